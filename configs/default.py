@@ -1,0 +1,70 @@
+"""Every key, once: the built-in word_order task, and what all others build on.
+
+A position-aware encoder tells each sentence from its twin, a bag of words
+cannot (see experiments/word_order.py).
+
+    bash scripts/run.sh experiments.train
+"""
+
+from ml_collections import ConfigDict
+
+from experiments.choices import block
+from experiments.datasets import DATASETS
+from experiments.optimizers import OPTIMIZERS
+from experiments.vocabulary import VOCABULARIES
+from selfattn.encoders import ENCODERS
+from selfattn.positions import POSITIONS
+
+
+def get_config():
+  """A locked ConfigDict."""
+  config = ConfigDict()
+  config.seed = 0  # of parameters, order of the examples, and dropout
+
+  # A name, and a block of options for each data set (experiments/datasets.py).
+  config.data = data = ConfigDict(block(DATASETS, 'word_order'))
+  data.dir = ''  # folder of the files; empty for built-in data
+  data.max_length = 64  # tokens; the rest of a longer text is not read
+  data.seed = 0  # of generated data and of splits cut from train
+  data.validation_fraction = 0.1  # of train, where no validation is given
+  data.test_fraction = 0.0  # of train, where no test is given
+  data.num_buckets = 2  # padded lengths, each compiled once
+  data.vocabulary = block(VOCABULARIES, 'word')
+
+  config.model = model = ConfigDict()
+  model.encoder = block(ENCODERS, 'attention')
+  model.position = block(POSITIONS, 'sinusoidal')
+  model.num_layers = 2
+  model.num_heads = 4
+  model.embed_dim = 64
+  model.mlp_dim = 128
+  model.dropout_rate = 0.1  # of embeddings, branches and the pooled vector
+  model.attention_dropout_rate = 0.0  # of attention weights
+  model.word_dropout_rate = 0.0  # of tokens, which then read as unknown
+  model.embed_init_std = 1.0
+  model.pool = 'mean'  # or max, cls
+  model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
+
+  # A name, and a block of options a method (experiments/optimizers.py).
+  config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
+  optimizer.learning_rate = 1e-3  # the peak, after warm-up
+  optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt
+  optimizer.warmup_steps = 100
+  optimizer.weight_decay = 0.01
+  optimizer.decay = ('kernel',)  # parameter names that decay
+  optimizer.clip_norm = 1.0  # of the whole gradient; 0: never
+  optimizer.label_smoothing = 0.0
+
+  config.train = train = ConfigDict()
+  train.steps = 2_000  # updates
+  train.batch_size = 64  # examples an update, over all devices
+  train.accumulate = 1  # parts of a batch, one after another, for memory
+  train.log_every = 100  # steps
+  train.eval_every = 500  # steps
+  train.eval_batch_size = 256  # examples
+
+  config.checkpoint = checkpoint = ConfigDict()
+  checkpoint.every_steps = 500
+  checkpoint.keep = 2  # newest ones; the best one stays as well
+  checkpoint.best_metric = 'accuracy'  # on validation; or macro_f1, loss
+  return config.lock()

@@ -1,0 +1,88 @@
+"""The only place that constructs the model and the optimizer from settings."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments import optimizers
+from experiments.settings import Settings
+from experiments.steps import Hyper, State
+from selfattn.classifier import TextClassifier
+from selfattn.encoders import ENCODERS
+from selfattn.positions import POSITIONS
+
+
+def model(settings: Settings, vocab_size: int, num_classes: int):
+  """The classifier, without parameters."""
+  wanted = settings.model
+  dtype = jnp.dtype(wanted.dtype)
+  shared = {}
+  if wanted.encoder.name == 'attention':
+    shared = {
+      'num_layers': wanted.num_layers,
+      'num_heads': wanted.num_heads,
+      'mlp_dim': wanted.mlp_dim,
+      'position': POSITIONS[wanted.position.name](
+        embed_dim=wanted.embed_dim,
+        num_heads=wanted.num_heads,
+        **wanted.position.options,
+      ),
+      'dtype': dtype,
+    }
+  return TextClassifier(
+    vocab_size=vocab_size,
+    num_classes=num_classes,
+    embed_dim=wanted.embed_dim,
+    encoder=ENCODERS[wanted.encoder.name](**shared, **wanted.encoder.options),
+    pool=wanted.pool,
+    embed_init_std=wanted.embed_init_std,
+    dtype=dtype,
+  )
+
+
+def hyper(settings: Settings) -> Hyper:
+  """The numbers that do not change the program."""
+  return Hyper(
+    key=jax.random.key(settings.seed),
+    learning_rate=settings.optimizer.learning_rate,
+    weight_decay=settings.optimizer.weight_decay,
+    warmup_steps=settings.optimizer.warmup_steps,
+    label_smoothing=settings.optimizer.label_smoothing,
+    dropout_rate=settings.model.dropout_rate or None,
+    attention_dropout_rate=settings.model.attention_dropout_rate or None,
+    word_dropout_rate=settings.model.word_dropout_rate or None,
+  )
+
+
+def optimizer(settings: Settings, numbers: Hyper, step):
+  """The optax transformation of update `step` + 1; all may be traced."""
+  wanted = settings.optimizer
+  method = optimizers.OPTIMIZERS[wanted.method.name](**wanted.method.options)
+  decay = optax.add_decayed_weights(
+    numbers.weight_decay,
+    mask=lambda params: optimizers.decay_mask(params, wanted.decay),
+  )
+  rate = numbers.learning_rate * optimizers.schedule(
+    wanted.schedule, step, numbers.warmup_steps, settings.train.steps
+  )
+  return optax.chain(*method.chain(decay), optax.scale(-rate))
+
+
+def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
+  """Fresh parameters and optimizer state; a pure function of the seed."""
+  key = jax.random.fold_in(numbers.key, 0)
+  tokens = jnp.zeros((1, 1), jnp.int32)
+  variables = classifier.init(key, tokens, tokens == 0)
+  params = variables['params']
+  return State(
+    step=jnp.zeros((), jnp.int32),
+    params=params,
+    optimizer=optimizer(settings, numbers, 0).init(params),
+  )
+
+
+def count_parameters(params) -> int:
+  """Number of scalars in a tree."""
+  return sum(leaf.size for leaf in jax.tree.leaves(params))

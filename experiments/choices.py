@@ -1,0 +1,106 @@
+"""One way to choose by name: a plain dict, and a block of options a name.
+
+`block(table, name)` makes the part of a config, `choose(...)` checks what came
+back. A choice is a class with dataclass fields; those that have a default are
+its options, so a default is written once, next to the code that reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+# What Flax adds to the fields of every module.
+_NOT_OPTIONS = {'parent', 'name'}
+
+
+class UserError(Exception):
+  """The user's input is wrong: one line, exit code 2, no traceback."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+  """A name out of a table, with the options of that name alone."""
+
+  name: str
+  options: Mapping[str, Any]
+
+
+def options(cls: type) -> dict[str, Any]:
+  """Fields of `cls` that have a default, with it."""
+  return {
+    field.name: field.default
+    for field in dataclasses.fields(cls)
+    if field.default is not dataclasses.MISSING
+    and field.name not in _NOT_OPTIONS
+  }
+
+
+def block(table: Mapping[str, type], name: str) -> dict[str, Any]:
+  """`{'name': name}` and one block of options for every entry that has any."""
+  blocks = {entry: options(cls) for entry, cls in table.items()}
+  return {'name': name} | {k: v for k, v in blocks.items() if v}
+
+
+def one_of(name: Any, allowed, key: str) -> Any:
+  """`name` if it is allowed; else UserError with the nearest right one."""
+  if name in allowed:
+    return name
+  raise UserError(
+    f'config.{key} = {name!r} is not one of '
+    f'{", ".join(map(str, sorted(allowed)))}{nearest(str(name), allowed)}'
+  )
+
+
+def nearest(name: str, allowed) -> str:
+  """'; did you mean ...?', or nothing when nothing is near."""
+  near = difflib.get_close_matches(name, list(map(str, allowed)), n=1)
+  return f'; did you mean {near[0]}?' if near else ''
+
+
+def choose(values: dict, table: Mapping[str, type], key: str) -> Choice:
+  """The chosen name with its checked options.
+
+  Raises:
+    UserError: an unknown name or option, or a value of another type.
+  """
+  name = one_of(values['name'], table, f'{key}.name')
+  wanted = block(table, name)
+  check_keys(values, wanted, key)
+  chosen = wanted.get(name, {})
+  given = values.get(name, {})
+  check_keys(given, chosen, f'{key}.{name}')
+  checked = {
+    option: typed(given[option], type(default), f'{key}.{name}.{option}')
+    for option, default in chosen.items()
+  }
+  return Choice(name, checked)
+
+
+def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:
+  """UserError if the two differ in their keys."""
+  prefix = f'config.{key}.' if key else 'config.'
+  for name in given:
+    if name not in wanted:
+      raise UserError(
+        f'{prefix}{name} is not a key{nearest(name, list(wanted))}'
+      )
+  for name in wanted:
+    if name not in given:
+      raise UserError(f'{prefix}{name} is missing')
+
+
+def typed(value: Any, kind: type, key: str) -> Any:
+  """`value` as `kind`, where that loses nothing; else UserError."""
+  if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    return float(value)
+  if kind is tuple and isinstance(value, list | tuple):
+    return tuple(value)
+  if type(value) is kind:
+    return value
+  raise UserError(
+    f'config.{key} = {value!r} is a {type(value).__name__}, '
+    f'not a {kind.__name__}'
+  )

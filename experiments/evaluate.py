@@ -1,0 +1,191 @@
+"""Evaluates a trained run on one of its splits.
+
+    bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --split=test
+
+Prints loss, accuracy, precision, recall and F1 of each class and the
+confusion matrix; the last line is the same as one JSON object.
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from experiments import build, data, launch, steps
+from experiments import checkpoints as checkpoints_lib
+from experiments import workdir as workdir_lib
+from experiments.choices import UserError, one_of
+from experiments.data import Examples
+
+
+def evaluate(
+  eval_step, params, examples: Examples, batch_size: int, lengths
+) -> tuple[np.ndarray, np.ndarray]:
+  """Loss and logits of every example, in the order of the split.
+
+  Args:
+    eval_step: the compiled steps.make_eval_step.
+    lengths: bucket lengths of the data.
+  """
+  outputs = [
+    (rows, eval_step(params, batch))
+    for rows, batch in data.eval_batches(examples, batch_size, lengths)
+  ]
+  losses = np.zeros(len(examples))
+  logits = np.zeros((len(examples), outputs[0][1][1].shape[-1]))
+  for rows, (batch_losses, batch_logits) in outputs:
+    losses[rows] = np.asarray(batch_losses)[: len(rows)]
+    logits[rows] = np.asarray(batch_logits)[: len(rows)]
+  return losses, logits
+
+
+def confusion_matrix(
+  labels: np.ndarray, predictions: np.ndarray, num_classes: int
+) -> np.ndarray:
+  """Counts (true class, predicted class)."""
+  matrix = np.zeros((num_classes, num_classes), np.int64)
+  np.add.at(matrix, (labels, predictions), 1)
+  return matrix
+
+
+def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
+  """Mean loss, accuracy, and F1 averaged over the classes that occur."""
+  _, _, f1 = per_class(confusion)
+  occurs = confusion.sum(axis=1) > 0
+  return {
+    'loss': float(losses.mean()),
+    'accuracy': float(np.trace(confusion) / confusion.sum()),
+    'macro_f1': float(f1[occurs].mean()),
+  }
+
+
+def per_class(
+  confusion: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Precision, recall and F1 of each class; 0 where one is undefined."""
+  hits = np.diag(confusion).astype(float)
+  predicted, actual = confusion.sum(axis=0), confusion.sum(axis=1)
+  precision = hits / np.maximum(predicted, 1)
+  recall = hits / np.maximum(actual, 1)
+  f1 = 2 * hits / np.maximum(predicted + actual, 1)
+  return precision, recall, f1
+
+
+def summarize(eval_step, params, examples: Examples, batch_size, lengths):
+  """(scores, confusion matrix) of one split."""
+  losses, logits = evaluate(eval_step, params, examples, batch_size, lengths)
+  confusion = confusion_matrix(
+    examples.labels, logits.argmax(axis=-1), logits.shape[-1]
+  )
+  return scores(losses, confusion), confusion
+
+
+def restore_run(path: str, which: str):
+  """(settings, classifier, params, step) of a trained workdir.
+
+  Args:
+    which: 'best', 'last' or a number of steps.
+
+  Raises:
+    UserError: there is no such checkpoint, or it does not fit.
+  """
+  settings = workdir_lib.read_settings(path)
+  facts = data.read_facts(path)
+  vocab_size = data.read_tokenizer(path).get_vocab_size()
+  classifier = build.model(settings, vocab_size, len(facts['labels']))
+  manager = checkpoints_lib.open_manager(path, settings.checkpoint)
+  try:
+    found = manager.all_steps()
+    if not found:
+      raise UserError(f'--workdir={path} has no checkpoint yet')
+    if which == 'last':
+      step = max(found)
+    elif which == 'best':
+      best = checkpoints_lib.best_step(manager, settings.checkpoint)
+      step = max(found) if best is None else best
+    else:
+      step = int(one_of(which, [str(s) for s in found], 'checkpoint'))
+    template = jax.eval_shape(
+      lambda: build.init_state(settings, classifier, build.hyper(settings))
+    )
+    state = checkpoints_lib.restore(manager, step, template)
+  finally:
+    manager.close()
+  return settings, classifier, state.params, step
+
+
+def _table(labels, confusion) -> str:
+  precision, recall, f1 = per_class(confusion)
+  width = max(map(len, labels))
+  lines = [f'{"class":<{width}}  precision  recall      f1  count']
+  for index, label in enumerate(labels):
+    lines.append(
+      f'{label:<{width}}  {precision[index]:9.4f}  {recall[index]:6.4f}  '
+      f'{f1[index]:6.4f}  {confusion[index].sum():5}'
+    )
+  lines.append('\nconfusion (row: true class, column: predicted)')
+  cell = len(str(confusion.max()))
+  for label, row in zip(labels, confusion, strict=True):
+    counts = '  '.join(f'{count:{cell}}' for count in row)
+    lines.append(f'{label:<{width}}  {counts}')
+  return '\n'.join(lines)
+
+
+def _define(values) -> None:
+  flags = launch.flags
+  flags.DEFINE_string(
+    'workdir', None, 'Folder of a trained run.', flag_values=values
+  )
+  flags.DEFINE_enum(
+    'split', 'test', data.datasets.SPLITS, 'Which one.', flag_values=values
+  )
+  flags.DEFINE_string(
+    'checkpoint', 'best', 'best, last, or a step.', flag_values=values
+  )
+  flags.DEFINE_string(
+    'data_dir',
+    None,
+    'Where the data is, if not where it was.',
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    'batch_size', 256, 'Examples at once.', 1, flag_values=values
+  )
+
+
+def main(values) -> None:
+  """Loads, evaluates, prints."""
+  path = launch.required(values, 'workdir')
+  settings = workdir_lib.read_settings(path)
+  data_settings = settings.data
+  if values.data_dir is not None:
+    data_settings = data_settings.moved_to(values.data_dir)
+  loaded = data.load(data_settings, path)
+  _, classifier, params, step = restore_run(path, values.checkpoint)
+  eval_step = jax.jit(steps.make_eval_step(classifier))
+  result, confusion = summarize(
+    eval_step,
+    params,
+    loaded.splits[values.split],
+    values.batch_size,
+    loaded.bucket_lengths,
+  )
+  launch.log(_table(loaded.labels, confusion))
+  precision, recall, f1 = per_class(confusion)
+  launch.print_result(
+    {
+      'split': values.split,
+      **result,
+      'count': int(confusion.sum()),
+      'step': step,
+      'labels': loaded.labels,
+      'precision': precision.tolist(),
+      'recall': recall.tolist(),
+      'f1': f1.tolist(),
+      'confusion': confusion.tolist(),
+    }
+  )
+
+
+if __name__ == '__main__':
+  launch.run(main, _define, __doc__)

@@ -1,0 +1,246 @@
+"""What every command shares: flags, the config, exit codes, where text goes.
+
+Standard output ends with one JSON line; everything else goes to standard
+error. A command that is given something wrong says so in one line, and exits
+with 2 before it touches a device.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+from absl import flags, logging
+from ml_collections import ConfigDict, config_flags
+from tqdm import tqdm
+
+from experiments import choices
+from experiments.choices import UserError
+
+DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
+DEFAULT_CONFIG = os.path.join(
+  os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+  'configs',
+  'default.py',
+)
+
+
+class Diverged(Exception):
+  """A loss or a gradient is not finite."""
+
+
+class Interrupted(Exception):
+  """A signal asked for an end, and the state is saved."""
+
+
+def log(text: str) -> None:
+  """A line on standard error, above a progress bar if there is one."""
+  tqdm.write(text, file=sys.stderr)
+  sys.stderr.flush()
+
+
+def print_result(result: dict) -> None:
+  """The last line of standard output."""
+  print(json.dumps(result), flush=True)
+
+
+class Signals:
+  """Remembers that the process was asked to end, for a loop that polls."""
+
+  def __init__(self):
+    self.received: str | None = None
+
+  def install(self) -> None:
+    """From now on SIGINT and SIGTERM are remembered, a second SIGINT kills."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+      signal.signal(number, self._receive)
+
+  def _receive(self, number, frame):
+    del frame
+    if self.received and number == signal.SIGINT:
+      sys.exit(130)
+    self.received = signal.Signals(number).name
+    log(f'received {self.received}: saving after this step')
+
+
+def run(
+  main: Callable[[flags.FlagValues], None],
+  define: Callable[[flags.FlagValues], None],
+  doc: str,
+  takes_config: bool = False,
+) -> None:
+  """Parses the command line, calls `main`, and exits with the right code.
+
+  Args:
+    main: gets the flags; `config` and `config_path` among them if
+      takes_config.
+    define: adds the command's own flags.
+    doc: what --help says first.
+    takes_config: whether there is --config, a file, and --config.key=value
+      for every key in it.
+  """
+  # Libraries below speak up only when something is wrong.
+  flags.FLAGS.mark_as_parsed()
+  logging.set_verbosity(logging.WARNING)
+  code = DONE
+  try:
+    main(_parse(sys.argv, define, doc, takes_config))
+  except UserError as error:
+    print(f'error: {" ".join(str(error).split())}', file=sys.stderr)
+    code = WRONG_INPUT
+  except Diverged as error:
+    print(f'diverged: {error}', file=sys.stderr)
+    code = DIVERGED
+  except Interrupted as error:
+    print(f'interrupted: {error}', file=sys.stderr)
+    code = INTERRUPTED
+  except BrokenPipeError:
+    # Whoever read our output has gone; a second failure at exit helps nobody.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    code = ERROR
+  except Exception:
+    traceback.print_exc()
+    code = ERROR
+  sys.exit(code)
+
+
+def required(values: flags.FlagValues, name: str) -> str:
+  """Value of a flag that must be given."""
+  value = values[name].value
+  if value is None:
+    raise UserError(f'--{name} is missing; {values[name].help}')
+  return value
+
+
+def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
+  values = flags.FlagValues()
+  define(values)
+  path, config = None, None
+  try:
+    argv = values.read_flags_from_files(argv, force_gnu=False)
+    if takes_config:
+      path, argv = _take_config(argv)
+      config = load_config(path)
+      _check_overrides(argv, config)
+      # The library looks for overrides here rather than where it is told to.
+      sys.argv = argv
+      config_flags.DEFINE_config_dict('config', config, flag_values=values)
+      flags.DEFINE_string('config_path', path, '', flag_values=values)
+    if {'--help', '-h', '--helpfull', '--helpshort', '-help'} & set(argv):
+      _print_help(values, doc, path, config)
+      sys.exit(DONE)
+    rest = values(argv)
+  except flags.Error as error:
+    raise UserError(_flag_error(error, config)) from error
+  if len(rest) > 1:
+    raise UserError(f'unexpected argument {rest[1]!r}; flags begin with --')
+  return values
+
+
+def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
+  text = str(error).replace('flag --', '--', 1)
+  given, _, _ = text.partition(': ')
+  key = given.removeprefix('--config.').partition('=')[0]
+  if config is None or not given.startswith('--config.'):
+    return text
+  value = flat_keys(config)[key]
+  return f'{given} is not of type {type(value).__name__}, as {value!r} is'
+
+
+def _take_config(argv) -> tuple[str, list[str]]:
+  """The last --config, or the default, and the arguments without it."""
+  path, rest = DEFAULT_CONFIG, []
+  arguments = iter(argv)
+  for argument in arguments:
+    name, separator, value = argument.partition('=')
+    if name not in ('--config', '-config'):
+      rest.append(argument)
+    elif separator:
+      path = value
+    else:
+      path = next(arguments, '')
+  return path, rest
+
+
+def load_config(path: str) -> ConfigDict:
+  """The ConfigDict that get_config() of a Python file returns.
+
+  Raises:
+    UserError: there is no such file or function, or it fails; with the line.
+  """
+  if not os.path.isfile(path):
+    raise UserError(f'--config={path} is not a file')
+  spec = importlib.util.spec_from_file_location('config', path)
+  if spec is None:
+    raise UserError(f'--config={path} is not a Python file (.py)')
+  module = importlib.util.module_from_spec(spec)
+  try:
+    spec.loader.exec_module(module)
+    config = module.get_config()
+  except UserError:
+    raise
+  except Exception as error:
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    if isinstance(error, SyntaxError):
+      lines = [error.lineno]
+    where = f' line {lines[-1]}' if lines else ''
+    raise UserError(
+      f'--config={path}{where}: {type(error).__name__}: {error}'
+    ) from error
+  if not isinstance(config, ConfigDict):
+    raise UserError(
+      f'--config={path}: get_config() returns a {type(config).__name__}, '
+      'not a ConfigDict'
+    )
+  return config
+
+
+def _check_overrides(argv, config: ConfigDict) -> None:
+  """UserError for an override of a key that is not there, or of a section."""
+  keys = flat_keys(config)
+  for argument in argv[1:]:
+    name = argument.lstrip('-').partition('=')[0]
+    name = name.removeprefix('no') if name.startswith('noconfig.') else name
+    if not name.startswith('config.') or not argument.startswith('-'):
+      continue
+    key = name.removeprefix('config.')
+    if key not in keys:
+      raise UserError(
+        f'--{name} is not a key{choices.nearest(key, list(keys))}'
+      )
+    if isinstance(keys[key], ConfigDict):
+      inside = ', '.join(f'--{name}.{entry}' for entry in keys[key])
+      raise UserError(f'--{name} is a section; change one of {inside}')
+
+
+def flat_keys(config: ConfigDict, prefix: str = '') -> dict[str, object]:
+  """Dotted keys and values of a nested ConfigDict, sections included."""
+  keys: dict[str, object] = {}
+  for name, value in config.items():
+    keys[f'{prefix}{name}'] = value
+    if isinstance(value, ConfigDict):
+      keys |= flat_keys(value, f'{prefix}{name}.')
+  return keys
+
+
+def _print_help(values, doc: str, path: str | None, config) -> None:
+  print(f'{doc.strip()}\n\nflags:')
+  if config is not None:
+    print(f'  --config: Python file with get_config() (default: {path})')
+    print('  --config.KEY=VALUE: another value for one of the keys below')
+  for name in values:
+    flag = values[name]
+    if name not in ('config', 'config_path'):
+      default = '' if flag.default is None else f' (default: {flag.default})'
+      print(f'  --{name}: {flag.help}{default}')
+  if config is not None:
+    print(f'\nkeys of {path}:')
+    for key, value in flat_keys(config).items():
+      if not isinstance(value, ConfigDict):
+        print(f'  --config.{key}={value}')

@@ -1,0 +1,91 @@
+"""Asks a trained run for the label of texts.
+
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
+        --text="not a good film , a great one"
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json < texts
+
+Without --text or --file, lines of standard input are read. With --json every
+line of output is one JSON object; else a line a text, then one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import jax
+import numpy as np
+
+from experiments import data, launch, steps
+from experiments.choices import UserError
+from experiments.evaluate import evaluate, restore_run
+
+
+def _define(values) -> None:
+  flags = launch.flags
+  flags.DEFINE_string(
+    'workdir', None, 'Folder of a trained run.', flag_values=values
+  )
+  flags.DEFINE_multi_string(
+    'text', None, 'A text; may be repeated.', flag_values=values
+  )
+  flags.DEFINE_string(
+    'file', None, 'A file with a text a line.', flag_values=values
+  )
+  flags.DEFINE_bool(
+    'json', False, 'Print one JSON object a text.', flag_values=values
+  )
+  flags.DEFINE_string(
+    'checkpoint', 'best', 'best, last, or a step.', flag_values=values
+  )
+  flags.DEFINE_integer(
+    'batch_size', 64, 'Texts at once.', 1, flag_values=values
+  )
+
+
+def _texts(values) -> list[str]:
+  if values.text is not None and values.file is not None:
+    raise UserError('--text and --file exclude one another')
+  if values.text is not None:
+    return values.text
+  try:
+    if values.file is not None:
+      with open(values.file, encoding='utf-8') as file:
+        return file.read().splitlines()
+    return sys.stdin.read().splitlines()
+  except (OSError, UnicodeDecodeError) as error:
+    raise UserError(f'cannot read texts: {error}') from error
+
+
+def main(values) -> None:
+  """Restores, predicts, prints."""
+  path = launch.required(values, 'workdir')
+  texts = _texts(values)
+  settings, classifier, params, step = restore_run(path, values.checkpoint)
+  labels = data.read_facts(path)['labels']
+  probabilities = np.zeros((0, len(labels)))
+  if texts:
+    tokenizer = data.read_tokenizer(path)
+    examples = data.encode(tokenizer, texts, settings.data.max_length)
+    longest = max(1, int(examples.lengths.max()))
+    _, logits = evaluate(
+      jax.jit(steps.make_eval_step(classifier)),
+      params,
+      examples,
+      min(values.batch_size, len(texts)),
+      (longest,),
+    )
+    probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
+  for text, row in zip(texts, probabilities.tolist(), strict=True):
+    label = labels[int(np.argmax(row))]
+    if values.json:
+      each = dict(zip(labels, row, strict=True))
+      print(json.dumps({'text': text, 'label': label, 'probabilities': each}))
+    else:
+      print(f'{label}  {max(row):.4f}  {text}')
+  if not values.json:
+    launch.print_result({'count': len(texts), 'step': step})
+
+
+if __name__ == '__main__':
+  launch.run(main, _define, __doc__)

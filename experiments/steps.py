@@ -1,0 +1,162 @@
+"""One update and one evaluation, as pure functions that nobody has jitted yet.
+
+`train_step(state, batch, hyper)`: everything that only changes numbers is in
+`hyper`, so one compiled program serves every learning rate, decay, warm-up,
+rate of dropout and seed, and `vmap` over `hyper` and `state` trains many
+models at once on the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from experiments.data import Batch
+from experiments.vocabulary import UNK
+from selfattn.dropout import Dropout
+
+# fold_in(key of the seed, purpose): 0 is initialisation, see build.
+_DROPOUT = 1
+
+
+@chex.dataclass(frozen=True, mappable_dataclass=False)
+class State:
+  """What a checkpoint holds.
+
+  Attributes:
+    step: int32, updates applied.
+    params: tree of float32.
+    optimizer: optax state.
+  """
+
+  step: chex.Array
+  params: chex.ArrayTree
+  optimizer: chex.ArrayTree
+
+
+@chex.dataclass(frozen=True, mappable_dataclass=False)
+class Hyper:
+  """Numbers that do not change the program; each may be traced.
+
+  A rate of dropout that is None leaves that dropout out of the program.
+  """
+
+  key: chex.PRNGKey
+  learning_rate: chex.Numeric
+  weight_decay: chex.Numeric
+  warmup_steps: chex.Numeric
+  label_smoothing: chex.Numeric
+  dropout_rate: chex.Numeric | None
+  attention_dropout_rate: chex.Numeric | None
+  word_dropout_rate: chex.Numeric | None
+
+
+def cross_entropy(logits, labels, smoothing=0.0) -> jax.Array:
+  """Loss of each example, float32 (batch,).
+
+  Labels are smoothed towards uniform (Szegedy et al. 2016, section 7).
+  """
+  log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
+  picked = jnp.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
+  return -(1 - smoothing) * picked - smoothing * log_probs.mean(axis=-1)
+
+
+def is_token(batch: Batch) -> jax.Array:
+  """Boolean (batch, length), False at padding."""
+  return jnp.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+
+
+def make_train_step(
+  classifier, make_optimizer: Callable, *, clip_norm: float, accumulate: int
+) -> Callable:
+  """Returns train_step(state, batch, hyper) -> (state, metrics).
+
+  Args:
+    classifier: a TextClassifier.
+    make_optimizer: from (hyper, step) to an optax transformation.
+    clip_norm: largest norm of the gradient; 0: any.
+    accumulate: parts a batch is computed in; the update is that of the whole.
+
+  The metrics, each a float32 scalar: loss and accuracy of the batch before
+  the update, and the norm of the gradient before clipping.
+  """
+
+  def sums(params, batch, hyper, step, first_row):
+    key = jax.random.fold_in(jax.random.fold_in(hyper.key, _DROPOUT), step)
+    dropout = Dropout.create(key, 0.0, first_row)
+
+    def site(index, rate):
+      return None if rate is None else dropout.at(index).replace(rate=rate)
+
+    tokens = batch.tokens
+    word_dropout = site(0, hyper.word_dropout_rate)
+    if word_dropout is not None:
+      tokens = jnp.where(word_dropout.keep(tokens.shape), tokens, UNK)
+    logits = classifier.apply(
+      {'params': params},
+      tokens,
+      is_token(batch),
+      site(1, hyper.dropout_rate),
+      site(2, hyper.attention_dropout_rate),
+    )
+    losses = cross_entropy(logits, batch.labels, hyper.label_smoothing)
+    correct = logits.argmax(axis=-1) == batch.labels
+    return (losses * batch.weights).sum(), (correct * batch.weights).sum()
+
+  differentiate = jax.value_and_grad(sums, has_aux=True)
+
+  def gradients(params, batch, hyper, step):
+    if accumulate == 1:
+      return differentiate(params, batch, hyper, step, 0)
+    size = batch.tokens.shape[0] // accumulate
+    parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+
+    def add(total, part):
+      index, part = part
+      own = differentiate(params, part, hyper, step, index * size)
+      return jax.tree.map(jnp.add, total, own), None
+
+    zeros = jax.eval_shape(
+      differentiate, params, jax.tree.map(lambda x: x[0], parts), hyper, step, 0
+    )
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), zeros)
+    indices = jnp.arange(accumulate)
+    return jax.lax.scan(add, zeros, (indices, parts))[0]
+
+  def train_step(state: State, batch: Batch, hyper: Hyper):
+    (loss, correct), grads = gradients(state.params, batch, hyper, state.step)
+    count = jnp.maximum(batch.weights.sum(), 1)
+    grads = jax.tree.map(lambda g: g / count, grads)
+    squares = [jnp.vdot(g, g) for g in jax.tree.leaves(grads)]
+    norm = jnp.sqrt(sum(squares))
+    if clip_norm:
+      scale = clip_norm / jnp.maximum(norm, clip_norm)
+      grads = jax.tree.map(lambda g: g * scale, grads)
+    transform = make_optimizer(hyper, state.step)
+    updates, optimizer = transform.update(grads, state.optimizer, state.params)
+    params = jax.tree.map(jnp.add, state.params, updates)
+    metrics = {
+      'loss': loss / count,
+      'accuracy': correct / count,
+      'gradient_norm': norm,
+    }
+    state = State(step=state.step + 1, params=params, optimizer=optimizer)
+    return state, metrics
+
+  return train_step
+
+
+def make_eval_step(classifier) -> Callable:
+  """Returns eval_step(params, batch) -> (losses, logits), one row an example.
+
+  Rows of padding are computed too; whoever sums must leave them out.
+  """
+
+  def eval_step(params, batch: Batch):
+    logits = classifier.apply({'params': params}, batch.tokens, is_token(batch))
+    return cross_entropy(logits, batch.labels), logits
+
+  return eval_step

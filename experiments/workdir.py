@@ -1,0 +1,157 @@
+"""The folder of one run: what it is, how far it came, what it measured.
+
+config.json      the whole config, resolved
+env.json         versions, devices and commit of each attempt
+data.json        labels, counts and fingerprint of the data
+tokenizer.json   the vocabulary
+metrics.jsonl    one object a line, steps strictly increasing
+tensorboard/     the same, for TensorBoard
+checkpoints/N/   parameters and optimizer state after N updates
+status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; step, attempt
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+from experiments import settings as settings_lib
+from experiments.choices import UserError
+from experiments.settings import Settings
+
+# Keys that change nothing of what is computed, so a resumed run may change
+# them. The data's place is free to move, since its content is checked.
+_FREE = ('data.dir', 'train.log_every', 'checkpoint.keep')
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+
+
+def write_whole(path: str, text: str) -> None:
+  """Writes a file that is either the old one or the new one, never torn."""
+  temporary = f'{path}.tmp-{os.getpid()}'
+  with open(temporary, 'w') as file:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
+  os.replace(temporary, path)
+
+
+@dataclasses.dataclass(frozen=True)
+class Workdir:
+  """An absolute path, and the count of times a run was started in it."""
+
+  path: str
+  attempt: int
+
+  def file(self, name: str) -> str:
+    """Path of a file in it."""
+    return os.path.join(self.path, name)
+
+  def set_status(self, status: str, step: int, **more: Any) -> None:
+    """Replaces status.json."""
+    facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
+    write_whole(self.file('status.json'), json.dumps(facts) + '\n')
+
+
+def read_status(path: str) -> dict[str, Any]:
+  """Content of status.json; {} where nothing has run."""
+  try:
+    with open(os.path.join(path, 'status.json')) as file:
+      return json.load(file)
+  except FileNotFoundError:
+    return {}
+
+
+def read_settings(path: str) -> Settings:
+  """Settings of the run in a workdir.
+
+  Raises:
+    UserError: there is no run, or its config is not one of this version.
+  """
+  config_path = os.path.join(path, 'config.json')
+  if not os.path.exists(config_path):
+    raise UserError(f'--workdir={path}: {config_path} does not exist')
+  try:
+    with open(config_path) as file:
+      config = json.load(file)
+  except json.JSONDecodeError as error:
+    raise UserError(f'{config_path} is not JSON: {error}') from error
+  return settings_lib.from_config(config)
+
+
+def check(path: str, settings: Settings) -> None:
+  """UserError if the workdir belongs to a run with other settings."""
+  if not os.path.exists(os.path.join(path, 'config.json')):
+    if os.path.exists(path) and not os.path.isdir(path):
+      raise UserError(f'--workdir={path} is a file')
+    if os.path.isdir(path) and os.listdir(path):
+      raise UserError(
+        f'--workdir={path} holds files but no run; choose another folder'
+      )
+    return
+  old, new = read_settings(path).flat(), settings.flat()
+  differences = [
+    f'config.{key} was {old.get(key)!r}, is {new.get(key)!r}'
+    for key in sorted(old.keys() | new.keys())
+    if key not in _FREE and old.get(key) != new.get(key)
+  ]
+  if differences:
+    raise UserError(
+      f'--workdir={path} belongs to a run with another config: '
+      f'{"; ".join(differences)}; choose another --workdir'
+    )
+
+
+def open_workdir(path: str, config: dict, files: dict[str, str]) -> Workdir:
+  """Makes the folder if need be, and counts this attempt."""
+  path = os.path.abspath(path)
+  os.makedirs(path, exist_ok=True)
+  workdir = Workdir(path, read_status(path).get('attempt', 0) + 1)
+  files = {'config.json': json.dumps(config, indent=2)} | files
+  for name, text in files.items():
+    if not os.path.exists(workdir.file(name)):
+      write_whole(workdir.file(name), text + '\n')
+  return workdir
+
+
+def record_environment(workdir: Workdir, devices) -> None:
+  """Adds this attempt to env.json."""
+  path = workdir.file('env.json')
+  attempts = []
+  if os.path.exists(path):
+    with open(path) as file:
+      attempts = json.load(file)
+  attempts.append(
+    {
+      'attempt': workdir.attempt,
+      'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
+      'command': sys.argv,
+      'python': platform.python_version(),
+      'packages': {name: metadata.version(name) for name in _PACKAGES},
+      'devices': [str(device) for device in devices],
+      'commit': _commit(),
+    }
+  )
+  write_whole(path, json.dumps(attempts, indent=2) + '\n')
+
+
+def _commit() -> str | None:
+  """The commit of this code, '+' for local changes; None outside of git."""
+  command = ['git', 'describe', '--always', '--dirty=+', '--abbrev=40']
+  try:
+    found = subprocess.run(
+      [*command, '--exclude=*'],
+      cwd=os.path.dirname(__file__),
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+  except (OSError, subprocess.CalledProcessError):
+    return None
+  return found.stdout.strip()

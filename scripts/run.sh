@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Sets up .venv on first use, then runs a module or a tool inside it:
+#
+#   bash scripts/run.sh experiments.train --workdir=runs/first
+#   bash scripts/run.sh pytest
+#
+# PYTHON=/path/to/python chooses the interpreter (3.11 or newer);
+# JAX_BUILD=cpu|cuda12|cuda13|tpu overrides the build picked for this machine.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="$root/.venv"
+lock="$root/requirements.txt"
+
+fail() {
+  echo "run.sh: $*" >&2
+  exit 2
+}
+
+jax_build() {
+  if [[ -n "${JAX_BUILD:-}" ]]; then
+    echo "$JAX_BUILD"
+  elif compgen -G '/dev/accel*' >/dev/null || [[ -n "${TPU_NAME:-}" ]]; then
+    echo tpu
+  elif [[ -e /dev/nvidiactl ]]; then
+    echo cuda12
+  else
+    echo cpu
+  fi
+}
+
+is_recent() {
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+find_python() {
+  local candidate
+  if [[ -n "${PYTHON:-}" ]]; then
+    is_recent "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.11 or newer"
+    echo "$PYTHON"
+    return
+  fi
+  for candidate in python3 python3.13 python3.12 python3.11 python; do
+    if is_recent "$candidate"; then
+      echo "$candidate"
+      return
+    fi
+  done
+  fail 'no Python 3.11 or newer found; install one or set PYTHON'
+}
+
+install() {
+  local build="$1" stamp="$2" python extra=()
+  [[ "$build" == cpu ]] || extra=("jax[$build]")
+  echo "run.sh: setting up .venv for jax on $build (once)" >&2
+  rm -f "$venv"/installed-*
+  python="$(find_python)"
+  if command -v uv >/dev/null; then
+    [[ -x "$venv/bin/python" ]] || uv venv --quiet --python "$python" "$venv"
+    VIRTUAL_ENV="$venv" uv pip install --quiet -r "$lock" ${extra[@]+"${extra[@]}"} >&2
+  else
+    [[ -x "$venv/bin/python" ]] || "$python" -m venv --clear "$venv" ||
+      fail "'$python -m venv' failed; on Debian: apt-get install python3-venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+      -r "$lock" ${extra[@]+"${extra[@]}"} >&2
+  fi
+  cp "$lock" "$stamp"
+}
+
+(($# > 0)) || fail 'usage: bash scripts/run.sh MODULE|TOOL [arguments]'
+
+build="$(jax_build)"
+stamp="$venv/installed-$build"
+if ! cmp -s "$lock" "$stamp"; then
+  (
+    # Two first launches at once wait for one another, not for luck.
+    if command -v flock >/dev/null; then flock 9; fi
+    cmp -s "$lock" "$stamp" || install "$build" "$stamp"
+  ) 9>"$root/.venv.lock"
+fi
+
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+name="$1"
+shift
+case "$name" in
+  experiments.* | tests.*) exec "$venv/bin/python" -m "$name" "$@" ;;
+  pytest | ruff) cd "$root" && exec "$venv/bin/$name" "$@" ;;
+  *) exec "$venv/bin/$name" "$@" ;;
+esac

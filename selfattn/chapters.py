@@ -1,0 +1,199 @@
+"""The names and calls of the two chapters that this package grew out of.
+
+`from selfattn import chapters as d2l` is the one line to change in a notebook
+of Dive into Deep Learning, "Self-Attention and Positional Encoding". The
+classes are faces of the package's own functions, with two differences that
+the tests pin down: odd widths work, and only the rows in use are sown.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.numpy import arange, zeros
+
+from selfattn import masks
+from selfattn.attention import Attention, attend
+from selfattn.dropout import Dropout
+from selfattn.plots import plot, show_heatmaps
+from selfattn.positions import Sinusoidal, check_positions
+
+__all__ = [
+  'MultiHeadAttention',
+  'PositionalEncoding',
+  'SelfAttention',
+  'arange',
+  'check_shape',
+  'get_key',
+  'plot',
+  'scaled_dot_product_attention',
+  'show_heatmaps',
+  'zeros',
+]
+
+
+def get_key() -> jax.Array:
+  """A fresh random key: not reproducible, for notebooks only."""
+  return jax.random.key(np.random.randint(2**31))
+
+
+def check_shape(x: jax.Array, shape: tuple[int, ...]) -> None:
+  """Raises ValueError unless x has exactly this shape."""
+  if tuple(x.shape) != tuple(shape):
+    raise ValueError(f'shape {tuple(x.shape)} is not {tuple(shape)}')
+
+
+def scaled_dot_product_attention(
+  queries: jax.Array, keys: jax.Array, values: jax.Array, mask=None
+) -> tuple[jax.Array, jax.Array]:
+  """softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017, equation 1).
+
+  Args:
+    queries: (B, L, d).
+    keys: (B, M, d).
+    values: (B, M, d_v).
+    mask: broadcasting to (B, L, M); zero or False where a query may not look.
+
+  Returns:
+    Output (B, L, d_v) and weights (B, L, M), float32. A query that may look
+    nowhere gets zeros.
+  """
+  if mask is not None:
+    mask = (jnp.asarray(mask) != 0)[..., None, :, :]
+  output, weights = attend(
+    queries[:, :, None],
+    keys[:, :, None],
+    values[:, :, None],
+    mask=mask,
+    return_weights=True,
+  )
+  return output[:, :, 0], weights[:, 0]
+
+
+class SelfAttention(nn.Module):
+  """One head, no bias, no output projection: the tutorial's section 1.2.
+
+  Attributes:
+    d_model: width of the input.
+    d_k: width of queries and keys.
+    d_v: width of values and of the output.
+  """
+
+  d_model: int
+  d_k: int
+  d_v: int
+
+  @nn.compact
+  def __call__(self, X: jax.Array, mask=None) -> tuple[jax.Array, jax.Array]:
+    """(B, L, d_model) to output (B, L, d_v) and weights (B, L, L)."""
+    if X.shape[-1] != self.d_model:
+      raise ValueError(f'input width {X.shape[-1]} is not {self.d_model = }')
+    queries = nn.Dense(self.d_k, use_bias=False, name='query')(X)
+    keys = nn.Dense(self.d_k, use_bias=False, name='key')(X)
+    values = nn.Dense(self.d_v, use_bias=False, name='value')(X)
+    return scaled_dot_product_attention(queries, keys, values, mask)
+
+
+class MultiHeadAttention(nn.Module):
+  """Multi-head attention that returns its weights beside its output.
+
+  Attributes:
+    num_hiddens: width of the output; num_heads must divide it.
+    num_heads: number of heads.
+    dropout: rate on the weights, in training.
+    bias: whether the four projections have one. The chapter's have none, the
+      tutorial's have (and its printed parameter count leaves them out).
+  """
+
+  num_hiddens: int
+  num_heads: int
+  dropout: float = 0.0
+  bias: bool = False
+
+  @nn.compact
+  def __call__(
+    self,
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    valid_lens: jax.Array | None = None,
+    training: bool = False,
+    mask: jax.Array | None = None,
+  ) -> tuple[jax.Array, jax.Array]:
+    """Attends from queries (B, L, D) to keys and values (B, M, D).
+
+    Args:
+      valid_lens: (B,) or (B, L), how many keys each sequence or query sees.
+      training: whether to drop; needs a 'dropout' key.
+      mask: boolean, broadcasting to (B, H, L, M), combined with valid_lens.
+
+    Returns:
+      Output (B, L, num_hiddens), and weights (B, H, L, M) before dropout.
+    """
+    if valid_lens is not None:
+      valid_mask = masks.valid_lens_mask(valid_lens, keys.shape[1])
+      mask = masks.combine(mask, valid_mask)
+    output, weights = Attention(
+      self.num_hiddens, self.num_heads, self.bias, name='attention'
+    )(
+      queries,
+      keys,
+      values,
+      mask=mask,
+      dropout=_dropout(self, training),
+      return_weights=True,
+    )
+    return output, weights
+
+
+class PositionalEncoding(nn.Module):
+  """Adds sines and cosines to its input, and sows what it added as `P`.
+
+  Attributes:
+    num_hiddens: width of the input, odd or even.
+    dropout: rate on the sum, in training.
+    max_len: positions from here on are refused.
+  """
+
+  num_hiddens: int
+  dropout: float
+  max_len: int = 1000
+
+  @nn.compact
+  def __call__(
+    self, X: jax.Array, training: bool = False, offset: jax.Array | int = 0
+  ) -> jax.Array:
+    """X (B, L, num_hiddens) plus P, whose first row is position `offset`.
+
+    Raises:
+      ValueError: offset + L exceeds max_len. Where offset is traced, and so
+        not known in time, rows past the end are NaN instead.
+    """
+    if X.shape[-1] != self.num_hiddens:
+      raise ValueError(f'width {X.shape[-1]} is not {self.num_hiddens = }')
+    positions = np.arange(X.shape[1])[None]
+    is_traced = isinstance(offset, jax.core.Tracer)
+    positions = positions + (offset if is_traced else int(offset))
+    check_positions(positions, self.max_len)
+    P = Sinusoidal(self.num_hiddens, num_heads=1).embed({}, positions)
+    if is_traced:
+      is_inside = (positions >= 0) & (positions < self.max_len)
+      P = jnp.where(is_inside[..., None], P, jnp.nan)
+    self.sow('intermediates', 'P', P)
+    X = X + P.astype(X.dtype)
+    dropout = _dropout(self, training)
+    return X if dropout is None else dropout(X)
+
+
+def _dropout(module: nn.Module, training: bool) -> Dropout | None:
+  if not 0 <= module.dropout < 1:
+    raise ValueError(f'dropout = {module.dropout} is not in [0, 1)')
+  if not training or module.dropout == 0:
+    return None
+  if not module.has_rng('dropout'):
+    raise ValueError(
+      "training with dropout needs a key: apply(..., rngs={'dropout': key})"
+    )
+  return Dropout.create(module.make_rng('dropout'), module.dropout)

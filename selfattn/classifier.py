@@ -1,0 +1,87 @@
+"""Token ids to class logits: embedding, encoder, pooling, one linear layer."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from selfattn.dropout import Dropout, drop
+
+
+def pool_mean(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+  """Mean over real tokens in float32; zero for an empty text."""
+  x_BLD = jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
+  count_B1 = is_token_BL.sum(axis=1, keepdims=True)
+  return x_BLD.sum(axis=1) / jnp.maximum(count_B1, 1)
+
+
+def pool_max(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+  """Maximum over real tokens in float32; zero for an empty text."""
+  lowest = jnp.finfo(jnp.float32).min
+  x_BLD = jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), lowest)
+  return jnp.where(is_token_BL.any(axis=1)[:, None], x_BLD.max(axis=1), 0.0)
+
+
+def pool_cls(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+  """The first vector, which the classifier put there, in float32."""
+  del is_token_BL
+  return x_BLD[:, 0].astype(jnp.float32)
+
+
+POOLS = {'mean': pool_mean, 'max': pool_max, 'cls': pool_cls}
+
+
+class TextClassifier(nn.Module):
+  """A classifier of token sequences around any encoder.
+
+  Attributes:
+    vocab_size: V.
+    num_classes: C.
+    embed_dim: D.
+    encoder: a module of selfattn.encoders.
+    pool: a name of POOLS. 'cls' puts a learned vector before the tokens and
+      reads the encoder's output there.
+    embed_init_std: standard deviation of a fresh embedding.
+    dtype: of the encoder; logits are float32.
+  """
+
+  vocab_size: int
+  num_classes: int
+  embed_dim: int
+  encoder: nn.Module
+  pool: str = 'mean'
+  embed_init_std: float = 1.0
+  dtype: jnp.dtype = jnp.float32
+
+  @nn.compact
+  def __call__(
+    self,
+    tokens_BL: jax.Array,
+    is_token_BL: jax.Array,
+    dropout: Dropout | None = None,
+    attention_dropout: Dropout | None = None,
+  ) -> jax.Array:
+    """Logits, float32 (B, C).
+
+    Args:
+      tokens_BL: integer ids, each below vocab_size.
+      is_token_BL: boolean, False at padding, which changes no logit.
+      dropout: on embeddings, branches and the pooled vector; None: evaluation.
+      attention_dropout: on attention weights; None: none.
+    """
+    init = nn.initializers.normal(self.embed_init_std)
+    x_BLD = nn.Embed(
+      self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
+    )(tokens_BL)
+    if self.pool == 'cls':
+      cls_D = self.param('cls', init, (self.embed_dim,))
+      cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, self.embed_dim))
+      x_BLD = jnp.concatenate([cls_B1D, x_BLD], axis=1)
+      is_token_BL = jnp.pad(is_token_BL, ((0, 0), (1, 0)), constant_values=True)
+    inner = None if dropout is None else dropout.at(0)
+    x_BLD = self.encoder(
+      x_BLD.astype(self.dtype), is_token_BL, inner, attention_dropout
+    )
+    pooled_BD = drop(POOLS[self.pool](x_BLD, is_token_BL), dropout, 1)
+    return nn.Dense(self.num_classes, name='head')(pooled_BD)

@@ -1,0 +1,105 @@
+"""Dropout as a hash of (key, row, index): no generator state, no stored mask.
+
+`nn.Dropout` draws its mask from a generator that the compiler cannot fuse
+with anything; on a CPU that doubles a small training step. Here a mask bit is
+a pure function of the key and of where the element stands, so the compiler
+folds it into whatever reads it, it is the same under every sharding, and
+micro-batches draw exactly the bits that the whole batch would have drawn.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+# Multipliers of MurmurHash3's 32-bit finalizer (Appleby, 2011), and the odd
+# number nearest 2^32 over the golden ratio, which spreads consecutive integers.
+_MIX_1 = 0x85EBCA6B
+_MIX_2 = 0xC2B2AE35
+_GOLDEN = 0x9E3779B1
+
+
+def _mix(bits: jax.Array) -> jax.Array:
+  bits = (bits ^ (bits >> 16)) * jnp.uint32(_MIX_1)
+  bits = (bits ^ (bits >> 13)) * jnp.uint32(_MIX_2)
+  return bits ^ (bits >> 16)
+
+
+def _iota(shape: tuple[int, ...], axis: int) -> jax.Array:
+  return lax.broadcasted_iota(jnp.uint32, shape, axis)
+
+
+@struct.dataclass
+class Dropout:
+  """The randomness of one forward pass, and how much of it.
+
+  Models take `dropout: Dropout | None` and pass `dropout.at(site)` down, one
+  integer for every place that drops something; None means evaluation.
+
+  Attributes:
+    words: uint32 (2,), from `Dropout.create`.
+    rate: probability of dropping an element, 0 <= rate < 1; may be traced.
+    first_row: index in the global batch of this batch's first row.
+  """
+
+  words: jax.Array
+  rate: jax.Array | float
+  first_row: jax.Array | int = 0
+
+  @classmethod
+  def create(cls, key: jax.Array, rate, first_row=0) -> Dropout:
+    """From a JAX key (typed or raw) and a rate."""
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+      key = jax.random.key_data(key)
+    # Wider keys (rbg has four words) are folded, so no word is ignored.
+    words = key.astype(jnp.uint32).reshape(-1, 2)
+    return cls(_fold(words), rate, first_row)
+
+  def at(self, site: jax.Array | int) -> Dropout:
+    """An independent stream for one place; `site` may be traced."""
+    site = jnp.asarray(site, jnp.uint32) * jnp.uint32(_GOLDEN) + jnp.uint32(1)
+    first = _mix(self.words[0] ^ _mix(site))
+    second = _mix(self.words[1] + first)
+    return self.replace(words=jnp.stack([first, second]))
+
+  def bits(self, shape: tuple[int, ...]) -> jax.Array:
+    """Uniform uint32 of `shape`; axis 0 is the row of the batch."""
+    rows = (shape[0],) + (1,) * (len(shape) - 1)
+    row = _iota(rows, 0) + jnp.asarray(self.first_row, jnp.uint32)
+    # Two words keep streams apart: with one, two keys would walk through the
+    # same permutation in another order.
+    row_1 = _mix(row * jnp.uint32(_GOLDEN) + self.words[0])
+    row_2 = _mix(row_1 ^ self.words[1])
+    index = jnp.zeros(shape, jnp.uint32)
+    stride = 1
+    for axis in range(len(shape) - 1, 0, -1):
+      index += _iota(shape, axis) * jnp.uint32(stride % 2**32)
+      stride *= shape[axis]
+    bits = index * jnp.uint32(_GOLDEN) + row_1
+    bits = (bits ^ (bits >> 16)) * jnp.uint32(_MIX_1)
+    return _mix(bits ^ row_2)
+
+  def keep(self, shape: tuple[int, ...]) -> jax.Array:
+    """Boolean of `shape`, True where an element survives."""
+    # 24 bits, so that the comparison is exact in float32 for a traced rate.
+    uniform = (self.bits(shape) >> 8).astype(jnp.float32)
+    return uniform >= jnp.asarray(self.rate, jnp.float32) * 2**24
+
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Zeros elements of x with probability `rate`, scales up the others."""
+    scale = 1 / (1 - jnp.asarray(self.rate, jnp.float32))
+    return jnp.where(self.keep(x.shape), x * scale.astype(x.dtype), 0)
+
+
+def drop(x: jax.Array, dropout: Dropout | None, site: int) -> jax.Array:
+  """`x` in evaluation (dropout None), else `x` dropped at `site`."""
+  return x if dropout is None else dropout.at(site)(x)
+
+
+def _fold(words: jax.Array) -> jax.Array:
+  folded = words[0]
+  for extra in words[1:]:
+    folded = _mix(folded ^ extra)
+  return folded
