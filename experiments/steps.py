@@ -66,7 +66,7 @@ def cross_entropy(logits, labels, smoothing=0.0) -> jax.Array:
 
 def is_token(batch: Batch) -> jax.Array:
   """Boolean (batch, length), False at padding."""
-  return jnp.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+  return jnp.arange(batch.tokens.shape[1])[None] < batch.lengths[:, None]
 
 
 def make_train_step(

@@ -39,7 +39,7 @@ class Dropout:
   integer for every place that drops something; None means evaluation.
 
   Attributes:
-    words: uint32 (2,), from `Dropout.create`.
+    words: uint32 (2,), made by `Dropout.create`.
     rate: probability of dropping an element, 0 <= rate < 1; may be traced.
     first_row: index in the global batch of this batch's first row.
   """
@@ -53,9 +53,12 @@ class Dropout:
     """From a JAX key (typed or raw) and a rate."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
       key = jax.random.key_data(key)
-    # Wider keys (rbg has four words) are folded, so no word is ignored.
-    words = key.astype(jnp.uint32).reshape(-1, 2)
-    return cls(_fold(words), rate, first_row)
+    # Wider keys (rbg has four words) are folded, so that no word is ignored;
+    # the odd numbers keep the key of seed 0, all zeros, from staying zero.
+    words = jnp.array([_GOLDEN, _MIX_2], jnp.uint32)
+    for pair in key.astype(jnp.uint32).reshape(-1, 2):
+      words = _mix(words * jnp.uint32(_MIX_1) + pair)
+    return cls(words, rate, first_row)
 
   def at(self, site: jax.Array | int) -> Dropout:
     """An independent stream for one place; `site` may be traced."""
@@ -96,10 +99,3 @@ class Dropout:
 def drop(x: jax.Array, dropout: Dropout | None, site: int) -> jax.Array:
   """`x` in evaluation (dropout None), else `x` dropped at `site`."""
   return x if dropout is None else dropout.at(site)(x)
-
-
-def _fold(words: jax.Array) -> jax.Array:
-  folded = words[0]
-  for extra in words[1:]:
-    folded = _mix(folded ^ extra)
-  return folded

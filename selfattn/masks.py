@@ -27,7 +27,8 @@ def valid_lens_mask(valid_lens: jax.Array, num_keys: int) -> jax.Array:
     )
   if valid_lens.ndim == 1:
     valid_lens = valid_lens[:, None]
-  return (jnp.arange(num_keys) < valid_lens[..., None])[:, None]
+  keys = jnp.arange(num_keys)[None, None]
+  return (keys < valid_lens[..., None])[:, None]
 
 
 def padding_mask(is_token_BM: jax.Array) -> jax.Array:

@@ -102,7 +102,8 @@ class Sinusoidal(Position):
     known = isinstance(positions_BL, np.ndarray)
     xp, dtype = (np, np.float64) if known else (jnp, jnp.float32)
     rates = self.base ** (-np.arange(0, self.embed_dim, 2) / self.embed_dim)
-    angles = positions_BL[..., None].astype(dtype) * rates.astype(dtype)
+    rates = rates[None, None].astype(dtype)
+    angles = positions_BL[..., None].astype(dtype) * rates
     pairs = xp.stack([xp.sin(angles), xp.cos(angles)], axis=-1)
     P_BLD = pairs.reshape(*angles.shape[:-1], -1)[..., : self.embed_dim]
     return jnp.asarray(P_BLD, jnp.float32)

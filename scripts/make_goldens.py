@@ -1,0 +1,88 @@
+"""Writes tests/goldens/attention.npz from PyTorch's own attention, in float64.
+
+    pip install torch numpy   # in any environment but the project's
+    python scripts/make_goldens.py
+
+The tests read the file and need no PyTorch. Every case holds inputs,
+parameters, outputs, weights and the gradients of sum(output * probe).
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+import torch
+
+BATCH, QUERIES, KEYS, HEADS, WIDTH = 2, 5, 7, 3, 12
+PATH = pathlib.Path(__file__).parent.parent / 'tests/goldens/attention.npz'
+
+
+def random(*shape):
+  """Normal values that float32 holds exactly, for computing in float64."""
+  return torch.randn(shape).double()
+
+
+def multi_head(case):
+  """torch.nn.MultiheadAttention, every projection with a bias."""
+  layer = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
+  for parameter in layer.parameters():
+    parameter.data = random(*parameter.shape) / 4
+  inputs = {
+    'query': random(BATCH, QUERIES, WIDTH),
+    'key': random(BATCH, KEYS, WIDTH),
+    'value': random(BATCH, KEYS, WIDTH),
+  }
+  for tensor in inputs.values():
+    tensor.requires_grad_()
+  masks = {}
+  lengths = torch.tensor([KEYS, 4])
+  if case == 'padded':
+    # True hides a key here.
+    masks['key_padding_mask'] = torch.arange(KEYS) >= lengths[:, None]
+  if case == 'causal':
+    masks['attn_mask'] = torch.ones(QUERIES, KEYS).triu(1).bool()
+  output, weights = layer(**inputs, **masks, average_attn_weights=False)
+  probe = random(*output.shape)
+  (output * probe).sum().backward()
+  arrays = {'probe': probe, 'output': output, 'weights': weights}
+  arrays |= inputs | {f'grad_{k}': v.grad for k, v in inputs.items()}
+  for name, parameter in layer.named_parameters():
+    arrays[name] = parameter
+    arrays[f'grad_{name}'] = parameter.grad
+  return arrays
+
+
+def functional():
+  """scaled_dot_product_attention with a mask and an additive bias."""
+  q = random(BATCH, HEADS, QUERIES, 4).requires_grad_()
+  k = random(BATCH, HEADS, KEYS, 4).requires_grad_()
+  v = random(BATCH, HEADS, KEYS, 4).requires_grad_()
+  bias = random(1, HEADS, QUERIES, KEYS).requires_grad_()
+  mask = torch.rand(BATCH, 1, QUERIES, KEYS) < 0.7
+  mask[..., 0] = True
+  added = bias.masked_fill(~mask, float('-inf'))
+  output = torch.nn.functional.scaled_dot_product_attention(
+    q, k, v, attn_mask=added
+  )
+  probe = random(*output.shape)
+  (output * probe).sum().backward()
+  arrays = {'q': q, 'k': k, 'v': v, 'bias': bias}
+  grads = {f'grad_{name}': x.grad for name, x in arrays.items()}
+  return arrays | grads | {'mask': mask, 'probe': probe, 'output': output}
+
+
+def main():
+  torch.manual_seed(0)
+  goldens = {'versions': np.array([f'torch {torch.__version__}', sys.version])}
+  cases = {case: multi_head(case) for case in ('plain', 'padded', 'causal')}
+  cases['functional'] = functional()
+  for case, arrays in cases.items():
+    for name, array in arrays.items():
+      goldens[f'{case}/{name}'] = array.detach().numpy()
+  PATH.parent.mkdir(exist_ok=True)
+  np.savez_compressed(PATH, **goldens)
+  print(f'{PATH}: {len(goldens)} arrays')
+
+
+if __name__ == '__main__':
+  main()

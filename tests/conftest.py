@@ -1,0 +1,86 @@
+"""One place for what all tests share: sizes, a small config, a command."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+# Before jax is imported anywhere: tests never look for an accelerator.
+os.environ['JAX_PLATFORMS'] = 'cpu'
+
+import jax
+import pytest
+
+from configs import default
+
+ROOT = pathlib.Path(__file__).parent.parent
+# No array is ever broadcast to another rank by accident.
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+
+@pytest.fixture
+def small_config():
+  """The default config, small enough to train in a second or two."""
+  config = default.get_config()
+  config.data.word_order.train_pairs = 37
+  config.data.word_order.validation_pairs = 11
+  config.data.word_order.test_pairs = 13
+  config.data.num_buckets = 1
+  config.model.num_layers = 1
+  config.model.num_heads = 2
+  config.model.embed_dim = 12
+  config.model.mlp_dim = 20
+  config.train.batch_size = 16
+  config.train.steps = 12
+  config.train.log_every = 1
+  config.train.eval_every = 4
+  config.optimizer.warmup_steps = 3
+  config.checkpoint.every_steps = 3
+  return config
+
+
+@pytest.fixture
+def command():
+  """Runs `python -m experiments.NAME ARGUMENTS`, as run.sh does."""
+
+  def run(name, *arguments, **options):
+    return subprocess.run(
+      [sys.executable, '-m', f'experiments.{name}', *map(str, arguments)],
+      capture_output=True,
+      text=True,
+      cwd=options.pop('cwd', ROOT),
+      env=os.environ | {'PYTHONPATH': str(ROOT)} | options.pop('env', {}),
+      timeout=300,
+      check=False,
+      **options,
+    )
+
+  return run
+
+
+@pytest.fixture
+def eight_devices():
+  """Runs Python text in a process that sees eight devices on the CPU."""
+
+  def run(text):
+    flags = '--xla_force_host_platform_device_count=8'
+    done = subprocess.run(
+      [sys.executable, '-c', textwrap.dedent(text)],
+      capture_output=True,
+      text=True,
+      cwd=ROOT,
+      env=os.environ | {'PYTHONPATH': str(ROOT), 'XLA_FLAGS': flags},
+      timeout=300,
+      check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+  return run
+
+
+def last_json(stdout):
+  """The last line of standard output, which every command promises is JSON."""
+  return json.loads(stdout.strip().splitlines()[-1])

@@ -1,0 +1,121 @@
+"""The hash behaves like independent fair coins wherever one looks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn.dropout import Dropout, drop
+
+SHAPE = (37, 29, 31)
+SIZE = 37 * 29 * 31
+
+
+def keep(seed=0, rate=0.5, shape=SHAPE, **more):
+  return np.asarray(
+    Dropout.create(jax.random.key(seed), rate, **more).keep(shape)
+  )
+
+
+@pytest.mark.parametrize('rate', [0.01, 0.1, 0.5, 0.9])
+def test_rate_over_many_keys_is_within_four_sigma(rate):
+  masks = [keep(seed, rate) for seed in range(50)]
+  dropped = 1 - np.mean(masks)
+  sigma = np.sqrt(rate * (1 - rate) / (50 * SIZE))
+  assert abs(dropped - rate) < 4 * sigma
+  # Each key on its own, too; five sigma, as there are fifty of them.
+  assert max(abs(1 - m.mean() - rate) for m in masks) < 5 * sigma * 50**0.5
+
+
+def test_every_bit_is_balanced():
+  bits = np.asarray(Dropout.create(jax.random.key(7), 0.5).bits(SHAPE))
+  for bit in range(32):
+    ones = ((bits >> bit) & 1).mean()
+    assert abs(ones - 0.5) < 4.5 * 0.5 / np.sqrt(SIZE), bit
+
+
+@pytest.mark.parametrize('axis', [0, 1, 2])
+@pytest.mark.parametrize('distance', [1, 2, 3, 8])
+def test_neighbours_are_uncorrelated(axis, distance):
+  mask = keep(3).astype(float) * 2 - 1
+  rolled = np.roll(mask, distance, axis)
+  assert abs((mask * rolled).mean()) < 4.5 / np.sqrt(SIZE)
+
+
+def test_keys_sites_and_steps_are_uncorrelated():
+  base = Dropout.create(jax.random.key(0), 0.5)
+  key = jax.random.key(0)
+  streams = [Dropout.create(jax.random.key(s), 0.5) for s in range(8)]
+  streams += [base.at(site) for site in range(8)]
+  streams += [base.at(site).at(0) for site in range(8)]
+  streams += [
+    Dropout.create(jax.random.fold_in(key, step), 0.5) for step in range(8)
+  ]
+  masks = np.stack([np.asarray(s.keep(SHAPE)).ravel() for s in streams])
+  signs = masks * 2.0 - 1
+  correlation = signs @ signs.T / SIZE
+  off_diagonal = correlation[~np.eye(len(signs), dtype=bool)]
+  assert np.abs(off_diagonal).max() < 5 / np.sqrt(SIZE)
+
+
+def test_micro_batches_draw_what_the_whole_batch_draws():
+  whole = keep(5)
+  parts = [
+    keep(5, shape=(size, 29, 31), first_row=first)
+    for first, size in ((0, 10), (10, 20), (30, 7))
+  ]
+  np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_rate_may_be_traced_and_batched():
+  x = jnp.ones((5, 7))
+  dropout = Dropout.create(jax.random.key(1), 0.0)
+  rates = jnp.array([0.0, 0.25, 0.5])
+  batched = jax.vmap(lambda rate: dropout.replace(rate=rate)(x))(rates)
+  for rate, row in zip(rates, batched, strict=True):
+    alone = dropout.replace(rate=float(rate))(x)
+    np.testing.assert_allclose(row, alone, rtol=1e-6)
+  np.testing.assert_array_equal(batched[0], x)
+
+
+def test_values_do_not_depend_on_sharding(eight_devices):
+  out = eight_devices(
+    """
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec as P
+    from selfattn.dropout import Dropout
+    mesh = jax.make_mesh((4, 2), ('a', 'b'))
+    x = jnp.ones((8, 6, 10))
+    f = jax.jit(lambda x: Dropout.create(jax.random.key(2), 0.3)(x))
+    whole = np.asarray(f(x))
+    for spec in (P('a'), P('b'), P(None, 'b'), P('a', None, 'b')):
+      sharded = jax.device_put(x, NamedSharding(mesh, spec))
+      np.testing.assert_array_equal(np.asarray(f(sharded)), whole)
+    print(len(jax.devices()), 'equal')
+    """
+  )
+  assert out.strip() == '8 equal'
+
+
+def test_mean_is_kept_and_dtype_too():
+  x = jnp.full((64, 64), 3, jnp.bfloat16)
+  y = Dropout.create(jax.random.key(0), 0.5)(x)
+  assert y.dtype == jnp.bfloat16
+  assert abs(float(y.astype(jnp.float32).mean()) - 3) < 0.2
+  assert set(np.unique(y.astype(np.float32))) == {0.0, 6.0}
+
+
+def test_evaluation_drops_nothing():
+  x = jnp.ones((3, 5))
+  assert drop(x, None, 0) is x
+
+
+def test_raw_typed_and_wide_keys_are_taken():
+  typed = Dropout.create(jax.random.key(4), 0.5).bits((4, 4))
+  raw = Dropout.create(jax.random.PRNGKey(4), 0.5).bits((4, 4))
+  np.testing.assert_array_equal(typed, raw)
+  rbg = [
+    Dropout.create(jax.random.key(seed, impl='rbg'), 0.5).bits((4, 4))
+    for seed in (0, 1)
+  ]
+  assert (np.asarray(rbg[0]) != np.asarray(rbg[1])).all()
