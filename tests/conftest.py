@@ -9,6 +9,8 @@ import textwrap
 
 # Before jax is imported anywhere: tests never look for an accelerator.
 os.environ['JAX_PLATFORMS'] = 'cpu'
+# Tests wait for the compiler, not for what it compiles.
+os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
 
 import jax
 import pytest

@@ -1,0 +1,304 @@
+"""Exact identities of the encoders, the classifier and what they sow."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn.classifier import POOLS, TextClassifier
+from selfattn.dropout import Dropout
+from selfattn.encoders import ENCODERS, AttentionEncoder, BagEncoder
+from selfattn.positions import POSITIONS
+
+# All different, so that no axis can stand in for another.
+B, L, H, V, F, C, LAYERS = 4, 11, 2, 19, 23, 5, 3
+D = 14
+LENGTHS = jnp.array([11, 6, 1, 3])
+IS_TOKEN = jnp.arange(L)[None] < LENGTHS[:, None]
+TOKENS = jax.random.randint(jax.random.key(3), (B, L), 0, V)
+
+
+def attention(position='sinusoidal', **fields):
+  method = POSITIONS[position](D, H)
+  return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
+
+
+def classifier(encoder=None, **fields):
+  return TextClassifier(V, C, D, encoder or attention(), **fields)
+
+
+def init(model):
+  return jax.jit(model.init)(jax.random.key(0), TOKENS, IS_TOKEN)
+
+
+# How each encoder is made here: one row a name.
+ROWS = {'attention': attention, 'bag': BagEncoder}
+
+
+def test_every_encoder_has_a_row():
+  assert set(ROWS) == set(ENCODERS)
+
+
+@pytest.mark.parametrize('pool', POOLS)
+@pytest.mark.parametrize('name', ROWS)
+def test_padding_never_changes_logits(name, pool):
+  model = classifier(ROWS[name](), pool=pool)
+  variables = init(model)
+  apply = jax.jit(model.apply)
+  logits = apply(variables, TOKENS, IS_TOKEN)
+  # What stands in the padding, and how much of it there is, are no matter.
+  other = jnp.where(IS_TOKEN, TOKENS, (TOKENS + 7) % V)
+  np.testing.assert_array_equal(apply(variables, other, IS_TOKEN), logits)
+  longer = jnp.pad(TOKENS, ((0, 0), (0, 9)))
+  more = jnp.pad(IS_TOKEN, ((0, 0), (0, 9)))
+  np.testing.assert_allclose(
+    apply(variables, longer, more), logits, rtol=1e-5, atol=1e-5
+  )
+  alone = apply(variables, TOKENS[1:2, :6], jnp.ones((1, 6), bool))
+  np.testing.assert_allclose(alone[0], logits[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_a_masked_token_has_exactly_zero_gradient(name):
+  encoder = ROWS[name]()
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
+  variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, IS_TOKEN)
+
+  def real_output(x_BLD):
+    y_BLD = encoder.apply(variables, x_BLD, IS_TOKEN)
+    return (jnp.where(IS_TOKEN[..., None], y_BLD, 0) ** 2).sum()
+
+  grad = jax.jit(jax.grad(real_output))(x_BLD)
+  assert (grad[~IS_TOKEN] == 0).all()
+  assert (grad[IS_TOKEN] != 0).any(axis=-1).all()
+
+
+def test_causal_tokens_never_see_the_future():
+  encoder = attention(causal=True)
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
+  variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, IS_TOKEN)
+
+  @jax.jit
+  @jax.grad
+  def gradient(x_BLD, token):
+    return encoder.apply(variables, x_BLD, IS_TOKEN)[0, token].sum()
+
+  for token in (0, 3, 10):
+    grad = gradient(x_BLD, token)[0]
+    assert (grad[token + 1 :] == 0).all()
+    assert (grad[: token + 1] != 0).any(axis=-1).all()
+
+
+PERMUTATION = jax.random.permutation(jax.random.key(9), L)
+
+
+@pytest.mark.parametrize('norm', ['pre', 'post'])
+def test_without_positions_the_encoder_is_permutation_equivariant(norm):
+  encoder = attention('none', norm=norm)
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
+  everything = jnp.ones((B, L), bool)
+  variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, everything)
+  apply = jax.jit(encoder.apply)
+  y_BLD = apply(variables, x_BLD, everything)
+  moved = apply(variables, x_BLD[:, PERMUTATION], everything)
+  np.testing.assert_allclose(moved, y_BLD[:, PERMUTATION], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', sorted(set(POSITIONS) - {'none'}))
+def test_with_positions_it_is_not(name):
+  encoder = attention(name)
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
+  everything = jnp.ones((B, L), bool)
+  variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, everything)
+  apply = jax.jit(encoder.apply)
+  y_BLD = apply(variables, x_BLD, everything)
+  moved = apply(variables, x_BLD[:, PERMUTATION], everything)
+  assert abs(moved - y_BLD[:, PERMUTATION]).max() > 1e-3
+
+
+@pytest.mark.parametrize('pool', ['mean', 'max'])
+@pytest.mark.parametrize('encoder', [attention('none'), BagEncoder()])
+def test_a_bag_gives_the_same_logits_to_every_order(encoder, pool):
+  model = classifier(encoder, pool=pool)
+  variables = init(model)
+  everything = jnp.ones((B, L), bool)
+  apply = jax.jit(model.apply)
+  np.testing.assert_allclose(
+    apply(variables, TOKENS[:, PERMUTATION], everything),
+    apply(variables, TOKENS, everything),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize('pool', POOLS)
+@pytest.mark.parametrize('name', ROWS)
+def test_an_empty_text_has_finite_logits_and_gradients(name, pool):
+  model = classifier(ROWS[name](), pool=pool)
+  nothing = jnp.zeros((B, L), bool)
+
+  def total(params):
+    return model.apply({'params': params}, TOKENS, nothing).sum()
+
+  differentiate = jax.jit(jax.value_and_grad(total))
+  value, grads = differentiate(init(model)['params'])
+  assert np.isfinite(value)
+  assert all(np.isfinite(grad).all() for grad in jax.tree.leaves(grads))
+
+
+def variants():
+  return {
+    'plain': {},
+    'scan': {'scan': True},
+    'remat': {'remat': True},
+    'both': {'scan': True, 'remat': True},
+  }
+
+
+@pytest.mark.parametrize('position', ['sinusoidal', 'learned'])
+def test_scan_and_remat_equal_the_plain_stack(position):
+  """Parameters, outputs and gradients, with every dropout on."""
+  results = {}
+  for name, fields in variants().items():
+    model = classifier(attention(position, **fields))
+    variables = init(model)
+
+    def total(params, model=model):
+      drops = [
+        Dropout.create(jax.random.key(seed), rate)
+        for seed, rate in ((5, 0.3), (6, 0.2))
+      ]
+      logits = model.apply({'params': params}, TOKENS, IS_TOKEN, *drops)
+      return (logits**2).sum(), logits
+
+    grads, logits = jax.jit(jax.grad(total, has_aux=True))(variables['params'])
+    results[name] = (variables['params'], logits, grads)
+  plain = results.pop('plain')
+  for result in results.values():
+    assert jax.tree.structure(result) == jax.tree.structure(plain)
+    jax.tree.map(np.testing.assert_array_equal, result[0], plain[0])
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+      result[1:],
+      plain[1:],
+    )
+
+
+@pytest.mark.parametrize('pool', POOLS)
+def test_eager_equals_jit(pool):
+  model = classifier(pool=pool)
+  variables = init(model)
+  np.testing.assert_allclose(
+    jax.jit(model.apply)(variables, TOKENS, IS_TOKEN),
+    model.apply(variables, TOKENS, IS_TOKEN),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+# --- what is sown ------------------------------------------------------------
+
+
+def apply_and_sow(model, variables):
+  apply = jax.jit(
+    lambda v: model.apply(v, TOKENS, IS_TOKEN, mutable='intermediates')
+  )
+  logits, sown = apply(variables)
+  return logits, sown['intermediates']['encoder']
+
+
+@pytest.mark.parametrize('fields', variants().values(), ids=variants())
+def test_sown_values_appear_under_jit_remat_and_scan(fields):
+  model = classifier(attention(**fields))
+  variables = init(model)
+  _, sown = apply_and_sow(model, variables)
+  (P,) = sown['P']
+  assert P.shape == (1, L, D)
+  assert P.dtype == jnp.float32
+  if fields.get('scan'):
+    (weights,) = sown['blocks']['attention']['weights']
+  else:
+    weights = jnp.stack(
+      [sown[f'block_{n}']['attention']['weights'][0] for n in range(LAYERS)]
+    )
+  assert weights.shape == (LAYERS, B, H, L, L)
+  np.testing.assert_allclose(
+    weights.sum(-1), np.ones((LAYERS, B, H, L)), rtol=1e-5
+  )
+  plain = apply_and_sow(classifier(), variables)[1]
+  np.testing.assert_allclose(
+    weights[-1],
+    plain[f'block_{LAYERS - 1}']['attention']['weights'][0],
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize('backend', ['reference', 'xla'])
+def test_asking_for_weights_changes_no_output(backend):
+  model = classifier(attention(backend=backend))
+  variables = init(model)
+  asked, _ = model.apply(variables, TOKENS, IS_TOKEN, mutable='intermediates')
+  silent = model.apply(variables, TOKENS, IS_TOKEN)
+  np.testing.assert_array_equal(asked, silent)
+  # Compiled, the two programs fuse differently, so equality is to rounding.
+  asked, _ = apply_and_sow(model, variables)
+  silent = jax.jit(model.apply)(variables, TOKENS, IS_TOKEN)
+  np.testing.assert_allclose(asked, silent, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize('backend', ['reference', 'xla'])
+def test_not_asking_leaves_the_program_as_without_sow(backend, monkeypatch):
+  def compiled():
+    model = classifier(attention(backend=backend))
+    variables = jax.eval_shape(lambda: init(model))
+
+    def forward(variables):
+      return model.apply(variables, TOKENS, IS_TOKEN)
+
+    return jax.jit(forward).lower(variables).as_text()
+
+  with_sow = compiled()
+  monkeypatch.setattr(nn.Module, 'sow', lambda *args, **kwargs: False)
+  assert with_sow == compiled()
+  assert 'sine' in with_sow or 'constant' in with_sow  # it is a program
+
+
+def test_P_is_sown_once_and_is_what_was_added():
+  """The blocks are cut off, so the encoder only adds P and normalises."""
+  encoder = AttentionEncoder(
+    0, H, F, POSITIONS['sinusoidal'](D, H), jnp.float32, norm='post'
+  )
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
+  y_BLD, sown = encoder.apply({}, x_BLD, IS_TOKEN, mutable='intermediates')
+  (P,) = sown['intermediates']['P']
+  np.testing.assert_allclose(
+    y_BLD - x_BLD, np.broadcast_to(P, x_BLD.shape), atol=1e-6
+  )
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_init_holds_parameters_only(name):
+  assert set(init(classifier(ROWS[name]()))) == {'params'}
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32_elsewhere():
+  encoder = AttentionEncoder(
+    LAYERS, H, F, POSITIONS['sinusoidal'](D, H), jnp.bfloat16
+  )
+  model = classifier(encoder, dtype=jnp.bfloat16)
+  variables = init(model)
+  assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(variables))
+  logits, sown = apply_and_sow(model, variables)
+  assert logits.dtype == jnp.float32
+  assert sown['P'][0].dtype == jnp.float32
+  assert sown['block_0']['attention']['weights'][0].dtype == jnp.float32
+  text = jax.jit(model.apply).lower(variables, TOKENS, IS_TOKEN).as_text()
+  assert 'bf16' in text
+  full = classifier().apply(variables, TOKENS, IS_TOKEN)
+  np.testing.assert_allclose(logits, full, atol=0.1)
+  assert (np.asarray(logits) != np.asarray(full)).any()
+
+
+def test_models_are_hashable():
+  assert hash(classifier()) == hash(classifier())
