@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from experiments import optimizers
@@ -44,15 +45,21 @@ def model(settings: Settings, vocab_size: int, num_classes: int):
 
 def hyper(settings: Settings) -> Hyper:
   """The numbers that do not change the program."""
+
+  def rate(value):
+    return np.float32(value) if value else None
+
+  # NumPy scalars, because a Python number would have a weak type, and another
+  # type is another program.
   return Hyper(
     key=jax.random.key(settings.seed),
-    learning_rate=settings.optimizer.learning_rate,
-    weight_decay=settings.optimizer.weight_decay,
-    warmup_steps=settings.optimizer.warmup_steps,
-    label_smoothing=settings.optimizer.label_smoothing,
-    dropout_rate=settings.model.dropout_rate or None,
-    attention_dropout_rate=settings.model.attention_dropout_rate or None,
-    word_dropout_rate=settings.model.word_dropout_rate or None,
+    learning_rate=np.float32(settings.optimizer.learning_rate),
+    weight_decay=np.float32(settings.optimizer.weight_decay),
+    warmup_steps=np.float32(settings.optimizer.warmup_steps),
+    label_smoothing=np.float32(settings.optimizer.label_smoothing),
+    dropout_rate=rate(settings.model.dropout_rate),
+    attention_dropout_rate=rate(settings.model.attention_dropout_rate),
+    word_dropout_rate=rate(settings.model.word_dropout_rate),
   )
 
 

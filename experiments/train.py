@@ -39,7 +39,7 @@ def train(
     Diverged: a loss or a gradient is not finite; no such state is saved.
   """
   classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
-  hyper = jax.tree.map(jnp.asarray, build.hyper(settings))
+  hyper = jax.device_put(build.hyper(settings))
   batches = data.TrainBatches(
     loaded.splits['train'],
     settings.train.batch_size,

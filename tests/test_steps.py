@@ -1,0 +1,190 @@
+"""The update: pure, equal however it is cut, one program for all numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments import build, steps
+from experiments.data import Batch
+from experiments.settings import from_config
+
+V, C, B, L = 17, 3, 8, 6
+
+
+def batch(seed=0):
+  rng = np.random.default_rng(seed)
+  return Batch(
+    tokens=rng.integers(2, V, (B, L)).astype(np.int32),
+    lengths=rng.integers(1, L + 1, B).astype(np.int32),
+    labels=rng.integers(0, C, B).astype(np.int32),
+    weights=np.array([1] * 6 + [0] * 2, np.float32),
+  )
+
+
+def parts(config, accumulate=None, clip_norm=None):
+  settings = from_config(config)
+  classifier = build.model(settings, V, C)
+  hyper = build.hyper(settings)
+  step = steps.make_train_step(
+    classifier,
+    lambda hyper, step: build.optimizer(settings, hyper, step),
+    clip_norm=settings.optimizer.clip_norm if clip_norm is None else clip_norm,
+    accumulate=accumulate or settings.train.accumulate,
+  )
+  return build.init_state(settings, classifier, hyper), step, hyper
+
+
+def close(a, b, **tolerance):
+  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
+
+
+def test_cross_entropy_equals_optax():
+  logits = jax.random.normal(jax.random.key(0), (B, C)) * 5
+  labels = jnp.arange(B) % C
+  np.testing.assert_allclose(
+    steps.cross_entropy(logits, labels),
+    optax.softmax_cross_entropy_with_integer_labels(logits, labels),
+    rtol=1e-5,
+    atol=1e-7,
+  )
+  smooth = optax.smooth_labels(jax.nn.one_hot(labels, C), 0.2)
+  np.testing.assert_allclose(
+    steps.cross_entropy(logits, labels, 0.2),
+    optax.softmax_cross_entropy(logits, smooth),
+    rtol=1e-5,
+  )
+
+
+@pytest.mark.parametrize('accumulate', [2, 4, 8])
+def test_micro_batches_equal_the_whole_batch_with_dropout_on(
+  small_config, accumulate
+):
+  small_config.model.attention_dropout_rate = 0.2
+  small_config.model.word_dropout_rate = 0.2
+  state, whole, hyper = parts(small_config, 1)
+  _, cut, _ = parts(small_config, accumulate)
+  close(
+    jax.jit(whole)(state, batch(), hyper),
+    jax.jit(cut)(state, batch(), hyper),
+    rtol=2e-4,
+    atol=2e-6,
+  )
+
+
+def test_rows_of_weight_zero_change_nothing(small_config):
+  small_config.model.dropout_rate = 0.0
+  state, step, hyper = parts(small_config)
+  step = jax.jit(step)
+  one = batch()
+  other = one._replace(
+    tokens=np.where(one.weights[:, None] == 1, one.tokens, 5),
+    labels=np.where(one.weights == 1, one.labels, 2),
+  )
+  close(step(state, one, hyper), step(state, other, hyper), rtol=1e-6)
+  no_rows = one._replace(weights=np.zeros(B, np.float32))
+  assert np.isfinite(step(state, no_rows, hyper)[1]['loss'])
+
+
+def test_clipping_bounds_the_norm_and_keeps_the_direction(small_config):
+  small_config.optimizer.name = 'sgd'
+  small_config.optimizer.sgd.momentum = 0.0
+  small_config.optimizer.weight_decay = 0.0
+  small_config.optimizer.schedule = 'constant'
+  small_config.optimizer.warmup_steps = 0
+  small_config.optimizer.learning_rate = 1.0
+  state, free, hyper = parts(small_config, clip_norm=0.0)
+  _, clipped, _ = parts(small_config, clip_norm=0.01)
+
+  def update(step):
+    new, metrics = jax.jit(step)(state, batch(), hyper)
+    difference = jax.tree.map(jnp.subtract, new.params, state.params)
+    return difference, metrics['gradient_norm']
+
+  (ours, norm), (cut, same_norm) = update(free), update(clipped)
+  np.testing.assert_allclose(norm, same_norm, rtol=1e-6)
+  np.testing.assert_allclose(optax.tree.norm(ours), norm, rtol=1e-4)
+  np.testing.assert_allclose(optax.tree.norm(cut), 0.01, rtol=1e-3)
+  oracle, _ = optax.clip_by_global_norm(0.01).update(ours, optax.EmptyState())
+  close(cut, oracle, rtol=1e-2, atol=1e-7)
+
+
+def test_one_program_serves_every_number_and_vmap(small_config):
+  small_config.optimizer.label_smoothing = 0.1
+  # Not Adam: a key's bias has no gradient but rounding, which it blows up.
+  small_config.optimizer.name = 'sgd'
+  state, step, hyper = parts(small_config)
+  compiled = jax.jit(step)
+  alone = []
+  changes = (
+    {'learning_rate': 3e-3, 'weight_decay': 0.0},
+    {'dropout_rate': 0.4, 'warmup_steps': 5},
+    {'label_smoothing': 0.0, 'key': jax.random.key(9)},
+  )
+  hypers = [
+    hyper.replace(
+      **{
+        name: value if name == 'key' else np.float32(value)
+        for name, value in change.items()
+      }
+    )
+    for change in changes
+  ]
+  for own in hypers:
+    new = state
+    for index in range(3):
+      new, metrics = compiled(new, batch(index), own)
+    alone.append((new, metrics))
+  assert compiled._cache_size() == 1
+
+  stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *hypers)
+  states = jax.tree.map(lambda x: jnp.stack([x] * 3), state)
+  together = jax.jit(jax.vmap(step, (0, None, 0)))
+  for index in range(3):
+    states, metrics = together(states, batch(index), stacked)
+  for trial, want in enumerate(alone):
+    found = jax.tree.map(lambda x, t=trial: x[t], (states, metrics))
+    close(found, want, rtol=1e-3, atol=1e-5)
+
+
+def test_dropout_follows_the_step_and_the_seed(small_config):
+  small_config.model.dropout_rate = 0.5
+  state, step, hyper = parts(small_config)
+  step = jax.jit(step)
+
+  def loss(number, seed):
+    moved = state.replace(step=jnp.asarray(number, jnp.int32))
+    own = hyper.replace(key=jax.random.key(seed))
+    return float(step(moved, batch(), own)[1]['loss'])
+
+  assert loss(3, 0) == loss(3, 0)
+  assert len({loss(3, 0), loss(4, 0), loss(3, 1)}) == 3
+
+
+def test_bfloat16_stays_near_float32_over_fifty_steps(small_config):
+  small_config.model.dropout_rate = 0.0
+  small_config.optimizer.schedule = 'constant'
+  losses = {}
+  for dtype in ('float32', 'bfloat16'):
+    small_config.model.dtype = dtype
+    state, step, hyper = parts(small_config)
+    step = jax.jit(step)
+    found = []
+    for index in range(50):
+      state, metrics = step(state, batch(index % 5), hyper)
+      found.append(float(metrics['loss']))
+    losses[dtype] = np.array(found)
+    leaves = jax.tree.leaves((state.params, state.optimizer))
+    assert all(leaf.dtype in (jnp.float32, jnp.int32) for leaf in leaves)
+  difference = abs(losses['float32'] - losses['bfloat16'])
+  assert 0 < difference.max() < 0.05
+  first, *_, last = losses['float32'].reshape(10, 5).mean(axis=1)
+  assert last < first - 0.1
+
+
+def test_state_holds_no_keys_and_no_intermediates(small_config):
+  state, _, _ = parts(small_config)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+    assert leaf.dtype in (jnp.float32, jnp.int32), path
+    assert 'intermediates' not in jax.tree_util.keystr(path)
