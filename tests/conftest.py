@@ -22,8 +22,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 
-@pytest.fixture
-def small_config():
+def make_small_config():
   """The default config, small enough to train in a second or two."""
   config = default.get_config()
   config.data.word_order.train_pairs = 37
@@ -41,6 +40,12 @@ def small_config():
   config.optimizer.warmup_steps = 3
   config.checkpoint.every_steps = 3
   return config
+
+
+@pytest.fixture
+def small_config():
+  """A small config of one's own."""
+  return make_small_config()
 
 
 @pytest.fixture

@@ -1,0 +1,142 @@
+"""Every wrong config dies in settings, with the key to change."""
+
+import pytest
+
+from configs import default
+from experiments import choices, settings
+from experiments.choices import UserError
+
+WRONG = {
+  'model.position.name': ('rotray', 'learned, none, sinusoidal'),
+  'model.encoder.name': ('atention', 'did you mean attention'),
+  'model.pool': ('sum', 'cls, max, mean'),
+  'model.dtype': ('float16', 'bfloat16, float32'),
+  'model.encoder.attention.norm': ('mid', 'post, pre'),
+  'model.encoder.attention.activation': ('swish', 'gelu, relu'),
+  'model.encoder.attention.backend': ('cudnn', 'auto, reference, xla'),
+  'optimizer.name': ('adma', 'did you mean adam'),
+  'optimizer.schedule': ('cosin', 'did you mean cosine'),
+  'checkpoint.best_metric': ('f1', 'accuracy, loss, macro_f1'),
+  'data.name': ('imdb', 'text, word_order'),
+  'data.vocabulary.name': ('words', 'did you mean word'),
+  'data.vocabulary.word.size': (2, 'at least 3'),
+  'data.word_order.test_pairs': (0, 'between 1'),
+  'data.dir': ('somewhere', 'must be empty'),
+  'model.num_heads': (5, 'try 60 or 65'),
+  'model.num_layers': (0, 'at least 1'),
+  'model.dropout_rate': (1.0, 'less than 1'),
+  'model.attention_dropout_rate': (-0.1, 'at least 0'),
+  'model.embed_init_std': (0.0, 'greater than 0'),
+  'optimizer.label_smoothing': (float('nan'), 'less than 1'),
+  'optimizer.learning_rate': (0.0, 'greater than 0'),
+  'optimizer.warmup_steps': (2_001, 'at most config.train.steps = 2000'),
+  'train.accumulate': (7, 'a divisor of config.train.batch_size = 64'),
+  'train.steps': (0, 'at least 1'),
+  'seed': (-1, 'at least 0'),
+}
+
+
+def with_changes(**changes):
+  config = default.get_config()
+  config.update_from_flattened_dict(
+    {key.replace('__', '.'): value for key, value in changes.items()}
+  )
+  return config
+
+
+@pytest.mark.parametrize('key', WRONG)
+def test_a_wrong_value_names_its_key_and_what_is_allowed(key):
+  value, allowed = WRONG[key]
+  with pytest.raises(UserError) as error:
+    settings.from_config(with_changes(**{key: value}))
+  assert key in str(error.value)
+  assert str(value) in str(error.value)
+  assert allowed in str(error.value)
+  assert '\n' not in str(error.value)
+
+
+TOGETHER = {
+  'cls in a bag': (
+    {'model.pool': 'cls', 'model.encoder.name': 'bag'},
+    'use mean or max',
+  ),
+  'cls under a causal mask': (
+    {'model.pool': 'cls', 'model.encoder.attention.causal': True},
+    'sees only itself',
+  ),
+  'xla with dropout on weights': (
+    {
+      'model.encoder.attention.backend': 'xla',
+      'model.attention_dropout_rate': 0.1,
+    },
+    'attention_dropout_rate=0',
+  ),
+  'a table shorter than the texts': (
+    {
+      'model.position.name': 'learned',
+      'model.position.learned.max_len': 64,
+      'model.pool': 'cls',
+    },
+    'max_len = 64 is less than the longest input, 65 tokens',
+  ),
+}
+
+
+@pytest.mark.parametrize('name', TOGETHER)
+def test_values_that_do_not_go_together_are_refused(name):
+  changes, message = TOGETHER[name]
+  with pytest.raises(UserError, match=message):
+    settings.from_config(with_changes(**changes))
+  # Each of the two alone is fine, so it is their meeting that is refused.
+  for key, value in changes.items():
+    settings.from_config(with_changes(**{key: value}))
+
+
+def test_a_missing_key_an_extra_key_and_a_wrong_type_are_refused():
+  values = default.get_config().to_dict()
+  del values['train']['steps']
+  with pytest.raises(UserError, match=r'config\.train\.steps is missing'):
+    settings.from_config(values)
+  values = default.get_config().to_dict()
+  values['model']['positions'] = 'none'
+  with pytest.raises(UserError, match=r'positions is not a key; .* position\?'):
+    settings.from_config(values)
+  values = default.get_config().to_dict()
+  values['train']['steps'] = '10'
+  with pytest.raises(UserError, match="'10' is a str, not a int"):
+    settings.from_config(values)
+  values['train']['steps'] = True
+  with pytest.raises(UserError, match='True is a bool, not a int'):
+    settings.from_config(values)
+
+
+def test_flat_holds_the_chosen_options_only():
+  flat = settings.from_config(default.get_config()).flat()
+  assert flat['model.position.sinusoidal.base'] == 10_000.0
+  assert not any(key.startswith('model.position.learned') for key in flat)
+  assert flat['data.name'] == 'word_order'
+  assert flat['optimizer.name'] == 'adamw'
+
+
+def test_options_of_other_choices_do_not_make_another_run():
+  digest = settings.from_config(default.get_config()).digest()
+  unused = with_changes(**{'model.position.learned.max_len': 99})
+  assert settings.from_config(unused).digest() == digest
+  used = with_changes(**{'model.position.sinusoidal.base': 99.0})
+  assert settings.from_config(used).digest() != digest
+
+
+def test_settings_are_hashable_and_survive_json():
+  import json
+
+  one = settings.from_config(default.get_config())
+  text = json.dumps(default.get_config().to_dict())
+  assert settings.from_config(json.loads(text)) == one
+
+
+def test_a_block_holds_every_option_once():
+  assert choices.block(settings.POSITIONS, 'none') == {
+    'name': 'none',
+    'sinusoidal': {'base': 10_000.0},
+    'learned': {'max_len': 512, 'init_std': 0.02},
+  }

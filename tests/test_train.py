@@ -1,0 +1,278 @@
+"""A run is a function of its config: stopped, killed or not, the end is one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from conftest import ROOT, last_json, make_small_config
+
+from configs import default
+from experiments import build, checkpoints, data, train
+from experiments import settings as settings_lib
+from experiments import workdir as workdir_lib
+from experiments.choices import UserError
+from experiments.launch import Diverged, Interrupted, Signals
+
+
+class StopAfter:
+  """Signals that arrive during the given update of a process."""
+
+  def __init__(self, updates):
+    self._left = updates
+
+  @property
+  def received(self):
+    self._left -= 1
+    return 'SIGTERM' if self._left <= 0 else None
+
+
+def restored(path, config, step):
+  settings = settings_lib.from_config(config)
+  vocab_size = data.read_tokenizer(path).get_vocab_size()
+  classifier = build.model(settings, vocab_size, 2)
+  template = jax.eval_shape(
+    lambda: build.init_state(settings, classifier, build.hyper(settings))
+  )
+  manager = checkpoints.open_manager(path, settings.checkpoint)
+  try:
+    return checkpoints.restore(manager, step, template)
+  finally:
+    manager.close()
+
+
+def rows(path):
+  text = (path / 'metrics.jsonl').read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+def busy_config():
+  """Small, with every kind of dropout on."""
+  config = make_small_config()
+  config.model.attention_dropout_rate = 0.1
+  config.model.word_dropout_rate = 0.1
+  return config
+
+
+@pytest.fixture(scope='module')
+def uninterrupted(tmp_path_factory):
+  """One run to the end, that all others are held against."""
+  config = busy_config()
+  path = tmp_path_factory.mktemp('whole') / 'run'
+  result = train.run(config, str(path), Signals())
+  return path, result
+
+
+def assert_same_end(path, result, uninterrupted):
+  whole_path, whole_result = uninterrupted
+  config = busy_config()
+  steps = config.train.steps
+  ours, theirs = (
+    restored(path, config, steps),
+    restored(whole_path, config, steps),
+  )
+  jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+  assert (path / 'metrics.jsonl').read_text() == (
+    whole_path / 'metrics.jsonl'
+  ).read_text()
+  assert {**result, 'workdir': ''} == {**whole_result, 'workdir': ''}
+
+
+def test_a_whole_run_leaves_what_it_promises(uninterrupted):
+  path, result = uninterrupted
+  assert set(os.listdir(path)) == {
+    'checkpoints',
+    'config.json',
+    'data.json',
+    'env.json',
+    'metrics.jsonl',
+    'status.json',
+    'tensorboard',
+    'tokenizer.json',
+  }
+  status = json.loads((path / 'status.json').read_text())
+  assert status == {
+    'status': 'DONE',
+    'step': 12,
+    'attempt': 1,
+    'result': result,
+  }
+  assert result['split'] == 'test'
+  assert 0 <= result['accuracy'] <= 1
+  found = rows(path)
+  assert [row['step'] for row in found] == list(range(1, 13))
+  assert all('train/loss' in row for row in found)
+  evaluated = [r['step'] for r in found if 'validation/accuracy' in r]
+  assert evaluated == [4, 8, 12]
+  best = max(found, key=lambda r: (r.get('validation/accuracy', -1), r['step']))
+  assert result['step'] == best['step']
+  kept = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert kept == sorted({9, 12, best['step']})
+  assert os.listdir(path / 'tensorboard')
+
+
+def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
+  tmp_path, uninterrupted
+):
+  """An epoch has five steps: stops are inside one, at its edge, at a save."""
+  path = tmp_path / 'run'
+  reached = []
+  for updates in (1, 3, 1, 2):
+    with pytest.raises(Interrupted):
+      train.run(busy_config(), str(path), StopAfter(updates))
+    status = json.loads((path / 'status.json').read_text())
+    assert status['status'] == 'INTERRUPTED'
+    reached.append(max(int(n) for n in os.listdir(path / 'checkpoints')))
+  assert reached == [1, 4, 5, 7]
+  result = train.run(busy_config(), str(path), Signals())
+  assert_same_end(path, result, uninterrupted)
+  assert json.loads((path / 'status.json').read_text())['attempt'] == 5
+
+
+def test_rows_after_the_last_checkpoint_are_written_again(
+  tmp_path, uninterrupted
+):
+  """As after SIGKILL: metrics ran ahead, the last line is torn."""
+  path = tmp_path / 'run'
+  with pytest.raises(Interrupted):
+    train.run(busy_config(), str(path), StopAfter(5))
+  with open(path / 'metrics.jsonl', 'a') as file:
+    file.write('{"step": 6, "train/loss": 123.0}\n{"step": 7, "tra')
+  result = train.run(busy_config(), str(path), Signals())
+  assert_same_end(path, result, uninterrupted)
+
+
+def test_a_finished_run_answers_at_once_and_touches_nothing(uninterrupted):
+  path, result = uninterrupted
+  before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
+  config = busy_config()
+  assert train.run(config, str(path), Signals()) == result
+  assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
+
+
+def test_another_config_in_the_same_workdir_is_refused(uninterrupted):
+  path, _ = uninterrupted
+  config = make_small_config()
+  config.optimizer.learning_rate = 0.5
+  before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
+  with pytest.raises(UserError, match=r'learning_rate was 0.001, is 0.5'):
+    train.run(config, str(path), Signals())
+  assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
+
+
+def test_logging_more_often_is_the_same_run(uninterrupted):
+  path, result = uninterrupted
+  config = busy_config()
+  config.train.log_every = 5
+  assert train.run(config, str(path), Signals()) == result
+
+
+def test_a_changed_model_is_refused_by_path(uninterrupted):
+  path, _ = uninterrupted
+  config = busy_config()
+  config.model.num_layers = 2
+  with pytest.raises(UserError, match=r'block_1/.* is missing'):
+    restored(path, config, 12)
+  config = busy_config()
+  config.model.mlp_dim = 21
+  with pytest.raises(UserError, match=r'is float32\[20\], not float32\[21\]'):
+    restored(path, config, 12)
+
+
+def test_a_checkpoint_holds_the_state_alone(uninterrupted):
+  path, _ = uninterrupted
+  config = busy_config()
+  state = restored(path, config, 12)
+  assert int(state.step) == 12
+  names = {
+    jax.tree_util.keystr(name[:1], simple=True)
+    for name, _ in jax.tree_util.tree_leaves_with_path(state)
+  }
+  assert names == {'step', 'params', 'optimizer'}
+
+
+def test_divergence_writes_the_row_and_keeps_the_last_good_state(tmp_path):
+  config = make_small_config()
+  config.optimizer.name = 'sgd'
+  config.optimizer.learning_rate = 1e30
+  config.optimizer.clip_norm = 0.0
+  config.optimizer.warmup_steps = 6
+  config.checkpoint.every_steps = 1
+  path = tmp_path / 'run'
+  with pytest.raises(Diverged, match='at step'):
+    train.run(config, str(path), Signals())
+  last = rows(path)[-1]
+  assert None in last.values()  # no NaN, which is not JSON
+  assert json.loads((path / 'status.json').read_text())['status'] == 'DIVERGED'
+  kept = max(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert kept < last['step']
+  state = restored(path, config, kept)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
+
+
+def arguments(path, config):
+  flat = settings_lib.from_config(config).flat()
+  base = settings_lib.from_config(default.get_config()).flat()
+  changes = [
+    f'--config.{key}={value}'
+    for key, value in flat.items()
+    if base[key] != value
+  ]
+  return ['--workdir', str(path), *changes]
+
+
+def start(path, config):
+  return subprocess.Popen(
+    [sys.executable, '-m', 'experiments.train', *arguments(path, config)],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def wait_for_rows(process, path, count):
+  deadline = time.monotonic() + 120
+  while time.monotonic() < deadline and process.poll() is None:
+    metrics = path / 'metrics.jsonl'
+    if metrics.exists() and metrics.read_text().count('\n') >= count:
+      return
+    time.sleep(0.005)
+  raise AssertionError(f'no {count} rows: {process.communicate()}')
+
+
+def test_sigterm_saves_and_exits_75_and_sigkill_loses_nothing(
+  tmp_path, uninterrupted
+):
+  path = tmp_path / 'run'
+  config = busy_config()
+  process = start(path, config)
+  wait_for_rows(process, path, 2)
+  process.send_signal(signal.SIGTERM)
+  _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 75, stderr
+  assert 'SIGTERM' in stderr
+  process = start(path, config)
+  wait_for_rows(process, path, rows(path)[-1]['step'] + 1)
+  process.kill()
+  process.communicate()
+  assert process.returncode == -signal.SIGKILL
+  process = start(path, config)
+  stdout, stderr = process.communicate(timeout=120)
+  assert process.returncode == 0, stderr
+  assert_same_end(path, last_json(stdout), uninterrupted)
+
+
+def test_workdir_may_be_relative(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  config = make_small_config()
+  config.train.steps = 3
+  result = train.run(config, 'a/b', Signals())
+  assert result['workdir'] == str(tmp_path / 'a/b')
+  assert workdir_lib.read_status('a/b')['status'] == 'DONE'
