@@ -1,4 +1,13 @@
-"""TREC"""
+"""TREC questions (Li and Roth 2002): six kinds of answer, 5,452 and 500.
+
+Data: TREC.train and TREC.test, `DESC:manner How did ...` lines in latin-1,
+from https://github.com/harvardnlp/sent-conv-torch (folder data/raw). The label
+is the part before the colon; --config.data.text.label_depth=2 takes both
+parts, 50 classes.
+
+    bash scripts/run.sh experiments.train --config=configs/trec.py \
+        --config.data.dir=PATH --workdir=runs/trec
+"""
 
 from configs import default
 
@@ -6,7 +15,6 @@ from configs import default
 def get_config():
   """configs/default.py with what differs."""
   config = default.get_config()
-
   config.data.name = 'text'
   config.data.text.format = 'lines'
   config.data.text.train = ('TREC.train',)

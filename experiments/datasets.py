@@ -237,7 +237,15 @@ class Text:
     delimiter = DELIMITERS[self.delimiter]
     with open(path, encoding=self.encoding, newline='') as file:
       quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
-      first = next(csv.reader(file, delimiter=delimiter, quoting=quoting), [])
+      reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
+      first = next(reader, [])
+      second = next((row for row in reader if row), first)
+    # Later rows with too many fields are found by the library; in this one it
+    # would take the first field for an index, and shift the others.
+    if len(second) > len(first):
+      raise UserError(
+        f'{path} row 1: {len(second)} fields, but {len(first)} columns'
+      )
     names = first if self.header else [str(n) for n in range(len(first))]
     # Everything is a string: a text may read 'None', a label '01'.
     text = datasets.Value('string')

@@ -48,17 +48,17 @@ def small_config():
   return make_small_config()
 
 
-@pytest.fixture
-def command():
+@pytest.fixture(scope='session')
+def run_command():
   """Runs `python -m experiments.NAME ARGUMENTS`, as run.sh does."""
 
-  def run(name, *arguments, **options):
+  def run(name, *arguments, cwd=ROOT, **options):
     return subprocess.run(
       [sys.executable, '-m', f'experiments.{name}', *map(str, arguments)],
       capture_output=True,
       text=True,
-      cwd=options.pop('cwd', ROOT),
-      env=os.environ | {'PYTHONPATH': str(ROOT)} | options.pop('env', {}),
+      cwd=cwd,
+      env=os.environ | {'PYTHONPATH': str(ROOT)},
       timeout=300,
       check=False,
       **options,

@@ -1,0 +1,26 @@
+"""AG News: titles and descriptions in four classes, 120,000 and 7,600.
+
+Data: train.csv and test.csv, quoted, without header (class, title,
+description), from https://github.com/mhjabreel/CharCnn_Keras
+(folder data/ag_news_csv).
+
+    bash scripts/run.sh experiments.train --config=configs/ag_news.py \
+        --config.data.dir=PATH --workdir=runs/ag_news
+"""
+
+from configs import sst2
+
+
+def get_config():
+  """The recipe of configs/sst2.py on other files."""
+  config = sst2.get_config()
+  config.data.text.train = ('train.csv',)
+  config.data.text.test = ('test.csv',)
+  config.data.text.delimiter = 'comma'
+  config.data.text.quoted = True
+  config.data.text.header = False
+  config.data.text.text_columns = ('1', '2')
+  config.data.text.label_column = '0'
+  config.data.text.labels = ('1=world', '2=sports', '3=business', '4=science')
+  config.data.max_length = 128
+  return config

@@ -1,0 +1,23 @@
+"""IMDB (Maas et al. 2011): 25,000 long reviews to train on, 25,000 to test.
+
+Data: the folder aclImdb (train/pos, train/neg, test/pos, test/neg), from
+https://ai.stanford.edu/~amaas/data/sentiment.
+
+    bash scripts/run.sh experiments.train --config=configs/imdb.py \
+        --config.data.dir=PATH --workdir=runs/imdb
+"""
+
+from configs import sst2
+
+
+def get_config():
+  """The recipe of configs/sst2.py on long texts."""
+  config = sst2.get_config()
+  config.data.text.format = 'class_folders'
+  config.data.text.train = ('train',)
+  config.data.text.test = ('test',)
+  config.data.text.labels = ('neg=negative', 'pos=positive')
+  config.data.max_length = 256
+  config.train.batch_size = 32
+  config.train.eval_batch_size = 64
+  return config

@@ -1,0 +1,27 @@
+"""MR (Pang and Lee 2005): movie-review sentences, 5,331 of each mood.
+
+There is no official split: a tenth is cut for testing and a tenth of the rest
+for validation, by config.data.seed. Published figures are 10-fold averages.
+
+Data: rt-polarity.neg and rt-polarity.pos, latin-1, from
+https://www.cs.cornell.edu/people/pabo/movie-review-data.
+
+    bash scripts/run.sh experiments.train --config=configs/mr.py \
+        --config.data.dir=PATH --workdir=runs/mr
+"""
+
+from configs import trec
+
+
+def get_config():
+  """The small-data recipe of configs/trec.py on other files."""
+  config = trec.get_config()
+  config.data.text.format = 'class_files'
+  config.data.text.train = (
+    'negative=rt-polarity.neg',
+    'positive=rt-polarity.pos',
+  )
+  config.data.text.test = ()
+  config.data.text.label_depth = 0
+  config.data.test_fraction = 0.1
+  return config

@@ -1,0 +1,25 @@
+"""R8: Reuters news in eight classes, 5,485 to train on and 2,189 to test.
+
+Data: train.txt and test.txt, a class, a tab and a text a line, from
+https://github.com/yao8839836/text_gcn (folder data/R8).
+
+    bash scripts/run.sh experiments.train --config=configs/r8.py \
+        --config.data.dir=PATH --workdir=runs/r8
+"""
+
+from configs import trec
+
+
+def get_config():
+  """The small-data recipe of configs/trec.py on longer texts."""
+  config = trec.get_config()
+  config.data.text.format = 'csv'
+  config.data.text.header = False
+  config.data.text.text_columns = ('1',)
+  config.data.text.label_column = '0'
+  config.data.text.train = ('train.txt',)
+  config.data.text.test = ('test.txt',)
+  config.data.text.encoding = 'utf-8'
+  config.data.text.label_depth = 0
+  config.data.max_length = 256
+  return config

