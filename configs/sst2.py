@@ -19,5 +19,16 @@ def get_config():
   config.data.text.text_columns = ('sentence',)
   config.data.text.labels = ('0=negative', '1=positive')
   config.data.num_buckets = 6
-  config.train.steps = 5_000
+  config.model.num_layers = 1
+  config.model.position.name = 'learned'
+  config.model.dropout_rate = 0.5
+  config.model.embed_init_std = 0.1
+  # Most parameters are embeddings, so these have to decay too.
+  config.optimizer.decay = ('kernel', 'embedding')
+  config.optimizer.weight_decay = 1.0
+  config.optimizer.learning_rate = 2e-3
+  config.optimizer.label_smoothing = 0.1
+  config.train.batch_size = 128
+  config.train.steps = 1_500
+  config.train.eval_every = 250
   return config

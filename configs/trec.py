@@ -22,5 +22,18 @@ def get_config():
   config.data.text.encoding = 'latin-1'
   config.data.text.label_depth = 1
   config.data.num_buckets = 3
-  config.train.steps = 1_500
+  config.data.vocabulary.word.min_count = 2
+  config.model.num_layers = 1
+  config.model.embed_dim = 128
+  config.model.position.name = 'learned'
+  config.model.pool = 'max'
+  config.model.dropout_rate = 0.3
+  config.model.embed_init_std = 0.1
+  # Most parameters are embeddings, so these have to decay too.
+  config.optimizer.decay = ('kernel', 'embedding')
+  config.optimizer.weight_decay = 0.3
+  config.optimizer.learning_rate = 3e-3
+  config.optimizer.label_smoothing = 0.1
+  config.train.steps = 700
+  config.train.eval_every = 100
   return config

@@ -14,8 +14,8 @@ import numpy as np
 from experiments import build, data, launch, steps
 from experiments import checkpoints as checkpoints_lib
 from experiments import workdir as workdir_lib
+from experiments.batches import Examples, eval_batches
 from experiments.choices import UserError, one_of
-from experiments.data import Examples
 
 
 def evaluate(
@@ -29,7 +29,7 @@ def evaluate(
   """
   outputs = [
     (rows, eval_step(params, batch))
-    for rows, batch in data.eval_batches(examples, batch_size, lengths)
+    for rows, batch in eval_batches(examples, batch_size, lengths)
   ]
   losses = np.zeros(len(examples))
   logits = np.zeros((len(examples), outputs[0][1][1].shape[-1]))

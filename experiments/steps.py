@@ -14,7 +14,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from experiments.data import Batch
+from experiments.batches import Batch
 from experiments.vocabulary import UNK
 from selfattn.dropout import Dropout
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from experiments import build, checkpoints, data, launch, steps
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
+from experiments.batches import TrainBatches
 from experiments.evaluate import summarize
 from experiments.launch import Diverged, Interrupted, Signals, log
 from experiments.metrics import MetricWriter
@@ -40,7 +41,7 @@ def train(
   """
   classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
   hyper = jax.device_put(build.hyper(settings))
-  batches = data.TrainBatches(
+  batches = TrainBatches(
     loaded.splits['train'],
     settings.train.batch_size,
     settings.seed,

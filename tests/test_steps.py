@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from experiments import build, steps
-from experiments.data import Batch
+from experiments.batches import Batch
 from experiments.settings import from_config
 
 V, C, B, L = 17, 3, 8, 6

@@ -1,0 +1,151 @@
+"""Batches: a pure function of the step, padded to a few lengths.
+
+Nothing about the order of the examples is ever saved: an epoch is shuffled by
+(seed, epoch), so a run resumes by arithmetic, on any number of devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.vocabulary import PAD
+
+# Batches that are sorted by length together: enough for batches of one
+# length, few enough that an epoch stays well shuffled.
+_POOL = 50
+
+
+class Batch(NamedTuple):
+  """Arrays of one step; a row of weight 0 is padding.
+
+  Attributes:
+    tokens: int32 (batch, length).
+    lengths: int32 (batch,), tokens of each row that are real.
+    labels: int32 (batch,).
+    weights: float32 (batch,), 1 for an example, 0 for padding.
+  """
+
+  tokens: np.ndarray
+  lengths: np.ndarray
+  labels: np.ndarray
+  weights: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+  """Tokenised examples of one split, end to end in one array."""
+
+  tokens: np.ndarray
+  starts: np.ndarray
+  lengths: np.ndarray
+  labels: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.labels)
+
+  def batch(self, rows: np.ndarray, size: int, length: int) -> Batch:
+    """The examples `rows`, padded to `size` rows of `length` tokens."""
+    lengths, starts, labels = np.zeros((3, size), np.int32)
+    lengths[: len(rows)] = self.lengths[rows]
+    starts[: len(rows)] = self.starts[rows]
+    labels[: len(rows)] = self.labels[rows]
+    column = np.arange(length, dtype=np.int32)
+    is_token = column < lengths[:, None]
+    index = np.where(is_token, starts[:, None] + column, 0)
+    tokens = np.where(is_token, self.tokens[index], PAD).astype(np.int32)
+    weights = (np.arange(size) < len(rows)).astype(np.float32)
+    return Batch(tokens, lengths, labels, weights)
+
+
+def bucket_lengths(
+  lengths: np.ndarray, num_buckets: int, longest: int
+) -> tuple[int, ...]:
+  """At most num_buckets lengths that pad the given ones least.
+
+  Exact, by dynamic programming over candidate lengths: all of them, or
+  quantiles where there are many. The last one is `longest`, or the greatest
+  of `lengths` if that is more.
+  """
+  lengths = np.maximum(lengths, 1)  # an empty text needs a column, too
+  quantiles = np.quantile(lengths, np.linspace(0, 1, 257), method='higher')
+  longest = max(longest, int(lengths.max()))
+  ends = np.unique([0, *quantiles, longest]).astype(int)
+  ordered = np.sort(lengths)
+  count = np.searchsorted(ordered, ends, side='right')
+  tokens = np.concatenate([[0], np.cumsum(ordered)])[count]
+  # padding[i, j]: what lengths in (ends[i], ends[j]] need to reach ends[j].
+  padding = ends * (count - count[:, None]) - (tokens - tokens[:, None])
+  padding = np.where(ends > ends[:, None], padding, np.inf)
+
+  best, choices = padding[0], []
+  for _ in range(1, min(num_buckets, len(ends) - 1)):
+    total = best[:, None] + padding
+    choices.append(total.argmin(axis=0))
+    best = total.min(axis=0)
+  cuts = [len(ends) - 1]
+  for choice in reversed(choices):
+    cuts.append(int(choice[cuts[-1]]))
+  return tuple(int(ends[cut]) for cut in reversed(cuts))
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainBatches:
+  """Batches of the training split by step, from 0, without end.
+
+  Every epoch holds each example once; its last batch may be short. Texts of
+  similar length share a batch.
+  """
+
+  examples: Examples
+  batch_size: int
+  seed: int
+  bucket_lengths: tuple[int, ...]
+  _orders: dict = dataclasses.field(default_factory=dict, repr=False)
+
+  @property
+  def steps_per_epoch(self) -> int:
+    """Batches of an epoch, the short one included."""
+    return -(-len(self.examples) // self.batch_size)
+
+  def __call__(self, step: int) -> Batch:
+    """The batch of update `step` + 1."""
+    epoch, index = divmod(step, self.steps_per_epoch)
+    if epoch not in self._orders:
+      self._orders.clear()
+      self._orders[epoch] = self._order(epoch)
+    rows = self._orders[epoch][index]
+    length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
+    return self.examples.batch(rows, self.batch_size, length)
+
+  def _order(self, epoch: int) -> list[np.ndarray]:
+    rng = np.random.default_rng((self.seed, epoch))
+    shuffled = rng.permutation(len(self.examples))
+    batches = []
+    for start in range(0, len(shuffled), _POOL * self.batch_size):
+      pool = shuffled[start : start + _POOL * self.batch_size]
+      pool = pool[np.argsort(self.examples.lengths[pool], kind='stable')]
+      batches += [
+        pool[first : first + self.batch_size]
+        for first in range(0, len(pool), self.batch_size)
+      ]
+    return [batches[index] for index in rng.permutation(len(batches))]
+
+
+def eval_batches(
+  examples: Examples, batch_size: int, lengths: tuple[int, ...]
+) -> Iterator[tuple[np.ndarray, Batch]]:
+  """Every example once, short ones first: (rows in the split, batch)."""
+  order = np.argsort(examples.lengths, kind='stable')
+  for start in range(0, len(order), batch_size):
+    rows = order[start : start + batch_size]
+    length = fit(int(examples.lengths[rows].max()), lengths)
+    yield rows, examples.batch(rows, batch_size, length)
+
+
+def fit(length: int, lengths: tuple[int, ...]) -> int:
+  """The shortest of `lengths` that holds `length` tokens."""
+  return next(bucket for bucket in lengths if bucket >= length)

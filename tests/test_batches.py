@@ -1,0 +1,101 @@
+"""A batch is a pure function of the step; every example counts once."""
+
+import itertools
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from experiments import batches as batches_lib
+
+
+def examples(count, longest=9, seed=0):
+  """Examples whose first token is their own number plus one."""
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(0, longest + 1, count).astype(np.int32)
+  lengths = np.maximum(lengths, 1) if longest else lengths
+  starts = np.cumsum([0, *lengths[:-1]]).astype(np.int32)
+  tokens = np.zeros(lengths.sum() + 1, np.int32)
+  tokens[starts] = np.arange(count) + 1
+  return batches_lib.Examples(tokens, starts, lengths, np.arange(count) % 3)
+
+
+def batches_of(count, batch_size, seed=0):
+  split = examples(count)
+  lengths = batches_lib.bucket_lengths(split.lengths, 3, 0)
+  return batches_lib.TrainBatches(split, batch_size, seed, lengths)
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 4))
+def test_an_epoch_holds_every_example_once(count, batch_size, epoch):
+  batches = batches_of(count, batch_size)
+  first = epoch * batches.steps_per_epoch
+  seen = []
+  for step in range(first, first + batches.steps_per_epoch):
+    batch = batches(step)
+    assert batch.tokens.shape[0] == batch_size
+    assert batch.tokens.shape[1] in batches.bucket_lengths
+    real = batch.weights == 1
+    assert (batch.lengths[~real] == 0).all()
+    seen += (batch.tokens[real, 0] - 1).tolist()
+    inside = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    assert (batch.tokens[~inside] == batches_lib.PAD).all()
+    np.testing.assert_array_equal(
+      batch.labels[real], (batch.tokens[real, 0] - 1) % 3
+    )
+  assert sorted(seen) == list(range(count))
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+  one, other = batches_of(100, 7), batches_of(100, 7)
+  order = [3, 40, 41, 2, 15, 3]
+  taken = {step: one(step) for step in order}
+  for step in sorted(order):
+    for a, b in zip(other(step), taken[step], strict=True):
+      np.testing.assert_array_equal(a, b)
+  changed = batches_of(100, 7, seed=1)
+  assert any(
+    (changed(step).labels != one(step).labels).any() for step in range(5)
+  )
+  next_epoch = one(3 + one.steps_per_epoch)
+  assert (next_epoch.labels != one(3).labels).any()
+
+
+def padding(lengths, buckets):
+  return sum(min(b for b in buckets if b >= n) - n for n in lengths)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(
+  st.lists(st.integers(0, 12), min_size=1, max_size=30), st.integers(1, 4)
+)
+def test_buckets_pad_least_of_all_choices(lengths, num_buckets):
+  buckets = batches_lib.bucket_lengths(np.array(lengths), num_buckets, 0)
+  longest = max(1, *lengths)
+  assert buckets[-1] == longest
+  assert len(buckets) <= num_buckets
+  assert list(buckets) == sorted(set(buckets))
+  best = min(
+    padding(lengths, (*cuts, longest))
+    for size in range(num_buckets)
+    for cuts in itertools.combinations(range(1, longest), size)
+  )
+  assert padding(lengths, buckets) == best
+
+
+def test_buckets_hold_the_longest_text_of_any_split():
+  assert batches_lib.bucket_lengths(np.array([3, 4, 5]), 2, 40)[-1] == 40
+
+
+@pytest.mark.parametrize('batch_size', [1, 7, 64])
+def test_evaluation_batches_hold_every_example_once(batch_size):
+  split = examples(50)
+  lengths = batches_lib.bucket_lengths(split.lengths, 3, 0)
+  seen = []
+  for rows, batch in batches_lib.eval_batches(split, batch_size, lengths):
+    assert batch.weights.sum() == len(rows)
+    np.testing.assert_array_equal(batch.tokens[: len(rows), 0], rows + 1)
+    seen += rows.tolist()
+  assert sorted(seen) == list(range(50))
