@@ -19,6 +19,7 @@ def get_config():
   config.data.text.text_columns = ('sentence',)
   config.data.text.labels = ('0=negative', '1=positive')
   config.data.num_buckets = 6
+  config.data.validation_fraction = 0.02
   config.model.num_layers = 1
   config.model.position.name = 'learned'
   config.model.dropout_rate = 0.5
@@ -30,5 +31,5 @@ def get_config():
   config.optimizer.label_smoothing = 0.1
   config.train.batch_size = 128
   config.train.steps = 1_500
-  config.train.eval_every = 250
+  config.train.eval_every = 500
   return config

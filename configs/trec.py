@@ -22,6 +22,7 @@ def get_config():
   config.data.text.encoding = 'latin-1'
   config.data.text.label_depth = 1
   config.data.num_buckets = 3
+  config.data.validation_fraction = 0.05
   config.data.vocabulary.word.min_count = 2
   config.model.num_layers = 1
   config.model.embed_dim = 128
@@ -35,5 +36,5 @@ def get_config():
   config.optimizer.learning_rate = 3e-3
   config.optimizer.label_smoothing = 0.1
   config.train.steps = 700
-  config.train.eval_every = 100
+  config.train.eval_every = 350
   return config
