@@ -27,9 +27,8 @@ def get_config():
   # Most parameters are embeddings, so these have to decay too.
   config.optimizer.decay = ('kernel', 'embedding')
   config.optimizer.weight_decay = 1.0
-  config.optimizer.learning_rate = 2e-3
   config.optimizer.label_smoothing = 0.1
-  config.train.batch_size = 128
-  config.train.steps = 1_500
-  config.train.eval_every = 500
+  config.train.batch_size = 32
+  config.train.steps = 5_000
+  config.train.eval_every = 1_000
   return config
