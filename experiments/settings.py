@@ -128,6 +128,37 @@ _CHOICES = {
 }
 
 
+# What a number must be, the test of it, and the keys it holds for.
+_RANGES = {
+  'at least 1': (
+    lambda value: value >= 1,
+    """data.max_length data.num_buckets
+    model.num_layers model.num_heads model.embed_dim model.mlp_dim
+    train.steps train.batch_size train.accumulate train.log_every
+    train.eval_every train.eval_batch_size
+    checkpoint.every_steps checkpoint.keep""",
+  ),
+  'at least 0 and less than 1': (
+    lambda value: 0 <= value < 1,
+    """model.dropout_rate model.attention_dropout_rate
+    model.word_dropout_rate optimizer.label_smoothing
+    data.validation_fraction data.test_fraction""",
+  ),
+  'at least 0 and finite': (
+    lambda value: 0 <= value < float('inf'),
+    'optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm',
+  ),
+  'greater than 0 and finite': (
+    lambda value: 0 < value < float('inf'),
+    'optimizer.learning_rate model.embed_init_std',
+  ),
+  'at least 0 and less than 2147483648': (
+    lambda value: 0 <= value < 2**31,
+    'seed data.seed',
+  ),
+}
+
+
 def from_config(config) -> Settings:
   """Settings from a ConfigDict or from the nested dict of a config.json.
 
@@ -197,44 +228,9 @@ def _check(settings: Settings) -> None:
     if not holds:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
-  for key in (
-    'data.max_length',
-    'data.num_buckets',
-    'model.num_layers',
-    'model.num_heads',
-    'model.embed_dim',
-    'model.mlp_dim',
-    'train.steps',
-    'train.batch_size',
-    'train.accumulate',
-    'train.log_every',
-    'train.eval_every',
-    'train.eval_batch_size',
-    'checkpoint.every_steps',
-    'checkpoint.keep',
-  ):
-    require(flat[key] >= 1, key, 'at least 1')
-  for key in (
-    'model.dropout_rate',
-    'model.attention_dropout_rate',
-    'model.word_dropout_rate',
-    'optimizer.label_smoothing',
-    'data.validation_fraction',
-    'data.test_fraction',
-  ):
-    require(0 <= flat[key] < 1, key, 'at least 0 and less than 1')
-  for key in (
-    'seed',
-    'data.seed',
-    'optimizer.warmup_steps',
-    'optimizer.weight_decay',
-    'optimizer.clip_norm',
-  ):
-    require(flat[key] >= 0, key, 'at least 0')
-  for key in ('optimizer.learning_rate', 'model.embed_init_std'):
-    require(flat[key] > 0, key, 'greater than 0')
-  for key in ('seed', 'data.seed'):
-    require(flat[key] < 2**31, key, 'less than 2147483648')
+  for allowed, (holds, keys) in _RANGES.items():
+    for key in keys.split():
+      require(holds(flat[key]), key, allowed)
 
   choices.one_of(model.pool, POOLS, 'model.pool')
   choices.one_of(model.dtype, DTYPES, 'model.dtype')

@@ -35,13 +35,13 @@ class Word:
 
   def train(self, texts: Iterable[str]):
     """A tokenizers.Tokenizer fitted to the texts."""
-    import tokenizers
-    from tokenizers import models, normalizers, pre_tokenizers, trainers
+    from tokenizers import models, pre_tokenizers, trainers
 
-    tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token='[UNK]'))
-    if self.lowercase:
-      tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = _tokenizer(
+      models.WordLevel(unk_token='[UNK]'),
+      pre_tokenizers.Whitespace(),
+      self.lowercase,
+    )
     trainer = trainers.WordLevelTrainer(
       vocab_size=self.size,
       min_frequency=self.min_count,
@@ -72,13 +72,13 @@ class BytePair:
 
   def train(self, texts: Iterable[str]):
     """A tokenizers.Tokenizer fitted to the texts."""
-    import tokenizers
-    from tokenizers import models, normalizers, pre_tokenizers, trainers
+    from tokenizers import models, pre_tokenizers, trainers
 
-    tokenizer = tokenizers.Tokenizer(models.BPE(unk_token='[UNK]'))
-    if self.lowercase:
-      tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer = _tokenizer(
+      models.BPE(unk_token='[UNK]'),
+      pre_tokenizers.ByteLevel(add_prefix_space=True),
+      self.lowercase,
+    )
     trainer = trainers.BpeTrainer(
       vocab_size=self.size,
       min_frequency=self.min_count,
@@ -110,6 +110,16 @@ class Byte:
 
 
 VOCABULARIES = {'word': Word, 'bpe': BytePair, 'byte': Byte}
+
+
+def _tokenizer(model, pre_tokenizer, lowercase: bool):
+  import tokenizers
+
+  tokenizer = tokenizers.Tokenizer(model)
+  tokenizer.pre_tokenizer = pre_tokenizer
+  if lowercase:
+    tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+  return tokenizer
 
 
 def _check(name: str, vocabulary, **least: int) -> None:
