@@ -41,7 +41,7 @@ def get_config():
   model.dropout_rate = 0.1  # of embeddings, branches and the pooled vector
   model.attention_dropout_rate = 0.0  # of attention weights
   model.word_dropout_rate = 0.0  # of tokens, which then read as unknown
-  model.embed_init_std = 1.0
+  model.embed_init_std = 0.1  # larger ones drown a learned position
   model.pool = 'mean'  # or max, cls
   model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
 

@@ -29,7 +29,6 @@ def get_config():
   config.model.position.name = 'learned'
   config.model.pool = 'max'
   config.model.dropout_rate = 0.3
-  config.model.embed_init_std = 0.1
   # Most parameters are embeddings, so these have to decay too.
   config.optimizer.decay = ('kernel', 'embedding')
   config.optimizer.weight_decay = 0.3

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 
 from experiments.batches import Batch
 from experiments.vocabulary import UNK
@@ -69,6 +70,61 @@ def is_token(batch: Batch) -> jax.Array:
   return jnp.arange(batch.tokens.shape[1])[None] < batch.lengths[:, None]
 
 
+def weighted_sums(
+  params, classifier, batch: Batch, hyper: Hyper, step, first_row
+) -> tuple[jax.Array, jax.Array]:
+  """Summed loss and number of right answers of a training batch.
+
+  Args:
+    step: updates applied, which with the key decides what is dropped.
+    first_row: row of the whole batch that this part of it begins with.
+  """
+  key = jax.random.fold_in(jax.random.fold_in(hyper.key, _DROPOUT), step)
+  dropout = Dropout.create(key, 0.0, first_row)
+
+  def site(index, rate):
+    return None if rate is None else dropout.at(index).replace(rate=rate)
+
+  tokens = batch.tokens
+  word_dropout = site(0, hyper.word_dropout_rate)
+  if word_dropout is not None:
+    tokens = jnp.where(word_dropout.keep(tokens.shape), tokens, UNK)
+  logits = classifier.apply(
+    {'params': params},
+    tokens,
+    is_token(batch),
+    site(1, hyper.dropout_rate),
+    site(2, hyper.attention_dropout_rate),
+  )
+  losses = cross_entropy(logits, batch.labels, hyper.label_smoothing)
+  correct = logits.argmax(axis=-1) == batch.labels
+  return (losses * batch.weights).sum(), (correct * batch.weights).sum()
+
+
+_differentiate = jax.value_and_grad(weighted_sums, has_aux=True)
+
+
+def gradients(
+  params, classifier, batch: Batch, hyper: Hyper, step, accumulate: int
+):
+  """((loss, correct), gradient) of weighted_sums, in `accumulate` parts."""
+  if accumulate == 1:
+    return _differentiate(params, classifier, batch, hyper, step, 0)
+  size = batch.tokens.shape[0] // accumulate
+  parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+
+  def part_sums(index, part):
+    return _differentiate(params, classifier, part, hyper, step, index * size)
+
+  def add(total, indexed):
+    return jax.tree.map(jnp.add, total, part_sums(*indexed)), None
+
+  first = jax.tree.map(lambda x: x[0], parts)
+  shapes = jax.eval_shape(part_sums, 0, first)
+  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+  return jax.lax.scan(add, zeros, (jnp.arange(accumulate), parts))[0]
+
+
 def make_train_step(
   classifier, make_optimizer: Callable, *, clip_norm: float, accumulate: int
 ) -> Callable:
@@ -84,60 +140,19 @@ def make_train_step(
   the update, and the norm of the gradient before clipping.
   """
 
-  def sums(params, batch, hyper, step, first_row):
-    key = jax.random.fold_in(jax.random.fold_in(hyper.key, _DROPOUT), step)
-    dropout = Dropout.create(key, 0.0, first_row)
-
-    def site(index, rate):
-      return None if rate is None else dropout.at(index).replace(rate=rate)
-
-    tokens = batch.tokens
-    word_dropout = site(0, hyper.word_dropout_rate)
-    if word_dropout is not None:
-      tokens = jnp.where(word_dropout.keep(tokens.shape), tokens, UNK)
-    logits = classifier.apply(
-      {'params': params},
-      tokens,
-      is_token(batch),
-      site(1, hyper.dropout_rate),
-      site(2, hyper.attention_dropout_rate),
-    )
-    losses = cross_entropy(logits, batch.labels, hyper.label_smoothing)
-    correct = logits.argmax(axis=-1) == batch.labels
-    return (losses * batch.weights).sum(), (correct * batch.weights).sum()
-
-  differentiate = jax.value_and_grad(sums, has_aux=True)
-
-  def gradients(params, batch, hyper, step):
-    if accumulate == 1:
-      return differentiate(params, batch, hyper, step, 0)
-    size = batch.tokens.shape[0] // accumulate
-    parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
-
-    def add(total, part):
-      index, part = part
-      own = differentiate(params, part, hyper, step, index * size)
-      return jax.tree.map(jnp.add, total, own), None
-
-    zeros = jax.eval_shape(
-      differentiate, params, jax.tree.map(lambda x: x[0], parts), hyper, step, 0
-    )
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), zeros)
-    indices = jnp.arange(accumulate)
-    return jax.lax.scan(add, zeros, (indices, parts))[0]
-
   def train_step(state: State, batch: Batch, hyper: Hyper):
-    (loss, correct), grads = gradients(state.params, batch, hyper, state.step)
+    (loss, correct), grads = gradients(
+      state.params, classifier, batch, hyper, state.step, accumulate
+    )
     count = jnp.maximum(batch.weights.sum(), 1)
     grads = jax.tree.map(lambda g: g / count, grads)
-    squares = [jnp.vdot(g, g) for g in jax.tree.leaves(grads)]
-    norm = jnp.sqrt(sum(squares))
+    norm = optax.tree.norm(grads)
     if clip_norm:
       scale = clip_norm / jnp.maximum(norm, clip_norm)
       grads = jax.tree.map(lambda g: g * scale, grads)
     transform = make_optimizer(hyper, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
-    params = jax.tree.map(jnp.add, state.params, updates)
+    params = optax.apply_updates(state.params, updates)
     metrics = {
       'loss': loss / count,
       'accuracy': correct / count,

@@ -51,7 +51,7 @@ class TextClassifier(nn.Module):
   embed_dim: int
   encoder: nn.Module
   pool: str = 'mean'
-  embed_init_std: float = 1.0
+  embed_init_std: float = 0.1
   dtype: jnp.dtype = jnp.float32
 
   @nn.compact
