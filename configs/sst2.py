@@ -25,11 +25,8 @@ def get_config():
   config.model.dropout_rate = 0.5
   # Most parameters are embeddings, so these have to decay too.
   config.optimizer.decay = ('kernel', 'embedding')
-  # A large epsilon: rare words move by their gradient, not by its sign, and
-  # so are not learnt by heart.
-  config.optimizer.adamw.eps = 1e-3
-  config.optimizer.learning_rate = 1e-2
-  config.optimizer.weight_decay = 0.2
+  config.optimizer.learning_rate = 2e-3
+  config.optimizer.weight_decay = 1.0
   config.optimizer.label_smoothing = 0.1
   config.train.batch_size = 128
   config.train.steps = 1_500
