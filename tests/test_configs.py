@@ -16,7 +16,7 @@ SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
 def table(path, labels, delimiter, header=None, columns=1):
   lines = [header] if header else []
   for label in labels:
-    for index in range(8):
+    for index in range(60):  # so that a small fraction is not nothing
       text = delimiter.join([f'{SENTENCES[index % 3]} {index}'] * columns)
       lines.append(
         f'{text}{delimiter}{label}' if header else f'{label}{delimiter}{text}'
@@ -52,7 +52,7 @@ def write_files(name, folder):
     for split in ('train', 'test'):
       for label in ('pos', 'neg', 'unsup'):
         (folder / split / label).mkdir(parents=True)
-        for index in range(9):
+        for index in range(60):
           path = folder / split / label / f'{index}.txt'
           path.write_text('\n'.join(SENTENCES) + f' {index}')
 
