@@ -63,6 +63,16 @@ def test_a_batch_depends_on_seed_and_step_alone():
   assert (next_epoch.labels != one(3).labels).any()
 
 
+def test_short_and_long_batches_are_mixed():
+  batches = batches_of(300, 4)
+  longest = [
+    batches(step).lengths.max() for step in range(batches.steps_per_epoch)
+  ]
+  rises = (np.diff(longest) > 0).sum()
+  falls = (np.diff(longest) < 0).sum()
+  assert min(rises, falls) > batches.steps_per_epoch / 5
+
+
 def padding(lengths, buckets):
   return sum(min(b for b in buckets if b >= n) - n for n in lengths)
 

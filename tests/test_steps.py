@@ -87,6 +87,27 @@ def test_rows_of_weight_zero_change_nothing(small_config):
   assert np.isfinite(step(state, no_rows, hyper)[1]['loss'])
 
 
+def test_the_gradient_is_that_of_the_mean_loss(small_config):
+  small_config.model.dropout_rate = 0.0
+  small_config.optimizer.label_smoothing = 0.1
+  settings = from_config(small_config)
+  state, step, hyper = parts(small_config)
+  one = batch()
+
+  def mean_loss(params):
+    logits = build.model(settings, V, C).apply(
+      {'params': params}, one.tokens[:6], steps.is_token(one)[:6]
+    )
+    smooth = optax.smooth_labels(jax.nn.one_hot(one.labels[:6], C), 0.1)
+    return optax.softmax_cross_entropy(logits, smooth).mean()
+
+  loss, grads = jax.jit(jax.value_and_grad(mean_loss))(state.params)
+  metrics = jax.jit(step)(state, one, hyper)[1]
+  np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
+  norm = optax.tree.norm(grads)
+  np.testing.assert_allclose(metrics['gradient_norm'], norm, rtol=1e-4)
+
+
 def test_clipping_bounds_the_norm_and_keeps_the_direction(small_config):
   small_config.optimizer.name = 'sgd'
   small_config.optimizer.sgd.momentum = 0.0
