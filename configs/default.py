@@ -14,6 +14,7 @@ from experiments.optimizers import OPTIMIZERS
 from experiments.vocabulary import VOCABULARIES
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
+from selfattn.positions.sampling import SAMPLINGS
 
 
 def get_config():
@@ -33,7 +34,8 @@ def get_config():
 
   config.model = model = ConfigDict()
   model.encoder = block(ENCODERS, 'attention')
-  model.position = block(POSITIONS, 'sinusoidal')
+  model.position = block(POSITIONS, 'sinusoidal')  # or several: a+b
+  model.position_sampling = block(SAMPLINGS, 'consecutive')
   model.num_layers = 2
   model.num_heads = 4
   model.embed_dim = 64

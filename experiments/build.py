@@ -7,29 +7,33 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments import optimizers
+from experiments import checks, optimizers
+from experiments.choices import UserError
 from experiments.settings import Settings
 from experiments.steps import Hyper, State
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS
-from selfattn.positions import POSITIONS
 
 
 def model(settings: Settings, vocab_size: int, num_classes: int):
-  """The classifier, without parameters."""
+  """The classifier, without parameters.
+
+  Raises:
+    UserError: the backend of attention cannot serve on this machine.
+  """
   wanted = settings.model
   dtype = jnp.dtype(wanted.dtype)
   shared = {}
   if wanted.encoder.name == 'attention':
+    position = checks.make_position(wanted)
+    reason = checks.why_not_backend(wanted, position, jax.default_backend())
+    if reason:
+      raise UserError(reason)
     shared = {
       'num_layers': wanted.num_layers,
       'num_heads': wanted.num_heads,
       'mlp_dim': wanted.mlp_dim,
-      'position': POSITIONS[wanted.position.name](
-        embed_dim=wanted.embed_dim,
-        num_heads=wanted.num_heads,
-        **wanted.position.options,
-      ),
+      'position': position,
       'dtype': dtype,
     }
   return TextClassifier(
@@ -39,6 +43,7 @@ def model(settings: Settings, vocab_size: int, num_classes: int):
     encoder=ENCODERS[wanted.encoder.name](**shared, **wanted.encoder.options),
     pool=wanted.pool,
     embed_init_std=wanted.embed_init_std,
+    sampling=checks.make_sampling(wanted),
     dtype=dtype,
   )
 

@@ -22,10 +22,20 @@ class UserError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """A name out of a table, with the options of that name alone."""
+  """A name out of a table, or several joined by +, with their options alone.
+
+  Attributes:
+    name: as the config spells it.
+    blocks: options by name.
+  """
 
   name: str
-  options: Mapping[str, Any]
+  blocks: Mapping[str, Mapping[str, Any]]
+
+  @property
+  def options(self) -> Mapping[str, Any]:
+    """Those of a single name."""
+    return self.blocks[self.name]
 
 
 def options(cls: type) -> dict[str, Any]:
@@ -60,23 +70,34 @@ def nearest(name: str, allowed) -> str:
   return f'; did you mean {near[0]}?' if near else ''
 
 
-def choose(values: dict, table: Mapping[str, type], key: str) -> Choice:
+def choose(
+  values: dict, table: Mapping[str, type], key: str, joins: bool = False
+) -> Choice:
   """The chosen name with its checked options.
+
+  Args:
+    joins: whether several names may be joined by +.
 
   Raises:
     UserError: an unknown name or option, or a value of another type.
   """
-  name = one_of(values['name'], table, f'{key}.name')
-  wanted = block(table, name)
+  chosen = values['name']
+  names = str(chosen).split('+') if joins else [chosen]
+  for name in names:
+    one_of(name, table, f'{key}.name')
+  if len(set(names)) < len(names):
+    raise UserError(f'config.{key}.name = {chosen!r} joins a name with itself')
+  wanted = block(table, chosen)
   check_keys(values, wanted, key)
-  chosen = wanted.get(name, {})
-  given = values.get(name, {})
-  check_keys(given, chosen, f'{key}.{name}')
-  checked = {
-    option: typed(given[option], type(default), f'{key}.{name}.{option}')
-    for option, default in chosen.items()
-  }
-  return Choice(name, checked)
+  blocks = {}
+  for name in names:
+    defaults, given = wanted.get(name, {}), values.get(name, {})
+    check_keys(given, defaults, f'{key}.{name}')
+    blocks[name] = {
+      option: typed(given[option], type(default), f'{key}.{name}.{option}')
+      for option, default in defaults.items()
+    }
+  return Choice(chosen, blocks)
 
 
 def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:

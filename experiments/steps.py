@@ -95,6 +95,7 @@ def weighted_sums(
     is_token(batch),
     site(1, hyper.dropout_rate),
     site(2, hyper.attention_dropout_rate),
+    dropout.at(3),
   )
   losses = cross_entropy(logits, batch.labels, hyper.label_smoothing)
   correct = logits.argmax(axis=-1) == batch.labels

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import selfattn
-from selfattn.positions import Sinusoidal
+from selfattn.positions.absolute import Sinusoidal
 
 PATH = pathlib.Path(__file__).parent.parent / 'docs/encoding.png'
 LENGTH, WIDTH, HEADS = 60, 32, 4
@@ -21,7 +21,7 @@ def main():
     num_layers=1,
     num_heads=HEADS,
     mlp_dim=64,
-    position=Sinusoidal(WIDTH, HEADS),
+    position=Sinusoidal(WIDTH, HEADS, False),
     dtype=jnp.float32,
   )
   x = jnp.zeros((1, LENGTH, WIDTH))

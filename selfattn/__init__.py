@@ -3,10 +3,11 @@
 Axis letters are suffixes of every array that outlives a line:
 B batch, L query position, M key position, H heads, K width of a head,
 D width of the model, F width of the feed-forward layer, V vocabulary,
-C classes.
+C classes, G heads of keys, N rows of a table of distances.
 """
 
-from selfattn.attention import BACKENDS, Attention, attend
+from selfattn.attention import Attention
+from selfattn.backends import BACKENDS, attend
 from selfattn.chapters import (
   MultiHeadAttention,
   PositionalEncoding,
@@ -15,26 +16,34 @@ from selfattn.chapters import (
 )
 from selfattn.classifier import POOLS, TextClassifier
 from selfattn.dropout import Dropout
-from selfattn.encoders import ENCODERS, AttentionEncoder, BagEncoder
+from selfattn.encoders import ENCODERS, AttentionEncoder, BagEncoder, Sow
+from selfattn.kernels import why_not
+from selfattn.masks import Tokens
 from selfattn.plots import plot, show_heatmaps
-from selfattn.positions import POSITIONS, Position
+from selfattn.positions import POSITIONS, Combined, Position
+from selfattn.positions.sampling import SAMPLINGS
 
 __all__ = [
   'BACKENDS',
   'ENCODERS',
   'POOLS',
   'POSITIONS',
+  'SAMPLINGS',
   'Attention',
   'AttentionEncoder',
   'BagEncoder',
+  'Combined',
   'Dropout',
   'MultiHeadAttention',
   'Position',
   'PositionalEncoding',
   'SelfAttention',
+  'Sow',
   'TextClassifier',
+  'Tokens',
   'attend',
   'plot',
   'scaled_dot_product_attention',
   'show_heatmaps',
+  'why_not',
 ]

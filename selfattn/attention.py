@@ -1,223 +1,196 @@
-"""Scaled dot-product attention: one pure function, one Flax module around it.
-
-Order of operations (Vaswani et al. 2017, equation 1, with positions added):
-content term, scale by K^-1/2, bias, mask, softmax in float32, dropout on the
-weights, values, value term. A query that sees no key returns exactly zero.
-"""
+"""Multi-head attention as a Flax module: projections around `attend`."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from selfattn.backends import attend
 from selfattn.dropout import Dropout
-from selfattn.positions import NoPosition, Position
-
-BACKENDS = ('auto', 'reference', 'xla')
-
-
-def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-  """Softmax over the last axis, float32; a row without keys is all zero."""
-  scores = scores.astype(jnp.float32)
-  if mask is None:
-    return jax.nn.softmax(scores, axis=-1)
-  scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
-  peak = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
-  # The second where also keeps a row without keys, whose scores are all equal,
-  # from becoming uniform.
-  unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
-  total = unnormalised.sum(axis=-1, keepdims=True)
-  return unnormalised / jnp.where(total > 0, total, 1.0)
+from selfattn.masks import Tokens
+from selfattn.positions.contract import NoPosition, Position
 
 
-def attend(
-  q_BLHK: jax.Array,
-  k_BMHK: jax.Array,
-  v_BMHK: jax.Array,
-  *,
-  mask: jax.Array | None = None,
-  bias: jax.Array | None = None,
-  content: jax.Array | None = None,
-  value: Callable[[jax.Array], jax.Array | None] | None = None,
-  dropout: Dropout | None = None,
-  backend: str = 'auto',
-  return_weights: bool = False,
-) -> tuple[jax.Array, jax.Array | None]:
-  """Attention over H heads.
-
-  Args:
-    q_BLHK: queries. Keys share their width K, values may have another.
-    k_BMHK: keys.
-    v_BMHK: values.
-    mask: boolean, broadcasting to (B, H, L, M); True: may look.
-    bias: added to the scaled scores, broadcasting to (B, H, L, M).
-    content: added to the scores before they are scaled, likewise.
-    value: from the weights after dropout to a term of the output, (B, L, H, K).
-    dropout: on the weights.
-    backend: one of BACKENDS. 'reference' spells out every step; 'xla' is
-      `jax.nn.dot_product_attention`; 'auto' is the reference, which the
-      compiler fuses at least as well on the devices measured so far.
-    return_weights: whether to return the weights as well.
-
-  Returns:
-    Output (B, L, H, K) in the dtype of the queries, and the float32 weights
-    before dropout (B, H, L, M), or None.
-
-  Raises:
-    ValueError: the backend is unknown, or cannot do what is asked.
-  """
-  if backend not in BACKENDS:
-    raise ValueError(f'backend {backend!r} is not one of {BACKENDS}')
-  if backend == 'xla':
-    reason = why_not_xla(value=value, dropout=dropout)
-    if reason:
-      raise ValueError(f"backend 'xla' cannot serve: {reason}")
-    output = _xla(q_BLHK, k_BMHK, v_BMHK, mask, bias, content)
-    if not return_weights:
-      return output, None
-    # The fused path never forms the weights; they are computed beside it, so
-    # that asking for them changes no output.
-    return output, _weights(q_BLHK, k_BMHK, mask, bias, content)
-
-  weights_BHLM = _weights(q_BLHK, k_BMHK, mask, bias, content)
-  dropped = weights_BHLM if dropout is None else dropout(weights_BHLM)
-  output = jnp.einsum(
-    'BHLM,BHMK->BHLK', dropped.astype(v_BMHK.dtype), v_BMHK.swapaxes(1, 2)
-  ).swapaxes(1, 2)
-  term = None if value is None else value(dropped)
-  if term is not None:
-    output = output + term
-  output = output.astype(q_BLHK.dtype)
-  return output, weights_BHLM if return_weights else None
+def entropy(weights_BHLM: jax.Array) -> jax.Array:
+  """-sum w log w in nats, (B, H, L)."""
+  return jax.scipy.special.entr(weights_BHLM).sum(axis=-1)
 
 
-def why_not_xla(*, value, dropout) -> str | None:
-  """Why `jax.nn.dot_product_attention` cannot serve, or None if it can."""
-  if value is not None:
-    return 'the position method has a value term, which needs the weights'
-  if dropout is not None:
-    return 'it has no dropout on the weights'
-  return None
+def mean_over_heads(weights_BHLM: jax.Array) -> jax.Array:
+  """(B, L, M)."""
+  return weights_BHLM.mean(axis=1)
 
 
-def _weights(q_BLHK, k_BMHK, mask, bias, content):
-  # Heads before positions: the products are then plain batched matrix
-  # products, several times faster on a CPU than with heads inside.
-  scores = jnp.einsum(
-    'BHLK,BHMK->BHLM',
-    q_BLHK.swapaxes(1, 2),
-    k_BMHK.swapaxes(1, 2),
-    preferred_element_type=jnp.float32,
-  )
-  if content is not None:
-    scores = scores + content
-  scores = scores * q_BLHK.shape[-1] ** -0.5
-  if bias is not None:
-    scores = scores + bias
-  return masked_softmax(scores, mask)
-
-
-def _xla(q_BLHK, k_BMHK, v_BMHK, mask, bias, content):
-  if content is not None:
-    content = content * q_BLHK.shape[-1] ** -0.5
-    bias = content if bias is None else bias + content
-  output = jax.nn.dot_product_attention(
-    q_BLHK, k_BMHK, v_BMHK, bias=bias, mask=mask, implementation='xla'
-  )
-  if mask is None:
-    return output
-  # It averages all values where a query sees nothing; ours is zero there.
-  sees_BHL1 = mask.any(axis=-1, keepdims=True)
-  return jnp.where(sees_BHL1.swapaxes(1, 2), output, 0)
+# What may be sown instead of the weights themselves.
+REDUCTIONS = {
+  'weights': lambda weights_BHLM: weights_BHLM,
+  'entropy': entropy,
+  'mean_over_heads': mean_over_heads,
+}
 
 
 class Attention(nn.Module):
   """Projections, position hooks, `attend`, and the output projection.
 
   Sows its float32 weights as `weights` when `intermediates` is mutable, and
-  computes nothing for that when it is not.
+  computes nothing for that when it is not. With `cache` mutable, keys and
+  values are kept, and later calls attend to them too.
 
   Attributes:
     embed_dim: D, width of the output; num_heads must divide it.
     num_heads: H.
+    num_kv_heads: G, heads of keys and values, each shared by H/G heads of
+      queries (Ainslie et al. 2023); 0: as many as num_heads.
     use_bias: whether the four projections have a bias.
     position: a method of selfattn.positions, or None.
-    backend: one of BACKENDS.
+    causal, window, softcap, broadcast_dropout, backend: see `attend`.
+    qk_norm: divide queries and keys by their root mean square, head by head,
+      before they are rotated (Henry et al. 2020; learned scales).
+    sow_as: what of the weights is sown, a name of REDUCTIONS; '': nothing.
     dtype: of the computation; parameters stay float32.
   """
 
   embed_dim: int
   num_heads: int
+  num_kv_heads: int = 0
   use_bias: bool = True
   position: Position | None = None
+  causal: bool = False
+  window: tuple[int, int] | None = None
+  qk_norm: bool = False
+  softcap: float = 0.0
+  broadcast_dropout: bool = False
   backend: str = 'auto'
+  sow_as: str = 'weights'
   dtype: jnp.dtype = jnp.float32
 
   @nn.compact
   def __call__(
     self,
     query_BLD: jax.Array,
-    key_BMD: jax.Array,
-    value_BMD: jax.Array,
+    key_BMD: jax.Array | None = None,
+    value_BMD: jax.Array | None = None,
     *,
+    query: Tokens | jax.Array | None = None,
+    key: Tokens | jax.Array | None = None,
     mask: jax.Array | None = None,
-    query_positions=None,
-    key_positions=None,
     position_params=None,
     dropout: Dropout | None = None,
+    cache_len: int | None = None,
     return_weights: bool = False,
   ) -> tuple[jax.Array, jax.Array | None]:
-    """Output (B, L, D), and the weights (B, H, L, M) if asked for."""
-    if self.embed_dim % self.num_heads:
-      raise ValueError(
-        f'num_heads = {self.num_heads} does not divide '
-        f'the width {self.embed_dim}'
-      )
+    """Output (B, L, D), and the weights (B, H, L, M) if asked for.
 
-    def heads(name, x):
-      x = self._dense(name)(x)
-      return x.reshape(*x.shape[:-1], self.num_heads, -1)
+    Args:
+      key_BMD: None: the queries, which then attend to themselves.
+      value_BMD: None: the keys.
+      query, key, mask: see `attend`.
+      position_params: what the method's `init_model` made.
+      dropout: on the weights.
+      cache_len: keys that the cache holds in all, needed while `cache` is
+        mutable; query.index then says where in it these tokens go.
+      return_weights: whether to return the weights as well.
+    """
+    num_kv_heads = self.num_kv_heads or self.num_heads
+    for heads, of in (
+      (self.num_heads, self.embed_dim),
+      (num_kv_heads, self.num_heads),
+    ):
+      if of % heads:
+        name = 'num_heads' if of == self.embed_dim else 'num_kv_heads'
+        raise ValueError(f'{name} = {heads} does not divide {of}')
+    head_dim = self.embed_dim // self.num_heads
 
-    q_BLHK = heads('query', query_BLD)
-    k_BMHK = heads('key', key_BMD)
-    v_BMHK = heads('value', value_BMD)
+    is_self = key_BMD is None
+    key_BMD = query_BLD if is_self else key_BMD
+    value_BMD = key_BMD if value_BMD is None else value_BMD
+    q_BLHK = self._heads('query', query_BLD, self.num_heads, head_dim)
+    k_BMGK = self._heads('key', key_BMD, num_kv_heads, head_dim)
+    v_BMGK = self._heads('value', value_BMD, num_kv_heads, head_dim)
+    if self.qk_norm:
+      q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
+      k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
 
-    where = (query_positions, key_positions)
-    method = self.position or NoPosition(self.embed_dim, self.num_heads)
-    q_BLHK = method.rotate(position_params, q_BLHK, query_positions)
-    k_BMHK = method.rotate(position_params, k_BMHK, key_positions)
-    value = None
-    if type(method).value is not Position.value:
+    method = self.position or NoPosition(
+      self.embed_dim, self.num_heads, self.causal
+    )
+    params = dict(position_params or {}) | self._layer_params(method)
+    query = Tokens.of(query).filled(query_BLD.shape[1])
+    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1])
+    q_BLHK = method.rotate(params, q_BLHK, query.positions)
+    k_BMGK = method.rotate(params, k_BMGK, key.positions)
+    if self.is_mutable_collection('cache') and not self.is_initializing():
+      k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
+      is_self = False
 
-      def value(weights_BHLM):
-        return method.value(position_params, weights_BHLM, *where)
-
-    is_asked = return_weights or self.is_mutable_collection('intermediates')
+    sows = self.sow_as and self.is_mutable_collection('intermediates')
     output_BLHK, weights_BHLM = attend(
       q_BLHK,
-      k_BMHK,
-      v_BMHK,
+      k_BMGK,
+      v_BMGK,
+      query=query,
+      key=None if is_self else key,
+      causal=self.causal,
+      window=self.window,
       mask=mask,
-      bias=method.bias(position_params, *where),
-      content=method.content(position_params, q_BLHK, k_BMHK, *where),
-      value=value,
+      position=method,
+      position_params=params,
+      softcap=self.softcap,
       dropout=dropout,
+      broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
-      return_weights=is_asked,
+      return_weights=bool(return_weights or sows),
     )
-    if is_asked:
-      self.sow('intermediates', 'weights', weights_BHLM)
+    if sows:
+      self.sow(
+        'intermediates', 'weights', REDUCTIONS[self.sow_as](weights_BHLM)
+      )
+      if method.per_layer:
+        self.sow('intermediates', 'P', method.encoding(params, query.positions))
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
-    return self._dense('out')(output_BLD), weights_BHLM
+    return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
 
-  def _dense(self, name):
+  def _heads(self, name, x, num_heads, head_dim):
+    x = self._dense(name, num_heads * head_dim)(x)
+    return x.reshape(*x.shape[:-1], num_heads, head_dim)
+
+  def _dense(self, name, features):
     return nn.Dense(
-      self.embed_dim,
+      features,
       use_bias=self.use_bias,
       dtype=self.dtype,
       kernel_init=nn.initializers.xavier_uniform(),
       name=name,
     )
+
+  def _layer_params(self, method):
+    if not jax.eval_shape(method.init_layer, jax.random.key(0)):
+      return {}
+    return self.param('position', method.init_layer)
+
+  def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int | None):
+    """All keys and values so far, these included, and their Tokens."""
+    if cache_len is None:
+      raise ValueError('a mutable cache needs cache_len, the keys it holds')
+    if query.segments is not None:
+      raise ValueError('a cache holds one segment a row; segments must be None')
+    B, L = k_BMGK.shape[:2]
+    is_token = (
+      jnp.ones((1, L), bool) if query.is_token is None else query.is_token
+    )
+    new = {
+      'keys': k_BMGK,
+      'values': v_BMGK,
+      'positions': jnp.broadcast_to(jnp.asarray(query.positions), (B, L)),
+      'is_token': jnp.broadcast_to(is_token, (B, L)),
+    }
+    for name, x in new.items():
+      shape = (B, cache_len, *x.shape[2:])
+      kept = self.variable('cache', name, jnp.zeros, shape, x.dtype)
+      kept.value = jax.lax.dynamic_update_slice_in_dim(
+        kept.value, x, query.index[0, 0], axis=1
+      )
+      new[name] = kept.value
+    tokens = Tokens(new['is_token'], new['positions']).filled(cache_len)
+    return new['keys'], new['values'], tokens

@@ -15,10 +15,12 @@ import numpy as np
 from jax.numpy import arange, zeros
 
 from selfattn import masks
-from selfattn.attention import Attention, attend
+from selfattn.attention import Attention
+from selfattn.backends import attend
 from selfattn.dropout import Dropout
 from selfattn.plots import plot, show_heatmaps
-from selfattn.positions import Sinusoidal, check_positions
+from selfattn.positions import check_positions
+from selfattn.positions.absolute import Sinusoidal
 
 __all__ = [
   'MultiHeadAttention',
@@ -136,7 +138,10 @@ class MultiHeadAttention(nn.Module):
       valid_mask = masks.valid_lens_mask(valid_lens, keys.shape[1])
       mask = masks.combine(mask, valid_mask)
     output, weights = Attention(
-      self.num_hiddens, self.num_heads, self.bias, name='attention'
+      self.num_hiddens,
+      self.num_heads,
+      use_bias=self.bias,
+      name='attention',
     )(
       queries,
       keys,
@@ -177,7 +182,7 @@ class PositionalEncoding(nn.Module):
     is_traced = isinstance(offset, jax.core.Tracer)
     positions = positions + (offset if is_traced else int(offset))
     check_positions(positions, self.max_len)
-    P = Sinusoidal(self.num_hiddens, num_heads=1).embed({}, positions)
+    P = Sinusoidal(self.num_hiddens, 1, False).embed({}, positions)
     if is_traced:
       is_inside = (positions >= 0) & (positions < self.max_len)
       P = jnp.where(is_inside[..., None], P, jnp.nan)

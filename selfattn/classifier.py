@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
+from selfattn.positions.sampling import Consecutive
 
 
 def pool_mean(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
@@ -43,6 +44,8 @@ class TextClassifier(nn.Module):
     pool: a name of POOLS. 'cls' puts a learned vector before the tokens and
       reads the encoder's output there.
     embed_init_std: standard deviation of a fresh embedding.
+    sampling: one of selfattn.positions.sampling, which decides where the
+      tokens stand.
     dtype: of the encoder; logits are float32.
   """
 
@@ -52,6 +55,7 @@ class TextClassifier(nn.Module):
   encoder: nn.Module
   pool: str = 'mean'
   embed_init_std: float = 0.1
+  sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
 
   @nn.compact
@@ -61,6 +65,8 @@ class TextClassifier(nn.Module):
     is_token_BL: jax.Array,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
+    position_stream: Dropout | None = None,
+    **for_encoder,
   ) -> jax.Array:
     """Logits, float32 (B, C).
 
@@ -69,6 +75,8 @@ class TextClassifier(nn.Module):
       is_token_BL: boolean, False at padding, which changes no logit.
       dropout: on embeddings, branches and the pooled vector; None: evaluation.
       attention_dropout: on attention weights; None: none.
+      position_stream: the random bits of `sampling`; None: evaluation.
+      for_encoder: further arguments of the encoder's.
     """
     init = nn.initializers.normal(self.embed_init_std)
     x_BLD = nn.Embed(
@@ -81,7 +89,11 @@ class TextClassifier(nn.Module):
       is_token_BL = jnp.pad(is_token_BL, ((0, 0), (1, 0)), constant_values=True)
     inner = None if dropout is None else dropout.at(0)
     x_BLD = self.encoder(
-      x_BLD.astype(self.dtype), is_token_BL, inner, attention_dropout
+      x_BLD.astype(self.dtype),
+      self.sampling.tokens(is_token_BL, position_stream),
+      inner,
+      attention_dropout,
+      **for_encoder,
     )
     pooled_BD = drop(POOLS[self.pool](x_BLD, is_token_BL), dropout, 1)
     return nn.Dense(self.num_classes, name='head')(pooled_BD)

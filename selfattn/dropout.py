@@ -67,10 +67,21 @@ class Dropout:
     second = _mix(self.words[1] + first)
     return self.replace(words=jnp.stack([first, second]))
 
-  def bits(self, shape: tuple[int, ...]) -> jax.Array:
-    """Uniform uint32 of `shape`; axis 0 is the row of the batch."""
+  def bits(
+    self, shape: tuple[int, ...], *, full_shape=None, origin=None
+  ) -> jax.Array:
+    """Uniform uint32 of `shape`; axis 0 is the row of the batch.
+
+    Args:
+      full_shape: of the array this is a part of, if it is one; the part then
+        has the bits that it has in the whole.
+      origin: where in the whole the part begins; integers, may be traced.
+    """
+    full_shape = full_shape or shape
+    origin = origin or (0,) * len(shape)
     rows = (shape[0],) + (1,) * (len(shape) - 1)
-    row = _iota(rows, 0) + jnp.asarray(self.first_row, jnp.uint32)
+    first_row = jnp.asarray(self.first_row + origin[0], jnp.uint32)
+    row = _iota(rows, 0) + first_row
     # Two words keep streams apart: with one, two keys would walk through the
     # same permutation in another order.
     row_1 = _mix(row * jnp.uint32(_GOLDEN) + self.words[0])
@@ -78,22 +89,28 @@ class Dropout:
     index = jnp.zeros(shape, jnp.uint32)
     stride = 1
     for axis in range(len(shape) - 1, 0, -1):
-      index += _iota(shape, axis) * jnp.uint32(stride % 2**32)
-      stride *= shape[axis]
+      place = _iota(shape, axis) + jnp.asarray(origin[axis], jnp.uint32)
+      index += place * jnp.uint32(stride % 2**32)
+      stride *= full_shape[axis]
     bits = index * jnp.uint32(_GOLDEN) + row_1
     bits = (bits ^ (bits >> 16)) * jnp.uint32(_MIX_1)
     return _mix(bits ^ row_2)
 
-  def keep(self, shape: tuple[int, ...]) -> jax.Array:
-    """Boolean of `shape`, True where an element survives."""
+  def keep(self, shape: tuple[int, ...], **part) -> jax.Array:
+    """Boolean of `shape`, True where an element survives; see `bits`."""
     # 24 bits, so that the comparison is exact in float32 for a traced rate.
-    uniform = (self.bits(shape) >> 8).astype(jnp.float32)
+    uniform = (self.bits(shape, **part) >> 8).astype(jnp.float32)
     return uniform >= jnp.asarray(self.rate, jnp.float32) * 2**24
 
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """Zeros elements of x with probability `rate`, scales up the others."""
+  def __call__(self, x: jax.Array, keep: jax.Array | None = None) -> jax.Array:
+    """Zeros elements of x with probability `rate`, scales up the others.
+
+    Args:
+      keep: which ones survive, if not those of `self.keep(x.shape)`.
+    """
+    keep = self.keep(x.shape) if keep is None else keep
     scale = 1 / (1 - jnp.asarray(self.rate, jnp.float32))
-    return jnp.where(self.keep(x.shape), x * scale.astype(x.dtype), 0)
+    return jnp.where(keep, x * scale.astype(x.dtype), 0)
 
 
 def drop(x: jax.Array, dropout: Dropout | None, site: int) -> jax.Array:

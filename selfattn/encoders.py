@@ -1,24 +1,42 @@
 """Encoders: token vectors in, token vectors out, one dict to choose from.
 
-Every encoder is called as `encoder(x_BLD, is_token_BL, dropout,
+Every encoder is called as `encoder(x_BLD, tokens, dropout,
 attention_dropout)`. To add one: a Flax module here with its options as fields
 that have defaults, a line in ENCODERS, a row in tests/test_encoders.py.
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from selfattn import masks
 from selfattn.attention import Attention
 from selfattn.dropout import Dropout, drop
+from selfattn.masks import Tokens
 from selfattn.positions import Position
 
 NORMS = ('pre', 'post')
 ACTIVATIONS = {'relu': nn.relu, 'gelu': nn.gelu}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sow:
+  """Which attention weights are sown when `intermediates` is mutable.
+
+  Attributes:
+    layers: their numbers; None: all. A scanned stack has all or none.
+    weights: how: a name of selfattn.attention.REDUCTIONS.
+  """
+
+  layers: tuple[int, ...] | None = None
+  weights: str = 'weights'
+
+  def at(self, layer: int) -> str:
+    """How the weights of one layer are sown; '': not at all."""
+    return self.weights if self.layers is None or layer in self.layers else ''
 
 
 class Block(nn.Module):
@@ -28,21 +46,19 @@ class Block(nn.Module):
   the input of each branch (Xiong et al. 2020, figure 1b).
   """
 
-  num_heads: int
+  attention: Attention
   mlp_dim: int
   norm: str
   activation: str
-  position: Position
-  backend: str
   dtype: jnp.dtype
+  cache_len: int | None
 
   @nn.compact
   def __call__(
     self,
     x_BLD,
     layer,
-    mask,
-    positions_BL,
+    tokens: Tokens,
     position_params,
     dropout: Dropout | None,
     attention_dropout: Dropout | None,
@@ -56,22 +72,12 @@ class Block(nn.Module):
 
     normalise = nn.LayerNorm(dtype=self.dtype, name='norm_attention')
     h_BLD = normalise(x_BLD) if is_pre else x_BLD
-    h_BLD, _ = Attention(
-      x_BLD.shape[-1],
-      self.num_heads,
-      position=self.position,
-      backend=self.backend,
-      dtype=self.dtype,
-      name='attention',
-    )(
+    h_BLD, _ = self.attention(
       h_BLD,
-      h_BLD,
-      h_BLD,
-      mask=mask,
-      query_positions=positions_BL,
-      key_positions=positions_BL,
+      query=tokens,
       position_params=position_params,
       dropout=attention_dropout,
+      cache_len=self.cache_len,
     )
     x_BLD = x_BLD + drop(h_BLD, dropout, 0)
     x_BLD = x_BLD if is_pre else normalise(x_BLD)
@@ -96,7 +102,10 @@ class Block(nn.Module):
 class AttentionEncoder(nn.Module):
   """Positions, then `num_layers` residual blocks of self-attention.
 
-  Sows what the position method added to the tokens as `P`, float32 (1, L, D).
+  Sows what the position method does with these positions as `P`, float32: a
+  term of the tokens (1, L, D), of the scores (1, H, L, L), the cosines and
+  sines of a rotation (1, L, K), or vectors by distance (1 or H, N, K). It is
+  sown here, or in every layer if every layer has parameters of its own.
   Parameters are one subtree a layer, `block_0`, `block_1`, ..., whatever
   `scan` and `remat` say.
 
@@ -104,10 +113,15 @@ class AttentionEncoder(nn.Module):
     num_layers, num_heads, mlp_dim: depth, H and F.
     position: a method of selfattn.positions.
     dtype: of the computation.
+    num_kv_heads: see selfattn.attention.Attention; 0: num_heads.
     norm: 'pre' or 'post'.
     activation: 'relu' or 'gelu'.
     causal: whether a token sees only itself and those before it.
-    backend: one of selfattn.attention.BACKENDS.
+    window: (left, right), tokens it sees at most on each side; (): all.
+    qk_norm: normalise queries and keys.
+    softcap: of the scores; 0: none.
+    broadcast_dropout: drop the same weights in all rows and heads.
+    backend: one of selfattn.backends.BACKENDS.
     scan: compile one block and loop over it; for deep stacks.
     remat: recompute a block in the backward pass; for memory.
   """
@@ -117,9 +131,14 @@ class AttentionEncoder(nn.Module):
   mlp_dim: int
   position: Position
   dtype: jnp.dtype
+  num_kv_heads: int = 0
   norm: str = 'pre'
   activation: str = 'gelu'
   causal: bool = False
+  window: tuple[int, ...] = ()
+  qk_norm: bool = False
+  softcap: float = 0.0
+  broadcast_dropout: bool = False
   backend: str = 'auto'
   scan: bool = False
   remat: bool = False
@@ -128,47 +147,104 @@ class AttentionEncoder(nn.Module):
   def __call__(
     self,
     x_BLD: jax.Array,
-    is_token_BL: jax.Array,
+    tokens: Tokens | jax.Array,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
+    *,
+    cache_len: int | None = None,
+    sow: Sow = Sow(),
   ) -> jax.Array:
-    """Token vectors (B, L, D) to the same shape; padding is never seen."""
-    positions_BL = np.arange(x_BLD.shape[1])[None]
-    mask = masks.padding_mask(is_token_BL)
-    if self.causal:
-      mask = mask & masks.causal_mask(positions_BL, positions_BL)
+    """Token vectors (B, L, D) to the same shape; padding is never seen.
+
+    Args:
+      tokens: Tokens, or a boolean (B, L) array, False at padding.
+      dropout: on embeddings and branches; None: evaluation.
+      attention_dropout: on attention weights; None: none.
+      cache_len: tokens that fit into the cache, needed when `cache` is
+        mutable. The first call fills an empty cache, and every later one
+        continues where the last one ended; the encoder has to be causal.
+      sow: which weights to sow.
+    """
+    tokens = Tokens.of(tokens)
+    if self.is_mutable_collection('cache') and not self.is_initializing():
+      tokens, fits = self._continue(tokens, x_BLD.shape[1], cache_len)
+      x_BLD = jnp.where(fits, x_BLD, jnp.nan)
+    tokens = tokens.filled(x_BLD.shape[1])
 
     position_params = {}
-    if self.position.has_parameters:
-      position_params = self.param('position', self.position.init)
-    P_BLD = self.position.embed(position_params, positions_BL)
+    if jax.eval_shape(self.position.init_model, jax.random.key(0)):
+      position_params = self.param('position', self.position.init_model)
+    self._sow_encoding(position_params, tokens.positions)
+    P_BLD = self.position.embed(position_params, tokens.positions)
     if P_BLD is not None:
-      self.sow('intermediates', 'P', P_BLD)
       x_BLD = x_BLD + P_BLD.astype(x_BLD.dtype)
     x_BLD = drop(x_BLD, dropout, self.num_layers)
 
-    shared = (mask, positions_BL, position_params, dropout, attention_dropout)
-    x_BLD = self._run_blocks(x_BLD, shared)
+    shared = (tokens, position_params, dropout, attention_dropout)
+    x_BLD = self._run_blocks(x_BLD, shared, cache_len, sow)
     if self.norm == 'pre':
       x_BLD = nn.LayerNorm(dtype=self.dtype, name='norm_out')(x_BLD)
     return x_BLD
 
-  def _run_blocks(self, x_BLD, shared):
+  def _sow_encoding(self, position_params, positions_BL):
+    sows = self.is_mutable_collection('intermediates')
+    if sows and not self.position.per_layer:
+      P = self.position.encoding(position_params, positions_BL)
+      if P is not None:
+        self.sow('intermediates', 'P', P)
+
+  def _continue(self, tokens, length, cache_len):
+    """Tokens that go on where the cache ends, and whether they fit there."""
+    if not self.causal or self.scan:
+      raise ValueError('a cache needs causal=True and scan=False')
+    end = self.variable('cache', 'end', jnp.zeros, (), jnp.int32)
+    begin, end.value = end.value, end.value + length
+    if not isinstance(end.value, jax.core.Tracer) and end.value > cache_len:
+      raise ValueError(
+        f'{int(end.value)} tokens do not fit into cache_len = {cache_len}'
+      )
+    index = begin + jnp.arange(length)[None]
+    positions = index if tokens.positions is None else tokens.positions
+    return tokens.replace(
+      index=index, positions=positions
+    ), end.value <= cache_len
+
+  def _run_blocks(self, x_BLD, shared, cache_len, sow):
     block = nn.remat(Block) if self.remat else Block
-    fields = {
-      'num_heads': self.num_heads,
-      'mlp_dim': self.mlp_dim,
-      'norm': self.norm,
-      'activation': self.activation,
-      'position': self.position,
-      'backend': self.backend,
-      'dtype': self.dtype,
-    }
+
+    def fields(sow_as):
+      attention = Attention(
+        x_BLD.shape[-1],
+        self.num_heads,
+        num_kv_heads=self.num_kv_heads,
+        position=self.position,
+        causal=self.causal,
+        window=self.window or None,
+        qk_norm=self.qk_norm,
+        softcap=self.softcap,
+        broadcast_dropout=self.broadcast_dropout,
+        backend=self.backend,
+        sow_as=sow_as,
+        dtype=self.dtype,
+        parent=None,
+      )
+      return {
+        'attention': attention,
+        'mlp_dim': self.mlp_dim,
+        'norm': self.norm,
+        'activation': self.activation,
+        'dtype': self.dtype,
+        'cache_len': cache_len,
+      }
+
     # Initialisation always unrolls, which is what makes the tree the same.
     if not self.scan or self.is_initializing():
       for layer in range(self.num_layers):
-        x_BLD, _ = block(**fields, name=f'block_{layer}')(x_BLD, layer, *shared)
+        run = block(**fields(sow.at(layer)), name=f'block_{layer}')
+        x_BLD, _ = run(x_BLD, layer, *shared)
       return x_BLD
+    if sow.layers is not None:
+      raise ValueError('scanned layers are sown all alike; use scan=False')
 
     def scan_blocks(module, x_BLD):
       scanned = nn.scan(
@@ -177,7 +253,7 @@ class AttentionEncoder(nn.Module):
         split_rngs={'params': False},
         in_axes=(0, *(nn.broadcast,) * len(shared)),
         length=self.num_layers,
-      )(**fields, name='blocks', parent=module)
+      )(**fields(sow.weights), name='blocks', parent=module)
       return scanned(x_BLD, jnp.arange(self.num_layers), *shared)[0]
 
     return nn.map_variables(
@@ -205,12 +281,12 @@ class BagEncoder(nn.Module):
   def __call__(
     self,
     x_BLD: jax.Array,
-    is_token_BL: jax.Array,
+    tokens: Tokens | jax.Array,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
   ) -> jax.Array:
     """Returns x_BLD, dropped in training."""
-    del is_token_BL, attention_dropout
+    del tokens, attention_dropout
     return drop(x_BLD, dropout, 0)
 
 

@@ -1,9 +1,77 @@
-"""Boolean masks, True where a query may look; combined with AND alone."""
+"""What attention knows of tokens beside their vectors, and who sees whom.
+
+Masks are boolean, True where a query may look, and combined with AND alone.
+"""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+
+@struct.dataclass
+class Tokens:
+  """One side of attention; every array is (1 or B, L), or None.
+
+  Attributes:
+    is_token: boolean, False at padding. None: all are tokens.
+    positions: integers, where the tokens stand for the position method. None:
+      0, 1, 2, ...
+    segments: integers; a token sees those of its own segment only. Positions
+      should begin anew with each. None: one segment.
+    index: integers, the order that `causal` and `window` go by. None: 0, 1, ...
+    is_consecutive: whether positions differ as their places in the row do,
+      wherever one token may look at another.
+  """
+
+  is_token: jax.Array | None = None
+  positions: jax.Array | np.ndarray | None = None
+  segments: jax.Array | None = None
+  index: jax.Array | np.ndarray | None = None
+  is_consecutive: bool = struct.field(pytree_node=False, default=True)
+
+  @classmethod
+  def of(cls, tokens) -> Tokens:
+    """From Tokens, a boolean (B, L) array, or None."""
+    return tokens if isinstance(tokens, Tokens) else cls(tokens)
+
+  def filled(self, length: int) -> Tokens:
+    """With the positions and the index of `length` tokens in a row."""
+    row = np.arange(length)[None]
+    positions = row if self.positions is None else self.positions
+    index = row if self.index is None else self.index
+    return self.replace(positions=positions, index=index)
+
+
+def visible(
+  query: Tokens,
+  key: Tokens,
+  causal: bool = False,
+  window: tuple[int, int] | None = None,
+) -> jax.Array | None:
+  """Where queries may look: (1 or B, 1, 1 or L, 1 or M), or None: anywhere.
+
+  Args:
+    query, key: both filled.
+    causal: a key at or before its query in the index only.
+    window: (left, right): a key at most so many places before or after its
+      query; -1: any number.
+  """
+  masks = []
+  if key.is_token is not None:
+    masks.append(padding_mask(key.is_token))
+  if query.segments is not None or key.segments is not None:
+    if query.segments is None or key.segments is None:
+      raise ValueError('segments are needed on both sides of attention')
+    same = query.segments[:, :, None] == key.segments[:, None, :]
+    masks.append(same[:, None])
+  if causal:
+    masks.append(causal_mask(query.index, key.index))
+  if window is not None:
+    masks.append(window_mask(query.index, key.index, window))
+  return combine(*masks)
 
 
 def valid_lens_mask(valid_lens: jax.Array, num_keys: int) -> jax.Array:
@@ -37,8 +105,28 @@ def padding_mask(is_token_BM: jax.Array) -> jax.Array:
 
 
 def causal_mask(query_BL: jax.Array, key_BM: jax.Array) -> jax.Array:
-  """Keys at or before the query's own position: boolean (B, 1, L, M)."""
+  """Keys at or before the query in the index: boolean (B, 1, L, M)."""
   return (key_BM[:, None, :] <= query_BL[:, :, None])[:, None]
+
+
+def window_mask(query_BL, key_BM, window: tuple[int, int]) -> jax.Array:
+  """Keys near the query in the index: boolean (B, 1, L, M).
+
+  Raises:
+    ValueError: window is not two integers of at least -1.
+  """
+  if len(window) != 2 or any(type(n) is not int or n < -1 for n in window):
+    raise ValueError(
+      f'window = {window!r} must be (left, right), each at least -1'
+    )
+  left, right = window
+  ahead = (key_BM[:, None, :] - query_BL[:, :, None])[:, None]
+  is_near = jnp.ones(ahead.shape, bool)
+  if left >= 0:
+    is_near &= ahead >= -left
+  if right >= 0:
+    is_near &= ahead <= right
+  return is_near
 
 
 def combine(*masks: jax.Array | None) -> jax.Array | None:

@@ -8,76 +8,275 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pallas_tpu
 
-from selfattn import masks
-from selfattn.attention import BACKENDS, attend, masked_softmax, why_not_xla
+from selfattn import backends, kernels, masks, positions
+from selfattn.backends import BACKENDS, attend, masked_softmax
 from selfattn.dropout import Dropout
+from selfattn.kernels import why_not
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+
+METHODS = [
+  *POSITIONS,
+  'shaw with values',
+  'alibi+t5',
+  'shaw+continuous',
+]
 
 
-def arrays(B, L, M, H, K, dtype=jnp.float32):
+def make(name, H, K, causal):
+  """A method and its parameters."""
+  blocks = {part: {} for part in name.split(' ')[0].split('+')}
+  if name.endswith('values'):
+    blocks = {'shaw': {'max_distance': 3, 'values': True}}
+  method = positions.make(blocks, H * K, H, causal)
+  keys = jax.random.split(jax.random.key(7))
+  return method, method.init_model(keys[0]) | method.init_layer(keys[1])
+
+
+def arrays(B, L, M, H, K, G=None, dtype=jnp.float32):
   keys = jax.random.split(jax.random.key(B + L * M), 4)
-  shapes = ((B, L, H, K), (B, M, H, K), (B, M, H, K), (1, H, L, M))
+  G = G or H
+  shapes = ((B, L, H, K), (B, M, G, K), (B, M, G, K), (1, H, L, M))
   return [
     jax.random.normal(key, shape, dtype)
     for key, shape in zip(keys, shapes, strict=True)
   ]
 
 
-@hypothesis.settings(max_examples=12, deadline=None)
-@hypothesis.given(
-  st.integers(1, 3),
-  st.integers(1, 9),
-  st.integers(1, 9),
-  st.integers(1, 4),
-  st.integers(1, 9),
-  st.sampled_from(['none', 'padding', 'causal', 'both', 'random']),
-  st.booleans(),
-)
-def test_xla_equals_the_reference(B, L, M, H, K, kind, has_bias):
-  q, k, v, bias = arrays(B, L, M, H, K)
-  bias = bias if has_bias else None
-  lengths = masks.valid_lens_mask(jnp.arange(B) % (M + 1), M)
-  causal = masks.causal_mask(np.arange(L)[None], np.arange(M)[None])
-  mask = {
-    'none': None,
-    'padding': lengths,
-    'causal': jnp.asarray(causal),
-    'both': masks.combine(lengths, jnp.asarray(causal)),
-    'random': jax.random.bernoulli(jax.random.key(L), 0.5, (B, H, L, M)),
-  }[kind]
+MASKS = ('padding', 'causal', 'window', 'segments', 'dense')
 
-  @functools.partial(jax.jit, static_argnums=0)
-  def outputs(backend, q, k, v):
-    def scalar(q, k, v):
-      output, weights = attend(
-        q, k, v, mask=mask, bias=bias, backend=backend, return_weights=True
-      )
-      return (output**2).sum(), (output, weights)
 
-    grads, aux = jax.grad(scalar, (0, 1, 2), has_aux=True)(q, k, v)
-    return grads, aux
+def some_tokens(kinds, B, L, has_positions):
+  lengths = jnp.arange(B)[:, None] * 2 % (L + 1)
+  tokens = Tokens()
+  if 'padding' in kinds:
+    tokens = tokens.replace(is_token=jnp.arange(L)[None] < lengths)
+  if 'segments' in kinds:
+    tokens = tokens.replace(
+      segments=jnp.arange(L)[None] // 2 * jnp.ones((B, 1), int)
+    )
+  if has_positions:
+    scattered = jax.random.randint(jax.random.key(B), (B, L), 0, 9)
+    tokens = tokens.replace(positions=scattered, is_consecutive=False)
+  return tokens
 
-  ours, theirs = (outputs(b, q, k, v) for b in ('reference', 'xla'))
+
+@st.composite
+def requests(draw):
+  """Sizes, masks, a method and features, all of them odd."""
+  G, R = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+  is_self = draw(st.booleans())
+  L = draw(st.integers(1, 9))
+  return {
+    'B': draw(st.integers(1, 3)),
+    'L': L,
+    'M': L if is_self else draw(st.integers(1, 9)),
+    'is_self': is_self,
+    'H': G * R,
+    'G': G,
+    'K': draw(st.sampled_from([2, 4, 6])),
+    'kinds': draw(st.sets(st.sampled_from(MASKS))),
+    'has_positions': draw(st.booleans()),
+    'has_bias': draw(st.booleans()),
+    'method': draw(st.sampled_from(METHODS)),
+    'softcap': draw(st.sampled_from([0.0, 0.0, 1.5])),
+    'has_dropout': draw(st.booleans()),
+    'broadcast': draw(st.booleans()),
+  }
+
+
+def run(backend, request, q, k, v, bias):
+  """Gradients of everything, output and weights."""
+  r = request
+  causal = 'causal' in r['kinds']
+  method, params = make(r['method'], r['H'], r['K'], causal)
+  query = some_tokens(r['kinds'], r['B'], r['L'], r['has_positions'])
+  key = some_tokens(r['kinds'], r['B'], r['M'], r['has_positions'])
+  mask = None
+  if 'dense' in r['kinds']:
+    shape = (r['B'], r['H'], r['L'], r['M'])
+    mask = jax.random.bernoulli(jax.random.key(r['L']), 0.6, shape)
+  probe = jax.random.normal(jax.random.key(5), q.shape)
+  dropout = None
+  if r['has_dropout']:
+    dropout = Dropout.create(jax.random.key(6), 0.4)
+
+  @jax.jit
+  @functools.partial(jax.grad, argnums=(0, 1, 2, 3, 4), has_aux=True)
+  def differentiate(q, k, v, bias, params):
+    output, weights = attend(
+      q,
+      k,
+      v,
+      query=query,
+      key=None if r['is_self'] else key,
+      causal=causal,
+      window=(2, 1) if 'window' in r['kinds'] else None,
+      mask=mask,
+      bias=bias if r['has_bias'] else None,
+      position=method,
+      position_params=params,
+      softcap=r['softcap'],
+      dropout=dropout,
+      broadcast_dropout=r['broadcast'],
+      backend=backend,
+      return_weights=True,
+    )
+    return (output * probe).sum(), (output, weights)
+
+  return differentiate(q, k, v, bias, params)
+
+
+def assert_equal_to_the_reference(backend, request):
+  r = request
+  q, k, v, bias = arrays(r['B'], r['L'], r['M'], r['H'], r['K'], r['G'])
+  ours = run('reference', r, q, k, v, bias)
+  theirs = run(backend, r, q, k, v, bias)
   for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
     assert np.isfinite(a).all()
-    np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(a, b, rtol=3e-5, atol=3e-5)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(requests(), st.integers(1, 5))
+def test_chunked_equals_the_reference(request, rows_at_once):
+  """Whatever the method, the mask and the feature: it serves everything."""
+  with pytest.MonkeyPatch.context() as patch:
+    scores = rows_at_once * request['B'] * request['H'] * request['M']
+    patch.setattr(backends, '_CHUNK_SCORES', scores)
+    assert_equal_to_the_reference('chunked', request)
+
+
+def refusal(backend, request, platform):
+  return why_not(
+    backend,
+    platform=platform,
+    dtype=jnp.float32,
+    head_dim=request['K'],
+    has_dropout=request['has_dropout'],
+    has_softcap=request['softcap'] > 0,
+    has_value=request['method'] == 'shaw with values',
+  )
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(requests())
+def test_xla_equals_the_reference_or_says_why_not(request):
+  reason = refusal('xla', request, 'cpu')
+  if reason is None:
+    assert_equal_to_the_reference('xla', request)
+    return
+  q, k, v, bias = arrays(*(request[n] for n in ('B', 'L', 'M', 'H', 'K', 'G')))
+  with pytest.raises(ValueError, match=f"'xla' cannot serve: {reason}"):
+    run('xla', request, q, k, v, bias)
+
+
+@pytest.mark.parametrize('method', METHODS)
+@pytest.mark.parametrize('causal', [False, True])
+def test_every_method_is_the_same_in_chunks_and_in_xla(method, causal):
+  request = {
+    'B': 2, 'L': 7, 'M': 7, 'is_self': True, 'H': 2, 'G': 1, 'K': 4,
+    'kinds': {'padding', 'causal'} if causal else {'padding', 'window'},
+    'has_positions': False, 'has_bias': False, 'method': method,
+    'softcap': 0.0, 'has_dropout': False, 'broadcast': False,
+  }  # fmt: skip
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(backends, '_CHUNK_SCORES', 3 * 2 * 2 * 7)
+    assert_equal_to_the_reference('chunked', request)
+  if refusal('xla', request, 'cpu') is None:
+    assert_equal_to_the_reference('xla', request)
+
+
+@pytest.mark.parametrize('method', ['none', 't5', 'shaw'])
+@pytest.mark.parametrize('causal', [False, True])
+def test_the_tpu_kernel_equals_the_reference(method, causal, monkeypatch):
+  """In jax's interpreter of TPU kernels, with lengths it has to fill up."""
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'tpu')
+  q, k, v, bias = arrays(2, 5, 5, 4, 8, G=2)
+  method, params = make(method, 4, 8, causal)
+  is_token = jnp.arange(5)[None] < jnp.array([[5], [0]])
+
+  def both(backend):
+    def scalar(q, k, v, bias, params):
+      output, _ = attend(
+        q,
+        k,
+        v,
+        query=is_token,
+        causal=causal,
+        bias=bias,
+        position=method,
+        position_params=params,
+        backend=backend,
+      )
+      return (output**2).sum(), output
+
+    return jax.grad(scalar, (0, 1, 2, 3, 4), has_aux=True)(
+      q, k, v, bias, params
+    )
+
+  ours = both('reference')
+  with pallas_tpu.force_tpu_interpret_mode():
+    theirs = both('pallas_tpu')
+  for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_chunks_of_a_long_sequence_need_little_memory():
+  """Twice the length, at most two and a half times the memory."""
+
+  def temporary(length):
+    shape = jax.ShapeDtypeStruct((1, length, 2, 8), jnp.float32)
+
+    def scalar(q, k, v):
+      output, _ = attend(
+        q, k, v, position=POSITIONS['alibi'](16, 2, False), backend='chunked'
+      )
+      return (output**2).sum()
+
+    compiled = (
+      jax.jit(jax.grad(scalar, (0, 1, 2))).lower(*[shape] * 3).compile()
+    )
+    return compiled.memory_analysis().temp_size_in_bytes
+
+  short, long = temporary(2_048), temporary(4_096)
+  assert long < 2.5 * short
+  assert long < 2 * 4_096**2 * 4 / 4
+
+
+def test_auto_takes_chunks_when_there_are_many_scores(monkeypatch):
+  q, k, v, _ = arrays(1, 9, 9, 2, 4)
+
+  def has_loop():
+    text = jax.jit(lambda q, k, v: attend(q, k, v)[0]).lower(q, k, v).as_text()
+    return 'while' in text
+
+  monkeypatch.setattr(backends, '_CHUNK_SCORES', 40)
+  assert not has_loop()
+  monkeypatch.setattr(backends, '_MANY_SCORES', 2 * 9 * 9 - 1)
+  assert has_loop()
 
 
 def test_weights_are_float32_rows_that_sum_to_one_whatever_the_dtype():
-  q, k, v, _ = arrays(2, 5, 7, 3, 8, jnp.bfloat16)
+  q, k, v, _ = arrays(2, 5, 7, 3, 8, dtype=jnp.bfloat16)
   output, weights = attend(q, k, v, return_weights=True)
   assert output.dtype == jnp.bfloat16
   assert weights.dtype == jnp.float32
   np.testing.assert_allclose(weights.sum(-1), np.ones((2, 3, 5)), rtol=1e-6)
 
 
-@pytest.mark.parametrize('backend', ['reference', 'xla'])
-def test_a_query_that_sees_nothing_is_zero_with_finite_gradients(backend):
+@pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
+def test_a_query_that_sees_nothing_is_zero_with_finite_gradients(
+  backend, monkeypatch
+):
+  monkeypatch.setattr(backends, '_CHUNK_SCORES', 2 * 2 * 2 * 5)
   q, k, v, _ = arrays(2, 3, 5, 2, 4)
   mask = jnp.ones((2, 1, 3, 5), bool).at[0].set(False).at[1, 0, 2].set(False)
 
   def scalar(q, k, v):
-    output, _ = attend(q, k, v, mask=mask, backend=backend)
+    output, _ = attend(q, k, v, key=Tokens(), mask=mask, backend=backend)
     return (output**2).sum() + output.sum(), output
 
   grads, output = jax.grad(scalar, (0, 1, 2), has_aux=True)(q, k, v)
@@ -99,24 +298,93 @@ def test_softmax_survives_extreme_scores():
 def test_dropout_scales_what_it_keeps():
   q, k, v, _ = arrays(3, 8, 9, 4, 5)
   dropout = Dropout.create(jax.random.key(0), 0.5)
-  output, weights = attend(q, k, v, dropout=dropout, return_weights=True)
-  plain, plain_weights = attend(q, k, v, return_weights=True)
+  more = {'key': Tokens(), 'return_weights': True}
+  output, weights = attend(q, k, v, dropout=dropout, **more)
+  plain, plain_weights = attend(q, k, v, **more)
   np.testing.assert_array_equal(weights, plain_weights)  # before dropout
   assert (np.asarray(output) != np.asarray(plain)).any()
   by_hand = jnp.einsum('BHLM,BMHK->BLHK', dropout(weights), v)
   np.testing.assert_allclose(output, by_hand, rtol=1e-5, atol=1e-6)
 
 
-def test_a_backend_that_cannot_serve_says_why():
-  q, k, v, _ = arrays(1, 2, 2, 1, 4)
+def test_broadcast_dropout_drops_the_same_everywhere():
+  q, k, _, _ = arrays(3, 8, 9, 4, 9)
+  # With these values the output is the dropped weights themselves.
+  v = jnp.broadcast_to(jnp.eye(9)[None, :, None], (3, 9, 4, 9))
+  dropout = Dropout.create(jax.random.key(0), 0.5, first_row=7)
+  more = {'key': Tokens(), 'dropout': dropout}
+  output, _ = attend(q, k, v, broadcast_dropout=True, **more)
+  is_kept = np.asarray(output) != 0
+  assert 0.3 < is_kept.mean() < 0.7
+  assert (is_kept == is_kept[:1, :, :1]).all()
+  output, _ = attend(q, k, v, **more)
+  is_kept = np.asarray(output) != 0
+  assert not (is_kept == is_kept[:1, :, :1]).all()
+
+
+def test_the_soft_cap_acts_before_the_bias():
+  q, k, v, bias = arrays(1, 4, 5, 2, 3)
+  _, weights = attend(
+    q, k, v, key=Tokens(), bias=9 * bias, softcap=0.5, return_weights=True
+  )
+  scores = jnp.einsum('BLHK,BMHK->BHLM', q, k) / np.sqrt(3)
+  want = jax.nn.softmax(0.5 * jnp.tanh(scores / 0.5) + 9 * bias)
+  np.testing.assert_allclose(weights, want, rtol=1e-5)
+
+
+def fine(**changes):
+  facts = {
+    'platform': 'gpu',
+    'dtype': jnp.bfloat16,
+    'head_dim': 64,
+    'has_dropout': False,
+    'has_softcap': False,
+    'has_value': False,
+  }
+  return facts | changes
+
+
+@pytest.mark.parametrize(
+  ('backend', 'changes', 'reason'),
+  [
+    ('xla', {'has_dropout': True}, 'no dropout'),
+    ('xla', {'has_softcap': True}, 'no soft cap'),
+    ('xla', {'has_value': True}, 'value term'),
+    ('cudnn', {'has_dropout': True}, 'no dropout'),
+    ('cudnn', {'platform': 'cpu'}, 'needs an NVIDIA GPU, and this is a cpu'),
+    ('cudnn', {'dtype': jnp.float32}, 'not float32'),
+    ('cudnn', {'head_dim': 60}, 'not 60'),
+    ('cudnn', {'head_dim': 264}, 'not 264'),
+    ('pallas_tpu', {}, 'needs a TPU, and this is a gpu'),
+    ('pallas_tpu', {'platform': 'tpu', 'has_value': True}, 'value term'),
+  ],
+)
+def test_a_backend_that_cannot_serve_says_why(backend, changes, reason):
+  found = why_not(backend, **fine(**changes))
+  assert reason in found
+  platform = 'tpu' if backend == 'pallas_tpu' else 'gpu'
+  assert why_not(backend, **fine(platform=platform)) is None
+  assert why_not(backend, **fine(platform=None)) is None
+  everything = {'has_dropout': True, 'has_softcap': True, 'has_value': True}
+  for backend in ('auto', 'reference', 'chunked'):
+    assert why_not(backend, **fine(**everything)) is None
+
+
+def test_asking_for_what_cannot_be_served_is_an_error():
+  q, k, v, _ = arrays(1, 2, 2, 2, 4)
   dropout = Dropout.create(jax.random.key(0), 0.5)
-  assert why_not_xla(value=None, dropout=None) is None
   with pytest.raises(ValueError, match=r"'xla' cannot serve: .* dropout"):
     attend(q, k, v, dropout=dropout, backend='xla')
-  with pytest.raises(ValueError, match=r"'xla' cannot serve: .* value term"):
-    attend(q, k, v, value=lambda weights: None, backend='xla')
+  for backend in set(kernels.KERNELS) - {'xla'}:
+    with pytest.raises(ValueError, match=r'needs a.* and this is a cpu'):
+      attend(q, k, v, backend=backend)
   with pytest.raises(ValueError, match=f'not one of .*{BACKENDS[0]}'):
     attend(q, k, v, backend='fast')
+  with pytest.raises(ValueError, match='3 heads of keys do not divide 2'):
+    attend(q, jnp.ones((1, 2, 3, 4)), jnp.ones((1, 2, 3, 4)))
+
+
+# --- masks -------------------------------------------------------------------
 
 
 def test_masks_combine_with_and():
@@ -126,8 +394,43 @@ def test_masks_combine_with_and():
   np.testing.assert_array_equal(masks.combine(a, None, b), [[1, 0, 0]])
 
 
-def test_causal_mask_compares_positions_not_indices():
+def test_causal_mask_compares_places_in_the_index():
   query, key = np.array([[7, 3]]), np.array([[3, 5, 7, 9]])
   found = masks.causal_mask(query, key)
   assert found.shape == (1, 1, 2, 4)
   np.testing.assert_array_equal(found[0, 0], [[1, 1, 1, 0], [1, 0, 0, 0]])
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(
+  st.integers(1, 8),
+  st.integers(-1, 9),
+  st.integers(-1, 9),
+  st.booleans(),
+  st.data(),
+)
+def test_visible_equals_a_loop_over_pairs(L, left, right, causal, data):
+  tokens = data.draw(st.lists(st.booleans(), min_size=L, max_size=L))
+  segments = data.draw(st.lists(st.integers(0, 2), min_size=L, max_size=L))
+  side = Tokens(jnp.array([tokens]), segments=jnp.array([segments])).filled(L)
+  found = masks.visible(side, side, causal, (left, right))
+  for i in range(L):
+    for j in range(L):
+      want = (
+        tokens[j]
+        and segments[i] == segments[j]
+        and (not causal or j <= i)
+        and (left < 0 or j >= i - left)
+        and (right < 0 or j <= i + right)
+      )
+      assert bool(jnp.broadcast_to(found, (1, 1, L, L))[0, 0, i, j]) == want
+
+
+def test_wrong_masks_are_refused():
+  with pytest.raises(ValueError, match='window = '):
+    masks.visible(Tokens().filled(2), Tokens().filled(2), window=(1,))
+  with pytest.raises(ValueError, match='window = '):
+    masks.visible(Tokens().filled(2), Tokens().filled(2), window=(-2, 1))
+  one_sided = Tokens(segments=jnp.zeros((1, 2), int)).filled(2)
+  with pytest.raises(ValueError, match='both sides'):
+    masks.visible(one_sided, Tokens().filled(2))

@@ -8,7 +8,7 @@ import pytest
 
 import selfattn
 from selfattn import chapters as d2l
-from selfattn.positions import Sinusoidal
+from selfattn.positions.absolute import Sinusoidal
 
 # --- Dive into Deep Learning, section 11.6 -----------------------------------
 
@@ -127,7 +127,7 @@ def test_every_row_is_unique(encoding):
 
 @pytest.mark.parametrize('offset', [1, 2, 5, 17, 59, 1000])
 def test_an_offset_is_one_rotation_for_every_position(offset):
-  method = Sinusoidal(32, 1)
+  method = Sinusoidal(32, 1, False)
   here = np.arange(60)[None]
   P = np.asarray(method.embed({}, here), np.float64)[0].reshape(60, 16, 2)
   moved = np.asarray(method.embed({}, here + offset))[0].reshape(60, 16, 2)
@@ -265,7 +265,7 @@ def test_parameters_of_the_classifier():
     num_layers=1,
     num_heads=8,
     mlp_dim=1024,
-    position=Sinusoidal(256, 8),
+    position=Sinusoidal(256, 8, False),
     dtype=jnp.float32,
     norm='post',
     activation='relu',
@@ -280,7 +280,7 @@ def test_parameters_of_the_classifier():
 @pytest.mark.parametrize('pair', [0, 1, 7, 64, 255])
 def test_exercise_3_periods(pair):
   """Columns 2j and 2j+1 repeat every 2 pi 10000^(2j/D) positions."""
-  method = Sinusoidal(512, 1)
+  method = Sinusoidal(512, 1, False)
   period = 2 * np.pi * 10_000 ** (2 * pair / 512)
   positions = np.array([[0.0, 3.0, 11.0]])
   start = method.embed({}, positions)[..., 2 * pair : 2 * pair + 2]

@@ -58,14 +58,20 @@ def test_every_key_is_read():
 
 def test_every_option_is_read_by_its_class():
   for table, path in (
-    (settings.POSITIONS, 'selfattn/positions.py'),
+    (settings.POSITIONS, 'selfattn/positions/*.py'),
+    (settings.SAMPLINGS, 'selfattn/positions/sampling.py'),
     (settings.ENCODERS, 'selfattn/encoders.py'),
     (settings.DATASETS, 'experiments/datasets.py'),
     (settings.VOCABULARIES, 'experiments/vocabulary.py'),
     (settings.OPTIMIZERS, 'experiments/optimizers.py'),
   ):
-    tree = ast.parse((ROOT / path).read_text())
-    read = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)}
+    trees = [ast.parse(found.read_text()) for found in ROOT.glob(path)]
+    read = {
+      node.attr
+      for tree in trees
+      for node in ast.walk(tree)
+      if isinstance(node, ast.Attribute)
+    }
     for cls in table.values():
       missing = set(settings.choices.options(cls)) - read
       assert not missing - {'validation', 'test'}, cls

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from selfattn import chapters
-from selfattn.attention import attend
+from selfattn.backends import attend
 
 PATH = pathlib.Path(__file__).parent / 'goldens/attention.npz'
 HEADS = 3

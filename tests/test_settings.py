@@ -7,13 +7,16 @@ from experiments import choices, settings
 from experiments.choices import UserError
 
 WRONG = {
-  'model.position.name': ('rotray', 'learned, none, sinusoidal'),
+  'model.position.name': ('rotray', 'did you mean rotary'),
   'model.encoder.name': ('atention', 'did you mean attention'),
   'model.pool': ('sum', 'cls, max, mean'),
   'model.dtype': ('float16', 'bfloat16, float32'),
   'model.encoder.attention.norm': ('mid', 'post, pre'),
   'model.encoder.attention.activation': ('swish', 'gelu, relu'),
-  'model.encoder.attention.backend': ('cudnn', 'auto, reference, xla'),
+  'model.encoder.attention.backend': (
+    'flash',
+    'auto, chunked, cudnn, pallas_tpu, reference, xla',
+  ),
   'optimizer.name': ('adma', 'did you mean adam'),
   'optimizer.schedule': ('cosin', 'did you mean cosine'),
   'checkpoint.best_metric': ('f1', 'accuracy, loss, macro_f1'),
@@ -23,6 +26,9 @@ WRONG = {
   'data.word_order.test_pairs': (0, 'between 1'),
   'data.dir': ('somewhere', 'must be empty'),
   'model.num_heads': (5, 'try 60 or 65'),
+  'model.encoder.attention.num_kv_heads': (3, '0 or a divisor'),
+  'model.encoder.attention.window': ((1,), '(left, right)'),
+  'model.encoder.attention.softcap': (-1.0, 'at least 0'),
   'model.num_layers': (0, 'at least 1'),
   'model.dropout_rate': (1.0, 'less than 1'),
   'model.attention_dropout_rate': (-0.1, 'at least 0'),
@@ -50,7 +56,8 @@ def test_a_wrong_value_names_its_key_and_what_is_allowed(key):
   with pytest.raises(UserError) as error:
     settings.from_config(with_changes(**{key: value}))
   assert key in str(error.value)
-  assert str(value) in str(error.value)
+  shown = list(value) if isinstance(value, tuple) else value
+  assert str(shown) in str(error.value)
   assert allowed in str(error.value)
   assert '\n' not in str(error.value)
 
@@ -69,7 +76,7 @@ TOGETHER = {
       'model.encoder.attention.backend': 'xla',
       'model.attention_dropout_rate': 0.1,
     },
-    'attention_dropout_rate=0',
+    'it has no dropout on the weights; auto, reference and chunked',
   ),
   'a table shorter than the texts': (
     {
@@ -77,7 +84,7 @@ TOGETHER = {
       'model.position.learned.max_len': 64,
       'model.pool': 'cls',
     },
-    'max_len = 64 is less than the longest input, 65 tokens',
+    'can tell 64 positions apart, and texts may need 65; raise .*max_len',
   ),
 }
 
@@ -135,8 +142,45 @@ def test_settings_are_hashable_and_survive_json():
 
 
 def test_a_block_holds_every_option_once():
-  assert choices.block(settings.POSITIONS, 'none') == {
+  table = {name: settings.POSITIONS[name] for name in ('none', 'kerple', 't5')}
+  assert choices.block(table, 'none') == {
     'name': 'none',
-    'sinusoidal': {'base': 10_000.0},
-    'learned': {'max_len': 512, 'init_std': 0.02},
+    'kerple': {'form': 'log'},
+    't5': {
+      'num_buckets': 32,
+      'max_distance': 128,
+      'shared': True,
+      'init_std': 0.1,
+    },
   }
+
+
+def test_names_joined_by_plus_are_methods_at_once():
+  flat = settings.from_config(
+    with_changes(**{'model.position.name': 'sinusoidal+t5'})
+  ).flat()
+  assert flat['model.position.name'] == 'sinusoidal+t5'
+  assert flat['model.position.sinusoidal.layout'] == 'interleaved'
+  assert flat['model.position.t5.num_buckets'] == 32
+  for name, message in (
+    ('t5+alibo', "'alibo' is not one of .* did you mean alibi"),
+    ('t5+t5', "'t5\\+t5' joins a name with itself"),
+    ('t5+', "'' is not one of"),
+  ):
+    with pytest.raises(UserError, match=message):
+      settings.from_config(with_changes(**{'model.position.name': name}))
+  with pytest.raises(UserError, match='is not one of'):
+    settings.from_config(with_changes(**{'model.encoder.name': 'bag+bag'}))
+
+
+def test_options_of_methods_are_checked_with_their_key():
+  for key, value in (
+    ('model.position.rotary.factor', 0.5),
+    ('model.position_sampling.randomised.max_position', 0),
+    ('model.position_sampling.random_offset.max_offset', -1),
+    ('model.position_sampling.randomised.max_position', 60),
+  ):
+    section, name, _ = key.rsplit('.', 2)
+    changes = {f'{section}.name': name, key: value}
+    with pytest.raises(UserError, match=f'config.{key} = {value} must be'):
+      settings.from_config(with_changes(**changes))

@@ -1,0 +1,131 @@
+"""Attention kernels of other libraries, and what each of them cannot do."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+# Rows and columns of the TPU kernel come in multiples of this.
+_TPU_BLOCK = 128
+
+
+class Term(NamedTuple):
+  """What joins the products of some queries with all keys."""
+
+  content: jax.Array | None
+  bias: jax.Array | None
+  mask: jax.Array | None
+  positions: tuple
+
+  def all_biases(self, head_dim):
+    """What other libraries call bias: all terms but the products, scaled."""
+    if self.content is None:
+      return self.bias
+    content = self.content * head_dim**-0.5
+    return content if self.bias is None else content + self.bias
+
+
+def why_not(
+  backend: str,
+  *,
+  platform: str | None,
+  dtype,
+  head_dim: int,
+  has_dropout: bool,
+  has_softcap: bool,
+  has_value: bool,
+) -> str | None:
+  """Why a backend cannot serve, or None if it can.
+
+  Args:
+    backend: one of selfattn.backends.BACKENDS.
+    platform: 'cpu', 'gpu' or 'tpu'; None: the one it needs.
+    dtype: of queries, keys and values.
+    head_dim: K.
+    has_dropout: whether weights are dropped.
+    has_softcap: whether scores are capped.
+    has_value: whether the position method has a value term.
+  """
+  if backend not in KERNELS:
+    return None
+  if has_value:
+    return 'it never forms the weights, which the value term needs'
+  if has_dropout:
+    return 'it has no dropout on the weights'
+  if has_softcap:
+    return 'it has no soft cap'
+  if backend == 'cudnn':
+    if platform not in (None, 'gpu'):
+      return f'it needs an NVIDIA GPU, and this is a {platform}'
+    if jnp.dtype(dtype) not in (jnp.float16, jnp.bfloat16):
+      return f'it computes in float16 or bfloat16, not {jnp.dtype(dtype).name}'
+    if head_dim % 8 or head_dim > 256:
+      return f'its heads are 8, 16, ... 256 wide, not {head_dim}'
+  if backend == 'pallas_tpu' and platform not in (None, 'tpu'):
+    return f'it needs a TPU, and this is a {platform}'
+  return None
+
+
+def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
+  """`jax.nn.dot_product_attention`."""
+  bias, mask = term.all_biases(q_BLHK.shape[-1]), term.mask
+  if implementation == 'cudnn':
+    # It takes both in full only, and the bias in the type of the queries.
+    B, L, H, _ = q_BLHK.shape
+    shape = (B, H, L, k_BMGK.shape[1])
+    if bias is not None:
+      bias = jnp.broadcast_to(bias, shape).astype(q_BLHK.dtype)
+    if mask is not None:
+      mask = jnp.broadcast_to(mask, shape)
+  return jax.nn.dot_product_attention(
+    q_BLHK, k_BMGK, v_BMGK, bias=bias, mask=mask, implementation=implementation
+  )
+
+
+def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
+  """jax's flash attention for TPUs, filled up to the blocks it takes."""
+  from jax.experimental.pallas.ops.tpu import flash_attention
+
+  B, L, H, K = q_BLHK.shape
+  M, G = k_BMGK.shape[1:3]
+  num_rows, num_keys = (-(-n // _TPU_BLOCK) * _TPU_BLOCK for n in (L, M))
+
+  def filled(x_BNHK, length):
+    x_BHNK = x_BNHK.swapaxes(1, 2)
+    missing = length - x_BHNK.shape[2]
+    return jnp.pad(x_BHNK, [(0, 0), (0, 0), (0, missing), (0, 0)])
+
+  bias = term.all_biases(K)
+  if term.mask is not None:
+    hidden = jnp.finfo(jnp.float32).min / 2
+    bias = jnp.where(term.mask, 0.0 if bias is None else bias, hidden)
+  if bias is not None:
+    bias = jnp.broadcast_to(bias, (B, H, L, M))
+    bias = jnp.pad(bias, [(0, 0), (0, 0), (0, num_rows - L), (0, num_keys - M)])
+    # The kernel scales the sum of products and bias.
+    bias = bias * K**0.5
+  is_filling = (jnp.arange(num_keys) >= M).astype(jnp.int32)[None]
+  output_BHLK = flash_attention.flash_attention(
+    filled(q_BLHK, num_rows),
+    filled(jnp.repeat(k_BMGK, H // G, axis=2), num_keys),
+    filled(jnp.repeat(v_BMGK, H // G, axis=2), num_keys),
+    bias,
+    flash_attention.SegmentIds(
+      jnp.zeros((B, num_rows), jnp.int32),
+      jnp.broadcast_to(is_filling, (B, num_keys)),
+    ),
+    sm_scale=K**-0.5,
+  )
+  return output_BHLK[:, :, :L].swapaxes(1, 2)
+
+
+# From (q_BLHK, k_BMGK, v_BMGK, Term) to the output, (B, L, H, K). A query that
+# sees nothing gets whatever the library makes of it.
+KERNELS = {
+  'xla': functools.partial(_library, 'xla'),
+  'cudnn': functools.partial(_library, 'cudnn'),
+  'pallas_tpu': _pallas_tpu,
+}

@@ -1,0 +1,292 @@
+"""Methods that add a number to every score, whatever the tokens are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from selfattn.positions.contract import Position, distances, require
+
+
+@dataclasses.dataclass(frozen=True)
+class Bias(Position):
+  """A method with a bias, which is also what it sows as `P`."""
+
+  def encoding(self, params, positions_BL):
+    return self.bias(params, positions_BL, positions_BL)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5(Bias):
+  """A number for each bucket of distances (Raffel et al. 2020, section 2.1).
+
+  Half of the buckets of one side are for single distances, the other half grow
+  as a logarithm up to max_distance, where the last one begins. An encoder
+  gives each side half of the buckets, a causal one all to what came before.
+
+  Other than T5, which leaves scores as they are, attention here scales them by
+  K^-1/2; the bias is added after that, so its size means the same.
+
+  Attributes:
+    num_buckets, max_distance: as above.
+    shared: whether all layers have the same numbers, as T5, or each its own.
+    init_std: standard deviation of a fresh number.
+  """
+
+  num_buckets: int = 32
+  max_distance: int = 128
+  shared: bool = True
+  init_std: float = 0.1
+
+  is_relative = True
+
+  def __post_init__(self):
+    fewest = 2 if self.causal else 4
+    require(
+      self.num_buckets >= fewest and self.num_buckets % fewest == 0,
+      'num_buckets',
+      self.num_buckets,
+      f'a positive multiple of {fewest}',
+    )
+    require(
+      self.max_distance > self._exact,
+      'max_distance',
+      self.max_distance,
+      f'greater than {self._exact}, which have a bucket each',
+    )
+    require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
+
+  @property
+  def per_layer(self):
+    """Whether each layer has its own numbers."""
+    return not self.shared
+
+  @property
+  def _one_side(self) -> int:
+    return self.num_buckets if self.causal else self.num_buckets // 2
+
+  @property
+  def _exact(self) -> int:
+    return self._one_side // 2
+
+  def init(self, key):
+    shape = (self.num_buckets, self.num_heads)
+    return {'table': self.init_std * jax.random.normal(key, shape)}
+
+  def bounds(self) -> np.ndarray:
+    """Smallest distance of each bucket of a side, but for the first.
+
+    Exact, in integers: bucket b = exact + t begins at the first n for which
+    (n / exact)^(side - exact) >= (max_distance / exact)^t. Logarithms in
+    float32 differ between devices.
+    """
+    exact, grown = self._exact, self._one_side - self._exact
+    bounds = list(range(1, exact + 1))
+    n = exact
+    for t in range(1, grown):
+      while n**grown * exact**t < self.max_distance**t * exact**grown:
+        n += 1
+      bounds.append(n)
+    return np.array(bounds)
+
+  def buckets(self, distance):
+    """Bucket of each distance key - query; any shape of integers."""
+    size = -distance if self.causal else abs(distance)
+    bounds = self.bounds().reshape(*(1,) * distance.ndim, -1)
+    bucket = (jnp.asarray(size)[..., None] >= bounds).sum(axis=-1)
+    if self.causal:
+      return bucket
+    return bucket + self._one_side * (distance > 0)
+
+  def bias(self, params, query_BL, key_BM):
+    bucket_BLM = self.buckets(distances(query_BL, key_BM))
+    return jnp.moveaxis(params['table'][bucket_BLM], -1, 1)
+
+
+VARIANTS = ('symmetric', 'asymmetric', 'learned')
+
+
+@dataclasses.dataclass(frozen=True)
+class Alibi(Bias):
+  """A penalty that grows with distance (Press et al. 2022, section 3).
+
+  Head h subtracts m_h |key - query|; the slopes m_h are the paper's, with its
+  recipe where H is not a power of two. In a causal encoder that is the paper's
+  method. In a bidirectional one:
+
+    symmetric   the same on both sides: cannot tell left from right, so with a
+                symmetric pool a text and its reverse get the same logits
+    asymmetric  half a slope less for what came before (Ruoss et al. 2023)
+    learned     a slope for each side of each head, starting with the paper's
+  """
+
+  variant: str = 'symmetric'
+
+  is_relative = True
+
+  def __post_init__(self):
+    require(
+      self.variant in VARIANTS, 'variant', self.variant, f'one of {VARIANTS}'
+    )
+
+  def init(self, key):
+    if self.variant != 'learned':
+      return super().init(key)
+    log_slopes = jnp.log(jnp.asarray(slopes(self.num_heads), jnp.float32))
+    return {'log_left': log_slopes, 'log_right': log_slopes}
+
+  def bias(self, params, query_BL, key_BM):
+    distance = jnp.asarray(distances(query_BL, key_BM))[:, None]
+    size, is_left = abs(distance), distance < 0
+    if self.variant == 'learned':
+      left, right = jnp.exp(params['log_left']), jnp.exp(params['log_right'])
+      return -jnp.where(is_left, _by_head(left), _by_head(right)) * size
+    penalty = size - 0.5 * is_left if self.variant == 'asymmetric' else size
+    return -_by_head(jnp.asarray(slopes(self.num_heads), jnp.float32)) * penalty
+
+
+def slopes(num_heads: int) -> np.ndarray:
+  """2^(-8h/H) for h = 1 ... H; else those of the power of two below H, and
+  every other one of twice as many heads."""
+  power = 2 ** int(np.log2(num_heads))
+  exact = 2.0 ** (-8 * np.arange(1, power + 1) / power)
+  between = 2.0 ** (-8 * np.arange(1, 2 * power + 1, 2) / (2 * power))
+  return np.concatenate([exact, between[: num_heads - power]])
+
+
+def _by_head(x_H):
+  return x_H[None, :, None, None]
+
+
+FORMS = ('log', 'power')
+# The parameters of KERPLE are positive; its authors keep them from zero so.
+_SMALLEST = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Kerple(Bias):
+  """Kernels of the distance (Chi et al. 2022, equations 3 and 4).
+
+  'log' is -r1 log(1 + r2 |d|), 'power' is -r1 |d|^r2 with r2 at most 2, with
+  r1 and r2 learned for each head and shared by all layers. Symmetric, so it
+  cannot tell left from right.
+  """
+
+  form: str = 'log'
+
+  is_relative = True
+
+  def __post_init__(self):
+    require(self.form in FORMS, 'form', self.form, f'one of {FORMS}')
+
+  def init(self, key):
+    key_1, key_2 = jax.random.split(key)
+    shape = (self.num_heads,)
+    return {
+      'r1': jax.random.uniform(key_1, shape, minval=_SMALLEST, maxval=2.0),
+      'r2': jax.random.uniform(key_2, shape, minval=_SMALLEST, maxval=1.0),
+    }
+
+  def bias(self, params, query_BL, key_BM):
+    distance = jnp.asarray(distances(query_BL, key_BM))[:, None]
+    size = abs(distance).astype(jnp.float32)
+    r1 = _by_head(jnp.maximum(params['r1'], _SMALLEST))
+    r2 = _by_head(jnp.maximum(params['r2'], _SMALLEST))
+    if self.form == 'log':
+      return -r1 * jnp.log1p(r2 * size)
+    # The gradient of 0^r2 would be 0 log 0.
+    power = jnp.maximum(size, 1) ** jnp.minimum(r2, 2.0)
+    return -r1 * jnp.where(size > 0, power, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fire(Bias):
+  """A small network of the relative distance (Li et al. 2024, equation 5).
+
+  f(psi(i - j) / psi(max(threshold, i))) for a query i that sees keys j <= i,
+  where psi(x) = log(1 + |c x|), f has one hidden layer of relu, and c and the
+  threshold are learned. Our extension to keys on both sides: the quotient has
+  the sign of i - j and its denominator reads max(threshold, i, j); for j <= i
+  this is the paper's. Depends on the positions, not only on their difference.
+  """
+
+  hidden_dim: int = 32
+  threshold: float = 512.0
+  shared: bool = False
+
+  def __post_init__(self):
+    require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
+    require(self.threshold > 0, 'threshold', self.threshold, 'greater than 0')
+
+  @property
+  def per_layer(self):
+    """Whether each layer has its own network."""
+    return not self.shared
+
+  def init(self, key):
+    network = _init_network(key, self.hidden_dim, self.num_heads)
+    return network | {
+      'c': jnp.full((1,), 0.1),
+      'threshold_scale': jnp.ones((1,)),
+    }
+
+  def bias(self, params, query_BL, key_BM):
+    past = -jnp.asarray(distances(query_BL, key_BM)).astype(jnp.float32)
+    c, scale = params['c'][None, None], params['threshold_scale'][None, None]
+    last = jnp.maximum(query_BL[:, :, None], key_BM[:, None, :])
+    last = jnp.maximum(last.astype(jnp.float32), abs(scale * self.threshold))
+    quotient = jnp.log1p(abs(c * past)) / jnp.log1p(abs(c * last))
+    return _network(params, jnp.sign(past) * quotient)
+
+
+@dataclasses.dataclass(frozen=True)
+class Continuous(Bias):
+  """A small network of the signed log distance, sign(d) log(1 + |d|).
+
+  The continuous position bias of Liu et al. 2022 (Swin V2, equations 3 and 4),
+  in one dimension.
+  """
+
+  hidden_dim: int = 32
+  shared: bool = True
+
+  is_relative = True
+
+  def __post_init__(self):
+    require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
+
+  @property
+  def per_layer(self):
+    """Whether each layer has its own network."""
+    return not self.shared
+
+  def init(self, key):
+    return _init_network(key, self.hidden_dim, self.num_heads)
+
+  def bias(self, params, query_BL, key_BM):
+    distance = jnp.asarray(distances(query_BL, key_BM)).astype(jnp.float32)
+    return _network(params, jnp.sign(distance) * jnp.log1p(abs(distance)))
+
+
+def _init_network(key, hidden_dim, num_heads):
+  """One input, a hidden layer, a number for each head."""
+  key_in, key_out = jax.random.split(key)
+  init = jax.nn.initializers.lecun_normal()
+  return {
+    'in_kernel': init(key_in, (1, hidden_dim)),
+    'in_bias': jnp.zeros(hidden_dim),
+    'out_kernel': init(key_out, (hidden_dim, num_heads)),
+    'out_bias': jnp.zeros(num_heads),
+  }
+
+
+def _network(params, x_BLM):
+  """relu network from (B, L, M) to (B, H, L, M)."""
+  lead = (None,) * x_BLM.ndim
+  hidden = x_BLM[..., None] * params['in_kernel'].reshape(1, 1, 1, -1)
+  hidden = jax.nn.relu(hidden + params['in_bias'][*lead])
+  out = jnp.einsum('BLMN,NH->BHLM', hidden, params['out_kernel'])
+  return out + _by_head(params['out_bias'])

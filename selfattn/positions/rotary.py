@@ -1,0 +1,141 @@
+"""Rotary positions: queries and keys turn, pair by pair of their channels."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+from selfattn.positions.contract import Position, require
+
+LAYOUTS = ('half', 'interleaved')
+SCALINGS = ('none', 'linear', 'ntk', 'yarn')
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotary(Position):
+  """RoPE (Su et al. 2021, section 3.2.2).
+
+  Pair j of the R rotated channels turns by p / base^(2j/R) at position p, so
+  that a score depends on the difference of two positions only.
+
+  Attributes:
+    layout: which channels are a pair. 'half': j and j + R/2; 'interleaved':
+      2j and 2j + 1. The same up to the order of channels.
+    base: of the angles.
+    fraction: of the channels that rotate, rounded down to pairs: R = K at 1.
+    scaling: how texts longer than those of training are read.
+      'linear': positions are divided by `factor` (Chen et al. 2023).
+      'ntk': base grows by factor^(R/(R-2)), so slow pairs are slowed down by
+        `factor` and the fastest not at all.
+      'yarn': a pair is slowed down as far as it turns less than beta_slow
+        times in original_length tokens, and not if more than beta_fast times;
+        queries and keys grow by 0.1 ln(factor) + 1 (Peng et al. 2023,
+        sections 3.2 and 3.4).
+    factor: longest text over longest text of training.
+    original_length: longest text of training, in tokens, for 'yarn'.
+    beta_fast, beta_slow: turns, for 'yarn'.
+  """
+
+  layout: str = 'half'
+  base: float = 10_000.0
+  fraction: float = 1.0
+  scaling: str = 'none'
+  factor: float = 1.0
+  original_length: int = 512
+  beta_fast: float = 32.0
+  beta_slow: float = 1.0
+
+  is_relative = True
+
+  def __post_init__(self):
+    require(self.layout in LAYOUTS, 'layout', self.layout, f'one of {LAYOUTS}')
+    require(
+      self.scaling in SCALINGS, 'scaling', self.scaling, f'one of {SCALINGS}'
+    )
+    require(self.base > 1, 'base', self.base, 'greater than 1')
+    require(
+      0 < self.fraction <= 1 and self.width >= 2,
+      'fraction',
+      self.fraction,
+      f'at most 1 and leave a pair of the {self.head_dim} channels of a head',
+    )
+    require(self.factor >= 1, 'factor', self.factor, 'at least 1')
+    if self.scaling == 'ntk':
+      require(
+        self.width > 2,
+        'scaling',
+        self.scaling,
+        f'linear or yarn where {self.width} channels rotate',
+      )
+    if self.scaling == 'yarn':
+      require(
+        self.beta_fast > self.beta_slow > 0,
+        'beta_fast',
+        self.beta_fast,
+        f'greater than beta_slow = {self.beta_slow}, and that than 0',
+      )
+      require(
+        self.original_length >= 1,
+        'original_length',
+        self.original_length,
+        'at least 1',
+      )
+
+  @property
+  def width(self) -> int:
+    """R, number of channels that rotate."""
+    return 2 * int(self.head_dim * self.fraction / 2)
+
+  def rates(self) -> np.ndarray:
+    """Radians a position of every pair, float64 (R/2,)."""
+    pairs = np.arange(0, self.width, 2)
+    base = self.base
+    if self.scaling == 'ntk':
+      base *= self.factor ** (self.width / (self.width - 2))
+    rates = base ** (-pairs / self.width)
+    if self.scaling == 'linear':
+      return rates / self.factor
+    if self.scaling == 'yarn':
+      slow = self._slowed()
+      return rates * (1 - slow) + rates / self.factor * slow
+    return rates
+
+  def _slowed(self):
+    """How far each pair is slowed down, from 0 to 1."""
+
+    def pair(turns):
+      wavelength = self.original_length / (turns * 2 * math.pi)
+      return self.width * math.log(wavelength) / (2 * math.log(self.base))
+
+    first = max(math.floor(pair(self.beta_fast)), 0)
+    last = min(math.ceil(pair(self.beta_slow)), self.width - 1)
+    ramp = np.arange(self.width // 2) - first
+    return np.clip(ramp / max(last - first, 1e-3), 0, 1)
+
+  def encoding(self, params, positions_BL):
+    """Cosines, then sines: float32 (1 or B, L, R)."""
+    del params
+    known = isinstance(positions_BL, np.ndarray)
+    xp, dtype = (np, np.float64) if known else (jnp, jnp.float32)
+    rates = self.rates()[None, None].astype(dtype)
+    angles = positions_BL[..., None].astype(dtype) * rates
+    P_BLR = xp.concatenate([xp.cos(angles), xp.sin(angles)], axis=-1)
+    if self.scaling == 'yarn':
+      P_BLR = P_BLR * (0.1 * math.log(self.factor) + 1)
+    return jnp.asarray(P_BLR, jnp.float32)
+
+  def rotate(self, params, x_BLHK, positions_BL):
+    P_BL1R = self.encoding(params, positions_BL)[:, :, None]
+    cos, sin = jnp.split(P_BL1R, 2, axis=-1)
+    turned, rest = jnp.split(x_BLHK.astype(jnp.float32), [self.width], axis=-1)
+    if self.layout == 'half':
+      a, b = jnp.split(turned, 2, axis=-1)
+      turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    else:
+      a, b = turned[..., ::2], turned[..., 1::2]
+      pairs = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
+      turned = pairs.reshape(turned.shape)
+    return jnp.concatenate([turned, rest], axis=-1).astype(x_BLHK.dtype)

@@ -1,0 +1,102 @@
+"""Which positions the tokens of a text stand at; any method reads them.
+
+A sampling turns a batch of texts into `Tokens`, in training from a stream of
+random bits, in evaluation without one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from selfattn.dropout import Dropout
+from selfattn.masks import Tokens
+from selfattn.positions.contract import require
+
+
+@dataclasses.dataclass(frozen=True)
+class Consecutive:
+  """0, 1, 2, ..."""
+
+  def max_length(self, num_tokens: int) -> int:
+    """Number of positions that texts of num_tokens tokens may need."""
+    return num_tokens
+
+  def tokens(self, is_token_BL, stream: Dropout | None) -> Tokens:
+    """The batch with its positions; `stream` is None in evaluation."""
+    del stream
+    return Tokens(is_token_BL)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomOffset(Consecutive):
+  """A text begins anywhere from 0 to max_offset (Kiyono et al. 2021, SHAPE).
+
+  Each text has its own offset; in evaluation all begin at 0.
+  """
+
+  max_offset: int = 100
+
+  def __post_init__(self):
+    require(self.max_offset >= 1, 'max_offset', self.max_offset, 'at least 1')
+
+  def max_length(self, num_tokens):
+    return num_tokens + self.max_offset
+
+  def tokens(self, is_token_BL, stream):
+    if stream is None:
+      return Tokens(is_token_BL)
+    num_rows, length = is_token_BL.shape
+    offset_B1 = stream.bits((num_rows, 1)) % jnp.uint32(self.max_offset + 1)
+    positions_BL = offset_B1.astype(jnp.int32) + jnp.arange(length)[None]
+    return Tokens(is_token_BL, positions_BL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Randomised(Consecutive):
+  """A random subset of positions, in order (Ruoss et al. 2023, section 3).
+
+  A text of n tokens stands at n of max_position positions, drawn without
+  replacement: one draw an update, of which texts of n tokens take the first n.
+  Evaluation draws the same way, once and for all.
+  """
+
+  max_position: int = 2048
+
+  def __post_init__(self):
+    require(
+      self.max_position >= 1, 'max_position', self.max_position, 'at least 1'
+    )
+
+  def max_length(self, num_tokens):
+    require(
+      num_tokens <= self.max_position,
+      'max_position',
+      self.max_position,
+      f'at least the longest input, {num_tokens} tokens',
+    )
+    return self.max_position
+
+  def tokens(self, is_token_BL, stream):
+    num_rows, length = is_token_BL.shape
+    self.max_length(length)
+    if stream is None:
+      stream = Dropout.create(jax.random.key(0), 0.0)
+    # The same for every row, whichever part of a batch it is in.
+    bits = stream.replace(first_row=0).bits((1, self.max_position))
+    drawn_1L = jnp.argsort(bits)[:, :length]
+    drawn_BL = jnp.broadcast_to(drawn_1L, (num_rows, length))
+    # Padding sorts to the end, and then takes a position that exists.
+    last = jnp.asarray(self.max_position, drawn_BL.dtype)
+    positions_BL = jnp.sort(jnp.where(is_token_BL, drawn_BL, last), axis=1)
+    positions_BL = jnp.minimum(positions_BL, last - 1)
+    return Tokens(is_token_BL, positions_BL, is_consecutive=False)
+
+
+SAMPLINGS = {
+  'consecutive': Consecutive,
+  'random_offset': RandomOffset,
+  'randomised': Randomised,
+}

@@ -1,0 +1,259 @@
+"""Caches, packed sequences, sampled positions: explicit positions at work."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import positions
+from selfattn.attention import Attention
+from selfattn.classifier import TextClassifier
+from selfattn.dropout import Dropout
+from selfattn.encoders import AttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+from selfattn.positions.sampling import (
+  SAMPLINGS,
+  Consecutive,
+  Randomised,
+  RandomOffset,
+)
+
+B, L, H, D, F, LAYERS = 3, 9, 4, 24, 17, 2
+METHODS = [*POSITIONS, 'sinusoidal+t5', 'shaw with values']
+X = jax.random.normal(jax.random.key(1), (B, L, D))
+close = {'rtol': 1e-4, 'atol': 2e-5}
+
+
+def make_encoder(name, **fields):
+  blocks = {part: {} for part in name.split(' ')[0].split('+')}
+  if name.endswith('values'):
+    blocks = {'shaw': {'max_distance': 3, 'values': True}}
+  method = positions.make(blocks, D, H, fields.get('causal', False))
+  return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
+
+
+def init(encoder):
+  return jax.jit(encoder.init)(jax.random.key(0), X, Tokens())['params']
+
+
+# --- a cache of keys and values ----------------------------------------------
+
+
+@pytest.mark.parametrize('steps', [(1,) * L, (4, 1, 3, 1)], ids=['one', 'some'])
+@pytest.mark.parametrize('name', METHODS)
+def test_step_by_step_equals_the_full_causal_pass(name, steps):
+  encoder = make_encoder(name, causal=True, num_kv_heads=2, window=(5, 0))
+  params = init(encoder)
+  # Padding in the middle of one row: it is never seen later either.
+  is_token = jnp.ones((B, L), bool).at[1, 3].set(False)
+  full = jax.jit(encoder.apply)({'params': params}, X, Tokens(is_token))
+  step = jax.jit(
+    lambda cache, x, is_token: encoder.apply(
+      {'params': params, **cache},
+      x,
+      Tokens(is_token),
+      cache_len=L + 2,
+      mutable='cache',
+    )
+  )
+  cache, outputs, begin = {}, [], 0
+  for length in steps:
+    now = slice(begin, begin + length)
+    output, cache = step(cache, X[:, now], is_token[:, now])
+    outputs.append(output)
+    begin += length
+  np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full, **close)
+  assert cache['cache']['end'] == L
+  assert cache['cache']['block_0']['attention']['keys'].shape[2] == 2
+
+
+def test_a_cache_takes_the_positions_it_is_given():
+  encoder = make_encoder('alibi', causal=True)
+  params = init(encoder)
+  places = jnp.sort(jax.random.choice(jax.random.key(2), 50, (L,), False))[None]
+  tokens = Tokens(positions=places, is_consecutive=False)
+  full = encoder.apply({'params': params}, X, tokens)
+  cache, outputs = {}, []
+  for place in range(L):
+    now = slice(place, place + 1)
+    output, cache = encoder.apply(
+      {'params': params, **cache},
+      X[:, now],
+      Tokens(positions=places[:, now], is_consecutive=False),
+      cache_len=L,
+      mutable='cache',
+    )
+    outputs.append(output)
+  np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full, **close)
+  plain = encoder.apply({'params': params}, X, Tokens())
+  assert abs(full - plain).max() > 1e-3
+
+
+def test_a_full_cache_is_an_error_and_never_a_clamp():
+  encoder = make_encoder('none', causal=True)
+  params = init(encoder)
+
+  def step(cache, x):
+    return encoder.apply(
+      {'params': params, **cache}, x, Tokens(), cache_len=5, mutable='cache'
+    )
+
+  with pytest.raises(
+    ValueError, match='9 tokens do not fit into cache_len = 5'
+  ):
+    step({}, X)
+  output, cache = jax.jit(step)({}, X[:, :4])
+  assert np.isfinite(output).all()
+  output, _ = jax.jit(step)(cache, X[:, 4:5])
+  assert np.isfinite(output).all()
+  output, _ = jax.jit(step)(cache, X[:, 4:6])
+  assert np.isnan(output).all()
+
+
+def test_what_a_cache_cannot_do_is_refused():
+  def step(encoder, tokens, **more):
+    variables = {'params': init(encoder)}
+    encoder.apply(variables, X, tokens, mutable='cache', **more)
+
+  with pytest.raises(ValueError, match='causal=True and scan=False'):
+    step(make_encoder('none'), Tokens(), cache_len=L)
+  with pytest.raises(ValueError, match='causal=True and scan=False'):
+    step(make_encoder('none', causal=True, scan=True), Tokens(), cache_len=L)
+  causal = make_encoder('none', causal=True)
+  with pytest.raises(ValueError, match='one segment'):
+    step(causal, Tokens(segments=jnp.zeros((1, L), int)), cache_len=L)
+  layer = Attention(D, H, causal=True)
+  params = layer.init(jax.random.key(0), X)
+  with pytest.raises(ValueError, match='cache_len'):
+    layer.apply(params, X, mutable='cache')
+
+
+# --- several sequences in a row ----------------------------------------------
+
+
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize('name', METHODS)
+def test_packed_sequences_equal_each_on_its_own(name, causal):
+  encoder = make_encoder(name, causal=causal)
+  params = init(encoder)
+  apply = jax.jit(encoder.apply)
+  lengths = (4, 1, 3)
+  segments = jnp.array([[0] * 4 + [1] + [2] * 3 + [3]])
+  places = jnp.array([[*range(4), 0, *range(3), 0]])
+  is_token = jnp.arange(L)[None] < sum(lengths)
+  for is_consecutive in (True, False):
+    # Within a segment positions do differ as places in the row do, so a
+    # relative method may count distances; FIRE reads the positions anyway.
+    tokens = Tokens(is_token, places, segments, is_consecutive=is_consecutive)
+    packed = apply({'params': params}, X, tokens)
+    begin = 0
+    for length in lengths:
+      now = slice(begin, begin + length)
+      alone = apply({'params': params}, X[:, now], Tokens())
+      np.testing.assert_allclose(packed[:, now], alone, **close)
+      begin += length
+
+
+# --- where the tokens stand --------------------------------------------------
+
+LENGTHS = jnp.array([9, 4, 1])
+IS_TOKEN = jnp.arange(L)[None] < LENGTHS[:, None]
+
+
+def stream(seed):
+  return Dropout.create(jax.random.key(seed), 0.0)
+
+
+def test_every_sampling_has_a_test_here():
+  assert set(SAMPLINGS.values()) == {Consecutive, RandomOffset, Randomised}
+
+
+def test_consecutive_positions_begin_at_zero():
+  tokens = Consecutive().tokens(IS_TOKEN, stream(0)).filled(L)
+  np.testing.assert_array_equal(tokens.positions, np.arange(L)[None])
+  assert Consecutive().max_length(7) == 7
+
+
+def test_random_offsets_differ_by_row_and_end_with_training():
+  sampling = RandomOffset(max_offset=5)
+  drawn = [sampling.tokens(IS_TOKEN, stream(n)).positions for n in range(40)]
+  firsts = np.stack(drawn)[:, :, 0]
+  assert set(firsts.ravel()) == set(range(6))
+  assert (firsts[:, 0] != firsts[:, 1]).any()
+  assert all((np.diff(row) == 1).all() for batch in drawn for row in batch)
+  assert sampling.tokens(IS_TOKEN, None).positions is None
+  assert sampling.max_length(L) == L + 5
+
+
+def test_random_offsets_do_not_depend_on_how_a_batch_is_cut():
+  sampling = RandomOffset(max_offset=50)
+  whole = sampling.tokens(IS_TOKEN, stream(0)).positions
+  part = stream(0).replace(first_row=1)
+  np.testing.assert_array_equal(
+    sampling.tokens(IS_TOKEN[1:], part).positions, whole[1:]
+  )
+
+
+def test_randomised_positions_are_an_ordered_subset_without_replacement():
+  sampling = Randomised(max_position=12)
+  seen = set()
+  for seed in range(60):
+    drawn = np.asarray(sampling.tokens(IS_TOKEN, stream(seed)).positions)
+    for row, length in zip(drawn, LENGTHS, strict=True):
+      assert (np.diff(row[:length]) > 0).all()
+      assert row.min() >= 0
+      assert row.max() < 12
+    seen.add(int(drawn[2, 0]))
+  assert seen == set(range(12))
+  first, again = (sampling.tokens(IS_TOKEN, None).positions for _ in range(2))
+  np.testing.assert_array_equal(first, again)
+  assert sampling.max_length(L) == 12
+  with pytest.raises(ValueError, match='max_position = 12 must be at least'):
+    sampling.tokens(jnp.ones((1, 13), bool), None)
+
+
+def test_randomised_positions_do_not_depend_on_padding_or_on_the_part():
+  sampling = Randomised(max_position=30)
+  drawn = sampling.tokens(IS_TOKEN, stream(3)).positions
+  wider = sampling.tokens(jnp.pad(IS_TOKEN, ((0, 0), (0, 5))), stream(3))
+  np.testing.assert_array_equal(
+    np.where(IS_TOKEN, drawn, 0), np.where(IS_TOKEN, wider.positions[:, :L], 0)
+  )
+  part = sampling.tokens(IS_TOKEN[1:], stream(3).replace(first_row=1))
+  np.testing.assert_array_equal(part.positions, drawn[1:])
+
+
+def test_randomised_over_as_many_positions_as_tokens_is_plain():
+  everything = jnp.ones((B, L), bool)
+  drawn = Randomised(max_position=L).tokens(everything, stream(1)).positions
+  np.testing.assert_array_equal(drawn, np.broadcast_to(np.arange(L), (B, L)))
+
+
+@pytest.mark.parametrize('pool', ['max', 'cls'])
+@pytest.mark.parametrize('sampling', [RandomOffset(), Randomised(99)], ids=str)
+@pytest.mark.parametrize('name', ['sinusoidal', 'alibi'])
+def test_a_classifier_reads_sampled_positions(name, sampling, pool):
+  encoder = make_encoder(name)
+  model = TextClassifier(19, 3, D, encoder, pool=pool, sampling=sampling)
+  ids = jax.random.randint(jax.random.key(2), (B, L), 0, 19)
+  variables = jax.jit(model.init)(jax.random.key(0), ids, IS_TOKEN)
+  apply = jax.jit(
+    lambda seed: model.apply(
+      variables, ids, IS_TOKEN, position_stream=stream(seed)
+    )
+  )
+  one, other = apply(0), apply(1)
+  is_blind = isinstance(sampling, RandomOffset) and name == 'alibi'
+  if is_blind:
+    # An offset is nothing to a relative method.
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+  else:
+    assert abs(one - other)[:2].max() > 1e-4
+  # Padding changes nothing here either.
+  longer = jnp.pad(ids, ((0, 0), (0, 4)))
+  more = jnp.pad(IS_TOKEN, ((0, 0), (0, 4)))
+  evaluated = model.apply(variables, ids, IS_TOKEN)
+  np.testing.assert_allclose(
+    model.apply(variables, longer, more), evaluated, rtol=1e-5, atol=1e-5
+  )
