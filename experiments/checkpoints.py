@@ -14,8 +14,9 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from experiments.checks import BEST_METRICS, CheckpointSettings
+from experiments.checks import BEST_METRICS
 from experiments.choices import UserError
+from experiments.settings import CheckpointSettings
 from experiments.steps import State
 
 
