@@ -2,11 +2,13 @@
 
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --split=test
 
-Prints loss, accuracy, precision, recall and F1 of each class and the
-confusion matrix; the last line is the same as one JSON object.
+Prints loss, accuracy, precision, recall and F1 of each class, the confusion
+matrix, and accuracy by length; the last line is the same as one JSON object.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import jax
 import numpy as np
@@ -71,6 +73,40 @@ def per_class(
   return precision, recall, f1
 
 
+def by_length(
+  lengths: np.ndarray, hits: np.ndarray, num_ranges: int = 8
+) -> list[dict[str, float]]:
+  """Accuracy on texts of similar length, from the shortest to the longest.
+
+  Args:
+    lengths: tokens of each text, as the model read it.
+    hits: whether each was classified right.
+    num_ranges: at most so many, equally wide; those without a text are left
+      out.
+  """
+  first, last = int(lengths.min()), int(lengths.max())
+  edges = np.unique(np.linspace(first, last + 1, num_ranges + 1).astype(int))
+  ranges = []
+  for low, high in itertools.pairwise(edges):
+    inside = (lengths >= low) & (lengths < high)
+    if inside.any():
+      ranges.append(
+        {
+          'shortest': int(low),
+          'longest': int(high - 1),
+          'count': int(inside.sum()),
+          'accuracy': float(hits[inside].mean()),
+        }
+      )
+  return ranges
+
+
+def mean_over_lengths(lengths: np.ndarray, hits: np.ndarray) -> float:
+  """Mean over the lengths that occur of the accuracy at each."""
+  _, place, counts = np.unique(lengths, return_inverse=True, return_counts=True)
+  return float((np.bincount(place, hits) / counts).mean())
+
+
 def summarize(eval_step, params, examples: Examples, batch_size, lengths):
   """(scores, confusion matrix) of one split."""
   losses, logits = evaluate(eval_step, params, examples, batch_size, lengths)
@@ -131,6 +167,14 @@ def _table(labels, confusion) -> str:
   return '\n'.join(lines)
 
 
+def _length_table(ranges) -> str:
+  lines = ['\n   tokens  accuracy  count']
+  for row in ranges:
+    tokens = f'{row["shortest"]}-{row["longest"]}'
+    lines.append(f'{tokens:>9}  {row["accuracy"]:8.4f}  {row["count"]:5}')
+  return '\n'.join(lines)
+
+
 def _define(values) -> None:
   flags = launch.flags
   flags.DEFINE_string(
@@ -163,19 +207,22 @@ def main(values) -> None:
   loaded = data.load(data_settings, path)
   _, classifier, params, step = restore_run(path, values.checkpoint)
   eval_step = jax.jit(steps.make_eval_step(classifier))
-  result, confusion = summarize(
-    eval_step,
-    params,
-    loaded.splits[values.split],
-    values.batch_size,
-    loaded.bucket_lengths,
+  examples = loaded.splits[values.split]
+  losses, logits = evaluate(
+    eval_step, params, examples, values.batch_size, loaded.bucket_lengths
   )
+  predictions = logits.argmax(axis=-1)
+  confusion = confusion_matrix(examples.labels, predictions, len(loaded.labels))
+  hits = predictions == examples.labels
+  ranges = by_length(examples.lengths, hits)
   launch.log(_table(loaded.labels, confusion))
+  launch.log(_length_table(ranges))
   precision, recall, f1 = per_class(confusion)
   launch.print_result(
     {
       'split': values.split,
-      **result,
+      **scores(losses, confusion),
+      'mean_over_lengths': mean_over_lengths(examples.lengths, hits),
       'count': int(confusion.sum()),
       'step': step,
       'labels': loaded.labels,
@@ -183,6 +230,7 @@ def main(values) -> None:
       'recall': recall.tolist(),
       'f1': f1.tolist(),
       'confusion': confusion.tolist(),
+      'by_length': ranges,
     }
   )
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import datasets, word_order
+from experiments import algorithmic, datasets, word_order
 from experiments.choices import UserError
-from experiments.datasets import Row, Text
+from experiments.texts import Row, Text
 
 # --- word_order --------------------------------------------------------------
 
@@ -59,6 +59,82 @@ def test_the_deciding_clause_decides():
       (join,) = re.findall('but|yet|even though|although|still', row.text)
       deciding = row.text.split(join)[joins[join]]
     assert mood(deciding) == row.label
+
+
+# --- algorithmic --------------------------------------------------------------
+
+
+def exact(task, text):
+  """The label, worked out from the text in another way than it was made."""
+  tokens = text.split()
+  if task == 'even_pairs':
+    return 'yes' if tokens[0] == tokens[-1] else 'no'
+  if task == 'parity':
+    return 'yes' if len(re.findall('b', text)) % 2 == 0 else 'no'
+  if task == 'cycle_navigation':
+    place = 0
+    for token in tokens:
+      place = (place + {'f': 1, 'b': 4, 's': 0}[token]) % 5
+    return str(place)
+  if task.startswith('modular_arithmetic'):
+    return str(eval(''.join(tokens)) % 5)
+  if task == 'solve_equation':
+    left, right = ''.join(tokens).split('=')
+    fits = [
+      x for x in range(5) if eval(left.replace('x', str(x))) % 5 == int(right)
+    ]
+    assert len(fits) == 1
+    return str(fits[0])
+  if task == 'missing_duplicate':
+    half = len(tokens) // 2
+    place = tokens.index('_')
+    return tokens[(place + half) % (2 * half)]
+  assert task == 'a_before_b'
+  assert tokens.count('a') == tokens.count('b') == 1
+  return 'yes' if text.index('a') < text.index('b') else 'no'
+
+
+@pytest.mark.parametrize('name', algorithmic.TASKS)
+def test_labels_of_every_task_by_another_way(name):
+  source = datasets.Algorithmic(name, 300, 60, 80, 20, 50)
+  splits = source.read('', 1)
+  assert {split: len(rows) for split, rows in splits.items()} == {
+    'train': 300,
+    'validation': 60,
+    'test': 80,
+  }
+  task = algorithmic.TASKS[name]
+  for split, rows in splits.items():
+    for row in rows:
+      assert row.label == exact(name, row.text)
+      assert row.label in task.labels
+      length = len(row.text.split())
+      assert length <= 20 if split != 'test' else 21 <= length <= 50
+  everything = {row.text for row in splits['train']}
+  assert not everything & {row.text for row in splits['validation']}
+  assert {row.label for row in splits['train']} == set(task.labels)
+  lengths = {len(row.text.split()) for row in splits['train']}
+  assert len(lengths) > 8
+  assert source.read('', 1) == splits
+  assert source.read('', 2) != splits
+
+
+@pytest.mark.parametrize('name', algorithmic.TASKS)
+def test_tasks_are_sensitive_to_order_as_they_are_marked(name):
+  """Sorting the tokens of a text changes some label, or none."""
+  task = algorithmic.TASKS[name]
+  rng = np.random.default_rng(0)
+  by_bag = {}
+  for text, label in algorithmic.strings(task, rng, (6, 7), 3_000):
+    by_bag.setdefault(tuple(sorted(text.split())), set()).add(label)
+  assert task.is_order_sensitive == any(len(s) > 1 for s in by_bag.values())
+
+
+def test_twins_of_a_before_b_are_reversed():
+  rows = datasets.Algorithmic('a_before_b', 40, 10, 20).read('', 0)['test']
+  for one, other in zip(rows[0::2], rows[1::2], strict=True):
+    assert one.text.split() == other.text.split()[::-1]
+    assert {one.label, other.label} == {'yes', 'no'}
 
 
 # --- files -------------------------------------------------------------------

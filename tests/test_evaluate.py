@@ -49,6 +49,23 @@ def test_evaluation_is_the_same_at_batch_sizes_1_7_and_64(
     assert scores == pytest.approx(results[1][0], rel=1e-6)
 
 
+def test_accuracy_by_length_by_hand():
+  lengths = np.array([3, 3, 4, 9, 10, 10])
+  hits = np.array([True, False, True, True, False, False])
+  short, long = evaluate.by_length(lengths, hits, 2)
+  assert (short['shortest'], short['longest'], short['count']) == (3, 6, 3)
+  assert short['accuracy'] == pytest.approx(2 / 3)
+  assert (long['shortest'], long['longest'], long['count']) == (7, 10, 3)
+  assert long['accuracy'] == pytest.approx(1 / 3)
+  ranges = evaluate.by_length(lengths, hits, 50)
+  assert [row['shortest'] for row in ranges] == [3, 4, 9, 10]
+  assert sum(row['count'] for row in ranges) == 6
+  mean = evaluate.mean_over_lengths(lengths, hits)
+  assert mean == pytest.approx((0.5 + 1 + 1 + 0) / 4)
+  alone = evaluate.by_length(np.array([5, 5]), np.array([True, True]))
+  assert alone == [{'shortest': 5, 'longest': 5, 'count': 2, 'accuracy': 1.0}]
+
+
 @pytest.mark.parametrize('seed', range(3))
 @pytest.mark.parametrize('encoder', ['none', 'bag'])
 def test_what_cannot_see_order_is_right_on_one_twin_of_each_pair(
@@ -76,3 +93,31 @@ def test_what_cannot_see_order_is_right_on_one_twin_of_each_pair(
   predictions = logits.argmax(axis=-1)
   hits = (predictions == loaded.splits['test'].labels).sum()
   assert abs(hits - 200) <= 2  # ties that rounding breaks
+
+
+@pytest.mark.parametrize('variant', ['symmetric', 'asymmetric'])
+def test_symmetric_alibi_is_right_on_one_of_a_text_and_its_reverse(
+  variant, small_config, tmp_path
+):
+  """Exactly, and whatever its parameters are; the asymmetric one is not."""
+  small_config.data.name = 'algorithmic'
+  small_config.data.algorithmic.task = 'a_before_b'
+  small_config.data.algorithmic.train = 100
+  small_config.data.algorithmic.validation = 20
+  small_config.data.algorithmic.test = 200
+  small_config.data.max_length = 200
+  small_config.model.position.name = 'alibi'
+  small_config.model.position.alibi.variant = variant
+  settings = from_config(small_config)
+  loaded = data.load(settings.data, str(tmp_path))
+  classifier = build.model(settings, loaded.vocab_size, 2)
+  params = build.init_state(settings, classifier, build.hyper(settings)).params
+  eval_step = jax.jit(steps.make_eval_step(classifier))
+  _, logits = evaluate.evaluate(
+    eval_step, params, loaded.splits['test'], 64, loaded.bucket_lengths
+  )
+  differences = abs(logits[0::2] - logits[1::2]).max()
+  if variant == 'symmetric':
+    assert differences < 1e-5
+  else:
+    assert differences > 1e-4

@@ -61,7 +61,7 @@ def test_every_option_is_read_by_its_class():
     (settings.POSITIONS, 'selfattn/positions/*.py'),
     (settings.SAMPLINGS, 'selfattn/positions/sampling.py'),
     (settings.ENCODERS, 'selfattn/encoders.py'),
-    (settings.DATASETS, 'experiments/datasets.py'),
+    (settings.DATASETS, 'experiments/*s.py'),
     (settings.VOCABULARIES, 'experiments/vocabulary.py'),
     (settings.OPTIMIZERS, 'experiments/optimizers.py'),
   ):

@@ -1,0 +1,209 @@
+"""Strings whose label a small program computes, for any length.
+
+The tasks with a single output of Ruoss et al. 2023 (and Deletang et al. 2023):
+trained on short strings, a model has learnt the program only if it is right on
+longer ones. Written from their definitions; tokens are joined by blanks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+MODULUS = 5
+
+
+def even_pairs(rng, length: int) -> tuple[list[str], str]:
+  """Whether `a b` and `b a` together occur an even number of times."""
+  tokens = _choose(rng, 'ab', length)
+  changes = sum(x != y for x, y in itertools.pairwise(tokens))
+  return tokens, _yes(changes % 2 == 0)
+
+
+def parity(rng, length: int) -> tuple[list[str], str]:
+  """Whether `b` occurs an even number of times."""
+  tokens = _choose(rng, 'ab', length)
+  return tokens, _yes(tokens.count('b') % 2 == 0)
+
+
+def cycle_navigation(rng, length: int) -> tuple[list[str], str]:
+  """Where steps forwards (f), backwards (b) and none (s) lead, of 5 places."""
+  tokens = _choose(rng, 'fbs', length)
+  place = tokens.count('f') - tokens.count('b')
+  return tokens, str(place % MODULUS)
+
+
+def modular_arithmetic(rng, length: int) -> tuple[list[str], str]:
+  """The value modulo 5 of digits joined by +, - and *, which goes first.
+
+  A string of even length is one token shorter.
+  """
+  tokens = _choose(rng, '01234', 1)
+  while len(tokens) + 2 <= length:
+    tokens += _choose(rng, '+-*', 1) + _choose(rng, '01234', 1)
+  total, product, sign = 0, int(tokens[0]), 1
+  for operator, digit in zip(tokens[1::2], tokens[2::2], strict=True):
+    if operator == '*':
+      product = product * int(digit) % MODULUS
+    else:
+      total += sign * product
+      product, sign = int(digit), 1 if operator == '+' else -1
+  return tokens, str((total + sign * product) % MODULUS)
+
+
+def modular_arithmetic_brackets(rng, length: int) -> tuple[list[str], str]:
+  """The value modulo 5 of a nested expression with every bracket written."""
+  tokens = _expression(rng, length)
+  return tokens, str(_value(tokens))
+
+
+def solve_equation(rng, length: int) -> tuple[list[str], str]:
+  """The digit x for which a nested expression has the value given.
+
+  The equation has one solution; it needs three tokens at least.
+  """
+  while True:
+    tokens = _expression(rng, max(length - 2, 1))
+    digits = [n for n, token in enumerate(tokens) if token.isdigit()]
+    place = digits[rng.integers(len(digits))]
+    values = [
+      _value([*tokens[:place], str(x), *tokens[place + 1 :]])
+      for x in range(MODULUS)
+    ]
+    x = int(tokens[place])
+    if values.count(values[x]) == 1:
+      tokens[place] = 'x'
+      return [*tokens, '=', str(values[x])], str(x)
+
+
+def missing_duplicate(rng, length: int) -> tuple[list[str], str]:
+  """The letter hidden in a string that is one half twice.
+
+  It is also the letter that occurs an odd number of times, so a bag of words
+  is enough to tell.
+  A string of odd length is one token shorter, but two tokens long at least.
+  """
+  half = _choose(rng, 'ab', max(length // 2, 1))
+  tokens = half + half
+  place = rng.integers(len(tokens))
+  label, tokens[place] = tokens[place], '_'
+  return tokens, label
+
+
+def a_before_b(rng, length: int) -> tuple[list[str], str]:
+  """Whether the one `a` comes before the one `b`, among other letters.
+
+  A string and its reverse have opposite labels, so what cannot tell left from
+  right is at chance. It needs two tokens at least.
+  """
+  tokens = _choose(rng, 'cdef', max(length, 2))
+  first, second = sorted(rng.permutation(len(tokens))[:2])
+  tokens[first], tokens[second] = 'ab' if rng.integers(2) else 'ba'
+  return tokens, _yes(tokens.index('a') < tokens.index('b'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """A way to write strings.
+
+  Attributes:
+    write: from (generator, length) to tokens and label.
+    labels: all there are.
+    is_order_sensitive: whether the label depends on the order of the tokens;
+      without positions, a task that does not can be learnt, one that does is
+      at chance or near it.
+    has_twins: whether a string reversed has the other label; then both of
+      them are in the data, side by side.
+  """
+
+  write: Callable
+  labels: tuple[str, ...]
+  is_order_sensitive: bool = True
+  has_twins: bool = False
+
+
+_YES_NO = ('no', 'yes')
+_DIGITS = tuple(map(str, range(MODULUS)))
+TASKS = {
+  'even_pairs': Task(even_pairs, _YES_NO),
+  'parity': Task(parity, _YES_NO, is_order_sensitive=False),
+  'cycle_navigation': Task(cycle_navigation, _DIGITS, is_order_sensitive=False),
+  'modular_arithmetic': Task(modular_arithmetic, _DIGITS),
+  'modular_arithmetic_brackets': Task(modular_arithmetic_brackets, _DIGITS),
+  'solve_equation': Task(solve_equation, _DIGITS),
+  'missing_duplicate': Task(
+    missing_duplicate, ('a', 'b'), is_order_sensitive=False
+  ),
+  'a_before_b': Task(a_before_b, _YES_NO, has_twins=True),
+}
+
+
+def strings(
+  task: Task, rng, lengths: tuple[int, int], count: int
+) -> list[tuple[str, str]]:
+  """`count` pairs (text, label), of lengths from first to last, uniformly.
+
+  Some tasks have strings of some lengths only.
+  """
+  pairs = []
+  while len(pairs) < count:
+    length = int(rng.integers(lengths[0], lengths[1] + 1))
+    tokens, label = task.write(rng, length)
+    if not lengths[0] <= len(tokens) <= lengths[1]:
+      continue
+    pairs.append((' '.join(tokens), label))
+    if task.has_twins:
+      other = task.labels[1 - task.labels.index(label)]
+      pairs.append((' '.join(tokens[::-1]), other))
+  return pairs[:count]
+
+
+def _choose(rng, letters: str, count: int) -> list[str]:
+  return [letters[index] for index in rng.integers(len(letters), size=count)]
+
+
+def _yes(holds: bool) -> str:
+  return 'yes' if holds else 'no'
+
+
+def _expression(rng, length: int) -> list[str]:
+  """A digit, `- e`, or `( e operator e )`: exactly `length` tokens."""
+  if length == 1:
+    return _choose(rng, '01234', 1)
+  if length < 5 or rng.integers(5) == 0:
+    return ['-', *_expression(rng, length - 1)]
+  left = int(rng.integers(1, length - 3))
+  return [
+    '(',
+    *_expression(rng, left),
+    *_choose(rng, '+-*', 1),
+    *_expression(rng, length - 3 - left),
+    ')',
+  ]
+
+
+_OPERATORS = {
+  '+': lambda x, y: x + y,
+  '-': lambda x, y: x - y,
+  '*': lambda x, y: x * y,
+}
+
+
+def _value(tokens: list[str]) -> int:
+  """Of an expression, modulo 5."""
+  rest = iter(tokens)
+
+  def read():
+    token = next(rest)
+    if token == '-':
+      return -read()
+    if token != '(':
+      return int(token)
+    left = read()
+    operator = next(rest)
+    value = _OPERATORS[operator](left, read())
+    next(rest)
+    return value % MODULUS
+
+  return read() % MODULUS

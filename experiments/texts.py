@@ -1,0 +1,215 @@
+"""Labelled texts in files, in whichever of the usual forms they come."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+from typing import NamedTuple
+
+from experiments.choices import UserError, one_of
+
+SPLITS = ('train', 'validation', 'test')
+FORMATS = (
+  'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
+)  # fmt: skip
+DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
+
+
+class Row(NamedTuple):
+  """A labelled text, and where it stands: a file and its row, from 1."""
+
+  text: str
+  label: str
+  file: str
+  number: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+  """Labelled text in files, or on the Hugging Face hub.
+
+  Attributes:
+    format: one of FORMATS. 'csv' covers every delimited table; 'lines' is a
+      label, a blank and the text; 'json' one object a line; 'class_files' one
+      file a class, a text a line; 'class_folders' one folder a class, a text
+      a file; 'hub' a data set by its name, given as config.data.dir.
+    train, validation, test: file names below config.data.dir, shell patterns
+      allowed; a folder for 'class_folders'; `label=file` for 'class_files';
+      names of hub splits for 'hub'. An empty one is cut from train.
+    text_columns: names of columns, joined by a blank where there are several;
+      their numbers from 0 in a file without a header.
+    label_column: likewise.
+    delimiter: one of DELIMITERS, for 'csv'.
+    quoted: whether double quotes enclose fields, for 'csv'.
+    header: whether the first line names the columns, for 'csv'.
+    encoding: of the files.
+    label_depth: parts of a label like DESC:manner that count; 0: all.
+    labels: `raw=shown` for each class, in order; empty: as found, sorted.
+  """
+
+  format: str = 'csv'
+  train: tuple = ('train.tsv',)
+  validation: tuple = ()
+  test: tuple = ()
+  text_columns: tuple = ('text',)
+  label_column: str = 'label'
+  delimiter: str = 'tab'
+  quoted: bool = False
+  header: bool = True
+  encoding: str = 'utf-8'
+  label_depth: int = 0
+  labels: tuple = ()
+
+  def check(self, directory: str) -> None:
+    """UserError for a missing file or an unknown format."""
+    one_of(self.format, FORMATS, 'data.text.format')
+    one_of(self.delimiter, DELIMITERS, 'data.text.delimiter')
+    if not self.train:
+      raise UserError('config.data.text.train is empty; name at least one file')
+    if not self.text_columns:
+      raise UserError('config.data.text.text_columns is empty; name a column')
+    if not directory:
+      raise UserError(
+        'config.data.dir is empty; say where the data is: --config.data.dir=...'
+      )
+    if self.format == 'hub':
+      return
+    if not os.path.isdir(directory):
+      raise UserError(f'config.data.dir = {directory!r} is not a folder')
+    for split in SPLITS:
+      for name in getattr(self, split):
+        for _, path in self._files(directory, split, name):
+          if not os.path.exists(path):
+            raise UserError(
+              f'config.data.text.{split} names {path}, which does not exist'
+            )
+
+  def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
+    """Rows by split, in the order of the files; only splits that are given."""
+    del seed
+    splits = {}
+    for split in SPLITS:
+      if not getattr(self, split):
+        continue
+      splits[split] = rows = []
+      for name in getattr(self, split):
+        for label, path in self._files(directory, split, name):
+          rows.extend(self._read_file(directory, path, label, split))
+    return splits
+
+  def _files(self, directory, split, name):
+    """(label or None, path) of each file that one name stands for."""
+    if self.format == 'hub':
+      return [(None, name)]
+    if self.format == 'class_files':
+      label, separator, file = name.partition('=')
+      if not separator:
+        raise UserError(
+          f'config.data.text.{split} has {name!r}; '
+          "write label=file for 'class_files'"
+        )
+      return [(label, os.path.join(directory, file))]
+    path = os.path.join(directory, name)
+    if self.format != 'class_folders':
+      return [(None, path)]
+    if not os.path.isdir(path):
+      return [(None, path)]
+    known = [label.partition('=')[0] for label in self.labels]
+    folders = [
+      entry.name
+      for entry in sorted(os.scandir(path), key=lambda entry: entry.name)
+      if entry.is_dir() and (not known or entry.name in known)
+    ]
+    if not folders:
+      raise UserError(f'config.data.text.{split}: {path} has no class folder')
+    return [(folder, os.path.join(path, folder)) for folder in folders]
+
+  def _read_file(self, directory, path, label, split):
+    """Rows of one file, folder or hub split."""
+    columns = [*self.text_columns, self.label_column]
+    if label is not None or self.format == 'lines':
+      columns = ['text']
+    records = self._records(directory, path, columns, split)
+    for number, record in enumerate(records, 1):
+      texts, found = list(record), label
+      if self.format == 'lines':
+        found, _, texts[0] = record[0].partition(' ')
+      elif label is None:
+        found = texts.pop()
+      if found in (None, '') or None in texts:
+        raise UserError(f'{path} row {number}: no text or no label in {record}')
+      yield Row(' '.join(map(str, texts)), self._label(found), path, number)
+
+  def _label(self, raw) -> str:
+    parts = str(raw).split(':')
+    raw = ':'.join(parts[: self.label_depth or len(parts)])
+    for entry in self.labels:
+      name, _, shown = entry.partition('=')
+      if raw == name:
+        return shown or name
+    return raw
+
+  def _records(self, directory, path, columns, split):
+    """Tuples of the named columns, through the datasets library."""
+    # Here, since only real text needs it: it takes a second to import.
+    import datasets
+
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    try:
+      if self.format == 'hub':
+        table = datasets.load_dataset(directory, split=path)
+      else:
+        loader, arguments = self._loader(path, datasets)
+        table = datasets.load_dataset(
+          loader, split='train', streaming=True, **arguments
+        )
+      for record in table:
+        missing = [name for name in columns if name not in record]
+        if missing:
+          raise UserError(
+            f'{path} has no column {missing[0]!r} but {sorted(record)}; '
+            'change config.data.text.text_columns or label_column'
+          )
+        yield tuple(record[name] for name in columns)
+    except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
+      reason = ' '.join(str(error).split())
+      raise UserError(f'{path}: cannot read this {split} file: {reason}') from (
+        error
+      )
+
+  def _loader(self, path, datasets):
+    """Name and arguments of a loader of the datasets library."""
+    if self.format in ('lines', 'class_files'):
+      return 'text', {'data_files': path, 'encoding': self.encoding}
+    if self.format == 'class_folders':
+      files = sorted(entry.path for entry in os.scandir(path))
+      arguments = {'encoding': self.encoding, 'sample_by': 'document'}
+      return 'text', {'data_files': files, **arguments}
+    if self.format in ('json', 'parquet'):
+      return self.format, {'data_files': path}
+    delimiter = DELIMITERS[self.delimiter]
+    with open(path, encoding=self.encoding, newline='') as file:
+      quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
+      reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
+      first = next(reader, [])
+      second = next((row for row in reader if row), first)
+    # Later rows with too many fields are found by the library; in this one it
+    # would take the first field for an index, and shift the others.
+    if len(second) > len(first):
+      raise UserError(
+        f'{path} row 1: {len(second)} fields, but {len(first)} columns'
+      )
+    names = first if self.header else [str(n) for n in range(len(first))]
+    # Everything is a string: a text may read 'None', a label '01'.
+    text = datasets.Value('string')
+    return 'csv', {
+      'data_files': path,
+      'names': names,
+      'skiprows': 1 if self.header else 0,
+      'delimiter': delimiter,
+      'quoting': quoting,
+      'encoding': self.encoding,
+      'keep_default_na': False,
+      'features': datasets.Features({name: text for name in names}),
+    }
