@@ -55,11 +55,16 @@ def block(table: Mapping[str, type], name: str) -> dict[str, Any]:
 
 
 def one_of(name: Any, allowed, key: str) -> Any:
-  """`name` if it is allowed; else UserError with the nearest right one."""
+  """`name` if it is allowed; else UserError with the nearest right one.
+
+  Args:
+    key: of the config, or a flag with its dashes.
+  """
   if name in allowed:
     return name
+  key = key if key.startswith('--') else f'config.{key}'
   raise UserError(
-    f'config.{key} = {name!r} is not one of '
+    f'{key} = {name!r} is not one of '
     f'{", ".join(map(str, sorted(allowed)))}{nearest(str(name), allowed)}'
   )
 

@@ -140,7 +140,7 @@ def restore_run(path: str, which: str):
       best = checkpoints_lib.best_step(manager, settings.checkpoint)
       step = max(found) if best is None else best
     else:
-      step = int(one_of(which, [str(s) for s in found], 'checkpoint'))
+      step = int(one_of(which, [str(s) for s in found], '--checkpoint'))
     template = jax.eval_shape(
       lambda: build.init_state(settings, classifier, build.hyper(settings))
     )
