@@ -13,6 +13,8 @@ os.environ['JAX_PLATFORMS'] = 'cpu'
 os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from configs import default
@@ -86,6 +88,24 @@ def eight_devices():
     return done.stdout
 
   return run
+
+
+# Parameters that are near one, not near zero.
+_POSITIVE = {'scale', 'r1', 'r2', 'c', 'threshold_scale'}
+
+
+def draw(init, *args):
+  """A tree like that of `init(*args)`, drawn by NumPy.
+
+  Initialisation takes longer to compile than most models do here.
+  """
+  rng = np.random.default_rng(0)
+
+  def leaf(path, like):
+    noise = rng.uniform(-0.5, 0.5, like.shape)
+    return jnp.asarray(noise + (path[-1].key in _POSITIVE), like.dtype)
+
+  return jax.tree_util.tree_map_with_path(leaf, jax.eval_shape(init, *args))
 
 
 def last_json(stdout):

@@ -1,10 +1,14 @@
 """The benchmark measures what it says, and refuses what it cannot."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import benchmark
+from experiments import benchmarks
+from experiments.benchmarks import attention
+from selfattn import positions
 from tests.conftest import last_json
 
 
@@ -16,7 +20,7 @@ def test_alternate_takes_turns():
     return jnp.zeros(())
 
   functions = {name: lambda name=name: call(name) for name in ('one', 'two')}
-  seconds = benchmark.alternate(functions, 3)
+  seconds = benchmarks.alternate(functions, 3)
   assert order == ['one', 'two'] * 4
   assert {name: len(times) for name, times in seconds.items()} == {
     'one': 3,
@@ -28,29 +32,31 @@ def test_chunked_needs_little_memory_for_long_sequences():
   """L = 8192, four heads of 32: the plain way needs 1 GiB for the weights."""
   if jax.default_backend() != 'cpu':
     pytest.skip('a bound for the CPU')
-  method = benchmark.positions.make({'alibi': {}}, 128, 4, False)
+  method = positions.make({'alibi': {}}, 128, 4, False)
   arrays = [jax.ShapeDtypeStruct((1, 8192, 4, 32), jnp.float32)] * 3
-  program = benchmark.compile_gradient(method, 'chunked', arrays, {})
+  program = attention.compile_gradient(method, 'chunked', arrays, {})
   assert program.memory_analysis().temp_size_in_bytes < 32 * 2**20
 
 
 def test_attention_suite(run_command):
   done = run_command(
     'benchmark',
-    '--length=33',
+    '--suite=attention',
+    '--lengths=17,33',
     '--repetitions=2',
     '--positions=none,shaw',
     '--backends=reference,chunked',
   )
   assert done.returncode == 0, done.stderr
   result = last_json(done.stdout)
-  rows = [(row['position'], row['backend']) for row in result['rows']]
-  assert rows == [
-    (name, backend)
-    for name in ('none', 'shaw')
-    for backend in ('reference', 'chunked')
-  ]
-  assert min(row['ratio'] for row in result['rows']) == 1
+  keys = ('position', 'length', 'backend')
+  rows = [tuple(row[key] for key in keys) for row in result['rows']]
+  assert rows == list(
+    itertools.product(('none', 'shaw'), (17, 33), ('reference', 'chunked'))
+  )
+  for row in result['rows']:
+    assert row['ratio'] == 1 or row['backend'] == 'chunked'
+    assert (row['slope'] == '') == (row['length'] == 17)
   assert 'temporary_mib' in done.stderr
 
 
@@ -60,10 +66,12 @@ def test_attention_suite(run_command):
     ('--positions=alibbi', "--positions = 'alibbi' is not one of"),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
     ('--backends=cudnn', '--backends = cudnn cannot serve alibi: '),
-    ('--length=0', '--length=0'),
+    ('--lengths=12,0', "--lengths = '0' is not a number of tokens"),
+    ('--repetitions=0', '--repetitions=0'),
+    ('--suite=speed', '--suite=speed'),
   ],
 )
 def test_wrong_input_is_one_line(run_command, argument, said):
-  done = run_command('benchmark', '--repetitions=1', argument)
+  done = run_command('benchmark', '--suite=attention', argument)
   assert done.returncode == 2
   assert said in done.stderr.splitlines()[-1]

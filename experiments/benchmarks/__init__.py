@@ -1,0 +1,43 @@
+"""What is measured: one module a suite, and how alternatives take turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import jax
+
+
+def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
+  """Seconds of every call, by name; each function is called in turn.
+
+  Args:
+    functions: by name, without arguments; each returns arrays, or nothing if
+      it waits for its own work.
+    repetitions: timed calls of each, after one that is not.
+  """
+  for function in functions.values():
+    jax.block_until_ready(function())
+  seconds = {name: [] for name in functions}
+  for _ in range(repetitions):
+    for name, function in functions.items():
+      start = time.perf_counter()
+      jax.block_until_ready(function())
+      seconds[name].append(time.perf_counter() - start)
+  return seconds
+
+
+def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
+  """Median and spread in milliseconds, and the ratio to what `base` took.
+
+  The ratio is the median over turns, so that what slows the machine for a
+  while slows both sides of it. The spread is half the distance between the
+  quartiles.
+  """
+  ratios = [mine / its for mine, its in zip(seconds, base, strict=True)]
+  quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [0, 0]
+  return {
+    'median_ms': round(1e3 * statistics.median(seconds), 3),
+    'spread_ms': round(1e3 * (quartiles[-1] - quartiles[0]) / 2, 3),
+    'ratio': round(statistics.median(ratios), 3),
+  }

@@ -1,0 +1,136 @@
+"""A training step of the tutorial's classifier, beside its peers.
+
+One block of post-norm self-attention with 8 heads, a feed-forward network
+four times as wide, mean pooling, dropout 0.1 and Adam; every text as long as
+the batch. The peers compute the same: eager and compiled PyTorch, and Flax's
+own layers with nn.Dropout. `without dropout` is ours, at rate 0. `products`
+are the matrix products of one step alone, at the rate this machine reaches
+on large square ones: a floor.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments import build, launch, settings, steps
+from experiments.batches import Batch
+from experiments.benchmarks import alternate, flax_peer, summary, torch_peer
+from experiments.benchmarks.tutorial import (
+  DROPOUT_RATE,
+  LEARNING_RATE,
+  NUM_CLASSES,
+  NUM_HEADS,
+)
+
+# (batch, length, vocabulary, width); sizes of the tutorial.
+SHAPES = (
+  (64, 32, 500, 64),
+  (32, 50, 10_000, 256),
+  (32, 128, 10_000, 256),
+)
+# Width of the square product whose rate stands for the machine's.
+_SQUARE = 2048
+
+
+def measure(values) -> list[dict]:
+  """Rows; each ratio is to ours.
+
+  Args:
+    values: flags of experiments.benchmark.
+  """
+  rows = []
+  for shape in SHAPES:
+    names = ('batch', 'length', 'vocab_size', 'width')
+    sizes = dict(zip(names, shape, strict=True))
+    functions = _functions(**sizes)
+    missing = [name for name, step in functions.items() if step is None]
+    for name in missing:
+      del functions[name]
+    seconds = alternate(functions, values.repetitions)
+    share = flops(**sizes) / (2 * _SQUARE**3)
+    seconds['products'] = [share * took for took in seconds['products']]
+    rows += [
+      sizes | {'step': name} | summary(times, seconds['ours'])
+      for name, times in seconds.items()
+    ]
+    if missing:
+      launch.log(f'not installed: {", ".join(missing)}')
+  return rows
+
+
+def _functions(batch, length, vocab_size, width):
+  """What takes turns, by name; None for a peer that is not installed."""
+  rng = np.random.default_rng(0)
+  tokens = rng.integers(vocab_size, size=(batch, length), dtype=np.int32)
+  labels = rng.integers(NUM_CLASSES, size=batch, dtype=np.int32)
+  task = (tokens, labels, vocab_size, width)
+  x = jnp.ones((_SQUARE, _SQUARE))
+  product = jax.jit(jnp.matmul).lower(x, x).compile()
+  return {
+    'ours': make_step(*task, DROPOUT_RATE),
+    'without dropout': make_step(*task, 0.0),
+    'flax layers': flax_peer.make_step(*task),
+    'pytorch': torch_peer.make_step(*task, is_compiled=False),
+    'pytorch compiled': torch_peer.make_step(*task, is_compiled=True),
+    'products': functools.partial(product, x, x),
+  }
+
+
+def make_step(tokens, labels, vocab_size, width, dropout_rate):
+  """Our own training step, as experiments.train runs it."""
+  config = launch.load_config(launch.DEFAULT_CONFIG)
+  config.model.num_layers = 1
+  config.model.num_heads = NUM_HEADS
+  config.model.embed_dim = width
+  config.model.mlp_dim = 4 * width
+  config.model.dropout_rate = dropout_rate
+  config.model.encoder.attention.norm = 'post'
+  config.model.encoder.attention.activation = 'relu'
+  config.optimizer.name = 'adam'
+  config.optimizer.learning_rate = LEARNING_RATE
+  config.optimizer.schedule = 'constant'
+  config.optimizer.warmup_steps = 0
+  config.optimizer.weight_decay = 0.0
+  config.optimizer.clip_norm = 0.0
+  wanted = settings.from_config(config)
+  classifier = build.model(wanted, vocab_size, NUM_CLASSES)
+  hyper = build.hyper(wanted)
+  train_step = jax.jit(
+    steps.make_train_step(
+      classifier,
+      functools.partial(build.optimizer, wanted),
+      clip_norm=wanted.optimizer.clip_norm,
+      accumulate=1,
+    ),
+    donate_argnums=0,
+  )
+  state = build.init_state(wanted, classifier, hyper)
+  size, length = tokens.shape
+  batch = Batch(
+    tokens,
+    np.full(size, length, np.int32),
+    labels,
+    np.ones(size, np.float32),
+  )
+
+  def step():
+    nonlocal state
+    state, metrics = train_step(state, batch, hyper)
+    return state, metrics
+
+  return step
+
+
+def flops(batch, length, vocab_size, width) -> int:
+  """Of the matrix products of one training step.
+
+  Four projections and two of the feed-forward network, scores and sums of
+  values, each once forward and twice backward; two operations a multiply-add.
+  """
+  del vocab_size
+  weights = 4 * width * width + 2 * width * 4 * width
+  return 6 * batch * length * (weights + 2 * length * width)

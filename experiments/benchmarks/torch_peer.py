@@ -1,0 +1,74 @@
+"""The tutorial's classifier in PyTorch, eager and compiled.
+
+PyTorch is not needed by anything else here: `pip install torch` into .venv.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+
+import numpy as np
+
+from experiments.benchmarks.tutorial import (
+  DROPOUT_RATE,
+  LEARNING_RATE,
+  NUM_CLASSES,
+  NUM_HEADS,
+)
+from selfattn.positions import Sinusoidal
+
+
+def make_step(tokens, labels, vocab_size, width, *, is_compiled):
+  """A function that updates once and waits; None without PyTorch."""
+  if importlib.util.find_spec('torch') is None:
+    return None
+  import torch
+  from torch import nn
+
+  class Classifier(nn.Module):
+    """One post-norm block, its attention spelt out as the tutorial does."""
+
+    def __init__(self):
+      super().__init__()
+      self.embed = nn.Embedding(vocab_size, width)
+      places = np.arange(tokens.shape[1])[None]
+      encoding = Sinusoidal(width, NUM_HEADS, False).embed({}, places)
+      self.register_buffer('encoding', torch.tensor(np.asarray(encoding)))
+      self.query, self.key, self.value, self.out = (
+        nn.Linear(width, width) for _ in range(4)
+      )
+      self.mlp_in = nn.Linear(width, 4 * width)
+      self.mlp_out = nn.Linear(4 * width, width)
+      self.norm_attention = nn.LayerNorm(width)
+      self.norm_mlp = nn.LayerNorm(width)
+      self.head = nn.Linear(width, NUM_CLASSES)
+      self.drop = nn.Dropout(DROPOUT_RATE)
+
+    def forward(self, x):
+      """Logits (batch, classes)."""
+      x = self.drop(self.embed(x) + self.encoding)
+      q, k, v = (
+        of(x).unflatten(-1, (NUM_HEADS, -1)).transpose(1, 2)
+        for of in (self.query, self.key, self.value)
+      )
+      scores = q @ k.transpose(-2, -1) / math.sqrt(width // NUM_HEADS)
+      mixed = scores.softmax(dim=-1) @ v
+      attended = self.out(mixed.transpose(1, 2).flatten(2))
+      x = self.norm_attention(x + self.drop(attended))
+      inner = self.drop(self.mlp_in(x).relu())
+      x = self.norm_mlp(x + self.drop(self.mlp_out(inner)))
+      return self.head(x.mean(dim=1))
+
+  torch.manual_seed(0)
+  model = Classifier()
+  optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+  texts, targets = torch.tensor(tokens), torch.tensor(labels).long()
+  run = torch.compile(model) if is_compiled else model
+
+  def step():
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(run(texts), targets).backward()
+    optimizer.step()
+
+  return step
