@@ -33,13 +33,14 @@ class T5(Bias):
   Attributes:
     num_buckets, max_distance: as above.
     shared: whether all layers have the same numbers, as T5, or each its own.
-    init_std: standard deviation of a fresh number.
+    init_std: standard deviation of a fresh number; as large as a score, for
+      heads that all see the same distances alike are slow to part.
   """
 
   num_buckets: int = 32
   max_distance: int = 128
   shared: bool = True
-  init_std: float = 0.1
+  init_std: float = 1.0
 
   is_relative = True
 

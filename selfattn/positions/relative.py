@@ -55,10 +55,15 @@ class RelativeKeys(Position):
 
   Distances are clipped to max_distance. Every layer has a table of its own; a
   causal one has no row for what comes after.
+
+  Attributes:
+    max_distance: beyond it, all distances on one side are alike.
+    init_std: standard deviation of a fresh entry; as large as a key's, since
+      small ones leave training where it would be without positions.
   """
 
   max_distance: int = 32
-  init_std: float = 0.1
+  init_std: float = 1.0
 
   per_layer = True
   is_relative = True
