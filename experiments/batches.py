@@ -14,10 +14,6 @@ import numpy as np
 
 from experiments.vocabulary import PAD
 
-# Batches that are sorted by length together: enough for batches of one
-# length, few enough that an epoch stays well shuffled.
-_POOL = 50
-
 
 class Batch(NamedTuple):
   """Arrays of one step; a row of weight 0 is padding.
@@ -96,8 +92,9 @@ def bucket_lengths(
 class TrainBatches:
   """Batches of the training split by step, from 0, without end.
 
-  Every epoch holds each example once; its last batch may be short. Texts of
-  similar length share a batch.
+  Every epoch holds each example once; one of its batches may be short. Texts
+  of one bucket share a batch, so that little but the bucket pads them; only
+  what is left of each bucket is mixed.
   """
 
   examples: Examples
@@ -124,15 +121,21 @@ class TrainBatches:
   def _order(self, epoch: int) -> list[np.ndarray]:
     rng = np.random.default_rng((self.seed, epoch))
     shuffled = rng.permutation(len(self.examples))
-    batches = []
-    for start in range(0, len(shuffled), _POOL * self.batch_size):
-      pool = shuffled[start : start + _POOL * self.batch_size]
-      pool = pool[np.argsort(self.examples.lengths[pool], kind='stable')]
-      batches += [
-        pool[first : first + self.batch_size]
-        for first in range(0, len(pool), self.batch_size)
-      ]
+    lengths = self.examples.lengths[shuffled]
+    bucket = np.searchsorted(self.bucket_lengths, lengths)
+    batches, rest = [], []
+    for number in range(len(self.bucket_lengths)):
+      rows = shuffled[bucket == number]
+      whole = len(rows) - len(rows) % self.batch_size
+      batches += self._cut(rows[:whole])
+      rest.append(rows[whole:])
+    # What is left of every bucket, from the shortest to the longest.
+    batches += self._cut(np.concatenate(rest))
     return [batches[index] for index in rng.permutation(len(batches))]
+
+  def _cut(self, rows: np.ndarray) -> list[np.ndarray]:
+    starts = range(0, len(rows), self.batch_size)
+    return [rows[start : start + self.batch_size] for start in starts]
 
 
 def eval_batches(

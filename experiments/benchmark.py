@@ -8,6 +8,9 @@ Machines are shared and noisy, so alternatives take turns, and what counts is
 their ratio. The last line is one JSON object.
 
 attention  memory and time of the gradient of one attention call
+dropout    the hash beside nn.Dropout
+epoch      steps on SST-2, by how batches are made; needs --data_dir
+startup    from the command to the first update
 step       a training step of the tutorial's classifier, beside PyTorch's and
            that of flax's own layers
 """
@@ -17,12 +20,15 @@ from __future__ import annotations
 import jax
 
 from experiments import launch
-from experiments.benchmarks import attention, step
+from experiments.benchmarks import attention, dropout, epoch, startup, step
 from experiments.choices import UserError, one_of
 from selfattn.backends import BACKENDS
 from selfattn.positions import POSITIONS
 
-SUITES = {'attention': attention.measure, 'step': step.measure}
+SUITES = {
+  module.__name__.rpartition('.')[2]: module.measure
+  for module in (attention, dropout, epoch, startup, step)
+}
 
 
 def table(rows: list[dict]) -> str:
@@ -58,6 +64,9 @@ def _define(values) -> None:
     ('memory_gib', 6, 'What a row of suite attention may need.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
+  flags.DEFINE_string(
+    'data_dir', None, 'Folder of SST-2, for suite epoch.', flag_values=values
+  )
   for name, default, text in (
     ('positions', ['alibi'], 'Position methods of suite attention.'),
     ('lengths', ['128', '1024', '8192'], 'L of suite attention, tokens.'),

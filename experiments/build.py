@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +13,7 @@ import optax
 from experiments import checks, optimizers
 from experiments.choices import UserError
 from experiments.settings import Settings
-from experiments.steps import Hyper, State
+from experiments.steps import Hyper, State, make_train_step
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS
 
@@ -80,6 +83,16 @@ def optimizer(settings: Settings, numbers: Hyper, step):
     wanted.schedule, step, numbers.warmup_steps, settings.train.steps
   )
   return optax.chain(*method.chain(decay), optax.scale(-rate))
+
+
+def train_step(settings: Settings, classifier) -> Callable:
+  """steps.make_train_step of these settings, which nobody has jitted yet."""
+  return make_train_step(
+    classifier,
+    functools.partial(optimizer, settings),
+    clip_norm=settings.optimizer.clip_norm,
+    accumulate=settings.train.accumulate,
+  )
 
 
 def init_state(settings: Settings, classifier, numbers: Hyper) -> State:

@@ -47,15 +47,7 @@ def train(
     settings.seed,
     loaded.bucket_lengths,
   )
-  train_step = jax.jit(
-    steps.make_train_step(
-      classifier,
-      lambda hyper, step: build.optimizer(settings, hyper, step),
-      clip_norm=settings.optimizer.clip_norm,
-      accumulate=settings.train.accumulate,
-    ),
-    donate_argnums=0,
-  )
+  train_step = jax.jit(build.train_step(settings, classifier), donate_argnums=0)
   eval_step = jax.jit(steps.make_eval_step(classifier))
 
   def evaluated(params, split):
@@ -108,6 +100,7 @@ def _loop(
     writer.flush()
     if step == start + 1:
       jax.block_until_ready(state)
+      log('compiled; first update done')
       writer.start_clock(step)
     evaluation = None
     if due(step, every.log_every):

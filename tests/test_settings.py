@@ -150,7 +150,7 @@ def test_a_block_holds_every_option_once():
       'num_buckets': 32,
       'max_distance': 128,
       'shared': True,
-      'init_std': 0.1,
+      'init_std': 1.0,
     },
   }
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import build, launch, settings, steps
+from experiments import build, launch, settings
 from experiments.batches import Batch
 from experiments.benchmarks import alternate, flax_peer, summary, torch_peer
 from experiments.benchmarks.tutorial import (
@@ -99,15 +99,7 @@ def make_step(tokens, labels, vocab_size, width, dropout_rate):
   wanted = settings.from_config(config)
   classifier = build.model(wanted, vocab_size, NUM_CLASSES)
   hyper = build.hyper(wanted)
-  train_step = jax.jit(
-    steps.make_train_step(
-      classifier,
-      functools.partial(build.optimizer, wanted),
-      clip_norm=wanted.optimizer.clip_norm,
-      accumulate=1,
-    ),
-    donate_argnums=0,
-  )
+  train_step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
   state = build.init_state(wanted, classifier, hyper)
   size, length = tokens.shape
   batch = Batch(

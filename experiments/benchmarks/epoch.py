@@ -1,0 +1,91 @@
+"""Training steps on SST-2 phrases, by how their batches are made.
+
+`experiments.train` gathers every batch and pads it to its bucket. `prepared`
+takes the same batches from a list, which is the bare compiled step. `padded`
+pads every one to 64 tokens. `real tokens` is the share of the computed tokens
+that are not padding.
+"""
+
+from __future__ import annotations
+
+import os
+
+import jax
+import numpy as np
+
+from experiments import build, data, launch, settings
+from experiments.batches import TrainBatches
+from experiments.benchmarks import alternate, summary
+from experiments.choices import UserError
+
+_CONFIG = os.path.join(os.path.dirname(launch.DEFAULT_CONFIG), 'sst2.py')
+# Updates of one call, and the length that everything is padded to.
+_STEPS, _LENGTH = 100, 64
+
+
+def measure(values) -> list[dict]:
+  """Rows; each ratio is to experiments.train.
+
+  Args:
+    values: flags of experiments.benchmark.
+
+  Raises:
+    UserError: --data_dir does not hold SST-2.
+  """
+  if not values.data_dir:
+    raise UserError('--data_dir is missing; the folder of SST-2')
+  config = launch.load_config(_CONFIG)
+  config.data.dir = values.data_dir
+  wanted = settings.from_config(config)
+  loaded = data.load(wanted.data, workdir='')
+  classifier = build.model(wanted, loaded.vocab_size, len(loaded.labels))
+  hyper = jax.device_put(build.hyper(wanted))
+
+  def batches(lengths):
+    size, seed = wanted.train.batch_size, wanted.seed
+    return TrainBatches(loaded.splits['train'], size, seed, lengths)
+
+  bucketed, padded = batches(loaded.bucket_lengths), batches((_LENGTH,))
+  prepared = [jax.device_put(bucketed(step)) for step in range(_STEPS)]
+  train_step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
+
+  def run(of_step):
+    state = jax.jit(
+      lambda key: build.init_state(wanted, classifier, hyper.replace(key=key))
+    )(hyper.key)
+
+    def steps():
+      nonlocal state
+      for step in range(_STEPS):
+        state, metrics = train_step(state, of_step(step), hyper)
+      return state, metrics
+
+    return steps
+
+  functions = {
+    'experiments.train': run(bucketed),
+    'prepared': run(prepared.__getitem__),
+    'padded': run(padded),
+  }
+  seconds = alternate(functions, values.repetitions)
+  base = seconds['experiments.train']
+  shares = {
+    name: _real_tokens(of)
+    for name, of in (('experiments.train', bucketed), ('padded', padded))
+  }
+  return [
+    {'batches': name}
+    | summary(times, base)
+    | {'real_tokens': shares.get(name, '')}
+    for name, times in seconds.items()
+  ]
+
+
+def _real_tokens(batches: TrainBatches) -> float:
+  """Share of an epoch's computed tokens."""
+  real, computed = 0, 0
+  for step in range(batches.steps_per_epoch):
+    batch = batches(step)
+    real += int(batch.lengths.sum())
+    computed += int(np.prod(batch.tokens.shape))
+  return round(real / computed, 3)

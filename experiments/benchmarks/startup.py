@@ -1,0 +1,79 @@
+"""From the command to the first update of the default config.
+
+Beside it, the least that could be: a process that imports the libraries, and
+one that also compiles the same step, with nothing around it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import jax
+import numpy as np
+
+from experiments import build, launch, settings
+from experiments.batches import Batch
+from experiments.benchmarks import alternate, summary
+
+_IMPORTS = 'import jax, flax, optax, orbax.checkpoint'
+_COMPILE = f"""{_IMPORTS}
+from experiments.benchmarks import startup
+startup.compile_step()"""
+# What experiments.train logs after its first update.
+_SIGN = 'first update done'
+# Token ids and longest sentence of the default data.
+_VOCAB_SIZE, _LENGTH = 73, 17
+
+
+def measure(values) -> list[dict]:
+  """Rows; each ratio is to imports and compilation.
+
+  Args:
+    values: flags of experiments.benchmark.
+  """
+  functions = {
+    'imports and compilation': lambda: _python('-c', _COMPILE),
+    'imports': lambda: _python('-c', _IMPORTS),
+    'experiments.train': _train_once,
+  }
+  seconds = alternate(functions, values.repetitions)
+  base = seconds['imports and compilation']
+  return [
+    {'process': name} | summary(times, base) for name, times in seconds.items()
+  ]
+
+
+def compile_step() -> None:
+  """Compiles the training step of the default config for one shape."""
+  wanted = settings.from_config(launch.load_config(launch.DEFAULT_CONFIG))
+  classifier = build.model(wanted, _VOCAB_SIZE, 2)
+  hyper = build.hyper(wanted)
+  state = jax.eval_shape(lambda: build.init_state(wanted, classifier, hyper))
+  size = wanted.train.batch_size
+  rows = np.zeros(size, np.int32)
+  tokens = np.zeros((size, _LENGTH), np.int32)
+  batch = Batch(tokens, rows, rows, rows.astype(np.float32))
+  step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
+  step.lower(state, batch, hyper).compile()
+
+
+def _python(*arguments) -> None:
+  subprocess.run([sys.executable, *arguments], check=True)
+
+
+def _train_once() -> None:
+  """Starts training, and ends it after the first update."""
+  with tempfile.TemporaryDirectory() as folder:
+    workdir = os.path.join(folder, 'run')
+    command = ['-m', 'experiments.train', f'--workdir={workdir}']
+    with subprocess.Popen(
+      [sys.executable, *command], stderr=subprocess.PIPE, text=True
+    ) as process:
+      try:
+        if not any(_SIGN in line for line in process.stderr):
+          raise RuntimeError('training ended before its first update')
+      finally:
+        process.kill()
