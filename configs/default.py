@@ -60,7 +60,9 @@ def get_config():
   config.train = train = ConfigDict()
   train.steps = 2_000  # updates
   train.batch_size = 64  # examples an update, over all devices
-  train.accumulate = 1  # parts of a batch, one after another, for memory
+  train.accumulate = (
+    0  # parts of a batch, for memory; 0: as fits a CPU's caches
+  )
   train.log_every = 100  # steps
   train.eval_every = 500  # steps
   train.eval_batch_size = 256  # examples

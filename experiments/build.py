@@ -91,8 +91,29 @@ def train_step(settings: Settings, classifier) -> Callable:
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
-    accumulate=settings.train.accumulate,
+    num_parts=functools.partial(num_parts, settings),
   )
+
+
+# Bytes of a part's widest activation that leave room in a processor's caches
+# for the rest of the part: found by trying.
+_PART_BYTES = 2**21
+
+
+def num_parts(settings: Settings, shape: tuple[int, int]) -> int:
+  """In how many parts a batch of tokens (rows, length) is computed.
+
+  As settings.train.accumulate says; for 0, a processor gets parts that fit
+  into its caches, which is faster, and an accelerator the whole.
+  """
+  if settings.train.accumulate:
+    return settings.train.accumulate
+  if jax.default_backend() != 'cpu':
+    return 1
+  rows, length = shape
+  wanted = 4 * rows * length * settings.model.mlp_dim / _PART_BYTES
+  divisors = (n for n in range(1, rows) if rows % n == 0 and n >= wanted)
+  return next(divisors, rows)
 
 
 def init_state(settings: Settings, classifier, numbers: Hyper) -> State:

@@ -26,7 +26,7 @@ _RANGES = {
     lambda value: value >= 1,
     """data.max_length data.num_buckets
     model.num_layers model.num_heads model.embed_dim model.mlp_dim
-    train.steps train.batch_size train.accumulate train.log_every
+    train.steps train.batch_size train.log_every
     train.eval_every train.eval_batch_size
     checkpoint.every_steps checkpoint.keep""",
   ),
@@ -84,9 +84,10 @@ def check(settings, flat: dict[str, Any]) -> None:
     f'at most config.train.steps = {train.steps}',
   )
   require(
-    train.batch_size % train.accumulate == 0,
+    0 <= train.accumulate <= train.batch_size
+    and train.batch_size % (train.accumulate or 1) == 0,
     'train.accumulate',
-    f'a divisor of config.train.batch_size = {train.batch_size}',
+    f'0 or a divisor of config.train.batch_size = {train.batch_size}',
   )
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()

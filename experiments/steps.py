@@ -17,6 +17,7 @@ import optax
 
 from experiments.batches import Batch
 from experiments.vocabulary import UNK
+from selfattn.classifier import embed
 from selfattn.dropout import Dropout
 
 # fold_in(key of the seed, purpose): 0 is initialisation, see build.
@@ -71,63 +72,85 @@ def is_token(batch: Batch) -> jax.Array:
 
 
 def weighted_sums(
-  params, classifier, batch: Batch, hyper: Hyper, step, first_row
+  params, embedded, classifier, batch: Batch, hyper: Hyper, step, first_row
 ) -> tuple[jax.Array, jax.Array]:
   """Summed loss and number of right answers of a training batch.
 
   Args:
+    embedded: the vectors of its tokens, (batch, length, width).
     step: updates applied, which with the key decides what is dropped.
     first_row: row of the whole batch that this part of it begins with.
   """
-  key = jax.random.fold_in(jax.random.fold_in(hyper.key, _DROPOUT), step)
-  dropout = Dropout.create(key, 0.0, first_row)
-
-  def site(index, rate):
-    return None if rate is None else dropout.at(index).replace(rate=rate)
-
-  tokens = batch.tokens
-  word_dropout = site(0, hyper.word_dropout_rate)
-  if word_dropout is not None:
-    tokens = jnp.where(word_dropout.keep(tokens.shape), tokens, UNK)
+  dropout = _dropout(hyper, step, first_row)
   logits = classifier.apply(
     {'params': params},
-    tokens,
+    batch.tokens,
     is_token(batch),
-    site(1, hyper.dropout_rate),
-    site(2, hyper.attention_dropout_rate),
+    _site(dropout, 1, hyper.dropout_rate),
+    _site(dropout, 2, hyper.attention_dropout_rate),
     dropout.at(3),
+    embedded_BLD=embedded,
   )
   losses = cross_entropy(logits, batch.labels, hyper.label_smoothing)
   correct = logits.argmax(axis=-1) == batch.labels
   return (losses * batch.weights).sum(), (correct * batch.weights).sum()
 
 
-_differentiate = jax.value_and_grad(weighted_sums, has_aux=True)
+def _dropout(hyper: Hyper, step, first_row) -> Dropout:
+  key = jax.random.fold_in(jax.random.fold_in(hyper.key, _DROPOUT), step)
+  return Dropout.create(key, 0.0, first_row)
+
+
+def _site(dropout: Dropout, index: int, rate) -> Dropout | None:
+  return None if rate is None else dropout.at(index).replace(rate=rate)
+
+
+_differentiate = jax.value_and_grad(weighted_sums, (0, 1), has_aux=True)
 
 
 def gradients(
-  params, classifier, batch: Batch, hyper: Hyper, step, accumulate: int
+  params, classifier, batch: Batch, hyper: Hyper, step, num_parts: int
 ):
-  """((loss, correct), gradient) of weighted_sums, in `accumulate` parts."""
-  if accumulate == 1:
-    return _differentiate(params, classifier, batch, hyper, step, 0)
-  size = batch.tokens.shape[0] // accumulate
-  parts = jax.tree.map(lambda x: x.reshape(-1, size, *x.shape[1:]), batch)
+  """((loss, correct), gradient) of weighted_sums, in parts one by one.
 
-  def part_sums(index, part):
-    return _differentiate(params, classifier, part, hyper, step, index * size)
+  Tokens are looked up before the batch is cut, so that no part has to go
+  through the whole table of embeddings.
+  """
+  word_dropout = _site(_dropout(hyper, step, 0), 0, hyper.word_dropout_rate)
+  if word_dropout is not None:
+    keep = word_dropout.keep(batch.tokens.shape)
+    batch = batch._replace(tokens=jnp.where(keep, batch.tokens, UNK))
+  table = {'embed': params['embed']}
+  others = {name: tree for name, tree in params.items() if name not in table}
+  embedded, pull_back = jax.vjp(lambda table: embed(table, batch.tokens), table)
 
-  def add(total, indexed):
-    return jax.tree.map(jnp.add, total, part_sums(*indexed)), None
+  size = batch.tokens.shape[0] // num_parts
 
-  first = jax.tree.map(lambda x: x[0], parts)
-  shapes = jax.eval_shape(part_sums, 0, first)
-  zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-  return jax.lax.scan(add, zeros, (jnp.arange(accumulate), parts))[0]
+  def part_sums(index, embedded, part):
+    return _differentiate(
+      others, embedded, classifier, part, hyper, step, index * size
+    )
+
+  if num_parts == 1:
+    sums, (grads, of_embedded) = part_sums(0, embedded, batch)
+    return sums, grads | pull_back(of_embedded)[0]
+
+  def add(total, part):
+    sums, (grads, of_embedded) = part_sums(*part)
+    return jax.tree.map(jnp.add, total, (sums, grads)), of_embedded
+
+  parts = jax.tree.map(
+    lambda x: x.reshape(num_parts, size, *x.shape[1:]), (embedded, batch)
+  )
+  zeros = jax.tree.map(jnp.zeros_like, ((0.0, 0.0), others))
+  (sums, grads), of_embedded = jax.lax.scan(
+    add, zeros, (jnp.arange(num_parts), *parts)
+  )
+  return sums, grads | pull_back(of_embedded.reshape(embedded.shape))[0]
 
 
 def make_train_step(
-  classifier, make_optimizer: Callable, *, clip_norm: float, accumulate: int
+  classifier, make_optimizer: Callable, *, clip_norm: float, num_parts: Callable
 ) -> Callable:
   """Returns train_step(state, batch, hyper) -> (state, metrics).
 
@@ -135,15 +158,17 @@ def make_train_step(
     classifier: a TextClassifier.
     make_optimizer: from (hyper, step) to an optax transformation.
     clip_norm: largest norm of the gradient; 0: any.
-    accumulate: parts a batch is computed in; the update is that of the whole.
+    num_parts: from the shape of the tokens to the number of parts a batch is
+      computed in, a divisor of its rows; the update is that of the whole.
 
   The metrics, each a float32 scalar: loss and accuracy of the batch before
   the update, and the norm of the gradient before clipping.
   """
 
   def train_step(state: State, batch: Batch, hyper: Hyper):
+    parts = num_parts(batch.tokens.shape)
     (loss, correct), grads = gradients(
-      state.params, classifier, batch, hyper, state.step, accumulate
+      state.params, classifier, batch, hyper, state.step, parts
     )
     count = jnp.maximum(batch.weights.sum(), 1)
     grads = jax.tree.map(lambda g: g / count, grads)

@@ -33,6 +33,11 @@ def pool_cls(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
 POOLS = {'mean': pool_mean, 'max': pool_max, 'cls': pool_cls}
 
 
+def embed(params, tokens_BL: jax.Array) -> jax.Array:
+  """Vectors of tokens (B, L, D), with the parameters of a TextClassifier."""
+  return jnp.take(params['embed']['embedding'], tokens_BL, axis=0)
+
+
 class TextClassifier(nn.Module):
   """A classifier of token sequences around any encoder.
 
@@ -66,6 +71,8 @@ class TextClassifier(nn.Module):
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
     position_stream: Dropout | None = None,
+    *,
+    embedded_BLD: jax.Array | None = None,
     **for_encoder,
   ) -> jax.Array:
     """Logits, float32 (B, C).
@@ -76,12 +83,15 @@ class TextClassifier(nn.Module):
       dropout: on embeddings, branches and the pooled vector; None: evaluation.
       attention_dropout: on attention weights; None: none.
       position_stream: the random bits of `sampling`; None: evaluation.
+      embedded_BLD: what `embed` returns, to derive by it; None: that.
       for_encoder: further arguments of the encoder's.
     """
     init = nn.initializers.normal(self.embed_init_std)
-    x_BLD = nn.Embed(
-      self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
-    )(tokens_BL)
+    x_BLD = embedded_BLD
+    if x_BLD is None:
+      x_BLD = nn.Embed(
+        self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
+      )(tokens_BL)
     if self.pool == 'cls':
       cls_D = self.param('cls', init, (self.embed_dim,))
       cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, self.embed_dim))

@@ -98,9 +98,10 @@ class Dropout:
 
   def keep(self, shape: tuple[int, ...], **part) -> jax.Array:
     """Boolean of `shape`, True where an element survives; see `bits`."""
-    # 24 bits, so that the comparison is exact in float32 for a traced rate.
-    uniform = (self.bits(shape, **part) >> 8).astype(jnp.float32)
-    return uniform >= jnp.asarray(self.rate, jnp.float32) * 2**24
+    # 24 bits, so that the bound is exact in float32 for a traced rate; and of
+    # integers, because converting every element costs as much as its hash.
+    bound = jnp.ceil(jnp.asarray(self.rate, jnp.float32) * 2**24)
+    return self.bits(shape, **part) >= bound.astype(jnp.uint32) << 8
 
   def __call__(self, x: jax.Array, keep: jax.Array | None = None) -> jax.Array:
     """Zeros elements of x with probability `rate`, scales up the others.

@@ -36,7 +36,7 @@ WRONG = {
   'optimizer.label_smoothing': (float('nan'), 'less than 1'),
   'optimizer.learning_rate': (0.0, 'greater than 0'),
   'optimizer.warmup_steps': (2_001, 'at most config.train.steps = 2000'),
-  'train.accumulate': (7, 'a divisor of config.train.batch_size = 64'),
+  'train.accumulate': (7, '0 or a divisor of config.train.batch_size = 64'),
   'train.steps': (0, 'at least 1'),
   'seed': (-1, 'at least 0'),
 }

@@ -24,7 +24,7 @@ def batch(seed=0):
   )
 
 
-def parts(config, accumulate=None, clip_norm=None):
+def parts(config, num_parts=1, clip_norm=None):
   settings = from_config(config)
   classifier = build.model(settings, V, C)
   hyper = build.hyper(settings)
@@ -32,7 +32,7 @@ def parts(config, accumulate=None, clip_norm=None):
     classifier,
     lambda hyper, step: build.optimizer(settings, hyper, step),
     clip_norm=settings.optimizer.clip_norm if clip_norm is None else clip_norm,
-    accumulate=accumulate or settings.train.accumulate,
+    num_parts=lambda shape: num_parts,
   )
   tokens = jnp.zeros((1, 1), jnp.int32)
   params = draw(classifier.init, hyper.key, tokens, tokens == 0)['params']
@@ -62,20 +62,40 @@ def test_cross_entropy_equals_optax():
   )
 
 
-@pytest.mark.parametrize('accumulate', [4, 8])
+@pytest.mark.parametrize('num_parts', [4, 8])
 def test_micro_batches_equal_the_whole_batch_with_dropout_on(
-  small_config, accumulate
+  small_config, num_parts
 ):
   small_config.model.attention_dropout_rate = 0.2
   small_config.model.word_dropout_rate = 0.2
   state, whole, hyper = parts(small_config, 1)
-  _, cut, _ = parts(small_config, accumulate)
+  _, cut, _ = parts(small_config, num_parts)
   close(
     jax.jit(whole)(state, batch(), hyper),
     jax.jit(cut)(state, batch(), hyper),
     rtol=2e-4,
     atol=2e-6,
   )
+
+
+def test_parts_divide_the_batch_and_fit_the_caches(small_config, monkeypatch):
+  small_config.train.batch_size = 96
+  small_config.model.mlp_dim = 1024
+  settings = from_config(small_config)
+  # 4 bytes x 1024 x 512 tokens are 2 MiB.
+  for shape, want in {
+    (96, 5): 1,
+    (96, 6): 2,
+    (96, 100): 24,
+    (96, 100_000): 96,
+    (1, 9_000): 1,
+    (7, 900): 7,
+  }.items():
+    assert build.num_parts(settings, shape) == want
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  assert build.num_parts(settings, (96, 100)) == 1
+  small_config.train.accumulate = 3
+  assert build.num_parts(from_config(small_config), (96, 100)) == 3
 
 
 def test_rows_of_weight_zero_change_nothing(small_config):
