@@ -29,7 +29,7 @@ def make(name, H, K, causal):
   """A method and its parameters."""
   blocks = {part: {} for part in name.split(' ')[0].split('+')}
   if name.endswith('values'):
-    blocks = {'shaw': {'max_distance': 3, 'values': True}}
+    blocks = {'shaw': {'max_distance': 3, 'with_values': True}}
   method = positions.make(blocks, H * K, H, causal)
   keys = jax.random.split(jax.random.key(7))
   return method, method.init_model(keys[0]) | method.init_layer(keys[1])

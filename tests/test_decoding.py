@@ -29,7 +29,7 @@ close = {'rtol': 1e-4, 'atol': 2e-5}
 def make_encoder(name, **fields):
   blocks = {part: {} for part in name.split(' ')[0].split('+')}
   if name.endswith('values'):
-    blocks = {'shaw': {'max_distance': 3, 'values': True}}
+    blocks = {'shaw': {'max_distance': 3, 'with_values': True}}
   method = positions.make(blocks, D, H, fields.get('causal', False))
   return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
 

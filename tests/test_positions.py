@@ -195,7 +195,7 @@ VARIANTS = [
   ('sinusoidal', {'layout': 'concatenated', 'base': 500.0}),
   ('sinusoidal', {'layout': 'tensor2tensor'}),
   ('learned', {'max_len': 7, 'stretch': 2.5}),
-  ('shaw', {'max_distance': 3, 'values': True}),
+  ('shaw', {'max_distance': 3, 'with_values': True}),
   ('music_transformer', {'max_distance': 3}),
   ('t5', {'num_buckets': 8, 'max_distance': 9, 'shared': False}),
   ('alibi', {'variant': 'asymmetric'}),

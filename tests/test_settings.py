@@ -3,7 +3,7 @@
 import pytest
 
 from configs import default
-from experiments import choices, settings
+from experiments import choices, launch, settings
 from experiments.choices import UserError
 
 WRONG = {
@@ -184,3 +184,12 @@ def test_options_of_methods_are_checked_with_their_key():
     changes = {f'{section}.name': name, key: value}
     with pytest.raises(UserError, match=f'config.{key} = {value} must be'):
       settings.from_config(with_changes(**changes))
+
+
+def test_every_key_can_be_read_as_an_attribute():
+  """One named like a method of ConfigDict could not be, nor be overridden."""
+  config = default.get_config()
+  keys = launch.flat_keys(config)
+  assert 'model.position.shaw.with_values' in keys
+  taken = set(dir(type(config)))
+  assert not {key for key in keys if key.rpartition('.')[2] in taken}

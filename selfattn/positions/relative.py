@@ -109,27 +109,27 @@ class RelativeKeys(Position):
 class Shaw(RelativeKeys):
   """Relative position representations (Shaw et al. 2018, equations 3 to 5).
 
-  The heads of a layer share one table. With `values`, a key at distance d also
-  adds b[d], times its weight after dropout, to what the query gathers.
+  The heads of a layer share one table. With `with_values`, a key at distance d
+  also adds b[d], times its weight after dropout, to what the query gathers.
   """
 
-  values: bool = False
+  with_values: bool = False
 
   @property
   def has_value(self):
     """Whether there is a table b."""
-    return self.values
+    return self.with_values
 
   def init(self, key):
     keys = jax.random.split(key)
     shape = (self.num_rows, self.head_dim)
     params = {'keys': self.init_std * jax.random.normal(keys[0], shape)}
-    if self.values:
+    if self.with_values:
       params['values'] = self.init_std * jax.random.normal(keys[1], shape)
     return params
 
   def value(self, params, weights_BHLM, query_BL, key_BM):
-    if not self.values:
+    if not self.with_values:
       return None
     table = params['values'].astype(weights_BHLM.dtype)
     spread = _spread(query_BL, key_BM)
