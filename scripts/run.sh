@@ -82,6 +82,11 @@ fi
 # Every update takes and returns large buffers. From glibc in pages of 4 KiB,
 # which the kernel clears one by one, that costs a CPU a third of its time.
 export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
+# A program that was compiled once is read from .venv afterwards. What runs on
+# one kind of processor may not run on another.
+features="$({ grep -m1 -E '^(flags|Features)' /proc/cpuinfo 2>/dev/null || true; } | cksum)"
+export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$venv/compiled-${features%% *}}"
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="${JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS:-0.3}"
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 name="$1"
 shift
