@@ -212,10 +212,16 @@ class Fire(Bias):
   threshold are learned. Our extension to keys on both sides: the quotient has
   the sign of i - j and its denominator reads max(threshold, i, j); for j <= i
   this is the paper's. Depends on the positions, not only on their difference.
+
+  Attributes:
+    hidden_dim: of f.
+    threshold: before training; a quarter of the longest text, as in the paper,
+      where that is 512 of 2048. A larger one flattens the bias of short texts.
+    shared: whether all layers have one network, or each its own.
   """
 
   hidden_dim: int = 32
-  threshold: float = 512.0
+  threshold: float = 16.0
   shared: bool = False
 
   def __post_init__(self):
