@@ -683,3 +683,14 @@ def test_attention_applies_every_hook():
   want = want.reshape(2, 5, 14) @ params['out']['kernel']
   want = want + params['out']['bias']
   np.testing.assert_allclose(output, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_heads_of_kerple_begin_apart(seed):
+  """One of r1 and one of r2 in every eighth of their ranges."""
+  params = positions.make({'kerple': {}}, 32, 8, False).init(
+    jax.random.key(seed)
+  )
+  for name, top in {'r1': 2.0, 'r2': 1.0}.items():
+    parts = np.floor(np.sort(params[name]) / top * 8)
+    np.testing.assert_array_equal(parts, np.arange(8))

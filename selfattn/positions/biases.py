@@ -185,10 +185,9 @@ class Kerple(Bias):
 
   def init(self, key):
     key_1, key_2 = jax.random.split(key)
-    shape = (self.num_heads,)
     return {
-      'r1': jax.random.uniform(key_1, shape, minval=_SMALLEST, maxval=2.0),
-      'r2': jax.random.uniform(key_2, shape, minval=_SMALLEST, maxval=1.0),
+      'r1': _spread(key_1, self.num_heads, 2.0),
+      'r2': _spread(key_2, self.num_heads, 1.0),
     }
 
   def bias(self, params, query_BL, key_BM):
@@ -201,6 +200,18 @@ class Kerple(Bias):
     # The gradient of 0^r2 would be 0 log 0.
     power = jnp.maximum(size, 1) ** jnp.minimum(r2, 2.0)
     return -r1 * jnp.where(size > 0, power, 0.0)
+
+
+def _spread(key, count, top):
+  """Uniform numbers below `top`, one from each of `count` equal parts of it.
+
+  Drawn apart, as the authors do, those of few heads may all come out alike,
+  and such heads are slow to part.
+  """
+  key_order, key_within = jax.random.split(key)
+  part = jax.random.permutation(key_order, count)
+  within = jax.random.uniform(key_within, (count,))
+  return jnp.maximum((part + within) * top / count, _SMALLEST)
 
 
 @dataclasses.dataclass(frozen=True)
