@@ -36,6 +36,7 @@ class MetricWriter:
     self._steps = steps
     self._row: dict[str, object] = {}
     self._since = (time.perf_counter(), start)
+    self._flops, self._peak = 0, 0.0
     self._bar = tqdm(
       total=steps,
       initial=start,
@@ -44,9 +45,23 @@ class MetricWriter:
       leave=False,
     )
 
-  def start_clock(self, step: int) -> None:
-    """Speed is counted from here on; call it once compilation is over."""
+  def start_clock(self, step: int, peak: float) -> None:
+    """Speed is counted from here on; call it once compilation is over.
+
+    Args:
+      step: updates applied by now.
+      peak: operations a second that this machine could do.
+    """
     self._since = (time.perf_counter(), step)
+    self._flops, self._peak = 0, peak
+
+  def count(self, flops: int) -> None:
+    """Adds the operations of an update, which `mfu` is of.
+
+    Model FLOPs utilisation (Chowdhery et al. 2022, appendix B): what the model
+    needs, whatever the program did, over what the machine could have done.
+    """
+    self._flops += flops
 
   def keep(self, step: int, values: Mapping[str, object]) -> None:
     """Adds to the row of this step."""
@@ -93,9 +108,11 @@ class MetricWriter:
     ]
     if step > before:
       rate = (step - before) / (now - then)
-      numbers.append(f'{rate:.1f} steps/s')
+      mfu = self._flops / (now - then) / self._peak
+      numbers.append(f'{rate:.1f} steps/s  mfu {mfu:.3f}')
       self._board.add_scalar('steps_per_second', rate, step)
-    self._since = (now, step)
+      self._board.add_scalar('mfu', mfu, step)
+    self._since, self._flops = (now, step), 0
     self._bar.update(step - self._bar.n)
     log(f'step {step}/{self._steps}  ' + '  '.join(numbers))
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments import flops
 from experiments.batches import Batch
 from experiments.vocabulary import UNK
 from selfattn.classifier import embed
@@ -201,3 +202,15 @@ def make_eval_step(classifier) -> Callable:
     return cross_entropy(logits, batch.labels), logits
 
   return eval_step
+
+
+def model_flops(classifier, params, shape: tuple[int, int]) -> int:
+  """Operations that training on a batch of tokens (rows, length) needs.
+
+  Of its matrix products: one pass forward and twice that backward, whatever a
+  program computes again. A function of shapes, so `params` may be abstract.
+  """
+  tokens = jax.ShapeDtypeStruct(shape, jnp.int32)
+  row = jax.ShapeDtypeStruct(shape[:1], jnp.int32)
+  batch = Batch(tokens, row, row, row)
+  return 3 * flops.count(make_eval_step(classifier), params, batch)

@@ -12,12 +12,13 @@ best checkpoint, by the validation split, does on the test split.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 
 import jax
 import jax.numpy as jnp
 
-from experiments import build, checkpoints, data, launch, steps
+from experiments import build, checkpoints, data, launch, peak, steps
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.batches import TrainBatches
@@ -68,10 +69,21 @@ def train(
     _print_header(settings, loaded, workdir, batches.steps_per_epoch, state)
     writer = MetricWriter(workdir, start, settings.train.steps)
     on_exit.callback(writer.close)
+
+    shapes = jax.eval_shape(lambda: state.params)
+    model_flops = functools.cache(
+      functools.partial(steps.model_flops, classifier, shapes)
+    )
+
+    def update(state, step):
+      batch = batches(step)
+      writer.count(model_flops(batch.tokens.shape))
+      return train_step(state, batch, hyper)
+
     state = _loop(
       settings,
       state,
-      lambda state, step: train_step(state, batches(step), hyper),
+      update,
       lambda params: evaluated(params, 'validation'),
       workdir,
       manager,
@@ -101,7 +113,9 @@ def _loop(
     if step == start + 1:
       jax.block_until_ready(state)
       log('compiled; first update done')
-      writer.start_clock(step)
+      most, source = peak.flops_per_second(jax.devices()[0])
+      log(f'mfu is of {most / 1e9:.0f} GFLOP/s ({source})')
+      writer.start_clock(step, most)
     evaluation = None
     if due(step, every.log_every):
       writer.keep(step, _train_row(settings, metrics, step))

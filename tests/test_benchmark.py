@@ -21,7 +21,7 @@ def test_alternate_takes_turns():
 
   functions = {name: lambda name=name: call(name) for name in ('one', 'two')}
   seconds = benchmarks.alternate(functions, 3)
-  assert order == ['one', 'two'] * 4
+  assert order == ['one', 'two'] + ['one', 'one', 'two', 'two'] * 3
   assert {name: len(times) for name, times in seconds.items()} == {
     'one': 3,
     'two': 3,

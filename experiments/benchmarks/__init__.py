@@ -9,18 +9,22 @@ import jax
 
 
 def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
-  """Seconds of every call, by name; each function is called in turn.
+  """Seconds of every timed call, by name; each function has its turn.
+
+  A turn is two calls, of which the second is timed: the first brings back
+  into the caches what the function before has driven out of them.
 
   Args:
     functions: by name, without arguments; each returns arrays, or nothing if
       it waits for its own work.
-    repetitions: timed calls of each, after one that is not.
+    repetitions: turns of each, after a call that compiles.
   """
   for function in functions.values():
     jax.block_until_ready(function())
   seconds = {name: [] for name in functions}
   for _ in range(repetitions):
     for name, function in functions.items():
+      jax.block_until_ready(function())
       start = time.perf_counter()
       jax.block_until_ready(function())
       seconds[name].append(time.perf_counter() - start)
