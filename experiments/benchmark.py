@@ -10,6 +10,7 @@ their ratio. The last line is one JSON object.
 attention  memory and time of the gradient of one attention call
 dropout    the hash beside nn.Dropout
 epoch      steps on SST-2, by how batches are made; needs --data_dir
+models     a step of three sizes of classifier in bfloat16, for accelerators
 startup    from the command to the first update
 step       a training step of the tutorial's classifier, beside PyTorch's and
            that of flax's own layers
@@ -20,14 +21,21 @@ from __future__ import annotations
 import jax
 
 from experiments import launch
-from experiments.benchmarks import attention, dropout, epoch, startup, step
+from experiments.benchmarks import (
+  attention,
+  dropout,
+  epoch,
+  models,
+  startup,
+  step,
+)
 from experiments.choices import UserError, one_of
 from selfattn.backends import BACKENDS
 from selfattn.positions import POSITIONS
 
 SUITES = {
   module.__name__.rpartition('.')[2]: module.measure
-  for module in (attention, dropout, epoch, startup, step)
+  for module in (attention, dropout, epoch, models, startup, step)
 }
 
 
@@ -70,7 +78,8 @@ def _define(values) -> None:
   for name, default, text in (
     ('positions', ['alibi'], 'Position methods of suite attention.'),
     ('lengths', ['128', '1024', '8192'], 'L of suite attention, tokens.'),
-    ('backends', ['chunked', 'xla'], 'Backends of suite attention.'),
+    ('backends', ['chunked', 'xla'], 'Of suites attention and models.'),
+    ('models', list(models.SIZES), 'Sizes of suite models.'),
   ):
     flags.DEFINE_list(name, default, text, flag_values=values)
 
@@ -82,6 +91,8 @@ def main(values) -> None:
     one_of(name, POSITIONS, '--positions')
   for backend in values.backends:
     one_of(backend, BACKENDS, '--backends')
+  for model in values.models:
+    one_of(model, models.SIZES, '--models')
   for length in values.lengths:
     if not length.isdecimal() or length == '0':
       raise UserError(f'--lengths = {length!r} is not a number of tokens')

@@ -64,6 +64,7 @@ def test_attention_suite(run_command):
   ('argument', 'said'),
   [
     ('--positions=alibbi', "--positions = 'alibbi' is not one of"),
+    ('--models=huge', "--models = 'huge' is not one of"),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
     ('--backends=cudnn', '--backends = cudnn cannot serve alibi: '),
     ('--lengths=12,0', "--lengths = '0' is not a number of tokens"),
@@ -75,3 +76,19 @@ def test_wrong_input_is_one_line(run_command, argument, said):
   done = run_command('benchmark', '--suite=attention', argument)
   assert done.returncode == 2
   assert said in done.stderr.splitlines()[-1]
+
+
+def test_models_suite_compares_the_backends_that_serve(run_command):
+  done = run_command(
+    'benchmark',
+    '--suite=models',
+    '--models=default',
+    '--backends=cudnn,reference',
+    '--repetitions=1',
+  )
+  assert done.returncode == 0, done.stderr
+  assert "'cudnn' cannot serve" in done.stderr
+  row = last_json(done.stdout)['rows'][0]
+  assert (row['model'], row['step']) == ('default', 'reference')
+  assert 0 < row['mfu'] < 1.5
+  assert row['memory_mib'] > 0

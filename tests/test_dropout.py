@@ -78,6 +78,13 @@ def test_rate_may_be_traced_and_batched():
   np.testing.assert_array_equal(batched[0], x)
 
 
+def test_trials_trained_together_draw_what_each_draws_alone():
+  keys = jnp.stack([jax.random.key(seed) for seed in range(5)])
+  together = jax.vmap(lambda k: Dropout.create(k, 0.5).keep(SHAPE))(keys)
+  for seed, mask in enumerate(together):
+    np.testing.assert_array_equal(mask, keep(seed))
+
+
 def test_values_do_not_depend_on_sharding(eight_devices):
   out = eight_devices(
     """

@@ -1,4 +1,4 @@
-"""The tutorial's classifier in PyTorch, eager and compiled.
+"""Classifiers in PyTorch, eager and compiled.
 
 Nothing else here needs PyTorch: it is the extra `bench` of pyproject.toml.
 """
@@ -20,7 +20,7 @@ from selfattn.positions import Sinusoidal
 
 
 def make_step(tokens, labels, vocab_size, width, *, is_compiled):
-  """A function that updates once and waits; None without PyTorch."""
+  """One update of the tutorial's classifier; None without PyTorch."""
   if importlib.util.find_spec('torch') is None:
     return None
   import torch
@@ -72,3 +72,79 @@ def make_step(tokens, labels, vocab_size, width, *, is_compiled):
     optimizer.step()
 
   return step
+
+
+def make_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
+  """One update of PyTorch's own pre-norm encoder; None without PyTorch.
+
+  In bfloat16 by autocast, on a GPU if PyTorch sees one; its layers call the
+  fused attention.
+
+  Args:
+    size: a models.Size.
+  """
+  if importlib.util.find_spec('torch') is None:
+    return None
+  import torch
+  from torch import nn
+
+  device = 'cuda' if torch.cuda.is_available() else 'cpu'
+  torch.manual_seed(0)
+  encoding = Sinusoidal(size.embed_dim, size.num_heads, False).embed(
+    {}, np.arange(size.length)[None]
+  )
+  encoding = torch.tensor(np.asarray(encoding), device=device)
+  layer = nn.TransformerEncoderLayer(
+    size.embed_dim,
+    size.num_heads,
+    size.mlp_dim,
+    DROPOUT_RATE,
+    'gelu',
+    batch_first=True,
+    norm_first=True,
+  )
+  model = nn.ModuleDict(
+    {
+      'embed': nn.Embedding(vocab_size, size.embed_dim),
+      'encoder': nn.TransformerEncoder(
+        layer, size.num_layers, enable_nested_tensor=False
+      ),
+      'head': nn.Linear(size.embed_dim, NUM_CLASSES),
+    }
+  ).to(device)
+  optimizer = torch.optim.AdamW(
+    model.parameters(), lr=LEARNING_RATE, fused=device == 'cuda'
+  )
+  texts = torch.tensor(tokens, device=device)
+  targets = torch.tensor(labels, device=device).long()
+
+  def loss():
+    with torch.autocast(device, torch.bfloat16):
+      x = model['encoder'](model['embed'](texts) + encoding)
+      logits = model['head'](x.mean(dim=1))
+    return nn.functional.cross_entropy(logits.float(), targets)
+
+  run = torch.compile(loss) if is_compiled else loss
+
+  def step():
+    optimizer.zero_grad()
+    run().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    if device == 'cuda':
+      torch.cuda.synchronize()
+
+  return step
+
+
+def most_allocated() -> int | str:
+  """MiB that PyTorch had on the GPU at most since last asked; '' if none."""
+  if importlib.util.find_spec('torch') is None:
+    return ''
+  import torch
+
+  if not torch.cuda.is_available():
+    return ''
+  taken = torch.cuda.max_memory_allocated()
+  torch.cuda.reset_peak_memory_stats()
+  return round(taken / 2**20)

@@ -1,0 +1,139 @@
+"""A training step of a small, a medium and a large classifier, in bfloat16.
+
+Ours with each backend of --backends that can serve here, beside PyTorch's own
+encoder layers with fused attention, eager and compiled, in its autocast. Rows
+are as long as the batch. `mfu` is model FLOPs utilisation; `memory_mib` is
+what the compiled step needs, or for PyTorch what it had allocated at most,
+where that is counted.
+
+Meant for an accelerator; on a processor, --models=default takes a minute.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from experiments import build, checks, launch, peak, settings, steps
+from experiments.batches import Batch
+from experiments.benchmarks import alternate, summary, torch_peer
+from experiments.benchmarks.tutorial import (
+  DROPOUT_RATE,
+  LEARNING_RATE,
+  NUM_CLASSES,
+)
+from experiments.choices import UserError
+
+VOCAB_SIZE = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """A classifier, and the batch it is trained on."""
+
+  num_layers: int
+  num_heads: int
+  embed_dim: int
+  mlp_dim: int
+  batch: int
+  length: int
+
+
+SIZES = {
+  'default': Size(2, 4, 64, 128, batch=64, length=64),
+  'medium': Size(8, 8, 512, 2048, batch=64, length=128),
+  'large': Size(12, 16, 1024, 4096, batch=32, length=512),
+}
+
+
+def measure(values) -> list[dict]:
+  """Rows; each ratio is to the first backend that serves.
+
+  Args:
+    values: flags of experiments.benchmark.
+
+  Raises:
+    UserError: no backend of --backends can serve here.
+  """
+  most, source = peak.flops_per_second(jax.devices()[0])
+  launch.log(f'mfu is of {most / 1e12:.2f} TFLOP/s ({source})')
+  rows = []
+  for name in values.models:
+    rows += _of_size(name, most, values)
+  return rows
+
+
+def _of_size(name, most, values):
+  size = SIZES[name]
+  rng = np.random.default_rng(0)
+  shape = (size.batch, size.length)
+  tokens = rng.integers(VOCAB_SIZE, size=shape, dtype=np.int32)
+  labels = rng.integers(NUM_CLASSES, size=size.batch, dtype=np.int32)
+  functions, memory = {}, {}
+  for backend in values.backends:
+    wanted = _settings(size, backend)
+    reason = checks.why_not_backend(
+      wanted.model, checks.make_position(wanted.model), jax.default_backend()
+    )
+    if reason:
+      launch.log(reason)
+      continue
+    functions[backend], memory[backend], flops = _ours(wanted, tokens, labels)
+  if not functions:
+    raise UserError(f'--backends = {values.backends}: {reason}')
+  for peer, is_compiled in (('pytorch', False), ('pytorch compiled', True)):
+    step = torch_peer.make_encoder_step(
+      size, tokens, labels, VOCAB_SIZE, is_compiled=is_compiled
+    )
+    if step is None:
+      launch.log(f'not installed: {peer}')
+    else:
+      functions[peer] = step
+  seconds = alternate(functions, values.repetitions)
+  base = next(iter(seconds.values()))
+  memory['pytorch'] = torch_peer.most_allocated()
+  for step, times in seconds.items():
+    row = {'model': name, 'step': step} | summary(times, base)
+    row['mfu'] = round(1e3 * flops / row['median_ms'] / most, 3)
+    yield row | {'memory_mib': memory.get(step, '')}
+
+
+def _settings(size: Size, backend: str):
+  config = launch.load_config(launch.DEFAULT_CONFIG)
+  for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
+    config.model[name] = getattr(size, name)
+  config.model.dtype = 'bfloat16'
+  config.model.dropout_rate = DROPOUT_RATE
+  config.model.encoder.attention.backend = backend
+  config.optimizer.learning_rate = LEARNING_RATE
+  return settings.from_config(config)
+
+
+def _ours(wanted, tokens, labels):
+  """(a step, MiB its program needs, model FLOPs)."""
+  size, length = tokens.shape
+  classifier = build.model(wanted, VOCAB_SIZE, NUM_CLASSES)
+  hyper = build.hyper(wanted)
+  state = jax.jit(lambda: build.init_state(wanted, classifier, hyper))()
+  flops = steps.model_flops(classifier, state.params, tokens.shape)
+  batch = jax.device_put(
+    Batch(
+      tokens,
+      np.full(size, length, np.int32),
+      labels,
+      np.ones(size, np.float32),
+    )
+  )
+  train_step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
+  program = train_step.lower(state, batch, hyper).compile()
+  needed = program.memory_analysis()
+  taken = needed.temp_size_in_bytes + needed.argument_size_in_bytes
+  box = [state]
+
+  def step():
+    box[0], metrics = program(box[0], batch, hyper)
+    return metrics
+
+  return step, round(taken / 2**20), flops
