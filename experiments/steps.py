@@ -172,11 +172,12 @@ def make_train_step(
       state.params, classifier, batch, hyper, state.step, parts
     )
     count = jnp.maximum(batch.weights.sum(), 1)
-    grads = jax.tree.map(lambda g: g / count, grads)
-    norm = optax.tree.norm(grads)
+    # Of the sums, so that they are read once more and not written anew.
+    norm = optax.tree.norm(grads) / count
+    scale = 1 / count
     if clip_norm:
-      scale = clip_norm / jnp.maximum(norm, clip_norm)
-      grads = jax.tree.map(lambda g: g * scale, grads)
+      scale *= clip_norm / jnp.maximum(norm, clip_norm)
+    grads = jax.tree.map(lambda g: g * scale, grads)
     transform = make_optimizer(hyper, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)

@@ -30,13 +30,27 @@ def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
   scores = scores.astype(jnp.float32)
   if mask is None:
     return jax.nn.softmax(scores, axis=-1)
+  return _masked_softmax(scores, mask)
+
+
+@jax.custom_jvp
+def _masked_softmax(scores, mask):
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
-  peak = jax.lax.stop_gradient(scores.max(axis=-1, keepdims=True))
+  peak = scores.max(axis=-1, keepdims=True)
   # The second where also keeps a row without keys, whose scores are all equal,
   # from becoming uniform.
   unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
   total = unnormalised.sum(axis=-1, keepdims=True)
   return unnormalised / jnp.where(total > 0, total, 1.0)
+
+
+@_masked_softmax.defjvp
+def _masked_softmax_jvp(primals, tangents):
+  # Of the weights alone: differentiating the steps above would keep more, and
+  # read it again.
+  weights = _masked_softmax(*primals)
+  weighted = weights * tangents[0]
+  return weights, weighted - weights * weighted.sum(axis=-1, keepdims=True)
 
 
 def attend(
