@@ -26,18 +26,20 @@ def evaluate(
   """Loss and logits of every example, in the order of the split.
 
   Args:
-    eval_step: the compiled steps.make_eval_step.
+    eval_step: the compiled steps.make_eval_step, or one of a group, whose
+      leading axis the result then has as well.
     lengths: bucket lengths of the data.
   """
   outputs = [
     (rows, eval_step(params, batch))
     for rows, batch in eval_batches(examples, batch_size, lengths)
   ]
-  losses = np.zeros(len(examples))
-  logits = np.zeros((len(examples), outputs[0][1][1].shape[-1]))
+  *group, _, num_classes = outputs[0][1][1].shape
+  losses = np.zeros((*group, len(examples)))
+  logits = np.zeros((*group, len(examples), num_classes))
   for rows, (batch_losses, batch_logits) in outputs:
-    losses[rows] = np.asarray(batch_losses)[: len(rows)]
-    logits[rows] = np.asarray(batch_logits)[: len(rows)]
+    losses[..., rows] = np.asarray(batch_losses)[..., : len(rows)]
+    logits[..., rows, :] = np.asarray(batch_logits)[..., : len(rows), :]
   return losses, logits
 
 
@@ -107,13 +109,10 @@ def mean_over_lengths(lengths: np.ndarray, hits: np.ndarray) -> float:
   return float((np.bincount(place, hits) / counts).mean())
 
 
-def summarize(eval_step, params, examples: Examples, batch_size, lengths):
-  """(scores, confusion matrix) of one split."""
-  losses, logits = evaluate(eval_step, params, examples, batch_size, lengths)
-  confusion = confusion_matrix(
-    examples.labels, logits.argmax(axis=-1), logits.shape[-1]
-  )
-  return scores(losses, confusion), confusion
+def summarize(labels, losses, logits) -> dict[str, float]:
+  """Scores of one split."""
+  predictions = logits.argmax(axis=-1)
+  return scores(losses, confusion_matrix(labels, predictions, logits.shape[-1]))
 
 
 def restore_run(path: str, which: str):

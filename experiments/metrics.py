@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Mapping
@@ -21,20 +22,45 @@ from experiments.launch import Diverged, log
 
 
 class MetricWriter:
-  """Collects the numbers of a step, and writes them once it is over.
+  """The rows of one run."""
 
-  `keep` takes arrays still on the device; `flush` waits for them. Flushing
-  after the next step was dispatched leaves the device no time to wait.
-  """
-
-  def __init__(self, workdir, start: int, steps: int):
+  def __init__(self, workdir, start: int):
     self._path = workdir.file('metrics.jsonl')
     _drop_rows_after(self._path, start)
     self._board = SummaryWriter(
       workdir.file('tensorboard'), purge_step=start + 1
     )
+
+  def write(self, step: int, row: Mapping[str, float]) -> None:
+    """Writes the numbers of a step.
+
+    Raises:
+      Diverged: one is not finite; the row is written all the same.
+    """
+    broken = [name for name, value in row.items() if not math.isfinite(value)]
+    # JSON has no NaN: null says that there was a number and what it was not.
+    shown = {name: None if name in broken else row[name] for name in row}
+    with open(self._path, 'a') as file:
+      file.write(json.dumps({'step': step} | shown) + '\n')
+    self.plot(step, row)
+    if broken:
+      raise Diverged(f'{broken[0]} is {row[broken[0]]} at step {step}')
+
+  def plot(self, step: int, row: Mapping[str, float]) -> None:
+    """Shows numbers in TensorBoard only."""
+    for name, value in row.items():
+      self._board.add_scalar(name, value, step)
+
+  def close(self) -> None:
+    """Ends the TensorBoard file."""
+    self._board.close()
+
+
+class Progress:
+  """A line or a bar for eyes, and how fast it goes."""
+
+  def __init__(self, start: int, steps: int):
     self._steps = steps
-    self._row: dict[str, object] = {}
     self._since = (time.perf_counter(), start)
     self._flops, self._peak = 0, 0.0
     self._bar = tqdm(
@@ -63,58 +89,30 @@ class MetricWriter:
     """
     self._flops += flops
 
-  def keep(self, step: int, values: Mapping[str, object]) -> None:
-    """Adds to the row of this step."""
-    if self._row.get('step', step) != step:
-      self.flush()
-    self._row = {'step': step} | self._row | dict(values)
-
-  def flush(self) -> None:
-    """Writes the row that was kept, if any.
-
-    Raises:
-      Diverged: a number in it is not finite.
-    """
-    if not self._row:
-      return
-    row, self._row = self._row, {}
-    row = {
-      name: value if name == 'step' else float(value)
-      for name, value in row.items()
-    }
-    step = row['step']
-    broken = [name for name, value in row.items() if not math.isfinite(value)]
-    # JSON has no NaN: null says that there was a number and what it was not.
-    shown = {name: None if name in broken else row[name] for name in row}
-    with open(self._path, 'a') as file:
-      file.write(json.dumps(shown) + '\n')
-    for name, value in row.items():
-      if name != 'step':
-        self._board.add_scalar(name, value, step)
-    self._show(step, row)
-    if broken:
-      raise Diverged(f'{broken[0]} is {row[broken[0]]} at step {step}')
-
-  def close(self) -> None:
-    """Ends the bar and the TensorBoard file."""
-    self._bar.close()
-    self._board.close()
-
-  def _show(self, step, row):
+  def show(self, step: int, rows: list[Mapping[str, float]]) -> dict:
+    """Prints the means over all rows; returns steps_per_second and mfu."""
     now = time.perf_counter()
     then, before = self._since
     numbers = [
-      f'{name} {value:.4g}' for name, value in row.items() if name != 'step'
+      f'{name} {statistics.fmean(row[name] for row in rows):.4g}'
+      for name in rows[0]
     ]
+    if len(rows) > 1:
+      numbers.insert(0, f'means of {len(rows)} trials:')
+    rates = {}
     if step > before:
-      rate = (step - before) / (now - then)
-      mfu = self._flops / (now - then) / self._peak
-      numbers.append(f'{rate:.1f} steps/s  mfu {mfu:.3f}')
-      self._board.add_scalar('steps_per_second', rate, step)
-      self._board.add_scalar('mfu', mfu, step)
+      rates['steps_per_second'] = (step - before) / (now - then)
+      rates['mfu'] = self._flops / (now - then) / self._peak
+      numbers.append(f'{rates["steps_per_second"]:.1f} steps/s')
+      numbers.append(f'mfu {rates["mfu"]:.3f}')
     self._since, self._flops = (now, step), 0
     self._bar.update(step - self._bar.n)
     log(f'step {step}/{self._steps}  ' + '  '.join(numbers))
+    return rates
+
+  def close(self) -> None:
+    """Ends the bar."""
+    self._bar.close()
 
 
 def _drop_rows_after(path: str, step: int) -> None:

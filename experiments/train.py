@@ -14,94 +14,96 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import time
 
 import jax
 import jax.numpy as jnp
 
-from experiments import build, checkpoints, data, launch, peak, steps
+from experiments import build, checkpoints, data, launch, peak, programs, steps
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.batches import TrainBatches
-from experiments.evaluate import summarize
-from experiments.launch import Diverged, Interrupted, Signals, log
-from experiments.metrics import MetricWriter
-from experiments.optimizers import schedule
+from experiments.evaluate import evaluate, summarize
+from experiments.launch import Interrupted, Signals, log
 from experiments.settings import Settings
 from experiments.steps import State
-from experiments.workdir import Workdir
+from experiments.trials import Group
 
 
 def train(
-  settings: Settings, loaded: data.Data, workdir: Workdir, signals: Signals
-) -> dict[str, float]:
-  """Trains to the end; returns the scores of the best state on test.
+  group: Group, loaded: data.Data, signals: Signals
+) -> list[dict[str, float] | None]:
+  """Trains to the end; returns how the best state of each does on test.
+
+  None stands for a trial that diverged.
 
   Raises:
     Interrupted: a signal came; the state after the last update is saved.
-    Diverged: a loss or a gradient is not finite; no such state is saved.
+    Diverged: all did; no state that is not finite is ever saved.
   """
-  classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
-  hyper = jax.device_put(build.hyper(settings))
+  settings, program = group.trials[0].settings, group.program
   batches = TrainBatches(
     loaded.splits['train'],
     settings.train.batch_size,
-    settings.seed,
+    settings.data.seed,
     loaded.bucket_lengths,
   )
-  train_step = jax.jit(build.train_step(settings, classifier), donate_argnums=0)
-  eval_step = jax.jit(steps.make_eval_step(classifier))
+  state = group.initial_state()
+  shapes = group.template().params
+  _print_header(group, loaded, batches.steps_per_epoch, shapes)
+  flops = functools.cache(
+    functools.partial(steps.model_flops, program.classifier, shapes)
+  )
+
+  def update(state, step):
+    batch = batches(step)
+    group.progress.count(len(group.trials) * flops(batch.tokens.shape))
+    return program.train_step(state, batch, group.hyper)
 
   def evaluated(params, split):
-    batch_size = settings.train.eval_batch_size
-    return summarize(
-      eval_step,
+    found = evaluate(
+      program.eval_step,
       params,
       loaded.splits[split],
-      batch_size,
+      settings.train.eval_batch_size,
       loaded.bucket_lengths,
-    )[0]
-
-  with contextlib.ExitStack() as on_exit:
-    manager = checkpoints.open_manager(workdir.path, settings.checkpoint)
-    on_exit.callback(manager.close)
-    state = _initial_state(settings, classifier, hyper, manager)
-    start = int(state.step)
-    _print_header(settings, loaded, workdir, batches.steps_per_epoch, state)
-    writer = MetricWriter(workdir, start, settings.train.steps)
-    on_exit.callback(writer.close)
-
-    shapes = jax.eval_shape(lambda: state.params)
-    model_flops = functools.cache(
-      functools.partial(steps.model_flops, classifier, shapes)
     )
+    if program.size is None:
+      found = [array[None] for array in found]
+    labels = loaded.splits[split].labels
+    return [
+      summarize(labels, losses, logits)
+      for _, losses, logits in zip(group.trials, *found, strict=False)
+    ]
 
-    def update(state, step):
-      batch = batches(step)
-      writer.count(model_flops(batch.tokens.shape))
-      return train_step(state, batch, hyper)
-
-    state = _loop(
-      settings,
-      state,
-      update,
-      lambda params: evaluated(params, 'validation'),
-      workdir,
-      manager,
-      writer,
-      signals,
+  state = _loop(
+    settings,
+    group,
+    state,
+    update,
+    lambda params: evaluated(params, 'validation'),
+    signals,
+  )
+  group.wait()
+  trained = [trial for trial in group.trials if trial.diverged is None]
+  best = [
+    checkpoints.best_step(trial.manager, settings.checkpoint)
+    for trial in trained
+  ]
+  state = group.restore(trained, best)
+  found = {
+    trial.workdir: scores | {'step': step}
+    for trial, scores, step in zip(
+      trained, evaluated(state.params, 'test'), best, strict=False
     )
-    manager.wait_until_finished()
-    best = checkpoints.best_step(manager, settings.checkpoint)
-    state = checkpoints.restore(manager, best, state)
-    return evaluated(state.params, 'test') | {'step': best}
+  }
+  return [found.get(trial.workdir) for trial in group.trials]
 
 
-def _loop(
-  settings, state, update, validate, workdir, manager, writer, signals
-) -> State:
+def _loop(settings, group, state, update, validate, signals) -> State:
   """One update after another; `step` counts those that are applied."""
   every, last = settings.train, settings.train.steps
-  start = int(state.step)
+  start = int(jnp.max(state.step))
 
   def due(step, interval):
     return step % interval == 0 or step == last
@@ -109,73 +111,42 @@ def _loop(
   for step in range(start + 1, last + 1):
     state, metrics = update(state, step - 1)
     # Read one step late: this update runs while the last one is written down.
-    writer.flush()
+    group.flush()
     if step == start + 1:
       jax.block_until_ready(state)
       log('compiled; first update done')
       most, source = peak.flops_per_second(jax.devices()[0])
       log(f'mfu is of {most / 1e9:.0f} GFLOP/s ({source})')
-      writer.start_clock(step, most)
-    evaluation = None
+      group.progress.start_clock(step, most)
+    evaluations = None
     if due(step, every.log_every):
-      writer.keep(step, _train_row(settings, metrics, step))
+      group.keep(step, metrics=metrics)
     if due(step, every.eval_every):
-      evaluation = validate(state.params)
-      writer.keep(step, {f'validation/{k}': v for k, v in evaluation.items()})
-    if due(step, settings.checkpoint.every_steps) or evaluation:
-      writer.flush()
-      _save(manager, state, metrics, evaluation)
-      workdir.set_status('RUNNING', step)
+      evaluations = validate(state.params)
+      group.keep(step, evaluations=evaluations)
+    if due(step, settings.checkpoint.every_steps) or evaluations:
+      group.flush()
+      group.save(state, metrics, evaluations)
     if signals.received and step < last:
-      writer.flush()
-      if manager.latest_step() != step:
-        _save(manager, state, metrics, None)
-      manager.wait_until_finished()
+      group.flush()
+      if group.newest_saved() != step:
+        group.save(state, metrics)
+      group.wait()
       raise Interrupted(f'{signals.received}; saved after step {step}')
   return state
 
 
-def _train_row(settings, metrics, step) -> dict[str, object]:
-  warmup = settings.optimizer.warmup_steps
-  factor = schedule(
-    settings.optimizer.schedule, step - 1, warmup, settings.train.steps
-  )
-  rate = settings.optimizer.learning_rate * factor
-  row = metrics | {'learning_rate': rate}
-  return {f'train/{name}': value for name, value in row.items()}
-
-
-def _save(manager, state, metrics, evaluation) -> None:
-  for name, value in metrics.items():
-    if not jnp.isfinite(value):
-      raise Diverged(f'train/{name} is {value} at step {int(state.step)}')
-  checkpoints.save(manager, state, evaluation)
-
-
-def _initial_state(settings, classifier, hyper, manager) -> State:
-  """The newest checkpoint, or a fresh state."""
-  init = jax.jit(
-    lambda key: build.init_state(settings, classifier, hyper.replace(key=key))
-  )
-  step = manager.latest_step()
-  if step is None:
-    log('starting fresh')
-    return init(hyper.key)
-  log(f'resuming after step {step}')
-  template = jax.eval_shape(init, hyper.key)
-  return checkpoints.restore(manager, step, template)
-
-
-def _print_header(settings, loaded, workdir, steps_per_epoch, state) -> None:
-  devices = jax.devices()
+def _print_header(group, loaded, steps_per_epoch, params) -> None:
+  settings, devices = group.trials[0].settings, jax.devices()
   batch, last = settings.train.batch_size, settings.train.steps
   counts = ', '.join(f'{len(e)} {s}' for s, e in loaded.splits.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))
-  workdir_lib.record_environment(workdir, devices)
+  for trial in group.trials:
+    workdir_lib.record_environment(trial.workdir, devices)
   log(
     f'backend {jax.default_backend()}, {len(devices)} x '
     f'{devices[0].device_kind}; jax {jax.__version__}; '
-    f'workdir {workdir.path}'
+    f'workdir {", ".join(trial.workdir.path for trial in group.trials)}'
   )
   log(
     f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
@@ -184,10 +155,13 @@ def _print_header(settings, loaded, workdir, steps_per_epoch, state) -> None:
   log(
     f'model: {settings.model.encoder.name} encoder, '
     f'{settings.model.position.name} positions, '
-    f'{build.count_parameters(state.params):,} parameters'
+    f'{build.count_parameters(params):,} parameters'
   )
+  place = 'on one device'
+  if group.program.size is not None:
+    place = f'for each of {len(group.trials)} trials'
   log(
-    f'batch {batch} on one device; {steps_per_epoch} steps an epoch, '
+    f'batch {batch} {place}; {steps_per_epoch} steps an epoch, '
     f'{last} steps are {last / steps_per_epoch:.1f} epochs'
   )
 
@@ -204,25 +178,81 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     Interrupted, Diverged: as `train`.
   """
   settings = settings_lib.from_config(config)
+  result = finished(path, settings)
+  if result is not None:
+    return result
+  loaded = data.load(settings.data, path)
+  program = programs.make(settings, loaded)
+  runs = [(config.to_dict(), settings, path)]
+  return run_group(runs, loaded, program, signals)[0]
+
+
+def finished(path: str, settings: Settings) -> dict[str, object] | None:
+  """The result of the run in `path` if it is done, else None.
+
+  Raises:
+    UserError: the folder holds something else.
+  """
   workdir_lib.check(path, settings)
   status = workdir_lib.read_status(path)
-  if status.get('status') == 'DONE':
-    log(f'{path} is done after {status["step"]} steps')
-    return status['result']
-  loaded = data.load(settings.data, path)
-  workdir = workdir_lib.open_workdir(path, config.to_dict(), loaded.files)
-  reached = status.get('step', 0)
-  workdir.set_status('RUNNING', reached)
+  if status.get('status') != 'DONE':
+    return None
+  log(f'{path} is done after {status["step"]} steps')
+  return status['result']
+
+
+def run_group(
+  runs: list[tuple[dict, Settings, str]],
+  loaded: data.Data,
+  program: programs.Program,
+  signals: Signals,
+) -> list[dict[str, object] | None]:
+  """Trains runs that share a program; the results of those that did not
+  diverge.
+
+  Args:
+    runs: config, settings and workdir of each.
+
+  Raises:
+    Interrupted, Diverged: as `train`.
+  """
+  started = time.monotonic()
+  workdirs = []
+  for config, _, path in runs:
+    workdir = workdir_lib.open_workdir(path, config, loaded.files)
+    reached = workdir_lib.read_status(path).get('step', 0)
+    workdir.set_status('RUNNING', reached)
+    workdirs.append(workdir)
   try:
-    scores = train(settings, loaded, workdir, signals)
+    with contextlib.ExitStack() as on_exit:
+      settings = [settings for _, settings, _ in runs]
+      pairs = list(zip(settings, workdirs, strict=True))
+      group = Group(program, pairs, on_exit)
+      found = train(group, loaded, signals)
   except BaseException as error:
-    ended = {Interrupted: 'INTERRUPTED', Diverged: 'DIVERGED'}
-    reached = workdir_lib.read_status(path)['step']
-    workdir.set_status(ended.get(type(error), 'FAILED'), reached)
+    ended = 'INTERRUPTED' if isinstance(error, Interrupted) else 'FAILED'
+    for workdir in workdirs:
+      status = workdir_lib.read_status(workdir.path)
+      if status['status'] == 'RUNNING':
+        workdir.set_status(ended, status['step'], reason=str(error))
     raise
-  result = {'split': 'test', **scores, 'workdir': workdir.path}
-  workdir.set_status('DONE', settings.train.steps, result=result)
-  return result
+  results = []
+  for (_, settings, _), workdir, scores in zip(
+    runs, workdirs, found, strict=True
+  ):
+    if scores is None:
+      results.append(None)
+      continue
+    result = {'split': 'test', **scores, 'workdir': workdir.path}
+    workdir.set_status(
+      'DONE',
+      settings.train.steps,
+      result=result,
+      seconds=round(time.monotonic() - started, 1),
+      parameters=build.count_parameters(group.template().params),
+    )
+    results.append(result)
+  return results
 
 
 def default_workdir(config, config_path: str) -> str:

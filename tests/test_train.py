@@ -96,6 +96,8 @@ def test_a_whole_run_leaves_what_it_promises(uninterrupted):
     'tokenizer.json',
   }
   status = json.loads((path / 'status.json').read_text())
+  assert status.pop('seconds') > 0
+  assert status.pop('parameters') > 0
   assert status == {
     'status': 'DONE',
     'step': 12,
