@@ -34,6 +34,10 @@ class Diverged(Exception):
   """A loss or a gradient is not finite."""
 
 
+class Failed(Exception):
+  """Some of the work failed, and has said why; the rest is done."""
+
+
 class Interrupted(Exception):
   """A signal asked for an end, and the state is saved."""
 
@@ -87,6 +91,10 @@ def run(
   # Libraries below speak up only when something is wrong.
   flags.FLAGS.mark_as_parsed()
   logging.set_verbosity(logging.WARNING)
+  # Orbax says so at every save between two evaluations, which is as it is.
+  logging.get_absl_logger().addFilter(
+    lambda record: 'tracked_metric' not in str(record.msg)
+  )
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, takes_config))
@@ -99,6 +107,9 @@ def run(
   except Interrupted as error:
     print(f'interrupted: {error}', file=sys.stderr)
     code = INTERRUPTED
+  except Failed as error:
+    print(f'failed: {error}', file=sys.stderr)
+    code = ERROR
   except BrokenPipeError:
     # Whoever read our output has gone; a second failure at exit helps nobody.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -173,6 +184,11 @@ def load_config(path: str) -> ConfigDict:
   Raises:
     UserError: there is no such file or function, or it fails; with the line.
   """
+  return load_module(path)[1]
+
+
+def load_module(path: str):
+  """(module, ConfigDict) of a config file; see load_config."""
   if not os.path.isfile(path):
     raise UserError(f'--config={path} is not a file')
   spec = importlib.util.spec_from_file_location('config', path)
@@ -198,7 +214,7 @@ def load_config(path: str) -> ConfigDict:
       f'--config={path}: get_config() returns a {type(config).__name__}, '
       'not a ConfigDict'
     )
-  return config
+  return module, config
 
 
 def _check_overrides(argv, config: ConfigDict) -> None:
@@ -219,12 +235,12 @@ def _check_overrides(argv, config: ConfigDict) -> None:
       raise UserError(f'--{name} is a section; change one of {inside}')
 
 
-def flat_keys(config: ConfigDict, prefix: str = '') -> dict[str, object]:
-  """Dotted keys and values of a nested ConfigDict, sections included."""
+def flat_keys(config, prefix: str = '') -> dict[str, object]:
+  """Dotted keys and values of a ConfigDict or dict, sections included."""
   keys: dict[str, object] = {}
   for name, value in config.items():
     keys[f'{prefix}{name}'] = value
-    if isinstance(value, ConfigDict):
+    if isinstance(value, ConfigDict | dict):
       keys |= flat_keys(value, f'{prefix}{name}.')
   return keys
 

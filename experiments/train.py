@@ -31,11 +31,14 @@ from experiments.trials import Group
 
 
 def train(
-  group: Group, loaded: data.Data, signals: Signals
+  group: Group, loaded: data.Data, signals: Signals, until: int | None = None
 ) -> list[dict[str, float] | None]:
   """Trains to the end; returns how the best state of each does on test.
 
-  None stands for a trial that diverged.
+  None stands for a trial that diverged, or that stopped early.
+
+  Args:
+    until: a step that is evaluated, to stop after; None: the last one.
 
   Raises:
     Interrupted: a signal came; the state after the last update is saved.
@@ -83,8 +86,12 @@ def train(
     update,
     lambda params: evaluated(params, 'validation'),
     signals,
+    until or settings.train.steps,
   )
+  group.flush()
   group.wait()
+  if until is not None and until < settings.train.steps:
+    return [None] * len(group.trials)
   trained = [trial for trial in group.trials if trial.diverged is None]
   best = [
     checkpoints.best_step(trial.manager, settings.checkpoint)
@@ -100,7 +107,7 @@ def train(
   return [found.get(trial.workdir) for trial in group.trials]
 
 
-def _loop(settings, group, state, update, validate, signals) -> State:
+def _loop(settings, group, state, update, validate, signals, until) -> State:
   """One update after another; `step` counts those that are applied."""
   every, last = settings.train, settings.train.steps
   start = int(jnp.max(state.step))
@@ -108,7 +115,7 @@ def _loop(settings, group, state, update, validate, signals) -> State:
   def due(step, interval):
     return step % interval == 0 or step == last
 
-  for step in range(start + 1, last + 1):
+  for step in range(start + 1, until + 1):
     state, metrics = update(state, step - 1)
     # Read one step late: this update runs while the last one is written down.
     group.flush()
@@ -127,7 +134,7 @@ def _loop(settings, group, state, update, validate, signals) -> State:
     if due(step, settings.checkpoint.every_steps) or evaluations:
       group.flush()
       group.save(state, metrics, evaluations)
-    if signals.received and step < last:
+    if signals.received and step < until:
       group.flush()
       if group.newest_saved() != step:
         group.save(state, metrics)
@@ -206,12 +213,13 @@ def run_group(
   loaded: data.Data,
   program: programs.Program,
   signals: Signals,
+  until: int | None = None,
 ) -> list[dict[str, object] | None]:
-  """Trains runs that share a program; the results of those that did not
-  diverge.
+  """Trains runs that share a program; results, or None as `train` says.
 
   Args:
     runs: config, settings and workdir of each.
+    until: as of `train`; a run that stops there is PAUSED.
 
   Raises:
     Interrupted, Diverged: as `train`.
@@ -228,7 +236,7 @@ def run_group(
       settings = [settings for _, settings, _ in runs]
       pairs = list(zip(settings, workdirs, strict=True))
       group = Group(program, pairs, on_exit)
-      found = train(group, loaded, signals)
+      found = train(group, loaded, signals, until)
   except BaseException as error:
     ended = 'INTERRUPTED' if isinstance(error, Interrupted) else 'FAILED'
     for workdir in workdirs:
@@ -241,6 +249,8 @@ def run_group(
     runs, workdirs, found, strict=True
   ):
     if scores is None:
+      if workdir_lib.read_status(workdir.path)['status'] == 'RUNNING':
+        workdir.set_status('PAUSED', until)
       results.append(None)
       continue
     result = {'split': 'test', **scores, 'workdir': workdir.path}

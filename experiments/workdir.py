@@ -7,7 +7,8 @@ tokenizer.json   the vocabulary
 metrics.jsonl    one object a line, steps strictly increasing
 tensorboard/     the same, for TensorBoard
 checkpoints/N/   parameters and optimizer state after N updates
-status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; step, attempt
+status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep that
+                 drops trials also PAUSED and DROPPED; step, attempt
 """
 
 from __future__ import annotations
@@ -118,6 +119,32 @@ def open_workdir(path: str, config: dict, files: dict[str, str]) -> Workdir:
     if not os.path.exists(workdir.file(name)):
       write_whole(workdir.file(name), text + '\n')
   return workdir
+
+
+def give_up(path: str, config: dict, reason: str) -> None:
+  """Marks a run as FAILED, wherever it came to, if it has not ended."""
+  status = read_status(path)
+  if status.get('status', 'RUNNING') == 'RUNNING':
+    os.makedirs(path, exist_ok=True)
+    if not os.path.exists(os.path.join(path, 'config.json')):
+      write_whole(os.path.join(path, 'config.json'), json.dumps(config))
+    workdir = Workdir(path, status.get('attempt', 0))
+    workdir.set_status('FAILED', status.get('step', 0), reason=reason)
+
+
+def drop(path: str, step: int) -> None:
+  """Marks a run that a sweep goes on without, if it is one that paused."""
+  status = read_status(path)
+  if status.get('status') == 'PAUSED':
+    Workdir(path, status['attempt']).set_status('DROPPED', step)
+
+
+def forget_failure(path: str) -> None:
+  """Marks a run that failed as one that was interrupted."""
+  status = read_status(path)
+  if status.get('status') == 'FAILED':
+    workdir = Workdir(path, status['attempt'])
+    workdir.set_status('INTERRUPTED', status['step'])
 
 
 def record_environment(workdir: Workdir, devices) -> None:

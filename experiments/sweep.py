@@ -1,0 +1,224 @@
+"""Trains many runs, and says which setting is best and how sure that is.
+
+    bash scripts/run.sh experiments.sweep --config=configs/trec.py \\
+        --config.data.dir=PATH --sweep=positions,seeds --workdir=runs/positions
+    bash scripts/run.sh experiments.sweep --workdir=runs/lr \\
+        --sweep_over config.optimizer.learning_rate=1e-4,3e-4,1e-3 \\
+        --sweep_over config.seed=0,1,2
+    bash scripts/run.sh experiments.sweep --workdir=runs/lr --report
+
+Every trial is checked before the first one starts. The same command again
+skips those that are done and resumes those that were cut. Results are in
+results.csv, results.json, table.md and pictures; the last line of standard
+output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+import jax
+
+from experiments import launch
+from experiments import workdir as workdir_lib
+from experiments.choices import UserError
+from experiments.launch import Failed, Signals, log
+from experiments.sweeps import (
+  engines,
+  halving,
+  plan,
+  plots,
+  processes,
+  ray_cluster,
+  results,
+)
+
+ENGINES = {
+  'serial': engines.serial,
+  'vectorized': engines.vectorized,
+  'processes': processes.processes,
+  'ray': ray_cluster.ray,
+}
+
+
+def _define(values) -> None:
+  flags = launch.flags
+  cores = len(os.sched_getaffinity(0))
+  flags.DEFINE_string('workdir', None, 'Of the sweep.', flag_values=values)
+  flags.DEFINE_list(
+    'sweep', [], 'Generators sweep_NAME of the config.', flag_values=values
+  )
+  flags.DEFINE_multi_string(
+    'sweep_over', [], 'config.KEY=VALUE,VALUE,...', flag_values=values
+  )
+  flags.DEFINE_enum(
+    'engine', 'auto', ['auto', *ENGINES], 'How.', flag_values=values
+  )
+  flags.DEFINE_list(
+    'only', [], 'Places of the trials to run, from 0.', flag_values=values
+  )
+  for name, default, text in (
+    ('max_parallel', cores, 'Processes at once, of engine processes.'),
+    ('group_size', 32, 'Trials trained as one, at most.'),
+  ):
+    flags.DEFINE_integer(name, default, text, 1, flag_values=values)
+  flags.DEFINE_string(
+    'ray_address', '', 'Cluster of engine ray; empty: here.', flag_values=values
+  )
+  flags.DEFINE_list(
+    'rungs', [], 'Steps after which trials are dropped.', flag_values=values
+  )
+  flags.DEFINE_float(
+    'keep_fraction', 0.5, 'Of trials, at a rung.', 0.0, 1.0, flag_values=values
+  )
+  for name, text in (
+    ('dry_run', 'Print the trials, and train none.'),
+    ('report', 'Print what there is, and train none.'),
+    ('retry', 'Train those that failed again.'),
+  ):
+    flags.DEFINE_bool(name, False, text, flag_values=values)
+  flags.DEFINE_enum(
+    'metric',
+    'best/test/accuracy',
+    [
+      f'{which}/{name}'
+      for which in ('best/test', 'best/validation', 'last/validation')
+      for name in results.METRICS
+    ],
+    'Column of the table.',
+    flag_values=values,
+  )
+  flags.DEFINE_string(
+    'over', 'seed', 'Key that only repeats a setting.', flag_values=values
+  )
+  flags.DEFINE_string(
+    'baseline',
+    '',
+    'Setting that differences are to, as the table spells it.',
+    flag_values=values,
+  )
+
+
+def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
+  module, config = launch.load_module(values.config_path)
+  sweeps = [plan.named(module, name) for name in values.sweep]
+  sweeps += [plan.over(text, config) for text in values.sweep_over]
+  if not sweeps:
+    raise UserError(
+      '--sweep and --sweep_over are missing; give generators of the config, '
+      'or config.KEY=VALUE,VALUE'
+    )
+  return plan.make(base, plan.product(sweeps), workdir)
+
+
+def _chosen(specs, only: list[str]) -> list[plan.Spec]:
+  for text in only:
+    if not text.isdecimal() or int(text) >= len(specs):
+      raise UserError(
+        f'--only={text} is not the place of a trial, 0 to {len(specs) - 1}'
+      )
+  return [specs[int(text)] for text in only] if only else specs
+
+
+def _print_plan(specs, counts, values, base) -> None:
+  order = list(plan.programs_of(specs))
+  groups = plan.programs_of(specs)
+  number = {
+    spec.index: order.index(key) for key in order for spec in groups[key]
+  }
+  for spec in specs:
+    log(
+      f'trial {spec.index} {spec.name}  program {number[spec.index]}  '
+      f'{counts[spec.index]:,} parameters  {plan.describe(spec.overrides)}'
+    )
+    log(f'  {plan.command(spec, values.config_path, base)}')
+  log(f'{len(specs)} trials, {len(order)} programs')
+
+
+def _report(workdir: str, specs, values) -> dict:
+  from rich.console import Console
+
+  rows = results.collect(specs)
+  table = results.grouped(
+    rows, specs, values.metric, values.over, values.baseline
+  )
+  keys = {key: None for spec in specs for key in spec.overrides}
+  keys.pop(values.over, None)
+  results.write(workdir, rows, table)
+  plots.write(workdir, table, values.metric, list(keys))
+  Console(stderr=True).print(results.terminal(table, values.metric))
+  ended: dict[str, int] = {}
+  for row in rows:
+    ended[row['status']] = ended.get(row['status'], 0) + 1
+    if row['status'] in ('FAILED', 'DIVERGED'):
+      log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
+  best = None
+  known = [row for row in rows if row[values.metric] is not None]
+  if known:
+    choose = min if values.metric.endswith('loss') else max
+    # Chosen on validation, whatever is shown: test must not choose.
+    metric = values.metric.replace('/test/', '/validation/')
+    found = choose(known, key=lambda row: row[metric])
+    best = {'name': found['name'], values.metric: found[values.metric]}
+    best |= dict(specs[rows.index(found)].overrides)
+  return {'workdir': workdir, 'trials': ended, 'best': best, 'table': table}
+
+
+def main(values) -> None:
+  """Plans, checks, trains, reports."""
+  workdir = os.path.abspath(launch.required(values, 'workdir'))
+  if values.report:
+    specs = plan.read(workdir)
+    launch.print_result(_report(workdir, specs, values))
+    return
+  base = values.config.to_dict()
+  rungs = halving.parse(values.rungs, values.keep_fraction, base)
+  if values.engine == 'ray' and ray_cluster.why_not():
+    raise UserError(f'--engine=ray: {ray_cluster.why_not()}')
+  specs = _specs(values, base, workdir)
+  chosen = _chosen(specs, values.only)
+  results.check_baseline(specs, values.over, values.baseline)
+  if values.engine == 'processes':
+    # The accelerator belongs to the processes; this one only plans.
+    jax.config.update('jax_platforms', 'cpu')
+  counts = plan.check_data_and_shapes(chosen)
+  if values.dry_run:
+    _print_plan(chosen, counts, values, base)
+    launch.print_result({'trials': len(chosen), 'parameters': counts})
+    return
+  plan.write(workdir, base, specs)
+  if values.retry:
+    for spec in chosen:
+      workdir_lib.forget_failure(spec.path)
+  engine, why = values.engine, 'as --engine says'
+  if engine == 'auto':
+    waiting = [spec for spec in chosen if engines.is_waiting(spec, None)]
+    engine, why = engines.choose(waiting, values.max_parallel)
+  log(f'{len(chosen)} trials, engine {engine}: {why}')
+  signals = Signals()
+  signals.install()
+  halving.run(
+    ENGINES[engine],
+    chosen,
+    rungs,
+    engines.Options(
+      workdir=workdir,
+      until=None,
+      max_parallel=values.max_parallel,
+      group_size=values.group_size,
+      ray_address=values.ray_address,
+    ),
+    signals,
+  )
+  report = _report(workdir, plan.read(workdir), values)
+  launch.print_result(report)
+  failed = report['trials'].get('FAILED', 0)
+  if failed:
+    again = ' '.join(shlex.quote(word) for word in [*sys.argv[1:], '--retry'])
+    raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
+
+
+if __name__ == '__main__':
+  launch.run(main, _define, __doc__, takes_config=True)

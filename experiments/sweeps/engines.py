@@ -1,0 +1,150 @@
+"""How the trials of a sweep are run: each engine leaves the same workdirs.
+
+serial      one after another in this process, one compilation a program
+vectorized  the trials of a program as one, spread over all devices
+processes   several processes at once, each of them serial
+ray         a Ray cluster, where a task is a few trials of one program
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import traceback
+
+import jax
+
+from experiments import data, programs, train
+from experiments import workdir as workdir_lib
+from experiments.launch import Diverged, Interrupted, Signals, log
+from experiments.sweeps import plan
+from experiments.sweeps.plan import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What the engines are told.
+
+  Attributes:
+    workdir: of the sweep.
+    until: step to train to, for a rung; None: the end.
+    max_parallel: processes at once.
+    group_size: trials that are trained as one, at most.
+    ray_address: of a cluster; '' starts one on this machine.
+  """
+
+  workdir: str
+  until: int | None
+  max_parallel: int
+  group_size: int
+  ray_address: str
+
+
+def is_waiting(spec: Spec, until: int | None) -> bool:
+  """Whether the trial has steps to go; one that failed has none."""
+  status = workdir_lib.read_status(spec.path)
+  if status.get('status') in ('DONE', 'DIVERGED', 'FAILED', 'DROPPED'):
+    return False
+  return until is None or status.get('step', 0) < until
+
+
+class Shared:
+  """The data and the program used last, for the next trial to use again."""
+
+  def __init__(self):
+    self._data: tuple = (None, None)
+    self._program: tuple = (None, None)
+
+  def data(self, settings) -> data.Data:
+    """What data.load returns."""
+    key = repr(settings.data)
+    if self._data[0] != key:
+      self._data = (key, data.load(settings.data, ''))
+    return self._data[1]
+
+  def program(self, settings, loaded, num_trials) -> programs.Program:
+    """What programs.make returns."""
+    key = (programs.key(settings), num_trials)
+    if self._program[0] != key:
+      self._program = (key, programs.make(settings, loaded, num_trials))
+    return self._program[1]
+
+
+def serial(specs: list[Spec], options: Options, signals: Signals) -> None:
+  """One trial after another; those of a program follow each other.
+
+  Raises:
+    Interrupted: a signal came.
+  """
+  shared = Shared()
+  for same in plan.programs_of(specs).values():
+    for spec in same:
+      run([spec], options.until, signals, shared)
+
+
+def vectorized(specs: list[Spec], options: Options, signals: Signals) -> None:
+  """The trials of a program as one, at most options.group_size of them.
+
+  Raises:
+    Interrupted: a signal came.
+  """
+  shared = Shared()
+  for same in plan.programs_of(specs).values():
+    # Cut before those that are done are left out, so that a sweep that was
+    # killed has the same groups again.
+    for start in range(0, len(same), options.group_size):
+      group = same[start : start + options.group_size]
+      run(group, options.until, signals, shared)
+
+
+def run(
+  specs: list[Spec], until: int | None, signals: Signals, shared: Shared
+) -> None:
+  """Trains those of a group that wait; what fails is told, and stays in it.
+
+  Raises:
+    Interrupted: a signal came.
+  """
+  specs = [spec for spec in specs if is_waiting(spec, until)]
+  if not specs:
+    return
+  if signals.received:
+    raise Interrupted(f'{signals.received}; run the same command again')
+  for spec in specs:
+    log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
+  settings = specs[0].settings
+  try:
+    loaded = shared.data(settings)
+    # The workdir's own vocabulary, if it has one, and proof that the data is
+    # still the same.
+    kept = [spec for spec in specs if os.path.exists(spec.path)]
+    if kept:
+      loaded = data.load(settings.data, kept[0].path)
+    count = len(specs) if len(specs) > 1 else None
+    program = shared.program(settings, loaded, count)
+    runs = [(spec.config, spec.settings, spec.path) for spec in specs]
+    train.run_group(runs, loaded, program, signals, until)
+  except Interrupted:
+    raise
+  except Diverged:
+    pass  # each has said so, and its status does
+  # A trial that fails must not take the sweep with it: its status is FAILED,
+  # with the reason, and the exit code of the command will say so.
+  except Exception as error:
+    traceback.print_exc()
+    for spec in specs:
+      workdir_lib.give_up(spec.path, spec.config, str(error))
+
+
+def choose(specs: list[Spec], max_parallel: int) -> tuple[str, str]:
+  """The engine that should be fastest here, and why."""
+  platform, devices = jax.default_backend(), len(jax.devices())
+  groups = plan.programs_of(specs).values()
+  largest = max(map(len, groups), default=0)
+  if platform != 'cpu' and largest > 1:
+    return 'vectorized', (
+      f'{platform} with {devices} devices, up to {largest} trials a program'
+    )
+  if platform == 'cpu' and min(max_parallel, len(specs)) > 1:
+    return 'processes', f'{max_parallel} cores, {len(specs)} trials'
+  return 'serial', f'{platform}, {len(specs)} trials'

@@ -1,0 +1,80 @@
+"""Successive halving: trials that are behind at a rung go no further.
+
+At every rung all trials that are left train to that step, and the best
+fraction on validation goes on (Jamieson and Talwalkar 2016, algorithm 1, with
+rungs and fraction given). A decision is a function of the metrics on disk, so
+a sweep that was killed makes it again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from experiments import workdir as workdir_lib
+from experiments.checks import BEST_METRICS
+from experiments.choices import UserError
+from experiments.launch import Signals, log
+from experiments.sweeps import engines, results
+from experiments.sweeps.plan import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Rungs:
+  """Steps, ascending, and the fraction of trials that passes each."""
+
+  steps: tuple[int, ...]
+  keep_fraction: float
+
+
+def parse(texts: list[str], keep_fraction: float, base: dict) -> Rungs:
+  """The flags --rungs and --keep_fraction.
+
+  Raises:
+    UserError: not ascending steps at which the config evaluates.
+  """
+  every, last = base['train']['eval_every'], base['train']['steps']
+  steps = [int(text) if text.isdecimal() else 0 for text in texts]
+  good = all(0 < step < last and step % every == 0 for step in steps)
+  if not good or steps != sorted(set(steps)):
+    raise UserError(
+      f'--rungs={",".join(texts)} must be ascending multiples of '
+      f'config.train.eval_every = {every}, below config.train.steps = {last}'
+    )
+  if keep_fraction <= 0:
+    raise UserError('--keep_fraction must be greater than 0')
+  return Rungs(tuple(steps), keep_fraction)
+
+
+def run(
+  engine: Callable,
+  specs: list[Spec],
+  rungs: Rungs,
+  options: engines.Options,
+  signals: Signals,
+) -> None:
+  """Trains to each rung, drops, and trains what is left to the end.
+
+  Raises:
+    Interrupted: a signal came.
+  """
+  for step in rungs.steps:
+    engine(specs, dataclasses.replace(options, until=step), signals)
+    specs = _passed(specs, step, rungs.keep_fraction)
+  engine(specs, options, signals)
+
+
+def _passed(specs: list[Spec], step: int, keep_fraction: float) -> list[Spec]:
+  metric = specs[0].settings.checkpoint.best_metric
+  sign = -1 if BEST_METRICS[metric] is max else 1
+
+  def rank(spec):
+    return sign * results.evaluation(spec.path, step, metric), spec.index
+
+  ordered = sorted(specs, key=rank)
+  count = math.ceil(keep_fraction * len(specs))
+  for spec in ordered[count:]:
+    workdir_lib.drop(spec.path, step)
+  log(f'step {step}: {count} of {len(specs)} trials go on')
+  return sorted(ordered[:count], key=lambda spec: spec.index)

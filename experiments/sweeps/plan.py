@@ -1,0 +1,316 @@
+"""What a sweep trains: a config, and for each trial the keys it changes.
+
+A config file may hold generators beside get_config():
+
+    def sweep_positions():
+      for name in ('none', 'rotary', 't5'):
+        yield {'model.position.name': name}
+
+Several of them give their product. The name of a trial is a hash of what it
+changes, so it stays the same when others come or go.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import build, choices, data, launch, programs
+from experiments import settings as settings_lib
+from experiments import workdir as workdir_lib
+from experiments.choices import UserError
+from experiments.settings import Settings
+
+_FILE = 'sweep.json'
+
+
+def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
+  """Random numbers whose logarithms are uniform, for a sweep_ generator."""
+  rng = np.random.default_rng(seed)
+  return np.exp(rng.uniform(math.log(low), math.log(high), count)).tolist()
+
+
+def uniform(low: float, high: float, count: int, seed: int) -> list[float]:
+  """Random numbers between low and high, for a sweep_ generator."""
+  return np.random.default_rng(seed).uniform(low, high, count).tolist()
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+  """One trial.
+
+  Attributes:
+    index: its place in the sweep, from 0.
+    overrides: dotted keys and what they become.
+    config: the whole config, nested.
+    path: its workdir.
+  """
+
+  index: int
+  overrides: Mapping[str, Any]
+  config: dict
+  settings: Settings
+  path: str
+
+  @property
+  def name(self) -> str:
+    """The hash that names its folder."""
+    return os.path.basename(self.path)
+
+
+def identity(overrides: Mapping[str, Any]) -> str:
+  """Eight hexadecimal digits, the same for the same overrides."""
+  text = json.dumps(dict(overrides), sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def product(sweeps: list[list[dict]]) -> list[dict]:
+  """Every combination of one dict of each.
+
+  Raises:
+    UserError: two sweeps change the same key.
+  """
+  trials = []
+  for parts in itertools.product(*sweeps):
+    merged: dict = {}
+    for part in parts:
+      twice = merged.keys() & part.keys()
+      if twice:
+        raise UserError(f'two sweeps change config.{min(twice)}')
+      merged |= part
+    trials.append(merged)
+  return trials
+
+
+def named(module, name: str) -> list[dict]:
+  """What the generator sweep_NAME of a config's module yields.
+
+  Raises:
+    UserError: there is none, it yields nothing, or not dicts.
+  """
+  known = [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
+  if name not in known:
+    raise UserError(
+      f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
+      f'{", ".join(sorted(known)) or "none"}{choices.nearest(name, known)}'
+    )
+  found = list(getattr(module, f'sweep_{name}')())
+  if not found or not all(isinstance(entry, dict) for entry in found):
+    raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
+  return found
+
+
+def over(text: str, config) -> list[dict]:
+  """Overrides of 'config.KEY=VALUE,VALUE,...', as the type of the key.
+
+  Raises:
+    UserError: no such key, or a value of another type.
+  """
+  name, separator, values = text.partition('=')
+  key = name.removeprefix('config.')
+  keys = launch.flat_keys(config)
+  if key not in keys or not separator or not values:
+    raise UserError(
+      f'--sweep_over={text} is not config.KEY=VALUE,VALUE'
+      f'{choices.nearest(key, list(keys)) if key not in keys else ""}'
+    )
+  # Commas inside brackets belong to a tuple.
+  parts = re.split(r',(?![^()\[\]]*[)\]])', values)
+  return [{key: _parsed(part, keys[key], text)} for part in parts]
+
+
+def _parsed(text: str, current: Any, flag: str) -> Any:
+  if isinstance(current, str):
+    return text
+  try:
+    if isinstance(current, bool):
+      return {'true': True, 'false': False}[text.lower()]
+    if isinstance(current, int | float):
+      return type(current)(text)
+    return ast.literal_eval(text)
+  except (KeyError, ValueError, SyntaxError) as error:
+    raise UserError(
+      f'--sweep_over={flag}: {text!r} is not of type {type(current).__name__}, '
+      f'as {current!r} is'
+    ) from error
+
+
+def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
+  """Specs of all trials; every one is checked, whatever the others are.
+
+  Args:
+    base: the nested config.
+    trials: overrides of each.
+
+  Raises:
+    UserError: names every trial that cannot be trained.
+  """
+  specs, wrong, names = [], [], {}
+  for index, overrides in enumerate(trials):
+    name = identity(overrides)
+    if name in names:
+      raise UserError(f'trials {names[name]} and {index} are the same')
+    names[name] = index
+    try:
+      config = _changed(base, overrides)
+      settings = settings_lib.from_config(config)
+      path = os.path.join(os.path.abspath(workdir), 'trials', name)
+      workdir_lib.check(path, settings)
+      specs.append(Spec(index, overrides, config, settings, path))
+    except UserError as error:
+      wrong.append(_about(index, overrides, error))
+  _raise_all(wrong, len(trials))
+  return specs
+
+
+def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
+  """Loads the data of all specs, traces their models; parameters by index.
+
+  Raises:
+    UserError: names every trial that cannot be trained.
+  """
+  wrong, loaded, counts = [], {}, {}
+  for spec in specs:
+    source = repr(spec.settings.data)
+    if source not in loaded:
+      try:
+        loaded[source] = data.load(spec.settings.data, '')
+      except UserError as error:
+        loaded[source] = error
+    try:
+      if isinstance(loaded[source], UserError):
+        raise loaded[source]
+      counts[spec.index] = _count(spec.settings, loaded[source])
+    except (UserError, ValueError) as error:
+      wrong.append(_about(spec.index, spec.overrides, error))
+  _raise_all(wrong, len(specs))
+  return counts
+
+
+def _count(settings: Settings, loaded: data.Data) -> int:
+  classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
+  state = jax.eval_shape(
+    lambda hyper: build.init_state(settings, classifier, hyper),
+    build.hyper(settings),
+  )
+  return build.count_parameters(state.params)
+
+
+def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
+  config = json.loads(json.dumps(base))
+  for key, value in overrides.items():
+    *sections, last = key.split('.')
+    node = config
+    for section in sections:
+      node = node.get(section) if isinstance(node, dict) else None
+    if not isinstance(node, dict) or last not in node:
+      keys = launch.flat_keys(base)
+      raise UserError(
+        f'config.{key} is not a key{choices.nearest(key, list(keys))}'
+      )
+    if isinstance(node[last], dict):
+      raise UserError(f'config.{key} is a section; change a key inside it')
+    node[last] = value
+  return config
+
+
+def _about(index, overrides, error) -> str:
+  return f'trial {index} ({describe(overrides)}): {error}'
+
+
+def _raise_all(wrong: list[str], count: int) -> None:
+  if wrong:
+    raise UserError(
+      f'{len(wrong)} of {count} trials cannot be trained, so none is: '
+      + '; '.join(wrong)
+    )
+
+
+def describe(overrides: Mapping[str, Any]) -> str:
+  """KEY=VALUE, ..., for eyes."""
+  return ', '.join(f'{key}={value}' for key, value in overrides.items())
+
+
+def command(spec: Spec, config_path: str, base: dict) -> str:
+  """The line that trains this trial alone."""
+  original = launch.flat_keys(launch.load_config(config_path).to_dict())
+  changed = {
+    key: value
+    for key, value in launch.flat_keys(base).items()
+    if not isinstance(value, dict) and original[key] != value
+  }
+  flags = [
+    f'--config.{key}={tuple(value) if isinstance(value, list) else value}'
+    for key, value in (changed | dict(spec.overrides)).items()
+  ]
+  words = [f'--config={config_path}', *flags, f'--workdir={spec.path}']
+  line = ' '.join(shlex.quote(word) for word in words)
+  return f'bash scripts/run.sh experiments.train {line}'
+
+
+def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
+  """The specs of each program, in order of appearance."""
+  groups: dict[str, list[Spec]] = {}
+  for spec in specs:
+    groups.setdefault(programs.key(spec.settings), []).append(spec)
+  return groups
+
+
+def write(workdir: str, base: dict, specs: list[Spec]) -> None:
+  """Adds the specs to the sweep in `workdir`.
+
+  Raises:
+    UserError: the folder holds something else, or a sweep of another config.
+  """
+  path = os.path.join(workdir, _FILE)
+  trials = [dict(spec.overrides) for spec in specs]
+  if os.path.exists(path):
+    known = _read(path)
+    if known['config'] != json.loads(json.dumps(base)):
+      old, new = (launch.flat_keys(c) for c in (known['config'], base))
+      keys = [key for key in new if old.get(key) != new[key]]
+      raise UserError(
+        f'--workdir={workdir} is a sweep of another config: it differs in '
+        f'{", ".join(f"config.{key}" for key in keys)}'
+      )
+    names = {identity(overrides) for overrides in trials}
+    trials += [t for t in known['trials'] if identity(t) not in names]
+  elif os.path.exists(workdir) and (
+    not os.path.isdir(workdir) or os.listdir(workdir)
+  ):
+    raise UserError(f'--workdir={workdir} holds files but no sweep')
+  os.makedirs(workdir, exist_ok=True)
+  content = {'config': base, 'trials': trials}
+  workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
+
+
+def read(workdir: str) -> list[Spec]:
+  """The specs of the sweep in `workdir`.
+
+  Raises:
+    UserError: there is none.
+  """
+  known = _read(os.path.join(workdir, _FILE))
+  return make(known['config'], known['trials'], workdir)
+
+
+def _read(path: str) -> dict:
+  try:
+    with open(path) as file:
+      return json.load(file)
+  except FileNotFoundError as error:
+    raise UserError(f'{path} does not exist; is --workdir a sweep?') from error
+  except json.JSONDecodeError as error:
+    raise UserError(f'{path} is not JSON: {error}') from error

@@ -1,0 +1,82 @@
+"""A Ray cluster: tasks of one trial each, or of a group where there are GPUs.
+
+A task that is lost with its node is started again elsewhere, and resumes from
+the last checkpoint; the workdir has to be on a disk that all nodes see. Ray is
+the extra `ray` of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+from experiments import workdir as workdir_lib
+from experiments.choices import UserError
+from experiments.launch import Interrupted, Signals, log
+from experiments.sweeps import engines, plan
+from experiments.sweeps.plan import Spec
+
+_RETRIES = 5
+_POLL = 1.0  # seconds between two looks at whether a signal has come
+
+
+def why_not() -> str | None:
+  """Why this engine cannot serve, or None."""
+  if importlib.util.find_spec('ray') is None:
+    return 'Ray is not installed: bash scripts/run.sh python -m pip install ray'
+  return None
+
+
+def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
+  """Trains all trials that wait, as the cluster has room.
+
+  Raises:
+    UserError: no cluster answers at options.ray_address.
+    Interrupted: a signal came; what is running goes back to its checkpoint.
+  """
+  import ray as library
+
+  try:
+    library.init(
+      address=options.ray_address or None,
+      include_dashboard=False,
+      log_to_driver=False,
+    )
+  except (ConnectionError, ValueError) as error:
+    raise UserError(f'--ray_address={options.ray_address}: {error}') from error
+  try:
+    has_gpus = library.cluster_resources().get('GPU', 0) > 0
+    size = options.group_size if has_gpus else 1
+    task = library.remote(
+      num_cpus=1, num_gpus=int(has_gpus), max_retries=_RETRIES
+    )(_train)
+    pending = {}
+    for same in plan.programs_of(specs).values():
+      for start in range(0, len(same), size):
+        group = same[start : start + size]
+        if any(engines.is_waiting(spec, options.until) for spec in group):
+          names = [spec.name for spec in group]
+          pending[task.remote(options.workdir, names, options.until)] = group
+    while pending:
+      done, _ = library.wait(list(pending), timeout=_POLL)
+      for reference in done:
+        group = pending.pop(reference)
+        try:
+          library.get(reference)
+        except library.exceptions.RayError as error:
+          for spec in group:
+            workdir_lib.give_up(spec.path, spec.config, str(error))
+        for spec in group:
+          log(f'trial {spec.index} {spec.name} is over')
+      if signals.received:
+        for reference in pending:
+          library.cancel(reference, force=True)
+        raise Interrupted(f'{signals.received}; run the same command again')
+  finally:
+    library.shutdown()
+
+
+def _train(workdir: str, names: list[str], until: int | None) -> None:
+  """A task: trains some trials of a sweep, in a process of the cluster."""
+  specs = {spec.name: spec for spec in plan.read(workdir)}
+  group = [specs[name] for name in names]
+  engines.run(group, until, Signals(), engines.Shared())
