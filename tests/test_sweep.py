@@ -1,0 +1,480 @@
+"""However a sweep is run, cut and run again, its results are the same."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, last_json, make_small_config
+
+from experiments import data, programs, train
+from experiments import settings as settings_lib
+from experiments.launch import Signals
+
+# The small config of all tests, with generators beside it.
+CONFIG = """
+import sys
+sys.path.insert(0, TESTS)
+from conftest import make_small_config as get_config
+
+def sweep_rates():
+  for rate in (1e-3, 1e-2):
+    yield {'optimizer.learning_rate': rate}
+
+def sweep_seeds():
+  for seed in range(2):
+    yield {'seed': seed}
+
+def sweep_wrong():
+  yield {'model.position.name': 'rotory'}
+  yield {'model.embed_dim': 13}
+  yield {'data.name': 'text', 'data.dir': '/nowhere', 'seed': 3}
+
+def sweep_diverging():
+  for rate in (1e-3, 1e30):
+    yield {'optimizer.learning_rate': rate, 'optimizer.clip_norm': 0.0}
+"""
+
+
+@pytest.fixture(scope='module')
+def config_path(tmp_path_factory):
+  path = tmp_path_factory.mktemp('config') / 'small.py'
+  path.write_text(CONFIG.replace('TESTS', repr(str(ROOT / 'tests'))))
+  return path
+
+
+@pytest.fixture(scope='module')
+def arguments(config_path):
+  return ['--sweep=rates,seeds', f'--config={config_path}']
+
+
+def table(path):
+  """results.csv without what depends on the clock."""
+  lines = (path / 'results.csv').read_text().splitlines()
+  names = lines[0].split(',')
+  drop = names.index('seconds')
+  return [
+    line.split(',')[:drop] + line.split(',')[drop + 1 :] for line in lines
+  ]
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory, run_command, arguments):
+  """A sweep that nothing disturbed."""
+  path = tmp_path_factory.mktemp('whole') / 'sweep'
+  done = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
+  )
+  assert done.returncode == 0, done.stderr
+  return path, last_json(done.stdout)
+
+
+def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
+  whole, run_command
+):
+  path, result = whole
+  assert result['trials'] == {'DONE': 4}
+  assert [entry['n'] for entry in result['table']] == [2, 2]
+  assert set(os.listdir(path)) == {
+    'optimizer_learning_rate.png',
+    'optimizer_learning_rate.svg',
+    'results.csv',
+    'results.json',
+    'sweep.json',
+    'table.md',
+    'trials',
+  }
+  rows = json.loads((path / 'results.json').read_text())['trials']
+  assert len({row['name'] for row in rows}) == 4
+  for row in rows:
+    assert row['parameters'] > 0
+    assert row['seconds'] > 0
+    trial = path / 'trials' / row['name']
+    done = json.loads((trial / 'status.json').read_text())['result']
+    assert done['accuracy'] == row['best/test/accuracy']
+    last = json.loads((trial / 'metrics.jsonl').read_text().splitlines()[-1])
+    assert last['validation/loss'] == row['last/validation/loss']
+  done = run_command('evaluate', f'--workdir={trial}', '--split=test')
+  assert last_json(done.stdout)['accuracy'] == row['best/test/accuracy']
+
+
+def test_serial_equals_alone_exactly(whole, tmp_path):
+  path, _ = whole
+  row = json.loads((path / 'results.json').read_text())['trials'][3]
+  config = make_small_config()
+  config.optimizer.learning_rate = row['optimizer.learning_rate']
+  config.seed = row['seed']
+  train.run(config, str(tmp_path / 'alone'), Signals())
+  alone = (tmp_path / 'alone' / 'metrics.jsonl').read_text()
+  assert alone == (path / 'trials' / row['name'] / 'metrics.jsonl').read_text()
+
+
+@pytest.mark.parametrize('engine', ['vectorized', 'processes'])
+def test_every_engine_leaves_the_same_table(
+  engine, whole, tmp_path, run_command, arguments
+):
+  path = tmp_path / 'sweep'
+  done = run_command(
+    'sweep', *arguments, f'--workdir={path}', f'--engine={engine}'
+  )
+  assert done.returncode == 0, done.stderr
+  for ours, theirs in zip(table(path), table(whole[0]), strict=True):
+    for one, other in zip(ours, theirs, strict=True):
+      try:
+        assert float(one) == pytest.approx(float(other), rel=1e-5)
+      except ValueError:
+        assert one == other
+
+
+def configs(count):
+  for index in range(count):
+    config = make_small_config()
+    config.train.steps = 100
+    config.train.eval_every = 100
+    config.checkpoint.every_steps = 100
+    config.seed = index
+    config.optimizer.learning_rate = 1e-3 * (index + 1)
+    config.model.dropout_rate = 0.1 * (index + 1)
+    config.optimizer.label_smoothing = 0.05 * index
+    yield config
+
+
+def losses(path):
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  return np.array([row['train/loss'] for row in rows])
+
+
+def test_a_group_equals_its_trials_alone_over_100_steps(tmp_path):
+  runs = []
+  for index, config in enumerate(configs(3)):
+    settings = settings_lib.from_config(config)
+    runs.append((config.to_dict(), settings, str(tmp_path / f'group{index}')))
+  loaded = data.load(settings.data, '')
+  group = programs.make(settings, loaded, 3)
+  together = train.run_group(runs, loaded, group, Signals())
+  for index, config in enumerate(configs(3)):
+    alone = train.run(config, str(tmp_path / f'alone{index}'), Signals())
+    assert together[index]['accuracy'] == alone['accuracy']
+    np.testing.assert_allclose(
+      losses(tmp_path / f'group{index}' / 'metrics.jsonl'),
+      losses(tmp_path / f'alone{index}' / 'metrics.jsonl'),
+      rtol=1e-5,
+    )
+
+
+SHARDED = f"""
+import sys
+sys.path.insert(0, {str(ROOT / 'tests')!r})
+import re
+import jax, numpy as np
+from conftest import make_small_config
+from experiments import build, data, programs, settings
+from experiments.batches import TrainBatches
+wanted = []
+for index in range(11):
+  config = make_small_config()
+  config.seed = index
+  wanted.append(settings.from_config(config))
+loaded = data.load(wanted[0].data, '')
+batches = TrainBatches(loaded.splits['train'], 16, 0, loaded.bucket_lengths)
+program = programs.make(wanted[0], loaded, 11)
+hyper = program.join([build.hyper(w) for w in wanted])
+state = program.init(hyper)
+text = program.train_step.lower(state, batches(0), hyper).compile().as_text()
+moving = re.findall(
+  'all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter', text
+)
+for step in range(5):
+  state, metrics = program.train_step(state, batches(step), hyper)
+print(len(jax.devices()), program.size, len(moving),
+      ' '.join(f'{{loss:.9g}}' for loss in np.asarray(metrics['loss'])[:11]))
+"""
+
+
+def test_eight_devices_equal_one_and_never_wait_for_each_other(eight_devices):
+  devices, size, moving, *losses = eight_devices(SHARDED).split()
+  assert (devices, size, moving) == ('8', '16', '0')
+  done = subprocess.run(
+    [sys.executable, '-c', SHARDED],
+    capture_output=True,
+    text=True,
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT), 'XLA_FLAGS': ''},
+    check=True,
+  )
+  devices, size, moving, *alone = done.stdout.split()
+  assert (devices, size, moving) == ('1', '11', '0')
+  np.testing.assert_allclose(
+    np.array(losses, float), np.array(alone, float), rtol=1e-5
+  )
+
+
+def test_done_trials_are_not_touched(whole, run_command, arguments):
+  path, result = whole
+  files = [f for f in (path / 'trials').rglob('*') if f.is_file()]
+  before = {file: file.stat().st_mtime_ns for file in files}
+  again = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
+  )
+  assert again.returncode == 0, again.stderr
+  assert last_json(again.stdout) == result
+  assert {f: f.stat().st_mtime_ns for f in before} == before
+  report = run_command('sweep', f'--workdir={path}', '--report')
+  assert last_json(report.stdout) == result
+
+
+def killed_until_done(command, path, rng, kills, seconds):
+  """Runs a command again and again, killing it at random moments."""
+  for _ in range(kills):
+    process = subprocess.Popen(
+      command,
+      cwd=ROOT,
+      env=os.environ | {'PYTHONPATH': str(ROOT)},
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+      start_new_session=True,
+    )
+    time.sleep(rng.uniform(*seconds))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+  done = subprocess.run(
+    command,
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+  ('engine', 'kills'),
+  [
+    ('serial', 3),
+    pytest.param('serial', 20, marks=pytest.mark.faults),
+    pytest.param('vectorized', 20, marks=pytest.mark.faults),
+    pytest.param('processes', 20, marks=pytest.mark.faults),
+  ],
+)
+def test_a_sweep_killed_at_random_moments_ends_the_same(
+  engine, kills, tmp_path, arguments, whole, run_command
+):
+  path = tmp_path / 'killed'
+  command = [sys.executable, '-m', 'experiments.sweep', *arguments]
+  command += [f'--workdir={path}', f'--engine={engine}']
+  killed_until_done(command, path, random.Random(kills), kills, (2.0, 9.0))
+  expected = whole[0]
+  if engine == 'vectorized':
+    expected = tmp_path / 'undisturbed'
+    run_command(
+      'sweep', *arguments, f'--workdir={expected}', f'--engine={engine}'
+    )
+  ours, theirs = table(path), table(expected)
+  assert ours == theirs
+
+
+def test_a_cut_group_resumes_where_all_of_it_was(
+  tmp_path, arguments, run_command
+):
+  path, whole = tmp_path / 'cut', tmp_path / 'whole'
+  for folder in (path, whole):
+    done = run_command(
+      'sweep', *arguments, f'--workdir={folder}', '--engine=vectorized'
+    )
+    assert done.returncode == 0, done.stderr
+  # As a kill during the last save leaves it: the first trial has its state.
+  for place, trial in enumerate(sorted((path / 'trials').iterdir())):
+    if place > 0:
+      shutil.rmtree(trial / 'checkpoints' / '12')
+    status = {'status': 'RUNNING', 'step': 9, 'attempt': 1}
+    (trial / 'status.json').write_text(json.dumps(status))
+  again = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=vectorized'
+  )
+  assert again.returncode == 0, again.stderr
+  assert 'resuming after step 9' in again.stderr
+  assert table(path) == table(whole)
+
+
+def test_wrong_trials_are_all_named_and_nothing_starts(
+  tmp_path, config_path, run_command
+):
+  path = tmp_path / 'sweep'
+  done = run_command(
+    'sweep', f'--config={config_path}', '--sweep=wrong', f'--workdir={path}'
+  )
+  assert done.returncode == 2
+  (line,) = done.stderr.splitlines()
+  assert "'rotory' is not one of" in line
+  assert 'trial 1 (model.embed_dim=13)' in line
+  assert 'trial 2' in line
+  assert '/nowhere' in line
+  assert not path.exists()
+
+
+def test_a_trial_that_diverges_leaves_its_group_alone(
+  tmp_path, config_path, run_command
+):
+  path = tmp_path / 'sweep'
+  done = run_command(
+    'sweep',
+    f'--config={config_path}',
+    '--sweep=diverging,seeds',
+    f'--workdir={path}',
+    '--engine=vectorized',
+  )
+  assert done.returncode == 0, done.stderr
+  assert last_json(done.stdout)['trials'] == {'DONE': 2, 'DIVERGED': 2}
+  for row in json.loads((path / 'results.json').read_text())['trials']:
+    saved = path / 'trials' / row['name'] / 'checkpoints'
+    if row['status'] == 'DIVERGED':
+      assert 'is nan' in row['reason'] or 'is inf' in row['reason']
+      assert '12' not in os.listdir(saved)
+    else:
+      assert '12' in os.listdir(saved)
+
+
+def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
+  tmp_path, arguments, run_command
+):
+  path = tmp_path / 'sweep'
+  run_command('sweep', *arguments, f'--workdir={path}', '--only=0')
+  victim = next((path / 'trials').glob('*/checkpoints')).parent
+  shutil.rmtree(victim)
+  # A file where its checkpoints should go.
+  victim.mkdir()
+  (victim / 'config.json').write_text(json.dumps(make_small_config().to_dict()))
+  (victim / 'checkpoints').write_text('in the way')
+  done = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
+  )
+  assert done.returncode == 1
+  assert last_json(done.stdout)['trials'] == {'DONE': 3, 'FAILED': 1}
+  assert done.stderr.splitlines()[-1].startswith('failed: 1 of 4 trials')
+  (victim / 'checkpoints').unlink()
+  again = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
+  )
+  assert last_json(again.stdout)['trials'] == {'DONE': 3, 'FAILED': 1}
+  retried = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=serial', '--retry'
+  )
+  assert retried.returncode == 0, retried.stderr
+  assert last_json(retried.stdout)['trials'] == {'DONE': 4}
+
+
+def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
+  tmp_path, arguments, whole
+):
+  path = tmp_path / 'sweep'
+  command = [sys.executable, '-m', 'experiments.sweep', *arguments]
+  command += [f'--workdir={path}', '--engine=processes', '--max_parallel=2']
+  environment = os.environ | {'PYTHONPATH': str(ROOT)}
+  process = subprocess.Popen(
+    command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+  )
+  while not list(path.glob('trials/*/checkpoints/*')):
+    time.sleep(0.05)
+    assert process.poll() is None
+  process.send_signal(signal.SIGTERM)
+  _, said = process.communicate(timeout=60)
+  assert process.returncode == 75, said
+  assert said.splitlines()[-1].startswith('interrupted: SIGTERM')
+  done = subprocess.run(
+    command, cwd=ROOT, env=environment, capture_output=True, check=False
+  )
+  assert done.returncode == 0, done.stderr
+  assert table(path) == table(whole[0])
+
+
+def test_halving_drops_the_worse_half_and_decides_the_same_again(
+  tmp_path, arguments, run_command
+):
+  path = tmp_path / 'sweep'
+  flags = [*arguments, f'--workdir={path}', '--engine=serial', '--rungs=4']
+  done = run_command('sweep', *flags)
+  assert done.returncode == 0, done.stderr
+  result = last_json(done.stdout)
+  assert result['trials'] == {'DONE': 2, 'DROPPED': 2}
+  at_rung = {}
+  for row in json.loads((path / 'results.json').read_text())['trials']:
+    metrics = path / 'trials' / row['name'] / 'metrics.jsonl'
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    at_rung[row['name']] = (
+      row['status'],
+      rows[3]['validation/accuracy'],
+      len(rows),
+    )
+  kept = [score for status, score, _ in at_rung.values() if status == 'DONE']
+  gone = [score for status, score, _ in at_rung.values() if status != 'DONE']
+  assert min(kept) >= max(gone)
+  assert {n for s, _, n in at_rung.values() if s == 'DROPPED'} == {4}
+  again = run_command('sweep', *flags)
+  assert last_json(again.stdout) == result
+
+
+def test_dry_run_prints_lines_that_train_the_same_trial(
+  tmp_path, arguments, run_command, whole
+):
+  path = tmp_path / 'sweep'
+  done = run_command(
+    'sweep', *arguments, '--config.seed=5', f'--workdir={path}', '--dry_run'
+  )
+  assert done.returncode == 0, done.stderr
+  assert not path.exists()
+  assert '4 trials, 1 programs' in done.stderr
+  lines = [x.strip() for x in done.stderr.splitlines() if 'run.sh' in x]
+  assert len(lines) == 4
+  prefix = 'bash scripts/run.sh experiments.train '
+  assert lines[3].startswith(prefix)
+  flags = lines[3].removeprefix(prefix).split()
+  assert '--config.seed=1' in flags
+  assert '--config.optimizer.learning_rate=0.01' in flags
+  trained = run_command('train', *flags)
+  assert trained.returncode == 0, trained.stderr
+  name = flags[-1].rpartition('/')[2]
+  ours = path / 'trials' / name / 'metrics.jsonl'
+  theirs = whole[0] / 'trials' / name / 'metrics.jsonl'
+  assert ours.read_text() == theirs.read_text()
+
+
+@pytest.mark.parametrize(
+  ('flags', 'said'),
+  [
+    (['--sweep=rate'], 'did you mean rates?'),
+    ([], '--sweep and --sweep_over are missing'),
+    (['--sweep=seeds', '--only=2'], '--only=2 is not the place of a trial'),
+    (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
+    (['--sweep=seeds', '--rungs=5'], '--rungs=5 must be'),
+    (['--report'], 'sweep.json does not exist'),
+  ],
+)
+def test_wrong_flags_are_one_line(
+  flags, said, tmp_path, config_path, run_command
+):
+  path = tmp_path / 'sweep'
+  done = run_command(
+    'sweep', f'--config={config_path}', f'--workdir={path}', *flags
+  )
+  assert done.returncode == 2
+  (line,) = done.stderr.splitlines()
+  assert said in line
+  assert not path.exists()
+
+
+def test_a_sweep_of_another_config_is_refused(whole, arguments, run_command):
+  path, _ = whole
+  before = (path / 'sweep.json').read_text()
+  done = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--config.model.pool=max'
+  )
+  assert done.returncode == 2
+  assert 'config.model.pool' in done.stderr
+  assert (path / 'sweep.json').read_text() == before
