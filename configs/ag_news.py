@@ -8,7 +8,7 @@ description), from https://github.com/mhjabreel/CharCnn_Keras
         --config.data.dir=PATH --workdir=runs/ag_news
 """
 
-from configs import sst2
+from configs import default, sst2
 
 
 def get_config():
@@ -24,3 +24,7 @@ def get_config():
   config.data.text.labels = ('1=world', '2=sports', '3=business', '4=science')
   config.data.max_length = 128
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds

@@ -74,3 +74,15 @@ def get_config():
   checkpoint.keep = 2  # newest ones; the best one stays as well
   checkpoint.best_metric = 'accuracy'  # on validation; or macro_f1, loss
   return config.lock()
+
+
+def sweep_positions():
+  """Every position method."""
+  for name in POSITIONS:
+    yield {'model.position.name': name}
+
+
+def sweep_seeds():
+  """Five repetitions."""
+  for seed in range(5):
+    yield {'seed': seed}

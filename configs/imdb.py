@@ -7,7 +7,7 @@ https://ai.stanford.edu/~amaas/data/sentiment.
         --config.data.dir=PATH --workdir=runs/imdb
 """
 
-from configs import sst2
+from configs import default, sst2
 
 
 def get_config():
@@ -21,3 +21,7 @@ def get_config():
   config.train.batch_size = 32
   config.train.eval_batch_size = 64
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds

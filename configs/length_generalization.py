@@ -14,6 +14,7 @@ Score: shaw 0.985, sinusoidal 0.619, the same with randomised positions 0.981
 """
 
 from configs import default
+from experiments.algorithmic import TASKS
 
 
 def get_config():
@@ -28,3 +29,19 @@ def get_config():
   config.train.batch_size = 128
   config.train.steps = 1_000
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds
+
+
+def sweep_tasks():
+  """Every task of experiments/algorithmic.py."""
+  for task in TASKS:
+    yield {'data.algorithmic.task': task}
+
+
+def sweep_samplings():
+  """Positions as they are, and randomised ones (Ruoss et al. 2023)."""
+  for name in ('consecutive', 'randomised'):
+    yield {'model.position_sampling.name': name}

@@ -10,7 +10,7 @@ https://www.cs.cornell.edu/people/pabo/movie-review-data.
         --config.data.dir=PATH --workdir=runs/mr
 """
 
-from configs import trec
+from configs import default, trec
 
 
 def get_config():
@@ -25,3 +25,7 @@ def get_config():
   config.data.text.label_depth = 0
   config.data.test_fraction = 0.1
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds

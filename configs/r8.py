@@ -7,7 +7,7 @@ https://github.com/yao8839836/text_gcn (folder data/R8).
         --config.data.dir=PATH --workdir=runs/r8
 """
 
-from configs import trec
+from configs import default, trec
 
 
 def get_config():
@@ -23,3 +23,7 @@ def get_config():
   config.data.text.label_depth = 0
   config.data.max_length = 256
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds

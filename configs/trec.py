@@ -40,3 +40,7 @@ def get_config():
   config.train.steps = 700
   config.train.eval_every = 350
   return config
+
+
+sweep_positions = default.sweep_positions
+sweep_seeds = default.sweep_seeds

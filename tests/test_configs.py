@@ -8,6 +8,7 @@ import pytest
 
 from experiments import build, data, launch
 from experiments.settings import from_config
+from experiments.sweeps import plan
 
 PATHS = sorted(pathlib.Path(launch.DEFAULT_CONFIG).parent.glob('*.py'))
 SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
@@ -95,3 +96,14 @@ def test_config_is_locked_and_its_header_says_how_to_run_it(path):
     assert f'--config=configs/{path.name}' in header
   if config.data.name == 'text':
     assert 'https://' in header
+
+
+@pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
+def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
+  module, config = launch.load_module(str(path))
+  names = [n for n in vars(module) if n.startswith('sweep_')]
+  assert {'sweep_positions', 'sweep_seeds'} <= set(names)
+  for name in names:
+    trials = plan.named(module, name.removeprefix('sweep_'))
+    specs = plan.make(config.to_dict(), trials, str(tmp_path))
+    assert len(specs) == len(trials) > 1
