@@ -1,5 +1,6 @@
 """Every config builds, with files of its own making where it needs any."""
 
+import os
 import pathlib
 
 import jax
@@ -101,6 +102,8 @@ def test_config_is_locked_and_its_header_says_how_to_run_it(path):
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
   module, config = launch.load_module(str(path))
+  write_files(path.stem, tmp_path)
+  config.data.dir = str(tmp_path) if os.listdir(tmp_path) else ''
   names = [n for n in vars(module) if n.startswith('sweep_')]
   assert {'sweep_positions', 'sweep_seeds'} <= set(names)
   for name in names:

@@ -122,6 +122,8 @@ def test_one_bad_trial_names_itself_and_all_others_that_are_bad(tmp_path):
   assert 'trial 2 (model.num_heads=5)' in said
   assert 'config.model.positon.name is not a key' in said
   assert 'config.model.position is a section' in said
+  with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
+    plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
   with pytest.raises(UserError, match='trials 0 and 1 are the same'):
     plan.make(base, [{'seed': 1}, {'seed': 1}], str(tmp_path))
 

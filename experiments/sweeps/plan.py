@@ -170,7 +170,7 @@ def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
       workdir_lib.check(path, settings)
       specs.append(Spec(index, overrides, config, settings, path))
     except UserError as error:
-      wrong.append(_about(index, overrides, error))
+      wrong.append((index, overrides, error))
   _raise_all(wrong, len(trials))
   return specs
 
@@ -194,7 +194,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
         raise loaded[source]
       counts[spec.index] = _count(spec.settings, loaded[source])
     except (UserError, ValueError) as error:
-      wrong.append(_about(spec.index, spec.overrides, error))
+      wrong.append((spec.index, spec.overrides, error))
   _raise_all(wrong, len(specs))
   return counts
 
@@ -226,16 +226,22 @@ def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
   return config
 
 
-def _about(index, overrides, error) -> str:
-  return f'trial {index} ({describe(overrides)}): {error}'
-
-
-def _raise_all(wrong: list[str], count: int) -> None:
-  if wrong:
-    raise UserError(
-      f'{len(wrong)} of {count} trials cannot be trained, so none is: '
-      + '; '.join(wrong)
-    )
+def _raise_all(wrong: list[tuple[int, Mapping, Exception]], count) -> None:
+  """One UserError for all, in which each reason stands once."""
+  if not wrong:
+    return
+  reasons: dict[str, list[str]] = {}
+  for index, overrides, error in wrong:
+    trial = f'trial {index} ({describe(overrides)})'
+    reasons.setdefault(str(error), []).append(trial)
+  told = []
+  for reason, (first, *others) in reasons.items():
+    also = f' and {len(others)} more' if others else ''
+    told.append(f'{first}{also}: {reason}')
+  raise UserError(
+    f'{len(wrong)} of {count} trials cannot be trained, so none is: '
+    + '; '.join(told)
+  )
 
 
 def describe(overrides: Mapping[str, Any]) -> str:
