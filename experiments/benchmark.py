@@ -14,6 +14,7 @@ models     a step of three sizes of classifier in bfloat16, for accelerators
 startup    from the command to the first update
 step       a training step of the tutorial's classifier, beside PyTorch's and
            that of flax's own layers
+sweep      32 trials as a sweep, and as 32 launches
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ from experiments.benchmarks import (
   models,
   startup,
   step,
+  sweep,
 )
 from experiments.choices import UserError, one_of
+from experiments.sweep import ENGINES
 from selfattn.backends import BACKENDS
 from selfattn.positions import POSITIONS
 
 SUITES = {
   module.__name__.rpartition('.')[2]: module.measure
-  for module in (attention, dropout, epoch, models, startup, step)
+  for module in (attention, dropout, epoch, models, startup, step, sweep)
 }
 
 
@@ -80,6 +83,7 @@ def _define(values) -> None:
     ('lengths', ['128', '1024', '8192'], 'L of suite attention, tokens.'),
     ('backends', ['chunked', 'xla'], 'Of suites attention and models.'),
     ('models', list(models.SIZES), 'Sizes of suite models.'),
+    ('engines', ['auto'], 'Engines of suite sweep.'),
   ):
     flags.DEFINE_list(name, default, text, flag_values=values)
 
@@ -93,6 +97,8 @@ def main(values) -> None:
     one_of(backend, BACKENDS, '--backends')
   for model in values.models:
     one_of(model, models.SIZES, '--models')
+  for engine in values.engines:
+    one_of(engine, ['auto', *ENGINES], '--engines')
   for length in values.lengths:
     if not length.isdecimal() or length == '0':
       raise UserError(f'--lengths = {length!r} is not a number of tokens')

@@ -64,6 +64,7 @@ def test_attention_suite(run_command):
   ('argument', 'said'),
   [
     ('--positions=alibbi', "--positions = 'alibbi' is not one of"),
+    ('--engines=cereal', "--engines = 'cereal' is not one of"),
     ('--models=huge', "--models = 'huge' is not one of"),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
     ('--backends=cudnn', '--backends = cudnn cannot serve alibi: '),

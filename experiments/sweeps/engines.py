@@ -136,6 +136,15 @@ def run(
       workdir_lib.give_up(spec.path, spec.config, str(error))
 
 
+def tell(spec: Spec) -> None:
+  """Says how a trial that ran elsewhere has ended."""
+  status = workdir_lib.read_status(spec.path)
+  line = f'trial {spec.index} {spec.name} is {status.get("status")}'
+  if 'result' in status:
+    line += f', test accuracy {status["result"]["accuracy"]:.4f}'
+  log(line)
+
+
 def choose(specs: list[Spec], max_parallel: int) -> tuple[str, str]:
   """The engine that should be fastest here, and why."""
   platform, devices = jax.default_backend(), len(jax.devices())

@@ -75,7 +75,9 @@ def _feed(waiting, cores, count, options, signals, running) -> None:
       answer = process.stdout.readline()
     except BrokenPipeError:
       answer = ''
-    if not answer:
+    if answer:
+      engines.tell(spec)
+    else:
       code = process.wait()
       running.remove(process)
       process = None

@@ -11,7 +11,7 @@ import importlib.util
 
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
-from experiments.launch import Interrupted, Signals, log
+from experiments.launch import Interrupted, Signals
 from experiments.sweeps import engines, plan
 from experiments.sweeps.plan import Spec
 
@@ -66,7 +66,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
           for spec in group:
             workdir_lib.give_up(spec.path, spec.config, str(error))
         for spec in group:
-          log(f'trial {spec.index} {spec.name} is over')
+          engines.tell(spec)
       if signals.received:
         for reference in pending:
           library.cancel(reference, force=True)

@@ -185,10 +185,11 @@ def markdown(table: list[dict]) -> str:
 
 def terminal(table: list[dict], title: str):
   """The grouped table, for rich to print."""
-  from rich.table import Table
+  from rich.table import Column, Table
 
   header, body = _cells(table)
-  shown = Table(*header, title=title)
+  columns = [Column(name, overflow='fold') for name in header]
+  shown = Table(*columns, title=title)
   for cells in body:
     shown.add_row(*cells)
   return shown

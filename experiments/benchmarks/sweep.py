@@ -1,0 +1,90 @@
+"""32 trials of the default config: one sweep, beside 32 launches.
+
+Eight learning rates and four seeds. Half of the launches come before the
+sweeps and half after, so that a machine that drifts slows both. Everything
+runs to the end, start-up and evaluation included: minutes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from experiments.launch import log
+
+_RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1e-3, 2e-3, 3e-3, 4e-3)
+_SEEDS = (0, 1, 2, 3)
+
+
+def measure(values) -> list[dict]:
+  """Rows; each ratio is to the first engine.
+
+  Args:
+    values: flags of experiments.benchmark.
+
+  Raises:
+    CalledProcessError: a run failed; what it said is on standard error.
+  """
+  trials = list(itertools.product(_RATES, _SEEDS))
+  half = len(trials) // 2
+  with tempfile.TemporaryDirectory() as folder:
+    launches = _launch(trials[:half], folder)
+    sweeps = {name: _sweep(name, folder) for name in values.engines}
+    launches += _launch(trials[half:], folder)
+  base = next(iter(sweeps.values()))
+  seconds = {f'engine {name}': took for name, took in sweeps.items()}
+  seconds['launches'] = launches
+  return [
+    {
+      'trials': len(trials),
+      'how': name,
+      'seconds': round(took, 1),
+      'ratio': round(took / base, 2),
+    }
+    for name, took in seconds.items()
+  ]
+
+
+def _launch(trials, folder: str) -> float:
+  start = time.perf_counter()
+  for rate, seed in trials:
+    _run(
+      'train',
+      f'--config.optimizer.learning_rate={rate}',
+      f'--config.seed={seed}',
+      f'--workdir={os.path.join(folder, f"{rate}-{seed}")}',
+    )
+  return time.perf_counter() - start
+
+
+def _sweep(engine: str, folder: str) -> float:
+  start = time.perf_counter()
+  _run(
+    'sweep',
+    f'--sweep_over=config.optimizer.learning_rate={_listed(_RATES)}',
+    f'--sweep_over=config.seed={_listed(_SEEDS)}',
+    f'--engine={engine}',
+    f'--workdir={os.path.join(folder, engine)}',
+  )
+  return time.perf_counter() - start
+
+
+def _listed(values) -> str:
+  return ','.join(map(str, values))
+
+
+def _run(command: str, *arguments: str) -> None:
+  log(f'experiments.{command} {" ".join(arguments)}')
+  done = subprocess.run(
+    [sys.executable, '-m', f'experiments.{command}', *arguments],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  if done.returncode:
+    log(done.stderr)
+    done.check_returncode()

@@ -1,0 +1,108 @@
+"""A sweep on a Ray cluster survives the loss of a node.
+
+Needs the extra `ray`: bash scripts/run.sh python -m pip install ray
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT, last_json
+
+CONFIG = """
+import sys
+sys.path.insert(0, TESTS)
+from conftest import make_small_config
+
+def get_config():
+  config = make_small_config()
+  config.train.steps = 600
+  config.train.log_every = 100
+  config.train.eval_every = 100
+  config.checkpoint.every_steps = 50
+  return config
+
+def sweep_seeds():
+  for seed in range(4):
+    yield {'seed': seed}
+"""
+
+
+_LOOPBACK = '127.0.0.1'
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+  """A head and another node, each with a core, on the loopback."""
+  # Else Ray takes the loopback for a name of this machine's other address.
+  monkeypatch.setenv('RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER', '0')
+  monkeypatch.setenv('RAY_USAGE_STATS_ENABLED', '0')
+  ray = pytest.importorskip('ray', reason='the extra ray is not installed')
+  from ray.cluster_utils import Cluster
+
+  memory = {'object_store_memory': 100 * 2**20, 'num_cpus': 1}
+  started = Cluster(
+    initialize_head=True,
+    head_node_args=memory | {'node_ip_address': _LOOPBACK},
+  )
+  lost = started.add_node(**memory, node_ip_address=_LOOPBACK)
+  yield started, lost
+  ray.shutdown()
+  started.shutdown()
+
+
+def test_a_lost_node_costs_no_trial(tmp_path, run_command, cluster):
+  started, lost = cluster
+  config = tmp_path / 'small.py'
+  config.write_text(CONFIG.replace('TESTS', repr(str(ROOT / 'tests'))))
+  flags = [f'--config={config}', '--sweep=seeds']
+  path, whole = tmp_path / 'ray', tmp_path / 'serial'
+  command = [sys.executable, '-m', 'experiments.sweep', *flags]
+  command += [f'--workdir={path}', '--engine=ray']
+  command += [f'--ray_address={started.address}']
+  process = subprocess.Popen(
+    command,
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  # Two trials are on their way, one on each node, when one of them goes.
+  end = time.monotonic() + 120
+  while len(list(path.glob('trials/*/checkpoints/50'))) < 2:
+    time.sleep(0.1)
+    if process.poll() is not None or time.monotonic() > end:
+      process.kill()
+      pytest.fail(process.communicate()[1])
+  started.remove_node(lost, allow_graceful=False)
+  out, said = process.communicate(timeout=240)
+  assert process.returncode == 0, said
+  assert last_json(out)['trials'] == {'DONE': 4}
+  attempts = [
+    json.loads((trial / 'status.json').read_text())['attempt']
+    for trial in (path / 'trials').iterdir()
+    if trial.is_dir()
+  ]
+  assert sorted(attempts) == [1, 1, 1, 2]
+  done = run_command('sweep', *flags, f'--workdir={whole}', '--engine=serial')
+  assert last_json(done.stdout)['table'] == last_json(out)['table']
+
+
+def test_without_ray_the_engine_says_how_to_get_it(tmp_path, run_command):
+  try:
+    import ray  # noqa: F401
+  except ImportError:
+    pass
+  else:
+    pytest.skip('the extra ray is installed')
+  path = tmp_path / 'sweep'
+  done = run_command(
+    'sweep', '--sweep=seeds', f'--workdir={path}', '--engine=ray'
+  )
+  assert done.returncode == 2
+  assert '--engine=ray: Ray is not installed' in done.stderr
+  assert not path.exists()
