@@ -115,19 +115,21 @@ class Progress:
     self._bar.close()
 
 
-def _drop_rows_after(path: str, step: int) -> None:
-  """Removes rows of steps that are about to be computed again."""
+def read_rows(path: str) -> list[dict[str, float]]:
+  """Rows of a metrics.jsonl, but for one that a kill left half written."""
   if not os.path.exists(path):
-    return
+    return []
   with open(path) as file:
     lines = file.readlines()
-  kept = [line for line in lines if _is_row_until(line, step)]
-  if kept != lines:
-    workdir_lib.write_whole(path, ''.join(kept))
+  return [json.loads(line) for line in lines if line.endswith('\n')]
 
 
-def _is_row_until(line: str, step: int) -> bool:
-  try:
-    return json.loads(line)['step'] <= step
-  except json.JSONDecodeError:
-    return False  # the last line of a run that was killed while writing it
+def _drop_rows_after(path: str, step: int) -> None:
+  """Removes rows of steps that are about to be computed again."""
+  rows = read_rows(path)
+  kept = [row for row in rows if row['step'] <= step]
+  text = ''.join(json.dumps(row) + '\n' for row in kept)
+  if os.path.exists(path):
+    with open(path) as file:
+      if file.read() != text:
+        workdir_lib.write_whole(path, text)

@@ -27,6 +27,7 @@ from experiments.choices import UserError
 from experiments.launch import Failed, Signals, log
 from experiments.sweeps import (
   engines,
+  folder,
   halving,
   plan,
   plots,
@@ -170,7 +171,7 @@ def main(values) -> None:
   """Plans, checks, trains, reports."""
   workdir = os.path.abspath(launch.required(values, 'workdir'))
   if values.report:
-    specs = plan.read(workdir)
+    specs = folder.read(workdir)
     launch.print_result(_report(workdir, specs, values))
     return
   base = values.config.to_dict()
@@ -188,7 +189,7 @@ def main(values) -> None:
     _print_plan(chosen, counts, values, base)
     launch.print_result({'trials': len(chosen), 'parameters': counts})
     return
-  plan.write(workdir, base, specs)
+  folder.write(workdir, base, specs)
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
@@ -212,7 +213,7 @@ def main(values) -> None:
     ),
     signals,
   )
-  report = _report(workdir, plan.read(workdir), values)
+  report = _report(workdir, folder.read(workdir), values)
   launch.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:

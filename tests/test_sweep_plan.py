@@ -237,3 +237,11 @@ def test_rungs_are_steps_that_are_evaluated(texts):
   with pytest.raises(UserError, match=r'config\.train\.eval_every = 500'):
     halving.parse(texts, 0.5, base)
   assert math.isclose(halving.parse([], 0.25, base).keep_fraction, 0.25)
+
+
+def test_a_row_that_a_kill_left_half_written_is_not_read(tmp_path):
+  (tmp_path / 'metrics.jsonl').write_text(
+    '{"step": 4, "validation/accuracy": 0.5}\n{"step": 8, "validation/acc'
+  )
+  assert results.evaluation(str(tmp_path), 4, 'accuracy') == 0.5
+  assert results.evaluation(str(tmp_path), 8, 'accuracy') == -math.inf

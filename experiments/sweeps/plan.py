@@ -33,8 +33,6 @@ from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.settings import Settings
 
-_FILE = 'sweep.json'
-
 
 def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
   """Random numbers whose logarithms are uniform, for a sweep_ generator."""
@@ -272,51 +270,3 @@ def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
   for spec in specs:
     groups.setdefault(programs.key(spec.settings), []).append(spec)
   return groups
-
-
-def write(workdir: str, base: dict, specs: list[Spec]) -> None:
-  """Adds the specs to the sweep in `workdir`.
-
-  Raises:
-    UserError: the folder holds something else, or a sweep of another config.
-  """
-  path = os.path.join(workdir, _FILE)
-  trials = [dict(spec.overrides) for spec in specs]
-  if os.path.exists(path):
-    known = _read(path)
-    if known['config'] != json.loads(json.dumps(base)):
-      old, new = (launch.flat_keys(c) for c in (known['config'], base))
-      keys = [key for key in new if old.get(key) != new[key]]
-      raise UserError(
-        f'--workdir={workdir} is a sweep of another config: it differs in '
-        f'{", ".join(f"config.{key}" for key in keys)}'
-      )
-    names = {identity(overrides) for overrides in trials}
-    trials += [t for t in known['trials'] if identity(t) not in names]
-  elif os.path.exists(workdir) and (
-    not os.path.isdir(workdir) or os.listdir(workdir)
-  ):
-    raise UserError(f'--workdir={workdir} holds files but no sweep')
-  os.makedirs(workdir, exist_ok=True)
-  content = {'config': base, 'trials': trials}
-  workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
-
-
-def read(workdir: str) -> list[Spec]:
-  """The specs of the sweep in `workdir`.
-
-  Raises:
-    UserError: there is none.
-  """
-  known = _read(os.path.join(workdir, _FILE))
-  return make(known['config'], known['trials'], workdir)
-
-
-def _read(path: str) -> dict:
-  try:
-    with open(path) as file:
-      return json.load(file)
-  except FileNotFoundError as error:
-    raise UserError(f'{path} does not exist; is --workdir a sweep?') from error
-  except json.JSONDecodeError as error:
-    raise UserError(f'{path} is not JSON: {error}') from error

@@ -19,7 +19,7 @@ import threading
 from experiments import launch
 from experiments import workdir as workdir_lib
 from experiments.launch import Interrupted, Signals, log
-from experiments.sweeps import engines, plan
+from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 
 # Seconds between two looks at whether a signal has come.
@@ -117,7 +117,7 @@ def main() -> None:
   os.sched_setaffinity(0, map(int, cores.split(',')))
   signals, shared = Signals(), engines.Shared()
   signals.install()
-  specs = {spec.name: spec for spec in plan.read(workdir)}
+  specs = {spec.name: spec for spec in folder.read(workdir)}
   stop_at = int(until) if until else None
   for line in sys.stdin:
     spec = specs[line.strip()]

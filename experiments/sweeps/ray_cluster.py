@@ -12,7 +12,7 @@ import importlib.util
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.launch import Interrupted, Signals
-from experiments.sweeps import engines, plan
+from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 
 _RETRIES = 5
@@ -77,6 +77,6 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
 
 def _train(workdir: str, names: list[str], until: int | None) -> None:
   """A task: trains some trials of a sweep, in a process of the cluster."""
-  specs = {spec.name: spec for spec in plan.read(workdir)}
+  specs = {spec.name: spec for spec in folder.read(workdir)}
   group = [specs[name] for name in names]
   engines.run(group, until, Signals(), engines.Shared())

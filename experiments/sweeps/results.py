@@ -20,6 +20,7 @@ import scipy.stats
 
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
+from experiments.metrics import read_rows
 from experiments.sweeps.plan import Spec, describe
 
 METRICS = ('accuracy', 'macro_f1', 'loss')
@@ -66,20 +67,17 @@ def evaluation(path: str, step: int, metric: str) -> float:
 
 
 def _evaluations(path: str) -> dict[int, dict[str, float]]:
+  """Metrics on validation, by step."""
   found = {}
   prefix = 'validation/'
-  metrics = os.path.join(path, 'metrics.jsonl')
-  if os.path.exists(metrics):
-    with open(metrics) as file:
-      for line in file:
-        row = json.loads(line)
-        values = {
-          name.removeprefix(prefix): value
-          for name, value in row.items()
-          if name.startswith(prefix)
-        }
-        if values:
-          found[row['step']] = values
+  for row in read_rows(os.path.join(path, 'metrics.jsonl')):
+    values = {
+      name.removeprefix(prefix): value
+      for name, value in row.items()
+      if name.startswith(prefix)
+    }
+    if values:
+      found[row['step']] = values
   return found
 
 

@@ -1,0 +1,65 @@
+"""The folder of a sweep: sweep.json, its config and what each trial changes.
+
+Beside it are trials/, a workdir each, and the results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from experiments import launch
+from experiments import workdir as workdir_lib
+from experiments.choices import UserError
+from experiments.sweeps import plan
+from experiments.sweeps.plan import Spec
+
+_FILE = 'sweep.json'
+
+
+def write(workdir: str, base: dict, specs: list[Spec]) -> None:
+  """Adds the specs to the sweep in `workdir`.
+
+  Raises:
+    UserError: the folder holds something else, or a sweep of another config.
+  """
+  path = os.path.join(workdir, _FILE)
+  trials = [dict(spec.overrides) for spec in specs]
+  if os.path.exists(path):
+    known = _read(path)
+    if known['config'] != json.loads(json.dumps(base)):
+      old, new = (launch.flat_keys(c) for c in (known['config'], base))
+      keys = [key for key in new if old.get(key) != new[key]]
+      raise UserError(
+        f'--workdir={workdir} is a sweep of another config: it differs in '
+        f'{", ".join(f"config.{key}" for key in keys)}'
+      )
+    names = {plan.identity(overrides) for overrides in trials}
+    trials += [t for t in known['trials'] if plan.identity(t) not in names]
+  elif os.path.exists(workdir) and (
+    not os.path.isdir(workdir) or os.listdir(workdir)
+  ):
+    raise UserError(f'--workdir={workdir} holds files but no sweep')
+  os.makedirs(workdir, exist_ok=True)
+  content = {'config': base, 'trials': trials}
+  workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
+
+
+def read(workdir: str) -> list[Spec]:
+  """The specs of the sweep in `workdir`.
+
+  Raises:
+    UserError: there is none.
+  """
+  known = _read(os.path.join(workdir, _FILE))
+  return plan.make(known['config'], known['trials'], workdir)
+
+
+def _read(path: str) -> dict:
+  try:
+    with open(path) as file:
+      return json.load(file)
+  except FileNotFoundError as error:
+    raise UserError(f'{path} does not exist; is --workdir a sweep?') from error
+  except json.JSONDecodeError as error:
+    raise UserError(f'{path} is not JSON: {error}') from error

@@ -1,0 +1,59 @@
+"""Other tools can drive experiments.train: its flags and its last line."""
+
+import json
+import pathlib
+import re
+import textwrap
+
+import pytest
+from conftest import ROOT, last_json
+
+SMALL = {
+  'config.train.steps': '2',
+  'config.train.eval_every': '2',
+  'config.optimizer.warmup_steps': '0',
+  'config.data.word_order.train_pairs': '20',
+  'config.data.word_order.validation_pairs': '5',
+  'config.data.word_order.test_pairs': '5',
+}
+SPELLINGS = {
+  'W&B, Vizier, SkyPilot': lambda name, value: [f'--{name}={value}'],
+  'argparse': lambda name, value: [f'--{name}', value],
+  'one dash': lambda name, value: [f'-{name}={value}'],
+}
+
+
+@pytest.mark.parametrize('spelling', SPELLINGS)
+def test_flags_are_taken_as_tools_write_them(spelling, tmp_path, run_command):
+  flags = [
+    word
+    for name, value in SMALL.items()
+    for word in SPELLINGS[spelling](name, value)
+  ]
+  rate = SPELLINGS[spelling]('config.optimizer.learning_rate', '0.00123')
+  path = tmp_path / 'run'
+  done = run_command('train', *flags, *rate, f'--workdir={path}')
+  assert done.returncode == 0, done.stderr
+  assert 0 <= last_json(done.stdout)['accuracy'] <= 1
+  config = json.loads((path / 'config.json').read_text())
+  assert config['optimizer']['learning_rate'] == 0.00123
+  assert config['train']['steps'] == 2
+
+
+def test_the_optuna_function_of_the_readme_runs(tmp_path, monkeypatch):
+  optuna = pytest.importorskip('optuna', reason='pip install optuna')
+  text = (ROOT / 'README.md').read_text()
+  block = re.search(r'```python\n(  import json.*?)```', text, re.DOTALL)
+  code = textwrap.dedent(block.group(1))
+  small = ''.join(f", '--{k}={v}'" for k, v in SMALL.items())
+  assert "'experiments.train']" in code
+  code = code.replace(
+    "'experiments.train']", f"'experiments.train'{small}]"
+  ).replace('runs/optuna', str(tmp_path))
+  names: dict = {}
+  exec(code, names)
+  monkeypatch.chdir(ROOT)
+  study = optuna.create_study(direction='maximize')
+  study.optimize(names['objective'], n_trials=2)
+  assert 0 <= study.best_value <= 1
+  assert {p.name for p in pathlib.Path(tmp_path).iterdir()} == {'0', '1'}
