@@ -3,9 +3,9 @@
 Data: train.tsv and dev.tsv with columns `sentence` and `label`, as in the GLUE
 archive (https://gluebenchmark.com/tasks); 67,349 and 872 examples.
 
-Dev accuracy 0.815, 0.815, 0.814 (seeds 0 to 2). The smallest of the settings
-that data cut from train cannot tell apart. About 30 seconds on two CPU cores,
-the first time twice that, to compile a step for each of 13 lengths.
+Dev accuracy 0.816 (standard deviation 0.006, seeds 0 to 4). The smallest of
+the settings that data cut from train cannot tell apart. About 30 seconds on two
+CPU cores, the first time twice that, to compile a step for each of 13 lengths.
 
     bash scripts/run.sh experiments.train --config=configs/sst2.py \
         --config.data.dir=PATH --workdir=runs/sst2
