@@ -229,7 +229,7 @@ def test_done_trials_are_not_touched(whole, run_command, arguments):
   assert last_json(report.stdout) == result
 
 
-def killed_until_done(command, path, rng, kills, seconds):
+def killed_until_done(command, rng, kills, seconds):
   """Runs a command again and again, killing it at random moments."""
   for _ in range(kills):
     process = subprocess.Popen(
@@ -269,7 +269,7 @@ def test_a_sweep_killed_at_random_moments_ends_the_same(
   path = tmp_path / 'killed'
   command = [sys.executable, '-m', 'experiments.sweep', *arguments]
   command += [f'--workdir={path}', f'--engine={engine}']
-  killed_until_done(command, path, random.Random(kills), kills, (2.0, 9.0))
+  killed_until_done(command, random.Random(kills), kills, (2.0, 9.0))
   expected = whole[0]
   if engine == 'vectorized':
     expected = tmp_path / 'undisturbed'
@@ -342,9 +342,10 @@ def test_a_trial_that_diverges_leaves_its_group_alone(
 
 
 def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
-  tmp_path, arguments, run_command
+  tmp_path, config_path, run_command
 ):
   path = tmp_path / 'sweep'
+  arguments = [f'--config={config_path}', '--sweep=seeds']
   run_command('sweep', *arguments, f'--workdir={path}', '--only=0')
   victim = next((path / 'trials').glob('*/checkpoints')).parent
   shutil.rmtree(victim)
@@ -356,18 +357,18 @@ def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
     'sweep', *arguments, f'--workdir={path}', '--engine=serial'
   )
   assert done.returncode == 1
-  assert last_json(done.stdout)['trials'] == {'DONE': 3, 'FAILED': 1}
-  assert done.stderr.splitlines()[-1].startswith('failed: 1 of 4 trials')
+  assert last_json(done.stdout)['trials'] == {'DONE': 1, 'FAILED': 1}
+  assert done.stderr.splitlines()[-1].startswith('failed: 1 of 2 trials')
   (victim / 'checkpoints').unlink()
   again = run_command(
     'sweep', *arguments, f'--workdir={path}', '--engine=serial'
   )
-  assert last_json(again.stdout)['trials'] == {'DONE': 3, 'FAILED': 1}
+  assert last_json(again.stdout)['trials'] == {'DONE': 1, 'FAILED': 1}
   retried = run_command(
     'sweep', *arguments, f'--workdir={path}', '--engine=serial', '--retry'
   )
   assert retried.returncode == 0, retried.stderr
-  assert last_json(retried.stdout)['trials'] == {'DONE': 4}
+  assert last_json(retried.stdout)['trials'] == {'DONE': 2}
 
 
 def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
