@@ -24,6 +24,8 @@ def get_config():
   config.data.algorithmic.task = 'a_before_b'
   config.data.max_length = 200
   config.data.num_buckets = 3
+  # Randomised positions take any of so many.
+  config.model.position.learned.max_len = 2048
   config.model.num_layers = 2
   config.model.num_heads = 8
   config.train.batch_size = 128
