@@ -52,7 +52,7 @@ def train(
     loaded.bucket_lengths,
   )
   state = group.initial_state()
-  shapes = group.template().params
+  shapes = group.template.params
   _print_header(group, loaded, batches.steps_per_epoch, shapes)
   flops = functools.cache(
     functools.partial(steps.model_flops, program.classifier, shapes)
@@ -259,7 +259,7 @@ def run_group(
       settings.train.steps,
       result=result,
       seconds=round(time.monotonic() - started, 1),
-      parameters=build.count_parameters(group.template().params),
+      parameters=build.count_parameters(group.template.params),
     )
     results.append(result)
   return results

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -81,6 +82,7 @@ class Group:
     self._open_writers(step or 0)
     return state
 
+  @functools.cached_property
   def template(self) -> State:
     """Shapes and types of the state of one trial."""
     settings = self.trials[0].settings
@@ -91,10 +93,9 @@ class Group:
 
   def restore(self, trials: list[Trial], steps: list[int]) -> State:
     """The states that some of the trials saved at these steps."""
-    template = self.template()
     return self.program.join(
       [
-        checkpoints.restore(trial.manager, step, template)
+        checkpoints.restore(trial.manager, step, self.template)
         for trial, step in zip(trials, steps, strict=True)
       ]
     )
