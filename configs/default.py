@@ -65,6 +65,8 @@ def get_config():
   train.accumulate = (
     0  # parts of a batch, for memory; 0: as fits a CPU's caches
   )
+  # Numbers a parameter has at least to be cut over devices; 0: none is cut.
+  train.shard_from = 0
   train.log_every = 100  # steps
   train.eval_every = 500  # steps
   train.eval_batch_size = 256  # examples

@@ -31,6 +31,23 @@ class Batch(NamedTuple):
   weights: np.ndarray
 
 
+class Share(NamedTuple):
+  """Which rows of a batch this process computes.
+
+  Attributes:
+    index: of the process.
+    count: of processes, which take equal parts in their order.
+    multiple: devices, for which a batch is filled up with padding.
+  """
+
+  index: int = 0
+  count: int = 1
+  multiple: int = 1
+
+
+WHOLE = Share()
+
+
 @dataclasses.dataclass(frozen=True)
 class Examples:
   """Tokenised examples of one split, end to end in one array."""
@@ -43,8 +60,15 @@ class Examples:
   def __len__(self) -> int:
     return len(self.labels)
 
-  def batch(self, rows: np.ndarray, size: int, length: int) -> Batch:
-    """The examples `rows`, padded to `size` rows of `length` tokens."""
+  def batch(
+    self, rows: np.ndarray, size: int, length: int, share: Share = WHOLE
+  ) -> Batch:
+    """The examples `rows`, padded to `size` rows of `length` tokens.
+
+    Of them only those of `share`, after padding to a multiple of its devices.
+    """
+    size = -(-size // share.multiple) * share.multiple // share.count
+    rows = rows[share.index * size : (share.index + 1) * size]
     lengths, starts, labels = np.zeros((3, size), np.int32)
     lengths[: len(rows)] = self.lengths[rows]
     starts[: len(rows)] = self.starts[rows]
@@ -101,6 +125,7 @@ class TrainBatches:
   batch_size: int
   seed: int
   bucket_lengths: tuple[int, ...]
+  share: Share = WHOLE
   _orders: dict = dataclasses.field(default_factory=dict, repr=False)
 
   @property
@@ -116,7 +141,7 @@ class TrainBatches:
       self._orders[epoch] = self._order(epoch)
     rows = self._orders[epoch][index]
     length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
-    return self.examples.batch(rows, self.batch_size, length)
+    return self.examples.batch(rows, self.batch_size, length, self.share)
 
   def _order(self, epoch: int) -> list[np.ndarray]:
     rng = np.random.default_rng((self.seed, epoch))
@@ -139,14 +164,20 @@ class TrainBatches:
 
 
 def eval_batches(
-  examples: Examples, batch_size: int, lengths: tuple[int, ...]
+  examples: Examples,
+  batch_size: int,
+  lengths: tuple[int, ...],
+  share: Share = WHOLE,
 ) -> Iterator[tuple[np.ndarray, Batch]]:
-  """Every example once, short ones first: (rows in the split, batch)."""
+  """Every example once, short ones first: (rows in the split, batch).
+
+  The rows are those of the whole batch, the batch has those of `share`.
+  """
   order = np.argsort(examples.lengths, kind='stable')
   for start in range(0, len(order), batch_size):
     rows = order[start : start + batch_size]
     length = fit(int(examples.lengths[rows].max()), lengths)
-    yield rows, examples.batch(rows, batch_size, length)
+    yield rows, examples.batch(rows, batch_size, length, share)
 
 
 def fit(length: int, lengths: tuple[int, ...]) -> int:

@@ -18,8 +18,16 @@ from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS
 
 
-def model(settings: Settings, vocab_size: int, num_classes: int):
+def model(
+  settings: Settings,
+  vocab_size: int,
+  num_classes: int,
+  platform: str | None = None,
+):
   """The classifier, without parameters.
+
+  Args:
+    platform: of the devices it is for, if not of this machine.
 
   Raises:
     UserError: the backend of attention cannot serve on this machine.
@@ -29,7 +37,8 @@ def model(settings: Settings, vocab_size: int, num_classes: int):
   shared = {}
   if wanted.encoder.name == 'attention':
     position = checks.make_position(wanted)
-    reason = checks.why_not_backend(wanted, position, jax.default_backend())
+    platform = platform or jax.default_backend()
+    reason = checks.why_not_backend(wanted, position, platform)
     if reason:
       raise UserError(reason)
     shared = {
@@ -85,13 +94,16 @@ def optimizer(settings: Settings, numbers: Hyper, step):
   return optax.chain(*method.chain(decay), optax.scale(-rate))
 
 
-def train_step(settings: Settings, classifier) -> Callable:
+def train_step(
+  settings: Settings, classifier, platform: str, mesh=None
+) -> Callable:
   """steps.make_train_step of these settings, which nobody has jitted yet."""
   return make_train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
-    num_parts=functools.partial(num_parts, settings),
+    num_parts=functools.partial(num_parts, settings, platform=platform),
+    mesh=mesh,
   )
 
 
@@ -100,18 +112,16 @@ def train_step(settings: Settings, classifier) -> Callable:
 _PART_BYTES = 2**21
 
 
-def num_parts(settings: Settings, shape: tuple[int, int]) -> int:
-  """In how many parts a batch of tokens (rows, length) is computed.
+def num_parts(settings: Settings, shape: tuple[int, int], platform: str) -> int:
+  """In how many parts a device computes its tokens (rows, length).
 
-  As settings.train.accumulate says; for 0, a processor gets parts that fit
+  At least settings.train.accumulate; for 0, a processor gets parts that fit
   into its caches, which is faster, and an accelerator the whole.
   """
-  if settings.train.accumulate:
-    return settings.train.accumulate
-  if jax.default_backend() != 'cpu':
-    return 1
   rows, length = shape
-  wanted = 4 * rows * length * settings.model.mlp_dim / _PART_BYTES
+  wanted = settings.train.accumulate
+  if not wanted and platform == 'cpu':
+    wanted = 4 * rows * length * settings.model.mlp_dim / _PART_BYTES
   divisors = (n for n in range(1, rows) if rows % n == 0 and n >= wanted)
   return next(divisors, rows)
 

@@ -1,113 +1,287 @@
-"""Checkpoints: Orbax behind a handful of functions.
+"""Checkpoints: Orbax behind one small class.
 
 A step's name is the number of updates applied. One item, `state`, holds the
 leaves of a steps.State as a plain nested dict, so a checkpoint can be read
-without this code. The newest few and the best one are kept.
+without this code. The newest few and the best one are kept; an older one goes
+only when a newer one is whole.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 
+from experiments import metrics
 from experiments.checks import BEST_METRICS
 from experiments.choices import UserError
+from experiments.launch import Failed, log
 from experiments.settings import CheckpointSettings
 from experiments.steps import State
 
+# Where a step goes that cannot be read, beside the folder of checkpoints.
+_TORN = 'torn'
 
-def open_manager(
-  workdir: str, settings: CheckpointSettings
-) -> ocp.CheckpointManager:
-  """The manager of `workdir`/checkpoints; close it on every way out."""
-  policies = ocp.checkpoint_managers
-  is_max = BEST_METRICS[settings.best_metric] is max
 
-  def score(metrics):
-    return metrics[settings.best_metric]
+class Checkpoints:
+  """WORKDIR/checkpoints, listed from disk; close it on every way out.
 
-  keep = policies.AnyPreservationPolicy(
-    [
-      policies.LatestN(settings.keep),
-      policies.BestN(
-        get_metric_fn=score,
-        reverse=not is_max,
-        n=1,
-        keep_checkpoints_without_metrics=False,
+  Attributes:
+    scores: the validation metric that says which is the best, by step.
+  """
+
+  def __init__(
+    self, workdir: str, settings: CheckpointSettings, run: str | None = None
+  ):
+    """Opens or makes the folder, and removes saves that were cut off.
+
+    Args:
+      run: identity of the run, which is kept with every step and must be that
+        of a step that is restored; None: any may be, and nothing is saved.
+    """
+    self.scores: dict[int, float] = {}
+    self._settings, self._run = settings, run
+    self._manager = ocp.CheckpointManager(
+      epath.Path(workdir) / 'checkpoints',
+      item_handlers={'state': ocp.StandardCheckpointHandler()},
+      options=ocp.CheckpointManagerOptions(
+        preservation_policy=self,
+        cleanup_tmp_directories=run is not None,
+        read_only=run is None,
       ),
-    ]
-  )
-  return ocp.CheckpointManager(
-    os.path.join(os.path.abspath(workdir), 'checkpoints'),
-    item_handlers={'state': ocp.StandardCheckpointHandler()},
-    options=ocp.CheckpointManagerOptions(
-      preservation_policy=keep,
-      best_fn=score,
-      best_mode='max' if is_max else 'min',
-      cleanup_tmp_directories=True,
-    ),
-  )
+    )
+
+  def should_preserve(self, checkpoints, *, context) -> list[bool]:
+    """Orbax's question: which of these steps, ascending, stay."""
+    del context
+    steps = [info.step for info in checkpoints]
+    kept = {*steps[-self._settings.keep :], self._best(steps)}
+    return [step in kept for step in steps]
+
+  def steps(self) -> list[int]:
+    """Those saved, ascending."""
+    return sorted(self._manager.all_steps())
+
+  def best(self) -> int | None:
+    """The step with the best score, the latest of equals; None if no score."""
+    return self._best(self.steps())
+
+  def _best(self, steps) -> int | None:
+    scores = {step: self.scores[step] for step in steps if step in self.scores}
+    if not scores:
+      return None
+    best = BEST_METRICS[self._settings.best_metric](scores.values())
+    return max(step for step, score in scores.items() if score == best)
+
+  def save(self, state: State) -> None:
+    """Starts saving `state` under its step.
+
+    Raises:
+      Failed: this one or the one before could not be written.
+    """
+    # On a CPU what the saver reads is the buffer itself, which the next update
+    # is free to use again while the save goes on in the background.
+    leaves = {name: _kept(leaf) for name, leaf in _leaves(state).items()}
+    with _Reported(self):
+      self._manager.save(
+        int(state.step),
+        args=ocp.args.Composite(state=ocp.args.StandardSave(_nest(leaves))),
+        custom_metadata={'run': self._run},
+        force=True,
+      )
+
+  def wait(self) -> None:
+    """Returns when every save has ended.
+
+    Raises:
+      Failed: one could not be written.
+    """
+    with _Reported(self):
+      self._manager.wait_until_finished()
+      self._manager.check_for_errors()
+
+  def close(self) -> None:
+    """Waits, and ends the threads of the saver; raises as `wait`."""
+    with _Reported(self):
+      self._manager.close()
+
+  def restore(self, step: int, template: State) -> State:
+    """The state saved at `step`, in the form and place of `template`.
+
+    Raises:
+      UserError: it is of another run, or its paths, shapes or types are not
+        the template's.
+    """
+    folder = f'{self._manager.directory}/{step}'
+    run = (self._manager.metadata(step).custom_metadata or {}).get('run')
+    found = self._saved(step)
+    wanted = _leaves(template)
+    differences = _differences(found, wanted)
+    if differences:
+      raise UserError(
+        f'checkpoint {folder} does not fit this model, in '
+        f'{len(differences)} places: {"; ".join(differences[:10])}'
+      )
+    if self._run not in (None, run):
+      raise UserError(f'checkpoint {folder} is of another run')
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(_nest(wanted)))
+    saved = _leaves(self._manager.restore(step, args=args)['state'])
+    _, structure = jax.tree.flatten(template)
+    state = jax.tree.unflatten(structure, [saved[name] for name in wanted])
+    if int(state.step) != step:
+      raise ValueError(f'{folder} holds step {int(state.step)}')
+    return state
+
+  def restore_params(self, step: int, names: list[str]) -> dict[str, jax.Array]:
+    """Some parameters saved at `step`, by the names that `params` gives."""
+    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    wanted = {
+      name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
+      for name, leaf in self.params(step).items()
+      if name in names
+    }
+    saved = self._manager.restore(
+      step,
+      args=ocp.args.Composite(
+        state=ocp.args.PyTreeRestore(
+          {'params': _nest(wanted)}, partial_restore=True
+        )
+      ),
+    )
+    return _leaves(saved['state']['params'])
+
+  def params(self, step: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Names, shapes and types of the parameters saved at `step`."""
+    return {
+      name.removeprefix('params/'): leaf
+      for name, leaf in self._saved(step).items()
+      if name.startswith('params/')
+    }
+
+  def _saved(self, step: int) -> dict[str, jax.ShapeDtypeStruct]:
+    found = self._manager.item_metadata(step)['state']
+    if found is None:
+      raise ValueError('its list of arrays is missing')
+    return _leaves(found)
+
+  def set_aside(self, step: int) -> None:
+    """Moves a step that cannot be read to WORKDIR/torn."""
+    folder = epath.Path(self._manager.directory)
+    torn = folder.parent / _TORN
+    if jax.process_index() == 0:
+      torn.mkdir(exist_ok=True)
+      target = torn / str(step)
+      if target.exists():
+        target.rmtree()
+      (folder / str(step)).rename(target)
+    self._manager.reload()
+
+  def drop(self, step: int) -> None:
+    """Removes a step that will be computed again."""
+    self._manager.delete(step)
 
 
-def save(
-  manager: ocp.CheckpointManager,
-  state: State,
-  metrics: Mapping[str, float] | None = None,
-) -> None:
-  """Starts saving `state` under its step; metrics if it was evaluated."""
-  # A copy, since the next update is free to reuse the buffers of this one
-  # while the save goes on in the background.
-  leaves = {name: np.array(leaf) for name, leaf in _leaves(state).items()}
-  manager.save(
-    int(state.step),
-    args=ocp.args.Composite(state=ocp.args.StandardSave(_nest(leaves))),
-    metrics=metrics,
-    force=True,
-  )
+@contextlib.contextmanager
+def reading(workdir: str, settings: CheckpointSettings):
+  """The Checkpoints of a run that may be training, with their scores."""
+  folder = Checkpoints(workdir, settings)
+  try:
+    folder.scores |= metrics.scores(
+      os.path.join(workdir, 'metrics.jsonl'), settings.best_metric
+    )
+    yield folder
+  finally:
+    folder.close()
 
 
-def restore(
-  manager: ocp.CheckpointManager, step: int, template: State
-) -> State:
-  """The state saved at `step`, in the form of `template`.
+class _Reported:
+  """Turns what a failed save raises into one line that says what to do."""
+
+  def __init__(self, checkpoints: Checkpoints):
+    self._checkpoints = checkpoints
+
+  def __enter__(self) -> None:
+    pass
+
+  def __exit__(self, kind, error, trace) -> None:
+    if error is None or not isinstance(error, OSError | ValueError):
+      return
+    manager = self._checkpoints._manager
+    raise Failed(
+      f'a checkpoint could not be written to {manager.directory}: '
+      f'{_first_words(error)}; those before it are kept: make room or repair '
+      'it, and run the same command again'
+    ) from error
+
+
+def newest(
+  folders: list[Checkpoints], template: State
+) -> tuple[int | None, list[State]]:
+  """The newest step that all folders hold whole, and the states; or None, [].
+
+  Later steps, which cannot be read or which others do not have, will be
+  computed again: those that cannot be read are set aside.
 
   Raises:
-    UserError: the checkpoint's paths, shapes or types are not the template's.
+    UserError: a step is of another model or run.
+    Failed: steps were saved, and none can be read.
   """
-  wanted = {
-    name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-    for name, leaf in _leaves(template).items()
-  }
-  found = _leaves(manager.item_metadata(step)['state'])
-  differences = _differences(found, wanted)
-  if differences:
-    raise UserError(
-      f'checkpoint {manager.directory}/{step} does not fit this model, in '
-      f'{len(differences)} places: {"; ".join(differences[:10])}'
+  common = set.intersection(*[set(folder.steps()) for folder in folders])
+  torn: dict[tuple[int, int], Exception] = {}
+  for step in sorted(common, reverse=True):
+    states = []
+    for index, folder in enumerate(folders):
+      try:
+        states.append(folder.restore(step, template))
+      except UserError:
+        raise
+      # What a torn file raises is up to Orbax, TensorStore and the file.
+      except Exception as error:
+        torn[index, step] = error
+    if len(states) == len(folders):
+      _go_back(folders, step, torn)
+      return step, states
+  if torn:
+    (index, step), error = next(iter(torn.items()))
+    raise Failed(
+      f'step {step} of {folders[index]._manager.directory} cannot be read, '
+      f'nor any before it: {_first_words(error)}; to begin anew, choose '
+      'another --workdir'
     )
-  args = ocp.args.Composite(state=ocp.args.StandardRestore(_nest(wanted)))
-  saved = _leaves(manager.restore(step, args=args)['state'])
-  _, structure = jax.tree.flatten(template)
-  return jax.tree.unflatten(structure, [saved[name] for name in wanted])
+  _go_back(folders, 0, torn)
+  return None, []
 
 
-def best_step(
-  manager: ocp.CheckpointManager, settings: CheckpointSettings
-) -> int | None:
-  """The step with the best metric, the latest of equals; None if no metric."""
-  scores = {}
-  for step in manager.all_steps():
-    metrics = manager.metrics(step)
-    if metrics:
-      scores[step] = metrics[settings.best_metric]
-  if not scores:
-    return None
-  best = BEST_METRICS[settings.best_metric](scores.values())
-  return max(step for step, score in scores.items() if score == best)
+def _go_back(folders, to: int, torn) -> None:
+  for index, folder in enumerate(folders):
+    for step in folder.steps():
+      if (index, step) in torn:
+        log(
+          f'WARNING: step {step} of {folder._manager.directory} cannot be '
+          f'read, and is moved to {_TORN}/{step}: '
+          f'{_first_words(torn[index, step])}'
+        )
+        folder.set_aside(step)
+      elif step > to:
+        folder.drop(step)
+
+
+def _first_words(error: Exception) -> str:
+  words = f'{type(error).__name__}: {error}'
+  return ' '.join(words.split())[:200]
+
+
+def _kept(leaf):
+  if not isinstance(leaf, jax.Array):
+    return leaf
+  platforms = {device.platform for device in leaf.sharding.device_set}
+  return jnp.copy(leaf) if platforms == {'cpu'} else leaf
 
 
 def _leaves(tree) -> dict[str, object]:

@@ -36,6 +36,10 @@ _RANGES = {
     model.word_dropout_rate optimizer.label_smoothing
     data.validation_fraction data.test_fraction""",
   ),
+  'at least 0': (
+    lambda value: value >= 0,
+    'train.shard_from',
+  ),
   'at least 0 and finite': (
     lambda value: 0 <= value < float('inf'),
     'optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm',

@@ -9,31 +9,39 @@ matrix, and accuracy by length; the last line is the same as one JSON object.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
-import jax
 import numpy as np
 
-from experiments import build, data, launch, steps
 from experiments import checkpoints as checkpoints_lib
+from experiments import data, launch, programs
 from experiments import workdir as workdir_lib
 from experiments.batches import Examples, eval_batches
 from experiments.choices import UserError, one_of
+from experiments.programs import Program
+from experiments.settings import Settings
+from experiments.steps import State
 
 
 def evaluate(
-  eval_step, params, examples: Examples, batch_size: int, lengths
+  program: Program,
+  params,
+  examples: Examples,
+  batch_size: int,
+  lengths,
+  check: Callable[[], None] = lambda: None,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Loss and logits of every example, in the order of the split.
 
   Args:
-    eval_step: the compiled steps.make_eval_step, or one of a group, whose
-      leading axis the result then has as well.
+    program: of a run, or of a group, whose leading axis the result has as well.
     lengths: bucket lengths of the data.
+    check: is called between batches, and may raise.
   """
-  outputs = [
-    (rows, eval_step(params, batch))
-    for rows, batch in eval_batches(examples, batch_size, lengths)
-  ]
+  outputs = []
+  for rows, batch in eval_batches(examples, batch_size, lengths, program.share):
+    check()
+    outputs.append((rows, program.eval_step(params, program.put(batch))))
   *group, _, num_classes = outputs[0][1][1].shape
   losses = np.zeros((*group, len(examples)))
   logits = np.zeros((*group, len(examples), num_classes))
@@ -115,8 +123,8 @@ def summarize(labels, losses, logits) -> dict[str, float]:
   return scores(losses, confusion_matrix(labels, predictions, logits.shape[-1]))
 
 
-def restore_run(path: str, which: str):
-  """(settings, classifier, params, step) of a trained workdir.
+def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
+  """The settings, the program and a state of a trained workdir.
 
   Args:
     which: 'best', 'last' or a number of steps.
@@ -127,26 +135,19 @@ def restore_run(path: str, which: str):
   settings = workdir_lib.read_settings(path)
   facts = data.read_facts(path)
   vocab_size = data.read_tokenizer(path).get_vocab_size()
-  classifier = build.model(settings, vocab_size, len(facts['labels']))
-  manager = checkpoints_lib.open_manager(path, settings.checkpoint)
-  try:
-    found = manager.all_steps()
+  program = programs.make(settings, vocab_size, len(facts['labels']))
+  with checkpoints_lib.reading(path, settings.checkpoint) as saved:
+    found = saved.steps()
     if not found:
       raise UserError(f'--workdir={path} has no checkpoint yet')
     if which == 'last':
       step = max(found)
     elif which == 'best':
-      best = checkpoints_lib.best_step(manager, settings.checkpoint)
-      step = max(found) if best is None else best
+      step = saved.best() or max(found)
     else:
       step = int(one_of(which, [str(s) for s in found], '--checkpoint'))
-    template = jax.eval_shape(
-      lambda: build.init_state(settings, classifier, build.hyper(settings))
-    )
-    state = checkpoints_lib.restore(manager, step, template)
-  finally:
-    manager.close()
-  return settings, classifier, state.params, step
+    state = saved.restore(step, program.template)
+  return settings, program, state
 
 
 def _table(labels, confusion) -> str:
@@ -204,11 +205,14 @@ def main(values) -> None:
   if values.data_dir is not None:
     data_settings = data_settings.moved_to(values.data_dir)
   loaded = data.load(data_settings, path)
-  _, classifier, params, step = restore_run(path, values.checkpoint)
-  eval_step = jax.jit(steps.make_eval_step(classifier))
+  _, program, state = restore_run(path, values.checkpoint)
   examples = loaded.splits[values.split]
   losses, logits = evaluate(
-    eval_step, params, examples, values.batch_size, loaded.bucket_lengths
+    program,
+    state.params,
+    examples,
+    values.batch_size,
+    loaded.bucket_lengths,
   )
   predictions = logits.argmax(axis=-1)
   confusion = confusion_matrix(examples.labels, predictions, len(loaded.labels))
@@ -223,7 +227,7 @@ def main(values) -> None:
       **scores(losses, confusion),
       'mean_over_lengths': mean_over_lengths(examples.lengths, hits),
       'count': int(confusion.sum()),
-      'step': step,
+      'step': int(state.step),
       'labels': loaded.labels,
       'precision': precision.tolist(),
       'recall': recall.tolist(),

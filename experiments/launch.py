@@ -23,6 +23,7 @@ from experiments import choices
 from experiments.choices import UserError
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
+ABORTED = 130
 DEFAULT_CONFIG = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
   'configs',
@@ -53,23 +54,36 @@ def print_result(result: dict) -> None:
   print(json.dumps(result), flush=True)
 
 
+# What schedulers send before they take a machine away, and Ctrl-C.
+_ASKING = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
+
+
 class Signals:
-  """Remembers that the process was asked to end, for a loop that polls."""
+  """Remembers that the process was asked to end, for work that polls."""
 
   def __init__(self):
     self.received: str | None = None
 
   def install(self) -> None:
-    """From now on SIGINT and SIGTERM are remembered, a second SIGINT kills."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-      signal.signal(number, self._receive)
+    """From now on signals are remembered; a second SIGINT ends at once."""
+    for name in _ASKING:
+      signal.signal(signal.Signals[name], self._receive)
 
   def _receive(self, number, frame):
     del frame
     if self.received and number == signal.SIGINT:
-      sys.exit(130)
+      # Not sys.exit, which would wait for a save, or for other processes.
+      os.write(sys.stderr.fileno(), b'second SIGINT: ended at once\n')
+      os._exit(ABORTED)
     self.received = signal.Signals(number).name
-    log(f'received {self.received}: saving after this step')
+    # Not through a stream, which the signal may have found half way.
+    text = f'received {self.received}: saving after this step\n'
+    os.write(sys.stderr.fileno(), text.encode())
+
+  def check(self) -> None:
+    """Raises Interrupted if the process was asked to end."""
+    if self.received:
+      raise Interrupted(self.received)
 
 
 def run(
@@ -91,10 +105,6 @@ def run(
   # Libraries below speak up only when something is wrong.
   flags.FLAGS.mark_as_parsed()
   logging.set_verbosity(logging.WARNING)
-  # Orbax says so at every save between two evaluations, which is as it is.
-  logging.get_absl_logger().addFilter(
-    lambda record: 'tracked_metric' not in str(record.msg)
-  )
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, takes_config))

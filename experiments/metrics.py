@@ -22,17 +22,22 @@ from experiments.launch import Diverged, log
 
 
 class MetricWriter:
-  """The rows of one run."""
+  """The rows of one run.
+
+  Attributes:
+    last: the newest row, {} before the first.
+  """
 
   def __init__(self, workdir, start: int):
     self._path = workdir.file('metrics.jsonl')
-    _drop_rows_after(self._path, start)
+    rows = _drop_rows_after(self._path, start)
+    self.last = rows[-1] if rows else {}
     self._board = SummaryWriter(
       workdir.file('tensorboard'), purge_step=start + 1
     )
 
   def write(self, step: int, row: Mapping[str, float]) -> None:
-    """Writes the numbers of a step.
+    """Writes the numbers of a step; adds them to its row if it has one.
 
     Raises:
       Diverged: one is not finite; the row is written all the same.
@@ -40,8 +45,14 @@ class MetricWriter:
     broken = [name for name, value in row.items() if not math.isfinite(value)]
     # JSON has no NaN: null says that there was a number and what it was not.
     shown = {name: None if name in broken else row[name] for name in row}
-    with open(self._path, 'a') as file:
-      file.write(json.dumps({'step': step} | shown) + '\n')
+    if self.last.get('step') == step:
+      # A run that was stopped inside of an evaluation makes up for it.
+      self.last |= shown
+      _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
+    else:
+      self.last = {'step': step} | shown
+      with open(self._path, 'a') as file:
+        file.write(json.dumps(self.last) + '\n')
     self.plot(step, row)
     if broken:
       raise Diverged(f'{broken[0]} is {row[broken[0]]} at step {step}')
@@ -50,6 +61,12 @@ class MetricWriter:
     """Shows numbers in TensorBoard only."""
     for name, value in row.items():
       self._board.add_scalar(name, value, step)
+
+  def sync(self) -> None:
+    """Returns when the rows are on the disk, as a checkpoint wants them."""
+    if os.path.exists(self._path):
+      with open(self._path, 'a') as file:
+        os.fsync(file.fileno())
 
   def close(self) -> None:
     """Ends the TensorBoard file."""
@@ -124,12 +141,20 @@ def read_rows(path: str) -> list[dict[str, float]]:
   return [json.loads(line) for line in lines if line.endswith('\n')]
 
 
-def _drop_rows_after(path: str, step: int) -> None:
+def scores(path: str, metric: str) -> dict[int, float]:
+  """A metric of the validation split by step, of a metrics.jsonl."""
+  name = f'validation/{metric}'
+  rows = (row for row in read_rows(path) if row.get(name) is not None)
+  return {row['step']: row[name] for row in rows}
+
+
+def _drop_rows_after(path: str, step: int) -> list[dict[str, float]]:
   """Removes rows of steps that are about to be computed again."""
-  rows = read_rows(path)
-  kept = [row for row in rows if row['step'] <= step]
-  text = ''.join(json.dumps(row) + '\n' for row in kept)
+  kept = [row for row in read_rows(path) if row['step'] <= step]
   if os.path.exists(path):
-    with open(path) as file:
-      if file.read() != text:
-        workdir_lib.write_whole(path, text)
+    _write_rows(path, kept)
+  return kept
+
+
+def _write_rows(path: str, rows: list[dict[str, float]]) -> None:
+  workdir_lib.write_whole(path, ''.join(json.dumps(r) + '\n' for r in rows))

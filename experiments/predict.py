@@ -16,7 +16,7 @@ import sys
 import jax
 import numpy as np
 
-from experiments import data, launch, steps
+from experiments import data, launch
 from experiments.choices import UserError
 from experiments.evaluate import evaluate, restore_run
 
@@ -61,7 +61,7 @@ def main(values) -> None:
   """Restores, predicts, prints."""
   path = launch.required(values, 'workdir')
   texts = _texts(values)
-  settings, classifier, params, step = restore_run(path, values.checkpoint)
+  settings, program, state = restore_run(path, values.checkpoint)
   labels = data.read_facts(path)['labels']
   probabilities = np.zeros((0, len(labels)))
   if texts:
@@ -69,8 +69,8 @@ def main(values) -> None:
     examples = data.encode(tokenizer, texts, settings.data.max_length)
     longest = max(1, int(examples.lengths.max()))
     _, logits = evaluate(
-      jax.jit(steps.make_eval_step(classifier)),
-      params,
+      program,
+      state.params,
       examples,
       min(values.batch_size, len(texts)),
       (longest,),
@@ -84,7 +84,7 @@ def main(values) -> None:
     else:
       print(f'{label}  {max(row):.4f}  {text}')
   if not values.json:
-    launch.print_result({'count': len(texts), 'step': step})
+    launch.print_result({'count': len(texts), 'step': int(state.step)})
 
 
 if __name__ == '__main__':

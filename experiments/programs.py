@@ -1,24 +1,39 @@
 """What is compiled for a run, or for a group of runs that share it.
 
 Runs whose settings differ in numbers only (`key` is the same) share one
-program. Trained as a group, their trees have a leading axis of trials, which
-is spread over all devices; the batches are the same for all.
+program. Trained as a group, their trees have a leading axis of trials; the
+batches are the same for all.
+
+All devices form one mesh with two axes: `trial`, of which a run alone has one,
+and `data`, over which the rows of every batch are spread. Parameters and
+optimizer state are whole on every device, or, where settings.train.shard_from
+says so, cut along their largest axis and kept in parts over `data` (as ZeRO-3,
+Rajbhandari et al. 2020): a device gathers them for the update, and keeps its
+part of the result.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import (
+  Mesh,
+  NamedSharding,
+  PartitionSpec,
+  SingleDeviceSharding,
+)
 
 from experiments import build, steps
-from experiments.data import Data
+from experiments.batches import Batch, Share
 from experiments.settings import Settings
+from experiments.steps import State
 
 # Keys that change no program, by how; a rate of 0 leaves dropout out of it.
 _NUMBERS = (
@@ -49,25 +64,54 @@ class Program:
   Attributes:
     classifier: what is trained.
     size: trials of the group, or None for a run alone.
+    mesh: the devices, axes `trial` and `data`.
+    share: rows of a batch that this process computes.
+    template: shapes, types and places of the state of one trial.
+    state_sharding: tree of places of the state of the program.
     init: from hyper to a fresh State.
     train_step: as steps.make_train_step; gives its state away.
-    eval_step: as steps.make_eval_step.
-    put: spreads a tree of stacked leaves over the devices.
+    eval_step: as steps.make_eval_step; its results are whole everywhere.
+    is_finite: from parameters to whether every number of a trial is.
   """
 
   classifier: object
   size: int | None
+  mesh: Mesh
+  share: Share
+  template: State
+  state_sharding: State
   init: Callable
   train_step: Callable
   eval_step: Callable
-  put: Callable
+  is_finite: Callable
 
-  def join(self, trees: list):
-    """One tree of the trees of all trials."""
+  def put(self, batch: Batch) -> Batch:
+    """This process's rows of a batch, as part of the whole on all devices."""
+    if self.mesh.size == 1:
+      return batch
+    rows = NamedSharding(self.mesh, PartitionSpec('data'))
+    return jax.tree.map(
+      lambda x: jax.make_array_from_process_local_data(
+        rows, x, (len(x) * self.share.count, *x.shape[1:])
+      ),
+      batch,
+    )
+
+  def join(self, trees: list[State]) -> State:
+    """One state of the states of all trials."""
     if self.size is None:
-      return self.put(trees[0])
+      return trees[0]
     trees = trees + trees[-1:] * (self.size - len(trees))
-    return self.put(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    return jax.device_put(stacked, self.state_sharding)
+
+  def hypers(self, settings: list[Settings]) -> steps.Hyper:
+    """The numbers of all trials."""
+    numbers = [build.hyper(wanted) for wanted in settings]
+    if self.size is None:
+      return numbers[0]
+    numbers += numbers[-1:] * (self.size - len(numbers))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *numbers)
 
   def split(self, tree, count: int) -> list:
     """The trees of the first `count` trials, on the host if a group's."""
@@ -78,52 +122,94 @@ class Program:
 
 
 def make(
-  settings: Settings, loaded: Data, num_trials: int | None = None
+  settings: Settings,
+  vocab_size: int,
+  num_classes: int,
+  num_trials: int | None = None,
+  devices: list[jax.Device] | None = None,
 ) -> Program:
   """The program of these settings; of a group if num_trials is given.
 
+  Args:
+    devices: all of this machine's or cluster's, if not given.
+
   Raises:
-    UserError: the backend of attention cannot serve on this machine.
+    UserError: the backend of attention cannot serve on these devices.
   """
-  classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
+  mesh = _mesh(devices or jax.devices(), num_trials or 1)
+  platform = mesh.devices.flat[0].platform
+  classifier = build.model(settings, vocab_size, num_classes, platform)
+  by_rows = mesh if mesh.size > 1 else None
 
   def init(hyper):
     return build.init_state(settings, classifier, hyper)
 
-  train_step = build.train_step(settings, classifier)
-  eval_step = steps.make_eval_step(classifier)
-  if num_trials is None:
-    return Program(
-      classifier,
-      None,
-      jax.jit(init),
-      jax.jit(train_step, donate_argnums=0),
-      jax.jit(eval_step),
-      jax.device_put,
+  def is_finite(params):
+    leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]
+    return jnp.stack(leaves).all()
+
+  train_step = build.train_step(settings, classifier, platform, by_rows)
+  eval_step = steps.make_eval_step(classifier, by_rows)
+  template = jax.eval_shape(init, build.hyper(settings))
+  of_trial = () if num_trials is None else ('trial',)
+  place = functools.partial(_sharding, mesh, settings.train.shard_from)
+  state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)
+  size = None
+  if num_trials is not None:
+    size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
+    # The trials are spread by name, so that no device waits for another's.
+    over = functools.partial(jax.vmap, spmd_axis_name='trial')
+    init = over(init)
+    train_step = over(train_step, in_axes=(0, None, 0))
+    eval_step = over(eval_step, in_axes=(0, None))
+    is_finite = over(is_finite)
+
+  alone = SingleDeviceSharding(mesh.devices.flat[0])
+  each = NamedSharding(mesh, PartitionSpec(*of_trial))
+  placed = {}, {}, {}
+  if by_rows:
+    rows = NamedSharding(mesh, PartitionSpec('data'))
+    placed = (
+      {'in_shardings': each, 'out_shardings': state_sharding},
+      {
+        'in_shardings': (state_sharding, rows, each),
+        'out_shardings': (state_sharding, each),
+      },
+      {'in_shardings': (state_sharding.params, rows), 'out_shardings': each},
     )
-
-  # Every device trains its own trials, so none ever waits for another: what
-  # shard_map maps has no communication unless it asks for it.
-  devices = jax.devices()[: min(num_trials, len(jax.devices()))]
-  mesh = jax.sharding.Mesh(np.array(devices), ('trial',))
-  each, same = PartitionSpec('trial'), PartitionSpec()
-
-  def grouped(function, in_axes):
-    return jax.shard_map(
-      jax.vmap(function, in_axes=in_axes),
-      mesh=mesh,
-      in_specs=tuple(same if axis is None else each for axis in in_axes),
-      out_specs=each,
-      # Nothing crosses devices, so there is nothing to check.
-      check_vma=False,
-    )
-
-  sharding = NamedSharding(mesh, each)
   return Program(
     classifier,
-    -(-num_trials // len(devices)) * len(devices),
-    jax.jit(grouped(init, (0,))),
-    jax.jit(grouped(train_step, (0, None, 0)), donate_argnums=0),
-    jax.jit(grouped(eval_step, (0, None))),
-    lambda tree: jax.device_put(tree, sharding),
+    size,
+    mesh,
+    Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
+    jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
+      ),
+      template,
+    ),
+    state_sharding,
+    jax.jit(init, **placed[0]),
+    jax.jit(train_step, donate_argnums=0, **placed[1]),
+    jax.jit(eval_step, **placed[2]),
+    jax.jit(is_finite),
   )
+
+
+def _mesh(devices: list[jax.Device], num_trials: int) -> Mesh:
+  """As many trials at once as divide the devices; those of a host together."""
+  fitting = [n for n in range(1, num_trials + 1) if len(devices) % n == 0]
+  ordered = sorted(devices, key=lambda d: (d.process_index, d.id))
+  return Mesh(np.array(ordered).reshape(max(fitting), -1), ('trial', 'data'))
+
+
+def _sharding(
+  mesh: Mesh, shard_from: int, shape: tuple[int, ...], before: tuple = ()
+) -> NamedSharding:
+  """Of a leaf: cut along its largest axis that divides, if large enough."""
+  parts = mesh.shape['data']
+  axes = [axis for axis, size in enumerate(shape) if size % parts == 0]
+  spec = [None] * len(shape)
+  if shard_from and math.prod(shape) >= shard_from and axes and parts > 1:
+    spec[max(axes, key=lambda axis: shape[axis])] = 'data'
+  return NamedSharding(mesh, PartitionSpec(*before, *spec))

@@ -79,6 +79,7 @@ class TrainSettings:
   steps: int
   batch_size: int
   accumulate: int
+  shard_from: int
   log_every: int
   eval_every: int
   eval_batch_size: int

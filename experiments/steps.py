@@ -14,6 +14,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh, PartitionSpec
 
 from experiments import flops
 from experiments.batches import Batch
@@ -110,14 +111,21 @@ _differentiate = jax.value_and_grad(weighted_sums, (0, 1), has_aux=True)
 
 
 def gradients(
-  params, classifier, batch: Batch, hyper: Hyper, step, num_parts: int
+  params,
+  classifier,
+  batch: Batch,
+  hyper: Hyper,
+  step,
+  num_parts: int,
+  first_row=0,
 ):
   """((loss, correct), gradient) of weighted_sums, in parts one by one.
 
   Tokens are looked up before the batch is cut, so that no part has to go
   through the whole table of embeddings.
   """
-  word_dropout = _site(_dropout(hyper, step, 0), 0, hyper.word_dropout_rate)
+  dropout = _dropout(hyper, step, first_row)
+  word_dropout = _site(dropout, 0, hyper.word_dropout_rate)
   if word_dropout is not None:
     keep = word_dropout.keep(batch.tokens.shape)
     batch = batch._replace(tokens=jnp.where(keep, batch.tokens, UNK))
@@ -129,7 +137,13 @@ def gradients(
 
   def part_sums(index, embedded, part):
     return _differentiate(
-      others, embedded, classifier, part, hyper, step, index * size
+      others,
+      embedded,
+      classifier,
+      part,
+      hyper,
+      step,
+      first_row + index * size,
     )
 
   if num_parts == 1:
@@ -151,7 +165,12 @@ def gradients(
 
 
 def make_train_step(
-  classifier, make_optimizer: Callable, *, clip_norm: float, num_parts: Callable
+  classifier,
+  make_optimizer: Callable,
+  *,
+  clip_norm: float,
+  num_parts: Callable,
+  mesh: Mesh | None = None,
 ) -> Callable:
   """Returns train_step(state, batch, hyper) -> (state, metrics).
 
@@ -161,17 +180,31 @@ def make_train_step(
     clip_norm: largest norm of the gradient; 0: any.
     num_parts: from the shape of the tokens to the number of parts a batch is
       computed in, a divisor of its rows; the update is that of the whole.
+    mesh: spreads the rows of a batch over its axis `data`; each device gets
+      the whole parameters and takes num_parts of its own rows.
 
   The metrics, each a float32 scalar: loss and accuracy of the batch before
   the update, and the norm of the gradient before clipping.
   """
 
-  def train_step(state: State, batch: Batch, hyper: Hyper):
+  def sums(params, batch, hyper, step, first_row=0):
     parts = num_parts(batch.tokens.shape)
     (loss, correct), grads = gradients(
-      state.params, classifier, batch, hyper, state.step, parts
+      params, classifier, batch, hyper, step, parts, first_row
     )
-    count = jnp.maximum(batch.weights.sum(), 1)
+    return loss, correct, batch.weights.sum(), grads
+
+  def sums_of_rows(params, batch, hyper, step):
+    first_row = jax.lax.axis_index('data') * batch.tokens.shape[0]
+    found = sums(params, batch, hyper, step, first_row)
+    # A device that has all rows asks nobody: the compiler would wait all the
+    # same, for itself.
+    return found if mesh.shape['data'] == 1 else jax.lax.psum(found, 'data')
+
+  def train_step(state: State, batch: Batch, hyper: Hyper):
+    add = sums if mesh is None else _by_rows(sums_of_rows, mesh, _SAME)
+    loss, correct, count, grads = add(state.params, batch, hyper, state.step)
+    count = jnp.maximum(count, 1)
     # Of the sums, so that they are read once more and not written anew.
     norm = optax.tree.norm(grads) / count
     scale = 1 / count
@@ -192,17 +225,43 @@ def make_train_step(
   return train_step
 
 
-def make_eval_step(classifier) -> Callable:
+def make_eval_step(classifier, mesh: Mesh | None = None) -> Callable:
   """Returns eval_step(params, batch) -> (losses, logits), one row an example.
 
   Rows of padding are computed too; whoever sums must leave them out.
+
+  Args:
+    classifier: a TextClassifier.
+    mesh: as of make_train_step.
   """
 
   def eval_step(params, batch: Batch):
     logits = classifier.apply({'params': params}, batch.tokens, is_token(batch))
     return cross_entropy(logits, batch.labels), logits
 
-  return eval_step
+  return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
+
+
+_SAME, _ROWS = PartitionSpec(), PartitionSpec('data')
+
+
+def _by_rows(function: Callable, mesh: Mesh, out_spec) -> Callable:
+  """`function(params, batch, ...)` with the rows spread over `mesh`.
+
+  Devices talk where the function says so and nowhere else: with no part of it
+  left to the compiler, kernels and loops over parts stay on their device.
+  """
+
+  def spread(params, batch, *others):
+    return jax.shard_map(
+      function,
+      mesh=mesh,
+      in_specs=(_SAME, _ROWS, *[_SAME for _ in others]),
+      out_specs=out_spec,
+      check_vma=False,
+    )(params, batch, *others)
+
+  return spread
 
 
 def model_flops(classifier, params, shape: tuple[int, int]) -> int:

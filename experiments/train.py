@@ -17,9 +17,9 @@ import os
 import time
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
-from experiments import build, checkpoints, data, launch, peak, programs, steps
+from experiments import build, data, launch, peak, programs, steps
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.batches import TrainBatches
@@ -43,6 +43,7 @@ def train(
   Raises:
     Interrupted: a signal came; the state after the last update is saved.
     Diverged: all did; no state that is not finite is ever saved.
+    Failed: a checkpoint could not be written.
   """
   settings, program = group.trials[0].settings, group.program
   batches = TrainBatches(
@@ -50,26 +51,28 @@ def train(
     settings.train.batch_size,
     settings.data.seed,
     loaded.bucket_lengths,
+    program.share,
   )
   state = group.initial_state()
-  shapes = group.template.params
+  shapes = program.template.params
   _print_header(group, loaded, batches.steps_per_epoch, shapes)
   flops = functools.cache(
     functools.partial(steps.model_flops, program.classifier, shapes)
   )
 
   def update(state, step):
-    batch = batches(step)
+    batch = program.put(batches(step))
     group.progress.count(len(group.trials) * flops(batch.tokens.shape))
     return program.train_step(state, batch, group.hyper)
 
   def evaluated(params, split):
     found = evaluate(
-      program.eval_step,
+      program,
       params,
       loaded.splits[split],
       settings.train.eval_batch_size,
       loaded.bucket_lengths,
+      signals.check,
     )
     if program.size is None:
       found = [array[None] for array in found]
@@ -93,10 +96,7 @@ def train(
   if until is not None and until < settings.train.steps:
     return [None] * len(group.trials)
   trained = [trial for trial in group.trials if trial.diverged is None]
-  best = [
-    checkpoints.best_step(trial.manager, settings.checkpoint)
-    for trial in trained
-  ]
+  best = [trial.checkpoints.best() for trial in trained]
   state = group.restore(trained, best)
   found = {
     trial.workdir: scores | {'step': step}
@@ -110,48 +110,55 @@ def train(
 def _loop(settings, group, state, update, validate, signals, until) -> State:
   """One update after another; `step` counts those that are applied."""
   every, last = settings.train, settings.train.steps
-  start = int(jnp.max(state.step))
+  start, saves = int(np.max(state.step)), settings.checkpoint.every_steps
 
   def due(step, interval):
     return step % interval == 0 or step == last
 
+  def save(step):
+    group.flush()
+    if group.newest_saved() != step:
+      group.save(state)
+
+  if start and due(start, every.eval_every) and group.lacks_evaluation(start):
+    group.keep(start, evaluations=validate(state.params))
   for step in range(start + 1, until + 1):
-    state, metrics = update(state, step - 1)
+    state, measured = update(state, step - 1)
     # Read one step late: this update runs while the last one is written down.
     group.flush()
     if step == start + 1:
       jax.block_until_ready(state)
       log('compiled; first update done')
-      most, source = peak.flops_per_second(jax.devices()[0])
+      most, source = peak.flops_per_second(jax.local_devices()[0])
+      most *= group.program.mesh.size
       log(f'mfu is of {most / 1e9:.0f} GFLOP/s ({source})')
       group.progress.start_clock(step, most)
-    evaluations = None
     if due(step, every.log_every):
-      group.keep(step, metrics=metrics)
-    if due(step, every.eval_every):
-      evaluations = validate(state.params)
-      group.keep(step, evaluations=evaluations)
-    if due(step, settings.checkpoint.every_steps) or evaluations:
-      group.flush()
-      group.save(state, metrics, evaluations)
-    if signals.received and step < until:
-      group.flush()
-      if group.newest_saved() != step:
-        group.save(state, metrics)
+      group.keep(step, measured=measured)
+    try:
+      if due(step, every.eval_every):
+        group.keep(step, evaluations=validate(state.params))
+      if step < until:
+        signals.check()
+    except Interrupted as error:
+      save(step)
       group.wait()
-      raise Interrupted(f'{signals.received}; saved after step {step}')
+      raise Interrupted(f'{error}; saved after step {step}') from None
+    if any(due(step, n) for n in (every.eval_every, saves)):
+      save(step)
   return state
 
 
 def _print_header(group, loaded, steps_per_epoch, params) -> None:
-  settings, devices = group.trials[0].settings, jax.devices()
+  settings = group.trials[0].settings
+  devices = list(group.program.mesh.devices.flat)
   batch, last = settings.train.batch_size, settings.train.steps
   counts = ', '.join(f'{len(e)} {s}' for s, e in loaded.splits.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))
   for trial in group.trials:
     workdir_lib.record_environment(trial.workdir, devices)
   log(
-    f'backend {jax.default_backend()}, {len(devices)} x '
+    f'backend {devices[0].platform}, {len(devices)} x '
     f'{devices[0].device_kind}; jax {jax.__version__}; '
     f'workdir {", ".join(trial.workdir.path for trial in group.trials)}'
   )
@@ -164,9 +171,12 @@ def _print_header(group, loaded, steps_per_epoch, params) -> None:
     f'{settings.model.position.name} positions, '
     f'{build.count_parameters(params):,} parameters'
   )
+  parts = group.program.mesh.shape['data']
   place = 'on one device'
+  if parts > 1:
+    place = f'over {parts} devices, {-(-batch // parts)} rows each'
   if group.program.size is not None:
-    place = f'for each of {len(group.trials)} trials'
+    place += f', for each of {len(group.trials)} trials'
   log(
     f'batch {batch} {place}; {steps_per_epoch} steps an epoch, '
     f'{last} steps are {last / steps_per_epoch:.1f} epochs'
@@ -182,14 +192,15 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
 
   Raises:
     UserError: before a device is touched.
-    Interrupted, Diverged: as `train`.
+    Interrupted, Diverged, Failed: as `train`.
   """
   settings = settings_lib.from_config(config)
   result = finished(path, settings)
   if result is not None:
     return result
   loaded = data.load(settings.data, path)
-  program = programs.make(settings, loaded)
+  signals.check()
+  program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
   runs = [(config.to_dict(), settings, path)]
   return run_group(runs, loaded, program, signals)[0]
 
@@ -259,7 +270,7 @@ def run_group(
       settings.train.steps,
       result=result,
       seconds=round(time.monotonic() - started, 1),
-      parameters=build.count_parameters(group.template.params),
+      parameters=build.count_parameters(program.template.params),
     )
     results.append(result)
   return results

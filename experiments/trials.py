@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 
-import jax
-import jax.numpy as jnp
-import orbax.checkpoint as ocp
+import numpy as np
 
-from experiments import build, checkpoints
+from experiments import checkpoints, metrics
 from experiments import workdir as workdir_lib
+from experiments.checkpoints import Checkpoints
 from experiments.launch import Diverged, log
 from experiments.metrics import MetricWriter, Progress
 from experiments.optimizers import schedule
@@ -35,7 +33,7 @@ class Trial:
 
   settings: Settings
   workdir: Workdir
-  manager: ocp.CheckpointManager
+  checkpoints: Checkpoints
   writer: MetricWriter | None = None
   diverged: Diverged | None = None
 
@@ -56,46 +54,35 @@ class Group:
     self.program = program
     self.trials = []
     for settings, workdir in runs:
-      manager = checkpoints.open_manager(workdir.path, settings.checkpoint)
-      on_exit.callback(manager.close)
-      self.trials.append(Trial(settings, workdir, manager))
-    self.hyper = program.join([build.hyper(settings) for settings, _ in runs])
+      folder = Checkpoints(
+        workdir.path, settings.checkpoint, workdir_lib.identity(settings)
+      )
+      on_exit.callback(folder.close)
+      self.trials.append(Trial(settings, workdir, folder))
+    self.hyper = program.hypers([settings for settings, _ in runs])
     self.progress: Progress | None = None
     self._on_exit = on_exit
     self._pending: dict = {}
 
   def initial_state(self) -> State:
-    """The newest state that all have saved, or a fresh one."""
-    saved = [set(trial.manager.all_steps()) for trial in self.trials]
-    step = max(set.intersection(*saved), default=None)
-    for trial, steps in zip(self.trials, saved, strict=True):
-      # One that is ahead of the others goes back to where they are.
-      for later in sorted(steps):
-        if step is None or later > step:
-          trial.manager.delete(later)
+    """The newest state that all have saved whole, or a fresh one."""
+    step, states = checkpoints.newest(
+      [trial.checkpoints for trial in self.trials], self.program.template
+    )
     if step is None:
       log('starting fresh')
       state = self.program.init(self.hyper)
     else:
       log(f'resuming after step {step}')
-      state = self.restore(self.trials, [step] * len(self.trials))
+      state = self.program.join(states)
     self._open_writers(step or 0)
     return state
-
-  @functools.cached_property
-  def template(self) -> State:
-    """Shapes and types of the state of one trial."""
-    settings = self.trials[0].settings
-    return jax.eval_shape(
-      lambda hyper: build.init_state(settings, self.program.classifier, hyper),
-      build.hyper(settings),
-    )
 
   def restore(self, trials: list[Trial], steps: list[int]) -> State:
     """The states that some of the trials saved at these steps."""
     return self.program.join(
       [
-        checkpoints.restore(trial.manager, step, self.template)
+        trial.checkpoints.restore(step, self.program.template)
         for trial, step in zip(trials, steps, strict=True)
       ]
     )
@@ -105,19 +92,27 @@ class Group:
     for trial in self.trials:
       trial.writer = MetricWriter(trial.workdir, start)
       self._on_exit.callback(trial.writer.close)
+      trial.checkpoints.scores |= metrics.scores(
+        trial.workdir.file('metrics.jsonl'),
+        trial.settings.checkpoint.best_metric,
+      )
     self.progress = Progress(start, last)
     self._on_exit.callback(self.progress.close)
 
-  def keep(self, step: int, metrics=None, evaluations=None) -> None:
+  def lacks_evaluation(self, step: int) -> bool:
+    """Whether a run was stopped before it could evaluate this step."""
+    return any(step not in trial.checkpoints.scores for trial in self.trials)
+
+  def keep(self, step: int, measured=None, evaluations=None) -> None:
     """Numbers for the row of this step, still on the device if they are.
 
     Args:
-      metrics: tree of the program.
+      measured: tree of the program.
       evaluations: a list of dicts.
     """
     self._pending['step'] = step
-    if metrics is not None:
-      self._pending['metrics'] = metrics
+    if measured is not None:
+      self._pending['measured'] = measured
     if evaluations is not None:
       self._pending['evaluations'] = evaluations
 
@@ -131,53 +126,55 @@ class Group:
       return
     kept, self._pending = self._pending, {}
     nothing = [{} for _ in self.trials]
-    metrics = kept.get('metrics')
-    metrics = nothing if metrics is None else self._split(metrics)
+    measured = kept.get('measured')
+    measured = nothing if measured is None else self._split(measured)
     step, rows = kept['step'], []
 
-    def write(trial, metrics, evaluation):
-      if metrics:
-        metrics = metrics | {'learning_rate': _rate(trial.settings, step)}
-      row = {f'train/{name}': float(value) for name, value in metrics.items()}
+    def write(trial, measured, evaluation):
+      if measured:
+        measured = measured | {'learning_rate': _rate(trial.settings, step)}
+      row = {f'train/{name}': float(value) for name, value in measured.items()}
       row |= {f'validation/{name}': value for name, value in evaluation.items()}
       rows.append(row)
       trial.writer.write(step, row)
+      if evaluation:
+        best_metric = trial.settings.checkpoint.best_metric
+        trial.checkpoints.scores[step] = evaluation[best_metric]
 
     try:
-      self._each(write, metrics, kept.get('evaluations', nothing))
+      self._each(write, measured, kept.get('evaluations', nothing))
     finally:
       rates = self.progress.show(step, rows)
       for trial in self.trials:
         trial.writer.plot(step, rates)
 
-  def save(self, state: State, metrics, evaluations=None) -> None:
-    """Starts saving the state of every trial that is still finite.
+  def save(self, state: State) -> None:
+    """Starts saving the state of every trial whose parameters are finite.
 
     Raises:
-      Diverged: none is.
+      Diverged: none has such.
+      Failed: a checkpoint could not be written.
     """
-    step = int(jnp.max(state.step))
-    evaluations = evaluations or [None] * len(self.trials)
+    step = int(np.max(state.step))
+    is_finite = np.atleast_1d(self.program.is_finite(state.params))
 
-    def save(trial, state, metrics, evaluation):
-      for name, value in metrics.items():
-        if not jnp.isfinite(value):
-          raise Diverged(f'train/{name} is {value} at step {step}')
-      checkpoints.save(trial.manager, state, evaluation)
+    def save(trial, state, is_finite):
+      if not is_finite:
+        raise Diverged(f'a parameter is not finite after step {step}')
+      trial.writer.sync()
+      trial.checkpoints.save(state)
       trial.workdir.set_status('RUNNING', step)
 
-    self._each(save, self._split(state), self._split(metrics), evaluations)
+    self._each(save, self._split(state), is_finite[: len(self.trials)])
 
-  def newest_saved(self) -> int | None:
+  def newest_saved(self) -> int:
     """The last step whose save was started."""
-    return max(
-      (trial.manager.latest_step() or 0 for trial in self.trials), default=None
-    )
+    return max(max(t.checkpoints.steps(), default=0) for t in self.trials)
 
   def wait(self) -> None:
     """Returns when every save has ended."""
     for trial in self.trials:
-      trial.manager.wait_until_finished()
+      trial.checkpoints.wait()
 
   def _split(self, tree) -> list:
     return self.program.split(tree, len(self.trials))

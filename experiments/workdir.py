@@ -7,6 +7,7 @@ tokenizer.json   the vocabulary
 metrics.jsonl    one object a line, steps strictly increasing
 tensorboard/     the same, for TensorBoard
 checkpoints/N/   parameters and optimizer state after N updates
+torn/N/          such a folder that could not be read
 status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep that
                  drops trials also PAUSED and DROPPED; step, attempt
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import os
 import platform
@@ -29,7 +31,7 @@ from experiments.settings import Settings
 
 # Keys that change nothing of what is computed, so a resumed run may change
 # them. The data's place is free to move, since its content is checked.
-_FREE = ('data.dir', 'train.log_every', 'checkpoint.keep')
+_FREE = ('data.dir', 'train.log_every', 'train.shard_from', 'checkpoint.keep')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -84,6 +86,13 @@ def read_settings(path: str) -> Settings:
   except json.JSONDecodeError as error:
     raise UserError(f'{config_path} is not JSON: {error}') from error
   return settings_lib.from_config(config)
+
+
+def identity(settings: Settings) -> str:
+  """Sixteen hexadecimal digits, the same for settings that compute the same."""
+  flat = {k: v for k, v in settings.flat().items() if k not in _FREE}
+  text = json.dumps(flat, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def check(path: str, settings: Settings) -> None:

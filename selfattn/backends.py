@@ -120,7 +120,8 @@ def attend(
     raise ValueError(f'{G} heads of keys do not divide {H} heads of queries')
   reason = why_not(
     backend,
-    platform=jax.default_backend(),
+    # Which machine a trace is compiled for is not known here; jax will say.
+    platform=None,
     dtype=q_BLHK.dtype,
     head_dim=K,
     has_dropout=dropout is not None,

@@ -69,14 +69,15 @@ def run_command():
   return run
 
 
-@pytest.fixture
+@pytest.fixture(scope='session')
 def eight_devices():
   """Runs Python text in a process that sees eight devices on the CPU."""
 
-  def run(text):
-    flags = '--xla_force_host_platform_device_count=8'
+  def run(text, *arguments):
+    flags = os.environ['XLA_FLAGS']
+    flags += ' --xla_force_host_platform_device_count=8'
     done = subprocess.run(
-      [sys.executable, '-c', textwrap.dedent(text)],
+      [sys.executable, '-c', textwrap.dedent(text), *map(str, arguments)],
       capture_output=True,
       text=True,
       cwd=ROOT,

@@ -1,10 +1,9 @@
 """Scores by hand and by loops, and the same numbers at every batch size."""
 
-import jax
 import numpy as np
 import pytest
 
-from experiments import build, data, evaluate, steps
+from experiments import data, evaluate, programs
 from experiments.settings import from_config
 
 
@@ -28,19 +27,23 @@ def test_confusion_counts_rows_as_truth():
   np.testing.assert_array_equal(matrix, [[1, 0, 1], [0, 1, 0], [0, 0, 1]])
 
 
+def fresh(settings, loaded):
+  """A program, and parameters nobody has trained."""
+  program = programs.make(settings, loaded.vocab_size, 2)
+  return program, program.init(program.hypers([settings])).params
+
+
 def test_evaluation_is_the_same_at_batch_sizes_1_7_and_64(
   small_config, tmp_path
 ):
   settings = from_config(small_config)
   loaded = data.load(settings.data, str(tmp_path))
-  classifier = build.model(settings, loaded.vocab_size, 2)
-  params = build.init_state(settings, classifier, build.hyper(settings)).params
-  eval_step = jax.jit(steps.make_eval_step(classifier))
+  program, params = fresh(settings, loaded)
   split = loaded.splits['test']
   results = {
     size: evaluate.summarize(
       split.labels,
-      *evaluate.evaluate(eval_step, params, split, size, loaded.bucket_lengths),
+      *evaluate.evaluate(program, params, split, size, loaded.bucket_lengths),
     )
     for size in (1, 7, 64)
   }
@@ -79,10 +82,9 @@ def test_what_cannot_see_order_is_right_on_one_twin_of_each_pair(
     small_config.model.position.name = 'none'
   settings = from_config(small_config)
   loaded = data.load(settings.data, str(tmp_path))
-  classifier = build.model(settings, loaded.vocab_size, 2)
-  params = build.init_state(settings, classifier, build.hyper(settings)).params
+  program, params = fresh(settings, loaded)
   _, logits = evaluate.evaluate(
-    jax.jit(steps.make_eval_step(classifier)),
+    program,
     params,
     loaded.splits['test'],
     64,
@@ -109,11 +111,9 @@ def test_symmetric_alibi_is_right_on_one_of_a_text_and_its_reverse(
   small_config.model.position.alibi.variant = variant
   settings = from_config(small_config)
   loaded = data.load(settings.data, str(tmp_path))
-  classifier = build.model(settings, loaded.vocab_size, 2)
-  params = build.init_state(settings, classifier, build.hyper(settings)).params
-  eval_step = jax.jit(steps.make_eval_step(classifier))
+  program, params = fresh(settings, loaded)
   _, logits = evaluate.evaluate(
-    eval_step, params, loaded.splits['test'], 64, loaded.bucket_lengths
+    program, params, loaded.splits['test'], 64, loaded.bucket_lengths
   )
   differences = abs(logits[0::2] - logits[1::2]).max()
   if variant == 'symmetric':

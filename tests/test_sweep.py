@@ -156,7 +156,7 @@ def test_a_group_equals_its_trials_alone_over_100_steps(tmp_path):
     settings = settings_lib.from_config(config)
     runs.append((config.to_dict(), settings, str(tmp_path / f'group{index}')))
   loaded = data.load(settings.data, '')
-  group = programs.make(settings, loaded, 3)
+  group = programs.make(settings, loaded.vocab_size, 2, 3)
   together = train.run_group(runs, loaded, group, Signals())
   for index, config in enumerate(configs(3)):
     alone = train.run(config, str(tmp_path / f'alone{index}'), Signals())
@@ -174,7 +174,7 @@ sys.path.insert(0, {str(ROOT / 'tests')!r})
 import re
 import jax, numpy as np
 from conftest import make_small_config
-from experiments import build, data, programs, settings
+from experiments import data, programs, settings
 from experiments.batches import TrainBatches
 wanted = []
 for index in range(11):
@@ -183,8 +183,8 @@ for index in range(11):
   wanted.append(settings.from_config(config))
 loaded = data.load(wanted[0].data, '')
 batches = TrainBatches(loaded.splits['train'], 16, 0, loaded.bucket_lengths)
-program = programs.make(wanted[0], loaded, 11)
-hyper = program.join([build.hyper(w) for w in wanted])
+program = programs.make(wanted[0], loaded.vocab_size, 2, 11)
+hyper = program.hypers(wanted)
 state = program.init(hyper)
 text = program.train_step.lower(state, batches(0), hyper).compile().as_text()
 moving = re.findall(

@@ -13,37 +13,33 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 
 from configs import default
-from experiments import build, checkpoints, data, train
+from experiments import checkpoints, data, programs, train
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.launch import Diverged, Interrupted, Signals
 
 
-class StopAfter:
-  """Signals that arrive during the given update of a process."""
+class StopAt(Signals):
+  """A signal that arrives before the given look for one."""
 
-  def __init__(self, updates):
-    self._left = updates
+  def __init__(self, look):
+    super().__init__()
+    self._left = look
 
-  @property
-  def received(self):
+  def check(self):
     self._left -= 1
-    return 'SIGTERM' if self._left <= 0 else None
+    if self._left <= 0:
+      self.received = 'SIGTERM'
+    super().check()
 
 
 def restored(path, config, step):
   settings = settings_lib.from_config(config)
   vocab_size = data.read_tokenizer(path).get_vocab_size()
-  classifier = build.model(settings, vocab_size, 2)
-  template = jax.eval_shape(
-    lambda: build.init_state(settings, classifier, build.hyper(settings))
-  )
-  manager = checkpoints.open_manager(path, settings.checkpoint)
-  try:
-    return checkpoints.restore(manager, step, template)
-  finally:
-    manager.close()
+  template = programs.make(settings, vocab_size, 2).template
+  with checkpoints.reading(str(path), settings.checkpoint) as saved:
+    return saved.restore(step, template)
 
 
 def rows(path):
@@ -56,6 +52,7 @@ def busy_config():
   config = make_small_config()
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
+  config.train.eval_batch_size = 16
   return config
 
 
@@ -121,19 +118,38 @@ def test_a_whole_run_leaves_what_it_promises(uninterrupted):
 def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
   tmp_path, uninterrupted
 ):
-  """An epoch has five steps: stops are inside one, at its edge, at a save."""
+  """An epoch has five steps, and an evaluation every fourth takes two looks.
+
+  The looks: one when the data is read, one after each update, and two within
+  each evaluation, of which the last one is that of the test split.
+  """
   path = tmp_path / 'run'
+  with pytest.raises(Interrupted):
+    train.run(busy_config(), str(path), StopAt(1))
+  assert not path.exists()
   reached = []
-  for updates in (1, 3, 1, 2):
-    with pytest.raises(Interrupted):
-      train.run(busy_config(), str(path), StopAfter(updates))
+  for look in (2, 5, 2, 3, 4, 6, 3, 3, 4):
+    with pytest.raises(Interrupted, match='SIGTERM'):
+      train.run(busy_config(), str(path), StopAt(look))
     status = json.loads((path / 'status.json').read_text())
     assert status['status'] == 'INTERRUPTED'
-    reached.append(max(int(n) for n in os.listdir(path / 'checkpoints')))
-  assert reached == [1, 4, 5, 7]
+    newest = max(int(n) for n in os.listdir(path / 'checkpoints'))
+    assert newest == status['step'] == rows(path)[-1]['step']
+    reached.append((newest, 'validation/loss' in rows(path)[-1]))
+  assert reached == [
+    (1, False),
+    (4, False),  # before the first batch of the evaluation
+    (4, False),  # again
+    (4, False),  # before the second
+    (5, False),
+    (8, True),
+    (10, False),
+    (12, False),  # in the last evaluation
+    (12, True),  # in that of the test split
+  ]
   result = train.run(busy_config(), str(path), Signals())
   assert_same_end(path, result, uninterrupted)
-  assert json.loads((path / 'status.json').read_text())['attempt'] == 5
+  assert json.loads((path / 'status.json').read_text())['attempt'] == 10
 
 
 def test_rows_after_the_last_checkpoint_are_written_again(
@@ -142,7 +158,7 @@ def test_rows_after_the_last_checkpoint_are_written_again(
   """As after SIGKILL: metrics ran ahead, the last line is torn."""
   path = tmp_path / 'run'
   with pytest.raises(Interrupted):
-    train.run(busy_config(), str(path), StopAfter(5))
+    train.run(busy_config(), str(path), StopAt(7))
   with open(path / 'metrics.jsonl', 'a') as file:
     file.write('{"step": 6, "train/loss": 123.0}\n{"step": 7, "tra')
   result = train.run(busy_config(), str(path), Signals())

@@ -13,7 +13,7 @@ import os
 import jax
 import numpy as np
 
-from experiments import build, data, launch, settings
+from experiments import data, launch, programs, settings
 from experiments.batches import TrainBatches
 from experiments.benchmarks import alternate, summary
 from experiments.choices import UserError
@@ -38,8 +38,10 @@ def measure(values) -> list[dict]:
   config.data.dir = values.data_dir
   wanted = settings.from_config(config)
   loaded = data.load(wanted.data, workdir='')
-  classifier = build.model(wanted, loaded.vocab_size, len(loaded.labels))
-  hyper = jax.device_put(build.hyper(wanted))
+  program = programs.make(
+    wanted, loaded.vocab_size, len(loaded.labels), devices=jax.devices()[:1]
+  )
+  hyper = jax.device_put(program.hypers([wanted]))
 
   def batches(lengths):
     size, seed = wanted.train.batch_size, wanted.seed
@@ -47,17 +49,14 @@ def measure(values) -> list[dict]:
 
   bucketed, padded = batches(loaded.bucket_lengths), batches((_LENGTH,))
   prepared = [jax.device_put(bucketed(step)) for step in range(_STEPS)]
-  train_step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
 
   def run(of_step):
-    state = jax.jit(
-      lambda key: build.init_state(wanted, classifier, hyper.replace(key=key))
-    )(hyper.key)
+    state = program.init(hyper)
 
     def steps():
       nonlocal state
       for step in range(_STEPS):
-        state, metrics = train_step(state, of_step(step), hyper)
+        state, metrics = program.train_step(state, of_step(step), hyper)
       return state, metrics
 
     return steps

@@ -16,7 +16,7 @@ import dataclasses
 import jax
 import numpy as np
 
-from experiments import build, checks, launch, peak, settings, steps
+from experiments import checks, launch, peak, programs, settings, steps
 from experiments.batches import Batch
 from experiments.benchmarks import alternate, summary, torch_peer
 from experiments.benchmarks.tutorial import (
@@ -114,10 +114,12 @@ def _settings(size: Size, backend: str):
 def _ours(wanted, tokens, labels):
   """(a step, MiB its program needs, model FLOPs)."""
   size, length = tokens.shape
-  classifier = build.model(wanted, VOCAB_SIZE, NUM_CLASSES)
-  hyper = build.hyper(wanted)
-  state = jax.jit(lambda: build.init_state(wanted, classifier, hyper))()
-  flops = steps.model_flops(classifier, state.params, tokens.shape)
+  ours = programs.make(
+    wanted, VOCAB_SIZE, NUM_CLASSES, devices=jax.devices()[:1]
+  )
+  hyper = ours.hypers([wanted])
+  state = ours.init(hyper)
+  flops = steps.model_flops(ours.classifier, state.params, tokens.shape)
   batch = jax.device_put(
     Batch(
       tokens,
@@ -126,8 +128,7 @@ def _ours(wanted, tokens, labels):
       np.ones(size, np.float32),
     )
   )
-  train_step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
-  program = train_step.lower(state, batch, hyper).compile()
+  program = ours.train_step.lower(state, batch, hyper).compile()
   needed = program.memory_analysis()
   taken = needed.temp_size_in_bytes + needed.argument_size_in_bytes
   box = [state]

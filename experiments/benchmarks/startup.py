@@ -14,7 +14,7 @@ import tempfile
 import jax
 import numpy as np
 
-from experiments import build, launch, settings
+from experiments import launch, programs, settings
 from experiments.batches import Batch
 from experiments.benchmarks import alternate, summary
 
@@ -49,15 +49,13 @@ def measure(values) -> list[dict]:
 def compile_step() -> None:
   """Compiles the training step of the default config for one shape."""
   wanted = settings.from_config(launch.load_config(launch.DEFAULT_CONFIG))
-  classifier = build.model(wanted, _VOCAB_SIZE, 2)
-  hyper = build.hyper(wanted)
-  state = jax.eval_shape(lambda: build.init_state(wanted, classifier, hyper))
+  program = programs.make(wanted, _VOCAB_SIZE, 2, devices=jax.devices()[:1])
   size = wanted.train.batch_size
   rows = np.zeros(size, np.int32)
   tokens = np.zeros((size, _LENGTH), np.int32)
   batch = Batch(tokens, rows, rows, rows.astype(np.float32))
-  step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
-  step.lower(state, batch, hyper).compile()
+  hyper = program.hypers([wanted])
+  program.train_step.lower(program.template, batch, hyper).compile()
 
 
 def _python(*arguments) -> None:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import build, launch, settings
+from experiments import launch, programs, settings
 from experiments.batches import Batch
 from experiments.benchmarks import alternate, flax_peer, summary, torch_peer
 from experiments.benchmarks.tutorial import (
@@ -97,10 +97,11 @@ def make_step(tokens, labels, vocab_size, width, dropout_rate):
   config.optimizer.weight_decay = 0.0
   config.optimizer.clip_norm = 0.0
   wanted = settings.from_config(config)
-  classifier = build.model(wanted, vocab_size, NUM_CLASSES)
-  hyper = build.hyper(wanted)
-  train_step = jax.jit(build.train_step(wanted, classifier), donate_argnums=0)
-  state = build.init_state(wanted, classifier, hyper)
+  program = programs.make(
+    wanted, vocab_size, NUM_CLASSES, devices=jax.devices()[:1]
+  )
+  hyper = program.hypers([wanted])
+  state = program.init(hyper)
   size, length = tokens.shape
   batch = Batch(
     tokens,
@@ -111,7 +112,7 @@ def make_step(tokens, labels, vocab_size, width, dropout_rate):
 
   def step():
     nonlocal state
-    state, metrics = train_step(state, batch, hyper)
+    state, metrics = program.train_step(state, batch, hyper)
     return state, metrics
 
   return step

@@ -45,7 +45,10 @@ def is_waiting(spec: Spec, until: int | None) -> bool:
   status = workdir_lib.read_status(spec.path)
   if status.get('status') in ('DONE', 'DIVERGED', 'FAILED', 'DROPPED'):
     return False
-  return until is None or status.get('step', 0) < until
+  step = status.get('step', 0)
+  # One that was stopped at the rung itself may lack its evaluation there.
+  at_rung = step == until and status['status'] != 'PAUSED'
+  return until is None or step < until or at_rung
 
 
 class Shared:
@@ -66,7 +69,12 @@ class Shared:
     """What programs.make returns."""
     key = (programs.key(settings), num_trials)
     if self._program[0] != key:
-      self._program = (key, programs.make(settings, loaded, num_trials))
+      self._program = (
+        key,
+        programs.make(
+          settings, loaded.vocab_size, len(loaded.labels), num_trials
+        ),
+      )
     return self._program[1]
 
 
