@@ -70,6 +70,8 @@ def get_config():
   train.log_every = 100  # steps
   train.eval_every = 500  # steps
   train.eval_batch_size = 256  # examples
+  # Workdir of a run whose parameters to begin with, as far as they fit.
+  train.init_from = ''
 
   config.checkpoint = checkpoint = ConfigDict()
   checkpoint.every_steps = 500

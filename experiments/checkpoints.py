@@ -53,7 +53,7 @@ class Checkpoints:
       options=ocp.CheckpointManagerOptions(
         preservation_policy=self,
         cleanup_tmp_directories=run is not None,
-        read_only=run is None,
+        create=run is not None,
       ),
     )
 
@@ -87,11 +87,11 @@ class Checkpoints:
     """
     # On a CPU what the saver reads is the buffer itself, which the next update
     # is free to use again while the save goes on in the background.
-    leaves = {name: _kept(leaf) for name, leaf in _leaves(state).items()}
+    kept = {name: _kept(leaf) for name, leaf in leaves(state).items()}
     with _Reported(self):
       self._manager.save(
         int(state.step),
-        args=ocp.args.Composite(state=ocp.args.StandardSave(_nest(leaves))),
+        args=ocp.args.Composite(state=ocp.args.StandardSave(_nest(kept))),
         custom_metadata={'run': self._run},
         force=True,
       )
@@ -121,7 +121,7 @@ class Checkpoints:
     folder = f'{self._manager.directory}/{step}'
     run = (self._manager.metadata(step).custom_metadata or {}).get('run')
     found = self._saved(step)
-    wanted = _leaves(template)
+    wanted = leaves(template)
     differences = _differences(found, wanted)
     if differences:
       raise UserError(
@@ -131,44 +131,29 @@ class Checkpoints:
     if self._run not in (None, run):
       raise UserError(f'checkpoint {folder} is of another run')
     args = ocp.args.Composite(state=ocp.args.StandardRestore(_nest(wanted)))
-    saved = _leaves(self._manager.restore(step, args=args)['state'])
+    saved = leaves(self._manager.restore(step, args=args)['state'])
     _, structure = jax.tree.flatten(template)
     state = jax.tree.unflatten(structure, [saved[name] for name in wanted])
     if int(state.step) != step:
       raise ValueError(f'{folder} holds step {int(state.step)}')
     return state
 
-  def restore_params(self, step: int, names: list[str]) -> dict[str, jax.Array]:
-    """Some parameters saved at `step`, by the names that `params` gives."""
+  def restore_params(self, step: int) -> dict[str, jax.Array]:
+    """The parameters saved at `step`, whatever the model, by name."""
     one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     wanted = {
       name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
-      for name, leaf in self.params(step).items()
-      if name in names
-    }
-    saved = self._manager.restore(
-      step,
-      args=ocp.args.Composite(
-        state=ocp.args.PyTreeRestore(
-          {'params': _nest(wanted)}, partial_restore=True
-        )
-      ),
-    )
-    return _leaves(saved['state']['params'])
-
-  def params(self, step: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Names, shapes and types of the parameters saved at `step`."""
-    return {
-      name.removeprefix('params/'): leaf
       for name, leaf in self._saved(step).items()
-      if name.startswith('params/')
     }
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(_nest(wanted)))
+    saved = self._manager.restore(step, args=args)['state']
+    return leaves(saved['params'])
 
   def _saved(self, step: int) -> dict[str, jax.ShapeDtypeStruct]:
     found = self._manager.item_metadata(step)['state']
     if found is None:
       raise ValueError('its list of arrays is missing')
-    return _leaves(found)
+    return leaves(found)
 
   def set_aside(self, step: int) -> None:
     """Moves a step that cannot be read to WORKDIR/torn."""
@@ -284,7 +269,8 @@ def _kept(leaf):
   return jnp.copy(leaf) if platforms == {'cpu'} else leaf
 
 
-def _leaves(tree) -> dict[str, object]:
+def leaves(tree) -> dict[str, object]:
+  """Leaves of a tree by name, `block_0/attention/query/kernel`."""
   paths, _ = jax.tree_util.tree_flatten_with_path(tree)
   return {
     jax.tree_util.keystr(path, simple=True, separator='/'): leaf

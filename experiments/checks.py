@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from experiments import choices
@@ -92,6 +93,12 @@ def check(settings, flat: dict[str, Any]) -> None:
     and train.batch_size % (train.accumulate or 1) == 0,
     'train.accumulate',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
+  )
+  require(
+    not train.init_from
+    or os.path.isfile(os.path.join(train.init_from, 'config.json')),
+    'train.init_from',
+    'the workdir of a run, or empty',
   )
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()

@@ -83,6 +83,7 @@ class TrainSettings:
   log_every: int
   eval_every: int
   eval_batch_size: int
+  init_from: str
 
 
 @dataclasses.dataclass(frozen=True)

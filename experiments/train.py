@@ -290,11 +290,19 @@ def _define(values) -> None:
     'Folder of the run; runs/NAME-DIGEST if not given.',
     flag_values=values,
   )
+  launch.flags.DEFINE_string(
+    'init_from',
+    None,
+    'Workdir of a run whose parameters to begin with, as far as they fit.',
+    flag_values=values,
+  )
 
 
 def main(values) -> None:
   """Trains as the flags say."""
   config = values.config
+  if values.init_from is not None:
+    config.train.init_from = os.path.abspath(values.init_from)
   path = values.workdir or default_workdir(config, values.config_path)
   signals = Signals()
   signals.install()

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments import checkpoints, metrics
+from experiments import checkpoints, metrics, transfer
 from experiments import workdir as workdir_lib
 from experiments.checkpoints import Checkpoints
 from experiments.launch import Diverged, log
@@ -71,12 +71,23 @@ class Group:
     )
     if step is None:
       log('starting fresh')
-      state = self.program.init(self.hyper)
+      state = self._started(self.program.init(self.hyper))
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)
     self._open_writers(step or 0)
     return state
+
+  def _started(self, state: State) -> State:
+    if not any(trial.settings.train.init_from for trial in self.trials):
+      return state
+    states = [
+      transfer.start_from(each, source, trial.workdir.path)
+      if (source := trial.settings.train.init_from)
+      else each
+      for trial, each in zip(self.trials, self._split(state), strict=True)
+    ]
+    return self.program.join(states)
 
   def restore(self, trials: list[Trial], steps: list[int]) -> State:
     """The states that some of the trials saved at these steps."""
