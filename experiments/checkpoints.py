@@ -29,6 +29,13 @@ from experiments.steps import State
 _TORN = 'torn'
 
 
+class _Manager(ocp.CheckpointManager):
+  def reached_preemption(self, step: int) -> bool:
+    """Never: launch.Signals asks the same library, by numbers of its own."""
+    del step
+    return False
+
+
 class Checkpoints:
   """WORKDIR/checkpoints, listed from disk; close it on every way out.
 
@@ -47,7 +54,7 @@ class Checkpoints:
     """
     self.scores: dict[int, float] = {}
     self._settings, self._run = settings, run
-    self._manager = ocp.CheckpointManager(
+    self._manager = _Manager(
       epath.Path(workdir) / 'checkpoints',
       item_handlers={'state': ocp.StandardCheckpointHandler()},
       options=ocp.CheckpointManagerOptions(

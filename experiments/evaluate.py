@@ -38,10 +38,11 @@ def evaluate(
     lengths: bucket lengths of the data.
     check: is called between batches, and may raise.
   """
-  outputs = []
+  outputs, ahead = [], programs.RunAhead()
   for rows, batch in eval_batches(examples, batch_size, lengths, program.share):
     check()
     outputs.append((rows, program.eval_step(params, program.put(batch))))
+    ahead.add(outputs[-1][1])
   *group, _, num_classes = outputs[0][1][1].shape
   losses = np.zeros((*group, len(examples)))
   logits = np.zeros((*group, len(examples), num_classes))

@@ -7,23 +7,25 @@ with 2 before it touches a device.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import logging
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 
-from absl import flags, logging
+from absl import flags
+from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
 from experiments import choices
 from experiments.choices import UserError
+from experiments.signals import Interrupted
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
-ABORTED = 130
 DEFAULT_CONFIG = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
   'configs',
@@ -39,51 +41,41 @@ class Failed(Exception):
   """Some of the work failed, and has said why; the rest is done."""
 
 
-class Interrupted(Exception):
-  """A signal asked for an end, and the state is saved."""
+# Lines for the files of `keep_log`; nothing of it goes anywhere else.
+_KEPT = logging.getLogger('experiments.log')
+_KEPT.setLevel(logging.INFO)
+_KEPT.propagate = False
 
 
 def log(text: str) -> None:
   """A line on standard error, above a progress bar if there is one."""
   tqdm.write(text, file=sys.stderr)
   sys.stderr.flush()
+  _KEPT.info(text)
+
+
+@contextlib.contextmanager
+def keep_log(path: str):
+  """Adds all lines of `log`, and what ends the block, to a file."""
+  handler = logging.FileHandler(path)
+  handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
+  _KEPT.addHandler(handler)
+  try:
+    yield
+  except (Interrupted, Diverged, Failed) as error:
+    _KEPT.info(f'{type(error).__name__}: {error}')
+    raise
+  except BaseException:
+    _KEPT.info(traceback.format_exc())
+    raise
+  finally:
+    _KEPT.removeHandler(handler)
+    handler.close()
 
 
 def print_result(result: dict) -> None:
   """The last line of standard output."""
   print(json.dumps(result), flush=True)
-
-
-# What schedulers send before they take a machine away, and Ctrl-C.
-_ASKING = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
-
-
-class Signals:
-  """Remembers that the process was asked to end, for work that polls."""
-
-  def __init__(self):
-    self.received: str | None = None
-
-  def install(self) -> None:
-    """From now on signals are remembered; a second SIGINT ends at once."""
-    for name in _ASKING:
-      signal.signal(signal.Signals[name], self._receive)
-
-  def _receive(self, number, frame):
-    del frame
-    if self.received and number == signal.SIGINT:
-      # Not sys.exit, which would wait for a save, or for other processes.
-      os.write(sys.stderr.fileno(), b'second SIGINT: ended at once\n')
-      os._exit(ABORTED)
-    self.received = signal.Signals(number).name
-    # Not through a stream, which the signal may have found half way.
-    text = f'received {self.received}: saving after this step\n'
-    os.write(sys.stderr.fileno(), text.encode())
-
-  def check(self) -> None:
-    """Raises Interrupted if the process was asked to end."""
-    if self.received:
-      raise Interrupted(self.received)
 
 
 def run(
@@ -104,7 +96,7 @@ def run(
   """
   # Libraries below speak up only when something is wrong.
   flags.FLAGS.mark_as_parsed()
-  logging.set_verbosity(logging.WARNING)
+  absl_logging.set_verbosity(absl_logging.WARNING)
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, takes_config))
@@ -127,7 +119,21 @@ def run(
   except Exception:
     traceback.print_exc()
     code = ERROR
+  if code == ERROR and 'jax' in sys.modules and _is_one_of_several():
+    log(
+      'if another process ended first, this is why; '
+      'run the same command again for all of them'
+    )
+    # Not sys.exit, which would wait for the others, who wait for this one.
+    sys.stderr.flush()
+    os._exit(code)
   sys.exit(code)
+
+
+def _is_one_of_several() -> bool:
+  from jax import distributed, process_count
+
+  return distributed.is_initialized() and process_count() > 1
 
 
 def required(values: flags.FlagValues, name: str) -> str:

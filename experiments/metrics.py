@@ -30,11 +30,15 @@ class MetricWriter:
 
   def __init__(self, workdir, start: int):
     self._path = workdir.file('metrics.jsonl')
-    rows = _drop_rows_after(self._path, start)
+    self._writes = workdir.writes
+    rows = [row for row in read_rows(self._path) if row['step'] <= start]
     self.last = rows[-1] if rows else {}
-    self._board = SummaryWriter(
-      workdir.file('tensorboard'), purge_step=start + 1
-    )
+    self._board = None
+    if self._writes:
+      # Rows of steps that are about to be computed again go.
+      _write_rows(self._path, rows)
+      folder = workdir.file('tensorboard')
+      self._board = SummaryWriter(folder, purge_step=start + 1)
 
   def write(self, step: int, row: Mapping[str, float]) -> None:
     """Writes the numbers of a step; adds them to its row if it has one.
@@ -48,8 +52,9 @@ class MetricWriter:
     if self.last.get('step') == step:
       # A run that was stopped inside of an evaluation makes up for it.
       self.last |= shown
-      _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
-    else:
+      if self._writes:
+        _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
+    elif self._writes:
       self.last = {'step': step} | shown
       with open(self._path, 'a') as file:
         file.write(json.dumps(self.last) + '\n')
@@ -59,18 +64,19 @@ class MetricWriter:
 
   def plot(self, step: int, row: Mapping[str, float]) -> None:
     """Shows numbers in TensorBoard only."""
-    for name, value in row.items():
+    for name, value in row.items() if self._board else ():
       self._board.add_scalar(name, value, step)
 
   def sync(self) -> None:
     """Returns when the rows are on the disk, as a checkpoint wants them."""
-    if os.path.exists(self._path):
+    if self._writes:
       with open(self._path, 'a') as file:
         os.fsync(file.fileno())
 
   def close(self) -> None:
     """Ends the TensorBoard file."""
-    self._board.close()
+    if self._board:
+      self._board.close()
 
 
 class Progress:
@@ -141,19 +147,14 @@ def read_rows(path: str) -> list[dict[str, float]]:
   return [json.loads(line) for line in lines if line.endswith('\n')]
 
 
-def scores(path: str, metric: str) -> dict[int, float]:
+def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
   """A metric of the validation split by step, of a metrics.jsonl."""
   name = f'validation/{metric}'
-  rows = (row for row in read_rows(path) if row.get(name) is not None)
-  return {row['step']: row[name] for row in rows}
-
-
-def _drop_rows_after(path: str, step: int) -> list[dict[str, float]]:
-  """Removes rows of steps that are about to be computed again."""
-  kept = [row for row in read_rows(path) if row['step'] <= step]
-  if os.path.exists(path):
-    _write_rows(path, kept)
-  return kept
+  return {
+    row['step']: row[name]
+    for row in read_rows(path)
+    if row.get(name) is not None and row['step'] <= until
+  }
 
 
 def _write_rows(path: str, rows: list[dict[str, float]]) -> None:

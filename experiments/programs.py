@@ -14,6 +14,7 @@ part of the result.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import json
@@ -119,6 +120,25 @@ class Program:
       return [tree]
     tree = jax.device_get(tree)
     return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(count)]
+
+
+class RunAhead:
+  """Lets the host be some calls ahead of the devices, and no more.
+
+  Of programs that send, a CPU keeps 32 in its queue; with more, devices of one
+  process have been seen to wait for each other forever.
+  """
+
+  _MOST = 16
+
+  def __init__(self):
+    self._results = collections.deque()
+
+  def add(self, result) -> None:
+    """Waits for the oldest of many results."""
+    self._results.append(result)
+    if len(self._results) > self._MOST:
+      jax.block_until_ready(self._results.popleft())
 
 
 def make(

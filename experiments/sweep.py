@@ -24,7 +24,8 @@ import jax
 from experiments import launch
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
-from experiments.launch import Failed, Signals, log
+from experiments.launch import Failed, log
+from experiments.signals import Signals
 from experiments.sweeps import (
   engines,
   folder,

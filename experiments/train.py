@@ -19,13 +19,15 @@ import time
 import jax
 import numpy as np
 
-from experiments import build, data, launch, peak, programs, steps
+from experiments import build, data, distributed, launch, peak, programs, steps
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.batches import TrainBatches
+from experiments.choices import UserError
 from experiments.evaluate import evaluate, summarize
-from experiments.launch import Interrupted, Signals, log
+from experiments.launch import log
 from experiments.settings import Settings
+from experiments.signals import Interrupted, Signals
 from experiments.steps import State
 from experiments.trials import Group
 
@@ -122,8 +124,10 @@ def _loop(settings, group, state, update, validate, signals, until) -> State:
 
   if start and due(start, every.eval_every) and group.lacks_evaluation(start):
     group.keep(start, evaluations=validate(state.params))
+  ahead = programs.RunAhead()
   for step in range(start + 1, until + 1):
     state, measured = update(state, step - 1)
+    ahead.add(measured)
     # Read one step late: this update runs while the last one is written down.
     group.flush()
     if step == start + 1:
@@ -198,11 +202,22 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
   result = finished(path, settings)
   if result is not None:
     return result
-  loaded = data.load(settings.data, path)
+  loaded = _load(settings, path)
+  distributed.check_shared(path)
   signals.check()
   program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
   runs = [(config.to_dict(), settings, path)]
   return run_group(runs, loaded, program, signals)[0]
+
+
+def _load(settings: Settings, path: str) -> data.Data:
+  error = None
+  try:
+    loaded = data.load(settings.data, path)
+  except UserError as wrong:
+    error = wrong
+  distributed.agree(error)
+  return loaded
 
 
 def finished(path: str, settings: Settings) -> dict[str, object] | None:
@@ -237,13 +252,17 @@ def run_group(
   """
   started = time.monotonic()
   workdirs = []
+  index = jax.process_index()
   for config, _, path in runs:
-    workdir = workdir_lib.open_workdir(path, config, loaded.files)
+    workdir = workdir_lib.open_workdir(path, config, loaded.files, index == 0)
     reached = workdir_lib.read_status(path).get('step', 0)
     workdir.set_status('RUNNING', reached)
     workdirs.append(workdir)
   try:
     with contextlib.ExitStack() as on_exit:
+      for workdir in workdirs:
+        kept = launch.keep_log(workdir.file(f'log-{index}.txt'))
+        on_exit.enter_context(kept)
       settings = [settings for _, settings, _ in runs]
       pairs = list(zip(settings, workdirs, strict=True))
       group = Group(program, pairs, on_exit)
@@ -252,7 +271,7 @@ def run_group(
     ended = 'INTERRUPTED' if isinstance(error, Interrupted) else 'FAILED'
     for workdir in workdirs:
       status = workdir_lib.read_status(workdir.path)
-      if status['status'] == 'RUNNING':
+      if status.get('status') == 'RUNNING':
         workdir.set_status(ended, status['step'], reason=str(error))
     raise
   results = []
@@ -284,6 +303,7 @@ def default_workdir(config, config_path: str) -> str:
 
 
 def _define(values) -> None:
+  distributed.define(values)
   launch.flags.DEFINE_string(
     'workdir',
     None,
@@ -306,7 +326,16 @@ def main(values) -> None:
   path = values.workdir or default_workdir(config, values.config_path)
   signals = Signals()
   signals.install()
-  launch.print_result(run(config, path, signals))
+  settings = settings_lib.from_config(config)
+  cluster = distributed.find(values, os.environ)
+  result = finished(path, settings)
+  if result is None:
+    if cluster is not None:
+      distributed.join(cluster, values.start_timeout, values.peer_timeout)
+      signals.share(distributed.is_asked_to_end)
+    result = run(config, path, signals)
+  if cluster is None or jax.process_index() == 0:
+    launch.print_result(result)
 
 
 if __name__ == '__main__':

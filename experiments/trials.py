@@ -106,6 +106,7 @@ class Group:
       trial.checkpoints.scores |= metrics.scores(
         trial.workdir.file('metrics.jsonl'),
         trial.settings.checkpoint.best_metric,
+        start,
       )
     self.progress = Progress(start, last)
     self._on_exit.callback(self.progress.close)

@@ -4,6 +4,7 @@ config.json      the whole config, resolved
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary
+log-P.txt        what process P said
 metrics.jsonl    one object a line, steps strictly increasing
 tensorboard/     the same, for TensorBoard
 checkpoints/N/   parameters and optimizer state after N updates
@@ -47,10 +48,15 @@ def write_whole(path: str, text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-  """An absolute path, and the count of times a run was started in it."""
+  """An absolute path, and the count of times a run was started in it.
+
+  Attributes:
+    writes: whether this process does; of several, one.
+  """
 
   path: str
   attempt: int
+  writes: bool = True
 
   def file(self, name: str) -> str:
     """Path of a file in it."""
@@ -58,6 +64,8 @@ class Workdir:
 
   def set_status(self, status: str, step: int, **more: Any) -> None:
     """Replaces status.json."""
+    if not self.writes:
+      return
     facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
     write_whole(self.file('status.json'), json.dumps(facts) + '\n')
 
@@ -118,14 +126,16 @@ def check(path: str, settings: Settings) -> None:
     )
 
 
-def open_workdir(path: str, config: dict, files: dict[str, str]) -> Workdir:
+def open_workdir(
+  path: str, config: dict, files: dict[str, str], writes: bool = True
+) -> Workdir:
   """Makes the folder if need be, and counts this attempt."""
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
-  workdir = Workdir(path, read_status(path).get('attempt', 0) + 1)
+  workdir = Workdir(path, read_status(path).get('attempt', 0) + 1, writes)
   files = {'config.json': json.dumps(config, indent=2)} | files
   for name, text in files.items():
-    if not os.path.exists(workdir.file(name)):
+    if writes and not os.path.exists(workdir.file(name)):
       write_whole(workdir.file(name), text + '\n')
   return workdir
 
@@ -158,6 +168,8 @@ def forget_failure(path: str) -> None:
 
 def record_environment(workdir: Workdir, devices) -> None:
   """Adds this attempt to env.json."""
+  if not workdir.writes:
+    return
   path = workdir.file('env.json')
   attempts = []
   if os.path.exists(path):

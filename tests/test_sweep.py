@@ -15,7 +15,7 @@ from conftest import ROOT, last_json, make_small_config
 
 from experiments import data, programs, train
 from experiments import settings as settings_lib
-from experiments.launch import Signals
+from experiments.signals import Signals
 
 # The small config of all tests, with generators beside it.
 CONFIG = """

@@ -17,7 +17,8 @@ from experiments import checkpoints, data, programs, train
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
-from experiments.launch import Diverged, Interrupted, Signals
+from experiments.launch import Diverged
+from experiments.signals import Interrupted, Signals
 
 
 class StopAt(Signals):
@@ -87,6 +88,7 @@ def test_a_whole_run_leaves_what_it_promises(uninterrupted):
     'config.json',
     'data.json',
     'env.json',
+    'log-0.txt',
     'metrics.jsonl',
     'status.json',
     'tensorboard',

@@ -8,8 +8,8 @@ from conftest import make_small_config
 
 from experiments import checkpoints, data, programs, train
 from experiments.choices import UserError
-from experiments.launch import Signals
 from experiments.settings import from_config
+from experiments.signals import Signals
 
 
 def short_config():

@@ -16,7 +16,8 @@ import jax
 
 from experiments import data, programs, train
 from experiments import workdir as workdir_lib
-from experiments.launch import Diverged, Interrupted, Signals, log
+from experiments.launch import Diverged, log
+from experiments.signals import Interrupted, Signals
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
 

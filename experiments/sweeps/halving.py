@@ -15,7 +15,8 @@ from collections.abc import Callable
 from experiments import workdir as workdir_lib
 from experiments.checks import BEST_METRICS
 from experiments.choices import UserError
-from experiments.launch import Signals, log
+from experiments.launch import log
+from experiments.signals import Signals
 from experiments.sweeps import engines, results
 from experiments.sweeps.plan import Spec
 

@@ -18,7 +18,8 @@ import threading
 
 from experiments import launch
 from experiments import workdir as workdir_lib
-from experiments.launch import Interrupted, Signals, log
+from experiments.launch import log
+from experiments.signals import Interrupted, Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 

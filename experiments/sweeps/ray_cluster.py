@@ -11,7 +11,7 @@ import importlib.util
 
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
-from experiments.launch import Interrupted, Signals
+from experiments.signals import Interrupted, Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 

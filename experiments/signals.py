@@ -1,0 +1,71 @@
+"""Signals that ask a run to end, and the looks for them between its steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+# Exit code of a second Ctrl-C.
+ABORTED = 130
+# What schedulers send before they take a machine away, and Ctrl-C.
+_ASKING = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
+
+
+class Interrupted(Exception):
+  """A signal asked for an end, and the state is saved."""
+
+
+class Signals:
+  """Remembers that the process was asked to end, for work that polls.
+
+  Attributes:
+    received: name of the signal, None before one.
+    agree: of several processes, from the number of the look to whether one of
+      them was asked; the same answer for all.
+  """
+
+  def __init__(self):
+    self.received: str | None = None
+    self.agree: Callable[[int], bool] | None = None
+    self._looks = 0
+
+  def install(self) -> None:
+    """From now on signals are remembered; a second SIGINT ends at once."""
+    for name in _ASKING:
+      signal.signal(signal.Signals[name], self._receive)
+
+  def _receive(self, number, frame):
+    del frame
+    if self.received and number == signal.SIGINT:
+      # Not sys.exit, which would wait for a save, or for other processes.
+      os.write(sys.stderr.fileno(), b'second SIGINT: ended at once\n')
+      os._exit(ABORTED)
+    self.received = signal.Signals(number).name
+    if self.agree is not None:
+      self._tell_others()
+    # Not through a stream, which the signal may have found half way.
+    text = f'received {self.received}: saving after this step\n'
+    os.write(sys.stderr.fileno(), text.encode())
+
+  def check(self) -> None:
+    """Raises Interrupted if the run was asked to end; on all processes."""
+    self._looks += 1
+    if self.agree is not None:
+      if self.agree(self._looks):
+        raise Interrupted(self.received or 'a signal')
+    elif self.received:
+      raise Interrupted(self.received)
+
+  def share(self, agree: Callable[[int], bool]) -> None:
+    """From now on one process speaks for all; see `agree`.
+
+    The library that agrees has taken SIGTERM over, and is told by it.
+    """
+    self.agree = agree
+    if self.received:
+      self._tell_others()
+
+  def _tell_others(self) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
