@@ -46,6 +46,10 @@ find_python() {
       return
     fi
   done
+  if command -v uv >/dev/null; then
+    echo 3.12 # which uv fetches
+    return
+  fi
   fail 'no Python 3.11 or newer found; install one or set PYTHON'
 }
 

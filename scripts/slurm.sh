@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# One run on the nodes of a Slurm job; asked to leave, it saves and is requeued:
+#
+#   sbatch --nodes=2 --gpus-per-node=4 scripts/slurm.sh \
+#       experiments.train --config=configs/trec.py --workdir=/shared/runs/trec
+#
+#SBATCH --job-name=selfattn
+#SBATCH --ntasks-per-node=1
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+set -uo pipefail
+
+# Where sbatch was called: Slurm runs a copy of this file from elsewhere.
+root="${SLURM_SUBMIT_DIR:-$PWD}"
+child='' caught=0
+# shellcheck disable=SC2329  # called by the traps
+pass_on() {
+  caught=1
+  [[ -n "$child" ]] && kill -s "$1" "$child" 2>/dev/null
+  return 0
+}
+trap 'pass_on USR1' USR1
+trap 'pass_on TERM' TERM
+
+# A task that ends early ends the others, who would wait for it.
+srun --kill-on-bad-exit=0 bash "$root/scripts/run.sh" "$@" &
+child=$!
+while :; do
+  caught=0
+  wait "$child"
+  code=$?
+  ((caught)) || break # a signal cuts the waiting short
+done
+if ((code == 75 && ${SLURM_RESTART_COUNT:-0} < ${MAX_RESTARTS:-50})); then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"

@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# Cloud TPU VMs, from one chip to a pod, over gcloud:
+#
+#   export ZONE=us-central1-a TYPE=v5litepod-8   # and PROJECT, if not gcloud's
+#   bash scripts/tpu_vm.sh create NAME [--spot] [--queued]
+#   bash scripts/tpu_vm.sh sync NAME
+#   bash scripts/tpu_vm.sh run NAME experiments.train --workdir=/mnt/runs/first
+#   bash scripts/tpu_vm.sh status NAME
+#   bash scripts/tpu_vm.sh logs NAME [WORKER]
+#   bash scripts/tpu_vm.sh stop NAME
+#   bash scripts/tpu_vm.sh delete NAME
+#
+# Every command may be given again: create makes what is missing or was taken
+# away, run starts nothing where something runs, stop asks it to save and end.
+# What runs is detached on all workers, each with its log in ~/selfattn-run.
+# shellcheck disable=SC2016  # what is in single quotes expands on the workers
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+fail() {
+  echo "tpu_vm.sh: $*" >&2
+  exit 2
+}
+
+usage() {
+  sed -n '4,11s/^#   //p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+
+(($# >= 2)) || usage
+command="$1" name="$2"
+shift 2
+[[ "$name" =~ ^[a-z]([a-z0-9-]*[a-z0-9])?$ ]] ||
+  fail "NAME=$name must be lower-case letters, digits and -, a letter first"
+: "${ZONE:?tpu_vm.sh: set ZONE, such as us-central1-a}"
+where=(--zone="$ZONE")
+[[ -z "${PROJECT:-}" ]] || where+=(--project="$PROJECT")
+
+vm() { gcloud compute tpus tpu-vm "$@" "${where[@]}"; }
+queue() { gcloud compute tpus queued-resources "$@" "${where[@]}"; }
+on_all() { vm ssh "$name" --worker=all --command="$1"; }
+vm_state() { vm describe "$name" --format='value(state)' 2>/dev/null || true; }
+queue_state() {
+  queue describe "$name" --format='value(state.state)' 2>/dev/null || true
+}
+
+# The image of a slice's generation.
+version_of() {
+  case "$1" in
+    v2-* | v3-* | v4-*) echo tpu-ubuntu2204-base ;;
+    v5litepod-*) echo v2-alpha-tpuv5-lite ;;
+    v5p-*) echo v2-alpha-tpuv5 ;;
+    v6e-*) echo v2-alpha-tpuv6e ;;
+    *) fail "TYPE=$1 is not known; such as v4-8, v5litepod-8, v5p-8, v6e-8" ;;
+  esac
+}
+
+create() {
+  local spot=() queued='' version
+  for argument in "$@"; do
+    case "$argument" in
+      --spot) spot=(--spot) ;;
+      --queued) queued=1 ;;
+      *) fail "create does not know $argument; --spot and --queued" ;;
+    esac
+  done
+  : "${TYPE:?tpu_vm.sh: set TYPE, such as v5litepod-8}"
+  version="$(version_of "$TYPE")"
+  if [[ -n "$queued" ]]; then
+    case "$(queue_state)" in
+      '') ;;
+      FAILED | SUSPENDED) queue delete "$name" --force --quiet ;;
+      *)
+        echo "$name is queued: $(queue_state)"
+        return
+        ;;
+    esac
+    queue create "$name" --node-id="$name" --accelerator-type="$TYPE" \
+      --runtime-version="$version" ${spot[@]+"${spot[@]}"}
+    return
+  fi
+  case "$(vm_state)" in
+    '') ;;
+    # A slice that was taken away has to go before there can be another.
+    PREEMPTED | TERMINATED) vm delete "$name" --quiet ;;
+    *)
+      echo "$name is there: $(vm_state)"
+      return
+      ;;
+  esac
+  vm create "$name" --accelerator-type="$TYPE" --version="$version" \
+    ${spot[@]+"${spot[@]}"}
+}
+
+# The files that git knows, as they are here, and an environment for them.
+sync() {
+  local archive
+  archive="$(mktemp -d)/selfattn.tar.gz"
+  (cd "$root" && git ls-files -z | tar --null -czf "$archive" -T -)
+  vm scp "$archive" "$name:selfattn.tar.gz" --worker=all
+  rm -r "$(dirname "$archive")"
+  # uv brings a Python of its own, since the images' is older than 3.11.
+  on_all 'set -e
+mkdir -p ~/selfattn && tar -xzf ~/selfattn.tar.gz -C ~/selfattn
+command -v ~/.local/bin/uv >/dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
+PATH=~/.local/bin:$PATH JAX_BUILD=tpu bash ~/selfattn/scripts/run.sh python --version'
+}
+
+run() {
+  (($# > 0)) || fail 'run needs what to run, such as experiments.train'
+  local line
+  line="$(printf '%q ' "$@")"
+  # Detached, since a lost connection must not end it, and locked, since gcloud
+  # repeats a command whose connection was lost.
+  on_all "mkdir -p ~/selfattn-run && cd ~/selfattn-run
+if flock -n lock true; then
+  rm -f code
+  PATH=~/.local/bin:\$PATH JAX_BUILD=tpu setsid nohup flock -n lock bash -c '
+    echo \$\$ >pid
+    bash ~/selfattn/scripts/run.sh \"\$@\" & child=\$!
+    trap \"kill -TERM \$child\" TERM
+    while :; do wait \$child; code=\$?; kill -0 \$child 2>/dev/null || break; done
+    echo \$code >code' run $line </dev/null >>log 2>&1 &
+  echo started on \$(hostname)
+else
+  echo runs already on \$(hostname)
+fi"
+}
+
+status() {
+  local state
+  state="$(vm_state)"
+  echo "$name: ${state:-not there}"
+  [[ "$state" == READY ]] || {
+    echo "queue: $(queue_state)"
+    return
+  }
+  on_all 'cd ~/selfattn-run 2>/dev/null || { echo "$(hostname): nothing was run"; exit; }
+if flock -n lock true; then
+  echo "$(hostname): ended with exit code $(cat code 2>/dev/null || echo unknown)"
+else
+  echo "$(hostname): running"
+fi'
+}
+
+logs() {
+  vm ssh "$name" --worker="${1:-0}" --command='tail -n 100 ~/selfattn-run/log'
+}
+
+stop() {
+  on_all 'cd ~/selfattn-run 2>/dev/null && ! flock -n lock true && kill -TERM "$(cat pid)" && echo "$(hostname): asked to save and end" || echo "$(hostname): nothing runs"'
+}
+
+delete() {
+  if [[ -n "$(queue_state)" ]]; then
+    queue delete "$name" --force --quiet
+  elif [[ -n "$(vm_state)" ]]; then
+    vm delete "$name" --quiet
+  else
+    echo "$name is not there"
+  fi
+}
+
+case "$command" in
+  create | sync | run | status | logs | stop | delete) "$command" "$@" ;;
+  *) usage ;;
+esac

@@ -1,0 +1,342 @@
+"""What is typed for a cloud machine is what its tools are given.
+
+Stand-ins record the calls of gcloud, srun and scontrol, and run what is meant
+for another host here, in a home of its own. With SkyPilot, kubernetes-validate,
+shellcheck or gcloud installed, each reads its own file as well.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from conftest import ROOT
+
+SCRIPTS = ROOT / 'scripts'
+
+GCLOUD = """#!/usr/bin/env bash
+printf '%s\\n' "$*" >>"$CALLS"
+case "$*" in
+  *" describe "*)
+    kind=vm; [[ "$*" == *queued-resources* ]] && kind=queue
+    [[ -s "$STATES/$kind" ]] || exit 1
+    cat "$STATES/$kind" ;;
+  *" delete "*) rm -f "$STATES/vm" "$STATES/queue" ;;
+  *"tpu-vm create "*) echo READY >"$STATES/vm" ;;
+  *"queued-resources create "*) echo ACCEPTED >"$STATES/queue" ;;
+  *" ssh "*)
+    for word in "$@"; do
+      case "$word" in --command=*) command="${word#--command=}" ;; esac
+    done
+    [[ "$command" == *astral.sh* ]] && exit 0
+    for worker in 0 1; do
+      mkdir -p "$HOSTS/$worker"
+      HOME="$HOSTS/$worker" bash -c "$command" || exit $?
+    done ;;
+esac
+"""
+
+# What runs on a host: it ends with 75 when it is asked to.
+RUN = """#!/usr/bin/env bash
+echo "running $*"
+trap 'echo asked; exit 75' TERM
+for _ in $(seq 300); do sleep 0.1; done
+"""
+
+
+@pytest.fixture
+def cloud(tmp_path, monkeypatch):
+  """Calls a command of tpu_vm.sh: (exit code, output, calls of gcloud)."""
+  bin_folder, states = tmp_path / 'bin', tmp_path / 'states'
+  hosts, calls = tmp_path / 'hosts', tmp_path / 'calls'
+  for folder in (bin_folder, states):
+    folder.mkdir()
+  (bin_folder / 'gcloud').write_text(GCLOUD)
+  (bin_folder / 'gcloud').chmod(0o755)
+  for worker in '01':
+    path = hosts / worker / 'selfattn' / 'scripts'
+    path.mkdir(parents=True)
+    (path / 'run.sh').write_text(RUN)
+  for name, value in {
+    'PATH': f'{bin_folder}:{os.environ["PATH"]}',
+    'CALLS': str(calls),
+    'STATES': str(states),
+    'HOSTS': str(hosts),
+    'ZONE': 'z',
+    'TYPE': 'v5litepod-16',
+  }.items():
+    monkeypatch.setenv(name, value)
+
+  def call(*arguments):
+    calls.write_text('')
+    done = subprocess.run(
+      ['bash', str(SCRIPTS / 'tpu_vm.sh'), *arguments],
+      capture_output=True,
+      text=True,
+      timeout=60,
+      check=False,
+    )
+    made = calls.read_text().splitlines()
+    changing = [c for c in made if ' describe ' not in c]
+    return done.returncode, done.stdout + done.stderr, changing
+
+  call.states = states
+  call.hosts = hosts
+  yield call
+  for pid in hosts.glob('*/selfattn-run/pid'):
+    with contextlib.suppress(ProcessLookupError):
+      os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+VM = 'compute tpus tpu-vm'
+QUEUE = 'compute tpus queued-resources'
+
+
+def test_create_makes_what_is_missing_or_was_taken_away(cloud):
+  create = (
+    f'{VM} create a --accelerator-type=v5litepod-16 '
+    '--version=v2-alpha-tpuv5-lite --spot --zone=z'
+  )
+  assert cloud('create', 'a', '--spot')[2] == [create]
+  assert cloud('create', 'a', '--spot')[1:] == ('a is there: READY\n', [])
+  (cloud.states / 'vm').write_text('PREEMPTED\n')
+  assert cloud('create', 'a', '--spot')[2] == [
+    f'{VM} delete a --quiet --zone=z',
+    create,
+  ]
+
+
+def test_a_queued_slice_is_asked_for_once(cloud, monkeypatch):
+  monkeypatch.setenv('PROJECT', 'p')
+  monkeypatch.setenv('TYPE', 'v6e-8')
+  create = (
+    f'{QUEUE} create a --node-id=a --accelerator-type=v6e-8 '
+    '--runtime-version=v2-alpha-tpuv6e --zone=z --project=p'
+  )
+  assert cloud('create', 'a', '--queued')[2] == [create]
+  assert cloud('create', 'a', '--queued')[2] == []
+  (cloud.states / 'queue').write_text('SUSPENDED\n')
+  delete = f'{QUEUE} delete a --force --quiet --zone=z --project=p'
+  assert cloud('create', 'a', '--queued')[2] == [delete, create]
+  assert cloud('delete', 'a')[2] == [delete]
+  assert cloud('delete', 'a')[1] == 'a is not there\n'
+
+
+def wait_for(path, text):
+  deadline = time.monotonic() + 30
+  while time.monotonic() < deadline:
+    if path.exists() and text in path.read_text():
+      return
+    time.sleep(0.05)
+  raise AssertionError(f'{path} never held {text!r}')
+
+
+def test_a_run_is_started_once_on_every_worker_and_saves_when_stopped(cloud):
+  cloud('create', 'a')
+  assert cloud('status', 'a')[1].count('nothing was run') == 2
+  command = ('run', 'a', 'experiments.train', "--config.data.dir=a b'c")
+  code, said, _ = cloud(*command)
+  assert (code, said.count('started on')) == (0, 2)
+  folders = [cloud.hosts / worker / 'selfattn-run' for worker in '01']
+  for folder in folders:
+    wait_for(
+      folder / 'log', "running experiments.train --config.data.dir=a b'c"
+    )
+  assert cloud(*command)[1].count('runs already on') == 2
+  assert cloud('status', 'a')[1].count('running') == 2
+  assert cloud('stop', 'a')[1].count('asked to save and end') == 2
+  for folder in folders:
+    wait_for(folder / 'code', '75')
+    assert (folder / 'log').read_text().count('running') == 1
+    assert 'asked' in (folder / 'log').read_text()
+  deadline = time.monotonic() + 10
+  while time.monotonic() < deadline:
+    said = cloud('status', 'a')[1]
+    if said.count('ended with exit code 75') == 2:
+      break
+  assert said.count('ended with exit code 75') == 2
+  assert cloud('stop', 'a')[1].count('nothing runs') == 2
+  assert cloud(*command)[1].count('started on') == 2
+
+
+def test_sync_sends_what_git_knows_to_every_worker(cloud):
+  _, _, (copy, prepare, *_) = cloud('sync', 'a')
+  assert copy.startswith(f'{VM} scp ')
+  assert copy.endswith(' a:selfattn.tar.gz --worker=all --zone=z')
+  assert prepare.startswith(f'{VM} ssh a --worker=all --command=set -e')
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'line'),
+  [
+    (('create', 'A_b'), 'NAME=A_b must be'),
+    (('create', 'a', '--spott'), 'create does not know --spott'),
+    (('run', 'a'), 'run needs what to run'),
+    (('fly', 'a'), 'bash scripts/tpu_vm.sh create NAME'),
+    (('create',), 'bash scripts/tpu_vm.sh create NAME'),
+  ],
+)
+def test_a_wrong_call_is_refused_before_gcloud_is(cloud, arguments, line):
+  code, said, calls = cloud(*arguments)
+  assert code == 2
+  assert line in said
+  assert calls == []
+
+
+def test_a_type_that_is_no_tpu_is_refused(cloud, monkeypatch):
+  monkeypatch.setenv('TYPE', 'a100-8')
+  code, said, calls = cloud('create', 'a')
+  assert (code, calls) == (2, [])
+  assert 'TYPE=a100-8 is not known' in said
+
+
+SRUN = """#!/usr/bin/env bash
+trap 'exit 75' USR1 TERM
+echo "$*" >>"$CALLS"
+echo up >>"$CALLS.up"
+for _ in $(seq "${WAIT:-0}"); do sleep 0.1; done
+exit "${CODE:-0}"
+"""
+
+
+@pytest.mark.parametrize(
+  ('code', 'sent', 'restarts', 'requeued'),
+  [
+    (0, None, 0, False),
+    (2, None, 0, False),
+    (75, None, 0, True),
+    (75, None, 50, False),
+    (0, signal.SIGUSR1, 0, True),
+    (0, signal.SIGTERM, 0, True),
+  ],
+)
+def test_slurm_requeues_what_was_interrupted(
+  tmp_path, code, sent, restarts, requeued
+):
+  calls = tmp_path / 'calls'
+  scontrol = '#!/usr/bin/env bash\necho "scontrol $*" >>"$CALLS"\n'
+  for name, text in {'srun': SRUN, 'scontrol': scontrol}.items():
+    (tmp_path / name).write_text(text)
+    (tmp_path / name).chmod(0o755)
+  process = subprocess.Popen(
+    ['bash', str(SCRIPTS / 'slurm.sh'), 'experiments.train', '--workdir=a b'],
+    env=os.environ
+    | {
+      'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+      'CALLS': str(calls),
+      'CODE': str(code),
+      'WAIT': '100' if sent else '0',
+      'SLURM_JOB_ID': '17',
+      'SLURM_SUBMIT_DIR': '/repo',
+      'SLURM_RESTART_COUNT': str(restarts),
+    },
+  )
+  if sent:
+    wait_for(tmp_path / 'calls.up', 'up')
+    process.send_signal(sent)
+  assert process.wait(timeout=30) == (75 if sent else code)
+  started, *rest = calls.read_text().splitlines()
+  assert started.endswith(
+    '/repo/scripts/run.sh experiments.train --workdir=a b'
+  )
+  assert rest == (['scontrol requeue 17'] if requeued else [])
+
+
+def test_the_kubernetes_job_goes_on_after_75_and_stops_after_2_and_3():
+  service, job = yaml.safe_load_all((SCRIPTS / 'kubernetes.yaml').read_text())
+  spec = job['spec']
+  pod = spec['template']['spec']
+  assert service['metadata']['name'] == pod['subdomain']
+  assert pod['restartPolicy'] == 'Never'  # as podFailurePolicy wants it
+  assert spec['podReplacementPolicy'] == 'Failed'
+  assert spec['completions'] == spec['parallelism']
+  (container,) = pod['containers']
+  actions = {}
+  for rule in spec['podFailurePolicy']['rules']:
+    for code in rule.get('onExitCodes', {}).get('values', ()):
+      actions[code] = rule['action']
+      assert rule['onExitCodes']['containerName'] == container['name']
+  assert actions == {2: 'FailJob', 3: 'FailJob', 75: 'Ignore'}
+  (line,) = container['args']
+  assert f'--num_processes={spec["completions"]} ' in line
+  port = service['spec']['ports'][0]['port']
+  assert f'--coordinator_address=selfattn-0.selfattn:{port} ' in line
+
+
+def test_skypilot_asks_for_another_slice_after_75():
+  task = yaml.safe_load((SCRIPTS / 'skypilot.yaml').read_text())
+  recovery = task['resources']['job_recovery']
+  assert recovery['recover_on_exit_codes'] == [75]
+  assert task['file_mounts'].keys() == {'/runs'}
+  assert '--workdir=/runs/' in task['envs']['RUN']
+
+
+def test_skypilot_parses_its_file(tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  monkeypatch.setenv('SKYPILOT_DISABLE_USAGE_COLLECTION', '1')
+  sky = pytest.importorskip('sky', reason='skypilot is not installed')
+  import jsonschema
+  from sky.utils import schemas
+
+  path = SCRIPTS / 'skypilot.yaml'
+  task = yaml.safe_load(path.read_text())
+  # Its own parser lets unknown keys of this section pass.
+  schema = schemas.get_resources_schema()
+  recovery = schema['properties']['job_recovery']['anyOf'][1]
+  recovery['additionalProperties'] = False
+  jsonschema.Draft7Validator(schema).validate(task['resources'])
+  (resources,) = sky.Task.from_yaml(str(path)).resources
+  assert resources.accelerators == {'tpu-v5litepod-8': 1}
+  assert resources.job_recovery['recover_on_exit_codes'] == [75]
+
+
+def test_kubernetes_has_such_objects():
+  validate = pytest.importorskip(
+    'kubernetes_validate', reason='kubernetes-validate is not installed'
+  )
+  for each in yaml.safe_load_all((SCRIPTS / 'kubernetes.yaml').read_text()):
+    validate.validate(each, '1.33', strict=True)
+
+
+def test_shellcheck_finds_nothing():
+  shellcheck = pathlib.Path(sys.executable).with_name('shellcheck')
+  files = [*SCRIPTS.glob('*.sh'), ROOT / '.ci' / 'run']
+  done = subprocess.run(
+    [shellcheck, *files], capture_output=True, text=True, check=False
+  )
+  assert done.stdout == ''
+
+
+@pytest.mark.oracle
+def test_gcloud_knows_these_commands(cloud, monkeypatch, tmp_path):
+  """Its own linter, which needs neither an account nor a network."""
+  path = os.environ['PATH'].partition(':')[2]
+  real = shutil.which('gcloud', path=path)
+  if real is None:
+    pytest.skip('gcloud is not installed')
+  lines = []
+  for arguments in (
+    ('create', 'a', '--spot'), ('sync', 'a'), ('logs', 'a', '1'), ('stop', 'a'),
+    ('delete', 'a'), ('create', 'a', '--queued', '--spot'), ('delete', 'a'),
+  ):  # fmt: skip
+    cloud(*arguments)
+    calls = (tmp_path / 'calls').read_text().splitlines()
+    lines += [line for line in calls if line.startswith('compute')]
+  for line in sorted(set(lines)):
+    head = line.partition(' --command=')[0]
+    done = subprocess.run(
+      [real, 'meta', 'lint-gcloud-commands', f'--command-string=gcloud {head}'],
+      env=os.environ | {'CLOUDSDK_CONFIG': str(tmp_path), 'PATH': path},
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+    (found,) = json.loads(done.stdout)
+    assert found['success'], (line, found['error_message'])
