@@ -38,6 +38,8 @@ from experiments.choices import UserError, one_of
 from experiments.launch import log
 
 GENERATIONS = ('v4', 'v5e', 'v5p', 'v6e')
+# What the compiler calls the least effort for the time a program takes.
+_QUICK = {'exec_time_optimization_effort': -1.0}
 _SENDING = (
   'all-reduce',
   'all-gather',
@@ -85,8 +87,18 @@ def devices_of(topology: str) -> list:
     raise UserError(f'--topology={topology}: {reason}') from error
 
 
-def compile_step(settings, loaded: data.Data, devices, num_trials: int | None):
+def compile_step(
+  settings,
+  loaded: data.Data,
+  devices,
+  num_trials: int | None = None,
+  quick: bool = False,
+):
   """(compiled update on the longest batch, its model FLOPs, the program).
+
+  Args:
+    num_trials: of a group; None: of a run alone.
+    quick: with less effort of the compiler.
 
   Raises:
     UserError: it does not fit into the memory of a device.
@@ -114,7 +126,8 @@ def compile_step(settings, loaded: data.Data, devices, num_trials: int | None):
   flops = steps.model_flops(program.classifier, program.template.params, shape)
   lowered = program.train_step.lower(state, batch, hyper)
   try:
-    return lowered.compile(), flops * (program.size or 1), program
+    compiled = lowered.compile(compiler_options=_QUICK if quick else None)
+    return compiled, flops * (program.size or 1), program
   except jax.errors.JaxRuntimeError as error:
     found = re.search(
       r'\(([\d.]+[KMGT])\) exceeds available HBM \(([\d.]+[KMGT])\)'
@@ -204,6 +217,13 @@ def _define(values) -> None:
     1,
     flag_values=values,
   )
+  flags.DEFINE_bool(
+    'quick',
+    False,
+    'Compile with little effort, in seconds: the same operations, and often '
+    'more memory than in earnest.',
+    flag_values=values,
+  )
 
 
 def main(values) -> None:
@@ -217,7 +237,8 @@ def main(values) -> None:
     f'{settings.train.batch_size}, {loaded.bucket_lengths[-1]} tokens'
   )
   found = report(
-    *compile_step(settings, loaded, devices, values.num_trials), topology
+    *compile_step(settings, loaded, devices, values.num_trials, values.quick),
+    topology,
   )
   available = found['memory_available_bytes']
   log(
