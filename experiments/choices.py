@@ -120,6 +120,10 @@ def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:
 
 def typed(value: Any, kind: type, key: str) -> Any:
   """`value` as `kind`, where that loses nothing; else UserError."""
+  if kind is int and type(value) is int and abs(value) >= 2**31:
+    raise UserError(
+      f'config.{key} = {value} must be below 2147483648, and above its negative'
+    )
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
     return float(value)
   if kind is tuple and isinstance(value, list | tuple):

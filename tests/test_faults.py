@@ -1,0 +1,121 @@
+"""Killed or asked to leave at any moment, a run ends as if nothing had been.
+
+bash scripts/run.sh pytest -m faults     # 100 kills, 50 signals, and sweeps
+"""
+
+import json
+import signal
+import time
+
+import jax
+import numpy as np
+import pytest
+from conftest import last_json
+from test_train import busy_config, restored, rows, start
+
+SIGNALS = (
+  signal.SIGTERM,
+  signal.SIGINT,
+  signal.SIGUSR1,
+  signal.SIGUSR2,
+  signal.SIGHUP,
+)
+
+
+def long_config():
+  """Much of its time goes into saves and evaluations."""
+  config = busy_config()
+  config.train.steps = 60
+  config.train.eval_every = 10
+  config.checkpoint.every_steps = 2
+  return config
+
+
+def run(path, sent=None, after=None):
+  """(exit code, stdout, stderr, seconds), of a run that is sent a signal."""
+  started = time.monotonic()
+  process = start(path, long_config())
+  if sent is not None:
+    time.sleep(after)
+    process.send_signal(sent)
+  stdout, stderr = process.communicate(timeout=200)
+  return process.returncode, stdout, stderr, time.monotonic() - started
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+  """(path, result, seconds) of a run that nothing happens to."""
+  path = tmp_path_factory.mktemp('whole') / 'run'
+  code, stdout, stderr, seconds = run(path)
+  assert code == 0, stderr
+  return path, last_json(stdout), seconds
+
+
+def assert_sound(path):
+  """What a cut run leaves can be read, and goes forward."""
+  status = path / 'status.json'
+  if status.exists():
+    assert json.loads(status.read_text())['status'] in (
+      'RUNNING',
+      'INTERRUPTED',
+      'DONE',
+    )
+  metrics = path / 'metrics.jsonl'
+  if metrics.exists():
+    lines = metrics.read_text().splitlines(keepends=True)
+    steps = [json.loads(x)['step'] for x in lines if x.endswith('\n')]
+    assert steps == sorted(set(steps))
+
+
+def assert_same(path, result, whole):
+  whole_path, whole_result, _ = whole
+  config = long_config()
+  jax.tree.map(
+    np.testing.assert_array_equal,
+    restored(path, config, 60),
+    restored(whole_path, config, 60),
+  )
+  assert (path / 'metrics.jsonl').read_text() == (
+    whole_path / 'metrics.jsonl'
+  ).read_text()
+  assert rows(path)[-1]['step'] == 60
+  assert {**result, 'workdir': ''} == {**whole_result, 'workdir': ''}
+  assert not (path / 'torn').exists()
+
+
+def storm(tmp_path, whole, seed, kills, signals):
+  """Sends them at random moments; each run that gets to its end is compared."""
+  rng = np.random.default_rng(seed)
+  sent = [signal.SIGKILL] * kills
+  sent += [SIGNALS[rng.integers(len(SIGNALS))] for _ in range(signals)]
+  number = 0
+  for each in rng.permutation(np.array(sent, object)):
+    path = tmp_path / str(number)
+    moment = rng.uniform(0, whole[2])
+    code, stdout, stderr, _ = run(path, each, moment)
+    if code == 0:  # it was faster than the signal
+      assert_same(path, last_json(stdout), whole)
+      number += 1
+      continue
+    if each == signal.SIGKILL:
+      assert code == -signal.SIGKILL
+    elif code == 75:
+      assert f'interrupted: {each.name}' in stderr
+    else:
+      # Before the command could say what it makes of signals.
+      assert code == -each or 'KeyboardInterrupt' in stderr
+    assert_sound(path)
+  path = tmp_path / str(number)
+  code, stdout, stderr, _ = run(path)
+  assert code == 0, stderr
+  assert_same(path, last_json(stdout), whole)
+
+
+def test_a_few_kills_and_signals_change_nothing(tmp_path, whole):
+  storm(tmp_path, whole, seed=100, kills=2, signals=1)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize('seed', range(10))
+def test_many_kills_and_signals_change_nothing(tmp_path, whole, seed):
+  storm(tmp_path, whole, seed, kills=10, signals=5)
