@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -30,6 +31,7 @@ class Signals:
     self.received: str | None = None
     self.agree: Callable[[int], bool] | None = None
     self._looks = 0
+    self._at_once = False
 
   def install(self) -> None:
     """From now on signals are remembered; a second SIGINT ends at once."""
@@ -45,9 +47,23 @@ class Signals:
     self.received = signal.Signals(number).name
     if self.agree is not None:
       self._tell_others()
+    if self._at_once and self.agree is None:
+      raise Interrupted(f'{self.received}; there was nothing to save')
     # Not through a stream, which the signal may have found half way.
     text = f'received {self.received}: saving after this step\n'
     os.write(sys.stderr.fileno(), text.encode())
+
+  @contextlib.contextmanager
+  def at_once(self):
+    """A block that a signal ends where it is: it has nothing to save.
+
+    Of several processes none ends so, since the others would wait for it.
+    """
+    self._at_once = True
+    try:
+      yield
+    finally:
+      self._at_once = False
 
   def check(self) -> None:
     """Raises Interrupted if the run was asked to end; on all processes."""

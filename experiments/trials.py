@@ -143,9 +143,7 @@ class Group:
     step, rows = kept['step'], []
 
     def write(trial, measured, evaluation):
-      if measured:
-        measured = measured | {'learning_rate': _rate(trial.settings, step)}
-      row = {f'train/{name}': float(value) for name, value in measured.items()}
+      row = _row(trial.settings, step, measured)
       row |= {f'validation/{name}': value for name, value in evaluation.items()}
       rows.append(row)
       trial.writer.write(step, row)
@@ -160,8 +158,11 @@ class Group:
       for trial in self.trials:
         trial.writer.plot(step, rates)
 
-  def save(self, state: State) -> None:
+  def save(self, state: State, measured) -> None:
     """Starts saving the state of every trial whose parameters are finite.
+
+    Args:
+      measured: by the update that led to it; the row of one that is not.
 
     Raises:
       Diverged: none has such.
@@ -170,14 +171,19 @@ class Group:
     step = int(np.max(state.step))
     is_finite = np.atleast_1d(self.program.is_finite(state.params))
 
-    def save(trial, state, is_finite):
+    def save(trial, state, measured, is_finite):
       if not is_finite:
+        if trial.writer.last.get('step') != step:
+          trial.writer.write(step, _row(trial.settings, step, measured))
         raise Diverged(f'a parameter is not finite after step {step}')
       trial.writer.sync()
       trial.checkpoints.save(state)
       trial.workdir.set_status('RUNNING', step)
 
-    self._each(save, self._split(state), is_finite[: len(self.trials)])
+    count = len(self.trials)
+    self._each(
+      save, self._split(state), self._split(measured), is_finite[:count]
+    )
 
   def newest_saved(self) -> int:
     """The last step whose save was started."""
@@ -203,6 +209,12 @@ class Group:
           log(f'{trial.workdir.path} diverged: {error}')
     if all(trial.diverged for trial in self.trials):
       raise self.trials[0].diverged
+
+
+def _row(settings: Settings, step: int, measured) -> dict[str, float]:
+  if measured:
+    measured = measured | {'learning_rate': _rate(settings, step)}
+  return {f'train/{name}': float(value) for name, value in measured.items()}
 
 
 def _rate(settings: Settings, step: int) -> float:

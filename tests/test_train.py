@@ -235,6 +235,27 @@ def test_divergence_writes_the_row_and_keeps_the_last_good_state(tmp_path):
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
 
 
+def test_parameters_that_overflow_are_not_saved(tmp_path):
+  """Loss and gradient are finite, and what they lead to is not."""
+  config = make_small_config()
+  config.optimizer.name = 'sgd'
+  config.optimizer.learning_rate = 3e38
+  config.optimizer.schedule = 'constant'
+  config.optimizer.clip_norm = 0.0
+  config.optimizer.warmup_steps = 3
+  config.train.log_every = 100
+  config.checkpoint.every_steps = 1
+  path = tmp_path / 'run'
+  with pytest.raises(Diverged):
+    train.run(config, str(path), Signals())
+  (last,) = rows(path)
+  assert None not in last.values()
+  saved = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert saved == list(range(1, last['step']))
+  state = restored(path, config, max(saved))
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
+
+
 def arguments(path, config):
   flat = settings_lib.from_config(config).flat()
   base = settings_lib.from_config(default.get_config()).flat()
