@@ -63,12 +63,36 @@ def test_a_training_step_without_recomputation_is_the_model_three_times():
   state = jax.eval_shape(lambda: build.init_state(wanted, classifier, hyper))
   rows = np.zeros(6, np.int32)
   batch = steps.Batch(np.zeros((6, 10), np.int32), rows, rows, rows)
-  whole = flops.count(build.train_step(wanted, classifier), state, batch, hyper)
+  whole = flops.count(
+    build.train_step(wanted, classifier, 'cpu'), state, batch, hyper
+  )
   model = steps.model_flops(classifier, state.params, (6, 10))
   assert model == whole
   tokens, width, hidden = 60, 64, 128
   layer = 2 * tokens * (4 * width**2 + 2 * width * hidden + 2 * 10 * width)
   assert model == 3 * (2 * layer + 2 * 6 * width * 3)
+
+
+@pytest.mark.parametrize('backend', ['chunked', 'xla', 'cudnn', 'pallas_tpu'])
+def test_the_model_is_as_large_with_every_backend(backend):
+  """A kernel does not say how often it runs its products."""
+
+  def count(backend):
+    config = launch.load_config(launch.DEFAULT_CONFIG)
+    config.model.dtype = 'bfloat16'
+    config.model.encoder.attention.backend = backend
+    wanted = settings.from_config(config)
+    platform = {'cudnn': 'gpu', 'pallas_tpu': 'tpu'}.get(backend, 'cpu')
+    classifier = build.model(wanted, 50, 3, platform)
+    plain = build.model(wanted, 50, 3, platform).clone(
+      encoder=classifier.encoder.clone(backend='reference')
+    )
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    key = jax.random.key(0)
+    params = jax.eval_shape(plain.init, key, tokens, tokens == 0)['params']
+    return steps.model_flops(classifier, params, (6, 10))
+
+  assert count(backend) == count('reference')
 
 
 def test_an_unnamed_machine_is_measured():

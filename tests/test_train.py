@@ -239,7 +239,8 @@ def test_parameters_that_overflow_are_not_saved(tmp_path):
   """Loss and gradient are finite, and what they lead to is not."""
   config = make_small_config()
   config.optimizer.name = 'sgd'
-  config.optimizer.learning_rate = 3e38
+  config.optimizer.learning_rate = 1e30
+  config.optimizer.weight_decay = 1e10
   config.optimizer.schedule = 'constant'
   config.optimizer.clip_norm = 0.0
   config.optimizer.warmup_steps = 3
