@@ -35,18 +35,18 @@ def model(
   wanted = settings.model
   dtype = jnp.dtype(wanted.dtype)
   shared = {}
+  if wanted.encoder.name != 'bag':
+    shared = {'num_layers': wanted.num_layers, 'dtype': dtype}
   if wanted.encoder.name == 'attention':
     position = checks.make_position(wanted)
     platform = platform or jax.default_backend()
     reason = checks.why_not_backend(wanted, position, platform)
     if reason:
       raise UserError(reason)
-    shared = {
-      'num_layers': wanted.num_layers,
+    shared |= {
       'num_heads': wanted.num_heads,
       'mlp_dim': wanted.mlp_dim,
       'position': position,
-      'dtype': dtype,
     }
   return TextClassifier(
     vocab_size=vocab_size,

@@ -12,6 +12,7 @@ from experiments.optimizers import SCHEDULES
 from experiments.vocabulary import VOCABULARIES
 from selfattn import positions
 from selfattn.backends import BACKENDS
+from selfattn.baselines import CELLS
 from selfattn.classifier import POOLS
 from selfattn.encoders import ACTIVATIONS, NORMS
 from selfattn.kernels import why_not
@@ -19,6 +20,7 @@ from selfattn.positions import Position
 from selfattn.positions.sampling import SAMPLINGS, Consecutive
 
 DTYPES = ('float32', 'bfloat16')
+_RNN = 'model.encoder.rnn'
 BEST_METRICS = {'accuracy': max, 'macro_f1': max, 'loss': min}
 
 # What a number must be, the test of it, and the keys it holds for.
@@ -104,7 +106,20 @@ def check(settings, flat: dict[str, Any]) -> None:
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   if model.encoder.name == 'attention':
     _check_attention(settings, require)
-  elif model.pool == 'cls':
+    return
+  if model.encoder.name == 'cnn':
+    for option in ('kernel_size', 'dilation'):
+      key = f'model.encoder.cnn.{option}'
+      require(flat[key] >= 1, key, 'at least 1')
+  if model.encoder.name == 'rnn':
+    choices.one_of(flat[f'{_RNN}.cell'], CELLS, f'{_RNN}.cell')
+    is_even = model.embed_dim % 2 == 0
+    require(
+      is_even or not flat[f'{_RNN}.bidirectional'],
+      f'{_RNN}.bidirectional',
+      f'False, or config.model.embed_dim = {model.embed_dim} even',
+    )
+  if model.pool == 'cls':
     raise UserError(
       "config.model.pool = 'cls' reads what attention gathers, and "
       f'config.model.encoder.name = {model.encoder.name!r} has none; '

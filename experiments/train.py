@@ -144,7 +144,6 @@ def default_workdir(config, config_path: str) -> str:
 
 
 def _define(values) -> None:
-  distributed.define(values)
   launch.flags.DEFINE_string(
     'workdir',
     None,
@@ -157,6 +156,7 @@ def _define(values) -> None:
     'Workdir of a run whose parameters to begin with, as far as they fit.',
     flag_values=values,
   )
+  distributed.define(values)
 
 
 def main(values) -> None:

@@ -14,6 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.attention import Attention
+from selfattn.baselines import (
+  BagEncoder,
+  ConvolutionEncoder,
+  RecurrentEncoder,
+)
 from selfattn.dropout import Dropout, drop
 from selfattn.masks import Tokens
 from selfattn.positions import Position
@@ -271,26 +276,9 @@ def _stack(*leaves):
   return jnp.stack(leaves)
 
 
-class BagEncoder(nn.Module):
-  """Nothing but the tokens themselves: with a symmetric pool, a bag of words.
-
-  The baseline of Iyyer et al. 2015 (NBOW): blind to order by construction.
-  """
-
-  @nn.compact
-  def __call__(
-    self,
-    x_BLD: jax.Array,
-    tokens: Tokens | jax.Array,
-    dropout: Dropout | None = None,
-    attention_dropout: Dropout | None = None,
-  ) -> jax.Array:
-    """Returns x_BLD, dropped in training."""
-    del tokens, attention_dropout
-    return drop(x_BLD, dropout, 0)
-
-
 ENCODERS: dict[str, type[nn.Module]] = {
   'attention': AttentionEncoder,
+  'cnn': ConvolutionEncoder,
+  'rnn': RecurrentEncoder,
   'bag': BagEncoder,
 }

@@ -1,5 +1,6 @@
 """One place for what all tests share: sizes, a small config, a command."""
 
+import importlib
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 from configs import default
+from experiments import launch
 
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
@@ -67,6 +69,23 @@ def run_command():
     )
 
   return run
+
+
+@pytest.fixture
+def call_command(monkeypatch, capfd):
+  """The same as run_command within this process: (code, stdout, stderr)."""
+
+  def call(name, *arguments, cwd):
+    module = importlib.import_module(f'experiments.{name}')
+    takes_config = name in ('train', 'sweep', 'compile')
+    monkeypatch.chdir(cwd)
+    monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as end:
+      launch.run(module.main, module._define, module.__doc__, takes_config)
+    return end.value.code, *capfd.readouterr()
+
+  return call
 
 
 @pytest.fixture(scope='session')

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pallas_tpu
 
-from selfattn import backends, kernels, masks, positions
+from selfattn import backends, masks, positions
 from selfattn.backends import BACKENDS, attend, masked_softmax
 from selfattn.dropout import Dropout
 from selfattn.kernels import why_not
@@ -139,7 +139,7 @@ def assert_equal_to_the_reference(backend, request):
     np.testing.assert_allclose(a, b, rtol=3e-5, atol=3e-5)
 
 
-@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.settings(max_examples=15, deadline=None)
 @hypothesis.given(requests(), st.integers(1, 5))
 def test_chunked_equals_the_reference(request, rows_at_once):
   """Whatever the method, the mask and the feature: it serves everything."""
@@ -377,9 +377,8 @@ def test_asking_for_what_cannot_be_served_is_an_error():
   dropout = Dropout.create(jax.random.key(0), 0.5)
   with pytest.raises(ValueError, match=r"'xla' cannot serve: .* dropout"):
     attend(q, k, v, dropout=dropout, backend='xla')
-  for backend in set(kernels.KERNELS) - {'xla'}:
-    with pytest.raises(ValueError, match=r'needs a.* and this is a cpu'):
-      attend(q, k, v, backend=backend)
+  with pytest.raises(ValueError, match=r"'cudnn' cannot serve: .* float32"):
+    attend(q, k, v, backend='cudnn')
   with pytest.raises(ValueError, match=f'not one of .*{BACKENDS[0]}'):
     attend(q, k, v, backend='fast')
   with pytest.raises(ValueError, match='3 heads of keys do not divide 2'):

@@ -1,6 +1,5 @@
 """The real command line: wrong input is one line and exit code 2."""
 
-import concurrent.futures
 import json
 
 import pytest
@@ -167,37 +166,42 @@ NAMES = (
 
 
 @pytest.fixture(scope='module')
-def refusals(tmp_path_factory, run_command):
-  """Every case, two at a time: (result, files made, what it must say)."""
+def table(tmp_path_factory):
+  """The cases, and the folder that their files are in."""
   tmp = tmp_path_factory.mktemp('cases')
-  table = cases(tmp)
-  assert tuple(table) == NAMES
-
-  def run(name):
-    command, arguments, wanted = table[name]
-    here = tmp / f'cwd of {name}'
-    here.mkdir()
-    done = run_command(command, *arguments, cwd=here)
-    return name, (done, list(here.rglob('*')), wanted)
-
-  before = {p: p.stat().st_mtime_ns for p in tmp.rglob('*') if p.is_file()}
-  with concurrent.futures.ThreadPoolExecutor(2) as pool:
-    results = dict(pool.map(run, table))
-  after = {p: p.stat().st_mtime_ns for p in tmp.rglob('*') if p.is_file()}
-  assert before == after
-  return results
+  found = cases(tmp)
+  assert tuple(found) == NAMES
+  return found, tmp
 
 
-@pytest.mark.parametrize('name', NAMES)
-def test_wrong_input_is_one_line_and_exit_code_2(name, refusals):
-  done, made, wanted = refusals[name]
-  assert done.returncode == 2, done.stderr
-  assert done.stdout == ''
-  (line,) = done.stderr.strip().splitlines()
+def assert_refused(code, stdout, stderr, wanted):
+  assert code == 2, stderr
+  assert stdout == ''
+  (line,) = stderr.strip().splitlines()
   assert line.startswith('error: ')
   for part in wanted:
     assert part in line
-  assert made == []
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_wrong_input_is_one_line_and_exit_code_2(
+  name, table, tmp_path, call_command
+):
+  found, folder = table
+  command, arguments, wanted = found[name]
+  before = {p: p.stat().st_mtime_ns for p in folder.rglob('*') if p.is_file()}
+  assert_refused(*call_command(command, *arguments, cwd=tmp_path), wanted)
+  assert list(tmp_path.rglob('*')) == []
+  after = {p: p.stat().st_mtime_ns for p in folder.rglob('*') if p.is_file()}
+  assert before == after
+
+
+@pytest.mark.parametrize('name', ['method', 'short row', 'no workdir'])
+def test_the_command_itself_says_the_same(name, table, tmp_path, run_command):
+  command, arguments, wanted = table[0][name]
+  done = run_command(command, *arguments, cwd=tmp_path)
+  assert_refused(done.returncode, done.stdout, done.stderr, wanted)
+  assert list(tmp_path.rglob('*')) == []
 
 
 def test_help_lists_our_flags_first_and_every_key(run_command):
@@ -208,7 +212,8 @@ def test_help_lists_our_flags_first_and_every_key(run_command):
   assert flags[0].startswith('--config:')
   assert any(flag.startswith('--workdir:') for flag in flags[:4])
   assert '--config.model.position.sinusoidal.base=10000.0' in flags
-  assert len(lines) < 160  # none of absl's own
+  assert len(flags) == len(set(flags)) < 160
+  assert not any('alsologtostderr' in flag for flag in flags)  # absl's own
 
 
 @pytest.fixture(scope='module')

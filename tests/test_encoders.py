@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from selfattn.baselines import BagEncoder, ConvolutionEncoder, RecurrentEncoder
 from selfattn.classifier import POOLS, TextClassifier
 from selfattn.dropout import Dropout
-from selfattn.encoders import ENCODERS, AttentionEncoder, BagEncoder, Sow
+from selfattn.encoders import ENCODERS, AttentionEncoder, Sow
 from selfattn.positions import POSITIONS
 from tests.conftest import draw
 
@@ -36,7 +37,17 @@ def init(model):
 
 
 # How each encoder is made here: one row a name.
-ROWS = {'attention': attention, 'bag': BagEncoder}
+ROWS = {
+  'attention': attention,
+  'cnn': functools.partial(ConvolutionEncoder, LAYERS, jnp.float32, 3, 2),
+  'rnn': functools.partial(RecurrentEncoder, 2, jnp.float32),
+  'bag': BagEncoder,
+}
+# Other forms of them, for the same checks.
+VARIANTS = (
+  functools.partial(ConvolutionEncoder, 1, jnp.float32, 4),
+  functools.partial(RecurrentEncoder, 1, jnp.float32, 'gru', False),
+)
 
 
 def test_every_encoder_has_a_row():
@@ -47,6 +58,7 @@ def test_every_encoder_has_a_row():
   ('make', 'pool'),
   [
     *((make, pool) for make in ROWS.values() for pool in POOLS),
+    *((make, 'mean') for make in VARIANTS),
     *((functools.partial(attention, name), 'mean') for name in POSITIONS),
     (functools.partial(attention, window=(2, 3)), 'mean'),
     (functools.partial(attention, causal=True, backend='chunked'), 'max'),

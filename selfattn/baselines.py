@@ -1,0 +1,133 @@
+"""What self-attention is compared with: convolutions, recurrence, a bag.
+
+Each is an encoder as selfattn.encoders describes: token vectors in, token
+vectors out, and what stands in the padding changes no other vector.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from selfattn.dropout import Dropout, drop
+from selfattn.masks import Tokens
+
+CELLS = {'lstm': nn.OptimizedLSTMCell, 'gru': nn.GRUCell}
+
+
+class BagEncoder(nn.Module):
+  """Nothing but the tokens themselves: with a symmetric pool, a bag of words.
+
+  The baseline of Iyyer et al. 2015 (NBOW): blind to order by construction.
+  """
+
+  @nn.compact
+  def __call__(
+    self,
+    x_BLD: jax.Array,
+    tokens: Tokens | jax.Array,
+    dropout: Dropout | None = None,
+    attention_dropout: Dropout | None = None,
+  ) -> jax.Array:
+    """Returns x_BLD, dropped in training."""
+    del tokens, attention_dropout
+    return drop(x_BLD, dropout, 0)
+
+
+class ConvolutionEncoder(nn.Module):
+  """Residual convolutions over neighbours, one after another.
+
+  A layer is x + relu(conv(norm(x))); with `dilation` r, that of layer i looks
+  r^i tokens far at a time, so that the field grows exponentially with depth
+  (van den Oord et al. 2016, section 2.1). Beyond either end there are zeros.
+
+  Attributes:
+    num_layers: how many, at least 1.
+    dtype: of the computation.
+    kernel_size: tokens that one output sees, k.
+    dilation: r; 1: none.
+  """
+
+  num_layers: int
+  dtype: jnp.dtype
+  kernel_size: int = 3
+  dilation: int = 1
+
+  @nn.compact
+  def __call__(
+    self,
+    x_BLD: jax.Array,
+    tokens: Tokens | jax.Array,
+    dropout: Dropout | None = None,
+    attention_dropout: Dropout | None = None,
+  ) -> jax.Array:
+    """Returns (B, L, D) of the same dtype."""
+    del attention_dropout
+    is_token_BL = Tokens.of(tokens).is_token
+    x_BLD = drop(x_BLD, dropout, 0)
+    for layer in range(self.num_layers):
+      h_BLD = nn.LayerNorm(dtype=self.dtype, name=f'norm_{layer}')(x_BLD)
+      # Padding is to a window what the end of the sequence is.
+      if is_token_BL is not None:
+        h_BLD = jnp.where(is_token_BL[..., None], h_BLD, 0)
+      h_BLD = nn.Conv(
+        x_BLD.shape[-1],
+        (self.kernel_size,),
+        kernel_dilation=(self.dilation**layer,),
+        dtype=self.dtype,
+        name=f'conv_{layer}',
+      )(h_BLD)
+      x_BLD = x_BLD + drop(nn.relu(h_BLD), dropout, layer + 1)
+    return x_BLD
+
+
+class RecurrentEncoder(nn.Module):
+  """A recurrent network, one token after another.
+
+  A layer is an LSTM (Hochreiter and Schmidhuber 1997) or a GRU (Cho et al.
+  2014) as Flax has them; with `bidirectional`, two of half the width, of which
+  one reads the tokens from the last to the first (Schuster and Paliwal 1997).
+
+  Attributes:
+    num_layers: how many, at least 1.
+    dtype: of the computation.
+    cell: a name of CELLS.
+    bidirectional: whether to read in both directions; D must then be even.
+  """
+
+  num_layers: int
+  dtype: jnp.dtype
+  cell: str = 'lstm'
+  bidirectional: bool = True
+
+  @nn.compact
+  def __call__(
+    self,
+    x_BLD: jax.Array,
+    tokens: Tokens | jax.Array,
+    dropout: Dropout | None = None,
+    attention_dropout: Dropout | None = None,
+  ) -> jax.Array:
+    """Returns (B, L, D) of the same dtype."""
+    del attention_dropout
+    is_token_BL = Tokens.of(tokens).is_token
+    lengths_B = None if is_token_BL is None else is_token_BL.sum(axis=-1)
+    x_BLD = drop(x_BLD, dropout, 0)
+    for layer in range(self.num_layers):
+      x_BLD = self._layer(x_BLD.shape[-1], layer)(x_BLD, seq_lengths=lengths_B)
+      x_BLD = drop(x_BLD, dropout, layer + 1)
+    return x_BLD
+
+  def _layer(self, width: int, layer: int):
+    if not self.bidirectional:
+      return self._rnn(width, f'forward_{layer}')
+    if width % 2:
+      raise ValueError(f'a bidirectional layer of width {width}, which is odd')
+    return nn.Bidirectional(
+      self._rnn(width // 2, f'forward_{layer}'),
+      self._rnn(width // 2, f'backward_{layer}'),
+    )
+
+  def _rnn(self, width: int, name: str):
+    return nn.RNN(CELLS[self.cell](width, dtype=self.dtype, name=name))

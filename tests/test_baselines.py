@@ -1,0 +1,121 @@
+"""The encoders that attention is compared with, against loops in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import draw
+
+from selfattn.baselines import CELLS, ConvolutionEncoder, RecurrentEncoder
+from selfattn.dropout import Dropout
+
+B, L, D = 3, 9, 6
+LENGTHS = (9, 4, 1)
+IS_TOKEN = np.arange(L)[None] < np.array(LENGTHS)[:, None]
+X = np.random.default_rng(1).normal(size=(B, L, D)).astype(np.float32)
+
+
+def apply(encoder, x=X, is_token=IS_TOKEN):
+  variables = draw(encoder.init, jax.random.key(0), x, is_token)
+  outputs = jax.jit(encoder.apply)(variables, x, is_token)
+  params = jax.tree.map(lambda p: np.asarray(p, np.float64), variables)
+  return np.asarray(outputs), params['params']
+
+
+def normalised(x, params):
+  x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
+  return x * params['scale'] + params['bias']
+
+
+@pytest.mark.parametrize(
+  ('kernel_size', 'dilation'), [(1, 1), (3, 1), (3, 2), (4, 1), (5, 3)]
+)
+def test_a_convolution_sums_over_neighbours(kernel_size, dilation):
+  found, params = apply(
+    ConvolutionEncoder(2, jnp.float32, kernel_size, dilation)
+  )
+  x = X.astype(np.float64)
+  for layer in range(2):
+    h = normalised(x, params[f'norm_{layer}'])
+    conv, step = params[f'conv_{layer}'], dilation**layer
+    out = np.zeros_like(x)
+    for row, length in enumerate(LENGTHS):
+      for place in range(length):
+        for tap in range(kernel_size):
+          # As many before as after; an even window has one more after.
+          other = place + (tap - (kernel_size - 1) // 2) * step
+          if kernel_size % 2 == 0 and step > 1:
+            raise NotImplementedError
+          if 0 <= other < length:
+            out[row, place] += h[row, other] @ conv['kernel'][tap]
+    x = x + np.maximum(out + conv['bias'], 0)
+  np.testing.assert_allclose(found[IS_TOKEN], x[IS_TOKEN], rtol=1e-4, atol=1e-5)
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def lstm(x, p):
+  """Hochreiter and Schmidhuber 1997, with a forget gate (Gers et al. 2000)."""
+  h = c = np.zeros(p['hi']['kernel'].shape[1])
+  for v in x:
+    i, f, g, o = (
+      v @ p[f'i{n}']['kernel'] + h @ p[f'h{n}']['kernel'] + p[f'h{n}']['bias']
+      for n in 'ifgo'
+    )
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    h = sigmoid(o) * np.tanh(c)
+    yield h
+
+
+def gru(x, p):
+  """Cho et al. 2014, with the reset gate after the product."""
+  h = np.zeros(p['hn']['kernel'].shape[1])
+  for v in x:
+    r = sigmoid(v @ p['ir']['kernel'] + p['ir']['bias'] + h @ p['hr']['kernel'])
+    z = sigmoid(v @ p['iz']['kernel'] + p['iz']['bias'] + h @ p['hz']['kernel'])
+    n = np.tanh(
+      v @ p['in']['kernel']
+      + p['in']['bias']
+      + r * (h @ p['hn']['kernel'] + p['hn']['bias'])
+    )
+    h = (1 - z) * n + z * h
+    yield h
+
+
+@pytest.mark.parametrize('bidirectional', [False, True])
+@pytest.mark.parametrize('cell', CELLS)
+def test_a_recurrence_reads_token_by_token(cell, bidirectional):
+  found, params = apply(RecurrentEncoder(2, jnp.float32, cell, bidirectional))
+  run = {'lstm': lstm, 'gru': gru}[cell]
+  for row, length in enumerate(LENGTHS):
+    x = X[row, :length].astype(np.float64)
+    for layer in range(2):
+      both = [list(run(x, params[f'forward_{layer}']))]
+      if bidirectional:
+        both.append(list(run(x[::-1], params[f'backward_{layer}']))[::-1])
+      x = np.concatenate(both, axis=-1)
+    np.testing.assert_allclose(found[row, :length], x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('make', [ConvolutionEncoder, RecurrentEncoder])
+def test_dropout_drops_at_every_layer_and_none_without_it(make):
+  encoder = make(2, jnp.float32)
+  variables = draw(encoder.init, jax.random.key(0), X, IS_TOKEN)
+  plain = encoder.apply(variables, X, IS_TOKEN)
+  dropped = [
+    encoder.apply(
+      variables, X, IS_TOKEN, Dropout.create(jax.random.key(k), 0.5)
+    )
+    for k in (0, 0, 1)
+  ]
+  np.testing.assert_array_equal(dropped[0], dropped[1])
+  assert not np.allclose(dropped[0], dropped[2])
+  assert not np.allclose(plain, dropped[0])
+
+
+def test_an_odd_width_cannot_be_read_in_both_directions():
+  encoder = RecurrentEncoder(1, jnp.float32)
+  with pytest.raises(ValueError, match='width 5, which is odd'):
+    jax.eval_shape(encoder.init, jax.random.key(0), X[..., :5], IS_TOKEN)
