@@ -18,7 +18,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from experiments import metrics
+from experiments import metrics, remote
 from experiments.checks import BEST_METRICS
 from experiments.choices import UserError
 from experiments.launch import Failed, log
@@ -55,7 +55,7 @@ class Checkpoints:
     self.scores: dict[int, float] = {}
     self._settings, self._run = settings, run
     self._manager = _Manager(
-      epath.Path(workdir) / 'checkpoints',
+      epath.Path(remote.origin(os.path.abspath(workdir))) / 'checkpoints',
       item_handlers={'state': ocp.StandardCheckpointHandler()},
       options=ocp.CheckpointManagerOptions(
         preservation_policy=self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from experiments import choices
+from experiments import choices, remote
 from experiments.choices import UserError
 from experiments.datasets import DATASETS
 from experiments.optimizers import SCHEDULES
@@ -98,6 +98,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   )
   require(
     not train.init_from
+    or train.init_from.startswith(remote.SCHEMES)
     or os.path.isfile(os.path.join(train.init_from, 'config.json')),
     'train.init_from',
     'the workdir of a run, or empty',

@@ -21,6 +21,7 @@ import numpy as np
 from absl import flags
 from jax.experimental import multihost_utils
 
+from experiments import remote
 from experiments.choices import UserError
 from experiments.launch import log
 
@@ -278,7 +279,7 @@ def check_shared(workdir: str) -> None:
   Raises:
     UserError: on all of them, if one does not.
   """
-  if jax.process_count() == 1:
+  if jax.process_count() == 1 or remote.origin(workdir) != workdir:
     return
   nonce = np.frombuffer(secrets.token_bytes(8), np.uint8)
   name = bytes(multihost_utils.broadcast_one_to_all(nonce)).hex()

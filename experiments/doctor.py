@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from packaging.markers import Marker
 
-from experiments import checkpoints, launch, programs
+from experiments import checkpoints, launch, programs, remote
 from experiments import data as data_lib
 from experiments import workdir as workdir_lib
 from experiments.launch import Failed
@@ -147,7 +147,8 @@ def main(values) -> None:
   findings += devices()
   findings += cache(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
   if values.workdir is not None:
-    findings += workdir(values.workdir)
+    with remote.staged(values.workdir) as path:
+      findings += workdir(path)
   for name, text, is_wrong in findings:
     launch.log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
   wrong = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]

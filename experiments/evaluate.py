@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments import checkpoints as checkpoints_lib
-from experiments import data, launch, programs
+from experiments import data, launch, programs, remote
 from experiments import workdir as workdir_lib
 from experiments.batches import Examples, eval_batches
 from experiments.choices import UserError, one_of
@@ -200,7 +200,11 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Loads, evaluates, prints."""
-  path = launch.required(values, 'workdir')
+  with remote.staged(launch.required(values, 'workdir')) as path:
+    _evaluate(values, path)
+
+
+def _evaluate(values, path: str) -> None:
   settings = workdir_lib.read_settings(path)
   data_settings = settings.data
   if values.data_dir is not None:

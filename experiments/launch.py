@@ -94,9 +94,10 @@ def run(
     takes_config: whether there is --config, a file, and --config.key=value
       for every key in it.
   """
-  # Libraries below speak up only when something is wrong.
+  # Libraries below speak up only when something is wrong; what Orbax logs as
+  # an error it raises as well.
   flags.FLAGS.mark_as_parsed()
-  absl_logging.set_verbosity(absl_logging.WARNING)
+  absl_logging.set_verbosity(absl_logging.FATAL)
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, takes_config))

@@ -16,7 +16,7 @@ import sys
 import jax
 import numpy as np
 
-from experiments import data, launch
+from experiments import data, launch, remote
 from experiments.choices import UserError
 from experiments.evaluate import evaluate, restore_run
 
@@ -59,8 +59,13 @@ def _texts(values) -> list[str]:
 
 def main(values) -> None:
   """Restores, predicts, prints."""
-  path = launch.required(values, 'workdir')
+  place = launch.required(values, 'workdir')
   texts = _texts(values)
+  with remote.staged(place) as path:
+    _predict(values, path, texts)
+
+
+def _predict(values, path: str, texts: list[str]) -> None:
   settings, program, state = restore_run(path, values.checkpoint)
   labels = data.read_facts(path)['labels']
   probabilities = np.zeros((0, len(labels)))

@@ -21,7 +21,7 @@ import sys
 
 import jax
 
-from experiments import launch
+from experiments import launch, remote
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.launch import Failed, log
@@ -170,7 +170,13 @@ def _report(workdir: str, specs, values) -> dict:
 
 def main(values) -> None:
   """Plans, checks, trains, reports."""
-  workdir = os.path.abspath(launch.required(values, 'workdir'))
+  workdir = launch.required(values, 'workdir')
+  if workdir.startswith(remote.SCHEMES):
+    raise UserError(
+      f'--workdir={workdir}: a sweep needs a file system, such as the bucket '
+      'mounted by gcsfuse; experiments.train takes the address itself'
+    )
+  workdir = os.path.abspath(workdir)
   if values.report:
     specs = folder.read(workdir)
     launch.print_result(_report(workdir, specs, values))

@@ -17,7 +17,7 @@ import time
 
 import jax
 
-from experiments import build, data, distributed, launch, loop, programs
+from experiments import build, data, distributed, launch, loop, programs, remote
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
@@ -103,6 +103,7 @@ def run_group(
     with contextlib.ExitStack() as on_exit:
       for workdir in workdirs:
         kept = launch.keep_log(workdir.file(f'log-{index}.txt'))
+        on_exit.callback(remote.push, workdir.path, f'log-{index}.txt')
         on_exit.enter_context(kept)
       settings = [settings for _, settings, _ in runs]
       pairs = list(zip(settings, workdirs, strict=True))
@@ -124,7 +125,8 @@ def run_group(
         workdir.set_status('PAUSED', until)
       results.append(None)
       continue
-    result = {'split': 'test', **scores, 'workdir': workdir.path}
+    place = remote.origin(workdir.path)
+    result = {'split': 'test', **scores, 'workdir': place}
     workdir.set_status(
       'DONE',
       settings.train.steps,
@@ -163,18 +165,21 @@ def main(values) -> None:
   """Trains as the flags say."""
   config = values.config
   if values.init_from is not None:
-    config.train.init_from = os.path.abspath(values.init_from)
+    config.train.init_from = values.init_from
+    if not values.init_from.startswith(remote.SCHEMES):
+      config.train.init_from = os.path.abspath(values.init_from)
   path = values.workdir or default_workdir(config, values.config_path)
   signals = Signals()
   signals.install()
   settings = settings_lib.from_config(config)
   cluster = distributed.find(values, os.environ)
-  result = finished(path, settings)
-  if result is None:
-    if cluster is not None:
-      distributed.join(cluster, values.start_timeout, values.peer_timeout)
-      signals.share(distributed.is_asked_to_end)
-    result = run(config, path, signals)
+  with remote.staged(path) as folder:
+    result = finished(folder, settings)
+    if result is None:
+      if cluster is not None:
+        distributed.join(cluster, values.start_timeout, values.peer_timeout)
+        signals.share(distributed.is_asked_to_end)
+      result = run(config, folder, signals)
   if cluster is None or jax.process_index() == 0:
     launch.print_result(result)
 

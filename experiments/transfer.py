@@ -11,7 +11,7 @@ import os
 import jax
 import numpy as np
 
-from experiments import checkpoints, data
+from experiments import checkpoints, data, remote
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.launch import log
@@ -32,17 +32,22 @@ def start_from(state: State, source: str, workdir: str) -> State:
   Raises:
     UserError: there is no such checkpoint, or nothing of it fits.
   """
-  settings = workdir_lib.read_settings(source)
-  with checkpoints.reading(source, settings.checkpoint) as saved:
+  with remote.staged(source) as folder:
+    return _start_from(state, source, folder, workdir)
+
+
+def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
+  settings = workdir_lib.read_settings(folder)
+  with checkpoints.reading(folder, settings.checkpoint) as saved:
     found = saved.steps()
     if not found:
       raise UserError(f'config.train.init_from = {source!r} has no checkpoint')
     step = saved.best() or max(found)
     given = saved.restore_params(step)
   meanings = {
-    'embed': _text(source, 'tokenizer.json')
+    'embed': _text(folder, 'tokenizer.json')
     == _text(workdir, 'tokenizer.json'),
-    'head': data.read_facts(source)['labels']
+    'head': data.read_facts(folder)['labels']
     == data.read_facts(workdir)['labels'],
   }
 

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments import checkpoints, metrics, transfer
+from experiments import checkpoints, metrics, remote, transfer
 from experiments import workdir as workdir_lib
 from experiments.checkpoints import Checkpoints
 from experiments.launch import Diverged, log
@@ -177,6 +177,8 @@ class Group:
           trial.writer.write(step, _row(trial.settings, step, measured))
         raise Diverged(f'a parameter is not finite after step {step}')
       trial.writer.sync()
+      if trial.workdir.writes:
+        remote.push(trial.workdir.path)
       trial.checkpoints.save(state)
       trial.workdir.set_status('RUNNING', step)
 

@@ -26,6 +26,7 @@ import sys
 from importlib import metadata
 from typing import Any
 
+from experiments import remote
 from experiments import settings as settings_lib
 from experiments.choices import UserError
 from experiments.settings import Settings
@@ -68,6 +69,7 @@ class Workdir:
       return
     facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
     write_whole(self.file('status.json'), json.dumps(facts) + '\n')
+    remote.push(self.path)
 
 
 def read_status(path: str) -> dict[str, Any]:

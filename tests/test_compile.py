@@ -33,13 +33,9 @@ LARGE = (
 )  # fmt: skip
 CONFIGS = {
   'default': (),
-  # The model of configs/sst2.py, without its data.
-  'sst2': (
-    '--config.model.num_layers=1', '--config.model.embed_dim=128',
-    '--config.model.mlp_dim=256', '--config.train.batch_size=512',
-  ),
+  'sst2': ('--config=configs/sst2.py',),
   'large': LARGE,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -101,8 +97,13 @@ class TestWithCompiler:
 
   @pytest.mark.parametrize('topology', TOPOLOGIES)
   @pytest.mark.parametrize('config', CONFIGS)
-  def test_it_compiles_and_fits(self, compiled, config, topology):
-    found = compiled(f'--topology={topology}', *CONFIGS[config])
+  def test_it_compiles_and_fits(self, compiled, config, topology, tmp_path):
+    # As long as the longest text that the config reads; data in its form.
+    lines = ''.join(f'{"word " * 64}\t{n % 2}\n' for n in range(200))
+    for name in ('train.tsv', 'dev.tsv'):
+      (tmp_path / name).write_text('sentence\tlabel\n' + lines)
+    data = f'--config.data.dir={tmp_path}'
+    found = compiled(f'--topology={topology}', *CONFIGS[config], data)
     layout = topology.partition(':')[2]
     assert (found['devices'], found['hosts']) == (
       DEVICES[layout],
