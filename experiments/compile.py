@@ -5,7 +5,7 @@
 
 Says what a device needs of its memory, how long an update takes at least, and
 what devices send to each other. Exit code 2 where it does not fit. Needs the
-extra `tpu-compile`: bash scripts/run.sh python -m pip install 'jax[tpu]'
+extra `tpu-compile`: bash scripts/run.sh pip install 'jax[tpu]'
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def devices_of(topology: str) -> list:
     if 'not installed' in reason:
       reason = (
         'there is no TPU compiler here; install the extra tpu-compile: '
-        "bash scripts/run.sh python -m pip install 'jax[tpu]'"
+        "bash scripts/run.sh pip install 'jax[tpu]'"
       )
     raise UserError(f'--topology={topology}: {reason}') from error
 

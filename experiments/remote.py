@@ -40,7 +40,7 @@ def staged(path: str) -> Iterator[str]:
       _fetch(path, folder)
     except ImportError as error:
       raise UserError(
-        f'--workdir={path} needs the extra gcs: bash scripts/run.sh python -m '
+        f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
         'pip install gcsfs google-cloud-storage'
       ) from error
     with open(os.path.join(place, _ORIGIN), 'w') as file:

@@ -3,6 +3,7 @@
 #
 #   bash scripts/run.sh experiments.train --workdir=runs/first
 #   bash scripts/run.sh pytest
+#   bash scripts/run.sh pip install 'jax[tpu]'
 #
 # PYTHON=/path/to/python chooses the interpreter (3.11 or newer);
 # JAX_BUILD=cpu|cuda12|cuda13|tpu overrides the build picked for this machine.
@@ -96,6 +97,12 @@ name="$1"
 shift
 case "$name" in
   experiments.* | tests.*) exec "$venv/bin/python" -m "$name" "$@" ;;
+  pip)
+    # Extras, which must not move what is locked; uv makes no pip of its own.
+    [[ "${1:-}" != install ]] || set -- "$@" -c "$lock"
+    if [[ -x "$venv/bin/pip" ]]; then exec "$venv/bin/python" -m pip "$@"; fi
+    VIRTUAL_ENV="$venv" exec uv pip "$@"
+    ;;
   pytest | ruff) cd "$root" && exec "$venv/bin/$name" "$@" ;;
   *) exec "$venv/bin/$name" "$@" ;;
 esac

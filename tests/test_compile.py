@@ -11,7 +11,7 @@ needs_compiler = [
   pytest.mark.tpu_compile,
   pytest.mark.skipif(
     not HAS_COMPILER,
-    reason="no TPU compiler: run.sh python -m pip install 'jax[tpu]'",
+    reason="no TPU compiler: run.sh pip install 'jax[tpu]'",
   ),
 ]
 # One host, and several.
@@ -99,7 +99,8 @@ class TestWithCompiler:
   @pytest.mark.parametrize('config', CONFIGS)
   def test_it_compiles_and_fits(self, compiled, config, topology, tmp_path):
     # As long as the longest text that the config reads; data in its form.
-    lines = ''.join(f'{"word " * 64}\t{n % 2}\n' for n in range(200))
+    text = 'word ' * 63
+    lines = ''.join(f'{text}{n}\t{n % 2}\n' for n in range(400))
     for name in ('train.tsv', 'dev.tsv'):
       (tmp_path / name).write_text('sentence\tlabel\n' + lines)
     data = f'--config.data.dir={tmp_path}'

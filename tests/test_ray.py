@@ -1,6 +1,6 @@
 """A sweep on a Ray cluster survives the loss of a node.
 
-Needs the extra `ray`: bash scripts/run.sh python -m pip install ray
+Needs the extra `ray`: bash scripts/run.sh pip install ray
 """
 
 import json

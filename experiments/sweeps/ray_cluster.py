@@ -22,7 +22,7 @@ _POLL = 1.0  # seconds between two looks at whether a signal has come
 def why_not() -> str | None:
   """Why this engine cannot serve, or None."""
   if importlib.util.find_spec('ray') is None:
-    return 'Ray is not installed: bash scripts/run.sh python -m pip install ray'
+    return 'Ray is not installed: bash scripts/run.sh pip install ray'
   return None
 
 
