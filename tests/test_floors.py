@@ -60,7 +60,7 @@ def test_every_option_is_read_by_its_class():
   for table, path in (
     (settings.POSITIONS, 'selfattn/positions/*.py'),
     (settings.SAMPLINGS, 'selfattn/positions/sampling.py'),
-    (settings.ENCODERS, 'selfattn/encoders.py'),
+    (settings.ENCODERS, 'selfattn/*s.py'),
     (settings.DATASETS, 'experiments/*s.py'),
     (settings.VOCABULARIES, 'experiments/vocabulary.py'),
     (settings.OPTIMIZERS, 'experiments/optimizers.py'),
