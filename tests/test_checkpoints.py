@@ -93,11 +93,6 @@ def test_missing_extra_and_reshaped_leaves_are_named(tmp_path):
   folder.close()
 
 
-def largest_file(folder):
-  files = [path for path in folder.rglob('*') if path.is_file()]
-  return max(files, key=lambda path: path.stat().st_size)
-
-
 def truncate(folder):
   for file in (folder / 'state').rglob('d/*'):
     os.truncate(file, file.stat().st_size // 2)
