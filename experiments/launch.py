@@ -98,6 +98,8 @@ def run(
   # an error it raises as well.
   flags.FLAGS.mark_as_parsed()
   absl_logging.set_verbosity(absl_logging.FATAL)
+  # So do the parts of a save that fail after the first of them has.
+  logging.getLogger('asyncio').setLevel(logging.CRITICAL)
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, takes_config))
