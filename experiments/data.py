@@ -162,6 +162,8 @@ def read_tokenizer(workdir: str):
 
 def encode(tokenizer, texts: list[str], max_length: int) -> Examples:
   """Ids of each text, cut to max_length; labels are all 0."""
+  # A text that spells a special token, '[PAD]', holds its characters.
+  tokenizer.encode_special_tokens = True
   encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
   ids = [np.asarray(e.ids[:max_length], np.int32) for e in encoded]
   lengths = np.array([len(i) for i in ids], np.int32)

@@ -51,10 +51,12 @@ TOKENIZERS = {
 
 @hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(st.text(st.characters(exclude_categories=['Cs'])))
+@hypothesis.example('not [PAD] but [UNK]')
 def test_bytes_hold_any_text(text):
   for name, tokenizer in TOKENIZERS.items():
-    ids = tokenizer.encode(text).ids
-    assert UNK not in ids
+    examples = data.encode(tokenizer, [text], 1_000)
+    ids = examples.tokens[: examples.lengths[0]].tolist()
+    assert UNK not in ids and PAD not in ids
     if name == 'byte':
       # A blank is put before a text that does not begin with one.
       assert len(ids) - len(text.encode()) in (0, 1)
