@@ -60,6 +60,12 @@ class Examples:
   def __len__(self) -> int:
     return len(self.labels)
 
+  def take(self, rows: np.ndarray) -> Examples:
+    """These examples alone, in this order."""
+    return Examples(
+      self.tokens, self.starts[rows], self.lengths[rows], self.labels[rows]
+    )
+
   def batch(
     self, rows: np.ndarray, size: int, length: int, share: Share = WHOLE
   ) -> Batch:

@@ -1,7 +1,7 @@
 """Asks a trained run for the label of texts.
 
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
-        --text="not a good film , a great one"
+        --text="not a good film , a great one" --attention=map.png
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json < texts
 
 Without --text or --file, lines of standard input are read. With --json every
@@ -16,9 +16,10 @@ import sys
 import jax
 import numpy as np
 
-from experiments import data, launch, remote
+from experiments import data, heads, launch, remote
 from experiments.choices import UserError
 from experiments.evaluate import evaluate, restore_run
+from selfattn import plots
 
 
 def _define(values) -> None:
@@ -37,6 +38,12 @@ def _define(values) -> None:
   )
   flags.DEFINE_string(
     'checkpoint', 'best', 'best, last, or a step.', flag_values=values
+  )
+  flags.DEFINE_string(
+    'attention',
+    None,
+    'Picture to draw of the attention in one text, .png or .svg.',
+    flag_values=values,
   )
   flags.DEFINE_integer(
     'batch_size', 64, 'Texts at once.', 1, flag_values=values
@@ -61,6 +68,11 @@ def main(values) -> None:
   """Restores, predicts, prints."""
   place = launch.required(values, 'workdir')
   texts = _texts(values)
+  if values.attention is not None:
+    if not values.attention.endswith(('.png', '.svg')):
+      raise UserError(f'--attention={values.attention} is not .png or .svg')
+    if len(texts) != 1:
+      raise UserError(f'--attention is of one text, not of {len(texts)}')
   with remote.staged(place) as path:
     _predict(values, path, texts)
 
@@ -81,6 +93,12 @@ def _predict(values, path: str, texts: list[str]) -> None:
       (longest,),
     )
     probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
+    if values.attention is not None:
+      heads.require_tokens(texts, examples)
+      names = heads.names(tokenizer)
+      found = heads.opened(program.classifier, state.params, examples, names)
+      figure = plots.attention_maps(*next(found).maps())
+      figure.savefig(values.attention, dpi=plots.DPI)
   for text, row in zip(texts, probabilities.tolist(), strict=True):
     label = labels[int(np.argmax(row))]
     if values.json:

@@ -72,7 +72,7 @@ class BytePair:
 
   def train(self, texts: Iterable[str]):
     """A tokenizers.Tokenizer fitted to the texts."""
-    from tokenizers import models, pre_tokenizers, trainers
+    from tokenizers import decoders, models, pre_tokenizers, trainers
 
     tokenizer = _tokenizer(
       models.BPE(unk_token='[UNK]'),
@@ -87,6 +87,8 @@ class BytePair:
       show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    # So that an id can be read again as the characters it stands for.
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

@@ -146,8 +146,9 @@ class Attention(nn.Module):
       self.sow(
         'intermediates', 'weights', REDUCTIONS[self.sow_as](weights_BHLM)
       )
-      if method.per_layer:
-        self.sow('intermediates', 'P', method.encoding(params, query.positions))
+      P = method.encoding_layer(params, query.positions)
+      if P is not None:
+        self.sow('intermediates', 'P', P)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
     return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
 

@@ -192,9 +192,8 @@ class AttentionEncoder(nn.Module):
     return x_BLD
 
   def _sow_encoding(self, position_params, positions_BL):
-    sows = self.is_mutable_collection('intermediates')
-    if sows and not self.position.per_layer:
-      P = self.position.encoding(position_params, positions_BL)
+    if self.is_mutable_collection('intermediates'):
+      P = self.position.encoding_model(position_params, positions_BL)
       if P is not None:
         self.sow('intermediates', 'P', P)
 

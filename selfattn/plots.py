@@ -6,7 +6,19 @@ figure, without a window, and returns it. `figure.savefig(path)` writes it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart, with
+# markers for those who print without colour.
+COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
+MARKERS = 'osD^vP'
+DPI = 130  # of pictures in pixels
+_PADDING = '0.85'
+# A map of more tokens has no room for their names, and one of more still not
+# enough pixels for its cells.
+_MOST_NAMES, _MOST_CELLS = 64, 160
 
 
 def _figure(num_rows, num_columns, figsize):
@@ -30,12 +42,13 @@ def plot(
     X, Y = np.arange(np.shape(X)[-1]), X
   figure, axes = _figure(1, 1, figsize)
   axis = axes[0, 0]
-  for curve in np.atleast_2d(np.asarray(Y)):
-    axis.plot(np.asarray(X), curve)
+  for index, curve in enumerate(np.atleast_2d(np.asarray(Y))):
+    axis.plot(np.asarray(X), curve, **style(index))
   axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
   axis.grid(alpha=0.3)
   if len(legend):
-    axis.legend(list(legend))
+    # Beside the curves, never on them.
+    axis.legend(list(legend), loc='upper left', bbox_to_anchor=(1, 1))
   return figure
 
 
@@ -48,6 +61,9 @@ def show_heatmaps(
   cmap='Blues',
   xticks=None,
   yticks=None,
+  limits=None,
+  first_row=0,
+  first_column=0,
 ):
   """A grid of heat maps on one colour scale; returns the matplotlib figure.
 
@@ -55,14 +71,25 @@ def show_heatmaps(
     matrices: (rows, columns, height, width): one map for each row and column.
     titles: one for each column.
     xticks: names of the width, `yticks` of the height.
+    limits: of the colour scale; None: the least and the greatest value.
+    first_row, first_column: what the first cell of each axis is called.
   """
   matrices = np.asarray(matrices)
   figure, axes = _figure(*matrices.shape[:2], figsize)
-  low, high = float(matrices.min()), float(matrices.max())
+  low, high = limits or (float(matrices.min()), float(matrices.max()))
   for axis, matrix in zip(
     axes.flat, matrices.reshape(-1, *matrices.shape[2:]), strict=True
   ):
-    image = axis.imshow(matrix, cmap=cmap, vmin=low, vmax=high, aspect='auto')
+    height, width = matrix.shape
+    left, top = first_column - 0.5, first_row - 0.5
+    image = axis.imshow(
+      matrix,
+      cmap=cmap,
+      vmin=low,
+      vmax=high,
+      aspect='auto',
+      extent=(left, left + width, top + height, top),
+    )
     if xticks is not None:
       axis.set_xticks(range(len(xticks)), xticks, rotation=90)
     if yticks is not None:
@@ -76,3 +103,109 @@ def show_heatmaps(
       axis.set_title(title)
   figure.colorbar(image, ax=axes, shrink=0.6)
   return figure
+
+
+def attention_maps(
+  weights_NHLM: np.ndarray,
+  tokens: Sequence[str],
+  rows: Sequence[str] = (),
+  columns: Sequence[str] = (),
+):
+  """A map for each layer (row) and head (column); returns the figure.
+
+  All maps share one scale from 0. Queries are on the left and keys below, with
+  the tokens as names where there are few enough. Where there are more than
+  pixels, a cell shows the largest weight of a block, and the title says so.
+
+  Args:
+    weights_NHLM: layers, heads, queries, keys; L = M.
+    tokens: names of the first len(tokens) places; what follows them is padding
+      and is drawn grey.
+    rows, columns: titles; none: 'layer 0', 'head 0' and so on.
+  """
+  weights_NHLM = np.asarray(weights_NHLM, float)
+  num_layers, num_heads, length, _ = weights_NHLM.shape
+  rows = rows or [f'layer {n}' for n in range(num_layers)]
+  columns = columns or [f'head {n}' for n in range(num_heads)]
+  is_padding = np.arange(length) >= len(tokens)
+  hidden = is_padding[:, None] | is_padding
+  shown = np.where(hidden, np.nan, weights_NHLM)
+  block = -(-length // _MOST_CELLS)
+  shown = block_maximum(shown, block)
+  high = float(np.nanmax(shown, initial=0.0)) or 1.0
+
+  side = max(2.4, 0.19 * min(length, _MOST_NAMES))
+  figure, axes = _figure(
+    num_layers, num_heads, (side * num_heads + 0.8, side * num_layers + 0.4)
+  )
+  for layer, head in np.ndindex(num_layers, num_heads):
+    axis = axes[layer, head]
+    axis.set_facecolor(_PADDING)
+    image = axis.imshow(
+      shown[layer, head],
+      cmap='Blues',
+      vmin=0.0,
+      vmax=high,
+      interpolation='nearest',
+      extent=(-0.5, length - 0.5, length - 0.5, -0.5),
+    )
+    title = f'{rows[layer]}, {columns[head]}'
+    if block > 1:
+      title += f'\nlargest of each {block} x {block}'
+    axis.set_title(title, fontsize='small')
+    if length <= _MOST_NAMES:
+      axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
+      axis.set_yticks(range(len(tokens)), tokens, fontsize=7)
+  for axis in axes[-1]:
+    axis.set_xlabel('key')
+  for axis in axes[:, 0]:
+    axis.set_ylabel('query')
+  figure.colorbar(image, ax=axes, shrink=0.6, label='weight')
+  return figure
+
+
+def block_maximum(x: np.ndarray, size: int) -> np.ndarray:
+  """The largest number of each size x size block of the last two axes.
+
+  NaN where a block has nothing else; blocks at the far ends may be cut.
+  """
+  height, width = x.shape[-2:]
+  fill = [(0, 0)] * (x.ndim - 2) + [(0, -height % size), (0, -width % size)]
+  x = np.pad(x, fill, constant_values=np.nan)
+  shape = (*x.shape[:-2], x.shape[-2] // size, size, x.shape[-1] // size, size)
+  return np.fmax.reduce(np.fmax.reduce(x.reshape(shape), axis=-1), axis=-2)
+
+
+def distance_curves(
+  distances: np.ndarray, values_HN: np.ndarray, ylabel: str, trained: int
+):
+  """A curve over distance for each head; returns the figure.
+
+  Args:
+    distances: key - query, (N,).
+    values_HN: a number a head and distance.
+    trained: tokens of a text in training, at most; distances are below that,
+      which is marked.
+  """
+  heads = [f'head {n}' for n in range(len(values_HN))]
+  figure = plot(
+    distances,
+    values_HN,
+    xlabel='distance, key - query (tokens)',
+    ylabel=ylabel,
+    legend=heads,
+    figsize=(6.4, 3.2),
+  )
+  (axis,) = figure.axes
+  axis.axvspan(-trained, trained, color='0.93', zorder=0)
+  axis.set_title(f'grey: texts of up to {trained} tokens', fontsize=9)
+  return figure
+
+
+def style(index: int) -> dict:
+  """Colour and line of a curve; both differ for the first six, then one."""
+  lines = ('-', '--', ':', '-.')
+  return {
+    'color': COLOURS[index % len(COLOURS)],
+    'linestyle': lines[index // len(COLOURS) % len(lines)],
+  }

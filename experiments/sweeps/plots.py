@@ -1,15 +1,13 @@
-"""Pictures of a sweep: the metric against each number that was swept."""
+"""Pictures of a sweep: its settings, and the numbers that were swept."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 
 from experiments.sweeps.plan import describe
-
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-_COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
-_MARKERS = 'osD^vP'
+from selfattn.plots import COLOURS, MARKERS, style
 
 
 def figure(table: list[dict], key: str, metric: str, overrides: list[str]):
@@ -37,8 +35,8 @@ def figure(table: list[dict], key: str, metric: str, overrides: list[str]):
       [entry['mean'] for entry in entries],
       [entry['half_width'] or 0 for entry in entries],
       label=name or None,
-      color=_COLOURS[index % len(_COLOURS)],
-      marker=_MARKERS[index % len(_MARKERS)],
+      color=COLOURS[index % len(COLOURS)],
+      marker=MARKERS[index % len(MARKERS)],
       capsize=3,
     )
   values = [entry[key] for entry in table]
@@ -51,9 +49,54 @@ def figure(table: list[dict], key: str, metric: str, overrides: list[str]):
   return shown
 
 
-def write(workdir: str, table: list[dict], metric: str, keys) -> list[str]:
-  """A PNG and an SVG for every swept number; their names."""
-  names = []
+def settings(table: list[dict], metric: str):
+  """The mean of each setting with its interval, the best one on top."""
+  from matplotlib.figure import Figure
+
+  best_last = -1 if metric.endswith('loss') else 1
+  entries = [entry for entry in table if entry.get('mean') is not None]
+  entries.sort(key=lambda entry: best_last * entry['mean'])
+  shown = Figure(figsize=(8.4, 1.2 + 0.28 * len(entries)), layout='constrained')
+  axes = shown.add_subplot()
+  axes.errorbar(
+    [entry['mean'] for entry in entries],
+    range(len(entries)),
+    xerr=[entry['half_width'] or 0 for entry in entries],
+    fmt='o',
+    color=COLOURS[0],
+    capsize=3,
+  )
+  axes.set_yticks(
+    range(len(entries)), [entry['setting'] for entry in entries], fontsize=8
+  )
+  axes.set_xlabel(f'{metric} (mean, 95% interval)')
+  axes.grid(axis='x', alpha=0.3)
+  return shown
+
+
+def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
+  """A curve of means over steps for each setting.
+
+  Args:
+    means: by setting and step.
+  """
+  from matplotlib.figure import Figure
+
+  height = max(4.2, 1.0 + 0.2 * len(means))
+  shown = Figure(figsize=(8.4, height), layout='constrained')
+  axes = shown.add_subplot()
+  for index, (name, values) in enumerate(means.items()):
+    axes.plot(list(values), list(values.values()), label=name, **style(index))
+  axes.set_xlabel('updates')
+  axes.set_ylabel(ylabel)
+  axes.grid(alpha=0.3)
+  axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
+  return shown
+
+
+def swept_numbers(table: list[dict], keys: Iterable[str]) -> list[str]:
+  """The keys that have several values, all of them numbers."""
+  found = []
   for key in keys:
     values = {entry.get(key) for entry in table}
     numeric = all(
@@ -61,9 +104,21 @@ def write(workdir: str, table: list[dict], metric: str, keys) -> list[str]:
       for value in values
     )
     if numeric and len(values) > 1:
-      shown = figure(table, key, metric, list(keys))
-      for kind in ('png', 'svg'):
-        name = f'{re.sub("[^a-z0-9]+", "_", key)}.{kind}'
-        shown.savefig(os.path.join(workdir, name), dpi=150)
-        names.append(name)
+      found.append(key)
+  return found
+
+
+def write(workdir: str, table: list[dict], metric: str, keys) -> list[str]:
+  """A PNG and an SVG for every swept number, and of all settings; names."""
+  figures = {
+    re.sub('[^a-z0-9]+', '_', key): figure(table, key, metric, list(keys))
+    for key in swept_numbers(table, keys)
+  }
+  if any(entry.get('mean') is not None for entry in table):
+    figures['settings'] = settings(table, metric)
+  names = []
+  for name, shown in figures.items():
+    for kind in ('png', 'svg'):
+      shown.savefig(os.path.join(workdir, f'{name}.{kind}'), dpi=150)
+      names.append(f'{name}.{kind}')
   return names

@@ -113,8 +113,7 @@ def grouped(
   settings: dict[str, Mapping[str, Any]] = {}
   missing: collections.Counter = collections.Counter()
   for row, spec in zip(rows, specs, strict=True):
-    name, setting = _setting(spec, over)
-    settings[name] = setting
+    name, settings[name] = setting_of(spec, over)
     found = values.setdefault(name, {})
     if row[metric] is None:
       missing[name] += 1
@@ -136,29 +135,30 @@ def grouped(
 
 def check_baseline(specs: list[Spec], over: str, baseline: str) -> None:
   """UserError if no setting is called that."""
-  names = dict.fromkeys(_setting(spec, over)[0] for spec in specs)
+  names = dict.fromkeys(setting_of(spec, over)[0] for spec in specs)
   if baseline and baseline not in names:
     raise UserError(f'--baseline={baseline} is not one of {"; ".join(names)}')
 
 
-def _setting(spec: Spec, over: str):
+def setting_of(spec: Spec, over: str):
   """What all repetitions of a trial share: (name, overrides)."""
   rest = {k: v for k, v in spec.overrides.items() if k != over}
   return describe(rest) or 'all', rest
 
 
-def _cells(table: list[dict]) -> tuple[list[str], list[list[str]]]:
+def cells(table: list[dict]) -> tuple[list[str], list[list[str]]]:
+  """Header and rows of the grouped table, as text."""
   with_pairs = any('difference/mean' in entry for entry in table)
   header = ['setting', 'n', 'mean', 'std', '95% interval']
   header += ['difference to baseline'] if with_pairs else []
   body = []
   for entry in table:
-    cells = [entry['setting'], str(entry.get('n', 0))]
-    cells += [_number(entry.get('mean')), _number(entry.get('std'))]
-    cells.append(_plus_minus(entry, ''))
+    row = [entry['setting'], str(entry.get('n', 0))]
+    row += [_number(entry.get('mean')), _number(entry.get('std'))]
+    row.append(_plus_minus(entry, ''))
     if with_pairs:
-      cells.append(_plus_minus(entry, 'difference/'))
-    body.append(cells)
+      row.append(_plus_minus(entry, 'difference/'))
+    body.append(row)
   return header, body
 
 
@@ -176,7 +176,7 @@ def _plus_minus(entry, prefix) -> str:
 
 def markdown(table: list[dict]) -> str:
   """The grouped table, for a page."""
-  header, body = _cells(table)
+  header, body = cells(table)
   lines = [header, ['---'] * len(header), *body]
   return '\n'.join(f'| {" | ".join(line)} |' for line in lines) + '\n'
 
@@ -185,11 +185,11 @@ def terminal(table: list[dict], title: str):
   """The grouped table, for rich to print."""
   from rich.table import Column, Table
 
-  header, body = _cells(table)
+  header, body = cells(table)
   columns = [Column(name, overflow='fold') for name in header]
   shown = Table(*columns, title=title)
-  for cells in body:
-    shown.add_row(*cells)
+  for row in body:
+    shown.add_row(*row)
   return shown
 
 

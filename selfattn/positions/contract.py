@@ -93,6 +93,14 @@ class Position:
     """What is sown as `P`: the term of this method for these positions."""
     return self.embed(params, positions_BL)
 
+  def encoding_model(self, params, positions_BL):
+    """What the encoder sows: the term that is the same for all layers."""
+    return None if self.per_layer else self.encoding(params, positions_BL)
+
+  def encoding_layer(self, params, positions_BL):
+    """What each attention layer sows."""
+    return self.encoding(params, positions_BL) if self.per_layer else None
+
 
 @dataclasses.dataclass(frozen=True)
 class NoPosition(Position):
@@ -164,10 +172,17 @@ class Combined(Position):
         total = term if total is None else total + term
     return total
 
-  def encoding(self, params, positions_BL):
+  def encoding_model(self, params, positions_BL):
     """By the name of the part, where it has one."""
+    return self._encodings('encoding_model', params, positions_BL)
+
+  def encoding_layer(self, params, positions_BL):
+    """By the name of the part, where it has one."""
+    return self._encodings('encoding_layer', params, positions_BL)
+
+  def _encodings(self, which, params, positions_BL):
     terms = {
-      name: part.encoding(params.get(name, {}), positions_BL)
+      name: getattr(part, which)(params.get(name, {}), positions_BL)
       for name, part in self.parts
     }
     return {name: P for name, P in terms.items() if P is not None} or None

@@ -1,0 +1,216 @@
+"""Opens a model up: where it attends, what each head is for, its positions.
+
+    bash scripts/run.sh experiments.inspect --workdir=runs/sst2 \\
+        --text="not a good film , a great one" --split=validation
+    bash scripts/run.sh experiments.inspect --output=runs/rotary \\
+        --config.model.position.name=rotary
+
+With --text, the attention of every layer and head, as pictures and as a page
+for a browser; with --split, what the heads do on labelled texts and how far
+the model needs them; always, the position encoding, of a trained model or,
+without --workdir, of a fresh one of --config. Each picture is written as PNG
+and SVG, beside its numbers as .npz and the names of their axes as .json. The
+last line of standard output is one JSON object.
+"""
+
+from __future__ import annotations
+
+import os
+
+import jax
+import numpy as np
+
+from experiments import (
+  build,
+  data,
+  drawing,
+  evaluate,
+  heads,
+  launch,
+  pages,
+  remote,
+)
+from experiments import settings as settings_lib
+from experiments.choices import UserError
+from experiments.settings import Settings
+
+
+def _define(values) -> None:
+  flags = launch.flags
+  for name, default, text in (
+    ('workdir', None, 'Folder of a trained run; none: a fresh model.'),
+    ('output', None, 'Folder of what is written; WORKDIR/inspect.'),
+    ('checkpoint', 'best', 'best, last, or a step.'),
+    ('data_dir', None, 'Where the data is, if not where it was.'),
+  ):
+    flags.DEFINE_string(name, default, text, flag_values=values)
+  flags.DEFINE_multi_string(
+    'text', [], 'A text to attend to; may be repeated.', flag_values=values
+  )
+  flags.DEFINE_enum(
+    'split',
+    None,
+    data.datasets.SPLITS,
+    'Labelled texts to judge heads by.',
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    'num_examples', 512, 'Of --split, at most.', 1, flag_values=values
+  )
+  flags.DEFINE_integer(
+    'length',
+    0,
+    'Positions drawn; 0: config.data.max_length.',
+    0,
+    flag_values=values,
+  )
+  flags.DEFINE_list(
+    'columns', ['6', '7', '8', '9'], 'Of P, as curves.', flag_values=values
+  )
+
+
+def main(values) -> None:
+  """Restores or makes a model, and writes what was asked for."""
+  place = values.workdir
+  _check(values)
+  output = values.output or os.path.join(place, 'inspect')
+  if place is None:
+    settings = settings_lib.from_config(values.config)
+    classifier = build.model(settings, vocab_size=1, num_classes=2)
+    heads.require_heads(classifier)
+    params = build.init_state(
+      settings, classifier, build.hyper(settings)
+    ).params
+    found = _positions(values, settings, classifier, params, output)
+    launch.print_result({'output': output, 'files': found})
+    return
+  with remote.staged(place) as path:
+    launch.print_result(_inspect(values, path, output))
+
+
+def _check(values) -> None:
+  """UserError for flags that do not go together."""
+  place = values.workdir
+  if place is None:
+    for name in ('text', 'split'):
+      if values[name].value:
+        raise UserError(
+          f'--{name} needs --workdir, the folder of a trained run'
+        )
+    if values.output is None:
+      raise UserError('--output or --workdir is missing')
+  else:
+    given = launch.load_config(values.config_path).to_dict()
+    if (
+      values.config_path != launch.DEFAULT_CONFIG
+      or values.config.to_dict() != given
+    ):
+      raise UserError(f'--workdir={place} has its own config; drop --config')
+    if values.output is None and place.startswith(remote.SCHEMES):
+      raise UserError(f'--output is missing; --workdir={place} is only read')
+
+
+def _inspect(values, path: str, output: str) -> dict:
+  settings, program, state = evaluate.restore_run(path, values.checkpoint)
+  params, classifier = jax.device_get(state.params), program.classifier
+  heads.require_heads(classifier)
+  tokenizer = data.read_tokenizer(path)
+  tokens = heads.names(tokenizer)
+  texts = data.encode(tokenizer, values.text, settings.data.max_length)
+  heads.require_tokens(values.text, texts)
+  split = _examples(values, settings, path)
+  result = {'output': output, 'step': int(state.step)}
+  opened = list(heads.opened(classifier, params, texts, tokens))
+  files = _positions(values, settings, classifier, params, output)
+  for number, one in enumerate(opened):
+    files += drawing.attention(output, f'attention-{number}', one)
+    launch.log(drawing.most_attended(one))
+  if opened:
+    pages.write(
+      os.path.join(output, 'attention.html'),
+      'Attention',
+      [pages.attention(list(zip(values.text, opened, strict=True)))],
+    )
+    files.append('attention.html')
+  if split is not None:
+    rows, removed = _judge(classifier, params, split, tokens)
+    files += drawing.heads(output, rows, removed)
+    launch.log(drawing.heads_table(rows))
+    result |= {'heads': rows, 'removed': removed}
+  return result | {'files': files}
+
+
+def _examples(values, settings: Settings, path: str):
+  """(examples, bucket lengths) of --split, or None."""
+  if values.split is None:
+    return None
+  wanted = settings.data
+  if values.data_dir is not None:
+    wanted = wanted.moved_to(values.data_dir)
+  loaded = data.load(wanted, path)
+  examples = loaded.splits[values.split]
+  rng = np.random.default_rng(0)
+  chosen = rng.permutation(len(examples))[: values.num_examples]
+  return examples.take(np.sort(chosen)), loaded.bucket_lengths
+
+
+def _judge(classifier, params, split, tokens):
+  """A row for each head, and accuracies as heads are removed."""
+  examples, lengths = split
+  means = heads.statistics(classifier, params, examples, lengths, tokens)
+  importance = heads.importance(classifier, params, examples, lengths)
+  alone = []
+  for place in range(importance.size):
+    gates = heads.ones(classifier)
+    gates.flat[place] = 0
+    alone.append(gates)
+  least, most = heads.removals(importance), heads.removals(-importance)
+  found = heads.accuracies(
+    classifier, params, examples, lengths, [*least, *most, *alone]
+  )
+  count = len(least)
+  rows = [
+    {
+      'layer': layer,
+      'head': head,
+      **{name: float(values[layer, head]) for name, values in means.items()},
+      'importance': float(importance[layer, head]),
+      'accuracy_without': found[2 * count + place],
+    }
+    for place, (layer, head) in enumerate(np.ndindex(importance.shape))
+  ]
+  removed = {
+    'least_important_first': found[:count],
+    'most_important_first': found[count : 2 * count],
+    'examples': len(examples),
+  }
+  return rows, removed
+
+
+def _positions(values, settings, classifier, params, output) -> list[str]:
+  length = values.length or settings.data.max_length
+  most = classifier.encoder.position.max_length()
+  if most is not None and length > most:
+    if values.length:
+      raise UserError(f'--length={length} is more than the {most} positions')
+    length = most
+  if length < 2:
+    raise UserError(f'--length={length} must be at least 2')
+  columns = []
+  for text in values.columns:
+    if not text.isdecimal():
+      raise UserError(f'--columns={text} is not the number of a column of P')
+    columns.append(int(text))
+  return drawing.positions(
+    output,
+    classifier.encoder,
+    params['encoder'],
+    settings.model.embed_dim,
+    length,
+    settings.data.max_length,
+    columns,
+  )
+
+
+if __name__ == '__main__':
+  launch.run(main, _define, __doc__, takes_config=True)

@@ -1,0 +1,141 @@
+"""What heads do: statistics of attention weights, rollout, and gates.
+
+All of it works on weights as a model sows them, (B, H, L, M) with rows that
+sum to one, of self-attention, so that M = L.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from selfattn.attention import entropy
+
+STATISTICS = (
+  'entropy',
+  'distance',
+  'self',
+  'previous',
+  'next',
+  'first',
+  'separators',
+)
+
+
+def head_statistics(
+  weights_BHLM: jax.Array,
+  is_visible_BLM: jax.Array,
+  is_separator_BL: jax.Array,
+) -> dict[str, jax.Array]:
+  """Where each head looks, as means over the queries of a text.
+
+  Args:
+    is_visible_BLM: boolean, where each query may look; a query that may look
+      nowhere, as padding, is left out.
+    is_separator_BL: boolean, tokens that count as separators.
+
+  Returns:
+    float32 (B, H) by name, NaN for a text without such a query. `entropy`: of
+    a row, over the logarithm of the number of keys it may look at, for queries
+    with two at least. `distance`: |key - query| in tokens. `self`, `previous`,
+    `next`, `first`, `separators`: the share of the weight that goes there
+    (Clark et al. 2019, section 3).
+  """
+  place = jnp.arange(weights_BHLM.shape[-1])
+  ahead_BLM = (place[None, :] - place[:, None])[None]
+  is_query_BL = is_visible_BLM.any(axis=-1)
+  num_keys_BL = is_visible_BLM.sum(axis=-1)
+  most_BL = jnp.log(jnp.maximum(num_keys_BL, 2))
+  found = {
+    'entropy': _mean_over_queries(
+      entropy(weights_BHLM) / most_BL[:, None], num_keys_BL > 1
+    )
+  }
+  for name, of_BLM in {
+    'distance': abs(ahead_BLM),
+    'self': ahead_BLM == 0,
+    'previous': ahead_BLM == -1,
+    'next': ahead_BLM == 1,
+    'first': (place == 0)[None, None],
+    'separators': is_separator_BL[:, None],
+  }.items():
+    shares_BHL = (weights_BHLM * of_BLM[:, None]).sum(axis=-1)
+    found[name] = _mean_over_queries(shares_BHL, is_query_BL)
+  return found
+
+
+def _mean_over_queries(x_BHL, is_query_BL):
+  total_BH = jnp.where(is_query_BL[:, None], x_BHL, 0.0).sum(axis=-1)
+  return total_BH / is_query_BL.sum(axis=-1)[:, None]
+
+
+def rollout(weights_NBHLM: jax.Array) -> jax.Array:
+  """How much of each input token is in each output token, (B, L, L).
+
+  Layer by layer, half of a token is itself, by the residual connection, and
+  half what the mean of the heads gathers (Abnar and Zuidema 2020, section 3).
+
+  Args:
+    weights_NBHLM: of all layers, from the first.
+  """
+  length = weights_NBHLM.shape[-1]
+  flow_BLM = jnp.eye(length)[None]
+  for weights_BHLM in weights_NBHLM:
+    flow_BLM = (flow_BLM + weights_BHLM.mean(axis=1) @ flow_BLM) / 2
+  return flow_BLM
+
+
+def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
+  """Parameters of an encoder whose heads are multiplied by gates.
+
+  A gate on the output of a head is the same as one on the rows of the output
+  projection that read it, so no model needs to know of it. At zero, the head
+  is gone (Michel et al. 2019, section 2.1).
+
+  Args:
+    encoder_params: of an AttentionEncoder.
+    gates_NH: a number for each head of each layer.
+  """
+  gated = dict(encoder_params)
+  for layer, gates_H in enumerate(gates_NH):
+    block = encoder_params[f'block_{layer}']
+    out = block['attention']['out']
+    scale_DI = jnp.repeat(gates_H, len(out['kernel']) // len(gates_H))[:, None]
+    out = {**out, 'kernel': out['kernel'] * scale_DI}
+    attention = {**block['attention'], 'out': out}
+    gated[f'block_{layer}'] = {**block, 'attention': attention}
+  return gated
+
+
+def rotation_error(
+  P_LD: np.ndarray, offset: int, base: float = 10_000.0
+) -> np.ndarray:
+  """How far R(offset) p_i is from p_(i + offset), for each i: (L - offset,).
+
+  R turns each pair of columns 2j, 2j + 1 by offset / base^(2j/D); it depends
+  on the offset alone (Dive into Deep Learning, section 11.6.3.2). In float64,
+  the largest difference over columns.
+
+  Args:
+    P_LD: rows of an encoding, interleaved sines and cosines; D is even.
+  """
+  P_LD = np.asarray(P_LD, np.float64)
+  width = P_LD.shape[1]
+  angles = offset / base ** (np.arange(0, width, 2) / width)
+  sine, cosine = P_LD[:, 0::2], P_LD[:, 1::2]
+  turned = np.empty_like(P_LD)
+  turned[:, 0::2] = np.cos(angles) * sine + np.sin(angles) * cosine
+  turned[:, 1::2] = -np.sin(angles) * sine + np.cos(angles) * cosine
+  last = len(P_LD) - offset
+  return abs(turned[:last] - P_LD[offset:]).max(axis=1)
+
+
+def gram(rows_ND: np.ndarray) -> np.ndarray:
+  """Cosines between all pairs of rows, (N, N); 0 beside a row of zeros."""
+  rows_ND = np.asarray(rows_ND, np.float64)
+  norms = np.linalg.norm(rows_ND, axis=1, keepdims=True)
+  units = rows_ND / np.maximum(norms, np.finfo(float).tiny)
+  return units @ units.T

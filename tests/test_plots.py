@@ -1,0 +1,119 @@
+"""What each picture draws: axes, names, ranges, and what is left grey."""
+
+import numpy as np
+import pytest
+
+from selfattn import plots
+
+TOKENS = ['the', 'plot', 'was', 'dull']
+
+
+@pytest.fixture
+def weights():
+  """Two layers of three heads over six places, the last two of them padding."""
+  rng = np.random.default_rng(0)
+  return rng.dirichlet(np.ones(6), size=(2, 3, 6))
+
+
+def maps(figure):
+  """The axes with a picture, without the colour bar."""
+  return [axis for axis in figure.axes if axis.get_images()]
+
+
+def test_attention_maps_have_a_panel_a_head_with_tokens_on_the_axes(weights):
+  figure = plots.attention_maps(weights, TOKENS)
+  panels = maps(figure)
+  assert [p.get_title() for p in panels] == [
+    f'layer {n}, head {h}' for n in range(2) for h in range(3)
+  ]
+  for panel in panels:
+    for axis in (panel.xaxis, panel.yaxis):
+      assert [t.get_text() for t in axis.get_ticklabels()] == TOKENS
+      assert axis.get_ticklocs().tolist() == [0, 1, 2, 3]
+    # The first query is on top.
+    assert panel.get_ylim() == (5.5, -0.5)
+  assert [p.get_xlabel() for p in panels] == [''] * 3 + ['key'] * 3
+  assert [p.get_ylabel() for p in panels] == ['query', '', ''] * 2
+
+
+def test_attention_maps_share_one_scale_and_show_what_was_given(weights):
+  panels = maps(plots.attention_maps(weights, TOKENS))
+  for panel, expected in zip(panels, weights.reshape(-1, 6, 6), strict=True):
+    (image,) = panel.get_images()
+    assert image.get_clim() == (0, weights[..., :4, :4].max())
+    np.testing.assert_array_equal(image.get_array()[:4, :4], expected[:4, :4])
+
+
+def test_padding_is_masked_on_grey(weights):
+  for panel in maps(plots.attention_maps(weights, TOKENS)):
+    mask = panel.get_images()[0].get_array().mask
+    assert mask[4:].all()
+    assert mask[:, 4:].all()
+    assert not mask[:4, :4].any()
+    red, green, blue, _ = panel.get_facecolor()
+    assert red == green == blue < 0.9
+
+
+def test_long_texts_show_the_largest_of_each_block_and_say_so():
+  length = 512
+  weights = np.zeros((1, 1, length, length))
+  weights[0, 0, 301, 77] = 0.8
+  (panel,) = maps(plots.attention_maps(weights, ['x'] * length))
+  (image,) = panel.get_images()
+  assert 'largest of each 4 x 4' in panel.get_title()
+  shown = image.get_array()
+  assert shown.shape == (128, 128)
+  assert shown[301 // 4, 77 // 4] == shown.max() == 0.8
+  assert np.count_nonzero(shown) == 1
+  # Positions, not tokens, and of the whole text.
+  assert panel.get_xlim() == (-0.5, length - 0.5)
+  assert 'x' not in [t.get_text() for t in panel.get_xticklabels()]
+  assert image.get_interpolation() == 'nearest'
+
+
+def test_block_maximum_equals_a_loop():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(2, 7, 5))
+  x[0, 6, 3] = np.nan
+  found = plots.block_maximum(x, 3)
+  assert found.shape == (2, 3, 2)
+  for n, i, j in np.ndindex(found.shape):
+    block = x[n, 3 * i : 3 * i + 3, 3 * j : 3 * j + 3]
+    np.testing.assert_equal(found[n, i, j], np.nanmax(block))
+
+
+def test_distance_curves_mark_what_training_saw():
+  distances = np.arange(-20, 21)
+  values = np.stack([-abs(distances), distances / 2])
+  (axis,) = plots.distance_curves(distances, values, 'bias', 10).axes
+  for line, expected in zip(axis.get_lines(), values, strict=True):
+    np.testing.assert_array_equal(line.get_xdata(), distances)
+    np.testing.assert_array_equal(line.get_ydata(), expected)
+  names = [text.get_text() for text in axis.get_legend().get_texts()]
+  assert names == ['head 0', 'head 1']
+  (span,) = axis.patches
+  assert (span.get_x(), span.get_width()) == (-10, 20)
+  assert '10 tokens' in axis.get_title()
+  assert axis.get_ylabel() == 'bias'
+  assert 'key - query' in axis.get_xlabel()
+
+
+def test_heat_maps_can_begin_anywhere_and_take_a_scale():
+  figure = plots.show_heatmaps(
+    np.zeros((1, 2, 3, 5)),
+    'key',
+    'query',
+    titles=['a', 'b'],
+    limits=(-2, 2),
+    first_row=-1,
+    first_column=4,
+  )
+  for panel in maps(figure):
+    assert panel.get_images()[0].get_clim() == (-2, 2)
+    assert panel.get_xlim() == (3.5, 8.5)
+    assert panel.get_ylim() == (1.5, -1.5)
+
+
+def test_neighbouring_curves_can_be_told_apart():
+  styles = [tuple(plots.style(n).items()) for n in range(24)]
+  assert len(set(styles)) == 24
