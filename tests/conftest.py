@@ -77,7 +77,7 @@ def call_command(monkeypatch, capfd):
 
   def call(name, *arguments, cwd):
     module = importlib.import_module(f'experiments.{name}')
-    takes_config = name in ('train', 'sweep', 'compile')
+    takes_config = name in ('train', 'sweep', 'compile', 'inspect', 'compare')
     monkeypatch.chdir(cwd)
     monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
     capfd.readouterr()
