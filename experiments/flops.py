@@ -1,4 +1,4 @@
-"""Operations of a program, counted on its jaxpr.
+"""Operations of a program, and how many wait for each other, on its jaxpr.
 
 XLA's own count takes the body of a loop once, however often it runs, and
 counts what a backend added; this one is of the program as written.
@@ -27,6 +27,32 @@ def count(function, *args) -> int:
       say how often it runs.
   """
   return _of_jaxpr(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def depth(function, *args) -> int:
+  """Products of function(*args) of which each needs the result of another.
+
+  The longest such chain: what no number of processors can do at once. A scan
+  is as deep as its body, as often as it runs.
+
+  Args:
+    function, *args: as of `count`.
+  """
+  return _depth(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _depth(jaxpr) -> int:
+  depths: dict = {}
+  for equation in jaxpr.eqns:
+    before = [
+      depths.get(v, 0) for v in equation.invars if isinstance(v, core.Var)
+    ]
+    inner = [_depth(jaxpr) for jaxpr in _inner(equation.params)]
+    own = max(inner, default=0) * equation.params.get('length', 1)
+    own += equation.primitive.name in ('dot_general', 'conv_general_dilated')
+    total = max(before, default=0) + own
+    depths |= {v: total for v in equation.outvars}
+  return max(depths.values(), default=0)
 
 
 def _of_jaxpr(jaxpr) -> int:

@@ -202,6 +202,34 @@ def distance_curves(
   return figure
 
 
+def panels(parts: Sequence[tuple]):
+  """Curves in panels side by side; returns the matplotlib figure.
+
+  Values are on logarithmic axes; a value of zero is left out.
+
+  Args:
+    parts: of each panel (xlabel, ylabel, scale of x, x, curves by name). What
+      has the same name without what follows a comma has the same colour.
+  """
+  figure, axes = _figure(1, len(parts), (4.0 * len(parts), 3.2))
+  colours: dict[str, int] = {}
+  for axis, (xlabel, ylabel, scale, x, curves) in zip(
+    axes[0], parts, strict=True
+  ):
+    for name, values in curves.items():
+      index = colours.setdefault(name.partition(',')[0], len(colours))
+      values = np.asarray(values, float)
+      shown = np.where(values > 0, values, np.nan)
+      axis.plot(x, shown, label=name, marker='.', **style(index))
+    axis.set(xlabel=xlabel, ylabel=ylabel, xscale=scale, yscale='log')
+    if scale == 'log':
+      axis.set_xticks(x, [str(value) for value in x])
+      axis.minorticks_off()
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize='small')
+  return figure
+
+
 def style(index: int) -> dict:
   """Colour and line of a curve; both differ for the first six, then one."""
   lines = ('-', '--', ':', '-.')

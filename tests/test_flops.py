@@ -39,6 +39,18 @@ def test_a_convolution_equals_its_products():
   assert flops.count(layer.apply, params, x) == 2 * (2 * 9) * (3 * 5) * 7
 
 
+def test_products_that_wait_are_a_chain():
+  def two_chains(x):
+    return (x @ x @ x) + x @ x
+
+  def loop(x):
+    return lax.scan(lambda c, _: (jnp.tanh(c @ c), c @ x), x @ x, length=13)
+
+  assert flops.depth(two_chains, jnp.ones((4, 4))) == 2
+  assert flops.depth(loop, jnp.ones((4, 4))) == 1 + 13
+  assert flops.depth(jax.jit(jnp.tanh), A) == 0
+
+
 def test_of_branches_the_costliest_counts():
   def either(flag, x):
     return lax.cond(flag, lambda x: x @ x, lambda x: x, x)

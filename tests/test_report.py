@@ -73,8 +73,9 @@ def browser():
 
   options = webdriver.ChromeOptions()
   options.binary_location = found
-  for flag in ('headless=new', 'no-sandbox', 'window-size=1000,1600'):
+  for flag in ('headless=new', 'no-sandbox', 'disable-dev-shm-usage'):
     options.add_argument(f'--{flag}')
+  options.add_argument('--window-size=1000,1600')
   options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
   opened = webdriver.Chrome(options=options, service=Service(driver))
   yield opened
