@@ -112,7 +112,9 @@ def _check(values) -> None:
 
 def _inspect(values, path: str, output: str) -> dict:
   settings, program, state = evaluate.restore_run(path, values.checkpoint)
-  params, classifier = jax.device_get(state.params), program.classifier
+  # One device is enough, whatever the run had.
+  params = jax.device_put(jax.device_get(state.params), jax.devices()[0])
+  classifier = program.classifier
   heads.require_heads(classifier)
   tokenizer = data.read_tokenizer(path)
   tokens = heads.names(tokenizer)

@@ -134,7 +134,7 @@ def attention_maps(
   shown = block_maximum(shown, block)
   high = float(np.nanmax(shown, initial=0.0)) or 1.0
 
-  side = max(2.4, 0.19 * min(length, _MOST_NAMES))
+  side = max(2.4, 0.19 * length) if length <= _MOST_NAMES else 5.0
   figure, axes = _figure(
     num_layers, num_heads, (side * num_heads + 0.8, side * num_layers + 0.4)
   )

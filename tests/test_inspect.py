@@ -20,6 +20,7 @@ def run(tmp_path_factory):
   path = tmp_path_factory.mktemp('inspect') / 'run'
   config = make_small_config()
   config.train.steps = 3
+  config.model.position.name = 'learned'
   train.run(config, str(path), Signals())
   return path
 

@@ -1,0 +1,210 @@
+"""Draws every picture in docs/: the figures of the chapters, and of models.
+
+    bash scripts/run.sh python scripts/draw_chapters.py
+
+It trains the default config three times, with other positions, for some
+minutes, and measures; docs/chapters.md says what each picture shows.
+"""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+
+import selfattn
+from experiments.benchmarks import encoders
+from selfattn import analysis, plots
+from selfattn import chapters as d2l
+from selfattn.positions.absolute import Sinusoidal
+
+ROOT = pathlib.Path(__file__).parent.parent
+DOCS = ROOT / 'docs'
+TEXTS = (
+  'the plot was dull but the acting was fine',
+  'the acting was fine but the plot was dull',
+)
+
+
+def save(name, figure):
+  figure.savefig(DOCS / f'{name}.png', dpi=plots.DPI)
+  print(DOCS / f'{name}.png', flush=True)
+
+
+def encoding():
+  """P as an encoder sows it; the chapter's columns and heat map; the tutorial's
+  heat map and waves."""
+  length, width = 60, 32
+  encoder = selfattn.AttentionEncoder(
+    num_layers=1,
+    num_heads=4,
+    mlp_dim=64,
+    position=Sinusoidal(width, 4, False),
+    dtype=jnp.float32,
+  )
+  x, is_token = jnp.zeros((1, length, width)), jnp.ones((1, length), bool)
+  variables = encoder.init(jax.random.key(0), x, is_token)
+  _, sown = encoder.apply(variables, x, is_token, mutable='intermediates')
+  (P,) = sown['intermediates']['P']
+  figure = plots.show_heatmaps(
+    np.asarray(P)[None].swapaxes(-1, -2),
+    xlabel='position',
+    ylabel='column of P',
+    figsize=(7, 3),
+    cmap='RdBu',
+  )
+  save('encoding', figure)
+
+  # The chapter's own cells, with its names.
+  pos_encoding = d2l.PositionalEncoding(width, 0)
+  X = d2l.zeros((1, length, width))
+  params = pos_encoding.init(d2l.get_key(), X)
+  _, inter_vars = pos_encoding.apply(params, X, mutable='intermediates')
+  P = inter_vars['intermediates']['P'][0]
+  figure = d2l.plot(
+    d2l.arange(length),
+    P[0, :, 6:10].T,
+    xlabel='Row (position)',
+    figsize=(6, 2.5),
+    legend=[f'Col {d}' for d in range(6, 10)],
+  )
+  save('columns', figure)
+  figure = d2l.show_heatmaps(
+    P[None],
+    xlabel='Column (encoding dimension)',
+    ylabel='Row (position)',
+    figsize=(3.5, 4),
+    cmap='Blues',
+  )
+  save('heatmap', figure)
+  offsets = np.arange(1, length)
+  errors = [analysis.rotation_error(P[0], n).max() for n in offsets]
+  figure = plots.plot(
+    offsets, errors, 'offset', 'largest error of the rotation', figsize=(6, 2.5)
+  )
+  save('rotation', figure)
+
+  P = np.asarray(Sinusoidal(512, 8, False).embed({}, np.arange(50)[None]))
+  figure = Figure(figsize=(11, 3.6), layout='constrained')
+  left, right = figure.subplots(1, 2)
+  image = left.imshow(P[0, :, :50], cmap='RdBu', aspect='auto')
+  figure.colorbar(image, ax=left)
+  left.set(xlabel='Dimension', ylabel='Position')
+  for index, column in enumerate((0, 1, 2, 3, 10, 20)):
+    right.plot(
+      P[0, :, column], label=f'Dimension {column}', **plots.style(index)
+    )
+  right.set(xlabel='Position', ylabel='Encoding value')
+  right.grid(alpha=0.3)
+  right.legend(loc='upper left', bbox_to_anchor=(1, 1))
+  save('waves', figure)
+
+
+def architectures():
+  """The chapter's figure of a CNN, an RNN and self-attention, five tokens.
+
+  Of the first and the last, an arrow is drawn where a gradient is not zero.
+  """
+  figure = Figure(figsize=(11, 2.8), layout='constrained')
+  for axis, (name, title, count) in zip(
+    figure.subplots(1, 3),
+    (
+      ('cnn', 'CNN of width 3, two layers', 2),
+      ('rnn', 'RNN', 1),
+      ('attention', 'Self-attention', 1),
+    ),
+    strict=True,
+  ):
+    for level in range(count):
+      for output, place in connections(name):
+        arrow(axis, (place, level), (output, level + 1))
+    for n in range(4) if name == 'rnn' else ():
+      arrow(axis, (n, 1), (n + 1, 1))
+    for level, letter in zip((0, count, 1), 'xyh', strict=True):
+      for n in range(5) if letter != 'h' or count == 2 else ():
+        axis.scatter(n, level, s=190, c='white', ec='black', zorder=3)
+        text = f'${letter}_{n + 1}$'
+        axis.text(n, level, text, ha='center', va='center', fontsize=8)
+    axis.set(xlim=(-0.5, 4.5), ylim=(-0.4, count + 0.4), title=title)
+    axis.axis('off')
+  save('architectures', figure)
+
+
+def arrow(axis, start, end):
+  style = {'arrowstyle': '->', 'color': plots.COLOURS[0], 'shrinkB': 9}
+  axis.annotate('', end, start, arrowprops=style)
+
+
+def connections(name):
+  """Pairs (output, input) of one layer over five tokens that are connected."""
+  if name == 'rnn':
+    return [(n, n) for n in range(5)]
+  function, (_, shape) = encoders.shapes(encoders.LAYERS[name](3), 5, 16)
+  x = jax.random.normal(jax.random.key(1), shape.shape)
+  module = encoders.LAYERS[name](3)
+  variables = module.init(jax.random.key(0), x, jnp.ones((1, 5), bool))
+  slopes = jax.jacobian(lambda x: function(variables, x))(x)
+  strength = np.abs(slopes).sum(axis=(0, 2, 3, 5))
+  return [(int(o), int(i)) for o, i in zip(*np.nonzero(strength), strict=True)]
+
+
+def fresh_heads():
+  """The tutorial's maps of heads that nobody has trained."""
+  words = ['The', 'quick', 'brown', 'fox', 'jumps']
+  attention = d2l.MultiHeadAttention(512, 4, bias=True)
+  x = jax.random.normal(jax.random.key(123), (1, len(words), 512))
+  (_, weights), _ = attention.init_with_output(jax.random.key(0), x, x, x)
+  save(
+    'fresh_heads', plots.attention_maps(np.asarray(weights), words, ['fresh'])
+  )
+
+
+def command(name, *arguments):
+  subprocess.run(
+    [sys.executable, '-m', f'experiments.{name}', *arguments],
+    check=True,
+    cwd=ROOT,
+    stdout=subprocess.DEVNULL,
+  )
+
+
+def trained(folder):
+  """What trained models do: heads, positions; and encoders compared."""
+  for method in ('sinusoidal', 'learned', 't5'):
+    workdir = f'{folder}/{method}'
+    command(
+      'train', f'--workdir={workdir}', f'--config.model.position.name={method}'
+    )
+    texts = [f'--text={text}' for text in TEXTS]
+    command('inspect', f'--workdir={workdir}', '--split=validation', *texts)
+  command('compare', f'--output={folder}/compare')
+  for name, path in {
+    'attention': 'sinusoidal/inspect/attention-0.png',
+    'twin': 'sinusoidal/inspect/attention-1.png',
+    'rollout': 'sinusoidal/inspect/attention-0-rollout.png',
+    'heads': 'sinusoidal/inspect/heads.png',
+    'removal': 'sinusoidal/inspect/removal.png',
+    'gram': 'sinusoidal/inspect/gram.png',
+    'learned': 'learned/inspect/gram.png',
+    'relative': 't5/inspect/distance.png',
+    'compare': 'compare/compare.png',
+  }.items():
+    shutil.copy(f'{folder}/{path}', DOCS / f'{name}.png')
+    print(DOCS / f'{name}.png', flush=True)
+
+
+def main():
+  encoding()
+  architectures()
+  fresh_heads()
+  with tempfile.TemporaryDirectory() as folder:
+    trained(folder)
+
+
+if __name__ == '__main__':
+  main()
