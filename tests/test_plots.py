@@ -117,3 +117,21 @@ def test_heat_maps_can_begin_anywhere_and_take_a_scale():
 def test_neighbouring_curves_can_be_told_apart():
   styles = [tuple(plots.style(n).items()) for n in range(24)]
   assert len(set(styles)) == 24
+
+
+def test_panels_have_their_scales_and_leave_zeros_out():
+  figure = plots.panels(
+    [
+      ('n', 'time', 'log', [8, 16], {'a': [1, 2], 'b': [3, 4]}),
+      ('d', 'gradient', 'linear', [0, 1, 2], {'b, deep': [1, 0.5, 0]}),
+    ]
+  )
+  left, right = figure.axes
+  assert (left.get_xscale(), right.get_xscale()) == ('log', 'linear')
+  assert left.get_yscale() == right.get_yscale() == 'log'
+  assert [t.get_text() for t in left.get_xticklabels()] == ['8', '16']
+  assert (right.get_xlabel(), right.get_ylabel()) == ('d', 'gradient')
+  (line,) = right.get_lines()
+  assert np.isnan(line.get_ydata()).tolist() == [False, False, True]
+  # The same thing has the same colour everywhere.
+  assert line.get_color() == left.get_lines()[1].get_color()

@@ -10,6 +10,7 @@ from conftest import last_json, make_small_config
 from experiments import pages, train
 from experiments.heads import Opened
 from experiments.signals import Signals
+from experiments.sweeps import plots as sweep_plots
 
 _BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 
@@ -232,3 +233,31 @@ def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
   code, _, stderr = call_command('report', *flags, cwd=tmp_path)
   assert code == 2, stderr
   assert words in stderr.splitlines()[-1]
+
+
+def test_settings_are_drawn_with_their_intervals_the_best_on_top():
+  table = [
+    {'setting': 'a=1', 'mean': 0.7, 'half_width': 0.1},
+    {'setting': 'a=2', 'mean': 0.9, 'half_width': None},
+    {'setting': 'a=3'},
+  ]
+  (axes,) = sweep_plots.settings(table, 'best/test/accuracy').axes
+  assert [t.get_text() for t in axes.get_yticklabels()] == ['a=1', 'a=2']
+  (bars,) = axes.containers
+  assert bars.lines[0].get_xdata().tolist() == [0.7, 0.9]
+  ((low, _), (high, _)), ((same, _), _) = bars.lines[2][0].get_segments()
+  assert (low, high, same) == pytest.approx((0.6, 0.8, 0.9))
+  assert 'best/test/accuracy' in axes.get_xlabel()
+  (axes,) = sweep_plots.settings(table, 'last/validation/loss').axes
+  assert [t.get_text() for t in axes.get_yticklabels()] == ['a=2', 'a=1']
+
+
+def test_curves_of_a_sweep_have_a_name_each():
+  means = {'a=1': {10: 0.5, 20: 0.7}, 'a=2': {10: 0.4, 20: 0.3}}
+  (axes,) = sweep_plots.curves(means, 'accuracy').axes
+  drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+  assert drawn == {
+    'a=1': [[10, 0.5], [20, 0.7]],
+    'a=2': [[10, 0.4], [20, 0.3]],
+  }
+  assert axes.get_ylabel() == 'accuracy'
