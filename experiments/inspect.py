@@ -24,6 +24,7 @@ from experiments import (
   build,
   data,
   drawing,
+  encodings,
   evaluate,
   heads,
   launch,
@@ -203,7 +204,7 @@ def _positions(values, settings, classifier, params, output) -> list[str]:
     if not text.isdecimal():
       raise UserError(f'--columns={text} is not the number of a column of P')
     columns.append(int(text))
-  return drawing.positions(
+  return encodings.draw(
     output,
     classifier.encoder,
     params['encoder'],
