@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -81,8 +82,15 @@ def call_command(monkeypatch, capfd):
     monkeypatch.chdir(cwd)
     monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
     capfd.readouterr()
-    with pytest.raises(SystemExit) as end:
-      launch.run(module.main, module._define, module.__doc__, takes_config)
+    numbers = signal.valid_signals()
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    try:
+      with pytest.raises(SystemExit) as end:
+        launch.run(module.main, module._define, module.__doc__, takes_config)
+    finally:
+      for number, handler in handlers.items():
+        if signal.getsignal(number) != handler:
+          signal.signal(number, handler)
     return end.value.code, *capfd.readouterr()
 
   return call

@@ -1,5 +1,6 @@
 """However a sweep is run, cut and run again, its results are the same."""
 
+import functools
 import json
 import os
 import random
@@ -75,8 +76,25 @@ def whole(tmp_path_factory, run_command, arguments):
   return path, last_json(done.stdout)
 
 
+@pytest.fixture(scope='module')
+def grouped(tmp_path_factory, run_command, arguments):
+  """Another, of its trials as one."""
+  path = tmp_path_factory.mktemp('grouped') / 'sweep'
+  done = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=vectorized'
+  )
+  assert done.returncode == 0, done.stderr
+  return path
+
+
+@pytest.fixture
+def sweep(call_command):
+  """Runs the command within this process: (exit code, stdout, stderr)."""
+  return functools.partial(call_command, 'sweep', cwd=ROOT)
+
+
 def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
-  whole, run_command
+  whole, call_command
 ):
   path, result = whole
   assert result['trials'] == {'DONE': 4}
@@ -100,8 +118,9 @@ def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
     assert done['accuracy'] == row['best/test/accuracy']
     last = json.loads((trial / 'metrics.jsonl').read_text().splitlines()[-1])
     assert last['validation/loss'] == row['last/validation/loss']
-  done = run_command('evaluate', f'--workdir={trial}', '--split=test')
-  assert last_json(done.stdout)['accuracy'] == row['best/test/accuracy']
+  flags = [f'--workdir={trial}', '--split=test']
+  _, printed, _ = call_command('evaluate', *flags, cwd=ROOT)
+  assert last_json(printed)['accuracy'] == row['best/test/accuracy']
 
 
 def test_serial_equals_alone_exactly(whole, tmp_path):
@@ -115,21 +134,26 @@ def test_serial_equals_alone_exactly(whole, tmp_path):
   assert alone == (path / 'trials' / row['name'] / 'metrics.jsonl').read_text()
 
 
-@pytest.mark.parametrize('engine', ['vectorized', 'processes'])
-def test_every_engine_leaves_the_same_table(
-  engine, whole, tmp_path, run_command, arguments
-):
-  path = tmp_path / 'sweep'
-  done = run_command(
-    'sweep', *arguments, f'--workdir={path}', f'--engine={engine}'
-  )
-  assert done.returncode == 0, done.stderr
+def assert_same_table(path, whole):
   for ours, theirs in zip(table(path), table(whole[0]), strict=True):
     for one, other in zip(ours, theirs, strict=True):
       try:
         assert float(one) == pytest.approx(float(other), rel=1e-5)
       except ValueError:
         assert one == other
+
+
+def test_a_group_leaves_the_same_table(grouped, whole):
+  assert_same_table(grouped, whole)
+
+
+def test_several_processes_leave_the_same_table(
+  whole, tmp_path, sweep, arguments
+):
+  path = tmp_path / 'sweep'
+  code, _, said = sweep(*arguments, f'--workdir={path}', '--engine=processes')
+  assert code == 0, said
+  assert_same_table(path, whole)
 
 
 def configs(count):
@@ -158,8 +182,10 @@ def test_a_group_equals_its_trials_alone_over_100_steps(tmp_path):
   loaded = data.load(settings.data, '')
   group = programs.make(settings, loaded.vocab_size, 2, 3)
   together = train.run_group(runs, loaded, group, Signals())
-  for index, config in enumerate(configs(3)):
-    alone = train.run(config, str(tmp_path / f'alone{index}'), Signals())
+  program = programs.make(settings, loaded.vocab_size, 2)
+  for index, (config, settings, _) in enumerate(runs):
+    run = config, settings, str(tmp_path / f'alone{index}')
+    (alone,) = train.run_group([run], loaded, program, Signals())
     assert together[index]['accuracy'] == alone['accuracy']
     np.testing.assert_allclose(
       losses(tmp_path / f'group{index}' / 'metrics.jsonl'),
@@ -197,36 +223,30 @@ print(len(jax.devices()), program.size, len(moving),
 """
 
 
-def test_eight_devices_equal_one_and_never_wait_for_each_other(eight_devices):
+def test_eight_devices_equal_one_and_never_wait_for_each_other(
+  eight_devices, capfd
+):
   devices, size, moving, *losses = eight_devices(SHARDED).split()
   assert (devices, size, moving) == ('8', '16', '0')
-  done = subprocess.run(
-    [sys.executable, '-c', SHARDED],
-    capture_output=True,
-    text=True,
-    cwd=ROOT,
-    env=os.environ | {'PYTHONPATH': str(ROOT), 'XLA_FLAGS': ''},
-    check=True,
-  )
-  devices, size, moving, *alone = done.stdout.split()
+  exec(SHARDED, {})
+  devices, size, moving, *alone = capfd.readouterr().out.split()
   assert (devices, size, moving) == ('1', '11', '0')
   np.testing.assert_allclose(
     np.array(losses, float), np.array(alone, float), rtol=1e-5
   )
 
 
-def test_done_trials_are_not_touched(whole, run_command, arguments):
+def test_done_trials_are_not_touched(whole, sweep, arguments):
   path, result = whole
   files = [f for f in (path / 'trials').rglob('*') if f.is_file()]
   before = {file: file.stat().st_mtime_ns for file in files}
-  again = run_command(
-    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
-  )
-  assert again.returncode == 0, again.stderr
-  assert last_json(again.stdout) == result
+  flags = [*arguments, f'--workdir={path}', '--engine=serial']
+  code, printed, said = sweep(*flags)
+  assert code == 0, said
+  assert last_json(printed) == result
   assert {f: f.stat().st_mtime_ns for f in before} == before
-  report = run_command('sweep', f'--workdir={path}', '--report')
-  assert last_json(report.stdout) == result
+  _, printed, _ = sweep(f'--workdir={path}', '--report')
+  assert last_json(printed) == result
 
 
 def killed_until_done(command, rng, kills, seconds):
@@ -257,7 +277,7 @@ def killed_until_done(command, rng, kills, seconds):
 @pytest.mark.parametrize(
   ('engine', 'kills'),
   [
-    ('serial', 3),
+    ('serial', 2),
     pytest.param('serial', 20, marks=pytest.mark.faults),
     pytest.param('vectorized', 20, marks=pytest.mark.faults),
     pytest.param('processes', 20, marks=pytest.mark.faults),
@@ -281,37 +301,32 @@ def test_a_sweep_killed_at_random_moments_ends_the_same(
 
 
 def test_a_cut_group_resumes_where_all_of_it_was(
-  tmp_path, arguments, run_command
+  tmp_path, arguments, grouped, sweep
 ):
-  path, whole = tmp_path / 'cut', tmp_path / 'whole'
-  for folder in (path, whole):
-    done = run_command(
-      'sweep', *arguments, f'--workdir={folder}', '--engine=vectorized'
-    )
-    assert done.returncode == 0, done.stderr
+  path = tmp_path / 'cut'
+  shutil.copytree(grouped, path)
   # As a kill during the last save leaves it: the first trial has its state.
   for place, trial in enumerate(sorted((path / 'trials').iterdir())):
     if place > 0:
       shutil.rmtree(trial / 'checkpoints' / '12')
     status = {'status': 'RUNNING', 'step': 9, 'attempt': 1}
     (trial / 'status.json').write_text(json.dumps(status))
-  again = run_command(
-    'sweep', *arguments, f'--workdir={path}', '--engine=vectorized'
-  )
-  assert again.returncode == 0, again.stderr
-  assert 'resuming after step 9' in again.stderr
-  assert table(path) == table(whole)
+  flags = [*arguments, f'--workdir={path}', '--engine=vectorized']
+  code, _, said = sweep(*flags)
+  assert code == 0, said
+  assert 'resuming after step 9' in said
+  assert table(path) == table(grouped)
 
 
 def test_wrong_trials_are_all_named_and_nothing_starts(
-  tmp_path, config_path, run_command
+  tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
-  done = run_command(
-    'sweep', f'--config={config_path}', '--sweep=wrong', f'--workdir={path}'
+  code, _, said = sweep(
+    f'--config={config_path}', '--sweep=wrong', f'--workdir={path}'
   )
-  assert done.returncode == 2
-  (line,) = done.stderr.splitlines()
+  assert code == 2
+  (line,) = said.splitlines()
   assert "'rotory' is not one of" in line
   assert 'trial 1 (model.embed_dim=13)' in line
   assert 'trial 2' in line
@@ -320,66 +335,66 @@ def test_wrong_trials_are_all_named_and_nothing_starts(
 
 
 def test_a_trial_that_diverges_leaves_its_group_alone(
-  tmp_path, config_path, run_command
+  tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
-  done = run_command(
-    'sweep',
+  code, printed, said = sweep(
     f'--config={config_path}',
+    '--config.train.steps=8',
     '--sweep=diverging,seeds',
     f'--workdir={path}',
     '--engine=vectorized',
   )
-  assert done.returncode == 0, done.stderr
-  assert last_json(done.stdout)['trials'] == {'DONE': 2, 'DIVERGED': 2}
+  assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 2, 'DIVERGED': 2}
   for row in json.loads((path / 'results.json').read_text())['trials']:
     saved = path / 'trials' / row['name'] / 'checkpoints'
     if row['status'] == 'DIVERGED':
       assert 'is nan' in row['reason'] or 'is inf' in row['reason']
-      assert '12' not in os.listdir(saved)
+      assert '8' not in os.listdir(saved)
     else:
-      assert '12' in os.listdir(saved)
+      assert '8' in os.listdir(saved)
 
 
 def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
-  tmp_path, config_path, run_command
+  tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
-  arguments = [f'--config={config_path}', '--sweep=seeds']
-  run_command('sweep', *arguments, f'--workdir={path}', '--only=0')
+  config = make_small_config()
+  config.train.steps = 4
+  flags = [f'--config={config_path}', '--config.train.steps=4', '--sweep=seeds']
+  flags += [f'--workdir={path}', '--engine=serial']
+  sweep(*flags, '--only=0')
   victim = next((path / 'trials').glob('*/checkpoints')).parent
   shutil.rmtree(victim)
   # A file where its checkpoints should go.
   victim.mkdir()
-  (victim / 'config.json').write_text(json.dumps(make_small_config().to_dict()))
+  (victim / 'config.json').write_text(json.dumps(config.to_dict()))
   (victim / 'checkpoints').write_text('in the way')
-  done = run_command(
-    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
-  )
-  assert done.returncode == 1
-  assert last_json(done.stdout)['trials'] == {'DONE': 1, 'FAILED': 1}
-  assert done.stderr.splitlines()[-1].startswith('failed: 1 of 2 trials')
+  code, printed, said = sweep(*flags)
+  assert code == 1
+  assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
+  assert said.splitlines()[-1].startswith('failed: 1 of 2 trials')
   (victim / 'checkpoints').unlink()
-  again = run_command(
-    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
-  )
-  assert last_json(again.stdout)['trials'] == {'DONE': 1, 'FAILED': 1}
-  retried = run_command(
-    'sweep', *arguments, f'--workdir={path}', '--engine=serial', '--retry'
-  )
-  assert retried.returncode == 0, retried.stderr
-  assert last_json(retried.stdout)['trials'] == {'DONE': 2}
+  _, printed, _ = sweep(*flags)
+  assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
+  code, printed, said = sweep(*flags, '--retry')
+  assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 2}
 
 
 def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
-  tmp_path, arguments, whole
+  tmp_path, arguments, whole, sweep
 ):
   path = tmp_path / 'sweep'
-  command = [sys.executable, '-m', 'experiments.sweep', *arguments]
-  command += [f'--workdir={path}', '--engine=processes', '--max_parallel=2']
-  environment = os.environ | {'PYTHONPATH': str(ROOT)}
+  flags = [*arguments, f'--workdir={path}', '--engine=processes']
+  flags += ['--max_parallel=2', '--only=0,1,2']
   process = subprocess.Popen(
-    command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    [sys.executable, '-m', 'experiments.sweep', *flags],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stderr=subprocess.PIPE,
+    text=True,
   )
   while not list(path.glob('trials/*/checkpoints/*')):
     time.sleep(0.05)
@@ -388,21 +403,20 @@ def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
   _, said = process.communicate(timeout=60)
   assert process.returncode == 75, said
   assert said.splitlines()[-1].startswith('interrupted: SIGTERM')
-  done = subprocess.run(
-    command, cwd=ROOT, env=environment, capture_output=True, check=False
-  )
-  assert done.returncode == 0, done.stderr
-  assert table(path) == table(whole[0])
+  code, _, said = sweep(*flags)
+  assert code == 0, said
+  assert table(path)[:4] == table(whole[0])[:4]
 
 
 def test_halving_drops_the_worse_half_and_decides_the_same_again(
-  tmp_path, arguments, run_command
+  tmp_path, arguments, sweep
 ):
   path = tmp_path / 'sweep'
   flags = [*arguments, f'--workdir={path}', '--engine=serial', '--rungs=4']
-  done = run_command('sweep', *flags)
-  assert done.returncode == 0, done.stderr
-  result = last_json(done.stdout)
+  flags += ['--config.train.steps=8']
+  code, printed, said = sweep(*flags)
+  assert code == 0, said
+  result = last_json(printed)
   assert result['trials'] == {'DONE': 2, 'DROPPED': 2}
   at_rung = {}
   for row in json.loads((path / 'results.json').read_text())['trials']:
@@ -417,29 +431,28 @@ def test_halving_drops_the_worse_half_and_decides_the_same_again(
   gone = [score for status, score, _ in at_rung.values() if status != 'DONE']
   assert min(kept) >= max(gone)
   assert {n for s, _, n in at_rung.values() if s == 'DROPPED'} == {4}
-  again = run_command('sweep', *flags)
-  assert last_json(again.stdout) == result
+  _, printed, _ = sweep(*flags)
+  assert last_json(printed) == result
 
 
 def test_dry_run_prints_lines_that_train_the_same_trial(
-  tmp_path, arguments, run_command, whole
+  tmp_path, arguments, sweep, call_command, whole
 ):
   path = tmp_path / 'sweep'
-  done = run_command(
-    'sweep', *arguments, '--config.seed=5', f'--workdir={path}', '--dry_run'
-  )
-  assert done.returncode == 0, done.stderr
+  flags = ['--config.seed=5', f'--workdir={path}', '--dry_run']
+  code, _, said = sweep(*arguments, *flags)
+  assert code == 0, said
   assert not path.exists()
-  assert '4 trials, 1 programs' in done.stderr
-  lines = [x.strip() for x in done.stderr.splitlines() if 'run.sh' in x]
+  assert '4 trials, 1 programs' in said
+  lines = [x.strip() for x in said.splitlines() if 'run.sh' in x]
   assert len(lines) == 4
   prefix = 'bash scripts/run.sh experiments.train '
   assert lines[3].startswith(prefix)
   flags = lines[3].removeprefix(prefix).split()
   assert '--config.seed=1' in flags
   assert '--config.optimizer.learning_rate=0.01' in flags
-  trained = run_command('train', *flags)
-  assert trained.returncode == 0, trained.stderr
+  code, _, said = call_command('train', *flags, cwd=ROOT)
+  assert code == 0, said
   name = flags[-1].rpartition('/')[2]
   ours = path / 'trials' / name / 'metrics.jsonl'
   theirs = whole[0] / 'trials' / name / 'metrics.jsonl'
@@ -457,25 +470,22 @@ def test_dry_run_prints_lines_that_train_the_same_trial(
     (['--report'], 'sweep.json does not exist'),
   ],
 )
-def test_wrong_flags_are_one_line(
-  flags, said, tmp_path, config_path, run_command
-):
+def test_wrong_flags_are_one_line(flags, said, tmp_path, config_path, sweep):
   path = tmp_path / 'sweep'
-  done = run_command(
-    'sweep', f'--config={config_path}', f'--workdir={path}', *flags
+  code, _, stderr = sweep(
+    f'--config={config_path}', f'--workdir={path}', *flags
   )
-  assert done.returncode == 2
-  (line,) = done.stderr.splitlines()
+  assert code == 2
+  (line,) = stderr.splitlines()
   assert said in line
   assert not path.exists()
 
 
-def test_a_sweep_of_another_config_is_refused(whole, arguments, run_command):
+def test_a_sweep_of_another_config_is_refused(whole, arguments, sweep):
   path, _ = whole
   before = (path / 'sweep.json').read_text()
-  done = run_command(
-    'sweep', *arguments, f'--workdir={path}', '--config.model.pool=max'
-  )
-  assert done.returncode == 2
-  assert 'config.model.pool' in done.stderr
+  flags = [f'--workdir={path}', '--config.model.pool=max']
+  code, _, said = sweep(*arguments, *flags)
+  assert code == 2
+  assert 'config.model.pool' in said
   assert (path / 'sweep.json').read_text() == before
