@@ -9,7 +9,7 @@ import pytest
 from experiments import benchmarks
 from experiments.benchmarks import attention
 from selfattn import positions
-from tests.conftest import last_json
+from tests.conftest import ROOT, last_json
 
 
 def test_alternate_takes_turns():
@@ -73,23 +73,25 @@ def test_attention_suite(run_command):
     ('--suite=speed', '--suite=speed'),
   ],
 )
-def test_wrong_input_is_one_line(run_command, argument, said):
-  done = run_command('benchmark', '--suite=attention', argument)
-  assert done.returncode == 2
-  assert said in done.stderr.splitlines()[-1]
+def test_wrong_input_is_one_line(call_command, argument, said):
+  arguments = ['--suite=attention', argument]
+  code, _, stderr = call_command('benchmark', *arguments, cwd=ROOT)
+  assert code == 2
+  assert said in stderr.splitlines()[-1]
 
 
-def test_models_suite_compares_the_backends_that_serve(run_command):
-  done = run_command(
+def test_models_suite_compares_the_backends_that_serve(call_command):
+  code, stdout, stderr = call_command(
     'benchmark',
     '--suite=models',
     '--models=default',
     '--backends=cudnn,reference',
     '--repetitions=1',
+    cwd=ROOT,
   )
-  assert done.returncode == 0, done.stderr
-  assert "'cudnn' cannot serve" in done.stderr
-  row = last_json(done.stdout)['rows'][0]
+  assert code == 0, stderr
+  assert "'cudnn' cannot serve" in stderr
+  row = last_json(stdout)['rows'][0]
   assert (row['model'], row['step']) == ('default', 'reference')
   assert 0 < row['mfu'] < 1.5
   assert row['memory_mib'] > 0

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import last_json
+from conftest import ROOT, last_json
 
 GOOD_TSV = 'text\tlabel\n' + ''.join(
   f'good film {n}\t1\nbad film {n}\t0\n' for n in range(9)
@@ -196,7 +196,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(
   assert before == after
 
 
-@pytest.mark.parametrize('name', ['method', 'short row', 'no workdir'])
+@pytest.mark.parametrize('name', ['short row', 'no workdir'])
 def test_the_command_itself_says_the_same(name, table, tmp_path, run_command):
   command, arguments, wanted = table[0][name]
   done = run_command(command, *arguments, cwd=tmp_path)
@@ -204,10 +204,10 @@ def test_the_command_itself_says_the_same(name, table, tmp_path, run_command):
   assert list(tmp_path.rglob('*')) == []
 
 
-def test_help_lists_our_flags_first_and_every_key(run_command):
-  done = run_command('train', '--help')
-  assert done.returncode == 0
-  lines = done.stdout.splitlines()
+def test_help_lists_our_flags_first_and_every_key(call_command):
+  code, stdout, _ = call_command('train', '--help', cwd=ROOT)
+  assert code == 0
+  lines = stdout.splitlines()
   flags = [line.strip() for line in lines if line.startswith('  --')]
   assert flags[0].startswith('--config:')
   assert any(flag.startswith('--workdir:') for flag in flags[:4])
@@ -252,11 +252,12 @@ def test_training_says_what_it_does_and_ends_with_json(trained):
   assert len(done.stderr.splitlines()) < 40
 
 
-def test_a_workdir_of_another_config_is_refused(trained, run_command):
+def test_a_workdir_of_another_config_is_refused(trained, call_command):
   path, _ = trained
-  done = run_command('train', f'--workdir={path}', '--config.seed=5')
-  assert done.returncode == 2
-  (line,) = done.stderr.splitlines()
+  flags = [f'--workdir={path}', '--config.seed=5']
+  code, _, stderr = call_command('train', *flags, cwd=ROOT)
+  assert code == 2
+  (line,) = stderr.splitlines()
   for part in ('config.seed was 0, is 5', str(path), '--workdir'):
     assert part in line
 
@@ -274,35 +275,32 @@ def test_evaluate_agrees_with_training_and_with_itself(trained, run_command):
   assert 'precision' in found.stderr
 
 
-def test_evaluate_reads_any_split_and_checkpoint(trained, run_command):
-  path, _ = trained
-  done = run_command(
-    'evaluate', f'--workdir={path}', '--split=train', '--checkpoint=last'
-  )
-  result = last_json(done.stdout)
+def test_evaluate_reads_any_split_and_checkpoint(trained, call_command):
+  flags = [f'--workdir={trained[0]}', '--split=train', '--checkpoint=last']
+  _, stdout, _ = call_command('evaluate', *flags, cwd=ROOT)
+  result = last_json(stdout)
   assert (result['split'], result['count'], result['step']) == ('train', 80, 6)
-  done = run_command('evaluate', f'--workdir={path}', '--checkpoint=5')
-  assert done.returncode == 2
-  assert 'checkpoint' in done.stderr
+  flags[2] = '--checkpoint=5'
+  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
+  assert code == 2
+  assert 'checkpoint' in stderr
 
 
 def test_predict_reads_flags_files_and_standard_input(
-  trained, run_command, tmp_path
+  trained, run_command, call_command, tmp_path
 ):
   path, _ = trained
   texts = ['the plot was dull but the cast was fine', 'zzz', '']
   file = write(tmp_path, 'texts', '\n'.join(texts) + '\n')
   flags = [f'--text={text}' for text in texts]
-  with_flags = run_command('predict', f'--workdir={path}', '--json', *flags)
-  with_file = run_command(
-    'predict', f'--workdir={path}', '--json', f'--file={file}'
-  )
-  with_input = run_command(
-    'predict', f'--workdir={path}', '--json', input='\n'.join(texts) + '\n'
-  )
-  assert with_flags.returncode == 0, with_flags.stderr
-  assert with_flags.stdout == with_file.stdout == with_input.stdout
-  rows = [json.loads(line) for line in with_flags.stdout.splitlines()]
+  command = ['predict', f'--workdir={path}', '--json']
+  with_input = run_command(*command, input='\n'.join(texts) + '\n')
+  assert with_input.returncode == 0, with_input.stderr
+  for more in (flags, [f'--file={file}']):
+    code, stdout, stderr = call_command(*command, *more, cwd=ROOT)
+    assert code == 0, stderr
+    assert stdout == with_input.stdout
+  rows = [json.loads(line) for line in with_input.stdout.splitlines()]
   assert [row['text'] for row in rows] == texts
   for row in rows:
     assert sum(row['probabilities'].values()) == pytest.approx(1)
@@ -310,8 +308,8 @@ def test_predict_reads_flags_files_and_standard_input(
     assert row['label'] == best
 
 
-def test_predict_without_json_ends_with_json(trained, run_command):
-  path, _ = trained
-  done = run_command('predict', f'--workdir={path}', '--text=a fine film')
-  assert 'a fine film' in done.stdout.splitlines()[0]
-  assert last_json(done.stdout)['count'] == 1
+def test_predict_without_json_ends_with_json(trained, call_command):
+  flags = [f'--workdir={trained[0]}', '--text=a fine film']
+  _, stdout, _ = call_command('predict', *flags, cwd=ROOT)
+  assert 'a fine film' in stdout.splitlines()[0]
+  assert last_json(stdout)['count'] == 1

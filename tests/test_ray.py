@@ -92,7 +92,7 @@ def test_a_lost_node_costs_no_trial(tmp_path, run_command, cluster):
   assert last_json(done.stdout)['table'] == last_json(out)['table']
 
 
-def test_without_ray_the_engine_says_how_to_get_it(tmp_path, run_command):
+def test_without_ray_the_engine_says_how_to_get_it(tmp_path, call_command):
   try:
     import ray  # noqa: F401
   except ImportError:
@@ -100,9 +100,8 @@ def test_without_ray_the_engine_says_how_to_get_it(tmp_path, run_command):
   else:
     pytest.skip('the extra ray is installed')
   path = tmp_path / 'sweep'
-  done = run_command(
-    'sweep', '--sweep=seeds', f'--workdir={path}', '--engine=ray'
-  )
-  assert done.returncode == 2
-  assert '--engine=ray: Ray is not installed' in done.stderr
+  flags = ['--sweep=seeds', f'--workdir={path}', '--engine=ray']
+  code, _, stderr = call_command('sweep', *flags, cwd=ROOT)
+  assert code == 2
+  assert '--engine=ray: Ray is not installed' in stderr
   assert not path.exists()

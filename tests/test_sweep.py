@@ -18,11 +18,16 @@ from experiments import data, programs, train
 from experiments import settings as settings_lib
 from experiments.signals import Signals
 
-# The small config of all tests, with generators beside it.
+# The small config of all tests, a bit shorter, with generators beside it.
 CONFIG = """
 import sys
 sys.path.insert(0, TESTS)
-from conftest import make_small_config as get_config
+from conftest import make_small_config
+
+def get_config():
+  config = make_small_config()
+  config.train.steps = 8
+  return config
 
 def sweep_rates():
   for rate in (1e-3, 1e-2):
@@ -127,6 +132,7 @@ def test_serial_equals_alone_exactly(whole, tmp_path):
   path, _ = whole
   row = json.loads((path / 'results.json').read_text())['trials'][3]
   config = make_small_config()
+  config.train.steps = 8
   config.optimizer.learning_rate = row['optimizer.learning_rate']
   config.seed = row['seed']
   train.run(config, str(tmp_path / 'alone'), Signals())
@@ -289,7 +295,7 @@ def test_a_sweep_killed_at_random_moments_ends_the_same(
   path = tmp_path / 'killed'
   command = [sys.executable, '-m', 'experiments.sweep', *arguments]
   command += [f'--workdir={path}', f'--engine={engine}']
-  killed_until_done(command, random.Random(kills), kills, (2.0, 9.0))
+  killed_until_done(command, random.Random(kills), kills, (2.0, 7.0))
   expected = whole[0]
   if engine == 'vectorized':
     expected = tmp_path / 'undisturbed'
@@ -308,13 +314,13 @@ def test_a_cut_group_resumes_where_all_of_it_was(
   # As a kill during the last save leaves it: the first trial has its state.
   for place, trial in enumerate(sorted((path / 'trials').iterdir())):
     if place > 0:
-      shutil.rmtree(trial / 'checkpoints' / '12')
-    status = {'status': 'RUNNING', 'step': 9, 'attempt': 1}
+      shutil.rmtree(trial / 'checkpoints' / '8')
+    status = {'status': 'RUNNING', 'step': 6, 'attempt': 1}
     (trial / 'status.json').write_text(json.dumps(status))
   flags = [*arguments, f'--workdir={path}', '--engine=vectorized']
   code, _, said = sweep(*flags)
   assert code == 0, said
-  assert 'resuming after step 9' in said
+  assert 'resuming after step 6' in said
   assert table(path) == table(grouped)
 
 
@@ -340,7 +346,6 @@ def test_a_trial_that_diverges_leaves_its_group_alone(
   path = tmp_path / 'sweep'
   code, printed, said = sweep(
     f'--config={config_path}',
-    '--config.train.steps=8',
     '--sweep=diverging,seeds',
     f'--workdir={path}',
     '--engine=vectorized',
@@ -413,7 +418,6 @@ def test_halving_drops_the_worse_half_and_decides_the_same_again(
 ):
   path = tmp_path / 'sweep'
   flags = [*arguments, f'--workdir={path}', '--engine=serial', '--rungs=4']
-  flags += ['--config.train.steps=8']
   code, printed, said = sweep(*flags)
   assert code == 0, said
   result = last_json(printed)
