@@ -66,13 +66,14 @@ def make(settings, count, num_trials=None):
   )
 
 
-found = {}
+found, made = {}, {}
 for name, count, shard_from in (
   ('whole 1', 1, 0), ('whole 2', 2, 0), ('whole 8', 8, 0), ('cut 4', 4, 20),
   ('cut 8', 8, 20),
 ):
   settings = make_settings(shard_from=shard_from)
-  found[name] = run(make(settings, count), [settings])
+  made[name] = make(settings, count)
+  found[name] = run(made[name], [settings])
 
 folder = Checkpoints(sys.argv[1], settings.checkpoint, 'run')
 folder.save(found['cut 8']['state'])
@@ -87,9 +88,8 @@ for count in (1, 2, 4):
 folder.close()
 
 seeds = [make_settings(seed) for seed in range(3)]
-alone = make(seeds[0], 1)
 for seed in (1, 2):
-  found[f'seed {seed}'] = run(alone, [seeds[seed]])
+  found[f'seed {seed}'] = run(made['whole 1'], [seeds[seed]])
 group = make(seeds[0], 8, 3)
 found['group'] = run(group, seeds)
 found['group'] |= {'mesh': dict(group.mesh.shape), 'size': group.size}

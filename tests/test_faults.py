@@ -25,7 +25,7 @@ SIGNALS = (
 def long_config():
   """Much of its time goes into saves and evaluations."""
   config = busy_config()
-  config.train.steps = 60
+  config.train.steps = 40
   config.train.eval_every = 10
   config.checkpoint.every_steps = 2
   return config
@@ -72,13 +72,13 @@ def assert_same(path, result, whole):
   config = long_config()
   jax.tree.map(
     np.testing.assert_array_equal,
-    restored(path, config, 60),
-    restored(whole_path, config, 60),
+    restored(path, config, config.train.steps),
+    restored(whole_path, config, config.train.steps),
   )
   assert (path / 'metrics.jsonl').read_text() == (
     whole_path / 'metrics.jsonl'
   ).read_text()
-  assert rows(path)[-1]['step'] == 60
+  assert rows(path)[-1]['step'] == config.train.steps
   assert {**result, 'workdir': ''} == {**whole_result, 'workdir': ''}
   assert not (path / 'torn').exists()
 
@@ -112,7 +112,7 @@ def storm(tmp_path, whole, seed, kills, signals):
 
 
 def test_a_few_kills_and_signals_change_nothing(tmp_path, whole):
-  storm(tmp_path, whole, seed=100, kills=2, signals=1)
+  storm(tmp_path, whole, seed=115, kills=1, signals=1)
 
 
 @pytest.mark.faults
