@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from configs import default
-from experiments import launch
+from experiments import launch, programs
 
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
@@ -94,6 +94,22 @@ def call_command(monkeypatch, capfd):
     return end.value.code, *capfd.readouterr()
 
   return call
+
+
+@pytest.fixture(scope='module')
+def shared_programs():
+  """Runs that could share a program do, as those of a sweep: it is slow."""
+  made, make = {}, programs.make
+
+  def make_once(settings, *more):
+    key = programs.key(settings), *more
+    if key not in made:
+      made[key] = make(settings, *more)
+    return made[key]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(programs, 'make', make_once)
+    yield
 
 
 @pytest.fixture(scope='session')

@@ -76,20 +76,24 @@ def test_a_cache_takes_the_positions_it_is_given():
   params = init(encoder)
   places = jnp.sort(jax.random.choice(jax.random.key(2), 50, (L,), False))[None]
   tokens = Tokens(positions=places, is_consecutive=False)
-  full = encoder.apply({'params': params}, X, tokens)
-  cache, outputs = {}, []
-  for place in range(L):
-    now = slice(place, place + 1)
-    output, cache = encoder.apply(
+  apply = jax.jit(encoder.apply)
+  full = apply({'params': params}, X, tokens)
+  step = jax.jit(
+    lambda cache, x, places: encoder.apply(
       {'params': params, **cache},
-      X[:, now],
-      Tokens(positions=places[:, now], is_consecutive=False),
+      x,
+      Tokens(positions=places, is_consecutive=False),
       cache_len=L,
       mutable='cache',
     )
+  )
+  cache, outputs = {}, []
+  for place in range(L):
+    now = slice(place, place + 1)
+    output, cache = step(cache, X[:, now], places[:, now])
     outputs.append(output)
   np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full, **close)
-  plain = encoder.apply({'params': params}, X, Tokens())
+  plain = apply({'params': params}, X, Tokens())
   assert abs(full - plain).max() > 1e-3
 
 

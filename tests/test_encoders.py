@@ -16,8 +16,8 @@ from selfattn.positions import POSITIONS
 from tests.conftest import draw
 
 # All different, so that no axis can stand in for another.
-B, L, H, V, F, C, LAYERS = 4, 11, 2, 19, 23, 5, 3
-D = 14
+B, L, H, V, F, C, LAYERS = 4, 11, 6, 19, 23, 5, 2
+D = 42
 LENGTHS = jnp.array([11, 6, 1, 3])
 IS_TOKEN = jnp.arange(L)[None] < LENGTHS[:, None]
 TOKENS = jax.random.randint(jax.random.key(3), (B, L), 0, V)

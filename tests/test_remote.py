@@ -14,6 +14,8 @@ from experiments import remote, train
 from experiments.choices import UserError
 from experiments.signals import Interrupted, Signals
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
 
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):

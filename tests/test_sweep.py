@@ -18,6 +18,8 @@ from experiments import data, programs, train
 from experiments import settings as settings_lib
 from experiments.signals import Signals
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
 # The small config of all tests, a bit shorter, with generators beside it.
 CONFIG = """
 import sys

@@ -20,6 +20,8 @@ from experiments.choices import UserError
 from experiments.launch import Diverged
 from experiments.signals import Interrupted, Signals
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
 
 class StopAt(Signals):
   """A signal that arrives before the given look for one."""

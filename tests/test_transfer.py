@@ -11,6 +11,8 @@ from experiments.choices import UserError
 from experiments.settings import from_config
 from experiments.signals import Signals
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
 
 def short_config():
   config = make_small_config()
