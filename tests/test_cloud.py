@@ -329,14 +329,21 @@ def test_gcloud_knows_these_commands(cloud, monkeypatch, tmp_path):
     cloud(*arguments)
     calls = (tmp_path / 'calls').read_text().splitlines()
     lines += [line for line in calls if line.startswith('compute')]
-  for line in sorted(set(lines)):
-    head = line.partition(' --command=')[0]
-    done = subprocess.run(
-      [real, 'meta', 'lint-gcloud-commands', f'--command-string=gcloud {head}'],
-      env=os.environ | {'CLOUDSDK_CONFIG': str(tmp_path), 'PATH': path},
-      capture_output=True,
-      text=True,
-      check=True,
-    )
-    (found,) = json.loads(done.stdout)
-    assert found['success'], (line, found['error_message'])
+  heads = sorted({line.partition(' --command=')[0] for line in lines})
+  file = tmp_path / 'commands.json'
+  commands = [{'command_string': f'gcloud {head}'} for head in heads]
+  # The last one shows that it does look.
+  commands.append({'command_string': 'gcloud compute tpus tpu-vm make a'})
+  file.write_text(json.dumps(commands))
+  done = subprocess.run(
+    [real, 'meta', 'lint-gcloud-commands', f'--commands-file={file}'],
+    env=os.environ | {'CLOUDSDK_CONFIG': str(tmp_path), 'PATH': path},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  *found, wrong = json.loads(done.stdout)
+  assert len(found) == len(heads)
+  for each in found:
+    assert each['success'], (each['command_string'], each['error_message'])
+  assert not wrong['success']
