@@ -147,9 +147,9 @@ def test_packed_sequences_equal_each_on_its_own(name, causal):
   encoder = make_encoder(name, causal=causal)
   params = init(encoder)
   apply = jax.jit(encoder.apply)
-  lengths = (4, 1, 3)
-  segments = jnp.array([[0] * 4 + [1] + [2] * 3 + [3]])
-  places = jnp.array([[*range(4), 0, *range(3), 0]])
+  lengths = (3, 1, 3)
+  segments = jnp.array([[0] * 3 + [1] + [2] * 3 + [3] * 2])
+  places = jnp.array([[*range(3), 0, *range(3), 0, 1]])
   is_token = jnp.arange(L)[None] < sum(lengths)
   for is_consecutive in (True, False):
     # Within a segment positions do differ as places in the row do, so a
