@@ -222,7 +222,7 @@ def test_one_run_of_two_processes_then_one_then_two_equals_that_of_one(
 def test_who_is_left_ends_when_a_process_is_killed(tmp_path):
   path = tmp_path / 'run'
   config = busy_config(steps=100_000, log_every=1, eval_every=100_000)
-  processes = start([path, path], config, '--peer_timeout=5')
+  processes = start([path, path], config, '--peer_timeout=10')
   wait_for_rows(processes[0], path, 8)
   processes[1].kill()
   killed = time.monotonic()
