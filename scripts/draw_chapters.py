@@ -175,7 +175,7 @@ def command(name, *arguments):
 
 def trained(folder):
   """What trained models do: heads, positions; and encoders compared."""
-  for method in ('sinusoidal', 'learned', 't5'):
+  for method in ('sinusoidal', 'learned', 'continuous'):
     workdir = f'{folder}/{method}'
     command(
       'train', f'--workdir={workdir}', f'--config.model.position.name={method}'
@@ -191,7 +191,7 @@ def trained(folder):
     'removal': 'sinusoidal/inspect/removal.png',
     'gram': 'sinusoidal/inspect/gram.png',
     'learned': 'learned/inspect/gram.png',
-    'relative': 't5/inspect/distance.png',
+    'relative': 'continuous/inspect/distance.png',
     'compare': 'compare/compare.png',
   }.items():
     shutil.copy(f'{folder}/{path}', DOCS / f'{name}.png')
