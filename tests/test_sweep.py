@@ -109,6 +109,8 @@ def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
   assert set(os.listdir(path)) == {
     'optimizer_learning_rate.png',
     'optimizer_learning_rate.svg',
+    'settings.png',
+    'settings.svg',
     'results.csv',
     'results.json',
     'sweep.json',
