@@ -36,24 +36,25 @@ def save(
   return [f'{name}.{kind}' for kind in ('png', 'svg', 'npz', 'json')]
 
 
-def attention(folder: str, name: str, opened: Opened) -> list[str]:
-  """Maps of all layers and heads, and the rollout through the layers."""
-  tokens, rollout = opened.tokens, opened.rollout()
-  files = save(
+def maps(folder: str, name: str, opened: Opened) -> list[str]:
+  """Attention of all layers and heads."""
+  return save(
     folder,
     name,
-    plots.attention_maps(*opened.maps()),
+    plots.attention_maps(opened.weights, opened.tokens),
     {'weights': opened.weights},
-    {'weights': ['layer', 'head', 'query', 'key'], 'tokens': tokens},
+    {'weights': ['layer', 'head', 'query', 'key'], 'tokens': opened.tokens},
   )
-  figure = plots.attention_maps(
-    rollout[None, None], tokens, ['rollout'], ['all layers']
-  )
-  return files + save(
+
+
+def rollout(folder: str, name: str, opened: Opened) -> list[str]:
+  """How much of each input token is in each output token."""
+  tokens, flow = opened.tokens, opened.rollout()
+  return save(
     folder,
-    f'{name}-rollout',
-    figure,
-    {'rollout': rollout},
+    name,
+    plots.attention_maps(flow[None, None], tokens, ['rollout'], ['all layers']),
+    {'rollout': flow},
     {'rollout': ['output token', 'input token'], 'tokens': tokens},
   )
 

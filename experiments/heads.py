@@ -32,10 +32,6 @@ class Opened:
   tokens: list[str]
   weights: np.ndarray
 
-  def maps(self) -> tuple[np.ndarray, list[str]]:
-    """What selfattn.plots.attention_maps takes."""
-    return self.weights, self.tokens
-
   def rollout(self) -> np.ndarray:
     """See selfattn.analysis.rollout; (queries, keys)."""
     return np.asarray(analysis.rollout(jnp.asarray(self.weights)[:, None]))[0]

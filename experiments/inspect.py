@@ -126,7 +126,9 @@ def _inspect(values, path: str, output: str) -> dict:
   opened = list(heads.opened(classifier, params, texts, tokens))
   files = _positions(values, settings, classifier, params, output)
   for number, one in enumerate(opened):
-    files += drawing.attention(output, f'attention-{number}', one)
+    name = f'attention-{number}'
+    files += drawing.maps(output, name, one)
+    files += drawing.rollout(output, f'{name}-rollout', one)
     launch.log(drawing.most_attended(one))
   if opened:
     pages.write(

@@ -11,15 +11,15 @@ line of output is one JSON object; else a line a text, then one JSON object.
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import jax
 import numpy as np
 
-from experiments import data, heads, launch, remote
+from experiments import data, drawing, heads, launch, remote
 from experiments.choices import UserError
 from experiments.evaluate import evaluate, restore_run
-from selfattn import plots
 
 
 def _define(values) -> None:
@@ -42,7 +42,8 @@ def _define(values) -> None:
   flags.DEFINE_string(
     'attention',
     None,
-    'Picture to draw of the attention in one text, .png or .svg.',
+    'Picture of the attention in one text, .png or .svg; both are written, and '
+    'the numbers beside them.',
     flag_values=values,
   )
   flags.DEFINE_integer(
@@ -97,8 +98,8 @@ def _predict(values, path: str, texts: list[str]) -> None:
       heads.require_tokens(texts, examples)
       names = heads.names(tokenizer)
       found = heads.opened(program.classifier, state.params, examples, names)
-      figure = plots.attention_maps(*next(found).maps())
-      figure.savefig(values.attention, dpi=plots.DPI)
+      stem, _ = os.path.splitext(os.path.abspath(values.attention))
+      drawing.maps(*os.path.split(stem), next(found))
   for text, row in zip(texts, probabilities.tolist(), strict=True):
     label = labels[int(np.argmax(row))]
     if values.json:

@@ -128,6 +128,8 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
   assert code == 0
   assert last_json(stdout)['count'] == 1
   assert path.read_text().count('<image') == 3  # two maps and a scale
+  names = {found.name for found in tmp_path.iterdir()}
+  assert names == {'map.png', 'map.svg', 'map.npz', 'map.json'}
   code, _, stderr = call_command(
     'predict', *flags, '--text=one', '--text=two', cwd=tmp_path
   )
