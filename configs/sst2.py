@@ -3,12 +3,17 @@
 Data: train.tsv and dev.tsv with columns `sentence` and `label`, as in the GLUE
 archive (https://gluebenchmark.com/tasks); 67,349 and 872 examples.
 
-Dev accuracy 0.816 (standard deviation 0.006, seeds 0 to 4). The smallest of
-the settings that data cut from train cannot tell apart. About 30 seconds on two
-CPU cores, the first time twice that, to compile a step for each of 13 lengths.
+Dev accuracy 0.816 (standard deviation 0.006, seeds 0 to 14), and 0.822 (0.005)
+of the three ensembles of five of them. The smallest of the settings that data
+cut from train cannot tell apart. About 30 seconds on two CPU cores, the first
+time twice that, to compile a step for each of 13 lengths; an ensemble takes
+three minutes.
 
     bash scripts/run.sh experiments.train --config=configs/sst2.py \
         --config.data.dir=PATH --workdir=runs/sst2
+    bash scripts/run.sh experiments.sweep --config=configs/sst2.py \
+        --config.data.dir=PATH --sweep=seeds --workdir=runs/sst2_seeds
+    bash scripts/run.sh experiments.ensemble --workdir=runs/sst2_seeds
 """
 
 from configs import default
