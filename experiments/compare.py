@@ -66,6 +66,10 @@ def _define(values) -> None:
 def main(values) -> None:
   """Counts, measures, trains, prints."""
   lengths, d, k = _sizes(values)
+  if not values.workdir and launch.has_config(values):
+    raise UserError('--config needs --workdir; without it nothing is trained')
+  if values.output is not None:
+    launch.make_folder(values.output, 'output')
   specs = _specs(values) if values.workdir else []
   device = jax.devices()[0].device_kind
   launch.log(f'one layer, width {d}, kernel {k}, on {device}')
@@ -93,7 +97,8 @@ def _sizes(values) -> tuple[list[int], int, int]:
   for text in values.lengths:
     if not text.isdecimal() or int(text) < 2:
       raise UserError(f'--lengths={text} is not a number of tokens, 2 at least')
-  if len(set(values.lengths)) < 2:
+  lengths = [int(text) for text in values.lengths]
+  if len(set(lengths)) < 2:
     raise UserError('--lengths needs two of them, or more, for a slope')
   if values.width % encoders.NUM_HEADS:
     raise UserError(
@@ -103,7 +108,7 @@ def _sizes(values) -> tuple[list[int], int, int]:
     raise UserError(
       f'--kernel_size={values.kernel_size} must be odd and at least 3'
     )
-  return [int(n) for n in values.lengths], values.width, values.kernel_size
+  return lengths, values.width, values.kernel_size
 
 
 def _counted(name: str, d: int, k: int) -> dict:

@@ -160,6 +160,15 @@ def read_tokenizer(workdir: str):
     raise UserError(f'{path} is not a vocabulary: {error}') from error
 
 
+def check_texts(texts: list[str]) -> None:
+  """UserError if a text that was typed is not UTF-8."""
+  for text in texts:
+    try:
+      text.encode()
+    except UnicodeEncodeError as error:
+      raise UserError(f'--text={text!a} is not UTF-8') from error
+
+
 def encode(tokenizer, texts: list[str], max_length: int) -> Examples:
   """Ids of each text, cut to max_length; labels are all 0."""
   # A text that spells a special token, '[PAD]', holds its characters.

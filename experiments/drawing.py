@@ -15,6 +15,7 @@ import numpy as np
 from experiments.heads import Opened
 from selfattn import plots
 
+KINDS = ('png', 'svg', 'npz', 'json')
 SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
 
 
@@ -28,12 +29,12 @@ def save(
   """Writes the four files; returns their names."""
   os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, name)
-  for kind in ('png', 'svg'):
+  for kind in KINDS[:2]:
     figure.savefig(f'{path}.{kind}', dpi=plots.DPI)
   np.savez_compressed(f'{path}.npz', **arrays)
   with open(f'{path}.json', 'w') as file:
     json.dump(labels, file, indent=2, ensure_ascii=False)
-  return [f'{name}.{kind}' for kind in ('png', 'svg', 'npz', 'json')]
+  return [f'{name}.{kind}' for kind in KINDS]
 
 
 def maps(folder: str, name: str, opened: Opened) -> list[str]:
@@ -81,17 +82,22 @@ def most_attended(opened: Opened) -> str:
 
 def heads_table(rows: list[dict]) -> str:
   """A line a head: statistics, importance, accuracy without it."""
+
+  def cell(name, value):
+    text = '' if value is None else f'{value:.3g}'
+    return f'{text:>{max(len(name), 8)}}'
+
   lines = ['  '.join(f'{name:>{max(len(name), 8)}}' for name in rows[0])]
   for row in rows:
-    lines.append(
-      '  '.join(f'{row[name]:>{max(len(name), 8)}.3g}' for name in row)
-    )
+    lines.append('  '.join(cell(name, value) for name, value in row.items()))
   return '\n'.join(lines)
 
 
 def heads(folder: str, rows: list[dict], removed: Mapping) -> list[str]:
   """Where each head looks, and accuracy as heads are removed."""
-  shares = np.array([[row[name] for name in SHARES] for row in rows])
+  names = list(rows[0])
+  values = np.array([[row[name] for name in names] for row in rows], float)
+  shares = values[:, [names.index(name) for name in SHARES]]
   figure = plots.show_heatmaps(
     shares[None, None],
     xlabel='',
@@ -106,12 +112,10 @@ def heads(folder: str, rows: list[dict], removed: Mapping) -> list[str]:
   axis = figure.axes[0]
   for (row, column), share in np.ndenumerate(shares):
     colour = 'white' if share > 0.6 else 'black'
-    text = f'{share:.2f}'
+    text = '' if np.isnan(share) else f'{share:.2f}'
     axis.text(column, row, text, ha='center', va='center', color=colour)
-  names = list(rows[0])
-  table = np.array([[row[name] for name in names] for row in rows])
   labels = {'table': ['head', 'column'], 'columns': names}
-  files = save(folder, 'heads', figure, {'table': table}, labels)
+  files = save(folder, 'heads', figure, {'table': values}, labels)
 
   curves = [removed['least_important_first'], removed['most_important_first']]
   figure = plots.plot(

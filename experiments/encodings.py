@@ -24,15 +24,15 @@ def draw(
   encoder_params: Mapping,
   embed_dim: int,
   length: int,
-  trained: int,
+  max_length: int,
   columns: list[int],
 ) -> list[str]:
   """What the position method of an encoder does, wherever it does something.
 
   Args:
     length: positions of which the encoding is drawn, from 0.
-    trained: tokens of the longest text in training. Biases are drawn over
-      distances up to twice that.
+    max_length: tokens of a text, at most. Biases are drawn over distances up
+      to twice that.
     columns: of P, drawn as curves; those it does not have are left out.
   """
   files = []
@@ -47,7 +47,7 @@ def draw(
   for name, P in _encodings(sown['intermediates']):
     files += _encoding(folder, name, np.asarray(P, np.float32), length, columns)
   for name, method, params in methods:
-    files += _curves(folder, name, method, params, trained)
+    files += _curves(folder, name, method, params, max_length)
     is_plain = getattr(method, 'layout', '') == 'interleaved'
     if isinstance(method, Sinusoidal) and is_plain and not embed_dim % 2:
       files += _rotation(folder, name, method, length)
@@ -147,9 +147,9 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
   )
 
 
-def _curves(folder, name, method, params, trained) -> list[str]:
-  """The bias of each head over distance, to twice what training saw."""
-  reach = 2 * trained
+def _curves(folder, name, method, params, max_length) -> list[str]:
+  """The bias of each head over distance, to twice max_length."""
+  reach = 2 * max_length
   last = 0 if method.causal else reach
   query = np.full((1, 1), reach)
   keys = np.arange(reach + last + 1)[None]
@@ -159,7 +159,7 @@ def _curves(folder, name, method, params, trained) -> list[str]:
   values = np.asarray(bias)[0, :, 0]
   distances = keys[0] - reach
   figure = plots.distance_curves(
-    distances, values, 'bias added to the score', trained
+    distances, values, 'bias added to the score', max_length
   )
   if not method.is_relative:
     figure.axes[0].set_xlabel(

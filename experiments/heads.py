@@ -53,15 +53,23 @@ def require_tokens(texts: list[str], examples: Examples) -> None:
       raise UserError(f'{text!r} has no tokens to attend to')
 
 
+# Blanks that would not be seen in a picture or on a page.
+_BLANKS = str.maketrans({' ': '␣', '\n': '↵', '\t': '⇥', '\r': '↵'})
+_PART = '\ufffd'  # of a letter, in a vocabulary of bytes
+
+
 def names(tokenizer) -> list[str]:
-  """What each id stands for, with a blank where a word begins inside bytes."""
-  ids = range(tokenizer.get_vocab_size())
-  return [tokenizer.decode([i], skip_special_tokens=False) for i in ids]
+  """What each id stands for; blanks as signs, parts of letters as they are."""
+  found = []
+  for index in range(tokenizer.get_vocab_size()):
+    name = tokenizer.decode([index], skip_special_tokens=False)
+    found.append(name.translate(_BLANKS))
+  return found
 
 
 def is_separator(name: str) -> bool:
-  """Whether a token has neither a letter nor a digit in it."""
-  return not any(character.isalnum() for character in name)
+  """Whether a token has neither a letter nor a digit in it, nor a part."""
+  return not any(c.isalnum() or c == _PART for c in name)
 
 
 def sown_weights(classifier, params, batch: Batch) -> jax.Array:
@@ -133,9 +141,17 @@ def statistics(
     part = run(params, batch)
     found.append({k: np.asarray(v)[:, : len(rows)] for k, v in part.items()})
   return {
-    name: np.nanmean(np.concatenate([p[name] for p in found], axis=1), axis=1)
+    name: _mean(np.concatenate([part[name] for part in found], axis=1))
     for name in analysis.STATISTICS
   }
+
+
+def _mean(x: np.ndarray) -> np.ndarray:
+  """Over the texts that have a value, (layers, texts, heads); else NaN."""
+  known = np.isfinite(x)
+  count = known.sum(axis=1)
+  total = np.where(known, x, 0).sum(axis=1)
+  return np.where(count, total / np.maximum(count, 1), np.nan)
 
 
 def importance(classifier, params, examples: Examples, lengths) -> np.ndarray:

@@ -32,6 +32,7 @@ from experiments import (
   remote,
 )
 from experiments import settings as settings_lib
+from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.settings import Settings
 
@@ -78,7 +79,8 @@ def main(values) -> None:
   if place is None:
     settings = settings_lib.from_config(values.config)
     classifier = build.model(settings, vocab_size=1, num_classes=2)
-    heads.require_heads(classifier)
+    _length(values, settings, classifier)
+    launch.make_folder(output, 'output')
     params = build.init_state(
       settings, classifier, build.hyper(settings)
     ).params
@@ -86,6 +88,9 @@ def main(values) -> None:
     launch.print_result({'output': output, 'files': found})
     return
   with remote.staged(place) as path:
+    settings = workdir_lib.read_settings(path)
+    _length(values, settings, build.model(settings, 1, 2))
+    launch.make_folder(output, 'output')
     launch.print_result(_inspect(values, path, output))
 
 
@@ -98,17 +103,17 @@ def _check(values) -> None:
         raise UserError(
           f'--{name} needs --workdir, the folder of a trained run'
         )
-    if values.output is None:
+    if not values.output:
       raise UserError('--output or --workdir is missing')
   else:
-    given = launch.load_config(values.config_path).to_dict()
-    if (
-      values.config_path != launch.DEFAULT_CONFIG
-      or values.config.to_dict() != given
-    ):
+    if launch.has_config(values):
       raise UserError(f'--workdir={place} has its own config; drop --config')
-    if values.output is None and place.startswith(remote.SCHEMES):
+    if not values.output and place.startswith(remote.SCHEMES):
       raise UserError(f'--output is missing; --workdir={place} is only read')
+  data.check_texts(values.text)
+  for text in values.columns:
+    if not text.isdecimal():
+      raise UserError(f'--columns={text} is not the number of a column of P')
 
 
 def _inspect(values, path: str, output: str) -> dict:
@@ -116,7 +121,6 @@ def _inspect(values, path: str, output: str) -> dict:
   # One device is enough, whatever the run had.
   params = jax.device_put(jax.device_get(state.params), jax.devices()[0])
   classifier = program.classifier
-  heads.require_heads(classifier)
   tokenizer = data.read_tokenizer(path)
   tokens = heads.names(tokenizer)
   texts = data.encode(tokenizer, values.text, settings.data.max_length)
@@ -178,7 +182,7 @@ def _judge(classifier, params, split, tokens):
     {
       'layer': layer,
       'head': head,
-      **{name: float(values[layer, head]) for name, values in means.items()},
+      **{name: _number(values[layer, head]) for name, values in means.items()},
       'importance': float(importance[layer, head]),
       'accuracy_without': found[2 * count + place],
     }
@@ -192,7 +196,18 @@ def _judge(classifier, params, split, tokens):
   return rows, removed
 
 
-def _positions(values, settings, classifier, params, output) -> list[str]:
+def _number(value) -> float | None:
+  """None where no text has what it is a mean of; JSON has no NaN."""
+  return None if np.isnan(value) else float(value)
+
+
+def _length(values, settings: Settings, classifier) -> int:
+  """Positions to draw.
+
+  Raises:
+    UserError: the method does not have so many, or the encoder has none.
+  """
+  heads.require_heads(classifier)
   length = values.length or settings.data.max_length
   most = classifier.encoder.position.max_length()
   if most is not None and length > most:
@@ -201,19 +216,18 @@ def _positions(values, settings, classifier, params, output) -> list[str]:
     length = most
   if length < 2:
     raise UserError(f'--length={length} must be at least 2')
-  columns = []
-  for text in values.columns:
-    if not text.isdecimal():
-      raise UserError(f'--columns={text} is not the number of a column of P')
-    columns.append(int(text))
+  return length
+
+
+def _positions(values, settings, classifier, params, output) -> list[str]:
   return encodings.draw(
     output,
     classifier.encoder,
     params['encoder'],
     settings.model.embed_dim,
-    length,
+    _length(values, settings, classifier),
     settings.data.max_length,
-    columns,
+    [int(column) for column in values.columns],
   )
 
 

@@ -139,6 +139,27 @@ def _is_one_of_several() -> bool:
   return distributed.is_initialized() and process_count() > 1
 
 
+def make_folder(path: str, name: str) -> None:
+  """Makes a folder that a flag names.
+
+  Raises:
+    UserError: it cannot be made, or not be written to.
+  """
+  try:
+    os.makedirs(path, exist_ok=True)
+  except OSError as error:
+    raise UserError(f'--{name}: {error.strerror}: {path}') from error
+  if not os.access(path, os.W_OK):
+    raise UserError(f'--{name}: no right to write into {path}')
+
+
+def has_config(values: flags.FlagValues) -> bool:
+  """Whether --config, or a key of it, was given."""
+  given = load_config(values.config_path).to_dict()
+  is_default = values.config_path == DEFAULT_CONFIG
+  return not is_default or values.config.to_dict() != given
+
+
 def required(values: flags.FlagValues, name: str) -> str:
   """Value of a flag that must be given."""
   value = values[name].value

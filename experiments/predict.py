@@ -42,8 +42,7 @@ def _define(values) -> None:
   flags.DEFINE_string(
     'attention',
     None,
-    'Picture of the attention in one text, .png or .svg; both are written, and '
-    'the numbers beside them.',
+    'NAME.png: the attention in one text, there, in NAME.svg, .npz and .json.',
     flag_values=values,
   )
   flags.DEFINE_integer(
@@ -69,13 +68,27 @@ def main(values) -> None:
   """Restores, predicts, prints."""
   place = launch.required(values, 'workdir')
   texts = _texts(values)
+  data.check_texts(texts)
   if values.attention is not None:
-    if not values.attention.endswith(('.png', '.svg')):
-      raise UserError(f'--attention={values.attention} is not .png or .svg')
+    _check_picture(values.attention)
     if len(texts) != 1:
       raise UserError(f'--attention is of one text, not of {len(texts)}')
   with remote.staged(place) as path:
     _predict(values, path, texts)
+
+
+def _check_picture(path: str) -> None:
+  """UserError if a picture cannot be written there, or not without loss."""
+  stem, kind = os.path.splitext(os.path.abspath(path))
+  if kind not in ('.png', '.svg'):
+    raise UserError(f'--attention={path} is not NAME.png or NAME.svg')
+  launch.make_folder(os.path.dirname(stem), 'attention')
+  there = [os.path.exists(f'{stem}.{k}') for k in drawing.KINDS]
+  if any(there) and not all(there):
+    raise UserError(
+      f'--attention={path} would replace a file that is no picture of ours: '
+      f'NAME{", NAME".join(f".{k}" for k in drawing.KINDS)} are written'
+    )
 
 
 def _predict(values, path: str, texts: list[str]) -> None:

@@ -55,14 +55,30 @@ def _define(values) -> None:
 def main(values) -> None:
   """Reads what there is, and writes the page."""
   place = launch.required(values, 'workdir')
-  if values.output is None and place.startswith(remote.SCHEMES):
+  if not values.output and place.startswith(remote.SCHEMES):
     raise UserError(f'--output is missing; --workdir={place} is only read')
-  output = values.output or os.path.join(place, 'report.html')
+  output = os.path.abspath(values.output or f'{place}/report.html')
   with remote.staged(place) as path:
     is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
+    _check(values, path, is_sweep)
+    if os.path.isdir(output):
+      raise UserError(f'--output={output} is a folder, not a page')
+    launch.make_folder(os.path.dirname(output), 'output')
     sections = (_sweep if is_sweep else _run)(values, path)
     pages.write(output, place, sections)
   launch.print_result({'page': output, 'bytes': os.path.getsize(output)})
+
+
+def _check(values, path: str, is_sweep: bool) -> None:
+  """UserError for flags that this kind of workdir has no use for."""
+  kind, unused = 'run', ('metric', 'over', 'baseline')
+  if is_sweep:
+    kind, unused = 'sweep', ('checkpoint', 'data_dir', 'split', 'num_examples')
+  for name in unused:
+    if not values[name].using_default_value:
+      raise UserError(f'--{name} has no meaning for a {kind}, as {path} is')
+  if not is_sweep:
+    workdir_lib.read_settings(path)
 
 
 def _run(values, path: str) -> list[str]:
@@ -268,14 +284,15 @@ def _sweep(values, path: str) -> list[str]:
     pages.section(f'Settings, by {values.metric}', pages.table(header, body)),
     pages.section('Pictures', '\n'.join(drawn)),
     pages.section('Trials', pages.table(columns, trials, ended)),
-    pages.section('Config', _config(_whole(specs[0]))),
+    pages.section('Config', _config(_shared(specs))),
   ]
 
 
-def _whole(spec) -> dict:
+def _shared(specs) -> dict:
   """Settings of a sweep, without what its trials change."""
-  flat = spec.settings.flat()
-  return {key: flat[key] for key in flat if key not in spec.overrides}
+  flat = specs[0].settings.flat()
+  changed = {key for spec in specs for key in spec.overrides}
+  return {key: flat[key] for key in flat if key not in changed}
 
 
 def _mean_curves(specs, over: str, name: str) -> dict[str, dict[int, float]]:

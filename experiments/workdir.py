@@ -15,6 +15,7 @@ status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep that
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -40,11 +41,16 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 def write_whole(path: str, text: str) -> None:
   """Writes a file that is either the old one or the new one, never torn."""
   temporary = f'{path}.tmp-{os.getpid()}'
-  with open(temporary, 'w') as file:
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(temporary, path)
+  try:
+    with open(temporary, 'w') as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(temporary, path)
+  except BaseException:
+    with contextlib.suppress(OSError):
+      os.remove(temporary)
+    raise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -154,8 +154,10 @@ def attention_maps(
       title += f'\nlargest of each {block} x {block}'
     axis.set_title(title, fontsize='small')
     if length <= _MOST_NAMES:
-      axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=7)
-      axis.set_yticks(range(len(tokens)), tokens, fontsize=7)
+      # Tokens are text: a dollar sign begins no formula.
+      plain = {'parse_math': False, 'fontsize': 7}
+      axis.set_xticks(range(len(tokens)), tokens, rotation=90, **plain)
+      axis.set_yticks(range(len(tokens)), tokens, **plain)
   for axis in axes[-1]:
     axis.set_xlabel('key')
   for axis in axes[:, 0]:
@@ -177,15 +179,14 @@ def block_maximum(x: np.ndarray, size: int) -> np.ndarray:
 
 
 def distance_curves(
-  distances: np.ndarray, values_HN: np.ndarray, ylabel: str, trained: int
+  distances: np.ndarray, values_HN: np.ndarray, ylabel: str, max_length: int
 ):
   """A curve over distance for each head; returns the figure.
 
   Args:
     distances: key - query, (N,).
     values_HN: a number a head and distance.
-    trained: tokens of a text in training, at most; distances are below that,
-      which is marked.
+    max_length: tokens of a text, at most; such distances are marked.
   """
   heads = [f'head {n}' for n in range(len(values_HN))]
   figure = plot(
@@ -197,8 +198,8 @@ def distance_curves(
     figsize=(6.4, 3.2),
   )
   (axis,) = figure.axes
-  axis.axvspan(-trained, trained, color='0.93', zorder=0)
-  axis.set_title(f'grey: texts of up to {trained} tokens', fontsize=9)
+  axis.axvspan(-max_length, max_length, color='0.93', zorder=0)
+  axis.set_title(f'grey: up to max_length = {max_length}', fontsize=9)
   return figure
 
 

@@ -127,6 +127,9 @@ def test_everything_is_compared_and_trained(
     ('--width=6', '--width=6 must be a multiple of 4'),
     ('--kernel_size=4', '--kernel_size=4 must be odd'),
     ('--workdir=.', 'holds files but no sweep'),
+    ('--lengths=256,0256', '--lengths needs two'),
+    ('--output=file', '--output: '),
+    ('--config.seed=1', '--config needs --workdir'),
   ],
 )
 def test_wrong_input_is_one_line(flag, words, call_command, tmp_path):

@@ -13,6 +13,7 @@ from experiments import data, drawing, evaluate, heads, programs
 from experiments.choices import UserError
 from experiments.settings import from_config
 from experiments.steps import cross_entropy, is_token
+from experiments.vocabulary import Byte
 from selfattn import analysis
 
 
@@ -93,6 +94,27 @@ def test_separators_have_neither_letters_nor_digits():
   assert [heads.is_separator(x) for x in (',', ' .', "'s", 'é', '3', '')] == [
     True, True, False, False, False, True,
   ]  # fmt: skip
+
+
+def test_names_of_bytes_can_be_seen():
+  found = heads.names(Byte().train([]))
+  assert {'␣', '↵', '⇥', 'a', 'Z'} < {*found}
+  # Half of a letter is no separator.
+  assert '\ufffd' in found
+  assert not heads.is_separator('\ufffd')
+  assert heads.is_separator('␣')
+
+
+def test_a_statistic_that_no_text_has_is_left_blank(model, names):
+  classifier, params, loaded, _ = model
+  examples = some(loaded)
+  lone = dataclasses.replace(examples, lengths=np.ones(5, np.int32))
+  found = heads.statistics(classifier, params, lone, (1,), names)
+  assert np.isnan(found['entropy']).all()
+  np.testing.assert_array_equal(found['self'], 1)
+  row = {'layer': 0, 'head': 1, 'entropy': None, 'self': 1.0}
+  *_, cells = drawing.heads_table([row]).splitlines()
+  assert cells.split() == ['0', '1', '1']
 
 
 def test_importance_equals_finite_differences(model):

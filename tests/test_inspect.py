@@ -130,6 +130,17 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
   assert path.read_text().count('<image') == 3  # two maps and a scale
   names = {found.name for found in tmp_path.iterdir()}
   assert names == {'map.png', 'map.svg', 'map.npz', 'map.json'}
+  # Again is fine; over something else is not.
+  (tmp_path / 'other.json').write_text('{}')
+  flags[1] = f'--attention={tmp_path / "other.png"}'
+  code, _, stderr = call_command('predict', *flags, '--text=one', cwd=tmp_path)
+  assert (code, 'would replace' in stderr) == (2, True)
+  assert (tmp_path / 'other.json').read_text() == '{}'
+  code, _, stderr = call_command(
+    'predict', *flags[:1], '--attention=.png', '--text=one', cwd=tmp_path
+  )
+  assert (code, 'NAME.png' in stderr) == (2, True)
+  flags[1] = f'--attention={path}'
   code, _, stderr = call_command(
     'predict', *flags, '--text=one', '--text=two', cwd=tmp_path
   )
@@ -141,7 +152,7 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
     '--text=one',
     cwd=tmp_path,
   )
-  assert (code, '.png or .svg' in stderr) == (2, True)
+  assert (code, 'NAME.png or NAME.svg' in stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +167,10 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
     (['--workdir=RUN', '--columns=six'], '--columns=six'),
     (['--workdir=gs://none/run'], '--output is missing'),
     (['--workdir=RUN', '--split=all'], 'split'),
+    (['--output='], '--output or --workdir is missing'),
+    (['--output=FILE'], '--output: '),
+    (['--workdir=RUN', '--output=FILE'], '--output: '),
+    (['--workdir=RUN', '--text=\udcff'], 'is not UTF-8'),
     (
       ['--output=OUT', '--config.model.encoder.name=cnn'],
       'config.model.encoder.name',
@@ -171,10 +186,10 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
   ],
 )
 def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
-  flags = [
-    flag.replace('RUN', str(run)).replace('OUT', str(tmp_path / 'out'))
-    for flag in flags
-  ]
+  (tmp_path / 'file').touch()
+  places = {'RUN': run, 'OUT': tmp_path / 'out', 'FILE': tmp_path / 'file'}
+  for name, path in places.items():
+    flags = [flag.replace(name, str(path)) for flag in flags]
   code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
   assert code == 2, stderr
   assert words in stderr.splitlines()[-1]

@@ -93,7 +93,7 @@ def test_distance_curves_mark_what_training_saw():
   assert names == ['head 0', 'head 1']
   (span,) = axis.patches
   assert (span.get_x(), span.get_width()) == (-10, 20)
-  assert '10 tokens' in axis.get_title()
+  assert 'max_length = 10' in axis.get_title()
   assert axis.get_ylabel() == 'bias'
   assert 'key - query' in axis.get_xlabel()
 
@@ -135,3 +135,11 @@ def test_panels_have_their_scales_and_leave_zeros_out():
   assert np.isnan(line.get_ydata()).tolist() == [False, False, True]
   # The same thing has the same colour everywhere.
   assert line.get_color() == left.get_lines()[1].get_color()
+
+
+def test_tokens_are_never_read_as_formulas(tmp_path):
+  tokens = ['$$', '$_$', 'x^$', '\\frac']
+  figure = plots.attention_maps(np.full((1, 1, 4, 4), 0.25), tokens)
+  figure.savefig(tmp_path / 'map.svg')
+  (panel,) = maps(figure)
+  assert [t.get_text() for t in panel.get_xticklabels()] == tokens

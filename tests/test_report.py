@@ -226,6 +226,9 @@ def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
     (['--workdir=gs://none/run'], '--output is missing'),
     (['--workdir=RUN', '--checkpoint=5'], '--checkpoint'),
     (['--workdir=RUN', '--split=all'], 'split'),
+    (['--workdir=RUN', '--metric=loss'], '--metric has no meaning'),
+    (['--workdir=RUN', '--output=RUN'], 'is a folder, not a page'),
+    (['--workdir=RUN', '--output=RUN/config.json/a.html'], '--output: '),
   ],
 )
 def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):

@@ -243,7 +243,7 @@ def speed(
         'layer': name,
         'n': n,
         'temporary_kib': round(memory / 2**10, 1),
-        'xla_to_counted': round(xla / operations(name, n, d, k), 3),
+        'xla_to_counted': float(f'{xla / operations(name, n, d, k):.3g}'),
       }
     seconds = alternate(calls, repetitions)
     rows += [

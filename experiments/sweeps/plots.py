@@ -67,7 +67,10 @@ def settings(table: list[dict], metric: str):
     capsize=3,
   )
   axes.set_yticks(
-    range(len(entries)), [entry['setting'] for entry in entries], fontsize=8
+    range(len(entries)),
+    [entry['setting'] for entry in entries],
+    fontsize=8,
+    parse_math=False,
   )
   axes.set_xlabel(f'{metric} (mean, 95% interval)')
   axes.grid(axis='x', alpha=0.3)
