@@ -11,10 +11,8 @@ object.
 
 from __future__ import annotations
 
-import collections
 import json
 import os
-import statistics
 
 import jax
 import numpy as np
@@ -23,8 +21,7 @@ from experiments import data, evaluate, heads, launch, pages, remote
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.metrics import read_rows
-from experiments.sweeps import folder, results
-from experiments.sweeps import plots as sweep_plots
+from experiments.sweeps import page
 from selfattn import plots
 from selfattn.encoders import AttentionEncoder
 
@@ -64,7 +61,7 @@ def main(values) -> None:
     if os.path.isdir(output):
       raise UserError(f'--output={output} is a folder, not a page')
     launch.make_folder(os.path.dirname(output), 'output')
-    sections = (_sweep if is_sweep else _run)(values, path)
+    sections = page.sections(values, path) if is_sweep else _run(values, path)
     pages.write(output, place, sections)
   launch.print_result({'page': output, 'bytes': os.path.getsize(output)})
 
@@ -104,7 +101,7 @@ def _run(values, path: str) -> list[str]:
       _results(loaded.labels, examples, losses, logits),
     ),
     *_worst(values, path, program, state.params, loaded, losses, logits),
-    pages.section('Config', _config(settings.flat())),
+    pages.section('Config', pages.config(settings.flat())),
   ]
 
 
@@ -232,83 +229,6 @@ def _attention(classifier, params, examples, texts, tokenizer) -> str:
     return '<p>none</p>'
   note = f'<p>The first {len(shown)} of them.</p>'
   return note + pages.attention(shown)
-
-
-def _config(flat: dict) -> str:
-  """Every key, those with another value than in configs/default.py marked."""
-  usual = launch.flat_keys(launch.load_config(launch.DEFAULT_CONFIG))
-  rows, changed = [], []
-  for key, value in sorted(flat.items()):
-    before = usual.get(key)
-    before = list(before) if isinstance(before, tuple) else before
-    value = list(value) if isinstance(value, tuple) else value
-    if value != before:
-      changed.append(len(rows))
-    rows.append([f'config.{key}', json.dumps(value), json.dumps(before)])
-  note = '<p>Keys that are marked differ from configs/default.py.</p>'
-  return note + pages.table(['key', 'value', 'default'], rows, changed)
-
-
-def _sweep(values, path: str) -> list[str]:
-  specs = folder.read(path)
-  rows = results.collect(specs)
-  metrics = [name for name in rows[0] if name.count('/') == 2]
-  if values.metric not in metrics:
-    raise UserError(
-      f'--metric={values.metric} is not one of {", ".join(metrics)}'
-    )
-  table = results.grouped(
-    rows, specs, values.metric, values.over, values.baseline
-  )
-  keys = list(dict.fromkeys(key for spec in specs for key in spec.overrides))
-  keys = [key for key in keys if key != values.over]
-  drawn = []
-  if any(entry.get('mean') is not None for entry in table):
-    figure = sweep_plots.settings(table, values.metric)
-    drawn.append(pages.picture(figure, f'{values.metric} of each setting'))
-  for key in sweep_plots.swept_numbers(table, keys):
-    figure = sweep_plots.figure(table, key, values.metric, keys)
-    drawn.append(pages.picture(figure, f'{values.metric} against {key}'))
-  name = values.metric.rpartition('/')[2]
-  figure = sweep_plots.curves(
-    _mean_curves(specs, values.over, name), f'{name} on validation'
-  )
-  drawn.append(pages.picture(figure, f'{name} over updates'))
-  header, body = results.cells(table)
-  columns = ['trial', 'name', *keys, values.over, 'status', values.metric]
-  columns += ['parameters', 'seconds', 'reason']
-  columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
-  trials = [[row.get(column) for column in columns] for row in rows]
-  ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']
-  return [
-    pages.section(f'Settings, by {values.metric}', pages.table(header, body)),
-    pages.section('Pictures', '\n'.join(drawn)),
-    pages.section('Trials', pages.table(columns, trials, ended)),
-    pages.section('Config', _config(_shared(specs))),
-  ]
-
-
-def _shared(specs) -> dict:
-  """Settings of a sweep, without what its trials change."""
-  flat = specs[0].settings.flat()
-  changed = {key for spec in specs for key in spec.overrides}
-  return {key: flat[key] for key in flat if key not in changed}
-
-
-def _mean_curves(specs, over: str, name: str) -> dict[str, dict[int, float]]:
-  """Means over repetitions of a metric on validation, by setting and step."""
-  found: dict[str, dict[int, list]] = {}
-  for spec in specs:
-    setting, _ = results.setting_of(spec, over)
-    points = found.setdefault(setting, collections.defaultdict(list))
-    for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
-      value = row.get(f'validation/{name}')
-      if value is not None:
-        points[row['step']].append(value)
-  return {
-    setting: {step: statistics.fmean(points[step]) for step in sorted(points)}
-    for setting, points in found.items()
-  }
 
 
 if __name__ == '__main__':

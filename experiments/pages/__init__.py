@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from experiments import launch
 from experiments import workdir as workdir_lib
 from experiments.heads import Opened
 
@@ -76,6 +77,21 @@ def _cell(value) -> str:
   if isinstance(value, int) and not isinstance(value, bool):
     return f'<td class="number">{value:,}</td>'
   return f'<td>{escape("" if value is None else value)}</td>'
+
+
+def config(flat: dict) -> str:
+  """Every key, those with another value than in configs/default.py marked."""
+  usual = launch.flat_keys(launch.load_config(launch.DEFAULT_CONFIG))
+  rows, changed = [], []
+  for key, value in sorted(flat.items()):
+    before = usual.get(key)
+    before = list(before) if isinstance(before, tuple) else before
+    value = list(value) if isinstance(value, tuple) else value
+    if value != before:
+      changed.append(len(rows))
+    rows.append([f'config.{key}', json.dumps(value), json.dumps(before)])
+  note = '<p>Keys that are marked differ from configs/default.py.</p>'
+  return note + table(['key', 'value', 'default'], rows, changed)
 
 
 def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
