@@ -104,10 +104,7 @@ def _by_setting(specs: list[Spec], values) -> dict[str, list[Spec]]:
 def _predict(spec: Spec, values) -> tuple[np.ndarray, np.ndarray]:
   """Labels and logits of a trial, in the order of the split."""
   settings, program, state = evaluate.restore_run(spec.path, values.checkpoint)
-  wanted = settings.data
-  if values.data_dir is not None:
-    wanted = wanted.moved_to(values.data_dir)
-  loaded = data.load(wanted, spec.path)
+  loaded = evaluate.load_data(settings, spec.path, values.data_dir)
   examples = loaded.splits[values.split]
   _, logits = evaluate.evaluate(
     program,

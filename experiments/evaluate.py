@@ -124,6 +124,23 @@ def summarize(labels, losses, logits) -> dict[str, float]:
   return scores(losses, confusion_matrix(labels, predictions, logits.shape[-1]))
 
 
+def load_data(
+  settings: Settings, path: str, directory: str | None
+) -> data.Data:
+  """The data that the run in `path` was made from.
+
+  Args:
+    directory: where it is now; None: where it was.
+
+  Raises:
+    UserError: it is not there, or not the same.
+  """
+  wanted = settings.data
+  if directory is not None:
+    wanted = wanted.moved_to(directory)
+  return data.load(wanted, path)
+
+
 def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
   """The settings, the program and a state of a trained workdir.
 
@@ -206,10 +223,7 @@ def main(values) -> None:
 
 def _evaluate(values, path: str) -> None:
   settings = workdir_lib.read_settings(path)
-  data_settings = settings.data
-  if values.data_dir is not None:
-    data_settings = data_settings.moved_to(values.data_dir)
-  loaded = data.load(data_settings, path)
+  loaded = load_data(settings, path, values.data_dir)
   _, program, state = restore_run(path, values.checkpoint)
   examples = loaded.splits[values.split]
   losses, logits = evaluate(

@@ -153,10 +153,7 @@ def _examples(values, settings: Settings, path: str):
   """(examples, bucket lengths) of --split, or None."""
   if values.split is None:
     return None
-  wanted = settings.data
-  if values.data_dir is not None:
-    wanted = wanted.moved_to(values.data_dir)
-  loaded = data.load(wanted, path)
+  loaded = evaluate.load_data(settings, path, values.data_dir)
   examples = loaded.splits[values.split]
   rng = np.random.default_rng(0)
   chosen = rng.permutation(len(examples))[: values.num_examples]

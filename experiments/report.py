@@ -80,10 +80,7 @@ def _check(values, path: str, is_sweep: bool) -> None:
 
 def _run(values, path: str) -> list[str]:
   settings, program, state = evaluate.restore_run(path, values.checkpoint)
-  wanted = settings.data
-  if values.data_dir is not None:
-    wanted = wanted.moved_to(values.data_dir)
-  loaded = data.load(wanted, path)
+  loaded = evaluate.load_data(settings, path, values.data_dir)
   examples = loaded.splits[values.split]
   losses, logits = evaluate.evaluate(
     program,
