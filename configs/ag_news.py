@@ -23,6 +23,8 @@ def get_config():
   config.data.text.label_column = '0'
   config.data.text.labels = ('1=world', '2=sports', '3=business', '4=science')
   config.data.max_length = 128
+  config.model.num_members = 1
+  config.train.steps = 1_500
   return config
 
 

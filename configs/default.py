@@ -48,6 +48,7 @@ def get_config():
   model.embed_init_std = 0.1  # larger ones drown a learned position
   model.pool = 'mean'  # or max, cls
   model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
+  model.num_members = 1  # of an ensemble, whose probabilities are averaged
 
   # A name, and a block of options a method (experiments/optimizers.py).
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))

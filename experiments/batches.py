@@ -37,7 +37,7 @@ class Share(NamedTuple):
   Attributes:
     index: of the process.
     count: of processes, which take equal parts in their order.
-    multiple: devices, for which a batch is filled up with padding.
+    multiple: of rows, to which a batch is filled up with padding.
   """
 
   index: int = 0
@@ -71,7 +71,7 @@ class Examples:
   ) -> Batch:
     """The examples `rows`, padded to `size` rows of `length` tokens.
 
-    Of them only those of `share`, after padding to a multiple of its devices.
+    Of them only those of `share`, after padding to its multiple.
     """
     size = -(-size // share.multiple) * share.multiple // share.count
     rows = rows[share.index * size : (share.index + 1) * size]
@@ -125,6 +125,9 @@ class TrainBatches:
   Every epoch holds each example once; one of its batches may be short. Texts
   of one bucket share a batch, so that little but the bucket pads them; only
   what is left of each bucket is mixed.
+
+  With members, each has an order of its own. A batch then has `batch_size` rows
+  of every one: its first row of each, then its second, and so on.
   """
 
   examples: Examples
@@ -132,6 +135,7 @@ class TrainBatches:
   seed: int
   bucket_lengths: tuple[int, ...]
   share: Share = WHOLE
+  num_members: int = 1
   _orders: dict = dataclasses.field(default_factory=dict, repr=False)
 
   @property
@@ -147,11 +151,22 @@ class TrainBatches:
       self._orders[epoch] = self._order(epoch)
     rows = self._orders[epoch][index]
     length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
-    return self.examples.batch(rows, self.batch_size, length, self.share)
+    size = self.batch_size * self.num_members
+    return self.examples.batch(rows, size, length, self.share)
 
   def _order(self, epoch: int) -> list[np.ndarray]:
-    rng = np.random.default_rng((self.seed, epoch))
-    shuffled = rng.permutation(len(self.examples))
+    """Rows of each batch; all members read the same bucket at a time."""
+    of_members = []
+    for member in range(self.num_members):
+      rng = np.random.default_rng((self.seed, epoch, member))
+      of_members.append(self._batches(rng.permutation(len(self.examples))))
+      if member == 0:
+        sequence = rng.permutation(self.steps_per_epoch)
+    batches = zip(*of_members, strict=True)
+    rows = [np.stack(batch, axis=1).reshape(-1) for batch in batches]
+    return [rows[index] for index in sequence]
+
+  def _batches(self, shuffled: np.ndarray) -> list[np.ndarray]:
     lengths = self.examples.lengths[shuffled]
     bucket = np.searchsorted(self.bucket_lengths, lengths)
     batches, rest = [], []
@@ -161,8 +176,7 @@ class TrainBatches:
       batches += self._cut(rows[:whole])
       rest.append(rows[whole:])
     # What is left of every bucket, from the shortest to the longest.
-    batches += self._cut(np.concatenate(rest))
-    return [batches[index] for index in rng.permutation(len(batches))]
+    return batches + self._cut(np.concatenate(rest))
 
   def _cut(self, rows: np.ndarray) -> list[np.ndarray]:
     starts = range(0, len(rows), self.batch_size)

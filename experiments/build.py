@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments import checks, optimizers
+from experiments import checks, members, optimizers, steps
 from experiments.choices import UserError
 from experiments.settings import Settings
-from experiments.steps import Hyper, State, make_train_step
+from experiments.steps import Hyper, State
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS
 
@@ -98,13 +98,29 @@ def train_step(
   settings: Settings, classifier, platform: str, mesh=None
 ) -> Callable:
   """steps.make_train_step of these settings, which nobody has jitted yet."""
-  return make_train_step(
+  one = steps.make_train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
     num_parts=functools.partial(num_parts, settings, platform=platform),
     mesh=mesh,
   )
+  return members.train_step(one, settings.model.num_members)
+
+
+def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
+  """steps.make_eval_step of these settings, which nobody has jitted yet."""
+  one = steps.make_eval_step(classifier, mesh)
+  return members.eval_step(one, settings.model.num_members)
+
+
+def model_flops(
+  settings: Settings, classifier, params, shape: tuple[int, int]
+) -> int:
+  """steps.model_flops, where every row is one of one member."""
+  count = settings.model.num_members
+  one = jax.eval_shape(lambda params: members.pick(params, 0, count), params)
+  return steps.model_flops(classifier, one, shape)
 
 
 # Bytes of a part's widest activation that leave room in a processor's caches
@@ -121,22 +137,26 @@ def num_parts(settings: Settings, shape: tuple[int, int], platform: str) -> int:
   rows, length = shape
   wanted = settings.train.accumulate
   if not wanted and platform == 'cpu':
-    wanted = 4 * rows * length * settings.model.mlp_dim / _PART_BYTES
+    wide = settings.model.mlp_dim * settings.model.num_members
+    wanted = 4 * rows * length * wide / _PART_BYTES
   divisors = (n for n in range(1, rows) if rows % n == 0 and n >= wanted)
   return next(divisors, rows)
 
 
 def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
   """Fresh parameters and optimizer state; a pure function of the seed."""
-  key = jax.random.fold_in(numbers.key, 0)
-  tokens = jnp.zeros((1, 1), jnp.int32)
-  variables = classifier.init(key, tokens, tokens == 0)
-  params = variables['params']
-  return State(
-    step=jnp.zeros((), jnp.int32),
-    params=params,
-    optimizer=optimizer(settings, numbers, 0).init(params),
-  )
+
+  def one(numbers):
+    key = jax.random.fold_in(numbers.key, 0)
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    params = classifier.init(key, tokens, tokens == 0)['params']
+    return State(
+      step=jnp.zeros((), jnp.int32),
+      params=params,
+      optimizer=optimizer(settings, numbers, 0).init(params),
+    )
+
+  return members.init(one, settings.model.num_members)(numbers)
 
 
 def count_parameters(params) -> int:

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
-from experiments import data, launch, peak, programs, steps
+from experiments import data, launch, peak, programs
 from experiments import settings as settings_lib
 from experiments.batches import Batch
 from experiments.choices import UserError, one_of
@@ -109,6 +109,7 @@ def compile_step(
   mesh = program.mesh
   parts = mesh.shape['data']
   rows = -(-settings.train.batch_size // parts) * parts
+  rows *= settings.model.num_members
   shape = (rows, loaded.bucket_lengths[-1])
   of_rows = NamedSharding(mesh, PartitionSpec('data'))
   tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=of_rows)
@@ -124,7 +125,7 @@ def compile_step(
   place = NamedSharding(mesh, each)
   hyper = _placed(numbers, jax.tree.map(lambda _: place, numbers))
   state = _placed(state, program.state_sharding)
-  flops = steps.model_flops(program.classifier, program.template.params, shape)
+  flops = program.model_flops(shape)
   lowered = program.train_step.lower(state, batch, hyper)
   try:
     compiled = lowered.compile(compiler_options=_QUICK if quick else None)

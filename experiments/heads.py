@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import launch, members
 from experiments.batches import Batch, Examples, eval_batches
 from experiments.choices import UserError
+from experiments.settings import Settings
 from experiments.steps import cross_entropy, is_token
 from selfattn import analysis, masks
 from selfattn.encoders import AttentionEncoder
@@ -44,6 +46,28 @@ def require_heads(classifier) -> None:
       'there are no heads to look at unless config.model.encoder.name is '
       "'attention'"
     )
+
+
+def define_member(values) -> None:
+  """The flag of commands that look into a model."""
+  launch.flags.DEFINE_integer(
+    'member', 0, 'Of an ensemble, the one to look into.', flag_values=values
+  )
+
+
+def require_member(settings: Settings, index: int) -> None:
+  """UserError if the run has no such member."""
+  count = settings.model.num_members
+  if not 0 <= index < count:
+    raise UserError(
+      f'--member={index} must be from 0 to {count - 1}, as '
+      f'config.model.num_members is {count}'
+    )
+
+
+def of_member(settings: Settings, index: int, params):
+  """Parameters of one member, for everything below."""
+  return members.pick(params, index, settings.model.num_members)
 
 
 def require_tokens(texts: list[str], examples: Examples) -> None:

@@ -69,6 +69,7 @@ def _define(values) -> None:
   flags.DEFINE_list(
     'columns', ['6', '7', '8', '9'], 'Of P, as curves.', flag_values=values
   )
+  heads.define_member(values)
 
 
 def main(values) -> None:
@@ -80,16 +81,17 @@ def main(values) -> None:
     settings = settings_lib.from_config(values.config)
     classifier = build.model(settings, vocab_size=1, num_classes=2)
     _length(values, settings, classifier)
+    heads.require_member(settings, values.member)
     launch.make_folder(output, 'output')
-    params = build.init_state(
-      settings, classifier, build.hyper(settings)
-    ).params
+    state = build.init_state(settings, classifier, build.hyper(settings))
+    params = heads.of_member(settings, values.member, state.params)
     found = _positions(values, settings, classifier, params, output)
     launch.print_result({'output': output, 'files': found})
     return
   with remote.staged(place) as path:
     settings = workdir_lib.read_settings(path)
     _length(values, settings, build.model(settings, 1, 2))
+    heads.require_member(settings, values.member)
     launch.make_folder(output, 'output')
     launch.print_result(_inspect(values, path, output))
 
@@ -120,6 +122,7 @@ def _inspect(values, path: str, output: str) -> dict:
   settings, program, state = evaluate.restore_run(path, values.checkpoint)
   # One device is enough, whatever the run had.
   params = jax.device_put(jax.device_get(state.params), jax.devices()[0])
+  params = heads.of_member(settings, values.member, params)
   classifier = program.classifier
   tokenizer = data.read_tokenizer(path)
   tokens = heads.names(tokenizer)

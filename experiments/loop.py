@@ -10,7 +10,7 @@ import functools
 import jax
 import numpy as np
 
-from experiments import build, data, peak, programs, steps
+from experiments import build, data, peak, programs
 from experiments import workdir as workdir_lib
 from experiments.batches import TrainBatches
 from experiments.evaluate import evaluate, summarize
@@ -42,13 +42,11 @@ def train(
     settings.data.seed,
     loaded.bucket_lengths,
     program.share,
+    settings.model.num_members,
   )
   state = group.initial_state()
-  shapes = program.template.params
-  _print_header(group, loaded, batches.steps_per_epoch, shapes)
-  flops = functools.cache(
-    functools.partial(steps.model_flops, program.classifier, shapes)
-  )
+  _print_header(group, loaded, batches.steps_per_epoch)
+  flops = functools.cache(program.model_flops)
 
   def update(state, step):
     batch = program.put(batches(step))
@@ -141,9 +139,10 @@ def _loop(settings, group, state, update, validate, signals, until) -> State:
   return state
 
 
-def _print_header(group, loaded, steps_per_epoch, params) -> None:
+def _print_header(group, loaded, steps_per_epoch) -> None:
   settings = group.trials[0].settings
-  devices = list(group.program.mesh.devices.flat)
+  program = group.program
+  devices = list(program.mesh.devices.flat)
   batch, last = settings.train.batch_size, settings.train.steps
   counts = ', '.join(f'{len(e)} {s}' for s, e in loaded.splits.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))
@@ -158,16 +157,20 @@ def _print_header(group, loaded, steps_per_epoch, params) -> None:
     f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
     f'classes, {loaded.vocab_size} token ids, padded to {padded}'
   )
+  members = settings.model.num_members
   log(
     f'model: {settings.model.encoder.name} encoder, '
     f'{settings.model.position.name} positions, '
-    f'{build.count_parameters(params):,} parameters'
+    f'{build.count_parameters(program.template.params):,} parameters'
+    + (f' in {members} members' if members > 1 else '')
   )
-  parts = group.program.mesh.shape['data']
+  parts = program.mesh.shape['data']
   place = 'on one device'
   if parts > 1:
     place = f'over {parts} devices, {-(-batch // parts)} rows each'
-  if group.program.size is not None:
+  if members > 1:
+    place += f', for each of {members} members'
+  if program.size is not None:
     place += f', for each of {len(group.trials)} trials'
   log(
     f'batch {batch} {place}; {steps_per_epoch} steps an epoch, '

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from experiments import data, drawing, heads, launch, remote
+from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.evaluate import evaluate, restore_run
 
@@ -48,6 +49,7 @@ def _define(values) -> None:
   flags.DEFINE_integer(
     'batch_size', 64, 'Texts at once.', 1, flag_values=values
   )
+  heads.define_member(values)
 
 
 def _texts(values) -> list[str]:
@@ -69,6 +71,8 @@ def main(values) -> None:
   place = launch.required(values, 'workdir')
   texts = _texts(values)
   data.check_texts(texts)
+  if values.attention is None and values.member:
+    raise UserError('--member is of --attention, which is missing')
   if values.attention is not None:
     _check_picture(values.attention)
     if len(texts) != 1:
@@ -92,6 +96,7 @@ def _check_picture(path: str) -> None:
 
 
 def _predict(values, path: str, texts: list[str]) -> None:
+  heads.require_member(workdir_lib.read_settings(path), values.member)
   settings, program, state = restore_run(path, values.checkpoint)
   labels = data.read_facts(path)['labels']
   probabilities = np.zeros((0, len(labels)))
@@ -110,7 +115,8 @@ def _predict(values, path: str, texts: list[str]) -> None:
     if values.attention is not None:
       heads.require_tokens(texts, examples)
       names = heads.names(tokenizer)
-      found = heads.opened(program.classifier, state.params, examples, names)
+      params = heads.of_member(settings, values.member, state.params)
+      found = heads.opened(program.classifier, params, examples, names)
       stem, _ = os.path.splitext(os.path.abspath(values.attention))
       drawing.maps(*os.path.split(stem), next(found))
   for text, row in zip(texts, probabilities.tolist(), strict=True):

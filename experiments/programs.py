@@ -73,6 +73,8 @@ class Program:
     train_step: as steps.make_train_step; gives its state away.
     eval_step: as steps.make_eval_step; its results are whole everywhere.
     is_finite: from parameters to whether every number of a trial is.
+    model_flops: from the shape of its tokens to what an update of one trial
+      needs at least.
   """
 
   classifier: object
@@ -85,6 +87,7 @@ class Program:
   train_step: Callable
   eval_step: Callable
   is_finite: Callable
+  model_flops: Callable[[tuple[int, int]], int]
 
   def put(self, batch: Batch) -> Batch:
     """This process's rows of a batch, as part of the whole on all devices."""
@@ -169,7 +172,7 @@ def make(
     return jnp.stack(leaves).all()
 
   train_step = build.train_step(settings, classifier, platform, by_rows)
-  eval_step = steps.make_eval_step(classifier, by_rows)
+  eval_step = build.eval_step(settings, classifier, by_rows)
   template = jax.eval_shape(init, build.hyper(settings))
   of_trial = () if num_trials is None else ('trial',)
   place = functools.partial(_sharding, mesh, settings.train.shard_from)
@@ -201,7 +204,11 @@ def make(
     classifier,
     size,
     mesh,
-    Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
+    Share(
+      jax.process_index(),
+      jax.process_count(),
+      mesh.shape['data'] * settings.model.num_members,
+    ),
     jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(
         x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
@@ -213,6 +220,7 @@ def make(
     jax.jit(train_step, donate_argnums=0, **placed[1]),
     jax.jit(eval_step, **placed[2]),
     jax.jit(is_finite),
+    functools.partial(build.model_flops, settings, classifier, template.params),
   )
 
 

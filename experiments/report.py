@@ -25,6 +25,7 @@ from experiments.sweeps import page
 from selfattn import plots
 from selfattn.encoders import AttentionEncoder
 
+_OF_RUN = ('checkpoint', 'data_dir', 'split', 'num_examples', 'member')
 # What the weights of all maps on a page may take, in bytes of text.
 _MOST_BYTES = 8_000_000
 
@@ -47,6 +48,7 @@ def _define(values) -> None:
   flags.DEFINE_integer(
     'num_examples', 20, 'Texts that are shown.', 0, flag_values=values
   )
+  heads.define_member(values)
 
 
 def main(values) -> None:
@@ -70,12 +72,12 @@ def _check(values, path: str, is_sweep: bool) -> None:
   """UserError for flags that this kind of workdir has no use for."""
   kind, unused = 'run', ('metric', 'over', 'baseline')
   if is_sweep:
-    kind, unused = 'sweep', ('checkpoint', 'data_dir', 'split', 'num_examples')
+    kind, unused = 'sweep', _OF_RUN
   for name in unused:
     if not values[name].using_default_value:
       raise UserError(f'--{name} has no meaning for a {kind}, as {path} is')
   if not is_sweep:
-    workdir_lib.read_settings(path)
+    heads.require_member(workdir_lib.read_settings(path), values.member)
 
 
 def _run(values, path: str) -> list[str]:
@@ -90,6 +92,10 @@ def _run(values, path: str) -> list[str]:
     loaded.bucket_lengths,
   )
   step = int(state.step)
+  params = heads.of_member(settings, values.member, state.params)
+  title = 'Attention on them'
+  if settings.model.num_members > 1:
+    title += f', of member {values.member} of {settings.model.num_members}'
   return [
     pages.section('Run', _status(path, step)),
     pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
@@ -97,7 +103,7 @@ def _run(values, path: str) -> list[str]:
       f'Results on {values.split}',
       _results(loaded.labels, examples, losses, logits),
     ),
-    *_worst(values, path, program, state.params, loaded, losses, logits),
+    *_worst(values, path, program, params, loaded, losses, logits, title),
     pages.section('Config', pages.config(settings.flat())),
   ]
 
@@ -167,7 +173,9 @@ def _results(labels, examples, losses, logits) -> str:
   )
 
 
-def _worst(values, path, program, params, loaded, losses, logits) -> list[str]:
+def _worst(
+  values, path, program, params, loaded, losses, logits, title
+) -> list[str]:
   """The texts with the greatest loss, and the attention on them."""
   examples = loaded.splits[values.split]
   order = np.argsort(-losses, kind='stable')[: values.num_examples]
@@ -210,7 +218,7 @@ def _worst(values, path, program, params, loaded, losses, logits) -> list[str]:
       [texts[place] for place in some],
       tokenizer,
     )
-    found.append(pages.section('Attention on them', content))
+    found.append(pages.section(title, content))
   return found
 
 

@@ -56,6 +56,7 @@ class ModelSettings:
   embed_init_std: float
   pool: str
   dtype: str
+  num_members: int
 
 
 @dataclasses.dataclass(frozen=True)

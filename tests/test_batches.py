@@ -21,10 +21,12 @@ def examples(count, longest=9, seed=0):
   return batches_lib.Examples(tokens, starts, lengths, np.arange(count) % 3)
 
 
-def batches_of(count, batch_size, seed=0):
+def batches_of(count, batch_size, seed=0, num_members=1):
   split = examples(count)
   lengths = batches_lib.bucket_lengths(split.lengths, 3, 0)
-  return batches_lib.TrainBatches(split, batch_size, seed, lengths)
+  return batches_lib.TrainBatches(
+    split, batch_size, seed, lengths, num_members=num_members
+  )
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
@@ -74,6 +76,33 @@ def test_a_batch_depends_on_seed_and_step_alone():
   )
   next_epoch = one(3 + one.steps_per_epoch)
   assert (next_epoch.labels != one(3).labels).any()
+
+
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.given(st.integers(1, 200), st.integers(1, 40), st.integers(2, 4))
+def test_members_read_the_same_lengths_each_in_an_order_of_its_own(
+  count, batch_size, num_members
+):
+  alone = batches_of(count, batch_size)
+  batches = batches_of(count, batch_size, num_members=num_members)
+  seen = [[] for _ in range(num_members)]
+  for step in range(batches.steps_per_epoch):
+    batch = batches(step)
+    assert len(batch.labels) == batch_size * num_members
+    for member, found in enumerate(seen):
+      weights = batch.weights[member::num_members]
+      # Padding is last, and as much of it for each.
+      np.testing.assert_array_equal(weights, alone(step).weights)
+      first = batch.tokens[member::num_members, 0]
+      found += first[weights == 1].tolist()
+    length = alone(step).tokens.shape[1]
+    for part, whole in zip(batch, alone(step), strict=True):
+      rows = part[::num_members]
+      rows = rows[:, :length] if rows.ndim == 2 else rows
+      np.testing.assert_array_equal(rows, whole)
+  assert all(sorted(found) == list(range(1, count + 1)) for found in seen)
+  if count > 20:
+    assert seen[0] != seen[1]
 
 
 def test_short_and_long_batches_are_mixed():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import build, data, launch
+from experiments.batches import Batch
 from experiments.settings import from_config
 from experiments.sweeps import plan
 
@@ -77,13 +78,10 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
     lambda: build.init_state(settings, classifier, build.hyper(settings))
   )
   tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
-  logits = jax.eval_shape(
-    lambda params, tokens: classifier.apply(
-      {'params': params}, tokens, tokens > 0
-    ),
-    state.params,
-    tokens,
-  )
+  row = jax.ShapeDtypeStruct((2,), jnp.int32)
+  batch = Batch(tokens, row, row, row)
+  step = build.eval_step(settings, classifier)
+  _, logits = jax.eval_shape(step, state.params, batch)
   assert logits.shape == (2, len(loaded.labels))
 
 

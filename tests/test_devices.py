@@ -22,7 +22,7 @@ NUM_STEPS = 4
 DEVICES = jax.devices()
 
 
-def make_settings(seed=0, shard_from=0):
+def make_settings(seed=0, shard_from=0, num_members=1):
   config = make_small_config()
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
@@ -31,6 +31,7 @@ def make_settings(seed=0, shard_from=0):
   config.train.batch_size = 12  # which eight devices do not divide
   config.train.shard_from = shard_from
   config.seed = seed
+  config.model.num_members = num_members
   return from_config(config)
 
 
@@ -39,7 +40,12 @@ LOADED = data.load(make_settings().data, '')
 
 def run(program, settings):
   batches = TrainBatches(
-    LOADED.splits['train'], 12, 0, LOADED.bucket_lengths, program.share
+    LOADED.splits['train'],
+    12,
+    0,
+    LOADED.bucket_lengths,
+    program.share,
+    settings[0].model.num_members,
   )
   batch = program.put(batches(0))
   hyper = program.hypers(settings)
@@ -67,11 +73,12 @@ def make(settings, count, num_trials=None):
 
 
 found, made = {}, {}
-for name, count, shard_from in (
-  ('whole 1', 1, 0), ('whole 2', 2, 0), ('whole 8', 8, 0), ('cut 4', 4, 20),
-  ('cut 8', 8, 20),
+for name, count, shard_from, num_members in (
+  ('whole 1', 1, 0, 1), ('whole 2', 2, 0, 1), ('whole 8', 8, 0, 1),
+  ('members 1', 1, 0, 3), ('members cut 8', 8, 20, 3), ('cut 4', 4, 20, 1),
+  ('cut 8', 8, 20, 1),
 ):
-  settings = make_settings(shard_from=shard_from)
+  settings = make_settings(0, shard_from, num_members)
   made[name] = make(settings, count)
   found[name] = run(made[name], [settings])
 
@@ -105,12 +112,15 @@ def found(eight_devices, tmp_path_factory):
   return json.loads(eight_devices(SCRIPT, tmp_path_factory.mktemp('saved')))
 
 
-@pytest.mark.parametrize('name', ['whole 2', 'whole 8', 'cut 4', 'cut 8'])
+@pytest.mark.parametrize(
+  'name', ['whole 2', 'whole 8', 'cut 4', 'cut 8', 'members cut 8']
+)
 def test_any_number_of_devices_has_the_losses_of_one(found, name):
+  of_one = found['members 1' if 'members' in name else 'whole 1']['losses']
   assert found[name]['losses'] == [
-    pytest.approx(loss, rel=1e-5) for loss in found['whole 1']['losses']
+    pytest.approx(loss, rel=1e-5) for loss in of_one
   ]
-  assert (found[name]['cut'] > 10) == name.startswith('cut')
+  assert (found[name]['cut'] > 10) == ('cut' in name)
 
 
 def test_a_group_fills_what_its_trials_leave(found):
@@ -126,4 +136,5 @@ def test_a_group_fills_what_its_trials_leave(found):
 def test_devices_send_sums_and_what_is_cut_and_nothing_else(found):
   assert found['whole 1']['sent'] == []
   assert found['whole 8']['sent'] == ['all-reduce']
-  assert found['cut 8']['sent'] == ['all-gather', 'all-reduce']
+  for name in ('cut 8', 'members cut 8'):
+    assert found[name]['sent'] == ['all-gather', 'all-reduce']

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, last_json, make_small_config
 
-from experiments import data, ensemble, programs, train
+from experiments import data, programs, train
 from experiments import settings as settings_lib
 from experiments.signals import Signals
 
@@ -497,41 +497,3 @@ def test_a_sweep_of_another_config_is_refused(whole, arguments, sweep):
   assert code == 2
   assert 'config.model.pool' in said
   assert (path / 'sweep.json').read_text() == before
-
-
-def test_an_ensemble_is_the_mean_of_what_its_members_predict(
-  whole, call_command
-):
-  path, _ = whole
-  code, printed, said = call_command(
-    'ensemble', f'--workdir={path}', '--split=validation', cwd=ROOT
-  )
-  assert code == 0, said
-  rows = last_json(printed)['ensembles']
-  assert [row['members'] for row in rows] == [[0, 1], [0, 1]]
-  trials = json.loads((path / 'results.json').read_text())['trials']
-  for row, rate in zip(rows, (1e-3, 1e-2), strict=True):
-    assert row['setting'] == f'optimizer.learning_rate={rate}'
-    alone = [
-      trial['best/validation/accuracy']
-      for trial in trials
-      if trial['optimizer.learning_rate'] == rate
-    ]
-    assert row['accuracy_of_members'] == pytest.approx(np.mean(alone))
-  code, _, said = call_command(
-    'ensemble', f'--workdir={path}', '--size=3', cwd=ROOT
-  )
-  assert code == 2
-  assert 'no setting with 3 trials' in said.splitlines()[-1]
-
-
-def test_an_ensemble_averages_probabilities():
-  labels = np.array([0, 1])
-  sure, torn = (
-    np.log([[0.9, 0.1], [0.8, 0.2]]),
-    np.log([[0.5, 0.5], [0.1, 0.9]]),
-  )
-  losses, logits = ensemble.combine(labels, [sure + 3.0, torn])
-  expected = np.array([[0.7, 0.3], [0.45, 0.55]])
-  np.testing.assert_allclose(np.exp(logits), expected)
-  np.testing.assert_allclose(losses, -np.log([0.7, 0.55]))

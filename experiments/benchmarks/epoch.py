@@ -1,4 +1,4 @@
-"""Training steps on SST-2 phrases, by how their batches are made.
+"""Training steps of one model on SST-2 phrases, by how batches are made.
 
 `experiments.train` gathers every batch and pads it to its bucket. `prepared`
 takes the same batches from a list, which is the bare compiled step. `padded`
@@ -36,6 +36,7 @@ def measure(values) -> list[dict]:
     raise UserError('--data_dir is missing; the folder of SST-2')
   config = launch.load_config(_CONFIG)
   config.data.dir = values.data_dir
+  config.model.num_members = 1
   wanted = settings.from_config(config)
   loaded = data.load(wanted.data, workdir='')
   program = programs.make(

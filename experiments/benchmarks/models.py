@@ -16,7 +16,7 @@ import dataclasses
 import jax
 import numpy as np
 
-from experiments import checks, launch, peak, programs, settings, steps
+from experiments import checks, launch, peak, programs, settings
 from experiments.batches import Batch
 from experiments.benchmarks import alternate, summary, torch_peer
 from experiments.benchmarks.tutorial import (
@@ -119,7 +119,7 @@ def _ours(wanted, tokens, labels):
   )
   hyper = ours.hypers([wanted])
   state = ours.init(hyper)
-  flops = steps.model_flops(ours.classifier, state.params, tokens.shape)
+  flops = ours.model_flops(tokens.shape)
   batch = jax.device_put(
     Batch(
       tokens,
