@@ -16,6 +16,7 @@ import numpy as np
 from experiments import datasets
 from experiments.batches import Examples, bucket_lengths
 from experiments.choices import UserError
+from experiments.launch import log
 from experiments.settings import DataSettings
 from experiments.vocabulary import VOCABULARIES
 
@@ -69,7 +70,9 @@ def load(settings: DataSettings, workdir: str) -> Data:
     tokenizer = vocabulary.train(row.text for row in rows['train'])
 
   splits = {
-    split: _encode(tokenizer, rows[split], labels, settings.max_length)
+    split: _encode(
+      tokenizer, rows[split], labels, settings.max_length, f'{split} texts'
+    )
     for split in rows
   }
   longest = max(int(examples.lengths.max()) for examples in splits.values())
@@ -169,11 +172,21 @@ def check_texts(texts: list[str]) -> None:
       raise UserError(f'--text={text!a} is not UTF-8') from error
 
 
-def encode(tokenizer, texts: list[str], max_length: int) -> Examples:
-  """Ids of each text, cut to max_length; labels are all 0."""
+def encode(
+  tokenizer, texts: list[str], max_length: int, name: str = 'texts'
+) -> Examples:
+  """Ids of each text, cut to max_length; labels are all 0.
+
+  Says how many were cut, and calls them `name`.
+  """
   # A text that spells a special token, '[PAD]', holds its characters.
   tokenizer.encode_special_tokens = True
   encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+  if num_cut := sum(len(e.ids) > max_length for e in encoded):
+    log(
+      f'{num_cut} of {len(texts)} {name} are read to their first {max_length} '
+      'tokens only (config.data.max_length)'
+    )
   ids = [np.asarray(e.ids[:max_length], np.int32) for e in encoded]
   lengths = np.array([len(i) for i in ids], np.int32)
   # A last 0, so that an empty split and empty texts have a token to point at.
@@ -182,8 +195,10 @@ def encode(tokenizer, texts: list[str], max_length: int) -> Examples:
   return Examples(tokens, starts, lengths, np.zeros(len(ids), np.int32))
 
 
-def _encode(tokenizer, rows, labels: list[str], max_length: int) -> Examples:
-  examples = encode(tokenizer, [row.text for row in rows], max_length)
+def _encode(
+  tokenizer, rows, labels: list[str], max_length: int, name: str
+) -> Examples:
+  examples = encode(tokenizer, [row.text for row in rows], max_length, name)
   ids = {label: index for index, label in enumerate(labels)}
   return dataclasses.replace(
     examples, labels=np.array([ids[row.label] for row in rows], np.int32)

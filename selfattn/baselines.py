@@ -71,15 +71,27 @@ class ConvolutionEncoder(nn.Module):
       # Padding is to a window what the end of the sequence is.
       if is_token_BL is not None:
         h_BLD = jnp.where(is_token_BL[..., None], h_BLD, 0)
-      h_BLD = nn.Conv(
-        x_BLD.shape[-1],
-        (self.kernel_size,),
-        kernel_dilation=(self.dilation**layer,),
-        dtype=self.dtype,
-        name=f'conv_{layer}',
-      )(h_BLD)
+      # The convolution is a product over windows: of several models at once,
+      # under vmap, a CPU has fast products and no fast convolution.
+      seen = windows(h_BLD, self.kernel_size, self.dilation**layer)
+      h_BLD = nn.Dense(x_BLD.shape[-1], dtype=self.dtype, name=f'conv_{layer}')(
+        seen
+      )
       x_BLD = x_BLD + drop(nn.relu(h_BLD), dropout, layer + 1)
     return x_BLD
+
+
+def windows(x_BLD: jax.Array, size: int, dilation: int) -> jax.Array:
+  """What a convolution sees from each place, (B, L, kD), taps end to end.
+
+  `size` k tokens, `dilation` apart; zeros beyond either end, one more of them
+  after the last token than before the first where there cannot be as many.
+  """
+  length, reach = x_BLD.shape[1], (size - 1) * dilation
+  before = reach // 2
+  x_BLD = jnp.pad(x_BLD, ((0, 0), (before, reach - before), (0, 0)))
+  starts = range(0, reach + 1, dilation)
+  return jnp.concatenate([x_BLD[:, s : s + length] for s in starts], axis=-1)
 
 
 class RecurrentEncoder(nn.Module):

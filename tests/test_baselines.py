@@ -1,11 +1,13 @@
 """The encoders that attention is compared with, against loops in float64."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import draw
 
+from selfattn import baselines
 from selfattn.baselines import CELLS, ConvolutionEncoder, RecurrentEncoder
 from selfattn.dropout import Dropout
 
@@ -38,6 +40,7 @@ def test_a_convolution_sums_over_neighbours(kernel_size, dilation):
   for layer in range(2):
     h = normalised(x, params[f'norm_{layer}'])
     conv, step = params[f'conv_{layer}'], dilation**layer
+    kernel = conv['kernel'].reshape(kernel_size, D, D)
     out = np.zeros_like(x)
     for row, length in enumerate(LENGTHS):
       for place in range(length):
@@ -45,9 +48,29 @@ def test_a_convolution_sums_over_neighbours(kernel_size, dilation):
           # As many before as after; an even window has one more after.
           other = place + (tap - (kernel_size - 1) // 2) * step
           if 0 <= other < length:
-            out[row, place] += h[row, other] @ conv['kernel'][tap]
+            out[row, place] += h[row, other] @ kernel[tap]
     x = x + np.maximum(out + conv['bias'], 0)
   np.testing.assert_allclose(found[IS_TOKEN], x[IS_TOKEN], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(('kernel_size', 'dilation'), [(3, 1), (4, 2)])
+def test_a_convolution_starts_and_computes_as_that_of_flax(
+  kernel_size, dilation
+):
+  encoder = ConvolutionEncoder(1, jnp.float32, kernel_size)
+  key = jax.random.key(3)
+  kernel = encoder.init(key, X, IS_TOKEN)['params']['conv_0']['kernel']
+  conv = nn.Conv(D, (kernel_size,), kernel_dilation=(dilation,))
+  fresh = conv.init(key, X)['params']['kernel']
+  assert kernel.shape == (kernel_size * D, D)
+  assert np.std(kernel) == pytest.approx(float(np.std(fresh)), rel=0.2)
+  params = {'kernel': kernel.reshape(kernel_size, D, D), 'bias': np.zeros(D)}
+  np.testing.assert_allclose(
+    baselines.windows(X, kernel_size, dilation) @ kernel,
+    conv.apply({'params': params}, X),
+    rtol=1e-4,
+    atol=1e-5,
+  )
 
 
 def sigmoid(x):

@@ -69,9 +69,16 @@ def test_pairs_are_merged():
   assert len(frequent.encode('banana').ids) == 1
 
 
-def test_encode_cuts_long_texts_and_keeps_empty_ones():
+def test_encode_cuts_long_texts_and_keeps_empty_ones(caplog):
   tokenizer = Word().train(TEXTS)
-  examples = data.encode(tokenizer, ['the plot is bad', '', 'film'], 2)
+  with caplog.at_level('INFO'):
+    data.encode(tokenizer, ['the plot', 'film'], 2, 'train texts')
+    assert not caplog.messages
+    examples = data.encode(
+      tokenizer, ['the plot is bad', '', 'film'], 2, 'train texts'
+    )
+  (said,) = caplog.messages
+  assert said.startswith('1 of 3 train texts are read to their first 2 tokens')
   assert examples.lengths.tolist() == [2, 0, 1]
   batch = examples.batch(np.array([2, 1, 0]), 4, 3)
   assert batch.lengths.tolist() == [1, 0, 2, 0]
