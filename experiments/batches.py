@@ -151,8 +151,10 @@ class TrainBatches:
       self._orders[epoch] = self._order(epoch)
     rows = self._orders[epoch][index]
     length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
+    # Padded for every member alike.
+    share = self.share._replace(multiple=self.share.multiple * self.num_members)
     size = self.batch_size * self.num_members
-    return self.examples.batch(rows, size, length, self.share)
+    return self.examples.batch(rows, size, length, share)
 
   def _order(self, epoch: int) -> list[np.ndarray]:
     """Rows of each batch; all members read the same bucket at a time."""

@@ -167,17 +167,13 @@ def make(
   def init(hyper):
     return build.init_state(settings, classifier, hyper)
 
-  def is_finite(params):
-    leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]
-    return jnp.stack(leaves).all()
-
   train_step = build.train_step(settings, classifier, platform, by_rows)
   eval_step = build.eval_step(settings, classifier, by_rows)
   template = jax.eval_shape(init, build.hyper(settings))
   of_trial = () if num_trials is None else ('trial',)
   place = functools.partial(_sharding, mesh, settings.train.shard_from)
   state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)
-  size = None
+  size, is_finite = None, _is_finite
   if num_trials is not None:
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
     # The trials are spread by name, so that no device waits for another's.
@@ -189,26 +185,12 @@ def make(
 
   alone = SingleDeviceSharding(mesh.devices.flat[0])
   each = NamedSharding(mesh, PartitionSpec(*of_trial))
-  placed = {}, {}, {}
-  if by_rows:
-    rows = NamedSharding(mesh, PartitionSpec('data'))
-    placed = (
-      {'in_shardings': each, 'out_shardings': state_sharding},
-      {
-        'in_shardings': (state_sharding, rows, each),
-        'out_shardings': (state_sharding, each),
-      },
-      {'in_shardings': (state_sharding.params, rows), 'out_shardings': each},
-    )
+  placed = _places(state_sharding, each) if by_rows else ({}, {}, {})
   return Program(
     classifier,
     size,
     mesh,
-    Share(
-      jax.process_index(),
-      jax.process_count(),
-      mesh.shape['data'] * settings.model.num_members,
-    ),
+    Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
     jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(
         x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
@@ -221,6 +203,26 @@ def make(
     jax.jit(eval_step, **placed[2]),
     jax.jit(is_finite),
     functools.partial(build.model_flops, settings, classifier, template.params),
+  )
+
+
+def _is_finite(params) -> jax.Array:
+  leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]
+  return jnp.stack(leaves).all()
+
+
+def _places(state: State, each: NamedSharding) -> tuple[dict, dict, dict]:
+  """Arguments of jax.jit for init, train_step and eval_step.
+
+  Args:
+    state: places of its leaves.
+    each: place of what every trial has of its own.
+  """
+  rows = NamedSharding(each.mesh, PartitionSpec('data'))
+  return (
+    {'in_shardings': each, 'out_shardings': state},
+    {'in_shardings': (state, rows, each), 'out_shardings': (state, each)},
+    {'in_shardings': (state.params, rows), 'out_shardings': each},
   )
 
 
