@@ -117,7 +117,7 @@ def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
 def model_flops(
   settings: Settings, classifier, params, shape: tuple[int, int]
 ) -> int:
-  """steps.model_flops, where every row is one of one member."""
+  """steps.model_flops of a batch whose rows are dealt out to members."""
   count = settings.model.num_members
   one = jax.eval_shape(lambda params: members.pick(params, 0, count), params)
   return steps.model_flops(classifier, one, shape)

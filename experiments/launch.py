@@ -236,7 +236,9 @@ def load_module(path: str):
     raise UserError(f'--config={path} is not a Python file (.py)')
   module = importlib.util.module_from_spec(spec)
   try:
-    spec.loader.exec_module(module)
+    # Not exec_module: reading a config writes nothing beside it.
+    code = spec.loader.source_to_code(spec.loader.get_data(path), path)
+    exec(code, module.__dict__)
     config = module.get_config()
   except UserError:
     raise
