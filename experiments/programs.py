@@ -63,7 +63,7 @@ class Program:
   """Compiled functions; of a group, where `size` is not None.
 
   Attributes:
-    classifier: what is trained.
+    classifier: what is trained, or one member of it.
     size: trials of the group, or None for a run alone.
     mesh: the devices, axes `trial` and `data`.
     share: rows of a batch that this process computes.
