@@ -77,6 +77,7 @@ def hyper(settings: Settings) -> Hyper:
     dropout_rate=rate(settings.model.dropout_rate),
     attention_dropout_rate=rate(settings.model.attention_dropout_rate),
     word_dropout_rate=rate(settings.model.word_dropout_rate),
+    log_every=np.int32(settings.train.log_every),
   )
 
 
@@ -154,6 +155,7 @@ def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
       step=jnp.zeros((), jnp.int32),
       params=params,
       optimizer=optimizer(settings, numbers, 0).init(params),
+      sums=steps.init_sums(),
     )
 
   return members.init(one, settings.model.num_members)(numbers)

@@ -18,7 +18,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from experiments import metrics, remote
+from experiments import agreement, metrics, remote
 from experiments.checks import BEST_METRICS
 from experiments.choices import UserError
 from experiments.launch import Failed, log
@@ -27,6 +27,8 @@ from experiments.steps import State
 
 # Where a step goes that cannot be read, beside the folder of checkpoints.
 _TORN = 'torn'
+# Leaves of a State that the first version did not have. They begin at zero.
+_ADDED = 'sums/'
 
 
 class _Manager(ocp.CheckpointManager):
@@ -41,6 +43,7 @@ class Checkpoints:
 
   Attributes:
     scores: the validation metric that says which is the best, by step.
+    common: a step that other runs of a group go on from, too; it stays.
   """
 
   def __init__(
@@ -53,6 +56,7 @@ class Checkpoints:
         of a step that is restored; None: any may be, and nothing is saved.
     """
     self.scores: dict[int, float] = {}
+    self.common: int | None = None
     self._settings, self._run = settings, run
     self._manager = _Manager(
       epath.Path(remote.origin(os.path.abspath(workdir))) / 'checkpoints',
@@ -68,7 +72,7 @@ class Checkpoints:
     """Orbax's question: which of these steps, ascending, stay."""
     del context
     steps = [info.step for info in checkpoints]
-    kept = {*steps[-self._settings.keep :], self._best(steps)}
+    kept = {*steps[-self._settings.keep :], self._best(steps), self.common}
     return [step in kept for step in steps]
 
   def steps(self) -> list[int]:
@@ -128,7 +132,12 @@ class Checkpoints:
     folder = f'{self._manager.directory}/{step}'
     run = (self._manager.metadata(step).custom_metadata or {}).get('run')
     found = self._saved(step)
-    wanted = leaves(template)
+    everything = leaves(template)
+    wanted = {
+      name: leaf
+      for name, leaf in everything.items()
+      if name in found or not name.startswith(_ADDED)
+    }
     differences = _differences(found, wanted)
     if differences:
       raise UserError(
@@ -137,10 +146,14 @@ class Checkpoints:
       )
     if self._run not in (None, run):
       raise UserError(f'checkpoint {folder} is of another run')
-    args = ocp.args.Composite(state=ocp.args.StandardRestore(_nest(wanted)))
-    saved = leaves(self._manager.restore(step, args=args)['state'])
-    _, structure = jax.tree.flatten(template)
-    state = jax.tree.unflatten(structure, [saved[name] for name in wanted])
+    saved = self._read(step, wanted)
+    state = jax.tree.unflatten(
+      jax.tree.structure(template),
+      [
+        saved[name] if name in saved else _zeros(leaf)
+        for name, leaf in everything.items()
+      ],
+    )
     if int(state.step) != step:
       raise ValueError(f'{folder} holds step {int(state.step)}')
     return state
@@ -152,9 +165,24 @@ class Checkpoints:
       name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
       for name, leaf in self._saved(step).items()
     }
-    args = ocp.args.Composite(state=ocp.args.StandardRestore(_nest(wanted)))
-    saved = self._manager.restore(step, args=args)['state']
-    return leaves(saved['params'])
+    prefix = 'params/'
+    return {
+      name.removeprefix(prefix): leaf
+      for name, leaf in self._read(step, wanted).items()
+      if name.startswith(prefix)
+    }
+
+  def _read(self, step: int, wanted: Mapping[str, object]) -> dict:
+    """The arrays of a step by name, in the place of those that are wanted.
+
+    By the handler rather than the manager, which would wait for all processes:
+    where one of them cannot read its part, the others would wait forever.
+    """
+    saved = ocp.StandardCheckpointHandler().restore(
+      epath.Path(self._manager.directory) / str(step) / 'state',
+      args=ocp.args.StandardRestore(_nest(wanted)),
+    )
+    return leaves(saved)
 
   def _saved(self, step: int) -> dict[str, jax.ShapeDtypeStruct]:
     found = self._manager.item_metadata(step)['state']
@@ -166,12 +194,13 @@ class Checkpoints:
     """Moves a step that cannot be read to WORKDIR/torn."""
     folder = epath.Path(self._manager.directory)
     torn = folder.parent / _TORN
-    if jax.process_index() == 0:
+    if agreement.is_first():
       torn.mkdir(exist_ok=True)
       target = torn / str(step)
       if target.exists():
         target.rmtree()
       (folder / str(step)).rename(target)
+    agreement.wait_for_all(f'set aside {step}')
     self._manager.reload()
 
   def drop(self, step: int) -> None:
@@ -224,27 +253,33 @@ def newest(
     UserError: a step is of another model or run.
     Failed: steps were saved, and none can be read.
   """
-  common = set.intersection(*[set(folder.steps()) for folder in folders])
-  torn: dict[tuple[int, int], Exception] = {}
+  # A process may see what another one has written a little later.
+  lists = agreement.gather([folder.steps() for folder in folders])
+  common = set.intersection(*[set(n) for found in lists for n in found])
+  torn: dict[tuple[int, int], str] = {}
   for step in sorted(common, reverse=True):
     states = []
     for index, folder in enumerate(folders):
+      reason = None
       try:
         states.append(folder.restore(step, template))
       except UserError:
         raise
       # What a torn file raises is up to Orbax, TensorStore and the file.
       except Exception as error:
-        torn[index, step] = error
-    if len(states) == len(folders):
+        reason = _first_words(error)
+      # One process alone may have failed, and then all of them have.
+      reasons = [told for told in agreement.gather(reason) if told]
+      if reasons:
+        torn[index, step] = reasons[0]
+    if not any(at == step for _, at in torn):
       _go_back(folders, step, torn)
       return step, states
   if torn:
-    (index, step), error = next(iter(torn.items()))
+    (index, step), reason = next(iter(torn.items()))
     raise Failed(
       f'step {step} of {folders[index]._manager.directory} cannot be read, '
-      f'nor any before it: {_first_words(error)}; to begin anew, choose '
-      'another --workdir'
+      f'nor any before it: {reason}; to begin anew, choose another --workdir'
     )
   _go_back(folders, 0, torn)
   return None, []
@@ -256,8 +291,7 @@ def _go_back(folders, to: int, torn) -> None:
       if (index, step) in torn:
         log(
           f'WARNING: step {step} of {folder._manager.directory} cannot be '
-          f'read, and is moved to {_TORN}/{step}: '
-          f'{_first_words(torn[index, step])}'
+          f'read, and is moved to {_TORN}/{step}: {torn[index, step]}'
         )
         folder.set_aside(step)
       elif step > to:
@@ -294,6 +328,10 @@ def _nest(leaves: Mapping[str, object]) -> dict:
       node = node.setdefault(parent, {})
     node[last] = leaf
   return nested
+
+
+def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+  return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
 
 
 def _differences(found, wanted) -> list[str]:

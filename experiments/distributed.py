@@ -1,4 +1,4 @@
-"""Several processes as one run: who takes part, and what all have to agree on.
+"""Several processes as one run: who takes part.
 
 Each process runs the same command. Where none is told which one it is, a
 cluster is looked for (Slurm, TPUs of Kubernetes); only --distributed=on asks
@@ -9,19 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Mapping
 
 import jax
-import numpy as np
 from absl import flags
-from jax.experimental import multihost_utils
 
-from experiments import remote
 from experiments.choices import UserError
 from experiments.launch import log
 
@@ -29,9 +24,6 @@ from experiments.launch import log
 _RETRY, _ANSWER = 0.2, 5.0
 # Port of the first process where a cluster names none; jax's own choice.
 _PORT = 8476
-# Bytes of an error that processes tell each other, and seconds that a file
-# may take to be seen from another host.
-_ERROR_BYTES, _VISIBLE = 2000, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,64 +235,3 @@ def _answer(cluster: Cluster, address, deadline: float) -> list[int]:
         return json.loads(connection.makefile().readline())
     except (OSError, ValueError):
       time.sleep(_RETRY)
-
-
-def agree(error: UserError | None) -> None:
-  """Raises on every process what one of them could not do.
-
-  Raises:
-    UserError: one was given anywhere.
-  """
-  if jax.process_count() == 1:
-    if error:
-      raise error
-    return
-  text = np.zeros(_ERROR_BYTES, np.uint8)
-  encoded = str(error or '').encode()[:_ERROR_BYTES]
-  text[: len(encoded)] = list(encoded)
-  for index, row in enumerate(multihost_utils.process_allgather(text)):
-    told = bytes(row).rstrip(b'\0').decode(errors='replace')
-    if told:
-      raise UserError(f'process {index}: {told}')
-
-
-def is_asked_to_end(look: int) -> bool:
-  """Whether a process of the run was sent SIGTERM; the same answer for all.
-
-  Args:
-    look: counts the calls, the same way on every process.
-  """
-  return multihost_utils.reached_preemption_sync_point(look)
-
-
-def check_shared(workdir: str) -> None:
-  """Checks that all processes see the same folder.
-
-  Raises:
-    UserError: on all of them, if one does not.
-  """
-  if jax.process_count() == 1 or remote.origin(workdir) != workdir:
-    return
-  nonce = np.frombuffer(secrets.token_bytes(8), np.uint8)
-  name = bytes(multihost_utils.broadcast_one_to_all(nonce)).hex()
-  path = os.path.join(workdir, f'.shared-{name}')
-  error = None
-  try:
-    if jax.process_index() == 0:
-      os.makedirs(workdir, exist_ok=True)
-      with open(path, 'w'):
-        pass
-    multihost_utils.sync_global_devices(f'written {name}')
-    deadline = time.monotonic() + _VISIBLE
-    while not os.path.exists(path):
-      if time.monotonic() > deadline:
-        error = UserError(
-          f'--workdir={workdir} is not the folder that process 0 sees; all '
-          'need a shared one: a network file system, or a mounted bucket'
-        )
-        break
-      time.sleep(_RETRY)
-    agree(error)
-  finally:
-    if jax.process_index() == 0 and os.path.exists(path):
-      os.remove(path)

@@ -47,11 +47,44 @@ _KEPT.setLevel(logging.INFO)
 _KEPT.propagate = False
 
 
+class _Unbreakable:
+  """Standard error, whose reader may leave without ending the work.
+
+  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved.
+  """
+
+  def __init__(self, stream):
+    self._stream = stream
+
+  def write(self, text: str) -> int:
+    self._try(self._stream.write, text)
+    return len(text)
+
+  def flush(self) -> None:
+    self._try(self._stream.flush)
+
+  def __getattr__(self, name):
+    return getattr(self._stream, name)
+
+  def _try(self, action, *arguments) -> None:
+    try:
+      action(*arguments)
+    except OSError:
+      # Nor may the interpreter find what is left in the buffer when it ends.
+      os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
 def log(text: str) -> None:
   """A line on standard error, above a progress bar if there is one."""
   tqdm.write(text, file=sys.stderr)
   sys.stderr.flush()
   _KEPT.info(text)
+
+
+def command() -> list[str]:
+  """The words of this command as they were typed, `experiments.NAME` first."""
+  words = sys.orig_argv
+  return words[words.index('-m') + 1 :] if '-m' in words else words
 
 
 @contextlib.contextmanager
@@ -94,6 +127,11 @@ def run(
     takes_config: whether there is --config, a file, and --config.key=value
       for every key in it.
   """
+  with contextlib.redirect_stderr(_Unbreakable(sys.stderr)):
+    _run(main, define, doc, takes_config)
+
+
+def _run(main, define, doc, takes_config) -> None:
   # Libraries below speak up only when something is wrong; what Orbax logs as
   # an error it raises as well.
   flags.FLAGS.mark_as_parsed()

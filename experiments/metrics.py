@@ -1,4 +1,4 @@
-"""Where numbers go: metrics.jsonl, TensorBoard, and a line or a bar for eyes.
+"""Where metrics go: metrics.jsonl, TensorBoard, and a line or a bar for people.
 
 metrics.jsonl holds only what is a function of config and step, so that a run
 that was stopped and resumed writes the same file as one that was not.
@@ -6,15 +6,15 @@ that was stopped and resumed writes the same file as one that was not.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from experiments import workdir as workdir_lib
@@ -37,8 +37,7 @@ class MetricWriter:
     if self._writes:
       # Rows of steps that are about to be computed again go.
       _write_rows(self._path, rows)
-      folder = workdir.file('tensorboard')
-      self._board = SummaryWriter(folder, purge_step=start + 1)
+      self._board = _Board(workdir.file('tensorboard'), start + 1)
 
   def write(self, step: int, row: Mapping[str, float]) -> None:
     """Writes the numbers of a step; adds them to its row if it has one.
@@ -65,7 +64,7 @@ class MetricWriter:
   def plot(self, step: int, row: Mapping[str, float]) -> None:
     """Shows numbers in TensorBoard only."""
     for name, value in row.items() if self._board else ():
-      self._board.add_scalar(name, value, step)
+      self._board.add(name, value, step)
 
   def sync(self) -> None:
     """Returns when the rows are on the disk, as a checkpoint wants them."""
@@ -79,8 +78,60 @@ class MetricWriter:
       self._board.close()
 
 
+class _Board:
+  """Scalars of one attempt at a run, in a file for TensorBoard.
+
+  Written at once rather than by tensorboardX's own thread, which ends at the
+  first error and then lets the run wait for it forever. A figure that cannot be
+  drawn is no reason to end a run: what does not fit on the disk is left out.
+  """
+
+  def __init__(self, folder: str, first_step: int):
+    with _without('torch'):
+      from tensorboardX import event_file_writer
+      from tensorboardX.proto import event_pb2, summary_pb2
+    self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+    os.makedirs(folder, exist_ok=True)
+    self._file = event_file_writer.EventsWriter(os.path.join(folder, 'events'))
+    # What an earlier attempt wrote of these steps is no longer shown.
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._write(step=first_step, session_log=start)
+
+  def add(self, name: str, value: float, step: int) -> None:
+    """A point of the curve `name`."""
+    point = self._summary.Value(tag=name, simple_value=value)
+    self._write(step=step, summary=self._summary(value=[point]))
+
+  def close(self) -> None:
+    """Writes what is left."""
+    with contextlib.suppress(OSError):
+      self._file.close()
+
+  def _write(self, **fields) -> None:
+    with contextlib.suppress(OSError):
+      self._file.write_event(self._event(wall_time=time.time(), **fields))
+      self._file.flush()
+
+
+@contextlib.contextmanager
+def _without(package: str) -> Iterator[None]:
+  """A block in which a package cannot be imported, if it has not been yet.
+
+  tensorboardX imports PyTorch wherever it is installed, for two seconds, to
+  accept its tensors, of which there are none here.
+  """
+  if package in sys.modules:
+    yield
+    return
+  sys.modules[package] = None
+  try:
+    yield
+  finally:
+    del sys.modules[package]
+
+
 class Progress:
-  """A line or a bar for eyes, and how fast it goes."""
+  """A line or a bar for people, and how fast it goes."""
 
   def __init__(self, start: int, steps: int):
     self._steps = steps

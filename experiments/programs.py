@@ -72,7 +72,7 @@ class Program:
     init: from hyper to a fresh State.
     train_step: as steps.make_train_step; gives its state away.
     eval_step: as steps.make_eval_step; its results are whole everywhere.
-    is_finite: from parameters to whether every number of a trial is.
+    is_finite: from a state to whether all of it is finite, for each trial.
     model_flops: from the shape of its tokens to what an update of one trial
       needs at least.
   """
@@ -206,8 +206,8 @@ def make(
   )
 
 
-def _is_finite(params) -> jax.Array:
-  leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(params)]
+def _is_finite(state: State) -> jax.Array:
+  leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]
   return jnp.stack(leaves).all()
 
 

@@ -119,7 +119,7 @@ class Settings:
 
 # Every choice with its table, and the key under which its name and options
 # stand: its own, or that of the section, which it then shares.
-_CHOICES = {
+CHOICES = {
   'data.source': (DATASETS, 'data'),
   'data.vocabulary': (VOCABULARIES, 'data.vocabulary'),
   'model.encoder': (ENCODERS, 'model.encoder'),
@@ -129,6 +129,12 @@ _CHOICES = {
 }
 # Choices of which several may be joined by +.
 _JOINED = ('model.position',)
+# The keys of every section that holds others.
+SECTIONS = {
+  name: tuple(get_type_hints(kind))
+  for name, kind in get_type_hints(Settings).items()
+  if dataclasses.is_dataclass(kind)
+}
 
 
 def from_config(config) -> Settings:
@@ -148,7 +154,7 @@ def _section(cls, values: dict, path: str):
   hints = get_type_hints(cls)
   wanted = {}
   for name in hints:
-    table, block_key = _CHOICES.get(_join(path, name), ({}, None))
+    table, block_key = CHOICES.get(_join(path, name), ({}, None))
     wanted |= choices.block(table, '') if block_key == path else {name: None}
   choices.check_keys(values, wanted, path)
 
@@ -156,7 +162,7 @@ def _section(cls, values: dict, path: str):
   for name, kind in hints.items():
     key = _join(path, name)
     if kind is Choice:
-      table, block_key = _CHOICES[key]
+      table, block_key = CHOICES[key]
       block = choices.block(table, '')
       chosen = (
         {k: values[k] for k in block} if block_key == path else values[name]
@@ -179,7 +185,7 @@ def _flat(value, path='') -> dict[str, Any]:
     entry = getattr(value, field.name)
     key = _join(path, field.name)
     if isinstance(entry, Choice):
-      key = _CHOICES[key][1]
+      key = CHOICES[key][1]
       flat[f'{key}.name'] = entry.name
       for name, options in entry.blocks.items():
         for option, setting in options.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable
 
 # Exit code of a second Ctrl-C.
@@ -34,24 +33,26 @@ class Signals:
     self._at_once = False
 
   def install(self) -> None:
-    """From now on signals are remembered; a second SIGINT ends at once."""
+    """From now on signals are remembered; a second SIGINT ends at once.
+
+    One that is ignored, as SIGHUP is under nohup, stays so.
+    """
     for name in _ASKING:
-      signal.signal(signal.Signals[name], self._receive)
+      if signal.getsignal(signal.Signals[name]) != signal.SIG_IGN:
+        signal.signal(signal.Signals[name], self._receive)
 
   def _receive(self, number, frame):
     del frame
     if self.received and number == signal.SIGINT:
       # Not sys.exit, which would wait for a save, or for other processes.
-      os.write(sys.stderr.fileno(), b'second SIGINT: ended at once\n')
+      _say('second SIGINT: ended at once')
       os._exit(ABORTED)
     self.received = signal.Signals(number).name
     if self.agree is not None:
       self._tell_others()
     if self._at_once and self.agree is None:
       raise Interrupted(f'{self.received}; there was nothing to save')
-    # Not through a stream, which the signal may have found half way.
-    text = f'received {self.received}: saving after this step\n'
-    os.write(sys.stderr.fileno(), text.encode())
+    _say(f'received {self.received}: saving after this step')
 
   @contextlib.contextmanager
   def at_once(self):
@@ -85,3 +86,10 @@ class Signals:
 
   def _tell_others(self) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _say(text: str) -> None:
+  # Not through a stream, which the signal may have found half way; and whoever
+  # reads it may have gone with the same Ctrl-C.
+  with contextlib.suppress(OSError):
+    os.write(2, f'{text}\n'.encode())

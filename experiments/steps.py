@@ -34,11 +34,14 @@ class State:
     step: int32, updates applied.
     params: tree of float32.
     optimizer: optax state.
+    sums: float32 scalars, what the metrics of the log are means of: over the
+      steps since its last line.
   """
 
   step: chex.Array
   params: chex.ArrayTree
   optimizer: chex.ArrayTree
+  sums: dict[str, chex.Array]
 
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
@@ -56,6 +59,16 @@ class Hyper:
   dropout_rate: chex.Numeric | None
   attention_dropout_rate: chex.Numeric | None
   word_dropout_rate: chex.Numeric | None
+  log_every: chex.Numeric
+
+
+# Of the examples, and of the steps, since the last line of the log.
+_SUMS = ('loss', 'correct', 'examples', 'gradient_norm', 'steps')
+
+
+def init_sums() -> dict[str, jax.Array]:
+  """State.sums before the first step."""
+  return {name: jnp.zeros(()) for name in _SUMS}
 
 
 def cross_entropy(logits, labels, smoothing=0.0) -> jax.Array:
@@ -183,27 +196,28 @@ def make_train_step(
     mesh: spreads the rows of a batch over its axis `data`; each device gets
       the whole parameters and takes num_parts of its own rows.
 
-  The metrics, each a float32 scalar: loss and accuracy of the batch before
-  the update, and the norm of the gradient before clipping.
+  The metrics, each a float32 scalar, are means since the last line of the log:
+  loss and accuracy over the examples, each before the update with its batch,
+  and the norm of the gradient before clipping over the steps.
   """
 
-  def sums(params, batch, hyper, step, first_row=0):
+  def of_batch(params, batch, hyper, step, first_row=0):
     parts = num_parts(batch.tokens.shape)
     (loss, correct), grads = gradients(
       params, classifier, batch, hyper, step, parts, first_row
     )
     return loss, correct, batch.weights.sum(), grads
 
-  def sums_of_rows(params, batch, hyper, step):
+  def of_rows(params, batch, hyper, step):
     first_row = jax.lax.axis_index('data') * batch.tokens.shape[0]
-    found = sums(params, batch, hyper, step, first_row)
+    found = of_batch(params, batch, hyper, step, first_row)
     # A device that has all rows asks nobody: the compiler would wait all the
     # same, for itself.
     return found if mesh.shape['data'] == 1 else jax.lax.psum(found, 'data')
 
   def train_step(state: State, batch: Batch, hyper: Hyper):
-    add = sums if mesh is None else _by_rows(sums_of_rows, mesh, _SAME)
-    loss, correct, count, grads = add(state.params, batch, hyper, state.step)
+    total = of_batch if mesh is None else _by_rows(of_rows, mesh, _SAME)
+    loss, correct, count, grads = total(state.params, batch, hyper, state.step)
     count = jnp.maximum(count, 1)
     # Of the sums, so that they are read once more and not written anew.
     norm = optax.tree.norm(grads) / count
@@ -214,12 +228,20 @@ def make_train_step(
     transform = make_optimizer(hyper, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    metrics = {
-      'loss': loss / count,
-      'accuracy': correct / count,
-      'gradient_norm': norm,
+    goes_on = state.step % hyper.log_every != 0
+    found = dict(zip(_SUMS, (loss, correct, count, norm, 1.0), strict=True))
+    sums = {
+      name: jnp.where(goes_on, state.sums[name], 0.0) + found[name]
+      for name in _SUMS
     }
-    state = State(step=state.step + 1, params=params, optimizer=optimizer)
+    metrics = {
+      'loss': sums['loss'] / sums['examples'],
+      'accuracy': sums['correct'] / sums['examples'],
+      'gradient_norm': sums['gradient_norm'] / sums['steps'],
+    }
+    state = State(
+      step=state.step + 1, params=params, optimizer=optimizer, sums=sums
+    )
     return state, metrics
 
   return train_step

@@ -14,13 +14,24 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from contextlib import nullcontext
 
 import jax
 
-from experiments import build, data, distributed, launch, loop, programs, remote
+from experiments import (
+  agreement,
+  build,
+  data,
+  distributed,
+  launch,
+  locks,
+  loop,
+  programs,
+  remote,
+  transfer,
+)
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
-from experiments.choices import UserError
 from experiments.launch import log
 from experiments.settings import Settings
 from experiments.signals import Interrupted, Signals
@@ -35,30 +46,31 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     path: an empty or new folder, or one of the same run.
 
   Raises:
-    UserError: before a device is touched.
+    UserError: before a device is touched; the folder is in use, among others.
     Interrupted, Diverged, Failed: as `loop.train`.
   """
   settings = settings_lib.from_config(config)
-  result = finished(path, settings)
-  if result is not None:
-    return result
-  with signals.at_once():
-    loaded = _load(settings, path)
-  distributed.check_shared(path)
-  signals.check()
-  program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
-  runs = [(config.to_dict(), settings, path)]
-  return run_group(runs, loaded, program, signals)[0]
+  with contextlib.ExitStack() as on_exit:
+    with signals.at_once():
+      lock = locks.held(path) if agreement.is_first() else nullcontext()
+      agreement.together(lambda: on_exit.enter_context(lock))
+      result = finished(path, settings)
+      if result is not None:
+        return result
+      loaded = agreement.together(lambda: _read(settings, path))
+    agreement.check_shared(path)
+    signals.check()
+    program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
+    runs = [(config.to_dict(), settings, path)]
+    return run_group(runs, loaded, program, signals)[0]
 
 
-def _load(settings: Settings, path: str) -> data.Data:
-  error = None
-  try:
-    loaded = data.load(settings.data, path)
-  except UserError as wrong:
-    error = wrong
-  distributed.agree(error)
-  return loaded
+def _read(settings: Settings, path: str) -> data.Data:
+  """What the run needs of the disk, or a UserError."""
+  source = settings.train.init_from
+  if source and not workdir_lib.read_status(path).get('step'):
+    transfer.check(source)
+  return data.load(settings.data, path)
 
 
 def finished(path: str, settings: Settings) -> dict[str, object] | None:
@@ -178,7 +190,7 @@ def main(values) -> None:
     if result is None:
       if cluster is not None:
         distributed.join(cluster, values.start_timeout, values.peer_timeout)
-        signals.share(distributed.is_asked_to_end)
+        signals.share(agreement.is_asked_to_end)
       result = run(config, folder, signals)
   if cluster is None or jax.process_index() == 0:
     launch.print_result(result)

@@ -18,6 +18,16 @@ from experiments.launch import log
 from experiments.steps import State
 
 
+def check(source: str) -> None:
+  """UserError if there is no run to start from; asked by a run that does."""
+  is_remote = source.startswith(remote.SCHEMES)
+  if not is_remote and not os.path.isfile(os.path.join(source, 'config.json')):
+    raise UserError(
+      f'config.train.init_from = {source!r} must be the workdir of a run, or '
+      'empty'
+    )
+
+
 def start_from(state: State, source: str, workdir: str) -> State:
   """A fresh state, with those parameters of `source` that fit.
 

@@ -54,9 +54,7 @@ class Group:
     self.program = program
     self.trials = []
     for settings, workdir in runs:
-      folder = Checkpoints(
-        workdir.path, settings.checkpoint, workdir_lib.identity(settings)
-      )
+      folder = Checkpoints(workdir.path, settings.checkpoint, workdir.run)
       on_exit.callback(folder.close)
       self.trials.append(Trial(settings, workdir, folder))
     self.hyper = program.hypers([settings for settings, _ in runs])
@@ -159,7 +157,7 @@ class Group:
         trial.writer.plot(step, rates)
 
   def save(self, state: State, measured) -> None:
-    """Starts saving the state of every trial whose parameters are finite.
+    """Starts saving the state of every trial whose state is finite.
 
     Args:
       measured: by the update that led to it; the row of one that is not.
@@ -169,13 +167,18 @@ class Group:
       Failed: a checkpoint could not be written.
     """
     step = int(np.max(state.step))
-    is_finite = np.atleast_1d(self.program.is_finite(state.params))
+    is_finite = np.atleast_1d(self.program.is_finite(state))
+    if len(self.trials) > 1:
+      self._keep_common()
 
     def save(trial, state, measured, is_finite):
       if not is_finite:
         if trial.writer.last.get('step') != step:
           trial.writer.write(step, _row(trial.settings, step, measured))
-        raise Diverged(f'a parameter is not finite after step {step}')
+        raise Diverged(
+          'a parameter, or an element of the state of the optimizer, is not '
+          f'finite after step {step}'
+        )
       trial.writer.sync()
       if trial.workdir.writes:
         remote.push(trial.workdir.path)
@@ -186,6 +189,18 @@ class Group:
     self._each(
       save, self._split(state), self._split(measured), is_finite[:count]
     )
+
+  def _keep_common(self) -> None:
+    """Keeps the last step that all trials have until they have the next one.
+
+    A group goes on from a step of all. If it is killed while some of them have
+    the new one alone, that is still the last.
+    """
+    self.wait()
+    trained = [trial for trial in self.trials if trial.diverged is None]
+    of_all = set.intersection(*[set(t.checkpoints.steps()) for t in trained])
+    for trial in trained:
+      trial.checkpoints.common = max(of_all, default=None)
 
   def newest_saved(self) -> int:
     """The last step whose save was started."""

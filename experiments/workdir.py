@@ -11,6 +11,7 @@ checkpoints/N/   parameters and optimizer state after N updates
 torn/N/          such a folder that could not be read
 status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep that
                  drops trials also PAUSED and DROPPED; step, attempt
+lock             who writes into the folder, while a process does
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ import hashlib
 import json
 import os
 import platform
+import re
+import secrets
 import subprocess
-import sys
 from importlib import metadata
 from typing import Any
 
-from experiments import remote
+from experiments import formats, launch, locks, remote
 from experiments import settings as settings_lib
 from experiments.choices import UserError
 from experiments.settings import Settings
@@ -35,12 +37,18 @@ from experiments.settings import Settings
 # Keys that change nothing of what is computed, so a resumed run may change
 # them. The data's place is free to move, since its content is checked.
 _FREE = ('data.dir', 'train.log_every', 'train.shard_from', 'checkpoint.keep')
+# What a start leaves in a new folder if it ends before config.json is there.
+_LEFTOVER = re.compile(
+  r'(config|data|env|metrics|status|sweep|tokenizer)\.jsonl?\.tmp-.*'
+  r'|\.shared-.*'
+)
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def write_whole(path: str, text: str) -> None:
   """Writes a file that is either the old one or the new one, never torn."""
-  temporary = f'{path}.tmp-{os.getpid()}'
+  # Not by process: containers that share a disk have the same numbers.
+  temporary = f'{path}.tmp-{secrets.token_hex(8)}'
   try:
     with open(temporary, 'w') as file:
       file.write(text)
@@ -59,11 +67,13 @@ class Workdir:
 
   Attributes:
     writes: whether this process does; of several, one.
+    run: identity of the run that trains in it.
   """
 
   path: str
   attempt: int
   writes: bool = True
+  run: str | None = None
 
   def file(self, name: str) -> str:
     """Path of a file in it."""
@@ -91,32 +101,68 @@ def read_settings(path: str) -> Settings:
   """Settings of the run in a workdir.
 
   Raises:
-    UserError: there is no run, or its config is not one of this version.
+    UserError: there is no run, or its config is not one that can be read.
   """
+  config = _read_config(path)
+  try:
+    return settings_lib.from_config(formats.upgrade(config))
+  except UserError as error:
+    raise UserError(f'{path}/config.json: {error}') from error
+
+
+def _read_config(path: str) -> dict:
+  """The nested config of a workdir, of whichever format."""
   config_path = os.path.join(path, 'config.json')
   if not os.path.exists(config_path):
     raise UserError(f'--workdir={path}: {config_path} does not exist')
   try:
     with open(config_path) as file:
       config = json.load(file)
-  except json.JSONDecodeError as error:
+  except ValueError as error:
     raise UserError(f'{config_path} is not JSON: {error}') from error
-  return settings_lib.from_config(config)
+  if not isinstance(config, dict):
+    raise UserError(f'{config_path} holds no config')
+  return config
 
 
-def identity(settings: Settings) -> str:
-  """Sixteen hexadecimal digits, the same for settings that compute the same."""
-  flat = {k: v for k, v in settings.flat().items() if k not in _FREE}
+def identity(config: dict) -> str:
+  """Sixteen hexadecimal digits, the same for runs that compute the same.
+
+  Args:
+    config: nested, of any format. Only its own keys count: those that a later
+      version adds do not make it another run.
+  """
+  created = launch.flat_keys(config)
+  settings = settings_lib.from_config(formats.upgrade(config))
+  flat = {
+    name: value
+    for key, value in settings.flat().items()
+    for name in formats.former(key)
+    if key not in _FREE and name in created
+  }
   text = json.dumps(flat, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_new(path: str) -> bool:
+  """Whether a folder is not there, empty, or left by a start that was killed.
+
+  Raises:
+    UserError: it is a file.
+  """
+  if not os.path.exists(path):
+    return True
+  if not os.path.isdir(path):
+    raise UserError(f'--workdir={path} is a file')
+  return all(
+    name == locks.NAME or _LEFTOVER.fullmatch(name) for name in os.listdir(path)
+  )
 
 
 def check(path: str, settings: Settings) -> None:
   """UserError if the workdir belongs to a run with other settings."""
   if not os.path.exists(os.path.join(path, 'config.json')):
-    if os.path.exists(path) and not os.path.isdir(path):
-      raise UserError(f'--workdir={path} is a file')
-    if os.path.isdir(path) and os.listdir(path):
+    if not is_new(path):
       raise UserError(
         f'--workdir={path} holds files but no run; choose another folder'
       )
@@ -137,15 +183,31 @@ def check(path: str, settings: Settings) -> None:
 def open_workdir(
   path: str, config: dict, files: dict[str, str], writes: bool = True
 ) -> Workdir:
-  """Makes the folder if need be, and counts this attempt."""
+  """Makes the folder if need be, and counts this attempt.
+
+  A process that writes holds the lock of the folder.
+  """
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
-  workdir = Workdir(path, read_status(path).get('attempt', 0) + 1, writes)
-  files = {'config.json': json.dumps(config, indent=2)} | files
-  for name, text in files.items():
-    if writes and not os.path.exists(workdir.file(name)):
+  is_resumed = os.path.exists(os.path.join(path, 'config.json'))
+  workdir = Workdir(
+    path,
+    read_status(path).get('attempt', 0) + 1,
+    writes,
+    identity(_read_config(path) if is_resumed else config),
+  )
+  if not writes:
+    return workdir
+  for name in filter(_LEFTOVER.fullmatch, os.listdir(path)):
+    os.remove(workdir.file(name))
+  for name, text in ({'config.json': _as_text(config)} | files).items():
+    if not os.path.exists(workdir.file(name)):
       write_whole(workdir.file(name), text + '\n')
   return workdir
+
+
+def _as_text(config: dict) -> str:
+  return json.dumps({'format': formats.FORMAT} | config, indent=2)
 
 
 def give_up(path: str, config: dict, reason: str) -> None:
@@ -154,7 +216,7 @@ def give_up(path: str, config: dict, reason: str) -> None:
   if status.get('status', 'RUNNING') == 'RUNNING':
     os.makedirs(path, exist_ok=True)
     if not os.path.exists(os.path.join(path, 'config.json')):
-      write_whole(os.path.join(path, 'config.json'), json.dumps(config))
+      write_whole(os.path.join(path, 'config.json'), _as_text(config))
     workdir = Workdir(path, status.get('attempt', 0))
     workdir.set_status('FAILED', status.get('step', 0), reason=reason)
 
@@ -187,7 +249,7 @@ def record_environment(workdir: Workdir, devices) -> None:
     {
       'attempt': workdir.attempt,
       'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
-      'command': sys.argv,
+      'command': launch.command(),
       'python': platform.python_version(),
       'packages': {name: metadata.version(name) for name in _PACKAGES},
       'devices': [str(device) for device in devices],

@@ -23,7 +23,10 @@ RUN = 'the run'
 def state(step, width=3):
   params = {'layer': {'kernel': jnp.full((2, width), step, jnp.float32)}}
   return State(
-    step=jnp.asarray(step, jnp.int32), params=params, optimizer=(params, ())
+    step=jnp.asarray(step, jnp.int32),
+    params=params,
+    optimizer=(params, ()),
+    sums={'loss': jnp.float32(step + 0.5)},
   )
 
 

@@ -37,7 +37,12 @@ def parts(config, num_parts=1, clip_norm=None):
   tokens = jnp.zeros((1, 1), jnp.int32)
   params = draw(classifier.init, hyper.key, tokens, tokens == 0)['params']
   optimizer = build.optimizer(settings, hyper, 0).init(params)
-  state = steps.State(step=jnp.int32(0), params=params, optimizer=optimizer)
+  state = steps.State(
+    step=jnp.int32(0),
+    params=params,
+    optimizer=optimizer,
+    sums=steps.init_sums(),
+  )
   return state, step, hyper
 
 

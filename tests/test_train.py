@@ -215,7 +215,7 @@ def test_a_checkpoint_holds_the_state_alone(uninterrupted):
     jax.tree_util.keystr(name[:1], simple=True)
     for name, _ in jax.tree_util.tree_leaves_with_path(state)
   }
-  assert names == {'step', 'params', 'optimizer'}
+  assert names == {'step', 'params', 'optimizer', 'sums'}
 
 
 def test_divergence_writes_the_row_and_keeps_the_last_good_state(tmp_path):
