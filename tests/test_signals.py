@@ -100,3 +100,28 @@ def test_several_processes_stop_at_the_same_look():
     "SIGUSR2 ['SIGTERM']",
     "['SIGTERM', 'SIGTERM']",
   ], done.stderr
+
+
+def test_a_signal_that_was_ignored_stays_so():
+  """As under nohup, for a run that outlives its terminal."""
+  done = run("""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    other = Signals()
+    other.install()
+    send('SIGHUP')
+    other.check()
+    send('SIGTERM')
+    print(other.received)
+  """)
+  assert done.stdout == 'SIGTERM\n', done.stderr
+
+
+def test_a_signal_is_remembered_though_nobody_reads_of_it():
+  done = run("""
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 2)
+    send('SIGINT')
+    print(signals.received)
+  """)
+  assert done.stdout == 'SIGINT\n'

@@ -8,12 +8,13 @@ import sys
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import ROOT, last_json, make_small_config
 
 from configs import default
-from experiments import checkpoints, data, programs, train
+from experiments import checkpoints, data, programs, steps, train
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
@@ -320,3 +321,68 @@ def test_workdir_may_be_relative(tmp_path, monkeypatch):
   result = train.run(config, 'a/b', Signals())
   assert result['workdir'] == str(tmp_path / 'a/b')
   assert workdir_lib.read_status('a/b')['status'] == 'DONE'
+
+
+def test_a_run_outlives_the_reader_of_its_log(tmp_path):
+  """`train 2>&1 | tee`, and Ctrl-C, which tee gets as well."""
+  path, config = tmp_path / 'run', busy_config()
+  process = start(path, config)
+  wait_for_rows(process, path, 2)
+  process.stderr.close()
+  process.stdout.close()
+  process.send_signal(signal.SIGINT)
+  assert process.wait(timeout=60) == 75
+  status = workdir_lib.read_status(str(path))
+  assert status['status'] == 'INTERRUPTED'
+  assert str(status['step']) in os.listdir(path / 'checkpoints')
+
+
+def test_a_log_that_nobody_reads_is_kept_all_the_same(tmp_path):
+  path, config = tmp_path / 'run', make_small_config()
+  process = start(path, config)
+  process.stderr.close()
+  stdout = process.stdout.read()
+  assert process.wait(timeout=60) == 0
+  assert last_json(stdout)['split'] == 'test'
+  assert 'step 12/12' in (path / 'log-0.txt').read_text()
+
+
+def test_metrics_of_the_log_are_means_since_its_last_line(tmp_path):
+  """Also of a run that was interrupted between two lines."""
+  config = busy_config()
+  config.data.word_order.train_pairs = 40  # five whole batches of 16
+  config.train.log_every = 5
+  whole, stopped = tmp_path / 'whole', tmp_path / 'stopped'
+  train.run(config, str(whole), Signals())
+  with pytest.raises(Interrupted):
+    train.run(config, str(stopped), StopAt(8))
+  train.run(config, str(stopped), Signals())
+  assert rows(stopped) == rows(whole)
+  config.train.log_every = 1
+  train.run(config, str(tmp_path / 'each'), Signals())
+  for name in ('train/loss', 'train/accuracy', 'train/gradient_norm'):
+    each = [row[name] for row in rows(tmp_path / 'each')]
+    means = [np.mean(each[:5]), np.mean(each[5:10]), np.mean(each[10:])]
+    shown = [row[name] for row in rows(whole) if name in row]
+    np.testing.assert_allclose(shown, means, rtol=1e-6)
+
+
+def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):
+  """The second moments of Adam overflow long before the parameters do."""
+  config = make_small_config()
+  config.optimizer.clip_norm = 0.0
+  config.train.log_every = 100
+  config.checkpoint.every_steps = 1
+  sums = steps.gradients
+
+  def huge(params, classifier, batch, hyper, step, *more):
+    total, grads = sums(params, classifier, batch, hyper, step, *more)
+    scale = jnp.where(step == 5, 1e20, 1.0)
+    return total, jax.tree.map(lambda g: g * scale, grads)
+
+  monkeypatch.setattr(steps, 'gradients', huge)
+  path = tmp_path / 'run'
+  with pytest.raises(Diverged, match='step 6'):
+    train.run(config, str(path), Signals())
+  saved = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert saved[-1] == 5
