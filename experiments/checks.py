@@ -1,11 +1,13 @@
-"""What a run's settings must satisfy, beyond their types."""
+"""What a run's settings must satisfy, beyond their types.
+
+No file is looked at: whether one exists is asked where it is read.
+"""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from experiments import choices, remote
+from experiments import choices
 from experiments.choices import UserError
 from experiments.datasets import DATASETS
 from experiments.optimizers import SCHEDULES
@@ -96,13 +98,6 @@ def check(settings, flat: dict[str, Any]) -> None:
     and train.batch_size % (train.accumulate or 1) == 0,
     'train.accumulate',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
-  )
-  require(
-    not train.init_from
-    or train.init_from.startswith(remote.SCHEMES)
-    or os.path.isfile(os.path.join(train.init_from, 'config.json')),
-    'train.init_from',
-    'the workdir of a run, or empty',
   )
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()

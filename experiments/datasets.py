@@ -1,7 +1,7 @@
 """Data sets: where labelled texts come from, and how they fall into splits.
 
 A data set is a frozen dataclass with its options as fields, `check(dir)`,
-which finds the user's mistakes without reading everything, and
+which finds the user's mistakes without looking at any file, and
 `read(dir, seed)`, which returns rows by split. To add one: a class here, a
 line in DATASETS, a row in tests/test_datasets.py.
 """

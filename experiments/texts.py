@@ -62,7 +62,7 @@ class Text:
   labels: tuple = ()
 
   def check(self, directory: str) -> None:
-    """UserError for a missing file or an unknown format."""
+    """UserError for wrong options; whether files exist, `read` asks."""
     one_of(self.format, FORMATS, 'data.text.format')
     one_of(self.delimiter, DELIMITERS, 'data.text.delimiter')
     if not self.train:
@@ -73,48 +73,56 @@ class Text:
       raise UserError(
         'config.data.dir is empty; say where the data is: --config.data.dir=...'
       )
-    if self.format == 'hub':
-      return
-    if not os.path.isdir(directory):
-      raise UserError(f'config.data.dir = {directory!r} is not a folder')
     for split in SPLITS:
       for name in getattr(self, split):
-        for _, path in self._files(directory, split, name):
-          if not os.path.exists(path):
-            raise UserError(
-              f'config.data.text.{split} names {path}, which does not exist'
-            )
+        if self.format == 'class_files' and '=' not in name:
+          raise UserError(
+            f'config.data.text.{split} has {name!r}; '
+            "write label=file for 'class_files'"
+          )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split, in the order of the files; only splits that are given."""
+    """Rows by split, in the order of the files; only splits that are given.
+
+    Raises:
+      UserError: a file is not there, which is found before any is read, or
+        it is broken.
+    """
     del seed
-    splits = {}
-    for split in SPLITS:
-      if not getattr(self, split):
-        continue
-      splits[split] = rows = []
-      for name in getattr(self, split):
-        for label, path in self._files(directory, split, name):
-          rows.extend(self._read_file(directory, path, label, split))
-    return splits
+    if self.format != 'hub' and not os.path.isdir(directory):
+      raise UserError(f'config.data.dir = {directory!r} is not a folder')
+    files = {
+      split: [
+        file
+        for name in getattr(self, split)
+        for file in self._files(directory, split, name)
+      ]
+      for split in SPLITS
+      if getattr(self, split)
+    }
+    return {
+      split: [
+        row
+        for label, path in found
+        for row in self._read_file(directory, path, label, split)
+      ]
+      for split, found in files.items()
+    }
 
   def _files(self, directory, split, name):
     """(label or None, path) of each file that one name stands for."""
     if self.format == 'hub':
       return [(None, name)]
+    label = None
     if self.format == 'class_files':
-      label, separator, file = name.partition('=')
-      if not separator:
-        raise UserError(
-          f'config.data.text.{split} has {name!r}; '
-          "write label=file for 'class_files'"
-        )
-      return [(label, os.path.join(directory, file))]
+      label, _, name = name.partition('=')
     path = os.path.join(directory, name)
+    if not os.path.exists(path):
+      raise UserError(
+        f'config.data.text.{split} names {path}, which does not exist'
+      )
     if self.format != 'class_folders':
-      return [(None, path)]
-    if not os.path.isdir(path):
-      return [(None, path)]
+      return [(label, path)]
     known = [label.partition('=')[0] for label in self.labels]
     folders = [
       entry.name

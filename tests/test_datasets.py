@@ -307,18 +307,45 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
   ('options', 'message'),
   [
     ({'train': ()}, r'text\.train is empty'),
-    ({'train': ('no',)}, r'text\.train names .*no, which does not exist'),
     ({'format': 'tsv'}, r"format = 'tsv' is not one of"),
     ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
     ({'text_columns': ()}, r'text_columns is empty'),
     ({'format': 'class_files', 'train': ('a',)}, r'write label=file'),
+  ],
+)
+def test_wrong_options_are_refused(options, message):
+  with pytest.raises(UserError, match=message):
+    Text(**options).check('anywhere')
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'train': ('no',)}, r'text\.train names .*no, which does not exist'),
+    ({'test': ('no',)}, r'text\.test names .*no, which does not exist'),
+    (
+      {'format': 'class_files', 'train': ('good=no',)},
+      r'text\.train names .*no, which does not exist',
+    ),
+    (
+      {'format': 'class_folders', 'train': ('no',)},
+      r'text\.train names .*no, which does not exist',
+    ),
     ({'format': 'class_folders', 'train': ('.',)}, r'has no class folder'),
   ],
 )
-def test_wrong_options_are_refused(options, message, tmp_path):
-  (tmp_path / 'train.tsv').write_text('text\tlabel\n')
+def test_what_is_not_there_is_refused_before_a_file_is_read(
+  options, message, tmp_path, monkeypatch
+):
+  (tmp_path / 'train.tsv').write_text('text\tlabel\na\t1\n')
+  monkeypatch.setattr(Text, '_records', None)
   with pytest.raises(UserError, match=message):
-    Text(**options).check(str(tmp_path))
+    read(tmp_path, **options)
+
+
+def test_a_missing_folder_is_refused_where_it_is_read(tmp_path):
+  with pytest.raises(UserError, match=r'data\.dir = .*gone.* is not a folder'):
+    read(tmp_path / 'gone')
 
 
 # --- cut ---------------------------------------------------------------------

@@ -117,6 +117,21 @@ def test_a_missing_key_an_extra_key_and_a_wrong_type_are_refused():
     settings.from_config(values)
 
 
+def test_validation_asks_for_no_file(tmp_path):
+  """What a command does not read may be gone: it is asked for where it is."""
+  changes = {
+    'data.name': 'text',
+    'data.dir': str(tmp_path / 'gone'),
+    'data.text.test': ('gone.tsv',),
+    'train.init_from': str(tmp_path / 'gone_as_well'),
+  }
+  for format in ('csv', 'class_files', 'class_folders'):
+    changes['data.text.format'] = format
+    changes['data.text.train'] = ('label=gone.tsv',)
+    changes['data.text.test'] = ('label=gone.tsv',)
+    settings.from_config(with_changes(**changes))
+
+
 def test_flat_holds_the_chosen_options_only():
   flat = settings.from_config(default.get_config()).flat()
   assert flat['model.position.sinusoidal.base'] == 10_000.0
