@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import glob
+import itertools
 import os
 from typing import NamedTuple
 
 from experiments.choices import UserError, one_of
+from experiments.launch import log
 
 SPLITS = ('train', 'validation', 'test')
 FORMATS = (
@@ -34,9 +37,10 @@ class Text:
       label, a blank and the text; 'json' one object a line; 'class_files' one
       file a class, a text a line; 'class_folders' one folder a class, a text
       a file; 'hub' a data set by its name, given as config.data.dir.
-    train, validation, test: file names below config.data.dir, shell patterns
-      allowed; a folder for 'class_folders'; `label=file` for 'class_files';
-      names of hub splits for 'hub'. An empty one is cut from train.
+    train, validation, test: file names below config.data.dir, or patterns:
+      `part-*.tsv`, `**/*.tsv`, whose files follow one another by name; a
+      folder for 'class_folders'; `label=file` for 'class_files'; names of hub
+      splits for 'hub'. An empty one is cut from train.
     text_columns: names of columns, joined by a blank where there are several;
       their numbers from 0 in a file without a header.
     label_column: likewise.
@@ -100,6 +104,9 @@ class Text:
       for split in SPLITS
       if getattr(self, split)
     }
+    for one, other in itertools.combinations(files, 2):
+      for _, path in sorted(set(files[one]) & set(files[other])):
+        log(f'WARNING: {path} is read for {one} and for {other}')
     return {
       split: [
         row
@@ -116,22 +123,39 @@ class Text:
     label = None
     if self.format == 'class_files':
       label, _, name = name.partition('=')
-    path = os.path.join(directory, name)
-    if not os.path.exists(path):
-      raise UserError(
-        f'config.data.text.{split} names {path}, which does not exist'
-      )
+    paths = self._matching(directory, split, name)
     if self.format != 'class_folders':
-      return [(label, path)]
+      return [(label, path) for path in paths]
     known = [label.partition('=')[0] for label in self.labels]
     folders = [
-      entry.name
+      (entry.name, entry.path)
+      for path in paths
       for entry in sorted(os.scandir(path), key=lambda entry: entry.name)
       if entry.is_dir() and (not known or entry.name in known)
     ]
     if not folders:
-      raise UserError(f'config.data.text.{split}: {path} has no class folder')
-    return [(folder, os.path.join(path, folder)) for folder in folders]
+      raise UserError(
+        f'config.data.text.{split}: {paths[0]} has no class folder'
+      )
+    return folders
+
+  def _matching(self, directory, split, name):
+    """Paths of the files, or folders, that a name or a pattern stands for."""
+    is_folder = self.format == 'class_folders'
+    path = os.path.join(directory, name)
+    if os.path.exists(path):
+      paths = [path]
+    else:
+      pattern = os.path.join(glob.escape(directory), name)
+      paths = sorted(glob.glob(pattern, recursive=True))
+    paths = [path for path in paths if os.path.isdir(path) == is_folder]
+    if not paths:
+      kind = 'folder' if is_folder else 'file'
+      reason = f'is not a {kind}' if os.path.exists(path) else 'does not exist'
+      if glob.escape(name) != name:
+        reason = f'matches no {kind}'
+      raise UserError(f'config.data.text.{split} names {path}, which {reason}')
+    return paths
 
   def _read_file(self, directory, path, label, split):
     """Rows of one file, folder or hub split."""
@@ -188,14 +212,17 @@ class Text:
 
   def _loader(self, path, datasets):
     """Name and arguments of a loader of the datasets library."""
+    # The library takes a name for a pattern.
+    name = glob.escape(path)
     if self.format in ('lines', 'class_files'):
-      return 'text', {'data_files': path, 'encoding': self.encoding}
+      return 'text', {'data_files': name, 'encoding': self.encoding}
     if self.format == 'class_folders':
-      files = sorted(entry.path for entry in os.scandir(path))
+      files = sorted(entry.name for entry in os.scandir(path))
+      names = [os.path.join(name, glob.escape(file)) for file in files]
       arguments = {'encoding': self.encoding, 'sample_by': 'document'}
-      return 'text', {'data_files': files, **arguments}
+      return 'text', {'data_files': names, **arguments}
     if self.format in ('json', 'parquet'):
-      return self.format, {'data_files': path}
+      return self.format, {'data_files': name}
     delimiter = DELIMITERS[self.delimiter]
     with open(path, encoding=self.encoding, newline='') as file:
       quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
@@ -212,7 +239,7 @@ class Text:
     # Everything is a string: a text may read 'None', a label '01'.
     text = datasets.Value('string')
     return 'csv', {
-      'data_files': path,
+      'data_files': name,
       'names': names,
       'skiprows': 1 if self.header else 0,
       'delimiter': delimiter,

@@ -273,6 +273,81 @@ def test_several_files_follow_one_another(tmp_path):
   assert set(rows) == {'train', 'test'}
 
 
+def test_shell_patterns_name_files_in_their_order(tmp_path):
+  (tmp_path / 'deep' / 'er').mkdir(parents=True)
+  for name in ('b.tsv', 'a.tsv', 'deep/c.tsv', 'deep/er/d.tsv', '.e.tsv'):
+    (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
+
+  def texts(*names):
+    return [row.text for row in read(tmp_path, train=names)['train']]
+
+  assert texts('*.tsv') == ['a.tsv', 'b.tsv']
+  assert texts('[b-z].tsv', 'a.tsv') == ['b.tsv', 'a.tsv']
+  assert texts('*/?.tsv') == ['deep/c.tsv']
+  assert texts('**/*.tsv') == ['a.tsv', 'b.tsv', 'deep/c.tsv', 'deep/er/d.tsv']
+  assert texts('**') == texts('**/*.tsv')
+  assert texts('d*/**/d.tsv') == ['deep/er/d.tsv']
+
+
+PATTERNS = {
+  'csv': {'part-1': 'text\tlabel\na\t1\n', 'part-2': 'text\tlabel\nb\t1\n'},
+  'lines': {'part-1': '1 a\n', 'part-2': '1 b\n'},
+  'json': {
+    'part-1': '{"text": "a", "label": 1}\n',
+    'part-2': '{"text": "b", "label": 1}\n',
+  },
+  'class_files': {'part-1': 'a\n', 'part-2': 'b\n'},
+  'class_folders': {'part-1/1/x': 'a', 'part-2/1/x': 'b'},
+}
+
+
+@pytest.mark.parametrize('split', ['train', 'validation', 'test'])
+@pytest.mark.parametrize('format', [*PATTERNS, 'parquet'])
+def test_every_format_and_split_takes_patterns(format, split, tmp_path):
+  for name, content in PATTERNS.get(format, {}).items():
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(content)
+  if format == 'parquet':
+    for number, text in enumerate('ab', 1):
+      table = pa.table({'text': [text], 'label': [1]})
+      pq.write_table(table, tmp_path / f'part-{number}')
+  prefix = '1=' if format == 'class_files' else ''
+  names = {'train': (f'{prefix}part-1',)} | {split: (f'{prefix}part-*',)}
+  rows = read(tmp_path, format=format, **names)[split]
+  assert pairs(rows) == [('a', '1'), ('b', '1')]
+
+
+def test_a_pattern_that_matches_nothing_is_refused(tmp_path):
+  (tmp_path / 'folder.csv').mkdir()
+  (tmp_path / 'a.tsv').write_text('text\tlabel\na\t1\n')
+  for split in ('train', 'validation', 'test'):
+    names = {'train': ('a.tsv',)} | {split: ('*.csv',)}
+    with pytest.raises(UserError, match=rf'text\.{split} .*csv.* matches no'):
+      read(tmp_path, **names)
+
+
+def test_a_file_of_two_splits_is_warned_of(tmp_path, capsys):
+  for name in ('train.tsv', 'test.tsv'):
+    (tmp_path / name).write_text('text\tlabel\na\t1\n')
+  read(tmp_path, train=('train.tsv',), test=('test.tsv',))
+  assert capsys.readouterr().err == ''
+  read(tmp_path, train=('*.tsv',), test=('test.tsv',))
+  assert capsys.readouterr().err == (
+    f'WARNING: {tmp_path}/test.tsv is read for train and for test\n'
+  )
+
+
+@pytest.mark.parametrize('name', ['a[1].tsv', 'a*b.tsv', 'a?.tsv', '{a}.tsv'])
+@pytest.mark.parametrize('folder', ['plain', 'odd[2]*'])
+def test_a_name_that_looks_like_a_pattern_is_still_a_name(
+  name, folder, tmp_path
+):
+  (tmp_path / folder).mkdir()
+  (tmp_path / folder / name).write_text('text\tlabel\na\t1\n')
+  (tmp_path / folder / 'a1.tsv').write_text('text\tlabel\nother\t1\n')
+  assert pairs(read(tmp_path / folder, train=(name,))['train']) == [('a', '1')]
+
+
 BROKEN = {
   'no label': (
     'csv',
@@ -332,6 +407,11 @@ def test_wrong_options_are_refused(options, message):
       r'text\.train names .*no, which does not exist',
     ),
     ({'format': 'class_folders', 'train': ('.',)}, r'has no class folder'),
+    (
+      {'format': 'class_folders', 'train': ('train.tsv',)},
+      r'text\.train names .*train.tsv, which is not a folder',
+    ),
+    ({'train': ('.',)}, r'text\.train names .*, which is not a file'),
   ],
 )
 def test_what_is_not_there_is_refused_before_a_file_is_read(
