@@ -24,7 +24,7 @@ def get_config():
 
   # A name, and a block of options for each data set (experiments/datasets.py).
   config.data = data = ConfigDict(block(DATASETS, 'word_order'))
-  data.dir = ''  # folder of the files; empty for built-in data
+  data.dir = ''  # folder of the files; empty for built-in data and the hub
   data.max_length = 64  # tokens; the rest of a longer text is not read
   # Of generated data, splits cut from train, and the order of the examples, so
   # that runs with other seeds train on the same batches.

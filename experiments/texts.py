@@ -36,11 +36,13 @@ class Text:
     format: one of FORMATS. 'csv' covers every delimited table; 'lines' is a
       label, a blank and the text; 'json' one object a line; 'class_files' one
       file a class, a text a line; 'class_folders' one folder a class, a text
-      a file; 'hub' a data set by its name, given as config.data.dir.
+      a file; 'hub' a data set by its name, with config.data.dir empty.
     train, validation, test: file names below config.data.dir, or patterns:
       `part-*.tsv`, `**/*.tsv`, whose files follow one another by name; a
       folder for 'class_folders'; `label=file` for 'class_files'; names of hub
       splits for 'hub'. An empty one is cut from train.
+    hub_name: of a data set on the hub, `nyu-mll/glue`, for 'hub'.
+    hub_config: of its parts the one to read, `sst2`; empty: it has one only.
     text_columns: names of columns, joined by a blank where there are several;
       their numbers from 0 in a file without a header.
     label_column: likewise.
@@ -56,6 +58,8 @@ class Text:
   train: tuple = ('train.tsv',)
   validation: tuple = ()
   test: tuple = ()
+  hub_name: str = ''
+  hub_config: str = ''
   text_columns: tuple = ('text',)
   label_column: str = 'label'
   delimiter: str = 'tab'
@@ -73,10 +77,7 @@ class Text:
       raise UserError('config.data.text.train is empty; name at least one file')
     if not self.text_columns:
       raise UserError('config.data.text.text_columns is empty; name a column')
-    if not directory:
-      raise UserError(
-        'config.data.dir is empty; say where the data is: --config.data.dir=...'
-      )
+    self._check_place(directory)
     for split in SPLITS:
       for name in getattr(self, split):
         if self.format == 'class_files' and '=' not in name:
@@ -84,6 +85,30 @@ class Text:
             f'config.data.text.{split} has {name!r}; '
             "write label=file for 'class_files'"
           )
+
+  def _check_place(self, directory):
+    if self.format != 'hub':
+      for name in ('hub_name', 'hub_config'):
+        if value := getattr(self, name):
+          raise UserError(
+            f"config.data.text.{name} = {value!r} is of format 'hub', and "
+            f'config.data.text.format = {self.format!r}'
+          )
+      if not directory:
+        raise UserError(
+          'config.data.dir is empty; say where the data is: '
+          '--config.data.dir=...'
+        )
+    elif not self.hub_name:
+      raise UserError(
+        'config.data.text.hub_name is empty; name the data set there, and '
+        'leave config.data.dir empty'
+      )
+    elif directory:
+      raise UserError(
+        f'config.data.dir = {directory!r} must be empty for '
+        "config.data.text.format = 'hub', which reads hub_name"
+      )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split, in the order of the files; only splits that are given.
@@ -111,7 +136,7 @@ class Text:
       split: [
         row
         for label, path in found
-        for row in self._read_file(directory, path, label, split)
+        for row in self._read_file(path, label, split)
       ]
       for split, found in files.items()
     }
@@ -157,12 +182,12 @@ class Text:
       raise UserError(f'config.data.text.{split} names {path}, which {reason}')
     return paths
 
-  def _read_file(self, directory, path, label, split):
+  def _read_file(self, path, label, split):
     """Rows of one file, folder or hub split."""
     columns = [*self.text_columns, self.label_column]
     if label is not None or self.format == 'lines':
       columns = ['text']
-    records = self._records(directory, path, columns, split)
+    records = self._records(path, columns, split)
     for number, record in enumerate(records, 1):
       texts, found = list(record), label
       if self.format == 'lines':
@@ -182,7 +207,7 @@ class Text:
         return shown or name
     return raw
 
-  def _records(self, directory, path, columns, split):
+  def _records(self, path, columns, split):
     """Tuples of the named columns, through the datasets library."""
     # Here, since only real text needs it: it takes a second to import.
     import datasets
@@ -190,7 +215,9 @@ class Text:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     try:
       if self.format == 'hub':
-        table = datasets.load_dataset(directory, split=path)
+        table = datasets.load_dataset(
+          self.hub_name, self.hub_config or None, split=path
+        )
       else:
         loader, arguments = self._loader(path, datasets)
         table = datasets.load_dataset(
@@ -206,9 +233,12 @@ class Text:
         yield tuple(record[name] for name in columns)
     except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
       reason = ' '.join(str(error).split())
-      raise UserError(f'{path}: cannot read this {split} file: {reason}') from (
-        error
-      )
+      if self.format == 'hub':
+        place = f'{self.hub_name}: cannot read its split {path!r}'
+        reason += f' (config.data.text.hub_name, hub_config, {split})'
+      else:
+        place = f'{path}: cannot read this {split} file'
+      raise UserError(f'{place}: {reason}') from error
 
   def _loader(self, path, datasets):
     """Name and arguments of a loader of the datasets library."""

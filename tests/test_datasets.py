@@ -253,16 +253,57 @@ def test_one_folder_a_class(tmp_path):
   assert len(read(tmp_path, **options)['train']) == 3
 
 
-def test_a_data_set_of_the_hub(monkeypatch):
+@pytest.fixture
+def hub(monkeypatch):
+  """The hub with nothing on it, and a list of what it was asked for."""
   import datasets as library
 
-  def load_dataset(name, split):
-    assert (name, split) == ('owner/name', 'train')
-    return [{'text': 'a', 'label': 1}, {'text': 'b', 'label': 0}]
+  asked = []
+
+  def load_dataset(name, config=None, *, split):
+    asked.append((name, config, split))
+    return [{'text': f'{split} a', 'label': 1}, {'text': 'b', 'label': 0}]
 
   monkeypatch.setattr(library, 'load_dataset', load_dataset)
-  rows = read('owner/name', format='hub', train=('train',))['train']
-  assert pairs(rows) == [('a', '1'), ('b', '0')]
+  return asked
+
+
+@pytest.mark.parametrize('config', ['', 'sst2'])
+def test_a_data_set_of_the_hub_and_a_part_of_it(config, hub):
+  options = {'format': 'hub', 'hub_name': 'owner/name', 'hub_config': config}
+  data = Text(**options, train=('train',), test=('dev[:5]',))
+  data.check('')
+  rows = data.read('', 0)
+  assert pairs(rows['train']) == [('train a', '1'), ('b', '0')]
+  assert pairs(rows['test']) == [('dev[:5] a', '1'), ('b', '0')]
+  assert hub == [
+    ('owner/name', config or None, 'train'),
+    ('owner/name', config or None, 'dev[:5]'),
+  ]
+
+
+def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
+  """The library itself, with no network: its name may be a folder."""
+  import datasets as library
+
+  cache = str(tmp_path / 'cache')
+  monkeypatch.setattr(library.config, 'HF_DATASETS_CACHE', cache)
+  folder = tmp_path / 'name'
+  for part in ('one', 'two'):
+    (folder / part).mkdir(parents=True)
+    (folder / part / 'train.csv').write_text(f'text,label\n{part} a,1\n')
+  (folder / 'README.md').write_text(
+    '---\nconfigs:\n'
+    '- config_name: one\n  data_files: one/*.csv\n'
+    '- config_name: two\n  data_files: two/*.csv\n---\n'
+  )
+  options = {'format': 'hub', 'hub_name': str(folder), 'train': ('train',)}
+  rows = Text(**options, hub_config='two').read('', 0)['train']
+  assert pairs(rows) == [('two a', '1')]
+  with pytest.raises(
+    UserError, match=r"split 'train': .*'one', 'two'.*hub_config"
+  ):
+    Text(**options).read('', 0)
 
 
 def test_several_files_follow_one_another(tmp_path):
@@ -386,6 +427,16 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
     ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
     ({'text_columns': ()}, r'text_columns is empty'),
     ({'format': 'class_files', 'train': ('a',)}, r'write label=file'),
+    (
+      {'format': 'hub', 'hub_name': 'glue'},
+      r"data\.dir = 'anywhere' must be e",
+    ),
+    ({'format': 'hub'}, r'hub_name is empty; name the data set'),
+    (
+      {'hub_name': 'glue'},
+      r"hub_name = 'glue' is of format 'hub', and .*'csv'",
+    ),
+    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' is of format 'hub'"),
   ],
 )
 def test_wrong_options_are_refused(options, message):
