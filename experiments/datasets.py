@@ -132,6 +132,10 @@ DATASETS = {
 }
 
 
+# Examples of a class, below which little can be learnt of it.
+_FEW = 5
+
+
 def cut(
   rows: list[Row], fraction: float, seed: int
 ) -> tuple[list[Row], list[Row]]:
@@ -152,3 +156,66 @@ def cut(
     [row for row in rows if row.text not in taken],
     [row for row in rows if row.text in taken],
   )
+
+
+def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
+  """What is probably a mistake in the rows: a line each, with the first rows.
+
+  Args:
+    labels: names of the classes.
+  """
+  lines = []
+  for split, rows in splits.items():
+    if empty := [row for row in rows if not row.text.strip()]:
+      lines.append(
+        f'empty {split} texts: {len(empty)} of {len(rows)} ({_places(empty)})'
+      )
+  by_text: dict[str, list[Row]] = {}
+  for row in itertools.chain(*splits.values()):
+    by_text.setdefault(row.text, []).append(row)
+  mixed = [
+    rows for rows in by_text.values() if len({r.label for r in rows}) > 1
+  ]
+  if mixed:
+    rows = list(itertools.chain(*mixed))
+    shown = _first(f'{row.file}:{row.number} {row.label!r}' for row in rows)
+    lines.append(
+      f'equal texts with different labels: {len(rows)} rows of {len(mixed)} '
+      f'texts ({shown})'
+    )
+  return lines + _rare_classes(splits, labels)
+
+
+def _rare_classes(splits, labels: list[str]) -> list[str]:
+  """Lines on classes that have few examples in train, or none in a split."""
+  lines = []
+  of_class = {label: [] for label in labels}
+  for row in splits['train']:
+    of_class[row.label].append(row)
+  few = {k: rows for k, rows in of_class.items() if 0 < len(rows) < _FEW}
+  if few:
+    shown = _first(
+      (f'{k!r} {len(rows)}: {_places(rows)}' for k, rows in few.items()), '; '
+    )
+    lines.append(
+      f'classes with fewer than {_FEW} train texts: {len(few)} of '
+      f'{len(labels)} ({shown})'
+    )
+  for split, rows in splits.items():
+    found = {row.label for row in rows}
+    if missing := [label for label in labels if label not in found]:
+      lines.append(
+        f'classes without {split} texts: {len(missing)} of {len(labels)} '
+        f'({_first(map(repr, missing))})'
+      )
+  return lines
+
+
+def _places(rows: list[Row]) -> str:
+  return _first(f'{row.file}:{row.number}' for row in rows)
+
+
+def _first(words, separator: str = ', ') -> str:
+  """The first three of them, and dots where there are more."""
+  words = list(words)
+  return separator.join(words[:3] + ['...'] * (len(words) > 3))

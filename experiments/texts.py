@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import glob
 import itertools
 import os
+import re
 from typing import NamedTuple
 
 from experiments.choices import UserError, one_of
@@ -51,7 +53,8 @@ class Text:
     header: whether the first line names the columns, for 'csv'.
     encoding: of the files.
     label_depth: parts of a label like DESC:manner that count; 0: all.
-    labels: `raw=shown` for each class, in order; empty: as found, sorted.
+    labels: `raw=shown` for each class, in order; empty: those of train, sorted.
+    unknown_labels: what rows of other labels are: 'error', or 'drop'.
   """
 
   format: str = 'csv'
@@ -68,15 +71,27 @@ class Text:
   encoding: str = 'utf-8'
   label_depth: int = 0
   labels: tuple = ()
+  unknown_labels: str = 'error'
+
+  def __post_init__(self):
+    # On a command line 0,1 are numbers; names of labels and columns are not.
+    for field in ('train', 'validation', 'test', 'text_columns', 'labels'):
+      names = tuple(map(str, getattr(self, field)))
+      object.__setattr__(self, field, names)
 
   def check(self, directory: str) -> None:
     """UserError for wrong options; whether files exist, `read` asks."""
     one_of(self.format, FORMATS, 'data.text.format')
     one_of(self.delimiter, DELIMITERS, 'data.text.delimiter')
+    one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
     if not self.train:
       raise UserError('config.data.text.train is empty; name at least one file')
     if not self.text_columns:
       raise UserError('config.data.text.text_columns is empty; name a column')
+    try:
+      codecs.lookup(self.encoding)
+    except LookupError as error:
+      raise UserError(f'config.data.text.encoding: {error}') from error
     self._check_place(directory)
     for split in SPLITS:
       for name in getattr(self, split):
@@ -88,34 +103,26 @@ class Text:
 
   def _check_place(self, directory):
     if self.format != 'hub':
-      for name in ('hub_name', 'hub_config'):
-        if value := getattr(self, name):
-          raise UserError(
-            f"config.data.text.{name} = {value!r} is of format 'hub', and "
-            f'config.data.text.format = {self.format!r}'
-          )
-      if not directory:
+      if self.hub_name or self.hub_config:
         raise UserError(
-          'config.data.dir is empty; say where the data is: '
-          '--config.data.dir=...'
+          f'config.data.text.hub_name = {self.hub_name!r} and hub_config = '
+          f'{self.hub_config!r} must be empty for config.data.text.format = '
+          f'{self.format!r}'
         )
-    elif not self.hub_name:
+      if not directory:
+        raise UserError('config.data.dir is empty; say where the data is')
+    elif directory or not self.hub_name:
       raise UserError(
-        'config.data.text.hub_name is empty; name the data set there, and '
-        'leave config.data.dir empty'
-      )
-    elif directory:
-      raise UserError(
-        f'config.data.dir = {directory!r} must be empty for '
-        "config.data.text.format = 'hub', which reads hub_name"
+        f'config.data.text.hub_name = {self.hub_name!r} must name a data set, '
+        f'and config.data.dir = {directory!r} must be empty, for '
+        "config.data.text.format = 'hub'"
       )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split, in the order of the files; only splits that are given.
 
     Raises:
-      UserError: a file is not there, which is found before any is read, or
-        it is broken.
+      UserError: a file is broken, or, before any is read, not there.
     """
     del seed
     if self.format != 'hub' and not os.path.isdir(directory):
@@ -159,9 +166,7 @@ class Text:
       if entry.is_dir() and (not known or entry.name in known)
     ]
     if not folders:
-      raise UserError(
-        f'config.data.text.{split}: {paths[0]} has no class folder'
-      )
+      raise UserError(f'config.data.text.{split}: {paths} have no class folder')
     return folders
 
   def _matching(self, directory, split, name):
@@ -211,6 +216,7 @@ class Text:
     """Tuples of the named columns, through the datasets library."""
     # Here, since only real text needs it: it takes a second to import.
     import datasets
+    from datasets.exceptions import DatasetsError
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     try:
@@ -229,16 +235,28 @@ class Text:
           raise UserError(
             f'{path} has no column {missing[0]!r} but {sorted(record)}; '
             'change config.data.text.text_columns or label_column'
+            + self._about_quotes(path)
           )
         yield tuple(record[name] for name in columns)
-    except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
+    except (ValueError, OSError, csv.Error, DatasetsError) as error:
       reason = ' '.join(str(error).split())
       if self.format == 'hub':
         place = f'{self.hub_name}: cannot read its split {path!r}'
         reason += f' (config.data.text.hub_name, hub_config, {split})'
       else:
         place = f'{path}: cannot read this {split} file'
+        reason += self._about_quotes(path)
       raise UserError(f'{place}: {reason}') from error
+
+  def _about_quotes(self, path) -> str:
+    """What helps where a table cannot be read that has quotes around fields."""
+    if self.format != 'csv' or self.quoted:
+      return ''
+    mark = re.escape(DELIMITERS[self.delimiter])
+    enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
+    with open(path, encoding=self.encoding, errors='replace') as file:
+      found = any(map(enclosed.search, file))
+    return '; quotes enclose fields: config.data.text.quoted=True' * found
 
   def _loader(self, path, datasets):
     """Name and arguments of a loader of the datasets library."""
@@ -264,6 +282,7 @@ class Text:
     if len(second) > len(first):
       raise UserError(
         f'{path} row 1: {len(second)} fields, but {len(first)} columns'
+        + self._about_quotes(path)
       )
     names = first if self.header else [str(n) for n in range(len(first))]
     # Everything is a string: a text may read 'None', a label '01'.

@@ -397,10 +397,26 @@ BROKEN = {
   ),
   'many fields first': ('csv', 'text\tlabel\na\t1\tb\n', r'row 1: 3 fields'),
   'many fields': ('csv', 'text\tlabel\na\t1\na\t1\tb\n', r'line 3'),
+  'quoted first': ('csv', 'text\tlabel\n"a\tb"\t1\n', r'row 1.*quoted=True'),
+  'quoted later': (
+    'csv',
+    'text\tlabel\na\t1\n"a\tb"\t1\n',
+    r'line 3.*quoted=True',
+  ),
+  'quoted header': (
+    'csv',
+    '"text"\t"label"\n"a"\t"1"\n',
+    r"no column 'text'.*quoted=True",
+  ),
   'no column': ('csv', 'txt\tlabel\na\t1\n', r"no column 'text' but .*txt"),
   'json': ('json', '{"text": "a", "label": 1}\n{"text": \n', r'a: cannot read'),
   'json null': ('json', '{"text": "a", "label": null}\n', r'a row 1: no text'),
   'lines': ('lines', '1 a\n\n', r'a row 2: no text or no label'),
+  'long field': (
+    'csv',
+    f'text\tlabel\n{"a" * 140_000}\t1\n',
+    r'a: cannot read.*limit',
+  ),
 }
 
 
@@ -413,6 +429,16 @@ def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   assert str(tmp_path / 'a') in str(error.value)
 
 
+def test_quotes_are_spoken_of_only_where_they_enclose_a_field(tmp_path):
+  for line in ('say "no"\t1\t2', '"no\t1\t2', 'a\t1\t"'):
+    (tmp_path / 'a').write_text(f'text\tlabel\n{line}\n')
+    with pytest.raises(UserError, match='row 1: 3 fields') as error:
+      read(tmp_path, train=('a',))
+    assert 'quoted' not in str(error.value)
+  (tmp_path / 'a').write_text('"text"\t"label"\n"a"\t"1"\n')
+  assert pairs(read(tmp_path, train=('a',), quoted=True)['train'])
+
+
 def test_bytes_of_another_encoding_are_refused(tmp_path):
   (tmp_path / 'a').write_bytes(b'1 caf\xe9\n')
   with pytest.raises(UserError, match=r"a: cannot read .*'utf-8'"):
@@ -423,6 +449,7 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
   ('options', 'message'),
   [
     ({'train': ()}, r'text\.train is empty'),
+    ({'unknown_labels': 'keep'}, r"labels = 'keep' is not one of drop, error"),
     ({'format': 'tsv'}, r"format = 'tsv' is not one of"),
     ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
     ({'text_columns': ()}, r'text_columns is empty'),
@@ -431,12 +458,10 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
       {'format': 'hub', 'hub_name': 'glue'},
       r"data\.dir = 'anywhere' must be e",
     ),
-    ({'format': 'hub'}, r'hub_name is empty; name the data set'),
-    (
-      {'hub_name': 'glue'},
-      r"hub_name = 'glue' is of format 'hub', and .*'csv'",
-    ),
-    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' is of format 'hub'"),
+    ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
+    ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
+    ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
+    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
   ],
 )
 def test_wrong_options_are_refused(options, message):
@@ -457,7 +482,7 @@ def test_wrong_options_are_refused(options, message):
       {'format': 'class_folders', 'train': ('no',)},
       r'text\.train names .*no, which does not exist',
     ),
-    ({'format': 'class_folders', 'train': ('.',)}, r'has no class folder'),
+    ({'format': 'class_folders', 'train': ('.',)}, r'have no class folder'),
     (
       {'format': 'class_folders', 'train': ('train.tsv',)},
       r'text\.train names .*train.tsv, which is not a folder',
