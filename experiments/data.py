@@ -134,10 +134,10 @@ def _of_labels(rows, labels: list[str], source):
   Raises:
     UserError: there are some, and the settings do not say to drop them.
   """
-  kept = {}
+  known, kept = set(labels), {}
   for split in rows:
-    kept[split] = [row for row in rows[split] if row.label in labels]
-    unknown = [row for row in rows[split] if row.label not in labels]
+    kept[split] = [row for row in rows[split] if row.label in known]
+    unknown = [row for row in rows[split] if row.label not in known]
     if unknown and getattr(source, 'unknown_labels', '') != 'drop':
       row = unknown[0]
       raise UserError(

@@ -8,8 +8,10 @@ line in DATASETS, a row in tests/test_datasets.py.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
+import statistics
 
 import numpy as np
 
@@ -141,17 +143,24 @@ def cut(
 ) -> tuple[list[Row], list[Row]]:
   """Splits rows in two, (the rest, `fraction` of them), label by label.
 
-  Equal texts stay together, so that none is on both sides.
+  Equal texts stay together, so that none is on both sides. One of so many rows
+  that it would make a good part of the second side is in the rest.
   """
   texts_of: dict[str, list[str]] = {}
   for text, label in {row.text: row.label for row in rows}.items():
     texts_of.setdefault(label, []).append(text)
+  counts = collections.Counter(row.text for row in rows)
   rng = np.random.default_rng(seed)
   taken = set()
   for label in sorted(texts_of):
     texts = texts_of[label]
-    chosen = rng.permutation(len(texts))[: round(fraction * len(texts))]
-    taken.update(texts[index] for index in chosen)
+    shuffled = [texts[index] for index in rng.permutation(len(texts))]
+    sizes = [counts[text] for text in texts]
+    most = max(fraction * sum(sizes) / 4, 4 * statistics.median(sizes))
+    small = [text for text in shuffled if counts[text] <= most]
+    rows_of_small = sum(counts[text] for text in small)
+    share = fraction * (sum(sizes) / rows_of_small)
+    taken.update(small[: round(share * len(small))])
   return (
     [row for row in rows if row.text not in taken],
     [row for row in rows if row.text in taken],

@@ -1,5 +1,6 @@
 """Every form of labelled text is read as it stands, or refused by row."""
 
+import hashlib
 import os
 import re
 
@@ -523,6 +524,55 @@ def test_cut_is_stratified_and_keeps_equal_texts_together(seed):
     assert abs(len(part) - 0.2 * len(whole)) <= 0.5
   assert datasets.cut(rows, 0.2, seed) == (rest, taken)
   assert datasets.cut(rows, 0.2, seed + 1) != (rest, taken)
+
+
+def rows_of(*counts):
+  """Rows of texts that stand in so many of them, by label."""
+  return [
+    Row(f'{label} {text}', label, 'f', 1)
+    for label, texts in zip('ab', counts, strict=True)
+    for text, count in enumerate(texts)
+    for _ in range(count)
+  ]
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_one_text_of_many_rows_does_not_make_a_split(seed):
+  """Seven empty texts of a hundred were most of a tenth, where it had them."""
+  rows = rows_of([7] + [1] * 93, [1] * 60)
+  _, taken = datasets.cut(rows, 0.1, seed)
+  counts = [sum(row.label == label for row in taken) for label in 'ab']
+  assert counts == [10, 6]
+  assert 'a 0' not in {row.text for row in taken}
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_a_split_has_its_share_of_the_rows_not_of_the_texts(seed):
+  """Half of the rows are of one text, which stays with train."""
+  rows = rows_of([90] + [1] * 90, [3] * 40)
+  rest, taken = datasets.cut(rows, 0.2, seed)
+  counts = [sum(row.label == label for row in taken) for label in 'ab']
+  assert counts == [36, 24]
+  assert {r.text for r in rest} & {r.text for r in taken} == set()
+
+
+def test_a_text_may_be_too_large_for_any_split():
+  rows = rows_of([50, 1, 1, 1], [1] * 10)
+  rest, taken = datasets.cut(rows, 0.5, 0)
+  assert [row.text for row in taken if row.label == 'a'] == [
+    'a 1',
+    'a 2',
+    'a 3',
+  ]
+  assert sum(row.label == 'a' for row in rest) == 50
+
+
+def test_rows_that_are_alone_with_their_text_fall_as_they_always_did():
+  """A digest of what version 1 chose, so that runs stay comparable."""
+  rows = rows_of([1] * 137, [1] * 61)
+  _, taken = datasets.cut(rows, 0.15, 3)
+  text = ' '.join(row.text for row in taken)
+  assert hashlib.sha256(text.encode()).hexdigest()[:16] == '8895ec2a33fbd55d'
 
 
 # --- real files, where there are any -----------------------------------------
