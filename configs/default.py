@@ -54,7 +54,7 @@ def get_config():
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
   optimizer.learning_rate = 1e-3  # the peak, after warm-up
   optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt
-  optimizer.warmup_steps = 100
+  optimizer.warmup_steps = 0.05  # of train.steps; from 1 on, updates
   optimizer.weight_decay = 0.01
   optimizer.decay = ('kernel',)  # parameter names that decay
   optimizer.clip_norm = 1.0  # of the whole gradient; 0: never

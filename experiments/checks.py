@@ -89,9 +89,11 @@ def check(settings, flat: dict[str, Any]) -> None:
     settings.checkpoint.best_metric, BEST_METRICS, 'checkpoint.best_metric'
   )
   require(
-    optimizer.warmup_steps <= train.steps,
+    type(optimizer.warmup_steps) is int
+    and optimizer.warmup_steps <= train.steps,
     'optimizer.warmup_steps',
-    f'at most config.train.steps = {train.steps}',
+    f'below 1, a share of the run, or updates, at most config.train.steps = '
+    f'{train.steps}',
   )
   require(
     0 <= train.accumulate <= train.batch_size

@@ -104,6 +104,19 @@ def schedule(name: str, step, warmup_steps, steps: int) -> jax.Array:
   return rise * SCHEDULES[name](jnp.clip(progress, 0, 1), step, warmup)
 
 
+def warmup_updates(warmup: float, steps: int) -> float:
+  """Updates that the learning rate rises over: an int, if it can be.
+
+  Args:
+    warmup: itself, or below 1 a share of the run (as `warmup_steps` of
+      Hugging Face transformers 5).
+    steps: updates of the whole run.
+  """
+  if 0 < warmup < 1:
+    return round(warmup * steps)
+  return int(warmup) if float(warmup).is_integer() else warmup
+
+
 def decay_mask(params, endings: tuple[str, ...]):
   """True for each parameter whose own name is one of `endings`."""
   return jax.tree_util.tree_map_with_path(

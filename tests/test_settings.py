@@ -50,6 +50,12 @@ def with_changes(**changes):
   return config
 
 
+@pytest.mark.parametrize('given', [2.5, 2_001, float('inf'), float('nan')])
+def test_a_warmup_of_no_whole_updates_is_refused(given):
+  with pytest.raises(UserError, match=r'optimizer\.warmup_steps = .* must be'):
+    settings.from_config(with_changes(**{'optimizer.warmup_steps': given}))
+
+
 @pytest.mark.parametrize('key', WRONG)
 def test_a_wrong_value_names_its_key_and_what_is_allowed(key):
   value, allowed = WRONG[key]
@@ -115,6 +121,31 @@ def test_a_missing_key_an_extra_key_and_a_wrong_type_are_refused():
   values['train']['steps'] = True
   with pytest.raises(UserError, match='True is a bool, not a int'):
     settings.from_config(values)
+
+
+@pytest.mark.parametrize(
+  ('given', 'steps', 'updates'),
+  [
+    (0.05, 2_000, 100),
+    (0.05, 60, 3),
+    (0.05, 7, 0),
+    (1 / 7, 700, 100),
+    (100, 700, 100),
+    (100.0, 100, 100),
+    (1, 700, 1),
+    (0, 700, 0),
+  ],
+)
+def test_warmup_is_a_share_of_the_run_or_a_number_of_updates(
+  given, steps, updates
+):
+  changes = {'optimizer.warmup_steps': given, 'train.steps': steps}
+  wanted = settings.from_config(with_changes(**changes))
+  assert wanted.optimizer.warmup_steps == updates
+  assert type(wanted.optimizer.warmup_steps) is int
+  # Whichever way it is given, it is the same run.
+  changes['optimizer.warmup_steps'] = updates
+  assert settings.from_config(with_changes(**changes)) == wanted
 
 
 def test_validation_asks_for_no_file(tmp_path):
