@@ -163,6 +163,13 @@ def _check_attention(settings, require) -> None:
       "config.model.pool = 'cls' reads the first vector, which sees only "
       f'itself when config.{key}.causal is set; use mean or max'
     )
+  # It stands before the tokens, so only what is after it matters.
+  if model.pool == 'cls' and window and -1 < window[1] < data.max_length:
+    raise UserError(
+      "config.model.pool = 'cls' reads the first vector, which sees only "
+      f'{window[1]} of the tokens with config.{key}.window = {window}; '
+      'use mean or max'
+    )
   position = make_position(model)
   reason = why_not_backend(model, position, None)
   if reason:

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments.choices import UserError, nearest
+
 
 @dataclasses.dataclass(frozen=True)
 class Sgd:
@@ -115,6 +117,22 @@ def warmup_updates(warmup: float, steps: int) -> float:
   if 0 < warmup < 1:
     return round(warmup * steps)
   return int(warmup) if float(warmup).is_integer() else warmup
+
+
+def check_decay(params, endings: tuple[str, ...]) -> None:
+  """UserError for one of `endings` that no parameter has for a name.
+
+  Args:
+    params: tree of arrays, or of their shapes alone.
+  """
+  paths = jax.tree_util.tree_leaves_with_path(params)
+  names = {path[-1].key for path, _ in paths}
+  for ending in endings:
+    if ending not in names:
+      raise UserError(
+        f'config.optimizer.decay has {ending!r}, and the parameters are '
+        f'named {", ".join(sorted(names))}{nearest(str(ending), names)}'
+      )
 
 
 def decay_mask(params, endings: tuple[str, ...]):

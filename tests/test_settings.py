@@ -77,6 +77,10 @@ TOGETHER = {
     {'model.pool': 'cls', 'model.encoder.attention.causal': True},
     'sees only itself',
   ),
+  'cls in a window': (
+    {'model.pool': 'cls', 'model.encoder.attention.window': (-1, 5)},
+    r'sees only 5 of the tokens .*window = \(-1, 5\).* use mean or max',
+  ),
   'xla with dropout on weights': (
     {
       'model.encoder.attention.backend': 'xla',
@@ -103,6 +107,12 @@ def test_values_that_do_not_go_together_are_refused(name):
   # Each of the two alone is fine, so it is their meeting that is refused.
   for key, value in changes.items():
     settings.from_config(with_changes(**{key: value}))
+
+
+@pytest.mark.parametrize('window', [(), (8, -1), (0, 64), (-1, 1_000)])
+def test_cls_goes_with_a_window_that_lets_it_see_the_whole_text(window):
+  changes = {'model.pool': 'cls', 'model.encoder.attention.window': window}
+  settings.from_config(with_changes(**changes, **{'data.max_length': 64}))
 
 
 def test_a_missing_key_an_extra_key_and_a_wrong_type_are_refused():
