@@ -24,6 +24,7 @@ def get_config():
   config.data.text.labels = ('1=world', '2=sports', '3=business', '4=science')
   config.data.max_length = 128
   config.model.num_members = 1
+  config.optimizer.warmup_steps = 1 / 15
   config.train.steps = 1_500
   return config
 

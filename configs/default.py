@@ -24,7 +24,7 @@ def get_config():
 
   # A name, and a block of options for each data set (experiments/datasets.py).
   config.data = data = ConfigDict(block(DATASETS, 'word_order'))
-  data.dir = ''  # folder of the files; empty for built-in data
+  data.dir = ''  # folder of the files; empty for built-in data and the hub
   data.max_length = 64  # tokens; the rest of a longer text is not read
   # Of generated data, splits cut from train, and the order of the examples, so
   # that runs with other seeds train on the same batches.
@@ -54,7 +54,7 @@ def get_config():
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
   optimizer.learning_rate = 1e-3  # the peak, after warm-up
   optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt
-  optimizer.warmup_steps = 100
+  optimizer.warmup_steps = 0.05  # of train.steps; from 1 on, updates
   optimizer.weight_decay = 0.01
   optimizer.decay = ('kernel',)  # parameter names that decay
   optimizer.clip_norm = 1.0  # of the whole gradient; 0: never

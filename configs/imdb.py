@@ -19,6 +19,7 @@ def get_config():
   config.data.text.labels = ('neg=negative', 'pos=positive')
   config.data.max_length = 256
   config.model.num_members = 1
+  config.optimizer.warmup_steps = 1 / 15
   config.train.steps = 1_500
   config.train.batch_size = 32
   config.train.eval_batch_size = 64

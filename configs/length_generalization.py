@@ -28,6 +28,7 @@ def get_config():
   config.model.position.learned.max_len = 2048
   config.model.num_layers = 2
   config.model.num_heads = 8
+  config.optimizer.warmup_steps = 0.1
   config.train.batch_size = 128
   config.train.steps = 1_000
   return config

@@ -32,6 +32,7 @@ def get_config():
   # Most parameters are embeddings, so these have to decay too.
   config.optimizer.decay = ('kernel', 'embedding')
   config.optimizer.learning_rate = 2e-3
+  config.optimizer.warmup_steps = 0.1
   config.optimizer.weight_decay = 1.0
   config.optimizer.label_smoothing = 0.1
   config.train.batch_size = 128

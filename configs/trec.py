@@ -36,6 +36,7 @@ def get_config():
   config.optimizer.decay = ('kernel', 'embedding')
   config.optimizer.weight_decay = 0.3
   config.optimizer.learning_rate = 3e-3
+  config.optimizer.warmup_steps = 1 / 7
   config.optimizer.label_smoothing = 0.1
   config.train.steps = 700
   config.train.eval_every = 350

@@ -1,11 +1,13 @@
-"""What a run's settings must satisfy, beyond their types."""
+"""What a run's settings must satisfy, beyond their types.
+
+No file is looked at: whether one exists is asked where it is read.
+"""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from experiments import choices, remote
+from experiments import choices
 from experiments.choices import UserError
 from experiments.datasets import DATASETS
 from experiments.optimizers import SCHEDULES
@@ -87,22 +89,17 @@ def check(settings, flat: dict[str, Any]) -> None:
     settings.checkpoint.best_metric, BEST_METRICS, 'checkpoint.best_metric'
   )
   require(
-    optimizer.warmup_steps <= train.steps,
+    type(optimizer.warmup_steps) is int
+    and optimizer.warmup_steps <= train.steps,
     'optimizer.warmup_steps',
-    f'at most config.train.steps = {train.steps}',
+    f'below 1, a share of the run, or updates, at most config.train.steps = '
+    f'{train.steps}',
   )
   require(
     0 <= train.accumulate <= train.batch_size
     and train.batch_size % (train.accumulate or 1) == 0,
     'train.accumulate',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
-  )
-  require(
-    not train.init_from
-    or train.init_from.startswith(remote.SCHEMES)
-    or os.path.isfile(os.path.join(train.init_from, 'config.json')),
-    'train.init_from',
-    'the workdir of a run, or empty',
   )
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
@@ -165,6 +162,13 @@ def _check_attention(settings, require) -> None:
     raise UserError(
       "config.model.pool = 'cls' reads the first vector, which sees only "
       f'itself when config.{key}.causal is set; use mean or max'
+    )
+  # It stands before the tokens, so only what is after it matters.
+  if model.pool == 'cls' and window and -1 < window[1] < data.max_length:
+    raise UserError(
+      "config.model.pool = 'cls' reads the first vector, which sees only "
+      f'{window[1]} of the tokens with config.{key}.window = {window}; '
+      'use mean or max'
     )
   position = make_position(model)
   reason = why_not_backend(model, position, None)

@@ -6,6 +6,7 @@ never resumed, nor evaluated, on other data than it was trained on.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -48,8 +49,10 @@ def load(settings: DataSettings, workdir: str) -> Data:
   Raises:
     UserError: the data is broken, or not what this workdir was made from.
   """
-  rows = _read_splits(settings)
-  labels = _labels(rows, settings)
+  source = datasets.DATASETS[settings.source.name](**settings.source.options)
+  rows = _read_splits(source, settings)
+  labels = _labels(rows['train'], source)
+  rows = _of_labels(rows, labels, source)
   facts = {
     'labels': labels,
     'counts': {split: len(rows[split]) for split in rows},
@@ -68,6 +71,8 @@ def load(settings: DataSettings, workdir: str) -> Data:
     chosen = settings.vocabulary
     vocabulary = VOCABULARIES[chosen.name](**chosen.options)
     tokenizer = vocabulary.train(row.text for row in rows['train'])
+    for problem in datasets.problems(rows, labels):
+      log(f'WARNING: {problem}')
 
   splits = {
     split: _encode(
@@ -88,8 +93,9 @@ def load(settings: DataSettings, workdir: str) -> Data:
   )
 
 
-def _read_splits(settings: DataSettings) -> dict[str, list[datasets.Row]]:
-  source = datasets.DATASETS[settings.source.name](**settings.source.options)
+def _read_splits(
+  source, settings: DataSettings
+) -> dict[str, list[datasets.Row]]:
   rows = source.read(settings.dir, settings.seed)
   for split, fraction in (
     ('test', settings.test_fraction),
@@ -100,28 +106,54 @@ def _read_splits(settings: DataSettings) -> dict[str, list[datasets.Row]]:
         rows['train'], fraction, settings.seed
       )
   for split in datasets.SPLITS:
-    if not rows.get(split):
-      raise UserError(
-        f'the {split} split is empty; name files for it, or set '
-        f'config.data.{"test" if split == "test" else "validation"}_fraction'
-      )
+    _require_rows(split, rows.get(split))
   return {split: rows[split] for split in datasets.SPLITS}
 
 
-def _labels(rows, settings: DataSettings) -> list[str]:
-  named = settings.source.options.get('labels', ())
+def _require_rows(split: str, rows) -> None:
+  if not rows:
+    raise UserError(
+      f'the {split} split is empty; name files for it, or set '
+      f'config.data.{"test" if split == "test" else "validation"}_fraction'
+    )
+
+
+def _labels(train: list[datasets.Row], source) -> list[str]:
+  """Names of the classes: those that the settings name, or those of train."""
+  named = getattr(source, 'labels', ())
   labels = [entry.partition('=')[2] or entry for entry in named]
-  labels = labels or sorted({row.label for row in rows['train']})
+  labels = labels or sorted({row.label for row in train})
   if len(labels) < 2:
     raise UserError(f'the train split has one class only: {labels}')
-  for split in rows:
-    for row in rows[split]:
-      if row.label not in labels:
-        raise UserError(
-          f'{row.file} row {row.number}: label {row.label!r} of the {split} '
-          f'split is not one of {labels}'
-        )
   return labels
+
+
+def _of_labels(rows, labels: list[str], source):
+  """Rows by split, without those that have another label.
+
+  Raises:
+    UserError: there are some, and the settings do not say to drop them.
+  """
+  known, kept = set(labels), {}
+  for split in rows:
+    kept[split] = [row for row in rows[split] if row.label in known]
+    unknown = [row for row in rows[split] if row.label not in known]
+    if unknown and getattr(source, 'unknown_labels', '') != 'drop':
+      row = unknown[0]
+      raise UserError(
+        f'{row.file} row {row.number}: label {row.label!r} of the {split} '
+        f'split is not one of {labels}; name all in config.data.text.labels, '
+        "or leave such rows out with config.data.text.unknown_labels='drop'"
+      )
+    if unknown:
+      counts = sorted(collections.Counter(row.label for row in unknown).items())
+      shown = ', '.join(f'{label!r} {count}' for label, count in counts)
+      log(
+        f'WARNING: {split} texts of unknown labels, left out: '
+        f'{len(unknown)} of {len(rows[split])} ({shown})'
+      )
+    _require_rows(split, kept[split])
+  return kept
 
 
 def _fingerprint(rows) -> str:

@@ -1,15 +1,17 @@
 """Data sets: where labelled texts come from, and how they fall into splits.
 
 A data set is a frozen dataclass with its options as fields, `check(dir)`,
-which finds the user's mistakes without reading everything, and
+which finds the user's mistakes without looking at any file, and
 `read(dir, seed)`, which returns rows by split. To add one: a class here, a
 line in DATASETS, a row in tests/test_datasets.py.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
+import statistics
 
 import numpy as np
 
@@ -132,23 +134,97 @@ DATASETS = {
 }
 
 
+# Examples of a class, below which little can be learnt of it.
+_FEW = 5
+
+
 def cut(
   rows: list[Row], fraction: float, seed: int
 ) -> tuple[list[Row], list[Row]]:
   """Splits rows in two, (the rest, `fraction` of them), label by label.
 
-  Equal texts stay together, so that none is on both sides.
+  Equal texts stay together, so that none is on both sides. One of so many rows
+  that it would make a good part of the second side is in the rest.
   """
   texts_of: dict[str, list[str]] = {}
   for text, label in {row.text: row.label for row in rows}.items():
     texts_of.setdefault(label, []).append(text)
+  counts = collections.Counter(row.text for row in rows)
   rng = np.random.default_rng(seed)
   taken = set()
   for label in sorted(texts_of):
     texts = texts_of[label]
-    chosen = rng.permutation(len(texts))[: round(fraction * len(texts))]
-    taken.update(texts[index] for index in chosen)
+    shuffled = [texts[index] for index in rng.permutation(len(texts))]
+    sizes = [counts[text] for text in texts]
+    most = max(fraction * sum(sizes) / 4, 4 * statistics.median(sizes))
+    small = [text for text in shuffled if counts[text] <= most]
+    rows_of_small = sum(counts[text] for text in small)
+    share = fraction * (sum(sizes) / rows_of_small)
+    taken.update(small[: round(share * len(small))])
   return (
     [row for row in rows if row.text not in taken],
     [row for row in rows if row.text in taken],
   )
+
+
+def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
+  """What is probably a mistake in the rows: a line each, with the first rows.
+
+  Args:
+    labels: names of the classes.
+  """
+  lines = []
+  for split, rows in splits.items():
+    if empty := [row for row in rows if not row.text.strip()]:
+      lines.append(
+        f'empty {split} texts: {len(empty)} of {len(rows)} ({_places(empty)})'
+      )
+  by_text: dict[str, list[Row]] = {}
+  for row in itertools.chain(*splits.values()):
+    by_text.setdefault(row.text, []).append(row)
+  mixed = [
+    rows for rows in by_text.values() if len({r.label for r in rows}) > 1
+  ]
+  if mixed:
+    rows = list(itertools.chain(*mixed))
+    shown = _first(f'{row.file}:{row.number} {row.label!r}' for row in rows)
+    lines.append(
+      f'equal texts with different labels: {len(rows)} rows of {len(mixed)} '
+      f'texts ({shown})'
+    )
+  return lines + _rare_classes(splits, labels)
+
+
+def _rare_classes(splits, labels: list[str]) -> list[str]:
+  """Lines on classes that have few examples in train, or none in a split."""
+  lines = []
+  of_class = {label: [] for label in labels}
+  for row in splits['train']:
+    of_class[row.label].append(row)
+  few = {k: rows for k, rows in of_class.items() if 0 < len(rows) < _FEW}
+  if few:
+    shown = _first(
+      (f'{k!r} {len(rows)}: {_places(rows)}' for k, rows in few.items()), '; '
+    )
+    lines.append(
+      f'classes with fewer than {_FEW} train texts: {len(few)} of '
+      f'{len(labels)} ({shown})'
+    )
+  for split, rows in splits.items():
+    found = {row.label for row in rows}
+    if missing := [label for label in labels if label not in found]:
+      lines.append(
+        f'classes without {split} texts: {len(missing)} of {len(labels)} '
+        f'({_first(map(repr, missing))})'
+      )
+  return lines
+
+
+def _places(rows: list[Row]) -> str:
+  return _first(f'{row.file}:{row.number}' for row in rows)
+
+
+def _first(words, separator: str = ', ') -> str:
+  """The first three of them, and dots where there are more."""
+  words = list(words)
+  return separator.join(words[:3] + ['...'] * (len(words) > 3))

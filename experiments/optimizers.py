@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from experiments.choices import UserError, nearest
+
 
 @dataclasses.dataclass(frozen=True)
 class Sgd:
@@ -102,6 +104,35 @@ def schedule(name: str, step, warmup_steps, steps: int) -> jax.Array:
   rise = jnp.where(warmup > 0, rise, 1.0)
   progress = (step - warmup) / jnp.maximum(steps - warmup, 1)
   return rise * SCHEDULES[name](jnp.clip(progress, 0, 1), step, warmup)
+
+
+def warmup_updates(warmup: float, steps: int) -> float:
+  """Updates that the learning rate rises over: an int, if it can be.
+
+  Args:
+    warmup: itself, or below 1 a share of the run (as `warmup_steps` of
+      Hugging Face transformers 5).
+    steps: updates of the whole run.
+  """
+  if 0 < warmup < 1:
+    return round(warmup * steps)
+  return int(warmup) if float(warmup).is_integer() else warmup
+
+
+def check_decay(params, endings: tuple[str, ...]) -> None:
+  """UserError for one of `endings` that no parameter has for a name.
+
+  Args:
+    params: tree of arrays, or of their shapes alone.
+  """
+  paths = jax.tree_util.tree_leaves_with_path(params)
+  names = {path[-1].key for path, _ in paths}
+  for ending in endings:
+    if ending not in names:
+      raise UserError(
+        f'config.optimizer.decay has {ending!r}, and the parameters are '
+        f'named {", ".join(sorted(names))}{nearest(str(ending), names)}'
+      )
 
 
 def decay_mask(params, endings: tuple[str, ...]):

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from experiments import checks, choices
 from experiments.choices import Choice
 from experiments.datasets import DATASETS
-from experiments.optimizers import OPTIMIZERS
+from experiments.optimizers import OPTIMIZERS, warmup_updates
 from experiments.vocabulary import VOCABULARIES
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
@@ -66,7 +66,7 @@ class OptimizerSettings:
   method: Choice
   learning_rate: float
   schedule: str
-  warmup_steps: int
+  warmup_steps: float
   weight_decay: float
   decay: tuple
   clip_norm: float
@@ -106,6 +106,13 @@ class Settings:
   optimizer: OptimizerSettings
   train: TrainSettings
   checkpoint: CheckpointSettings
+
+  def __post_init__(self):
+    # Updates from here on: a share of the run and the number that it comes to
+    # are the same run.
+    updates = warmup_updates(self.optimizer.warmup_steps, self.train.steps)
+    optimizer = dataclasses.replace(self.optimizer, warmup_steps=updates)
+    object.__setattr__(self, 'optimizer', optimizer)
 
   def flat(self) -> dict[str, Any]:
     """Dotted keys as the config spells them, chosen options only."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
+import glob
+import itertools
 import os
+import re
 from typing import NamedTuple
 
 from experiments.choices import UserError, one_of
+from experiments.launch import log
 
 SPLITS = ('train', 'validation', 'test')
 FORMATS = (
@@ -33,10 +38,13 @@ class Text:
     format: one of FORMATS. 'csv' covers every delimited table; 'lines' is a
       label, a blank and the text; 'json' one object a line; 'class_files' one
       file a class, a text a line; 'class_folders' one folder a class, a text
-      a file; 'hub' a data set by its name, given as config.data.dir.
-    train, validation, test: file names below config.data.dir, shell patterns
-      allowed; a folder for 'class_folders'; `label=file` for 'class_files';
-      names of hub splits for 'hub'. An empty one is cut from train.
+      a file; 'hub' a data set by its name, with config.data.dir empty.
+    train, validation, test: file names below config.data.dir, or patterns:
+      `part-*.tsv`, `**/*.tsv`, whose files follow one another by name; a
+      folder for 'class_folders'; `label=file` for 'class_files'; names of hub
+      splits for 'hub'. An empty one is cut from train.
+    hub_name: of a data set on the hub, `nyu-mll/glue`, for 'hub'.
+    hub_config: of its parts the one to read, `sst2`; empty: it has one only.
     text_columns: names of columns, joined by a blank where there are several;
       their numbers from 0 in a file without a header.
     label_column: likewise.
@@ -45,13 +53,16 @@ class Text:
     header: whether the first line names the columns, for 'csv'.
     encoding: of the files.
     label_depth: parts of a label like DESC:manner that count; 0: all.
-    labels: `raw=shown` for each class, in order; empty: as found, sorted.
+    labels: `raw=shown` for each class, in order; empty: those of train, sorted.
+    unknown_labels: what rows of other labels are: 'error', or 'drop'.
   """
 
   format: str = 'csv'
   train: tuple = ('train.tsv',)
   validation: tuple = ()
   test: tuple = ()
+  hub_name: str = ''
+  hub_config: str = ''
   text_columns: tuple = ('text',)
   label_column: str = 'label'
   delimiter: str = 'tab'
@@ -60,77 +71,128 @@ class Text:
   encoding: str = 'utf-8'
   label_depth: int = 0
   labels: tuple = ()
+  unknown_labels: str = 'error'
+
+  def __post_init__(self):
+    # On a command line 0,1 are numbers; names of labels and columns are not.
+    for field in ('train', 'validation', 'test', 'text_columns', 'labels'):
+      names = tuple(map(str, getattr(self, field)))
+      object.__setattr__(self, field, names)
 
   def check(self, directory: str) -> None:
-    """UserError for a missing file or an unknown format."""
+    """UserError for wrong options; whether files exist, `read` asks."""
     one_of(self.format, FORMATS, 'data.text.format')
     one_of(self.delimiter, DELIMITERS, 'data.text.delimiter')
+    one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
     if not self.train:
       raise UserError('config.data.text.train is empty; name at least one file')
     if not self.text_columns:
       raise UserError('config.data.text.text_columns is empty; name a column')
-    if not directory:
-      raise UserError(
-        'config.data.dir is empty; say where the data is: --config.data.dir=...'
-      )
-    if self.format == 'hub':
-      return
-    if not os.path.isdir(directory):
-      raise UserError(f'config.data.dir = {directory!r} is not a folder')
+    try:
+      codecs.lookup(self.encoding)
+    except LookupError as error:
+      raise UserError(f'config.data.text.encoding: {error}') from error
+    self._check_place(directory)
     for split in SPLITS:
       for name in getattr(self, split):
-        for _, path in self._files(directory, split, name):
-          if not os.path.exists(path):
-            raise UserError(
-              f'config.data.text.{split} names {path}, which does not exist'
-            )
+        if self.format == 'class_files' and '=' not in name:
+          raise UserError(
+            f'config.data.text.{split} has {name!r}; '
+            "write label=file for 'class_files'"
+          )
+
+  def _check_place(self, directory):
+    if self.format != 'hub':
+      if self.hub_name or self.hub_config:
+        raise UserError(
+          f'config.data.text.hub_name = {self.hub_name!r} and hub_config = '
+          f'{self.hub_config!r} must be empty for config.data.text.format = '
+          f'{self.format!r}'
+        )
+      if not directory:
+        raise UserError('config.data.dir is empty; say where the data is')
+    elif directory or not self.hub_name:
+      raise UserError(
+        f'config.data.text.hub_name = {self.hub_name!r} must name a data set, '
+        f'and config.data.dir = {directory!r} must be empty, for '
+        "config.data.text.format = 'hub'"
+      )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split, in the order of the files; only splits that are given."""
+    """Rows by split, in the order of the files; only splits that are given.
+
+    Raises:
+      UserError: a file is broken, or, before any is read, not there.
+    """
     del seed
-    splits = {}
-    for split in SPLITS:
-      if not getattr(self, split):
-        continue
-      splits[split] = rows = []
-      for name in getattr(self, split):
-        for label, path in self._files(directory, split, name):
-          rows.extend(self._read_file(directory, path, label, split))
-    return splits
+    if self.format != 'hub' and not os.path.isdir(directory):
+      raise UserError(f'config.data.dir = {directory!r} is not a folder')
+    files = {
+      split: [
+        file
+        for name in getattr(self, split)
+        for file in self._files(directory, split, name)
+      ]
+      for split in SPLITS
+      if getattr(self, split)
+    }
+    for one, other in itertools.combinations(files, 2):
+      for _, path in sorted(set(files[one]) & set(files[other])):
+        log(f'WARNING: {path} is read for {one} and for {other}')
+    return {
+      split: [
+        row
+        for label, path in found
+        for row in self._read_file(path, label, split)
+      ]
+      for split, found in files.items()
+    }
 
   def _files(self, directory, split, name):
     """(label or None, path) of each file that one name stands for."""
     if self.format == 'hub':
       return [(None, name)]
+    label = None
     if self.format == 'class_files':
-      label, separator, file = name.partition('=')
-      if not separator:
-        raise UserError(
-          f'config.data.text.{split} has {name!r}; '
-          "write label=file for 'class_files'"
-        )
-      return [(label, os.path.join(directory, file))]
-    path = os.path.join(directory, name)
+      label, _, name = name.partition('=')
+    paths = self._matching(directory, split, name)
     if self.format != 'class_folders':
-      return [(None, path)]
-    if not os.path.isdir(path):
-      return [(None, path)]
+      return [(label, path) for path in paths]
     known = [label.partition('=')[0] for label in self.labels]
     folders = [
-      entry.name
+      (entry.name, entry.path)
+      for path in paths
       for entry in sorted(os.scandir(path), key=lambda entry: entry.name)
       if entry.is_dir() and (not known or entry.name in known)
     ]
     if not folders:
-      raise UserError(f'config.data.text.{split}: {path} has no class folder')
-    return [(folder, os.path.join(path, folder)) for folder in folders]
+      raise UserError(f'config.data.text.{split}: {paths} have no class folder')
+    return folders
 
-  def _read_file(self, directory, path, label, split):
+  def _matching(self, directory, split, name):
+    """Paths of the files, or folders, that a name or a pattern stands for."""
+    is_folder = self.format == 'class_folders'
+    path = os.path.join(directory, name)
+    if os.path.exists(path):
+      paths = [path]
+    else:
+      pattern = os.path.join(glob.escape(directory), name)
+      paths = sorted(glob.glob(pattern, recursive=True))
+    paths = [path for path in paths if os.path.isdir(path) == is_folder]
+    if not paths:
+      kind = 'folder' if is_folder else 'file'
+      reason = f'is not a {kind}' if os.path.exists(path) else 'does not exist'
+      if glob.escape(name) != name:
+        reason = f'matches no {kind}'
+      raise UserError(f'config.data.text.{split} names {path}, which {reason}')
+    return paths
+
+  def _read_file(self, path, label, split):
     """Rows of one file, folder or hub split."""
     columns = [*self.text_columns, self.label_column]
     if label is not None or self.format == 'lines':
       columns = ['text']
-    records = self._records(directory, path, columns, split)
+    records = self._records(path, columns, split)
     for number, record in enumerate(records, 1):
       texts, found = list(record), label
       if self.format == 'lines':
@@ -150,15 +212,18 @@ class Text:
         return shown or name
     return raw
 
-  def _records(self, directory, path, columns, split):
+  def _records(self, path, columns, split):
     """Tuples of the named columns, through the datasets library."""
     # Here, since only real text needs it: it takes a second to import.
     import datasets
+    from datasets.exceptions import DatasetsError
 
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
     try:
       if self.format == 'hub':
-        table = datasets.load_dataset(directory, split=path)
+        table = datasets.load_dataset(
+          self.hub_name, self.hub_config or None, split=path
+        )
       else:
         loader, arguments = self._loader(path, datasets)
         table = datasets.load_dataset(
@@ -170,24 +235,42 @@ class Text:
           raise UserError(
             f'{path} has no column {missing[0]!r} but {sorted(record)}; '
             'change config.data.text.text_columns or label_column'
+            + self._about_quotes(path)
           )
         yield tuple(record[name] for name in columns)
-    except (ValueError, OSError, datasets.exceptions.DatasetsError) as error:
+    except (ValueError, OSError, csv.Error, DatasetsError) as error:
       reason = ' '.join(str(error).split())
-      raise UserError(f'{path}: cannot read this {split} file: {reason}') from (
-        error
-      )
+      if self.format == 'hub':
+        place = f'{self.hub_name}: cannot read its split {path!r}'
+        reason += f' (config.data.text.hub_name, hub_config, {split})'
+      else:
+        place = f'{path}: cannot read this {split} file'
+        reason += self._about_quotes(path)
+      raise UserError(f'{place}: {reason}') from error
+
+  def _about_quotes(self, path) -> str:
+    """What helps where a table cannot be read that has quotes around fields."""
+    if self.format != 'csv' or self.quoted:
+      return ''
+    mark = re.escape(DELIMITERS[self.delimiter])
+    enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
+    with open(path, encoding=self.encoding, errors='replace') as file:
+      found = any(map(enclosed.search, file))
+    return '; quotes enclose fields: config.data.text.quoted=True' * found
 
   def _loader(self, path, datasets):
     """Name and arguments of a loader of the datasets library."""
+    # The library takes a name for a pattern.
+    name = glob.escape(path)
     if self.format in ('lines', 'class_files'):
-      return 'text', {'data_files': path, 'encoding': self.encoding}
+      return 'text', {'data_files': name, 'encoding': self.encoding}
     if self.format == 'class_folders':
-      files = sorted(entry.path for entry in os.scandir(path))
+      files = sorted(entry.name for entry in os.scandir(path))
+      names = [os.path.join(name, glob.escape(file)) for file in files]
       arguments = {'encoding': self.encoding, 'sample_by': 'document'}
-      return 'text', {'data_files': files, **arguments}
+      return 'text', {'data_files': names, **arguments}
     if self.format in ('json', 'parquet'):
-      return self.format, {'data_files': path}
+      return self.format, {'data_files': name}
     delimiter = DELIMITERS[self.delimiter]
     with open(path, encoding=self.encoding, newline='') as file:
       quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
@@ -199,12 +282,13 @@ class Text:
     if len(second) > len(first):
       raise UserError(
         f'{path} row 1: {len(second)} fields, but {len(first)} columns'
+        + self._about_quotes(path)
       )
     names = first if self.header else [str(n) for n in range(len(first))]
     # Everything is a string: a text may read 'None', a label '01'.
     text = datasets.Value('string')
     return 'csv', {
-      'data_files': path,
+      'data_files': name,
       'names': names,
       'skiprows': 1 if self.header else 0,
       'delimiter': delimiter,

@@ -86,6 +86,16 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
+def test_a_shorter_run_warms_up_for_less(path):
+  config = launch.load_config(str(path))
+  config.data.dir = 'anywhere' if config.data.name == 'text' else ''
+  # The number that all figures in the headers were measured with.
+  assert from_config(config).optimizer.warmup_steps == 100
+  config.train.steps //= 20
+  assert from_config(config).optimizer.warmup_steps == 5
+
+
+@pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_config_is_locked_and_its_header_says_how_to_run_it(path):
   config = launch.load_config(str(path))
   assert config.is_locked

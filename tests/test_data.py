@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments import data
+from experiments import data, datasets
+from experiments.choices import UserError
 from experiments.settings import from_config
+from experiments.texts import Row
 
 
 def test_loading_is_deterministic_and_writes_nothing(small_config, tmp_path):
@@ -28,3 +30,192 @@ def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
   changed = from_config(small_config)
   with pytest.raises(data.UserError, match=r'not what .* was made from'):
     data.load(changed.data, str(tmp_path))
+
+
+# --- labels that train lacks -------------------------------------------------
+
+
+@pytest.fixture
+def tickets(small_config, tmp_path):
+  """Writes tables of (text, label), a split each; returns their settings."""
+  small_config.data.name = 'text'
+  small_config.data.dir = str(tmp_path)
+
+  def write(labels=(), unknown_labels='error', **splits):
+    options = small_config.data.text
+    options.labels, options.unknown_labels = labels, unknown_labels
+    for split, rows in splits.items():
+      lines = ['text\tlabel', *('\t'.join(row) for row in rows)]
+      (tmp_path / f'{split}.tsv').write_text('\n'.join(lines) + '\n')
+      options[split] = (f'{split}.tsv',)
+    return from_config(small_config).data
+
+  return write
+
+
+def numbered(name, count, label):
+  return [(f'{name} {number}', label) for number in range(count)]
+
+
+TRAIN = [*numbered('invoice', 8, 'billing'), *numbered('crash', 7, 'bug')]
+OTHERS = {
+  'validation': [('validation invoice', 'billing'), ('validation', 'bug')],
+  'test': [
+    ('test invoice', 'billing'),
+    ('test crash', 'bug'),
+    ('a', 'other'),
+    ('b', 'spam'),
+    ('c', 'other'),
+  ],
+}
+
+
+def test_a_label_that_train_lacks_is_refused_with_the_keys_to_change(tickets):
+  with pytest.raises(UserError) as error:
+    data.load(tickets(train=TRAIN, **OTHERS), '')
+  assert "test.tsv row 3: label 'other' of the test split" in str(error.value)
+  for key in ("config.data.text.unknown_labels='drop'", 'data.text.labels'):
+    assert key in str(error.value)
+
+
+def test_rows_of_labels_that_train_lacks_are_left_out_on_request(
+  tickets, capsys
+):
+  loaded = data.load(tickets(train=TRAIN, unknown_labels='drop', **OTHERS), '')
+  assert loaded.labels == ['billing', 'bug']
+  assert {name: len(split) for name, split in loaded.splits.items()} == {
+    'train': 15,
+    'validation': 2,
+    'test': 2,
+  }
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line == (
+    'WARNING: test texts of unknown labels, left out: 3 of 5 '
+    "('other' 2, 'spam' 1)"
+  )
+
+
+def test_named_labels_choose_the_classes(tickets, capsys):
+  splits = {'train': [*TRAIN, ('d', 'spam')], **OTHERS}
+  wanted = ('bug', 'billing=money', 'other', 'spam')
+  assert data.load(tickets(labels=wanted, **splits), '').labels == [
+    'bug',
+    'money',
+    'other',
+    'spam',
+  ]
+  capsys.readouterr()
+  loaded = data.load(
+    tickets(labels=('bug', 'billing'), unknown_labels='drop', **splits), ''
+  )
+  assert len(loaded.splits['train']) == 15
+  said = capsys.readouterr().err
+  assert "train texts of unknown labels, left out: 1 of 16 ('spam' 1)" in said
+  assert 'test texts of unknown labels, left out: 3 of 5' in said
+
+
+def test_a_split_with_no_known_label_is_refused(tickets):
+  splits = OTHERS | {'test': [('a', 'other')]}
+  with pytest.raises(UserError, match='the test split is empty'):
+    data.load(tickets(train=TRAIN, unknown_labels='drop', **splits), '')
+
+
+def test_labels_that_are_numbers_may_be_named_as_such(tickets):
+  rows = [*numbered('no', 6, '0'), *numbered('yes', 6, '1')]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  assert data.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
+
+
+# --- what is probably a mistake ----------------------------------------------
+
+
+def rows_of(*pairs, file='f.tsv'):
+  return [Row(*pair, file, number) for number, pair in enumerate(pairs, 1)]
+
+
+CLEAN = {
+  'train': rows_of(*TRAIN),
+  'validation': rows_of(*OTHERS['validation'], file='v.tsv'),
+  'test': rows_of(*OTHERS['test'][:2], file='t.tsv'),
+}
+LABELS = ['billing', 'bug']
+
+
+def test_clean_rows_have_no_problem():
+  assert datasets.problems(CLEAN, LABELS) == []
+
+
+def test_empty_texts_are_a_problem():
+  pairs = [('', 'bug'), *TRAIN, (' \t', 'bug'), ('', 'billing'), ('', 'bug')]
+  dirty = CLEAN | {'train': rows_of(*pairs)}
+  found = datasets.problems(dirty, LABELS)
+  assert found[0] == (
+    'empty train texts: 4 of 19 (f.tsv:1, f.tsv:17, f.tsv:18, ...)'
+  )
+  dirty = CLEAN | {'test': rows_of(*OTHERS['test'][:2], ('', 'bug'))}
+  assert datasets.problems(dirty, LABELS) == [
+    'empty test texts: 1 of 3 (f.tsv:3)'
+  ]
+
+
+def test_equal_texts_with_different_labels_are_a_problem():
+  """Of whatever splits; equal texts with equal labels are none."""
+  more = [('invoice 3', 'bug'), ('same', 'bug'), ('same', 'bug')]
+  dirty = CLEAN | {
+    'train': rows_of(*TRAIN, *more),
+    'test': rows_of(*OTHERS['test'][:2], ('crash 0', 'billing'), file='t.tsv'),
+  }
+  assert datasets.problems(dirty, LABELS) == [
+    'equal texts with different labels: 4 rows of 2 texts '
+    "(f.tsv:4 'billing', f.tsv:16 'bug', f.tsv:9 'bug', ...)"
+  ]
+
+
+def test_classes_with_few_examples_are_a_problem():
+  names = ['bag', *LABELS, 'bugs']
+  pairs = [*TRAIN, *numbered('e', 4, 'bugs'), ('g', 'bag')]
+  dirty = {
+    'train': rows_of(*pairs),
+    **{
+      split: [
+        *CLEAN[split],
+        *rows_of((f'{split} g', 'bag'), (f'{split} e', 'bugs')),
+      ]
+      for split in ('validation', 'test')
+    },
+  }
+  assert datasets.problems(dirty, names) == [
+    "classes with fewer than 5 train texts: 2 of 4 ('bag' 1: f.tsv:20; "
+    "'bugs' 4: f.tsv:16, f.tsv:17, f.tsv:18, ...)"
+  ]
+
+
+def test_classes_missing_from_a_split_are_a_problem():
+  dirty = CLEAN | {'test': rows_of(('a', 'bug'))}
+  assert datasets.problems(dirty, [*LABELS, 'late']) == [
+    "classes without train texts: 1 of 3 ('late')",
+    "classes without validation texts: 1 of 3 ('late')",
+    "classes without test texts: 2 of 3 ('billing', 'late')",
+  ]
+  *_, last = datasets.problems(CLEAN, [*LABELS, *'abcd'])
+  assert last == "classes without test texts: 4 of 6 ('a', 'b', 'c', ...)"
+
+
+def test_problems_are_warned_of_once_a_workdir(tickets, tmp_path, capsys):
+  splits = OTHERS | {'test': OTHERS['test'][:2]}
+  settings = tickets(train=[*TRAIN, ('', 'bug')], **splits)
+  files = data.load(settings, str(tmp_path)).files
+  assert capsys.readouterr().err == (
+    f'WARNING: empty train texts: 1 of 16 ({tmp_path}/train.tsv:16)\n'
+  )
+  for name, text in files.items():
+    (tmp_path / name).write_text(text)
+  data.load(settings, str(tmp_path))
+  assert capsys.readouterr().err == ''
+
+
+def test_generated_data_has_no_problem(small_config, capsys):
+  for name in ('word_order', 'algorithmic'):
+    small_config.data.name = name
+    data.load(from_config(small_config).data, '')
+  assert 'WARNING' not in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Every form of labelled text is read as it stands, or refused by row."""
 
+import hashlib
 import os
 import re
 
@@ -253,16 +254,57 @@ def test_one_folder_a_class(tmp_path):
   assert len(read(tmp_path, **options)['train']) == 3
 
 
-def test_a_data_set_of_the_hub(monkeypatch):
+@pytest.fixture
+def hub(monkeypatch):
+  """The hub with nothing on it, and a list of what it was asked for."""
   import datasets as library
 
-  def load_dataset(name, split):
-    assert (name, split) == ('owner/name', 'train')
-    return [{'text': 'a', 'label': 1}, {'text': 'b', 'label': 0}]
+  asked = []
+
+  def load_dataset(name, config=None, *, split):
+    asked.append((name, config, split))
+    return [{'text': f'{split} a', 'label': 1}, {'text': 'b', 'label': 0}]
 
   monkeypatch.setattr(library, 'load_dataset', load_dataset)
-  rows = read('owner/name', format='hub', train=('train',))['train']
-  assert pairs(rows) == [('a', '1'), ('b', '0')]
+  return asked
+
+
+@pytest.mark.parametrize('config', ['', 'sst2'])
+def test_a_data_set_of_the_hub_and_a_part_of_it(config, hub):
+  options = {'format': 'hub', 'hub_name': 'owner/name', 'hub_config': config}
+  data = Text(**options, train=('train',), test=('dev[:5]',))
+  data.check('')
+  rows = data.read('', 0)
+  assert pairs(rows['train']) == [('train a', '1'), ('b', '0')]
+  assert pairs(rows['test']) == [('dev[:5] a', '1'), ('b', '0')]
+  assert hub == [
+    ('owner/name', config or None, 'train'),
+    ('owner/name', config or None, 'dev[:5]'),
+  ]
+
+
+def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
+  """The library itself, with no network: its name may be a folder."""
+  import datasets as library
+
+  cache = str(tmp_path / 'cache')
+  monkeypatch.setattr(library.config, 'HF_DATASETS_CACHE', cache)
+  folder = tmp_path / 'name'
+  for part in ('one', 'two'):
+    (folder / part).mkdir(parents=True)
+    (folder / part / 'train.csv').write_text(f'text,label\n{part} a,1\n')
+  (folder / 'README.md').write_text(
+    '---\nconfigs:\n'
+    '- config_name: one\n  data_files: one/*.csv\n'
+    '- config_name: two\n  data_files: two/*.csv\n---\n'
+  )
+  options = {'format': 'hub', 'hub_name': str(folder), 'train': ('train',)}
+  rows = Text(**options, hub_config='two').read('', 0)['train']
+  assert pairs(rows) == [('two a', '1')]
+  with pytest.raises(
+    UserError, match=r"split 'train': .*'one', 'two'.*hub_config"
+  ):
+    Text(**options).read('', 0)
 
 
 def test_several_files_follow_one_another(tmp_path):
@@ -273,6 +315,81 @@ def test_several_files_follow_one_another(tmp_path):
   assert set(rows) == {'train', 'test'}
 
 
+def test_shell_patterns_name_files_in_their_order(tmp_path):
+  (tmp_path / 'deep' / 'er').mkdir(parents=True)
+  for name in ('b.tsv', 'a.tsv', 'deep/c.tsv', 'deep/er/d.tsv', '.e.tsv'):
+    (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
+
+  def texts(*names):
+    return [row.text for row in read(tmp_path, train=names)['train']]
+
+  assert texts('*.tsv') == ['a.tsv', 'b.tsv']
+  assert texts('[b-z].tsv', 'a.tsv') == ['b.tsv', 'a.tsv']
+  assert texts('*/?.tsv') == ['deep/c.tsv']
+  assert texts('**/*.tsv') == ['a.tsv', 'b.tsv', 'deep/c.tsv', 'deep/er/d.tsv']
+  assert texts('**') == texts('**/*.tsv')
+  assert texts('d*/**/d.tsv') == ['deep/er/d.tsv']
+
+
+PATTERNS = {
+  'csv': {'part-1': 'text\tlabel\na\t1\n', 'part-2': 'text\tlabel\nb\t1\n'},
+  'lines': {'part-1': '1 a\n', 'part-2': '1 b\n'},
+  'json': {
+    'part-1': '{"text": "a", "label": 1}\n',
+    'part-2': '{"text": "b", "label": 1}\n',
+  },
+  'class_files': {'part-1': 'a\n', 'part-2': 'b\n'},
+  'class_folders': {'part-1/1/x': 'a', 'part-2/1/x': 'b'},
+}
+
+
+@pytest.mark.parametrize('split', ['train', 'validation', 'test'])
+@pytest.mark.parametrize('format', [*PATTERNS, 'parquet'])
+def test_every_format_and_split_takes_patterns(format, split, tmp_path):
+  for name, content in PATTERNS.get(format, {}).items():
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(content)
+  if format == 'parquet':
+    for number, text in enumerate('ab', 1):
+      table = pa.table({'text': [text], 'label': [1]})
+      pq.write_table(table, tmp_path / f'part-{number}')
+  prefix = '1=' if format == 'class_files' else ''
+  names = {'train': (f'{prefix}part-1',)} | {split: (f'{prefix}part-*',)}
+  rows = read(tmp_path, format=format, **names)[split]
+  assert pairs(rows) == [('a', '1'), ('b', '1')]
+
+
+def test_a_pattern_that_matches_nothing_is_refused(tmp_path):
+  (tmp_path / 'folder.csv').mkdir()
+  (tmp_path / 'a.tsv').write_text('text\tlabel\na\t1\n')
+  for split in ('train', 'validation', 'test'):
+    names = {'train': ('a.tsv',)} | {split: ('*.csv',)}
+    with pytest.raises(UserError, match=rf'text\.{split} .*csv.* matches no'):
+      read(tmp_path, **names)
+
+
+def test_a_file_of_two_splits_is_warned_of(tmp_path, capsys):
+  for name in ('train.tsv', 'test.tsv'):
+    (tmp_path / name).write_text('text\tlabel\na\t1\n')
+  read(tmp_path, train=('train.tsv',), test=('test.tsv',))
+  assert capsys.readouterr().err == ''
+  read(tmp_path, train=('*.tsv',), test=('test.tsv',))
+  assert capsys.readouterr().err == (
+    f'WARNING: {tmp_path}/test.tsv is read for train and for test\n'
+  )
+
+
+@pytest.mark.parametrize('name', ['a[1].tsv', 'a*b.tsv', 'a?.tsv', '{a}.tsv'])
+@pytest.mark.parametrize('folder', ['plain', 'odd[2]*'])
+def test_a_name_that_looks_like_a_pattern_is_still_a_name(
+  name, folder, tmp_path
+):
+  (tmp_path / folder).mkdir()
+  (tmp_path / folder / name).write_text('text\tlabel\na\t1\n')
+  (tmp_path / folder / 'a1.tsv').write_text('text\tlabel\nother\t1\n')
+  assert pairs(read(tmp_path / folder, train=(name,))['train']) == [('a', '1')]
+
+
 BROKEN = {
   'no label': (
     'csv',
@@ -281,10 +398,26 @@ BROKEN = {
   ),
   'many fields first': ('csv', 'text\tlabel\na\t1\tb\n', r'row 1: 3 fields'),
   'many fields': ('csv', 'text\tlabel\na\t1\na\t1\tb\n', r'line 3'),
+  'quoted first': ('csv', 'text\tlabel\n"a\tb"\t1\n', r'row 1.*quoted=True'),
+  'quoted later': (
+    'csv',
+    'text\tlabel\na\t1\n"a\tb"\t1\n',
+    r'line 3.*quoted=True',
+  ),
+  'quoted header': (
+    'csv',
+    '"text"\t"label"\n"a"\t"1"\n',
+    r"no column 'text'.*quoted=True",
+  ),
   'no column': ('csv', 'txt\tlabel\na\t1\n', r"no column 'text' but .*txt"),
   'json': ('json', '{"text": "a", "label": 1}\n{"text": \n', r'a: cannot read'),
   'json null': ('json', '{"text": "a", "label": null}\n', r'a row 1: no text'),
   'lines': ('lines', '1 a\n\n', r'a row 2: no text or no label'),
+  'long field': (
+    'csv',
+    f'text\tlabel\n{"a" * 140_000}\t1\n',
+    r'a: cannot read.*limit',
+  ),
 }
 
 
@@ -297,6 +430,16 @@ def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   assert str(tmp_path / 'a') in str(error.value)
 
 
+def test_quotes_are_spoken_of_only_where_they_enclose_a_field(tmp_path):
+  for line in ('say "no"\t1\t2', '"no\t1\t2', 'a\t1\t"'):
+    (tmp_path / 'a').write_text(f'text\tlabel\n{line}\n')
+    with pytest.raises(UserError, match='row 1: 3 fields') as error:
+      read(tmp_path, train=('a',))
+    assert 'quoted' not in str(error.value)
+  (tmp_path / 'a').write_text('"text"\t"label"\n"a"\t"1"\n')
+  assert pairs(read(tmp_path, train=('a',), quoted=True)['train'])
+
+
 def test_bytes_of_another_encoding_are_refused(tmp_path):
   (tmp_path / 'a').write_bytes(b'1 caf\xe9\n')
   with pytest.raises(UserError, match=r"a: cannot read .*'utf-8'"):
@@ -307,18 +450,59 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
   ('options', 'message'),
   [
     ({'train': ()}, r'text\.train is empty'),
-    ({'train': ('no',)}, r'text\.train names .*no, which does not exist'),
+    ({'unknown_labels': 'keep'}, r"labels = 'keep' is not one of drop, error"),
     ({'format': 'tsv'}, r"format = 'tsv' is not one of"),
     ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
     ({'text_columns': ()}, r'text_columns is empty'),
     ({'format': 'class_files', 'train': ('a',)}, r'write label=file'),
-    ({'format': 'class_folders', 'train': ('.',)}, r'has no class folder'),
+    (
+      {'format': 'hub', 'hub_name': 'glue'},
+      r"data\.dir = 'anywhere' must be e",
+    ),
+    ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
+    ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
+    ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
+    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
   ],
 )
-def test_wrong_options_are_refused(options, message, tmp_path):
-  (tmp_path / 'train.tsv').write_text('text\tlabel\n')
+def test_wrong_options_are_refused(options, message):
   with pytest.raises(UserError, match=message):
-    Text(**options).check(str(tmp_path))
+    Text(**options).check('anywhere')
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'train': ('no',)}, r'text\.train names .*no, which does not exist'),
+    ({'test': ('no',)}, r'text\.test names .*no, which does not exist'),
+    (
+      {'format': 'class_files', 'train': ('good=no',)},
+      r'text\.train names .*no, which does not exist',
+    ),
+    (
+      {'format': 'class_folders', 'train': ('no',)},
+      r'text\.train names .*no, which does not exist',
+    ),
+    ({'format': 'class_folders', 'train': ('.',)}, r'have no class folder'),
+    (
+      {'format': 'class_folders', 'train': ('train.tsv',)},
+      r'text\.train names .*train.tsv, which is not a folder',
+    ),
+    ({'train': ('.',)}, r'text\.train names .*, which is not a file'),
+  ],
+)
+def test_what_is_not_there_is_refused_before_a_file_is_read(
+  options, message, tmp_path, monkeypatch
+):
+  (tmp_path / 'train.tsv').write_text('text\tlabel\na\t1\n')
+  monkeypatch.setattr(Text, '_records', None)
+  with pytest.raises(UserError, match=message):
+    read(tmp_path, **options)
+
+
+def test_a_missing_folder_is_refused_where_it_is_read(tmp_path):
+  with pytest.raises(UserError, match=r'data\.dir = .*gone.* is not a folder'):
+    read(tmp_path / 'gone')
 
 
 # --- cut ---------------------------------------------------------------------
@@ -340,6 +524,55 @@ def test_cut_is_stratified_and_keeps_equal_texts_together(seed):
     assert abs(len(part) - 0.2 * len(whole)) <= 0.5
   assert datasets.cut(rows, 0.2, seed) == (rest, taken)
   assert datasets.cut(rows, 0.2, seed + 1) != (rest, taken)
+
+
+def rows_of(*counts):
+  """Rows of texts that stand in so many of them, by label."""
+  return [
+    Row(f'{label} {text}', label, 'f', 1)
+    for label, texts in zip('ab', counts, strict=True)
+    for text, count in enumerate(texts)
+    for _ in range(count)
+  ]
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_one_text_of_many_rows_does_not_make_a_split(seed):
+  """Seven empty texts of a hundred were most of a tenth, where it had them."""
+  rows = rows_of([7] + [1] * 93, [1] * 60)
+  _, taken = datasets.cut(rows, 0.1, seed)
+  counts = [sum(row.label == label for row in taken) for label in 'ab']
+  assert counts == [10, 6]
+  assert 'a 0' not in {row.text for row in taken}
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_a_split_has_its_share_of_the_rows_not_of_the_texts(seed):
+  """Half of the rows are of one text, which stays with train."""
+  rows = rows_of([90] + [1] * 90, [3] * 40)
+  rest, taken = datasets.cut(rows, 0.2, seed)
+  counts = [sum(row.label == label for row in taken) for label in 'ab']
+  assert counts == [36, 24]
+  assert {r.text for r in rest} & {r.text for r in taken} == set()
+
+
+def test_a_text_may_be_too_large_for_any_split():
+  rows = rows_of([50, 1, 1, 1], [1] * 10)
+  rest, taken = datasets.cut(rows, 0.5, 0)
+  assert [row.text for row in taken if row.label == 'a'] == [
+    'a 1',
+    'a 2',
+    'a 3',
+  ]
+  assert sum(row.label == 'a' for row in rest) == 50
+
+
+def test_rows_that_are_alone_with_their_text_fall_as_they_always_did():
+  """A digest of what version 1 chose, so that runs stay comparable."""
+  rows = rows_of([1] * 137, [1] * 61)
+  _, taken = datasets.cut(rows, 0.15, 3)
+  text = ' '.join(row.text for row in taken)
+  assert hashlib.sha256(text.encode()).hexdigest()[:16] == '8895ec2a33fbd55d'
 
 
 # --- real files, where there are any -----------------------------------------

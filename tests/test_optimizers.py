@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from experiments import build, optimizers
+from experiments.choices import UserError
 from experiments.settings import from_config
 
 STEPS, WARMUP = 50, 7
@@ -69,6 +70,29 @@ OPTIMIZER_ORACLES = {
 
 def test_every_optimizer_has_an_oracle():
   assert set(OPTIMIZER_ORACLES) == set(optimizers.OPTIMIZERS)
+
+
+@pytest.mark.parametrize('endings', [(), ('kernel',), ('embedding', 'bias')])
+def test_names_that_decay_are_names_of_parameters(endings):
+  shapes = jax.eval_shape(lambda: PARAMS)
+  optimizers.check_decay(shapes, endings)
+
+
+@pytest.mark.parametrize(
+  ('endings', 'message'),
+  [
+    (('kernels',), r"decay has 'kernels', .* did you mean kernel\?"),
+    (('kernel', 'scale'), r"decay has 'scale', .* bias, embedding, kernel$"),
+    (('dense',), r"decay has 'dense'"),
+    ((3,), r'decay has 3'),
+    (('',), r"decay has ''"),
+  ],
+)
+def test_a_name_that_no_parameter_has_is_refused(endings, message):
+  with pytest.raises(UserError, match=message) as error:
+    optimizers.check_decay(PARAMS, endings)
+  assert str(error.value).startswith('config.optimizer.decay')
+  assert '\n' not in str(error.value)
 
 
 @pytest.mark.parametrize('name', OPTIMIZER_ORACLES)

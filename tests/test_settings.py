@@ -50,6 +50,12 @@ def with_changes(**changes):
   return config
 
 
+@pytest.mark.parametrize('given', [2.5, 2_001, float('inf'), float('nan')])
+def test_a_warmup_of_no_whole_updates_is_refused(given):
+  with pytest.raises(UserError, match=r'optimizer\.warmup_steps = .* must be'):
+    settings.from_config(with_changes(**{'optimizer.warmup_steps': given}))
+
+
 @pytest.mark.parametrize('key', WRONG)
 def test_a_wrong_value_names_its_key_and_what_is_allowed(key):
   value, allowed = WRONG[key]
@@ -70,6 +76,10 @@ TOGETHER = {
   'cls under a causal mask': (
     {'model.pool': 'cls', 'model.encoder.attention.causal': True},
     'sees only itself',
+  ),
+  'cls in a window': (
+    {'model.pool': 'cls', 'model.encoder.attention.window': (-1, 5)},
+    r'sees only 5 of the tokens .*window = \(-1, 5\).* use mean or max',
   ),
   'xla with dropout on weights': (
     {
@@ -99,6 +109,12 @@ def test_values_that_do_not_go_together_are_refused(name):
     settings.from_config(with_changes(**{key: value}))
 
 
+@pytest.mark.parametrize('window', [(), (8, -1), (0, 64), (-1, 1_000)])
+def test_cls_goes_with_a_window_that_lets_it_see_the_whole_text(window):
+  changes = {'model.pool': 'cls', 'model.encoder.attention.window': window}
+  settings.from_config(with_changes(**changes, **{'data.max_length': 64}))
+
+
 def test_a_missing_key_an_extra_key_and_a_wrong_type_are_refused():
   values = default.get_config().to_dict()
   del values['train']['steps']
@@ -115,6 +131,46 @@ def test_a_missing_key_an_extra_key_and_a_wrong_type_are_refused():
   values['train']['steps'] = True
   with pytest.raises(UserError, match='True is a bool, not a int'):
     settings.from_config(values)
+
+
+@pytest.mark.parametrize(
+  ('given', 'steps', 'updates'),
+  [
+    (0.05, 2_000, 100),
+    (0.05, 60, 3),
+    (0.05, 7, 0),
+    (1 / 7, 700, 100),
+    (100, 700, 100),
+    (100.0, 100, 100),
+    (1, 700, 1),
+    (0, 700, 0),
+  ],
+)
+def test_warmup_is_a_share_of_the_run_or_a_number_of_updates(
+  given, steps, updates
+):
+  changes = {'optimizer.warmup_steps': given, 'train.steps': steps}
+  wanted = settings.from_config(with_changes(**changes))
+  assert wanted.optimizer.warmup_steps == updates
+  assert type(wanted.optimizer.warmup_steps) is int
+  # Whichever way it is given, it is the same run.
+  changes['optimizer.warmup_steps'] = updates
+  assert settings.from_config(with_changes(**changes)) == wanted
+
+
+def test_validation_asks_for_no_file(tmp_path):
+  """What a command does not read may be gone: it is asked for where it is."""
+  changes = {
+    'data.name': 'text',
+    'data.dir': str(tmp_path / 'gone'),
+    'data.text.test': ('gone.tsv',),
+    'train.init_from': str(tmp_path / 'gone_as_well'),
+  }
+  for format in ('csv', 'class_files', 'class_folders'):
+    changes['data.text.format'] = format
+    changes['data.text.train'] = ('label=gone.tsv',)
+    changes['data.text.test'] = ('label=gone.tsv',)
+    settings.from_config(with_changes(**changes))
 
 
 def test_flat_holds_the_chosen_options_only():

@@ -42,7 +42,10 @@ def sweep_seeds():
 def sweep_wrong():
   yield {'model.position.name': 'rotory'}
   yield {'model.embed_dim': 13}
-  yield {'data.name': 'text', 'data.dir': '/nowhere', 'seed': 3}
+  yield {'data.name': 'text', 'seed': 3}
+
+def sweep_missing():
+  yield {'data.name': 'text', 'data.dir': '/nowhere'}
 
 def sweep_diverging():
   for rate in (1e-3, 1e30):
@@ -340,6 +343,20 @@ def test_wrong_trials_are_all_named_and_nothing_starts(
   assert "'rotory' is not one of" in line
   assert 'trial 1 (model.embed_dim=13)' in line
   assert 'trial 2' in line
+  assert 'config.data.dir is empty' in line
+  assert not path.exists()
+
+
+def test_data_that_is_not_there_is_named_before_anything_runs(
+  tmp_path, config_path, sweep
+):
+  path = tmp_path / 'sweep'
+  code, _, said = sweep(
+    f'--config={config_path}', '--sweep=missing', f'--workdir={path}'
+  )
+  assert code == 2
+  (line,) = said.splitlines()
+  assert 'trial 0' in line
   assert '/nowhere' in line
   assert not path.exists()
 
