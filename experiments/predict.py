@@ -5,7 +5,8 @@
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json < texts
 
 Without --text or --file, lines of standard input are read. With --json every
-line of output is one JSON object; else a line a text, then one JSON object.
+line of output is one JSON object; else a line a text, then one JSON object. An
+empty text has no label: null, or (empty).
 """
 
 from __future__ import annotations
@@ -100,9 +101,16 @@ def _predict(values, path: str, texts: list[str]) -> None:
   settings, program, state = restore_run(path, values.checkpoint)
   labels = data.read_facts(path)['labels']
   probabilities = np.zeros((0, len(labels)))
+  is_empty = np.zeros(len(texts), bool)
   if texts:
     tokenizer = data.read_tokenizer(path)
     examples = data.encode(tokenizer, texts, settings.data.max_length)
+    is_empty = examples.lengths == 0
+    if is_empty.any():
+      launch.log(
+        f'WARNING: {is_empty.sum()} of {len(texts)} texts are empty and have '
+        f'no label, first: text {is_empty.argmax() + 1}'
+      )
     longest = max(1, int(examples.lengths.max()))
     _, logits = evaluate(
       program,
@@ -119,13 +127,15 @@ def _predict(values, path: str, texts: list[str]) -> None:
       found = heads.opened(program.classifier, params, examples, names)
       stem, _ = os.path.splitext(os.path.abspath(values.attention))
       drawing.maps(*os.path.split(stem), next(found))
-  for text, row in zip(texts, probabilities.tolist(), strict=True):
-    label = labels[int(np.argmax(row))]
+  for text, row, empty in zip(
+    texts, probabilities.tolist(), is_empty, strict=True
+  ):
+    label = None if empty else labels[int(np.argmax(row))]
     if values.json:
-      each = dict(zip(labels, row, strict=True))
+      each = None if empty else dict(zip(labels, row, strict=True))
       print(json.dumps({'text': text, 'label': label, 'probabilities': each}))
     else:
-      print(f'{label}  {max(row):.4f}  {text}')
+      print('(empty)' if empty else f'{label}  {max(row):.4f}  {text}')
   if not values.json:
     launch.print_result({'count': len(texts), 'step': int(state.step)})
 

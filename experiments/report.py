@@ -82,7 +82,23 @@ def _check(values, path: str, is_sweep: bool) -> None:
 
 def _run(values, path: str) -> list[str]:
   settings, program, state = evaluate.restore_run(path, values.checkpoint)
-  loaded = evaluate.load_data(settings, path, values.data_dir)
+  step = int(state.step)
+  about = [
+    pages.section('Run', _status(path, step)),
+    pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
+  ]
+  config = pages.section('Config', pages.config(settings.flat()))
+  try:
+    loaded = evaluate.load_data(settings, path, values.data_dir)
+  except UserError as error:
+    if values.data_dir is not None:
+      raise
+    launch.log(
+      f'WARNING: without results on {values.split} and its texts: {error}; '
+      'give --data_dir'
+    )
+    missing = f'<p>{pages.escape(error)}</p>'
+    return [*about, pages.section('Results', missing), config]
   examples = loaded.splits[values.split]
   losses, logits = evaluate.evaluate(
     program,
@@ -91,20 +107,18 @@ def _run(values, path: str) -> list[str]:
     settings.train.eval_batch_size,
     loaded.bucket_lengths,
   )
-  step = int(state.step)
   params = heads.of_member(settings, values.member, state.params)
   title = 'Attention on them'
   if settings.model.num_members > 1:
     title += f', of member {values.member} of {settings.model.num_members}'
   return [
-    pages.section('Run', _status(path, step)),
-    pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
+    *about,
     pages.section(
       f'Results on {values.split}',
       _results(loaded.labels, examples, losses, logits),
     ),
     *_worst(values, path, program, params, loaded, losses, logits, title),
-    pages.section('Config', pages.config(settings.flat())),
+    config,
   ]
 
 

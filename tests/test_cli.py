@@ -302,10 +302,22 @@ def test_predict_reads_flags_files_and_standard_input(
     assert stdout == with_input.stdout
   rows = [json.loads(line) for line in with_input.stdout.splitlines()]
   assert [row['text'] for row in rows] == texts
+  assert rows.pop() == {'text': '', 'label': None, 'probabilities': None}
+  assert '1 of 3 texts are empty and have no label, first: text 3' in (
+    with_input.stderr
+  )
   for row in rows:
     assert sum(row['probabilities'].values()) == pytest.approx(1)
     best = max(row['probabilities'], key=row['probabilities'].get)
     assert row['label'] == best
+
+
+def test_the_command_of_each_attempt_can_be_typed_again(trained):
+  path, _ = trained
+  (attempt,) = json.loads((path / 'env.json').read_text())
+  assert attempt['command'][0] == 'experiments.train'
+  assert f'--workdir={path}' in attempt['command']
+  assert '--config.train.steps=6' in attempt['command']
 
 
 def test_predict_without_json_ends_with_json(trained, call_command):

@@ -266,7 +266,7 @@ def arguments(path, config):
   changes = [
     f'--config.{key}={value}'
     for key, value in flat.items()
-    if base[key] != value
+    if base.get(key) != value
   ]
   return ['--workdir', str(path), *changes]
 

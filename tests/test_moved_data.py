@@ -1,0 +1,122 @@
+"""What a command does not need, it does not ask for."""
+
+import os
+import shutil
+
+import pytest
+from conftest import ROOT, last_json, make_small_config
+from test_train import arguments
+
+ROWS = 'label\ttext\n' + ''.join(
+  f'{label}\t{word} {number}\n'
+  for number in range(20)
+  for label, word in (('good', 'fine'), ('bad', 'dull'))
+)
+
+
+@pytest.fixture(scope='module')
+def moved(tmp_path_factory):
+  """A trained workdir, its command, and where its data has moved to."""
+  base = tmp_path_factory.mktemp('moved')
+  (base / 'then').mkdir()
+  (base / 'then' / 'train.tsv').write_text(ROWS)
+  config = make_small_config()
+  config.data.name = 'text'
+  config.data.dir = str(base / 'then')
+  config.data.validation_fraction = config.data.test_fraction = 0.2
+  config.model.num_layers = 1
+  command = arguments(base / 'run', config)
+  return base, command
+
+
+@pytest.fixture(scope='module')
+def trained(moved, run_command):
+  base, command = moved
+  done = run_command('train', *command)
+  assert done.returncode == 0, done.stderr
+  os.rename(base / 'then', base / 'now')
+  return base, command, last_json(done.stdout)
+
+
+def test_a_run_that_is_done_says_so(trained, call_command):
+  _, command, result = trained
+  code, stdout, stderr = call_command('train', *command, cwd=ROOT)
+  assert (code, last_json(stdout)) == (0, result), stderr
+
+
+def test_texts_are_predicted(trained, call_command):
+  base, _, _ = trained
+  code, stdout, stderr = call_command(
+    'predict', f'--workdir={base}/run', '--text=fine 3', cwd=ROOT
+  )
+  assert code == 0, stderr
+  assert last_json(stdout)['count'] == 1
+
+
+def test_attention_is_drawn(trained, call_command, tmp_path):
+  base, _, _ = trained
+  code, _, stderr = call_command(
+    'inspect',
+    f'--workdir={base}/run',
+    '--text=fine 3',
+    f'--output={tmp_path}',
+    cwd=ROOT,
+  )
+  assert code == 0, stderr
+  assert (tmp_path / 'attention-0.png').exists()
+
+
+def test_a_report_shows_what_is_stored(trained, call_command, tmp_path):
+  base, _, _ = trained
+  page = tmp_path / 'page.html'
+  flags = [f'--workdir={base}/run', f'--output={page}']
+  code, _, stderr = call_command('report', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  assert 'WARNING: without results on test' in stderr
+  assert 'is not a folder' in page.read_text()
+  assert 'Confusion' not in page.read_text()
+  flags.append(f'--data_dir={base}/now')
+  code, _, stderr = call_command('report', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  assert 'is not a folder' not in page.read_text()
+
+
+def test_a_split_is_asked_for_where_it_is_evaluated(trained, call_command):
+  base, _, result = trained
+  flags = [f'--workdir={base}/run']
+  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
+  assert code == 2
+  assert stderr.startswith("error: config.data.dir = '")
+  flags.append(f'--data_dir={base}/now')
+  code, stdout, stderr = call_command('evaluate', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  assert last_json(stdout)['accuracy'] == result['accuracy']
+
+
+def test_the_run_that_another_began_from_may_go(
+  trained, call_command, tmp_path
+):
+  base, command, _ = trained
+  shutil.copytree(base / 'run', tmp_path / 'first')
+  more = [
+    *command,
+    f'--config.data.dir={base}/now',
+    f'--config.train.init_from={tmp_path}/first',
+    f'--workdir={tmp_path}/second',
+  ]
+  code, stdout, stderr = call_command('train', *more, cwd=ROOT)
+  assert code == 0, stderr
+  assert 'taken from step' in stderr
+  os.rename(tmp_path / 'first', tmp_path / 'elsewhere')
+  code, again, stderr = call_command('train', *more, cwd=ROOT)
+  assert (code, again) == (0, stdout), stderr
+  code, _, stderr = call_command(
+    'predict', f'--workdir={tmp_path}/second', '--text=fine', cwd=ROOT
+  )
+  assert code == 0, stderr
+  code, _, stderr = call_command(
+    'train', *more, f'--workdir={tmp_path}/third', cwd=ROOT
+  )
+  assert code == 2
+  assert 'config.train.init_from' in stderr
+  assert not (tmp_path / 'third').exists()
