@@ -21,6 +21,8 @@ NAME = 'lock'
 # that takes its place should not end before that.
 _PATIENCE = 120.0
 _RETRY = 1.0
+# Seconds that it takes to write down who has the lock.
+_HANDOVER = 0.02
 # What a file system answers that has no locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -82,23 +84,27 @@ def _locked(path: str, folder: str, patience: float):
   deadline = time.monotonic() + patience
   has_waited = False
   while True:
-    file = open(path, 'a+')  # noqa: SIM115, the caller closes it
+    file = _opened(path)
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       if _is_at(file, path):
         return file
-      continue
+      holder = {}
     except BlockingIOError:
       holder = _holder(file)
     except OSError as error:
-      if error.errno not in _UNSUPPORTED:
-        raise
-      log(
-        f'WARNING: {folder} is on a file system without locks '
-        f'({error.strerror}): start one run at a time in it'
-      )
-      return file
+      if error.errno in _UNSUPPORTED:
+        log(
+          f'WARNING: {folder} is on a file system without locks '
+          f'({error.strerror}): start one run at a time in it'
+        )
+        return file
+      file.close()
+      raise
     file.close()
+    if not holder and time.monotonic() < deadline:
+      time.sleep(_HANDOVER)
+      continue
     who = f'process {holder.get("process")} on {holder.get("host")}'
     is_here = holder.get('host') == socket.gethostname()
     if is_here or time.monotonic() > deadline:
@@ -112,6 +118,14 @@ def _locked(path: str, folder: str, patience: float):
     time.sleep(_RETRY)
 
 
+def _opened(path: str):
+  """The file, made if need be, together with a folder that has just gone."""
+  while True:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+      return open(path, 'a+')
+
+
 def _is_at(file, path: str) -> bool:
   """Whether the one that held it before has not removed the file since."""
   with contextlib.suppress(FileNotFoundError):
@@ -120,9 +134,9 @@ def _is_at(file, path: str) -> bool:
 
 
 def _holder(file) -> dict:
-  """What the process that holds the lock has written about itself."""
+  """What who holds the lock has written; {} if it takes or leaves it now."""
   file.seek(0)
   try:
     return json.loads(file.read())
-  except json.JSONDecodeError:  # it has only just taken it
+  except json.JSONDecodeError:
     return {}

@@ -6,11 +6,12 @@
 #   bash scripts/run.sh pip install 'jax[tpu]'
 #
 # PYTHON=/path/to/python chooses the interpreter (3.11 or newer);
+# VENV=FOLDER the environment, if not .venv;
 # JAX_BUILD=cpu|cuda12|cuda13|tpu overrides the build picked for this machine.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-venv="$root/.venv"
+venv="${VENV:-$root/.venv}"
 lock="$root/requirements.txt"
 
 fail() {
@@ -57,7 +58,7 @@ find_python() {
 install() {
   local build="$1" stamp="$2" python extra=()
   [[ "$build" == cpu ]] || extra=("jax[$build]")
-  echo "run.sh: setting up .venv for jax on $build (once)" >&2
+  echo "run.sh: setting up ${venv#"$root/"} for jax on $build (once)" >&2
   rm -f "$venv"/installed-*
   python="$(find_python)"
   if command -v uv >/dev/null; then
@@ -81,7 +82,7 @@ if ! cmp -s "$lock" "$stamp"; then
     # Two first launches at once wait for one another, not for luck.
     if command -v flock >/dev/null; then flock 9; fi
     cmp -s "$lock" "$stamp" || install "$build" "$stamp"
-  ) 9>"$root/.venv.lock"
+  ) 9>"$venv.lock"
 fi
 
 # Every update takes and returns large buffers. From glibc in pages of 4 KiB,

@@ -233,7 +233,7 @@ def test_a_checkpoint_that_one_process_cannot_read_is_left_by_all(tmp_path):
   folder = path / f'checkpoints/{reached}/state/ocdbt.process_1/d'
   for file in folder.iterdir():
     file.write_bytes(file.read_bytes()[:50])
-  codes, printed, said = zip(*ends(start([path, path], config)), strict=True)
+  codes, _, said = zip(*ends(start([path, path], config)), strict=True)
   assert codes == (0, 0), said
   assert f'step {reached} of ' in said[0]
   assert os.listdir(path / 'torn') == [str(reached)]

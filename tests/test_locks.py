@@ -89,7 +89,9 @@ def test_nothing_is_left_where_nothing_was_written(tmp_path):
 
 def test_one_of_another_host_is_waited_for(tmp_path, monkeypatch, holder):
   """A machine that was lost holds its lock until the server misses it."""
-  (tmp_path / 'run' / 'lock').write_text('{"host": "elsewhere", "process": 7}')
+  (tmp_path / 'run' / 'lock').write_text(
+    '{"host": "elsewhere", "process": 7, "since": "today"}'
+  )
   monkeypatch.setattr(locks, '_RETRY', 0.01)
   with (
     pytest.raises(locks.InUse, match='process 7 on elsewhere'),

@@ -339,10 +339,10 @@ def test_a_run_outlives_the_reader_of_its_log(tmp_path):
 
 def test_a_log_that_nobody_reads_is_kept_all_the_same(tmp_path):
   path, config = tmp_path / 'run', make_small_config()
-  process = start(path, config)
-  process.stderr.close()
-  stdout = process.stdout.read()
-  assert process.wait(timeout=60) == 0
+  with start(path, config) as process:
+    process.stderr.close()
+    stdout = process.stdout.read()
+  assert process.returncode == 0
   assert last_json(stdout)['split'] == 'test'
   assert 'step 12/12' in (path / 'log-0.txt').read_text()
 
