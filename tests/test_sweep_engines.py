@@ -1,0 +1,92 @@
+"""What engines do with trials that are interrupted, or have come further."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import make_small_config
+
+from experiments import launch
+from experiments.signals import Interrupted, Signals
+from experiments.sweeps import engines, folder, plan, processes
+from experiments.workdir import read_status
+
+
+@pytest.fixture
+def specs(tmp_path):
+  """Three trials that have not begun, in a folder that says so."""
+  base = make_small_config().to_dict()
+  made = plan.make(base, [{'seed': n} for n in range(3)], str(tmp_path / 's'))
+  folder.write(str(tmp_path / 's'), base, made)
+  return made
+
+
+def options(specs, **more):
+  workdir = os.path.dirname(os.path.dirname(specs[0].path))
+  return engines.Options(
+    **{'workdir': workdir, 'until': None, 'max_parallel': 1, 'group_size': 32}
+    | {'ray_address': ''}
+    | more
+  )
+
+
+def importing(seconds=60):
+  """A process as a worker is before it has looked at signals."""
+  return subprocess.Popen(
+    [sys.executable, '-c', f'import time; time.sleep({seconds})'],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+
+
+def test_a_worker_that_is_ended_while_it_imports_fails_no_trial(
+  specs, monkeypatch
+):
+  signals = Signals()
+
+  def start(*_):
+    signals.received = 'SIGTERM'
+    return importing()
+
+  monkeypatch.setattr(processes, '_start', start)
+  with pytest.raises(Interrupted, match='SIGTERM'):
+    processes.processes(specs[:1], options(specs), signals)
+  assert read_status(specs[0].path) == {}
+
+
+def test_a_worker_that_dies_without_a_signal_fails_its_trial(
+  specs, monkeypatch
+):
+  monkeypatch.setattr(processes, '_start', lambda *_: importing(0))
+  processes.processes(specs[:1], options(specs), Signals())
+  assert read_status(specs[0].path)['status'] == 'FAILED'
+
+
+def test_no_worker_outlives_a_signal_that_came_while_it_was_started(
+  specs, monkeypatch
+):
+  signals, started = Signals(), []
+
+  def start(*_):
+    signals.received = 'SIGTERM'
+    # The parent looks at what runs now, which is not this one yet.
+    time.sleep(3 * processes._POLL)
+    started.append(importing(10))
+    return started[-1]
+
+  monkeypatch.setattr(processes, '_start', start)
+  with pytest.raises(Interrupted):
+    processes.processes(specs, options(specs, max_parallel=3), signals)
+  assert [worker.returncode for worker in started] == [-signal.SIGTERM]
+
+
+def test_a_signal_waits_until_a_worker_can_save(specs):
+  worker = processes._start([0], 1, options(specs))
+  worker.send_signal(signal.SIGINT)
+  worker.communicate(specs[0].name + '\n', timeout=120)
+  assert worker.returncode == launch.INTERRUPTED
+  assert read_status(specs[0].path) == {}
