@@ -182,11 +182,11 @@ def main(values) -> None:
     launch.print_result(_report(workdir, specs, values))
     return
   base = values.config.to_dict()
-  rungs = halving.parse(values.rungs, values.keep_fraction, base)
   if values.engine == 'ray' and ray_cluster.why_not():
     raise UserError(f'--engine=ray: {ray_cluster.why_not()}')
   specs = _specs(values, base, workdir)
   chosen = _chosen(specs, values.only)
+  rungs = halving.parse(values.rungs, values.keep_fraction, chosen)
   results.check_baseline(specs, values.over, values.baseline)
   if values.engine == 'processes':
     # The accelerator belongs to the processes; this one only plans.

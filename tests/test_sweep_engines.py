@@ -10,9 +10,13 @@ import pytest
 from conftest import make_small_config
 
 from experiments import launch
+from experiments.choices import UserError
+from experiments.metrics import read_rows
 from experiments.signals import Interrupted, Signals
-from experiments.sweeps import engines, folder, plan, processes
+from experiments.sweeps import engines, folder, halving, plan, processes
 from experiments.workdir import read_status
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
 
 
 @pytest.fixture
@@ -90,3 +94,42 @@ def test_a_signal_waits_until_a_worker_can_save(specs):
   worker.communicate(specs[0].name + '\n', timeout=120)
   assert worker.returncode == launch.INTERRUPTED
   assert read_status(specs[0].path) == {}
+
+
+def of_lengths(path, *lengths):
+  """Two seeds for each number of steps, evaluated after every second."""
+  config = make_small_config()
+  config.train.eval_every = 2
+  config.optimizer.warmup_steps = 1
+  trials = [{'train.steps': n, 'seed': s} for n in lengths for s in range(2)]
+  return plan.make(config.to_dict(), trials, str(path))
+
+
+def test_a_trial_ends_at_its_own_last_step_whatever_the_rung(tmp_path):
+  specs = of_lengths(tmp_path, 2, 6)
+  rungs = halving.parse(['4'], 0.5, specs)
+  halving.run(engines.serial, specs, rungs, options(specs), Signals())
+  ended = [read_status(spec.path) for spec in specs]
+  assert [e['status'] for e in ended[:2]] == ['DONE', 'DONE']
+  # Of the two that go further, whatever became of the shorter ones.
+  assert {e['status'] for e in ended[2:]} == {'DONE', 'DROPPED'}
+  for spec, status in zip(specs, ended, strict=True):
+    rows = read_rows(f'{spec.path}/metrics.jsonl')
+    last = {'DROPPED': 4}.get(status['status'], spec.settings.train.steps)
+    assert rows[-1]['step'] == status['step'] == last
+
+
+@pytest.mark.parametrize(
+  ('texts', 'said'),
+  [
+    (['5'], r'config\.train\.eval_every = 2, as trial 2 has it'),
+    (['4', '2'], 'must be ascending'),
+    (['6'], r'below config\.train\.steps = 6'),
+  ],
+)
+def test_rungs_are_checked_against_every_trial(texts, said, tmp_path):
+  # A rung after 5 steps is past the end of the first two trials.
+  specs = of_lengths(tmp_path, 3, 6)
+  assert halving.parse(['2', '4'], 0.5, specs).steps == (2, 4)
+  with pytest.raises(UserError, match=said):
+    halving.parse(texts, 0.5, specs)

@@ -231,12 +231,12 @@ def test_a_plot_has_a_curve_a_group_with_its_intervals():
 @pytest.mark.parametrize(
   'texts', [['7'], ['500', '0'], ['2000'], ['1000', '500']]
 )
-def test_rungs_are_steps_that_are_evaluated(texts):
-  base = default.get_config().to_dict()
-  assert halving.parse(['500', '1000'], 0.5, base).steps == (500, 1000)
+def test_rungs_are_steps_that_are_evaluated(texts, tmp_path):
+  specs = specs_of([{}], tmp_path)
+  assert halving.parse(['500', '1000'], 0.5, specs).steps == (500, 1000)
   with pytest.raises(UserError, match=r'config\.train\.eval_every = 500'):
-    halving.parse(texts, 0.5, base)
-  assert math.isclose(halving.parse([], 0.25, base).keep_fraction, 0.25)
+    halving.parse(texts, 0.5, specs)
+  assert math.isclose(halving.parse([], 0.25, specs).keep_fraction, 0.25)
 
 
 def test_a_row_that_a_kill_left_half_written_is_not_read(tmp_path):

@@ -28,7 +28,8 @@ class Options:
 
   Attributes:
     workdir: of the sweep.
-    until: step to train to, for a rung; None: the end.
+    until: step to train to, for a rung, or to the end of a trial that comes
+      first; None: the end.
     max_parallel: processes at once.
     group_size: trials that are trained as one, at most.
     ray_address: of a cluster; '' starts one on this machine.
@@ -47,9 +48,14 @@ def is_waiting(spec: Spec, until: int | None) -> bool:
   if status.get('status') in ('DONE', 'DIVERGED', 'FAILED', 'DROPPED'):
     return False
   step = status.get('step', 0)
+  if _past_end(spec, until):
+    return True
   # One that was stopped at the rung itself may lack its evaluation there.
-  at_rung = step == until and status['status'] != 'PAUSED'
-  return until is None or step < until or at_rung
+  return step < until or (step == until and status['status'] != 'PAUSED')
+
+
+def _past_end(spec: Spec, until: int | None) -> bool:
+  return until is None or until >= spec.settings.train.steps
 
 
 class Shared:
@@ -132,7 +138,9 @@ def run(
     count = len(specs) if len(specs) > 1 else None
     program = shared.program(settings, loaded, count)
     runs = [(spec.config, spec.settings, spec.path) for spec in specs]
-    train.run_group(runs, loaded, program, signals, until)
+    # Trials of a program end at the same step.
+    stop_at = None if _past_end(specs[0], until) else until
+    train.run_group(runs, loaded, program, signals, stop_at)
   except Interrupted:
     raise
   except Diverged:
