@@ -133,3 +133,48 @@ def test_rungs_are_checked_against_every_trial(texts, said, tmp_path):
   assert halving.parse(['2', '4'], 0.5, specs).steps == (2, 4)
   with pytest.raises(UserError, match=said):
     halving.parse(texts, 0.5, specs)
+
+
+# Saves after steps 3, 4, 6, 8, 9 and 12, as eval_every = 4 and every_steps = 3
+# have it.
+@pytest.mark.parametrize(
+  ('saved', 'groups'),
+  [
+    ([[], [], []], [[0, 1, 2]]),
+    ([[6, 8], [6, 8], [6, 8]], [[0, 1, 2]]),
+    # Killed while they saved: what one has more is computed again.
+    ([[6, 8], [4, 6], [6, 8]], [[0, 1, 2]]),
+    ([[3], [], [3]], [[0, 1, 2]]),
+    # Asked to end after step 7, and killed while they saved.
+    ([[6, 7], [6], [6]], [[0, 1, 2]]),
+    # One was trained alone, and keeps what it has.
+    ([[], [6, 8], []], [[1], [0, 2]]),
+    ([[4], [8], [4]], [[1], [0, 2]]),
+    # What it keeps from long ago is no reason to go back there.
+    ([[3, 4], [4, 8, 9], [4]], [[1], [0, 2]]),
+    ([[8, 9], [3], [6, 8]], [[0, 2], [1]]),
+  ],
+)
+def test_those_that_came_as_far_train_together(
+  saved, groups, specs, monkeypatch
+):
+  by_name = dict(zip([spec.name for spec in specs], saved, strict=True))
+  monkeypatch.setattr(engines, '_saved', lambda spec: by_name[spec.name])
+  found = engines.together(specs)
+  assert [[spec.index for spec in group] for group in found] == groups
+
+
+def test_a_trial_that_was_trained_alone_goes_on_from_there(
+  specs, tmp_path, capfd
+):
+  alone, group = specs[0], specs[:2]
+  engines.run([alone], 8, Signals(), engines.Shared())
+  assert read_status(alone.path)['status'] == 'PAUSED'
+  capfd.readouterr()
+  engines.vectorized(group, options(specs), Signals())
+  said = capfd.readouterr().err
+  assert said.index('resuming after step 8') < said.index('starting fresh')
+  for spec in group:
+    assert read_status(spec.path)['status'] == 'DONE'
+    rows = read_rows(f'{spec.path}/metrics.jsonl')
+    assert [row['step'] for row in rows] == list(range(1, 13))

@@ -16,6 +16,7 @@ import jax
 
 from experiments import data, programs, train
 from experiments import workdir as workdir_lib
+from experiments.checkpoints import Checkpoints
 from experiments.launch import Diverged, log
 from experiments.signals import Interrupted, Signals
 from experiments.sweeps import plan
@@ -112,17 +113,58 @@ def vectorized(specs: list[Spec], options: Options, signals: Signals) -> None:
       run(group, options.until, signals, shared)
 
 
+def together(specs: list[Spec]) -> list[list[Spec]]:
+  """Trials of a program in groups that came as far, the furthest first.
+
+  A group begins at the newest step that all of it have saved. Killed while it
+  saves, some of it have one save more, which is computed again; nobody loses
+  more than that. What is ahead ends first, so that a sweep that was killed has
+  the same groups again.
+  """
+  saved = {spec.name: [0, *_saved(spec)] for spec in specs}
+  groups: list[tuple[int, list[Spec]]] = []
+  for spec in sorted(
+    specs, key=lambda spec: (saved[spec.name][-1], spec.index)
+  ):
+    steps, wanted = saved[spec.name], spec.settings
+    intervals = wanted.train.eval_every, wanted.checkpoint.every_steps
+    save_before = max((steps[-1] - 1) // n * n for n in intervals)
+    for start, group in reversed(groups):
+      if start in steps and save_before <= start:
+        group.append(spec)
+        break
+    else:
+      groups.append((steps[-1], [spec]))
+  return [sorted(g, key=lambda spec: spec.index) for _, g in reversed(groups)]
+
+
+def _saved(spec: Spec) -> list[int]:
+  """Steps of the trial's checkpoints, ascending."""
+  folder = Checkpoints(spec.path, spec.settings.checkpoint)
+  try:
+    return folder.steps()
+  finally:
+    folder.close()
+
+
 def run(
   specs: list[Spec], until: int | None, signals: Signals, shared: Shared
 ) -> None:
-  """Trains those of a group that wait; what fails is told, and stays in it.
+  """Trains those of a program that wait, as one where they came as far.
+
+  What fails is told, and stops no other.
 
   Raises:
     Interrupted: a signal came.
   """
-  specs = [spec for spec in specs if is_waiting(spec, until)]
-  if not specs:
-    return
+  waiting = [spec for spec in specs if is_waiting(spec, until)]
+  for group in together(waiting):
+    _run(group, until, signals, shared)
+
+
+def _run(
+  specs: list[Spec], until: int | None, signals: Signals, shared: Shared
+) -> None:
   if signals.received:
     raise Interrupted(f'{signals.received}; run the same command again')
   for spec in specs:
