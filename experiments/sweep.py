@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 
 import jax
 
@@ -25,7 +24,7 @@ from experiments import launch, remote
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.launch import Failed, log
-from experiments.signals import Signals
+from experiments.signals import Interrupted, Signals
 from experiments.sweeps import (
   engines,
   folder,
@@ -191,7 +190,7 @@ def main(values) -> None:
   if values.engine == 'processes':
     # The accelerator belongs to the processes; this one only plans.
     jax.config.update('jax_platforms', 'cpu')
-  counts = plan.check_data_and_shapes(chosen)
+  counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts, values, base)
     launch.print_result({'trials': len(chosen), 'parameters': counts})
@@ -200,16 +199,56 @@ def main(values) -> None:
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
+  _train(chosen, rungs, values, workdir)
+  report = _report(workdir, folder.read(workdir), values)
+  launch.print_result(report)
+  failed = report['trials'].get('FAILED', 0)
+  if failed:
+    words = [word for word in launch.command() if word != '--retry']
+    again = shlex.join(['bash', 'scripts/run.sh', *words, '--retry'])
+    raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
+  unfinished = _waiting(chosen)
+  if unfinished:
+    raise Interrupted(
+      f'{len(unfinished)} trials have steps to go; run the same command again'
+    )
+
+
+def _waiting(specs) -> list[plan.Spec]:
+  return [spec for spec in specs if engines.is_waiting(spec, None)]
+
+
+def _check(specs, values) -> dict[int, int]:
+  """Parameters by index; reads data only for what is going to be trained."""
+  counts, to_check = {}, []
+  for spec in specs:
+    status = workdir_lib.read_status(spec.path)
+    if 'parameters' in status:
+      counts[spec.index] = status['parameters']
+    elif (
+      values.dry_run
+      or engines.is_waiting(spec, None)
+      or (values.retry and status['status'] == 'FAILED')
+    ):
+      to_check.append(spec)
+  counts |= plan.check_data_and_shapes(to_check)
+  return dict(sorted(counts.items()))
+
+
+def _train(specs, rungs, values, workdir: str) -> None:
+  waiting = _waiting(specs)
+  if not waiting:
+    log(f'all {len(specs)} trials have ended')
+    return
   engine, why = values.engine, 'as --engine says'
   if engine == 'auto':
-    waiting = [spec for spec in chosen if engines.is_waiting(spec, None)]
     engine, why = engines.choose(waiting, values.max_parallel)
-  log(f'{len(chosen)} trials, engine {engine}: {why}')
+  log(f'{len(waiting)} of {len(specs)} trials to go, engine {engine}: {why}')
   signals = Signals()
   signals.install()
   halving.run(
     ENGINES[engine],
-    chosen,
+    specs,
     rungs,
     engines.Options(
       workdir=workdir,
@@ -220,12 +259,6 @@ def main(values) -> None:
     ),
     signals,
   )
-  report = _report(workdir, folder.read(workdir), values)
-  launch.print_result(report)
-  failed = report['trials'].get('FAILED', 0)
-  if failed:
-    again = ' '.join(shlex.quote(word) for word in [*sys.argv[1:], '--retry'])
-    raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
 
 
 if __name__ == '__main__':
