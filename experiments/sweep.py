@@ -26,6 +26,7 @@ from experiments.choices import UserError
 from experiments.launch import Failed, log
 from experiments.signals import Interrupted, Signals
 from experiments.sweeps import (
+  distinct,
   engines,
   folder,
   halving,
@@ -115,12 +116,19 @@ def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
 
 
 def _chosen(specs, only: list[str]) -> list[plan.Spec]:
+  if not only:
+    return specs
+  count = sum(1 + len(spec.repeats) for spec in specs)
   for text in only:
-    if not text.isdecimal() or int(text) >= len(specs):
+    if not text.isdecimal() or int(text) >= count:
       raise UserError(
-        f'--only={text} is not the place of a trial, 0 to {len(specs) - 1}'
+        f'--only={text} is not the place of a trial, 0 to {count - 1}'
       )
-  return [specs[int(text)] for text in only] if only else specs
+  indices = list(map(int, only))
+  for spec in specs:
+    for index in sorted(set(indices) & set(spec.repeats)):
+      log(f'trial {index} is the same as trial {spec.index}: left to that one')
+  return [spec for spec in specs if spec.index in indices]
 
 
 def _print_plan(specs, counts, values, base) -> None:
@@ -138,9 +146,10 @@ def _print_plan(specs, counts, values, base) -> None:
   log(f'{len(specs)} trials, {len(order)} programs')
 
 
-def _report(workdir: str, specs, values) -> dict:
+def _report(workdir: str, values) -> dict:
   from rich.console import Console
 
+  specs = distinct.distinct(folder.read(workdir))
   rows = results.collect(specs)
   table = results.grouped(
     rows, specs, values.metric, values.over, values.baseline
@@ -177,30 +186,32 @@ def main(values) -> None:
     )
   workdir = os.path.abspath(workdir)
   if values.report:
-    specs = folder.read(workdir)
-    launch.print_result(_report(workdir, specs, values))
+    launch.print_result(_report(workdir, values))
     return
   base = values.config.to_dict()
   if values.engine == 'ray' and ray_cluster.why_not():
     raise UserError(f'--engine=ray: {ray_cluster.why_not()}')
-  specs = _specs(values, base, workdir)
+  planned = _specs(values, base, workdir)
+  specs = distinct.distinct(planned)
   chosen = _chosen(specs, values.only)
-  rungs = halving.parse(values.rungs, values.keep_fraction, chosen)
+  rungs = halving.parse(values.rungs, values.keep_fraction, specs)
   results.check_baseline(specs, values.over, values.baseline)
   if values.engine == 'processes':
     # The accelerator belongs to the processes; this one only plans.
     jax.config.update('jax_platforms', 'cpu')
+  if (repeated := distinct.warning(specs)) is not None:
+    log(repeated)
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts, values, base)
     launch.print_result({'trials': len(chosen), 'parameters': counts})
     return
-  folder.write(workdir, base, specs)
+  folder.write(workdir, base, planned)
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
   _train(chosen, rungs, values, workdir)
-  report = _report(workdir, folder.read(workdir), values)
+  report = _report(workdir, values)
   launch.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:
@@ -238,7 +249,7 @@ def _check(specs, values) -> dict[int, int]:
 def _train(specs, rungs, values, workdir: str) -> None:
   waiting = _waiting(specs)
   if not waiting:
-    log(f'all {len(specs)} trials have ended')
+    log(f'none of {len(specs)} trials has steps to go')
     return
   engine, why = values.engine, 'as --engine says'
   if engine == 'auto':

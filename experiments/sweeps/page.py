@@ -9,7 +9,7 @@ import statistics
 from experiments import pages
 from experiments.choices import UserError
 from experiments.metrics import read_rows
-from experiments.sweeps import folder, plots, results
+from experiments.sweeps import distinct, folder, plots, results
 
 
 def sections(values, path: str) -> list[str]:
@@ -18,7 +18,7 @@ def sections(values, path: str) -> list[str]:
   Raises:
     UserError: no such metric or baseline.
   """
-  specs = folder.read(path)
+  specs = distinct.distinct(folder.read(path))
   rows = results.collect(specs)
   metrics = [name for name in rows[0] if name.count('/') == 2]
   if values.metric not in metrics:

@@ -25,7 +25,7 @@ def figure(table: list[dict], key: str, metric: str, overrides: list[str]):
   curves: dict[str, list[dict]] = {}
   others = [name for name in overrides if name != key]
   for entry in table:
-    if entry.get('mean') is not None:
+    if entry.get('mean') is not None and key in entry:
       name = describe({k: entry[k] for k in others if k in entry})
       curves.setdefault(name, []).append(entry)
   for index, (name, entries) in enumerate(curves.items()):
@@ -39,7 +39,7 @@ def figure(table: list[dict], key: str, metric: str, overrides: list[str]):
       marker=MARKERS[index % len(MARKERS)],
       capsize=3,
     )
-  values = [entry[key] for entry in table]
+  values = [entry[key] for entry in table if key in entry]
   if min(values) > 0 and max(values) / min(values) >= 10:
     axes.set_xscale('log')
   axes.set_xlabel(key)
@@ -101,7 +101,8 @@ def swept_numbers(table: list[dict], keys: Iterable[str]) -> list[str]:
   """The keys that have several values, all of them numbers."""
   found = []
   for key in keys:
-    values = {entry.get(key) for entry in table}
+    # A setting that does not read a key has no value of it.
+    values = {entry[key] for entry in table if key in entry}
     numeric = all(
       isinstance(value, int | float) and not isinstance(value, bool)
       for value in values

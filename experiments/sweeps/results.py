@@ -21,6 +21,7 @@ import scipy.stats
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.metrics import read_rows
+from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
 
 METRICS = ('accuracy', 'macro_f1', 'loss')
@@ -142,7 +143,7 @@ def check_baseline(specs: list[Spec], over: str, baseline: str) -> None:
 
 def setting_of(spec: Spec, over: str):
   """What all repetitions of a trial share: (name, overrides)."""
-  rest = {k: v for k, v in spec.overrides.items() if k != over}
+  rest = {k: v for k, v in overrides(spec).items() if k != over}
   return describe(rest) or 'all', rest
 
 
