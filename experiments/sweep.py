@@ -8,7 +8,8 @@
     bash scripts/run.sh experiments.sweep --workdir=runs/lr --report
 
 Every trial is checked before the first one starts. The same command again
-skips those that are done and resumes those that were cut. Results are in
+skips those that are done and resumes those that were cut. Settings are ranked
+by their means over seeds on validation, with test beside it. Results are in
 results.csv, results.json, table.md and pictures; the last line of standard
 output is one JSON object.
 """
@@ -26,6 +27,7 @@ from experiments.choices import UserError
 from experiments.launch import Failed, log
 from experiments.signals import Interrupted, Signals
 from experiments.sweeps import (
+  comparison,
   distinct,
   engines,
   folder,
@@ -81,26 +83,7 @@ def _define(values) -> None:
     ('retry', 'Train those that failed again.'),
   ):
     flags.DEFINE_bool(name, False, text, flag_values=values)
-  flags.DEFINE_enum(
-    'metric',
-    'best/test/accuracy',
-    [
-      f'{which}/{name}'
-      for which in ('best/test', 'best/validation', 'last/validation')
-      for name in results.METRICS
-    ],
-    'Column of the table.',
-    flag_values=values,
-  )
-  flags.DEFINE_string(
-    'over', 'seed', 'Key that only repeats a setting.', flag_values=values
-  )
-  flags.DEFINE_string(
-    'baseline',
-    '',
-    'Setting that differences are to, as the table spells it.',
-    flag_values=values,
-  )
+  comparison.define(values)
 
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
@@ -151,29 +134,34 @@ def _report(workdir: str, values) -> dict:
 
   specs = distinct.distinct(folder.read(workdir))
   rows = results.collect(specs)
-  table = results.grouped(
+  found = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
-  keys = {key: None for spec in specs for key in spec.overrides}
-  keys.pop(values.over, None)
-  results.write(workdir, rows, table)
-  plots.write(workdir, table, values.metric, list(keys))
-  Console(stderr=True).print(results.terminal(table, values.metric))
+  results.write(workdir, rows, found)
+  plots.write(workdir, found, specs)
+  Console(stderr=True).print(comparison.terminal(found))
   ended: dict[str, int] = {}
   for row in rows:
     ended[row['status']] = ended.get(row['status'], 0) + 1
     if row['status'] in ('FAILED', 'DIVERGED'):
       log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
-  best = None
-  known = [row for row in rows if row[values.metric] is not None]
-  if known:
-    choose = min if values.metric.endswith('loss') else max
-    # Chosen on validation, whatever is shown: test must not choose.
-    metric = values.metric.replace('/test/', '/validation/')
-    found = choose(known, key=lambda row: row[metric])
-    best = {'name': found['name'], values.metric: found[values.metric]}
-    best |= dict(specs[rows.index(found)].overrides)
-  return {'workdir': workdir, 'trials': ended, 'best': best, 'table': table}
+  best, run = found.table[0], results.best_run(rows, specs, found.metric)
+  if run is not None:
+    log(f'best setting: {best["setting"]}')
+    log(f'best run: trial {run["trial"]}, {run["workdir"]}')
+  told = comparison.sentence(found)
+  if told is not None:
+    log(told)
+  return {
+    'workdir': workdir,
+    'trials': ended,
+    'metric': found.metric,
+    'best_setting': best if best['n'] else None,
+    'best_run': run,
+    'baseline': found.baseline,
+    'conclusion': told,
+    'table': found.table,
+  }
 
 
 def main(values) -> None:
@@ -195,7 +183,7 @@ def main(values) -> None:
   specs = distinct.distinct(planned)
   chosen = _chosen(specs, values.only)
   rungs = halving.parse(values.rungs, values.keep_fraction, specs)
-  results.check_baseline(specs, values.over, values.baseline)
+  comparison.check(specs, values.metric, values.over, values.baseline)
   if values.engine == 'processes':
     # The accelerator belongs to the processes; this one only plans.
     jax.config.update('jax_platforms', 'cpu')
@@ -254,7 +242,7 @@ def _train(specs, rungs, values, workdir: str) -> None:
   engine, why = values.engine, 'as --engine says'
   if engine == 'auto':
     engine, why = engines.choose(waiting, values.max_parallel)
-  log(f'{len(waiting)} of {len(specs)} trials to go, engine {engine}: {why}')
+  log(f'{len(waiting)} of {len(specs)} trials to train, {engine}: {why}')
   signals = Signals()
   signals.install()
   halving.run(

@@ -109,6 +109,9 @@ def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
   path, result = whole
   assert result['trials'] == {'DONE': 4}
   assert [entry['n'] for entry in result['table']] == [2, 2]
+  assert result['best_setting'] == result['table'][0]
+  assert result['baseline'] == 'optimizer.learning_rate=0.001'
+  assert result['conclusion'] in (path / 'table.md').read_text()
   assert set(os.listdir(path)) == {
     'optimizer_learning_rate.png',
     'optimizer_learning_rate.svg',
@@ -122,6 +125,8 @@ def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
   }
   rows = json.loads((path / 'results.json').read_text())['trials']
   assert len({row['name'] for row in rows}) == 4
+  best = max(rows, key=lambda row: row['best/validation/accuracy'])
+  assert result['best_run']['name'] == best['name']
   for row in rows:
     assert row['parameters'] > 0
     assert row['seconds'] > 0

@@ -19,7 +19,8 @@ from experiments import workdir as workdir_lib
 from experiments.checkpoints import Checkpoints
 from experiments.launch import Diverged, log
 from experiments.signals import Interrupted, Signals
-from experiments.sweeps import plan
+from experiments.sweeps import plan, results
+from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
 
 
@@ -197,10 +198,12 @@ def _run(
 
 def tell(spec: Spec) -> None:
   """Says how a trial that ran elsewhere has ended."""
-  status = workdir_lib.read_status(spec.path)
-  line = f'trial {spec.index} {spec.name} is {status.get("status")}'
-  if 'result' in status:
-    line += f', test accuracy {status["result"]["accuracy"]:.4f}'
+  (row,) = results.collect([spec])
+  metric = spec.settings.checkpoint.best_metric
+  line = f'trial {spec.index} {spec.name} is {row["status"]}'
+  for split in SPLITS:
+    if row[f'best/{split}/{metric}'] is not None:
+      line += f', {split} {metric} {row[f"best/{split}/{metric}"]:.4f}'
   log(line)
 
 

@@ -43,6 +43,7 @@ def processes(
   count = min(options.max_parallel, len(waiting))
   cores = sorted(os.sched_getaffinity(0))
   workers = _Workers(options, count, signals)
+  log(f'what a trial says is in {options.workdir}/trials/NAME.txt')
   with concurrent.futures.ThreadPoolExecutor(max(count, 1)) as pool:
     feeding = [
       pool.submit(_feed, waiting, cores[n % len(cores) :: count], workers)
