@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from conftest import make_small_config
@@ -13,7 +14,14 @@ from experiments import launch
 from experiments.choices import UserError
 from experiments.metrics import read_rows
 from experiments.signals import Interrupted, Signals
-from experiments.sweeps import engines, folder, halving, plan, processes
+from experiments.sweeps import (
+  engines,
+  folder,
+  halving,
+  plan,
+  processes,
+  ray_cluster,
+)
 from experiments.workdir import read_status
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -178,3 +186,28 @@ def test_a_trial_that_was_trained_alone_goes_on_from_there(
     assert read_status(spec.path)['status'] == 'DONE'
     rows = read_rows(f'{spec.path}/metrics.jsonl')
     assert [row['step'] for row in rows] == list(range(1, 13))
+
+
+def test_a_task_that_a_signal_ends_fails_no_trial(specs, monkeypatch):
+  """On a cluster that the signal reaches first; Ray is stood in for."""
+  signals = Signals()
+
+  def lost(*_):
+    signals.received = 'SIGINT'
+    raise RuntimeError('the worker died')
+
+  remote = types.SimpleNamespace(remote=lambda *_: 'reference')
+  library = types.SimpleNamespace(
+    init=lambda **_: None,
+    cluster_resources=dict,
+    remote=lambda **_: lambda _: remote,
+    wait=lambda references, timeout: (references, []),
+    get=lost,
+    cancel=lambda *_, **__: None,
+    shutdown=lambda: None,
+    exceptions=types.SimpleNamespace(RayError=RuntimeError),
+  )
+  monkeypatch.setitem(sys.modules, 'ray', library)
+  with pytest.raises(Interrupted):
+    ray_cluster.ray(specs[:1], options(specs), signals)
+  assert read_status(specs[0].path) == {}
