@@ -212,7 +212,8 @@ def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
     header.append('test - baseline')
   body = []
   for entry in found.table:
-    row = [entry['setting'], str(entry['n'])]
+    of = f' of {entry["n"] + entry["missing"]}' if entry['missing'] else ''
+    row = [entry['setting'], f'{entry["n"]}{of}']
     row += [_plus_minus(entry.get(split)) for split in SPLITS]
     if entry['setting'] == found.baseline:
       row.append('baseline')
