@@ -27,13 +27,12 @@ from experiments.benchmarks import alternate, encoders, summary, tutorial
 from experiments.benchmarks.encoders import LAYERS, STATED, slope
 from experiments.choices import UserError
 from experiments.signals import Signals
-from experiments.sweeps import engines, folder, plan, results
+from experiments.sweeps import comparison, engines, folder, plan, results
 from selfattn import plots
 from selfattn.baselines import RecurrentEncoder
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS
 
-_METRIC = 'best/test/accuracy'
 # Where operations are counted, which takes no time however long a text is.
 _LONG = (4096, 8192, 16384)
 _PATHS = (9, 17, 33, 65)
@@ -232,7 +231,7 @@ def _specs(values) -> list[plan.Spec]:
   sweeps = [[{'model.encoder.name': name} for name in ENCODERS], seeds]
   base, workdir = values.config.to_dict(), os.path.abspath(values.workdir)
   specs = plan.make(base, plan.product(sweeps), workdir)
-  plan.check_data_and_shapes(specs)
+  plan.check_data_and_shapes([s for s in specs if engines.is_waiting(s, None)])
   folder.write(workdir, base, specs)
   return specs
 
@@ -244,16 +243,17 @@ def _train(values, specs) -> list[dict]:
   options = engines.Options(workdir, None, 1, 1, '')
   engines.serial(specs, options, signals)
   rows = results.collect(specs)
-  found = results.grouped(rows, specs, _METRIC, 'seed', '')
+  found = comparison.compare(rows, specs, 'accuracy', 'seed', '')
   results.write(workdir, rows, found)
   counts = {row['model.encoder.name']: row['parameters'] for row in rows}
   shown = [
     {
       'encoder': entry['model.encoder.name'],
       'parameters': counts[entry['model.encoder.name']],
-      **{name: entry.get(name) for name in ('mean', 'std', 'n')},
+      **{name: entry.get('test', {}).get(name) for name in ('mean', 'std')},
+      'n': entry['n'],
     }
-    for entry in found
+    for entry in found.table
   ]
   launch.log(table(shown))
   return shown

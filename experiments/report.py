@@ -21,7 +21,7 @@ from experiments import data, evaluate, heads, launch, pages, remote
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.metrics import read_rows
-from experiments.sweeps import page
+from experiments.sweeps import comparison, page
 from selfattn import plots
 from selfattn.encoders import AttentionEncoder
 
@@ -37,9 +37,6 @@ def _define(values) -> None:
     ('output', None, 'The page; WORKDIR/report.html.'),
     ('checkpoint', 'best', 'Of a run: best, last, or a step.'),
     ('data_dir', None, 'Where the data is, if not where it was.'),
-    ('metric', 'best/test/accuracy', 'Of a sweep: column of results.csv.'),
-    ('over', 'seed', 'Of a sweep: key that only repeats a setting.'),
-    ('baseline', '', 'Of a sweep: setting that differences are to.'),
   ):
     flags.DEFINE_string(name, default, text, flag_values=values)
   flags.DEFINE_enum(
@@ -49,6 +46,7 @@ def _define(values) -> None:
     'num_examples', 20, 'Texts that are shown.', 0, flag_values=values
   )
   heads.define_member(values)
+  comparison.define(values)
 
 
 def main(values) -> None:

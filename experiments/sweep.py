@@ -8,7 +8,8 @@
     bash scripts/run.sh experiments.sweep --workdir=runs/lr --report
 
 Every trial is checked before the first one starts. The same command again
-skips those that are done and resumes those that were cut. Results are in
+skips those that are done and resumes those that were cut. Settings are ranked
+by their means over seeds on validation, with test beside it. Results are in
 results.csv, results.json, table.md and pictures; the last line of standard
 output is one JSON object.
 """
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 
 import jax
 
@@ -25,8 +25,10 @@ from experiments import launch, remote
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.launch import Failed, log
-from experiments.signals import Signals
+from experiments.signals import Interrupted, Signals
 from experiments.sweeps import (
+  comparison,
+  distinct,
   engines,
   folder,
   halving,
@@ -81,26 +83,7 @@ def _define(values) -> None:
     ('retry', 'Train those that failed again.'),
   ):
     flags.DEFINE_bool(name, False, text, flag_values=values)
-  flags.DEFINE_enum(
-    'metric',
-    'best/test/accuracy',
-    [
-      f'{which}/{name}'
-      for which in ('best/test', 'best/validation', 'last/validation')
-      for name in results.METRICS
-    ],
-    'Column of the table.',
-    flag_values=values,
-  )
-  flags.DEFINE_string(
-    'over', 'seed', 'Key that only repeats a setting.', flag_values=values
-  )
-  flags.DEFINE_string(
-    'baseline',
-    '',
-    'Setting that differences are to, as the table spells it.',
-    flag_values=values,
-  )
+  comparison.define(values)
 
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
@@ -116,12 +99,19 @@ def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
 
 
 def _chosen(specs, only: list[str]) -> list[plan.Spec]:
+  if not only:
+    return specs
+  count = sum(1 + len(spec.repeats) for spec in specs)
   for text in only:
-    if not text.isdecimal() or int(text) >= len(specs):
+    if not text.isdecimal() or int(text) >= count:
       raise UserError(
-        f'--only={text} is not the place of a trial, 0 to {len(specs) - 1}'
+        f'--only={text} is not the place of a trial, 0 to {count - 1}'
       )
-  return [specs[int(text)] for text in only] if only else specs
+  indices = list(map(int, only))
+  for spec in specs:
+    for index in sorted(set(indices) & set(spec.repeats)):
+      log(f'trial {index} is the same as trial {spec.index}: left to that one')
+  return [spec for spec in specs if spec.index in indices]
 
 
 def _print_plan(specs, counts, values, base) -> None:
@@ -139,33 +129,39 @@ def _print_plan(specs, counts, values, base) -> None:
   log(f'{len(specs)} trials, {len(order)} programs')
 
 
-def _report(workdir: str, specs, values) -> dict:
+def _report(workdir: str, values) -> dict:
   from rich.console import Console
 
+  specs = distinct.distinct(folder.read(workdir))
   rows = results.collect(specs)
-  table = results.grouped(
+  found = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
-  keys = {key: None for spec in specs for key in spec.overrides}
-  keys.pop(values.over, None)
-  results.write(workdir, rows, table)
-  plots.write(workdir, table, values.metric, list(keys))
-  Console(stderr=True).print(results.terminal(table, values.metric))
+  results.write(workdir, rows, found)
+  plots.write(workdir, found, specs)
+  Console(stderr=True).print(comparison.terminal(found))
   ended: dict[str, int] = {}
   for row in rows:
     ended[row['status']] = ended.get(row['status'], 0) + 1
     if row['status'] in ('FAILED', 'DIVERGED'):
       log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
-  best = None
-  known = [row for row in rows if row[values.metric] is not None]
-  if known:
-    choose = min if values.metric.endswith('loss') else max
-    # Chosen on validation, whatever is shown: test must not choose.
-    metric = values.metric.replace('/test/', '/validation/')
-    found = choose(known, key=lambda row: row[metric])
-    best = {'name': found['name'], values.metric: found[values.metric]}
-    best |= dict(specs[rows.index(found)].overrides)
-  return {'workdir': workdir, 'trials': ended, 'best': best, 'table': table}
+  best, run = found.table[0], results.best_run(rows, specs, found.metric)
+  if run is not None:
+    log(f'best setting: {best["setting"]}')
+    log(f'best run: trial {run["trial"]}, {run["workdir"]}')
+  told = comparison.sentence(found)
+  if told is not None:
+    log(told)
+  return {
+    'workdir': workdir,
+    'trials': ended,
+    'metric': found.metric,
+    'best_setting': best if best['n'] else None,
+    'best_run': run,
+    'baseline': found.baseline,
+    'conclusion': told,
+    'table': found.table,
+  }
 
 
 def main(values) -> None:
@@ -178,38 +174,80 @@ def main(values) -> None:
     )
   workdir = os.path.abspath(workdir)
   if values.report:
-    specs = folder.read(workdir)
-    launch.print_result(_report(workdir, specs, values))
+    launch.print_result(_report(workdir, values))
     return
   base = values.config.to_dict()
-  rungs = halving.parse(values.rungs, values.keep_fraction, base)
   if values.engine == 'ray' and ray_cluster.why_not():
     raise UserError(f'--engine=ray: {ray_cluster.why_not()}')
-  specs = _specs(values, base, workdir)
+  planned = _specs(values, base, workdir)
+  specs = distinct.distinct(planned)
   chosen = _chosen(specs, values.only)
-  results.check_baseline(specs, values.over, values.baseline)
+  rungs = halving.parse(values.rungs, values.keep_fraction, specs)
+  comparison.check(specs, values.metric, values.over, values.baseline)
   if values.engine == 'processes':
     # The accelerator belongs to the processes; this one only plans.
     jax.config.update('jax_platforms', 'cpu')
-  counts = plan.check_data_and_shapes(chosen)
+  if (repeated := distinct.warning(specs)) is not None:
+    log(repeated)
+  counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts, values, base)
     launch.print_result({'trials': len(chosen), 'parameters': counts})
     return
-  folder.write(workdir, base, specs)
+  folder.write(workdir, base, planned)
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
+  _train(chosen, rungs, values, workdir)
+  report = _report(workdir, values)
+  launch.print_result(report)
+  failed = report['trials'].get('FAILED', 0)
+  if failed:
+    words = [word for word in launch.command() if word != '--retry']
+    again = shlex.join(['bash', 'scripts/run.sh', *words, '--retry'])
+    raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
+  unfinished = _waiting(chosen)
+  if unfinished:
+    raise Interrupted(
+      f'{len(unfinished)} trials have steps to go; run the same command again'
+    )
+
+
+def _waiting(specs) -> list[plan.Spec]:
+  return [spec for spec in specs if engines.is_waiting(spec, None)]
+
+
+def _check(specs, values) -> dict[int, int]:
+  """Parameters by index; reads data only for what is going to be trained."""
+  counts, to_check = {}, []
+  for spec in specs:
+    status = workdir_lib.read_status(spec.path)
+    if 'parameters' in status:
+      counts[spec.index] = status['parameters']
+    elif (
+      values.dry_run
+      or engines.is_waiting(spec, None)
+      or (values.retry and status['status'] == 'FAILED')
+    ):
+      to_check.append(spec)
+  counts |= plan.check_data_and_shapes(to_check)
+  return dict(sorted(counts.items()))
+
+
+def _train(specs, rungs, values, workdir: str) -> None:
+  waiting = _waiting(specs)
+  if not waiting:
+    log(f'none of {len(specs)} trials has steps to go')
+    return
   engine, why = values.engine, 'as --engine says'
   if engine == 'auto':
-    waiting = [spec for spec in chosen if engines.is_waiting(spec, None)]
     engine, why = engines.choose(waiting, values.max_parallel)
-  log(f'{len(chosen)} trials, engine {engine}: {why}')
+  log(f'{len(waiting)} of {len(specs)} trials to train, {engine}: {why}')
   signals = Signals()
   signals.install()
   halving.run(
     ENGINES[engine],
-    chosen,
+    specs,
     rungs,
     engines.Options(
       workdir=workdir,
@@ -220,12 +258,6 @@ def main(values) -> None:
     ),
     signals,
   )
-  report = _report(workdir, folder.read(workdir), values)
-  launch.print_result(report)
-  failed = report['trials'].get('FAILED', 0)
-  if failed:
-    again = ' '.join(shlex.quote(word) for word in [*sys.argv[1:], '--retry'])
-    raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
 
 
 if __name__ == '__main__':

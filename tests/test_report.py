@@ -10,6 +10,7 @@ from conftest import last_json, make_small_config
 from experiments import pages, train
 from experiments.heads import Opened
 from experiments.signals import Signals
+from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
 
 _BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
@@ -207,7 +208,7 @@ def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
   assert browser.get_log('browser') == []
   tables = browser.find_elements(By.TAG_NAME, 'table')
   settings, trials, config = (t.text.splitlines() for t in tables)
-  assert [line.split()[0] for line in settings[1:]] == [
+  assert sorted(line.split()[0] for line in settings[1:]) == [
     'optimizer.learning_rate=0.001',
     'optimizer.learning_rate=0.01',
   ]
@@ -239,20 +240,24 @@ def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
 
 
 def test_settings_are_drawn_with_their_intervals_the_best_on_top():
-  table = [
-    {'setting': 'a=1', 'mean': 0.7, 'half_width': 0.1},
-    {'setting': 'a=2', 'mean': 0.9, 'half_width': None},
-    {'setting': 'a=3'},
-  ]
-  (axes,) = sweep_plots.settings(table, 'best/test/accuracy').axes
+  def entry(name, mean, half_width):
+    of = {'mean': mean, 'half_width': half_width}
+    shifted = of | {'mean': mean - 0.2}
+    return {'setting': name, 'n': 2, 'validation': of, 'test': shifted}
+
+  table = [entry('a=2', 0.7, 0.1), entry('a=1', 0.9, None)]
+  table.append({'setting': 'a=3', 'n': 0})
+  found = comparison.Comparison('loss', 'seed', None, table)
+  (axes,) = sweep_plots.settings(found).axes
   assert [t.get_text() for t in axes.get_yticklabels()] == ['a=1', 'a=2']
-  (bars,) = axes.containers
-  assert bars.lines[0].get_xdata().tolist() == [0.7, 0.9]
-  ((low, _), (high, _)), ((same, _), _) = bars.lines[2][0].get_segments()
+  validation, test = axes.containers
+  assert validation.lines[0].get_xdata().tolist() == [0.9, 0.7]
+  assert test.lines[0].get_xdata().tolist() == pytest.approx([0.7, 0.5])
+  ((same, _), _), ((low, _), (high, _)) = validation.lines[2][0].get_segments()
   assert (low, high, same) == pytest.approx((0.6, 0.8, 0.9))
-  assert 'best/test/accuracy' in axes.get_xlabel()
-  (axes,) = sweep_plots.settings(table, 'last/validation/loss').axes
-  assert [t.get_text() for t in axes.get_yticklabels()] == ['a=2', 'a=1']
+  names = [text.get_text() for text in axes.get_legend().get_texts()]
+  assert names == ['validation', 'test']
+  assert 'loss' in axes.get_xlabel()
 
 
 def test_curves_of_a_sweep_have_a_name_each():

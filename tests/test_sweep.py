@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from conftest import ROOT, last_json, make_small_config
 
 from experiments import data, programs, train
 from experiments import settings as settings_lib
+from experiments import sweep as sweep_lib
+from experiments.choices import UserError
 from experiments.signals import Signals
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -109,6 +112,9 @@ def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
   path, result = whole
   assert result['trials'] == {'DONE': 4}
   assert [entry['n'] for entry in result['table']] == [2, 2]
+  assert result['best_setting'] == result['table'][0]
+  assert result['baseline'] == 'optimizer.learning_rate=0.001'
+  assert result['conclusion'] in (path / 'table.md').read_text()
   assert set(os.listdir(path)) == {
     'optimizer_learning_rate.png',
     'optimizer_learning_rate.svg',
@@ -122,6 +128,8 @@ def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
   }
   rows = json.loads((path / 'results.json').read_text())['trials']
   assert len({row['name'] for row in rows}) == 4
+  best = max(rows, key=lambda row: row['best/validation/accuracy'])
+  assert result['best_run']['name'] == best['name']
   for row in rows:
     assert row['parameters'] > 0
     assert row['seconds'] > 0
@@ -400,11 +408,14 @@ def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
   code, printed, said = sweep(*flags)
   assert code == 1
   assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
-  assert said.splitlines()[-1].startswith('failed: 1 of 2 trials')
+  told, _, line = said.splitlines()[-1].partition('; again: ')
+  assert told == 'failed: 1 of 2 trials'
   (victim / 'checkpoints').unlink()
   _, printed, _ = sweep(*flags)
   assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
-  code, printed, said = sweep(*flags, '--retry')
+  program, name, *flags = shlex.split(line)[1:]
+  assert (program, name) == ('scripts/run.sh', 'experiments.sweep')
+  code, printed, said = sweep(*flags)
   assert code == 0, said
   assert last_json(printed)['trials'] == {'DONE': 2}
 
@@ -504,6 +515,41 @@ def test_wrong_flags_are_one_line(flags, said, tmp_path, config_path, sweep):
   (line,) = stderr.splitlines()
   assert said in line
   assert not path.exists()
+
+
+def test_a_sweep_that_is_done_asks_for_no_data(
+  tmp_path, whole, arguments, sweep, monkeypatch
+):
+  def gone(*_):
+    raise UserError('the data is gone')
+
+  monkeypatch.setattr(data, 'load', gone)
+  path = tmp_path / 'sweep'
+  shutil.copytree(whole[0], path)
+  flags = [*arguments, f'--workdir={path}', '--engine=serial']
+  for more in ([], ['--retry'], ['--report'], ['--dry_run']):
+    code, printed, said = sweep(*flags, *more)
+    assert code == 0, said
+  parameters = json.loads((path / 'results.json').read_text())['trials'][0][
+    'parameters'
+  ]
+  assert last_json(printed)['parameters'] == dict.fromkeys('0123', parameters)
+  shutil.rmtree(next((path / 'trials').iterdir()))
+  code, _, said = sweep(*flags)
+  assert code == 2
+  assert said.startswith('error: 1 of 1 trials cannot be trained')
+
+
+def test_a_sweep_with_trials_to_go_asks_to_be_run_again(
+  tmp_path, arguments, sweep, monkeypatch
+):
+  """As when one worker of several was told to end, and not the sweep."""
+  monkeypatch.setitem(sweep_lib.ENGINES, 'serial', lambda *_: None)
+  flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
+  code, printed, said = sweep(*arguments, *flags)
+  assert code == 75
+  assert last_json(printed)['trials'] == {'WAITING': 4}
+  assert said.splitlines()[-1].startswith('interrupted: 4 trials have steps')
 
 
 def test_a_sweep_of_another_config_is_refused(whole, arguments, sweep):

@@ -12,7 +12,7 @@ from configs import default
 from experiments import programs
 from experiments import settings as settings_lib
 from experiments.choices import UserError
-from experiments.sweeps import halving, plan, plots, results
+from experiments.sweeps import comparison, halving, plan, plots, results
 
 
 def test_product_is_every_combination_in_order():
@@ -157,67 +157,28 @@ def test_numbers_share_a_program_and_all_else_does_not():
     assert key(**other) != key(), other
 
 
-def test_the_interval_is_students():
-  values = [0.81, 0.84, 0.80, 0.86, 0.83]
-  found = results.interval(values)
-  low, high = scipy.stats.t.interval(
-    0.95, 4, loc=np.mean(values), scale=scipy.stats.sem(values)
-  )
-  assert found['mean'] - found['half_width'] == pytest.approx(low)
-  assert found['mean'] + found['half_width'] == pytest.approx(high)
-  assert found['n'] == 5
-  assert found['std'] == pytest.approx(np.std(values, ddof=1))
-  assert results.interval([0.5])['half_width'] is None
-
-
 def specs_of(trials, tmp_path):
   return plan.make(default.get_config().to_dict(), trials, str(tmp_path))
 
 
-def test_differences_are_taken_seed_by_seed(tmp_path):
-  trials = [
-    {'model.pool': pool, 'seed': seed}
-    for pool in ('mean', 'max')
-    for seed in range(3)
-  ]
-  specs = specs_of(trials, tmp_path)
-  # Seeds differ by far more than the two settings do.
-  scores = [0.1, 0.5, 0.9, 0.12, 0.53, 0.91]
-  rows = [{'m': score} for score in scores]
-  table = results.grouped(rows, specs, 'm', 'seed', 'model.pool=mean')
-  assert [entry['setting'] for entry in table] == [
-    'model.pool=mean',
-    'model.pool=max',
-  ]
-  assert table[1]['mean'] == pytest.approx(0.52)
-  assert table[1]['difference/mean'] == pytest.approx(0.02)
-  assert table[1]['difference/std'] == pytest.approx(0.01)
-  assert table[1]['half_width'] > 10 * table[1]['difference/half_width']
-  shown = results.markdown(table)
-  assert '| model.pool=max | 3 | 0.5200 |' in shown
-  assert '+0.0200 ± 0.0248' in shown
-  with pytest.raises(UserError, match=r'is not one of model\.pool=mean'):
-    results.check_baseline(specs, 'seed', 'model.pool=men')
-
-
-def test_a_missing_trial_is_counted_not_averaged(tmp_path):
-  specs = specs_of([{'seed': s} for s in range(3)], tmp_path)
-  rows = [{'m': 0.5}, {'m': None}, {'m': 0.7}]
-  (entry,) = results.grouped(rows, specs, 'm', 'seed', '')
-  assert (entry['setting'], entry['n'], entry['missing']) == ('all', 2, 1)
-  assert entry['mean'] == pytest.approx(0.6)
-
-
 def test_a_plot_has_a_curve_a_group_with_its_intervals():
   table = [
-    {'lr': lr, 'pool': pool, 'mean': mean, 'half_width': 0.1}
+    {
+      'lr': lr,
+      'pool': pool,
+      'n': 3,
+      'validation': {'mean': mean, 'half_width': 0.1},
+    }
     for pool, means in (('max', (0.2, 0.4, 0.3)), ('mean', (0.5, 0.6, 0.7)))
     for lr, mean in zip((1e-2, 1e-4, 1e-3), means, strict=True)
   ]
-  axes = plots.figure(table, 'lr', 'accuracy', ['lr', 'pool']).axes[0]
+  # One that does not read the rate.
+  table.append({'pool': 'none', 'n': 3, 'validation': None})
+  found = comparison.Comparison('accuracy', 'seed', None, table)
+  axes = plots.figure(found, 'lr', ['lr', 'pool']).axes[0]
   assert axes.get_xscale() == 'log'
   assert axes.get_xlabel() == 'lr'
-  assert axes.get_ylabel() == 'accuracy (mean, 95% interval)'
+  assert axes.get_ylabel() == 'accuracy on validation (mean, 95% interval)'
   labels = [text.get_text() for text in axes.get_legend().get_texts()]
   assert labels == ['pool=max', 'pool=mean']
   curve = axes.containers[0]
@@ -226,17 +187,18 @@ def test_a_plot_has_a_curve_a_group_with_its_intervals():
   (bars,) = curve[2]
   lengths = [segment[1][1] - segment[0][1] for segment in bars.get_segments()]
   np.testing.assert_allclose(lengths, 0.2)
+  assert plots.swept_numbers(table, ['lr', 'pool']) == ['lr']
 
 
 @pytest.mark.parametrize(
   'texts', [['7'], ['500', '0'], ['2000'], ['1000', '500']]
 )
-def test_rungs_are_steps_that_are_evaluated(texts):
-  base = default.get_config().to_dict()
-  assert halving.parse(['500', '1000'], 0.5, base).steps == (500, 1000)
+def test_rungs_are_steps_that_are_evaluated(texts, tmp_path):
+  specs = specs_of([{}], tmp_path)
+  assert halving.parse(['500', '1000'], 0.5, specs).steps == (500, 1000)
   with pytest.raises(UserError, match=r'config\.train\.eval_every = 500'):
-    halving.parse(texts, 0.5, base)
-  assert math.isclose(halving.parse([], 0.25, base).keep_fraction, 0.25)
+    halving.parse(texts, 0.5, specs)
+  assert math.isclose(halving.parse([], 0.25, specs).keep_fraction, 0.25)
 
 
 def test_a_row_that_a_kill_left_half_written_is_not_read(tmp_path):

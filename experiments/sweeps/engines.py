@@ -16,9 +16,11 @@ import jax
 
 from experiments import data, programs, train
 from experiments import workdir as workdir_lib
+from experiments.checkpoints import Checkpoints
 from experiments.launch import Diverged, log
 from experiments.signals import Interrupted, Signals
-from experiments.sweeps import plan
+from experiments.sweeps import plan, results
+from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
 
 
@@ -28,7 +30,8 @@ class Options:
 
   Attributes:
     workdir: of the sweep.
-    until: step to train to, for a rung; None: the end.
+    until: step to train to, for a rung, or to the end of a trial that comes
+      first; None: the end.
     max_parallel: processes at once.
     group_size: trials that are trained as one, at most.
     ray_address: of a cluster; '' starts one on this machine.
@@ -47,9 +50,14 @@ def is_waiting(spec: Spec, until: int | None) -> bool:
   if status.get('status') in ('DONE', 'DIVERGED', 'FAILED', 'DROPPED'):
     return False
   step = status.get('step', 0)
+  if _past_end(spec, until):
+    return True
   # One that was stopped at the rung itself may lack its evaluation there.
-  at_rung = step == until and status['status'] != 'PAUSED'
-  return until is None or step < until or at_rung
+  return step < until or (step == until and status['status'] != 'PAUSED')
+
+
+def _past_end(spec: Spec, until: int | None) -> bool:
+  return until is None or until >= spec.settings.train.steps
 
 
 class Shared:
@@ -106,17 +114,58 @@ def vectorized(specs: list[Spec], options: Options, signals: Signals) -> None:
       run(group, options.until, signals, shared)
 
 
+def together(specs: list[Spec]) -> list[list[Spec]]:
+  """Trials of a program in groups that came as far, the furthest first.
+
+  A group begins at the newest step that all of it have saved. Killed while it
+  saves, some of it have one save more, which is computed again; nobody loses
+  more than that. What is ahead ends first, so that a sweep that was killed has
+  the same groups again.
+  """
+  saved = {spec.name: [0, *_saved(spec)] for spec in specs}
+  groups: list[tuple[int, list[Spec]]] = []
+  for spec in sorted(
+    specs, key=lambda spec: (saved[spec.name][-1], spec.index)
+  ):
+    steps, wanted = saved[spec.name], spec.settings
+    intervals = wanted.train.eval_every, wanted.checkpoint.every_steps
+    save_before = max((steps[-1] - 1) // n * n for n in intervals)
+    for start, group in reversed(groups):
+      if start in steps and save_before <= start:
+        group.append(spec)
+        break
+    else:
+      groups.append((steps[-1], [spec]))
+  return [sorted(g, key=lambda spec: spec.index) for _, g in reversed(groups)]
+
+
+def _saved(spec: Spec) -> list[int]:
+  """Steps of the trial's checkpoints, ascending."""
+  folder = Checkpoints(spec.path, spec.settings.checkpoint)
+  try:
+    return folder.steps()
+  finally:
+    folder.close()
+
+
 def run(
   specs: list[Spec], until: int | None, signals: Signals, shared: Shared
 ) -> None:
-  """Trains those of a group that wait; what fails is told, and stays in it.
+  """Trains those of a program that wait, as one where they came as far.
+
+  What fails is told, and stops no other.
 
   Raises:
     Interrupted: a signal came.
   """
-  specs = [spec for spec in specs if is_waiting(spec, until)]
-  if not specs:
-    return
+  waiting = [spec for spec in specs if is_waiting(spec, until)]
+  for group in together(waiting):
+    _run(group, until, signals, shared)
+
+
+def _run(
+  specs: list[Spec], until: int | None, signals: Signals, shared: Shared
+) -> None:
   if signals.received:
     raise Interrupted(f'{signals.received}; run the same command again')
   for spec in specs:
@@ -132,7 +181,9 @@ def run(
     count = len(specs) if len(specs) > 1 else None
     program = shared.program(settings, loaded, count)
     runs = [(spec.config, spec.settings, spec.path) for spec in specs]
-    train.run_group(runs, loaded, program, signals, until)
+    # Trials of a program end at the same step.
+    stop_at = None if _past_end(specs[0], until) else until
+    train.run_group(runs, loaded, program, signals, stop_at)
   except Interrupted:
     raise
   except Diverged:
@@ -147,10 +198,12 @@ def run(
 
 def tell(spec: Spec) -> None:
   """Says how a trial that ran elsewhere has ended."""
-  status = workdir_lib.read_status(spec.path)
-  line = f'trial {spec.index} {spec.name} is {status.get("status")}'
-  if 'result' in status:
-    line += f', test accuracy {status["result"]["accuracy"]:.4f}'
+  (row,) = results.collect([spec])
+  metric = spec.settings.checkpoint.best_metric
+  line = f'trial {spec.index} {spec.name} is {row["status"]}'
+  for split in SPLITS:
+    if row[f'best/{split}/{metric}'] is not None:
+      line += f', {split} {metric} {row[f"best/{split}/{metric}"]:.4f}'
   log(line)
 
 

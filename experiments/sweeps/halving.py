@@ -1,7 +1,8 @@
 """Successive halving: trials that are behind at a rung go no further.
 
-At every rung all trials that are left train to that step, and the best
-fraction on validation goes on (Jamieson and Talwalkar 2016, algorithm 1, with
+At every rung all trials that are left train to that step, or to their own last
+one if that comes first, and of those with steps to go the best fraction on
+validation goes on (Jamieson and Talwalkar 2016, algorithm 1, with
 rungs and fraction given). A decision is a function of the metrics on disk, so
 a sweep that was killed makes it again.
 """
@@ -29,19 +30,27 @@ class Rungs:
   keep_fraction: float
 
 
-def parse(texts: list[str], keep_fraction: float, base: dict) -> Rungs:
+def parse(texts: list[str], keep_fraction: float, specs: list[Spec]) -> Rungs:
   """The flags --rungs and --keep_fraction.
 
   Raises:
-    UserError: not ascending steps at which the config evaluates.
+    UserError: not ascending, not before the end of any trial, or a step at
+      which a trial that goes further does not evaluate.
   """
-  every, last = base['train']['eval_every'], base['train']['steps']
   steps = [int(text) if text.isdecimal() else 0 for text in texts]
-  good = all(0 < step < last and step % every == 0 for step in steps)
-  if not good or steps != sorted(set(steps)):
+  last = max(spec.settings.train.steps for spec in specs)
+  wrong = None
+  if not all(0 < step < last for step in steps) or steps != sorted({*steps}):
+    wrong = specs[0]
+  for spec in specs:
+    wanted = spec.settings.train
+    if any(n < wanted.steps and n % wanted.eval_every for n in steps):
+      wrong = wrong or spec
+  if wrong is not None:
     raise UserError(
       f'--rungs={",".join(texts)} must be ascending multiples of '
-      f'config.train.eval_every = {every}, below config.train.steps = {last}'
+      f'config.train.eval_every = {wrong.settings.train.eval_every}, as trial '
+      f'{wrong.index} has it, below config.train.steps = {last}'
     )
   if keep_fraction <= 0:
     raise UserError('--keep_fraction must be greater than 0')
@@ -69,13 +78,16 @@ def run(
 def _passed(specs: list[Spec], step: int, keep_fraction: float) -> list[Spec]:
   metric = specs[0].settings.checkpoint.best_metric
   sign = -1 if BEST_METRICS[metric] is max else 1
+  # One that has come to its own end is DONE. It needs no more updates, so it
+  # neither takes the place of another nor loses one.
+  running = [spec for spec in specs if step < spec.settings.train.steps]
 
   def rank(spec):
     return sign * results.evaluation(spec.path, step, metric), spec.index
 
-  ordered = sorted(specs, key=rank)
-  count = math.ceil(keep_fraction * len(specs))
+  ordered = sorted(running, key=rank)
+  count = math.ceil(keep_fraction * len(running))
   for spec in ordered[count:]:
     workdir_lib.drop(spec.path, step)
-  log(f'step {step}: {count} of {len(specs)} trials go on')
+  log(f'step {step}: {count} of {len(running)} trials go on')
   return sorted(ordered[:count], key=lambda spec: spec.index)

@@ -7,9 +7,8 @@ import os
 import statistics
 
 from experiments import pages
-from experiments.choices import UserError
 from experiments.metrics import read_rows
-from experiments.sweeps import folder, plots, results
+from experiments.sweeps import comparison, distinct, folder, plots, results
 
 
 def sections(values, path: str) -> list[str]:
@@ -18,38 +17,38 @@ def sections(values, path: str) -> list[str]:
   Raises:
     UserError: no such metric or baseline.
   """
-  specs = folder.read(path)
+  specs = distinct.distinct(folder.read(path))
   rows = results.collect(specs)
-  metrics = [name for name in rows[0] if name.count('/') == 2]
-  if values.metric not in metrics:
-    raise UserError(
-      f'--metric={values.metric} is not one of {", ".join(metrics)}'
-    )
-  table = results.grouped(
+  found = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
-  keys = list(dict.fromkeys(key for spec in specs for key in spec.overrides))
-  keys = [key for key in keys if key != values.over]
+  keys = plots.swept(specs, values.over)
   drawn = []
-  if any(entry.get('mean') is not None for entry in table):
-    figure = plots.settings(table, values.metric)
-    drawn.append(pages.picture(figure, f'{values.metric} of each setting'))
-  for key in plots.swept_numbers(table, keys):
-    figure = plots.figure(table, key, values.metric, keys)
-    drawn.append(pages.picture(figure, f'{values.metric} against {key}'))
-  name = values.metric.rpartition('/')[2]
+  if any(entry['n'] for entry in found.table):
+    figure = plots.settings(found)
+    drawn.append(pages.picture(figure, f'{found.metric} of each setting'))
+  for key in plots.swept_numbers(found.table, keys):
+    figure = plots.figure(found, key, keys)
+    drawn.append(pages.picture(figure, f'{found.metric} against {key}'))
+  name = found.metric
   figure = plots.curves(
     _mean_curves(specs, values.over, name), f'{name} on validation'
   )
   drawn.append(pages.picture(figure, f'{name} over updates'))
-  header, body = results.cells(table)
-  columns = ['trial', 'name', *keys, values.over, 'status', values.metric]
+  header, body = comparison.cells(found)
+  told = [comparison.note(found), comparison.sentence(found) or '']
+  columns = ['trial', 'name', *keys, values.over, 'status']
+  columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']
   columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
   trials = [[row.get(column) for column in columns] for row in rows]
   ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']
   return [
-    pages.section(f'Settings, by {values.metric}', pages.table(header, body)),
+    pages.section(
+      f'Settings, by {name} on validation',
+      pages.table(header, body)
+      + ''.join(f'<p>{pages.escape(text)}</p>' for text in told),
+    ),
     pages.section('Pictures', '\n'.join(drawn)),
     pages.section('Trials', pages.table(columns, trials, ended)),
     pages.section('Config', pages.config(_shared(specs))),
@@ -67,7 +66,7 @@ def _mean_curves(specs, over: str, name: str) -> dict[str, dict[int, float]]:
   """Means over repetitions of a metric on validation, by setting and step."""
   found: dict[str, dict[int, list]] = {}
   for spec in specs:
-    setting, _ = results.setting_of(spec, over)
+    setting, _ = comparison.setting_of(spec, over)
     points = found.setdefault(setting, collections.defaultdict(list))
     for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
       value = row.get(f'validation/{name}')

@@ -54,6 +54,7 @@ class Spec:
     overrides: dotted keys and what they become.
     config: the whole config, nested.
     path: its workdir.
+    repeats: indices of trials that are the same, which it stands for.
   """
 
   index: int
@@ -61,6 +62,7 @@ class Spec:
   config: dict
   settings: Settings
   path: str
+  repeats: tuple[int, ...] = ()
 
   @property
   def name(self) -> str:

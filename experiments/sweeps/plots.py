@@ -6,74 +6,77 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-from experiments.sweeps.plan import describe
+from experiments.sweeps.comparison import SPLITS, Comparison
+from experiments.sweeps.plan import Spec, describe
 from selfattn.plots import COLOURS, MARKERS, style
 
 
-def figure(table: list[dict], key: str, metric: str, overrides: list[str]):
-  """The means against config.`key`, a curve for each setting of the others.
+def figure(found: Comparison, key: str, keys: Iterable[str]):
+  """The means on validation against config.`key`, which is a number.
 
   Args:
-    table: rows of results.grouped.
-    metric: name of the axis.
-    overrides: the keys that were swept, without the one of the repetitions.
+    keys: all that were swept, but for that of the repetitions; each setting of
+      the others has a curve.
   """
   from matplotlib.figure import Figure
 
   shown = Figure(figsize=(6.4, 4.2), layout='constrained')
   axes = shown.add_subplot()
   curves: dict[str, list[dict]] = {}
-  others = [name for name in overrides if name != key]
-  for entry in table:
-    if entry.get('mean') is not None:
+  others = [name for name in keys if name != key]
+  for entry in found.table:
+    if entry['n'] and key in entry:
       name = describe({k: entry[k] for k in others if k in entry})
       curves.setdefault(name, []).append(entry)
   for index, (name, entries) in enumerate(curves.items()):
     entries = sorted(entries, key=lambda entry: entry[key])
+    means = [entry['validation']['mean'] for entry in entries]
     axes.errorbar(
       [entry[key] for entry in entries],
-      [entry['mean'] for entry in entries],
-      [entry['half_width'] or 0 for entry in entries],
+      means,
+      [entry['validation']['half_width'] or 0 for entry in entries],
       label=name or None,
       color=COLOURS[index % len(COLOURS)],
       marker=MARKERS[index % len(MARKERS)],
       capsize=3,
     )
-  values = [entry[key] for entry in table]
+  values = [entry[key] for entry in found.table if key in entry]
   if min(values) > 0 and max(values) / min(values) >= 10:
     axes.set_xscale('log')
   axes.set_xlabel(key)
-  axes.set_ylabel(f'{metric} (mean, 95% interval)')
+  axes.set_ylabel(f'{found.metric} on validation (mean, 95% interval)')
   if len(curves) > 1:
     axes.legend(fontsize='small')
   return shown
 
 
-def settings(table: list[dict], metric: str):
-  """The mean of each setting with its interval, the best one on top."""
+def settings(found: Comparison):
+  """The means of each setting with their intervals, the best one on top."""
   from matplotlib.figure import Figure
 
-  best_last = -1 if metric.endswith('loss') else 1
-  entries = [entry for entry in table if entry.get('mean') is not None]
-  entries.sort(key=lambda entry: best_last * entry['mean'])
-  shown = Figure(figsize=(8.4, 1.2 + 0.28 * len(entries)), layout='constrained')
+  entries = [entry for entry in found.table if entry['n']][::-1]
+  shown = Figure(figsize=(8.4, 1.4 + 0.28 * len(entries)), layout='constrained')
   axes = shown.add_subplot()
-  axes.errorbar(
-    [entry['mean'] for entry in entries],
-    range(len(entries)),
-    xerr=[entry['half_width'] or 0 for entry in entries],
-    fmt='o',
-    color=COLOURS[0],
-    capsize=3,
-  )
+  for index, split in enumerate(SPLITS):
+    axes.errorbar(
+      [entry[split]['mean'] for entry in entries],
+      # One a little below the other.
+      [place - 0.2 * index for place in range(len(entries))],
+      xerr=[entry[split]['half_width'] or 0 for entry in entries],
+      fmt=MARKERS[index],
+      label=split,
+      color=COLOURS[index],
+      capsize=3,
+    )
   axes.set_yticks(
     range(len(entries)),
     [entry['setting'] for entry in entries],
     fontsize=8,
     parse_math=False,
   )
-  axes.set_xlabel(f'{metric} (mean, 95% interval)')
+  axes.set_xlabel(f'{found.metric} (mean, 95% interval)')
   axes.grid(axis='x', alpha=0.3)
+  axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
   return shown
 
 
@@ -97,11 +100,18 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   return shown
 
 
+def swept(specs: list[Spec], over: str) -> list[str]:
+  """The keys that trials change, but for that of the repetitions."""
+  keys = dict.fromkeys(key for spec in specs for key in spec.overrides)
+  return [key for key in keys if key != over]
+
+
 def swept_numbers(table: list[dict], keys: Iterable[str]) -> list[str]:
   """The keys that have several values, all of them numbers."""
   found = []
   for key in keys:
-    values = {entry.get(key) for entry in table}
+    # A setting that does not read a key has no value of it.
+    values = {entry[key] for entry in table if key in entry}
     numeric = all(
       isinstance(value, int | float) and not isinstance(value, bool)
       for value in values
@@ -111,17 +121,15 @@ def swept_numbers(table: list[dict], keys: Iterable[str]) -> list[str]:
   return found
 
 
-def write(workdir: str, table: list[dict], metric: str, keys) -> list[str]:
-  """A PNG and an SVG for every swept number, and of all settings; names."""
+def write(workdir: str, found: Comparison, specs: list[Spec]) -> None:
+  """A PNG and an SVG for every swept number, and of all settings."""
+  keys = swept(specs, found.over)
   figures = {
-    re.sub('[^a-z0-9]+', '_', key): figure(table, key, metric, list(keys))
-    for key in swept_numbers(table, keys)
+    re.sub('[^a-z0-9]+', '_', key): figure(found, key, keys)
+    for key in swept_numbers(found.table, keys)
   }
-  if any(entry.get('mean') is not None for entry in table):
-    figures['settings'] = settings(table, metric)
-  names = []
+  if any(entry['n'] for entry in found.table):
+    figures['settings'] = settings(found)
   for name, shown in figures.items():
     for kind in ('png', 'svg'):
       shown.savefig(os.path.join(workdir, f'{name}.{kind}'), dpi=150)
-      names.append(f'{name}.{kind}')
-  return names

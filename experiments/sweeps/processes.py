@@ -10,6 +10,7 @@ ever forked: jax runs threads, which a fork would tear.
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -41,34 +42,61 @@ def processes(
   )
   count = min(options.max_parallel, len(waiting))
   cores = sorted(os.sched_getaffinity(0))
-  running: list[subprocess.Popen] = []
-  threads = []
-  for index in range(count):
-    share = cores[index % len(cores) :: count] or cores
-    arguments = (waiting, share, count, options, signals, running)
-    threads.append(threading.Thread(target=_feed, args=arguments))
-    threads[-1].start()
-  while any(thread.is_alive() for thread in threads):
-    threads[0 if threads[0].is_alive() else -1].join(_POLL)
-    if signals.received:
-      for process in running:
+  workers = _Workers(options, count, signals)
+  log(f'what a trial says is in {options.workdir}/trials/NAME.txt')
+  with concurrent.futures.ThreadPoolExecutor(max(count, 1)) as pool:
+    feeding = [
+      pool.submit(_feed, waiting, cores[n % len(cores) :: count], workers)
+      for n in range(count)
+    ]
+    while not all(future.done() for future in feeding):
+      concurrent.futures.wait(feeding, timeout=_POLL)
+      if signals.received:
+        workers.end()
+        break
+  for future in feeding:
+    future.result()
+  if signals.received and any(
+    engines.is_waiting(spec, options.until) for spec in ordered
+  ):
+    raise Interrupted(f'{signals.received}; run the same command again')
+
+
+class _Workers:
+  """The processes that run, none of which begins after a signal."""
+
+  def __init__(self, options: engines.Options, count: int, signals: Signals):
+    self.signals = signals
+    self._options, self._count = options, count
+    self._running: list[subprocess.Popen] = []
+    self._lock = threading.Lock()
+
+  def start(self, cores: list[int]) -> subprocess.Popen | None:
+    """A process on some cores, or None when a signal has come."""
+    with self._lock:
+      if self.signals.received:
+        return None
+      self._running.append(_start(cores, self._count, self._options))
+      return self._running[-1]
+
+  def end(self) -> None:
+    """Asks all to save and end; those that are starting are waited for."""
+    with self._lock:
+      for process in self._running:
         process.send_signal(signal.SIGTERM)
-      for thread in threads:
-        thread.join()
-      raise Interrupted(f'{signals.received}; run the same command again')
 
 
-def _feed(waiting, cores, count, options, signals, running) -> None:
+def _feed(waiting, cores: list[int], workers: _Workers) -> None:
   """Starts a process, and gives it trials until none waits."""
   process = None
-  while waiting and not signals.received:
+  while waiting and not workers.signals.received:
     try:
       spec = waiting.popleft()
     except IndexError:  # another thread was faster
       break
+    process = process or workers.start(cores)
     if process is None:
-      process = _start(cores, count, options)
-      running.append(process)
+      break
     log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
     try:
       process.stdin.write(spec.name + '\n')
@@ -78,37 +106,41 @@ def _feed(waiting, cores, count, options, signals, running) -> None:
       answer = ''
     if answer:
       engines.tell(spec)
-    else:
-      code = process.wait()
-      running.remove(process)
-      process = None
-      if code != launch.INTERRUPTED:
-        reason = f'its process ended with {code}; see {spec.path}.txt'
-        workdir_lib.give_up(spec.path, spec.config, reason)
-        log(f'trial {spec.index} {spec.name} failed: {reason}')
+      continue
+    code, process = process.wait(), None
+    # What ends while all are asked to end has not failed, whatever its code.
+    if code != launch.INTERRUPTED and not workers.signals.received:
+      reason = f'its process ended with {code}; see {spec.path}.txt'
+      workdir_lib.give_up(spec.path, spec.config, reason)
+      log(f'trial {spec.index} {spec.name} failed: {reason}')
   if process is not None:
     process.stdin.close()
     process.wait()
-    running.remove(process)
 
 
 def _start(cores, count, options) -> subprocess.Popen:
-  return subprocess.Popen(
-    [
-      sys.executable,
-      '-m',
-      'experiments.sweeps.processes',
-      options.workdir,
-      ','.join(map(str, cores)),
-      str(options.until or ''),
-    ],
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
-    # Where processes share an accelerator, each may take its part of what is
-    # free at the start, and no more.
-    env=os.environ | {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{0.9 / count:.3f}'},
-  )
+  # A process inherits what its parent's thread has blocked. So a signal that
+  # comes while it imports waits until it knows how to save.
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+  try:
+    return subprocess.Popen(
+      [
+        sys.executable,
+        '-m',
+        'experiments.sweeps.processes',
+        options.workdir,
+        ','.join(map(str, cores)),
+        str(options.until or ''),
+      ],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+      # Where processes share an accelerator, each may take its part of what
+      # is free at the start, and no more.
+      env=os.environ | {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{0.9 / count:.3f}'},
+    )
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> None:
@@ -118,6 +150,7 @@ def main() -> None:
   os.sched_setaffinity(0, map(int, cores.split(',')))
   signals, shared = Signals(), engines.Shared()
   signals.install()
+  signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
   specs = {spec.name: spec for spec in folder.read(workdir)}
   stop_at = int(until) if until else None
   for line in sys.stdin:

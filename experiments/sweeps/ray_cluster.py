@@ -63,7 +63,8 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
         try:
           library.get(reference)
         except library.exceptions.RayError as error:
-          for spec in group:
+          # A signal to all of a cluster ends tasks that have not failed.
+          for spec in () if signals.received else group:
             workdir_lib.give_up(spec.path, spec.config, str(error))
         for spec in group:
           engines.tell(spec)

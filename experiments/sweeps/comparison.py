@@ -1,0 +1,275 @@
+"""Which setting of a sweep is best, and how sure that is.
+
+Settings are ranked by their means over seeds on validation. Test is shown
+beside it and chooses nothing, so choosing biases no figure of test. Trials of a
+sweep see the same batches, so two of them with the same seed are a pair, and
+the interval of their difference is narrower than that of either.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from typing import Any
+
+import scipy.stats
+
+from experiments import choices, launch
+from experiments.checks import BEST_METRICS
+from experiments.choices import UserError
+from experiments.sweeps.distinct import overrides
+from experiments.sweeps.plan import Spec, describe
+
+METRICS = tuple(BEST_METRICS)
+SPLITS = ('validation', 'test')
+_CONFIDENCE = 0.95
+# What equal accuracies may differ by once they are subtracted.
+_ROUNDING = 1e-9
+# The setting that others are held against, where it is one of several.
+_WITHOUT = ('model.position.name', 'none')
+_UNKNOWN = '± ?'
+# What an entry of the table holds beside the keys that a setting changes.
+_FIGURES = ('setting', 'n', 'missing', *SPLITS, 'difference')
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+  """The settings of a sweep.
+
+  Attributes:
+    metric: a name of METRICS.
+    over: the key that only repeats a setting.
+    baseline: the setting that differences are to; None if no other is done.
+    table: an entry a setting, the best first: `setting`, what it changes, `n`
+      trials that are done and how many are `missing`; of those that are done
+      also `validation` and `test`, and of test the `difference` to the
+      baseline, each as `interval` returns it.
+  """
+
+  metric: str
+  over: str
+  baseline: str | None
+  table: list[dict[str, Any]]
+
+
+def define(values) -> None:
+  """The flags that say how settings are compared."""
+  for name, default, text in (
+    (
+      'metric',
+      '',
+      f'What settings are ranked by: {", ".join(METRICS)}; '
+      'config.checkpoint.best_metric if not given.',
+    ),
+    ('over', 'seed', 'Key that only repeats a setting.'),
+    (
+      'baseline',
+      '',
+      'Setting that differences are to, KEY=VALUE, ... as in table.md; if not '
+      'given, the one without positions, or else the first.',
+    ),
+  ):
+    launch.flags.DEFINE_string(name, default, text, flag_values=values)
+
+
+def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
+  """UserError for an unknown metric or setting; '' is none of them."""
+  choices.one_of(metric or METRICS[0], METRICS, '--metric')
+  names = dict.fromkeys(setting_of(spec, over)[0] for spec in specs)
+  if baseline and baseline not in names:
+    raise UserError(f'--baseline={baseline} is not one of {"; ".join(names)}')
+
+
+def setting_of(spec: Spec, over: str) -> tuple[str, dict[str, Any]]:
+  """What all repetitions of a trial share: (name, overrides)."""
+  rest = {k: v for k, v in overrides(spec).items() if k != over}
+  return describe(rest) or 'all', rest
+
+
+def interval(values: list[float]) -> dict[str, float | int | None]:
+  """Mean, standard deviation, half the width of the 95% interval, and n.
+
+  The interval is Student's (1908). One value has neither spread nor interval.
+  Equal values have no interval either: it would be 0 wide for any two of them,
+  and accuracies, of which there are as many as texts, are equal easily.
+  """
+  count = len(values)
+  found = {'mean': statistics.fmean(values), 'std': None, 'half_width': None}
+  if count > 1 and max(values) - min(values) <= _ROUNDING:
+    found['std'] = 0.0
+  elif count > 1:
+    found['std'] = statistics.stdev(values)
+    quantile = scipy.stats.t.ppf((1 + _CONFIDENCE) / 2, count - 1)
+    found['half_width'] = float(quantile * found['std'] / math.sqrt(count))
+  return found | {'n': count}
+
+
+def compare(
+  rows: list[dict], specs: list[Spec], metric: str, over: str, baseline: str
+) -> Comparison:
+  """Ranks the settings; those that lack trials come after those that do not.
+
+  Args:
+    rows: of results.collect.
+    metric: a name of METRICS, or '' for that of config.checkpoint.best_metric.
+    over: the key that only repeats a setting, as `seed`.
+    baseline: 'KEY=VALUE, ...' of the setting that differences are to, or ''.
+
+  Raises:
+    UserError: no metric or setting is called that.
+  """
+  check(specs, metric, over, baseline)
+  metric = metric or specs[0].settings.checkpoint.best_metric
+  # By setting, split and repetition.
+  values: dict[str, dict[str, dict[str, float]]] = {}
+  table: dict[str, dict[str, Any]] = {}
+  for row, spec in zip(rows, specs, strict=True):
+    name, changed = setting_of(spec, over)
+    entry = table.setdefault(
+      name, {'setting': name, **changed, 'n': 0, 'missing': 0}
+    )
+    found = values.setdefault(name, {split: {} for split in SPLITS})
+    scores = {split: row[f'best/{split}/{metric}'] for split in SPLITS}
+    is_done = None not in scores.values()
+    entry['n' if is_done else 'missing'] += 1
+    for split, score in scores.items() if is_done else ():
+      found[split][str(spec.overrides.get(over))] = score
+  for name, entry in table.items():
+    for split, scores in values[name].items() if entry['n'] else ():
+      entry[split] = interval(list(scores.values()))
+  ranked = sorted(table.values(), key=lambda entry: _rank(entry, metric))
+  chosen = baseline or _natural_baseline(list(table.values()), ranked)
+  for name, entry in table.items():
+    ours, theirs = values[name]['test'], values.get(chosen, {}).get('test', {})
+    pairs = sorted(ours.keys() & theirs.keys())
+    if name != chosen and pairs:
+      entry['difference'] = interval([ours[k] - theirs[k] for k in pairs])
+  return Comparison(metric, over, chosen, ranked)
+
+
+def better(metric: str) -> int:
+  """1 for a metric of which more is better, else -1."""
+  return 1 if BEST_METRICS[metric] is max else -1
+
+
+def _rank(entry: dict, metric: str) -> tuple:
+  # A mean over the trials that survived is not one over all.
+  mean = entry['validation']['mean'] if entry['n'] else 0.0
+  return entry['n'] == 0, entry['missing'], -better(metric) * mean
+
+
+def _natural_baseline(table: list[dict], ranked: list[dict]) -> str | None:
+  """Of the settings with trials that are done; `table` as they are swept."""
+  key, name = _WITHOUT
+  done = [entry for entry in table if entry['n']]
+  without = [entry for entry in ranked if entry['n'] and entry.get(key) == name]
+  if 0 < len(without) < len(done):
+    return without[0]['setting']
+  return done[0]['setting'] if len(done) > 1 else None
+
+
+def sentence(found: Comparison) -> str | None:
+  """Whether the best setting and the baseline can be told apart, or None.
+
+  If the baseline is the best setting, the next one stands for it.
+  """
+  entry = next((e for e in found.table if 'difference' in e), None)
+  if entry is None:
+    return None
+  difference = entry['difference']
+  mean, half_width = difference['mean'], difference['half_width']
+  seeds = _repetitions(difference['n'], found.over)
+  verdict = 'better' if better(found.metric) * mean > 0 else 'worse'
+  if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
+    verdict = 'not to be told apart'
+  elif half_width is None and abs(mean) <= _ROUNDING:
+    return f'{_against(entry, found)}, equal in {seeds}'
+  elif half_width is None:
+    verdict = 'no interval from the same difference in'
+    return f'{_against(entry, found)}, {verdict} {seeds}'
+  return f'{_against(entry, found)}, {verdict} with {seeds}'
+
+
+def _against(entry: dict, found: Comparison) -> str:
+  shown = _plus_minus(entry['difference'], '+')
+  return (
+    f'{entry["setting"]} against {found.baseline}: {found.metric} on test '
+    f'{shown}'
+  )
+
+
+def _repetitions(count: int, over: str) -> str:
+  if over == 'seed':
+    return f'{count} seed{"s" * (count > 1)}'
+  return f'{count} value{"s" * (count > 1)} of {over}'
+
+
+def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
+  """Header and rows of the table, as text."""
+  header = ['setting', 'n', *SPLITS]
+  if found.baseline is not None:
+    header.append('test - baseline')
+  body = []
+  for entry in found.table:
+    of = f' of {entry["n"] + entry["missing"]}' if entry['missing'] else ''
+    row = [entry['setting'], f'{entry["n"]}{of}']
+    row += [_plus_minus(entry.get(split)) for split in SPLITS]
+    if entry['setting'] == found.baseline:
+      row.append('baseline')
+    elif found.baseline is not None:
+      row.append(_plus_minus(entry.get('difference'), '+'))
+    body.append(row)
+  return header, body
+
+
+def _plus_minus(found: dict | None, sign: str = '') -> str:
+  if found is None:
+    return ''
+  shown = f'{found["mean"]:{sign}.4f}'
+  if found['half_width'] is not None:
+    return f'{shown} ± {found["half_width"]:.4f}'
+  return shown if found['std'] is None else f'{shown} {_UNKNOWN}'
+
+
+def note(found: Comparison) -> str:
+  """What the figures of the table are."""
+  over = 'seeds' if found.over == 'seed' else f'values of {found.over}'
+  told = (
+    f'{found.metric} of the checkpoint that is best on validation, mean over '
+    f'{over} ± half of its 95% interval (Student), for other {over} on the '
+    'same data; the best setting on validation first.'
+  )
+  if any(_UNKNOWN in cell for row in cells(found)[1] for cell in row):
+    told += f' {_UNKNOWN}: the same in all {over}, which gives no interval.'
+  return told
+
+
+def markdown(found: Comparison) -> str:
+  """The table, what it is, and what it says of the best setting."""
+  header, body = cells(found)
+  lines = [header, ['---'] * len(header), *body]
+  text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  told = [text, note(found), sentence(found)]
+  return '\n\n'.join(filter(None, told)) + '\n'
+
+
+def terminal(found: Comparison):
+  """The table, for rich to print, with a column for each key."""
+  from rich import box
+  from rich.table import Column, Table
+
+  (first, *header), body = cells(found)
+  keys = dict.fromkeys(k for e in found.table for k in e if k not in _FIGURES)
+  shown = Table(
+    *[Column(name, overflow='fold') for name in keys or [first]],
+    *[Column(name, no_wrap=True) for name in header],
+    box=box.SIMPLE_HEAD,
+    pad_edge=False,
+    caption=note(found),
+    caption_justify='left',
+  )
+  for entry, (name, *figures) in zip(found.table, body, strict=True):
+    values = [str(entry.get(key, '')) for key in keys] or [name]
+    shown.add_row(*values, *figures)
+  return shown

@@ -1,0 +1,90 @@
+"""Which trials are the same, because they differ in what nothing reads.
+
+A sweep over encoders and positions trains an encoder without positions once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from experiments import workdir as workdir_lib
+from experiments.settings import Settings
+from experiments.sweeps.plan import Spec
+from selfattn.classifier import TextClassifier
+from selfattn.encoders import ENCODERS
+from selfattn.positions import POSITIONS, NoPosition
+
+
+def read(settings: Settings) -> dict[str, Any]:
+  """settings.flat() without what the model does not read."""
+  model = settings.model
+  chosen = _fields(ENCODERS[model.encoder.name])
+  # What encoders are handed stands in their fields (build.model), unless the
+  # classifier itself reads it.
+  unread = set().union(*map(_fields, ENCODERS.values()))
+  unread -= chosen | _fields(TextClassifier)
+  if 'num_heads' in unread:
+    unread.add('attention_dropout_rate')
+  methods = [POSITIONS[name] for name in model.position.blocks]
+  if 'position' in unread or all(method is NoPosition for method in methods):
+    unread.add('position_sampling')
+  return {
+    key: value
+    for key, value in settings.flat().items()
+    if not (key.startswith('model.') and key.split('.')[1] in unread)
+  }
+
+
+def _fields(cls) -> set[str]:
+  return {field.name for field in dataclasses.fields(cls)}
+
+
+def overrides(spec: Spec) -> dict[str, Any]:
+  """What a trial changes, as far as it is read."""
+  known = read(spec.settings)
+  return {k: v for k, v in spec.overrides.items() if k in known}
+
+
+def distinct(specs: list[Spec]) -> list[Spec]:
+  """One spec of those that are the same, which knows the others by index.
+
+  It is one that is done or has begun if there is such, else the first.
+  """
+  same: dict[str, list[Spec]] = {}
+  for spec in specs:
+    text = json.dumps(read(spec.settings), sort_keys=True)
+    same.setdefault(text, []).append(spec)
+  found = []
+  for alike in same.values():
+    kept = max(alike, key=_progress)
+    repeats = tuple(spec.index for spec in alike if spec is not kept)
+    found.append(dataclasses.replace(kept, repeats=repeats))
+  return sorted(found, key=lambda spec: spec.index)
+
+
+def _progress(spec: Spec) -> tuple[bool, bool]:
+  status = workdir_lib.read_status(spec.path).get('status')
+  return status == 'DONE', status is not None
+
+
+def warning(specs: list[Spec]) -> str | None:
+  """A line that names the trials that are left out, or None."""
+  repeated = [spec for spec in specs if spec.repeats]
+  if not repeated:
+    return None
+  unread = {
+    f'config.{key}': None
+    for spec in repeated
+    for key in spec.overrides.keys() - overrides(spec).keys()
+  }
+  count = sum(len(spec.repeats) for spec in repeated)
+  told = [
+    f'{", ".join(map(str, spec.repeats))} as {spec.index}' for spec in repeated
+  ]
+  return (
+    f'WARNING: {count} of {count + len(specs)} trials are the same as another '
+    + (f'one, which does not read {", ".join(unread)}; ' if unread else 'one; ')
+    + f'each is trained and listed once: {"; ".join(told)}'
+  )
