@@ -12,7 +12,6 @@ import importlib.util
 import json
 import logging
 import os
-import pathlib
 import sys
 import traceback
 from collections.abc import Callable
@@ -140,7 +139,6 @@ def _run(main, define, doc, takes_config) -> None:
   # So do the parts of a save that fail after the first of them has.
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
   code = DONE
-  _TYPED[:] = sys.argv[1:]
   try:
     main(_parse(sys.argv, define, doc, takes_config))
   except UserError as error:
@@ -342,11 +340,3 @@ def _print_help(values, doc: str, path: str | None, config) -> None:
     for key, value in flat_keys(config).items():
       if not isinstance(value, ConfigDict):
         print(f'  --config.{key}={value}')
-
-
-_TYPED: list[str] = []
-
-
-def command() -> list[str]:
-  """The words of this command as they were typed, `experiments.NAME` first."""
-  return [f'experiments.{pathlib.Path(sys.argv[0]).stem}', *_TYPED]

@@ -13,8 +13,6 @@ import math
 import statistics
 from typing import Any
 
-import scipy.stats
-
 from experiments import choices, launch
 from experiments.checks import BEST_METRICS
 from experiments.choices import UserError
@@ -99,6 +97,9 @@ def interval(values: list[float]) -> dict[str, float | int | None]:
   if count > 1 and max(values) - min(values) <= _ROUNDING:
     found['std'] = 0.0
   elif count > 1:
+    # Here, since it takes half a second to import.
+    import scipy.stats
+
     found['std'] = statistics.stdev(values)
     quantile = scipy.stats.t.ppf((1 + _CONFIDENCE) / 2, count - 1)
     found['half_width'] = float(quantile * found['std'] / math.sqrt(count))

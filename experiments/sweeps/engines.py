@@ -8,13 +8,13 @@ ray         a Ray cluster, where a task is a few trials of one program
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
 import traceback
 
 import jax
 
-from experiments import data, programs, train
+from experiments import data, locks, programs, train
 from experiments import workdir as workdir_lib
 from experiments.checkpoints import Checkpoints
 from experiments.launch import Diverged, log
@@ -170,30 +170,39 @@ def _run(
     raise Interrupted(f'{signals.received}; run the same command again')
   for spec in specs:
     log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
-  settings = specs[0].settings
   try:
-    loaded = shared.data(settings)
-    # The workdir's own vocabulary, if it has one, and proof that the data is
-    # still the same.
-    kept = [spec for spec in specs if os.path.exists(spec.path)]
-    if kept:
-      loaded = data.load(settings.data, kept[0].path)
-    count = len(specs) if len(specs) > 1 else None
-    program = shared.program(settings, loaded, count)
-    runs = [(spec.config, spec.settings, spec.path) for spec in specs]
-    # Trials of a program end at the same step.
-    stop_at = None if _past_end(specs[0], until) else until
-    train.run_group(runs, loaded, program, signals, stop_at)
+    with contextlib.ExitStack() as on_exit:
+      for spec in specs:
+        on_exit.enter_context(locks.held(spec.path))
+      _train(specs, until, signals, shared)
   except Interrupted:
     raise
   except Diverged:
     pass  # each has said so, and its status does
+  except locks.InUse as error:
+    log(f'WARNING: left to the one that trains it: {error}')
   # A trial that fails must not take the sweep with it: its status is FAILED,
   # with the reason, and the exit code of the command will say so.
   except Exception as error:
     traceback.print_exc()
     for spec in specs:
       workdir_lib.give_up(spec.path, spec.config, str(error))
+
+
+def _train(specs, until, signals, shared) -> None:
+  settings = specs[0].settings
+  loaded = shared.data(settings)
+  # The workdir's own vocabulary, if it has one, and proof that the data is
+  # still the same.
+  kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
+  if kept:
+    loaded = data.load(settings.data, kept[0].path)
+  count = len(specs) if len(specs) > 1 else None
+  program = shared.program(settings, loaded, count)
+  runs = [(spec.config, spec.settings, spec.path) for spec in specs]
+  # Trials of a program end at the same step.
+  stop_at = None if _past_end(specs[0], until) else until
+  train.run_group(runs, loaded, program, signals, stop_at)
 
 
 def tell(spec: Spec) -> None:
