@@ -17,7 +17,16 @@ import time
 
 import jax
 
-from experiments import build, data, distributed, launch, loop, programs, remote
+from experiments import (
+  build,
+  data,
+  distributed,
+  launch,
+  loop,
+  optimizers,
+  programs,
+  remote,
+)
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
@@ -47,6 +56,8 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
   distributed.check_shared(path)
   signals.check()
   program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
+  wanted = settings.optimizer.decay
+  optimizers.check_decay(program.template.params, wanted)
   runs = [(config.to_dict(), settings, path)]
   return run_group(runs, loaded, program, signals)[0]
 
