@@ -50,7 +50,14 @@ WHOLE = Share()
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-  """Tokenised examples of one split, end to end in one array."""
+  """Tokenised examples of one split, end to end in one array.
+
+  Attributes:
+    tokens: ids of all texts, and at least one more.
+    starts: int64, where each text begins; see `offsets`.
+    lengths: int32, tokens of each.
+    labels: int32.
+  """
 
   tokens: np.ndarray
   starts: np.ndarray
@@ -75,16 +82,22 @@ class Examples:
     """
     size = -(-size // share.multiple) * share.multiple // share.count
     rows = rows[share.index * size : (share.index + 1) * size]
-    lengths, starts, labels = np.zeros((3, size), np.int32)
+    lengths, labels = np.zeros((2, size), np.int32)
+    starts = np.zeros(size, np.int64)
     lengths[: len(rows)] = self.lengths[rows]
     starts[: len(rows)] = self.starts[rows]
     labels[: len(rows)] = self.labels[rows]
-    column = np.arange(length, dtype=np.int32)
+    column = np.arange(length)
     is_token = column < lengths[:, None]
     index = np.where(is_token, starts[:, None] + column, 0)
     tokens = np.where(is_token, self.tokens[index], PAD).astype(np.int32)
     weights = (np.arange(size) < len(rows)).astype(np.float32)
     return Batch(tokens, lengths, labels, weights)
+
+
+def offsets(lengths: np.ndarray) -> np.ndarray:
+  """Where texts of these lengths begin, end to end: int64, for any number."""
+  return np.cumsum(lengths, dtype=np.int64) - lengths
 
 
 def bucket_lengths(

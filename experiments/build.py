@@ -106,7 +106,25 @@ def train_step(
     num_parts=functools.partial(num_parts, settings, platform=platform),
     mesh=mesh,
   )
+  if mesh is None:
+    one = _with_padding(one, settings, platform)
   return members.train_step(one, settings.model.num_members)
+
+
+def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
+  """A train_step that adds rows of weight 0 as `padded_rows` says."""
+
+  def padded(state, batch, hyper):
+    shape = batch.tokens.shape
+    if more := padded_rows(settings, shape, platform) - shape[0]:
+      batch = jax.tree.map(
+        lambda x: jnp.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1)), batch
+      )
+      # Else it is padded anew wherever it is read, which costs a tenth.
+      batch = jax.lax.optimization_barrier(batch)
+    return one(state, batch, hyper)
+
+  return padded
 
 
 def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
@@ -133,15 +151,41 @@ def num_parts(settings: Settings, shape: tuple[int, int], platform: str) -> int:
   """In how many parts a device computes its tokens (rows, length).
 
   At least settings.train.accumulate; for 0, a processor gets parts that fit
-  into its caches, which is faster, and an accelerator the whole.
+  into its caches, which is faster, and an accelerator the whole. Parts are
+  equal, and less than twice as many as wanted for their size.
   """
+  rows, _ = shape
+  wanted = _wanted_parts(settings, shape, platform)
+  divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+  enough = next((n for n in divisors if n >= wanted), rows)
+  if settings.train.accumulate or enough < 2 * wanted:
+    return enough
+  return max(n for n in divisors if n <= wanted)
+
+
+def padded_rows(
+  settings: Settings, shape: tuple[int, int], platform: str
+) -> int:
+  """The rows that tokens (rows, length) need to have about the parts wanted.
+
+  A prime number of rows has none; one or a few rows more are cheaper.
+  """
+  rows, length = shape
+  wanted = _wanted_parts(settings, shape, platform)
+  while num_parts(settings, (rows, length), platform) < wanted / 2:
+    rows += 1
+  return rows
+
+
+def _wanted_parts(
+  settings: Settings, shape: tuple[int, int], platform: str
+) -> float:
   rows, length = shape
   wanted = settings.train.accumulate
   if not wanted and platform == 'cpu':
     wide = settings.model.mlp_dim * settings.model.num_members
     wanted = 4 * rows * length * wide / _PART_BYTES
-  divisors = (n for n in range(1, rows) if rows % n == 0 and n >= wanted)
-  return next(divisors, rows)
+  return min(max(wanted, 1), rows)
 
 
 def init_state(settings: Settings, classifier, numbers: Hyper) -> State:

@@ -7,6 +7,7 @@ its options, so a default is written once, next to the code that reads it.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 from collections.abc import Mapping
@@ -118,6 +119,23 @@ def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:
       raise UserError(f'{prefix}{name} is missing')
 
 
+def parse_tuple(text: str) -> tuple:
+  """A tuple in Python's spelling, or words or numbers between commas: `a,b`.
+
+  Raises:
+    ValueError: brackets or quotes that do not match.
+  """
+  try:
+    value = ast.literal_eval(text)
+  except (ValueError, SyntaxError) as error:
+    if set('()\'"') & {text[:1], text[-1:]}:
+      raise ValueError(f'{text!r} is not a tuple; write a,b') from error
+    return tuple(word.strip() for word in text.split(',')) if text else ()
+  if isinstance(value, dict | set):
+    raise ValueError(f'{text!r} is not a tuple; write a,b')
+  return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
 def typed(value: Any, kind: type, key: str) -> Any:
   """`value` as `kind`, where that loses nothing; else UserError."""
   if kind is int and type(value) is int and abs(value) >= 2**31:
@@ -128,6 +146,11 @@ def typed(value: Any, kind: type, key: str) -> Any:
     return float(value)
   if kind is tuple and isinstance(value, list | tuple):
     return tuple(value)
+  if kind is tuple and isinstance(value, str):
+    try:
+      return parse_tuple(value)
+    except ValueError as error:
+      raise UserError(f'config.{key} = {error}') from error
   if type(value) is kind:
     return value
   raise UserError(

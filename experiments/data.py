@@ -15,7 +15,7 @@ import os
 import numpy as np
 
 from experiments import datasets
-from experiments.batches import Examples, bucket_lengths
+from experiments.batches import Examples, bucket_lengths, offsets
 from experiments.choices import UserError
 from experiments.launch import log
 from experiments.settings import DataSettings
@@ -223,8 +223,8 @@ def encode(
   lengths = np.array([len(i) for i in ids], np.int32)
   # A last 0, so that an empty split and empty texts have a token to point at.
   tokens = np.concatenate([*ids, np.zeros(1, np.int32)])
-  starts = np.cumsum([0, *lengths[:-1]]).astype(np.int32)[: len(ids)]
-  return Examples(tokens, starts, lengths, np.zeros(len(ids), np.int32))
+  labels = np.zeros(len(ids), np.int32)
+  return Examples(tokens, offsets(lengths), lengths, labels)
 
 
 def _encode(

@@ -219,6 +219,9 @@ def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
       # The library looks for overrides here rather than where it is told to.
       sys.argv = argv
       config_flags.DEFINE_config_dict('config', config, flag_values=values)
+      for name in values:
+        if values[name].parser.flag_type() == 'tuple':
+          values[name].parser = _Tuples()
       flags.DEFINE_string('config_path', path, '', flag_values=values)
     if {'--help', '-h', '--helpfull', '--helpshort', '-help'} & set(argv):
       _print_help(values, doc, path, config)
@@ -229,6 +232,14 @@ def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
   if len(rest) > 1:
     raise UserError(f'unexpected argument {rest[1]!r}; flags begin with --')
   return values
+
+
+class _Tuples(flags.ArgumentParser):
+  """Reads a,b as a sweep does, where the library asks for ('a', 'b')."""
+
+  def parse(self, argument: str) -> tuple:
+    """ValueError as choices.parse_tuple."""
+    return choices.parse_tuple(argument)
 
 
 def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:

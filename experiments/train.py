@@ -26,6 +26,7 @@ from experiments import (
   launch,
   locks,
   loop,
+  optimizers,
   programs,
   remote,
   transfer,
@@ -61,6 +62,8 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     agreement.check_shared(path)
     signals.check()
     program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
+    wanted = settings.optimizer.decay
+    optimizers.check_decay(program.template.params, wanted)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
 

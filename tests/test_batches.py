@@ -15,7 +15,7 @@ def examples(count, longest=9, seed=0):
   rng = np.random.default_rng(seed)
   lengths = rng.integers(0, longest + 1, count).astype(np.int32)
   lengths = np.maximum(lengths, 1) if longest else lengths
-  starts = np.cumsum([0, *lengths[:-1]]).astype(np.int32)
+  starts = batches_lib.offsets(lengths)
   tokens = np.zeros(lengths.sum() + 1, np.int32)
   tokens[starts] = np.arange(count) + 1
   return batches_lib.Examples(tokens, starts, lengths, np.arange(count) % 3)
@@ -113,6 +113,36 @@ def test_short_and_long_batches_are_mixed():
   rises = (np.diff(longest) > 0).sum()
   falls = (np.diff(longest) < 0).sum()
   assert min(rises, falls) > batches.steps_per_epoch / 5
+
+
+def test_offsets_of_more_tokens_than_32_bits_count():
+  lengths = np.array([2**30, 7, 2**30, 2**30 + 5, 0, 3], np.int32)
+  starts = batches_lib.offsets(lengths)
+  assert starts.dtype == np.int64
+  ends = [0, *itertools.accumulate(lengths.tolist())]
+  assert starts.tolist() == ends[:-1]
+  assert batches_lib.offsets(np.zeros(0, np.int32)).tolist() == []
+
+
+def test_a_batch_reaches_tokens_past_32_bits(tmp_path):
+  """A file with a hole in it takes no room; a start that wraps is elsewhere."""
+  end = 2**31 + 2**29
+  tokens = np.memmap(tmp_path / 'tokens', np.uint8, 'w+', shape=end)
+  tokens[:4] = 5, 6, 7, 8
+  tokens[end - 4 :] = 10, 20, 30, 40
+  lengths = np.array([4, 2, 3, 1])
+  starts = np.array([0, end - 4, end - 3, end - 1])
+  split = batches_lib.Examples(tokens, starts, lengths, np.arange(4))
+  want = [[5, 6, 7, 8], [10, 20, 0, 0], [20, 30, 40, 0], [40, 0, 0, 0]]
+  rows = np.array([0, 1, 2, 3])
+  batch = split.batch(rows, 4, 4)
+  assert batch.tokens.tolist() == want
+  assert batch.tokens.dtype == np.int32
+  batch = split.take(rows[::-1]).batch(rows, 4, 4)
+  assert batch.tokens.tolist() == want[::-1]
+  trained = batches_lib.TrainBatches(split, 4, 0, (4,))(0)
+  order = trained.labels.tolist()
+  assert trained.tokens.tolist() == [want[label] for label in order]
 
 
 def padding(lengths, buckets):

@@ -121,6 +121,14 @@ def cases(tmp):
       text_flags(tmp / 'header_only', tests),
       ['train split is empty'],
     ),
+    'decay': (
+      'train',
+      [
+        '--config.optimizer.decay=kernels',
+        '--config.data.word_order.train_pairs=40',
+      ],
+      ['config.optimizer.decay', "'kernels'", 'did you mean kernel?'],
+    ),
     'no test split': (
       'train',
       text_flags(tmp / 'good'),
@@ -160,8 +168,9 @@ NAMES = (
   'method', 'key', 'section', 'flag', 'type', 'bool', 'heads', 'argument',
   'config file', 'config code', 'no data folder', 'missing folder',
   'missing file', 'short row', 'long row', 'no column', 'unseen label',
-  'one class', 'no rows', 'no test split', 'not a workdir', 'torn config',
-  'no workdir', 'empty workdir', 'split', 'predict nothing', 'two sources',
+  'one class', 'no rows', 'decay', 'no test split', 'not a workdir',
+  'torn config', 'no workdir', 'empty workdir', 'split', 'predict nothing',
+  'two sources',
 )  # fmt: skip
 
 
@@ -202,6 +211,29 @@ def test_the_command_itself_says_the_same(name, table, tmp_path, run_command):
   done = run_command(command, *arguments, cwd=tmp_path)
   assert_refused(done.returncode, done.stdout, done.stderr, wanted)
   assert list(tmp_path.rglob('*')) == []
+
+
+@pytest.mark.parametrize(
+  ('flags', 'shown'),
+  [
+    (['--config.data.text.labels=good,bad'], "['good', 'bad']"),
+    (['--config.data.text.labels', 'good,bad'], "['good', 'bad']"),
+    (['--config.data.text.labels=a=good,b=bad'], "['good', 'bad']"),
+    (["--config.data.text.labels=('good', 'bad')"], "['good', 'bad']"),
+    (
+      ['--config.data.text.labels=good', '--config.data.text.labels=b,c'],
+      "['good', 'b', 'c']",
+    ),
+  ],
+)
+def test_a_tuple_is_taken_as_a_sweep_takes_values(
+  flags, shown, tmp_path, call_command
+):
+  write(tmp_path, 'train.tsv', GOOD_TSV)
+  arguments = text_flags(tmp_path, '--config.data.text.test=train.tsv', *flags)
+  code, _, stderr = call_command('train', *arguments, cwd=tmp_path)
+  assert code == 2
+  assert f'is not one of {shown}' in stderr
 
 
 def test_help_lists_our_flags_first_and_every_key(call_command):

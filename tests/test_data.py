@@ -21,6 +21,15 @@ def test_loading_is_deterministic_and_writes_nothing(small_config, tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
+def test_texts_lie_end_to_end_with_room_for_any_number(small_config):
+  for split in data.load(from_config(small_config).data, '').splits.values():
+    assert split.starts.dtype == np.int64
+    np.testing.assert_array_equal(
+      split.starts[1:], (split.starts + split.lengths)[:-1]
+    )
+    assert split.starts[-1] + split.lengths[-1] < len(split.tokens)
+
+
 def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
   settings = from_config(small_config)
   for name, text in data.load(settings.data, str(tmp_path)).files.items():

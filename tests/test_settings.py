@@ -173,6 +173,34 @@ def test_validation_asks_for_no_file(tmp_path):
     settings.from_config(with_changes(**changes))
 
 
+@pytest.mark.parametrize(
+  ('text', 'value'),
+  [
+    ('billing,bug', ('billing', 'bug')),
+    ('billing', ('billing',)),
+    ('0=no,1=yes', ('0=no', '1=yes')),
+    ('a b, c', ('a b', 'c')),
+    ('part-*.tsv,[de]v.tsv', ('part-*.tsv', '[de]v.tsv')),
+    ('[a-c].tsv', ('[a-c].tsv',)),
+    ('8,-1', (8, -1)),
+    ('7', (7,)),
+    ('', ()),
+    ('()', ()),
+    ("('a,b', 'c')", ('a,b', 'c')),
+    ("['kernel']", ('kernel',)),
+  ],
+)
+def test_a_tuple_may_be_written_with_commas_alone(text, value):
+  assert choices.parse_tuple(text) == value
+  assert choices.typed(text, tuple, 'optimizer.decay') == value
+
+
+@pytest.mark.parametrize('text', ["('a', 'b'", '(', "a', 'b')", '{1: 2}'])
+def test_a_tuple_with_a_torn_bracket_is_refused(text):
+  with pytest.raises(UserError, match=r'config\.optimizer\.decay = .* a,b'):
+    choices.typed(text, tuple, 'optimizer.decay')
+
+
 def test_flat_holds_the_chosen_options_only():
   flat = settings.from_config(default.get_config()).flat()
   assert flat['model.position.sinusoidal.base'] == 10_000.0

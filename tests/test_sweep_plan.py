@@ -51,6 +51,11 @@ def test_identity_depends_on_the_overrides_alone():
       (('kernel',), ('a', 'b')),
     ),
     (
+      "optimizer.decay=kernel,('a','b')",
+      'optimizer.decay',
+      (('kernel',), ('a', 'b')),
+    ),
+    (
       'model.encoder.attention.scan=true,False',
       'model.encoder.attention.scan',
       (True, False),

@@ -12,7 +12,6 @@ changes, so it stays the same when others come or go.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import hashlib
 import itertools
@@ -27,7 +26,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import build, choices, data, launch, programs
+from experiments import build, choices, data, launch, optimizers, programs
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
@@ -139,8 +138,8 @@ def _parsed(text: str, current: Any, flag: str) -> Any:
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
-    return ast.literal_eval(text)
-  except (KeyError, ValueError, SyntaxError) as error:
+    return choices.parse_tuple(text)
+  except (KeyError, ValueError) as error:
     raise UserError(
       f'--sweep_over={flag}: {text!r} is not of type {type(current).__name__}, '
       f'as {current!r} is'
@@ -205,6 +204,7 @@ def _count(settings: Settings, loaded: data.Data) -> int:
     lambda hyper: build.init_state(settings, classifier, hyper),
     build.hyper(settings),
   )
+  optimizers.check_decay(state.params, settings.optimizer.decay)
   return build.count_parameters(state.params)
 
 
