@@ -10,9 +10,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from experiments import choices
+from experiments import choices, settings
 from experiments.choices import UserError
-from experiments.settings import CHOICES, SECTIONS
+from experiments.settings import CHOICES, SECTIONS, Settings
 
 # What config.json says now; one that says nothing is of format 0. It grows
 # when an earlier version could no longer read what this one writes.
@@ -47,12 +47,33 @@ def upgrade(config: dict) -> dict:
       value = section.pop(name)
       section, name = _section(config, present)
       section[name] = value
+  _name_of_hub(config)
   for key, value in ADDED.items():
     section, name = _section(config, key)
     section.setdefault(name, value)
   for table, key in CHOICES.values():
     _complete(*_section(config, key), table, SECTIONS.get(key, ()))
   return config
+
+
+def read(config: dict) -> Settings:
+  """Settings of a run that is there, from its nested config of any format.
+
+  What is refused today may have been trained before, so values are not asked
+  whether they go together.
+
+  Raises:
+    UserError: a later version has written it, or a key means nothing.
+  """
+  return settings.typed(upgrade(config))
+
+
+def _name_of_hub(config: dict) -> None:
+  """The name of a data set of the hub was config.data.dir."""
+  data = config.get('data', {})
+  text = data.get('text', {})
+  if data.get('name') == 'text' and text.get('format') == 'hub' and data['dir']:
+    text['hub_name'], data['dir'] = data['dir'], ''
 
 
 def former(key: str) -> set[str]:

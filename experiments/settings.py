@@ -145,16 +145,25 @@ SECTIONS = {
 
 
 def from_config(config) -> Settings:
-  """Settings from a ConfigDict or from the nested dict of a config.json.
+  """Settings from a ConfigDict or the like nested dict.
 
   Raises:
-    UserError: an unknown or missing key, a value of the wrong type, a choice
-      that does not exist, or values that do not go together.
+    UserError: as `typed`, or values that do not go together.
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
-  settings = _section(Settings, values, '')
+  settings = typed(values)
   checks.check(settings, settings.flat())
   return settings
+
+
+def typed(values: dict) -> Settings:
+  """Settings from a nested dict, whether its values go together or not.
+
+  Raises:
+    UserError: an unknown or missing key, a value of the wrong type, or a choice
+      that does not exist.
+  """
+  return _section(Settings, values, '')
 
 
 def _section(cls, values: dict, path: str):

@@ -30,7 +30,6 @@ from importlib import metadata
 from typing import Any
 
 from experiments import formats, launch, locks, remote
-from experiments import settings as settings_lib
 from experiments.choices import UserError
 from experiments.settings import Settings
 
@@ -105,7 +104,7 @@ def read_settings(path: str) -> Settings:
   """
   config = _read_config(path)
   try:
-    return settings_lib.from_config(formats.upgrade(config))
+    return formats.read(config)
   except UserError as error:
     raise UserError(f'{path}/config.json: {error}') from error
 
@@ -133,10 +132,9 @@ def identity(config: dict) -> str:
       version adds do not make it another run.
   """
   created = launch.flat_keys(config)
-  settings = settings_lib.from_config(formats.upgrade(config))
   flat = {
     name: value
-    for key, value in settings.flat().items()
+    for key, value in formats.read(config).flat().items()
     for name in formats.former(key)
     if key not in _FREE and name in created
   }

@@ -80,7 +80,7 @@ def stored():
 
 
 def read(config):
-  return settings_lib.from_config(formats.upgrade(config))
+  return formats.read(config)
 
 
 def test_a_config_of_today_is_not_changed(stored):
@@ -141,6 +141,24 @@ def test_a_key_of_a_section_is_renamed_or_added_by_a_table(stored, monkeypatch):
   assert old_run != run
   monkeypatch.setitem(formats.RENAMED, 'train.steps_all', 'train.steps')
   assert workdir_lib.identity(old) == old_run
+
+
+def test_what_is_refused_today_may_have_been_trained(stored):
+  stored['model']['pool'] = 'cls'
+  stored['model']['encoder']['attention']['window'] = [2, 3]
+  with pytest.raises(UserError, match='window'):
+    settings_lib.from_config(stored)
+  assert read(stored).model.pool == 'cls'
+
+
+def test_the_name_of_a_hub_data_set_was_its_folder(stored):
+  stored['data'] |= {'name': 'text', 'dir': 'owner/set'}
+  stored['data']['text']['format'] = 'hub'
+  del stored['data']['text']['hub_name']
+  found = read(stored).data
+  assert (found.dir, found.source.options['hub_name']) == ('', 'owner/set')
+  again = formats.upgrade(formats.upgrade(stored))
+  assert again == formats.upgrade(stored)
 
 
 def test_a_config_of_a_later_format_is_refused_by_its_number(stored):

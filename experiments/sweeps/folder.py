@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-from experiments import launch
+from experiments import formats, launch
 from experiments import workdir as workdir_lib
 from experiments.choices import UserError
 from experiments.sweeps import plan
@@ -36,12 +36,10 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
       )
     names = {plan.identity(overrides) for overrides in trials}
     trials += [t for t in known['trials'] if plan.identity(t) not in names]
-  elif os.path.exists(workdir) and (
-    not os.path.isdir(workdir) or os.listdir(workdir)
-  ):
+  elif not workdir_lib.is_new(workdir):
     raise UserError(f'--workdir={workdir} holds files but no sweep')
   os.makedirs(workdir, exist_ok=True)
-  content = {'config': base, 'trials': trials}
+  content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
   workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
 
 
@@ -52,13 +50,15 @@ def read(workdir: str) -> list[Spec]:
     UserError: there is none.
   """
   known = _read(os.path.join(workdir, _FILE))
-  return plan.make(known['config'], known['trials'], workdir)
+  return plan.make(known['config'], known['trials'], workdir, formats.read)
 
 
 def _read(path: str) -> dict:
+  """The config, with all keys that there are now, and what trials change."""
   try:
     with open(path) as file:
-      return json.load(file)
+      known = json.load(file)
+    return known | {'config': formats.upgrade(known['config'])}
   except FileNotFoundError as error:
     raise UserError(f'{path} does not exist; is --workdir a sweep?') from error
   except json.JSONDecodeError as error:

@@ -20,7 +20,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -146,12 +146,18 @@ def _parsed(text: str, current: Any, flag: str) -> Any:
     ) from error
 
 
-def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
+def make(
+  base: dict,
+  trials: list[dict],
+  workdir: str,
+  read: Callable[[dict], Settings] = settings_lib.from_config,
+) -> list[Spec]:
   """Specs of all trials; every one is checked, whatever the others are.
 
   Args:
     base: the nested config.
     trials: overrides of each.
+    read: from the nested config of a trial to its settings.
 
   Raises:
     UserError: names every trial that cannot be trained.
@@ -164,7 +170,7 @@ def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
     names[name] = index
     try:
       config = _changed(base, overrides)
-      settings = settings_lib.from_config(config)
+      settings = read(config)
       path = os.path.join(os.path.abspath(workdir), 'trials', name)
       workdir_lib.check(path, settings)
       specs.append(Spec(index, overrides, config, settings, path))
