@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import os
 import signal
 import subprocess
@@ -107,15 +108,22 @@ def _feed(waiting, cores: list[int], workers: _Workers) -> None:
     if answer:
       engines.tell(spec)
       continue
-    code, process = process.wait(), None
+    code, process = _end(process), None
     # What ends while all are asked to end has not failed, whatever its code.
     if code != launch.INTERRUPTED and not workers.signals.received:
       reason = f'its process ended with {code}; see {spec.path}.txt'
       workdir_lib.give_up(spec.path, spec.config, reason)
       log(f'trial {spec.index} {spec.name} failed: {reason}')
   if process is not None:
-    process.stdin.close()
-    process.wait()
+    _end(process)
+
+
+def _end(process: subprocess.Popen) -> int:
+  """The exit code of a process, which gets no more trials."""
+  # One that has ended by itself has not read its last trial.
+  with contextlib.suppress(BrokenPipeError), process:
+    pass
+  return process.returncode
 
 
 def _start(cores, count, options) -> subprocess.Popen:
