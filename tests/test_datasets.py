@@ -1,10 +1,8 @@
 """Every form of labelled text is read as it stands, or refused by row."""
 
-import gc
 import hashlib
 import os
 import re
-import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -423,16 +421,6 @@ BROKEN = {
 }
 
 
-@pytest.fixture
-def open_files():
-  """The datasets library leaves a file open that it cannot read to its end."""
-  yield
-  with warnings.catch_warnings(action='ignore', category=ResourceWarning):
-    gc.collect()
-
-
-@pytest.mark.usefixtures('open_files')
-@pytest.mark.filterwarnings('ignore:unclosed file:ResourceWarning')
 @pytest.mark.parametrize('name', BROKEN)
 def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   format, content, message = BROKEN[name]
@@ -452,8 +440,6 @@ def test_quotes_are_spoken_of_only_where_they_enclose_a_field(tmp_path):
   assert pairs(read(tmp_path, train=('a',), quoted=True)['train'])
 
 
-@pytest.mark.usefixtures('open_files')
-@pytest.mark.filterwarnings('ignore:unclosed file:ResourceWarning')
 def test_bytes_of_another_encoding_are_refused(tmp_path):
   (tmp_path / 'a').write_bytes(b'1 caf\xe9\n')
   with pytest.raises(UserError, match=r"a: cannot read .*'utf-8'"):
