@@ -23,14 +23,16 @@ class Tokens:
       should begin anew with each. None: one segment.
     index: integers, the order that `causal` and `window` go by. None: 0, 1, ...
     is_consecutive: whether positions differ as their places in the row do,
-      wherever one token may look at another.
+      wherever one token may look at another, so that a relative method may
+      count distances. None: looked up in positions; those that are traced
+      cannot be looked at, and are taken one by one.
   """
 
   is_token: jax.Array | None = None
   positions: jax.Array | np.ndarray | None = None
   segments: jax.Array | None = None
   index: jax.Array | np.ndarray | None = None
-  is_consecutive: bool = struct.field(pytree_node=False, default=True)
+  is_consecutive: bool | None = struct.field(pytree_node=False, default=None)
 
   @classmethod
   def of(cls, tokens) -> Tokens:
@@ -38,11 +40,18 @@ class Tokens:
     return tokens if isinstance(tokens, Tokens) else cls(tokens)
 
   def filled(self, length: int) -> Tokens:
-    """With the positions and the index of `length` tokens in a row."""
+    """With all that says where `length` tokens in a row stand."""
     row = np.arange(length)[None]
     positions = row if self.positions is None else self.positions
     index = row if self.index is None else self.index
-    return self.replace(positions=positions, index=index)
+    is_consecutive = self.is_consecutive
+    if is_consecutive is None:
+      is_consecutive = isinstance(positions, np.ndarray) and bool(
+        (np.diff(positions) == 1).all()
+      )
+    return self.replace(
+      positions=positions, index=index, is_consecutive=is_consecutive
+    )
 
 
 def visible(
