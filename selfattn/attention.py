@@ -5,6 +5,7 @@ from __future__ import annotations
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import traverse_util
 
 from selfattn.backends import attend
 from selfattn.dropout import Dropout
@@ -115,11 +116,9 @@ class Attention(nn.Module):
     method = self.position or NoPosition(
       self.embed_dim, self.num_heads, self.causal
     )
-    params = dict(position_params or {}) | self._layer_params(method)
+    params = self._params(method, position_params or {})
     query = Tokens.of(query).filled(query_BLD.shape[1])
     key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1])
-    q_BLHK = method.rotate(params, q_BLHK, query.positions)
-    k_BMGK = method.rotate(params, k_BMGK, key.positions)
     if self.is_mutable_collection('cache') and not self.is_initializing():
       k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
       is_self = False
@@ -165,10 +164,13 @@ class Attention(nn.Module):
       name=name,
     )
 
-  def _layer_params(self, method):
+  def _params(self, method, of_model):
+    """Those of the model and of this layer, in one tree."""
     if not jax.eval_shape(method.init_layer, jax.random.key(0)):
-      return {}
-    return self.param('position', method.init_layer)
+      return of_model
+    of_layer = self.param('position', method.init_layer)
+    both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
+    return traverse_util.unflatten_dict(both[0] | both[1])
 
   def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int | None):
     """All keys and values so far, these included, and their Tokens."""

@@ -672,7 +672,7 @@ def test_attention_applies_every_hook():
         second = rows[:, 0] * sin + rows[:, 1] * cos
         turned.append(np.stack([first, second], axis=-1))
       ahead = positions[None] > positions[:, None]
-      scores = turned[0] @ turned[1].T + turned[0].sum(-1)[:, None] * ahead
+      scores = turned[0] @ turned[1].T + q[b, :, h].sum(-1)[:, None] * ahead
       scores = scores / np.sqrt(2)
       scores = scores - 0.3 * h * abs(positions[:, None] - positions[None])
       scores = np.where(np.asarray(mask)[b, 0, 0], scores, -np.inf)

@@ -25,7 +25,8 @@ class Position:
     per_layer: whether every attention layer has parameters of its own, rather
       than all layers the same.
     is_relative: whether bias, content and value depend on positions through
-      key - query alone.
+      key - query alone; they may then be asked for other positions with the
+      same differences.
     Further fields are the method's options; each needs a default, and becomes
     a key of the config.
   """
@@ -65,7 +66,7 @@ class Position:
     return None
 
   def rotate(self, params, x_BLHK, positions_BL) -> jax.Array:
-    """Queries or keys, turned by their positions; the same shape."""
+    """Queries or keys for their product, turned; the same shape."""
     del params, positions_BL
     return x_BLHK
 
@@ -75,7 +76,11 @@ class Position:
     return None
 
   def content(self, params, q_BLHK, query_BL, key_BM) -> jax.Array | None:
-    """Added to the scores before scaling: (B, H, L, M), or None."""
+    """Added to the scores before scaling: (B, H, L, M), or None.
+
+    Reads queries as they were before any rotation, so that what is relative
+    stays so beside a method that rotates.
+    """
     del params, q_BLHK, query_BL, key_BM
     return None
 
