@@ -14,7 +14,7 @@ import numpy as np
 
 from selfattn.dropout import Dropout
 from selfattn.kernels import KERNELS, Term, why_not
-from selfattn.masks import Tokens, combine, visible
+from selfattn.masks import Tokens, combine, mask_and_bias, visible
 from selfattn.positions.contract import NoPosition, Position
 from selfattn.positions.relative import skew
 
@@ -82,7 +82,7 @@ def attend(
     key: likewise; None: the queries', of a sequence that attends to itself.
     causal, window: see masks.visible.
     mask: boolean, broadcasting to (B, H, L, M); True: may look.
-    bias: added to the scaled scores, likewise.
+    bias: added to the scaled scores, likewise; -inf: may not look.
     position: method that turns queries and keys for their products, and whose
       bias, content and value terms are added.
     position_params: its parameters.
@@ -104,7 +104,8 @@ def attend(
     before dropout (B, H, L, M), or None.
 
   Raises:
-    ValueError: the backend is unknown, or cannot do what is asked.
+    ValueError: the backend is unknown, or cannot do what is asked; a mask or
+      bias does not broadcast, or a mask is not boolean.
   """
   B, L, H, K = q_BLHK.shape
   M, G = k_BMGK.shape[1:3]
@@ -130,6 +131,7 @@ def attend(
   )
   if reason:
     raise ValueError(f'backend {backend!r} cannot serve: {reason}')
+  mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
   if backend == 'auto':
     many = B * H * L * M > _MANY_SCORES and not return_weights
     backend = 'chunked' if many else 'reference'

@@ -63,7 +63,7 @@ def scaled_dot_product_attention(
     nowhere gets zeros.
   """
   if mask is not None:
-    mask = (jnp.asarray(mask) != 0)[..., None, :, :]
+    mask = jnp.atleast_2d(jnp.asarray(mask) != 0)[..., None, :, :]
   output, weights = attend(
     queries[:, :, None],
     keys[:, :, None],
