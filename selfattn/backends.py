@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.dropout import Dropout
-from selfattn.kernels import KERNELS, Term, why_not
+from selfattn.kernels import KERNELS, Term, call, why_not
 from selfattn.masks import Tokens, combine, mask_and_bias, visible
 from selfattn.positions.contract import NoPosition, Position
 from selfattn.positions.relative import skew
@@ -75,9 +75,9 @@ def attend(
   """Attention over H heads.
 
   Args:
-    q_BLHK: queries. Keys share their width K, values may have another.
+    q_BLHK: queries. Keys share their width K.
     k_BMGK: keys, of G heads; G divides H, and head h reads number h // (H/G).
-    v_BMGK: values.
+    v_BMGK: values, K wide or not.
     query: Tokens, or where they are none (boolean); None: all are.
     key: likewise; None: the queries', of a sequence that attends to itself.
     causal, window: see masks.visible.
@@ -100,8 +100,8 @@ def attend(
     return_weights: whether to return the weights as well.
 
   Returns:
-    Output (B, L, H, K) in the dtype of the queries, and the float32 weights
-    before dropout (B, H, L, M), or None.
+    Output (B, L, H, width of values) in the dtype of the queries, and the
+    float32 weights before dropout (B, H, L, M), or None.
 
   Raises:
     ValueError: the backend is unknown, or cannot do what is asked; a mask or
@@ -128,6 +128,7 @@ def attend(
     has_dropout=dropout is not None,
     has_softcap=softcap > 0,
     has_value=position.has_value,
+    value_dim=v_BMGK.shape[-1],
   )
   if reason:
     raise ValueError(f'backend {backend!r} cannot serve: {reason}')
@@ -172,11 +173,7 @@ def attend(
   # A kernel never forms the weights; asked for, they are computed beside it,
   # so that asking changes no output.
   term = terms(q_BLHK, query, 0, bias, mask, causal, window)
-  output = KERNELS[backend](turned_BLHK, k_BMGK, v_BMGK, term)
-  if term.mask is not None:
-    # Kernels average all values where a query sees nothing; ours is zero.
-    sees_BHL1 = term.mask.any(axis=-1, keepdims=True)
-    output = jnp.where(sees_BHL1.swapaxes(1, 2), output, 0)
+  output = call(backend, turned_BLHK, k_BMGK, v_BMGK, term)
   weights = _weights(turned_BLHK, k_BMGK, term, 0.0) if return_weights else None
   return output, weights
 

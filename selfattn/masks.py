@@ -43,7 +43,17 @@ class Tokens:
     return tokens if isinstance(tokens, Tokens) else cls(tokens)
 
   def filled(self, length: int) -> Tokens:
-    """With all that says where `length` tokens in a row stand."""
+    """With all that says where `length` tokens in a row stand.
+
+    Raises:
+      ValueError: an array does not have two axes, the second of `length`.
+    """
+    for name in ('is_token', 'positions', 'segments', 'index'):
+      given = getattr(self, name)
+      if given is not None and given.shape[1:] != (length,):
+        raise ValueError(
+          f'{name} of shape {given.shape} must be (1 or B, {length})'
+        )
     row = np.arange(length)[None]
     positions = row if self.positions is None else self.positions
     index = row if self.index is None else self.index

@@ -133,3 +133,15 @@ def test_the_chapters_take_masks_of_any_rank():
 def test_masks_of_any_rank_combine():
   both = masks.combine(jnp.ones(M, bool), None, jnp.zeros((B, 1, 1, M), bool))
   assert both.shape == (B, 1, 1, M)
+
+
+@pytest.mark.parametrize(
+  ('name', 'shape'),
+  [('is_token', (L,)), ('positions', (L,)), ('segments', (B, 1, L)),
+   ('index', (B, L - 1))],
+)  # fmt: skip
+def test_what_tokens_hold_has_two_axes(name, shape):
+  tokens = Tokens(**{name: np.zeros(shape, int)})
+  reason = re.escape(f'{name} of shape {shape} must be (1 or B, {L})')
+  with pytest.raises(ValueError, match=reason):
+    tokens.filled(L)
