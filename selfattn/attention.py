@@ -34,9 +34,10 @@ REDUCTIONS = {
 class Attention(nn.Module):
   """Projections, position hooks, `attend`, and the output projection.
 
-  Sows its float32 weights as `weights` when `intermediates` is mutable, and
-  computes nothing for that when it is not. With `cache` mutable, keys and
-  values are kept, and later calls attend to them too.
+  Sows its float32 weights as `weights`, and what its position method did as
+  `P`, when `intermediates` is mutable, and computes nothing for that when it is
+  not. With `cache` mutable, keys as they are before any rotation and values are
+  kept, and later calls attend to them too.
 
   Attributes:
     embed_dim: D, width of the output; num_heads must divide it.
@@ -49,6 +50,7 @@ class Attention(nn.Module):
     qk_norm: divide queries and keys by their root mean square, head by head,
       before they are rotated (Henry et al. 2020; learned scales).
     sow_as: what of the weights is sown, a name of REDUCTIONS; '': nothing.
+    in_encoder: whether an encoder around it sows the `P` of all layers.
     dtype: of the computation; parameters stay float32.
   """
 
@@ -64,6 +66,7 @@ class Attention(nn.Module):
   broadcast_dropout: bool = False
   backend: str = 'auto'
   sow_as: str = 'weights'
+  in_encoder: bool = False
   dtype: jnp.dtype = jnp.float32
 
   @nn.compact
@@ -145,7 +148,9 @@ class Attention(nn.Module):
       self.sow(
         'intermediates', 'weights', REDUCTIONS[self.sow_as](weights_BHLM)
       )
-      P = method.encoding_layer(params, query.positions)
+      P = method.encoding_layer(
+        params, query.positions, is_alone=not self.in_encoder
+      )
       if P is not None:
         self.sow('intermediates', 'P', P)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)

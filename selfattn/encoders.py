@@ -231,6 +231,7 @@ class AttentionEncoder(nn.Module):
         broadcast_dropout=self.broadcast_dropout,
         backend=self.backend,
         sow_as=sow_as,
+        in_encoder=True,
         dtype=self.dtype,
         parent=None,
       )

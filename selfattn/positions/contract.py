@@ -102,9 +102,17 @@ class Position:
     """What the encoder sows: the term that is the same for all layers."""
     return None if self.per_layer else self.encoding(params, positions_BL)
 
-  def encoding_layer(self, params, positions_BL):
-    """What each attention layer sows."""
-    return self.encoding(params, positions_BL) if self.per_layer else None
+  def encoding_layer(self, params, positions_BL, is_alone: bool = False):
+    """What each attention layer sows.
+
+    Args:
+      is_alone: whether no encoder around it embeds, and sows what all layers
+        have in common.
+    """
+    embeds = type(self).embed is not Position.embed
+    if self.per_layer or (is_alone and not embeds):
+      return self.encoding(params, positions_BL)
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,13 +189,13 @@ class Combined(Position):
     """By the name of the part, where it has one."""
     return self._encodings('encoding_model', params, positions_BL)
 
-  def encoding_layer(self, params, positions_BL):
+  def encoding_layer(self, params, positions_BL, is_alone=False):
     """By the name of the part, where it has one."""
-    return self._encodings('encoding_layer', params, positions_BL)
+    return self._encodings('encoding_layer', params, positions_BL, is_alone)
 
-  def _encodings(self, which, params, positions_BL):
+  def _encodings(self, which, params, *arguments):
     terms = {
-      name: getattr(part, which)(params.get(name, {}), positions_BL)
+      name: getattr(part, which)(params.get(name, {}), *arguments)
       for name, part in self.parts
     }
     return {name: P for name, P in terms.items() if P is not None} or None
