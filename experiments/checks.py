@@ -16,6 +16,7 @@ from selfattn import positions
 from selfattn.backends import BACKENDS
 from selfattn.baselines import CELLS
 from selfattn.classifier import POOLS
+from selfattn.dropout import MAX_RATE
 from selfattn.encoders import ACTIVATIONS, NORMS
 from selfattn.kernels import why_not
 from selfattn.positions import Position
@@ -36,10 +37,14 @@ _RANGES = {
     train.eval_every train.eval_batch_size
     checkpoint.every_steps checkpoint.keep""",
   ),
+  f'at least 0 and less than 1, {MAX_RATE:.8f} at most': (
+    lambda value: 0 <= value <= MAX_RATE,
+    """model.dropout_rate model.attention_dropout_rate
+    model.word_dropout_rate""",
+  ),
   'at least 0 and less than 1': (
     lambda value: 0 <= value < 1,
-    """model.dropout_rate model.attention_dropout_rate
-    model.word_dropout_rate optimizer.label_smoothing
+    """optimizer.label_smoothing
     data.validation_fraction data.test_fraction""",
   ),
   'at least 0': (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import traverse_util
 
 from selfattn.backends import attend
 from selfattn.dropout import Dropout
@@ -33,9 +34,10 @@ REDUCTIONS = {
 class Attention(nn.Module):
   """Projections, position hooks, `attend`, and the output projection.
 
-  Sows its float32 weights as `weights` when `intermediates` is mutable, and
-  computes nothing for that when it is not. With `cache` mutable, keys and
-  values are kept, and later calls attend to them too.
+  Sows its float32 weights as `weights`, and what its position method did as
+  `P`, when `intermediates` is mutable, and computes nothing for that when it is
+  not. With `cache` mutable, keys as they are before any rotation and values are
+  kept, and later calls attend to them too.
 
   Attributes:
     embed_dim: D, width of the output; num_heads must divide it.
@@ -48,6 +50,7 @@ class Attention(nn.Module):
     qk_norm: divide queries and keys by their root mean square, head by head,
       before they are rotated (Henry et al. 2020; learned scales).
     sow_as: what of the weights is sown, a name of REDUCTIONS; '': nothing.
+    in_encoder: whether an encoder around it sows the `P` of all layers.
     dtype: of the computation; parameters stay float32.
   """
 
@@ -63,6 +66,7 @@ class Attention(nn.Module):
   broadcast_dropout: bool = False
   backend: str = 'auto'
   sow_as: str = 'weights'
+  in_encoder: bool = False
   dtype: jnp.dtype = jnp.float32
 
   @nn.compact
@@ -115,11 +119,9 @@ class Attention(nn.Module):
     method = self.position or NoPosition(
       self.embed_dim, self.num_heads, self.causal
     )
-    params = dict(position_params or {}) | self._layer_params(method)
+    params = self._params(method, position_params or {})
     query = Tokens.of(query).filled(query_BLD.shape[1])
     key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1])
-    q_BLHK = method.rotate(params, q_BLHK, query.positions)
-    k_BMGK = method.rotate(params, k_BMGK, key.positions)
     if self.is_mutable_collection('cache') and not self.is_initializing():
       k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
       is_self = False
@@ -146,7 +148,9 @@ class Attention(nn.Module):
       self.sow(
         'intermediates', 'weights', REDUCTIONS[self.sow_as](weights_BHLM)
       )
-      P = method.encoding_layer(params, query.positions)
+      P = method.encoding_layer(
+        params, query.positions, is_alone=not self.in_encoder
+      )
       if P is not None:
         self.sow('intermediates', 'P', P)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
@@ -165,10 +169,13 @@ class Attention(nn.Module):
       name=name,
     )
 
-  def _layer_params(self, method):
+  def _params(self, method, of_model):
+    """Those of the model and of this layer, in one tree."""
     if not jax.eval_shape(method.init_layer, jax.random.key(0)):
-      return {}
-    return self.param('position', method.init_layer)
+      return of_model
+    of_layer = self.param('position', method.init_layer)
+    both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
+    return traverse_util.unflatten_dict(both[0] | both[1])
 
   def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int | None):
     """All keys and values so far, these included, and their Tokens."""

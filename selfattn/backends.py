@@ -1,9 +1,9 @@
 """Scaled dot-product attention: one pure function, several ways to compute it.
 
 Order of operations (Vaswani et al. 2017, equation 1, with what was added
-since): products of queries and keys, content term, scale by K^-1/2, soft cap,
-bias, mask, softmax in float32, dropout on the weights, values, value term. A
-query that sees no key returns exactly zero.
+since): queries and keys turned, their products, content term, scale by K^-1/2,
+soft cap, bias, mask, softmax in float32, dropout on the weights, values, value
+term. A query that sees no key returns exactly zero.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.dropout import Dropout
-from selfattn.kernels import KERNELS, Term, why_not
-from selfattn.masks import Tokens, combine, visible
+from selfattn.kernels import KERNELS, Term, call, why_not
+from selfattn.masks import Tokens, combine, mask_and_bias, visible
 from selfattn.positions.contract import NoPosition, Position
 from selfattn.positions.relative import skew
 
@@ -75,16 +75,16 @@ def attend(
   """Attention over H heads.
 
   Args:
-    q_BLHK: queries. Keys share their width K, values may have another.
+    q_BLHK: queries. Keys share their width K.
     k_BMGK: keys, of G heads; G divides H, and head h reads number h // (H/G).
-    v_BMGK: values.
+    v_BMGK: values, K wide or not.
     query: Tokens, or where they are none (boolean); None: all are.
     key: likewise; None: the queries', of a sequence that attends to itself.
     causal, window: see masks.visible.
     mask: boolean, broadcasting to (B, H, L, M); True: may look.
-    bias: added to the scaled scores, likewise.
-    position: method whose bias, content and value terms are added; queries
-      and keys have been rotated before.
+    bias: added to the scaled scores, likewise; -inf: may not look.
+    position: method that turns queries and keys for their products, and whose
+      bias, content and value terms are added.
     position_params: its parameters.
     softcap: c: scores of content become c tanh(scores / c), before any bias;
       0: they stay as they are.
@@ -100,11 +100,12 @@ def attend(
     return_weights: whether to return the weights as well.
 
   Returns:
-    Output (B, L, H, K) in the dtype of the queries, and the float32 weights
-    before dropout (B, H, L, M), or None.
+    Output (B, L, H, width of values) in the dtype of the queries, and the
+    float32 weights before dropout (B, H, L, M), or None.
 
   Raises:
-    ValueError: the backend is unknown, or cannot do what is asked.
+    ValueError: the backend is unknown, or cannot do what is asked; a mask or
+      bias does not broadcast, or a mask is not boolean.
   """
   B, L, H, K = q_BLHK.shape
   M, G = k_BMGK.shape[1:3]
@@ -127,9 +128,11 @@ def attend(
     has_dropout=dropout is not None,
     has_softcap=softcap > 0,
     has_value=position.has_value,
+    value_dim=v_BMGK.shape[-1],
   )
   if reason:
     raise ValueError(f'backend {backend!r} cannot serve: {reason}')
+  mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
   if backend == 'auto':
     many = B * H * L * M > _MANY_SCORES and not return_weights
     backend = 'chunked' if many else 'reference'
@@ -141,11 +144,13 @@ def attend(
   terms = _make_terms(
     position, position_params, query, key, is_self, num_chunks * size, M
   )
+  turned_BLHK = position.rotate(position_params, q_BLHK, query.positions)
+  k_BMGK = position.rotate(position_params, k_BMGK, key.positions)
 
-  def rows(q, tokens, mask, bias, first):
+  def rows(q, turned, tokens, mask, bias, first):
     """Output and weights of some queries, of which number `first` is one."""
     term = terms(q, tokens, first, bias, mask, causal, window)
-    weights = _weights(q, k_BMGK, term, softcap)
+    weights = _weights(turned, k_BMGK, term, softcap)
     dropped = weights
     if dropout is not None:
       shape = (1, 1) if broadcast_dropout else (B, H)
@@ -160,7 +165,7 @@ def attend(
       output = output + more
     return output.astype(q.dtype), weights if return_weights else None
 
-  everything = (q_BLHK, query, mask, bias)
+  everything = (q_BLHK, turned_BLHK, query, mask, bias)
   if backend == 'chunked' and num_chunks > 1:
     return _in_chunks(rows, size, num_chunks, *everything)
   if backend in ('reference', 'chunked'):
@@ -168,12 +173,9 @@ def attend(
   # A kernel never forms the weights; asked for, they are computed beside it,
   # so that asking changes no output.
   term = terms(q_BLHK, query, 0, bias, mask, causal, window)
-  output = KERNELS[backend](q_BLHK, k_BMGK, v_BMGK, term)
-  if term.mask is not None:
-    # Kernels average all values where a query sees nothing; ours is zero.
-    sees_BHL1 = term.mask.any(axis=-1, keepdims=True)
-    output = jnp.where(sees_BHL1.swapaxes(1, 2), output, 0)
-  return output, _weights(q_BLHK, k_BMGK, term, 0.0) if return_weights else None
+  output = call(backend, turned_BLHK, k_BMGK, v_BMGK, term)
+  weights = _weights(turned_BLHK, k_BMGK, term, 0.0) if return_weights else None
+  return output, weights
 
 
 def _make_terms(position, params, query, key, is_self, num_rows, M):
@@ -255,7 +257,7 @@ def _values(weights_BHLM, v_BMGK):
   return output.reshape(B, H, L, K).swapaxes(1, 2)
 
 
-def _in_chunks(rows, size, num_chunks, q_BLHK, query, mask, bias):
+def _in_chunks(rows, size, num_chunks, q_BLHK, turned_BLHK, query, mask, bias):
   """`rows` over chunks of `size` queries, each recomputed when derived."""
   L = q_BLHK.shape[1]
 
@@ -286,6 +288,7 @@ def _in_chunks(rows, size, num_chunks, q_BLHK, query, mask, bias):
 
   parts = (
     split(q_BLHK, 1),
+    split(turned_BLHK, 1),
     jax.tree.map(lambda x: split(x, 1), query),
     split(mask, -2),
     split(bias, -2),

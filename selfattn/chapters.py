@@ -17,7 +17,7 @@ from jax.numpy import arange, zeros
 from selfattn import masks
 from selfattn.attention import Attention
 from selfattn.backends import attend
-from selfattn.dropout import Dropout
+from selfattn.dropout import MAX_RATE, Dropout
 from selfattn.plots import plot, show_heatmaps
 from selfattn.positions import check_positions
 from selfattn.positions.absolute import Sinusoidal
@@ -63,7 +63,7 @@ def scaled_dot_product_attention(
     nowhere gets zeros.
   """
   if mask is not None:
-    mask = (jnp.asarray(mask) != 0)[..., None, :, :]
+    mask = jnp.atleast_2d(jnp.asarray(mask) != 0)[..., None, :, :]
   output, weights = attend(
     queries[:, :, None],
     keys[:, :, None],
@@ -193,8 +193,8 @@ class PositionalEncoding(nn.Module):
 
 
 def _dropout(module: nn.Module, training: bool) -> Dropout | None:
-  if not 0 <= module.dropout < 1:
-    raise ValueError(f'dropout = {module.dropout} is not in [0, 1)')
+  if not 0 <= module.dropout <= MAX_RATE:
+    raise ValueError(f'dropout = {module.dropout} is not in [0, {MAX_RATE}]')
   if not training or module.dropout == 0:
     return None
   if not module.has_rng('dropout'):

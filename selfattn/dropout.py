@@ -9,6 +9,8 @@ micro-batches draw exactly the bits that the whole batch would have drawn.
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -19,6 +21,8 @@ from jax import lax
 _MIX_1 = 0x85EBCA6B
 _MIX_2 = 0xC2B2AE35
 _GOLDEN = 0x9E3779B1
+# The float32 next to 1, of which what survives is scaled up by 2^24.
+MAX_RATE = 1 - 2.0**-24
 
 
 def _mix(bits: jax.Array) -> jax.Array:
@@ -40,7 +44,8 @@ class Dropout:
 
   Attributes:
     words: uint32 (2,), made by `Dropout.create`.
-    rate: probability of dropping an element, 0 <= rate < 1; may be traced.
+    rate: probability of dropping an element, from 0 to MAX_RATE; may be a
+      traced array, and is then not checked.
     first_row: index in the global batch of this batch's first row.
   """
 
@@ -79,19 +84,28 @@ class Dropout:
     """
     full_shape = full_shape or shape
     origin = origin or (0,) * len(shape)
-    rows = (shape[0],) + (1,) * (len(shape) - 1)
-    first_row = jnp.asarray(self.first_row + origin[0], jnp.uint32)
-    row = _iota(rows, 0) + first_row
+    rank = len(shape)
+    origin = (self.first_row + origin[0], *origin[1:])
+
+    def place(shape, axis):
+      return _iota(shape, axis) + jnp.asarray(origin[axis], jnp.uint32)
+
+    # Leading axes that an index of 32 bits has no room for belong to the row.
+    first = next(
+      n for n in range(1, rank + 1) if math.prod(full_shape[n:]) <= 2**32
+    )
+    rows = shape[:first] + (1,) * (rank - first)
+    row = place(rows, 0)
+    for axis in range(1, first):
+      row = row * jnp.uint32(full_shape[axis]) + place(rows, axis)
     # Two words keep streams apart: with one, two keys would walk through the
     # same permutation in another order.
     row_1 = _mix(row * jnp.uint32(_GOLDEN) + self.words[0])
     row_2 = _mix(row_1 ^ self.words[1])
     index = jnp.zeros(shape, jnp.uint32)
-    stride = 1
-    for axis in range(len(shape) - 1, 0, -1):
-      place = _iota(shape, axis) + jnp.asarray(origin[axis], jnp.uint32)
-      index += place * jnp.uint32(stride % 2**32)
-      stride *= full_shape[axis]
+    for axis in range(rank - 1, first - 1, -1):
+      stride = math.prod(full_shape[axis + 1 :])
+      index += place(shape, axis) * jnp.uint32(stride % 2**32)
     bits = index * jnp.uint32(_GOLDEN) + row_1
     bits = (bits ^ (bits >> 16)) * jnp.uint32(_MIX_1)
     return _mix(bits ^ row_2)
@@ -100,7 +114,7 @@ class Dropout:
     """Boolean of `shape`, True where an element survives; see `bits`."""
     # 24 bits, so that the bound is exact in float32 for a traced rate; and of
     # integers, because converting every element costs as much as its hash.
-    bound = jnp.ceil(jnp.asarray(self.rate, jnp.float32) * 2**24)
+    bound = jnp.ceil(self._checked_rate() * 2**24)
     return self.bits(shape, **part) >= bound.astype(jnp.uint32) << 8
 
   def __call__(self, x: jax.Array, keep: jax.Array | None = None) -> jax.Array:
@@ -108,10 +122,19 @@ class Dropout:
 
     Args:
       keep: which ones survive, if not those of `self.keep(x.shape)`.
+
+    Raises:
+      ValueError: the rate is out of range, and not traced.
     """
     keep = self.keep(x.shape) if keep is None else keep
-    scale = 1 / (1 - jnp.asarray(self.rate, jnp.float32))
+    scale = 1 / (1 - self._checked_rate())
     return jnp.where(keep, x * scale.astype(x.dtype), 0)
+
+  def _checked_rate(self):
+    is_known = not isinstance(self.rate, jax.Array)
+    if is_known and not 0 <= self.rate <= MAX_RATE:
+      raise ValueError(f'rate = {self.rate} must be from 0 to {MAX_RATE}')
+    return jnp.asarray(self.rate, jnp.float32)
 
 
 def drop(x: jax.Array, dropout: Dropout | None, site: int) -> jax.Array:

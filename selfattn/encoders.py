@@ -174,13 +174,15 @@ class AttentionEncoder(nn.Module):
     if self.is_mutable_collection('cache') and not self.is_initializing():
       tokens, fits = self._continue(tokens, x_BLD.shape[1], cache_len)
       x_BLD = jnp.where(fits, x_BLD, jnp.nan)
-    tokens = tokens.filled(x_BLD.shape[1])
+    # Blocks get them as they are: what is filled in is known while tracing, and
+    # would not be any more if it were handed through remat.
+    positions_BL = tokens.filled(x_BLD.shape[1]).positions
 
     position_params = {}
     if jax.eval_shape(self.position.init_model, jax.random.key(0)):
       position_params = self.param('position', self.position.init_model)
-    self._sow_encoding(position_params, tokens.positions)
-    P_BLD = self.position.embed(position_params, tokens.positions)
+    self._sow_encoding(position_params, positions_BL)
+    P_BLD = self.position.embed(position_params, positions_BL)
     if P_BLD is not None:
       x_BLD = x_BLD + P_BLD.astype(x_BLD.dtype)
     x_BLD = drop(x_BLD, dropout, self.num_layers)
@@ -229,6 +231,7 @@ class AttentionEncoder(nn.Module):
         broadcast_dropout=self.broadcast_dropout,
         backend=self.backend,
         sow_as=sow_as,
+        in_encoder=True,
         dtype=self.dtype,
         parent=None,
       )

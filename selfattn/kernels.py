@@ -37,6 +37,7 @@ def why_not(
   has_dropout: bool,
   has_softcap: bool,
   has_value: bool,
+  value_dim: int | None = None,
 ) -> str | None:
   """Why a backend cannot serve, or None if it can.
 
@@ -48,7 +49,11 @@ def why_not(
     has_dropout: whether weights are dropped.
     has_softcap: whether scores are capped.
     has_value: whether the position method has a value term.
+    value_dim: width of a value; None: K.
   """
+  same_width = value_dim in (None, head_dim)
+  if has_value and not same_width:
+    return f'a value term is as wide as keys, {head_dim}, not {value_dim}'
   if backend not in KERNELS:
     return None
   if has_value:
@@ -57,6 +62,8 @@ def why_not(
     return 'it has no dropout on the weights'
   if has_softcap:
     return 'it has no soft cap'
+  if not same_width:
+    return f'it needs values as wide as keys, {head_dim}, not {value_dim}'
   if backend == 'cudnn':
     if platform not in (None, 'gpu'):
       return f'it needs an NVIDIA GPU, and this is a {platform}'
@@ -67,6 +74,19 @@ def why_not(
   if backend == 'pallas_tpu' and platform not in (None, 'tpu'):
     return f'it needs a TPU, and this is a {platform}'
   return None
+
+
+def call(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
+  """Output of a kernel (B, L, H, K), zero for a query that sees nothing."""
+  kernel = KERNELS[backend]
+  if term.mask is None:
+    return kernel(q_BLHK, k_BMGK, v_BMGK, term)
+  # Libraries differ in what they make of a query that sees nothing, and some
+  # of it is NaN: such a query is shown everything, and its output dropped.
+  sees_BHL1 = term.mask.any(axis=-1, keepdims=True)
+  shown = term._replace(mask=term.mask | ~sees_BHL1)
+  output_BLHK = kernel(q_BLHK, k_BMGK, v_BMGK, shown)
+  return jnp.where(sees_BHL1.swapaxes(1, 2), output_BLHK, 0)
 
 
 def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
@@ -99,14 +119,16 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
     return jnp.pad(x_BHNK, [(0, 0), (0, 0), (0, missing), (0, 0)])
 
   bias = term.all_biases(K)
+  if bias is not None:
+    # The kernel scales the sum of products and bias.
+    bias = bias * K**0.5
   if term.mask is not None:
-    hidden = jnp.finfo(jnp.float32).min / 2
+    # Finite, or a block of keys that are all hidden would be 0/0.
+    hidden = flash_attention.DEFAULT_MASK_VALUE
     bias = jnp.where(term.mask, 0.0 if bias is None else bias, hidden)
   if bias is not None:
     bias = jnp.broadcast_to(bias, (B, H, L, M))
     bias = jnp.pad(bias, [(0, 0), (0, 0), (0, num_rows - L), (0, num_keys - M)])
-    # The kernel scales the sum of products and bias.
-    bias = bias * K**0.5
   is_filling = (jnp.arange(num_keys) >= M).astype(jnp.int32)[None]
   output_BHLK = flash_attention.flash_attention(
     filled(q_BLHK, num_rows),
@@ -122,8 +144,8 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
   return output_BHLK[:, :, :L].swapaxes(1, 2)
 
 
-# From (q_BLHK, k_BMGK, v_BMGK, Term) to the output, (B, L, H, K). A query that
-# sees nothing gets whatever the library makes of it.
+# From (q_BLHK, k_BMGK, v_BMGK, Term), where every query sees a key, to the
+# output, (B, L, H, K).
 KERNELS = {
   'xla': functools.partial(_library, 'xla'),
   'cudnn': functools.partial(_library, 'cudnn'),

@@ -5,6 +5,9 @@ Masks are boolean, True where a query may look, and combined with AND alone.
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,14 +26,16 @@ class Tokens:
       should begin anew with each. None: one segment.
     index: integers, the order that `causal` and `window` go by. None: 0, 1, ...
     is_consecutive: whether positions differ as their places in the row do,
-      wherever one token may look at another.
+      wherever one token may look at another, so that a relative method may
+      count distances. None: looked up in positions; those that are traced
+      cannot be looked at, and are taken one by one.
   """
 
   is_token: jax.Array | None = None
   positions: jax.Array | np.ndarray | None = None
   segments: jax.Array | None = None
   index: jax.Array | np.ndarray | None = None
-  is_consecutive: bool = struct.field(pytree_node=False, default=True)
+  is_consecutive: bool | None = struct.field(pytree_node=False, default=None)
 
   @classmethod
   def of(cls, tokens) -> Tokens:
@@ -38,11 +43,28 @@ class Tokens:
     return tokens if isinstance(tokens, Tokens) else cls(tokens)
 
   def filled(self, length: int) -> Tokens:
-    """With the positions and the index of `length` tokens in a row."""
+    """With all that says where `length` tokens in a row stand.
+
+    Raises:
+      ValueError: an array does not have two axes, the second of `length`.
+    """
+    for name in ('is_token', 'positions', 'segments', 'index'):
+      given = getattr(self, name)
+      if given is not None and given.shape[1:] != (length,):
+        raise ValueError(
+          f'{name} of shape {given.shape} must be (1 or B, {length})'
+        )
     row = np.arange(length)[None]
     positions = row if self.positions is None else self.positions
     index = row if self.index is None else self.index
-    return self.replace(positions=positions, index=index)
+    is_consecutive = self.is_consecutive
+    if is_consecutive is None:
+      is_consecutive = isinstance(positions, np.ndarray) and bool(
+        (np.diff(positions) == 1).all()
+      )
+    return self.replace(
+      positions=positions, index=index, is_consecutive=is_consecutive
+    )
 
 
 def visible(
@@ -130,9 +152,47 @@ def window_mask(query_BL, key_BM, window: tuple[int, int]) -> jax.Array:
 
 
 def combine(*masks: jax.Array | None) -> jax.Array | None:
-  """AND of the masks that are not None; None if there are none."""
-  combined = None
-  for mask in masks:
-    if mask is not None:
-      combined = mask if combined is None else combined & mask
-  return combined
+  """AND of the masks that are not None, of any ranks; None if all are None."""
+  given = [mask for mask in masks if mask is not None]
+  rank = max((mask.ndim for mask in given), default=0)
+  given = [mask.reshape(_in_rank(mask.shape, rank)) for mask in given]
+  return functools.reduce(operator.and_, given) if given else None
+
+
+def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
+  """What is given of both, with four axes, and -inf as a part of the mask.
+
+  Args:
+    mask: boolean; None: none.
+    bias: numbers; None: none.
+    shape: what both have to broadcast to, (B, H, L, M).
+
+  Raises:
+    ValueError: one of them does not, or the mask is not boolean.
+  """
+  if mask is not None:
+    mask = _in_full_rank(mask, 'mask', shape)
+    if mask.dtype != bool:
+      raise ValueError(
+        f'mask of {mask.dtype} must be boolean; what is added is a bias'
+      )
+  if bias is not None:
+    bias = _in_full_rank(bias, 'bias', shape)
+    # Else a row of it would be 0/0, and kernels differ in what they make of it.
+    is_finite = bias != -jnp.inf
+    mask, bias = combine(mask, is_finite), jnp.where(is_finite, bias, 0)
+  return mask, bias
+
+
+def _in_full_rank(x, name, shape):
+  x = jnp.asarray(x)
+  axes = zip(x.shape[::-1], shape[::-1], strict=False)
+  if x.ndim > 4 or any(size not in (1, full) for size, full in axes):
+    raise ValueError(
+      f'{name} of shape {x.shape} does not broadcast to (B, H, L, M) = {shape}'
+    )
+  return x.reshape(_in_rank(x.shape, 4))
+
+
+def _in_rank(shape, rank):
+  return (1,) * (rank - len(shape)) + shape

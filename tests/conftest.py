@@ -21,6 +21,7 @@ import pytest
 
 from configs import default
 from experiments import launch, programs
+from selfattn.positions import Position
 
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
@@ -150,6 +151,17 @@ def draw(init, *args):
     return jnp.asarray(noise + (path[-1].key in _POSITIVE), like.dtype)
 
   return jax.tree_util.tree_map_with_path(leaf, jax.eval_shape(init, *args))
+
+
+def acts_in_attention(method):
+  """Whether a position method fills a hook that attention asks."""
+  hooks = ('rotate', 'bias', 'content', 'value')
+  parts = [part for _, part in getattr(method, 'parts', [('', method)])]
+  return any(
+    getattr(type(part), hook) is not getattr(Position, hook)
+    for part in parts
+    for hook in hooks
+  )
 
 
 def last_json(stdout):

@@ -1,5 +1,7 @@
 """Caches, packed sequences, sampled positions: explicit positions at work."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,7 @@ from selfattn.positions.sampling import (
   Randomised,
   RandomOffset,
 )
-from tests.conftest import draw
+from tests.conftest import acts_in_attention, draw
 
 B, L, H, D, F, LAYERS = 3, 9, 4, 24, 17, 2
 METHODS = [*POSITIONS, 'sinusoidal+t5', 'shaw with values']
@@ -136,6 +138,60 @@ def test_what_a_cache_cannot_do_is_refused():
     layer.apply(params, X, mutable='cache')
 
 
+# --- positions given by hand -------------------------------------------------
+
+FAR = np.array([[0, 50, 100, 150, 151, 152, 160, 170, 400]])
+
+
+@pytest.mark.parametrize('known', [True, False], ids=['known', 'traced'])
+@pytest.mark.parametrize('name', METHODS)
+def test_positions_given_by_hand_are_used(name, known):
+  """As where the same keys are given apart, when no distance is counted."""
+  blocks = {part: {} for part in name.split(' ')[0].split('+')}
+  if name.endswith('values'):
+    blocks['shaw'] = {'max_distance': 3, 'with_values': True}
+  method = positions.make(blocks, D, H, False)
+  layer = Attention(D, H, position=method)
+  shared = {'position_params': draw(method.init_model, jax.random.key(0))}
+  variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
+  apply = functools.partial(layer.apply, variables, **shared)
+  given = Tokens(positions=FAR if known else jnp.asarray(FAR))
+  alone, _ = jax.jit(lambda x: apply(x, query=given))(X)
+  apart, _ = jax.jit(lambda x: apply(x, x, query=given, key=given))(X)
+  np.testing.assert_allclose(alone, apart, **close)
+  counted, _ = apply(X)
+  if acts_in_attention(method):
+    assert abs(alone - counted).max() > 1e-3
+
+
+ROW = np.arange(L)[None]
+
+
+@pytest.mark.parametrize(
+  ('tokens', 'counts'),
+  [
+    (Tokens(), True),
+    (Tokens(positions=ROW + 7), True),
+    (Tokens(positions=np.concatenate([ROW, ROW + 7])), True),
+    (Tokens(positions=FAR), False),
+    (Tokens(positions=ROW[:, ::-1]), False),
+    (Tokens(positions=np.concatenate([ROW, FAR])), False),
+    # What is traced cannot be looked at, so its maker has to say so.
+    (Tokens(positions=jnp.asarray(ROW)), False),
+    (Tokens(positions=jnp.asarray(ROW), is_consecutive=True), True),
+  ],
+)
+def test_distances_are_counted_only_where_positions_are_consecutive(
+  tokens, counts
+):
+  assert tokens.filled(L).is_consecutive is counts
+
+
+def test_a_random_offset_leaves_distances_to_be_counted():
+  tokens = RandomOffset().tokens(IS_TOKEN, stream(0)).filled(L)
+  assert tokens.is_consecutive
+
+
 # --- several sequences in a row ----------------------------------------------
 
 
@@ -151,7 +207,7 @@ def test_packed_sequences_equal_each_on_its_own(name, causal):
   segments = jnp.array([[0] * 3 + [1] + [2] * 3 + [3] * 2])
   places = jnp.array([[*range(3), 0, *range(3), 0, 1]])
   is_token = jnp.arange(L)[None] < sum(lengths)
-  for is_consecutive in (True, False):
+  for is_consecutive in (True, False, None):
     # Within a segment positions do differ as places in the row do, so a
     # relative method may count distances; FIRE reads the positions anyway.
     tokens = Tokens(is_token, places, segments, is_consecutive=is_consecutive)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn.dropout import Dropout, drop
+from selfattn.dropout import MAX_RATE, Dropout, drop
 
 SHAPE = (37, 29, 31)
 SIZE = 37 * 29 * 31
@@ -126,3 +126,44 @@ def test_raw_typed_and_wide_keys_are_taken():
     for seed in (0, 1)
   ]
   assert (np.asarray(rbg[0]) != np.asarray(rbg[1])).all()
+
+
+@pytest.mark.parametrize(
+  'full_shape',
+  [(2, 8, 32_768, 32_768), (2, 8, 2**31), (2, 3, 2**16, 2**17, 5)],
+)
+def test_nothing_repeats_past_two_to_the_32_elements_a_row(full_shape):
+  """Rows are told apart exactly: only a hash of 32 bits may fall on another."""
+  dropout = Dropout.create(jax.random.key(0), 0.5)
+  corner = tuple(min(size, 8) for size in full_shape)
+  bits = np.asarray(dropout.bits(corner, full_shape=full_shape))
+  assert len(np.unique(bits)) > bits.size - 4
+  # A part has the bits that it has in the whole.
+  origin = tuple(size // 2 for size in corner)
+  inner = tuple(slice(n, 2 * n) for n in origin)
+  part = dropout.bits(origin, full_shape=full_shape, origin=origin)
+  np.testing.assert_array_equal(part, bits[inner])
+
+
+def test_bits_of_smaller_arrays_stay_what_they_were():
+  """Numbers that runs were trained with."""
+  dropout = Dropout.create(jax.random.key(3), 0.5, first_row=5)
+  part = {'full_shape': (9, 4, 2**15, 2**15), 'origin': (2, 1, 7, 2**14)}
+  first = [3545297861, 4281962518, 1411162740, 2974989792]
+  second = [2771841313, 3417525491, 2098146159, 3182746329]
+  found = dropout.bits((2, 1, 2, 2), **part)
+  np.testing.assert_array_equal(found.ravel(), first + second)
+
+
+@pytest.mark.parametrize('rate', [0.99999999, 1.0, -0.1, float('nan')])
+def test_a_rate_that_leaves_nothing_to_scale_up_is_refused(rate):
+  dropout = Dropout.create(jax.random.key(0), rate)
+  with pytest.raises(ValueError, match=f'rate = {rate} must be'):
+    dropout(jnp.ones(3))
+  with pytest.raises(ValueError, match=f'rate = {rate} must be'):
+    dropout.keep((3,))
+
+
+def test_the_largest_rate_scales_by_what_is_finite():
+  x = Dropout.create(jax.random.key(0), MAX_RATE)(jnp.ones((2**10, 2**10)))
+  assert set(np.unique(x)) <= {0.0, 2.0**24}

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from selfattn import positions
+from selfattn.attention import Attention
 from selfattn.baselines import BagEncoder, ConvolutionEncoder, RecurrentEncoder
 from selfattn.classifier import POOLS, TextClassifier
 from selfattn.dropout import Dropout
@@ -295,42 +297,72 @@ def test_not_asking_leaves_the_program_as_without_sow(backend, monkeypatch):
   assert 'sine' in with_sow or 'constant' in with_sow  # it is a program
 
 
-# Shape of P by method, and whether every layer sows its own.
-ENCODINGS = {
-  'none': (None, False),
-  'sinusoidal': ((1, L, D), False),
-  'learned': ((1, L, D), False),
-  'shaw': ((1, 2 * L - 1, D // H), True),
-  'music_transformer': ((H, 2 * L - 1, D // H), True),
-  't5': ((1, H, L, L), False),
-  'alibi': ((1, H, L, L), False),
-  'rotary': ((1, L, 6), False),
-  'kerple': ((1, H, L, L), False),
-  'fire': ((1, H, L, L), True),
-  'continuous': ((1, H, L, L), False),
-}
-
-
 @pytest.mark.parametrize('variant', ['plain', 'both'])
 @pytest.mark.parametrize('name', POSITIONS)
 def test_every_method_sows_what_it_used(name, variant):
-  model = classifier(attention(name, **variants()[variant]))
-  variables = init(model)
-  _, sown = apply_and_sow(model, variables)
-  shape, is_per_layer = ENCODINGS[name]
-  if not is_per_layer:
-    assert [P.shape for P in sown.get('P', ())] == ([shape] if shape else [])
+  encoder = attention(name, **variants()[variant])
+  variables = init(classifier(encoder))
+  _, sown = apply_and_sow(classifier(encoder), variables)
+  method, params = encoder.position, variables['params']['encoder']
+  row = np.arange(L)[None]
+  expected = method.encoding_model(params.get('position', {}), row)
+  found = sown.get('P', (None,))
+  assert_is_encoding(found, expected)
+  for layer in range(LAYERS):
+    of_layer = params[f'block_{layer}']['attention'].get('position', {})
+    expected = method.encoding_layer(of_layer, row)
+    if variant == 'both':
+      found = sown['blocks']['attention'].get('P', (None,))
+      found = [P if P is None else P[layer] for P in found]
+    else:
+      found = sown[f'block_{layer}']['attention'].get('P', (None,))
+    assert_is_encoding(found, expected)
+
+
+def assert_is_encoding(found, expected):
+  """Sown once, with these values, in a shape that the encoder promises."""
+  (P,) = found
+  if expected is None:
+    assert P is None
     return
-  assert 'P' not in sown
-  if variant == 'both':
-    (P,) = sown['blocks']['attention']['P']
-  else:
-    P = jnp.stack(
-      [sown[f'block_{n}']['attention']['P'][0] for n in range(LAYERS)]
-    )
-  assert P.shape == (LAYERS, *shape)
   assert P.dtype == jnp.float32
-  assert (P[0] != P[1]).any()
+  np.testing.assert_allclose(P, expected, rtol=1e-5, atol=1e-5)
+  tables = [(heads, 2 * L - 1, D // H) for heads in (1, H)]
+  turns = [(1, L, width) for width in range(2, D // H + 1, 2)]
+  assert P.shape in [(1, L, D), (1, H, L, L), *turns, *tables]
+
+
+@pytest.mark.parametrize('names', ['rotary', 't5', 'shaw', 'rotary+shaw+fire'])
+def test_a_layer_alone_sows_what_it_used(names):
+  method = positions.make({name: {} for name in names.split('+')}, D, H, False)
+  layer = Attention(D, H, position=method)
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
+  shared = draw(method.init_model, jax.random.key(0))
+  variables = draw(
+    lambda key: layer.init(key, x_BLD, position_params=shared),
+    jax.random.key(0),
+  )
+  _, sown = layer.apply(
+    variables, x_BLD, position_params=shared, mutable='intermediates'
+  )
+  (P,) = sown['intermediates']['P']
+  P = P if isinstance(P, dict) else {names: P}
+  of_layer = variables['params'].get('position', {})
+  assert set(P) == set(names.split('+'))
+  for name, found in P.items():
+    part = POSITIONS[name](D, H, False)
+    params = shared | of_layer
+    params = params.get(name, {}) if '+' in names else params
+    assert_is_encoding((found,), part.encoding(params, np.arange(L)[None]))
+
+
+@pytest.mark.parametrize('name', ['none', 'sinusoidal', 'learned'])
+def test_a_layer_alone_sows_nothing_of_what_only_an_encoder_adds(name):
+  layer = Attention(D, H, position=POSITIONS[name](D, H, False))
+  x_BLD = jnp.ones((B, L, D))
+  variables = draw(layer.init, jax.random.key(0), x_BLD)
+  _, sown = layer.apply(variables, x_BLD, mutable='intermediates')
+  assert set(sown['intermediates']) == {'weights'}
 
 
 def test_weights_of_chosen_layers_only_and_reduced():

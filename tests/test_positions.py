@@ -16,6 +16,7 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.biases import slopes
 from selfattn.positions.relative import skew, unskew
+from tests.conftest import acts_in_attention
 
 B, H, K = 2, 3, 6
 D = H * K
@@ -431,8 +432,8 @@ X = jax.random.normal(jax.random.key(3), (B, 5, D))
 def test_relative_methods_see_differences_only(variant):
   name, options = variant
   method, params = make(name, **options)
-  if name in ('none', 'sinusoidal', 'learned'):
-    return  # nothing of them is in attention
+  if not acts_in_attention(method):
+    return
   near, far = (
     layer_output(
       method,
@@ -443,8 +444,7 @@ def test_relative_methods_see_differences_only(variant):
     for shift in (0, 1_000)
   )
   if method.is_relative:
-    # Angles are float32 here, and those of far positions coarse.
-    np.testing.assert_allclose(near, far, atol=5e-4)
+    np.testing.assert_allclose(near, far, rtol=1e-5, atol=1e-5)
   else:
     assert abs(near - far).max() > 1e-3
 
@@ -521,6 +521,40 @@ def test_kerple_has_finite_gradients_at_distance_zero(form):
   grads = jax.grad(lambda p: method.bias(p, IN_ROW, IN_ROW).sum())(params)
   assert all(np.isfinite(grad).all() for grad in grads.values())
   assert all((grad != 0).all() for grad in grads.values())
+
+
+@pytest.mark.parametrize('c', [0.0, 1e-40, 1e-12, -1e-7, 1e-5])
+@pytest.mark.parametrize('scale', [0.0, 1.0])
+def test_fire_has_a_limit_where_c_is_zero(scale, c):
+  """The quotient tends to |i - j| / last, by a slope that is one-sided."""
+  method, params = make('fire', threshold=3.0)
+  positions_1L = np.array([[0, 1, 5, 2, 70]])
+  params |= {'c': jnp.full(1, c), 'threshold_scale': jnp.full(1, scale)}
+  # The network of a quotient x gives x itself, in every head.
+  params |= {
+    'in_kernel': jnp.array([[1.0, -1.0]]),
+    'in_bias': jnp.zeros(2),
+    'out_kernel': jnp.array([[1.0] * H, [-1.0] * H]),
+    'out_bias': jnp.zeros(H),
+  }
+
+  def bias(params):
+    return method.bias(params, positions_1L, positions_1L)[0, 0]
+
+  past = (positions_1L.T - positions_1L).astype(float)
+  last = np.maximum(np.maximum(positions_1L.T, positions_1L), 3.0 * scale)
+  safe = np.maximum(last, 1e-9)
+  np.testing.assert_allclose(bias(params), past / safe, rtol=4e-4, atol=1e-6)
+  slopes_of = jax.jacobian(bias)(params)
+  # (log(1 + c a) / log(1 + c b))' tends to a (b - a) / 2b.
+  sign = -1.0 if c < 0 else 1.0
+  np.testing.assert_allclose(
+    slopes_of['c'][..., 0],
+    sign * past * (last - abs(past)) / (2 * safe),
+    rtol=2e-3,
+    atol=1e-5,
+  )
+  assert all(np.isfinite(slope).all() for slope in slopes_of.values())
 
 
 def test_fire_with_a_far_threshold_and_a_linear_network_is_alibi():
@@ -672,7 +706,7 @@ def test_attention_applies_every_hook():
         second = rows[:, 0] * sin + rows[:, 1] * cos
         turned.append(np.stack([first, second], axis=-1))
       ahead = positions[None] > positions[:, None]
-      scores = turned[0] @ turned[1].T + turned[0].sum(-1)[:, None] * ahead
+      scores = turned[0] @ turned[1].T + q[b, :, h].sum(-1)[:, None] * ahead
       scores = scores / np.sqrt(2)
       scores = scores - 0.3 * h * abs(positions[:, None] - positions[None])
       scores = np.where(np.asarray(mask)[b, 0, 0], scores, -np.inf)

@@ -32,6 +32,7 @@ WRONG = {
   'model.num_layers': (0, 'at least 1'),
   'model.dropout_rate': (1.0, 'less than 1'),
   'model.attention_dropout_rate': (-0.1, 'at least 0'),
+  'model.word_dropout_rate': (0.99999999, '0.99999994 at most'),
   'model.embed_init_std': (0.0, 'greater than 0'),
   'optimizer.label_smoothing': (float('nan'), 'less than 1'),
   'optimizer.learning_rate': (0.0, 'greater than 0'),

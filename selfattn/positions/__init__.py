@@ -6,11 +6,12 @@ and no method by name:
   embed    added to the tokens
   rotate   turns queries and keys
   bias     added to the scores, a function of the two positions alone
-  content  added to the scores, a function of queries too
+  content  added to the scores, a function of queries, not turned, too
   value    added to the output, a function of the attention weights too
 
 To add a method: a class in this folder with its options as fields, a line in
-POSITIONS, a row in tests/test_positions.py and in the README's table.
+POSITIONS, a row in tests/test_positions.py and in the README's table. Tests
+refuse to broadcast an array to more axes: write them out.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from selfattn.positions.angles import angles
 from selfattn.positions.contract import Position, check_positions, require
 
 LAYOUTS = ('interleaved', 'concatenated', 'tensor2tensor')
@@ -39,20 +40,16 @@ class Sinusoidal(Position):
 
   def embed(self, params, positions_BL):
     del params
-    # Float64 where positions are known, else float32: an angle in bfloat16
-    # cannot tell position 257 from 258.
-    known = isinstance(positions_BL, np.ndarray)
-    xp, dtype = (np, np.float64) if known else (jnp, jnp.float32)
-    rates = self._rates()[None, None].astype(dtype)
-    angles = positions_BL[..., None].astype(dtype) * rates
-    sin, cos = xp.sin(angles), xp.cos(angles)
+    angle = angles(positions_BL, self._rates())
+    xp = np if isinstance(angle, np.ndarray) else jnp
+    sin, cos = xp.sin(angle), xp.cos(angle)
     if self.layout == 'interleaved':
       pairs = xp.stack([sin, cos], axis=-1)
-      P_BLD = pairs.reshape(*angles.shape[:-1], -1)[..., : self.embed_dim]
+      P_BLD = pairs.reshape(*angle.shape[:-1], -1)[..., : self.embed_dim]
     elif self.layout == 'concatenated':
       P_BLD = xp.concatenate([sin, cos], axis=-1)[..., : self.embed_dim]
     else:
-      missing = self.embed_dim - 2 * angles.shape[-1]
+      missing = self.embed_dim - 2 * angle.shape[-1]
       P_BLD = xp.concatenate([sin, cos], axis=-1)
       P_BLD = xp.pad(P_BLD, ((0, 0), (0, 0), (0, missing)))
     return jnp.asarray(P_BLD, jnp.float32)

@@ -256,8 +256,25 @@ class Fire(Bias):
     c, scale = params['c'][None, None], params['threshold_scale'][None, None]
     last = jnp.maximum(query_BL[:, :, None], key_BM[:, None, :])
     last = jnp.maximum(last.astype(jnp.float32), abs(scale * self.threshold))
-    quotient = jnp.log1p(abs(c * past)) / jnp.log1p(abs(c * last))
-    return _network(params, jnp.sign(past) * quotient)
+    return _network(params, jnp.sign(past) * _quotient(c, abs(past), last))
+
+
+def _quotient(c, size, last):
+  """log(1 + |c| size) / log(1 + |c| last), and size / last where c is 0.
+
+  At 0, the slope by c is that of positive c, so that c can leave it.
+  """
+  c = jnp.where(c < 0, -c, c)
+  last = jnp.where(last > 0, last, 1.0)  # else size is 0, and so is the limit
+  is_flat = c * last < 0.01
+  steep = jnp.where(is_flat, 1.0, c)
+  quotient = jnp.log1p(steep * size) / jnp.log1p(steep * last)
+
+  def flat(x):
+    return 1 - x / 2 + x**2 / 3 - x**3 / 4  # log(1 + x) / x
+
+  limit = size / last * flat(c * size) / flat(c * last)
+  return jnp.where(is_flat, limit, quotient)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,8 @@ class Position:
     per_layer: whether every attention layer has parameters of its own, rather
       than all layers the same.
     is_relative: whether bias, content and value depend on positions through
-      key - query alone.
+      key - query alone; they may then be asked for other positions with the
+      same differences.
     Further fields are the method's options; each needs a default, and becomes
     a key of the config.
   """
@@ -65,7 +66,7 @@ class Position:
     return None
 
   def rotate(self, params, x_BLHK, positions_BL) -> jax.Array:
-    """Queries or keys, turned by their positions; the same shape."""
+    """Queries or keys for their product, turned; the same shape."""
     del params, positions_BL
     return x_BLHK
 
@@ -75,7 +76,11 @@ class Position:
     return None
 
   def content(self, params, q_BLHK, query_BL, key_BM) -> jax.Array | None:
-    """Added to the scores before scaling: (B, H, L, M), or None."""
+    """Added to the scores before scaling: (B, H, L, M), or None.
+
+    Reads queries as they were before any rotation, so that what is relative
+    stays so beside a method that rotates.
+    """
     del params, q_BLHK, query_BL, key_BM
     return None
 
@@ -97,9 +102,17 @@ class Position:
     """What the encoder sows: the term that is the same for all layers."""
     return None if self.per_layer else self.encoding(params, positions_BL)
 
-  def encoding_layer(self, params, positions_BL):
-    """What each attention layer sows."""
-    return self.encoding(params, positions_BL) if self.per_layer else None
+  def encoding_layer(self, params, positions_BL, is_alone: bool = False):
+    """What each attention layer sows.
+
+    Args:
+      is_alone: whether no encoder around it embeds, and sows what all layers
+        have in common.
+    """
+    embeds = type(self).embed is not Position.embed
+    if self.per_layer or (is_alone and not embeds):
+      return self.encoding(params, positions_BL)
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,13 +189,13 @@ class Combined(Position):
     """By the name of the part, where it has one."""
     return self._encodings('encoding_model', params, positions_BL)
 
-  def encoding_layer(self, params, positions_BL):
+  def encoding_layer(self, params, positions_BL, is_alone=False):
     """By the name of the part, where it has one."""
-    return self._encodings('encoding_layer', params, positions_BL)
+    return self._encodings('encoding_layer', params, positions_BL, is_alone)
 
-  def _encodings(self, which, params, positions_BL):
+  def _encodings(self, which, params, *arguments):
     terms = {
-      name: getattr(part, which)(params.get(name, {}), positions_BL)
+      name: getattr(part, which)(params.get(name, {}), *arguments)
       for name, part in self.parts
     }
     return {name: P for name, P in terms.items() if P is not None} or None

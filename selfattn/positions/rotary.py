@@ -8,6 +8,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
+from selfattn.positions.angles import angles
 from selfattn.positions.contract import Position, require
 
 LAYOUTS = ('half', 'interleaved')
@@ -118,11 +119,9 @@ class Rotary(Position):
   def encoding(self, params, positions_BL):
     """Cosines, then sines: float32 (1 or B, L, R)."""
     del params
-    known = isinstance(positions_BL, np.ndarray)
-    xp, dtype = (np, np.float64) if known else (jnp, jnp.float32)
-    rates = self.rates()[None, None].astype(dtype)
-    angles = positions_BL[..., None].astype(dtype) * rates
-    P_BLR = xp.concatenate([xp.cos(angles), xp.sin(angles)], axis=-1)
+    angle = angles(positions_BL, self.rates())
+    xp = np if isinstance(angle, np.ndarray) else jnp
+    P_BLR = xp.concatenate([xp.cos(angle), xp.sin(angle)], axis=-1)
     if self.scaling == 'yarn':
       P_BLR = P_BLR * (0.1 * math.log(self.factor) + 1)
     return jnp.asarray(P_BLR, jnp.float32)

@@ -51,7 +51,7 @@ class RandomOffset(Consecutive):
     num_rows, length = is_token_BL.shape
     offset_B1 = stream.bits((num_rows, 1)) % jnp.uint32(self.max_offset + 1)
     positions_BL = offset_B1.astype(jnp.int32) + jnp.arange(length)[None]
-    return Tokens(is_token_BL, positions_BL)
+    return Tokens(is_token_BL, positions_BL, is_consecutive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Randomised(Consecutive):
     last = jnp.asarray(self.max_position, drawn_BL.dtype)
     positions_BL = jnp.sort(jnp.where(is_token_BL, drawn_BL, last), axis=1)
     positions_BL = jnp.minimum(positions_BL, last - 1)
-    return Tokens(is_token_BL, positions_BL, is_consecutive=False)
+    return Tokens(is_token_BL, positions_BL)
 
 
 SAMPLINGS = {

@@ -1,0 +1,79 @@
+"""Angles of far positions are right, whether positions are known or traced."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn.encoders import AttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+
+D, H = 24, 3
+FAR = np.array([[0, 1, 32_768, 131_071, 131_072, 10**6, 2**31 - 1, -70_000]])
+METHODS = [
+  ('rotary', {}),
+  ('rotary', {'scaling': 'linear', 'factor': 3.0}),
+  ('rotary', {'scaling': 'ntk', 'factor': 4.0}),
+  ('rotary', {'scaling': 'yarn', 'factor': 4.0}),
+  ('rotary', {'base': 500_000.0}),
+  ('sinusoidal', {}),
+  ('sinusoidal', {'layout': 'tensor2tensor', 'base': 77.0}),
+]
+
+
+def label(variant):
+  return '-'.join(map(str, [variant[0], *variant[1].values()]))
+
+
+@pytest.mark.parametrize('variant', METHODS, ids=label)
+def test_traced_positions_have_the_angles_of_known_ones(variant):
+  name, options = variant
+  method = POSITIONS[name](D, H, False, **options)
+  known = method.encoding({}, FAR)
+  traced = jax.jit(method.encoding)({}, jnp.asarray(FAR, jnp.int32))
+  assert traced.dtype == jnp.float32
+  np.testing.assert_allclose(traced, known, rtol=0, atol=1e-6)
+
+
+def test_rows_of_other_positions_have_their_own_angles():
+  method = POSITIONS['rotary'](D, H, False)
+  rows = jnp.asarray(np.concatenate([FAR, FAR[:, ::-1] // 2]), jnp.int32)
+  both = jax.jit(method.encoding)({}, rows)
+  for row, found in zip(rows, both, strict=True):
+    want = method.encoding({}, np.asarray(row)[None])[0]
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-6)
+
+
+def test_traced_positions_that_are_no_integers_are_refused():
+  method = POSITIONS['rotary'](D, H, False)
+  with pytest.raises(ValueError, match='float32 must be integers'):
+    jax.jit(method.encoding)({}, jnp.array([[0.5]]))
+
+
+VARIANTS = {'scan': {'scan': True}, 'remat': {'remat': True}}
+
+
+def lowered(tokens, **fields):
+  """Text of the program of an encoder, and its output."""
+  method = POSITIONS['rotary'](D, H, False)
+  encoder = AttentionEncoder(2, H, 7, method, jnp.float32, **fields)
+  x_BLD = jax.random.normal(jax.random.key(1), (2, FAR.size, D))
+  variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, tokens)
+  apply = jax.jit(lambda x: encoder.apply(variables, x, tokens))
+  return apply.lower(x_BLD).as_text(), apply(x_BLD)
+
+
+@pytest.mark.parametrize('fields', VARIANTS.values(), ids=VARIANTS)
+def test_counted_positions_are_known_under_scan_and_remat(fields):
+  """Then a table of float64 is in the program, and no sine is left to do."""
+  text, _ = lowered(Tokens(), **fields)
+  assert 'stablehlo.sine' not in text
+  assert 'stablehlo.sine' in lowered(Tokens(positions=jnp.asarray(FAR)))[0]
+
+
+@pytest.mark.parametrize('fields', VARIANTS.values(), ids=VARIANTS)
+def test_far_positions_are_as_exact_under_scan_and_remat(fields):
+  tokens = Tokens(positions=FAR)
+  want, found = lowered(tokens)[1], lowered(tokens, **fields)[1]
+  np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,84 @@
+"""Several position methods at once keep what each of them promises alone."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import positions
+from selfattn.attention import Attention
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS, Position
+from tests.conftest import draw
+
+B, L, H, K = 2, 5, 3, 6
+D = H * K
+SCATTERED = np.array([[0, 1, 5, 2, 11]])
+X = jax.random.normal(jax.random.key(3), (B, L, D))
+
+
+def make(names):
+  return positions.make({name: {} for name in names}, D, H, False)
+
+
+RELATIVE = [name for name in POSITIONS if make([name]).is_relative]
+
+
+@pytest.mark.parametrize(
+  'names', list(itertools.combinations(RELATIVE, 2)), ids='+'.join
+)
+def test_joined_relative_methods_see_differences_only(names):
+  method = make(names)
+  assert method.is_relative
+  layer = Attention(D, H, position=method)
+  shared = {'position_params': draw(method.init_model, jax.random.key(0))}
+  variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
+
+  @jax.jit
+  def output(places):
+    return layer.apply(variables, X, query=Tokens(positions=places), **shared)[
+      0
+    ]
+
+  near = output(jnp.asarray(SCATTERED))
+  far = output(jnp.asarray(SCATTERED) + 100)
+  np.testing.assert_allclose(near, far, rtol=1e-5, atol=1e-5)
+
+
+@dataclasses.dataclass(frozen=True)
+class BothKinds(Position):
+  """A slope that layers share times a slope of each layer's own."""
+
+  is_relative = True
+
+  def init_model(self, key):
+    return {'slope': jnp.full((), 2.0)}
+
+  def init_layer(self, key):
+    return {'own': jnp.full((), 3.0)}
+
+  def bias(self, params, query_BL, key_BM):
+    distance = abs(key_BM[:, None, :] - query_BL[:, :, None])
+    slope = params['slope'] * params['own']
+    return -slope * jnp.asarray(distance, jnp.float32)[:, None]
+
+
+def test_a_part_keeps_its_parameters_of_the_model_and_of_the_layer():
+  both = BothKinds(D, H, False)
+  joined = positions.Combined(
+    D, H, False, (('both', both), ('t5', make(['t5'])))
+  )
+  table = {'t5': {'table': jnp.zeros((32, H))}}
+  weights = []
+  for method, more in ((both, {}), (joined, table)):
+    layer = Attention(D, H, position=method)
+    shared = method.init_model(jax.random.key(0)) | more
+    variables = layer.init(jax.random.key(1), X, position_params=shared)
+    _, found = layer.apply(
+      variables, X, position_params=shared, return_weights=True
+    )
+    weights.append(found)
+  np.testing.assert_allclose(*weights, rtol=1e-5, atol=1e-6)

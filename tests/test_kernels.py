@@ -1,0 +1,102 @@
+"""Kernels of other libraries at lengths past their blocks, and their limits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import tpu as pallas_tpu
+
+from selfattn.backends import attend
+from selfattn.kernels import why_not
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+
+B, H = 2, 2
+# Lengths of queries and keys that fill a block, pass it, and pass two; what is
+# hidden; and the width of a head.
+CASES = {
+  'a row of padding fills a block': (128, 128, 'padding', 16),
+  'a window past a block': (200, 200, 'window', 16),
+  'a window and padding past two blocks': (300, 300, 'both', 8),
+  'a mask of few rows': (130, 260, 'mask', 24),
+}
+
+
+def hidden(L, M, kinds):
+  """What attend takes to hide some keys; a row or more then sees none."""
+  given = {}
+  if kinds in ('padding', 'both'):
+    given['query'] = jnp.arange(L)[None] < jnp.array([[L - 9], [0]])
+  if kinds in ('window', 'both'):
+    given['window'] = (8, 8)
+  if kinds == 'mask':
+    mask = np.random.default_rng(1).random((L, M)) < 0.5
+    mask[5], mask[:, :128] = False, False
+    given |= {'mask': jnp.asarray(mask), 'key': Tokens()}
+  return given
+
+
+@pytest.mark.parametrize('case', CASES.values(), ids=CASES)
+@pytest.mark.parametrize('backend', ['xla', 'pallas_tpu'])
+def test_hidden_rows_and_blocks_are_those_of_the_reference(
+  backend, case, monkeypatch
+):
+  """In jax's interpreter of TPU kernels: outputs and all gradients."""
+  L, M, kinds, K = case
+  rng = np.random.default_rng(0)
+  shapes = (B, L, H, K), (B, M, 1, K), (B, M, 1, K), (1, H, L, M)
+  arrays = [jnp.asarray(rng.standard_normal(s), jnp.float32) for s in shapes]
+  given = hidden(L, M, kinds)
+
+  def run(backend):
+    @jax.jit
+    def differentiate(*arrays):
+      def total(q, k, v, bias):
+        output, _ = attend(q, k, v, bias=bias, backend=backend, **given)
+        return (output**2).sum() + output.sum(), output
+
+      return jax.grad(total, (0, 1, 2, 3), has_aux=True)(*arrays)
+
+    return jax.device_get(differentiate(*arrays))
+
+  want = run('reference')
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'tpu')
+  with pallas_tpu.force_tpu_interpret_mode():
+    found = run(backend)
+  sees_none = ~np.abs(want[1]).any(axis=(2, 3))
+  assert sees_none.any() == (kinds != 'window')
+  assert (found[1][sees_none] == 0).all()
+  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('backend', ['xla', 'cudnn', 'pallas_tpu'])
+def test_values_of_another_width_are_refused(backend):
+  facts = {
+    'platform': None, 'dtype': jnp.bfloat16, 'head_dim': 8,
+    'has_dropout': False, 'has_softcap': False, 'has_value': False,
+  }  # fmt: skip
+  reason = why_not(backend, value_dim=16, **facts)
+  assert reason == 'it needs values as wide as keys, 8, not 16'
+  assert why_not(backend, value_dim=8, **facts) is None
+  assert why_not(backend, **facts) is None
+  for other in ('auto', 'reference', 'chunked'):
+    assert why_not(other, value_dim=16, **facts) is None
+  q, k = jnp.ones((1, 2, 1, 8), jnp.bfloat16), jnp.ones((1, 2, 1, 8))
+  v = jnp.ones((1, 2, 1, 16))
+  with pytest.raises(ValueError, match=f'{backend!r} cannot serve: {reason}'):
+    attend(q, k, v, backend=backend)
+
+
+def test_a_value_term_needs_values_as_wide_as_keys():
+  """In every backend, since it is added to what the values give."""
+  q, k, v = (
+    jnp.ones((1, 2, 1, 8)),
+    jnp.ones((1, 2, 1, 8)),
+    jnp.ones((1, 2, 1, 6)),
+  )
+  method = POSITIONS['shaw'](8, 1, False, with_values=True)
+  params = method.init(jax.random.key(0))
+  for backend in ('reference', 'chunked', 'auto'):
+    with pytest.raises(ValueError, match='a value term is as wide as keys, 8'):
+      attend(q, k, v, position=method, position_params=params, backend=backend)
