@@ -18,8 +18,8 @@ from etils import epath
 from experiments.choices import UserError
 
 SCHEMES = ('gs://',)
-# What the folder on this machine has no copy of.
-_STAY = ('checkpoints', 'torn')
+# What the folder on this machine has no copy of, and what is of it alone.
+_STAY, _OWN = ('checkpoints', 'torn'), ('lock',)
 # Beside that folder, the address that it stands for.
 _ORIGIN = '.selfattn-origin'
 
@@ -68,7 +68,7 @@ def push(folder: str, only: str | None = None) -> None:
     return
   here, there = pathlib.Path(folder), epath.Path(address)
   for file in here.rglob('*') if only is None else [here / only]:
-    if file.is_file():
+    if file.is_file() and file.name not in _OWN:
       target = there / str(file.relative_to(here))
       target.parent.mkdir(parents=True, exist_ok=True)
       target.write_bytes(file.read_bytes())

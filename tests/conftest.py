@@ -81,7 +81,10 @@ def call_command(monkeypatch, capfd):
     module = importlib.import_module(f'experiments.{name}')
     takes_config = name in ('train', 'sweep', 'compile', 'inspect', 'compare')
     monkeypatch.chdir(cwd)
-    monkeypatch.setattr(sys, 'argv', [name, *map(str, arguments)])
+    words = list(map(str, arguments))
+    monkeypatch.setattr(sys, 'argv', [name, *words])
+    typed = [sys.executable, '-m', f'experiments.{name}', *words]
+    monkeypatch.setattr(sys, 'orig_argv', typed)
     capfd.readouterr()
     numbers = signal.valid_signals()
     handlers = {number: signal.getsignal(number) for number in numbers}
