@@ -13,11 +13,11 @@ set -uo pipefail
 
 # Where sbatch was called: Slurm runs a copy of this file from elsewhere.
 root="${SLURM_SUBMIT_DIR:-$PWD}"
-child='' caught=0
+child='' caught=0 early=''
 # shellcheck disable=SC2329  # called by the traps
 pass_on() {
   caught=1
-  [[ -n "$child" ]] && kill -s "$1" "$child" 2>/dev/null
+  if [[ -n "$child" ]]; then kill -s "$1" "$child" 2>/dev/null; else early="$1"; fi
   return 0
 }
 trap 'pass_on USR1' USR1
@@ -26,6 +26,8 @@ trap 'pass_on TERM' TERM
 # A task that ends early ends the others, who would wait for it.
 srun --kill-on-bad-exit=0 bash "$root/scripts/run.sh" "$@" &
 child=$!
+# One that came before it was known whom to pass it on to.
+[[ -z "$early" ]] || pass_on "$early"
 while :; do
   caught=0
   wait "$child"
