@@ -1,0 +1,403 @@
+"""Attention of any method, mask, backend and cache against float64 NumPy.
+
+The reference below is written from the equations, a text at a time, and shares
+no code with the package. The terms of a position method are the formulas of
+tests/test_positions.py, in float64 too.
+"""
+
+import functools
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import backends, positions
+from selfattn.attention import Attention
+from selfattn.backends import attend
+from selfattn.kernels import why_not
+from selfattn.masks import Tokens
+from tests.conftest import draw
+from tests.test_positions import ROWS, VARIANTS, D, H, K, label
+
+close = {'rtol': 2e-5, 'atol': 2e-5}
+# The same examples every time, so that the time they take is the same.
+few = functools.partial(
+  hypothesis.settings, deadline=None, derandomize=True, database=None
+)
+BACKENDS = ('reference', 'chunked', 'xla')
+
+
+# --- the reference -----------------------------------------------------------
+
+
+def reference(q, k, v, parts, query_BL, key_BM, sees, bias=0.0, softcap=0.0):
+  """Output (B, L, H, K) and weights (B, H, L, M), float64.
+
+  Args:
+    q, k, v: (B, L, H, K) and twice (B, M, G, K).
+    parts: (name, method, parameters) of each of the methods that are joined.
+    query_BL, key_BM: where the tokens stand.
+    sees, bias: broadcasting to (B, H, L, M).
+  """
+  (B, L), M = q.shape[:2], k.shape[1]
+  q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+  sees, bias = (np.broadcast_to(x, (B, H, L, M)) for x in (sees, bias))
+  outputs, all_weights = [], []
+  for b in range(B):
+    group = H // k.shape[2]
+    one_q = q[b : b + 1]
+    one_k, one_v = (np.repeat(x[b : b + 1], group, axis=2) for x in (k, v))
+
+    def terms(hook, x, query, key, weights):
+      found = (
+        ROWS[name](method, params, query, key, x, weights).get(hook)
+        for name, method, params in parts
+      )
+      return [term for term in found if term is not None]
+
+    def rotated(x, places):
+      for part in parts:
+        nothing = np.zeros((1, H, len(places), len(places)))
+        found = ROWS[part[0]](*part[1:], places, places, x, nothing)
+        x = found.get('rotate', x)
+      return x
+
+    places = query_BL[b], key_BM[b]
+    nothing = np.zeros((1, H, L, M))
+    turned_q, turned_k = rotated(one_q, places[0]), rotated(one_k, places[1])
+    scores = np.einsum('blhk,bmhk->bhlm', turned_q, turned_k)
+    for term in terms('content', one_q, *places, nothing):
+      # NaN where the formula says that a causal mask hides it.
+      scores = scores + np.nan_to_num(term, nan=0.0)
+    scores = scores / np.sqrt(K)
+    if softcap:
+      scores = softcap * np.tanh(scores / softcap)
+    for term in terms('bias', one_q, *places, nothing):
+      scores = scores + term
+    scores = np.where(sees[b], scores + bias[b], -np.inf)
+    peak = np.max(scores, axis=-1, keepdims=True)
+    unnormalised = np.exp(scores - np.where(np.isfinite(peak), peak, 0))
+    total = unnormalised.sum(axis=-1, keepdims=True)
+    weights = unnormalised / np.where(total > 0, total, 1)
+    output = np.einsum('bhlm,bmhk->blhk', weights, one_v)
+    for term in terms('value', one_q, *places, weights):
+      output = output + term
+    outputs.append(output[0])
+    all_weights.append(weights[0])
+  return np.stack(outputs), np.stack(all_weights)
+
+
+def visible(B, L, M, *, is_token, segments, causal, window):
+  """Boolean (B, 1, L, M), by looking at every pair."""
+  sees = np.ones((B, 1, L, M), bool)
+  for b in range(B):
+    for i in range(L):
+      for j in range(M):
+        left, right = window or (-1, -1)
+        sees[b, 0, i, j] = (
+          (is_token is None or is_token[b, j])
+          and (segments is None or segments[b, i] == segments[b, j])
+          and not (causal and j > i)
+          and (left < 0 or j >= i - left)
+          and (right < 0 or j <= i + right)
+        )
+  return sees
+
+
+# --- what is drawn -----------------------------------------------------------
+
+
+def make(variant, partner, causal):
+  """A method, or two that are joined."""
+  name, options = variant
+  blocks = {name: options} | ({} if partner in (None, name) else {partner: {}})
+  return positions.make(blocks, D, H, causal)
+
+
+def parts_of(method, name, params):
+  """The parts of a method as `reference` takes them."""
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  parts = getattr(method, 'parts', None)
+  if parts is None:
+    return [(name, method, exact)]
+  return [(part, m, exact.get(part, {})) for part, m in parts]
+
+
+def draw_params(method):
+  """Of the model and of a layer; a part has one or the other."""
+  key = jax.random.key(0)
+  return draw(method.init_model, key) | draw(method.init_layer, key)
+
+
+def shapes_that_broadcast(full):
+  """Shapes of any rank whose axes are 1 or as in `full`."""
+  axes = st.tuples(*(st.sampled_from([1, size]) for size in full))
+  return st.builds(
+    lambda shape, rank: shape[4 - rank :], axes, st.integers(0, 4)
+  )
+
+
+@st.composite
+def places(draw, B, L, causal):
+  """What Tokens are given, and where that puts them: integers (B, L)."""
+  kind = draw(st.sampled_from(['none', 'offset', 'known', 'traced', 'by row']))
+  if kind == 'none':
+    return {}, np.tile(np.arange(L), (B, 1))
+  if kind == 'offset':
+    first = np.array(draw(st.lists(st.integers(0, 9), min_size=B, max_size=B)))
+    full = first[:, None] + np.arange(L)[None]
+    return {'positions': jnp.asarray(full), 'is_consecutive': True}, full
+  rows = B if kind == 'by row' else 1
+  row = st.lists(st.integers(0, 40), min_size=L, max_size=L, unique=True)
+  drawn = np.array(draw(st.lists(row, min_size=rows, max_size=rows)))
+  if causal:
+    # What comes later in a causal text stands further on.
+    drawn = np.sort(drawn, axis=1)
+  full = np.broadcast_to(drawn, (B, L))
+  return {'positions': drawn if kind == 'known' else jnp.asarray(drawn)}, full
+
+
+@st.composite
+def calls(draw):
+  """Everything about a call of `attend` but the method."""
+  is_self, causal = draw(st.booleans()), draw(st.booleans())
+  B, L = draw(st.integers(1, 2)), draw(st.integers(1, 5))
+  M = L if is_self else draw(st.integers(1, 5))
+  where = places(B, L, causal)
+  if causal and not is_self:
+    where = st.just(({}, np.tile(np.arange(max(L, M)), (B, 1))))
+  query, query_BL = draw(where)
+  key, key_BM = query, query_BL
+  if not is_self and not causal:
+    key, key_BM = draw(places(B, M, causal))
+  rng = np.random.default_rng(draw(st.integers(0, 99)))
+  shapes = shapes_that_broadcast((B, H, L, M))
+  is_token = segments = mask = bias = None
+  if draw(st.booleans()):
+    is_token = np.arange(M)[None] < rng.integers(0, M + 1, (B, 1))
+  if is_self and draw(st.booleans()):
+    segments = np.tile(np.arange(L) // 2, (B, 1))
+  if draw(st.booleans()):
+    mask = rng.random(draw(shapes)) < 0.7
+  if draw(st.booleans()):
+    bias = rng.standard_normal(draw(shapes)).astype(np.float32)
+  return {
+    'backend': draw(st.sampled_from(['reference', 'chunked', 'xla'])),
+    'rows_at_once': draw(st.integers(1, 3)),
+    'shape': (B, L, M, draw(st.sampled_from([1, H]))),
+    'is_self': is_self,
+    'query': query,
+    'key': key,
+    'where': (query_BL[:, :L], key_BM[:, :M]),
+    'is_token': is_token,
+    'segments': segments,
+    'mask': mask,
+    'bias': bias,
+    'causal': causal,
+    'window': draw(st.sampled_from([None, (1, 2), (2, -1)])),
+    'softcap': draw(st.sampled_from([0.0, 0.0, 1.5])),
+  }
+
+
+def arrays(B, L, M, G):
+  """Queries, keys and values."""
+  rng = np.random.default_rng(B + L * M)
+  shapes = ((B, L, H, K), (B, M, G, K), (B, M, G, K))
+  return [jnp.asarray(rng.standard_normal(s), jnp.float32) for s in shapes]
+
+
+def run(call, method, params, shift=0):
+  """Output and weights of `attend`, all positions moved by `shift`."""
+  c = call
+  B, _, M, _ = c['shape']
+
+  def tokens(places):
+    if shift and 'positions' in places:
+      places = places | {'positions': places['positions'] + shift}
+    return Tokens(c['is_token'], segments=c['segments'], **places)
+
+  query, key = tokens(c['query']), tokens(c['key'])
+  if not c['is_self']:
+    query = query.replace(is_token=None)
+
+  @jax.jit
+  def attended(q, k, v):
+    return attend(
+      q,
+      k,
+      v,
+      query=query,
+      key=None if c['is_self'] else key,
+      mask=c['mask'],
+      bias=c['bias'],
+      position=method,
+      position_params=params,
+      return_weights=True,
+      **{n: c[n] for n in ('backend', 'causal', 'window', 'softcap')},
+    )
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(backends, '_CHUNK_SCORES', c['rows_at_once'] * B * H * M)
+    return attended(*arrays(*c['shape']))
+
+
+def refusal(call, method):
+  """Why the backend of a call cannot serve it, or None."""
+  return why_not(
+    call['backend'],
+    platform='cpu',
+    dtype=jnp.float32,
+    head_dim=K,
+    has_dropout=False,
+    has_softcap=call['softcap'] > 0,
+    has_value=method.has_value,
+  )
+
+
+# --- the properties ----------------------------------------------------------
+
+PARTNERS = st.sampled_from([None, *ROWS])
+
+
+@pytest.mark.parametrize('variant', VARIANTS, ids=label)
+@few(max_examples=5)
+@hypothesis.given(call=calls(), partner=PARTNERS)
+def test_attend_equals_the_reference_or_says_why_not(variant, call, partner):
+  method = make(variant, partner, call['causal'])
+  params = draw_params(method)
+  reason = refusal(call, method)
+  if reason:
+    with pytest.raises(ValueError, match=f'cannot serve: {reason}'):
+      run(call, method, params)
+    return
+  (B, L, M, _), bias = call['shape'], call['bias']
+  names = ('is_token', 'segments', 'causal', 'window')
+  sees = visible(B, L, M, **{name: call[name] for name in names})
+  if call['mask'] is not None:
+    sees = sees & call['mask']
+  want, want_weights = reference(
+    *arrays(*call['shape']),
+    parts_of(method, variant[0], params),
+    *call['where'],
+    sees,
+    0.0 if bias is None else bias,
+    call['softcap'],
+  )
+  output, weights = run(call, method, params)
+  np.testing.assert_allclose(weights, want_weights, **close)
+  np.testing.assert_allclose(output, want, **close)
+
+
+RELATIVE = [
+  variant for variant in VARIANTS if make(variant, None, False).is_relative
+]
+
+
+@pytest.mark.parametrize('variant', RELATIVE, ids=label)
+@few(max_examples=2)
+@hypothesis.given(
+  call=calls().filter(lambda c: 'positions' in c['query']),
+  partner=st.sampled_from([None, *dict(RELATIVE)]),
+  shift=st.sampled_from([1, 977, 100_000]),
+)
+def test_relative_methods_do_not_see_a_shift(variant, call, partner, shift):
+  method = make(variant, partner, call['causal'])
+  params = draw_params(method)
+  assert method.is_relative
+  hypothesis.assume('positions' in call['key'])
+  hypothesis.assume(refusal(call, method) is None)
+  near, far = run(call, method, params), run(call, method, params, shift)
+  for one, other in zip(near, far, strict=True):
+    np.testing.assert_allclose(one, other, **close)
+
+
+@st.composite
+def decodings(draw):
+  """How a text of four tokens goes through a cache, and what it sees."""
+  B, L = draw(st.integers(1, 2)), 4
+  rng = np.random.default_rng(draw(st.integers(0, 99)))
+  _, full_BL = draw(places(B, L, causal=True))
+  mask = None
+  if draw(st.booleans()):
+    shape = draw(shapes_that_broadcast((B, H, 1, L + 1)))
+    mask = rng.random(shape) < 0.8
+  return {
+    'steps': draw(st.sampled_from([(4,), (1, 1, 1, 1), (3, 1), (1, 2, 1)])),
+    'G': draw(st.sampled_from([1, H])),
+    'backend': draw(st.sampled_from(['reference', 'chunked', 'xla'])),
+    'positions': full_BL,
+    'is_token': rng.random((B, L)) < 0.8,
+    'mask': mask,
+    'window': draw(st.sampled_from([None, (2, 0)])),
+  }
+
+
+@pytest.mark.parametrize('variant', VARIANTS, ids=label)
+@few(max_examples=2)
+@hypothesis.given(case=decodings(), partner=PARTNERS)
+def test_a_cache_gives_what_the_reference_gives_at_once(variant, case, partner):
+  method = make(variant, partner, causal=True)
+  layer = Attention(
+    D,
+    H,
+    num_kv_heads=case['G'],
+    position=method,
+    causal=True,
+    window=case['window'],
+    backend='reference' if method.has_value else case['backend'],
+  )
+  (B, L), M = case['positions'].shape, case['positions'].shape[1] + 1
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
+  shared = {'position_params': draw(method.init_model, jax.random.key(0))}
+  variables = draw(
+    lambda key: layer.init(key, x_BLD, **shared), jax.random.key(0)
+  )
+
+  @jax.jit
+  def step(cache, x_BLD, is_token, places, index):
+    tokens = Tokens(is_token, places, index=index)
+    return layer.apply(
+      {**variables, **cache},
+      x_BLD,
+      query=tokens,
+      mask=case['mask'],
+      cache_len=M,
+      mutable='cache',
+      **shared,
+    )
+
+  cache, outputs, begin = {}, [], 0
+  everything = (x_BLD, case['is_token'], case['positions'], np.arange(L)[None])
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(backends, '_CHUNK_SCORES', B * H * M)
+    for length in case['steps']:
+      now = slice(begin, begin + length)
+      (output, _), cache = step(cache, *(x[:, now] for x in everything))
+      outputs.append(output)
+      begin += length
+
+  params = jax.tree.map(lambda x: np.asarray(x, np.float64), variables)[
+    'params'
+  ]
+  x = np.asarray(x_BLD, np.float64)
+  q, k, v = (
+    (x @ params[n]['kernel'] + params[n]['bias']).reshape(B, L, -1, K)
+    for n in ('query', 'key', 'value')
+  )
+  sees = visible(
+    B, L, L, is_token=case['is_token'], segments=None, causal=True,
+    window=case['window'],
+  )  # fmt: skip
+  if case['mask'] is not None:
+    sees = sees & np.broadcast_to(case['mask'], (B, H, 1, M))[..., :L]
+  of_method = shared['position_params'] | variables['params'].get(
+    'position', {}
+  )
+  parts = parts_of(method, variant[0], of_method)
+  places_BL = (case['positions'],) * 2
+  want, _ = reference(q, k, v, parts, *places_BL, sees)
+  want = want.reshape(B, L, D) @ params['out']['kernel'] + params['out']['bias']
+  np.testing.assert_allclose(np.concatenate(outputs, axis=1), want, **close)
