@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import draw
+from test_positions import ROWS, VARIANTS, D, H, K, label
 
 from selfattn import backends, positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.kernels import why_not
 from selfattn.masks import Tokens
-from tests.conftest import draw
-from tests.test_positions import ROWS, VARIANTS, D, H, K, label
 
 close = {'rtol': 2e-5, 'atol': 2e-5}
 # The same examples every time, so that the time they take is the same.
