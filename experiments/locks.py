@@ -42,9 +42,10 @@ def held(folder: str, patience: float = _PATIENCE) -> Iterator[None]:
   Raises:
     InUse: a process of this host holds it, or one of another host did not let
       go of it for `patience` seconds.
+    UserError: the folder cannot be made, or not be written to.
   """
   path = os.path.join(folder, NAME)
-  made = _make(folder)
+  made = _missing(folder)
   try:
     with _locked(path, folder, patience) as file:
       now = datetime.datetime.now(datetime.UTC)
@@ -68,14 +69,13 @@ def held(folder: str, patience: float = _PATIENCE) -> Iterator[None]:
         os.rmdir(parent)
 
 
-def _make(folder: str) -> list[str]:
-  """Makes a folder; those that were not there, from the innermost."""
+def _missing(folder: str) -> list[str]:
+  """The folders that are not there yet, from the innermost."""
   missing = []
   parent = os.path.abspath(folder)
   while not os.path.exists(parent):
     missing.append(parent)
     parent = os.path.dirname(parent)
-  os.makedirs(folder, exist_ok=True)
   return missing
 
 
@@ -120,10 +120,17 @@ def _locked(path: str, folder: str, patience: float):
 
 def _opened(path: str):
   """The file, made if need be, together with a folder that has just gone."""
+  folder = os.path.dirname(path)
   while True:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
+    try:
+      os.makedirs(folder, exist_ok=True)
       return open(path, 'a+')
+    except (FileNotFoundError, FileExistsError) as error:
+      # Who held it before may just have removed the folder.
+      if os.path.exists(folder) and not os.path.isdir(folder):
+        raise UserError(f'--workdir={folder} is a file') from error
+    except OSError as error:
+      raise UserError(f'--workdir={folder}: {error.strerror}') from error
 
 
 def _is_at(file, path: str) -> bool:

@@ -13,6 +13,7 @@ from conftest import ROOT, make_small_config
 
 from experiments import locks, train
 from experiments import workdir as workdir_lib
+from experiments.choices import UserError
 from experiments.signals import Signals
 
 HOLD = """
@@ -76,6 +77,20 @@ def test_of_many_at_once_one_has_it(tmp_path):
     thread.join()
   assert max(most) == 1
   assert len(most) + len(refused) == 200
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
+  (tmp_path / 'file').touch()
+  with (
+    pytest.raises(UserError, match='file is a file'),
+    locks.held(str(tmp_path / 'file')),
+  ):
+    pass
+  with (
+    pytest.raises(UserError, match='Not a directory'),
+    locks.held(str(tmp_path / 'file' / 'run')),
+  ):
+    pass
 
 
 def test_nothing_is_left_where_nothing_was_written(tmp_path):
