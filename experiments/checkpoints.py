@@ -28,7 +28,7 @@ from experiments.steps import State
 # Where a step goes that cannot be read, beside the folder of checkpoints.
 _TORN = 'torn'
 # Leaves of a State that the first version did not have. They begin at zero.
-_ADDED = 'sums/'
+_ADDED = ('sums',)
 
 
 class _Manager(ocp.CheckpointManager):
@@ -136,7 +136,7 @@ class Checkpoints:
     wanted = {
       name: leaf
       for name, leaf in everything.items()
-      if name in found or not name.startswith(_ADDED)
+      if name in found or name not in _ADDED
     }
     differences = _differences(found, wanted)
     if differences:
