@@ -66,7 +66,7 @@ _RANGES = {
 }
 
 
-def check(settings, flat: dict[str, Any]) -> None:
+def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
   """Values that are out of range, or do not go together.
 
   Args:
@@ -109,7 +109,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   if model.encoder.name == 'attention':
-    _check_attention(settings, require)
+    _check_attention(settings, require, is_stored)
     return
   if model.encoder.name == 'cnn':
     for option in ('kernel_size', 'dilation'):
@@ -131,7 +131,7 @@ def check(settings, flat: dict[str, Any]) -> None:
     )
 
 
-def _check_attention(settings, require) -> None:
+def _check_attention(settings, require, is_stored) -> None:
   data, model = settings.data, settings.model
   encoder = model.encoder.options
   key = 'model.encoder.attention'
@@ -168,8 +168,10 @@ def _check_attention(settings, require) -> None:
       "config.model.pool = 'cls' reads the first vector, which sees only "
       f'itself when config.{key}.causal is set; use mean or max'
     )
-  # It stands before the tokens, so only what is after it matters.
-  if model.pool == 'cls' and window and -1 < window[1] < data.max_length:
+  # It stands before the tokens, so only what is after it matters. The first
+  # version trained such models.
+  sees_all = not window or not -1 < window[1] < data.max_length
+  if model.pool == 'cls' and not sees_all and not is_stored:
     raise UserError(
       "config.model.pool = 'cls' reads the first vector, which sees only "
       f'{window[1]} of the tokens with config.{key}.window = {window}; '

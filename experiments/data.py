@@ -44,7 +44,7 @@ class Data:
 def load(settings: DataSettings, workdir: str) -> Data:
   """Reads, splits and tokenises, with the workdir's vocabulary if it has one.
 
-  Writes nothing: `files` of the result are for the workdir.
+  Writes nothing: `files` of the result are for the workdir; '' is none.
 
   Raises:
     UserError: the data is broken, or not what this workdir was made from.
@@ -58,7 +58,7 @@ def load(settings: DataSettings, workdir: str) -> Data:
     'counts': {split: len(rows[split]) for split in rows},
     'fingerprint': _fingerprint(rows),
   }
-  if os.path.exists(os.path.join(workdir, 'data.json')):
+  if workdir and os.path.exists(os.path.join(workdir, 'data.json')):
     known = read_facts(workdir)
     if known != facts:
       raise UserError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from experiments import choices, settings
+from experiments import choices, launch, settings
 from experiments.choices import UserError
 from experiments.settings import CHOICES, SECTIONS, Settings
 
@@ -32,40 +32,45 @@ def upgrade(config: dict) -> dict:
   where they were, they stay, and settings.from_config refuses them.
 
   Raises:
-    UserError: a later version has written it.
+    UserError: a later version has written it, or it is no config.
   """
   config = copy.deepcopy(config)
   version = config.pop('format', 0)
-  if version > FORMAT:
+  if type(version) is not int or version > FORMAT:
     raise UserError(
-      f'the config has format {version}, and this version reads formats up to '
-      f'{FORMAT}; use the version that wrote it, or a later one'
+      f'the config has format {version!r}, and this version reads formats up '
+      f'to {FORMAT}; use the version that wrote it, or a later one'
     )
-  for former, present in RENAMED.items():
-    section, name = _section(config, former)
-    if name in section:
-      value = section.pop(name)
-      section, name = _section(config, present)
-      section[name] = value
-  _name_of_hub(config)
-  for key, value in ADDED.items():
-    section, name = _section(config, key)
-    section.setdefault(name, value)
-  for table, key in CHOICES.values():
-    _complete(*_section(config, key), table, SECTIONS.get(key, ()))
+  try:
+    for key, value in launch.flat_keys(config).items():
+      if present(key) != key:
+        _remove(config, key)
+        _put(config, present(key), value)
+    for key, value in ADDED.items():
+      if key not in launch.flat_keys(config):
+        _put(config, key, value)
+    _name_of_hub(config)
+    for table, key in CHOICES.values():
+      *sections, name = key.split('.')
+      section = config
+      for part in sections:
+        section = section[part]
+      _complete(section[name], table, SECTIONS.get(key, ()))
+  except (AttributeError, KeyError, TypeError) as error:
+    raise UserError('the config lacks whole sections, or they are not') from (
+      error
+    )
   return config
 
 
 def read(config: dict) -> Settings:
   """Settings of a run that is there, from its nested config of any format.
 
-  What is refused today may have been trained before, so values are not asked
-  whether they go together.
-
   Raises:
-    UserError: a later version has written it, or a key means nothing.
+    UserError: a later version has written it, a key means nothing, or a value
+      is one that no version has allowed.
   """
-  return settings.typed(upgrade(config))
+  return settings.from_config(upgrade(config), is_stored=True)
 
 
 def _name_of_hub(config: dict) -> None:
@@ -76,22 +81,36 @@ def _name_of_hub(config: dict) -> None:
     text['hub_name'], data['dir'] = data['dir'], ''
 
 
+def present(key: str) -> str:
+  """The dotted name that a key has now."""
+  while key in RENAMED:
+    key = RENAMED[key]
+  return key
+
+
 def former(key: str) -> set[str]:
-  """The dotted names that a key has had."""
-  return {key} | {old for old, new in RENAMED.items() if new == key}
+  """All dotted names that a key has had, its own among them."""
+  return {key} | {old for old in RENAMED if present(old) == key}
 
 
-def _section(config: dict, key: str) -> tuple[dict, str]:
-  """The dict that a dotted key stands in, made if need be, and its name."""
+def _put(config: dict, key: str, value: Any) -> None:
   *sections, name = key.split('.')
   for section in sections:
     config = config.setdefault(section, {})
-  return config, name
+  config[name] = value
 
 
-def _complete(section: dict, name: str, table, fields) -> None:
+def _remove(config: dict, key: str) -> None:
+  """Removes a key, and the section that it leaves empty."""
+  first, _, rest = key.partition('.')
+  if rest:
+    _remove(config[first], rest)
+  if not rest or not config[first]:
+    del config[first]
+
+
+def _complete(values: dict, table, fields) -> None:
   """Fills in the options of a choice, and leaves out what was not chosen."""
-  values = section.get(name, {})
   chosen = str(values.get('name', '')).split('+')
   blocks = {
     entry: options

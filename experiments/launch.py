@@ -54,7 +54,8 @@ class _Unbreakable:
   """
 
   def __init__(self, stream):
-    self._stream = stream
+    # None, where it was closed from the start.
+    self._stream = stream or open(os.devnull, 'w')  # noqa: SIM115
 
   def write(self, text: str) -> int:
     self._try(self._stream.write, text)

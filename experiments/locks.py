@@ -62,7 +62,8 @@ def held(folder: str, patience: float = _PATIENCE) -> Iterator[None]:
       finally:
         # While it is held: who takes it next looks whether it is still there.
         with contextlib.suppress(OSError):
-          os.remove(path)
+          if _is_at(file, path):
+            os.remove(path)
   finally:
     with contextlib.suppress(OSError):
       for parent in made:
@@ -144,6 +145,7 @@ def _holder(file) -> dict:
   """What who holds the lock has written; {} if it takes or leaves it now."""
   file.seek(0)
   try:
-    return json.loads(file.read())
+    facts = json.loads(file.read())
   except json.JSONDecodeError:
     return {}
+  return facts if isinstance(facts, dict) else {}

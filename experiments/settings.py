@@ -144,26 +144,21 @@ SECTIONS = {
 }
 
 
-def from_config(config) -> Settings:
+def from_config(config, is_stored: bool = False) -> Settings:
   """Settings from a ConfigDict or the like nested dict.
 
+  Args:
+    is_stored: whether it is that of a run that is there, which may have been
+      trained with what is refused today.
+
   Raises:
-    UserError: as `typed`, or values that do not go together.
+    UserError: an unknown or missing key, a value of the wrong type, a choice
+      that does not exist, or values that do not go together.
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
-  settings = typed(values)
-  checks.check(settings, settings.flat())
+  settings = _section(Settings, values, '')
+  checks.check(settings, settings.flat(), is_stored)
   return settings
-
-
-def typed(values: dict) -> Settings:
-  """Settings from a nested dict, whether its values go together or not.
-
-  Raises:
-    UserError: an unknown or missing key, a value of the wrong type, or a choice
-      that does not exist.
-  """
-  return _section(Settings, values, '')
 
 
 def _section(cls, values: dict, path: str):

@@ -87,7 +87,8 @@ def finished(path: str, settings: Settings) -> dict[str, object] | None:
   if status.get('status') != 'DONE':
     return None
   log(f'{path} is done after {status["step"]} steps')
-  return status['result']
+  # Where it is now, if the folder has moved.
+  return status['result'] | {'workdir': remote.origin(os.path.abspath(path))}
 
 
 def run_group(

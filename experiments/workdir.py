@@ -35,7 +35,7 @@ from experiments.settings import Settings
 
 # Keys that change nothing of what is computed, so a resumed run may change
 # them. The data's place is free to move, since its content is checked.
-_FREE = ('data.dir', 'train.log_every', 'train.shard_from', 'checkpoint.keep')
+FREE = ('data.dir', 'train.log_every', 'train.shard_from', 'checkpoint.keep')
 # What a start leaves in a new folder if it ends before config.json is there.
 _LEFTOVER = re.compile(
   r'(config|data|env|metrics|status|sweep|tokenizer)\.jsonl?\.tmp-.*'
@@ -89,11 +89,17 @@ class Workdir:
 
 def read_status(path: str) -> dict[str, Any]:
   """Content of status.json; {} where nothing has run."""
+  place = os.path.join(path, 'status.json')
   try:
-    with open(os.path.join(path, 'status.json')) as file:
+    with open(place) as file:
       return json.load(file)
   except FileNotFoundError:
     return {}
+  except ValueError as error:
+    raise UserError(
+      f'{place} is not JSON: {error}; without it, the run goes on from its '
+      'newest checkpoint'
+    ) from error
 
 
 def read_settings(path: str) -> Settings:
@@ -136,7 +142,7 @@ def identity(config: dict) -> str:
     name: value
     for key, value in formats.read(config).flat().items()
     for name in formats.former(key)
-    if key not in _FREE and name in created
+    if key not in FREE and name in created
   }
   text = json.dumps(flat, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -169,7 +175,7 @@ def check(path: str, settings: Settings) -> None:
   differences = [
     f'config.{key} was {old.get(key)!r}, is {new.get(key)!r}'
     for key in sorted(old.keys() | new.keys())
-    if key not in _FREE and old.get(key) != new.get(key)
+    if key not in FREE and old.get(key) != new.get(key)
   ]
   if differences:
     raise UserError(
@@ -209,7 +215,15 @@ def _as_text(config: dict) -> str:
 
 
 def give_up(path: str, config: dict, reason: str) -> None:
-  """Marks a run as FAILED, wherever it came to, if it has not ended."""
+  """Marks a run as FAILED, wherever it came to, if it has not ended.
+
+  Where that cannot be written down, it stays what it was.
+  """
+  with contextlib.suppress(OSError):
+    _give_up(path, config, reason)
+
+
+def _give_up(path: str, config: dict, reason: str) -> None:
   status = read_status(path)
   if status.get('status', 'RUNNING') == 'RUNNING':
     os.makedirs(path, exist_ok=True)

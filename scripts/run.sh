@@ -6,12 +6,13 @@
 #   bash scripts/run.sh pip install 'jax[tpu]'
 #
 # PYTHON=/path/to/python chooses the interpreter (3.11 or newer);
-# VENV=FOLDER the environment, if not .venv;
+# SELFATTN_VENV=FOLDER the environment, if not .venv;
 # JAX_BUILD=cpu|cuda12|cuda13|tpu overrides the build picked for this machine.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
-venv="${VENV:-$root/.venv}"
+venv="${SELFATTN_VENV:-$root/.venv}"
+[[ "$venv" == /* ]] || venv="$PWD/$venv"
 lock="$root/requirements.txt"
 
 fail() {

@@ -172,21 +172,31 @@ def _run(
     log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
   try:
     with contextlib.ExitStack() as on_exit:
-      for spec in specs:
-        on_exit.enter_context(locks.held(spec.path))
-      _train(specs, until, signals, shared)
+      with signals.at_once():
+        ours = [spec for spec in specs if _take(spec, on_exit)]
+      # Another process may have trained one while its lock was waited for.
+      for group in together([s for s in ours if is_waiting(s, until)]):
+        _train(group, until, signals, shared)
   except Interrupted:
     raise
   except Diverged:
     pass  # each has said so, and its status does
-  except locks.InUse as error:
-    log(f'WARNING: left to the one that trains it: {error}')
   # A trial that fails must not take the sweep with it: its status is FAILED,
   # with the reason, and the exit code of the command will say so.
   except Exception as error:
     traceback.print_exc()
     for spec in specs:
       workdir_lib.give_up(spec.path, spec.config, str(error))
+
+
+def _take(spec: Spec, on_exit: contextlib.ExitStack) -> bool:
+  """Whether this process now holds the lock of a trial."""
+  try:
+    on_exit.enter_context(locks.held(spec.path))
+  except locks.InUse as error:
+    log(f'WARNING: left to the process that trains it: {error}')
+    return False
+  return True
 
 
 def _train(specs, until, signals, shared) -> None:

@@ -27,9 +27,9 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
   trials = [dict(spec.overrides) for spec in specs]
   if os.path.exists(path):
     known = _read(path)
-    if known['config'] != json.loads(json.dumps(base)):
-      old, new = (launch.flat_keys(c) for c in (known['config'], base))
-      keys = [key for key in new if old.get(key) != new[key]]
+    old, new = _flat(known['config']), _flat(base)
+    keys = [key for key in new if old.get(key) != new[key]]
+    if keys:
       raise UserError(
         f'--workdir={workdir} is a sweep of another config: it differs in '
         f'{", ".join(f"config.{key}" for key in keys)}'
@@ -41,6 +41,18 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
   os.makedirs(workdir, exist_ok=True)
   content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
   workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
+
+
+def _flat(config: dict) -> dict:
+  """What two commands of one sweep have in common, by dotted key."""
+  flat = launch.flat_keys(json.loads(json.dumps(config)))
+  # As it is resolved: a share of the run, or the steps that it comes to.
+  flat |= formats.read(config).flat()
+  return {
+    key: value
+    for key, value in flat.items()
+    if not isinstance(value, dict) and key not in workdir_lib.FREE
+  }
 
 
 def read(workdir: str) -> list[Spec]:
@@ -58,7 +70,11 @@ def _read(path: str) -> dict:
   try:
     with open(path) as file:
       known = json.load(file)
-    return known | {'config': formats.upgrade(known['config'])}
+    trials = [
+      {formats.present(key): value for key, value in trial.items()}
+      for trial in known['trials']
+    ]
+    return {'config': formats.upgrade(known['config']), 'trials': trials}
   except FileNotFoundError as error:
     raise UserError(f'{path} does not exist; is --workdir a sweep?') from error
   except json.JSONDecodeError as error:
