@@ -5,6 +5,7 @@ from __future__ import annotations
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import traverse_util
 
 from selfattn.backends import attend
@@ -184,6 +185,13 @@ class Attention(nn.Module):
     if query.segments is not None:
       raise ValueError('a cache holds one segment a row; segments must be None')
     B, L = k_BMGK.shape[:2]
+    if isinstance(query.index, np.ndarray):
+      first = query.index[:, :1]
+      if (first != first[0]).any() or query.index.max() >= cache_len:
+        raise ValueError(
+          f'index {query.index.min()}..{query.index.max()} must be the same '
+          f'for all rows, and below cache_len = {cache_len}'
+        )
     is_token = (
       jnp.ones((1, L), bool) if query.is_token is None else query.is_token
     )

@@ -82,7 +82,8 @@ def attend(
     key: likewise; None: the queries', of a sequence that attends to itself.
     causal, window: see masks.visible.
     mask: boolean, broadcasting to (B, H, L, M); True: may look.
-    bias: added to the scaled scores, likewise; -inf: may not look.
+    bias: added to the scaled scores, likewise; -inf, or the lowest float32:
+      may not look.
     position: method that turns queries and keys for their products, and whose
       bias, content and value terms are added.
     position_params: its parameters.
@@ -133,6 +134,9 @@ def attend(
   if reason:
     raise ValueError(f'backend {backend!r} cannot serve: {reason}')
   mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
+  if not L or not M:
+    nothing = jnp.zeros((B, L, H, v_BMGK.shape[-1]), q_BLHK.dtype)
+    return nothing, jnp.zeros((B, H, L, M)) if return_weights else None
   if backend == 'auto':
     many = B * H * L * M > _MANY_SCORES and not return_weights
     backend = 'chunked' if many else 'reference'
@@ -188,7 +192,7 @@ def _make_terms(position, params, query, key, is_self, num_rows, M):
   Args:
     num_rows: number of queries, those that fill up the last chunk included.
   """
-  counts = is_self and query.is_consecutive and position.is_relative
+  counts = is_self and query.counts() and position.is_relative
   key_positions = np.arange(M)[None] if counts else key.positions
   strip = None
   if counts:

@@ -13,22 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+# A bias below it hides.
+_HIDDEN = float(jnp.finfo(jnp.float32).min) / 2
+
 
 @struct.dataclass
 class Tokens:
   """One side of attention; every array is (1 or B, L), or None.
 
   Attributes:
-    is_token: boolean, False at padding. None: all are tokens.
-    positions: integers, where the tokens stand for the position method. None:
-      0, 1, 2, ...
+    is_token: boolean, False at padding (an attention_mask, or the opposite of
+      a key_padding_mask). None: all are tokens.
+    positions: integers below 2^31, where the tokens stand for the position
+      method. None: those of index.
     segments: integers; a token sees those of its own segment only. Positions
       should begin anew with each. None: one segment.
     index: integers, the order that `causal` and `window` go by. None: 0, 1, ...
     is_consecutive: whether positions differ as their places in the row do,
       wherever one token may look at another, so that a relative method may
-      count distances. None: looked up in positions; those that are traced
-      cannot be looked at, and are taken one by one.
+      count distances; True of others gives wrong terms. None: looked up in
+      positions; those that are traced cannot be, and are taken one by one.
   """
 
   is_token: jax.Array | None = None
@@ -48,23 +52,36 @@ class Tokens:
     Raises:
       ValueError: an array does not have two axes, the second of `length`.
     """
+    given = {}
     for name in ('is_token', 'positions', 'segments', 'index'):
-      given = getattr(self, name)
-      if given is not None and given.shape[1:] != (length,):
+      x = getattr(self, name)
+      if x is None:
+        continue
+      x = x if hasattr(x, 'shape') else np.asarray(x)
+      if x.shape[1:] != (length,):
         raise ValueError(
-          f'{name} of shape {given.shape} must be (1 or B, {length})'
+          f'{name} of shape {x.shape} must be (1 or B, {length})'
         )
-    row = np.arange(length)[None]
-    positions = row if self.positions is None else self.positions
-    index = row if self.index is None else self.index
-    is_consecutive = self.is_consecutive
-    if is_consecutive is None:
-      is_consecutive = isinstance(positions, np.ndarray) and bool(
-        (np.diff(positions) == 1).all()
-      )
-    return self.replace(
-      positions=positions, index=index, is_consecutive=is_consecutive
+      given[name] = x.astype(bool) if name == 'is_token' else _signed(x)
+    index = given.setdefault('index', np.arange(length)[None])
+    given.setdefault('positions', index)
+    return self.replace(**given)
+
+  def counts(self) -> bool:
+    """Whether distances may be counted in the row; see is_consecutive."""
+    if self.is_consecutive is not None:
+      return self.is_consecutive
+    positions = self.positions
+    return isinstance(positions, np.ndarray) and bool(
+      (np.diff(positions) == 1).all()
     )
+
+
+def _signed(x):
+  """Integers that can be subtracted: those without a sign would wrap."""
+  if isinstance(x, np.ndarray):
+    return x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else x
+  return x.astype(jnp.int32) if jnp.issubdtype(x.dtype, jnp.integer) else x
 
 
 def visible(
@@ -160,7 +177,10 @@ def combine(*masks: jax.Array | None) -> jax.Array | None:
 
 
 def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
-  """What is given of both, with four axes, and -inf as a part of the mask.
+  """What is given of both, with four axes, and what hides in the mask alone.
+
+  A bias of -inf hides a key, and so does the lowest finite number, which masks
+  that are added are often made of.
 
   Args:
     mask: boolean; None: none.
@@ -178,9 +198,12 @@ def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
       )
   if bias is not None:
     bias = _in_full_rank(bias, 'bias', shape)
-    # Else a row of it would be 0/0, and kernels differ in what they make of it.
-    is_finite = bias != -jnp.inf
-    mask, bias = combine(mask, is_finite), jnp.where(is_finite, bias, 0)
+    if bias.dtype == bool:
+      raise ValueError('bias of bool must be numbers; what hides is a mask')
+    # Else a row of it would be 0/0, or overflow, and kernels differ in what
+    # they make of that. NaN stays, to be seen.
+    shows = ~(bias < _HIDDEN)
+    mask, bias = combine(mask, shows), jnp.where(shows, bias, 0)
   return mask, bias
 
 

@@ -184,7 +184,7 @@ ROW = np.arange(L)[None]
 def test_distances_are_counted_only_where_positions_are_consecutive(
   tokens, counts
 ):
-  assert tokens.filled(L).is_consecutive is counts
+  assert tokens.filled(L).counts() is counts
 
 
 def test_a_random_offset_leaves_distances_to_be_counted():

@@ -9,8 +9,10 @@ import numpy as np
 def angles(positions_BL, rates: np.ndarray):
   """Positions times rates up to whole turns, in radians: (1 or B, L, N).
 
+  Distances, (1 or B, L, M), likewise.
+
   Float64, of NumPy, where positions are known while tracing. Else float32 from
-  -pi to pi, off by at most 1e-6 at any position: the product is formed in
+  -pi to pi, off by at most 1e-6 at any below 2^31: the product is formed in
   steps of 2^-32 turns, as integers, which wrap around as angles do. A product
   of floats would be off by 1e-3 at position 10^5, and one in bfloat16 cannot
   tell position 257 from 258.
@@ -23,12 +25,16 @@ def angles(positions_BL, rates: np.ndarray):
     ValueError: traced positions are no integers.
   """
   if isinstance(positions_BL, np.ndarray):
-    return positions_BL[..., None] * rates[None, None]
+    return positions_BL[..., None] * _last(rates, positions_BL.ndim)
   if not jnp.issubdtype(positions_BL.dtype, jnp.integer):
     raise ValueError(f'positions of {positions_BL.dtype} must be integers')
-  steps = rates[None, None] / (2 * np.pi) * 2.0**32
+  steps = _last(rates, positions_BL.ndim) / (2 * np.pi) * 2.0**32
   whole = np.round(steps)
   places_BL1 = positions_BL[..., None].astype(jnp.int32)
   rest = places_BL1.astype(jnp.float32) * jnp.float32(steps - whole)
   turned = places_BL1 * jnp.int32(whole) + jnp.round(rest).astype(jnp.int32)
   return turned.astype(jnp.float32) * jnp.float32(np.pi * 2.0**-31)
+
+
+def _last(rates: np.ndarray, rank: int) -> np.ndarray:
+  return rates.reshape((1,) * rank + (-1,))

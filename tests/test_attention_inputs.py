@@ -1,0 +1,140 @@
+"""What is given to attention by hand is taken as it is meant, or refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import positions
+from selfattn.attention import Attention
+from selfattn.backends import attend
+from selfattn.masks import Tokens
+from selfattn.positions.angles import angles
+
+B, L, M, H, K = 2, 4, 5, 2, 6
+BACKENDS = ('reference', 'chunked', 'xla')
+
+
+def draw(*shape):
+  return np.random.default_rng(len(shape)).normal(size=shape).astype('float32')
+
+
+Q, KEYS, VALUES = draw(B, L, H, K), draw(B, M, H, K), draw(B, M, H, K) + 1
+
+
+def alibi(tokens):
+  method = positions.make({'alibi': {}}, H * K, H, False)
+  return attend(Q, KEYS[:, :L], VALUES[:, :L], query=tokens, position=method)[0]
+
+
+@pytest.mark.parametrize('kind', ['uint8', 'uint16', 'uint32', 'int8', 'int64'])
+@pytest.mark.parametrize('library', [np, jnp])
+def test_positions_of_any_integer_type_are_the_same(kind, library):
+  given = [[0, 2, 4, 9], [9, 100, 7, 3]]
+  if library is jnp and kind == 'int64':
+    kind = 'int32'
+  found = alibi(Tokens(positions=library.asarray(given, kind)))
+  wanted = alibi(Tokens(positions=np.array(given)))
+  np.testing.assert_allclose(found, wanted, atol=1e-6)
+  row = alibi(Tokens(positions=np.array([[254, 255, 0, 1]], 'uint8')))
+  wanted = alibi(Tokens(positions=np.array([[254, 255, 0, 1]])))
+  np.testing.assert_allclose(row, wanted, atol=1e-6)
+
+
+def test_positions_that_are_replaced_are_looked_at_again():
+  far = np.array([[0, 50, 100, 150]])
+  found = alibi(Tokens().filled(L).replace(positions=far))
+  np.testing.assert_array_equal(found, alibi(Tokens(positions=far)))
+  assert abs(found - alibi(None)).max() > 0.1
+  halved = jax.tree.map(lambda x: x[:, ::2], Tokens().filled(8))
+  assert halved.counts() is False
+
+
+@pytest.mark.parametrize('backend', BACKENDS)
+@pytest.mark.parametrize('lowest', [-np.inf, np.finfo('float32').min])
+def test_a_mask_that_is_added_hides(backend, lowest):
+  is_token = np.array([[True] * 3 + [False] * 2] * B)
+  bias = np.zeros((B, 1, L, M), 'float32')
+  bias[0, 0, 0] = lowest
+  bias[1, 0, 2, 1] = lowest
+  more = {'key': is_token, 'backend': backend}
+
+  def loss(q, values, **given):
+    return attend(q, KEYS, values, **given, **more)[0].sum()
+
+  found, _ = attend(Q, KEYS, VALUES, bias=bias, **more)
+  wanted, _ = attend(Q, KEYS, VALUES, mask=bias == 0, **more)
+  np.testing.assert_allclose(found, wanted, atol=1e-6)
+  assert not found[0, 0].any()
+  for gradient in jax.grad(loss, (0, 1))(Q, VALUES, bias=bias):
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize('backend', BACKENDS)
+@pytest.mark.parametrize(('queries', 'keys'), [(0, M), (L, 0)])
+def test_no_queries_or_no_keys_are_nothing(backend, queries, keys):
+  mask = np.ones((queries, keys), bool)
+  found, weights = attend(
+    Q[:, :queries],
+    KEYS[:, :keys],
+    VALUES[:, :keys],
+    mask=mask,
+    backend=backend,
+    return_weights=True,
+  )
+  assert found.shape == (B, queries, H, K)
+  assert weights.shape == (B, H, queries, keys)
+  assert not found.any()
+
+
+@pytest.mark.parametrize('backend', BACKENDS)
+def test_an_attention_mask_of_integers_is_one(backend):
+  mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+  found, _ = attend(Q, KEYS, VALUES, key=jnp.asarray(mask), backend=backend)
+  wanted, _ = attend(Q, KEYS, VALUES, key=mask == 1)
+  np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_bias_is_of_numbers_and_a_mask_is_not():
+  with pytest.raises(ValueError, match='bias of bool must be numbers'):
+    attend(Q, KEYS, VALUES, bias=np.ones((L, M), bool))
+  with pytest.raises(ValueError, match='mask of int32 must be boolean'):
+    attend(Q, KEYS, VALUES, mask=np.ones((L, M), np.int32))
+
+
+def test_a_step_with_an_index_stands_at_it():
+  method = positions.make({'rotary': {}, 'shaw': {}}, H * K, H, True)
+  module = Attention(H * K, H, position=method, causal=True)
+  x = draw(B, 8, H * K)
+  variables = module.init(jax.random.key(0), x)
+  whole, _ = module.apply(variables, x)
+  cache, parts = {}, []
+  for start, end in ((0, 5), (5, 8)):
+    query = Tokens(index=np.arange(start, end)[None])
+    (part, _), cache = module.apply(
+      variables | cache,
+      x[:, start:end],
+      query=query,
+      cache_len=8,
+      mutable='cache',
+    )
+    parts.append(part)
+  np.testing.assert_allclose(np.concatenate(parts, 1), whole, atol=1e-5)
+  for index in ([[8]], [[3], [5]]):
+    with pytest.raises(ValueError, match='the same for all rows, and below'):
+      module.apply(
+        variables | cache,
+        x[:, :1],
+        query=Tokens(index=np.array(index)),
+        cache_len=8,
+        mutable='cache',
+      )
+
+
+def test_angles_of_distances_have_their_shape():
+  rates = np.array([1.0, 0.1, 0.01])
+  distances = jnp.arange(-6, 6).reshape(1, 3, 4)
+  found = angles(distances, rates)
+  assert found.shape == (1, 3, 4, 3)
+  wanted = angles(np.asarray(distances), rates)
+  np.testing.assert_allclose(np.sin(found), np.sin(wanted), atol=1e-6)
