@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import csv
 import dataclasses
 import glob
@@ -55,6 +56,8 @@ class Text:
     label_depth: parts of a label like DESC:manner that count; 0: all.
     labels: `raw=shown` for each class, in order; empty: those of train, sorted.
     unknown_labels: what rows of other labels are: 'error', or 'drop'.
+    max_copies: rows of one text and label that are kept in a split, the first
+      ones; 0: all.
   """
 
   format: str = 'csv'
@@ -72,6 +75,7 @@ class Text:
   label_depth: int = 0
   labels: tuple = ()
   unknown_labels: str = 'error'
+  max_copies: int = 0
 
   def __post_init__(self):
     # On a command line 0,1 are numbers; names of labels and columns are not.
@@ -88,6 +92,11 @@ class Text:
       raise UserError('config.data.text.train is empty; name at least one file')
     if not self.text_columns:
       raise UserError('config.data.text.text_columns is empty; name a column')
+    if self.max_copies < 0:
+      raise UserError(
+        f'config.data.text.max_copies = {self.max_copies} must be 0, which '
+        'keeps all, or more'
+      )
     try:
       codecs.lookup(self.encoding)
     except LookupError as error:
@@ -140,13 +149,32 @@ class Text:
       for _, path in sorted(set(files[one]) & set(files[other])):
         log(f'WARNING: {path} is read for {one} and for {other}')
     return {
-      split: [
-        row
-        for label, path in found
-        for row in self._read_file(path, label, split)
-      ]
+      split: self._first_copies(
+        [
+          row
+          for label, path in found
+          for row in self._read_file(path, label, split)
+        ],
+        split,
+      )
       for split, found in files.items()
     }
+
+  def _first_copies(self, rows, split):
+    """Those of the rows that max_copies keeps."""
+    if not self.max_copies:
+      return rows
+    counts, kept = collections.Counter(), []
+    for row in rows:
+      counts[row.text, row.label] += 1
+      if counts[row.text, row.label] <= self.max_copies:
+        kept.append(row)
+    if left_out := len(rows) - len(kept):
+      log(
+        f'{split} rows left out: {left_out} of {len(rows)}, beyond '
+        f'{self.max_copies} of one text and label (config.data.text.max_copies)'
+      )
+    return kept
 
   def _files(self, directory, split, name):
     """(label or None, path) of each file that one name stands for."""

@@ -390,6 +390,41 @@ def test_a_name_that_looks_like_a_pattern_is_still_a_name(
   assert pairs(read(tmp_path / folder, train=(name,))['train']) == [('a', '1')]
 
 
+COPIES = [('a', 1), ('b', 1), ('a', 2), ('a', 1), ('b', 1), ('a', 1)]
+
+
+def write_copies(folder):
+  for name, rows in (('train', COPIES), ('test', COPIES[3:])):
+    lines = ['text\tlabel', *(f'{text}\t{label}' for text, label in rows)]
+    (folder / f'{name}.tsv').write_text('\n'.join(lines) + '\n')
+
+
+@pytest.mark.parametrize(
+  ('most', 'train', 'test'),
+  [
+    (0, [1, 2, 3, 4, 5, 6], [1, 2, 3]),
+    (1, [1, 2, 3], [1, 2]),
+    (2, [1, 2, 3, 4, 5], [1, 2, 3]),
+  ],
+)
+def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
+  most, train, test, tmp_path, capsys
+):
+  write_copies(tmp_path)
+  rows = read(tmp_path, test=('test.tsv',), max_copies=most)
+  assert [row.number for row in rows['train']] == train
+  assert [row.number for row in rows['test']] == test
+  assert capsys.readouterr().err == ''.join(
+    f'{split} rows left out: {left_out} of {count}, beyond {most} of one text '
+    'and label (config.data.text.max_copies)\n'
+    for split, left_out, count in (
+      ('train', 6 - len(train), 6),
+      ('test', 3 - len(test), 3),
+    )
+    if left_out
+  )
+
+
 BROKEN = {
   'no label': (
     'csv',
@@ -460,6 +495,7 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
       r"data\.dir = 'anywhere' must be e",
     ),
     ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
+    ({'max_copies': -1}, r'text\.max_copies = -1 must be 0, .*or more'),
     ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
     ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
     ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
@@ -536,43 +572,19 @@ def rows_of(*counts):
   ]
 
 
-@pytest.mark.parametrize('seed', range(20))
-def test_one_text_of_many_rows_does_not_make_a_split(seed):
-  """Seven empty texts of a hundred were most of a tenth, where it had them."""
-  rows = rows_of([7] + [1] * 93, [1] * 60)
-  _, taken = datasets.cut(rows, 0.1, seed)
-  counts = [sum(row.label == label for row in taken) for label in 'ab']
-  assert counts == [10, 6]
-  assert 'a 0' not in {row.text for row in taken}
-
-
-@pytest.mark.parametrize('seed', range(20))
-def test_a_split_has_its_share_of_the_rows_not_of_the_texts(seed):
-  """Half of the rows are of one text, which stays with train."""
-  rows = rows_of([90] + [1] * 90, [3] * 40)
-  rest, taken = datasets.cut(rows, 0.2, seed)
-  counts = [sum(row.label == label for row in taken) for label in 'ab']
-  assert counts == [36, 24]
-  assert {r.text for r in rest} & {r.text for r in taken} == set()
-
-
-def test_a_text_may_be_too_large_for_any_split():
-  rows = rows_of([50, 1, 1, 1], [1] * 10)
-  rest, taken = datasets.cut(rows, 0.5, 0)
-  assert [row.text for row in taken if row.label == 'a'] == [
-    'a 1',
-    'a 2',
-    'a 3',
-  ]
-  assert sum(row.label == 'a' for row in rest) == 50
-
-
-def test_rows_that_are_alone_with_their_text_fall_as_they_always_did():
-  """A digest of what version 1 chose, so that runs stay comparable."""
-  rows = rows_of([1] * 137, [1] * 61)
-  _, taken = datasets.cut(rows, 0.15, 3)
+@pytest.mark.parametrize(
+  ('counts', 'digest'),
+  [
+    (([1] * 137, [1] * 61), '8895ec2a33fbd55d'),
+    (([7] + [1] * 93, [3] * 40), '1c6c02ffee39e0c3'),
+    (([950] + [1] * 49, [1] * 50), 'ac056c1c9442dbde'),
+  ],
+)
+def test_rows_fall_as_they_always_did(counts, digest):
+  """Digests of what version 1 chose, so that its runs are still evaluated."""
+  _, taken = datasets.cut(rows_of(*counts), 0.15, 3)
   text = ' '.join(row.text for row in taken)
-  assert hashlib.sha256(text.encode()).hexdigest()[:16] == '8895ec2a33fbd55d'
+  assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
 # --- real files, where there are any -----------------------------------------
