@@ -130,6 +130,8 @@ class Text:
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split, in the order of the files; only splits that are given.
 
+    A file that several names of a split stand for is read once.
+
     Raises:
       UserError: a file is broken, or, before any is read, not there.
     """
@@ -137,16 +139,17 @@ class Text:
     if self.format != 'hub' and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
     files = {
-      split: [
+      split: dict.fromkeys(
         file
         for name in getattr(self, split)
         for file in self._files(directory, split, name)
-      ]
+      )
       for split in SPLITS
       if getattr(self, split)
     }
+    paths = {split: {path for _, path in files[split]} for split in files}
     for one, other in itertools.combinations(files, 2):
-      for _, path in sorted(set(files[one]) & set(files[other])):
+      for path in sorted(paths[one] & paths[other]):
         log(f'WARNING: {path} is read for {one} and for {other}')
     return {
       split: self._first_copies(
@@ -213,7 +216,7 @@ class Text:
       if glob.escape(name) != name:
         reason = f'matches no {kind}'
       raise UserError(f'config.data.text.{split} names {path}, which {reason}')
-    return paths
+    return list(map(os.path.normpath, paths))
 
   def _read_file(self, path, label, split):
     """Rows of one file, folder or hub split."""
@@ -263,6 +266,7 @@ class Text:
           raise UserError(
             f'{path} has no column {missing[0]!r} but {sorted(record)}; '
             'change config.data.text.text_columns or label_column'
+            + _about_mark(record)
             + self._about_quotes(path)
           )
         yield tuple(record[name] for name in columns)
@@ -325,3 +329,9 @@ class Text:
       'keep_default_na': False,
       'features': datasets.Features({name: text for name in names}),
     }
+
+
+def _about_mark(names) -> str:
+  """What helps where a byte order mark stands before the first column."""
+  found = any(name.startswith('\ufeff') for name in names)
+  return '; it begins with a mark: config.data.text.encoding=utf-8-sig' * found

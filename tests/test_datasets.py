@@ -379,6 +379,52 @@ def test_a_file_of_two_splits_is_warned_of(tmp_path, capsys):
   )
 
 
+@pytest.mark.parametrize(
+  ('train', 'test'),
+  [
+    ('test.tsv', './test.tsv'),
+    ('.//test.tsv', 'test.tsv'),
+    ('./*.tsv', 'sub/../test.tsv'),
+  ],
+)
+def test_a_file_of_two_splits_is_warned_of_however_it_is_spelt(
+  train, test, tmp_path, capsys
+):
+  (tmp_path / 'sub').mkdir()
+  (tmp_path / 'test.tsv').write_text('text\tlabel\na\t1\n')
+  read(tmp_path, train=(train,), test=(test,))
+  assert capsys.readouterr().err == (
+    f'WARNING: {tmp_path}/test.tsv is read for train and for test\n'
+  )
+
+
+def test_a_file_of_two_splits_and_labels_is_warned_of(tmp_path, capsys):
+  (tmp_path / 'a').write_text('b\n')
+  names = {'train': ('no=a',), 'test': ('yes=a',)}
+  read(tmp_path, format='class_files', **names)
+  assert f'{tmp_path}/a is read for train' in capsys.readouterr().err
+
+
+def test_a_file_that_several_names_stand_for_is_read_once(tmp_path):
+  for name in ('part-1.tsv', 'part-2.tsv'):
+    (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
+  for names in (
+    ('part-2.tsv', 'part-*.tsv'),
+    ('part-2.tsv', './part-2.tsv', 'part-1.tsv'),
+    ('part-2.tsv', './/*.tsv'),
+  ):
+    rows = read(tmp_path, train=names)['train']
+    assert [row.text for row in rows] == ['part-2.tsv', 'part-1.tsv']
+
+
+def test_a_folder_that_several_names_stand_for_is_read_once(tmp_path):
+  (tmp_path / 'train' / 'good').mkdir(parents=True)
+  (tmp_path / 'train' / 'good' / '0.txt').write_text('a')
+  names = ('train', 'train/', 't*')
+  rows = read(tmp_path, format='class_folders', train=names)['train']
+  assert pairs(rows) == [('a', 'good')]
+
+
 @pytest.mark.parametrize('name', ['a[1].tsv', 'a*b.tsv', 'a?.tsv', '{a}.tsv'])
 @pytest.mark.parametrize('folder', ['plain', 'odd[2]*'])
 def test_a_name_that_looks_like_a_pattern_is_still_a_name(
@@ -445,6 +491,16 @@ BROKEN = {
     r"no column 'text'.*quoted=True",
   ),
   'no column': ('csv', 'txt\tlabel\na\t1\n', r"no column 'text' but .*txt"),
+  'byte order mark': (
+    'csv',
+    '\ufefftext\tlabel\na\t1\n',
+    r"no column 'text' but.*data\.text\.encoding=utf-8-sig",
+  ),
+  'byte order mark and quotes': (
+    'csv',
+    '\ufeff"text"\t"label"\n"a"\t"1"\n',
+    r"no column 'text'.*encoding=utf-8-sig.*quoted=True",
+  ),
   'json': ('json', '{"text": "a", "label": 1}\n{"text": \n', r'a: cannot read'),
   'json null': ('json', '{"text": "a", "label": null}\n', r'a row 1: no text'),
   'lines': ('lines', '1 a\n\n', r'a row 2: no text or no label'),
@@ -463,6 +519,12 @@ def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   with pytest.raises(UserError, match=message) as error:
     read(tmp_path, format=format, train=('a',))
   assert str(tmp_path / 'a') in str(error.value)
+
+
+def test_a_byte_order_mark_is_read_over_with_the_encoding_that_has_it(tmp_path):
+  (tmp_path / 'a').write_text('\ufefftext\tlabel\nb\t1\n')
+  rows = read(tmp_path, train=('a',), encoding='utf-8-sig')['train']
+  assert pairs(rows) == [('b', '1')]
 
 
 def test_quotes_are_spoken_of_only_where_they_enclose_a_field(tmp_path):
