@@ -135,6 +135,48 @@ def test_labels_that_are_numbers_may_be_named_as_such(tickets):
   assert data.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
 
 
+def test_labels_that_are_shown_alike_are_one_class(tickets):
+  rows = [*TRAIN, *numbered('typo', 3, 'bugs')]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  wanted = ('billing=money', 'bugs=bug', 'bug')
+  loaded = data.load(tickets(labels=wanted, **splits), '')
+  assert loaded.labels == ['money', 'bug']
+  labels = loaded.splits['train'].labels
+  np.testing.assert_array_equal(labels, [0] * 8 + [1] * 10)
+
+
+def test_labels_that_are_all_shown_alike_are_too_few(tickets):
+  splits = dict.fromkeys(('train', 'validation', 'test'), TRAIN)
+  with pytest.raises(UserError, match=r"one class only: \['x'\]"):
+    data.load(tickets(labels=('billing=x', 'bug=x'), **splits), '')
+
+
+def test_an_empty_train_split_names_the_fractions_to_lower(
+  tickets, small_config
+):
+  tickets(train=TRAIN)
+  small_config.data.text.test = ()
+  small_config.data.test_fraction = 0.99
+  with pytest.raises(UserError, match='the train split is empty') as error:
+    data.load(from_config(small_config).data, '')
+  assert (
+    'lower config.data.test_fraction or config.data.validation_fraction'
+    in str(error.value)
+  )
+
+
+@pytest.mark.parametrize(
+  'content', [b'', b'{"labels": [', b'\xff', b'[]', b'{"labels": []}']
+)
+def test_facts_that_are_broken_are_refused_with_their_path(content, tmp_path):
+  path = tmp_path / 'data.json'
+  path.write_bytes(content)
+  with pytest.raises(UserError) as error:
+    data.read_facts(str(tmp_path))
+  assert str(error.value).startswith(f'{path} is not what a run writes')
+  assert '\n' not in str(error.value)
+
+
 # --- what is probably a mistake ----------------------------------------------
 
 
