@@ -8,13 +8,17 @@ its options, so a default is written once, next to the code that reads it.
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 # What Flax adds to the fields of every module.
 _NOT_OPTIONS = {'parent', 'name'}
+
+_INTEGER = re.compile('0|-?[1-9][0-9]*')
 
 
 class UserError(Exception):
@@ -120,20 +124,28 @@ def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:
 
 
 def parse_tuple(text: str) -> tuple:
-  """A tuple in Python's spelling, or words or numbers between commas: `a,b`.
+  """A tuple in Python's spelling, or words between commas: `a,b`, `"a,b",c`.
+
+  Words are a line of CSV. One that is an integer as Python prints it is read as
+  such; every other stays as it is written: `+1`, `1.50`.
 
   Raises:
     ValueError: brackets or quotes that do not match.
   """
+  text = text.strip()
   try:
-    value = ast.literal_eval(text)
-  except (ValueError, SyntaxError) as error:
-    if set('()\'"') & {text[:1], text[-1:]}:
-      raise ValueError(f'{text!r} is not a tuple; write a,b') from error
-    return tuple(word.strip() for word in text.split(',')) if text else ()
-  if isinstance(value, dict | set):
-    raise ValueError(f'{text!r} is not a tuple; write a,b')
-  return tuple(value) if isinstance(value, tuple | list) else (value,)
+    if text.startswith(('(', '[')):
+      value = ast.literal_eval(text)
+      if not isinstance(value, tuple | list):
+        raise ValueError('brackets alone make no tuple')
+      return tuple(value)
+    rows = csv.reader([text], skipinitialspace=True, strict=True)
+    words = [word.strip() for word in next(rows)]
+  except (ValueError, SyntaxError, csv.Error) as error:
+    raise ValueError(f'{text!r} is not a tuple; write a,b') from error
+  if words and not words[-1]:
+    del words[-1]
+  return tuple(int(w) if _INTEGER.fullmatch(w) else w for w in words)
 
 
 def typed(value: Any, kind: type, key: str) -> Any:

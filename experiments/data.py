@@ -111,18 +111,21 @@ def _read_splits(
 
 
 def _require_rows(split: str, rows) -> None:
-  if not rows:
-    raise UserError(
-      f'the {split} split is empty; name files for it, or set '
-      f'config.data.{"test" if split == "test" else "validation"}_fraction'
+  if rows:
+    return
+  remedy = f'set config.data.{split}_fraction'
+  if split == 'train':
+    remedy = (
+      'lower config.data.test_fraction or config.data.validation_fraction'
     )
+  raise UserError(f'the {split} split is empty; name files for it, or {remedy}')
 
 
 def _labels(train: list[datasets.Row], source) -> list[str]:
   """Names of the classes: those that the settings name, or those of train."""
   named = getattr(source, 'labels', ())
-  labels = [entry.partition('=')[2] or entry for entry in named]
-  labels = labels or sorted({row.label for row in train})
+  shown = [entry.partition('=')[2] or entry for entry in named]
+  labels = list(dict.fromkeys(shown)) or sorted({row.label for row in train})
   if len(labels) < 2:
     raise UserError(f'the train split has one class only: {labels}')
   return labels
@@ -168,13 +171,19 @@ def read_facts(workdir: str) -> dict:
   """Labels, counts and fingerprint of the data a workdir was made from.
 
   Raises:
-    UserError: there are none.
+    UserError: there are none, or they are corrupt.
   """
   path = os.path.join(workdir, 'data.json')
   if not os.path.exists(path):
     raise UserError(f'{path} does not exist; is --workdir that of a run?')
-  with open(path) as file:
-    return json.load(file)
+  try:
+    with open(path, encoding='utf-8') as file:
+      facts = json.load(file)
+    if not isinstance(facts, dict) or not {'labels', 'counts'} <= facts.keys():
+      raise ValueError('no labels or no counts')
+  except ValueError as error:
+    raise UserError(f'{path} is not what a run writes: {error}') from error
+  return facts
 
 
 def read_tokenizer(workdir: str):

@@ -8,10 +8,8 @@ line in DATASETS, a row in tests/test_datasets.py.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
-import statistics
 
 import numpy as np
 
@@ -136,6 +134,8 @@ DATASETS = {
 
 # Examples of a class, below which little can be learnt of it.
 _FEW = 5
+# Rows of one text, from which on they may be too many.
+_COPIES = 3
 
 
 def cut(
@@ -143,24 +143,17 @@ def cut(
 ) -> tuple[list[Row], list[Row]]:
   """Splits rows in two, (the rest, `fraction` of them), label by label.
 
-  Equal texts stay together, so that none is on both sides. One of so many rows
-  that it would make a good part of the second side is in the rest.
+  Equal texts stay together, so that none is on both sides.
   """
   texts_of: dict[str, list[str]] = {}
   for text, label in {row.text: row.label for row in rows}.items():
     texts_of.setdefault(label, []).append(text)
-  counts = collections.Counter(row.text for row in rows)
   rng = np.random.default_rng(seed)
   taken = set()
   for label in sorted(texts_of):
     texts = texts_of[label]
-    shuffled = [texts[index] for index in rng.permutation(len(texts))]
-    sizes = [counts[text] for text in texts]
-    most = max(fraction * sum(sizes) / 4, 4 * statistics.median(sizes))
-    small = [text for text in shuffled if counts[text] <= most]
-    rows_of_small = sum(counts[text] for text in small)
-    share = fraction * (sum(sizes) / rows_of_small)
-    taken.update(small[: round(share * len(small))])
+    chosen = rng.permutation(len(texts))[: round(fraction * len(texts))]
+    taken.update(texts[index] for index in chosen)
   return (
     [row for row in rows if row.text not in taken],
     [row for row in rows if row.text in taken],
@@ -179,6 +172,15 @@ def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
       lines.append(
         f'empty {split} texts: {len(empty)} of {len(rows)} ({_places(empty)})'
       )
+    if copies := _copies(rows):
+      shown = _first(
+        (f'{len(same)} of {len(rows)}: {_places(same)}' for same in copies),
+        '; ',
+      )
+      lines.append(
+        f'texts in more than a tenth of the {split} rows: {len(copies)} '
+        f'({shown}); config.data.text.max_copies=1 keeps one of each'
+      )
   by_text: dict[str, list[Row]] = {}
   for row in itertools.chain(*splits.values()):
     by_text.setdefault(row.text, []).append(row)
@@ -193,6 +195,15 @@ def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
       f'texts ({shown})'
     )
   return lines + _rare_classes(splits, labels)
+
+
+def _copies(rows: list[Row]) -> list[list[Row]]:
+  """The rows of every text that makes more than a tenth of them."""
+  by_text: dict[str, list[Row]] = {}
+  for row in rows:
+    by_text.setdefault(row.text, []).append(row)
+  most = max(len(rows) / 10, _COPIES - 1)
+  return [same for same in by_text.values() if len(same) > most]
 
 
 def _rare_classes(splits, labels: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import collections
 import csv
 import dataclasses
 import glob
@@ -55,6 +56,8 @@ class Text:
     label_depth: parts of a label like DESC:manner that count; 0: all.
     labels: `raw=shown` for each class, in order; empty: those of train, sorted.
     unknown_labels: what rows of other labels are: 'error', or 'drop'.
+    max_copies: rows of one text and label that are kept in a split, the first
+      ones; 0: all.
   """
 
   format: str = 'csv'
@@ -72,6 +75,7 @@ class Text:
   label_depth: int = 0
   labels: tuple = ()
   unknown_labels: str = 'error'
+  max_copies: int = 0
 
   def __post_init__(self):
     # On a command line 0,1 are numbers; names of labels and columns are not.
@@ -88,6 +92,11 @@ class Text:
       raise UserError('config.data.text.train is empty; name at least one file')
     if not self.text_columns:
       raise UserError('config.data.text.text_columns is empty; name a column')
+    if self.max_copies < 0:
+      raise UserError(
+        f'config.data.text.max_copies = {self.max_copies} must be 0, which '
+        'keeps all, or more'
+      )
     try:
       codecs.lookup(self.encoding)
     except LookupError as error:
@@ -121,6 +130,8 @@ class Text:
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split, in the order of the files; only splits that are given.
 
+    A file that several names of a split stand for is read once.
+
     Raises:
       UserError: a file is broken, or, before any is read, not there.
     """
@@ -128,25 +139,45 @@ class Text:
     if self.format != 'hub' and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
     files = {
-      split: [
+      split: dict.fromkeys(
         file
         for name in getattr(self, split)
         for file in self._files(directory, split, name)
-      ]
+      )
       for split in SPLITS
       if getattr(self, split)
     }
+    paths = {split: {path for _, path in files[split]} for split in files}
     for one, other in itertools.combinations(files, 2):
-      for _, path in sorted(set(files[one]) & set(files[other])):
+      for path in sorted(paths[one] & paths[other]):
         log(f'WARNING: {path} is read for {one} and for {other}')
     return {
-      split: [
-        row
-        for label, path in found
-        for row in self._read_file(path, label, split)
-      ]
+      split: self._first_copies(
+        [
+          row
+          for label, path in found
+          for row in self._read_file(path, label, split)
+        ],
+        split,
+      )
       for split, found in files.items()
     }
+
+  def _first_copies(self, rows, split):
+    """Those of the rows that max_copies keeps."""
+    if not self.max_copies:
+      return rows
+    counts, kept = collections.Counter(), []
+    for row in rows:
+      counts[row.text, row.label] += 1
+      if counts[row.text, row.label] <= self.max_copies:
+        kept.append(row)
+    if left_out := len(rows) - len(kept):
+      log(
+        f'{split} rows left out: {left_out} of {len(rows)}, beyond '
+        f'{self.max_copies} of one text and label (config.data.text.max_copies)'
+      )
+    return kept
 
   def _files(self, directory, split, name):
     """(label or None, path) of each file that one name stands for."""
@@ -185,7 +216,7 @@ class Text:
       if glob.escape(name) != name:
         reason = f'matches no {kind}'
       raise UserError(f'config.data.text.{split} names {path}, which {reason}')
-    return paths
+    return list(map(os.path.normpath, paths))
 
   def _read_file(self, path, label, split):
     """Rows of one file, folder or hub split."""
@@ -235,6 +266,7 @@ class Text:
           raise UserError(
             f'{path} has no column {missing[0]!r} but {sorted(record)}; '
             'change config.data.text.text_columns or label_column'
+            + _about_mark(record)
             + self._about_quotes(path)
           )
         yield tuple(record[name] for name in columns)
@@ -297,3 +329,9 @@ class Text:
       'keep_default_na': False,
       'features': datasets.Features({name: text for name in names}),
     }
+
+
+def _about_mark(names) -> str:
+  """What helps where a byte order mark stands before the first column."""
+  found = any(name.startswith('\ufeff') for name in names)
+  return '; it begins with a mark: config.data.text.encoding=utf-8-sig' * found

@@ -220,6 +220,8 @@ def test_the_command_itself_says_the_same(name, table, tmp_path, run_command):
     (['--config.data.text.labels', 'good,bad'], "['good', 'bad']"),
     (['--config.data.text.labels=a=good,b=bad'], "['good', 'bad']"),
     (["--config.data.text.labels=('good', 'bad')"], "['good', 'bad']"),
+    (['--config.data.text.labels=+1,-1,01'], "['+1', '-1', '01']"),
+    (['--config.data.text.labels="a=x,y",b'], "['x,y', 'b']"),
     (
       ['--config.data.text.labels=good', '--config.data.text.labels=b,c'],
       "['good', 'b', 'c']",

@@ -135,6 +135,48 @@ def test_labels_that_are_numbers_may_be_named_as_such(tickets):
   assert data.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
 
 
+def test_labels_that_are_shown_alike_are_one_class(tickets):
+  rows = [*TRAIN, *numbered('typo', 3, 'bugs')]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  wanted = ('billing=money', 'bugs=bug', 'bug')
+  loaded = data.load(tickets(labels=wanted, **splits), '')
+  assert loaded.labels == ['money', 'bug']
+  labels = loaded.splits['train'].labels
+  np.testing.assert_array_equal(labels, [0] * 8 + [1] * 10)
+
+
+def test_labels_that_are_all_shown_alike_are_too_few(tickets):
+  splits = dict.fromkeys(('train', 'validation', 'test'), TRAIN)
+  with pytest.raises(UserError, match=r"one class only: \['x'\]"):
+    data.load(tickets(labels=('billing=x', 'bug=x'), **splits), '')
+
+
+def test_an_empty_train_split_names_the_fractions_to_lower(
+  tickets, small_config
+):
+  tickets(train=TRAIN)
+  small_config.data.text.test = ()
+  small_config.data.test_fraction = 0.99
+  with pytest.raises(UserError, match='the train split is empty') as error:
+    data.load(from_config(small_config).data, '')
+  assert (
+    'lower config.data.test_fraction or config.data.validation_fraction'
+    in str(error.value)
+  )
+
+
+@pytest.mark.parametrize(
+  'content', [b'', b'{"labels": [', b'\xff', b'[]', b'{"labels": []}']
+)
+def test_facts_that_are_broken_are_refused_with_their_path(content, tmp_path):
+  path = tmp_path / 'data.json'
+  path.write_bytes(content)
+  with pytest.raises(UserError) as error:
+    data.read_facts(str(tmp_path))
+  assert str(error.value).startswith(f'{path} is not what a run writes')
+  assert '\n' not in str(error.value)
+
+
 # --- what is probably a mistake ----------------------------------------------
 
 
@@ -178,6 +220,21 @@ def test_equal_texts_with_different_labels_are_a_problem():
     'equal texts with different labels: 4 rows of 2 texts '
     "(f.tsv:4 'billing', f.tsv:16 'bug', f.tsv:9 'bug', ...)"
   ]
+
+
+def test_one_text_in_more_than_a_tenth_of_a_split_is_a_problem():
+  fewer = [*numbered('ok', 10, 'bug'), *[('echo', 'bug')] * 3]
+  dirty = CLEAN | {'train': rows_of(*TRAIN, *fewer, *[('echo', 'billing')])}
+  found = datasets.problems(dirty, LABELS)
+  assert found[0] == (
+    'texts in more than a tenth of the train rows: 1 (4 of 29: f.tsv:26, '
+    'f.tsv:27, f.tsv:28, ...); config.data.text.max_copies=1 keeps one of each'
+  )
+  clean = CLEAN | {'train': rows_of(*TRAIN, *numbered('ok', 12, 'bug'))}
+  clean['train'] += rows_of(*[('echo', 'bug')] * 3)
+  assert datasets.problems(clean, LABELS) == []  # A tenth and no more.
+  few = CLEAN | {'test': rows_of(*OTHERS['test'][:2], *[('echo', 'bug')] * 2)}
+  assert datasets.problems(few, LABELS) == []
 
 
 def test_classes_with_few_examples_are_a_problem():

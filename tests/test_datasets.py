@@ -379,6 +379,52 @@ def test_a_file_of_two_splits_is_warned_of(tmp_path, capsys):
   )
 
 
+@pytest.mark.parametrize(
+  ('train', 'test'),
+  [
+    ('test.tsv', './test.tsv'),
+    ('.//test.tsv', 'test.tsv'),
+    ('./*.tsv', 'sub/../test.tsv'),
+  ],
+)
+def test_a_file_of_two_splits_is_warned_of_however_it_is_spelt(
+  train, test, tmp_path, capsys
+):
+  (tmp_path / 'sub').mkdir()
+  (tmp_path / 'test.tsv').write_text('text\tlabel\na\t1\n')
+  read(tmp_path, train=(train,), test=(test,))
+  assert capsys.readouterr().err == (
+    f'WARNING: {tmp_path}/test.tsv is read for train and for test\n'
+  )
+
+
+def test_a_file_of_two_splits_and_labels_is_warned_of(tmp_path, capsys):
+  (tmp_path / 'a').write_text('b\n')
+  names = {'train': ('no=a',), 'test': ('yes=a',)}
+  read(tmp_path, format='class_files', **names)
+  assert f'{tmp_path}/a is read for train' in capsys.readouterr().err
+
+
+def test_a_file_that_several_names_stand_for_is_read_once(tmp_path):
+  for name in ('part-1.tsv', 'part-2.tsv'):
+    (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
+  for names in (
+    ('part-2.tsv', 'part-*.tsv'),
+    ('part-2.tsv', './part-2.tsv', 'part-1.tsv'),
+    ('part-2.tsv', './/*.tsv'),
+  ):
+    rows = read(tmp_path, train=names)['train']
+    assert [row.text for row in rows] == ['part-2.tsv', 'part-1.tsv']
+
+
+def test_a_folder_that_several_names_stand_for_is_read_once(tmp_path):
+  (tmp_path / 'train' / 'good').mkdir(parents=True)
+  (tmp_path / 'train' / 'good' / '0.txt').write_text('a')
+  names = ('train', 'train/', 't*')
+  rows = read(tmp_path, format='class_folders', train=names)['train']
+  assert pairs(rows) == [('a', 'good')]
+
+
 @pytest.mark.parametrize('name', ['a[1].tsv', 'a*b.tsv', 'a?.tsv', '{a}.tsv'])
 @pytest.mark.parametrize('folder', ['plain', 'odd[2]*'])
 def test_a_name_that_looks_like_a_pattern_is_still_a_name(
@@ -388,6 +434,41 @@ def test_a_name_that_looks_like_a_pattern_is_still_a_name(
   (tmp_path / folder / name).write_text('text\tlabel\na\t1\n')
   (tmp_path / folder / 'a1.tsv').write_text('text\tlabel\nother\t1\n')
   assert pairs(read(tmp_path / folder, train=(name,))['train']) == [('a', '1')]
+
+
+COPIES = [('a', 1), ('b', 1), ('a', 2), ('a', 1), ('b', 1), ('a', 1)]
+
+
+def write_copies(folder):
+  for name, rows in (('train', COPIES), ('test', COPIES[3:])):
+    lines = ['text\tlabel', *(f'{text}\t{label}' for text, label in rows)]
+    (folder / f'{name}.tsv').write_text('\n'.join(lines) + '\n')
+
+
+@pytest.mark.parametrize(
+  ('most', 'train', 'test'),
+  [
+    (0, [1, 2, 3, 4, 5, 6], [1, 2, 3]),
+    (1, [1, 2, 3], [1, 2]),
+    (2, [1, 2, 3, 4, 5], [1, 2, 3]),
+  ],
+)
+def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
+  most, train, test, tmp_path, capsys
+):
+  write_copies(tmp_path)
+  rows = read(tmp_path, test=('test.tsv',), max_copies=most)
+  assert [row.number for row in rows['train']] == train
+  assert [row.number for row in rows['test']] == test
+  assert capsys.readouterr().err == ''.join(
+    f'{split} rows left out: {left_out} of {count}, beyond {most} of one text '
+    'and label (config.data.text.max_copies)\n'
+    for split, left_out, count in (
+      ('train', 6 - len(train), 6),
+      ('test', 3 - len(test), 3),
+    )
+    if left_out
+  )
 
 
 BROKEN = {
@@ -410,6 +491,16 @@ BROKEN = {
     r"no column 'text'.*quoted=True",
   ),
   'no column': ('csv', 'txt\tlabel\na\t1\n', r"no column 'text' but .*txt"),
+  'byte order mark': (
+    'csv',
+    '\ufefftext\tlabel\na\t1\n',
+    r"no column 'text' but.*data\.text\.encoding=utf-8-sig",
+  ),
+  'byte order mark and quotes': (
+    'csv',
+    '\ufeff"text"\t"label"\n"a"\t"1"\n',
+    r"no column 'text'.*encoding=utf-8-sig.*quoted=True",
+  ),
   'json': ('json', '{"text": "a", "label": 1}\n{"text": \n', r'a: cannot read'),
   'json null': ('json', '{"text": "a", "label": null}\n', r'a row 1: no text'),
   'lines': ('lines', '1 a\n\n', r'a row 2: no text or no label'),
@@ -428,6 +519,12 @@ def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   with pytest.raises(UserError, match=message) as error:
     read(tmp_path, format=format, train=('a',))
   assert str(tmp_path / 'a') in str(error.value)
+
+
+def test_a_byte_order_mark_is_read_over_with_the_encoding_that_has_it(tmp_path):
+  (tmp_path / 'a').write_text('\ufefftext\tlabel\nb\t1\n')
+  rows = read(tmp_path, train=('a',), encoding='utf-8-sig')['train']
+  assert pairs(rows) == [('b', '1')]
 
 
 def test_quotes_are_spoken_of_only_where_they_enclose_a_field(tmp_path):
@@ -460,6 +557,7 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
       r"data\.dir = 'anywhere' must be e",
     ),
     ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
+    ({'max_copies': -1}, r'text\.max_copies = -1 must be 0, .*or more'),
     ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
     ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
     ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
@@ -536,43 +634,19 @@ def rows_of(*counts):
   ]
 
 
-@pytest.mark.parametrize('seed', range(20))
-def test_one_text_of_many_rows_does_not_make_a_split(seed):
-  """Seven empty texts of a hundred were most of a tenth, where it had them."""
-  rows = rows_of([7] + [1] * 93, [1] * 60)
-  _, taken = datasets.cut(rows, 0.1, seed)
-  counts = [sum(row.label == label for row in taken) for label in 'ab']
-  assert counts == [10, 6]
-  assert 'a 0' not in {row.text for row in taken}
-
-
-@pytest.mark.parametrize('seed', range(20))
-def test_a_split_has_its_share_of_the_rows_not_of_the_texts(seed):
-  """Half of the rows are of one text, which stays with train."""
-  rows = rows_of([90] + [1] * 90, [3] * 40)
-  rest, taken = datasets.cut(rows, 0.2, seed)
-  counts = [sum(row.label == label for row in taken) for label in 'ab']
-  assert counts == [36, 24]
-  assert {r.text for r in rest} & {r.text for r in taken} == set()
-
-
-def test_a_text_may_be_too_large_for_any_split():
-  rows = rows_of([50, 1, 1, 1], [1] * 10)
-  rest, taken = datasets.cut(rows, 0.5, 0)
-  assert [row.text for row in taken if row.label == 'a'] == [
-    'a 1',
-    'a 2',
-    'a 3',
-  ]
-  assert sum(row.label == 'a' for row in rest) == 50
-
-
-def test_rows_that_are_alone_with_their_text_fall_as_they_always_did():
-  """A digest of what version 1 chose, so that runs stay comparable."""
-  rows = rows_of([1] * 137, [1] * 61)
-  _, taken = datasets.cut(rows, 0.15, 3)
+@pytest.mark.parametrize(
+  ('counts', 'digest'),
+  [
+    (([1] * 137, [1] * 61), '8895ec2a33fbd55d'),
+    (([7] + [1] * 93, [3] * 40), '1c6c02ffee39e0c3'),
+    (([950] + [1] * 49, [1] * 50), 'ac056c1c9442dbde'),
+  ],
+)
+def test_rows_fall_as_they_always_did(counts, digest):
+  """Digests of what version 1 chose, so that its runs are still evaluated."""
+  _, taken = datasets.cut(rows_of(*counts), 0.15, 3)
   text = ' '.join(row.text for row in taken)
-  assert hashlib.sha256(text.encode()).hexdigest()[:16] == '8895ec2a33fbd55d'
+  assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
 # --- real files, where there are any -----------------------------------------

@@ -181,23 +181,48 @@ def test_validation_asks_for_no_file(tmp_path):
     ('billing', ('billing',)),
     ('0=no,1=yes', ('0=no', '1=yes')),
     ('a b, c', ('a b', 'c')),
+    (' a , b ', ('a', 'b')),
     ('part-*.tsv,[de]v.tsv', ('part-*.tsv', '[de]v.tsv')),
-    ('[a-c].tsv', ('[a-c].tsv',)),
+    ('"[a-c].tsv"', ('[a-c].tsv',)),
     ('8,-1', (8, -1)),
     ('7', (7,)),
+    ('0,10', (0, 10)),
+    ('+1,-1', ('+1', -1)),
+    ('1.50,2', ('1.50', 2)),
+    ('1_0,2', ('1_0', 2)),
+    ('007,-0', ('007', '-0')),
+    ('0x1,1e3,None,True', ('0x1', '1e3', 'None', 'True')),
+    ('a,', ('a',)),
+    ('7,', (7,)),
+    ('a,,b', ('a', '', 'b')),
+    ('"a,b",c', ('a,b', 'c')),
+    ('a, "b, c"', ('a', 'b, c')),
+    ('say "no",b', ('say "no"', 'b')),
+    ("it's,b", ("it's", 'b')),
+    ('{1: 2}', ('{1: 2}',)),
     ('', ()),
+    (' ', ()),
     ('()', ()),
+    ('[]', ()),
     ("('a,b', 'c')", ('a,b', 'c')),
     ("['kernel']", ('kernel',)),
+    ('(1.5, 2)', (1.5, 2)),
   ],
 )
 def test_a_tuple_may_be_written_with_commas_alone(text, value):
-  assert choices.parse_tuple(text) == value
-  assert choices.typed(text, tuple, 'optimizer.decay') == value
+  for found in (
+    choices.parse_tuple(text),
+    choices.typed(text, tuple, 'optimizer.decay'),
+  ):
+    assert found == value
+    assert list(map(type, found)) == list(map(type, value))
 
 
-@pytest.mark.parametrize('text', ["('a', 'b'", '(', "a', 'b')", '{1: 2}'])
-def test_a_tuple_with_a_torn_bracket_is_refused(text):
+@pytest.mark.parametrize(
+  'text',
+  ["('a', 'b'", '(', '(1)', "('a')", '(a, b)', '[a-c].tsv', '"a,b', 'a\nb'],
+)
+def test_a_tuple_with_a_torn_bracket_or_quote_is_refused(text):
   with pytest.raises(UserError, match=r'config\.optimizer\.decay = .* a,b'):
     choices.typed(text, tuple, 'optimizer.decay')
 
