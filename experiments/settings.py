@@ -119,8 +119,15 @@ class Settings:
     return _flat(self)
 
   def digest(self) -> str:
-    """Eight hexadecimal digits, the same for the same settings."""
-    text = json.dumps(self.flat(), sort_keys=True)
+    """Eight hexadecimal digits, the same for the same settings.
+
+    Options at their defaults are left out, so that one that a later version
+    adds changes nothing.
+    """
+    flat = self.flat()
+    for section in CHOICES.values():
+      flat = _without_defaults(flat, *section)
+    text = json.dumps(flat, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -184,6 +191,17 @@ def _section(cls, values: dict, path: str):
     else:
       fields[name] = choices.typed(values[name], kind, key)
   return cls(**fields)
+
+
+def _without_defaults(flat: dict, table, key: str) -> dict:
+  defaults = {
+    f'{key}.{name}.{option}': list(value) if isinstance(value, tuple) else value
+    for name, cls in table.items()
+    for option, value in choices.options(cls).items()
+  }
+  return {
+    k: v for k, v in flat.items() if k not in defaults or defaults[k] != v
+  }
 
 
 def _join(path: str, name: str) -> str:

@@ -89,6 +89,7 @@ def test_a_config_of_today_is_not_changed(stored):
 
 def test_an_option_that_did_not_exist_has_its_default(stored, monkeypatch):
   before, run = read(stored), workdir_lib.identity(stored)
+  digest = before.digest()
 
   @dataclasses.dataclass(frozen=True)
   class Longer(POSITIONS['sinusoidal']):
@@ -99,6 +100,7 @@ def test_an_option_that_did_not_exist_has_its_default(stored, monkeypatch):
   after = read(stored)
   assert after.model.position.options['new_option'] == 7
   assert after.data == before.data
+  assert after.digest() == digest
   # Nor is it another run by that, whose checkpoints would be refused.
   assert workdir_lib.identity(stored) == run
   stored['model']['position']['sinusoidal']['base'] = 9.0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -345,6 +346,21 @@ def test_a_log_that_nobody_reads_is_kept_all_the_same(tmp_path):
   assert process.returncode == 0
   assert last_json(stdout)['split'] == 'test'
   assert 'step 12/12' in (path / 'log-0.txt').read_text()
+
+
+def test_a_run_needs_no_standard_error(tmp_path):
+  path, config = tmp_path / 'run', make_small_config()
+  words = ' '.join(map(shlex.quote, arguments(path, config)))
+  done = subprocess.run(
+    ['bash', '-c', f'exec {sys.executable} -m experiments.train {words} 2>&-'],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    timeout=120,
+    check=False,
+  )
+  assert done.returncode == 0
+  assert workdir_lib.read_status(str(path))['status'] == 'DONE'
 
 
 def test_metrics_of_the_log_are_means_since_its_last_line(tmp_path):
