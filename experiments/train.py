@@ -62,8 +62,9 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     agreement.check_shared(path)
     signals.check()
     program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
-    wanted = settings.optimizer.decay
-    optimizers.check_decay(program.template.params, wanted)
+    if not workdir_lib.read_status(path).get('step'):
+      wanted = settings.optimizer.decay
+      optimizers.check_decay(program.template.params, wanted)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
 

@@ -41,6 +41,8 @@ _LEFTOVER = re.compile(
   r'(config|data|env|metrics|status|sweep|tokenizer)\.jsonl?\.tmp-.*'
   r'|\.shared-.*'
 )
+# What another process of the same start may have opened by then.
+_OTHERS = re.compile(r'log-\d+\.txt')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -159,7 +161,8 @@ def is_new(path: str) -> bool:
   if not os.path.isdir(path):
     raise UserError(f'--workdir={path} is a file')
   return all(
-    name == locks.NAME or _LEFTOVER.fullmatch(name) for name in os.listdir(path)
+    name == locks.NAME or _LEFTOVER.fullmatch(name) or _OTHERS.fullmatch(name)
+    for name in os.listdir(path)
   )
 
 

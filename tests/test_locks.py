@@ -144,7 +144,13 @@ def test_the_same_command_twice_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize(
   'leftover',
-  ['config.json.tmp-4711', 'env.json.tmp-0f', '.shared-0abc', 'lock'],
+  [
+    'config.json.tmp-4711',
+    'env.json.tmp-0f',
+    '.shared-0abc',
+    'lock',
+    'log-1.txt',
+  ],
 )
 def test_what_a_killed_start_leaves_locks_nobody_out(tmp_path, leftover):
   path = tmp_path / 'run'
@@ -154,7 +160,7 @@ def test_what_a_killed_start_leaves_locks_nobody_out(tmp_path, leftover):
   config.train.steps = config.train.eval_every = 3
   train.run(config, str(path), Signals())
   assert workdir_lib.read_status(str(path))['status'] == 'DONE'
-  assert not (path / leftover).exists()
+  assert (path / leftover).exists() == (leftover == 'log-1.txt')
 
 
 def test_a_file_of_somebody_else_does(tmp_path):

@@ -72,8 +72,13 @@ def define(values) -> None:
 
 
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
-  """UserError for an unknown metric or setting; '' is none of them."""
+  """UserError for an unknown metric, key or setting; '' is none of them."""
   choices.one_of(metric or METRICS[0], METRICS, '--metric')
+  keys = launch.flat_keys(specs[0].config)
+  if over not in keys:
+    raise UserError(
+      f'--over={over} is not a key{choices.nearest(over, list(keys))}'
+    )
   names = dict.fromkeys(setting_of(spec, over)[0] for spec in specs)
   if baseline and baseline not in names:
     raise UserError(f'--baseline={baseline} is not one of {"; ".join(names)}')
@@ -175,9 +180,10 @@ def sentence(found: Comparison) -> str | None:
 
   If the baseline is the best setting, the next one stands for it.
   """
-  entry = next((e for e in found.table if 'difference' in e), None)
-  if entry is None:
+  first = next((e for e in found.table if e['setting'] != found.baseline), {})
+  if 'difference' not in first:
     return None
+  entry = first
   difference = entry['difference']
   mean, half_width = difference['mean'], difference['half_width']
   seeds = _repetitions(difference['n'], found.over)
