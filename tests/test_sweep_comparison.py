@@ -190,6 +190,11 @@ def test_a_sentence_says_what_the_interval_means(
   assert comparison.sentence(found) == expected
 
 
+def test_a_key_that_repeats_nothing_is_refused(tmp_path):
+  with pytest.raises(UserError, match='--over=sed is not a key; did you mean'):
+    compared(tmp_path, {0.1: of_test(0.5, 0.6)}, over='sed')
+
+
 def test_the_interval_is_students():
   values = [0.81, 0.84, 0.80, 0.86, 0.83]
   found = comparison.interval(values)
