@@ -191,9 +191,9 @@ def test_a_sentence_says_what_the_interval_means(
 
 
 def test_a_key_that_repeats_nothing_is_refused(tmp_path):
+  base = make_small_config().to_dict()
+  specs = plan.make(base, [{'seed': 1}], str(tmp_path))
   with pytest.raises(UserError, match='--over=sed is not a key; did you mean'):
-    base = make_small_config().to_dict()
-    specs = plan.make(base, [{'seed': 1}], str(tmp_path))
     comparison.check(specs, '', 'sed', '')
 
 
