@@ -231,7 +231,7 @@ def why_not_backend(model, position, platform: str | None) -> str | None:
     head_dim=model.embed_dim // model.num_heads,
     has_dropout=model.attention_dropout_rate > 0,
     has_softcap=model.encoder.options['softcap'] > 0,
-    has_value=position.has_value,
+    hooks=position.hooks,
   )
   if reason is None:
     return None

@@ -44,11 +44,11 @@ class Choice:
 
 
 def options(cls: type) -> dict[str, Any]:
-  """Fields of `cls` that have a default, with it."""
+  """Fields of `cls` that have a default other than None, with it."""
   return {
     field.name: field.default
     for field in dataclasses.fields(cls)
-    if field.default is not dataclasses.MISSING
+    if field.default not in (dataclasses.MISSING, None)
     and field.name not in _NOT_OPTIONS
   }
 

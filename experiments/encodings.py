@@ -14,6 +14,7 @@ import numpy as np
 
 from experiments.drawing import save
 from selfattn import analysis, plots
+from selfattn.masks import Tokens
 from selfattn.positions import Combined, Position
 from selfattn.positions.absolute import Sinusoidal
 
@@ -151,11 +152,11 @@ def _curves(folder, name, method, params, max_length) -> list[str]:
   """The bias of each head over distance, to twice max_length."""
   reach = 2 * max_length
   last = 0 if method.causal else reach
-  query = np.full((1, 1), reach)
-  keys = np.arange(reach + last + 1)[None]
-  bias = method.bias(params, query, keys)
-  if bias is None:
+  if 'bias' not in method.hooks or 'state' in method.hooks:
     return []
+  keys = np.arange(reach + last + 1)[None]
+  query = Tokens(positions=np.full((1, 1), reach))
+  bias = method.bias(params, query, Tokens(positions=keys))
   values = np.asarray(bias)[0, :, 0]
   distances = keys[0] - reach
   figure = plots.distance_curves(
@@ -176,7 +177,8 @@ def _curves(folder, name, method, params, max_length) -> list[str]:
 
 def _rotation(folder, name, method, length) -> list[str]:
   """Error of the identity R(offset) p_i = p_(i + offset), by offset."""
-  rows = np.asarray(method.embed({}, np.arange(length)[None]))[0]
+  tokens = Tokens().filled(length)
+  rows = np.asarray(method.encoding({}, tokens))[0]
   offsets = np.arange(1, length)
   errors = [
     analysis.rotation_error(rows, offset, method.base).max()

@@ -21,6 +21,7 @@ import selfattn
 from experiments.benchmarks import encoders
 from selfattn import analysis, plots
 from selfattn import chapters as d2l
+from selfattn.masks import Tokens
 from selfattn.positions.absolute import Sinusoidal
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -89,7 +90,8 @@ def encoding():
   )
   save('rotation', figure)
 
-  P = np.asarray(Sinusoidal(512, 8, False).embed({}, np.arange(50)[None]))
+  method = Sinusoidal(512, 8, False)
+  P = np.asarray(method.encoding({}, Tokens().filled(50)))
   figure = Figure(figsize=(11, 3.6), layout='constrained')
   left, right = figure.subplots(1, 2)
   image = left.imshow(P[0, :, :50], cmap='RdBu', aspect='auto')

@@ -11,7 +11,8 @@ from flax import traverse_util
 from selfattn.backends import attend
 from selfattn.dropout import Dropout
 from selfattn.masks import Tokens
-from selfattn.positions.contract import NoPosition, Position
+from selfattn.normalisers import Softmax
+from selfattn.positions.contract import NoPosition, Position, filling
 
 
 def entropy(weights_BHLM: jax.Array) -> jax.Array:
@@ -32,6 +33,12 @@ REDUCTIONS = {
 }
 
 
+def sow_by_part(module: nn.Module, P: dict) -> None:
+  """Sows `P`, by the names of parts; that of a method alone has none."""
+  if P:
+    module.sow('intermediates', 'P', P.get('', P))
+
+
 class Attention(nn.Module):
   """Projections, position hooks, `attend`, and the output projection.
 
@@ -47,6 +54,7 @@ class Attention(nn.Module):
       queries (Ainslie et al. 2023); 0: as many as num_heads.
     use_bias: whether the four projections have a bias.
     position: a method of selfattn.positions, or None.
+    normaliser: one of selfattn.normalisers, or None: softmax.
     causal, window, softcap, broadcast_dropout, backend: see `attend`.
     qk_norm: divide queries and keys by their root mean square, head by head,
       before they are rotated (Henry et al. 2020; learned scales).
@@ -60,6 +68,7 @@ class Attention(nn.Module):
   num_kv_heads: int = 0
   use_bias: bool = True
   position: Position | None = None
+  normaliser: Softmax | None = None
   causal: bool = False
   window: tuple[int, int] | None = None
   qk_norm: bool = False
@@ -107,9 +116,22 @@ class Attention(nn.Module):
         raise ValueError(f'{name} = {heads} does not divide {of}')
     head_dim = self.embed_dim // self.num_heads
 
+    method = self.position or NoPosition(
+      self.embed_dim, self.num_heads, self.causal
+    )
+    params = self._params(method, position_params or {})
     is_self = key_BMD is None
-    key_BMD = query_BLD if is_self else key_BMD
+    query = Tokens.of(query).filled(query_BLD.shape[1])
+    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1])
+    sows = self.sow_as and self.is_mutable_collection('intermediates')
+    P = {}
+    query_BLD, query = self._placed(method, params, query_BLD, query, P)
+    if is_self:
+      key_BMD, key = query_BLD, query
+    else:
+      key_BMD, key = self._placed(method, params, key_BMD, key, {})
     value_BMD = key_BMD if value_BMD is None else value_BMD
+
     q_BLHK = self._heads('query', query_BLD, self.num_heads, head_dim)
     k_BMGK = self._heads('key', key_BMD, num_kv_heads, head_dim)
     v_BMGK = self._heads('value', value_BMD, num_kv_heads, head_dim)
@@ -117,17 +139,17 @@ class Attention(nn.Module):
       q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
       k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
 
-    method = self.position or NoPosition(
-      self.embed_dim, self.num_heads, self.causal
-    )
-    params = self._params(method, position_params or {})
-    query = Tokens.of(query).filled(query_BLD.shape[1])
-    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1])
     if self.is_mutable_collection('cache') and not self.is_initializing():
+      if not method.is_stepwise:
+        reading = [p for _, p in method.parts if not p.is_stepwise]
+        raise ValueError(
+          'a cache keeps no vectors of earlier tokens, which are read by '
+          + ', '.join(type(part).__name__ for part in reading)
+        )
       k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
       is_self = False
 
-    sows = self.sow_as and self.is_mutable_collection('intermediates')
+    normaliser = self.normaliser or Softmax(self.num_heads)
     output_BLHK, weights_BHLM = attend(
       q_BLHK,
       k_BMGK,
@@ -139,21 +161,20 @@ class Attention(nn.Module):
       mask=mask,
       position=method,
       position_params=params,
+      normaliser=normaliser,
+      normaliser_params=self._of_layer('normaliser', normaliser.init),
       softcap=self.softcap,
       dropout=dropout,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
       return_weights=bool(return_weights or sows),
+      terms=P,
     )
     if sows:
       self.sow(
         'intermediates', 'weights', REDUCTIONS[self.sow_as](weights_BHLM)
       )
-      P = method.encoding_layer(
-        params, query.positions, is_alone=not self.in_encoder
-      )
-      if P is not None:
-        self.sow('intermediates', 'P', P)
+      self._sow_encoding(method, params, query, P)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
     return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
 
@@ -170,13 +191,41 @@ class Attention(nn.Module):
       name=name,
     )
 
+  def _of_layer(self, name, init):
+    """Parameters of this layer; {} and no subtree if there are none."""
+    if not jax.eval_shape(init, jax.random.key(0)):
+      return {}
+    return self.param(name, init)
+
   def _params(self, method, of_model):
     """Those of the model and of this layer, in one tree."""
-    if not jax.eval_shape(method.init_layer, jax.random.key(0)):
-      return of_model
-    of_layer = self.param('position', method.init_layer)
+    of_layer = self._of_layer('position', method.init_layer)
     both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
     return traverse_util.unflatten_dict(both[0] | both[1])
+
+  def _placed(self, method, params, x_BLD, tokens: Tokens, P: dict):
+    """Input with the positions of this layer in it, and tokens with state.
+
+    Args:
+      P: filled with what was added by parts that have no encoding.
+    """
+    for name, part, its in filling(method, 'embed', params):
+      if part.per_layer:
+        before_BLD, x_BLD = x_BLD, part.embed(its, x_BLD, tokens)
+        if not part.has_encoding:
+          P[name] = x_BLD - before_BLD
+    state = {
+      name: part.state(its, x_BLD, tokens)
+      for name, part, its in filling(method, 'state', params)
+    }
+    return x_BLD, tokens.replace(state=state or None)
+
+  def _sow_encoding(self, method, params, query: Tokens, P: dict):
+    for name, part in method.parts:
+      is_alone = not self.in_encoder and 'embed' not in part.hooks
+      if part.has_encoding and (part.per_layer or is_alone):
+        P[name] = part.encoding(params.get(name, {}) if name else params, query)
+    sow_by_part(self, P)
 
   def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int | None):
     """All keys and values so far, these included, and their Tokens."""
@@ -198,15 +247,30 @@ class Attention(nn.Module):
     new = {
       'keys': k_BMGK,
       'values': v_BMGK,
-      'positions': jnp.broadcast_to(jnp.asarray(query.positions), (B, L)),
-      'is_token': jnp.broadcast_to(is_token, (B, L)),
+      'positions': query.positions,
+      'is_token': is_token,
+      'ids': query.ids,
+      'state': query.state,
     }
-    for name, x in new.items():
-      shape = (B, cache_len, *x.shape[2:])
-      kept = self.variable('cache', name, jnp.zeros, shape, x.dtype)
-      kept.value = jax.lax.dynamic_update_slice_in_dim(
-        kept.value, x, query.index[0, 0], axis=1
+    for name, tree in new.items():
+      if tree is None:
+        continue
+      rows = jax.tree.map(
+        lambda x: jnp.broadcast_to(x, (B, *jnp.shape(x)[1:])), tree
       )
-      new[name] = kept.value
-    tokens = Tokens(new['is_token'], new['positions']).filled(cache_len)
-    return new['keys'], new['values'], tokens
+      kept = self.variable('cache', name, _zeros, rows, cache_len)
+      kept.value = new[name] = jax.tree.map(
+        lambda old, x: jax.lax.dynamic_update_slice_in_dim(
+          old, x, query.index[0, 0], axis=1
+        ),
+        kept.value,
+        rows,
+      )
+    keys, values = new.pop('keys'), new.pop('values')
+    return keys, values, Tokens(**new).filled(cache_len)
+
+
+def _zeros(rows, cache_len: int):
+  return jax.tree.map(
+    lambda x: jnp.zeros((x.shape[0], cache_len, *x.shape[2:]), x.dtype), rows
+  )

@@ -1,9 +1,10 @@
 """Scaled dot-product attention: one pure function, several ways to compute it.
 
 Order of operations (Vaswani et al. 2017, equation 1, with what was added
-since): queries and keys turned, their products, content term, scale by K^-1/2,
-soft cap, bias, mask, softmax in float32, dropout on the weights, values, value
-term. A query that sees no key returns exactly zero.
+since): queries and keys rotated, their matmul, content term, scale, soft cap,
+bias, what depends on these scores, mask, normaliser (softmax) in float32,
+dropout on the weights, values, value term. A fully masked row returns exactly
+zero.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 from selfattn.dropout import Dropout
 from selfattn.kernels import KERNELS, Term, call, why_not
 from selfattn.masks import Tokens, combine, mask_and_bias, visible
-from selfattn.positions.contract import NoPosition, Position
+from selfattn.normalisers import Softmax
+from selfattn.positions.contract import NoPosition, Position, add, filling
 from selfattn.positions.relative import skew
 
 # What each one is for stands in `attend`.
@@ -23,34 +25,6 @@ BACKENDS = ('auto', 'reference', 'chunked', *KERNELS)
 # Scores that 'chunked' holds at once, and from which on 'auto' takes it.
 _CHUNK_SCORES = 2**19
 _MANY_SCORES = 2**26
-
-
-def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-  """Softmax over the last axis, float32; a row without keys is all zero."""
-  scores = scores.astype(jnp.float32)
-  if mask is None:
-    return jax.nn.softmax(scores, axis=-1)
-  return _masked_softmax(scores, mask)
-
-
-@jax.custom_jvp
-def _masked_softmax(scores, mask):
-  scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
-  peak = scores.max(axis=-1, keepdims=True)
-  # The second where also keeps a row without keys, whose scores are all equal,
-  # from becoming uniform.
-  unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
-  total = unnormalised.sum(axis=-1, keepdims=True)
-  return unnormalised / jnp.where(total > 0, total, 1.0)
-
-
-@_masked_softmax.defjvp
-def _masked_softmax_jvp(primals, tangents):
-  # Of the weights alone: differentiating the steps above would keep more, and
-  # read it again.
-  weights = _masked_softmax(*primals)
-  weighted = weights * tangents[0]
-  return weights, weighted - weights * weighted.sum(axis=-1, keepdims=True)
 
 
 def attend(
@@ -66,11 +40,14 @@ def attend(
   bias: jax.Array | None = None,
   position: Position | None = None,
   position_params=None,
+  normaliser: Softmax | None = None,
+  normaliser_params=None,
   softcap: float = 0.0,
   dropout: Dropout | None = None,
   broadcast_dropout: bool = False,
   backend: str = 'auto',
   return_weights: bool = False,
+  terms: dict[str, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array | None]:
   """Attention over H heads.
 
@@ -84,9 +61,11 @@ def attend(
     mask: boolean, broadcasting to (B, H, L, M); True: may look.
     bias: added to the scaled scores, likewise; -inf, or the lowest float32:
       may not look.
-    position: method that turns queries and keys for their products, and whose
-      bias, content and value terms are added.
+    position: method whose hooks are called; `embed` and `state` are not: they
+      stand in the vectors, and in the `state` of query and key, already.
     position_params: its parameters.
+    normaliser: from scores to weights; None: softmax.
+    normaliser_params: its parameters.
     softcap: c: scores of content become c tanh(scores / c), before any bias;
       0: they stay as they are.
     dropout: on the weights.
@@ -99,6 +78,9 @@ def attend(
       'pallas_tpu' is the flash attention of jax's own kernels.
       'auto' is 'chunked' for more than 2^26 scores, else 'reference'.
     return_weights: whether to return the weights as well.
+    terms: filled, with the weights, by the name of each part of the position
+      method that has no `encoding`: what it added to the scaled scores,
+      (B, H, L, M).
 
   Returns:
     Output (B, L, H, width of values) in the dtype of the queries, and the
@@ -111,7 +93,8 @@ def attend(
   B, L, H, K = q_BLHK.shape
   M, G = k_BMGK.shape[1:3]
   position = position or NoPosition(H * K, H, causal)
-  position_params = position_params or {}
+  params = position_params or {}
+  normaliser = normaliser or Softmax(H)
   is_self = key is None
   query = Tokens.of(query).filled(L)
   key = query if is_self else Tokens.of(key).filled(M)
@@ -128,7 +111,8 @@ def attend(
     head_dim=K,
     has_dropout=dropout is not None,
     has_softcap=softcap > 0,
-    has_value=position.has_value,
+    hooks=position.hooks,
+    normaliser=normaliser,
     value_dim=v_BMGK.shape[-1],
   )
   if reason:
@@ -145,16 +129,28 @@ def attend(
   if backend == 'chunked':
     size = min(L, max(1, _CHUNK_SCORES // (B * H * M)))
   num_chunks = -(-L // size)
-  terms = _make_terms(
-    position, position_params, query, key, is_self, num_chunks * size, M
+  scale = position.scale * K**-0.5
+  added = _Terms(
+    position, params, k_BMGK, query, key, is_self, num_chunks * size
   )
-  turned_BLHK = position.rotate(position_params, q_BLHK, query.positions)
-  k_BMGK = position.rotate(position_params, k_BMGK, key.positions)
+  rotated_BLHK, rotated_BMGK = q_BLHK, k_BMGK
+  for _, part, its in filling(position, 'rotate', params):
+    rotated_BLHK, rotated_BMGK = part.rotate(
+      its, rotated_BLHK, rotated_BMGK, query, key
+    )
 
-  def rows(q, turned, tokens, mask, bias, first):
-    """Output and weights of some queries, of which number `first` is one."""
-    term = terms(q, tokens, first, bias, mask, causal, window)
-    weights = _weights(turned, k_BMGK, term, softcap)
+  def rows(q, rotated, tokens, mask, bias, first):
+    """Output, weights and terms of some queries, the first of them `first`."""
+    seen = combine(visible(tokens, key, causal, window), mask)
+    content, biases = added(q, tokens, first)
+    scores = _products(rotated, rotated_BMGK)
+    scores = add([scores, *content.values()]) * scale
+    if softcap:
+      scores = softcap * jnp.tanh(scores / softcap)
+    total = add([bias, *biases.values()])
+    contextual = added.contextual(q, scores, total, seen, tokens, first)
+    scores = add([scores, total, *contextual.values()])
+    weights = normaliser(normaliser_params or {}, scores, seen, tokens, key)
     dropped = weights
     if dropout is not None:
       shape = (1, 1) if broadcast_dropout else (B, H)
@@ -163,77 +159,136 @@ def attend(
       dropped = dropout(
         weights, stream.keep((*shape, *weights.shape[2:]), **part)
       )
-    output = _values(dropped, v_BMGK)
-    more = position.value(position_params, dropped, *term.positions)
-    if more is not None:
-      output = output + more
-    return output.astype(q.dtype), weights if return_weights else None
+    output = add(
+      [_values(dropped, v_BMGK), *added.values(dropped, tokens, first)]
+    )
+    if not return_weights:
+      return output, None, {}
+    scaled = {name: term * scale for name, term in content.items()}
+    return output, weights, _of_text(position, scaled, biases, contextual)
 
-  everything = (q_BLHK, turned_BLHK, query, mask, bias)
+  everything = (q_BLHK, rotated_BLHK, query, mask, bias)
   if backend == 'chunked' and num_chunks > 1:
-    return _in_chunks(rows, size, num_chunks, *everything)
+    output, weights, found = _in_chunks(rows, size, num_chunks, *everything)
+  elif backend in ('reference', 'chunked') or return_weights:
+    output, weights, found = rows(*everything, 0)
+  if terms is not None and return_weights:
+    terms |= found
   if backend in ('reference', 'chunked'):
-    return rows(*everything, 0)
+    return output, weights
   # A kernel never forms the weights; asked for, they are computed beside it,
   # so that asking changes no output.
-  term = terms(q_BLHK, query, 0, bias, mask, causal, window)
-  output = call(backend, turned_BLHK, k_BMGK, v_BMGK, term)
-  weights = _weights(turned_BLHK, k_BMGK, term, 0.0) if return_weights else None
-  return output, weights
+  content, biases = added(q_BLHK, query, 0)
+  output = call(
+    backend,
+    rotated_BLHK,
+    rotated_BMGK,
+    v_BMGK,
+    Term(
+      add(content.values()),
+      add([bias, *biases.values()]),
+      combine(visible(query, key, causal, window), mask),
+      scale,
+    ),
+  )
+  return output, weights if return_weights else None
 
 
-def _make_terms(position, params, query, key, is_self, num_rows, M):
-  """Returns terms(q, tokens, first, bias, mask, causal, window) -> Term.
+class _Terms:
+  """What the parts of a position method add for some queries, by their names.
 
   Terms of a relative method depend on distances alone. Where a sequence looks
   at itself, these are counted from 0: positions are then known while tracing,
   and a bias is computed once for a distance instead of once for a pair.
-
-  Args:
-    num_rows: number of queries, those that fill up the last chunk included.
   """
-  counts = is_self and query.counts() and position.is_relative
-  key_positions = np.arange(M)[None] if counts else key.positions
-  strip = None
-  if counts:
-    spread = np.arange(1 - num_rows, M)[None]
-    strip = position.bias(params, np.zeros((1, 1), int), spread)
 
-  def terms(q, tokens, first, bias, mask, causal, window):
-    L = q.shape[1]
+  def __init__(
+    self,
+    position,
+    params,
+    k_BMGK,
+    query: Tokens,
+    key: Tokens,
+    is_self,
+    num_rows,
+  ):
+    """num_rows: of queries, those that fill up the last chunk included."""
+    self._position, self._params = position, params
+    self._k_BMGK, self._key, self._num_rows = k_BMGK, key, num_rows
+    self._counts = is_self and query.counts()
+    M = k_BMGK.shape[1]
+    self._counted_key = key.replace(positions=np.arange(M)[None])
+    self._strips = {}
+    if self._counts:
+      one, spread = np.zeros((1, 1), int), np.arange(1 - num_rows, M)[None]
+      self._strips = {
+        name: part.bias(its, Tokens(positions=one), Tokens(positions=spread))
+        for name, part, its in filling(position, 'bias', params)
+        if part.is_relative and 'state' not in part.hooks
+      }
+
+  def __call__(self, q_BLHK, tokens: Tokens, first):
+    """Content terms, unscaled, and biases."""
+    H, G = q_BLHK.shape[2], self._k_BMGK.shape[2]
+    k_BMHK = self._k_BMGK if G == H else jnp.repeat(self._k_BMGK, H // G, 2)
+    content = {
+      name: part.content(its, q_BLHK, k_BMHK, *sides)
+      for name, part, its, sides in self._calls('content', tokens, first)
+    }
+    biases = {
+      name: self._skewed(self._strips[name], tokens, first)
+      if name in self._strips
+      else part.bias(its, *sides)
+      for name, part, its, sides in self._calls('bias', tokens, first)
+    }
+    return content, biases
+
+  def contextual(self, q_BLHK, scores, bias, mask, tokens: Tokens, first):
+    """What depends on the scores."""
+    return {
+      name: part.scores(its, q_BLHK, scores, bias, mask, *sides)
+      for name, part, its, sides in self._calls('scores', tokens, first)
+    }
+
+  def values(self, weights, tokens: Tokens, first):
+    """What is added to the output."""
+    return [
+      part.value(its, weights, *sides)
+      for _, part, its, sides in self._calls('value', tokens, first)
+    ]
+
+  def _calls(self, hook: str, tokens: Tokens, first):
+    """(name, part, its parameters, its view of query and key)."""
     # All queries at once begin at 0, which is known; a chunk begins somewhere.
-    where = np.arange(L)[None] + first if counts else tokens.positions
-    positions = (where, key_positions)
+    where = np.arange(tokens.positions.shape[1])[None] + first
+    for name, part, its in filling(self._position, hook, self._params):
+      sides = tokens, self._key
+      if self._counts and part.is_relative:
+        sides = tokens.replace(positions=where), self._counted_key
+      yield (
+        name,
+        part,
+        its,
+        [side.replace(state=(side.state or {}).get(name)) for side in sides],
+      )
+
+  def _skewed(self, strip, tokens: Tokens, first):
     if strip is None:
-      added = position.bias(params, *positions)
-    else:
-      begin = num_rows - L - first
-      near = jax.lax.dynamic_slice_in_dim(strip, begin, L + M - 1, axis=-1)
-      shape = (*near.shape[:2], L, near.shape[-1])
-      added = skew(jnp.broadcast_to(near, shape))
-    if bias is not None:
-      added = bias if added is None else added + bias
-    return Term(
-      position.content(params, q, *positions),
-      added,
-      combine(visible(tokens, key, causal, window), mask),
-      positions,
-    )
-
-  return terms
+      return None
+    L, M = tokens.positions.shape[1], self._k_BMGK.shape[1]
+    begin = self._num_rows - L - first
+    near = jax.lax.dynamic_slice_in_dim(strip, begin, L + M - 1, axis=-1)
+    shape = (*near.shape[:2], L, near.shape[-1])
+    return skew(jnp.broadcast_to(near, shape))
 
 
-def _weights(q_BLHK, k_BMGK, term, softcap):
-  """Float32 (B, H, L, M)."""
-  scores = _products(q_BLHK, k_BMGK)
-  if term.content is not None:
-    scores = scores + term.content
-  scores = scores * q_BLHK.shape[-1] ** -0.5
-  if softcap:
-    scores = softcap * jnp.tanh(scores / softcap)
-  if term.bias is not None:
-    scores = scores + term.bias
-  return masked_softmax(scores, term.mask)
+def _of_text(position, *terms: dict) -> dict[str, jax.Array]:
+  """Sums by part, of the parts whose encoding is no function of positions."""
+  return {
+    name: add(by_part.get(name) for by_part in terms)
+    for name, part in position.parts
+    if not part.has_encoding and any(name in by_part for by_part in terms)
+  }
 
 
 def _products(q_BLHK, k_BMGK):
@@ -261,7 +316,7 @@ def _values(weights_BHLM, v_BMGK):
   return output.reshape(B, H, L, K).swapaxes(1, 2)
 
 
-def _in_chunks(rows, size, num_chunks, q_BLHK, turned_BLHK, query, mask, bias):
+def _in_chunks(rows, size, num_chunks, q_BLHK, rotated_BLHK, query, mask, bias):
   """`rows` over chunks of `size` queries, each recomputed when derived."""
   L = q_BLHK.shape[1]
 
@@ -288,15 +343,16 @@ def _in_chunks(rows, size, num_chunks, q_BLHK, turned_BLHK, query, mask, bias):
 
   @jax.checkpoint
   def chunk(part):
-    return rows(*part)[:2]
+    return rows(*part)
 
   parts = (
     split(q_BLHK, 1),
-    split(turned_BLHK, 1),
+    split(rotated_BLHK, 1),
     jax.tree.map(lambda x: split(x, 1), query),
     split(mask, -2),
     split(bias, -2),
     jnp.arange(num_chunks) * size,
   )
-  output, weights = jax.lax.map(chunk, parts)
-  return join(output, 1), join(weights, 2)
+  output, weights, terms = jax.lax.map(chunk, parts)
+  terms = jax.tree.map(lambda x: join(x, 2), terms)
+  return join(output, 1), join(weights, 2), terms

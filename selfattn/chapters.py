@@ -18,6 +18,7 @@ from selfattn import masks
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.dropout import MAX_RATE, Dropout
+from selfattn.masks import Tokens
 from selfattn.plots import plot, show_heatmaps
 from selfattn.positions import check_positions
 from selfattn.positions.absolute import Sinusoidal
@@ -182,7 +183,8 @@ class PositionalEncoding(nn.Module):
     is_traced = isinstance(offset, jax.core.Tracer)
     positions = positions + (offset if is_traced else int(offset))
     check_positions(positions, self.max_len)
-    P = Sinusoidal(self.num_hiddens, 1, False).embed({}, positions)
+    method = Sinusoidal(self.num_hiddens, 1, False)
+    P = method.encoding({}, Tokens(positions=positions))
     if is_traced:
       is_inside = (positions >= 0) & (positions < self.max_len)
       P = jnp.where(is_inside[..., None], P, jnp.nan)

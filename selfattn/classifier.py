@@ -97,10 +97,13 @@ class TextClassifier(nn.Module):
       cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, self.embed_dim))
       x_BLD = jnp.concatenate([cls_B1D, x_BLD], axis=1)
       is_token_BL = jnp.pad(is_token_BL, ((0, 0), (1, 0)), constant_values=True)
+      tokens_BL = jnp.pad(
+        tokens_BL, ((0, 0), (1, 0)), constant_values=self.vocab_size
+      )
     inner = None if dropout is None else dropout.at(0)
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
-      self.sampling.tokens(is_token_BL, position_stream),
+      self.sampling.tokens(is_token_BL, position_stream).replace(ids=tokens_BL),
       inner,
       attention_dropout,
       **for_encoder,

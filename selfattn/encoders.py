@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.attention import Attention
+from selfattn.attention import Attention, sow_by_part
 from selfattn.baselines import (
   BagEncoder,
   ConvolutionEncoder,
@@ -21,6 +21,7 @@ from selfattn.baselines import (
 )
 from selfattn.dropout import Dropout, drop
 from selfattn.masks import Tokens
+from selfattn.normalisers import Softmax
 from selfattn.positions import Position
 
 NORMS = ('pre', 'post')
@@ -129,6 +130,7 @@ class AttentionEncoder(nn.Module):
     backend: one of selfattn.backends.BACKENDS.
     scan: compile one block and loop over it; for deep stacks.
     remat: recompute a block in the backward pass; for memory.
+    normaliser: one of selfattn.normalisers; None: softmax.
   """
 
   num_layers: int
@@ -147,6 +149,7 @@ class AttentionEncoder(nn.Module):
   backend: str = 'auto'
   scan: bool = False
   remat: bool = False
+  normaliser: Softmax | None = None
 
   @nn.compact
   def __call__(
@@ -176,15 +179,12 @@ class AttentionEncoder(nn.Module):
       x_BLD = jnp.where(fits, x_BLD, jnp.nan)
     # Blocks get them as they are: what is filled in is known while tracing, and
     # would not be any more if it were handed through remat.
-    positions_BL = tokens.filled(x_BLD.shape[1]).positions
+    filled = tokens.filled(x_BLD.shape[1])
 
     position_params = {}
     if jax.eval_shape(self.position.init_model, jax.random.key(0)):
       position_params = self.param('position', self.position.init_model)
-    self._sow_encoding(position_params, positions_BL)
-    P_BLD = self.position.embed(position_params, positions_BL)
-    if P_BLD is not None:
-      x_BLD = x_BLD + P_BLD.astype(x_BLD.dtype)
+    x_BLD = self._embed(position_params, x_BLD, filled)
     x_BLD = drop(x_BLD, dropout, self.num_layers)
 
     shared = (tokens, position_params, dropout, attention_dropout)
@@ -193,11 +193,22 @@ class AttentionEncoder(nn.Module):
       x_BLD = nn.LayerNorm(dtype=self.dtype, name='norm_out')(x_BLD)
     return x_BLD
 
-  def _sow_encoding(self, position_params, positions_BL):
-    if self.is_mutable_collection('intermediates'):
-      P = self.position.encoding_model(position_params, positions_BL)
-      if P is not None:
-        self.sow('intermediates', 'P', P)
+  def _embed(self, position_params, x_BLD, tokens):
+    """Vectors with positions in them; sows what is the same for all layers."""
+    P = {}
+    for name, part in self.position.parts:
+      if part.per_layer:
+        continue
+      its = position_params.get(name, {}) if name else position_params
+      before_BLD, x_BLD = x_BLD, part.embed(its, x_BLD, tokens)
+      if not self.is_mutable_collection('intermediates'):
+        continue
+      if part.has_encoding:
+        P[name] = part.encoding(its, tokens)
+      elif 'embed' in part.hooks:
+        P[name] = (x_BLD - before_BLD).astype(jnp.float32)
+    sow_by_part(self, P)
+    return x_BLD
 
   def _continue(self, tokens, length, cache_len):
     """Tokens that go on where the cache ends, and whether they fit there."""
@@ -224,6 +235,7 @@ class AttentionEncoder(nn.Module):
         self.num_heads,
         num_kv_heads=self.num_kv_heads,
         position=self.position,
+        normaliser=self.normaliser,
         causal=self.causal,
         window=self.window or None,
         qk_norm=self.qk_norm,

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from selfattn.normalisers import Softmax
+
 # Rows and columns of the TPU kernel come in multiples of this.
 _TPU_BLOCK = 128
 
@@ -18,13 +20,13 @@ class Term(NamedTuple):
   content: jax.Array | None
   bias: jax.Array | None
   mask: jax.Array | None
-  positions: tuple
+  scale: float
 
-  def all_biases(self, head_dim):
+  def all_biases(self):
     """What other libraries call bias: all terms but the products, scaled."""
     if self.content is None:
       return self.bias
-    content = self.content * head_dim**-0.5
+    content = self.content * self.scale
     return content if self.bias is None else content + self.bias
 
 
@@ -36,7 +38,8 @@ def why_not(
   head_dim: int,
   has_dropout: bool,
   has_softcap: bool,
-  has_value: bool,
+  hooks: frozenset[str] = frozenset(),
+  normaliser: Softmax | None = None,
   value_dim: int | None = None,
 ) -> str | None:
   """Why a backend cannot serve, or None if it can.
@@ -48,22 +51,23 @@ def why_not(
     head_dim: K.
     has_dropout: whether weights are dropped.
     has_softcap: whether scores are capped.
-    has_value: whether the position method has a value term.
+    hooks: those that the position method fills.
+    normaliser: None: softmax.
     value_dim: width of a value; None: K.
   """
-  same_width = value_dim in (None, head_dim)
-  if has_value and not same_width:
+  if 'value' in hooks and value_dim not in (None, head_dim):
     return f'a value term is as wide as keys, {head_dim}, not {value_dim}'
   if backend not in KERNELS:
     return None
-  if has_value:
-    return 'it never forms the weights, which the value term needs'
+  for hook in ('scores', 'value'):
+    if hook in hooks:
+      return f'it never forms the weights, which the {hook} hook needs'
+  if normaliser is not None and type(normaliser) is not Softmax:
+    return f'its weights are a softmax, not {type(normaliser).__name__}'
   if has_dropout:
     return 'it has no dropout on the weights'
   if has_softcap:
     return 'it has no soft cap'
-  if not same_width:
-    return f'it needs values as wide as keys, {head_dim}, not {value_dim}'
   if backend == 'cudnn':
     if platform not in (None, 'gpu'):
       return f'it needs an NVIDIA GPU, and this is a {platform}'
@@ -78,20 +82,26 @@ def why_not(
 
 def call(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
   """Output of a kernel (B, L, H, K), zero for a query that sees nothing."""
-  kernel = KERNELS[backend]
+  kernel, value_dim = KERNELS[backend], v_BMGK.shape[-1]
+  # They take one width only, and a column of zeros changes no product.
+  width = max(q_BLHK.shape[-1], value_dim)
+  q_BLHK, k_BMGK, v_BMGK = (
+    jnp.pad(x, [(0, 0)] * 3 + [(0, width - x.shape[-1])])
+    for x in (q_BLHK, k_BMGK, v_BMGK)
+  )
   if term.mask is None:
-    return kernel(q_BLHK, k_BMGK, v_BMGK, term)
+    return kernel(q_BLHK, k_BMGK, v_BMGK, term)[..., :value_dim]
   # Libraries differ in what they make of a query that sees nothing, and some
   # of it is NaN: such a query is shown everything, and its output dropped.
   sees_BHL1 = term.mask.any(axis=-1, keepdims=True)
   shown = term._replace(mask=term.mask | ~sees_BHL1)
-  output_BLHK = kernel(q_BLHK, k_BMGK, v_BMGK, shown)
+  output_BLHK = kernel(q_BLHK, k_BMGK, v_BMGK, shown)[..., :value_dim]
   return jnp.where(sees_BHL1.swapaxes(1, 2), output_BLHK, 0)
 
 
 def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
   """`jax.nn.dot_product_attention`."""
-  bias, mask = term.all_biases(q_BLHK.shape[-1]), term.mask
+  bias, mask = term.all_biases(), term.mask
   if implementation == 'cudnn':
     # It takes both in full only, and the bias in the type of the queries.
     B, L, H, _ = q_BLHK.shape
@@ -101,7 +111,13 @@ def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
     if mask is not None:
       mask = jnp.broadcast_to(mask, shape)
   return jax.nn.dot_product_attention(
-    q_BLHK, k_BMGK, v_BMGK, bias=bias, mask=mask, implementation=implementation
+    q_BLHK,
+    k_BMGK,
+    v_BMGK,
+    bias=bias,
+    mask=mask,
+    scale=term.scale,
+    implementation=implementation,
   )
 
 
@@ -109,7 +125,7 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
   """jax's flash attention for TPUs, filled up to the blocks it takes."""
   from jax.experimental.pallas.ops.tpu import flash_attention
 
-  B, L, H, K = q_BLHK.shape
+  B, L, H, _ = q_BLHK.shape
   M, G = k_BMGK.shape[1:3]
   num_rows, num_keys = (-(-n // _TPU_BLOCK) * _TPU_BLOCK for n in (L, M))
 
@@ -118,10 +134,10 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
     missing = length - x_BHNK.shape[2]
     return jnp.pad(x_BHNK, [(0, 0), (0, 0), (0, missing), (0, 0)])
 
-  bias = term.all_biases(K)
+  bias = term.all_biases()
   if bias is not None:
     # The kernel scales the sum of products and bias.
-    bias = bias * K**0.5
+    bias = bias / term.scale
   if term.mask is not None:
     # Finite, or a block of keys that are all hidden would be 0/0.
     hidden = flash_attention.DEFAULT_MASK_VALUE
@@ -139,7 +155,7 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
       jnp.zeros((B, num_rows), jnp.int32),
       jnp.broadcast_to(is_filling, (B, num_keys)),
     ),
-    sm_scale=K**-0.5,
+    sm_scale=term.scale,
   )
   return output_BHLK[:, :, :L].swapaxes(1, 2)
 

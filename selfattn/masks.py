@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,9 @@ class Tokens:
     segments: integers; a token sees those of its own segment only. Positions
       should begin anew with each. None: one segment.
     index: integers, the order that `causal` and `window` go by. None: 0, 1, ...
+    ids: integers, the tokens themselves, for position methods that read them;
+      a classifier's own [CLS] has the number of its vocabulary. None: unknown.
+    state: what the position method made of a layer's input, see its contract.
     is_consecutive: whether positions differ as their places in the row do,
       wherever one token may look at another, so that a relative method may
       count distances; True of others gives wrong terms. None: looked up in
@@ -39,6 +43,8 @@ class Tokens:
   positions: jax.Array | np.ndarray | None = None
   segments: jax.Array | None = None
   index: jax.Array | np.ndarray | None = None
+  ids: jax.Array | None = None
+  state: Any = None
   is_consecutive: bool | None = struct.field(pytree_node=False, default=None)
 
   @classmethod
@@ -53,7 +59,7 @@ class Tokens:
       ValueError: an array does not have two axes, the second of `length`.
     """
     given = {}
-    for name in ('is_token', 'positions', 'segments', 'index'):
+    for name in ('is_token', 'positions', 'segments', 'index', 'ids'):
       x = getattr(self, name)
       if x is None:
         continue

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 
+from selfattn.masks import Tokens
+
 # Before jax is imported anywhere: tests never look for an accelerator.
 os.environ['JAX_PLATFORMS'] = 'cpu'
 # Tests wait for the compiler, not for what it compiles.
@@ -21,7 +23,6 @@ import pytest
 
 from configs import default
 from experiments import launch, programs
-from selfattn.positions import Position
 
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
@@ -158,13 +159,12 @@ def draw(init, *args):
 
 def acts_in_attention(method):
   """Whether a position method fills a hook that attention asks."""
-  hooks = ('rotate', 'bias', 'content', 'value')
-  parts = [part for _, part in getattr(method, 'parts', [('', method)])]
-  return any(
-    getattr(type(part), hook) is not getattr(Position, hook)
-    for part in parts
-    for hook in hooks
-  )
+  return bool(method.hooks - {'embed'})
+
+
+def at(positions_BL):
+  """Tokens that stand there."""
+  return Tokens(positions=positions_BL)
 
 
 def last_json(stdout):

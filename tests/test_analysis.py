@@ -9,6 +9,7 @@ from conftest import draw
 
 import selfattn
 from selfattn import analysis
+from selfattn.masks import Tokens
 from selfattn.positions import NoPosition
 from selfattn.positions.absolute import Sinusoidal
 
@@ -131,7 +132,7 @@ def test_a_gate_of_zero_is_deleting_rows_of_the_output_projection(encoder):
 
 
 def test_the_rotation_identity_holds_for_sinusoids_and_not_for_others():
-  P = np.asarray(Sinusoidal(10, 1, False).embed({}, np.arange(30)[None]))[0]
+  P = np.asarray(Sinusoidal(10, 1, False).encoding({}, Tokens().filled(30)))[0]
   for offset in (0, 1, 7, 29):
     error = analysis.rotation_error(P, offset)
     assert error.shape == (30 - offset,)

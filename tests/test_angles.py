@@ -8,6 +8,7 @@ import pytest
 from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
+from tests.conftest import at
 
 D, H = 24, 3
 FAR = np.array([[0, 1, 32_768, 131_071, 131_072, 10**6, 2**31 - 1, -70_000]])
@@ -30,8 +31,8 @@ def label(variant):
 def test_traced_positions_have_the_angles_of_known_ones(variant):
   name, options = variant
   method = POSITIONS[name](D, H, False, **options)
-  known = method.encoding({}, FAR)
-  traced = jax.jit(method.encoding)({}, jnp.asarray(FAR, jnp.int32))
+  known = method.encoding({}, at(FAR))
+  traced = jax.jit(method.encoding)({}, at(jnp.asarray(FAR, jnp.int32)))
   assert traced.dtype == jnp.float32
   np.testing.assert_allclose(traced, known, rtol=0, atol=1e-6)
 
@@ -39,16 +40,16 @@ def test_traced_positions_have_the_angles_of_known_ones(variant):
 def test_rows_of_other_positions_have_their_own_angles():
   method = POSITIONS['rotary'](D, H, False)
   rows = jnp.asarray(np.concatenate([FAR, FAR[:, ::-1] // 2]), jnp.int32)
-  both = jax.jit(method.encoding)({}, rows)
+  both = jax.jit(method.encoding)({}, at(rows))
   for row, found in zip(rows, both, strict=True):
-    want = method.encoding({}, np.asarray(row)[None])[0]
+    want = method.encoding({}, at(np.asarray(row)[None]))[0]
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-6)
 
 
 def test_traced_positions_that_are_no_integers_are_refused():
   method = POSITIONS['rotary'](D, H, False)
   with pytest.raises(ValueError, match='float32 must be integers'):
-    jax.jit(method.encoding)({}, jnp.array([[0.5]]))
+    jax.jit(method.encoding)({}, at(jnp.array([[0.5]])))
 
 
 VARIANTS = {'scan': {'scan': True}, 'remat': {'remat': True}}

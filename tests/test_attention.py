@@ -11,10 +11,11 @@ import pytest
 from jax.experimental.pallas import tpu as pallas_tpu
 
 from selfattn import backends, masks, positions
-from selfattn.backends import BACKENDS, attend, masked_softmax
+from selfattn.backends import BACKENDS, attend
 from selfattn.dropout import Dropout
 from selfattn.kernels import why_not
 from selfattn.masks import Tokens
+from selfattn.normalisers import masked_softmax
 from selfattn.positions import POSITIONS
 from tests.conftest import draw
 
@@ -157,7 +158,7 @@ def refusal(backend, request, platform):
     head_dim=request['K'],
     has_dropout=request['has_dropout'],
     has_softcap=request['softcap'] > 0,
-    has_value=request['method'] == 'shaw with values',
+    hooks={'value'} if request['method'] == 'shaw with values' else set(),
   )
 
 
@@ -342,7 +343,7 @@ def fine(**changes):
     'head_dim': 64,
     'has_dropout': False,
     'has_softcap': False,
-    'has_value': False,
+    'hooks': frozenset(),
   }
   return facts | changes
 
@@ -352,14 +353,14 @@ def fine(**changes):
   [
     ('xla', {'has_dropout': True}, 'no dropout'),
     ('xla', {'has_softcap': True}, 'no soft cap'),
-    ('xla', {'has_value': True}, 'value term'),
+    ('xla', {'hooks': {'value'}}, 'value hook'),
     ('cudnn', {'has_dropout': True}, 'no dropout'),
     ('cudnn', {'platform': 'cpu'}, 'needs an NVIDIA GPU, and this is a cpu'),
     ('cudnn', {'dtype': jnp.float32}, 'not float32'),
     ('cudnn', {'head_dim': 60}, 'not 60'),
     ('cudnn', {'head_dim': 264}, 'not 264'),
     ('pallas_tpu', {}, 'needs a TPU, and this is a gpu'),
-    ('pallas_tpu', {'platform': 'tpu', 'has_value': True}, 'value term'),
+    ('pallas_tpu', {'platform': 'tpu', 'hooks': {'scores'}}, 'scores hook'),
   ],
 )
 def test_a_backend_that_cannot_serve_says_why(backend, changes, reason):
@@ -368,7 +369,7 @@ def test_a_backend_that_cannot_serve_says_why(backend, changes, reason):
   platform = 'tpu' if backend == 'pallas_tpu' else 'gpu'
   assert why_not(backend, **fine(platform=platform)) is None
   assert why_not(backend, **fine(platform=None)) is None
-  everything = {'has_dropout': True, 'has_softcap': True, 'has_value': True}
+  everything = {'has_dropout': True, 'has_softcap': True, 'hooks': {'value'}}
   for backend in ('auto', 'reference', 'chunked'):
     assert why_not(backend, **fine(**everything)) is None
 

@@ -9,6 +9,7 @@ import pytest
 import selfattn
 from selfattn import chapters as d2l
 from selfattn.positions.absolute import Sinusoidal
+from tests.conftest import at
 
 # --- Dive into Deep Learning, section 11.6 -----------------------------------
 
@@ -129,8 +130,12 @@ def test_every_row_is_unique(encoding):
 def test_an_offset_is_one_rotation_for_every_position(offset):
   method = Sinusoidal(32, 1, False)
   here = np.arange(60)[None]
-  P = np.asarray(method.embed({}, here), np.float64)[0].reshape(60, 16, 2)
-  moved = np.asarray(method.embed({}, here + offset))[0].reshape(60, 16, 2)
+  P = np.asarray(method.encoding({}, at(here)), np.float64)[0].reshape(
+    60, 16, 2
+  )
+  moved = np.asarray(method.encoding({}, at(here + offset)))[0].reshape(
+    60, 16, 2
+  )
   angle = offset / 10_000 ** (np.arange(0, 32, 2) / 32)
   cos, sin = np.cos(angle), np.sin(angle)
   matrices = np.stack(
@@ -283,9 +288,13 @@ def test_exercise_3_periods(pair):
   method = Sinusoidal(512, 1, False)
   period = 2 * np.pi * 10_000 ** (2 * pair / 512)
   positions = np.array([[0.0, 3.0, 11.0]])
-  start = method.embed({}, positions)[..., 2 * pair : 2 * pair + 2]
-  later = method.embed({}, positions + period)[..., 2 * pair : 2 * pair + 2]
-  half = method.embed({}, positions + period / 2)[..., 2 * pair : 2 * pair + 2]
+  start = method.encoding({}, at(positions))[..., 2 * pair : 2 * pair + 2]
+  later = method.encoding({}, at(positions + period))[
+    ..., 2 * pair : 2 * pair + 2
+  ]
+  half = method.encoding({}, at(positions + period / 2))[
+    ..., 2 * pair : 2 * pair + 2
+  ]
   np.testing.assert_allclose(later, start, atol=1e-6)
   np.testing.assert_allclose(half, -start, atol=1e-6)
   if pair == 0:

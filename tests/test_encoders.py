@@ -14,6 +14,7 @@ from selfattn.baselines import BagEncoder, ConvolutionEncoder, RecurrentEncoder
 from selfattn.classifier import POOLS, TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder, Sow
+from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 from tests.conftest import draw
 
@@ -304,13 +305,15 @@ def test_every_method_sows_what_it_used(name, variant):
   variables = init(classifier(encoder))
   _, sown = apply_and_sow(classifier(encoder), variables)
   method, params = encoder.position, variables['params']['encoder']
-  row = np.arange(L)[None]
-  expected = method.encoding_model(params.get('position', {}), row)
+  row = Tokens().filled(L)
+  expected = None
+  if not method.per_layer and method.has_encoding:
+    expected = method.encoding(params.get('position', {}), row)
   found = sown.get('P', (None,))
   assert_is_encoding(found, expected)
   for layer in range(LAYERS):
     of_layer = params[f'block_{layer}']['attention'].get('position', {})
-    expected = method.encoding_layer(of_layer, row)
+    expected = method.encoding(of_layer, row) if method.per_layer else None
     if variant == 'both':
       found = sown['blocks']['attention'].get('P', (None,))
       found = [P if P is None else P[layer] for P in found]
@@ -353,7 +356,7 @@ def test_a_layer_alone_sows_what_it_used(names):
     part = POSITIONS[name](D, H, False)
     params = shared | of_layer
     params = params.get(name, {}) if '+' in names else params
-    assert_is_encoding((found,), part.encoding(params, np.arange(L)[None]))
+    assert_is_encoding((found,), part.encoding(params, Tokens().filled(L)))
 
 
 @pytest.mark.parametrize('name', ['none', 'sinusoidal', 'learned'])

@@ -9,6 +9,7 @@ from conftest import last_json, make_small_config
 from experiments import train
 from experiments.signals import Signals
 from selfattn import analysis
+from selfattn.masks import Tokens
 from selfattn.positions.absolute import Sinusoidal
 
 TEXT = 'the zebra was dull but the acting was fine'
@@ -99,7 +100,7 @@ def test_drawn_numbers_are_those_of_the_method(call_command, tmp_path):
   call_command(
     'inspect', *flags, '--config.model.position.name=sinusoidal', cwd=tmp_path
   )
-  P = np.asarray(Sinusoidal(8, 2, False).embed({}, np.arange(11)[None]))
+  P = np.asarray(Sinusoidal(8, 2, False).encoding({}, Tokens().filled(11)))
   drawn = np.load(tmp_path / 'encoding.npz')['P']
   np.testing.assert_array_equal(drawn, P)
   np.testing.assert_array_equal(

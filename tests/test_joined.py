@@ -12,6 +12,7 @@ from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS, Position
+from selfattn.positions.contract import distances
 from tests.conftest import draw
 
 B, L, H, K = 2, 5, 3, 6
@@ -60,8 +61,8 @@ class BothKinds(Position):
   def init_layer(self, key):
     return {'own': jnp.full((), 3.0)}
 
-  def bias(self, params, query_BL, key_BM):
-    distance = abs(key_BM[:, None, :] - query_BL[:, :, None])
+  def bias(self, params, query, key):
+    distance = abs(distances(query, key))
     slope = params['slope'] * params['own']
     return -slope * jnp.asarray(distance, jnp.float32)[:, None]
 

@@ -19,6 +19,7 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 from selfattn.positions.biases import slopes
 from selfattn.positions.relative import skew
+from tests.conftest import at
 
 ROOT = pathlib.Path(__file__).parent.parent
 PATH = ROOT / 'tests/goldens/positions.npz'
@@ -36,7 +37,7 @@ def goldens():
 @pytest.mark.parametrize('layout', ['concatenated', 'tensor2tensor'])
 def test_sinusoids_of_roformer_and_tensor2tensor(goldens, layout, width):
   method = POSITIONS['sinusoidal'](width, 1, False, layout=layout)
-  found = method.embed({}, np.arange(20)[None])[0]
+  found = method.encoding({}, Tokens().filled(20))[0]
   np.testing.assert_allclose(
     found, goldens[f'sinusoidal/{layout}_{width}'], **close
   )
@@ -72,9 +73,11 @@ def test_a_layer_of_t5(goldens, direction, backend):
   causal = direction == 'causal'
   method = POSITIONS['t5'](H * K, H, causal)
   table = {'table': case['relative_attention_bias.weight']}
-  row = np.arange(case['x'].shape[1])[None]
+  row = Tokens().filled(case['x'].shape[1])
   bias = method.bias(table, row, row)
-  seen = np.tri(row.size, dtype=bool) if causal else np.ones((1, 1), bool)
+  seen = (
+    np.tri(case['x'].shape[1], dtype=bool) if causal else np.ones((1, 1), bool)
+  )
   np.testing.assert_allclose(
     np.where(seen, bias, 0), np.where(seen, case['bias'], 0), **close
   )
@@ -103,7 +106,7 @@ def test_alibi_slopes(goldens, heads):
 
 def test_alibi_biases(goldens):
   method = POSITIONS['alibi'](12, 6, True)
-  row = np.arange(7)[None]
+  row = Tokens().filled(7)
   bias = method.bias({}, row, row)[0]
   np.testing.assert_allclose(bias, goldens['alibi/symmetric'], **close)
   # BLOOM's depends on the key alone, which under a causal mask is the same up
@@ -126,7 +129,8 @@ def test_alibi_biases(goldens):
 def test_rotations_with_an_offset(goldens, case, options):
   x_BLHK = goldens['rotary/x'].swapaxes(1, 2)
   method = POSITIONS['rotary'](H * K, H, False, **options)
-  found = method.rotate({}, x_BLHK, np.arange(5, 12)[None])
+  here = at(np.arange(5, 12)[None])
+  found, _ = method.rotate({}, x_BLHK, x_BLHK, here, here)
   np.testing.assert_allclose(
     found.swapaxes(1, 2), goldens[f'rotary/{case}'], **close
   )
@@ -144,7 +148,7 @@ def test_scaled_rotations(goldens, theirs, ours):
   plain = POSITIONS['rotary'](128, 2, False)
   assert abs(method.rates() / plain.rates() - 1).max() > 0.7
   # The amplitude of queries and keys: cosine squared plus sine squared.
-  cos, sin = jnp.split(method.encoding({}, np.array([[3]])), 2, axis=-1)
+  cos, sin = jnp.split(method.encoding({}, at(np.array([[3]]))), 2, axis=-1)
   factor = goldens[f'rotary_scaling/{theirs}_factor']
   np.testing.assert_allclose(
     cos**2 + sin**2, np.full(cos.shape, factor**2), rtol=1e-5
@@ -156,10 +160,10 @@ def test_shaw_keys_of_wav2vec2_bert(goldens):
   q_BLHK = goldens['shaw/q'].swapaxes(1, 2)
   params = {'keys': goldens['shaw/table']}
   want = goldens['shaw/scores']
-  query, key = (np.arange(n)[None] for n in want.shape[2:])
+  query, key = (Tokens().filled(n) for n in want.shape[2:])
   for found in (
-    method.content(params, q_BLHK, query, key),
-    jax.jit(method.content)(params, q_BLHK, query, key),
+    method.content(params, q_BLHK, None, query, key),
+    jax.jit(method.content)(params, q_BLHK, None, query, key),
   ):
     np.testing.assert_allclose(found * K**-0.5, want, **close)
 

@@ -12,11 +12,13 @@ import pytest
 
 from selfattn import positions
 from selfattn.attention import Attention
+from selfattn.backends import attend
 from selfattn.masks import Tokens
-from selfattn.positions import POSITIONS, Position
+from selfattn.positions import POSITIONS, Position, contract
 from selfattn.positions.biases import slopes
+from selfattn.positions.contract import distances
 from selfattn.positions.relative import skew, unskew
-from tests.conftest import acts_in_attention
+from tests.conftest import acts_in_attention, at
 
 B, H, K = 2, 3, 6
 D = H * K
@@ -69,13 +71,15 @@ def relative_keys(method, params, query, key, q, weights):
     table = params['keys']
     table = table[h] if table.ndim == 3 else table
     content[:, h, row, m] = q[:, row, h] @ table[distance + far]
-    if method.has_value:
+    if 'value' in method.hooks:
       vector = params['values'][distance + far]
       value[:, row, h] += weights[:, h, row, m, None] * vector
   if method.causal:
     # What comes after is hidden anyway.
     content = np.where(key[None, :] > query[:, None], np.nan, content)
-  return {'content': content} | ({'value': value} if method.has_value else {})
+  return {'content': content} | (
+    {'value': value} if 'value' in method.hooks else {}
+  )
 
 
 def rotary(method, params, query, key, q, weights):
@@ -235,16 +239,15 @@ def arrays(L, M):
 
 
 def found_terms(method, params, query_BL, key_BM, q, weights):
+  query, key = at(query_BL), at(key_BM)
   terms = {
-    'embed': method.embed(params, query_BL),
-    'bias': method.bias(params, query_BL, key_BM),
-    'content': method.content(params, q, query_BL, key_BM),
-    'value': method.value(params, weights, query_BL, key_BM),
-    'rotate': method.rotate(params, q, query_BL),
+    'embed': lambda: method.encoding(params, query),
+    'bias': lambda: method.bias(params, query, key),
+    'content': lambda: method.content(params, q, None, query, key),
+    'value': lambda: method.value(params, weights, query, key),
+    'rotate': lambda: method.rotate(params, q, q, query, query)[0],
   }
-  if terms['rotate'] is q:
-    del terms['rotate']
-  return {hook: x for hook, x in terms.items() if x is not None}
+  return {hook: terms[hook]() for hook in method.hooks}
 
 
 def float64(tree):
@@ -334,7 +337,7 @@ def test_parameters_belong_to_the_model_or_to_a_layer(name):
 @pytest.mark.parametrize('name', ROWS)
 def test_options_have_defaults_that_a_config_can_hold(name):
   for field in dataclasses.fields(POSITIONS[name]):
-    if field.name not in ('embed_dim', 'num_heads', 'causal'):
+    if field.name not in ('embed_dim', 'num_heads', 'causal', 'vocab_size'):
       assert isinstance(field.default, str | int | float | bool | tuple)
 
 
@@ -389,18 +392,19 @@ def test_learned_refuses_known_positions_past_its_table(stretch):
   method, params = make('learned', max_len=6, stretch=stretch)
   longest = method.max_length()
   assert longest == (6 if stretch == 1 else 8)
-  method.embed(params, np.arange(longest)[None])
+  method.encoding(params, Tokens().filled(longest))
   with pytest.raises(ValueError, match=f'max_len = {longest}'):
-    method.embed(params, np.arange(longest + 1)[None])
+    method.encoding(params, Tokens().filled(longest + 1))
   with pytest.raises(ValueError, match=f'max_len = {longest}'):
-    method.embed(params, np.array([[-1]]))
+    method.encoding(params, at(np.array([[-1]])))
 
 
 @pytest.mark.parametrize('stretch', [1.0, 1.5])
 def test_learned_marks_traced_positions_past_its_table_as_nan(stretch):
   method, params = make('learned', max_len=6, stretch=stretch)
   last = method.max_length() - 1
-  rows = jax.jit(method.embed)(params, jnp.array([[-1, 0, last, last + 1]]))
+  here = at(jnp.array([[-1, 0, last, last + 1]]))
+  rows = jax.jit(method.encoding)(params, here)
   assert np.isnan(rows).all(axis=-1).tolist() == [[True, False, False, True]]
   assert np.isnan(rows).any(axis=-1).tolist() == [[True, False, False, True]]
 
@@ -410,7 +414,8 @@ def test_sinusoid_keeps_far_positions_apart():
   far = np.array([[100_000, 100_001]])
   rates = 10_000.0 ** (-np.arange(0, D, 2) / D)
   exact = np.sin(far[..., None] * rates)
-  np.testing.assert_allclose(method.embed({}, far)[..., 0::2], exact, atol=1e-7)
+  found = method.encoding({}, at(far))[..., 0::2]
+  np.testing.assert_allclose(found, exact, atol=1e-7)
 
 
 # --- exact identities --------------------------------------------------------
@@ -466,7 +471,7 @@ def test_counting_distances_equals_looking_at_every_pair(variant):
 def test_rotary_keeps_norms(layout, fraction):
   method, _ = make('rotary', layout=layout, fraction=fraction)
   q, _ = arrays(5, 5)
-  turned = method.rotate({}, q, SCATTERED)
+  turned, _ = method.rotate({}, q, q, at(SCATTERED), at(SCATTERED))
   np.testing.assert_allclose(
     jnp.linalg.norm(turned, axis=-1), jnp.linalg.norm(q, axis=-1), rtol=1e-5
   )
@@ -509,8 +514,8 @@ def test_kerple_power_with_exponent_one_is_alibi():
   params = {'r1': jnp.asarray(9 * slopes(H), jnp.float32), 'r2': jnp.ones(H)}
   alibi_method, _ = make('alibi')
   np.testing.assert_allclose(
-    kerple_method.bias(params, SCATTERED, IN_ROW),
-    9 * alibi_method.bias({}, SCATTERED, IN_ROW),
+    kerple_method.bias(params, at(SCATTERED), at(IN_ROW)),
+    9 * alibi_method.bias({}, at(SCATTERED), at(IN_ROW)),
     rtol=1e-5,
   )
 
@@ -518,7 +523,9 @@ def test_kerple_power_with_exponent_one_is_alibi():
 @pytest.mark.parametrize('form', ['log', 'power'])
 def test_kerple_has_finite_gradients_at_distance_zero(form):
   method, params = make('kerple', form=form)
-  grads = jax.grad(lambda p: method.bias(p, IN_ROW, IN_ROW).sum())(params)
+  grads = jax.grad(lambda p: method.bias(p, at(IN_ROW), at(IN_ROW)).sum())(
+    params
+  )
   assert all(np.isfinite(grad).all() for grad in grads.values())
   assert all((grad != 0).all() for grad in grads.values())
 
@@ -539,7 +546,7 @@ def test_fire_has_a_limit_where_c_is_zero(scale, c):
   }
 
   def bias(params):
-    return method.bias(params, positions_1L, positions_1L)[0, 0]
+    return method.bias(params, at(positions_1L), at(positions_1L))[0, 0]
 
   past = (positions_1L.T - positions_1L).astype(float)
   last = np.maximum(np.maximum(positions_1L.T, positions_1L), 3.0 * scale)
@@ -569,8 +576,8 @@ def test_fire_with_a_far_threshold_and_a_linear_network_is_alibi():
     'out_kernel': -64.0 * jnp.stack([m, m]),
     'out_bias': jnp.zeros(H),
   }
-  want = make('alibi')[0].bias({}, SCATTERED, IN_ROW)
-  found = method.bias(params, SCATTERED, IN_ROW)
+  want = make('alibi')[0].bias({}, at(SCATTERED), at(IN_ROW))
+  found = method.bias(params, at(SCATTERED), at(IN_ROW))
   np.testing.assert_allclose(found, want, rtol=5e-3)
 
 
@@ -618,26 +625,24 @@ def test_combined_methods_add_their_terms():
     jax.random.key(1)
   )
   assert set(params) == {'t5', 'shaw'}
-  q, _ = arrays(5, 5)
-  for hook, part, arguments in (
-    ('embed', 'sinusoidal', (SCATTERED,)),
-    ('bias', 't5', (SCATTERED, IN_ROW)),
-    ('content', 'shaw', (q, SCATTERED, IN_ROW)),
-    ('rotate', 'rotary', (q, SCATTERED)),
+  for hook, part in (
+    ('embed', 'sinusoidal'),
+    ('bias', 't5'),
+    ('content', 'shaw'),
+    ('rotate', 'rotary'),
   ):
-    alone = positions.make({part: {}}, D, H, False)
-    np.testing.assert_array_equal(
-      getattr(both, hook)(params, *arguments),
-      getattr(alone, hook)(params.get(part, {}), *arguments),
-    )
+    ((name, method, its),) = contract.filling(both, hook, params)
+    assert (name, method) == (part, positions.make({part: {}}, D, H, False))
+    assert its is params.get(part, its)
   two = positions.make({'alibi': {}, 't5': {}}, D, H, False)
   params = two.init_model(jax.random.key(0))
-  np.testing.assert_allclose(
-    two.bias(params, SCATTERED, IN_ROW),
-    make('alibi')[0].bias({}, SCATTERED, IN_ROW)
-    + make('t5')[0].bias(params['t5'], SCATTERED, IN_ROW),
-    rtol=1e-6,
-  )
+  row = Tokens().filled(5)
+  bias = make('alibi')[0].bias({}, row, row)
+  bias += make('t5')[0].bias(params['t5'], row, row)
+  q, k, v = jax.random.normal(jax.random.key(2), (3, B, 5, H, K))
+  found, _ = attend(q, k, v, position=two, position_params=params)
+  want, _ = attend(q, k, v, bias=bias)
+  np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
   assert two.is_relative
   assert not positions.make({'alibi': {}, 'fire': {}}, D, H, False).is_relative
   limited = positions.make({'learned': {'max_len': 9}, 't5': {}}, D, H, False)
@@ -648,34 +653,48 @@ def test_combined_methods_add_their_terms():
 class EveryHook(Position):
   """Fills each hook with something simple, for a reference to repeat."""
 
-  has_value = True
-
   def init(self, key):
     return {'scale': jnp.asarray(0.3)}
 
-  def rotate(self, params, x_BLHK, positions_BL):
-    angle = jnp.asarray(positions_BL, jnp.float32)[..., None, None]
-    a, b = jnp.split(x_BLHK, 2, axis=-1)
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
-    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+  def state(self, params, x_BLD, tokens):
+    return x_BLD[..., 0]
 
-  def bias(self, params, query_BL, key_BM):
-    distance = abs(query_BL[:, :, None] - key_BM[:, None, :])
+  def rotate(self, params, q_BLHK, k_BMGK, query, key):
+    return _turned(q_BLHK, query), _turned(k_BMGK, key)
+
+  def bias(self, params, query, key):
     heads = jnp.arange(self.num_heads)[None, :, None, None]
-    return -params['scale'] * heads * jnp.asarray(distance)[:, None]
+    bias = -params['scale'] * heads * abs(distances(query, key))[:, None]
+    return bias + key.state[:, None, None] - query.state[:, None, :, None]
 
-  def content(self, params, q_BLHK, query_BL, key_BM):
-    ahead = key_BM[:, None, :] > query_BL[:, :, None]
-    return q_BLHK.sum(-1).swapaxes(1, 2)[..., None] * ahead[:, None]
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    ahead = distances(query, key) > 0
+    of_keys = k_BMHK.sum(-1).swapaxes(1, 2)[:, :, None]
+    return of_keys + q_BLHK.sum(-1).swapaxes(1, 2)[..., None] * ahead[:, None]
 
-  def value(self, params, weights_BHLM, query_BL, key_BM):
-    signed = jnp.asarray(key_BM, jnp.float32)[:, None, None]
+  def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
+    seen = jnp.where(mask, content_BHLM, 0.0)
+    return seen.sum(-1, keepdims=True) * bias_BHLM
+
+  def value(self, params, weights_BHLM, query, key):
+    signed = jnp.asarray(key.positions, jnp.float32)[:, None, None]
     term = (weights_BHLM * signed).sum(-1).swapaxes(1, 2)
     return term[..., None] * params['scale']
 
+  @property
+  def scale(self):
+    return 0.5
+
+
+def _turned(x_BLHK, tokens):
+  angle = jnp.asarray(tokens.positions, jnp.float32)[..., None, None]
+  a, b = jnp.split(x_BLHK, 2, axis=-1)
+  cos, sin = jnp.cos(angle), jnp.sin(angle)
+  return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
 
 def test_attention_applies_every_hook():
-  """One method with all five, against float64 loops over heads."""
+  """One method with all of them, against float64 loops over heads."""
   method = EveryHook(14, 7, False)
   layer = Attention(14, 7, position=method)
   x_BLD = jax.random.normal(jax.random.key(0), (2, 5, 14))
@@ -707,9 +726,12 @@ def test_attention_applies_every_hook():
         turned.append(np.stack([first, second], axis=-1))
       ahead = positions[None] > positions[:, None]
       scores = turned[0] @ turned[1].T + q[b, :, h].sum(-1)[:, None] * ahead
-      scores = scores / np.sqrt(2)
-      scores = scores - 0.3 * h * abs(positions[:, None] - positions[None])
-      scores = np.where(np.asarray(mask)[b, 0, 0], scores, -np.inf)
+      scores = (scores + k[b, :, h].sum(-1)) * 0.5 / np.sqrt(2)
+      bias = -0.3 * h * abs(positions[:, None] - positions[None])
+      bias = bias + x[b, :, 0] - x[b, :, 0][:, None]
+      seen = np.asarray(mask)[b, 0, 0]
+      scores = scores + bias + scores @ seen[:, None] * bias
+      scores = np.where(seen, scores, -np.inf)
       weights = np.exp(scores - scores.max(-1, keepdims=True))
       weights /= weights.sum(-1, keepdims=True)
       want[b, :, h] = weights @ v[b, :, h]

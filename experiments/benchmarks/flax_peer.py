@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 import jax
-import jax.numpy as jnp
 import optax
 from flax import linen as nn
 
@@ -15,6 +14,7 @@ from experiments.benchmarks.tutorial import (
   NUM_CLASSES,
   NUM_HEADS,
 )
+from selfattn.masks import Tokens
 from selfattn.positions import Sinusoidal
 
 
@@ -33,7 +33,7 @@ class Classifier(nn.Module):
 
     x = nn.Embed(self.vocab_size, self.width)(tokens)
     encoding = Sinusoidal(self.width, NUM_HEADS, False)
-    x = drop(x + encoding.embed({}, jnp.arange(tokens.shape[1])[None]))
+    x = drop(encoding.embed({}, x, Tokens().filled(tokens.shape[1])))
     attended = nn.MultiHeadDotProductAttention(NUM_HEADS)(x)
     x = nn.LayerNorm()(x + drop(attended))
     inner = drop(nn.relu(nn.Dense(4 * self.width)(x)))

@@ -1,13 +1,7 @@
 """Position methods, each a frozen dataclass of pure functions.
 
-A method may fill any of five hooks; attention and the encoder know the hooks
-and no method by name:
-
-  embed    added to the tokens
-  rotate   turns queries and keys
-  bias     added to the scores, a function of the two positions alone
-  content  added to the scores, a function of queries, not turned, too
-  value    added to the output, a function of the attention weights too
+Attention and the encoder know the hooks of selfattn.positions.contract, and no
+method by name.
 
 To add a method: a class in this folder with its options as fields, a line in
 POSITIONS, a row in tests/test_positions.py and in the README's table. Tests
@@ -18,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from selfattn.positions.absolute import Learned, Sinusoidal
+from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
 from selfattn.positions.biases import T5, Alibi, Continuous, Fire, Kerple
+from selfattn.positions.contextual import Cope, Forgetting
 from selfattn.positions.contract import (
   Combined,
   NoPosition,
@@ -27,7 +22,7 @@ from selfattn.positions.contract import (
   check_positions,
 )
 from selfattn.positions.relative import MusicTransformer, Shaw
-from selfattn.positions.rotary import Rotary
+from selfattn.positions.rotary import Pope, Rotary
 
 POSITIONS: dict[str, type[Position]] = {
   'none': NoPosition,
@@ -41,31 +36,39 @@ POSITIONS: dict[str, type[Position]] = {
   'kerple': Kerple,
   'fire': Fire,
   'continuous': Continuous,
+  'complex_order': ComplexOrder,
+  'pope': Pope,
+  'cope': Cope,
+  'forgetting': Forgetting,
 }
 
 
 def make(
-  blocks: Mapping[str, Mapping], embed_dim: int, num_heads: int, causal: bool
+  blocks: Mapping[str, Mapping],
+  embed_dim: int,
+  num_heads: int,
+  causal: bool,
+  vocab_size: int | None = None,
 ) -> Position:
   """A method, or several at once.
 
   Args:
     blocks: options by name of POSITIONS; several names are combined.
-    embed_dim, num_heads, causal: see Position.
+    embed_dim, num_heads, causal, vocab_size: see Position.
 
   Raises:
     ValueError: `NAME.OPTION = VALUE must be ...`.
   """
-  made = {}
+  made, sizes = {}, (embed_dim, num_heads, causal)
   for name, options in blocks.items():
     try:
-      method = POSITIONS[name](embed_dim, num_heads, causal, **options)
+      method = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)
     except ValueError as error:
       raise ValueError(f'{name}.{error}') from None
     made[name] = method
   if len(made) == 1:
     return method
-  return Combined(embed_dim, num_heads, causal, tuple(made.items()))
+  return Combined(*sizes, tuple(made.items()), vocab_size=vocab_size)
 
 
 __all__ = [

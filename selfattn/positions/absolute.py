@@ -15,7 +15,15 @@ LAYOUTS = ('interleaved', 'concatenated', 'tensor2tensor')
 
 
 @dataclasses.dataclass(frozen=True)
-class Sinusoidal(Position):
+class Absolute(Position):
+  """A method that adds its encoding to the tokens."""
+
+  def embed(self, params, x_BLD, tokens):
+    return x_BLD + self.encoding(params, tokens).astype(x_BLD.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sinusoidal(Absolute):
   """Sines and cosines (Vaswani et al. 2017, section 3.5).
 
   The angle of pair j at position p is p / base^(2j/D). Three layouts are in
@@ -38,9 +46,10 @@ class Sinusoidal(Position):
     require(self.layout in LAYOUTS, 'layout', self.layout, f'one of {LAYOUTS}')
     require(self.base > 1, 'base', self.base, 'greater than 1')
 
-  def embed(self, params, positions_BL):
+  def encoding(self, params, tokens):
+    """Float32 (1 or B, L, D)."""
     del params
-    angle = angles(positions_BL, self._rates())
+    angle = angles(tokens.positions, self._rates())
     xp = np if isinstance(angle, np.ndarray) else jnp
     sin, cos = xp.sin(angle), xp.cos(angle)
     if self.layout == 'interleaved':
@@ -62,7 +71,7 @@ class Sinusoidal(Position):
 
 
 @dataclasses.dataclass(frozen=True)
-class Learned(Position):
+class Learned(Absolute):
   """A row of a table for each position (Gehring et al. 2017, section 3.1).
 
   A position past the table is an error where it is known while tracing, and
@@ -89,7 +98,9 @@ class Learned(Position):
   def max_length(self):
     return int((self.max_len - 1) * self.stretch) + 1
 
-  def embed(self, params, positions_BL):
+  def encoding(self, params, tokens):
+    """Float32 (1 or B, L, D)."""
+    positions_BL = tokens.positions
     check_positions(positions_BL, self.max_length())
     if self.stretch == 1:
       return self._rows(params, positions_BL)
@@ -111,3 +122,65 @@ class Learned(Position):
       .at[index]
       .get(mode='fill', fill_value=jnp.nan, wrap_negative_indices=False)
     )
+
+
+SHARING = ('none', 'words', 'channels')
+
+
+@dataclasses.dataclass(frozen=True)
+class ComplexOrder(Position):
+  """Words as waves (Wang et al. 2020, "Encoding word order in complex
+  embeddings", equation 6).
+
+  Channels j and j + D/2 of a word's vector are the complex number r e^(i theta)
+  of its amplitude and phase; at position p it is turned by w p, at a rate w of
+  this word and this channel. Rates begin as those of the sinusoids.
+
+  Attributes:
+    shared: what has the same rates: 'none', all 'words' (the cheapest: D/2
+      rates), or all 'channels' of a word (one rate a word).
+    base: of the rates before training.
+  """
+
+  shared: str = 'none'
+  base: float = 10_000.0
+
+  def __post_init__(self):
+    require(self.shared in SHARING, 'shared', self.shared, f'one of {SHARING}')
+    require(self.base > 1, 'base', self.base, 'greater than 1')
+    require(
+      self.embed_dim % 2 == 0, 'shared', self.shared, 'used with an even width'
+    )
+
+  def init(self, key):
+    """`rates`: radians a position, (1 or V + 1, 1 or D/2); the last is [CLS]'s.
+
+    Raises:
+      ValueError: the size of the vocabulary is unknown.
+    """
+    half = self.embed_dim // 2
+    rates = jnp.asarray(self.base ** (-np.arange(half) / half), jnp.float32)
+    if self.shared == 'words':
+      return {'rates': rates[None]}
+    if self.vocab_size is None:
+      raise ValueError('complex_order needs vocab_size')
+    num_words = self.vocab_size + 1
+    if self.shared == 'none':
+      return {'rates': jnp.broadcast_to(rates, (num_words, half))}
+    # One for each word: as far apart as those of the channels.
+    exponent = jax.random.uniform(key, (num_words, 1))
+    return {'rates': self.base**-exponent}
+
+  def embed(self, params, x_BLD, tokens):
+    rates = params['rates']
+    if self.shared != 'words':
+      if tokens.ids is None:
+        raise ValueError('complex_order reads tokens.ids, and there are none')
+      rates = rates[tokens.ids]
+    else:
+      rates = rates[None]
+    place = jnp.asarray(tokens.positions, jnp.float32)[..., None]
+    cos, sin = jnp.cos(rates * place), jnp.sin(rates * place)
+    a, b = jnp.split(x_BLD.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+    return turned.astype(x_BLD.dtype)

@@ -15,8 +15,9 @@ from selfattn.positions.contract import Position, distances, require
 class Bias(Position):
   """A method with a bias, which is also what it sows as `P`."""
 
-  def encoding(self, params, positions_BL):
-    return self.bias(params, positions_BL, positions_BL)
+  def encoding(self, params, tokens):
+    """The bias of a sequence that attends to itself: (1 or B, H, L, L)."""
+    return self.bias(params, tokens, tokens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +103,8 @@ class T5(Bias):
       return bucket
     return bucket + self._one_side * (distance > 0)
 
-  def bias(self, params, query_BL, key_BM):
-    bucket_BLM = self.buckets(distances(query_BL, key_BM))
+  def bias(self, params, query, key):
+    bucket_BLM = self.buckets(distances(query, key))
     return jnp.moveaxis(params['table'][bucket_BLM], -1, 1)
 
 
@@ -139,8 +140,8 @@ class Alibi(Bias):
     log_slopes = jnp.log(jnp.asarray(slopes(self.num_heads), jnp.float32))
     return {'log_left': log_slopes, 'log_right': log_slopes}
 
-  def bias(self, params, query_BL, key_BM):
-    distance = jnp.asarray(distances(query_BL, key_BM))[:, None]
+  def bias(self, params, query, key):
+    distance = jnp.asarray(distances(query, key))[:, None]
     size, is_left = abs(distance), distance < 0
     if self.variant == 'learned':
       left, right = jnp.exp(params['log_left']), jnp.exp(params['log_right'])
@@ -190,8 +191,8 @@ class Kerple(Bias):
       'r2': _spread(key_2, self.num_heads, 1.0),
     }
 
-  def bias(self, params, query_BL, key_BM):
-    distance = jnp.asarray(distances(query_BL, key_BM))[:, None]
+  def bias(self, params, query, key):
+    distance = jnp.asarray(distances(query, key))[:, None]
     size = abs(distance).astype(jnp.float32)
     r1 = _by_head(jnp.maximum(params['r1'], _SMALLEST))
     r2 = _by_head(jnp.maximum(params['r2'], _SMALLEST))
@@ -251,10 +252,10 @@ class Fire(Bias):
       'threshold_scale': jnp.ones((1,)),
     }
 
-  def bias(self, params, query_BL, key_BM):
-    past = -jnp.asarray(distances(query_BL, key_BM)).astype(jnp.float32)
+  def bias(self, params, query, key):
+    past = -jnp.asarray(distances(query, key)).astype(jnp.float32)
     c, scale = params['c'][None, None], params['threshold_scale'][None, None]
-    last = jnp.maximum(query_BL[:, :, None], key_BM[:, None, :])
+    last = jnp.maximum(query.positions[:, :, None], key.positions[:, None, :])
     last = jnp.maximum(last.astype(jnp.float32), abs(scale * self.threshold))
     return _network(params, jnp.sign(past) * _quotient(c, abs(past), last))
 
@@ -301,8 +302,8 @@ class Continuous(Bias):
   def init(self, key):
     return _init_network(key, self.hidden_dim, self.num_heads)
 
-  def bias(self, params, query_BL, key_BM):
-    distance = jnp.asarray(distances(query_BL, key_BM)).astype(jnp.float32)
+  def bias(self, params, query, key):
+    distance = jnp.asarray(distances(query, key)).astype(jnp.float32)
     return _network(params, jnp.sign(distance) * jnp.log1p(abs(distance)))
 
 

@@ -1,32 +1,56 @@
-"""What a position method is: five hooks, and when it has which parameters."""
+"""What a position method is: a frozen dataclass that fills some of eight hooks.
+
+Attention and the encoder know the hooks and no method. A hook that a method
+does not fill costs nothing; which ones it fills, `hooks` says.
+
+  embed    the tokens' vectors, with positions in them
+  state    what each token brings to its layer, kept in the cache with its key
+  rotate   queries and keys, for their matmul
+  content  added to the scores before scaling, from queries and keys
+  bias     added to the scaled scores, from positions and state
+  scores   added to them, from the scores of all keys
+  value    added to the output, from the weights
+  scale    a factor of the scaling by K^-1/2
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+import operator
 from typing import ClassVar
 
 import jax
 import numpy as np
+
+from selfattn.masks import Tokens
+
+HOOKS = ('embed', 'state', 'rotate', 'content', 'bias', 'scores', 'value')
 
 
 @dataclasses.dataclass(frozen=True)
 class Position:
   """The contract; every hook is absent until a method fills it.
 
-  Hooks take positions as integers of shape (1 or B, L): NumPy arrays where
-  they are known while tracing, so that a hook may check them, and compute a
-  table from them in float64; traced ones otherwise. `params` holds what `init`
-  made.
+  Hooks see tokens as `Tokens`: their `positions` are integers (1 or B, L),
+  NumPy arrays where they are known while tracing, so that a hook may check
+  them, and compute a table from them in float64; traced ones otherwise. Padding
+  and segments are there for hooks that mix tokens: attention masks scores by
+  itself. `params` holds what `init` made.
 
   Attributes:
     embed_dim: D, width of a token.
     num_heads: H.
     causal: whether a query sees only itself and what stands before it.
-    per_layer: whether every attention layer has parameters of its own, rather
-      than all layers the same.
+    vocab_size: V, for methods that read `tokens.ids`; None: unknown.
+    per_layer: whether every attention layer has parameters of its own, and
+      embeds its own input, rather than the encoder once for all.
     is_relative: whether bias, content and value depend on positions through
       key - query alone; they may then be asked for other positions with the
       same differences.
+    is_stepwise: whether each hook needs of earlier tokens only what a cache
+      keeps: positions, state, key and value. False where embed mixes tokens.
     Further fields are the method's options; each needs a default, and becomes
     a key of the config.
   """
@@ -34,14 +58,35 @@ class Position:
   embed_dim: int
   num_heads: int
   causal: bool
+  vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
+  is_stepwise: ClassVar[bool] = True
 
   @property
   def head_dim(self) -> int:
     """K."""
     return self.embed_dim // self.num_heads
+
+  @property
+  def hooks(self) -> frozenset[str]:
+    """Names of the hooks that are filled."""
+    return frozenset(
+      name
+      for name in HOOKS
+      if getattr(type(self), name) is not getattr(Position, name)
+    )
+
+  @property
+  def has_encoding(self) -> bool:
+    """Whether what is sown is a function of positions: `encoding` is filled."""
+    return type(self).encoding is not Position.encoding
+
+  @property
+  def parts(self) -> tuple[tuple[str, Position], ...]:
+    """The methods that are joined, by name; of a single one: ('', itself)."""
+    return (('', self),)
 
   def init(self, key: jax.Array) -> dict[str, jax.Array]:
     """The method's parameters by name; {} if it has none."""
@@ -57,62 +102,83 @@ class Position:
     return self.init(key) if self.per_layer else {}
 
   def max_length(self) -> int | None:
-    """Number of positions the method can tell apart; None: no limit."""
+    """Number of positions the method supports; None: no limit."""
     return None
 
-  def embed(self, params, positions_BL) -> jax.Array | None:
-    """Added to the tokens: float32 (1 or B, L, D), or None."""
-    del params, positions_BL
-    return None
+  def embed(self, params, x_BLD: jax.Array, tokens: Tokens) -> jax.Array:
+    """Vectors with positions in them, of the same shape and dtype.
 
-  def rotate(self, params, x_BLHK, positions_BL) -> jax.Array:
-    """Queries or keys for their product, turned; the same shape."""
-    del params, positions_BL
-    return x_BLHK
+    Called by the encoder, once; with `per_layer`, by every attention layer on
+    its input. Vectors at padding may be anything, and must change no other.
+    """
+    del params, tokens
+    return x_BLD
 
-  def bias(self, params, query_BL, key_BM) -> jax.Array | None:
-    """Added to the scaled scores: float32 (1 or B, H, L, M), or None."""
-    del params, query_BL, key_BM
-    return None
+  def state(self, params, x_BLD: jax.Array, tokens: Tokens):
+    """A tree of arrays (B, L, ...), one row a token, from a layer's input.
 
-  def content(self, params, q_BLHK, query_BL, key_BM) -> jax.Array | None:
+    Hooks find it as `query.state` and `key.state`, of all keys, those of a
+    cache included; what sums over tokens is summed there.
+    """
+    del params, x_BLD, tokens
+
+  def rotate(
+    self, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens
+  ) -> tuple[jax.Array, jax.Array]:
+    """Queries and keys for their matmul; K may become another width."""
+    del params, query, key
+    return q_BLHK, k_BMGK
+
+  def content(
+    self, params, q_BLHK, k_BMHK, query: Tokens, key: Tokens
+  ) -> jax.Array | None:
     """Added to the scores before scaling: (B, H, L, M), or None.
 
-    Reads queries as they were before any rotation, so that what is relative
-    stays so beside a method that rotates.
+    Reads queries and keys as they were before any rotation, so that what is
+    relative stays so beside a method that rotates.
     """
-    del params, q_BLHK, query_BL, key_BM
-    return None
+    del params, q_BLHK, k_BMHK, query, key
 
-  def value(self, params, weights_BHLM, query_BL, key_BM) -> jax.Array | None:
-    """Added to the output, linear in the weights: (B, L, H, K), or None."""
-    del params, weights_BHLM, query_BL, key_BM
-    return None
+  def bias(self, params, query: Tokens, key: Tokens) -> jax.Array | None:
+    """Added to the scaled scores: float32 (1 or B, H, L, M), or None.
 
-  @property
-  def has_value(self) -> bool:
-    """Whether `value` adds anything."""
-    return False
+    That of a relative method without state is computed once a distance, where
+    a sequence attends to itself.
+    """
+    del params, query, key
 
-  def encoding(self, params, positions_BL):
-    """What is sown as `P`: the term of this method for these positions."""
-    return self.embed(params, positions_BL)
-
-  def encoding_model(self, params, positions_BL):
-    """What the encoder sows: the term that is the same for all layers."""
-    return None if self.per_layer else self.encoding(params, positions_BL)
-
-  def encoding_layer(self, params, positions_BL, is_alone: bool = False):
-    """What each attention layer sows.
+  def scores(
+    self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key
+  ) -> jax.Array | None:
+    """Added to the sum of both: (B, H, L, M), or None.
 
     Args:
-      is_alone: whether no encoder around it embeds, and sows what all layers
-        have in common.
+      q_BLHK: queries before any rotation.
+      content_BHLM: scaled and capped scores, float32.
+      bias_BHLM: all biases (1 or B, 1 or H, 1 or L, 1 or M), or None.
+      mask: boolean, likewise: where a query may look; None: anywhere.
+      query, key: Tokens; those of `query` may be a part of the rows.
     """
-    embeds = type(self).embed is not Position.embed
-    if self.per_layer or (is_alone and not embeds):
-      return self.encoding(params, positions_BL)
-    return None
+    del params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key
+
+  def value(
+    self, params, weights_BHLM, query: Tokens, key: Tokens
+  ) -> jax.Array | None:
+    """Added to the output, linear in the weights: (B, L, H, K), or None."""
+    del params, weights_BHLM, query, key
+
+  @property
+  def scale(self) -> float:
+    """Factor of K^-1/2, by which scores are scaled."""
+    return 1.0
+
+  def encoding(self, params, tokens: Tokens) -> jax.Array | None:
+    """What is sown as `P`: the term of this method for these positions.
+
+    None where it depends on more than positions: then what `embed` added is
+    sown, or what was added to the scores.
+    """
+    del params, tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,26 +192,39 @@ class NoPosition(Position):
 class Combined(Position):
   """Several methods at once: `sinusoidal+t5` is one to embed and one to bias.
 
-  Their terms are added, their rotations applied one after another, and their
-  parameters kept under the names of the parts.
+  Embeddings and rotations are applied one after another, terms are added,
+  factors of the scale multiplied, and parameters kept under the names of the
+  parts. It fills no hook itself: who calls hooks goes through `parts`.
   """
 
-  parts: tuple[tuple[str, Position], ...]
+  parts: tuple[tuple[str, Position], ...] = ()
+
+  @property
+  def hooks(self):
+    """Names of the hooks that some part fills."""
+    return frozenset().union(*(part.hooks for _, part in self.parts))
 
   @property
   def is_relative(self):
-    """Whether every part is, or plays no role in attention."""
+    """Whether every part is."""
     return all(part.is_relative for _, part in self.parts)
 
   @property
-  def has_value(self):
-    """Whether any part has a value term."""
-    return any(part.has_value for _, part in self.parts)
+  def is_stepwise(self):
+    """Whether every part is."""
+    return all(part.is_stepwise for _, part in self.parts)
+
+  @property
+  def scale(self):
+    """Product over the parts."""
+    return math.prod(part.scale for _, part in self.parts)
 
   def init_model(self, key):
+    """By the names of the parts that have any."""
     return self._init(key, 'init_model')
 
   def init_layer(self, key):
+    """By the names of the parts that have any."""
     return self._init(key, 'init_layer')
 
   def _init(self, key, which):
@@ -157,48 +236,24 @@ class Combined(Position):
     return {name: params for name, params in made.items() if params}
 
   def max_length(self):
+    """The least of the parts."""
     limits = [part.max_length() for _, part in self.parts]
     return min((n for n in limits if n is not None), default=None)
 
-  def embed(self, params, positions_BL):
-    return self._sum('embed', params, positions_BL)
 
-  def rotate(self, params, x_BLHK, positions_BL):
-    for name, part in self.parts:
-      x_BLHK = part.rotate(params.get(name, {}), x_BLHK, positions_BL)
-    return x_BLHK
+def filling(position: Position, hook: str, params):
+  """(name, part, its parameters) of each part that fills a hook."""
+  return [
+    (name, part, params.get(name, {}) if name else params)
+    for name, part in position.parts
+    if hook in part.hooks
+  ]
 
-  def bias(self, params, query_BL, key_BM):
-    return self._sum('bias', params, query_BL, key_BM)
 
-  def content(self, params, q_BLHK, query_BL, key_BM):
-    return self._sum('content', params, q_BLHK, query_BL, key_BM)
-
-  def value(self, params, weights_BHLM, query_BL, key_BM):
-    return self._sum('value', params, weights_BHLM, query_BL, key_BM)
-
-  def _sum(self, hook, params, *arguments):
-    total = None
-    for name, part in self.parts:
-      term = getattr(part, hook)(params.get(name, {}), *arguments)
-      if term is not None:
-        total = term if total is None else total + term
-    return total
-
-  def encoding_model(self, params, positions_BL):
-    """By the name of the part, where it has one."""
-    return self._encodings('encoding_model', params, positions_BL)
-
-  def encoding_layer(self, params, positions_BL, is_alone=False):
-    """By the name of the part, where it has one."""
-    return self._encodings('encoding_layer', params, positions_BL, is_alone)
-
-  def _encodings(self, which, params, *arguments):
-    terms = {
-      name: getattr(part, which)(params.get(name, {}), *arguments)
-      for name, part in self.parts
-    }
-    return {name: P for name, P in terms.items() if P is not None} or None
+def add(terms):
+  """Sum of those that are not None; None if all are."""
+  given = [term for term in terms if term is not None]
+  return functools.reduce(operator.add, given) if given else None
 
 
 def check_positions(positions, max_len: int) -> None:
@@ -218,6 +273,6 @@ def require(holds: bool, option: str, value, allowed: str) -> None:
     raise ValueError(f'{option} = {value!r} must be {allowed}')
 
 
-def distances(query_BL, key_BM):
+def distances(query: Tokens, key: Tokens):
   """key - query, (1 or B, L, M); NumPy where both are."""
-  return key_BM[:, None, :] - query_BL[:, :, None]
+  return key.positions[:, None, :] - query.positions[:, :, None]

@@ -84,13 +84,14 @@ class RelativeKeys(Position):
     last = 0 if self.causal else self.max_distance
     return distance.clip(-self.max_distance, last) + self.max_distance
 
-  def content(self, params, q_BLHK, query_BL, key_BM):
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    del k_BMHK
     q_BHLK = q_BLHK.swapaxes(1, 2)
     table = params['keys'].astype(q_BHLK.dtype)
-    spread = _spread(query_BL, key_BM)
+    spread = _spread(query.positions, key.positions)
     if spread is None:
       products = _products(q_BHLK, table)
-      index_BLM = self.index(distances(query_BL, key_BM))
+      index_BLM = self.index(distances(query, key))
       return _pick(products, index_BLM)
     # What comes after is hidden from a causal query: half the products.
     seen = spread[spread <= 0] if self.causal else spread
@@ -98,9 +99,9 @@ class RelativeKeys(Position):
     hidden = len(spread) - len(seen)
     return skew(jnp.pad(products, [(0, 0)] * 3 + [(0, hidden)]))
 
-  def encoding(self, params, positions_BL):
+  def encoding(self, params, tokens):
     """Key vectors by distance, from the farthest left: (1 or H, N, K)."""
-    length = positions_BL.shape[1]
+    length = tokens.positions.shape[1]
     rows = params['keys'][..., self.index(np.arange(1 - length, length)), :]
     return rows.reshape(-1, *rows.shape[-2:])
 
@@ -116,9 +117,9 @@ class Shaw(RelativeKeys):
   with_values: bool = False
 
   @property
-  def has_value(self):
-    """Whether there is a table b."""
-    return self.with_values
+  def hooks(self):
+    """Without `value`, unless there is a table b."""
+    return super().hooks if self.with_values else super().hooks - {'value'}
 
   def init(self, key):
     keys = jax.random.split(key)
@@ -128,15 +129,13 @@ class Shaw(RelativeKeys):
       params['values'] = self.init_std * jax.random.normal(keys[1], shape)
     return params
 
-  def value(self, params, weights_BHLM, query_BL, key_BM):
-    if not self.with_values:
-      return None
+  def value(self, params, weights_BHLM, query, key):
     table = params['values'].astype(weights_BHLM.dtype)
-    spread = _spread(query_BL, key_BM)
+    spread = _spread(query.positions, key.positions)
     if spread is not None:
       by_distance, table = unskew(weights_BHLM), table[self.index(spread)]
     else:
-      index_BLM = self.index(distances(query_BL, key_BM))
+      index_BLM = self.index(distances(query, key))
       by_distance = _collect(weights_BHLM, index_BLM, self.num_rows)
     return jnp.einsum('BHLN,NK->BLHK', by_distance, table)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -116,19 +117,24 @@ class Rotary(Position):
     ramp = np.arange(self.width // 2) - first
     return np.clip(ramp / max(last - first, 1e-3), 0, 1)
 
-  def encoding(self, params, positions_BL):
+  def encoding(self, params, tokens):
     """Cosines, then sines: float32 (1 or B, L, R)."""
     del params
-    angle = angles(positions_BL, self.rates())
+    angle = angles(tokens.positions, self.rates())
     xp = np if isinstance(angle, np.ndarray) else jnp
     P_BLR = xp.concatenate([xp.cos(angle), xp.sin(angle)], axis=-1)
     if self.scaling == 'yarn':
       P_BLR = P_BLR * (0.1 * math.log(self.factor) + 1)
     return jnp.asarray(P_BLR, jnp.float32)
 
-  def rotate(self, params, x_BLHK, positions_BL):
-    P_BL1R = self.encoding(params, positions_BL)[:, :, None]
-    cos, sin = jnp.split(P_BL1R, 2, axis=-1)
+  def rotate(self, params, q_BLHK, k_BMGK, query, key):
+    P_BLR = self.encoding(params, query)
+    return self._turn(q_BLHK, P_BLR), self._turn(
+      k_BMGK, P_BLR if key is query else self.encoding(params, key)
+    )
+
+  def _turn(self, x_BLHK, P_BLR):
+    cos, sin = jnp.split(P_BLR[:, :, None], 2, axis=-1)
     turned, rest = jnp.split(x_BLHK.astype(jnp.float32), [self.width], axis=-1)
     if self.layout == 'half':
       a, b = jnp.split(turned, 2, axis=-1)
@@ -138,3 +144,59 @@ class Rotary(Position):
       pairs = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
       turned = pairs.reshape(turned.shape)
     return jnp.concatenate([turned, rest], axis=-1).astype(x_BLHK.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pope(Position):
+  """Polar positions (PoPE; Gopalakrishnan et al. 2025, equations 5 to 7).
+
+  Channel c of queries and keys has a length, softplus of its value, and an
+  angle, w_c times the position: what is there and where it is do not mix. The
+  score is sum_c softplus(q_c) softplus(k_c) cos((j - i) w_c + delta_c), with a
+  learned delta for each head and layer, from -2 pi to 0. K rates instead of
+  the K/2 of RoPE; queries and keys are twice as wide in their matmul.
+
+  Attributes:
+    base: of the rates, base^(-c/K).
+  """
+
+  base: float = 10_000.0
+
+  per_layer = True
+  is_relative = True
+
+  def __post_init__(self):
+    require(self.base > 1, 'base', self.base, 'greater than 1')
+
+  def init(self, key):
+    """`delta`: (H, K), in radians."""
+    del key
+    return {'delta': jnp.zeros((self.num_heads, self.head_dim))}
+
+  def encoding(self, params, tokens):
+    """Cosines, then sines, without delta: float32 (1 or B, L, 2K)."""
+    del params
+    rates = self.base ** (-np.arange(self.head_dim) / self.head_dim)
+    angle = angles(tokens.positions, rates)
+    xp = np if isinstance(angle, np.ndarray) else jnp
+    P_BLR = xp.concatenate([xp.cos(angle), xp.sin(angle)], axis=-1)
+    return jnp.asarray(P_BLR, jnp.float32)
+
+  def rotate(self, params, q_BLHK, k_BMGK, query, key):
+    # On the side of the queries, so that heads may share keys.
+    delta_HK = jnp.clip(params['delta'], -2 * np.pi, 0.0)
+    cos, sin = jnp.split(self.encoding(params, query)[:, :, None], 2, axis=-1)
+    turn_cos, turn_sin = jnp.cos(delta_HK), jnp.sin(delta_HK)
+    turn_cos, turn_sin = turn_cos[None, None], turn_sin[None, None]
+    of_query = (
+      cos * turn_cos + sin * turn_sin,
+      sin * turn_cos - cos * turn_sin,
+    )
+    of_key = jnp.split(self.encoding(params, key)[:, :, None], 2, axis=-1)
+    return _polar(q_BLHK, *of_query), _polar(k_BMGK, *of_key)
+
+
+def _polar(x_BLHK, cos, sin):
+  length = jax.nn.softplus(x_BLHK.astype(jnp.float32))
+  x = jnp.concatenate([length * cos, length * sin], axis=-1)
+  return x.astype(x_BLHK.dtype)

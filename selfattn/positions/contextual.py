@@ -1,0 +1,133 @@
+"""Positions that the text itself makes: counted gates, and forgetting."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from selfattn.positions.contract import Position, require
+
+
+@dataclasses.dataclass(frozen=True)
+class Cope(Position):
+  """Contextual positions (Golovneva et al. 2024, equations 3 to 5).
+
+  A key is as far from its query as the sum of sigmoid(score) of the keys from
+  one to the other, both included: tokens that the query looks for are counted,
+  others are not. The vector there, on the straight line between two rows of a
+  table, is multiplied with the query, as a key is. Scores are the scaled ones.
+
+  The paper's for causal encoders; for keys on both sides it is ours: those
+  after the query are counted likewise, and have a table of their own.
+
+  Attributes:
+    max_position: the last row of the table; positions beyond it are alike.
+    init_std: standard deviation of a fresh entry.
+  """
+
+  max_position: int = 64
+  init_std: float = 1.0
+
+  per_layer = True
+  is_relative = True
+
+  def __post_init__(self):
+    require(
+      self.max_position >= 1, 'max_position', self.max_position, 'at least 1'
+    )
+    require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
+
+  def init(self, key):
+    """`table`: (1 or 2 sides, N, K), shared by the heads."""
+    sides = 1 if self.causal else 2
+    shape = (sides, self.max_position + 1, self.head_dim)
+    return {'table': self.init_std * jax.random.normal(key, shape)}
+
+  def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
+    del bias_BHLM
+    ahead_BLM = key.index[:, None, :] - query.index[:, :, None]
+    ahead = jnp.asarray(ahead_BLM)[:, None]
+    gates = jax.nn.sigmoid(content_BHLM)
+    gates = gates if mask is None else jnp.where(mask, gates, 0.0)
+    before = jnp.where(ahead <= 0, gates, 0.0)
+    term = self._read(
+      params['table'][0], q_BLHK, jnp.cumsum(before[..., ::-1], -1)[..., ::-1]
+    )
+    if self.causal:
+      return term
+    after = jnp.cumsum(jnp.where(ahead >= 0, gates, 0.0), -1)
+    return jnp.where(
+      ahead <= 0, term, self._read(params['table'][1], q_BLHK, after)
+    )
+
+  def _read(self, table_NK, q_BLHK, place_BHLM):
+    """Scaled products of queries and the vectors at real-valued places."""
+    table_NK = table_NK.astype(q_BLHK.dtype)
+    products = jnp.einsum(
+      'BLHK,NK->BHLN', q_BLHK, table_NK, preferred_element_type=jnp.float32
+    )
+    place = jnp.minimum(place_BHLM, self.max_position)
+    below = jnp.floor(place).astype(jnp.int32)
+    above = jnp.minimum(below + 1, self.max_position)
+    at_below, at_above = (
+      jnp.take_along_axis(products, index, axis=-1) for index in (below, above)
+    )
+    mixed = at_below + (place - below) * (at_above - at_below)
+    return mixed * self.head_dim**-0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Forgetting(Position):
+  """Forget gates (Lin et al. 2025, FoX, equations 6 and 7).
+
+  Token l has a gate f_l = sigmoid(w x_l + b) in each head, read from the input
+  of its layer, and a key before its query adds the sum of log f_l over the
+  tokens after the key, up to the query: an ALiBi whose slope the text decides.
+
+  In a bidirectional encoder, a key after its query is forgotten by other gates,
+  those of the tokens after the query, up to the key (as the data-dependent
+  ALiBi of x-transformers).
+
+  Attributes:
+    bias_init: b of fresh gates; a larger one forgets less.
+  """
+
+  bias_init: float = 0.0
+
+  per_layer = True
+  is_relative = True
+
+  def init(self, key):
+    """`kernel` (D, H or 2H) and `bias`, of the gates before, then after."""
+    count = self.num_heads if self.causal else 2 * self.num_heads
+    kernel = jax.nn.initializers.lecun_normal()(key, (self.embed_dim, count))
+    return {'kernel': kernel, 'bias': jnp.full(count, self.bias_init)}
+
+  def state(self, params, x_BLD, tokens):
+    """Logarithms of the gates, float32 (B, L, H or 2H); 0 at padding."""
+    x_BLD = x_BLD.astype(jnp.float32)
+    gates = jax.nn.log_sigmoid(
+      x_BLD @ params['kernel'] + params['bias'][None, None]
+    )
+    if tokens.is_token is None:
+      return gates
+    return jnp.where(tokens.is_token[..., None], gates, 0.0)
+
+  def bias(self, params, query, key):
+    sums_BMH = jnp.cumsum(key.state, axis=1)
+    index_BL1 = jnp.broadcast_to(
+      jnp.asarray(query.index), query.state.shape[:2]
+    )[..., None]
+    # Where a query stands among the keys, its own gate included.
+    sums_BLH = jnp.take_along_axis(sums_BMH, index_BL1, axis=1)
+    gone = sums_BLH[:, :, None] - sums_BMH[:, None]
+    gone = jnp.moveaxis(gone, -1, 1)
+    ahead = jnp.asarray(key.index[:, None, :] - query.index[:, :, None])[
+      :, None
+    ]
+    if self.causal:
+      return jnp.where(ahead <= 0, gone, 0.0)
+    before, after = jnp.split(gone, 2, axis=1)
+    return jnp.where(ahead <= 0, before, -after)
