@@ -121,8 +121,9 @@ class Attention(nn.Module):
     )
     params = self._params(method, position_params or {})
     is_self = key_BMD is None
-    query = Tokens.of(query).filled(query_BLD.shape[1])
-    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1])
+    B, L = query_BLD.shape[:2]
+    query = Tokens.of(query).filled(L, B)
+    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1], B)
     sows = self.sow_as and self.is_mutable_collection('intermediates')
     P = {}
     query_BLD, query = self._placed(method, params, query_BLD, query, P)

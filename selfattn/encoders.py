@@ -179,7 +179,8 @@ class AttentionEncoder(nn.Module):
       x_BLD = jnp.where(fits, x_BLD, jnp.nan)
     # Blocks get them as they are: what is filled in is known while tracing, and
     # would not be any more if it were handed through remat.
-    filled = tokens.filled(x_BLD.shape[1])
+    B, L = x_BLD.shape[:2]
+    filled = tokens.filled(L, B)
 
     position_params = {}
     if jax.eval_shape(self.position.init_model, jax.random.key(0)):
