@@ -160,9 +160,8 @@ def attend(
       dropped = dropout(
         weights, stream.keep((*shape, *weights.shape[2:]), **part)
       )
-    output = add(
-      [_values(dropped, v_BMGK), *added.values(dropped, tokens, first)]
-    )
+    values = [_values(dropped, v_BMGK), *added.values(dropped, tokens, first)]
+    output = add(values).astype(q.dtype)
     if not return_weights:
       return output, None, {}
     scaled = {name: term * scale for name, term in content.items()}

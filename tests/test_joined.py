@@ -22,15 +22,19 @@ X = jax.random.normal(jax.random.key(3), (B, L, D))
 
 
 def make(names):
-  return positions.make({name: {} for name in names}, D, H, False)
+  return positions.make({name: {} for name in names}, D, H, False, 9)
 
 
 RELATIVE = [name for name in POSITIONS if make([name]).is_relative]
+ROTATING = [name for name in POSITIONS if 'rotate' in make([name]).hooks]
+PAIRS = [
+  pair
+  for pair in itertools.combinations(RELATIVE, 2)
+  if not set(pair) <= set(ROTATING)
+]
 
 
-@pytest.mark.parametrize(
-  'names', list(itertools.combinations(RELATIVE, 2)), ids='+'.join
-)
+@pytest.mark.parametrize('names', PAIRS, ids='+'.join)
 def test_joined_relative_methods_see_differences_only(names):
   method = make(names)
   assert method.is_relative
@@ -47,6 +51,13 @@ def test_joined_relative_methods_see_differences_only(names):
   near = output(jnp.asarray(SCATTERED))
   far = output(jnp.asarray(SCATTERED) + 100)
   np.testing.assert_allclose(near, far, rtol=1e-5, atol=1e-5)
+
+
+def test_two_methods_that_rotate_do_not_join():
+  assert len(ROTATING) > 1
+  for names in itertools.combinations(ROTATING, 2):
+    with pytest.raises(ValueError, match=rf"name = '{names[0]}\+{names[1]}'"):
+      make(names)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,7 +57,7 @@ def make(
     embed_dim, num_heads, causal, vocab_size: see Position.
 
   Raises:
-    ValueError: `NAME.OPTION = VALUE must be ...`.
+    ValueError: `NAME.OPTION = VALUE must be ...`, or several of them rotate.
   """
   made, sizes = {}, (embed_dim, num_heads, causal)
   for name, options in blocks.items():
@@ -68,6 +68,12 @@ def make(
     made[name] = method
   if len(made) == 1:
     return method
+  rotating = [name for name, part in made.items() if 'rotate' in part.hooks]
+  if len(rotating) > 1:
+    # What one has rotated means nothing to the other.
+    raise ValueError(
+      f'name = {"+".join(made)!r} must join one of {rotating} only'
+    )
   return Combined(*sizes, tuple(made.items()), vocab_size=vocab_size)
 
 
