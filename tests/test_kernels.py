@@ -118,7 +118,7 @@ def test_keys_and_values_of_other_types_are_taken(dtypes):
 def test_values_of_another_width_are_refused(backend):
   facts = {
     'platform': None, 'dtype': jnp.bfloat16, 'head_dim': 8,
-    'has_dropout': False, 'has_softcap': False, 'has_value': False,
+    'has_dropout': False, 'has_softcap': False,
   }  # fmt: skip
   reason = why_not(backend, value_dim=16, **facts)
   assert reason == 'it needs values as wide as keys, 8, not 16'

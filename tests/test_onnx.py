@@ -134,7 +134,6 @@ def refusal(case, backend):
     value_dim=v.shape[-1],
     has_dropout=False,
     has_softcap=more['softcap'] > 0,
-    has_value=False,
   )
 
 

@@ -39,7 +39,7 @@ def measure(values) -> list[dict]:
       head_dim=values.head_dim,
       has_dropout=False,
       has_softcap=False,
-      has_value=_make(name, values).has_value,
+      hooks=_make(name, values).hooks,
     )
     if reason:
       raise UserError(f'--backends = {backend} cannot serve {name}: {reason}')
