@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import jax
 
-from experiments import launch
 from experiments.benchmarks import (
   attention,
   dropout,
@@ -31,7 +30,8 @@ from experiments.benchmarks import (
   step,
   sweep,
 )
-from experiments.choices import UserError, one_of
+from experiments.command import app
+from experiments.settings.registry import UserError, one_of
 from experiments.sweep import ENGINES
 from selfattn.backends import BACKENDS
 from selfattn.positions import POSITIONS
@@ -59,7 +59,7 @@ def table(rows: list[dict]) -> str:
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   flags.DEFINE_enum(
     'suite',
     None,
@@ -90,7 +90,7 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Measures, prints."""
-  suite = launch.required(values, 'suite')
+  suite = app.required(values, 'suite')
   for name in values.positions:
     one_of(name, POSITIONS, '--positions')
   for backend in values.backends:
@@ -103,13 +103,13 @@ def main(values) -> None:
     if not length.isdecimal() or length == '0':
       raise UserError(f'--lengths = {length!r} is not a number of tokens')
   device = jax.devices()[0]
-  launch.log(
+  app.log(
     f'backend {jax.default_backend()}, {device.device_kind}, '
     f'jax {jax.__version__}, {values.repetitions} repetitions'
   )
   rows = SUITES[suite](values)
-  launch.log(table(rows))
-  launch.print_result(
+  app.log(table(rows))
+  app.print_result(
     {
       'suite': suite,
       'device': device.device_kind,
@@ -120,4 +120,4 @@ def main(values) -> None:
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

@@ -21,13 +21,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import build, drawing, launch
 from experiments.benchmark import table
 from experiments.benchmarks import alternate, encoders, summary, tutorial
 from experiments.benchmarks.encoders import LAYERS, STATED, slope
-from experiments.choices import UserError
-from experiments.signals import Signals
+from experiments.command import app
+from experiments.command.signals import Signals
+from experiments.inspection import figures
+from experiments.settings.registry import UserError
 from experiments.sweeps import comparison, engines, folder, plan, results
+from experiments.training import build
 from selfattn import plots
 from selfattn.baselines import RecurrentEncoder
 from selfattn.classifier import TextClassifier
@@ -41,7 +43,7 @@ _BATCH, _LENGTH, _VOCAB_SIZE, _WIDTH = 32, 100, 10_000, 256
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   for name, text in (
     ('output', 'Folder of a picture and its numbers.'),
     ('workdir', 'Of a sweep over encoders; none: nothing is trained.'),
@@ -65,13 +67,13 @@ def _define(values) -> None:
 def main(values) -> None:
   """Counts, measures, trains, prints."""
   lengths, d, k = _sizes(values)
-  if not values.workdir and launch.has_config(values):
+  if not values.workdir and app.has_config(values):
     raise UserError('--config needs --workdir; without it nothing is trained')
   if values.output is not None:
-    launch.make_folder(values.output, 'output')
+    app.make_folder(values.output, 'output')
   specs = _specs(values) if values.workdir else []
   device = jax.devices()[0].device_kind
-  launch.log(f'one layer, width {d}, kernel {k}, on {device}')
+  app.log(f'one layer, width {d}, kernel {k}, on {device}')
   speed = encoders.speed(lengths, d, k, values.repetitions)
   counted = [_counted(name, d, k) for name in LAYERS]
   for row in counted:
@@ -80,16 +82,16 @@ def main(values) -> None:
       row[f'{name}_slope_n'] = round(
         slope(lengths, [r[column] for r in mine]), 2
       )
-  launch.log(table([_shown(row) for row in counted]))
-  launch.log(table(speed))
+  app.log(table([_shown(row) for row in counted]))
+  app.log(table(speed))
   classifiers = _classifiers(values.repetitions)
-  launch.log(table(classifiers))
+  app.log(table(classifiers))
   result = {'layers': counted, 'speed': speed, 'classifiers': classifiers}
   if values.output is not None:
     result['files'] = _draw(values.output, d, k, speed)
   if specs:
     result['accuracy'] = _train(values, specs)
-  launch.print_result(result | {'device': device})
+  app.print_result(result | {'device': device})
 
 
 def _sizes(values) -> tuple[list[int], int, int]:
@@ -222,7 +224,7 @@ def _draw(output: str, d: int, k: int, speed: list[dict]) -> list[str]:
     'milliseconds': ['n'],
     'gradient': ['distance'],
   }
-  return drawing.save(output, 'compare', figure, arrays, labels)
+  return figures.save(output, 'compare', figure, arrays, labels)
 
 
 def _specs(values) -> list[plan.Spec]:
@@ -255,9 +257,9 @@ def _train(values, specs) -> list[dict]:
     }
     for entry in found.table
   ]
-  launch.log(table(shown))
+  app.log(table(shown))
   return shown
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, takes_config=True)

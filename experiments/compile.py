@@ -31,11 +31,14 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
-from experiments import data, launch, peak, programs
-from experiments import settings as settings_lib
-from experiments.batches import Batch
-from experiments.choices import UserError, one_of
-from experiments.launch import log
+from experiments.command import app
+from experiments.command.app import log
+from experiments.data import loading
+from experiments.data.batches import Batch
+from experiments.settings import settings as settings_lib
+from experiments.settings.registry import UserError, one_of
+from experiments.training import compiled as compiled_lib
+from experiments.training.devices import CHIPS
 
 GENERATIONS = ('v4', 'v5e', 'v5p', 'v6e')
 # What the compiler calls the least effort for the time a program takes.
@@ -89,7 +92,7 @@ def devices_of(topology: str) -> list:
 
 def compile_step(
   settings,
-  loaded: data.Data,
+  loaded: loading.Data,
   devices,
   num_trials: int | None = None,
   quick: bool = False,
@@ -103,7 +106,7 @@ def compile_step(
   Raises:
     UserError: it does not fit into the memory of a device.
   """
-  program = programs.make(
+  program = compiled_lib.make(
     settings, loaded.vocab_size, len(loaded.labels), num_trials, devices
   )
   mesh = program.mesh
@@ -181,7 +184,7 @@ def _item_bytes(dtype: str) -> int:
 def report(compiled, flops: int, program, topology: str) -> dict[str, object]:
   """What the compiled update needs of each device; times in seconds."""
   devices = program.mesh.devices
-  chip = peak.CHIPS[devices.flat[0].device_kind]
+  chip = CHIPS[devices.flat[0].device_kind]
   memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
   accessed = cost.get('bytes accessed', 0.0)
   computing = flops / devices.size / chip.flops
@@ -208,7 +211,7 @@ def report(compiled, flops: int, program, topology: str) -> dict[str, object]:
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   flags.DEFINE_string(
     'topology', None, 'A TPU slice: v5e:2x4, v4:2x2x2.', flag_values=values
   )
@@ -230,10 +233,10 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Compiles as the flags say, and prints what was found."""
-  topology = launch.required(values, 'topology')
+  topology = app.required(values, 'topology')
   settings = settings_lib.from_config(values.config)
   devices = devices_of(topology)
-  loaded = data.load(settings.data, '')
+  loaded = loading.load(settings.data, '')
   log(
     f'compiling for {len(devices)} x {devices[0].device_kind}: batch '
     f'{settings.train.batch_size}, {loaded.bucket_lengths[-1]} tokens'
@@ -259,8 +262,8 @@ def main(values) -> None:
   )
   for kind, entry in found['sent_per_device'].items():
     log(f'sends {kind}: {entry["count"]} times, {entry["bytes"]:,} bytes')
-  launch.print_result(found)
+  app.print_result(found)
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, takes_config=True)

@@ -21,10 +21,12 @@ import jax
 import numpy as np
 from packaging.markers import Marker
 
-from experiments import checkpoints, launch, programs, remote
-from experiments import data as data_lib
-from experiments import workdir as workdir_lib
-from experiments.launch import Failed
+from experiments.command import app
+from experiments.command.app import Failed
+from experiments.data import loading as data_lib
+from experiments.training import compiled
+from experiments.workdir import buckets, checkpoints
+from experiments.workdir import workdir as workdir_lib
 
 _LOCK = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
@@ -117,7 +119,7 @@ def workdir(path: str) -> Iterator[Finding]:
   yield 'status', text, bad
   labels = data_lib.read_facts(path)['labels']
   vocab_size = data_lib.read_tokenizer(path).get_vocab_size()
-  template = programs.make(settings, vocab_size, len(labels)).template
+  template = compiled.make(settings, vocab_size, len(labels)).template
   with checkpoints.reading(path, settings.checkpoint) as saved:
     for step in saved.steps():
       try:
@@ -133,7 +135,7 @@ def workdir(path: str) -> Iterator[Finding]:
 
 
 def _define(values) -> None:
-  launch.flags.DEFINE_string(
+  app.flags.DEFINE_string(
     'workdir', None, 'Of a run to look at.', flag_values=values
   )
 
@@ -147,15 +149,15 @@ def main(values) -> None:
   findings += devices()
   findings += cache(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
   if values.workdir is not None:
-    with remote.staged(values.workdir) as path:
+    with buckets.staged(values.workdir) as path:
       findings += workdir(path)
   for name, text, is_wrong in findings:
-    launch.log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
+    app.log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
   wrong = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
-  launch.print_result({'wrong': wrong, 'looked_at': len(findings)})
+  app.print_result({'wrong': wrong, 'looked_at': len(findings)})
   if wrong:
     raise Failed(f'{len(wrong)} of {len(findings)} things are wrong')
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

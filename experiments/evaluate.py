@@ -13,14 +13,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments import checkpoints as checkpoints_lib
-from experiments import data, launch, programs, remote
-from experiments import workdir as workdir_lib
-from experiments.batches import Examples, eval_batches
-from experiments.choices import UserError, one_of
-from experiments.programs import Program
-from experiments.settings import Settings
-from experiments.steps import State
+from experiments.command import app
+from experiments.data import loading
+from experiments.data.batches import Examples, eval_batches
+from experiments.learning.steps import State
+from experiments.settings.registry import UserError, one_of
+from experiments.settings.settings import Settings
+from experiments.training import compiled
+from experiments.training.compiled import Program
+from experiments.workdir import buckets
+from experiments.workdir import checkpoints as checkpoints_lib
+from experiments.workdir import workdir as workdir_lib
 
 
 def evaluate(
@@ -38,7 +41,7 @@ def evaluate(
     lengths: bucket lengths of the data.
     check: is called between batches, and may raise.
   """
-  outputs, ahead = [], programs.RunAhead()
+  outputs, ahead = [], compiled.RunAhead()
   for rows, batch in eval_batches(examples, batch_size, lengths, program.share):
     check()
     outputs.append((rows, program.eval_step(params, program.put(batch))))
@@ -126,7 +129,7 @@ def summarize(labels, losses, logits) -> dict[str, float]:
 
 def load_data(
   settings: Settings, path: str, directory: str | None
-) -> data.Data:
+) -> loading.Data:
   """The data that the run in `path` was made from.
 
   Args:
@@ -138,7 +141,7 @@ def load_data(
   wanted = settings.data
   if directory is not None:
     wanted = wanted.moved_to(directory)
-  return data.load(wanted, path)
+  return loading.load(wanted, path)
 
 
 def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
@@ -151,9 +154,9 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
     UserError: there is no such checkpoint, or it does not fit.
   """
   settings = workdir_lib.read_settings(path)
-  facts = data.read_facts(path)
-  vocab_size = data.read_tokenizer(path).get_vocab_size()
-  program = programs.make(settings, vocab_size, len(facts['labels']))
+  facts = loading.read_facts(path)
+  vocab_size = loading.read_tokenizer(path).get_vocab_size()
+  program = compiled.make(settings, vocab_size, len(facts['labels']))
   with checkpoints_lib.reading(path, settings.checkpoint) as saved:
     found = saved.steps()
     if not found:
@@ -194,12 +197,12 @@ def _length_table(ranges) -> str:
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   flags.DEFINE_string(
     'workdir', None, 'Folder of a trained run.', flag_values=values
   )
   flags.DEFINE_enum(
-    'split', 'test', data.datasets.SPLITS, 'Which one.', flag_values=values
+    'split', 'test', loading.datasets.SPLITS, 'Which one.', flag_values=values
   )
   flags.DEFINE_string(
     'checkpoint', 'best', 'best, last, or a step.', flag_values=values
@@ -217,7 +220,7 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Loads, evaluates, prints."""
-  with remote.staged(launch.required(values, 'workdir')) as path:
+  with buckets.staged(app.required(values, 'workdir')) as path:
     _evaluate(values, path)
 
 
@@ -237,10 +240,10 @@ def _evaluate(values, path: str) -> None:
   confusion = confusion_matrix(examples.labels, predictions, len(loaded.labels))
   hits = predictions == examples.labels
   ranges = by_length(examples.lengths, hits)
-  launch.log(_table(loaded.labels, confusion))
-  launch.log(_length_table(ranges))
+  app.log(_table(loaded.labels, confusion))
+  app.log(_length_table(ranges))
   precision, recall, f1 = per_class(confusion)
-  launch.print_result(
+  app.print_result(
     {
       'split': values.split,
       **scores(losses, confusion),
@@ -258,4 +261,4 @@ def _evaluate(values, path: str) -> None:
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

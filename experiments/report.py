@@ -17,11 +17,15 @@ import os
 import jax
 import numpy as np
 
-from experiments import data, evaluate, heads, launch, pages, remote
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.metrics import read_rows
-from experiments.sweeps import comparison, page
+from experiments import evaluate
+from experiments.command import app
+from experiments.data import loading
+from experiments.inspection import head_analysis, pages, sweep_page
+from experiments.settings.registry import UserError
+from experiments.sweeps import comparison
+from experiments.workdir import buckets
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.metrics import read_rows
 from selfattn import plots
 from selfattn.encoders import AttentionEncoder
 
@@ -31,7 +35,7 @@ _MOST_BYTES = 8_000_000
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   for name, default, text in (
     ('workdir', None, 'Folder of a run or of a sweep.'),
     ('output', None, 'The page; WORKDIR/report.html.'),
@@ -40,30 +44,32 @@ def _define(values) -> None:
   ):
     flags.DEFINE_string(name, default, text, flag_values=values)
   flags.DEFINE_enum(
-    'split', 'test', data.datasets.SPLITS, 'Of a run.', flag_values=values
+    'split', 'test', loading.datasets.SPLITS, 'Of a run.', flag_values=values
   )
   flags.DEFINE_integer(
     'num_examples', 20, 'Texts that are shown.', 0, flag_values=values
   )
-  heads.define_member(values)
+  head_analysis.define_member(values)
   comparison.define(values)
 
 
 def main(values) -> None:
   """Reads what there is, and writes the page."""
-  place = launch.required(values, 'workdir')
-  if not values.output and place.startswith(remote.SCHEMES):
+  place = app.required(values, 'workdir')
+  if not values.output and place.startswith(buckets.SCHEMES):
     raise UserError(f'--output is missing; --workdir={place} is only read')
   output = os.path.abspath(values.output or f'{place}/report.html')
-  with remote.staged(place) as path:
+  with buckets.staged(place) as path:
     is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
     _check(values, path, is_sweep)
     if os.path.isdir(output):
       raise UserError(f'--output={output} is a folder, not a page')
-    launch.make_folder(os.path.dirname(output), 'output')
-    sections = page.sections(values, path) if is_sweep else _run(values, path)
+    app.make_folder(os.path.dirname(output), 'output')
+    sections = (
+      sweep_page.sections(values, path) if is_sweep else _run(values, path)
+    )
     pages.write(output, place, sections)
-  launch.print_result({'page': output, 'bytes': os.path.getsize(output)})
+  app.print_result({'page': output, 'bytes': os.path.getsize(output)})
 
 
 def _check(values, path: str, is_sweep: bool) -> None:
@@ -75,7 +81,7 @@ def _check(values, path: str, is_sweep: bool) -> None:
     if not values[name].using_default_value:
       raise UserError(f'--{name} has no meaning for a {kind}, as {path} is')
   if not is_sweep:
-    heads.require_member(workdir_lib.read_settings(path), values.member)
+    head_analysis.require_member(workdir_lib.read_settings(path), values.member)
 
 
 def _run(values, path: str) -> list[str]:
@@ -91,7 +97,7 @@ def _run(values, path: str) -> list[str]:
   except UserError as error:
     if values.data_dir is not None:
       raise
-    launch.log(
+    app.log(
       f'WARNING: without results on {values.split} and its texts: {error}; '
       'give --data_dir'
     )
@@ -105,7 +111,7 @@ def _run(values, path: str) -> list[str]:
     settings.train.eval_batch_size,
     loaded.bucket_lengths,
   )
-  params = heads.of_member(settings, values.member, state.params)
+  params = head_analysis.of_member(settings, values.member, state.params)
   title = 'Attention on them'
   if settings.model.num_members > 1:
     title += f', of member {values.member} of {settings.model.num_members}'
@@ -192,7 +198,7 @@ def _worst(
   examples = loaded.splits[values.split]
   order = np.argsort(-losses, kind='stable')[: values.num_examples]
   chosen = examples.take(order)
-  tokenizer = data.read_tokenizer(path)
+  tokenizer = loading.read_tokenizer(path)
   texts = [
     tokenizer.decode(
       chosen.tokens[start : start + length].tolist(), skip_special_tokens=False
@@ -236,7 +242,9 @@ def _worst(
 
 def _attention(classifier, params, examples, texts, tokenizer) -> str:
   shown, size = [], 0
-  opened = heads.opened(classifier, params, examples, heads.names(tokenizer))
+  opened = head_analysis.opened(
+    classifier, params, examples, head_analysis.names(tokenizer)
+  )
   for text, one in zip(texts, opened, strict=True):
     size += one.weights.size * 8 // 3
     if shown and size > _MOST_BYTES:
@@ -249,4 +257,4 @@ def _attention(classifier, params, examples, texts, tokenizer) -> str:
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

@@ -21,11 +21,10 @@ import shlex
 
 import jax
 
-from experiments import launch, remote
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.launch import Failed, log
-from experiments.signals import Interrupted, Signals
+from experiments.command import app
+from experiments.command.app import Failed, log
+from experiments.command.signals import Interrupted, Signals
+from experiments.settings.registry import UserError
 from experiments.sweeps import (
   comparison,
   distinct,
@@ -38,6 +37,8 @@ from experiments.sweeps import (
   ray_cluster,
   results,
 )
+from experiments.workdir import buckets
+from experiments.workdir import workdir as workdir_lib
 
 ENGINES = {
   'serial': engines.serial,
@@ -48,7 +49,7 @@ ENGINES = {
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   cores = len(os.sched_getaffinity(0))
   flags.DEFINE_string('workdir', None, 'Of the sweep.', flag_values=values)
   flags.DEFINE_list(
@@ -87,7 +88,7 @@ def _define(values) -> None:
 
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
-  module, config = launch.load_module(values.config_path)
+  module, config = app.load_module(values.config_path)
   sweeps = [plan.named(module, name) for name in values.sweep]
   sweeps += [plan.over(text, config) for text in values.sweep_over]
   if not sweeps:
@@ -166,15 +167,15 @@ def _report(workdir: str, values) -> dict:
 
 def main(values) -> None:
   """Plans, checks, trains, reports."""
-  workdir = launch.required(values, 'workdir')
-  if workdir.startswith(remote.SCHEMES):
+  workdir = app.required(values, 'workdir')
+  if workdir.startswith(buckets.SCHEMES):
     raise UserError(
       f'--workdir={workdir}: a sweep needs a file system, such as the bucket '
       'mounted by gcsfuse; experiments.train takes the address itself'
     )
   workdir = os.path.abspath(workdir)
   if values.report:
-    launch.print_result(_report(workdir, values))
+    app.print_result(_report(workdir, values))
     return
   base = values.config.to_dict()
   if values.engine == 'ray' and ray_cluster.why_not():
@@ -192,7 +193,7 @@ def main(values) -> None:
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts, values, base)
-    launch.print_result({'trials': len(chosen), 'parameters': counts})
+    app.print_result({'trials': len(chosen), 'parameters': counts})
     return
   folder.write(workdir, base, planned)
   if values.retry:
@@ -200,10 +201,10 @@ def main(values) -> None:
       workdir_lib.forget_failure(spec.path)
   _train(chosen, rungs, values, workdir)
   report = _report(workdir, values)
-  launch.print_result(report)
+  app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:
-    words = [word for word in launch.command() if word != '--retry']
+    words = [word for word in app.command() if word != '--retry']
     again = shlex.join(['bash', 'scripts/run.sh', *words, '--retry'])
     raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
   unfinished = _waiting(chosen)
@@ -261,4 +262,4 @@ def _train(specs, rungs, values, workdir: str) -> None:
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, takes_config=True)

@@ -18,25 +18,17 @@ from contextlib import nullcontext
 
 import jax
 
-from experiments import (
-  agreement,
-  build,
-  data,
-  distributed,
-  launch,
-  locks,
-  loop,
-  optimizers,
-  programs,
-  remote,
-  transfer,
-)
-from experiments import settings as settings_lib
-from experiments import workdir as workdir_lib
-from experiments.launch import log
-from experiments.settings import Settings
-from experiments.signals import Interrupted, Signals
-from experiments.trials import Group
+from experiments.command import app, distributed, processes
+from experiments.command.app import log
+from experiments.command.signals import Interrupted, Signals
+from experiments.data import loading
+from experiments.learning import optimizers
+from experiments.settings import settings as settings_lib
+from experiments.settings.settings import Settings
+from experiments.training import build, compiled, loop, transfer
+from experiments.training.groups import Group
+from experiments.workdir import buckets, locks
+from experiments.workdir import workdir as workdir_lib
 
 
 def run(config, path: str, signals: Signals) -> dict[str, object]:
@@ -53,15 +45,15 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
   settings = settings_lib.from_config(config)
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
-      lock = locks.held(path) if agreement.is_first() else nullcontext()
-      agreement.together(lambda: on_exit.enter_context(lock))
+      lock = locks.held(path) if processes.is_first() else nullcontext()
+      processes.together(lambda: on_exit.enter_context(lock))
       result = finished(path, settings)
       if result is not None:
         return result
-      loaded = agreement.together(lambda: _read(settings, path))
-    agreement.check_shared(path)
+      loaded = processes.together(lambda: _read(settings, path))
+    processes.check_shared(path)
     signals.check()
-    program = programs.make(settings, loaded.vocab_size, len(loaded.labels))
+    program = compiled.make(settings, loaded.vocab_size, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):
       wanted = settings.optimizer.decay
       optimizers.check_decay(program.template.params, wanted)
@@ -69,12 +61,12 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     return run_group(runs, loaded, program, signals)[0]
 
 
-def _read(settings: Settings, path: str) -> data.Data:
+def _read(settings: Settings, path: str) -> loading.Data:
   """What the run needs of the disk, or a UserError."""
   source = settings.train.init_from
   if source and not workdir_lib.read_status(path).get('step'):
     transfer.check(source)
-  return data.load(settings.data, path)
+  return loading.load(settings.data, path)
 
 
 def finished(path: str, settings: Settings) -> dict[str, object] | None:
@@ -89,13 +81,13 @@ def finished(path: str, settings: Settings) -> dict[str, object] | None:
     return None
   log(f'{path} is done after {status["step"]} steps')
   # Where it is now, if the folder has moved.
-  return status['result'] | {'workdir': remote.origin(os.path.abspath(path))}
+  return status['result'] | {'workdir': buckets.origin(os.path.abspath(path))}
 
 
 def run_group(
   runs: list[tuple[dict, Settings, str]],
-  loaded: data.Data,
-  program: programs.Program,
+  loaded: loading.Data,
+  program: compiled.Program,
   signals: Signals,
   until: int | None = None,
 ) -> list[dict[str, object] | None]:
@@ -119,8 +111,8 @@ def run_group(
   try:
     with contextlib.ExitStack() as on_exit:
       for workdir in workdirs:
-        kept = launch.keep_log(workdir.file(f'log-{index}.txt'))
-        on_exit.callback(remote.push, workdir.path, f'log-{index}.txt')
+        kept = app.keep_log(workdir.file(f'log-{index}.txt'))
+        on_exit.callback(buckets.push, workdir.path, f'log-{index}.txt')
         on_exit.enter_context(kept)
       settings = [settings for _, settings, _ in runs]
       pairs = list(zip(settings, workdirs, strict=True))
@@ -142,7 +134,7 @@ def run_group(
         workdir.set_status('PAUSED', until)
       results.append(None)
       continue
-    place = remote.origin(workdir.path)
+    place = buckets.origin(workdir.path)
     result = {'split': 'test', **scores, 'workdir': place}
     workdir.set_status(
       'DONE',
@@ -163,13 +155,13 @@ def default_workdir(config, config_path: str) -> str:
 
 
 def _define(values) -> None:
-  launch.flags.DEFINE_string(
+  app.flags.DEFINE_string(
     'workdir',
     None,
     'Folder of the run; runs/NAME-DIGEST if not given.',
     flag_values=values,
   )
-  launch.flags.DEFINE_string(
+  app.flags.DEFINE_string(
     'init_from',
     None,
     'Workdir of a run whose parameters to begin with, as far as they fit.',
@@ -183,23 +175,23 @@ def main(values) -> None:
   config = values.config
   if values.init_from is not None:
     config.train.init_from = values.init_from
-    if not values.init_from.startswith(remote.SCHEMES):
+    if not values.init_from.startswith(buckets.SCHEMES):
       config.train.init_from = os.path.abspath(values.init_from)
   path = values.workdir or default_workdir(config, values.config_path)
   signals = Signals()
   signals.install()
   settings = settings_lib.from_config(config)
   cluster = distributed.find(values, os.environ)
-  with remote.staged(path) as folder:
+  with buckets.staged(path) as folder:
     result = finished(folder, settings)
     if result is None:
       if cluster is not None:
         distributed.join(cluster, values.start_timeout, values.peer_timeout)
-        signals.share(agreement.is_asked_to_end)
+        signals.share(processes.is_asked_to_end)
       result = run(config, folder, signals)
   if cluster is None or jax.process_index() == 0:
-    launch.print_result(result)
+    app.print_result(result)
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, takes_config=True)

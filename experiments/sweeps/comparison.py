@@ -13,9 +13,10 @@ import math
 import statistics
 from typing import Any
 
-from experiments import choices, launch
-from experiments.checks import BEST_METRICS
-from experiments.choices import UserError
+from experiments.command import app
+from experiments.settings import registry
+from experiments.settings.registry import UserError
+from experiments.settings.validation import BEST_METRICS
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
 
@@ -68,16 +69,16 @@ def define(values) -> None:
       'given, the one without positions, or else the first.',
     ),
   ):
-    launch.flags.DEFINE_string(name, default, text, flag_values=values)
+    app.flags.DEFINE_string(name, default, text, flag_values=values)
 
 
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
   """UserError for an unknown metric, key or setting; '' is none of them."""
-  choices.one_of(metric or METRICS[0], METRICS, '--metric')
-  keys = launch.flat_keys(specs[0].config)
+  registry.one_of(metric or METRICS[0], METRICS, '--metric')
+  keys = app.flat_keys(specs[0].config)
   if over not in keys:
     raise UserError(
-      f'--over={over} is not a key{choices.nearest(over, list(keys))}'
+      f'--over={over} is not a key{registry.nearest(over, list(keys))}'
     )
   names = dict.fromkeys(setting_of(spec, over)[0] for spec in specs)
   if baseline and baseline not in names:

@@ -14,14 +14,17 @@ import traceback
 
 import jax
 
-from experiments import data, locks, programs, train
-from experiments import workdir as workdir_lib
-from experiments.checkpoints import Checkpoints
-from experiments.launch import Diverged, log
-from experiments.signals import Interrupted, Signals
+from experiments import train
+from experiments.command.app import Diverged, log
+from experiments.command.signals import Interrupted, Signals
+from experiments.data import loading
 from experiments.sweeps import plan, results
 from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
+from experiments.training import compiled
+from experiments.workdir import locks
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.checkpoints import Checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,20 +70,20 @@ class Shared:
     self._data: tuple = (None, None)
     self._program: tuple = (None, None)
 
-  def data(self, settings) -> data.Data:
-    """What data.load returns."""
+  def data(self, settings) -> loading.Data:
+    """What loading.load returns."""
     key = repr(settings.data)
     if self._data[0] != key:
-      self._data = (key, data.load(settings.data, ''))
+      self._data = (key, loading.load(settings.data, ''))
     return self._data[1]
 
-  def program(self, settings, loaded, num_trials) -> programs.Program:
-    """What programs.make returns."""
-    key = (programs.key(settings), num_trials)
+  def program(self, settings, loaded, num_trials) -> compiled.Program:
+    """What compiled.make returns."""
+    key = (compiled.key(settings), num_trials)
     if self._program[0] != key:
       self._program = (
         key,
-        programs.make(
+        compiled.make(
           settings, loaded.vocab_size, len(loaded.labels), num_trials
         ),
       )
@@ -206,7 +209,7 @@ def _train(specs, until, signals, shared) -> None:
   # still the same.
   kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
   if kept:
-    loaded = data.load(settings.data, kept[0].path)
+    loaded = loading.load(settings.data, kept[0].path)
   count = len(specs) if len(specs) > 1 else None
   program = shared.program(settings, loaded, count)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]

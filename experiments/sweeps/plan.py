@@ -26,11 +26,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import build, choices, data, launch, optimizers, programs
-from experiments import settings as settings_lib
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.settings import Settings
+from experiments.command import app
+from experiments.data import loading
+from experiments.learning import optimizers
+from experiments.settings import registry
+from experiments.settings import settings as settings_lib
+from experiments.settings.registry import UserError
+from experiments.settings.settings import Settings
+from experiments.training import build, compiled
+from experiments.workdir import workdir as workdir_lib
 
 
 def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
@@ -103,7 +107,7 @@ def named(module, name: str) -> list[dict]:
   if name not in known:
     raise UserError(
       f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
-      f'{", ".join(sorted(known)) or "none"}{choices.nearest(name, known)}'
+      f'{", ".join(sorted(known)) or "none"}{registry.nearest(name, known)}'
     )
   found = list(getattr(module, f'sweep_{name}')())
   if not found or not all(isinstance(entry, dict) for entry in found):
@@ -119,11 +123,11 @@ def over(text: str, config) -> list[dict]:
   """
   name, separator, values = text.partition('=')
   key = name.removeprefix('config.')
-  keys = launch.flat_keys(config)
+  keys = app.flat_keys(config)
   if key not in keys or not separator or not values:
     raise UserError(
       f'--sweep_over={text} is not config.KEY=VALUE,VALUE'
-      f'{choices.nearest(key, list(keys)) if key not in keys else ""}'
+      f'{registry.nearest(key, list(keys)) if key not in keys else ""}'
     )
   # Commas inside brackets belong to a tuple.
   parts = re.split(r',(?![^()\[\]]*[)\]])', values)
@@ -138,7 +142,7 @@ def _parsed(text: str, current: Any, flag: str) -> Any:
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
-    return choices.parse_tuple(text)
+    return registry.parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(
       f'--sweep_over={flag}: {text!r} is not of type {type(current).__name__}, '
@@ -191,7 +195,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
     source = repr(spec.settings.data)
     if source not in loaded:
       try:
-        loaded[source] = data.load(spec.settings.data, '')
+        loaded[source] = loading.load(spec.settings.data, '')
       except UserError as error:
         loaded[source] = error
     try:
@@ -204,7 +208,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
   return counts
 
 
-def _count(settings: Settings, loaded: data.Data) -> int:
+def _count(settings: Settings, loaded: loading.Data) -> int:
   classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
   state = jax.eval_shape(
     lambda hyper: build.init_state(settings, classifier, hyper),
@@ -222,9 +226,9 @@ def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
     for section in sections:
       node = node.get(section) if isinstance(node, dict) else None
     if not isinstance(node, dict) or last not in node:
-      keys = launch.flat_keys(base)
+      keys = app.flat_keys(base)
       raise UserError(
-        f'config.{key} is not a key{choices.nearest(key, list(keys))}'
+        f'config.{key} is not a key{registry.nearest(key, list(keys))}'
       )
     if isinstance(node[last], dict):
       raise UserError(f'config.{key} is a section; change a key inside it')
@@ -257,10 +261,10 @@ def describe(overrides: Mapping[str, Any]) -> str:
 
 def command(spec: Spec, config_path: str, base: dict) -> str:
   """The line that trains this trial alone."""
-  original = launch.flat_keys(launch.load_config(config_path).to_dict())
+  original = app.flat_keys(app.load_config(config_path).to_dict())
   changed = {
     key: value
-    for key, value in launch.flat_keys(base).items()
+    for key, value in app.flat_keys(base).items()
     if not isinstance(value, dict) and original[key] != value
   }
   flags = [
@@ -276,5 +280,5 @@ def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
   """The specs of each program, in order of appearance."""
   groups: dict[str, list[Spec]] = {}
   for spec in specs:
-    groups.setdefault(programs.key(spec.settings), []).append(spec)
+    groups.setdefault(compiled.key(spec.settings), []).append(spec)
   return groups

@@ -18,12 +18,12 @@ import subprocess
 import sys
 import threading
 
-from experiments import launch
-from experiments import workdir as workdir_lib
-from experiments.launch import log
-from experiments.signals import Interrupted, Signals
+from experiments.command import app
+from experiments.command.app import log
+from experiments.command.signals import Interrupted, Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
+from experiments.workdir import workdir as workdir_lib
 
 # Seconds between two looks at whether a signal has come.
 _POLL = 0.2
@@ -110,7 +110,7 @@ def _feed(waiting, cores: list[int], workers: _Workers) -> None:
       continue
     code, process = _end(process), None
     # What ends while all are asked to end has not failed, whatever its code.
-    if code != launch.INTERRUPTED and not workers.signals.received:
+    if code != app.INTERRUPTED and not workers.signals.received:
       reason = f'its process ended with {code}; see {spec.path}.txt'
       workdir_lib.give_up(spec.path, spec.config, reason)
       log(f'trial {spec.index} {spec.name} failed: {reason}')
@@ -169,7 +169,7 @@ def main() -> None:
       engines.run([spec], stop_at, signals, shared)
     except Interrupted as error:
       log(f'interrupted: {error}')
-      sys.exit(launch.INTERRUPTED)
+      sys.exit(app.INTERRUPTED)
     print('over', flush=True)
 
 

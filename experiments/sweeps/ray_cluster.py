@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import importlib.util
 
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.signals import Interrupted, Signals
+from experiments.command.signals import Interrupted, Signals
+from experiments.settings.registry import UserError
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
+from experiments.workdir import workdir as workdir_lib
 
 _RETRIES = 5
 _POLL = 1.0  # seconds between two looks at whether a signal has come

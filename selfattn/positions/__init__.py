@@ -10,7 +10,7 @@ and no method by name:
   value    added to the output, a function of the attention weights too
 
 To add a method: a class in this folder with its options as fields, a line in
-POSITIONS, a row in tests/test_positions.py and in the README's table. Tests
+POSITIONS, a row in test_positions.py and in the README's table. Tests
 refuse to broadcast an array to more axes: write them out.
 """
 
