@@ -31,7 +31,8 @@ from experiments.benchmarks import (
   sweep,
 )
 from experiments.command import app
-from experiments.settings.registry import UserError, one_of
+from experiments.command.errors import UserError, one_of
+from experiments.command.log import log
 from experiments.sweep import ENGINES
 from selfattn.backends import BACKENDS
 from selfattn.positions import POSITIONS
@@ -103,12 +104,12 @@ def main(values) -> None:
     if not length.isdecimal() or length == '0':
       raise UserError(f'--lengths = {length!r} is not a number of tokens')
   device = jax.devices()[0]
-  app.log(
+  log(
     f'backend {jax.default_backend()}, {device.device_kind}, '
     f'jax {jax.__version__}, {values.repetitions} repetitions'
   )
   rows = SUITES[suite](values)
-  app.log(table(rows))
+  log(table(rows))
   app.print_result(
     {
       'suite': suite,

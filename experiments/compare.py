@@ -25,9 +25,10 @@ from experiments.benchmark import table
 from experiments.benchmarks import alternate, encoders, summary, tutorial
 from experiments.benchmarks.encoders import LAYERS, STATED, slope
 from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.inspection import figures
-from experiments.settings.registry import UserError
 from experiments.sweeps import comparison, engines, folder, plan, results
 from experiments.training import build
 from selfattn import plots
@@ -73,7 +74,7 @@ def main(values) -> None:
     app.make_folder(values.output, 'output')
   specs = _specs(values) if values.workdir else []
   device = jax.devices()[0].device_kind
-  app.log(f'one layer, width {d}, kernel {k}, on {device}')
+  log(f'one layer, width {d}, kernel {k}, on {device}')
   speed = encoders.speed(lengths, d, k, values.repetitions)
   counted = [_counted(name, d, k) for name in LAYERS]
   for row in counted:
@@ -82,10 +83,10 @@ def main(values) -> None:
       row[f'{name}_slope_n'] = round(
         slope(lengths, [r[column] for r in mine]), 2
       )
-  app.log(table([_shown(row) for row in counted]))
-  app.log(table(speed))
+  log(table([_shown(row) for row in counted]))
+  log(table(speed))
   classifiers = _classifiers(values.repetitions)
-  app.log(table(classifiers))
+  log(table(classifiers))
   result = {'layers': counted, 'speed': speed, 'classifiers': classifiers}
   if values.output is not None:
     result['files'] = _draw(values.output, d, k, speed)
@@ -257,7 +258,7 @@ def _train(values, specs) -> list[dict]:
     }
     for entry in found.table
   ]
-  app.log(table(shown))
+  log(table(shown))
   return shown
 
 

@@ -32,11 +32,11 @@ from jax.experimental import topologies
 from jax.sharding import NamedSharding, PartitionSpec
 
 from experiments.command import app
-from experiments.command.app import log
+from experiments.command.errors import UserError, one_of
+from experiments.command.log import log
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.settings import settings as settings_lib
-from experiments.settings.registry import UserError, one_of
 from experiments.training import compiled as compiled_lib
 from experiments.training.devices import CHIPS
 

@@ -22,7 +22,8 @@ import numpy as np
 from packaging.markers import Marker
 
 from experiments.command import app
-from experiments.command.app import Failed
+from experiments.command.errors import Failed
+from experiments.command.log import log
 from experiments.data import loading as data_lib
 from experiments.training import compiled
 from experiments.workdir import buckets, checkpoints
@@ -152,7 +153,7 @@ def main(values) -> None:
     with buckets.staged(values.workdir) as path:
       findings += workdir(path)
   for name, text, is_wrong in findings:
-    app.log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
+    log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
   wrong = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
   app.print_result({'wrong': wrong, 'looked_at': len(findings)})
   if wrong:

@@ -14,10 +14,11 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.command import app
+from experiments.command.errors import UserError, one_of
+from experiments.command.log import log
 from experiments.data import loading
 from experiments.data.batches import Examples, eval_batches
 from experiments.learning.steps import State
-from experiments.settings.registry import UserError, one_of
 from experiments.settings.settings import Settings
 from experiments.training import compiled
 from experiments.training.compiled import Program
@@ -240,8 +241,8 @@ def _evaluate(values, path: str) -> None:
   confusion = confusion_matrix(examples.labels, predictions, len(loaded.labels))
   hits = predictions == examples.labels
   ranges = by_length(examples.lengths, hits)
-  app.log(_table(loaded.labels, confusion))
-  app.log(_length_table(ranges))
+  log(_table(loaded.labels, confusion))
+  log(_length_table(ranges))
   precision, recall, f1 = per_class(confusion)
   app.print_result(
     {

@@ -22,6 +22,8 @@ import numpy as np
 
 from experiments import evaluate
 from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.data import loading
 from experiments.inspection import (
   figures,
@@ -30,7 +32,6 @@ from experiments.inspection import (
   position_figures,
 )
 from experiments.settings import settings as settings_lib
-from experiments.settings.registry import UserError
 from experiments.settings.settings import Settings
 from experiments.training import build
 from experiments.workdir import buckets
@@ -136,7 +137,7 @@ def _inspect(values, path: str, output: str) -> dict:
     name = f'attention-{number}'
     files += figures.maps(output, name, one)
     files += figures.rollout(output, f'{name}-rollout', one)
-    app.log(figures.most_attended(one))
+    log(figures.most_attended(one))
   if opened:
     pages.write(
       os.path.join(output, 'attention.html'),
@@ -147,7 +148,7 @@ def _inspect(values, path: str, output: str) -> dict:
   if split is not None:
     rows, removed = _judge(classifier, params, split, tokens)
     files += figures.heads(output, rows, removed)
-    app.log(figures.heads_table(rows))
+    log(figures.heads_table(rows))
     result |= {'heads': rows, 'removed': removed}
   return result | {'files': files}
 

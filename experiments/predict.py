@@ -19,10 +19,11 @@ import jax
 import numpy as np
 
 from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.data import loading
 from experiments.evaluate import evaluate, restore_run
 from experiments.inspection import figures, head_analysis
-from experiments.settings.registry import UserError
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
@@ -110,7 +111,7 @@ def _predict(values, path: str, texts: list[str]) -> None:
     examples = loading.encode(tokenizer, texts, settings.data.max_length)
     is_empty = examples.lengths == 0
     if is_empty.any():
-      app.log(
+      log(
         f'WARNING: {is_empty.sum()} of {len(texts)} texts are empty and have '
         f'no label, first: text {is_empty.argmax() + 1}'
       )

@@ -19,9 +19,10 @@ import numpy as np
 
 from experiments import evaluate
 from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.data import loading
 from experiments.inspection import head_analysis, pages, sweep_page
-from experiments.settings.registry import UserError
 from experiments.sweeps import comparison
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
@@ -97,7 +98,7 @@ def _run(values, path: str) -> list[str]:
   except UserError as error:
     if values.data_dir is not None:
       raise
-    app.log(
+    log(
       f'WARNING: without results on {values.split} and its texts: {error}; '
       'give --data_dir'
     )

@@ -22,9 +22,9 @@ import shlex
 import jax
 
 from experiments.command import app
-from experiments.command.app import Failed, log
-from experiments.command.signals import Interrupted, Signals
-from experiments.settings.registry import UserError
+from experiments.command.errors import Failed, Interrupted, UserError
+from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.sweeps import (
   comparison,
   distinct,

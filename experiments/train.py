@@ -19,8 +19,9 @@ from contextlib import nullcontext
 import jax
 
 from experiments.command import app, distributed, processes
-from experiments.command.app import log
-from experiments.command.signals import Interrupted, Signals
+from experiments.command.errors import Interrupted
+from experiments.command.log import keep_log, log
+from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.learning import optimizers
 from experiments.settings import settings as settings_lib
@@ -111,7 +112,7 @@ def run_group(
   try:
     with contextlib.ExitStack() as on_exit:
       for workdir in workdirs:
-        kept = app.keep_log(workdir.file(f'log-{index}.txt'))
+        kept = keep_log(workdir.file(f'log-{index}.txt'))
         on_exit.callback(buckets.push, workdir.path, f'log-{index}.txt')
         on_exit.enter_context(kept)
       settings = [settings for _, settings, _ in runs]

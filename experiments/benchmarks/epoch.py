@@ -15,10 +15,10 @@ import numpy as np
 
 from experiments.benchmarks import alternate, summary
 from experiments.command import app
+from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.settings import settings
-from experiments.settings.registry import UserError
 from experiments.training import compiled
 
 _CONFIG = os.path.join(os.path.dirname(app.DEFAULT_CONFIG), 'sst2.py')

@@ -23,9 +23,10 @@ from experiments.benchmarks.tutorial import (
   NUM_CLASSES,
 )
 from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.data.batches import Batch
 from experiments.settings import settings, validation
-from experiments.settings.registry import UserError
 from experiments.training import compiled
 from experiments.training.devices import flops_per_second
 
@@ -61,7 +62,7 @@ def measure(values) -> list[dict]:
     UserError: no backend of --backends can serve here.
   """
   most, source = flops_per_second(jax.devices()[0])
-  app.log(f'mfu is of {most / 1e12:.2f} TFLOP/s ({source})')
+  log(f'mfu is of {most / 1e12:.2f} TFLOP/s ({source})')
   rows = []
   for name in values.models:
     rows += _of_size(name, most, values)
@@ -83,7 +84,7 @@ def _of_size(name, most, values):
       jax.default_backend(),
     )
     if reason:
-      app.log(reason)
+      log(reason)
       continue
     functions[backend], memory[backend], flops = _ours(wanted, tokens, labels)
   if not functions:
@@ -93,7 +94,7 @@ def _of_size(name, most, values):
       size, tokens, labels, VOCAB_SIZE, is_compiled=is_compiled
     )
     if step is None:
-      app.log(f'not installed: {peer}')
+      log(f'not installed: {peer}')
     else:
       functions[peer] = step
   seconds = alternate(functions, values.repetitions)

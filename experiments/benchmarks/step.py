@@ -24,6 +24,7 @@ from experiments.benchmarks.tutorial import (
   NUM_HEADS,
 )
 from experiments.command import app
+from experiments.command.log import log
 from experiments.data.batches import Batch
 from experiments.settings import settings
 from experiments.training import compiled
@@ -60,7 +61,7 @@ def measure(values) -> list[dict]:
       for name, times in seconds.items()
     ]
     if missing:
-      app.log(f'not installed: {", ".join(missing)}')
+      log(f'not installed: {", ".join(missing)}')
   return rows
 
 

@@ -19,94 +19,27 @@ from collections.abc import Callable
 from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
-from tqdm import tqdm
 
-from experiments.command.signals import Interrupted
-from experiments.settings import registry
-from experiments.settings.registry import UserError
+from experiments.command.errors import (
+  Diverged,
+  Failed,
+  Interrupted,
+  UserError,
+  nearest,
+)
+from experiments.command.log import Unbreakable, log
+from experiments.command.values import flat_keys, parse_tuple
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
-DEFAULT_CONFIG = os.path.join(
-  os.path.dirname(os.path.abspath(__file__)),
-  '..',
-  '..',
-  'configs',
-  'default.py',
+DEFAULT_CONFIG = os.path.abspath(
+  os.path.join(os.path.dirname(__file__), '..', '..', 'configs', 'default.py')
 )
-
-
-class Diverged(Exception):
-  """A loss or a gradient is not finite."""
-
-
-class Failed(Exception):
-  """Some of the work failed, and has said why; the rest is done."""
-
-
-# Lines for the files of `keep_log`; nothing of it goes anywhere else.
-_KEPT = logging.getLogger('experiments.log')
-_KEPT.setLevel(logging.INFO)
-_KEPT.propagate = False
-
-
-class _Unbreakable:
-  """Standard error, whose reader may leave without ending the work.
-
-  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved.
-  """
-
-  def __init__(self, stream):
-    # None, where it was closed from the start.
-    self._stream = stream or open(os.devnull, 'w')  # noqa: SIM115
-
-  def write(self, text: str) -> int:
-    self._try(self._stream.write, text)
-    return len(text)
-
-  def flush(self) -> None:
-    self._try(self._stream.flush)
-
-  def __getattr__(self, name):
-    return getattr(self._stream, name)
-
-  def _try(self, action, *arguments) -> None:
-    try:
-      action(*arguments)
-    except OSError:
-      # Nor may the interpreter find what is left in the buffer when it ends.
-      os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-
-def log(text: str) -> None:
-  """A line on standard error, above a progress bar if there is one."""
-  tqdm.write(text, file=sys.stderr)
-  sys.stderr.flush()
-  _KEPT.info(text)
 
 
 def command() -> list[str]:
   """The words of this command as they were typed, `experiments.NAME` first."""
   words = sys.orig_argv
   return words[words.index('-m') + 1 :] if '-m' in words else words
-
-
-@contextlib.contextmanager
-def keep_log(path: str):
-  """Adds all lines of `log`, and what ends the block, to a file."""
-  handler = logging.FileHandler(path)
-  handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
-  _KEPT.addHandler(handler)
-  try:
-    yield
-  except (Interrupted, Diverged, Failed) as error:
-    _KEPT.info(f'{type(error).__name__}: {error}')
-    raise
-  except BaseException:
-    _KEPT.info(traceback.format_exc())
-    raise
-  finally:
-    _KEPT.removeHandler(handler)
-    handler.close()
 
 
 def print_result(result: dict) -> None:
@@ -130,7 +63,7 @@ def run(
     takes_config: whether there is --config, a file, and --config.key=value
       for every key in it.
   """
-  with contextlib.redirect_stderr(_Unbreakable(sys.stderr)):
+  with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
     _run(main, define, doc, takes_config)
 
 
@@ -241,8 +174,8 @@ class _Tuples(flags.ArgumentParser):
   """Reads a,b as a sweep does, where the library asks for ('a', 'b')."""
 
   def parse(self, argument: str) -> tuple:
-    """ValueError as choices.parse_tuple."""
-    return registry.parse_tuple(argument)
+    """ValueError as values.parse_tuple."""
+    return parse_tuple(argument)
 
 
 def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
@@ -321,22 +254,10 @@ def _check_overrides(argv, config: ConfigDict) -> None:
       continue
     key = name.removeprefix('config.')
     if key not in keys:
-      raise UserError(
-        f'--{name} is not a key{registry.nearest(key, list(keys))}'
-      )
+      raise UserError(f'--{name} is not a key{nearest(key, list(keys))}')
     if isinstance(keys[key], ConfigDict):
       inside = ', '.join(f'--{name}.{entry}' for entry in keys[key])
       raise UserError(f'--{name} is a section; change one of {inside}')
-
-
-def flat_keys(config, prefix: str = '') -> dict[str, object]:
-  """Dotted keys and values of a ConfigDict or dict, sections included."""
-  keys: dict[str, object] = {}
-  for name, value in config.items():
-    keys[f'{prefix}{name}'] = value
-    if isinstance(value, ConfigDict | dict):
-      keys |= flat_keys(value, f'{prefix}{name}.')
-  return keys
 
 
 def _print_help(values, doc: str, path: str | None, config) -> None:

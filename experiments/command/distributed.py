@@ -17,8 +17,8 @@ from collections.abc import Mapping
 import jax
 from absl import flags
 
-from experiments.command.app import log
-from experiments.settings.registry import UserError
+from experiments.command.errors import UserError
+from experiments.command.log import log
 
 # Seconds between two tries to reach the first process, and for one answer.
 _RETRY, _ANSWER = 0.2, 5.0

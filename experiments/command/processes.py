@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments.settings.registry import UserError
+from experiments.command.errors import UserError
 from experiments.workdir import buckets
 
 T = TypeVar('T')

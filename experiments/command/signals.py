@@ -7,14 +7,12 @@ import os
 import signal
 from collections.abc import Callable
 
+from experiments.command.errors import Interrupted
+
 # Exit code of a second Ctrl-C.
 ABORTED = 130
 # What schedulers send before they take a machine away, and Ctrl-C.
 _ASKING = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
-
-
-class Interrupted(Exception):
-  """A signal asked for an end, and the state is saved."""
 
 
 class Signals:

@@ -13,9 +13,9 @@ import itertools
 
 import numpy as np
 
+from experiments.command.errors import UserError, one_of
 from experiments.data import algorithmic, word_order
 from experiments.data.text_files import SPLITS, Row, Text
-from experiments.settings.registry import UserError, one_of
 
 
 @dataclasses.dataclass(frozen=True)

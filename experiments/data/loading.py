@@ -14,11 +14,11 @@ import os
 
 import numpy as np
 
-from experiments.command.app import log
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.data import datasets
 from experiments.data.batches import Examples, bucket_lengths, offsets
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.settings.registry import UserError
 from experiments.settings.settings import DataSettings
 
 

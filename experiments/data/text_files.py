@@ -12,8 +12,8 @@ import os
 import re
 from typing import NamedTuple
 
-from experiments.command.app import log
-from experiments.settings.registry import UserError, one_of
+from experiments.command.errors import UserError, one_of
+from experiments.command.log import log
 
 SPLITS = ('train', 'validation', 'test')
 FORMATS = (

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.command import app
+from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
 from experiments.learning import ensembles
 from experiments.learning.steps import cross_entropy, is_token
-from experiments.settings.registry import UserError
 from experiments.settings.settings import Settings
 from selfattn import analysis, masks
 from selfattn.encoders import AttentionEncoder

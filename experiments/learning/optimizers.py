@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.settings.registry import UserError, nearest
+from experiments.command.errors import UserError, nearest
 
 
 @dataclasses.dataclass(frozen=True)

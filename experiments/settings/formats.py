@@ -10,9 +10,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.values import flat_keys
 from experiments.settings import registry, settings
-from experiments.settings.registry import UserError
 from experiments.settings.settings import CHOICES, SECTIONS, Settings
 
 # What config.json says now; one that says nothing is of format 0. It grows
@@ -43,12 +43,12 @@ def upgrade(config: dict) -> dict:
       f'to {FORMAT}; use the version that wrote it, or a later one'
     )
   try:
-    for key, value in app.flat_keys(config).items():
+    for key, value in flat_keys(config).items():
       if present(key) != key:
         _remove(config, key)
         _put(config, present(key), value)
     for key, value in ADDED.items():
-      if key not in app.flat_keys(config):
+      if key not in flat_keys(config):
         _put(config, key, value)
     _name_of_hub(config)
     for table, key in CHOICES.values():

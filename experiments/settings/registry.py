@@ -7,40 +7,15 @@ its options, so a default is written once, next to the code that reads it.
 
 from __future__ import annotations
 
-import ast
-import csv
 import dataclasses
-import difflib
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.command.errors import UserError, nearest, one_of
+from experiments.command.values import Choice, parse_tuple
+
 # What Flax adds to the fields of every module.
 _NOT_OPTIONS = {'parent', 'name'}
-
-_INTEGER = re.compile('0|-?[1-9][0-9]*')
-
-
-class UserError(Exception):
-  """The user's input is wrong: one line, exit code 2, no traceback."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-  """A name out of a table, or several joined by +, with their options alone.
-
-  Attributes:
-    name: as the config spells it.
-    blocks: options by name.
-  """
-
-  name: str
-  blocks: Mapping[str, Mapping[str, Any]]
-
-  @property
-  def options(self) -> Mapping[str, Any]:
-    """Those of a single name."""
-    return self.blocks[self.name]
 
 
 def options(cls: type) -> dict[str, Any]:
@@ -57,27 +32,6 @@ def block(table: Mapping[str, type], name: str) -> dict[str, Any]:
   """`{'name': name}` and one block of options for every entry that has any."""
   blocks = {entry: options(cls) for entry, cls in table.items()}
   return {'name': name} | {k: v for k, v in blocks.items() if v}
-
-
-def one_of(name: Any, allowed, key: str) -> Any:
-  """`name` if it is allowed; else UserError with the nearest right one.
-
-  Args:
-    key: of the config, or a flag with its dashes.
-  """
-  if name in allowed:
-    return name
-  key = key if key.startswith('--') else f'config.{key}'
-  raise UserError(
-    f'{key} = {name!r} is not one of '
-    f'{", ".join(map(str, sorted(allowed)))}{nearest(str(name), allowed)}'
-  )
-
-
-def nearest(name: str, allowed) -> str:
-  """'; did you mean ...?', or nothing when nothing is near."""
-  near = difflib.get_close_matches(name, list(map(str, allowed)), n=1)
-  return f'; did you mean {near[0]}?' if near else ''
 
 
 def choose(
@@ -121,31 +75,6 @@ def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:
   for name in wanted:
     if name not in given:
       raise UserError(f'{prefix}{name} is missing')
-
-
-def parse_tuple(text: str) -> tuple:
-  """A tuple in Python's spelling, or words between commas: `a,b`, `"a,b",c`.
-
-  Words are a line of CSV. One that is an integer as Python prints it is read as
-  such; every other stays as it is written: `+1`, `1.50`.
-
-  Raises:
-    ValueError: brackets or quotes that do not match.
-  """
-  text = text.strip()
-  try:
-    if text.startswith(('(', '[')):
-      value = ast.literal_eval(text)
-      if not isinstance(value, tuple | list):
-        raise ValueError('brackets alone make no tuple')
-      return tuple(value)
-    rows = csv.reader([text], skipinitialspace=True, strict=True)
-    words = [word.strip() for word in next(rows)]
-  except (ValueError, SyntaxError, csv.Error) as error:
-    raise ValueError(f'{text!r} is not a tuple; write a,b') from error
-  if words and not words[-1]:
-    del words[-1]
-  return tuple(int(w) if _INTEGER.fullmatch(w) else w for w in words)
 
 
 def typed(value: Any, kind: type, key: str) -> Any:

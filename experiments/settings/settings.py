@@ -11,11 +11,11 @@ import hashlib
 import json
 from typing import Any, get_type_hints
 
+from experiments.command.values import Choice
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import OPTIMIZERS, warmup_updates
 from experiments.settings import registry, validation
-from experiments.settings.registry import Choice
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS

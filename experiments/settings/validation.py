@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import SCHEDULES
-from experiments.settings import registry
-from experiments.settings.registry import UserError
 from selfattn import positions
 from selfattn.backends import BACKENDS
 from selfattn.baselines import CELLS
@@ -87,10 +86,10 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     for key in keys.split():
       require(holds(flat[key]), key, allowed)
 
-  registry.one_of(model.pool, POOLS, 'model.pool')
-  registry.one_of(model.dtype, DTYPES, 'model.dtype')
-  registry.one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
-  registry.one_of(
+  one_of(model.pool, POOLS, 'model.pool')
+  one_of(model.dtype, DTYPES, 'model.dtype')
+  one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
+  one_of(
     settings.checkpoint.best_metric, BEST_METRICS, 'checkpoint.best_metric'
   )
   require(
@@ -116,7 +115,7 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
       key = f'model.encoder.cnn.{option}'
       require(flat[key] >= 1, key, 'at least 1')
   if model.encoder.name == 'rnn':
-    registry.one_of(flat[f'{_RNN}.cell'], CELLS, f'{_RNN}.cell')
+    one_of(flat[f'{_RNN}.cell'], CELLS, f'{_RNN}.cell')
     is_even = model.embed_dim % 2 == 0
     require(
       is_even or not flat[f'{_RNN}.bidirectional'],
@@ -135,9 +134,9 @@ def _check_attention(settings, require, is_stored) -> None:
   data, model = settings.data, settings.model
   encoder = model.encoder.options
   key = 'model.encoder.attention'
-  registry.one_of(encoder['norm'], NORMS, f'{key}.norm')
-  registry.one_of(encoder['activation'], ACTIVATIONS, f'{key}.activation')
-  registry.one_of(encoder['backend'], BACKENDS, f'{key}.backend')
+  one_of(encoder['norm'], NORMS, f'{key}.norm')
+  one_of(encoder['activation'], ACTIVATIONS, f'{key}.activation')
+  one_of(encoder['backend'], BACKENDS, f'{key}.backend')
   if model.embed_dim % model.num_heads:
     below = model.embed_dim - model.embed_dim % model.num_heads
     near = [n for n in (below, below + model.num_heads) if n]

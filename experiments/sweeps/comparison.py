@@ -14,8 +14,8 @@ import statistics
 from typing import Any
 
 from experiments.command import app
-from experiments.settings import registry
-from experiments.settings.registry import UserError
+from experiments.command.errors import UserError, nearest, one_of
+from experiments.command.values import flat_keys
 from experiments.settings.validation import BEST_METRICS
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
@@ -74,12 +74,10 @@ def define(values) -> None:
 
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
   """UserError for an unknown metric, key or setting; '' is none of them."""
-  registry.one_of(metric or METRICS[0], METRICS, '--metric')
-  keys = app.flat_keys(specs[0].config)
+  one_of(metric or METRICS[0], METRICS, '--metric')
+  keys = flat_keys(specs[0].config)
   if over not in keys:
-    raise UserError(
-      f'--over={over} is not a key{registry.nearest(over, list(keys))}'
-    )
+    raise UserError(f'--over={over} is not a key{nearest(over, list(keys))}')
   names = dict.fromkeys(setting_of(spec, over)[0] for spec in specs)
   if baseline and baseline not in names:
     raise UserError(f'--baseline={baseline} is not one of {"; ".join(names)}')

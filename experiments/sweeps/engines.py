@@ -15,8 +15,9 @@ import traceback
 import jax
 
 from experiments import train
-from experiments.command.app import Diverged, log
-from experiments.command.signals import Interrupted, Signals
+from experiments.command.errors import Diverged, Interrupted
+from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.sweeps import plan, results
 from experiments.sweeps.comparison import SPLITS

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 
-from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.values import flat_keys
 from experiments.settings import formats
-from experiments.settings.registry import UserError
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
@@ -46,7 +46,7 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
 
 def _flat(config: dict) -> dict:
   """What two commands of one sweep have in common, by dotted key."""
-  flat = app.flat_keys(json.loads(json.dumps(config)))
+  flat = flat_keys(json.loads(json.dumps(config)))
   # As it is resolved: a share of the run, or the steps that it comes to.
   flat |= formats.read(config).flat()
   return {

@@ -13,9 +13,9 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from experiments.command.app import log
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.settings.registry import UserError
 from experiments.settings.validation import BEST_METRICS
 from experiments.sweeps import engines, results
 from experiments.sweeps.plan import Spec

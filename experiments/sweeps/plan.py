@@ -27,11 +27,11 @@ import jax
 import numpy as np
 
 from experiments.command import app
+from experiments.command.errors import UserError, nearest
+from experiments.command.values import flat_keys, parse_tuple
 from experiments.data import loading
 from experiments.learning import optimizers
-from experiments.settings import registry
 from experiments.settings import settings as settings_lib
-from experiments.settings.registry import UserError
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled
 from experiments.workdir import workdir as workdir_lib
@@ -107,7 +107,7 @@ def named(module, name: str) -> list[dict]:
   if name not in known:
     raise UserError(
       f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
-      f'{", ".join(sorted(known)) or "none"}{registry.nearest(name, known)}'
+      f'{", ".join(sorted(known)) or "none"}{nearest(name, known)}'
     )
   found = list(getattr(module, f'sweep_{name}')())
   if not found or not all(isinstance(entry, dict) for entry in found):
@@ -123,11 +123,11 @@ def over(text: str, config) -> list[dict]:
   """
   name, separator, values = text.partition('=')
   key = name.removeprefix('config.')
-  keys = app.flat_keys(config)
+  keys = flat_keys(config)
   if key not in keys or not separator or not values:
     raise UserError(
       f'--sweep_over={text} is not config.KEY=VALUE,VALUE'
-      f'{registry.nearest(key, list(keys)) if key not in keys else ""}'
+      f'{nearest(key, list(keys)) if key not in keys else ""}'
     )
   # Commas inside brackets belong to a tuple.
   parts = re.split(r',(?![^()\[\]]*[)\]])', values)
@@ -142,7 +142,7 @@ def _parsed(text: str, current: Any, flag: str) -> Any:
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
-    return registry.parse_tuple(text)
+    return parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(
       f'--sweep_over={flag}: {text!r} is not of type {type(current).__name__}, '
@@ -226,10 +226,8 @@ def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
     for section in sections:
       node = node.get(section) if isinstance(node, dict) else None
     if not isinstance(node, dict) or last not in node:
-      keys = app.flat_keys(base)
-      raise UserError(
-        f'config.{key} is not a key{registry.nearest(key, list(keys))}'
-      )
+      keys = flat_keys(base)
+      raise UserError(f'config.{key} is not a key{nearest(key, list(keys))}')
     if isinstance(node[last], dict):
       raise UserError(f'config.{key} is a section; change a key inside it')
     node[last] = value
@@ -261,10 +259,10 @@ def describe(overrides: Mapping[str, Any]) -> str:
 
 def command(spec: Spec, config_path: str, base: dict) -> str:
   """The line that trains this trial alone."""
-  original = app.flat_keys(app.load_config(config_path).to_dict())
+  original = flat_keys(app.load_config(config_path).to_dict())
   changed = {
     key: value
-    for key, value in app.flat_keys(base).items()
+    for key, value in flat_keys(base).items()
     if not isinstance(value, dict) and original[key] != value
   }
   flags = [

@@ -19,8 +19,9 @@ import sys
 import threading
 
 from experiments.command import app
-from experiments.command.app import log
-from experiments.command.signals import Interrupted, Signals
+from experiments.command.errors import Interrupted
+from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from experiments.command.signals import Interrupted, Signals
-from experiments.settings.registry import UserError
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib

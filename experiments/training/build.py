@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.command.errors import UserError
 from experiments.learning import ensembles, optimizers, steps
 from experiments.learning.steps import Hyper, State
 from experiments.settings import validation
-from experiments.settings.registry import UserError
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS

@@ -11,7 +11,8 @@ import dataclasses
 
 import numpy as np
 
-from experiments.command.app import Diverged, log
+from experiments.command.errors import Diverged
+from experiments.command.log import log
 from experiments.learning.optimizers import schedule
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings

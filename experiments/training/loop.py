@@ -10,8 +10,9 @@ import functools
 import jax
 import numpy as np
 
-from experiments.command.app import log
-from experiments.command.signals import Interrupted, Signals
+from experiments.command.errors import Interrupted
+from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.evaluate import evaluate, summarize

@@ -11,10 +11,10 @@ import os
 import jax
 import numpy as np
 
-from experiments.command.app import log
+from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.data import loading
 from experiments.learning.steps import State
-from experiments.settings.registry import UserError
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from experiments.settings.registry import UserError
+from experiments.command.errors import UserError
 
 SCHEMES = ('gs://',)
 # What the folder on this machine has no copy of, and what is of it alone.

@@ -19,9 +19,9 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from experiments.command import processes
-from experiments.command.app import Failed, log
+from experiments.command.errors import Failed, UserError
+from experiments.command.log import log
 from experiments.learning.steps import State
-from experiments.settings.registry import UserError
 from experiments.settings.settings import CheckpointSettings
 from experiments.settings.validation import BEST_METRICS
 from experiments.workdir import buckets, metrics

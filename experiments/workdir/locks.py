@@ -12,8 +12,8 @@ import socket
 import time
 from collections.abc import Iterator
 
-from experiments.command.app import log
-from experiments.settings.registry import UserError
+from experiments.command.errors import UserError
+from experiments.command.log import log
 
 NAME = 'lock'
 # Seconds to wait for a process of another host. One that was killed together

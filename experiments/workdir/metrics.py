@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 
 from tqdm import tqdm
 
-from experiments.command.app import Diverged, log
+from experiments.command.errors import Diverged
+from experiments.command.log import log
 from experiments.workdir import workdir as workdir_lib
 
 

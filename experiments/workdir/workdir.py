@@ -30,8 +30,9 @@ from importlib import metadata
 from typing import Any
 
 from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.values import flat_keys
 from experiments.settings import formats
-from experiments.settings.registry import UserError
 from experiments.settings.settings import Settings
 from experiments.workdir import buckets, locks
 
@@ -141,7 +142,7 @@ def identity(config: dict) -> str:
     config: nested, of any format. Only its own keys count: those that a later
       version adds do not make it another run.
   """
-  created = app.flat_keys(config)
+  created = flat_keys(config)
   flat = {
     name: value
     for key, value in formats.read(config).flat().items()

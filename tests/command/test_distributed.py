@@ -17,8 +17,8 @@ from test_train import arguments, rows, wait_for_rows
 from experiments import train
 from experiments.command import distributed
 from experiments.command.distributed import Cluster
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.settings.registry import UserError
 
 SLURM = {
   'SLURM_JOB_ID': '70001',

@@ -9,6 +9,7 @@ from conftest import ROOT, make_small_config
 
 from experiments import train
 from experiments.command import app
+from experiments.command.values import flat_keys
 
 CONFIG = f"""
 import sys
@@ -118,7 +119,7 @@ def test_any_value_of_any_key(attempt, existing):
   before = digest()
   rng = np.random.default_rng(3)
   outcomes = []
-  keys = app.flat_keys(make_small_config())
+  keys = flat_keys(make_small_config())
   for key, value in keys.items():
     if type(value) not in VALUES:  # a section
       continue

@@ -17,10 +17,10 @@ from conftest import ROOT, last_json, make_small_config
 
 from experiments import sweep as sweep_lib
 from experiments import train
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
-from experiments.settings.registry import UserError
 from experiments.training import compiled
 
 pytestmark = pytest.mark.usefixtures('shared_programs')

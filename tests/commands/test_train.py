@@ -16,12 +16,11 @@ from conftest import ROOT, last_json, make_small_config
 
 from configs import default
 from experiments import train
-from experiments.command.app import Diverged
-from experiments.command.signals import Interrupted, Signals
+from experiments.command.errors import Diverged, Interrupted, UserError
+from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.learning import steps
 from experiments.settings import settings as settings_lib
-from experiments.settings.registry import UserError
 from experiments.training import compiled
 from experiments.workdir import checkpoints
 from experiments.workdir import workdir as workdir_lib

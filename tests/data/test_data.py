@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from experiments.command.errors import UserError
 from experiments.data import datasets, loading
 from experiments.data.text_files import Row
-from experiments.settings.registry import UserError
 from experiments.settings.settings import from_config
 
 

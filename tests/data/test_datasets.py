@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from experiments.command.errors import UserError
 from experiments.data import algorithmic, datasets, word_order
 from experiments.data.text_files import Row, Text
-from experiments.settings.registry import UserError
 
 # --- word_order --------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.vocabularies import (
   PAD,
@@ -14,7 +15,6 @@ from experiments.data.vocabularies import (
   BytePair,
   Word,
 )
-from experiments.settings.registry import UserError
 
 TEXTS = ['The film is good .', 'the plot is bad', 'Good plot , good film']
 

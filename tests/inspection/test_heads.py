@@ -10,11 +10,11 @@ import pytest
 from conftest import make_small_config
 
 from experiments import evaluate
+from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.vocabularies import Byte
 from experiments.inspection import figures, head_analysis
 from experiments.learning.steps import cross_entropy, is_token
-from experiments.settings.registry import UserError
 from experiments.settings.settings import from_config
 from experiments.training import compiled
 from selfattn import analysis

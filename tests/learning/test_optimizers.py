@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.command.errors import UserError
 from experiments.learning import optimizers
-from experiments.settings.registry import UserError
 from experiments.settings.settings import from_config
 from experiments.training import build
 

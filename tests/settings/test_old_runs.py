@@ -9,9 +9,9 @@ import shutil
 import pytest
 from conftest import ROOT, last_json, make_small_config
 
+from experiments.command.errors import UserError
 from experiments.settings import formats
 from experiments.settings import settings as settings_lib
-from experiments.settings.registry import UserError
 from experiments.workdir import workdir as workdir_lib
 from selfattn.positions import POSITIONS
 

@@ -3,9 +3,9 @@
 import pytest
 
 from configs import default
-from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.values import flat_keys, parse_tuple
 from experiments.settings import registry, settings
-from experiments.settings.registry import UserError
 
 WRONG = {
   'model.position.name': ('rotray', 'did you mean rotary'),
@@ -212,7 +212,7 @@ def test_validation_asks_for_no_file(tmp_path):
 )
 def test_a_tuple_may_be_written_with_commas_alone(text, value):
   for found in (
-    registry.parse_tuple(text),
+    parse_tuple(text),
     registry.typed(text, tuple, 'optimizer.decay'),
   ):
     assert found == value
@@ -300,7 +300,7 @@ def test_options_of_methods_are_checked_with_their_key():
 def test_every_key_can_be_read_as_an_attribute():
   """One named like a method of ConfigDict could not be, nor be overridden."""
   config = default.get_config()
-  keys = app.flat_keys(config)
+  keys = flat_keys(config)
   assert 'model.position.shaw.with_values' in keys
   taken = set(dir(type(config)))
   assert not {key for key in keys if key.rpartition('.')[2] in taken}

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from conftest import make_small_config
 
-from experiments.settings.registry import UserError
+from experiments.command.errors import UserError
 from experiments.sweeps import comparison, plan, results
 
 RATE, POSITION = 'optimizer.learning_rate', 'model.position.name'

@@ -11,8 +11,8 @@ import pytest
 from conftest import make_small_config
 
 from experiments.command import app
-from experiments.command.signals import Interrupted, Signals
-from experiments.settings.registry import UserError
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
 from experiments.sweeps import (
   engines,
   folder,

@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 from configs import default
+from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
-from experiments.settings.registry import UserError
 from experiments.sweeps import comparison, halving, plan, plots, results
 from experiments.training import compiled
 

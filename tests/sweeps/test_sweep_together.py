@@ -9,9 +9,9 @@ from test_moved_data import ROWS
 from test_train import arguments
 
 from experiments import train
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.settings import formats
-from experiments.settings.registry import UserError
 from experiments.sweeps import engines, plan
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib

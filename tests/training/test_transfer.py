@@ -7,9 +7,9 @@ import pytest
 from conftest import make_small_config
 
 from experiments import train
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
-from experiments.settings.registry import UserError
 from experiments.settings.settings import from_config
 from experiments.training import compiled
 from experiments.workdir import checkpoints

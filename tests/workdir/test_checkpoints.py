@@ -9,9 +9,8 @@ import shutil
 import jax.numpy as jnp
 import pytest
 
-from experiments.command.app import Failed
+from experiments.command.errors import Failed, UserError
 from experiments.learning.steps import State
-from experiments.settings.registry import UserError
 from experiments.settings.settings import CheckpointSettings
 from experiments.workdir import checkpoints
 from experiments.workdir.checkpoints import Checkpoints

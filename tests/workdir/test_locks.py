@@ -12,8 +12,8 @@ import pytest
 from conftest import ROOT, make_small_config
 
 from experiments import train
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.settings.registry import UserError
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 

@@ -11,8 +11,8 @@ from conftest import ROOT, last_json, make_small_config
 from test_train import StopAt, arguments, rows
 
 from experiments import train
-from experiments.command.signals import Interrupted, Signals
-from experiments.settings.registry import UserError
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
 from experiments.workdir import buckets
 
 pytestmark = pytest.mark.usefixtures('shared_programs')

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from experiments.command import app
+from experiments.command.values import flat_keys
 from experiments.inspection.head_analysis import Opened
 from experiments.workdir import workdir as workdir_lib
 
@@ -81,7 +82,7 @@ def _cell(value) -> str:
 
 def config(flat: dict) -> str:
   """Every key, those with another value than in configs/default.py marked."""
-  usual = app.flat_keys(app.load_config(app.DEFAULT_CONFIG))
+  usual = flat_keys(app.load_config(app.DEFAULT_CONFIG))
   rows, changed = [], []
   for key, value in sorted(flat.items()):
     before = usual.get(key)
