@@ -25,6 +25,7 @@ from experiments.command import app
 from experiments.command.errors import Failed
 from experiments.command.log import log
 from experiments.data import loading as data_lib
+from experiments.settings import stored
 from experiments.training import compiled
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
@@ -107,7 +108,7 @@ def workdir(path: str) -> Iterator[Finding]:
   Raises:
     UserError: there is no run.
   """
-  settings = workdir_lib.read_settings(path)
+  settings = stored.read_settings(path)
   if not os.access(path, os.W_OK):
     yield 'workdir', f'{path} cannot be written', True
   free = shutil.disk_usage(path).free

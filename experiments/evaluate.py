@@ -19,12 +19,12 @@ from experiments.command.log import log
 from experiments.data import loading
 from experiments.data.batches import Examples, eval_batches
 from experiments.learning.steps import State
+from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import compiled
 from experiments.training.compiled import Program
 from experiments.workdir import buckets
 from experiments.workdir import checkpoints as checkpoints_lib
-from experiments.workdir import workdir as workdir_lib
 
 
 def evaluate(
@@ -154,7 +154,7 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
   Raises:
     UserError: there is no such checkpoint, or it does not fit.
   """
-  settings = workdir_lib.read_settings(path)
+  settings = stored.read_settings(path)
   facts = loading.read_facts(path)
   vocab_size = loading.read_tokenizer(path).get_vocab_size()
   program = compiled.make(settings, vocab_size, len(facts['labels']))
@@ -226,7 +226,7 @@ def main(values) -> None:
 
 
 def _evaluate(values, path: str) -> None:
-  settings = workdir_lib.read_settings(path)
+  settings = stored.read_settings(path)
   loaded = load_data(settings, path, values.data_dir)
   _, program, state = restore_run(path, values.checkpoint)
   examples = loaded.splits[values.split]

@@ -32,10 +32,10 @@ from experiments.inspection import (
   position_figures,
 )
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build
 from experiments.workdir import buckets
-from experiments.workdir import workdir as workdir_lib
 
 
 def _define(values) -> None:
@@ -90,7 +90,7 @@ def main(values) -> None:
     app.print_result({'output': output, 'files': found})
     return
   with buckets.staged(place) as path:
-    settings = workdir_lib.read_settings(path)
+    settings = stored.read_settings(path)
     _length(values, settings, build.model(settings, 1, 2))
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')

@@ -24,8 +24,8 @@ from experiments.command.log import log
 from experiments.data import loading
 from experiments.evaluate import evaluate, restore_run
 from experiments.inspection import figures, head_analysis
+from experiments.settings import stored
 from experiments.workdir import buckets
-from experiments.workdir import workdir as workdir_lib
 
 
 def _define(values) -> None:
@@ -101,7 +101,7 @@ def _check_picture(path: str) -> None:
 
 
 def _predict(values, path: str, texts: list[str]) -> None:
-  head_analysis.require_member(workdir_lib.read_settings(path), values.member)
+  head_analysis.require_member(stored.read_settings(path), values.member)
   settings, program, state = restore_run(path, values.checkpoint)
   labels = loading.read_facts(path)['labels']
   probabilities = np.zeros((0, len(labels)))

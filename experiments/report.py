@@ -23,6 +23,7 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
 from experiments.inspection import head_analysis, pages, sweep_page
+from experiments.settings import stored
 from experiments.sweeps import comparison
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
@@ -82,7 +83,7 @@ def _check(values, path: str, is_sweep: bool) -> None:
     if not values[name].using_default_value:
       raise UserError(f'--{name} has no meaning for a {kind}, as {path} is')
   if not is_sweep:
-    head_analysis.require_member(workdir_lib.read_settings(path), values.member)
+    head_analysis.require_member(stored.read_settings(path), values.member)
 
 
 def _run(values, path: str) -> list[str]:

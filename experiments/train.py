@@ -25,6 +25,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.learning import optimizers
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled, loop, transfer
 from experiments.training.groups import Group
@@ -76,7 +77,7 @@ def finished(path: str, settings: Settings) -> dict[str, object] | None:
   Raises:
     UserError: the folder holds something else.
   """
-  workdir_lib.check(path, settings)
+  stored.check(path, settings)
   status = workdir_lib.read_status(path)
   if status.get('status') != 'DONE':
     return None
@@ -105,7 +106,7 @@ def run_group(
   workdirs = []
   index = jax.process_index()
   for config, _, path in runs:
-    workdir = workdir_lib.open_workdir(path, config, loaded.files, index == 0)
+    workdir = stored.open_run(path, config, loaded.files, index == 0)
     reached = workdir_lib.read_status(path).get('step', 0)
     workdir.set_status('RUNNING', reached)
     workdirs.append(workdir)

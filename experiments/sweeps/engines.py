@@ -19,6 +19,7 @@ from experiments.command.errors import Diverged, Interrupted
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.data import loading
+from experiments.settings import stored
 from experiments.sweeps import plan, results
 from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
@@ -190,7 +191,7 @@ def _run(
   except Exception as error:
     traceback.print_exc()
     for spec in specs:
-      workdir_lib.give_up(spec.path, spec.config, str(error))
+      workdir_lib.give_up(spec.path, stored.as_text(spec.config), str(error))
 
 
 def _take(spec: Spec, on_exit: contextlib.ExitStack) -> bool:

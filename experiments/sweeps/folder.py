@@ -10,7 +10,7 @@ import os
 
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
-from experiments.settings import formats
+from experiments.settings import formats, stored
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
@@ -52,7 +52,7 @@ def _flat(config: dict) -> dict:
   return {
     key: value
     for key, value in flat.items()
-    if not isinstance(value, dict) and key not in workdir_lib.FREE
+    if not isinstance(value, dict) and key not in stored.FREE
   }
 
 

@@ -32,9 +32,9 @@ from experiments.command.values import flat_keys, parse_tuple
 from experiments.data import loading
 from experiments.learning import optimizers
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled
-from experiments.workdir import workdir as workdir_lib
 
 
 def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
@@ -176,7 +176,7 @@ def make(
       config = _changed(base, overrides)
       settings = read(config)
       path = os.path.join(os.path.abspath(workdir), 'trials', name)
-      workdir_lib.check(path, settings)
+      stored.check(path, settings)
       specs.append(Spec(index, overrides, config, settings, path))
     except UserError as error:
       wrong.append((index, overrides, error))

@@ -22,6 +22,7 @@ from experiments.command import app
 from experiments.command.errors import Interrupted
 from experiments.command.log import log
 from experiments.command.signals import Signals
+from experiments.settings import stored
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
@@ -113,7 +114,7 @@ def _feed(waiting, cores: list[int], workers: _Workers) -> None:
     # What ends while all are asked to end has not failed, whatever its code.
     if code != app.INTERRUPTED and not workers.signals.received:
       reason = f'its process ended with {code}; see {spec.path}.txt'
-      workdir_lib.give_up(spec.path, spec.config, reason)
+      workdir_lib.give_up(spec.path, stored.as_text(spec.config), reason)
       log(f'trial {spec.index} {spec.name} failed: {reason}')
   if process is not None:
     _end(process)

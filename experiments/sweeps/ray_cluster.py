@@ -11,6 +11,7 @@ import importlib.util
 
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
+from experiments.settings import stored
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
@@ -65,7 +66,9 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
         except library.exceptions.RayError as error:
           # A signal to all of a cluster ends tasks that have not failed.
           for spec in () if signals.received else group:
-            workdir_lib.give_up(spec.path, spec.config, str(error))
+            workdir_lib.give_up(
+              spec.path, stored.as_text(spec.config), str(error)
+            )
         for spec in group:
           engines.tell(spec)
       if signals.received:

@@ -15,8 +15,8 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
 from experiments.learning.steps import State
+from experiments.settings import stored
 from experiments.workdir import buckets, checkpoints
-from experiments.workdir import workdir as workdir_lib
 
 
 def check(source: str) -> None:
@@ -48,7 +48,7 @@ def start_from(state: State, source: str, workdir: str) -> State:
 
 
 def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
-  settings = workdir_lib.read_settings(folder)
+  settings = stored.read_settings(folder)
   with checkpoints.reading(folder, settings.checkpoint) as saved:
     found = saved.steps()
     if not found:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import hashlib
 import json
 import os
 import platform
@@ -31,14 +30,8 @@ from typing import Any
 
 from experiments.command import app
 from experiments.command.errors import UserError
-from experiments.command.values import flat_keys
-from experiments.settings import formats
-from experiments.settings.settings import Settings
 from experiments.workdir import buckets, locks
 
-# Keys that change nothing of what is computed, so a resumed run may change
-# them. The data's place is free to move, since its content is checked.
-FREE = ('data.dir', 'train.log_every', 'train.shard_from', 'checkpoint.keep')
 # What a start leaves in a new folder if it ends before config.json is there.
 _LEFTOVER = re.compile(
   r'(config|data|env|metrics|status|sweep|tokenizer)\.jsonl?\.tmp-.*'
@@ -107,52 +100,6 @@ def read_status(path: str) -> dict[str, Any]:
     ) from error
 
 
-def read_settings(path: str) -> Settings:
-  """Settings of the run in a workdir.
-
-  Raises:
-    UserError: there is no run, or its config is not one that can be read.
-  """
-  config = _read_config(path)
-  try:
-    return formats.read(config)
-  except UserError as error:
-    raise UserError(f'{path}/config.json: {error}') from error
-
-
-def _read_config(path: str) -> dict:
-  """The nested config of a workdir, of whichever format."""
-  config_path = os.path.join(path, 'config.json')
-  if not os.path.exists(config_path):
-    raise UserError(f'--workdir={path}: {config_path} does not exist')
-  try:
-    with open(config_path) as file:
-      config = json.load(file)
-  except ValueError as error:
-    raise UserError(f'{config_path} is not JSON: {error}') from error
-  if not isinstance(config, dict):
-    raise UserError(f'{config_path} holds no config')
-  return config
-
-
-def identity(config: dict) -> str:
-  """Sixteen hexadecimal digits, the same for runs that compute the same.
-
-  Args:
-    config: nested, of any format. Only its own keys count: those that a later
-      version adds do not make it another run.
-  """
-  created = flat_keys(config)
-  flat = {
-    name: value
-    for key, value in formats.read(config).flat().items()
-    for name in formats.former(key)
-    if key not in FREE and name in created
-  }
-  text = json.dumps(flat, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def is_new(path: str) -> bool:
   """Whether a folder is not there, empty, or left by a start that was killed.
 
@@ -169,72 +116,49 @@ def is_new(path: str) -> bool:
   )
 
 
-def check(path: str, settings: Settings) -> None:
-  """UserError if the workdir belongs to a run with other settings."""
-  if not os.path.exists(os.path.join(path, 'config.json')):
-    if not is_new(path):
-      raise UserError(
-        f'--workdir={path} holds files but no run; choose another folder'
-      )
-    return
-  old, new = read_settings(path).flat(), settings.flat()
-  differences = [
-    f'config.{key} was {old.get(key)!r}, is {new.get(key)!r}'
-    for key in sorted(old.keys() | new.keys())
-    if key not in FREE and old.get(key) != new.get(key)
-  ]
-  if differences:
-    raise UserError(
-      f'--workdir={path} belongs to a run with another config: '
-      f'{"; ".join(differences)}; choose another --workdir'
-    )
-
-
 def open_workdir(
-  path: str, config: dict, files: dict[str, str], writes: bool = True
+  path: str, files: dict[str, str], run: str, writes: bool = True
 ) -> Workdir:
   """Makes the folder if need be, and counts this attempt.
 
   A process that writes holds the lock of the folder.
+
+  Args:
+    files: name and text of what is written where it is not there yet.
+    run: identity of the run that trains in it.
   """
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
-  is_resumed = os.path.exists(os.path.join(path, 'config.json'))
-  workdir = Workdir(
-    path,
-    read_status(path).get('attempt', 0) + 1,
-    writes,
-    identity(_read_config(path) if is_resumed else config),
-  )
+  attempt = read_status(path).get('attempt', 0) + 1
+  workdir = Workdir(path, attempt, writes, run)
   if not writes:
     return workdir
   for name in filter(_LEFTOVER.fullmatch, os.listdir(path)):
     os.remove(workdir.file(name))
-  for name, text in ({'config.json': _as_text(config)} | files).items():
+  for name, text in files.items():
     if not os.path.exists(workdir.file(name)):
       write_whole(workdir.file(name), text + '\n')
   return workdir
 
 
-def _as_text(config: dict) -> str:
-  return json.dumps({'format': formats.FORMAT} | config, indent=2)
-
-
-def give_up(path: str, config: dict, reason: str) -> None:
+def give_up(path: str, config: str, reason: str) -> None:
   """Marks a run as FAILED, wherever it came to, if it has not ended.
 
   Where that cannot be written down, it stays what it was.
+
+  Args:
+    config: text of config.json, where there is none yet.
   """
   with contextlib.suppress(OSError):
     _give_up(path, config, reason)
 
 
-def _give_up(path: str, config: dict, reason: str) -> None:
+def _give_up(path: str, config: str, reason: str) -> None:
   status = read_status(path)
   if status.get('status', 'RUNNING') == 'RUNNING':
     os.makedirs(path, exist_ok=True)
     if not os.path.exists(os.path.join(path, 'config.json')):
-      write_whole(os.path.join(path, 'config.json'), _as_text(config))
+      write_whole(os.path.join(path, 'config.json'), config)
     workdir = Workdir(path, status.get('attempt', 0))
     workdir.set_status('FAILED', status.get('step', 0), reason=reason)
 

@@ -12,6 +12,7 @@ from conftest import ROOT, last_json, make_small_config
 from experiments.command.errors import UserError
 from experiments.settings import formats
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored as stored_lib
 from experiments.workdir import workdir as workdir_lib
 from selfattn.positions import POSITIONS
 
@@ -88,7 +89,7 @@ def test_a_config_of_today_is_not_changed(stored):
 
 
 def test_an_option_that_did_not_exist_has_its_default(stored, monkeypatch):
-  before, run = read(stored), workdir_lib.identity(stored)
+  before, run = read(stored), stored_lib.identity(stored)
   digest = before.digest()
 
   @dataclasses.dataclass(frozen=True)
@@ -102,9 +103,9 @@ def test_an_option_that_did_not_exist_has_its_default(stored, monkeypatch):
   assert after.data == before.data
   assert after.digest() == digest
   # Nor is it another run by that, whose checkpoints would be refused.
-  assert workdir_lib.identity(stored) == run
+  assert stored_lib.identity(stored) == run
   stored['model']['position']['sinusoidal']['base'] = 9.0
-  assert workdir_lib.identity(stored) != run
+  assert stored_lib.identity(stored) != run
 
 
 def test_what_is_gone_matters_only_where_it_was_chosen(stored):
@@ -128,7 +129,7 @@ def test_a_key_that_means_nothing_is_refused(stored):
 
 
 def test_a_key_of_a_section_is_renamed_or_added_by_a_table(stored, monkeypatch):
-  wanted, run = read(stored), workdir_lib.identity(stored)
+  wanted, run = read(stored), stored_lib.identity(stored)
   old = copy.deepcopy(stored)
   old['train']['every'] = old['train'].pop('eval_every')
   del old['model']['pool']
@@ -139,10 +140,10 @@ def test_a_key_of_a_section_is_renamed_or_added_by_a_table(stored, monkeypatch):
   assert read(old) == wanted
   assert read(stored) == wanted
   # The identity is that of the keys which the run was created with.
-  old_run = workdir_lib.identity(old)
+  old_run = stored_lib.identity(old)
   assert old_run != run
   monkeypatch.setitem(formats.RENAMED, 'train.steps_all', 'train.steps')
-  assert workdir_lib.identity(old) == old_run
+  assert stored_lib.identity(old) == old_run
 
 
 def test_what_is_refused_today_may_have_been_trained(stored):
@@ -173,4 +174,4 @@ def test_a_config_of_a_later_format_is_refused_by_its_number(stored):
 def test_a_damaged_config_is_one_line_with_its_path(text, tmp_path):
   (tmp_path / 'config.json').write_text(text)
   with pytest.raises(UserError, match=r'config\.json'):
-    workdir_lib.read_settings(str(tmp_path))
+    stored_lib.read_settings(str(tmp_path))

@@ -12,6 +12,7 @@ from experiments import train
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.settings import formats
+from experiments.settings.stored import identity
 from experiments.sweeps import engines, plan
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -97,7 +98,7 @@ def test_renamed_keys_may_be_chains_sections_and_overrides(monkeypatch):
   stored = json.loads(json.dumps(make_small_config().to_dict()))
   old = json.loads(json.dumps(stored))
   old['trainer'] = {'length': old['train'].pop('steps')}
-  run = workdir_lib.identity
+  run = identity
   monkeypatch.setitem(formats.RENAMED, 'trainer.length', 'train.length')
   monkeypatch.setitem(formats.RENAMED, 'train.length', 'train.steps')
   assert formats.upgrade(old) == formats.upgrade(stored) == stored
