@@ -18,6 +18,7 @@ from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.data import loading
 from experiments.data.batches import Examples, eval_batches
+from experiments.data.text_files import SPLITS
 from experiments.learning.steps import State
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -202,9 +203,7 @@ def _define(values) -> None:
   flags.DEFINE_string(
     'workdir', None, 'Folder of a trained run.', flag_values=values
   )
-  flags.DEFINE_enum(
-    'split', 'test', loading.datasets.SPLITS, 'Which one.', flag_values=values
-  )
+  flags.DEFINE_enum('split', 'test', SPLITS, 'Which one.', flag_values=values)
   flags.DEFINE_string(
     'checkpoint', 'best', 'best, last, or a step.', flag_values=values
   )

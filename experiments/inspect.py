@@ -25,6 +25,7 @@ from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
+from experiments.data.text_files import SPLITS
 from experiments.inspection import (
   figures,
   head_analysis,
@@ -53,7 +54,7 @@ def _define(values) -> None:
   flags.DEFINE_enum(
     'split',
     None,
-    loading.datasets.SPLITS,
+    SPLITS,
     'Labelled texts to judge heads by.',
     flag_values=values,
   )

@@ -22,6 +22,7 @@ from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
+from experiments.data.text_files import SPLITS
 from experiments.inspection import head_analysis, pages, sweep_page
 from experiments.settings import stored
 from experiments.sweeps import comparison
@@ -45,9 +46,7 @@ def _define(values) -> None:
     ('data_dir', None, 'Where the data is, if not where it was.'),
   ):
     flags.DEFINE_string(name, default, text, flag_values=values)
-  flags.DEFINE_enum(
-    'split', 'test', loading.datasets.SPLITS, 'Of a run.', flag_values=values
-  )
+  flags.DEFINE_enum('split', 'test', SPLITS, 'Of a run.', flag_values=values)
   flags.DEFINE_integer(
     'num_examples', 20, 'Texts that are shown.', 0, flag_values=values
   )

@@ -29,7 +29,7 @@ from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled, loop, transfer
 from experiments.training.groups import Group
-from experiments.workdir import buckets, locks
+from experiments.workdir import buckets, locks, shared
 from experiments.workdir import workdir as workdir_lib
 
 
@@ -53,7 +53,7 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
       if result is not None:
         return result
       loaded = processes.together(lambda: _read(settings, path))
-    processes.check_shared(path)
+    shared.check_shared(path)
     signals.check()
     program = compiled.make(settings, loaded.vocab_size, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):

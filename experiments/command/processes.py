@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,11 +11,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from experiments.command.errors import UserError
-from experiments.workdir import buckets
 
 T = TypeVar('T')
-# Seconds that a file may take to be seen from another host, and between looks.
-_VISIBLE, _RETRY = 10.0, 0.2
 
 
 def is_first() -> bool:
@@ -70,39 +64,3 @@ def is_asked_to_end(look: int) -> bool:
     look: counts the calls, the same way on every process.
   """
   return multihost_utils.reached_preemption_sync_point(look)
-
-
-def check_shared(workdir: str) -> None:
-  """Checks that all processes see the same folder.
-
-  Raises:
-    UserError: on all of them, if one does not.
-  """
-  if not jax.distributed.is_initialized() or (
-    buckets.origin(workdir) != workdir
-  ):
-    return
-  nonce = np.frombuffer(secrets.token_bytes(8), np.uint8)
-  name = bytes(multihost_utils.broadcast_one_to_all(nonce)).hex()
-  path = os.path.join(workdir, f'.shared-{name}')
-  try:
-    if is_first():
-      os.makedirs(workdir, exist_ok=True)
-      with open(path, 'w'):
-        pass
-    wait_for_all(f'written {name}')
-    together(lambda: _wait_for(path, workdir))
-  finally:
-    if is_first() and os.path.exists(path):
-      os.remove(path)
-
-
-def _wait_for(path: str, workdir: str) -> None:
-  deadline = time.monotonic() + _VISIBLE
-  while not os.path.exists(path):
-    if time.monotonic() > deadline:
-      raise UserError(
-        f'--workdir={workdir} is not the folder that process 0 sees; all '
-        'need a shared one: a network file system, or a mounted bucket'
-      )
-    time.sleep(_RETRY)

@@ -16,10 +16,28 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
+from experiments.command.values import Choice
 from experiments.data import datasets
 from experiments.data.batches import Examples, bucket_lengths, offsets
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.settings.settings import DataSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSettings:
+  """What is read, how it is cut into splits and into batches."""
+
+  source: Choice
+  dir: str
+  max_length: int
+  seed: int
+  validation_fraction: float
+  test_fraction: float
+  num_buckets: int
+  vocabulary: Choice
+
+  def moved_to(self, directory: str) -> DataSettings:
+    """The same data in another folder."""
+    return dataclasses.replace(self, dir=directory)
 
 
 @dataclasses.dataclass(frozen=True)

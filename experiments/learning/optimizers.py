@@ -13,6 +13,21 @@ import jax.numpy as jnp
 import optax
 
 from experiments.command.errors import UserError, nearest
+from experiments.command.values import Choice
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSettings:
+  """How gradients become updates."""
+
+  method: Choice
+  learning_rate: float
+  schedule: str
+  warmup_steps: float
+  weight_decay: float
+  decay: tuple
+  clip_norm: float
+  label_smoothing: float
 
 
 @dataclasses.dataclass(frozen=True)

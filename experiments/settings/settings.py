@@ -13,30 +13,18 @@ from typing import Any, get_type_hints
 
 from experiments.command.values import Choice
 from experiments.data.datasets import DATASETS
+from experiments.data.loading import DataSettings
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.learning.optimizers import OPTIMIZERS, warmup_updates
+from experiments.learning.optimizers import (
+  OPTIMIZERS,
+  OptimizerSettings,
+  warmup_updates,
+)
 from experiments.settings import registry, validation
+from experiments.workdir.keeping import CheckpointSettings
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSettings:
-  """What is read, how it is cut into splits and into batches."""
-
-  source: Choice
-  dir: str
-  max_length: int
-  seed: int
-  validation_fraction: float
-  test_fraction: float
-  num_buckets: int
-  vocabulary: Choice
-
-  def moved_to(self, directory: str) -> DataSettings:
-    """The same data in another folder."""
-    return dataclasses.replace(self, dir=directory)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,20 +48,6 @@ class ModelSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerSettings:
-  """How gradients become updates."""
-
-  method: Choice
-  learning_rate: float
-  schedule: str
-  warmup_steps: float
-  weight_decay: float
-  decay: tuple
-  clip_norm: float
-  label_smoothing: float
-
-
-@dataclasses.dataclass(frozen=True)
 class TrainSettings:
   """How long, how much at once, and what is reported when."""
 
@@ -85,15 +59,6 @@ class TrainSettings:
   eval_every: int
   eval_batch_size: int
   init_from: str
-
-
-@dataclasses.dataclass(frozen=True)
-class CheckpointSettings:
-  """When a state is saved, how many stay, and which one is the best."""
-
-  every_steps: int
-  keep: int
-  best_metric: str
 
 
 @dataclasses.dataclass(frozen=True)

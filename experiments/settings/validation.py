@@ -11,6 +11,7 @@ from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import SCHEDULES
+from experiments.workdir.keeping import BEST_METRICS
 from selfattn import positions
 from selfattn.backends import BACKENDS
 from selfattn.baselines import CELLS
@@ -23,7 +24,6 @@ from selfattn.positions.sampling import SAMPLINGS, Consecutive
 
 DTYPES = ('float32', 'bfloat16')
 _RNN = 'model.encoder.rnn'
-BEST_METRICS = {'accuracy': max, 'macro_f1': max, 'loss': min}
 
 # What a number must be, the test of it, and the keys it holds for.
 _RANGES = {

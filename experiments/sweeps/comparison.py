@@ -16,9 +16,9 @@ from typing import Any
 from experiments.command import app
 from experiments.command.errors import UserError, nearest, one_of
 from experiments.command.values import flat_keys
-from experiments.settings.validation import BEST_METRICS
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
+from experiments.workdir.keeping import BEST_METRICS
 
 METRICS = tuple(BEST_METRICS)
 SPLITS = ('validation', 'test')

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.settings.validation import BEST_METRICS
 from experiments.sweeps import engines, results
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.keeping import BEST_METRICS
 
 
 @dataclasses.dataclass(frozen=True)

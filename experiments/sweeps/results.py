@@ -9,11 +9,11 @@ import math
 import os
 from typing import Any
 
-from experiments.settings.validation import BEST_METRICS
 from experiments.sweeps.comparison import METRICS, SPLITS, Comparison, markdown
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.keeping import BEST_METRICS
 from experiments.workdir.metrics import read_rows
 
 

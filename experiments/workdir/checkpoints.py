@@ -1,7 +1,7 @@
 """Checkpoints: Orbax behind one small class.
 
 A step's name is the number of updates applied. One item, `state`, holds the
-leaves of a steps.State as a plain nested dict, so a checkpoint can be read
+leaves of a training state as a plain nested dict, so a checkpoint can be read
 without this code. The newest few and the best one are kept; an older one goes
 only when a newer one is whole.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +22,14 @@ from etils import epath
 from experiments.command import processes
 from experiments.command.errors import Failed, UserError
 from experiments.command.log import log
-from experiments.learning.steps import State
-from experiments.settings.settings import CheckpointSettings
-from experiments.settings.validation import BEST_METRICS
 from experiments.workdir import buckets, metrics
+from experiments.workdir.keeping import BEST_METRICS, CheckpointSettings
 
+# A tree of arrays with a leaf `step`: the updates that were applied.
+T = TypeVar('T')
 # Where a step goes that cannot be read, beside the folder of checkpoints.
 _TORN = 'torn'
-# Leaves of a State that the first version did not have. They begin at zero.
+# Leaves of a state that the first version did not have. They begin at zero.
 _ADDED = ('sums',)
 
 
@@ -91,8 +92,8 @@ class Checkpoints:
     best = BEST_METRICS[self._settings.best_metric](scores.values())
     return max(step for step, score in scores.items() if score == best)
 
-  def save(self, state: State) -> None:
-    """Starts saving `state` under its step.
+  def save(self, state) -> None:
+    """Starts saving `state`, a tree, under its leaf `step`.
 
     Raises:
       Failed: this one or the one before could not be written.
@@ -123,7 +124,7 @@ class Checkpoints:
     with _Reported(self):
       self._manager.close()
 
-  def restore(self, step: int, template: State) -> State:
+  def restore(self, step: int, template: T) -> T:
     """The state saved at `step`, in the form and place of `template`.
 
     Raises:
@@ -243,8 +244,8 @@ class _Reported:
 
 
 def newest(
-  folders: list[Checkpoints], template: State
-) -> tuple[int | None, list[State]]:
+  folders: list[Checkpoints], template: T
+) -> tuple[int | None, list[T]]:
   """The newest step that all folders hold whole, and the states; or None, [].
 
   Later steps, which cannot be read or which others do not have, will be

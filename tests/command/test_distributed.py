@@ -279,8 +279,9 @@ def test_one_that_never_starts_is_named(
 # The command, with less patience for a folder that the network brings late.
 IMPATIENT = """
 from experiments import train
-from experiments.command import app, processes
-processes._VISIBLE = 1.0
+from experiments.command import app
+from experiments.workdir import shared
+shared._VISIBLE = 1.0
 app.run(train.main, train._define, train.__doc__, takes_config=True)
 """
 

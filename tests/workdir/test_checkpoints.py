@@ -11,9 +11,9 @@ import pytest
 
 from experiments.command.errors import Failed, UserError
 from experiments.learning.steps import State
-from experiments.settings.settings import CheckpointSettings
 from experiments.workdir import checkpoints
 from experiments.workdir.checkpoints import Checkpoints
+from experiments.workdir.keeping import CheckpointSettings
 
 SETTINGS = CheckpointSettings(every_steps=1, keep=2, best_metric='accuracy')
 RUN = 'the run'
