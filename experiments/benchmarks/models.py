@@ -27,7 +27,7 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data.batches import Batch
 from experiments.settings import settings, validation
-from experiments.training import compiled
+from experiments.training import build, compiled
 from experiments.training.devices import flops_per_second
 
 VOCAB_SIZE = 10_000
@@ -80,7 +80,7 @@ def _of_size(name, most, values):
     wanted = _settings(size, backend)
     reason = validation.why_not_backend(
       wanted.model,
-      validation.make_position(wanted.model),
+      build.position(wanted.model),
       jax.default_backend(),
     )
     if reason:

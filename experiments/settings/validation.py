@@ -19,8 +19,7 @@ from selfattn.classifier import POOLS
 from selfattn.dropout import MAX_RATE
 from selfattn.encoders import ACTIVATIONS, NORMS
 from selfattn.kernels import why_not
-from selfattn.positions import Position
-from selfattn.positions.sampling import SAMPLINGS, Consecutive
+from selfattn.positions.sampling import SAMPLINGS
 
 DTYPES = ('float32', 'bfloat16')
 _RNN = 'model.encoder.rnn'
@@ -176,14 +175,23 @@ def _check_attention(settings, require, is_stored) -> None:
       f'{window[1]} of the tokens with config.{key}.window = {window}; '
       'use mean or max'
     )
-  position = make_position(model)
+  try:
+    position = positions.make(
+      model.position.blocks,
+      model.embed_dim,
+      model.num_heads,
+      encoder['causal'],
+    )
+  except ValueError as error:
+    raise UserError(f'config.model.position.{error}') from None
   reason = why_not_backend(model, position, None)
   if reason:
     raise UserError(reason)
   length = data.max_length + (model.pool == 'cls')
-  key = f'model.position_sampling.{model.position_sampling.name}'
+  sampling = model.position_sampling
+  key = f'model.position_sampling.{sampling.name}'
   try:
-    length = make_sampling(model).max_length(length)
+    length = SAMPLINGS[sampling.name](**sampling.options).max_length(length)
   except ValueError as error:
     raise UserError(f'config.{key}.{error}') from None
   limit = position.max_length()
@@ -193,31 +201,6 @@ def _check_attention(settings, require, is_stored) -> None:
       f'{limit} positions apart, and texts may need {length}; raise '
       'config.model.position.learned.max_len or lower config.data.max_length'
     )
-
-
-def make_position(model) -> Position:
-  """The position method of ModelSettings.
-
-  Raises:
-    UserError: an option is out of range.
-  """
-  causal = model.encoder.options['causal']
-  try:
-    return positions.make(
-      model.position.blocks, model.embed_dim, model.num_heads, causal
-    )
-  except ValueError as error:
-    raise UserError(f'config.model.position.{error}') from None
-
-
-def make_sampling(model) -> Consecutive:
-  """The position sampling of ModelSettings; errors likewise."""
-  chosen = model.position_sampling
-  try:
-    return SAMPLINGS[chosen.name](**chosen.options)
-  except ValueError as error:
-    key = f'config.model.position_sampling.{chosen.name}'
-    raise UserError(f'{key}.{error}') from None
 
 
 def why_not_backend(model, position, platform: str | None) -> str | None:

@@ -14,9 +14,12 @@ from experiments.command.errors import UserError
 from experiments.learning import ensembles, optimizers, steps
 from experiments.learning.steps import Hyper, State
 from experiments.settings import validation
-from experiments.settings.settings import Settings
+from experiments.settings.settings import ModelSettings, Settings
+from selfattn import positions
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS
+from selfattn.positions import Position
+from selfattn.positions.sampling import SAMPLINGS
 
 
 def model(
@@ -33,21 +36,21 @@ def model(
   Raises:
     UserError: the backend of attention cannot serve on this machine.
   """
-  wanted = settings.model
+  wanted, sampling = settings.model, settings.model.position_sampling
   dtype = jnp.dtype(wanted.dtype)
   shared = {}
   if wanted.encoder.name != 'bag':
     shared = {'num_layers': wanted.num_layers, 'dtype': dtype}
   if wanted.encoder.name == 'attention':
-    position = validation.make_position(wanted)
+    method = position(wanted)
     platform = platform or jax.default_backend()
-    reason = validation.why_not_backend(wanted, position, platform)
+    reason = validation.why_not_backend(wanted, method, platform)
     if reason:
       raise UserError(reason)
     shared |= {
       'num_heads': wanted.num_heads,
       'mlp_dim': wanted.mlp_dim,
-      'position': position,
+      'position': method,
     }
   return TextClassifier(
     vocab_size=vocab_size,
@@ -56,8 +59,16 @@ def model(
     encoder=ENCODERS[wanted.encoder.name](**shared, **wanted.encoder.options),
     pool=wanted.pool,
     embed_init_std=wanted.embed_init_std,
-    sampling=validation.make_sampling(wanted),
+    sampling=SAMPLINGS[sampling.name](**sampling.options),
     dtype=dtype,
+  )
+
+
+def position(model: ModelSettings) -> Position:
+  """The position method of a model with attention."""
+  causal = model.encoder.options['causal']
+  return positions.make(
+    model.position.blocks, model.embed_dim, model.num_heads, causal
   )
 
 
