@@ -20,7 +20,6 @@ import os
 import jax
 import numpy as np
 
-from experiments import evaluate
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
@@ -35,7 +34,7 @@ from experiments.inspection import (
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import build
+from experiments.training import build, evaluation
 from experiments.workdir import buckets
 
 
@@ -121,7 +120,7 @@ def _check(values) -> None:
 
 
 def _inspect(values, path: str, output: str) -> dict:
-  settings, program, state = evaluate.restore_run(path, values.checkpoint)
+  settings, program, state = evaluation.restore_run(path, values.checkpoint)
   # One device is enough, whatever the run had.
   params = jax.device_put(jax.device_get(state.params), jax.devices()[0])
   params = head_analysis.of_member(settings, values.member, params)
@@ -158,7 +157,7 @@ def _examples(values, settings: Settings, path: str):
   """(examples, bucket lengths) of --split, or None."""
   if values.split is None:
     return None
-  loaded = evaluate.load_data(settings, path, values.data_dir)
+  loaded = evaluation.load_data(settings, path, values.data_dir)
   examples = loaded.splits[values.split]
   rng = np.random.default_rng(0)
   chosen = rng.permutation(len(examples))[: values.num_examples]

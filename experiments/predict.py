@@ -22,9 +22,9 @@ from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
-from experiments.evaluate import evaluate, restore_run
 from experiments.inspection import figures, head_analysis
 from experiments.settings import stored
+from experiments.training.evaluation import evaluate, restore_run
 from experiments.workdir import buckets
 
 

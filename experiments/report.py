@@ -17,7 +17,6 @@ import os
 import jax
 import numpy as np
 
-from experiments import evaluate
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
@@ -26,6 +25,7 @@ from experiments.data.text_files import SPLITS
 from experiments.inspection import head_analysis, pages, sweep_page
 from experiments.settings import stored
 from experiments.sweeps import comparison
+from experiments.training import evaluation
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_rows
@@ -86,7 +86,7 @@ def _check(values, path: str, is_sweep: bool) -> None:
 
 
 def _run(values, path: str) -> list[str]:
-  settings, program, state = evaluate.restore_run(path, values.checkpoint)
+  settings, program, state = evaluation.restore_run(path, values.checkpoint)
   step = int(state.step)
   about = [
     pages.section('Run', _status(path, step)),
@@ -94,7 +94,7 @@ def _run(values, path: str) -> list[str]:
   ]
   config = pages.section('Config', pages.config(settings.flat()))
   try:
-    loaded = evaluate.load_data(settings, path, values.data_dir)
+    loaded = evaluation.load_data(settings, path, values.data_dir)
   except UserError as error:
     if values.data_dir is not None:
       raise
@@ -105,7 +105,7 @@ def _run(values, path: str) -> list[str]:
     missing = f'<p>{pages.escape(error)}</p>'
     return [*about, pages.section('Results', missing), config]
   examples = loaded.splits[values.split]
-  losses, logits = evaluate.evaluate(
+  losses, logits = evaluation.evaluate(
     program,
     state.params,
     examples,
@@ -167,12 +167,14 @@ def _curves(rows: list[dict]) -> str:
 
 def _results(labels, examples, losses, logits) -> str:
   predictions = logits.argmax(axis=-1)
-  confusion = evaluate.confusion_matrix(
+  confusion = evaluation.confusion_matrix(
     examples.labels, predictions, len(labels)
   )
-  scores = evaluate.scores(losses, confusion) | {'examples': len(examples)}
-  per_class = np.stack(evaluate.per_class(confusion), axis=1).tolist()
-  ranges = evaluate.by_length(examples.lengths, predictions == examples.labels)
+  scores = evaluation.scores(losses, confusion) | {'examples': len(examples)}
+  per_class = np.stack(evaluation.per_class(confusion), axis=1).tolist()
+  ranges = evaluation.by_length(
+    examples.lengths, predictions == examples.labels
+  )
   return '\n'.join(
     [
       pages.table(list(scores), [list(scores.values())]),

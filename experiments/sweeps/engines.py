@@ -14,7 +14,6 @@ import traceback
 
 import jax
 
-from experiments import train
 from experiments.command.errors import Diverged, Interrupted
 from experiments.command.log import log
 from experiments.command.signals import Signals
@@ -24,6 +23,7 @@ from experiments.sweeps import plan, results
 from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
 from experiments.training import compiled
+from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
@@ -217,7 +217,7 @@ def _train(specs, until, signals, shared) -> None:
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]
   # Trials of a program end at the same step.
   stop_at = None if _past_end(specs[0], until) else until
-  train.run_group(runs, loaded, program, signals, stop_at)
+  run_lib.run_group(runs, loaded, program, signals, stop_at)
 
 
 def tell(spec: Spec) -> None:

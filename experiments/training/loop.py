@@ -15,10 +15,10 @@ from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
-from experiments.evaluate import evaluate, summarize
 from experiments.learning.steps import State
 from experiments.training import build, compiled
 from experiments.training.devices import flops_per_second
+from experiments.training.evaluation import evaluate, summarize
 from experiments.training.groups import Group
 from experiments.workdir import workdir as workdir_lib
 

@@ -14,11 +14,11 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import arguments, rows, wait_for_rows
 
-from experiments import train
 from experiments.command import distributed
 from experiments.command.distributed import Cluster
-from experiments.command.errors import UserError
+from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
+from experiments.training import run as run_lib
 
 SLURM = {
   'SLURM_JOB_ID': '70001',
@@ -178,7 +178,7 @@ def test_one_run_of_two_processes_then_one_then_two_equals_that_of_one(
   config = busy_config(eval_every=6)
   config.checkpoint.every_steps = 6
   alone = tmp_path / 'alone'
-  result = train.run(config, str(alone), Signals())
+  result = run_lib.run(config, str(alone), Signals())
 
   path = tmp_path / 'run'
   processes = start([path, path], config)
@@ -202,8 +202,8 @@ def test_one_run_of_two_processes_then_one_then_two_equals_that_of_one(
         self.received = 'SIGTERM'
       super().check()
 
-  with pytest.raises(train.Interrupted):
-    train.run(config, str(path), Once())
+  with pytest.raises(Interrupted):
+    run_lib.run(config, str(path), Once())
 
   config.train.shard_from = 0
   codes, printed, said = zip(*ends(start([path, path], config)), strict=True)

@@ -6,8 +6,9 @@ import pytest
 from conftest import last_json, make_small_config
 from test_checkpoints import truncate
 
-from experiments import doctor, train
+from experiments import doctor
 from experiments.command.signals import Signals
+from experiments.training import run as run_lib
 
 
 def wrong(findings):
@@ -51,7 +52,7 @@ def test_a_cache_that_everybody_can_write_is_wrong(tmp_path):
 def run(tmp_path):
   config = make_small_config()
   config.train.steps = 6
-  train.run(config, str(tmp_path / 'run'), Signals())
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
   return tmp_path / 'run'
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from conftest import last_json, make_small_config
 
-from experiments import train
 from experiments.command.signals import Signals
+from experiments.training import run as run_lib
 from selfattn import analysis
 from selfattn.positions.absolute import Sinusoidal
 
@@ -21,7 +21,7 @@ def run(tmp_path_factory):
   config = make_small_config()
   config.train.steps = 3
   config.model.position.name = 'learned'
-  train.run(config, str(path), Signals())
+  run_lib.run(config, str(path), Signals())
   return path
 
 

@@ -10,6 +10,7 @@ from conftest import ROOT, make_small_config
 from experiments import train
 from experiments.command import app
 from experiments.command.values import flat_keys
+from experiments.training import run as run_lib
 
 CONFIG = f"""
 import sys
@@ -59,7 +60,7 @@ def attempt(monkeypatch, capfd, tmp_path):
   def stop(*_):
     raise Trains
 
-  monkeypatch.setattr(train, 'run_group', stop)
+  monkeypatch.setattr(run_lib, 'run_group', stop)
   monkeypatch.setattr(app.traceback, 'print_exc', lambda: None)
 
   def run(*arguments):

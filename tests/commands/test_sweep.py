@@ -16,12 +16,12 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 
 from experiments import sweep as sweep_lib
-from experiments import train
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.training import compiled
+from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
@@ -152,7 +152,7 @@ def test_serial_equals_alone_exactly(whole, tmp_path):
   config.train.steps = 8
   config.optimizer.learning_rate = row['optimizer.learning_rate']
   config.seed = row['seed']
-  train.run(config, str(tmp_path / 'alone'), Signals())
+  run_lib.run(config, str(tmp_path / 'alone'), Signals())
   alone = (tmp_path / 'alone' / 'metrics.jsonl').read_text()
   assert alone == (path / 'trials' / row['name'] / 'metrics.jsonl').read_text()
 
@@ -204,11 +204,11 @@ def test_a_group_equals_its_trials_alone_over_100_steps(tmp_path):
     runs.append((config.to_dict(), settings, str(tmp_path / f'group{index}')))
   loaded = loading.load(settings.data, '')
   group = compiled.make(settings, loaded.vocab_size, 2, 3)
-  together = train.run_group(runs, loaded, group, Signals())
+  together = run_lib.run_group(runs, loaded, group, Signals())
   program = compiled.make(settings, loaded.vocab_size, 2)
   for index, (config, settings, _) in enumerate(runs):
     run = config, settings, str(tmp_path / f'alone{index}')
-    (alone,) = train.run_group([run], loaded, program, Signals())
+    (alone,) = run_lib.run_group([run], loaded, program, Signals())
     assert together[index]['accuracy'] == alone['accuracy']
     np.testing.assert_allclose(
       losses(tmp_path / f'group{index}' / 'metrics.jsonl'),

@@ -15,13 +15,13 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 
 from configs import default
-from experiments import train
 from experiments.command.errors import Diverged, Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.learning import steps
 from experiments.settings import settings as settings_lib
 from experiments.training import compiled
+from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
 from experiments.workdir import workdir as workdir_lib
 
@@ -69,7 +69,7 @@ def uninterrupted(tmp_path_factory):
   """One run to the end, that all others are held against."""
   config = busy_config()
   path = tmp_path_factory.mktemp('whole') / 'run'
-  result = train.run(config, str(path), Signals())
+  result = run_lib.run(config, str(path), Signals())
   return path, result
 
 
@@ -134,12 +134,12 @@ def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
   """
   path = tmp_path / 'run'
   with pytest.raises(Interrupted):
-    train.run(busy_config(), str(path), StopAt(1))
+    run_lib.run(busy_config(), str(path), StopAt(1))
   assert not path.exists()
   reached = []
   for look in (2, 5, 2, 3, 4, 6, 3, 3, 4):
     with pytest.raises(Interrupted, match='SIGTERM'):
-      train.run(busy_config(), str(path), StopAt(look))
+      run_lib.run(busy_config(), str(path), StopAt(look))
     status = json.loads((path / 'status.json').read_text())
     assert status['status'] == 'INTERRUPTED'
     newest = max(int(n) for n in os.listdir(path / 'checkpoints'))
@@ -156,7 +156,7 @@ def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
     (12, False),  # in the last evaluation
     (12, True),  # in that of the test split
   ]
-  result = train.run(busy_config(), str(path), Signals())
+  result = run_lib.run(busy_config(), str(path), Signals())
   assert_same_end(path, result, uninterrupted)
   assert json.loads((path / 'status.json').read_text())['attempt'] == 10
 
@@ -167,10 +167,10 @@ def test_rows_after_the_last_checkpoint_are_written_again(
   """As after SIGKILL: metrics ran ahead, the last line is torn."""
   path = tmp_path / 'run'
   with pytest.raises(Interrupted):
-    train.run(busy_config(), str(path), StopAt(7))
+    run_lib.run(busy_config(), str(path), StopAt(7))
   with open(path / 'metrics.jsonl', 'a') as file:
     file.write('{"step": 6, "train/loss": 123.0}\n{"step": 7, "tra')
-  result = train.run(busy_config(), str(path), Signals())
+  result = run_lib.run(busy_config(), str(path), Signals())
   assert_same_end(path, result, uninterrupted)
 
 
@@ -178,7 +178,7 @@ def test_a_finished_run_answers_at_once_and_touches_nothing(uninterrupted):
   path, result = uninterrupted
   before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
   config = busy_config()
-  assert train.run(config, str(path), Signals()) == result
+  assert run_lib.run(config, str(path), Signals()) == result
   assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
 
 
@@ -188,7 +188,7 @@ def test_another_config_in_the_same_workdir_is_refused(uninterrupted):
   config.optimizer.learning_rate = 0.5
   before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
   with pytest.raises(UserError, match=r'learning_rate was 0.001, is 0.5'):
-    train.run(config, str(path), Signals())
+    run_lib.run(config, str(path), Signals())
   assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
 
 
@@ -196,7 +196,7 @@ def test_logging_more_often_is_the_same_run(uninterrupted):
   path, result = uninterrupted
   config = busy_config()
   config.train.log_every = 5
-  assert train.run(config, str(path), Signals()) == result
+  assert run_lib.run(config, str(path), Signals()) == result
 
 
 def test_a_changed_model_is_refused_by_path(uninterrupted):
@@ -232,7 +232,7 @@ def test_divergence_writes_the_row_and_keeps_the_last_good_state(tmp_path):
   config.checkpoint.every_steps = 1
   path = tmp_path / 'run'
   with pytest.raises(Diverged, match='at step'):
-    train.run(config, str(path), Signals())
+    run_lib.run(config, str(path), Signals())
   last = rows(path)[-1]
   assert None in last.values()  # no NaN, which is not JSON
   assert json.loads((path / 'status.json').read_text())['status'] == 'DIVERGED'
@@ -255,7 +255,7 @@ def test_parameters_that_overflow_are_not_saved(tmp_path):
   config.checkpoint.every_steps = 1
   path = tmp_path / 'run'
   with pytest.raises(Diverged):
-    train.run(config, str(path), Signals())
+    run_lib.run(config, str(path), Signals())
   (last,) = rows(path)
   assert None not in last.values()
   saved = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
@@ -322,7 +322,7 @@ def test_workdir_may_be_relative(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   config = make_small_config()
   config.train.steps = 3
-  result = train.run(config, 'a/b', Signals())
+  result = run_lib.run(config, 'a/b', Signals())
   assert result['workdir'] == str(tmp_path / 'a/b')
   assert workdir_lib.read_status('a/b')['status'] == 'DONE'
 
@@ -372,13 +372,13 @@ def test_metrics_of_the_log_are_means_since_its_last_line(tmp_path):
   config.data.word_order.train_pairs = 40  # five whole batches of 16
   config.train.log_every = 5
   whole, stopped = tmp_path / 'whole', tmp_path / 'stopped'
-  train.run(config, str(whole), Signals())
+  run_lib.run(config, str(whole), Signals())
   with pytest.raises(Interrupted):
-    train.run(config, str(stopped), StopAt(8))
-  train.run(config, str(stopped), Signals())
+    run_lib.run(config, str(stopped), StopAt(8))
+  run_lib.run(config, str(stopped), Signals())
   assert rows(stopped) == rows(whole)
   config.train.log_every = 1
-  train.run(config, str(tmp_path / 'each'), Signals())
+  run_lib.run(config, str(tmp_path / 'each'), Signals())
   for name in ('train/loss', 'train/accuracy', 'train/gradient_norm'):
     each = [row[name] for row in rows(tmp_path / 'each')]
     means = [np.mean(each[:5]), np.mean(each[5:10]), np.mean(each[10:])]
@@ -402,6 +402,6 @@ def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):
   monkeypatch.setattr(steps, 'gradients', huge)
   path = tmp_path / 'run'
   with pytest.raises(Diverged, match='step 6'):
-    train.run(config, str(path), Signals())
+    run_lib.run(config, str(path), Signals())
   saved = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
   assert saved[-1] == 5

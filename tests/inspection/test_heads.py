@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
-from experiments import evaluate
 from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.vocabularies import Byte
 from experiments.inspection import figures, head_analysis
 from experiments.learning.steps import cross_entropy, is_token
 from experiments.settings.settings import from_config
-from experiments.training import compiled
+from experiments.training import compiled, evaluation
 from selfattn import analysis
 
 
@@ -148,7 +147,7 @@ def test_importance_equals_finite_differences(model):
 def test_accuracy_under_gates_is_that_of_the_gated_model(model):
   classifier, params, loaded, program = model
   examples, lengths = loaded.splits['test'], loaded.bucket_lengths
-  _, logits = evaluate.evaluate(program, params, examples, 7, lengths)
+  _, logits = evaluation.evaluate(program, params, examples, 7, lengths)
   # What the whole model says counts as right.
   examples = dataclasses.replace(examples, labels=logits.argmax(axis=-1))
   gates = [
@@ -158,7 +157,7 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
   found = head_analysis.accuracies(classifier, params, examples, lengths, gates)
   encoder = analysis.gate_heads(params['encoder'], gates[1])
   gated = params | {'encoder': encoder}
-  _, logits = evaluate.evaluate(program, gated, examples, 7, lengths)
+  _, logits = evaluation.evaluate(program, gated, examples, 7, lengths)
   other = (logits.argmax(axis=-1) == examples.labels).mean()
   assert found == pytest.approx([1, other])
   assert other < 1

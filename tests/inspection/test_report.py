@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from conftest import last_json, make_small_config
 
-from experiments import train
 from experiments.command.signals import Signals
 from experiments.inspection import pages
 from experiments.inspection.head_analysis import Opened
 from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
+from experiments.training import run as run_lib
 
 _BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 
@@ -58,7 +58,7 @@ def test_a_table_marks_rows_and_aligns_numbers():
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
   path = tmp_path_factory.mktemp('report') / 'run'
-  train.run(make_small_config(), str(path), Signals())
+  run_lib.run(make_small_config(), str(path), Signals())
   return path
 
 

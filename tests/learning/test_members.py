@@ -8,15 +8,15 @@ import pytest
 import scipy.special
 from conftest import last_json, make_small_config
 
-from experiments import train
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches, eval_batches
-from experiments.evaluate import restore_run
 from experiments.inspection import head_analysis
 from experiments.learning import ensembles
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
+from experiments.training import run as run_lib
+from experiments.training.evaluation import restore_run
 
 COUNT = 3
 
@@ -56,7 +56,7 @@ def of_one(settings):
 def trained(tmp_path_factory):
   """Workdir and result of a run to the end."""
   path = tmp_path_factory.mktemp('members') / 'run'
-  return path, train.run(make_config(), str(path), Signals())
+  return path, run_lib.run(make_config(), str(path), Signals())
 
 
 def test_members_train_as_they_would_alone():
@@ -145,8 +145,8 @@ def test_an_ensemble_resumes_bit_for_bit(trained, tmp_path):
   program = compiled.make(settings, loaded.vocab_size, 2)
   path = tmp_path / 'run'
   runs = [(config.to_dict(), settings, str(path))]
-  assert train.run_group(runs, loaded, program, Signals(), until=5) == [None]
-  (resumed,) = train.run_group(runs, loaded, program, Signals())
+  assert run_lib.run_group(runs, loaded, program, Signals(), until=5) == [None]
+  (resumed,) = run_lib.run_group(runs, loaded, program, Signals())
   assert resumed | {'workdir': ''} == result | {'workdir': ''}
   ours, theirs = (restore_run(str(p), 'last')[2] for p in (path, whole))
   jax.tree.map(np.testing.assert_array_equal, ours, theirs)

@@ -8,12 +8,12 @@ from conftest import ROOT, last_json, make_small_config
 from test_moved_data import ROWS
 from test_train import arguments
 
-from experiments import train
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.settings import formats
 from experiments.settings.stored import identity
 from experiments.sweeps import engines, plan
+from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 
@@ -142,7 +142,7 @@ def test_a_damaged_status_is_one_line(tmp_path):
 def test_a_run_that_is_done_says_where_it_is_now(tmp_path):
   config = make_small_config()
   config.train.steps = config.train.eval_every = 4
-  train.run(config, str(tmp_path / 'then'), Signals())
+  run_lib.run(config, str(tmp_path / 'then'), Signals())
   (tmp_path / 'then').rename(tmp_path / 'now')
-  result = train.run(config, str(tmp_path / 'now'), Signals())
+  result = run_lib.run(config, str(tmp_path / 'now'), Signals())
   assert result['workdir'] == str(tmp_path / 'now')

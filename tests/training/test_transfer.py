@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
-from experiments import train
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings.settings import from_config
 from experiments.training import compiled
+from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -39,7 +39,7 @@ def source(tmp_path_factory):
   path = tmp_path_factory.mktemp('source') / 'run'
   config = short_config()
   config.seed = 5
-  train.run(config, str(path), Signals())
+  run_lib.run(config, str(path), Signals())
   return path
 
 
@@ -49,7 +49,7 @@ def test_what_fits_is_taken_and_the_rest_is_named(source, tmp_path, capfd):
   config.model.pool = 'cls'
   config.train.init_from = str(source)
   path = tmp_path / 'run'
-  train.run(config, str(path), Signals())
+  run_lib.run(config, str(path), Signals())
   lines = capfd.readouterr().err.splitlines()
   (taken,) = [line for line in lines if line.startswith('taken from step 1')]
   (left,) = [line for line in lines if line.startswith('not taken')]
@@ -74,7 +74,7 @@ def test_another_vocabulary_and_other_labels_are_not_taken(source, tmp_path):
   assert facts != (other / 'data.json').read_text()
   config = short_config()
   config.train.init_from = str(other)
-  train.run(config, str(tmp_path / 'run'), Signals())
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
   ours, theirs = (
     params(tmp_path / 'run', config),
     params(source, short_config()),
@@ -93,7 +93,7 @@ def test_a_source_that_cannot_serve_is_refused(source, tmp_path):
   shutil.rmtree(empty / 'checkpoints')
   config.train.init_from = str(empty)
   with pytest.raises(UserError, match='has no checkpoint'):
-    train.run(config, str(tmp_path / 'run'), Signals())
+    run_lib.run(config, str(tmp_path / 'run'), Signals())
 
 
 def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
@@ -106,7 +106,7 @@ def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
     (config.to_dict(), each, str(tmp_path / str(index)))
     for index, (config, each) in enumerate(zip(configs, settings, strict=True))
   ]
-  train.run_group(runs, loaded, program, Signals())
+  run_lib.run_group(runs, loaded, program, Signals())
   theirs = params(source, short_config())['embed/embedding']
   fresh, started = (
     params(tmp_path / str(index), configs[index])['embed/embedding']

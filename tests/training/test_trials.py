@@ -5,11 +5,11 @@ import os
 import pytest
 from conftest import make_small_config
 
-from experiments import train
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.training import compiled
+from experiments.training import run as run_lib
 from experiments.workdir.checkpoints import Checkpoints
 
 
@@ -57,11 +57,11 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
   with monkeypatch.context() as patch:
     patch.setattr(Checkpoints, 'save', killed)
     with pytest.raises(Killed):
-      train.run_group(runs, loaded, program, Signals())
+      run_lib.run_group(runs, loaded, program, Signals())
   last = int(until.split()[1])
   common = set(steps(tmp_path / 'a')) & set(
     steps(tmp_path / 'b') if last > 3 else []
   )
   assert common == ({last - 3} if last > 3 else set())
-  results = train.run_group(runs, loaded, program, Signals())
+  results = run_lib.run_group(runs, loaded, program, Signals())
   assert all(result['step'] == 12 for result in results)

@@ -11,9 +11,9 @@ import threading
 import pytest
 from conftest import ROOT, make_small_config
 
-from experiments import train
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
+from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 
@@ -159,7 +159,7 @@ def test_what_a_killed_start_leaves_locks_nobody_out(tmp_path, leftover):
   (path / leftover).write_text('{"see')
   config = make_small_config()
   config.train.steps = config.train.eval_every = 3
-  train.run(config, str(path), Signals())
+  run_lib.run(config, str(path), Signals())
   assert workdir_lib.read_status(str(path))['status'] == 'DONE'
   assert (path / leftover).exists() == (leftover == 'log-1.txt')
 

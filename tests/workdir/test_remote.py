@@ -10,9 +10,9 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import StopAt, arguments, rows
 
-from experiments import train
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
+from experiments.training import run as run_lib
 from experiments.workdir import buckets
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -31,7 +31,7 @@ def run(address, signals, **changes):
   config.train.update(changes)
   with buckets.staged(str(address)) as folder:
     assert not folder.startswith(str(address))
-    return train.run(config, folder, signals)
+    return run_lib.run(config, folder, signals)
 
 
 def names(folder):
@@ -52,7 +52,7 @@ def test_a_run_in_a_bucket_is_stopped_resumed_and_read(
   result = run(address, Signals())
   assert result['workdir'] == str(address)
   whole = tmp_path / 'whole'
-  train.run(make_small_config(), str(whole), Signals())
+  run_lib.run(make_small_config(), str(whole), Signals())
   assert (address / 'metrics.jsonl').read_text() == (
     whole / 'metrics.jsonl'
   ).read_text()
@@ -137,5 +137,5 @@ def test_gs_addresses_work(tmp_path):
     assert found['accuracy'] == pytest.approx(result['accuracy'])
     metrics, _, _ = storage.buckets['bucket']['runs/first/metrics.jsonl']
   whole = tmp_path / 'whole'
-  train.run(config, str(whole), Signals())
+  run_lib.run(config, str(whole), Signals())
   assert metrics.decode() == (whole / 'metrics.jsonl').read_text()
