@@ -29,11 +29,12 @@ from experiments.benchmarks import (
   startup,
   step,
   sweep,
+  table,
 )
 from experiments.command import app
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
-from experiments.sweep import ENGINES
+from experiments.sweeps.running import ENGINES
 from selfattn.backends import BACKENDS
 from selfattn.positions import POSITIONS
 
@@ -41,22 +42,6 @@ SUITES = {
   module.__name__.rpartition('.')[2]: module.measure
   for module in (attention, dropout, epoch, models, startup, step, sweep)
 }
-
-
-def table(rows: list[dict]) -> str:
-  """Columns as wide as their widest entry."""
-  header = list(dict.fromkeys(name for row in rows for name in row))
-  lines = [
-    header,
-    *([str(row.get(name, '')) for name in header] for row in rows),
-  ]
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return '\n'.join(
-    '  '.join(
-      cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-    )
-    for line in lines
-  )
 
 
 def _define(values) -> None:

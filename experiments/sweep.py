@@ -24,7 +24,6 @@ import jax
 from experiments.command import app
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
-from experiments.command.signals import Signals
 from experiments.sweeps import (
   comparison,
   distinct,
@@ -32,20 +31,12 @@ from experiments.sweeps import (
   folder,
   halving,
   plan,
-  plots,
-  processes,
   ray_cluster,
-  results,
+  running,
+  summary,
 )
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
-
-ENGINES = {
-  'serial': engines.serial,
-  'vectorized': engines.vectorized,
-  'processes': processes.processes,
-  'ray': ray_cluster.ray,
-}
 
 
 def _define(values) -> None:
@@ -59,7 +50,7 @@ def _define(values) -> None:
     'sweep_over', [], 'config.KEY=VALUE,VALUE,...', flag_values=values
   )
   flags.DEFINE_enum(
-    'engine', 'auto', ['auto', *ENGINES], 'How.', flag_values=values
+    'engine', 'auto', ['auto', *running.ENGINES], 'How.', flag_values=values
   )
   flags.DEFINE_list(
     'only', [], 'Places of the trials to run, from 0.', flag_values=values
@@ -130,41 +121,6 @@ def _print_plan(specs, counts, values, base) -> None:
   log(f'{len(specs)} trials, {len(order)} programs')
 
 
-def _report(workdir: str, values) -> dict:
-  from rich.console import Console
-
-  specs = distinct.distinct(folder.read(workdir))
-  rows = results.collect(specs)
-  found = comparison.compare(
-    rows, specs, values.metric, values.over, values.baseline
-  )
-  results.write(workdir, rows, found)
-  plots.write(workdir, found, specs)
-  Console(stderr=True).print(comparison.terminal(found))
-  ended: dict[str, int] = {}
-  for row in rows:
-    ended[row['status']] = ended.get(row['status'], 0) + 1
-    if row['status'] in ('FAILED', 'DIVERGED'):
-      log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
-  best, run = found.table[0], results.best_run(rows, specs, found.metric)
-  if run is not None:
-    log(f'best setting: {best["setting"]}')
-    log(f'best run: trial {run["trial"]}, {run["workdir"]}')
-  told = comparison.sentence(found)
-  if told is not None:
-    log(told)
-  return {
-    'workdir': workdir,
-    'trials': ended,
-    'metric': found.metric,
-    'best_setting': best if best['n'] else None,
-    'best_run': run,
-    'baseline': found.baseline,
-    'conclusion': told,
-    'table': found.table,
-  }
-
-
 def main(values) -> None:
   """Plans, checks, trains, reports."""
   workdir = app.required(values, 'workdir')
@@ -175,7 +131,7 @@ def main(values) -> None:
     )
   workdir = os.path.abspath(workdir)
   if values.report:
-    app.print_result(_report(workdir, values))
+    app.print_result(summary.write(workdir, values))
     return
   base = values.config.to_dict()
   if values.engine == 'ray' and ray_cluster.why_not():
@@ -199,23 +155,30 @@ def main(values) -> None:
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
-  _train(chosen, rungs, values, workdir)
-  report = _report(workdir, values)
+  running.train(
+    chosen,
+    rungs,
+    values.engine,
+    engines.Options(
+      workdir=workdir,
+      until=None,
+      max_parallel=values.max_parallel,
+      group_size=values.group_size,
+      ray_address=values.ray_address,
+    ),
+  )
+  report = summary.write(workdir, values)
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:
     words = [word for word in app.command() if word != '--retry']
     again = shlex.join(['bash', 'scripts/run.sh', *words, '--retry'])
     raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
-  unfinished = _waiting(chosen)
+  unfinished = running.waiting(chosen)
   if unfinished:
     raise Interrupted(
       f'{len(unfinished)} trials have steps to go; run the same command again'
     )
-
-
-def _waiting(specs) -> list[plan.Spec]:
-  return [spec for spec in specs if engines.is_waiting(spec, None)]
 
 
 def _check(specs, values) -> dict[int, int]:
@@ -233,32 +196,6 @@ def _check(specs, values) -> dict[int, int]:
       to_check.append(spec)
   counts |= plan.check_data_and_shapes(to_check)
   return dict(sorted(counts.items()))
-
-
-def _train(specs, rungs, values, workdir: str) -> None:
-  waiting = _waiting(specs)
-  if not waiting:
-    log(f'none of {len(specs)} trials has steps to go')
-    return
-  engine, why = values.engine, 'as --engine says'
-  if engine == 'auto':
-    engine, why = engines.choose(waiting, values.max_parallel)
-  log(f'{len(waiting)} of {len(specs)} trials to train, {engine}: {why}')
-  signals = Signals()
-  signals.install()
-  halving.run(
-    ENGINES[engine],
-    specs,
-    rungs,
-    engines.Options(
-      workdir=workdir,
-      until=None,
-      max_parallel=values.max_parallel,
-      group_size=values.group_size,
-      ray_address=values.ray_address,
-    ),
-    signals,
-  )
 
 
 if __name__ == '__main__':

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from conftest import last_json
 
-from experiments import compare
-from experiments.benchmarks import encoders
+from experiments.benchmarks import encoder_comparison, encoders
 
 D, K = 16, 5
 
@@ -72,7 +71,7 @@ def test_everything_is_compared_and_trained(
   call_command, tmp_path, monkeypatch
 ):
   for name, size in (('_BATCH', 2), ('_LENGTH', 3), ('_PATHS', (5, 9))):
-    monkeypatch.setattr(compare, name, size)
+    monkeypatch.setattr(encoder_comparison, name, size)
   code, stdout, stderr = call_command(
     'compare',
     f'--output={tmp_path / "out"}',

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from conftest import ROOT, last_json, make_small_config
 
-from experiments import sweep as sweep_lib
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
+from experiments.sweeps import running
 from experiments.training import compiled
 from experiments.training import run as run_lib
 
@@ -548,7 +548,7 @@ def test_a_sweep_with_trials_to_go_asks_to_be_run_again(
   tmp_path, arguments, sweep, monkeypatch
 ):
   """As when one worker of several was told to end, and not the sweep."""
-  monkeypatch.setitem(sweep_lib.ENGINES, 'serial', lambda *_: None)
+  monkeypatch.setitem(running.ENGINES, 'serial', lambda *_: None)
   flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
   code, printed, said = sweep(*arguments, *flags)
   assert code == 75
