@@ -146,7 +146,7 @@ def _inspect(values, path: str, output: str) -> dict:
     )
     files.append('attention.html')
   if split is not None:
-    rows, removed = _judge(classifier, params, split, tokens)
+    rows, removed = head_analysis.judge(classifier, params, *split, tokens)
     files += figures.heads(output, rows, removed)
     log(figures.heads_table(rows))
     result |= {'heads': rows, 'removed': removed}
@@ -162,49 +162,6 @@ def _examples(values, settings: Settings, path: str):
   rng = np.random.default_rng(0)
   chosen = rng.permutation(len(examples))[: values.num_examples]
   return examples.take(np.sort(chosen)), loaded.bucket_lengths
-
-
-def _judge(classifier, params, split, tokens):
-  """A row for each head, and accuracies as heads are removed."""
-  examples, lengths = split
-  means = head_analysis.statistics(
-    classifier, params, examples, lengths, tokens
-  )
-  importance = head_analysis.importance(classifier, params, examples, lengths)
-  alone = []
-  for place in range(importance.size):
-    gates = head_analysis.ones(classifier)
-    gates.flat[place] = 0
-    alone.append(gates)
-  least, most = (
-    head_analysis.removals(importance),
-    head_analysis.removals(-importance),
-  )
-  found = head_analysis.accuracies(
-    classifier, params, examples, lengths, [*least, *most, *alone]
-  )
-  count = len(least)
-  rows = [
-    {
-      'layer': layer,
-      'head': head,
-      **{name: _number(values[layer, head]) for name, values in means.items()},
-      'importance': float(importance[layer, head]),
-      'accuracy_without': found[2 * count + place],
-    }
-    for place, (layer, head) in enumerate(np.ndindex(importance.shape))
-  ]
-  removed = {
-    'least_important_first': found[:count],
-    'most_important_first': found[count : 2 * count],
-    'examples': len(examples),
-  }
-  return rows, removed
-
-
-def _number(value) -> float | None:
-  """None where no text has what it is a mean of; JSON has no NaN."""
-  return None if np.isnan(value) else float(value)
 
 
 def _length(values, settings: Settings, classifier) -> int:

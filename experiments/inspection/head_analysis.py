@@ -237,3 +237,45 @@ def removals(order: np.ndarray) -> list[np.ndarray]:
     gates.flat[place] = 0
     found.append(gates)
   return found
+
+
+def judge(classifier, params, examples: Examples, lengths, tokens: list[str]):
+  """A row for each head, and accuracies as heads are removed.
+
+  Args:
+    lengths: bucket lengths of the data.
+    tokens: names of ids.
+  """
+  means = statistics(classifier, params, examples, lengths, tokens)
+  important = importance(classifier, params, examples, lengths)
+  alone = []
+  for place in range(important.size):
+    gates = ones(classifier)
+    gates.flat[place] = 0
+    alone.append(gates)
+  least, most = removals(important), removals(-important)
+  found = accuracies(
+    classifier, params, examples, lengths, [*least, *most, *alone]
+  )
+  count = len(least)
+  rows = [
+    {
+      'layer': layer,
+      'head': head,
+      **{name: _number(values[layer, head]) for name, values in means.items()},
+      'importance': float(important[layer, head]),
+      'accuracy_without': found[2 * count + place],
+    }
+    for place, (layer, head) in enumerate(np.ndindex(important.shape))
+  ]
+  removed = {
+    'least_important_first': found[:count],
+    'most_important_first': found[count : 2 * count],
+    'examples': len(examples),
+  }
+  return rows, removed
+
+
+def _number(value) -> float | None:
+  """None where no text has what it is a mean of; JSON has no NaN."""
+  return None if np.isnan(value) else float(value)

@@ -65,7 +65,7 @@ def test_a_missing_compiler_is_named(run_command):
 
 def test_what_is_sent_is_counted():
   """A program in text, one line of every form that was seen."""
-  from experiments.compile import sent
+  from experiments.training.tpu_slices import sent
 
   text = """
   %a = f32[64,128]{1,0:T(8,128)} all-reduce(%x), replica_groups={{0,1}}

@@ -6,8 +6,8 @@ import pytest
 from conftest import last_json, make_small_config
 from test_checkpoints import truncate
 
-from experiments import doctor
 from experiments.command.signals import Signals
+from experiments.training import diagnosis
 from experiments.training import run as run_lib
 
 
@@ -23,29 +23,31 @@ def test_packages_of_another_version_and_missing_ones_are_named(tmp_path):
     'no-such-thing==1.0\n'
     "nor-this==2.0 ; python_full_version < '3.0'\n"
   )
-  assert [line.partition(',')[0] for line in wrong(doctor.packages(lock))] == [
-    f'absl-py: {doctor.metadata.version("absl-py")}',
+  assert [
+    line.partition(',')[0] for line in wrong(diagnosis.packages(lock))
+  ] == [
+    f'absl-py: {diagnosis.metadata.version("absl-py")}',
     'no-such-thing: not installed',
   ]
 
 
 def test_an_accelerator_that_is_not_used_is_wrong(tmp_path, monkeypatch):
-  assert wrong(doctor.devices()) == []
+  assert wrong(diagnosis.devices()) == []
   (tmp_path / 'accel0').touch()
   monkeypatch.setattr(
-    doctor, '_ACCELERATORS', {'tpu': str(tmp_path / 'accel*')}
+    diagnosis, '_ACCELERATORS', {'tpu': str(tmp_path / 'accel*')}
   )
-  (line,) = wrong(doctor.devices())
+  (line,) = wrong(diagnosis.devices())
   assert 'jax uses cpu' in line
 
 
 def test_a_cache_that_everybody_can_write_is_wrong(tmp_path):
-  assert wrong(doctor.cache(None)) == []
-  assert wrong(doctor.cache(str(tmp_path / 'new'))) == []
+  assert wrong(diagnosis.cache(None)) == []
+  assert wrong(diagnosis.cache(str(tmp_path / 'new'))) == []
   os.chmod(tmp_path, 0o755)
-  assert wrong(doctor.cache(str(tmp_path))) == []
+  assert wrong(diagnosis.cache(str(tmp_path))) == []
   os.chmod(tmp_path, 0o777)
-  assert 'written by everybody' in wrong(doctor.cache(str(tmp_path)))[0]
+  assert 'written by everybody' in wrong(diagnosis.cache(str(tmp_path)))[0]
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def run(tmp_path):
 
 
 def test_a_torn_checkpoint_is_found_and_nothing_is_touched(run, run_command):
-  found = list(doctor.workdir(str(run)))
+  found = list(diagnosis.workdir(str(run)))
   assert wrong(found) == []
   texts = {name: text for name, text, _ in found}
   assert texts['status'] == 'DONE at step 6'
