@@ -163,7 +163,9 @@ def test_a_sweep_goes_on_where_its_data_has_moved(tmp_path, call_command):
   assert 'config.model.embed_dim was 12, is 8' in stderr
 
 
-def test_renamed_keys_may_be_chains_sections_and_overrides(monkeypatch):
+def test_renamed_keys_may_be_chains_sections_and_overrides(
+  tmp_path, monkeypatch
+):
   stored = json.loads(json.dumps(make_small_config().to_dict()))
   old = json.loads(json.dumps(stored))
   old['trainer'] = {'length': old['train'].pop('steps')}
@@ -175,6 +177,11 @@ def test_renamed_keys_may_be_chains_sections_and_overrides(monkeypatch):
   monkeypatch.setitem(formats.RENAMED, 'train.unused', 'train.steps')
   assert run(old) == run(json.loads(json.dumps(old)))
   assert formats.present('trainer.length') == 'train.steps'
+  sweep = {'config': old, 'trials': [{'trainer.length': 4}]}
+  (tmp_path / 'sweep.json').write_text(json.dumps(sweep))
+  (trial,) = folder.read(str(tmp_path))
+  assert trial.overrides == {'train.steps': 4}
+  assert trial.settings.train.steps == 4
   assert formats.former('train.steps') == {
     'train.steps', 'train.length', 'trainer.length', 'train.unused',
   }  # fmt: skip
