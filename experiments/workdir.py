@@ -54,11 +54,9 @@ def write_whole(path: str, content: str | bytes) -> None:
   """
   # Not by process: containers that share a disk have the same numbers.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
+  mode = 'w' if isinstance(content, str) else 'wb'
   try:
-    with (
-      launch.writing(path),
-      open(temporary, 'w' if isinstance(content, str) else 'wb') as file,
-    ):
+    with launch.writing(path), open(temporary, mode) as file:
       file.write(content)
       file.flush()
       os.fsync(file.fileno())
