@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from experiments import remote
+from experiments import launch, remote
 from experiments.choices import UserError
 
 T = TypeVar('T')
@@ -87,9 +87,9 @@ def check_shared(workdir: str) -> None:
   path = os.path.join(workdir, f'.shared-{name}')
   try:
     if is_first():
-      os.makedirs(workdir, exist_ok=True)
-      with open(path, 'w'):
-        pass
+      with launch.writing(path):
+        os.makedirs(workdir, exist_ok=True)
+        open(path, 'w').close()
     wait_for_all(f'written {name}')
     together(lambda: _wait_for(path, workdir))
   finally:

@@ -18,7 +18,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from experiments import agreement, metrics, remote
+from experiments import agreement, launch, metrics, remote
 from experiments.checks import BEST_METRICS
 from experiments.choices import UserError
 from experiments.launch import Failed, log
@@ -58,8 +58,12 @@ class Checkpoints:
     self.scores: dict[int, float] = {}
     self.common: int | None = None
     self._settings, self._run = settings, run
+    place = epath.Path(remote.origin(os.path.abspath(workdir))) / 'checkpoints'
+    if run is not None:
+      with launch.writing(str(place)):
+        place.mkdir(parents=True, exist_ok=True)
     self._manager = _Manager(
-      epath.Path(remote.origin(os.path.abspath(workdir))) / 'checkpoints',
+      place,
       item_handlers={'state': ocp.StandardCheckpointHandler()},
       options=ocp.CheckpointManagerOptions(
         preservation_policy=self,
@@ -195,11 +199,12 @@ class Checkpoints:
     folder = epath.Path(self._manager.directory)
     torn = folder.parent / _TORN
     if agreement.is_first():
-      torn.mkdir(exist_ok=True)
-      target = torn / str(step)
-      if target.exists():
-        target.rmtree()
-      (folder / str(step)).rename(target)
+      with launch.writing(str(torn)):
+        torn.mkdir(exist_ok=True)
+        target = torn / str(step)
+        if target.exists():
+          target.rmtree()
+        (folder / str(step)).rename(target)
     agreement.wait_for_all(f'set aside {step}')
     self._manager.reload()
 

@@ -8,6 +8,7 @@ with 2 before it touches a device.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import json
 import logging
@@ -26,6 +27,8 @@ from experiments.choices import UserError
 from experiments.signals import Interrupted
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
+# What a file system answers that has no room left.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 DEFAULT_CONFIG = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
   'configs',
@@ -41,16 +44,38 @@ class Failed(Exception):
   """Some of the work failed, and has said why; the rest is done."""
 
 
+@contextlib.contextmanager
+def writing(path: str):
+  """A block that writes a file or a folder.
+
+  Raises:
+    Failed: the disk is full, among others.
+  """
+  try:
+    yield
+  except OSError as error:
+    raise unwritten(path, error) from error
+
+
+def unwritten(path: str, error: OSError) -> Failed:
+  """What to raise where a file or a folder could not be written."""
+  return Failed(
+    f'{path} could not be written: {error.strerror or error}; make room or '
+    'repair it, and run the same command again'
+  )
+
+
 # Lines for the files of `keep_log`; nothing of it goes anywhere else.
 _KEPT = logging.getLogger('experiments.log')
 _KEPT.setLevel(logging.INFO)
 _KEPT.propagate = False
 
 
-class _Unbreakable:
+class Unbreakable:
   """Standard error, whose reader may leave without ending the work.
 
-  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved.
+  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved. A
+  file that has no more room does not end it, either.
   """
 
   def __init__(self, stream):
@@ -88,10 +113,26 @@ def command() -> list[str]:
   return words[words.index('-m') + 1 :] if '-m' in words else words
 
 
+class _LogFile(logging.FileHandler):
+  """A file without which the work goes on, once it is there."""
+
+  def handleError(self, record) -> None:
+    del record
+
+  def close(self) -> None:
+    with contextlib.suppress(OSError):
+      super().close()
+
+
 @contextlib.contextmanager
 def keep_log(path: str):
-  """Adds all lines of `log`, and what ends the block, to a file."""
-  handler = logging.FileHandler(path)
+  """Adds all lines of `log`, and what ends the block, to a file.
+
+  Raises:
+    Failed: it cannot be made.
+  """
+  with writing(path):
+    handler = _LogFile(path)
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
   _KEPT.addHandler(handler)
   try:
@@ -108,8 +149,25 @@ def keep_log(path: str):
 
 
 def print_result(result: dict) -> None:
-  """The last line of standard output."""
-  print(json.dumps(result), flush=True)
+  """The last line of standard output.
+
+  Raises:
+    Failed: its file has no more room.
+  """
+  try:
+    print(json.dumps(result), flush=True)
+  except BrokenPipeError:
+    raise
+  except OSError as error:
+    _drop_output()
+    raise Failed(
+      f'standard output could not be written: {error.strerror}'
+    ) from error
+
+
+def _drop_output() -> None:
+  """Lets nothing fail again when the interpreter empties its buffer."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(
@@ -128,7 +186,7 @@ def run(
     takes_config: whether there is --config, a file, and --config.key=value
       for every key in it.
   """
-  with contextlib.redirect_stderr(_Unbreakable(sys.stderr)):
+  with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
     _run(main, define, doc, takes_config)
 
 
@@ -155,8 +213,8 @@ def _run(main, define, doc, takes_config) -> None:
     print(f'failed: {error}', file=sys.stderr)
     code = ERROR
   except BrokenPipeError:
-    # Whoever read our output has gone; a second failure at exit helps nobody.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Whoever read our output has gone.
+    _drop_output()
     code = ERROR
   except Exception:
     traceback.print_exc()
@@ -183,10 +241,13 @@ def make_folder(path: str, name: str) -> None:
 
   Raises:
     UserError: it cannot be made, or not be written to.
+    Failed: there is no room for it.
   """
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
+    if error.errno in FULL:
+      raise unwritten(path, error) from error
     raise UserError(f'--{name}: {error.strerror}: {path}') from error
   if not os.access(path, os.W_OK):
     raise UserError(f'--{name}: no right to write into {path}')

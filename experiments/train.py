@@ -33,7 +33,7 @@ from experiments import (
 )
 from experiments import settings as settings_lib
 from experiments import workdir as workdir_lib
-from experiments.launch import log
+from experiments.launch import Failed, log
 from experiments.settings import Settings
 from experiments.signals import Interrupted, Signals
 from experiments.trials import Group
@@ -106,17 +106,17 @@ def run_group(
     until: as of `train`; a run that stops there is PAUSED.
 
   Raises:
-    Interrupted, Diverged: as `loop.train`.
+    Interrupted, Diverged, Failed: as `loop.train`.
   """
   started = time.monotonic()
   workdirs = []
   index = jax.process_index()
-  for config, _, path in runs:
-    workdir = workdir_lib.open_workdir(path, config, loaded.files, index == 0)
-    reached = workdir_lib.read_status(path).get('step', 0)
-    workdir.set_status('RUNNING', reached)
-    workdirs.append(workdir)
   try:
+    for config, _, path in runs:
+      workdir = workdir_lib.open_workdir(path, config, loaded.files, index == 0)
+      reached = workdir_lib.read_status(path).get('step', 0)
+      workdir.set_status('RUNNING', reached)
+      workdirs.append(workdir)
     with contextlib.ExitStack() as on_exit:
       for workdir in workdirs:
         kept = launch.keep_log(workdir.file(f'log-{index}.txt'))
@@ -131,7 +131,9 @@ def run_group(
     for workdir in workdirs:
       status = workdir_lib.read_status(workdir.path)
       if status.get('status') == 'RUNNING':
-        workdir.set_status(ended, status['step'], reason=str(error))
+        # On a disk that is full, what ended the run is the one to tell.
+        with contextlib.suppress(Failed):
+          workdir.set_status(ended, status['step'], reason=str(error))
     raise
   results = []
   for (_, settings, _), workdir, scores in zip(

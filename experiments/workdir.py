@@ -46,16 +46,21 @@ _OTHERS = re.compile(r'log-\d+\.txt')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
-def write_whole(path: str, text: str) -> None:
-  """Writes a file that is either the old one or the new one, never torn."""
+def write_whole(path: str, content: str | bytes) -> None:
+  """Writes a file that is either the old one or the new one, never torn.
+
+  Raises:
+    Failed: it cannot be written; the old one is as it was.
+  """
   # Not by process: containers that share a disk have the same numbers.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
+  mode = 'w' if isinstance(content, str) else 'wb'
   try:
-    with open(temporary, 'w') as file:
-      file.write(text)
+    with launch.writing(path), open(temporary, mode) as file:
+      file.write(content)
       file.flush()
       os.fsync(file.fileno())
-    os.replace(temporary, path)
+      os.replace(temporary, path)
   except BaseException:
     with contextlib.suppress(OSError):
       os.remove(temporary)
@@ -193,9 +198,13 @@ def open_workdir(
   """Makes the folder if need be, and counts this attempt.
 
   A process that writes holds the lock of the folder.
+
+  Raises:
+    Failed: the folder, or a file in it, cannot be written.
   """
   path = os.path.abspath(path)
-  os.makedirs(path, exist_ok=True)
+  with launch.writing(path):
+    os.makedirs(path, exist_ok=True)
   is_resumed = os.path.exists(os.path.join(path, 'config.json'))
   workdir = Workdir(
     path,
@@ -220,9 +229,10 @@ def _as_text(config: dict) -> str:
 def give_up(path: str, config: dict, reason: str) -> None:
   """Marks a run as FAILED, wherever it came to, if it has not ended.
 
-  Where that cannot be written down, it stays what it was.
+  Whoever calls it holds the lock of the folder. Where it cannot be written
+  down, the run stays what it was.
   """
-  with contextlib.suppress(OSError):
+  with contextlib.suppress(OSError, launch.Failed, UserError):
     _give_up(path, config, reason)
 
 

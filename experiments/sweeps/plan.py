@@ -18,7 +18,6 @@ import itertools
 import json
 import math
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -114,6 +113,8 @@ def named(module, name: str) -> list[dict]:
 def over(text: str, config) -> list[dict]:
   """Overrides of 'config.KEY=VALUE,VALUE,...', as the type of the key.
 
+  A comma inside of quotes or brackets belongs to a value.
+
   Raises:
     UserError: no such key, or a value of another type.
   """
@@ -125,19 +126,25 @@ def over(text: str, config) -> list[dict]:
       f'--sweep_over={text} is not config.KEY=VALUE,VALUE'
       f'{choices.nearest(key, list(keys)) if key not in keys else ""}'
     )
-  # Commas inside brackets belong to a tuple.
-  parts = re.split(r',(?![^()\[\]]*[)\]])', values)
+  try:
+    parts = choices.split(values)
+  except ValueError as error:
+    raise UserError(f'--sweep_over=config.{key}: {error}') from error
   return [{key: _parsed(part, keys[key], text)} for part in parts]
 
 
 def _parsed(text: str, current: Any, flag: str) -> Any:
   if isinstance(current, str):
-    return text
+    return choices.unquoted(text)
   try:
     if isinstance(current, bool):
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
+    # Quotes of either kind make one word, where a tuple's own are of CSV.
+    word = choices.unquoted(text)
+    if word != text:
+      text = '"' + word.replace('"', '""') + '"'
     return choices.parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(
