@@ -18,11 +18,7 @@ import os
 
 import jax
 
-from experiments.benchmarks import (
-  encoder_comparison,
-  encoders,
-  table,
-)
+from experiments.benchmarks import encoder_comparison, encoders, table
 from experiments.benchmarks.encoders import LAYERS, slope
 from experiments.command import app
 from experiments.command.errors import UserError

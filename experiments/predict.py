@@ -64,7 +64,7 @@ def _texts(values) -> list[str]:
     return values.text
   try:
     if values.file is not None:
-      with open(values.file, encoding='utf-8') as file:
+      with open(values.file, encoding='utf-8-sig') as file:
         return file.read().splitlines()
     return sys.stdin.read().splitlines()
   except (OSError, UnicodeDecodeError) as error:

@@ -47,7 +47,10 @@ def _define(values) -> None:
     'sweep', [], 'Generators sweep_NAME of the config.', flag_values=values
   )
   flags.DEFINE_multi_string(
-    'sweep_over', [], 'config.KEY=VALUE,VALUE,...', flag_values=values
+    'sweep_over',
+    [],
+    'config.KEY=VALUE,VALUE,...; quotes or brackets keep commas in a value.',
+    flag_values=values,
   )
   flags.DEFINE_enum(
     'engine', 'auto', ['auto', *running.ENGINES], 'How.', flag_values=values

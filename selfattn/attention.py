@@ -121,8 +121,9 @@ class Attention(nn.Module):
       self.embed_dim, self.num_heads, self.causal
     )
     params = self._params(method, position_params or {})
-    query = Tokens.of(query).filled(query_BLD.shape[1])
-    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1])
+    B, L = query_BLD.shape[:2]
+    query = Tokens.of(query).filled(L, B)
+    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1], B)
     if self.is_mutable_collection('cache') and not self.is_initializing():
       k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
       is_self = False

@@ -106,15 +106,16 @@ def attend(
 
   Raises:
     ValueError: the backend is unknown, or cannot do what is asked; a mask or
-      bias does not broadcast, or a mask is not boolean.
+      bias does not broadcast, a mask is not boolean, or Tokens have other
+      rows.
   """
   B, L, H, K = q_BLHK.shape
   M, G = k_BMGK.shape[1:3]
   position = position or NoPosition(H * K, H, causal)
   position_params = position_params or {}
   is_self = key is None
-  query = Tokens.of(query).filled(L)
-  key = query if is_self else Tokens.of(key).filled(M)
+  query = Tokens.of(query).filled(L, B)
+  key = query if is_self else Tokens.of(key).filled(M, B)
 
   if backend not in BACKENDS:
     raise ValueError(f'backend {backend!r} is not one of {BACKENDS}')

@@ -77,11 +77,15 @@ class Dropout:
   ) -> jax.Array:
     """Uniform uint32 of `shape`; axis 0 is the row of the batch.
 
+    Of shape (), it is the one element of the row.
+
     Args:
       full_shape: of the array this is a part of, if it is one; the part then
         has the bits that it has in the whole.
       origin: where in the whole the part begins; integers, may be traced.
     """
+    if not shape:
+      return self.bits((1,))[0]
     full_shape = full_shape or shape
     origin = origin or (0,) * len(shape)
     rank = len(shape)

@@ -176,7 +176,8 @@ class AttentionEncoder(nn.Module):
       x_BLD = jnp.where(fits, x_BLD, jnp.nan)
     # Blocks get them as they are: what is filled in is known while tracing, and
     # would not be any more if it were handed through remat.
-    positions_BL = tokens.filled(x_BLD.shape[1]).positions
+    B, L = x_BLD.shape[:2]
+    positions_BL = tokens.filled(L, B).positions
 
     position_params = {}
     if jax.eval_shape(self.position.init_model, jax.random.key(0)):

@@ -44,7 +44,7 @@ def why_not(
   Args:
     backend: one of selfattn.backends.BACKENDS.
     platform: 'cpu', 'gpu' or 'tpu'; None: the one it needs.
-    dtype: of queries, keys and values.
+    dtype: of queries; keys and values are cast to it.
     head_dim: K.
     has_dropout: whether weights are dropped.
     has_softcap: whether scores are capped.
@@ -71,6 +71,8 @@ def why_not(
       return f'it computes in float16 or bfloat16, not {jnp.dtype(dtype).name}'
     if head_dim % 8 or head_dim > 256:
       return f'its heads are 8, 16, ... 256 wide, not {head_dim}'
+  if backend == 'xla' and (platform, jnp.dtype(dtype)) == ('cpu', jnp.float16):
+    return 'its products in float16 do not compile for a cpu'
   if backend == 'pallas_tpu' and platform not in (None, 'tpu'):
     return f'it needs a TPU, and this is a {platform}'
   return None
@@ -79,6 +81,8 @@ def why_not(
 def call(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
   """Output of a kernel (B, L, H, K), zero for a query that sees nothing."""
   kernel = KERNELS[backend]
+  # Libraries differ in which types they take together.
+  k_BMGK, v_BMGK = (x.astype(q_BLHK.dtype) for x in (k_BMGK, v_BMGK))
   if term.mask is None:
     return kernel(q_BLHK, k_BMGK, v_BMGK, term)
   # Libraries differ in what they make of a query that sees nothing, and some

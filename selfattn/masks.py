@@ -46,11 +46,15 @@ class Tokens:
     """From Tokens, a boolean (B, L) array, or None."""
     return tokens if isinstance(tokens, Tokens) else cls(tokens)
 
-  def filled(self, length: int) -> Tokens:
+  def filled(self, length: int, batch: int | None = None) -> Tokens:
     """With all that says where `length` tokens in a row stand.
 
+    Args:
+      length: L.
+      batch: B; None: whatever it is.
+
     Raises:
-      ValueError: an array does not have two axes, the second of `length`.
+      ValueError: an array is not (1 or B, L).
     """
     given = {}
     for name in ('is_token', 'positions', 'segments', 'index'):
@@ -58,9 +62,11 @@ class Tokens:
       if x is None:
         continue
       x = x if hasattr(x, 'shape') else np.asarray(x)
-      if x.shape[1:] != (length,):
+      is_row = x.shape[1:] == (length,)
+      if not is_row or (batch is not None and x.shape[0] not in (1, batch)):
+        rows = 'B' if batch is None else f'B = {batch}'
         raise ValueError(
-          f'{name} of shape {x.shape} must be (1 or B, {length})'
+          f'{name} of shape {x.shape} must be (1 or {rows}, {length})'
         )
       given[name] = x.astype(bool) if name == 'is_token' else _signed(x)
     index = given.setdefault('index', np.arange(length)[None])

@@ -21,11 +21,13 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments.command.errors import (
+  FULL,
   Diverged,
   Failed,
   Interrupted,
   UserError,
   nearest,
+  unwritten,
 )
 from experiments.command.log import Unbreakable, log
 from experiments.command.values import flat_keys, parse_tuple
@@ -43,8 +45,25 @@ def command() -> list[str]:
 
 
 def print_result(result: dict) -> None:
-  """The last line of standard output."""
-  print(json.dumps(result), flush=True)
+  """The last line of standard output.
+
+  Raises:
+    Failed: its file has no more room.
+  """
+  try:
+    print(json.dumps(result), flush=True)
+  except BrokenPipeError:
+    raise
+  except OSError as error:
+    _drop_output()
+    raise Failed(
+      f'standard output could not be written: {error.strerror}'
+    ) from error
+
+
+def _drop_output() -> None:
+  """Lets nothing fail again when the interpreter empties its buffer."""
+  os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(
@@ -90,8 +109,8 @@ def _run(main, define, doc, takes_config) -> None:
     print(f'failed: {error}', file=sys.stderr)
     code = ERROR
   except BrokenPipeError:
-    # Whoever read our output has gone; a second failure at exit helps nobody.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    # Whoever read our output has gone.
+    _drop_output()
     code = ERROR
   except Exception:
     traceback.print_exc()
@@ -118,10 +137,13 @@ def make_folder(path: str, name: str) -> None:
 
   Raises:
     UserError: it cannot be made, or not be written to.
+    Failed: there is no room for it.
   """
   try:
     os.makedirs(path, exist_ok=True)
   except OSError as error:
+    if error.errno in FULL:
+      raise unwritten(path, error) from error
     raise UserError(f'--{name}: {error.strerror}: {path}') from error
   if not os.access(path, os.W_OK):
     raise UserError(f'--{name}: no right to write into {path}')

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 from typing import Any
+
+# What a file system answers that has no room left.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):
@@ -20,6 +25,27 @@ class Failed(Exception):
 
 class Interrupted(Exception):
   """A signal asked for an end, and the state is saved."""
+
+
+@contextlib.contextmanager
+def writing(path: str):
+  """A block that writes a file or a folder.
+
+  Raises:
+    Failed: the disk is full, among others.
+  """
+  try:
+    yield
+  except OSError as error:
+    raise unwritten(path, error) from error
+
+
+def unwritten(path: str, error: OSError) -> Failed:
+  """What to raise where a file or a folder could not be written."""
+  return Failed(
+    f'{path} could not be written: {error.strerror or error}; make room or '
+    'repair it, and run the same command again'
+  )
 
 
 def one_of(name: Any, allowed, key: str) -> Any:

@@ -10,7 +10,7 @@ import traceback
 
 from tqdm import tqdm
 
-from experiments.command.errors import Diverged, Failed, Interrupted
+from experiments.command.errors import Diverged, Failed, Interrupted, writing
 
 # Lines for the files of `keep_log`; nothing of it goes anywhere else.
 _KEPT = logging.getLogger('experiments.log')
@@ -21,7 +21,8 @@ _KEPT.propagate = False
 class Unbreakable:
   """Standard error, whose reader may leave without ending the work.
 
-  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved.
+  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved. A
+  file that has no more room does not end it, either.
   """
 
   def __init__(self, stream):
@@ -53,10 +54,26 @@ def log(text: str) -> None:
   _KEPT.info(text)
 
 
+class _LogFile(logging.FileHandler):
+  """A file without which the work goes on, once it is there."""
+
+  def handleError(self, record) -> None:
+    del record
+
+  def close(self) -> None:
+    with contextlib.suppress(OSError):
+      super().close()
+
+
 @contextlib.contextmanager
 def keep_log(path: str):
-  """Adds all lines of `log`, and what ends the block, to a file."""
-  handler = logging.FileHandler(path)
+  """Adds all lines of `log`, and what ends the block, to a file.
+
+  Raises:
+    Failed: it cannot be made.
+  """
+  with writing(path):
+    handler = _LogFile(path)
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
   _KEPT.addHandler(handler)
   try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+_QUOTES, _BRACKETS = '\'"', {'(': ')', '[': ']'}
 _INTEGER = re.compile('0|-?[1-9][0-9]*')
 
 
@@ -55,6 +56,53 @@ def parse_tuple(text: str) -> tuple:
   if words and not words[-1]:
     del words[-1]
   return tuple(int(w) if _INTEGER.fullmatch(w) else w for w in words)
+
+
+def split(text: str) -> list[str]:
+  """What stands between the commas that are outside of quotes and brackets.
+
+  A quote is one at the beginning of a value, or of an element in brackets; what
+  ends it is a character of the value where it is doubled.
+
+  Raises:
+    ValueError: quotes or brackets that do not match.
+  """
+  parts, start, closing, quote, before = [], 0, [], '', ','
+  characters = iter(enumerate(text))
+  for place, character in characters:
+    if quote:
+      is_doubled = text[place : place + 2] == 2 * quote
+      if is_doubled or (character == '\\' and closing):
+        next(characters, None)
+      elif character == quote:
+        quote = ''
+    elif character in _QUOTES and before in ',([':
+      quote = character
+    elif character in _BRACKETS:
+      closing.append(_BRACKETS[character])
+    elif character in _BRACKETS.values():
+      if not closing or closing.pop() != character:
+        closing.append('')
+        break
+    elif character == ',' and not closing:
+      parts.append(text[start:place])
+      start = place + 1
+    before = before if character.isspace() else character
+  if quote or closing:
+    raise ValueError(
+      f'quotes or brackets that do not match in {text!r}; put quotes around '
+      'a value that holds one'
+    )
+  return [*parts, text[start:]]
+
+
+def unquoted(text: str) -> str:
+  """A value without the quotes around it, if there are such."""
+  quote, inner = text[:1], text[1:-1]
+  is_quoted = len(text) > 1 and quote in _QUOTES and text[-1] == quote
+  if not is_quoted or quote in inner.replace(2 * quote, ''):
+    return text
+  return inner.replace(2 * quote, quote)
 
 
 def flat_keys(config, prefix: str = '') -> dict[str, object]:

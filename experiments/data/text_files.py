@@ -52,7 +52,7 @@ class Text:
     delimiter: one of DELIMITERS, for 'csv'.
     quoted: whether double quotes enclose fields, for 'csv'.
     header: whether the first line names the columns, for 'csv'.
-    encoding: of the files.
+    encoding: of the files; a byte order mark of UTF-8 is no part of a text.
     label_depth: parts of a label like DESC:manner that count; 0: all.
     labels: `raw=shown` for each class, in order; empty: those of train, sorted.
     unknown_labels: what rows of other labels are: 'error', or 'drop'.
@@ -256,7 +256,7 @@ class Text:
           self.hub_name, self.hub_config or None, split=path
         )
       else:
-        loader, arguments = self._loader(path, datasets)
+        loader, arguments = self._loader(path, split, datasets)
         table = datasets.load_dataset(
           loader, split='train', streaming=True, **arguments
         )
@@ -266,7 +266,6 @@ class Text:
           raise UserError(
             f'{path} has no column {missing[0]!r} but {sorted(record)}; '
             'change config.data.text.text_columns or label_column'
-            + _about_mark(record)
             + self._about_quotes(path)
           )
         yield tuple(record[name] for name in columns)
@@ -286,25 +285,38 @@ class Text:
       return ''
     mark = re.escape(DELIMITERS[self.delimiter])
     enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
-    with open(path, encoding=self.encoding, errors='replace') as file:
+    with open(path, encoding=self._codec, errors='replace') as file:
       found = any(map(enclosed.search, file))
     return '; quotes enclose fields: config.data.text.quoted=True' * found
 
-  def _loader(self, path, datasets):
+  @property
+  def _codec(self) -> str:
+    """The encoding that also reads over a byte order mark, if there is one."""
+    is_utf_8 = codecs.lookup(self.encoding).name == 'utf-8'
+    return 'utf-8-sig' if is_utf_8 else self.encoding
+
+  def _loader(self, path, split, datasets):
     """Name and arguments of a loader of the datasets library."""
-    # The library takes a name for a pattern.
-    name = glob.escape(path)
-    if self.format in ('lines', 'class_files'):
-      return 'text', {'data_files': name, 'encoding': self.encoding}
+    paths = [path]
     if self.format == 'class_folders':
-      files = sorted(entry.name for entry in os.scandir(path))
-      names = [os.path.join(name, glob.escape(file)) for file in files]
-      arguments = {'encoding': self.encoding, 'sample_by': 'document'}
+      paths = sorted(entry.path for entry in os.scandir(path))
+    for file in map(os.path.abspath, paths):
+      if '::' in file:
+        raise UserError(
+          f"{file}: '::' in a path is a chained URL to the datasets library; "
+          f'rename it (config.data.dir, text.{split})'
+        )
+    # The library takes a name for a pattern.
+    names = list(map(glob.escape, paths))
+    if self.format in ('lines', 'class_files'):
+      return 'text', {'data_files': names, 'encoding': self._codec}
+    if self.format == 'class_folders':
+      arguments = {'encoding': self._codec, 'sample_by': 'document'}
       return 'text', {'data_files': names, **arguments}
     if self.format in ('json', 'parquet'):
-      return self.format, {'data_files': name}
+      return self.format, {'data_files': names}
     delimiter = DELIMITERS[self.delimiter]
-    with open(path, encoding=self.encoding, newline='') as file:
+    with open(path, encoding=self._codec, newline='') as file:
       quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
       reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
       first = next(reader, [])
@@ -316,22 +328,17 @@ class Text:
         f'{path} row 1: {len(second)} fields, but {len(first)} columns'
         + self._about_quotes(path)
       )
-    names = first if self.header else [str(n) for n in range(len(first))]
+    columns = first if self.header else [str(n) for n in range(len(first))]
     # Everything is a string: a text may read 'None', a label '01'.
     text = datasets.Value('string')
     return 'csv', {
-      'data_files': name,
-      'names': names,
+      'data_files': names,
+      'names': columns,
       'skiprows': 1 if self.header else 0,
       'delimiter': delimiter,
       'quoting': quoting,
+      # Which reads over a mark, too.
       'encoding': self.encoding,
       'keep_default_na': False,
-      'features': datasets.Features({name: text for name in names}),
+      'features': datasets.Features({name: text for name in columns}),
     }
-
-
-def _about_mark(names) -> str:
-  """What helps where a byte order mark stands before the first column."""
-  found = any(name.startswith('\ufeff') for name in names)
-  return '; it begins with a mark: config.data.text.encoding=utf-8-sig' * found

@@ -6,13 +6,16 @@ unrounded, and NAME.json, what the axes of its arrays are.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Mapping
 
 import numpy as np
 
+from experiments.command.errors import writing
 from experiments.inspection.head_analysis import Opened
+from experiments.workdir import workdir as workdir_lib
 from selfattn import plots
 
 KINDS = ('png', 'svg', 'npz', 'json')
@@ -27,13 +30,16 @@ def save(
   labels: Mapping,
 ) -> list[str]:
   """Writes the four files; returns their names."""
-  os.makedirs(folder, exist_ok=True)
+  with writing(folder):
+    os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, name)
   for kind in KINDS[:2]:
-    figure.savefig(f'{path}.{kind}', dpi=plots.DPI)
-  np.savez_compressed(f'{path}.npz', **arrays)
-  with open(f'{path}.json', 'w') as file:
-    json.dump(labels, file, indent=2, ensure_ascii=False)
+    workdir_lib.write_figure(f'{path}.{kind}', figure, dpi=plots.DPI)
+  packed = io.BytesIO()
+  np.savez_compressed(packed, **arrays)
+  workdir_lib.write_whole(f'{path}.npz', packed.getvalue())
+  text = json.dumps(labels, indent=2, ensure_ascii=False)
+  workdir_lib.write_whole(f'{path}.json', text)
   return [f'{name}.{kind}' for kind in KINDS]
 
 

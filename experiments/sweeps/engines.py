@@ -14,7 +14,7 @@ import traceback
 
 import jax
 
-from experiments.command.errors import Diverged, Interrupted
+from experiments.command.errors import Diverged, Failed, Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.data import loading
@@ -175,33 +175,54 @@ def _run(
     raise Interrupted(f'{signals.received}; run the same command again')
   for spec in specs:
     log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
-  try:
-    with contextlib.ExitStack() as on_exit:
-      with signals.at_once():
-        ours = [spec for spec in specs if _take(spec, on_exit)]
+  with contextlib.ExitStack() as on_exit:
+    with signals.at_once():
+      ours = [spec for spec in specs if _take(spec, on_exit)]
+    try:
       # Another process may have trained one while its lock was waited for.
       for group in together([s for s in ours if is_waiting(s, until)]):
         _train(group, until, signals, shared)
-  except Interrupted:
-    raise
-  except Diverged:
-    pass  # each has said so, and its status does
-  # A trial that fails must not take the sweep with it: its status is FAILED,
-  # with the reason, and the exit code of the command will say so.
-  except Exception as error:
-    traceback.print_exc()
-    for spec in specs:
-      workdir_lib.give_up(spec.path, stored.as_text(spec.config), str(error))
+    except Interrupted:
+      raise
+    except Diverged:
+      pass  # each has said so, and its status does
+    # A trial that fails must not take the sweep with it: its status is FAILED,
+    # with the reason, and the exit code of the command will say so.
+    except Exception as error:
+      if not isinstance(error, Failed | UserError):
+        traceback.print_exc()
+      for spec in ours:
+        _fail(spec, str(error))
 
 
-def _take(spec: Spec, on_exit: contextlib.ExitStack) -> bool:
+def _take(
+  spec: Spec, on_exit: contextlib.ExitStack, patience: float = locks.PATIENCE
+) -> bool:
   """Whether this process now holds the lock of a trial."""
   try:
-    on_exit.enter_context(locks.held(spec.path))
+    on_exit.enter_context(locks.held(spec.path, patience))
   except locks.InUse as error:
     log(f'WARNING: left to the process that trains it: {error}')
     return False
+  except (Failed, UserError) as error:
+    log(f'WARNING: trial {spec.index} {spec.name} is left out: {error}')
+    return False
   return True
+
+
+def give_up(spec: Spec, reason: str) -> None:
+  """Marks a trial whose process has died as FAILED.
+
+  Unless another process has taken it since.
+  """
+  with contextlib.ExitStack() as on_exit:
+    if _take(spec, on_exit, patience=0.0):
+      _fail(spec, reason)
+
+
+def _fail(spec: Spec, reason: str) -> None:
+  log(f'trial {spec.index} {spec.name} failed: {reason}')
+  workdir_lib.give_up(spec.path, stored.as_text(spec.config), reason)
 
 
 def _train(specs, until, signals, shared) -> None:

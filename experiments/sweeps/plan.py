@@ -18,7 +18,6 @@ import itertools
 import json
 import math
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,7 +27,7 @@ import numpy as np
 
 from experiments.command import app
 from experiments.command.errors import UserError, nearest
-from experiments.command.values import flat_keys, parse_tuple
+from experiments.command.values import flat_keys, parse_tuple, split, unquoted
 from experiments.data import loading
 from experiments.learning import optimizers
 from experiments.settings import settings as settings_lib
@@ -118,6 +117,8 @@ def named(module, name: str) -> list[dict]:
 def over(text: str, config) -> list[dict]:
   """Overrides of 'config.KEY=VALUE,VALUE,...', as the type of the key.
 
+  A comma inside of quotes or brackets belongs to a value.
+
   Raises:
     UserError: no such key, or a value of another type.
   """
@@ -129,19 +130,25 @@ def over(text: str, config) -> list[dict]:
       f'--sweep_over={text} is not config.KEY=VALUE,VALUE'
       f'{nearest(key, list(keys)) if key not in keys else ""}'
     )
-  # Commas inside brackets belong to a tuple.
-  parts = re.split(r',(?![^()\[\]]*[)\]])', values)
+  try:
+    parts = split(values)
+  except ValueError as error:
+    raise UserError(f'--sweep_over=config.{key}: {error}') from error
   return [{key: _parsed(part, keys[key], text)} for part in parts]
 
 
 def _parsed(text: str, current: Any, flag: str) -> Any:
   if isinstance(current, str):
-    return text
+    return unquoted(text)
   try:
     if isinstance(current, bool):
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
+    # Quotes of either kind make one word, where a tuple's own are of CSV.
+    word = unquoted(text)
+    if word != text:
+      text = '"' + word.replace('"', '""') + '"'
     return parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(

@@ -11,10 +11,8 @@ import importlib.util
 
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
-from experiments.settings import stored
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
-from experiments.workdir import workdir as workdir_lib
 
 _RETRIES = 5
 _POLL = 1.0  # seconds between two looks at whether a signal has come
@@ -66,9 +64,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
         except library.exceptions.RayError as error:
           # A signal to all of a cluster ends tasks that have not failed.
           for spec in () if signals.received else group:
-            workdir_lib.give_up(
-              spec.path, stored.as_text(spec.config), str(error)
-            )
+            engines.give_up(spec, str(error))
         for spec in group:
           engines.tell(spec)
       if signals.received:

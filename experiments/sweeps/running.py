@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.sweeps import (
-  engines,
-  halving,
-  processes,
-  ray_cluster,
-)
+from experiments.sweeps import engines, halving, processes, ray_cluster
 from experiments.sweeps.engines import Options
 from experiments.sweeps.plan import Spec
 

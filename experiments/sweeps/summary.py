@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from experiments.command.log import log
-from experiments.sweeps import (
-  comparison,
-  distinct,
-  folder,
-  plots,
-  results,
-)
+from experiments.sweeps import comparison, distinct, folder, plots, results
 
 
 def write(workdir: str, values) -> dict:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import jax
 
 from experiments.command import processes
-from experiments.command.errors import Interrupted
+from experiments.command.errors import Failed, Interrupted
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
@@ -91,17 +91,17 @@ def run_group(
     until: as of `train`; a run that stops there is PAUSED.
 
   Raises:
-    Interrupted, Diverged: as `loop.train`.
+    Interrupted, Diverged, Failed: as `loop.train`.
   """
   started = time.monotonic()
   workdirs = []
   index = jax.process_index()
-  for config, _, path in runs:
-    workdir = stored.open_run(path, config, loaded.files, index == 0)
-    reached = workdir_lib.read_status(path).get('step', 0)
-    workdir.set_status('RUNNING', reached)
-    workdirs.append(workdir)
   try:
+    for config, _, path in runs:
+      workdir = stored.open_run(path, config, loaded.files, index == 0)
+      reached = workdir_lib.read_status(path).get('step', 0)
+      workdir.set_status('RUNNING', reached)
+      workdirs.append(workdir)
     with contextlib.ExitStack() as on_exit:
       for workdir in workdirs:
         kept = keep_log(workdir.file(f'log-{index}.txt'))
@@ -116,7 +116,9 @@ def run_group(
     for workdir in workdirs:
       status = workdir_lib.read_status(workdir.path)
       if status.get('status') == 'RUNNING':
-        workdir.set_status(ended, status['step'], reason=str(error))
+        # On a disk that is full, what ended the run is the one to tell.
+        with contextlib.suppress(Failed):
+          workdir.set_status(ended, status['step'], reason=str(error))
     raise
   results = []
   for (_, settings, _), workdir, scores in zip(

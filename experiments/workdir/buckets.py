@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, writing
 
 SCHEMES = ('gs://',)
 # What the folder on this machine has no copy of, and what is of it alone.
@@ -43,7 +43,8 @@ def staged(path: str) -> Iterator[str]:
         f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
         'pip install gcsfs google-cloud-storage'
       ) from error
-    with open(os.path.join(place, _ORIGIN), 'w') as file:
+    name = os.path.join(place, _ORIGIN)
+    with writing(name), open(name, 'w') as file:
       file.write(path)
     yield folder
 
@@ -70,8 +71,9 @@ def push(folder: str, only: str | None = None) -> None:
   for file in here.rglob('*') if only is None else [here / only]:
     if file.is_file() and file.name not in _OWN:
       target = there / str(file.relative_to(here))
-      target.parent.mkdir(parents=True, exist_ok=True)
-      target.write_bytes(file.read_bytes())
+      with writing(str(target)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.read_bytes())
 
 
 def _fetch(address: str, folder: str) -> None:
@@ -89,5 +91,7 @@ def _fetch(address: str, folder: str) -> None:
       if path.is_dir():
         waiting.append(path)
       else:
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_bytes(path.read_bytes())
+        content = path.read_bytes()
+        with writing(str(here / name)):
+          (here / name).parent.mkdir(parents=True, exist_ok=True)
+          (here / name).write_bytes(content)

@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from experiments.command import processes
-from experiments.command.errors import Failed, UserError
+from experiments.command.errors import Failed, UserError, writing
 from experiments.command.log import log
 from experiments.workdir import buckets, metrics
 from experiments.workdir.keeping import BEST_METRICS, CheckpointSettings
@@ -60,8 +60,12 @@ class Checkpoints:
     self.scores: dict[int, float] = {}
     self.common: int | None = None
     self._settings, self._run = settings, run
+    place = epath.Path(buckets.origin(os.path.abspath(workdir))) / 'checkpoints'
+    if run is not None:
+      with writing(str(place)):
+        place.mkdir(parents=True, exist_ok=True)
     self._manager = _Manager(
-      epath.Path(buckets.origin(os.path.abspath(workdir))) / 'checkpoints',
+      place,
       item_handlers={'state': ocp.StandardCheckpointHandler()},
       options=ocp.CheckpointManagerOptions(
         preservation_policy=self,
@@ -197,11 +201,12 @@ class Checkpoints:
     folder = epath.Path(self._manager.directory)
     torn = folder.parent / _TORN
     if processes.is_first():
-      torn.mkdir(exist_ok=True)
-      target = torn / str(step)
-      if target.exists():
-        target.rmtree()
-      (folder / str(step)).rename(target)
+      with writing(str(torn)):
+        torn.mkdir(exist_ok=True)
+        target = torn / str(step)
+        if target.exists():
+          target.rmtree()
+        (folder / str(step)).rename(target)
     processes.wait_for_all(f'set aside {step}')
     self._manager.reload()
 

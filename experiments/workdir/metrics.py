@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 from tqdm import tqdm
 
-from experiments.command.errors import Diverged
+from experiments.command.errors import Diverged, writing
 from experiments.command.log import log
 from experiments.workdir import workdir as workdir_lib
 
@@ -45,6 +45,7 @@ class MetricWriter:
 
     Raises:
       Diverged: one is not finite; the row is written all the same.
+      Failed: it cannot be written.
     """
     broken = [name for name, value in row.items() if not math.isfinite(value)]
     # JSON has no NaN: null says that there was a number and what it was not.
@@ -56,7 +57,7 @@ class MetricWriter:
         _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
     elif self._writes:
       self.last = {'step': step} | shown
-      with open(self._path, 'a') as file:
+      with writing(self._path), open(self._path, 'a') as file:
         file.write(json.dumps(self.last) + '\n')
     self.plot(step, row)
     if broken:
@@ -70,7 +71,7 @@ class MetricWriter:
   def sync(self) -> None:
     """Returns when the rows are on the disk, as a checkpoint wants them."""
     if self._writes:
-      with open(self._path, 'a') as file:
+      with writing(self._path), open(self._path, 'a') as file:
         os.fsync(file.fileno())
 
   def close(self) -> None:
@@ -92,8 +93,10 @@ class _Board:
       from tensorboardX import event_file_writer
       from tensorboardX.proto import event_pb2, summary_pb2
     self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-    os.makedirs(folder, exist_ok=True)
-    self._file = event_file_writer.EventsWriter(os.path.join(folder, 'events'))
+    with writing(folder):
+      os.makedirs(folder, exist_ok=True)
+      path = os.path.join(folder, 'events')
+      self._file = event_file_writer.EventsWriter(path)
     # What an earlier attempt wrote of these steps is no longer shown.
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._write(step=first_step, session_log=start)

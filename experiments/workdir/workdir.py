@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import io
 import json
 import os
 import platform
@@ -29,7 +30,7 @@ from importlib import metadata
 from typing import Any
 
 from experiments.command import app
-from experiments.command.errors import UserError
+from experiments.command.errors import Failed, UserError, writing
 from experiments.workdir import buckets, locks
 
 # What a start leaves in a new folder if it ends before config.json is there.
@@ -42,20 +43,37 @@ _OTHERS = re.compile(r'log-\d+\.txt')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
-def write_whole(path: str, text: str) -> None:
-  """Writes a file that is either the old one or the new one, never torn."""
+def write_whole(path: str, content: str | bytes) -> None:
+  """Writes a file that is either the old one or the new one, never torn.
+
+  Raises:
+    Failed: it cannot be written; the old one is as it was.
+  """
   # Not by process: containers that share a disk have the same numbers.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
+  mode = 'w' if isinstance(content, str) else 'wb'
   try:
-    with open(temporary, 'w') as file:
-      file.write(text)
+    with writing(path), open(temporary, mode) as file:
+      file.write(content)
       file.flush()
       os.fsync(file.fileno())
-    os.replace(temporary, path)
+      os.replace(temporary, path)
   except BaseException:
     with contextlib.suppress(OSError):
       os.remove(temporary)
     raise
+
+
+def write_figure(path: str, figure, **options) -> None:
+  """A picture of the kind that the path ends in; whole or not at all.
+
+  Args:
+    options: of Figure.savefig.
+  """
+  drawn = io.BytesIO()
+  _, _, kind = path.rpartition('.')
+  figure.savefig(drawn, format=kind, **options)
+  write_whole(path, drawn.getvalue())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,9 +144,13 @@ def open_workdir(
   Args:
     files: name and text of what is written where it is not there yet.
     run: identity of the run that trains in it.
+
+  Raises:
+    Failed: the folder, or a file in it, cannot be written.
   """
   path = os.path.abspath(path)
-  os.makedirs(path, exist_ok=True)
+  with writing(path):
+    os.makedirs(path, exist_ok=True)
   attempt = read_status(path).get('attempt', 0) + 1
   workdir = Workdir(path, attempt, writes, run)
   if not writes:
@@ -144,12 +166,13 @@ def open_workdir(
 def give_up(path: str, config: str, reason: str) -> None:
   """Marks a run as FAILED, wherever it came to, if it has not ended.
 
-  Where that cannot be written down, it stays what it was.
+  Whoever calls it holds the lock of the folder. Where it cannot be written
+  down, the run stays what it was.
 
   Args:
     config: text of config.json, where there is none yet.
   """
-  with contextlib.suppress(OSError):
+  with contextlib.suppress(OSError, Failed, UserError):
     _give_up(path, config, reason)
 
 

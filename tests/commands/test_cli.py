@@ -330,7 +330,9 @@ def test_predict_reads_flags_files_and_standard_input(
   command = ['predict', f'--workdir={path}', '--json']
   with_input = run_command(*command, input='\n'.join(texts) + '\n')
   assert with_input.returncode == 0, with_input.stderr
-  for more in (flags, [f'--file={file}']):
+  marked = tmp_path / 'marked'
+  marked.write_text(file.read_text(), encoding='utf-8-sig')
+  for more in (flags, [f'--file={file}'], [f'--file={marked}']):
     code, stdout, stderr = call_command(*command, *more, cwd=ROOT)
     assert code == 0, stderr
     assert stdout == with_input.stdout

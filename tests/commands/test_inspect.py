@@ -2,13 +2,17 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import last_json, make_small_config
 
 from experiments.command.signals import Signals
+from experiments.inspection import position_figures
 from experiments.training import run as run_lib
-from selfattn import analysis
+from selfattn import analysis, positions
+from selfattn.encoders import AttentionEncoder
 from selfattn.positions.absolute import Sinusoidal
 
 TEXT = 'the zebra was dull but the acting was fine'
@@ -194,3 +198,20 @@ def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
   assert code == 2, stderr
   assert words in stderr.splitlines()[-1]
   assert not (tmp_path / 'out').exists()
+
+
+def test_parts_are_drawn_with_the_numbers_of_the_model_and_of_each_layer():
+  """What a part keeps in the model stands beside what another in layers."""
+  method = positions.make({'kerple': {}, 't5': {'shared': False}}, 8, 2, False)
+  encoder = AttentionEncoder(3, 2, 4, method, jnp.float32)
+  x_BLD, is_token = jnp.zeros((1, 5, 8)), jnp.ones((1, 5), bool)
+  params = encoder.init(jax.random.key(0), x_BLD, is_token)['params']
+  found = {
+    name: (type(part).__name__, params)
+    for name, part, params in position_figures._methods(encoder, params)
+  }
+  assert found.keys() == {'-kerple', *(f'-t5-layer{n}' for n in range(3))}
+  assert found['-kerple'] == ('Kerple', params['position']['kerple'])
+  for n in range(3):
+    kept = params[f'block_{n}']['attention']['position']['t5']
+    assert found[f'-t5-layer{n}'] == ('T5', kept)

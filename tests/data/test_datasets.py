@@ -436,6 +436,28 @@ def test_a_name_that_looks_like_a_pattern_is_still_a_name(
   assert pairs(read(tmp_path / folder, train=(name,))['train']) == [('a', '1')]
 
 
+@pytest.mark.parametrize('format', [*PATTERNS, 'parquet'])
+@pytest.mark.parametrize('path', ['a::b/part', 'part::1', '.'])
+def test_a_path_that_reads_as_a_chained_url_is_refused(
+  format, path, tmp_path, monkeypatch
+):
+  """Also where the folder that a relative path begins in has such a name."""
+  name = 'text=' * (format == 'class_files') + path
+  folder = tmp_path
+  if path == '.':
+    folder = tmp_path / 'w::d'
+    folder.mkdir()
+    name = name.replace('.', 'part')
+  monkeypatch.chdir(folder)
+  place = folder / name.removeprefix('text=')
+  place /= 'label/text' if format == 'class_folders' else ''
+  place.parent.mkdir(parents=True, exist_ok=True)
+  place.touch()
+  wanted = r"::.*: '::' .*; rename it \(config\.data\.dir, text\.train\)"
+  with pytest.raises(UserError, match=wanted):
+    read('.', format=format, train=(name,))
+
+
 COPIES = [('a', 1), ('b', 1), ('a', 2), ('a', 1), ('b', 1), ('a', 1)]
 
 
@@ -491,16 +513,6 @@ BROKEN = {
     r"no column 'text'.*quoted=True",
   ),
   'no column': ('csv', 'txt\tlabel\na\t1\n', r"no column 'text' but .*txt"),
-  'byte order mark': (
-    'csv',
-    '\ufefftext\tlabel\na\t1\n',
-    r"no column 'text' but.*data\.text\.encoding=utf-8-sig",
-  ),
-  'byte order mark and quotes': (
-    'csv',
-    '\ufeff"text"\t"label"\n"a"\t"1"\n',
-    r"no column 'text'.*encoding=utf-8-sig.*quoted=True",
-  ),
   'json': ('json', '{"text": "a", "label": 1}\n{"text": \n', r'a: cannot read'),
   'json null': ('json', '{"text": "a", "label": null}\n', r'a row 1: no text'),
   'lines': ('lines', '1 a\n\n', r'a row 2: no text or no label'),
@@ -521,10 +533,32 @@ def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   assert str(tmp_path / 'a') in str(error.value)
 
 
-def test_a_byte_order_mark_is_read_over_with_the_encoding_that_has_it(tmp_path):
-  (tmp_path / 'a').write_text('\ufefftext\tlabel\nb\t1\n')
-  rows = read(tmp_path, train=('a',), encoding='utf-8-sig')['train']
-  assert pairs(rows) == [('b', '1')]
+NUMBERED = {'text_columns': ('0',), 'label_column': '1'}
+MARKED = {
+  'a header': ('csv', 'text\tlabel\na\t1\n', {}),
+  'a quoted header': ('csv', '"text"\t"label"\n"a"\t"1"\n', {'quoted': True}),
+  'a table': ('csv', 'a\t1\n', {'header': False, **NUMBERED}),
+  'a quoted table': (
+    'csv',
+    '"a"\t"1"\n',
+    {'header': False, 'quoted': True, **NUMBERED},
+  ),
+  'lines': ('lines', '1 a\n', {}),
+  'json': ('json', '{"text": "a", "label": 1}\n', {}),
+  'class_files': ('class_files', 'a\n', {'train': ('1=a/1/x',)}),
+  'class_folders': ('class_folders', 'a', {'train': ('a',)}),
+}
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'UTF8', 'utf-8-sig'])
+@pytest.mark.parametrize('name', MARKED)
+def test_a_byte_order_mark_is_no_text(name, encoding, tmp_path):
+  format, content, options = MARKED[name]
+  (tmp_path / 'a' / '1').mkdir(parents=True)
+  (tmp_path / 'a' / '1' / 'x').write_text(content, encoding='utf-8-sig')
+  options = {'train': ('a/1/x',), 'encoding': encoding, **options}
+  rows = read(tmp_path, format=format, **options)['train']
+  assert pairs(rows) == [('a', '1')]
 
 
 def test_quotes_are_spoken_of_only_where_they_enclose_a_field(tmp_path):

@@ -1,5 +1,7 @@
 """What is given to attention by hand is taken as it is meant, or refused."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
+from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.positions.angles import angles
 
@@ -100,6 +103,25 @@ def test_a_bias_is_of_numbers_and_a_mask_is_not():
     attend(Q, KEYS, VALUES, bias=np.ones((L, M), bool))
   with pytest.raises(ValueError, match='mask of int32 must be boolean'):
     attend(Q, KEYS, VALUES, mask=np.ones((L, M), np.int32))
+
+
+@pytest.mark.parametrize('name', ['is_token', 'positions', 'segments', 'index'])
+def test_rows_of_another_batch_are_refused_by_name(name):
+  rows = Tokens(**{name: np.ones((B + 1, L), int)})
+  reason = re.escape(f'{name} of shape (3, 4) must be (1 or B = 2, 4)')
+  q, keys = Q, KEYS[:, :L]
+  alone = jnp.zeros((B, L, H * K))
+  method = positions.make({'none': {}}, H * K, H, False)
+  encoder = AttentionEncoder(1, H, 8, method, jnp.float32)
+  for call in (
+    lambda: attend(q, keys, keys, query=rows),
+    lambda: attend(q, keys, keys, query=Tokens(), key=rows),
+    lambda: Attention(H * K, H).init(jax.random.key(0), alone, query=rows),
+    lambda: Attention(H * K, H).init(jax.random.key(0), alone, alone, key=rows),
+    lambda: encoder.init(jax.random.key(0), alone, rows),
+  ):
+    with pytest.raises(ValueError, match=reason):
+      call()
 
 
 def test_a_step_with_an_index_stands_at_it():

@@ -167,3 +167,17 @@ def test_a_rate_that_leaves_nothing_to_scale_up_is_refused(rate):
 def test_the_largest_rate_scales_by_what_is_finite():
   x = Dropout.create(jax.random.key(0), MAX_RATE)(jnp.ones((2**10, 2**10)))
   assert set(np.unique(x)) <= {0.0, 2.0**24}
+
+
+def test_one_number_is_dropped_as_a_row_of_one():
+  dropout = Dropout.create(jax.random.key(1), 0.5, first_row=3)
+  bits = dropout.bits(())
+  assert (bits.shape, bits.dtype) == ((), jnp.uint32)
+  assert bits == dropout.bits((1,))[0]
+  assert dropout.keep(()) == dropout.keep((1,))[0]
+  x = jnp.array(2.0)
+  assert dropout(x).shape == ()
+  assert jnp.array_equal(dropout(x), dropout(x[None])[0])
+  assert jnp.array_equal(
+    dropout.bits((), full_shape=(), origin=()), dropout.bits(())
+  )

@@ -70,6 +70,50 @@ def test_hidden_rows_and_blocks_are_those_of_the_reference(
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_a_mask_that_is_added_hides_in_the_kernel_of_tpus(monkeypatch):
+  """The lowest number, and keys of padding too: no overflow, and no NaN."""
+  L, M, K = 3, 5, 4
+  rng = np.random.default_rng(0)
+  shapes = (B, L, H, K), (B, M, H, K), (B, M, H, K)
+  arrays = [jnp.asarray(rng.standard_normal(s), jnp.float32) for s in shapes]
+  bias = np.zeros((B, 1, L, M), np.float32)
+  bias[0, 0, 0] = bias[1, 0, 2, 1] = np.finfo(np.float32).min
+  key = np.array([[True] * 3 + [False] * 2] * B)
+
+  def loss(*arrays, **given):
+    output, _ = attend(*arrays, key=key, **given)
+    return (output**2).sum() + output.sum(), output
+
+  def run(**given):
+    differentiate = jax.grad(loss, (0, 1, 2), has_aux=True)
+    return jax.jit(lambda *arrays: differentiate(*arrays, **given))(*arrays)
+
+  want = run(mask=bias == 0)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'tpu')
+  with pallas_tpu.force_tpu_interpret_mode():
+    found = run(bias=bias, backend='pallas_tpu')
+  assert not found[1][0, 0].any()
+  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('dtypes', ['fbb', 'bff', 'ffb', 'hbf'])
+def test_keys_and_values_of_other_types_are_taken(dtypes):
+  """As in the reference, the output has the type of the queries."""
+  kinds = {'f': jnp.float32, 'b': jnp.bfloat16, 'h': jnp.float16}
+  rng = np.random.default_rng(0)
+  q, k, v = (
+    jnp.asarray(rng.standard_normal((B, length, H, 8)), kinds[kind])
+    for length, kind in zip((3, 5, 5), dtypes, strict=True)
+  )
+  want, _ = attend(q, k, v, key=Tokens())
+  found, _ = attend(q, k, v, key=Tokens(), backend='xla')
+  assert found.dtype == want.dtype == q.dtype
+  np.testing.assert_allclose(
+    found.astype(jnp.float32), want.astype(jnp.float32), atol=0.03
+  )
+
+
 @pytest.mark.parametrize('backend', ['xla', 'cudnn', 'pallas_tpu'])
 def test_values_of_another_width_are_refused(backend):
   facts = {

@@ -21,8 +21,9 @@ from experiments.sweeps import (
   processes,
   ray_cluster,
 )
+from experiments.workdir import locks
 from experiments.workdir.metrics import read_rows
-from experiments.workdir.workdir import read_status
+from experiments.workdir.workdir import Workdir, read_status
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
@@ -76,6 +77,16 @@ def test_a_worker_that_dies_without_a_signal_fails_its_trial(
   monkeypatch.setattr(processes, '_start', lambda *_: importing(0))
   processes.processes(specs[:1], options(specs), Signals())
   assert read_status(specs[0].path)['status'] == 'FAILED'
+
+
+def test_a_dead_worker_fails_no_trial_that_another_process_trains(
+  specs, monkeypatch
+):
+  monkeypatch.setattr(processes, '_start', lambda *_: importing(0))
+  with locks.held(specs[0].path):
+    Workdir(specs[0].path, 1).set_status('RUNNING', 3)
+    processes.processes(specs[:1], options(specs), Signals())
+  assert read_status(specs[0].path)['status'] == 'RUNNING'
 
 
 def test_no_worker_outlives_a_signal_that_came_while_it_was_started(
@@ -188,16 +199,17 @@ def test_a_trial_that_was_trained_alone_goes_on_from_there(
     assert [row['step'] for row in rows] == list(range(1, 13))
 
 
-def test_a_task_that_a_signal_ends_fails_no_trial(specs, monkeypatch):
-  """On a cluster that the signal reaches first; Ray is stood in for."""
-  signals = Signals()
+@pytest.fixture
+def losing_ray(monkeypatch):
+  """Stands in for Ray, whose tasks all die, and before that call `do`."""
+  library = types.SimpleNamespace(do=lambda: None)
 
   def lost(*_):
-    signals.received = 'SIGINT'
+    library.do()
     raise RuntimeError('the worker died')
 
-  remote = types.SimpleNamespace(remote=lambda *_: 'reference')
-  library = types.SimpleNamespace(
+  remote = types.SimpleNamespace(remote=lambda *_: object())
+  library.__dict__.update(
     init=lambda **_: None,
     cluster_resources=dict,
     remote=lambda **_: lambda _: remote,
@@ -208,6 +220,23 @@ def test_a_task_that_a_signal_ends_fails_no_trial(specs, monkeypatch):
     exceptions=types.SimpleNamespace(RayError=RuntimeError),
   )
   monkeypatch.setitem(sys.modules, 'ray', library)
+  return library
+
+
+def test_a_task_that_dies_fails_no_trial_that_another_process_trains(
+  specs, losing_ray
+):
+  with locks.held(specs[0].path):
+    Workdir(specs[0].path, 1).set_status('RUNNING', 3)
+    ray_cluster.ray(specs[:2], options(specs), Signals())
+  found = [read_status(spec.path)['status'] for spec in specs[:2]]
+  assert found == ['RUNNING', 'FAILED']
+
+
+def test_a_task_that_a_signal_ends_fails_no_trial(specs, losing_ray):
+  """On a cluster that the signal reaches first."""
+  signals = Signals()
+  losing_ray.do = lambda: setattr(signals, 'received', 'SIGINT')
   with pytest.raises(Interrupted):
     ray_cluster.ray(specs[:1], options(specs), signals)
   assert read_status(specs[0].path) == {}

@@ -55,6 +55,25 @@ def test_identity_depends_on_the_overrides_alone():
       'optimizer.decay',
       (('kernel',), ('a', 'b')),
     ),
+    # What stands in quotes or brackets is one value.
+    ("data.dir=',',';'", 'data.dir', (',', ';')),
+    ('data.dir="a,b",c', 'data.dir', ('a,b', 'c')),
+    ("data.dir='a(',b", 'data.dir', ('a(', 'b')),
+    ('data.dir=f(a,(b,c)),[d,e]', 'data.dir', ('f(a,(b,c))', '[d,e]')),
+    # An apostrophe inside of a word is no quote.
+    ("data.dir=it's,that's", 'data.dir', ("it's", "that's")),
+    ("data.dir='',a", 'data.dir', ('', 'a')),
+    ("data.dir='it''s, so',a", 'data.dir', ("it's, so", 'a')),
+    (
+      'optimizer.decay="a,b",c,\'d,"e\'',
+      'optimizer.decay',
+      (('a,b',), ('c',), ('d,"e',)),
+    ),
+    (
+      "optimizer.decay=('a),b', \"it's\"),(('x',),'y')",
+      'optimizer.decay',
+      (('a),b', "it's"), (('x',), 'y')),
+    ),
     (
       'model.encoder.attention.scan=true,False',
       'model.encoder.attention.scan',
@@ -80,6 +99,10 @@ def test_values_on_the_line_have_the_type_of_the_key(text, key, values):
     ('config.seed', 'is not config.KEY=VALUE,VALUE'),
     ('config.seed=', 'is not config.KEY=VALUE,VALUE'),
     ('config.seed=1,two', "'two' is not of type int"),
+    ("config.data.dir='a,b", "quotes or brackets that do not match in .'a,b"),
+    ('config.data.dir=a(b,c', 'quotes or brackets that do not match'),
+    ('config.data.dir=a),b', 'quotes or brackets that do not match'),
+    ('config.data.dir=(a],b', 'quotes or brackets that do not match'),
   ],
 )
 def test_wrong_values_on_the_line_say_so(text, said):

@@ -1,7 +1,9 @@
 """Trials that other processes hold or have ended, and folders that moved."""
 
+import concurrent.futures
 import contextlib
 import json
+import time
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
@@ -12,7 +14,7 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.settings import formats
 from experiments.settings.stored import identity
-from experiments.sweeps import engines, plan
+from experiments.sweeps import engines, folder, plan
 from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -49,8 +51,8 @@ def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
   held = locks.held
 
   @contextlib.contextmanager
-  def slow(path):
-    with held(path):
+  def slow(path, *more):
+    with held(path, *more):
       if path == trials[0].path and not workdir_lib.read_status(path):
         # As if another host had let go of it only now.
         engines._train(trials[:1], None, Signals(), engines.Shared())
@@ -61,6 +63,76 @@ def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
   for spec in trials:
     status = workdir_lib.read_status(spec.path)
     assert (status['status'], status['attempt']) == ('DONE', 1)
+
+
+def test_a_group_that_fails_fails_no_trial_of_another_process(
+  tmp_path, monkeypatch, capfd
+):
+  trials = specs(tmp_path)
+
+  def fail(group, *_):
+    assert [spec.index for spec in group] == [0, 2]
+    raise ArithmeticError('the reason')
+
+  monkeypatch.setattr(engines, '_train', fail)
+  with locks.held(trials[1].path):
+    other = workdir_lib.Workdir(trials[1].path, 1)
+    other.set_status('RUNNING', 3)
+    engines.vectorized(trials, options(tmp_path), Signals())
+  found = [workdir_lib.read_status(spec.path)['status'] for spec in trials]
+  assert found == ['FAILED', 'RUNNING', 'FAILED']
+  assert 'the reason' in capfd.readouterr().err
+
+
+def test_a_trial_is_given_up_before_its_lock_is_let_go(tmp_path, monkeypatch):
+  refused, give_up = [], workdir_lib.give_up
+
+  def watch(path, *more):
+    with pytest.raises(locks.InUse), locks.held(path):
+      pass
+    refused.append(path)
+    give_up(path, *more)
+
+  monkeypatch.setattr(workdir_lib, 'give_up', watch)
+  monkeypatch.setattr(engines, '_train', lambda *_: 1 / 0)
+  (trial,) = specs(tmp_path, 1)
+  engines.serial([trial], options(tmp_path), Signals())
+  engines.give_up(trial, 'its process died')
+  assert refused == [trial.path] * 2
+
+
+def test_a_trial_that_another_process_took_from_a_dead_one_is_left_to_it(
+  tmp_path,
+):
+  (trial,) = specs(tmp_path, 1)
+  with locks.held(trial.path):
+    workdir_lib.Workdir(trial.path, 1).set_status('RUNNING', 3)
+    engines.give_up(trial, 'its process died')
+    assert workdir_lib.read_status(trial.path)['status'] == 'RUNNING'
+  engines.give_up(trial, 'its process died')
+  assert workdir_lib.read_status(trial.path)['status'] == 'FAILED'
+
+
+def test_commands_that_add_trials_at_once_lose_none(tmp_path, monkeypatch):
+  """As the tasks of a job array do, in one folder."""
+  config, trials = make_small_config().to_dict(), specs(tmp_path, 5)
+  write = workdir_lib.write_whole
+
+  def slow(*arguments):
+    time.sleep(0.05)
+    write(*arguments)
+
+  monkeypatch.setattr(workdir_lib, 'write_whole', slow)
+  with concurrent.futures.ThreadPoolExecutor(5) as pool:
+    adding = [
+      pool.submit(folder.write, str(tmp_path), config, [trial])
+      for trial in trials
+    ]
+  for future in adding:
+    future.result()
+  found = {spec.overrides['seed'] for spec in folder.read(str(tmp_path))}
+  assert found == {0, 1, 2, 3, 4}
+  assert [path.name for path in tmp_path.iterdir()] == ['sweep.json']
 
 
 def test_the_folder_that_a_sweep_is_started_in_is_not_read(
@@ -94,7 +166,9 @@ def test_a_sweep_goes_on_where_its_data_has_moved(tmp_path, call_command):
   assert 'config.model.embed_dim was 12, is 8' in stderr
 
 
-def test_renamed_keys_may_be_chains_sections_and_overrides(monkeypatch):
+def test_renamed_keys_may_be_chains_sections_and_overrides(
+  tmp_path, monkeypatch
+):
   stored = json.loads(json.dumps(make_small_config().to_dict()))
   old = json.loads(json.dumps(stored))
   old['trainer'] = {'length': old['train'].pop('steps')}
@@ -106,6 +180,11 @@ def test_renamed_keys_may_be_chains_sections_and_overrides(monkeypatch):
   monkeypatch.setitem(formats.RENAMED, 'train.unused', 'train.steps')
   assert run(old) == run(json.loads(json.dumps(old)))
   assert formats.present('trainer.length') == 'train.steps'
+  sweep = {'config': old, 'trials': [{'trainer.length': 4}]}
+  (tmp_path / 'sweep.json').write_text(json.dumps(sweep))
+  (trial,) = folder.read(str(tmp_path))
+  assert trial.overrides == {'train.steps': 4}
+  assert trial.settings.train.steps == 4
   assert formats.former('train.steps') == {
     'train.steps', 'train.length', 'trainer.length', 'train.unused',
   }  # fmt: skip

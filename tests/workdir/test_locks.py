@@ -4,15 +4,19 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from conftest import ROOT, make_small_config
 
+from configs import default
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
+from experiments.sweeps import folder, plan
 from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -117,6 +121,122 @@ def test_one_of_another_host_is_waited_for(tmp_path, monkeypatch, holder):
   monkeypatch.setattr(locks.time, 'sleep', lambda _: holder.stdin.close())
   with locks.held(tmp_path / 'run', patience=60.0):
     pass
+
+
+@pytest.mark.parametrize('command', ['train', 'sweep'])
+def test_a_signal_ends_the_wait_for_another_host(
+  tmp_path, monkeypatch, call_command, command
+):
+  path, more = tmp_path / 'run', []
+  if command == 'sweep':
+    more = ['--engine=serial', '--sweep_over=config.seed=1']
+    folder.write(str(path), default.get_config().to_dict(), [])
+    path = path / 'trials' / plan.identity({'seed': 1})
+  path.mkdir(parents=True)
+  # Held by a file of its own, as by a process that the kernel knows nothing of.
+  with open(path / 'lock', 'w') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    file.write('{"host": "elsewhere", "process": 7, "since": "today"}')
+    file.flush()
+    waited = []
+
+    def sleep(seconds):
+      waited.append(seconds)
+      os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(locks.time, 'sleep', sleep)
+    code, stdout, stderr = call_command(
+      command, f'--workdir={tmp_path / "run"}', *more, cwd=ROOT
+    )
+  assert (code, stdout) == (75, '')
+  assert len(waited) == 1
+  assert 'in use by process 7 on elsewhere' in stderr
+  assert 'interrupted: SIGTERM; there was nothing to save' in stderr
+
+
+@pytest.mark.parametrize(
+  'content',
+  [
+    b'',
+    b'who knows',
+    b'\xff\xfe\x00',
+    b'7',
+    b'["host", "process"]',
+    b'{"host": "elsewhere"}',
+    b'[' * 100_000,
+  ],
+)
+def test_a_lock_that_says_nothing_is_a_lock(tmp_path, content):
+  (tmp_path / 'run').mkdir()
+  with open(tmp_path / 'run' / 'lock', 'wb') as file:
+    file.write(content)
+    file.flush()
+    fcntl.flock(file, fcntl.LOCK_EX)
+    with (
+      pytest.raises(locks.InUse, match='run is in use by another process; '),
+      locks.held(tmp_path / 'run', patience=0.05),
+    ):
+      pass
+  assert (tmp_path / 'run' / 'lock').read_bytes() == content
+  # Nobody holds it any more, whatever it says.
+  with locks.held(tmp_path / 'run'):
+    assert json.loads((tmp_path / 'run' / 'lock').read_text())['process']
+
+
+def test_what_a_dead_process_left_is_taken_at_once(tmp_path, monkeypatch):
+  done = subprocess.run(['sh', '-c', 'echo $$'], capture_output=True, text=True)
+  facts = {'host': socket.gethostname(), 'process': int(done.stdout)}
+  (tmp_path / 'run').mkdir()
+  path = tmp_path / 'run' / 'lock'
+  path.write_text(json.dumps(facts | {'since': 'today'}) + ' ' * 500)
+  monkeypatch.setattr(locks.time, 'sleep', lambda _: pytest.fail('waited'))
+  with locks.held(tmp_path / 'run'):
+    assert json.loads(path.read_text())['process'] == os.getpid()
+  assert not path.exists()
+
+
+def test_a_lock_that_was_replaced_meanwhile_is_not_removed(tmp_path):
+  path = tmp_path / 'run' / 'lock'
+  with locks.held(tmp_path / 'run'):
+    path.unlink()
+    path.write_text('of somebody else')
+  assert path.read_text() == 'of somebody else'
+
+
+def test_a_lock_that_was_removed_meanwhile_is_made_again(tmp_path, monkeypatch):
+  """Who held it removes it between our opening of it and our lock."""
+  path, flock, opened = tmp_path / 'run' / 'lock', fcntl.flock, []
+
+  def late(file, operation):
+    if not opened:
+      path.unlink()
+    opened.append(file)
+    flock(file, operation)
+
+  monkeypatch.setattr(fcntl, 'flock', late)
+  with locks.held(tmp_path / 'run', patience=0.0):
+    assert len(opened) == 2
+    assert json.loads(path.read_text())['process'] == os.getpid()
+  assert opened[0].closed
+
+
+def test_those_who_queue_wait_for_each_other_in_silence(tmp_path, capfd):
+  inside, most = [], []
+
+  def take():
+    with locks.held(str(tmp_path / 'run'), queues=True):
+      inside.append(1)
+      most.append(len(inside))
+      time.sleep(0.01)
+      inside.pop()
+
+  threads = [threading.Thread(target=take) for _ in range(8)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert most == [1] * 8
+  assert capfd.readouterr().err == ''
 
 
 def test_a_file_system_without_locks_is_said_and_used(
