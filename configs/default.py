@@ -1,17 +1,17 @@
 """Every key, once: the built-in word_order task, and what all others build on.
 
 A position-aware encoder tells each sentence from its twin, a bag of words
-cannot (see experiments/word_order.py).
+cannot (see experiments/data/word_order.py).
 
     bash scripts/run.sh experiments.train
 """
 
 from ml_collections import ConfigDict
 
-from experiments.choices import block
-from experiments.datasets import DATASETS
-from experiments.optimizers import OPTIMIZERS
-from experiments.vocabulary import VOCABULARIES
+from experiments.data.datasets import DATASETS
+from experiments.data.vocabularies import VOCABULARIES
+from experiments.learning.optimizers import OPTIMIZERS
+from experiments.settings.registry import block
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
@@ -22,7 +22,7 @@ def get_config():
   config = ConfigDict()
   config.seed = 0  # of parameters and dropout
 
-  # A name, and a block of options for each data set (experiments/datasets.py).
+  # A name, and a block of options a data set (experiments/data/datasets.py).
   config.data = data = ConfigDict(block(DATASETS, 'word_order'))
   data.dir = ''  # folder of the files; empty for built-in data and the hub
   data.max_length = 64  # tokens; the rest of a longer text is not read
@@ -50,7 +50,7 @@ def get_config():
   model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
   model.num_members = 1  # of an ensemble, whose probabilities are averaged
 
-  # A name, and a block of options a method (experiments/optimizers.py).
+  # A name, and a block of options each (experiments/learning/optimizers.py).
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
   optimizer.learning_rate = 1e-3  # the peak, after warm-up
   optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt

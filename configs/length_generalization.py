@@ -1,8 +1,8 @@
 """Length generalisation: train on up to 40 tokens, test on 41 to 200.
 
-Task: `config.data.algorithmic.task`, one of experiments/algorithmic.py, most of
-them after Ruoss et al. 2023. Here it is the quickest to learn: whether the `a`
-stands before the `b`. Evaluation prints the accuracy by length.
+Task: `config.data.algorithmic.task`, one of experiments/data/algorithmic.py,
+most of them after Ruoss et al. 2023. Here it is the quickest to learn: whether
+the `a` stands before the `b`. Evaluation prints the accuracy by length.
 
     bash scripts/run.sh experiments.train \
         --config=configs/length_generalization.py \
@@ -14,7 +14,7 @@ Score: shaw 0.985, sinusoidal 0.619, the same with randomised positions 0.981
 """
 
 from configs import default
-from experiments.algorithmic import TASKS
+from experiments.data.algorithmic import TASKS
 
 
 def get_config():
@@ -39,7 +39,7 @@ sweep_seeds = default.sweep_seeds
 
 
 def sweep_tasks():
-  """Every task of experiments/algorithmic.py."""
+  """Every task of experiments/data/algorithmic.py."""
   for task in TASKS:
     yield {'data.algorithmic.task': task}
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import jax
 
-from experiments import launch
 from experiments.benchmarks import (
   attention,
   dropout,
@@ -30,9 +29,12 @@ from experiments.benchmarks import (
   startup,
   step,
   sweep,
+  table,
 )
-from experiments.choices import UserError, one_of
-from experiments.sweep import ENGINES
+from experiments.command import app
+from experiments.command.errors import UserError, one_of
+from experiments.command.log import log
+from experiments.sweeps.running import ENGINES
 from selfattn.backends import BACKENDS
 from selfattn.positions import POSITIONS
 
@@ -42,24 +44,8 @@ SUITES = {
 }
 
 
-def table(rows: list[dict]) -> str:
-  """Columns as wide as their widest entry."""
-  header = list(dict.fromkeys(name for row in rows for name in row))
-  lines = [
-    header,
-    *([str(row.get(name, '')) for name in header] for row in rows),
-  ]
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return '\n'.join(
-    '  '.join(
-      cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-    )
-    for line in lines
-  )
-
-
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   flags.DEFINE_enum(
     'suite',
     None,
@@ -90,7 +76,7 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Measures, prints."""
-  suite = launch.required(values, 'suite')
+  suite = app.required(values, 'suite')
   for name in values.positions:
     one_of(name, POSITIONS, '--positions')
   for backend in values.backends:
@@ -103,13 +89,13 @@ def main(values) -> None:
     if not length.isdecimal() or length == '0':
       raise UserError(f'--lengths = {length!r} is not a number of tokens')
   device = jax.devices()[0]
-  launch.log(
+  log(
     f'backend {jax.default_backend()}, {device.device_kind}, '
     f'jax {jax.__version__}, {values.repetitions} repetitions'
   )
   rows = SUITES[suite](values)
-  launch.log(table(rows))
-  launch.print_result(
+  log(table(rows))
+  app.print_result(
     {
       'suite': suite,
       'device': device.device_kind,
@@ -120,4 +106,4 @@ def main(values) -> None:
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

@@ -23,192 +23,15 @@ os.environ |= {
   'TPU_WORKER_HOSTNAMES': 'localhost',
 }
 
-import math
-import re
-
-import jax
-import jax.numpy as jnp
-from jax.experimental import topologies
-from jax.sharding import NamedSharding, PartitionSpec
-
-from experiments import data, launch, peak, programs
-from experiments import settings as settings_lib
-from experiments.batches import Batch
-from experiments.choices import UserError, one_of
-from experiments.launch import log
-
-GENERATIONS = ('v4', 'v5e', 'v5p', 'v6e')
-# What the compiler calls the least effort for the time a program takes.
-_QUICK = {'exec_time_optimization_effort': -1.0}
-_SENDING = (
-  'all-reduce',
-  'all-gather',
-  'reduce-scatter',
-  'all-to-all',
-  'collective-permute',
-)
-_KNOBS = (
-  'lower config.train.batch_size; raise config.train.accumulate; '
-  'set config.model.encoder.attention.remat=True; set config.train.shard_from '
-  'to cut parameters over devices; use config.model.dtype=bfloat16 or '
-  'config.model.encoder.attention.backend=chunked; or choose a larger slice'
-)
-
-
-def devices_of(topology: str) -> list:
-  """The devices of a slice, such as v5e:2x4 or v4:2x2x2.
-
-  Raises:
-    UserError: there is no such slice, or no TPU compiler.
-  """
-  name, _, layout = topology.partition(':')
-  one_of(name, GENERATIONS, '--topology, before the colon,')
-  if not re.fullmatch(r'\d+x\d+(x\d+)?', layout):
-    raise UserError(
-      f'--topology={topology} must end in chips a side, such as {name}:2x2'
-    )
-  options = {}
-  if name == 'v4':
-    options['chip_config_name'] = 'megacore'  # two cores are one device
-  sides = [int(side) for side in layout.split('x')]
-  if math.prod(sides) < 4:
-    options['chips_per_host_bounds'] = (*sides, 1)[:3]
-  try:
-    return topologies.get_topology_desc(
-      platform='tpu', topology_name=topology, **options
-    ).devices
-  except RuntimeError as error:
-    reason = str(error).splitlines()[0]
-    if 'not installed' in reason:
-      reason = (
-        'there is no TPU compiler here; install the extra tpu-compile: '
-        "bash scripts/run.sh pip install 'jax[tpu]'"
-      )
-    raise UserError(f'--topology={topology}: {reason}') from error
-
-
-def compile_step(
-  settings,
-  loaded: data.Data,
-  devices,
-  num_trials: int | None = None,
-  quick: bool = False,
-):
-  """(compiled update on the longest batch, its model FLOPs, the program).
-
-  Args:
-    num_trials: of a group; None: of a run alone.
-    quick: with less effort of the compiler.
-
-  Raises:
-    UserError: it does not fit into the memory of a device.
-  """
-  program = programs.make(
-    settings, loaded.vocab_size, len(loaded.labels), num_trials, devices
-  )
-  mesh = program.mesh
-  parts = mesh.shape['data']
-  rows = -(-settings.train.batch_size // parts) * parts
-  rows *= settings.model.num_members
-  shape = (rows, loaded.bucket_lengths[-1])
-  of_rows = NamedSharding(mesh, PartitionSpec('data'))
-  tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=of_rows)
-  integers = jax.ShapeDtypeStruct(shape[:1], jnp.int32, sharding=of_rows)
-  weights = jax.ShapeDtypeStruct(shape[:1], jnp.float32, sharding=of_rows)
-  batch = Batch(tokens, integers, integers, weights)
-  numbers = program.hypers([settings])
-  each = PartitionSpec()
-  state = program.template
-  if program.size is not None:
-    each = PartitionSpec('trial')
-    state = _repeated(state, program.size)
-  place = NamedSharding(mesh, each)
-  hyper = _placed(numbers, jax.tree.map(lambda _: place, numbers))
-  state = _placed(state, program.state_sharding)
-  flops = program.model_flops(shape)
-  lowered = program.train_step.lower(state, batch, hyper)
-  try:
-    compiled = lowered.compile(compiler_options=_QUICK if quick else None)
-    return compiled, flops * (program.size or 1), program
-  except jax.errors.JaxRuntimeError as error:
-    found = re.search(
-      r'\(([\d.]+[KMGT])\) exceeds available HBM \(([\d.]+[KMGT])\)'
-      r'|Used ([\d.]+[KMGT]) of ([\d.]+[KMGT]) hbm',
-      str(error),
-    )
-    if found is None:
-      raise
-    needed, available = [group for group in found.groups() if group]
-    raise UserError(
-      f'an update needs {needed} of the {available} that a '
-      f'{devices[0].device_kind} has: {_KNOBS}'
-    ) from error
-
-
-def _repeated(tree, count: int):
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), tree
-  )
-
-
-def _placed(tree, shardings):
-  def place(x, sharding):
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-  return jax.tree.map(place, tree, shardings)
-
-
-def sent(text: str) -> dict[str, dict[str, int]]:
-  """Count and bytes a device of what a compiled program sends, by kind."""
-  found: dict[str, dict[str, int]] = {}
-  kinds = '|'.join(_SENDING)
-  pattern = rf'= (.*?) ({kinds})(?:-start)?\('
-  for shapes, kind in re.findall(pattern, text):
-    entry = found.setdefault(kind, {'count': 0, 'bytes': 0})
-    entry['count'] += 1
-    entry['bytes'] += sum(
-      _item_bytes(dtype) * math.prod(int(n) for n in sides.split(',') if n)
-      for dtype, sides in re.findall(r'(\w+)\[([\d,]*)\]', shapes)
-    )
-  return found
-
-
-def _item_bytes(dtype: str) -> int:
-  bits = re.sub(r'\D', '', dtype.partition('e')[0])
-  return max(1, int(bits or 8) // 8)
-
-
-def report(compiled, flops: int, program, topology: str) -> dict[str, object]:
-  """What the compiled update needs of each device; times in seconds."""
-  devices = program.mesh.devices
-  chip = peak.CHIPS[devices.flat[0].device_kind]
-  memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
-  accessed = cost.get('bytes accessed', 0.0)
-  computing = flops / devices.size / chip.flops
-  reading = accessed / chip.bandwidth
-  hosts = len({device.process_index for device in devices.flat})
-  return {
-    'topology': topology,
-    'devices': devices.size,
-    'hosts': hosts,
-    'mesh': dict(program.mesh.shape),
-    'fits': memory.peak_memory_in_bytes <= chip.memory,
-    'memory_bytes': memory.peak_memory_in_bytes,
-    'memory_available_bytes': int(chip.memory),
-    'argument_bytes': memory.argument_size_in_bytes,
-    'temporary_bytes': memory.temp_size_in_bytes,
-    'model_flops': flops,
-    'program_flops_per_device': cost.get('flops', 0.0),
-    'bytes_accessed_per_device': accessed,
-    'seconds_computing': computing,
-    'seconds_reading': reading,
-    'seconds_at_least': max(computing, reading),
-    'sent_per_device': sent(compiled.as_text()),
-  }
+from experiments.command import app
+from experiments.command.log import log
+from experiments.data import loading
+from experiments.settings import settings as settings_lib
+from experiments.training import tpu_slices
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   flags.DEFINE_string(
     'topology', None, 'A TPU slice: v5e:2x4, v4:2x2x2.', flag_values=values
   )
@@ -230,16 +53,18 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Compiles as the flags say, and prints what was found."""
-  topology = launch.required(values, 'topology')
+  topology = app.required(values, 'topology')
   settings = settings_lib.from_config(values.config)
-  devices = devices_of(topology)
-  loaded = data.load(settings.data, '')
+  devices = tpu_slices.devices_of(topology)
+  loaded = loading.load(settings.data, '')
   log(
     f'compiling for {len(devices)} x {devices[0].device_kind}: batch '
     f'{settings.train.batch_size}, {loaded.bucket_lengths[-1]} tokens'
   )
-  found = report(
-    *compile_step(settings, loaded, devices, values.num_trials, values.quick),
+  found = tpu_slices.report(
+    *tpu_slices.compile_step(
+      settings, loaded, devices, values.num_trials, values.quick
+    ),
     topology,
   )
   available = found['memory_available_bytes']
@@ -259,8 +84,8 @@ def main(values) -> None:
   )
   for kind, entry in found['sent_per_device'].items():
     log(f'sends {kind}: {entry["count"]} times, {entry["bytes"]:,} bytes')
-  launch.print_result(found)
+  app.print_result(found)
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, takes_config=True)

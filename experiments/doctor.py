@@ -8,154 +8,48 @@ Changes nothing. Exit code 1 if something is wrong; the last line is JSON.
 
 from __future__ import annotations
 
-import glob
 import os
 import platform
-import re
-import shutil
-import stat
-from collections.abc import Iterator
 from importlib import metadata
 
-import jax
-import numpy as np
-from packaging.markers import Marker
-
-from experiments import checkpoints, launch, programs, remote
-from experiments import data as data_lib
-from experiments import workdir as workdir_lib
-from experiments.launch import Failed
+from experiments.command import app
+from experiments.command.errors import Failed
+from experiments.command.log import log
+from experiments.training import diagnosis
+from experiments.workdir import buckets
 
 _LOCK = os.path.join(
   os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
   'requirements.txt',
 )
-# Files that are there where a driver has found an accelerator.
-_ACCELERATORS = {'gpu': '/dev/nvidiactl', 'tpu': '/dev/accel*'}
-_ENOUGH_BYTES = 2**30
-
-# A finding is (what was looked at, what was found, whether that is wrong).
-Finding = tuple[str, str, bool]
-
-
-def packages(lock: str) -> Iterator[Finding]:
-  """Versions that are not those of the lock file, for this Python."""
-  with open(lock) as file:
-    text = file.read()
-  wanted: dict[str, set[str]] = {}
-  for name, version, marker in re.findall(
-    r'^([\w.-]+)==([^\s;]+)(?: ; (.*?))?(?: \\)?$', text, re.MULTILINE
-  ):
-    if not marker or Marker(marker).evaluate():
-      wanted.setdefault(name, set()).add(version)
-  wrong = 0
-  for name, versions in wanted.items():
-    try:
-      found = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      found = 'not installed'
-    if found not in versions:
-      wrong += 1
-      yield name, f'{found}, locked is {" or ".join(sorted(versions))}', True
-  if not wrong:
-    yield 'packages', f'{len(wanted)} as in requirements.txt', False
-
-
-def devices() -> Iterator[Finding]:
-  """The devices, and whether one that is there is not used."""
-  found = jax.devices()
-  name = f'{len(found)} x {found[0].device_kind} ({jax.default_backend()})'
-  yield 'devices', name, False
-  for kind, pattern in _ACCELERATORS.items():
-    if glob.glob(pattern) and jax.default_backend() != kind:
-      yield (
-        kind,
-        f'{pattern} is there, jax uses {jax.default_backend()}: set '
-        'JAX_BUILD=cuda12 or tpu and run scripts/run.sh again, or unset '
-        'JAX_PLATFORMS',
-        True,
-      )
-  x = np.arange(12, dtype=np.float32).reshape(3, 4)
-  right = np.allclose(jax.jit(lambda x: x @ x.T)(x), x @ x.T, rtol=1e-2)
-  yield 'a product', 'right' if right else 'wrong', not right
-
-
-def cache(folder: str | None) -> Iterator[Finding]:
-  """The folder of compiled programs, which nobody else should write."""
-  if not folder:
-    yield 'compilation cache', 'none (JAX_COMPILATION_CACHE_DIR)', False
-    return
-  if not os.path.isdir(folder):
-    yield 'compilation cache', f'{folder}, made on first use', False
-    return
-  if not os.access(folder, os.W_OK):
-    yield 'compilation cache', f'{folder} cannot be written', True
-  elif os.stat(folder).st_mode & stat.S_IWOTH:
-    text = f'{folder} can be written by everybody: so can what you run'
-    yield 'compilation cache', text, True
-  else:
-    count = len(os.listdir(folder))
-    yield 'compilation cache', f'{folder}, {count} files', False
-
-
-def workdir(path: str) -> Iterator[Finding]:
-  """A run: how far it is, and whether each checkpoint can be read.
-
-  Raises:
-    UserError: there is no run.
-  """
-  settings = workdir_lib.read_settings(path)
-  if not os.access(path, os.W_OK):
-    yield 'workdir', f'{path} cannot be written', True
-  free = shutil.disk_usage(path).free
-  yield 'disk', f'{free / 2**30:.1f} GiB free', free < _ENOUGH_BYTES
-  status = workdir_lib.read_status(path)
-  text = f'{status.get("status")} at step {status.get("step")}'
-  if 'reason' in status:
-    text += f': {status["reason"]}'
-  bad = status.get('status') in ('FAILED', 'DIVERGED')
-  yield 'status', text, bad
-  labels = data_lib.read_facts(path)['labels']
-  vocab_size = data_lib.read_tokenizer(path).get_vocab_size()
-  template = programs.make(settings, vocab_size, len(labels)).template
-  with checkpoints.reading(path, settings.checkpoint) as saved:
-    for step in saved.steps():
-      try:
-        saved.restore(step, template)
-      # Whatever a broken checkpoint raises is what this command is to say.
-      except Exception as error:
-        yield f'checkpoint {step}', ' '.join(str(error).split())[:200], True
-      else:
-        best = ', the best' if step == saved.best() else ''
-        yield f'checkpoint {step}', f'whole{best}', False
-  for name in sorted(glob.glob(os.path.join(path, 'torn', '*'))):
-    yield 'torn', f'{name} could not be read once; it may be removed', False
 
 
 def _define(values) -> None:
-  launch.flags.DEFINE_string(
+  app.flags.DEFINE_string(
     'workdir', None, 'Of a run to look at.', flag_values=values
   )
 
 
 def main(values) -> None:
   """Looks, prints, and fails if something is wrong."""
-  findings: list[Finding] = [('python', platform.python_version(), False)]
+  findings: list[diagnosis.Finding] = [
+    ('python', platform.python_version(), False)
+  ]
   for name in ('jax', 'flax', 'optax', 'orbax-checkpoint'):
     findings.append((name, metadata.version(name), False))
-  findings += packages(_LOCK)
-  findings += devices()
-  findings += cache(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
+  findings += diagnosis.packages(_LOCK)
+  findings += diagnosis.devices()
+  findings += diagnosis.cache(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
   if values.workdir is not None:
-    with remote.staged(values.workdir) as path:
-      findings += workdir(path)
+    with buckets.staged(values.workdir) as path:
+      findings += diagnosis.workdir(path)
   for name, text, is_wrong in findings:
-    launch.log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
+    log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
   wrong = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
-  launch.print_result({'wrong': wrong, 'looked_at': len(findings)})
+  app.print_result({'wrong': wrong, 'looked_at': len(findings)})
   if wrong:
     raise Failed(f'{len(wrong)} of {len(findings)} things are wrong')
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

@@ -20,25 +20,26 @@ import os
 import jax
 import numpy as np
 
-from experiments import (
-  build,
-  data,
-  drawing,
-  encodings,
-  evaluate,
-  heads,
-  launch,
+from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.data import loading
+from experiments.data.text_files import SPLITS
+from experiments.inspection import (
+  figures,
+  head_analysis,
   pages,
-  remote,
+  position_figures,
 )
-from experiments import settings as settings_lib
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.settings import Settings
+from experiments.settings import settings as settings_lib
+from experiments.settings import stored
+from experiments.settings.settings import Settings
+from experiments.training import build, evaluation
+from experiments.workdir import buckets
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   for name, default, text in (
     ('workdir', None, 'Folder of a trained run; none: a fresh model.'),
     ('output', None, 'Folder of what is written; WORKDIR/inspect.'),
@@ -52,7 +53,7 @@ def _define(values) -> None:
   flags.DEFINE_enum(
     'split',
     None,
-    data.datasets.SPLITS,
+    SPLITS,
     'Labelled texts to judge heads by.',
     flag_values=values,
   )
@@ -69,7 +70,7 @@ def _define(values) -> None:
   flags.DEFINE_list(
     'columns', ['6', '7', '8', '9'], 'Of P, as curves.', flag_values=values
   )
-  heads.define_member(values)
+  head_analysis.define_member(values)
 
 
 def main(values) -> None:
@@ -81,19 +82,19 @@ def main(values) -> None:
     settings = settings_lib.from_config(values.config)
     classifier = build.model(settings, vocab_size=1, num_classes=2)
     _length(values, settings, classifier)
-    heads.require_member(settings, values.member)
-    launch.make_folder(output, 'output')
+    head_analysis.require_member(settings, values.member)
+    app.make_folder(output, 'output')
     state = build.init_state(settings, classifier, build.hyper(settings))
-    params = heads.of_member(settings, values.member, state.params)
+    params = head_analysis.of_member(settings, values.member, state.params)
     found = _positions(values, settings, classifier, params, output)
-    launch.print_result({'output': output, 'files': found})
+    app.print_result({'output': output, 'files': found})
     return
-  with remote.staged(place) as path:
-    settings = workdir_lib.read_settings(path)
+  with buckets.staged(place) as path:
+    settings = stored.read_settings(path)
     _length(values, settings, build.model(settings, 1, 2))
-    heads.require_member(settings, values.member)
-    launch.make_folder(output, 'output')
-    launch.print_result(_inspect(values, path, output))
+    head_analysis.require_member(settings, values.member)
+    app.make_folder(output, 'output')
+    app.print_result(_inspect(values, path, output))
 
 
 def _check(values) -> None:
@@ -108,35 +109,35 @@ def _check(values) -> None:
     if not values.output:
       raise UserError('--output or --workdir is missing')
   else:
-    if launch.has_config(values):
+    if app.has_config(values):
       raise UserError(f'--workdir={place} has its own config; drop --config')
-    if not values.output and place.startswith(remote.SCHEMES):
+    if not values.output and place.startswith(buckets.SCHEMES):
       raise UserError(f'--output is missing; --workdir={place} is only read')
-  data.check_texts(values.text)
+  loading.check_texts(values.text)
   for text in values.columns:
     if not text.isdecimal():
       raise UserError(f'--columns={text} is not the number of a column of P')
 
 
 def _inspect(values, path: str, output: str) -> dict:
-  settings, program, state = evaluate.restore_run(path, values.checkpoint)
+  settings, program, state = evaluation.restore_run(path, values.checkpoint)
   # One device is enough, whatever the run had.
   params = jax.device_put(jax.device_get(state.params), jax.devices()[0])
-  params = heads.of_member(settings, values.member, params)
+  params = head_analysis.of_member(settings, values.member, params)
   classifier = program.classifier
-  tokenizer = data.read_tokenizer(path)
-  tokens = heads.names(tokenizer)
-  texts = data.encode(tokenizer, values.text, settings.data.max_length)
-  heads.require_tokens(values.text, texts)
+  tokenizer = loading.read_tokenizer(path)
+  tokens = head_analysis.names(tokenizer)
+  texts = loading.encode(tokenizer, values.text, settings.data.max_length)
+  head_analysis.require_tokens(values.text, texts)
   split = _examples(values, settings, path)
   result = {'output': output, 'step': int(state.step)}
-  opened = list(heads.opened(classifier, params, texts, tokens))
+  opened = list(head_analysis.opened(classifier, params, texts, tokens))
   files = _positions(values, settings, classifier, params, output)
   for number, one in enumerate(opened):
     name = f'attention-{number}'
-    files += drawing.maps(output, name, one)
-    files += drawing.rollout(output, f'{name}-rollout', one)
-    launch.log(drawing.most_attended(one))
+    files += figures.maps(output, name, one)
+    files += figures.rollout(output, f'{name}-rollout', one)
+    log(figures.most_attended(one))
   if opened:
     pages.write(
       os.path.join(output, 'attention.html'),
@@ -145,9 +146,9 @@ def _inspect(values, path: str, output: str) -> dict:
     )
     files.append('attention.html')
   if split is not None:
-    rows, removed = _judge(classifier, params, split, tokens)
-    files += drawing.heads(output, rows, removed)
-    launch.log(drawing.heads_table(rows))
+    rows, removed = head_analysis.judge(classifier, params, *split, tokens)
+    files += figures.heads(output, rows, removed)
+    log(figures.heads_table(rows))
     result |= {'heads': rows, 'removed': removed}
   return result | {'files': files}
 
@@ -156,49 +157,11 @@ def _examples(values, settings: Settings, path: str):
   """(examples, bucket lengths) of --split, or None."""
   if values.split is None:
     return None
-  loaded = evaluate.load_data(settings, path, values.data_dir)
+  loaded = evaluation.load_data(settings, path, values.data_dir)
   examples = loaded.splits[values.split]
   rng = np.random.default_rng(0)
   chosen = rng.permutation(len(examples))[: values.num_examples]
   return examples.take(np.sort(chosen)), loaded.bucket_lengths
-
-
-def _judge(classifier, params, split, tokens):
-  """A row for each head, and accuracies as heads are removed."""
-  examples, lengths = split
-  means = heads.statistics(classifier, params, examples, lengths, tokens)
-  importance = heads.importance(classifier, params, examples, lengths)
-  alone = []
-  for place in range(importance.size):
-    gates = heads.ones(classifier)
-    gates.flat[place] = 0
-    alone.append(gates)
-  least, most = heads.removals(importance), heads.removals(-importance)
-  found = heads.accuracies(
-    classifier, params, examples, lengths, [*least, *most, *alone]
-  )
-  count = len(least)
-  rows = [
-    {
-      'layer': layer,
-      'head': head,
-      **{name: _number(values[layer, head]) for name, values in means.items()},
-      'importance': float(importance[layer, head]),
-      'accuracy_without': found[2 * count + place],
-    }
-    for place, (layer, head) in enumerate(np.ndindex(importance.shape))
-  ]
-  removed = {
-    'least_important_first': found[:count],
-    'most_important_first': found[count : 2 * count],
-    'examples': len(examples),
-  }
-  return rows, removed
-
-
-def _number(value) -> float | None:
-  """None where no text has what it is a mean of; JSON has no NaN."""
-  return None if np.isnan(value) else float(value)
 
 
 def _length(values, settings: Settings, classifier) -> int:
@@ -207,7 +170,7 @@ def _length(values, settings: Settings, classifier) -> int:
   Raises:
     UserError: the method does not have so many, or the encoder has none.
   """
-  heads.require_heads(classifier)
+  head_analysis.require_heads(classifier)
   length = values.length or settings.data.max_length
   most = classifier.encoder.position.max_length()
   if most is not None and length > most:
@@ -220,7 +183,7 @@ def _length(values, settings: Settings, classifier) -> int:
 
 
 def _positions(values, settings, classifier, params, output) -> list[str]:
-  return encodings.draw(
+  return position_figures.draw(
     output,
     classifier.encoder,
     params['encoder'],
@@ -232,4 +195,4 @@ def _positions(values, settings, classifier, params, output) -> list[str]:
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, takes_config=True)

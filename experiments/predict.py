@@ -18,14 +18,18 @@ import sys
 import jax
 import numpy as np
 
-from experiments import data, drawing, heads, launch, remote
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.evaluate import evaluate, restore_run
+from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.data import loading
+from experiments.inspection import figures, head_analysis
+from experiments.settings import stored
+from experiments.training.evaluation import evaluate, restore_run
+from experiments.workdir import buckets
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   flags.DEFINE_string(
     'workdir', None, 'Folder of a trained run.', flag_values=values
   )
@@ -50,7 +54,7 @@ def _define(values) -> None:
   flags.DEFINE_integer(
     'batch_size', 64, 'Texts at once.', 1, flag_values=values
   )
-  heads.define_member(values)
+  head_analysis.define_member(values)
 
 
 def _texts(values) -> list[str]:
@@ -69,16 +73,16 @@ def _texts(values) -> list[str]:
 
 def main(values) -> None:
   """Restores, predicts, prints."""
-  place = launch.required(values, 'workdir')
+  place = app.required(values, 'workdir')
   texts = _texts(values)
-  data.check_texts(texts)
+  loading.check_texts(texts)
   if values.attention is None and values.member:
     raise UserError('--member is of --attention, which is missing')
   if values.attention is not None:
     _check_picture(values.attention)
     if len(texts) != 1:
       raise UserError(f'--attention is of one text, not of {len(texts)}')
-  with remote.staged(place) as path:
+  with buckets.staged(place) as path:
     _predict(values, path, texts)
 
 
@@ -87,27 +91,27 @@ def _check_picture(path: str) -> None:
   stem, kind = os.path.splitext(os.path.abspath(path))
   if kind not in ('.png', '.svg'):
     raise UserError(f'--attention={path} is not NAME.png or NAME.svg')
-  launch.make_folder(os.path.dirname(stem), 'attention')
-  there = [os.path.exists(f'{stem}.{k}') for k in drawing.KINDS]
+  app.make_folder(os.path.dirname(stem), 'attention')
+  there = [os.path.exists(f'{stem}.{k}') for k in figures.KINDS]
   if any(there) and not all(there):
     raise UserError(
       f'--attention={path} would replace a file that is no picture of ours: '
-      f'NAME{", NAME".join(f".{k}" for k in drawing.KINDS)} are written'
+      f'NAME{", NAME".join(f".{k}" for k in figures.KINDS)} are written'
     )
 
 
 def _predict(values, path: str, texts: list[str]) -> None:
-  heads.require_member(workdir_lib.read_settings(path), values.member)
+  head_analysis.require_member(stored.read_settings(path), values.member)
   settings, program, state = restore_run(path, values.checkpoint)
-  labels = data.read_facts(path)['labels']
+  labels = loading.read_facts(path)['labels']
   probabilities = np.zeros((0, len(labels)))
   is_empty = np.zeros(len(texts), bool)
   if texts:
-    tokenizer = data.read_tokenizer(path)
-    examples = data.encode(tokenizer, texts, settings.data.max_length)
+    tokenizer = loading.read_tokenizer(path)
+    examples = loading.encode(tokenizer, texts, settings.data.max_length)
     is_empty = examples.lengths == 0
     if is_empty.any():
-      launch.log(
+      log(
         f'WARNING: {is_empty.sum()} of {len(texts)} texts are empty and have '
         f'no label, first: text {is_empty.argmax() + 1}'
       )
@@ -121,12 +125,12 @@ def _predict(values, path: str, texts: list[str]) -> None:
     )
     probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
     if values.attention is not None:
-      heads.require_tokens(texts, examples)
-      names = heads.names(tokenizer)
-      params = heads.of_member(settings, values.member, state.params)
-      found = heads.opened(program.classifier, params, examples, names)
+      head_analysis.require_tokens(texts, examples)
+      names = head_analysis.names(tokenizer)
+      params = head_analysis.of_member(settings, values.member, state.params)
+      found = head_analysis.opened(program.classifier, params, examples, names)
       stem, _ = os.path.splitext(os.path.abspath(values.attention))
-      drawing.maps(*os.path.split(stem), next(found))
+      figures.maps(*os.path.split(stem), next(found))
   for text, row, empty in zip(
     texts, probabilities.tolist(), is_empty, strict=True
   ):
@@ -137,8 +141,8 @@ def _predict(values, path: str, texts: list[str]) -> None:
     else:
       print('(empty)' if empty else f'{label}  {max(row):.4f}  {text}')
   if not values.json:
-    launch.print_result({'count': len(texts), 'step': int(state.step)})
+    app.print_result({'count': len(texts), 'step': int(state.step)})
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

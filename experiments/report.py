@@ -11,27 +11,21 @@ object.
 
 from __future__ import annotations
 
-import json
 import os
 
-import jax
-import numpy as np
-
-from experiments import data, evaluate, heads, launch, pages, remote
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.metrics import read_rows
-from experiments.sweeps import comparison, page
-from selfattn import plots
-from selfattn.encoders import AttentionEncoder
+from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.data.text_files import SPLITS
+from experiments.inspection import head_analysis, pages, run_page, sweep_page
+from experiments.settings import stored
+from experiments.sweeps import comparison
+from experiments.workdir import buckets
 
 _OF_RUN = ('checkpoint', 'data_dir', 'split', 'num_examples', 'member')
-# What the weights of all maps on a page may take, in bytes of text.
-_MOST_BYTES = 8_000_000
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   for name, default, text in (
     ('workdir', None, 'Folder of a run or of a sweep.'),
     ('output', None, 'The page; WORKDIR/report.html.'),
@@ -39,31 +33,33 @@ def _define(values) -> None:
     ('data_dir', None, 'Where the data is, if not where it was.'),
   ):
     flags.DEFINE_string(name, default, text, flag_values=values)
-  flags.DEFINE_enum(
-    'split', 'test', data.datasets.SPLITS, 'Of a run.', flag_values=values
-  )
+  flags.DEFINE_enum('split', 'test', SPLITS, 'Of a run.', flag_values=values)
   flags.DEFINE_integer(
     'num_examples', 20, 'Texts that are shown.', 0, flag_values=values
   )
-  heads.define_member(values)
+  head_analysis.define_member(values)
   comparison.define(values)
 
 
 def main(values) -> None:
   """Reads what there is, and writes the page."""
-  place = launch.required(values, 'workdir')
-  if not values.output and place.startswith(remote.SCHEMES):
+  place = app.required(values, 'workdir')
+  if not values.output and place.startswith(buckets.SCHEMES):
     raise UserError(f'--output is missing; --workdir={place} is only read')
   output = os.path.abspath(values.output or f'{place}/report.html')
-  with remote.staged(place) as path:
+  with buckets.staged(place) as path:
     is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
     _check(values, path, is_sweep)
     if os.path.isdir(output):
       raise UserError(f'--output={output} is a folder, not a page')
-    launch.make_folder(os.path.dirname(output), 'output')
-    sections = page.sections(values, path) if is_sweep else _run(values, path)
+    app.make_folder(os.path.dirname(output), 'output')
+    sections = (
+      sweep_page.sections(values, path)
+      if is_sweep
+      else run_page.sections(values, path)
+    )
     pages.write(output, place, sections)
-  launch.print_result({'page': output, 'bytes': os.path.getsize(output)})
+  app.print_result({'page': output, 'bytes': os.path.getsize(output)})
 
 
 def _check(values, path: str, is_sweep: bool) -> None:
@@ -75,178 +71,8 @@ def _check(values, path: str, is_sweep: bool) -> None:
     if not values[name].using_default_value:
       raise UserError(f'--{name} has no meaning for a {kind}, as {path} is')
   if not is_sweep:
-    heads.require_member(workdir_lib.read_settings(path), values.member)
-
-
-def _run(values, path: str) -> list[str]:
-  settings, program, state = evaluate.restore_run(path, values.checkpoint)
-  step = int(state.step)
-  about = [
-    pages.section('Run', _status(path, step)),
-    pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
-  ]
-  config = pages.section('Config', pages.config(settings.flat()))
-  try:
-    loaded = evaluate.load_data(settings, path, values.data_dir)
-  except UserError as error:
-    if values.data_dir is not None:
-      raise
-    launch.log(
-      f'WARNING: without results on {values.split} and its texts: {error}; '
-      'give --data_dir'
-    )
-    missing = f'<p>{pages.escape(error)}</p>'
-    return [*about, pages.section('Results', missing), config]
-  examples = loaded.splits[values.split]
-  losses, logits = evaluate.evaluate(
-    program,
-    state.params,
-    examples,
-    settings.train.eval_batch_size,
-    loaded.bucket_lengths,
-  )
-  params = heads.of_member(settings, values.member, state.params)
-  title = 'Attention on them'
-  if settings.model.num_members > 1:
-    title += f', of member {values.member} of {settings.model.num_members}'
-  return [
-    *about,
-    pages.section(
-      f'Results on {values.split}',
-      _results(loaded.labels, examples, losses, logits),
-    ),
-    *_worst(values, path, program, params, loaded, losses, logits, title),
-    config,
-  ]
-
-
-def _status(path: str, step: int) -> str:
-  status = workdir_lib.read_status(path)
-  shown = {'checkpoint': step} | status
-  return pages.table(
-    ['', ''],
-    [
-      [name, value if isinstance(value, str) else json.dumps(value)]
-      for name, value in shown.items()
-    ],
-  )
-
-
-def _curves(rows: list[dict]) -> str:
-  """A picture for each quantity, with a curve for each split that has it."""
-  curves: dict[str, dict[str, list]] = {}
-  for row in rows:
-    for name, value in row.items():
-      split, slash, quantity = name.rpartition('/')
-      if slash and value is not None:
-        curve = curves.setdefault(quantity, {}).setdefault(split, [])
-        curve.append((row['step'], value))
-  drawn = []
-  for quantity, splits in curves.items():
-    figure = plots.plot(
-      *zip(*next(iter(splits.values())), strict=True),
-      xlabel='updates',
-      ylabel=quantity,
-      figsize=(5.6, 2.4),
-    )
-    (axis,) = figure.axes
-    axis.lines[0].remove()
-    for index, (split, points) in enumerate(splits.items()):
-      axis.plot(*zip(*points, strict=True), label=split, **plots.style(index))
-    axis.legend(loc='upper left', bbox_to_anchor=(1, 1))
-    drawn.append(pages.picture(figure, f'{quantity} over updates'))
-  return '\n'.join(drawn)
-
-
-def _results(labels, examples, losses, logits) -> str:
-  predictions = logits.argmax(axis=-1)
-  confusion = evaluate.confusion_matrix(
-    examples.labels, predictions, len(labels)
-  )
-  scores = evaluate.scores(losses, confusion) | {'examples': len(examples)}
-  per_class = np.stack(evaluate.per_class(confusion), axis=1).tolist()
-  ranges = evaluate.by_length(examples.lengths, predictions == examples.labels)
-  return '\n'.join(
-    [
-      pages.table(list(scores), [list(scores.values())]),
-      pages.confusion(labels, confusion),
-      pages.table(
-        ['class', 'precision', 'recall', 'F1'],
-        [[n, *row] for n, row in zip(labels, per_class, strict=True)],
-      ),
-      pages.table(
-        ['tokens', 'examples', 'accuracy'],
-        [
-          [f'{r["shortest"]} to {r["longest"]}', r['count'], r['accuracy']]
-          for r in ranges
-        ],
-      ),
-    ]
-  )
-
-
-def _worst(
-  values, path, program, params, loaded, losses, logits, title
-) -> list[str]:
-  """The texts with the greatest loss, and the attention on them."""
-  examples = loaded.splits[values.split]
-  order = np.argsort(-losses, kind='stable')[: values.num_examples]
-  chosen = examples.take(order)
-  tokenizer = data.read_tokenizer(path)
-  texts = [
-    tokenizer.decode(
-      chosen.tokens[start : start + length].tolist(), skip_special_tokens=False
-    )
-    for start, length in zip(chosen.starts, chosen.lengths, strict=True)
-  ]
-  probabilities = np.asarray(jax.nn.softmax(logits[order], axis=-1))
-  predictions = probabilities.argmax(axis=-1)
-  labels = loaded.labels
-  rows = [
-    [
-      float(losses[row]),
-      labels[truth],
-      labels[predictions[place]],
-      float(probabilities[place, truth]),
-      texts[place],
-    ]
-    for place, (row, truth) in enumerate(zip(order, chosen.labels, strict=True))
-  ]
-  is_wrong = np.flatnonzero(predictions != chosen.labels).tolist()
-  header = ['loss', 'true', 'predicted', 'probability of true', 'text']
-  found = [
-    pages.section(
-      'Texts with the greatest loss',
-      '<p>Those that are marked are classified wrong.</p>'
-      + pages.table(header, rows, is_wrong),
-    )
-  ]
-  if isinstance(program.classifier.encoder, AttentionEncoder):
-    some = np.flatnonzero(chosen.lengths)
-    content = _attention(
-      program.classifier,
-      params,
-      chosen.take(some),
-      [texts[place] for place in some],
-      tokenizer,
-    )
-    found.append(pages.section(title, content))
-  return found
-
-
-def _attention(classifier, params, examples, texts, tokenizer) -> str:
-  shown, size = [], 0
-  opened = heads.opened(classifier, params, examples, heads.names(tokenizer))
-  for text, one in zip(texts, opened, strict=True):
-    size += one.weights.size * 8 // 3
-    if shown and size > _MOST_BYTES:
-      break
-    shown.append((text, one))
-  if not shown:
-    return '<p>none</p>'
-  note = f'<p>The first {len(shown)} of them.</p>'
-  return note + pages.attention(shown)
+    head_analysis.require_member(stored.read_settings(path), values.member)
 
 
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__)
+  app.run(main, _define, __doc__)

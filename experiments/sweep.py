@@ -21,11 +21,9 @@ import shlex
 
 import jax
 
-from experiments import launch, remote
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.launch import Failed, log
-from experiments.signals import Interrupted, Signals
+from experiments.command import app
+from experiments.command.errors import Failed, Interrupted, UserError
+from experiments.command.log import log
 from experiments.sweeps import (
   comparison,
   distinct,
@@ -33,32 +31,29 @@ from experiments.sweeps import (
   folder,
   halving,
   plan,
-  plots,
-  processes,
   ray_cluster,
-  results,
+  running,
+  summary,
 )
-
-ENGINES = {
-  'serial': engines.serial,
-  'vectorized': engines.vectorized,
-  'processes': processes.processes,
-  'ray': ray_cluster.ray,
-}
+from experiments.workdir import buckets
+from experiments.workdir import workdir as workdir_lib
 
 
 def _define(values) -> None:
-  flags = launch.flags
+  flags = app.flags
   cores = len(os.sched_getaffinity(0))
   flags.DEFINE_string('workdir', None, 'Of the sweep.', flag_values=values)
   flags.DEFINE_list(
     'sweep', [], 'Generators sweep_NAME of the config.', flag_values=values
   )
   flags.DEFINE_multi_string(
-    'sweep_over', [], 'config.KEY=VALUE,VALUE,...', flag_values=values
+    'sweep_over',
+    [],
+    'config.KEY=VALUE,VALUE,...; quotes or brackets keep commas in a value.',
+    flag_values=values,
   )
   flags.DEFINE_enum(
-    'engine', 'auto', ['auto', *ENGINES], 'How.', flag_values=values
+    'engine', 'auto', ['auto', *running.ENGINES], 'How.', flag_values=values
   )
   flags.DEFINE_list(
     'only', [], 'Places of the trials to run, from 0.', flag_values=values
@@ -87,7 +82,7 @@ def _define(values) -> None:
 
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
-  module, config = launch.load_module(values.config_path)
+  module, config = app.load_module(values.config_path)
   sweeps = [plan.named(module, name) for name in values.sweep]
   sweeps += [plan.over(text, config) for text in values.sweep_over]
   if not sweeps:
@@ -129,52 +124,17 @@ def _print_plan(specs, counts, values, base) -> None:
   log(f'{len(specs)} trials, {len(order)} programs')
 
 
-def _report(workdir: str, values) -> dict:
-  from rich.console import Console
-
-  specs = distinct.distinct(folder.read(workdir))
-  rows = results.collect(specs)
-  found = comparison.compare(
-    rows, specs, values.metric, values.over, values.baseline
-  )
-  results.write(workdir, rows, found)
-  plots.write(workdir, found, specs)
-  Console(stderr=True).print(comparison.terminal(found))
-  ended: dict[str, int] = {}
-  for row in rows:
-    ended[row['status']] = ended.get(row['status'], 0) + 1
-    if row['status'] in ('FAILED', 'DIVERGED'):
-      log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
-  best, run = found.table[0], results.best_run(rows, specs, found.metric)
-  if run is not None:
-    log(f'best setting: {best["setting"]}')
-    log(f'best run: trial {run["trial"]}, {run["workdir"]}')
-  told = comparison.sentence(found)
-  if told is not None:
-    log(told)
-  return {
-    'workdir': workdir,
-    'trials': ended,
-    'metric': found.metric,
-    'best_setting': best if best['n'] else None,
-    'best_run': run,
-    'baseline': found.baseline,
-    'conclusion': told,
-    'table': found.table,
-  }
-
-
 def main(values) -> None:
   """Plans, checks, trains, reports."""
-  workdir = launch.required(values, 'workdir')
-  if workdir.startswith(remote.SCHEMES):
+  workdir = app.required(values, 'workdir')
+  if workdir.startswith(buckets.SCHEMES):
     raise UserError(
       f'--workdir={workdir}: a sweep needs a file system, such as the bucket '
       'mounted by gcsfuse; experiments.train takes the address itself'
     )
   workdir = os.path.abspath(workdir)
   if values.report:
-    launch.print_result(_report(workdir, values))
+    app.print_result(summary.write(workdir, values))
     return
   base = values.config.to_dict()
   if values.engine == 'ray' and ray_cluster.why_not():
@@ -192,29 +152,36 @@ def main(values) -> None:
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts, values, base)
-    launch.print_result({'trials': len(chosen), 'parameters': counts})
+    app.print_result({'trials': len(chosen), 'parameters': counts})
     return
   folder.write(workdir, base, planned)
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
-  _train(chosen, rungs, values, workdir)
-  report = _report(workdir, values)
-  launch.print_result(report)
+  running.train(
+    chosen,
+    rungs,
+    values.engine,
+    engines.Options(
+      workdir=workdir,
+      until=None,
+      max_parallel=values.max_parallel,
+      group_size=values.group_size,
+      ray_address=values.ray_address,
+    ),
+  )
+  report = summary.write(workdir, values)
+  app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:
-    words = [word for word in launch.command() if word != '--retry']
+    words = [word for word in app.command() if word != '--retry']
     again = shlex.join(['bash', 'scripts/run.sh', *words, '--retry'])
     raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
-  unfinished = _waiting(chosen)
+  unfinished = running.waiting(chosen)
   if unfinished:
     raise Interrupted(
       f'{len(unfinished)} trials have steps to go; run the same command again'
     )
-
-
-def _waiting(specs) -> list[plan.Spec]:
-  return [spec for spec in specs if engines.is_waiting(spec, None)]
 
 
 def _check(specs, values) -> dict[int, int]:
@@ -234,31 +201,5 @@ def _check(specs, values) -> dict[int, int]:
   return dict(sorted(counts.items()))
 
 
-def _train(specs, rungs, values, workdir: str) -> None:
-  waiting = _waiting(specs)
-  if not waiting:
-    log(f'none of {len(specs)} trials has steps to go')
-    return
-  engine, why = values.engine, 'as --engine says'
-  if engine == 'auto':
-    engine, why = engines.choose(waiting, values.max_parallel)
-  log(f'{len(waiting)} of {len(specs)} trials to train, {engine}: {why}')
-  signals = Signals()
-  signals.install()
-  halving.run(
-    ENGINES[engine],
-    specs,
-    rungs,
-    engines.Options(
-      workdir=workdir,
-      until=None,
-      max_parallel=values.max_parallel,
-      group_size=values.group_size,
-      ray_address=values.ray_address,
-    ),
-    signals,
-  )
-
-
 if __name__ == '__main__':
-  launch.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, takes_config=True)

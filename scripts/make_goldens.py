@@ -1,4 +1,4 @@
-"""Writes tests/goldens/attention.npz from PyTorch's own attention, in float64.
+"""Writes PyTorch's own attention, in float64, into tests/selfattn/goldens.
 
     pip install torch numpy   # in any environment but the project's
     python scripts/make_goldens.py
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 BATCH, QUERIES, KEYS, HEADS, WIDTH = 2, 5, 7, 3, 12
-PATH = pathlib.Path(__file__).parent.parent / 'tests/goldens/attention.npz'
+ROOT = pathlib.Path(__file__).parent.parent
+PATH = ROOT / 'tests/selfattn/goldens/attention.npz'
 
 
 def random(*shape):

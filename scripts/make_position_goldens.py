@@ -1,4 +1,4 @@
-"""Writes tests/goldens/positions.npz from other libraries' position methods.
+"""Writes other libraries' position methods into tests/selfattn/goldens.
 
     pip install torch transformers x-transformers rotary-embedding-torch
     python scripts/make_position_goldens.py
@@ -35,7 +35,8 @@ from transformers.models.xlnet.modeling_xlnet import XLNetRelativeAttention
 from x_transformers.x_transformers import AlibiPositionalBias
 
 B, L, M, H, K = 2, 7, 9, 4, 6
-PATH = pathlib.Path(__file__).parent.parent / 'tests/goldens/positions.npz'
+ROOT = pathlib.Path(__file__).parent.parent
+PATH = ROOT / 'tests/selfattn/goldens/positions.npz'
 PACKAGES = ('torch', 'transformers', 'x-transformers', 'rotary-embedding-torch')
 
 

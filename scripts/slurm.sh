@@ -13,10 +13,10 @@ set -uo pipefail
 
 # Where sbatch was called: Slurm runs a copy of this file from elsewhere.
 root="${SLURM_SUBMIT_DIR:-$PWD}"
-child='' caught=0 early=''
+child='' caught=0 early='' asked=''
 # shellcheck disable=SC2329  # called by the traps
 pass_on() {
-  caught=1
+  caught=1 asked=1
   if [[ -n "$child" ]]; then kill -s "$1" "$child" 2>/dev/null; else early="$1"; fi
   return 0
 }
@@ -34,6 +34,10 @@ while :; do
   code=$?
   ((caught)) || break # a signal cuts the waiting short
 done
+# Whatever ends by such a signal had not come so far that it could save.
+if [[ -n "$asked" ]] && ((code == 128 + $(kill -l USR1) || code == 128 + $(kill -l TERM))); then
+  code=75
+fi
 if ((code == 75 && ${SLURM_RESTART_COUNT:-0} < ${MAX_RESTARTS:-50})); then
   scontrol requeue "$SLURM_JOB_ID"
 fi

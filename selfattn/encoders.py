@@ -2,7 +2,7 @@
 
 Every encoder is called as `encoder(x_BLD, tokens, dropout,
 attention_dropout)`. To add one: a Flax module here with its options as fields
-that have defaults, a line in ENCODERS, a row in tests/test_encoders.py.
+that have defaults, a line in ENCODERS, a row in test_encoders.py.
 """
 
 from __future__ import annotations

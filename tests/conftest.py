@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 
 from configs import default
-from experiments import launch, programs
+from experiments.command import app
+from experiments.training import compiled
 
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
@@ -91,7 +92,7 @@ def call_command(monkeypatch, capfd):
     handlers = {number: signal.getsignal(number) for number in numbers}
     try:
       with pytest.raises(SystemExit) as end:
-        launch.run(module.main, module._define, module.__doc__, takes_config)
+        app.run(module.main, module._define, module.__doc__, takes_config)
     finally:
       for number, handler in handlers.items():
         if signal.getsignal(number) != handler:
@@ -104,16 +105,16 @@ def call_command(monkeypatch, capfd):
 @pytest.fixture(scope='module')
 def shared_programs():
   """Runs that could share a program do, as those of a sweep: it is slow."""
-  made, make = {}, programs.make
+  made, make = {}, compiled.make
 
   def make_once(settings, *more):
-    key = programs.key(settings), *more
+    key = compiled.key(settings), *more
     if key not in made:
       made[key] = make(settings, *more)
     return made[key]
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(programs, 'make', make_once)
+    patch.setattr(compiled, 'make', make_once)
     yield
 
 

@@ -249,6 +249,40 @@ def test_slurm_requeues_what_was_interrupted(
   assert rest == (['scontrol requeue 17'] if requeued else [])
 
 
+@pytest.mark.parametrize('name', ['USR1', 'TERM'])
+@pytest.mark.parametrize('line', ['srun*', 'child=??'])
+def test_slurm_requeues_what_a_signal_found_before_it_ran(tmp_path, name, line):
+  """Before srun is started, or before its number is known."""
+  calls, setup = tmp_path / 'calls', tmp_path / 'setup'
+  tools = {
+    # As srun before it knows of signals: they end it.
+    'srun': '#!/bin/sh\necho srun >>"$CALLS"\nexec sleep 4\n',
+    'scontrol': '#!/bin/sh\necho "scontrol $*" >>"$CALLS"\n',
+  }
+  for tool, text in tools.items():
+    (tmp_path / tool).write_text(text)
+    (tmp_path / tool).chmod(0o755)
+  # Bash reads this first, and calls the trap before each command.
+  setup.write_text(
+    f"trap '[[ $BASH_COMMAND == {line} && -z ${{sent:-}} ]] "
+    f"&& sent=1 && kill -s {name} $$' DEBUG\n"
+  )
+  done = subprocess.run(
+    ['bash', str(SCRIPTS / 'slurm.sh'), 'experiments.train'],
+    env=os.environ
+    | {
+      'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+      'BASH_ENV': str(setup),
+      'CALLS': str(calls),
+      'SLURM_JOB_ID': '17',
+    },
+    timeout=10,
+    check=False,
+  )
+  assert done.returncode == 75
+  assert calls.read_text().splitlines()[-1] == 'scontrol requeue 17'
+
+
 def test_the_kubernetes_job_goes_on_after_75_and_stops_after_2_and_3():
   service, job = yaml.safe_load_all((SCRIPTS / 'kubernetes.yaml').read_text())
   spec = job['spec']

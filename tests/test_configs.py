@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments import build, data, launch
-from experiments.batches import Batch
-from experiments.settings import from_config
+from experiments.command import app
+from experiments.data import loading
+from experiments.data.batches import Batch
+from experiments.settings.settings import from_config
 from experiments.sweeps import plan
+from experiments.training import build
 
-PATHS = sorted(pathlib.Path(launch.DEFAULT_CONFIG).parent.glob('*.py'))
+PATHS = sorted(pathlib.Path(app.DEFAULT_CONFIG).parent.glob('*.py'))
 SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
 
 
@@ -65,12 +67,12 @@ CLASSES = {'trec': 2, 'r8': 2, 'ag_news': 4}
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_config_loads_its_data_and_builds(path, tmp_path):
-  config = launch.load_config(str(path))
+  config = app.load_config(str(path))
   if config.data.name == 'text':
     config.data.dir = str(tmp_path)
     write_files(path.stem, tmp_path)
   settings = from_config(config)
-  loaded = data.load(settings.data, str(tmp_path / 'workdir'))
+  loaded = loading.load(settings.data, str(tmp_path / 'workdir'))
   assert len(loaded.labels) == CLASSES.get(path.stem, 2)
   assert all(len(split) for split in loaded.splits.values())
   classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
@@ -87,7 +89,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_a_shorter_run_warms_up_for_less(path):
-  config = launch.load_config(str(path))
+  config = app.load_config(str(path))
   config.data.dir = 'anywhere' if config.data.name == 'text' else ''
   # The number that all figures in the headers were measured with.
   assert from_config(config).optimizer.warmup_steps == 100
@@ -97,7 +99,7 @@ def test_a_shorter_run_warms_up_for_less(path):
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_config_is_locked_and_its_header_says_how_to_run_it(path):
-  config = launch.load_config(str(path))
+  config = app.load_config(str(path))
   assert config.is_locked
   header = path.read_text().split('"""')[1]
   assert 'bash scripts/run.sh experiments.train' in header
@@ -109,7 +111,7 @@ def test_config_is_locked_and_its_header_says_how_to_run_it(path):
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
-  module, config = launch.load_module(str(path))
+  module, config = app.load_module(str(path))
   write_files(path.stem, tmp_path)
   config.data.dir = str(tmp_path) if os.listdir(tmp_path) else ''
   names = [n for n in vars(module) if n.startswith('sweep_')]

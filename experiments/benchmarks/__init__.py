@@ -45,3 +45,19 @@ def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
     'spread_ms': round(1e3 * (quartiles[-1] - quartiles[0]) / 2, 3),
     'ratio': round(statistics.median(ratios), 3),
   }
+
+
+def table(rows: list[dict]) -> str:
+  """Columns as wide as their widest entry."""
+  header = list(dict.fromkeys(name for row in rows for name in row))
+  lines = [
+    header,
+    *([str(row.get(name, '')) for name in header] for row in rows),
+  ]
+  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+  return '\n'.join(
+    '  '.join(
+      cell.rjust(width) for cell, width in zip(line, widths, strict=True)
+    )
+    for line in lines
+  )

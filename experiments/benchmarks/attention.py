@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from experiments.benchmarks import alternate, summary
-from experiments.choices import UserError
+from experiments.command.errors import UserError
 from selfattn import positions
 from selfattn.backends import attend
 from selfattn.kernels import why_not

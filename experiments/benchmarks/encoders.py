@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments import flops
 from experiments.benchmarks import alternate, summary
+from experiments.learning import flops
 from selfattn.attention import Attention
 from selfattn.baselines import CELLS, ConvolutionEncoder, RecurrentEncoder
 

@@ -13,12 +13,15 @@ import os
 import jax
 import numpy as np
 
-from experiments import data, launch, programs, settings
-from experiments.batches import TrainBatches
 from experiments.benchmarks import alternate, summary
-from experiments.choices import UserError
+from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.data import loading
+from experiments.data.batches import TrainBatches
+from experiments.settings import settings
+from experiments.training import compiled
 
-_CONFIG = os.path.join(os.path.dirname(launch.DEFAULT_CONFIG), 'sst2.py')
+_CONFIG = os.path.join(os.path.dirname(app.DEFAULT_CONFIG), 'sst2.py')
 # Updates of one call, and the length that everything is padded to.
 _STEPS, _LENGTH = 100, 64
 
@@ -34,12 +37,12 @@ def measure(values) -> list[dict]:
   """
   if not values.data_dir:
     raise UserError('--data_dir is missing; the folder of SST-2')
-  config = launch.load_config(_CONFIG)
+  config = app.load_config(_CONFIG)
   config.data.dir = values.data_dir
   config.model.num_members = 1
   wanted = settings.from_config(config)
-  loaded = data.load(wanted.data, workdir='')
-  program = programs.make(
+  loaded = loading.load(wanted.data, workdir='')
+  program = compiled.make(
     wanted, loaded.vocab_size, len(loaded.labels), devices=jax.devices()[:1]
   )
   hyper = jax.device_put(program.hypers([wanted]))

@@ -16,15 +16,19 @@ import dataclasses
 import jax
 import numpy as np
 
-from experiments import checks, launch, peak, programs, settings
-from experiments.batches import Batch
 from experiments.benchmarks import alternate, summary, torch_peer
 from experiments.benchmarks.tutorial import (
   DROPOUT_RATE,
   LEARNING_RATE,
   NUM_CLASSES,
 )
-from experiments.choices import UserError
+from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.data.batches import Batch
+from experiments.settings import settings, validation
+from experiments.training import build, compiled
+from experiments.training.devices import flops_per_second
 
 VOCAB_SIZE = 10_000
 
@@ -57,8 +61,8 @@ def measure(values) -> list[dict]:
   Raises:
     UserError: no backend of --backends can serve here.
   """
-  most, source = peak.flops_per_second(jax.devices()[0])
-  launch.log(f'mfu is of {most / 1e12:.2f} TFLOP/s ({source})')
+  most, source = flops_per_second(jax.devices()[0])
+  log(f'mfu is of {most / 1e12:.2f} TFLOP/s ({source})')
   rows = []
   for name in values.models:
     rows += _of_size(name, most, values)
@@ -74,11 +78,13 @@ def _of_size(name, most, values):
   functions, memory = {}, {}
   for backend in values.backends:
     wanted = _settings(size, backend)
-    reason = checks.why_not_backend(
-      wanted.model, checks.make_position(wanted.model), jax.default_backend()
+    reason = validation.why_not_backend(
+      wanted.model,
+      build.position(wanted.model),
+      jax.default_backend(),
     )
     if reason:
-      launch.log(reason)
+      log(reason)
       continue
     functions[backend], memory[backend], flops = _ours(wanted, tokens, labels)
   if not functions:
@@ -88,7 +94,7 @@ def _of_size(name, most, values):
       size, tokens, labels, VOCAB_SIZE, is_compiled=is_compiled
     )
     if step is None:
-      launch.log(f'not installed: {peer}')
+      log(f'not installed: {peer}')
     else:
       functions[peer] = step
   seconds = alternate(functions, values.repetitions)
@@ -101,7 +107,7 @@ def _of_size(name, most, values):
 
 
 def _settings(size: Size, backend: str):
-  config = launch.load_config(launch.DEFAULT_CONFIG)
+  config = app.load_config(app.DEFAULT_CONFIG)
   for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
     config.model[name] = getattr(size, name)
   config.model.dtype = 'bfloat16'
@@ -114,7 +120,7 @@ def _settings(size: Size, backend: str):
 def _ours(wanted, tokens, labels):
   """(a step, MiB its program needs, model FLOPs)."""
   size, length = tokens.shape
-  ours = programs.make(
+  ours = compiled.make(
     wanted, VOCAB_SIZE, NUM_CLASSES, devices=jax.devices()[:1]
   )
   hyper = ours.hypers([wanted])

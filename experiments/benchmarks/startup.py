@@ -14,9 +14,11 @@ import tempfile
 import jax
 import numpy as np
 
-from experiments import launch, programs, settings
-from experiments.batches import Batch
 from experiments.benchmarks import alternate, summary
+from experiments.command import app
+from experiments.data.batches import Batch
+from experiments.settings import settings
+from experiments.training import compiled
 
 _IMPORTS = 'import jax, flax, optax, orbax.checkpoint'
 _COMPILE = f"""{_IMPORTS}
@@ -48,8 +50,8 @@ def measure(values) -> list[dict]:
 
 def compile_step() -> None:
   """Compiles the training step of the default config for one shape."""
-  wanted = settings.from_config(launch.load_config(launch.DEFAULT_CONFIG))
-  program = programs.make(wanted, _VOCAB_SIZE, 2, devices=jax.devices()[:1])
+  wanted = settings.from_config(app.load_config(app.DEFAULT_CONFIG))
+  program = compiled.make(wanted, _VOCAB_SIZE, 2, devices=jax.devices()[:1])
   size = wanted.train.batch_size
   rows = np.zeros(size, np.int32)
   tokens = np.zeros((size, _LENGTH), np.int32)

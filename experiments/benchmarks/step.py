@@ -16,8 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import launch, programs, settings
-from experiments.batches import Batch
 from experiments.benchmarks import alternate, flax_peer, summary, torch_peer
 from experiments.benchmarks.tutorial import (
   DROPOUT_RATE,
@@ -25,6 +23,11 @@ from experiments.benchmarks.tutorial import (
   NUM_CLASSES,
   NUM_HEADS,
 )
+from experiments.command import app
+from experiments.command.log import log
+from experiments.data.batches import Batch
+from experiments.settings import settings
+from experiments.training import compiled
 
 # (batch, length, vocabulary, width); sizes of the tutorial.
 SHAPES = (
@@ -58,7 +61,7 @@ def measure(values) -> list[dict]:
       for name, times in seconds.items()
     ]
     if missing:
-      launch.log(f'not installed: {", ".join(missing)}')
+      log(f'not installed: {", ".join(missing)}')
   return rows
 
 
@@ -82,7 +85,7 @@ def _functions(batch, length, vocab_size, width):
 
 def make_step(tokens, labels, vocab_size, width, dropout_rate):
   """Our own training step, as experiments.train runs it."""
-  config = launch.load_config(launch.DEFAULT_CONFIG)
+  config = app.load_config(app.DEFAULT_CONFIG)
   config.model.num_layers = 1
   config.model.num_heads = NUM_HEADS
   config.model.embed_dim = width
@@ -97,7 +100,7 @@ def make_step(tokens, labels, vocab_size, width, dropout_rate):
   config.optimizer.weight_decay = 0.0
   config.optimizer.clip_norm = 0.0
   wanted = settings.from_config(config)
-  program = programs.make(
+  program = compiled.make(
     wanted, vocab_size, NUM_CLASSES, devices=jax.devices()[:1]
   )
   hyper = program.hypers([wanted])

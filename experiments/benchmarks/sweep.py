@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from experiments.launch import log
+from experiments.command.log import log
 
 _RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1e-3, 2e-3, 3e-3, 4e-3)
 _SEEDS = (0, 1, 2, 3)

@@ -13,11 +13,12 @@ import math
 import statistics
 from typing import Any
 
-from experiments import choices, launch
-from experiments.checks import BEST_METRICS
-from experiments.choices import UserError
+from experiments.command import app
+from experiments.command.errors import UserError, nearest, one_of
+from experiments.command.values import flat_keys
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
+from experiments.workdir.keeping import BEST_METRICS
 
 METRICS = tuple(BEST_METRICS)
 SPLITS = ('validation', 'test')
@@ -68,17 +69,15 @@ def define(values) -> None:
       'given, the one without positions, or else the first.',
     ),
   ):
-    launch.flags.DEFINE_string(name, default, text, flag_values=values)
+    app.flags.DEFINE_string(name, default, text, flag_values=values)
 
 
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
   """UserError for an unknown metric, key or setting; '' is none of them."""
-  choices.one_of(metric or METRICS[0], METRICS, '--metric')
-  keys = launch.flat_keys(specs[0].config)
+  one_of(metric or METRICS[0], METRICS, '--metric')
+  keys = flat_keys(specs[0].config)
   if over not in keys:
-    raise UserError(
-      f'--over={over} is not a key{choices.nearest(over, list(keys))}'
-    )
+    raise UserError(f'--over={over} is not a key{nearest(over, list(keys))}')
   names = dict.fromkeys(setting_of(spec, over)[0] for spec in specs)
   if baseline and baseline not in names:
     raise UserError(f'--baseline={baseline} is not one of {"; ".join(names)}')

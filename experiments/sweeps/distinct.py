@@ -9,9 +9,9 @@ import dataclasses
 import json
 from typing import Any
 
-from experiments import workdir as workdir_lib
-from experiments.settings import Settings
+from experiments.settings.settings import Settings
 from experiments.sweeps.plan import Spec
+from experiments.workdir import workdir as workdir_lib
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS, NoPosition

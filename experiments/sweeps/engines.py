@@ -14,14 +14,19 @@ import traceback
 
 import jax
 
-from experiments import data, locks, programs, train
-from experiments import workdir as workdir_lib
-from experiments.checkpoints import Checkpoints
-from experiments.launch import Diverged, log
-from experiments.signals import Interrupted, Signals
+from experiments.command.errors import Diverged, Failed, Interrupted, UserError
+from experiments.command.log import log
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.settings import stored
 from experiments.sweeps import plan, results
 from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
+from experiments.training import compiled
+from experiments.training import run as run_lib
+from experiments.workdir import locks
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.checkpoints import Checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,20 +72,20 @@ class Shared:
     self._data: tuple = (None, None)
     self._program: tuple = (None, None)
 
-  def data(self, settings) -> data.Data:
-    """What data.load returns."""
+  def data(self, settings) -> loading.Data:
+    """What loading.load returns."""
     key = repr(settings.data)
     if self._data[0] != key:
-      self._data = (key, data.load(settings.data, ''))
+      self._data = (key, loading.load(settings.data, ''))
     return self._data[1]
 
-  def program(self, settings, loaded, num_trials) -> programs.Program:
-    """What programs.make returns."""
-    key = (programs.key(settings), num_trials)
+  def program(self, settings, loaded, num_trials) -> compiled.Program:
+    """What compiled.make returns."""
+    key = (compiled.key(settings), num_trials)
     if self._program[0] != key:
       self._program = (
         key,
-        programs.make(
+        compiled.make(
           settings, loaded.vocab_size, len(loaded.labels), num_trials
         ),
       )
@@ -170,33 +175,54 @@ def _run(
     raise Interrupted(f'{signals.received}; run the same command again')
   for spec in specs:
     log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
-  try:
-    with contextlib.ExitStack() as on_exit:
-      with signals.at_once():
-        ours = [spec for spec in specs if _take(spec, on_exit)]
+  with contextlib.ExitStack() as on_exit:
+    with signals.at_once():
+      ours = [spec for spec in specs if _take(spec, on_exit)]
+    try:
       # Another process may have trained one while its lock was waited for.
       for group in together([s for s in ours if is_waiting(s, until)]):
         _train(group, until, signals, shared)
-  except Interrupted:
-    raise
-  except Diverged:
-    pass  # each has said so, and its status does
-  # A trial that fails must not take the sweep with it: its status is FAILED,
-  # with the reason, and the exit code of the command will say so.
-  except Exception as error:
-    traceback.print_exc()
-    for spec in specs:
-      workdir_lib.give_up(spec.path, spec.config, str(error))
+    except Interrupted:
+      raise
+    except Diverged:
+      pass  # each has said so, and its status does
+    # A trial that fails must not take the sweep with it: its status is FAILED,
+    # with the reason, and the exit code of the command will say so.
+    except Exception as error:
+      if not isinstance(error, Failed | UserError):
+        traceback.print_exc()
+      for spec in ours:
+        _fail(spec, str(error))
 
 
-def _take(spec: Spec, on_exit: contextlib.ExitStack) -> bool:
+def _take(
+  spec: Spec, on_exit: contextlib.ExitStack, patience: float = locks.PATIENCE
+) -> bool:
   """Whether this process now holds the lock of a trial."""
   try:
-    on_exit.enter_context(locks.held(spec.path))
+    on_exit.enter_context(locks.held(spec.path, patience))
   except locks.InUse as error:
     log(f'WARNING: left to the process that trains it: {error}')
     return False
+  except (Failed, UserError) as error:
+    log(f'WARNING: trial {spec.index} {spec.name} is left out: {error}')
+    return False
   return True
+
+
+def give_up(spec: Spec, reason: str) -> None:
+  """Marks a trial whose process has died as FAILED.
+
+  Unless another process has taken it since.
+  """
+  with contextlib.ExitStack() as on_exit:
+    if _take(spec, on_exit, patience=0.0):
+      _fail(spec, reason)
+
+
+def _fail(spec: Spec, reason: str) -> None:
+  log(f'trial {spec.index} {spec.name} failed: {reason}')
+  workdir_lib.give_up(spec.path, stored.as_text(spec.config), reason)
 
 
 def _train(specs, until, signals, shared) -> None:
@@ -206,13 +232,13 @@ def _train(specs, until, signals, shared) -> None:
   # still the same.
   kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
   if kept:
-    loaded = data.load(settings.data, kept[0].path)
+    loaded = loading.load(settings.data, kept[0].path)
   count = len(specs) if len(specs) > 1 else None
   program = shared.program(settings, loaded, count)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]
   # Trials of a program end at the same step.
   stop_at = None if _past_end(specs[0], until) else until
-  train.run_group(runs, loaded, program, signals, stop_at)
+  run_lib.run_group(runs, loaded, program, signals, stop_at)
 
 
 def tell(spec: Spec) -> None:

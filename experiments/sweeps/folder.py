@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 
-from experiments import formats, launch
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
+from experiments.command.errors import UserError
+from experiments.command.values import flat_keys
+from experiments.settings import formats, stored
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
+from experiments.workdir import locks
+from experiments.workdir import workdir as workdir_lib
 
 _FILE = 'sweep.json'
 
@@ -22,9 +24,17 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
 
   Raises:
     UserError: the folder holds something else, or a sweep of another config.
+    Failed: it cannot be written.
   """
   path = os.path.join(workdir, _FILE)
-  trials = [dict(spec.overrides) for spec in specs]
+  if not workdir_lib.is_new(workdir) and not os.path.exists(path):
+    raise UserError(f'--workdir={workdir} holds files but no sweep')
+  # Of the tasks of a job that share the folder, each adds to what is there.
+  with locks.held(workdir, queues=True):
+    _add(path, workdir, base, [dict(spec.overrides) for spec in specs])
+
+
+def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
   if os.path.exists(path):
     known = _read(path)
     old, new = _flat(known['config']), _flat(base)
@@ -36,22 +46,19 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
       )
     names = {plan.identity(overrides) for overrides in trials}
     trials += [t for t in known['trials'] if plan.identity(t) not in names]
-  elif not workdir_lib.is_new(workdir):
-    raise UserError(f'--workdir={workdir} holds files but no sweep')
-  os.makedirs(workdir, exist_ok=True)
   content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
   workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
 
 
 def _flat(config: dict) -> dict:
   """What two commands of one sweep have in common, by dotted key."""
-  flat = launch.flat_keys(json.loads(json.dumps(config)))
+  flat = flat_keys(json.loads(json.dumps(config)))
   # As it is resolved: a share of the run, or the steps that it comes to.
   flat |= formats.read(config).flat()
   return {
     key: value
     for key, value in flat.items()
-    if not isinstance(value, dict) and key not in workdir_lib.FREE
+    if not isinstance(value, dict) and key not in stored.FREE
   }
 
 

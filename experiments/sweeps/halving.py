@@ -13,13 +13,13 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from experiments import workdir as workdir_lib
-from experiments.checks import BEST_METRICS
-from experiments.choices import UserError
-from experiments.launch import log
-from experiments.signals import Signals
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.sweeps import engines, results
 from experiments.sweeps.plan import Spec
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.keeping import BEST_METRICS
 
 
 @dataclasses.dataclass(frozen=True)

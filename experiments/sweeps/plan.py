@@ -18,7 +18,6 @@ import itertools
 import json
 import math
 import os
-import re
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,11 +25,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import build, choices, data, launch, optimizers, programs
-from experiments import settings as settings_lib
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.settings import Settings
+from experiments.command import app
+from experiments.command.errors import UserError, nearest
+from experiments.command.values import flat_keys, parse_tuple, split, unquoted
+from experiments.data import loading
+from experiments.learning import optimizers
+from experiments.settings import settings as settings_lib
+from experiments.settings import stored
+from experiments.settings.settings import Settings
+from experiments.training import build, compiled
 
 
 def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
@@ -103,7 +106,7 @@ def named(module, name: str) -> list[dict]:
   if name not in known:
     raise UserError(
       f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
-      f'{", ".join(sorted(known)) or "none"}{choices.nearest(name, known)}'
+      f'{", ".join(sorted(known)) or "none"}{nearest(name, known)}'
     )
   found = list(getattr(module, f'sweep_{name}')())
   if not found or not all(isinstance(entry, dict) for entry in found):
@@ -114,31 +117,39 @@ def named(module, name: str) -> list[dict]:
 def over(text: str, config) -> list[dict]:
   """Overrides of 'config.KEY=VALUE,VALUE,...', as the type of the key.
 
+  A comma inside of quotes or brackets belongs to a value.
+
   Raises:
     UserError: no such key, or a value of another type.
   """
   name, separator, values = text.partition('=')
   key = name.removeprefix('config.')
-  keys = launch.flat_keys(config)
+  keys = flat_keys(config)
   if key not in keys or not separator or not values:
     raise UserError(
       f'--sweep_over={text} is not config.KEY=VALUE,VALUE'
-      f'{choices.nearest(key, list(keys)) if key not in keys else ""}'
+      f'{nearest(key, list(keys)) if key not in keys else ""}'
     )
-  # Commas inside brackets belong to a tuple.
-  parts = re.split(r',(?![^()\[\]]*[)\]])', values)
+  try:
+    parts = split(values)
+  except ValueError as error:
+    raise UserError(f'--sweep_over=config.{key}: {error}') from error
   return [{key: _parsed(part, keys[key], text)} for part in parts]
 
 
 def _parsed(text: str, current: Any, flag: str) -> Any:
   if isinstance(current, str):
-    return text
+    return unquoted(text)
   try:
     if isinstance(current, bool):
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
-    return choices.parse_tuple(text)
+    # Quotes of either kind make one word, where a tuple's own are of CSV.
+    word = unquoted(text)
+    if word != text:
+      text = '"' + word.replace('"', '""') + '"'
+    return parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(
       f'--sweep_over={flag}: {text!r} is not of type {type(current).__name__}, '
@@ -172,7 +183,7 @@ def make(
       config = _changed(base, overrides)
       settings = read(config)
       path = os.path.join(os.path.abspath(workdir), 'trials', name)
-      workdir_lib.check(path, settings)
+      stored.check(path, settings)
       specs.append(Spec(index, overrides, config, settings, path))
     except UserError as error:
       wrong.append((index, overrides, error))
@@ -191,7 +202,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
     source = repr(spec.settings.data)
     if source not in loaded:
       try:
-        loaded[source] = data.load(spec.settings.data, '')
+        loaded[source] = loading.load(spec.settings.data, '')
       except UserError as error:
         loaded[source] = error
     try:
@@ -204,7 +215,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
   return counts
 
 
-def _count(settings: Settings, loaded: data.Data) -> int:
+def _count(settings: Settings, loaded: loading.Data) -> int:
   classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
   state = jax.eval_shape(
     lambda hyper: build.init_state(settings, classifier, hyper),
@@ -222,10 +233,8 @@ def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
     for section in sections:
       node = node.get(section) if isinstance(node, dict) else None
     if not isinstance(node, dict) or last not in node:
-      keys = launch.flat_keys(base)
-      raise UserError(
-        f'config.{key} is not a key{choices.nearest(key, list(keys))}'
-      )
+      keys = flat_keys(base)
+      raise UserError(f'config.{key} is not a key{nearest(key, list(keys))}')
     if isinstance(node[last], dict):
       raise UserError(f'config.{key} is a section; change a key inside it')
     node[last] = value
@@ -257,10 +266,10 @@ def describe(overrides: Mapping[str, Any]) -> str:
 
 def command(spec: Spec, config_path: str, base: dict) -> str:
   """The line that trains this trial alone."""
-  original = launch.flat_keys(launch.load_config(config_path).to_dict())
+  original = flat_keys(app.load_config(config_path).to_dict())
   changed = {
     key: value
-    for key, value in launch.flat_keys(base).items()
+    for key, value in flat_keys(base).items()
     if not isinstance(value, dict) and original[key] != value
   }
   flags = [
@@ -276,5 +285,5 @@ def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
   """The specs of each program, in order of appearance."""
   groups: dict[str, list[Spec]] = {}
   for spec in specs:
-    groups.setdefault(programs.key(spec.settings), []).append(spec)
+    groups.setdefault(compiled.key(spec.settings), []).append(spec)
   return groups

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from experiments.sweeps.comparison import SPLITS, Comparison
 from experiments.sweeps.plan import Spec, describe
+from experiments.workdir import workdir as workdir_lib
 from selfattn.plots import COLOURS, MARKERS, style
 
 
@@ -132,4 +133,5 @@ def write(workdir: str, found: Comparison, specs: list[Spec]) -> None:
     figures['settings'] = settings(found)
   for name, shown in figures.items():
     for kind in ('png', 'svg'):
-      shown.savefig(os.path.join(workdir, f'{name}.{kind}'), dpi=150)
+      path = os.path.join(workdir, f'{name}.{kind}')
+      workdir_lib.write_figure(path, shown, dpi=150)

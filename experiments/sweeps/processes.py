@@ -18,10 +18,10 @@ import subprocess
 import sys
 import threading
 
-from experiments import launch
-from experiments import workdir as workdir_lib
-from experiments.launch import log
-from experiments.signals import Interrupted, Signals
+from experiments.command import app
+from experiments.command.errors import Interrupted
+from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 
@@ -110,10 +110,9 @@ def _feed(waiting, cores: list[int], workers: _Workers) -> None:
       continue
     code, process = _end(process), None
     # What ends while all are asked to end has not failed, whatever its code.
-    if code != launch.INTERRUPTED and not workers.signals.received:
+    if code != app.INTERRUPTED and not workers.signals.received:
       reason = f'its process ended with {code}; see {spec.path}.txt'
-      workdir_lib.give_up(spec.path, spec.config, reason)
-      log(f'trial {spec.index} {spec.name} failed: {reason}')
+      engines.give_up(spec, reason)
   if process is not None:
     _end(process)
 
@@ -153,7 +152,11 @@ def _start(cores, count, options) -> subprocess.Popen:
 
 def main() -> None:
   """Trains the trials named on standard input, one line each."""
-  workdir, cores, until = sys.argv[1:]
+  with contextlib.redirect_stderr(app.Unbreakable(sys.stderr)):
+    _main(*sys.argv[1:])
+
+
+def _main(workdir: str, cores: str, until: str) -> None:
   # Before the first computation, which counts the cores for its threads.
   os.sched_setaffinity(0, map(int, cores.split(',')))
   signals, shared = Signals(), engines.Shared()
@@ -163,19 +166,22 @@ def main() -> None:
   stop_at = int(until) if until else None
   for line in sys.stdin:
     spec = specs[line.strip()]
-    os.makedirs(os.path.dirname(spec.path), exist_ok=True)
     _redirect(f'{spec.path}.txt')
     try:
       engines.run([spec], stop_at, signals, shared)
     except Interrupted as error:
       log(f'interrupted: {error}')
-      sys.exit(launch.INTERRUPTED)
+      sys.exit(app.INTERRUPTED)
     print('over', flush=True)
 
 
 def _redirect(path: str) -> None:
-  """Sends standard error to the end of a file."""
-  file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+  """Sends standard error to the end of a file, if there is room for one."""
+  try:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+  except OSError:
+    file = os.open(os.devnull, os.O_WRONLY)
   os.dup2(file, sys.stderr.fileno())
   os.close(file)
 

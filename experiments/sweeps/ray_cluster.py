@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from experiments import workdir as workdir_lib
-from experiments.choices import UserError
-from experiments.signals import Interrupted, Signals
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 
@@ -65,7 +64,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
         except library.exceptions.RayError as error:
           # A signal to all of a cluster ends tasks that have not failed.
           for spec in () if signals.received else group:
-            workdir_lib.give_up(spec.path, spec.config, str(error))
+            engines.give_up(spec, str(error))
         for spec in group:
           engines.tell(spec)
       if signals.received:

@@ -9,12 +9,12 @@ import math
 import os
 from typing import Any
 
-from experiments import workdir as workdir_lib
-from experiments.checks import BEST_METRICS
-from experiments.metrics import read_rows
 from experiments.sweeps.comparison import METRICS, SPLITS, Comparison, markdown
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.keeping import BEST_METRICS
+from experiments.workdir.metrics import read_rows
 
 
 def collect(specs: list[Spec]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ Attention and the encoder know the hooks of selfattn.positions.contract, and no
 method by name.
 
 To add a method: a class in this folder with its options as fields, a line in
-POSITIONS, a row in tests/test_positions.py and in the README's table. Tests
+POSITIONS, a row in test_positions.py and in the README's table. Tests
 refuse to broadcast an array to more axes: write them out.
 """
 

@@ -1,0 +1,1 @@
+"""What every command shares: errors, log, flags, exit codes, signals."""

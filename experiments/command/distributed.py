@@ -1,0 +1,237 @@
+"""Several processes as one run: who takes part.
+
+Each process runs the same command. Where none is told which one it is, a
+cluster is looked for (Slurm, TPUs of Kubernetes); only --distributed=on asks
+jax to look further, among others for the other hosts of a TPU VM.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import socket
+import time
+from collections.abc import Mapping
+
+import jax
+from absl import flags
+
+from experiments.command.errors import UserError
+from experiments.command.log import log
+
+# Seconds between two tries to reach the first process, and for one answer.
+_RETRY, _ANSWER = 0.2, 5.0
+# Port of the first process where a cluster names none; jax's own choice.
+_PORT = 8476
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+  """One process's view: where the first one listens, how many, which one.
+
+  None stands for what jax has to find out.
+  """
+
+  address: str | None
+  count: int | None
+  index: int | None
+  source: str
+
+
+def define(values: flags.FlagValues) -> None:
+  """Adds the flags of a run of several processes."""
+  flags.DEFINE_enum(
+    'distributed',
+    'auto',
+    ['auto', 'on', 'off'],
+    'Whether this is one of several processes; auto: if a cluster says so.',
+    flag_values=values,
+  )
+  flags.DEFINE_string(
+    'coordinator_address',
+    None,
+    'HOST:PORT of process 0, the same for all.',
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    'num_processes', None, 'Of the run.', 1, flag_values=values
+  )
+  flags.DEFINE_integer('process_id', None, 'From 0.', 0, flag_values=values)
+  flags.DEFINE_integer(
+    'start_timeout',
+    300,
+    'Seconds to wait for all processes to start.',
+    1,
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    'peer_timeout',
+    60,
+    'Seconds after which a process that is silent counts as dead.',
+    1,
+    flag_values=values,
+  )
+
+
+def find(
+  values: flags.FlagValues, environ: Mapping[str, str]
+) -> Cluster | None:
+  """The cluster that flags or environment tell of; None: a process alone.
+
+  Raises:
+    UserError: some of the flags are missing, or contradict each other.
+  """
+  given = {
+    name: values[name].value
+    for name in ('coordinator_address', 'num_processes', 'process_id')
+  }
+  missing = [f'--{name}' for name, value in given.items() if value is None]
+  if values.distributed == 'off':
+    if len(missing) < 3:
+      raise UserError('--distributed=off, and yet flags of a cluster are given')
+    return None
+  if missing and len(missing) < 3:
+    raise UserError(f'{" and ".join(missing)} missing; give all three or none')
+  if not missing:
+    address, count, index = given.values()
+    if index >= count:
+      raise UserError(
+        f'--process_id={index} must be below --num_processes={count}'
+      )
+    if not re.fullmatch(r'.+:\d+', address):
+      raise UserError(f'--coordinator_address={address} must be HOST:PORT')
+    return Cluster(address, count, index, 'flags')
+  found = _slurm(environ) or _gke(environ)
+  if found is None and values.distributed == 'on':
+    return Cluster(None, None, None, 'jax')
+  return found
+
+
+def _slurm(environ) -> Cluster | None:
+  """Of a step that srun has started; a shell or a batch script is none."""
+  names = ['JOB_ID', 'STEP_NODELIST', 'NTASKS', 'PROCID']
+  values = [environ.get(f'SLURM_{name}') for name in names]
+  if None in values or int(values[2]) < 2:
+    return None
+  job, nodes, count, index = values
+  # A range of the job's number, so that two jobs on a host do not collide.
+  port = 61440 + int(job) % 4096
+  return Cluster(
+    f'{_first_node(nodes)}:{port}', int(count), int(index), 'Slurm'
+  )
+
+
+def _first_node(nodes: str) -> str:
+  """`a` of `a,b`; `a01` of `a[01-03,7],b`."""
+  found = re.match(r'([^,\[]+)(?:\[([^,\-\]]+))?', nodes)
+  return found[1] + (found[2] or '')
+
+
+def _gke(environ) -> Cluster | None:
+  hosts = environ.get('TPU_WORKER_HOSTNAMES', '').split(',')
+  index = environ.get('TPU_WORKER_ID')
+  if len(hosts) < 2 or index is None:
+    return None
+  return Cluster(f'{hosts[0]}:{_PORT}', len(hosts), int(index), 'Kubernetes')
+
+
+def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
+  """Waits for all processes, and makes them one run.
+
+  Raises:
+    UserError: some have not come in time, or the port is taken.
+  """
+  if cluster.count is not None:
+    log(
+      f'process {cluster.index} of {cluster.count} ({cluster.source}), process '
+      f'0 at {cluster.address}; waiting for all, {start_timeout} s at most'
+    )
+    roll_call(cluster, start_timeout)
+  else:
+    log(
+      f'waiting {start_timeout} s at most for the processes that jax finds; '
+      'every host has to run this command'
+    )
+  try:
+    jax.distributed.initialize(
+      cluster.address,
+      cluster.count,
+      cluster.index,
+      cluster_detection_method=None if cluster.count is None else 'deactivate',
+      coordinator_bind_address=cluster.address if cluster.index == 0 else None,
+      initialization_timeout=start_timeout,
+      heartbeat_timeout_seconds=peer_timeout,
+    )
+  except (RuntimeError, ValueError) as error:
+    raise UserError(
+      f'--distributed={"on" if cluster.count is None else "auto"}: jax cannot '
+      f'form a cluster: {str(error).splitlines()[0]}; give '
+      '--coordinator_address, --num_processes and --process_id, or '
+      '--distributed=off'
+    ) from error
+
+
+def roll_call(cluster: Cluster, seconds: float) -> None:
+  """Returns when all processes are there.
+
+  jax waits as well, but ends the process where one is missing, and names none.
+
+  Raises:
+    UserError: with those that are missing; on all that are there.
+  """
+  host, _, port = cluster.address.rpartition(':')
+  deadline = time.monotonic() + seconds
+  if cluster.index == 0:
+    missing = _call(cluster, (host, int(port)), deadline)
+  else:
+    missing = _answer(cluster, (host, int(port)), deadline)
+  if missing:
+    names = ', '.join(map(str, missing))
+    raise UserError(
+      f'of {cluster.count} processes, {names} did not come within {seconds:g} '
+      's (--start_timeout); run the same command for every --process_id from 0 '
+      f'to {cluster.count - 1}'
+    )
+
+
+def _call(cluster: Cluster, address, deadline: float) -> list[int]:
+  try:
+    server = socket.create_server(address)
+  except OSError as error:
+    raise UserError(
+      f'--coordinator_address={cluster.address}: process 0 cannot listen '
+      f'there: {error.strerror or error}'
+    ) from error
+  present = {0: None}
+  with server:
+    while len(present) < cluster.count:
+      server.settimeout(max(0.01, deadline - time.monotonic()))
+      try:
+        connection, _ = server.accept()
+        connection.settimeout(_ANSWER)
+        present[int(connection.makefile().readline())] = connection
+      except (TimeoutError, ValueError):
+        if time.monotonic() >= deadline:
+          break
+    missing = sorted(set(range(cluster.count)) - set(present))
+    for connection in present.values():
+      if connection is not None:
+        with connection:
+          connection.sendall((json.dumps(missing) + '\n').encode())
+  return missing
+
+
+def _answer(cluster: Cluster, address, deadline: float) -> list[int]:
+  while True:
+    left = deadline - time.monotonic()
+    if left <= 0:
+      return [0]
+    try:
+      with socket.create_connection(address, timeout=left) as connection:
+        connection.sendall(f'{cluster.index}\n'.encode())
+        # The first process answers when it has waited as long as we did.
+        connection.settimeout(left + _ANSWER)
+        return json.loads(connection.makefile().readline())
+    except (OSError, ValueError):
+      time.sleep(_RETRY)

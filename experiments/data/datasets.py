@@ -1,0 +1,241 @@
+"""Data sets: where labelled texts come from, and how they fall into splits.
+
+A data set is a frozen dataclass with its options as fields, `check(dir)`,
+which finds the user's mistakes without looking at any file, and
+`read(dir, seed)`, which returns rows by split. To add one: a class here, a
+line in DATASETS, a row in tests/data/test_datasets.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+
+from experiments.command.errors import UserError, one_of
+from experiments.data import algorithmic, word_order
+from experiments.data.text_files import SPLITS, Row, Text
+
+
+@dataclasses.dataclass(frozen=True)
+class WordOrder:
+  """The built-in twins of experiments.data.word_order; pairs stay together."""
+
+  train_pairs: int = 8_000
+  validation_pairs: int = 500
+  test_pairs: int = 1_000
+
+  def check(self, directory: str) -> None:
+    """UserError for sizes the grammar cannot serve."""
+    for name, size in dataclasses.asdict(self).items():
+      if not 1 <= size <= 1_000_000:
+        raise UserError(
+          f'config.data.word_order.{name} = {size} '
+          'must be between 1 and 1000000'
+        )
+    if directory:
+      raise UserError(
+        f'config.data.dir = {directory!r} must be empty for '
+        "config.data.name = 'word_order', which needs no file"
+      )
+
+  def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
+    """Rows by split; a pair is a row after its twin."""
+    del directory
+    sizes = (self.train_pairs, self.validation_pairs, self.test_pairs)
+    pairs = iter(word_order.twin_pairs(sum(sizes), seed))
+    splits = {}
+    for split, size in zip(SPLITS, sizes, strict=True):
+      rows = splits[split] = []
+      for positive, negative in itertools.islice(pairs, size):
+        rows.append(Row(positive, 'positive', 'word_order', len(rows) + 1))
+        rows.append(Row(negative, 'negative', 'word_order', len(rows) + 1))
+    return splits
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithmic:
+  """Strings of experiments.data.algorithmic: short to train on, long to test.
+
+  Attributes:
+    task: a name of algorithmic.TASKS.
+    train, validation, test: numbers of strings. A string of train is in no
+      other split; there are few short ones, so train holds some twice.
+    longest_train: tokens; those of train have 1 to so many, those of
+      validation half of it to all, since shorter ones are too few.
+    longest_test: tokens; those of test have more than longest_train.
+  """
+
+  task: str = 'even_pairs'
+  train: int = 50_000
+  validation: int = 1_000
+  test: int = 4_000
+  longest_train: int = 40
+  longest_test: int = 200
+
+  def check(self, directory: str) -> None:
+    """UserError for an unknown task or for sizes that leave nothing."""
+    key = 'data.algorithmic'
+    one_of(self.task, algorithmic.TASKS, f'{key}.task')
+    for name in ('train', 'validation', 'test'):
+      size = getattr(self, name)
+      if not 2 <= size <= 10_000_000:
+        raise UserError(
+          f'config.{key}.{name} = {size} must be between 2 and 10000000'
+        )
+    if self.longest_train < 12:
+      raise UserError(
+        f'config.{key}.longest_train = {self.longest_train} must be at least '
+        '12: there are too few shorter strings to hold some out'
+      )
+    if self.longest_test <= self.longest_train:
+      raise UserError(
+        f'config.{key}.longest_test = {self.longest_test} must be more than '
+        f'config.{key}.longest_train = {self.longest_train}'
+      )
+    if directory:
+      raise UserError(
+        f'config.data.dir = {directory!r} must be empty for '
+        "config.data.name = 'algorithmic', which needs no file"
+      )
+
+  def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
+    """Rows by split."""
+    del directory
+    task = algorithmic.TASKS[self.task]
+    rng = np.random.default_rng(seed)
+    short = (1, self.longest_train)
+    held_out = algorithmic.strings(
+      task, rng, (self.longest_train // 2, self.longest_train), self.validation
+    )
+    known = {text for text, _ in held_out}
+    train = []
+    while len(train) < self.train:
+      drawn = algorithmic.strings(task, rng, short, self.train - len(train))
+      train += [pair for pair in drawn if pair[0] not in known]
+    long = (self.longest_train + 1, self.longest_test)
+    test = algorithmic.strings(task, rng, long, self.test)
+    return {
+      split: [
+        Row(text, label, self.task, number)
+        for number, (text, label) in enumerate(pairs, 1)
+      ]
+      for split, pairs in zip(SPLITS, (train, held_out, test), strict=True)
+    }
+
+
+DATASETS = {
+  'word_order': WordOrder,
+  'algorithmic': Algorithmic,
+  'text': Text,
+}
+
+
+# Examples of a class, below which little can be learnt of it.
+_FEW = 5
+# Rows of one text, from which on they may be too many.
+_COPIES = 3
+
+
+def cut(
+  rows: list[Row], fraction: float, seed: int
+) -> tuple[list[Row], list[Row]]:
+  """Splits rows in two, (the rest, `fraction` of them), label by label.
+
+  Equal texts stay together, so that none is on both sides.
+  """
+  texts_of: dict[str, list[str]] = {}
+  for text, label in {row.text: row.label for row in rows}.items():
+    texts_of.setdefault(label, []).append(text)
+  rng = np.random.default_rng(seed)
+  taken = set()
+  for label in sorted(texts_of):
+    texts = texts_of[label]
+    chosen = rng.permutation(len(texts))[: round(fraction * len(texts))]
+    taken.update(texts[index] for index in chosen)
+  return (
+    [row for row in rows if row.text not in taken],
+    [row for row in rows if row.text in taken],
+  )
+
+
+def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
+  """What is probably a mistake in the rows: a line each, with the first rows.
+
+  Args:
+    labels: names of the classes.
+  """
+  lines = []
+  for split, rows in splits.items():
+    if empty := [row for row in rows if not row.text.strip()]:
+      lines.append(
+        f'empty {split} texts: {len(empty)} of {len(rows)} ({_places(empty)})'
+      )
+    if copies := _copies(rows):
+      shown = _first(
+        (f'{len(same)} of {len(rows)}: {_places(same)}' for same in copies),
+        '; ',
+      )
+      lines.append(
+        f'texts in more than a tenth of the {split} rows: {len(copies)} '
+        f'({shown}); config.data.text.max_copies=1 keeps one of each'
+      )
+  by_text: dict[str, list[Row]] = {}
+  for row in itertools.chain(*splits.values()):
+    by_text.setdefault(row.text, []).append(row)
+  mixed = [
+    rows for rows in by_text.values() if len({r.label for r in rows}) > 1
+  ]
+  if mixed:
+    rows = list(itertools.chain(*mixed))
+    shown = _first(f'{row.file}:{row.number} {row.label!r}' for row in rows)
+    lines.append(
+      f'equal texts with different labels: {len(rows)} rows of {len(mixed)} '
+      f'texts ({shown})'
+    )
+  return lines + _rare_classes(splits, labels)
+
+
+def _copies(rows: list[Row]) -> list[list[Row]]:
+  """The rows of every text that makes more than a tenth of them."""
+  by_text: dict[str, list[Row]] = {}
+  for row in rows:
+    by_text.setdefault(row.text, []).append(row)
+  most = max(len(rows) / 10, _COPIES - 1)
+  return [same for same in by_text.values() if len(same) > most]
+
+
+def _rare_classes(splits, labels: list[str]) -> list[str]:
+  """Lines on classes that have few examples in train, or none in a split."""
+  lines = []
+  of_class = {label: [] for label in labels}
+  for row in splits['train']:
+    of_class[row.label].append(row)
+  few = {k: rows for k, rows in of_class.items() if 0 < len(rows) < _FEW}
+  if few:
+    shown = _first(
+      (f'{k!r} {len(rows)}: {_places(rows)}' for k, rows in few.items()), '; '
+    )
+    lines.append(
+      f'classes with fewer than {_FEW} train texts: {len(few)} of '
+      f'{len(labels)} ({shown})'
+    )
+  for split, rows in splits.items():
+    found = {row.label for row in rows}
+    if missing := [label for label in labels if label not in found]:
+      lines.append(
+        f'classes without {split} texts: {len(missing)} of {len(labels)} '
+        f'({_first(map(repr, missing))})'
+      )
+  return lines
+
+
+def _places(rows: list[Row]) -> str:
+  return _first(f'{row.file}:{row.number}' for row in rows)
+
+
+def _first(words, separator: str = ', ') -> str:
+  """The first three of them, and dots where there are more."""
+  words = list(words)
+  return separator.join(words[:3] + ['...'] * (len(words) > 3))

@@ -1,0 +1,264 @@
+"""Labelled texts to token ids: splits, labels, vocabulary, and what is kept.
+
+A workdir keeps the vocabulary and a fingerprint of the data, so that a run is
+never resumed, nor evaluated, on other data than it was trained on.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+
+import numpy as np
+
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.command.values import Choice
+from experiments.data import datasets
+from experiments.data.batches import Examples, bucket_lengths, offsets
+from experiments.data.vocabularies import VOCABULARIES
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSettings:
+  """What is read, how it is cut into splits and into batches."""
+
+  source: Choice
+  dir: str
+  max_length: int
+  seed: int
+  validation_fraction: float
+  test_fraction: float
+  num_buckets: int
+  vocabulary: Choice
+
+  def moved_to(self, directory: str) -> DataSettings:
+    """The same data in another folder."""
+    return dataclasses.replace(self, dir=directory)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  """Everything a run reads.
+
+  Attributes:
+    splits: train, validation, test.
+    labels: names of the classes, by their number.
+    vocab_size: number of token ids.
+    bucket_lengths: lengths that batches are padded to, ascending.
+    files: name and text of what a workdir keeps of the data.
+  """
+
+  splits: dict[str, Examples]
+  labels: list[str]
+  vocab_size: int
+  bucket_lengths: tuple[int, ...]
+  files: dict[str, str]
+
+
+def load(settings: DataSettings, workdir: str) -> Data:
+  """Reads, splits and tokenises, with the workdir's vocabulary if it has one.
+
+  Writes nothing: `files` of the result are for the workdir; '' is none.
+
+  Raises:
+    UserError: the data is broken, or not what this workdir was made from.
+  """
+  source = datasets.DATASETS[settings.source.name](**settings.source.options)
+  rows = _read_splits(source, settings)
+  labels = _labels(rows['train'], source)
+  rows = _of_labels(rows, labels, source)
+  facts = {
+    'labels': labels,
+    'counts': {split: len(rows[split]) for split in rows},
+    'fingerprint': _fingerprint(rows),
+  }
+  if workdir and os.path.exists(os.path.join(workdir, 'data.json')):
+    known = read_facts(workdir)
+    if known != facts:
+      raise UserError(
+        f'the data is not what {workdir} was made from: '
+        f'{known["counts"]} then, {facts["counts"]} now; '
+        'restore it, or choose another --workdir'
+      )
+    tokenizer = read_tokenizer(workdir)
+  else:
+    chosen = settings.vocabulary
+    vocabulary = VOCABULARIES[chosen.name](**chosen.options)
+    tokenizer = vocabulary.train(row.text for row in rows['train'])
+    for problem in datasets.problems(rows, labels):
+      log(f'WARNING: {problem}')
+
+  splits = {
+    split: _encode(
+      tokenizer, rows[split], labels, settings.max_length, f'{split} texts'
+    )
+    for split in rows
+  }
+  longest = max(int(examples.lengths.max()) for examples in splits.values())
+  return Data(
+    splits,
+    labels,
+    tokenizer.get_vocab_size(),
+    bucket_lengths(splits['train'].lengths, settings.num_buckets, longest),
+    {
+      'tokenizer.json': tokenizer.to_str(pretty=True),
+      'data.json': json.dumps(facts, indent=2),
+    },
+  )
+
+
+def _read_splits(
+  source, settings: DataSettings
+) -> dict[str, list[datasets.Row]]:
+  rows = source.read(settings.dir, settings.seed)
+  for split, fraction in (
+    ('test', settings.test_fraction),
+    ('validation', settings.validation_fraction),
+  ):
+    if split not in rows and fraction > 0:
+      rows['train'], rows[split] = datasets.cut(
+        rows['train'], fraction, settings.seed
+      )
+  for split in datasets.SPLITS:
+    _require_rows(split, rows.get(split))
+  return {split: rows[split] for split in datasets.SPLITS}
+
+
+def _require_rows(split: str, rows) -> None:
+  if rows:
+    return
+  remedy = f'set config.data.{split}_fraction'
+  if split == 'train':
+    remedy = (
+      'lower config.data.test_fraction or config.data.validation_fraction'
+    )
+  raise UserError(f'the {split} split is empty; name files for it, or {remedy}')
+
+
+def _labels(train: list[datasets.Row], source) -> list[str]:
+  """Names of the classes: those that the settings name, or those of train."""
+  named = getattr(source, 'labels', ())
+  shown = [entry.partition('=')[2] or entry for entry in named]
+  labels = list(dict.fromkeys(shown)) or sorted({row.label for row in train})
+  if len(labels) < 2:
+    raise UserError(f'the train split has one class only: {labels}')
+  return labels
+
+
+def _of_labels(rows, labels: list[str], source):
+  """Rows by split, without those that have another label.
+
+  Raises:
+    UserError: there are some, and the settings do not say to drop them.
+  """
+  known, kept = set(labels), {}
+  for split in rows:
+    kept[split] = [row for row in rows[split] if row.label in known]
+    unknown = [row for row in rows[split] if row.label not in known]
+    if unknown and getattr(source, 'unknown_labels', '') != 'drop':
+      row = unknown[0]
+      raise UserError(
+        f'{row.file} row {row.number}: label {row.label!r} of the {split} '
+        f'split is not one of {labels}; name all in config.data.text.labels, '
+        "or leave such rows out with config.data.text.unknown_labels='drop'"
+      )
+    if unknown:
+      counts = sorted(collections.Counter(row.label for row in unknown).items())
+      shown = ', '.join(f'{label!r} {count}' for label, count in counts)
+      log(
+        f'WARNING: {split} texts of unknown labels, left out: '
+        f'{len(unknown)} of {len(rows[split])} ({shown})'
+      )
+    _require_rows(split, kept[split])
+  return kept
+
+
+def _fingerprint(rows) -> str:
+  digest = hashlib.sha256()
+  for split, examples in rows.items():
+    for row in examples:
+      digest.update(f'{split}\0{row.label}\0{row.text}\0'.encode())
+  return digest.hexdigest()
+
+
+def read_facts(workdir: str) -> dict:
+  """Labels, counts and fingerprint of the data a workdir was made from.
+
+  Raises:
+    UserError: there are none, or they are corrupt.
+  """
+  path = os.path.join(workdir, 'data.json')
+  if not os.path.exists(path):
+    raise UserError(f'{path} does not exist; is --workdir that of a run?')
+  try:
+    with open(path, encoding='utf-8') as file:
+      facts = json.load(file)
+    if not isinstance(facts, dict) or not {'labels', 'counts'} <= facts.keys():
+      raise ValueError('no labels or no counts')
+  except ValueError as error:
+    raise UserError(f'{path} is not what a run writes: {error}') from error
+  return facts
+
+
+def read_tokenizer(workdir: str):
+  """The vocabulary of a workdir.
+
+  Raises:
+    UserError: there is none, or it is torn.
+  """
+  import tokenizers
+
+  path = os.path.join(workdir, 'tokenizer.json')
+  if not os.path.exists(path):
+    raise UserError(f'{path} does not exist; is --workdir that of a run?')
+  try:
+    return tokenizers.Tokenizer.from_file(path)
+  # The library raises bare Exception for a file it cannot parse.
+  except Exception as error:
+    raise UserError(f'{path} is not a vocabulary: {error}') from error
+
+
+def check_texts(texts: list[str]) -> None:
+  """UserError if a text that was typed is not UTF-8."""
+  for text in texts:
+    try:
+      text.encode()
+    except UnicodeEncodeError as error:
+      raise UserError(f'--text={text!a} is not UTF-8') from error
+
+
+def encode(
+  tokenizer, texts: list[str], max_length: int, name: str = 'texts'
+) -> Examples:
+  """Ids of each text, cut to max_length; labels are all 0.
+
+  Says how many were cut, and calls them `name`.
+  """
+  # A text that spells a special token, '[PAD]', holds its characters.
+  tokenizer.encode_special_tokens = True
+  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+  if num_cut := sum(len(e.ids) > max_length for e in encoded):
+    log(
+      f'{num_cut} of {len(texts)} {name} are read to their first {max_length} '
+      'tokens only (config.data.max_length)'
+    )
+  ids = [np.asarray(e.ids[:max_length], np.int32) for e in encoded]
+  lengths = np.array([len(i) for i in ids], np.int32)
+  # A last 0, so that an empty split and empty texts have a token to point at.
+  tokens = np.concatenate([*ids, np.zeros(1, np.int32)])
+  labels = np.zeros(len(ids), np.int32)
+  return Examples(tokens, offsets(lengths), lengths, labels)
+
+
+def _encode(
+  tokenizer, rows, labels: list[str], max_length: int, name: str
+) -> Examples:
+  examples = encode(tokenizer, [row.text for row in rows], max_length, name)
+  ids = {label: index for index, label in enumerate(labels)}
+  return dataclasses.replace(
+    examples, labels=np.array([ids[row.label] for row in rows], np.int32)
+  )

@@ -1,0 +1,1 @@
+"""What a trained model does: heads, positions, pages about it."""

@@ -1,0 +1,144 @@
+"""Pictures of attention and of heads, each with the numbers behind it.
+
+Every one is NAME.png and NAME.svg, beside NAME.npz, what is drawn and sown,
+unrounded, and NAME.json, what the axes of its arrays are.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from experiments.command.errors import writing
+from experiments.inspection.head_analysis import Opened
+from experiments.workdir import workdir as workdir_lib
+from selfattn import plots
+
+KINDS = ('png', 'svg', 'npz', 'json')
+SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
+
+
+def save(
+  folder: str,
+  name: str,
+  figure,
+  arrays: Mapping[str, np.ndarray],
+  labels: Mapping,
+) -> list[str]:
+  """Writes the four files; returns their names."""
+  with writing(folder):
+    os.makedirs(folder, exist_ok=True)
+  path = os.path.join(folder, name)
+  for kind in KINDS[:2]:
+    workdir_lib.write_figure(f'{path}.{kind}', figure, dpi=plots.DPI)
+  packed = io.BytesIO()
+  np.savez_compressed(packed, **arrays)
+  workdir_lib.write_whole(f'{path}.npz', packed.getvalue())
+  text = json.dumps(labels, indent=2, ensure_ascii=False)
+  workdir_lib.write_whole(f'{path}.json', text)
+  return [f'{name}.{kind}' for kind in KINDS]
+
+
+def maps(folder: str, name: str, opened: Opened) -> list[str]:
+  """Attention of all layers and heads."""
+  return save(
+    folder,
+    name,
+    plots.attention_maps(opened.weights, opened.tokens),
+    {'weights': opened.weights},
+    {'weights': ['layer', 'head', 'query', 'key'], 'tokens': opened.tokens},
+  )
+
+
+def rollout(folder: str, name: str, opened: Opened) -> list[str]:
+  """How much of each input token is in each output token."""
+  tokens, flow = opened.tokens, opened.rollout()
+  return save(
+    folder,
+    name,
+    plots.attention_maps(flow[None, None], tokens, ['rollout'], ['all layers']),
+    {'rollout': flow},
+    {'rollout': ['output token', 'input token'], 'tokens': tokens},
+  )
+
+
+def most_attended(opened: Opened) -> str:
+  """A line a token: the key that each head gives most weight to."""
+  names = opened.tokens
+  layers, num_heads, _, _ = opened.weights.shape
+  width = max(map(len, names))
+  header = [f'{n}.{h}' for n in range(layers) for h in range(num_heads)]
+  cell = max(width + 5, 8)
+  lines = [
+    'most attended token, by layer.head',
+    ' ' * width + ''.join(f'  {text:<{cell}}' for text in header),
+  ]
+  for place, name in enumerate(names):
+    line = f'{name:>{width}}'
+    for weights in opened.weights[:, :, place].reshape(-1, len(names)):
+      key = int(weights.argmax())
+      line += f'  {names[key] + f" {weights[key]:.2f}":<{cell}}'
+    lines.append(line.rstrip())
+  return '\n'.join(lines)
+
+
+def heads_table(rows: list[dict]) -> str:
+  """A line a head: statistics, importance, accuracy without it."""
+
+  def cell(name, value):
+    text = '' if value is None else f'{value:.3g}'
+    return f'{text:>{max(len(name), 8)}}'
+
+  lines = ['  '.join(f'{name:>{max(len(name), 8)}}' for name in rows[0])]
+  for row in rows:
+    lines.append('  '.join(cell(name, value) for name, value in row.items()))
+  return '\n'.join(lines)
+
+
+def heads(folder: str, rows: list[dict], removed: Mapping) -> list[str]:
+  """Where each head looks, and accuracy as heads are removed."""
+  names = list(rows[0])
+  values = np.array([[row[name] for name in names] for row in rows], float)
+  shares = values[:, [names.index(name) for name in SHARES]]
+  figure = plots.show_heatmaps(
+    shares[None, None],
+    xlabel='',
+    ylabel='layer.head (mean distance in tokens)',
+    figsize=(5.2, 1.6 + 0.3 * len(rows)),
+    xticks=SHARES,
+    yticks=[
+      f'{row["layer"]}.{row["head"]} ({row["distance"]:.1f})' for row in rows
+    ],
+    limits=(0.0, 1.0),
+  )
+  axis = figure.axes[0]
+  for (row, column), share in np.ndenumerate(shares):
+    colour = 'white' if share > 0.6 else 'black'
+    text = '' if np.isnan(share) else f'{share:.2f}'
+    axis.text(column, row, text, ha='center', va='center', color=colour)
+  labels = {'table': ['head', 'column'], 'columns': names}
+  files = save(folder, 'heads', figure, {'table': values}, labels)
+
+  curves = [removed['least_important_first'], removed['most_important_first']]
+  figure = plots.plot(
+    np.arange(len(curves[0])),
+    curves,
+    xlabel='heads removed',
+    ylabel=f'accuracy on {removed["examples"]} texts',
+    legend=['least important first', 'most important first'],
+    figsize=(5.2, 3.2),
+  )
+  return files + save(
+    folder,
+    'removal',
+    figure,
+    {'accuracy': np.array(curves)},
+    {
+      'accuracy': ['order', 'heads removed'],
+      'order': ['least important first', 'most important first'],
+    },
+  )

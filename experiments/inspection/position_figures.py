@@ -1,0 +1,201 @@
+"""Pictures of what a position method does, trained or fresh.
+
+P, as a forward pass sowed it, is a term of the scores, or rows: of positions,
+or of distances. A bias is drawn over distance as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.inspection.figures import save
+from selfattn import analysis, plots
+from selfattn.masks import Tokens
+from selfattn.positions import Combined, Position
+from selfattn.positions.absolute import Sinusoidal
+
+
+def draw(
+  folder: str,
+  encoder,
+  encoder_params: Mapping,
+  embed_dim: int,
+  length: int,
+  max_length: int,
+  columns: list[int],
+) -> list[str]:
+  """What the position method of an encoder does, wherever it does something.
+
+  Args:
+    length: positions of which the encoding is drawn, from 0.
+    max_length: tokens of a text, at most. Biases are drawn over distances up
+      to twice that.
+    columns: of P, drawn as curves; those it does not have are left out.
+  """
+  files = []
+  x_BLD = jnp.zeros((1, length, embed_dim), encoder.dtype)
+  _, sown = encoder.apply(
+    {'params': encoder_params},
+    x_BLD,
+    jnp.ones((1, length), bool),
+    mutable='intermediates',
+  )
+  methods = list(_methods(encoder, encoder_params))
+  for name, P in _encodings(sown['intermediates']):
+    files += _encoding(folder, name, np.asarray(P, np.float32), length, columns)
+  for name, method, params in methods:
+    files += _curves(folder, name, method, params, max_length)
+    is_plain = getattr(method, 'layout', '') == 'interleaved'
+    if isinstance(method, Sinusoidal) and is_plain and not embed_dim % 2:
+      files += _rotation(folder, name, method, length)
+  return files
+
+
+def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
+  """(suffix of names, method, its parameters), of each part and layer."""
+  whole = encoder.position
+  is_combined = isinstance(whole, Combined)
+  for part, method in whole.parts if is_combined else (('', whole),):
+    for layer in range(encoder.num_layers) if method.per_layer else (None,):
+      tree, suffix = params, f'-{part}' if part else ''
+      if layer is not None:
+        tree = params[f'block_{layer}']['attention']
+        suffix += f'-layer{layer}'
+      tree = tree.get('position', {})
+      yield suffix, method, tree.get(part, {}) if part else tree
+
+
+def _encodings(sown) -> Iterator[tuple[str, jax.Array]]:
+  """(suffix of names, P) of everything that a forward pass sowed as P."""
+  for path, P in jax.tree_util.tree_leaves_with_path(sown):
+    keys = [entry.key for entry in path if hasattr(entry, 'key')]
+    if 'P' not in keys:
+      continue
+    part = ''.join(f'-{name}' for name in keys[keys.index('P') + 1 :])
+    if keys[0] == 'blocks':  # a scanned stack, with a leading axis of layers
+      for layer, one in enumerate(P):
+        yield f'{part}-layer{layer}', one
+    elif keys[0].startswith('block_'):
+      yield f'{part}-layer{keys[0].removeprefix("block_")}', P
+    else:
+      yield part, P
+
+
+def _encoding(folder, name, P, length, columns) -> list[str]:
+  """Heat maps of P; of rows, also some of its columns and their cosines."""
+  limit = float(abs(P).max()) or 1.0
+  signed = {'cmap': 'RdBu', 'limits': (-limit, limit)}
+  if P.ndim == 4:  # a term of the scores, (1, H, L, M)
+    figure = plots.show_heatmaps(
+      P,
+      xlabel='key position',
+      ylabel='query position',
+      titles=[f'head {n}' for n in range(P.shape[1])],
+      figsize=(2.6 * P.shape[1] + 0.8, 3.0),
+      **signed,
+    )
+    axes = ['1', 'head', 'query position', 'key position']
+    return save(folder, f'bias{name}', figure, {'P': P}, {'P': axes})
+  # Rows, of a position each, or of a distance each in a table a head.
+  is_table = P.shape[1] != length
+  what = 'distance, key - query' if is_table else 'position'
+  first = 1 - length if is_table else 0
+  places = np.arange(first, first + P.shape[1])
+  titles = [f'head {n}' for n in range(len(P))] if len(P) > 1 else ['P']
+  labels = {'P': ['head' if is_table else '1', what, 'column'], 'first': first}
+  extent = {'xlabel': 'column of P', 'ylabel': what, 'titles': titles}
+  figure = plots.show_heatmaps(
+    P[None],
+    figsize=(2.8 * len(P) + 1.2, 4.0),
+    first_row=first,
+    **extent,
+    **signed,
+  )
+  files = save(folder, f'encoding{name}', figure, {'P': P}, labels)
+
+  cosines = np.stack([analysis.gram(rows) for rows in P])
+  figure = plots.show_heatmaps(
+    cosines[None],
+    xlabel=what,
+    ylabel=what,
+    titles=[f'cosines between rows of {title}' for title in titles],
+    figsize=(3.6 * len(P) + 1.0, 3.2),
+    cmap='RdBu',
+    limits=(-1.0, 1.0),
+    first_row=first,
+    first_column=first,
+  )
+  labels = {'cosine': ['head', what, what], 'first': first}
+  files += save(folder, f'gram{name}', figure, {'cosine': cosines}, labels)
+
+  shown = [c for c in columns if c < P.shape[2]] or [0]
+  figure = plots.plot(
+    places,
+    P[0][:, shown].T,
+    xlabel=what,
+    ylabel='P',
+    legend=[f'column {c}' for c in shown],
+    figsize=(6.0, 2.8),
+    title=titles[0] if is_table else '',
+  )
+  labels = {'P': [what, 'column'], 'columns': shown, 'first': first}
+  return files + save(
+    folder, f'columns{name}', figure, {'P': P[0][:, shown]}, labels
+  )
+
+
+def _curves(folder, name, method, params, max_length) -> list[str]:
+  """The bias of each head over distance, to twice max_length."""
+  reach = 2 * max_length
+  last = 0 if method.causal else reach
+  if 'bias' not in method.hooks or 'state' in method.hooks:
+    return []
+  keys = np.arange(reach + last + 1)[None]
+  query = Tokens(positions=np.full((1, 1), reach))
+  bias = method.bias(params, query, Tokens(positions=keys))
+  values = np.asarray(bias)[0, :, 0]
+  distances = keys[0] - reach
+  figure = plots.distance_curves(
+    distances, values, 'bias added to the score', max_length
+  )
+  if not method.is_relative:
+    figure.axes[0].set_xlabel(
+      f'distance, key - query (tokens), of the query at position {reach}'
+    )
+  return save(
+    folder,
+    f'distance{name}',
+    figure,
+    {'distance': distances, 'bias': values},
+    {'distance': ['key'], 'bias': ['head', 'key'], 'query position': reach},
+  )
+
+
+def _rotation(folder, name, method, length) -> list[str]:
+  """Error of the identity R(offset) p_i = p_(i + offset), by offset."""
+  tokens = Tokens().filled(length)
+  rows = np.asarray(method.encoding({}, tokens))[0]
+  offsets = np.arange(1, length)
+  errors = [
+    analysis.rotation_error(rows, offset, method.base).max()
+    for offset in offsets
+  ]
+  figure = plots.plot(
+    offsets,
+    errors,
+    xlabel='offset (positions)',
+    ylabel='largest error',
+    figsize=(5.2, 2.8),
+    title='R(offset) applied to P, against P that much later',
+  )
+  return save(
+    folder,
+    f'rotation{name}',
+    figure,
+    {'offset': offsets, 'error': np.array(errors)},
+    {'offset': ['offset'], 'error': ['offset']},
+  )

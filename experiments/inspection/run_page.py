@@ -1,0 +1,200 @@
+"""What a page about a run shows."""
+
+from __future__ import annotations
+
+import json
+
+import jax
+import numpy as np
+
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.data import loading
+from experiments.inspection import head_analysis, pages
+from experiments.training import evaluation
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.metrics import read_rows
+from selfattn import plots
+from selfattn.encoders import AttentionEncoder
+
+# What the weights of all maps on a page may take, in bytes of text.
+_MOST_BYTES = 8_000_000
+
+
+def sections(values, path: str) -> list[str]:
+  """Curves, results and texts of the run in `path`, by flags of the report.
+
+  Raises:
+    UserError: no such checkpoint, or no data where --data_dir says.
+  """
+  settings, program, state = evaluation.restore_run(path, values.checkpoint)
+  step = int(state.step)
+  about = [
+    pages.section('Run', _status(path, step)),
+    pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
+  ]
+  config = pages.section('Config', pages.config(settings.flat()))
+  try:
+    loaded = evaluation.load_data(settings, path, values.data_dir)
+  except UserError as error:
+    if values.data_dir is not None:
+      raise
+    log(
+      f'WARNING: without results on {values.split} and its texts: {error}; '
+      'give --data_dir'
+    )
+    missing = f'<p>{pages.escape(error)}</p>'
+    return [*about, pages.section('Results', missing), config]
+  examples = loaded.splits[values.split]
+  losses, logits = evaluation.evaluate(
+    program,
+    state.params,
+    examples,
+    settings.train.eval_batch_size,
+    loaded.bucket_lengths,
+  )
+  params = head_analysis.of_member(settings, values.member, state.params)
+  title = 'Attention on them'
+  if settings.model.num_members > 1:
+    title += f', of member {values.member} of {settings.model.num_members}'
+  return [
+    *about,
+    pages.section(
+      f'Results on {values.split}',
+      _results(loaded.labels, examples, losses, logits),
+    ),
+    *_worst(values, path, program, params, loaded, losses, logits, title),
+    config,
+  ]
+
+
+def _status(path: str, step: int) -> str:
+  status = workdir_lib.read_status(path)
+  shown = {'checkpoint': step} | status
+  return pages.table(
+    ['', ''],
+    [
+      [name, value if isinstance(value, str) else json.dumps(value)]
+      for name, value in shown.items()
+    ],
+  )
+
+
+def _curves(rows: list[dict]) -> str:
+  """A picture for each quantity, with a curve for each split that has it."""
+  curves: dict[str, dict[str, list]] = {}
+  for row in rows:
+    for name, value in row.items():
+      split, slash, quantity = name.rpartition('/')
+      if slash and value is not None:
+        curve = curves.setdefault(quantity, {}).setdefault(split, [])
+        curve.append((row['step'], value))
+  drawn = []
+  for quantity, splits in curves.items():
+    figure = plots.plot(
+      *zip(*next(iter(splits.values())), strict=True),
+      xlabel='updates',
+      ylabel=quantity,
+      figsize=(5.6, 2.4),
+    )
+    (axis,) = figure.axes
+    axis.lines[0].remove()
+    for index, (split, points) in enumerate(splits.items()):
+      axis.plot(*zip(*points, strict=True), label=split, **plots.style(index))
+    axis.legend(loc='upper left', bbox_to_anchor=(1, 1))
+    drawn.append(pages.picture(figure, f'{quantity} over updates'))
+  return '\n'.join(drawn)
+
+
+def _results(labels, examples, losses, logits) -> str:
+  predictions = logits.argmax(axis=-1)
+  confusion = evaluation.confusion_matrix(
+    examples.labels, predictions, len(labels)
+  )
+  scores = evaluation.scores(losses, confusion) | {'examples': len(examples)}
+  per_class = np.stack(evaluation.per_class(confusion), axis=1).tolist()
+  ranges = evaluation.by_length(
+    examples.lengths, predictions == examples.labels
+  )
+  return '\n'.join(
+    [
+      pages.table(list(scores), [list(scores.values())]),
+      pages.confusion(labels, confusion),
+      pages.table(
+        ['class', 'precision', 'recall', 'F1'],
+        [[n, *row] for n, row in zip(labels, per_class, strict=True)],
+      ),
+      pages.table(
+        ['tokens', 'examples', 'accuracy'],
+        [
+          [f'{r["shortest"]} to {r["longest"]}', r['count'], r['accuracy']]
+          for r in ranges
+        ],
+      ),
+    ]
+  )
+
+
+def _worst(
+  values, path, program, params, loaded, losses, logits, title
+) -> list[str]:
+  """The texts with the greatest loss, and the attention on them."""
+  examples = loaded.splits[values.split]
+  order = np.argsort(-losses, kind='stable')[: values.num_examples]
+  chosen = examples.take(order)
+  tokenizer = loading.read_tokenizer(path)
+  texts = [
+    tokenizer.decode(
+      chosen.tokens[start : start + length].tolist(), skip_special_tokens=False
+    )
+    for start, length in zip(chosen.starts, chosen.lengths, strict=True)
+  ]
+  probabilities = np.asarray(jax.nn.softmax(logits[order], axis=-1))
+  predictions = probabilities.argmax(axis=-1)
+  labels = loaded.labels
+  rows = [
+    [
+      float(losses[row]),
+      labels[truth],
+      labels[predictions[place]],
+      float(probabilities[place, truth]),
+      texts[place],
+    ]
+    for place, (row, truth) in enumerate(zip(order, chosen.labels, strict=True))
+  ]
+  is_wrong = np.flatnonzero(predictions != chosen.labels).tolist()
+  header = ['loss', 'true', 'predicted', 'probability of true', 'text']
+  found = [
+    pages.section(
+      'Texts with the greatest loss',
+      '<p>Those that are marked are classified wrong.</p>'
+      + pages.table(header, rows, is_wrong),
+    )
+  ]
+  if isinstance(program.classifier.encoder, AttentionEncoder):
+    some = np.flatnonzero(chosen.lengths)
+    content = _attention(
+      program.classifier,
+      params,
+      chosen.take(some),
+      [texts[place] for place in some],
+      tokenizer,
+    )
+    found.append(pages.section(title, content))
+  return found
+
+
+def _attention(classifier, params, examples, texts, tokenizer) -> str:
+  shown, size = [], 0
+  opened = head_analysis.opened(
+    classifier, params, examples, head_analysis.names(tokenizer)
+  )
+  for text, one in zip(texts, opened, strict=True):
+    size += one.weights.size * 8 // 3
+    if shown and size > _MOST_BYTES:
+      break
+    shown.append((text, one))
+  if not shown:
+    return '<p>none</p>'
+  note = f'<p>The first {len(shown)} of them.</p>'
+  return note + pages.attention(shown)

@@ -1,0 +1,78 @@
+"""What a page about a sweep shows."""
+
+from __future__ import annotations
+
+import collections
+import os
+import statistics
+
+from experiments.inspection import pages
+from experiments.sweeps import comparison, distinct, folder, plots, results
+from experiments.workdir.metrics import read_rows
+
+
+def sections(values, path: str) -> list[str]:
+  """Tables and pictures of the sweep in `path`, by flags of the report.
+
+  Raises:
+    UserError: no such metric or baseline.
+  """
+  specs = distinct.distinct(folder.read(path))
+  rows = results.collect(specs)
+  found = comparison.compare(
+    rows, specs, values.metric, values.over, values.baseline
+  )
+  keys = plots.swept(specs, values.over)
+  drawn = []
+  if any(entry['n'] for entry in found.table):
+    figure = plots.settings(found)
+    drawn.append(pages.picture(figure, f'{found.metric} of each setting'))
+  for key in plots.swept_numbers(found.table, keys):
+    figure = plots.figure(found, key, keys)
+    drawn.append(pages.picture(figure, f'{found.metric} against {key}'))
+  name = found.metric
+  figure = plots.curves(
+    _mean_curves(specs, values.over, name), f'{name} on validation'
+  )
+  drawn.append(pages.picture(figure, f'{name} over updates'))
+  header, body = comparison.cells(found)
+  told = [comparison.note(found), comparison.sentence(found) or '']
+  columns = ['trial', 'name', *keys, values.over, 'status']
+  columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
+  columns += ['parameters', 'seconds', 'reason']
+  columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
+  trials = [[row.get(column) for column in columns] for row in rows]
+  ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']
+  return [
+    pages.section(
+      f'Settings, by {name} on validation',
+      pages.table(header, body)
+      + ''.join(f'<p>{pages.escape(text)}</p>' for text in told),
+    ),
+    pages.section('Pictures', '\n'.join(drawn)),
+    pages.section('Trials', pages.table(columns, trials, ended)),
+    pages.section('Config', pages.config(_shared(specs))),
+  ]
+
+
+def _shared(specs) -> dict:
+  """Settings of a sweep, without what its trials change."""
+  flat = specs[0].settings.flat()
+  changed = {key for spec in specs for key in spec.overrides}
+  return {key: flat[key] for key in flat if key not in changed}
+
+
+def _mean_curves(specs, over: str, name: str) -> dict[str, dict[int, float]]:
+  """Means over repetitions of a metric on validation, by setting and step."""
+  found: dict[str, dict[int, list]] = {}
+  for spec in specs:
+    setting, _ = comparison.setting_of(spec, over)
+    points = found.setdefault(setting, collections.defaultdict(list))
+    for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
+      value = row.get(f'validation/{name}')
+      if value is not None:
+        points[row['step']].append(value)
+  return {
+    setting: {step: statistics.fmean(points[step]) for step in sorted(points)}
+    for setting, points in found.items()
+  }

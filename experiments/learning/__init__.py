@@ -1,0 +1,1 @@
+"""Pure functions of arrays: steps, optimizers, ensembles, operations."""

@@ -1,0 +1,74 @@
+"""Several models in the place of one: an ensemble.
+
+Each member starts from its own parameters, drops its own units and reads the
+examples in its own order; what the ensemble predicts is the mean of their
+probabilities (Lakshminarayanan et al. 2017, section 2.4). The functions here
+take one for a single model and return one for all, whose parameters and
+optimizer state have a leading axis of members; with one member there is no such
+axis, and nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from experiments.learning.steps import Hyper, State, cross_entropy
+
+# All members have applied as many updates.
+_AXES = State(step=None, params=0, optimizer=0, sums=0)
+
+
+def keys(hyper: Hyper, count: int) -> jax.Array:
+  """A key for each member, (count,)."""
+  return jax.vmap(jax.random.fold_in, (None, 0))(hyper.key, jnp.arange(count))
+
+
+def init(one: Callable, count: int) -> Callable:
+  """From hyper to a fresh State, as `one`."""
+
+  def init_all(hyper: Hyper) -> State:
+    def of_member(key):
+      return one(hyper.replace(key=key))
+
+    return jax.vmap(of_member, out_axes=_AXES)(keys(hyper, count))
+
+  return one if count == 1 else init_all
+
+
+def train_step(one: Callable, count: int) -> Callable:
+  """As steps.make_train_step, for a batch with rows for all in turn.
+
+  Its first `count` rows are the first one of each member. The metrics are means
+  over members.
+  """
+
+  def step_all(state: State, batch, hyper: Hyper):
+    def of_member(state, batch, key):
+      return one(state, batch, hyper.replace(key=key))
+
+    batch = jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[1:]), batch)
+    step = jax.vmap(of_member, (_AXES, 1, 0), (_AXES, 0))
+    state, metrics = step(state, batch, keys(hyper, count))
+    return state, jax.tree.map(lambda x: x.mean(axis=0), metrics)
+
+  return one if count == 1 else step_all
+
+
+def eval_step(one: Callable, count: int) -> Callable:
+  """As steps.make_eval_step; exp(logits) are the mean probabilities."""
+
+  def eval_all(params, batch):
+    _, logits_EBC = jax.vmap(one, (0, None))(params, batch)
+    log_probs = jax.nn.log_softmax(logits_EBC)
+    logits_BC = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(count)
+    return cross_entropy(logits_BC, batch.labels), logits_BC
+
+  return one if count == 1 else eval_all
+
+
+def pick(params, index: int, count: int):
+  """The parameters of one member, as a model alone has them."""
+  return params if count == 1 else jax.tree.map(lambda x: x[index], params)

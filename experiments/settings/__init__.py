@@ -1,0 +1,1 @@
+"""From ConfigDicts to frozen dataclasses: tables, checks, older formats."""

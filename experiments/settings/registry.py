@@ -1,0 +1,100 @@
+"""One way to choose by name: a plain dict, and a block of options a name.
+
+`block(table, name)` makes the part of a config, `choose(...)` checks what came
+back. A choice is a class with dataclass fields; those that have a default are
+its options, so a default is written once, next to the code that reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.command.errors import UserError, nearest, one_of
+from experiments.command.values import Choice, parse_tuple
+
+# What Flax adds to the fields of every module.
+_NOT_OPTIONS = {'parent', 'name'}
+
+
+def options(cls: type) -> dict[str, Any]:
+  """Fields of `cls` that have a default other than None, with it."""
+  return {
+    field.name: field.default
+    for field in dataclasses.fields(cls)
+    if field.default not in (dataclasses.MISSING, None)
+    and field.name not in _NOT_OPTIONS
+  }
+
+
+def block(table: Mapping[str, type], name: str) -> dict[str, Any]:
+  """`{'name': name}` and one block of options for every entry that has any."""
+  blocks = {entry: options(cls) for entry, cls in table.items()}
+  return {'name': name} | {k: v for k, v in blocks.items() if v}
+
+
+def choose(
+  values: dict, table: Mapping[str, type], key: str, joins: bool = False
+) -> Choice:
+  """The chosen name with its checked options.
+
+  Args:
+    joins: whether several names may be joined by +.
+
+  Raises:
+    UserError: an unknown name or option, or a value of another type.
+  """
+  chosen = values['name']
+  names = str(chosen).split('+') if joins else [chosen]
+  for name in names:
+    one_of(name, table, f'{key}.name')
+  if len(set(names)) < len(names):
+    raise UserError(f'config.{key}.name = {chosen!r} joins a name with itself')
+  wanted = block(table, chosen)
+  check_keys(values, wanted, key)
+  blocks = {}
+  for name in names:
+    defaults, given = wanted.get(name, {}), values.get(name, {})
+    check_keys(given, defaults, f'{key}.{name}')
+    blocks[name] = {
+      option: typed(given[option], type(default), f'{key}.{name}.{option}')
+      for option, default in defaults.items()
+    }
+  return Choice(chosen, blocks)
+
+
+def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:
+  """UserError if the two differ in their keys."""
+  prefix = f'config.{key}.' if key else 'config.'
+  for name in given:
+    if name not in wanted:
+      raise UserError(
+        f'{prefix}{name} is not a key{nearest(name, list(wanted))}'
+      )
+  for name in wanted:
+    if name not in given:
+      raise UserError(f'{prefix}{name} is missing')
+
+
+def typed(value: Any, kind: type, key: str) -> Any:
+  """`value` as `kind`, where that loses nothing; else UserError."""
+  if kind is int and type(value) is int and abs(value) >= 2**31:
+    raise UserError(
+      f'config.{key} = {value} must be below 2147483648, and above its negative'
+    )
+  if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    return float(value)
+  if kind is tuple and isinstance(value, list | tuple):
+    return tuple(value)
+  if kind is tuple and isinstance(value, str):
+    try:
+      return parse_tuple(value)
+    except ValueError as error:
+      raise UserError(f'config.{key} = {error}') from error
+  if type(value) is kind:
+    return value
+  raise UserError(
+    f'config.{key} = {value!r} is a {type(value).__name__}, '
+    f'not a {kind.__name__}'
+  )

@@ -1,0 +1,105 @@
+"""The settings of a run that is there: reading, comparing, naming them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+from experiments.command.errors import UserError
+from experiments.command.values import flat_keys
+from experiments.settings import formats
+from experiments.settings.settings import Settings
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.workdir import Workdir
+
+# Keys that change nothing of what is computed, so a resumed run may change
+# them. The data's place is free to move, since its content is checked.
+FREE = ('data.dir', 'train.log_every', 'train.shard_from', 'checkpoint.keep')
+
+
+def read_settings(path: str) -> Settings:
+  """Settings of the run in a workdir.
+
+  Raises:
+    UserError: there is no run, or its config is not one that can be read.
+  """
+  config = _read_config(path)
+  try:
+    return formats.read(config)
+  except UserError as error:
+    raise UserError(f'{path}/config.json: {error}') from error
+
+
+def _read_config(path: str) -> dict:
+  """The nested config of a workdir, of whichever format."""
+  config_path = os.path.join(path, 'config.json')
+  if not os.path.exists(config_path):
+    raise UserError(f'--workdir={path}: {config_path} does not exist')
+  try:
+    with open(config_path) as file:
+      config = json.load(file)
+  except ValueError as error:
+    raise UserError(f'{config_path} is not JSON: {error}') from error
+  if not isinstance(config, dict):
+    raise UserError(f'{config_path} holds no config')
+  return config
+
+
+def identity(config: dict) -> str:
+  """Sixteen hexadecimal digits, the same for runs that compute the same.
+
+  Args:
+    config: nested, of any format. Only its own keys count: those that a later
+      version adds do not make it another run.
+  """
+  created = flat_keys(config)
+  flat = {
+    name: value
+    for key, value in formats.read(config).flat().items()
+    for name in formats.former(key)
+    if key not in FREE and name in created
+  }
+  text = json.dumps(flat, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check(path: str, settings: Settings) -> None:
+  """UserError if the workdir belongs to a run with other settings."""
+  if not os.path.exists(os.path.join(path, 'config.json')):
+    if not workdir_lib.is_new(path):
+      raise UserError(
+        f'--workdir={path} holds files but no run; choose another folder'
+      )
+    return
+  old, new = read_settings(path).flat(), settings.flat()
+  differences = [
+    f'config.{key} was {old.get(key)!r}, is {new.get(key)!r}'
+    for key in sorted(old.keys() | new.keys())
+    if key not in FREE and old.get(key) != new.get(key)
+  ]
+  if differences:
+    raise UserError(
+      f'--workdir={path} belongs to a run with another config: '
+      f'{"; ".join(differences)}; choose another --workdir'
+    )
+
+
+def open_run(
+  path: str, config: dict, files: dict[str, str], writes: bool = True
+) -> Workdir:
+  """Opens the workdir of a run, new or there already.
+
+  Args:
+    config: nested; of a run that is there, its own counts.
+    files, writes: as of workdir.open_workdir.
+  """
+  is_resumed = os.path.exists(os.path.join(path, 'config.json'))
+  run = identity(_read_config(path) if is_resumed else config)
+  files = {'config.json': as_text(config)} | files
+  return workdir_lib.open_workdir(path, files, run, writes)
+
+
+def as_text(config: dict) -> str:
+  """What config.json says of a nested config of this version."""
+  return json.dumps({'format': formats.FORMAT} | config, indent=2)

@@ -1,0 +1,222 @@
+"""The only place that constructs the model and the optimizer from settings."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.command.errors import UserError
+from experiments.learning import ensembles, optimizers, steps
+from experiments.learning.steps import Hyper, State
+from experiments.settings import validation
+from experiments.settings.settings import ModelSettings, Settings
+from selfattn import positions
+from selfattn.classifier import TextClassifier
+from selfattn.encoders import ENCODERS
+from selfattn.positions import Position
+from selfattn.positions.sampling import SAMPLINGS
+
+
+def model(
+  settings: Settings,
+  vocab_size: int,
+  num_classes: int,
+  platform: str | None = None,
+):
+  """The classifier, without parameters.
+
+  Args:
+    platform: of the devices it is for, if not of this machine.
+
+  Raises:
+    UserError: the backend of attention cannot serve on this machine.
+  """
+  wanted, sampling = settings.model, settings.model.position_sampling
+  dtype = jnp.dtype(wanted.dtype)
+  shared = {}
+  if wanted.encoder.name != 'bag':
+    shared = {'num_layers': wanted.num_layers, 'dtype': dtype}
+  if wanted.encoder.name == 'attention':
+    method = position(wanted)
+    platform = platform or jax.default_backend()
+    reason = validation.why_not_backend(wanted, method, platform)
+    if reason:
+      raise UserError(reason)
+    shared |= {
+      'num_heads': wanted.num_heads,
+      'mlp_dim': wanted.mlp_dim,
+      'position': method,
+    }
+  return TextClassifier(
+    vocab_size=vocab_size,
+    num_classes=num_classes,
+    embed_dim=wanted.embed_dim,
+    encoder=ENCODERS[wanted.encoder.name](**shared, **wanted.encoder.options),
+    pool=wanted.pool,
+    embed_init_std=wanted.embed_init_std,
+    sampling=SAMPLINGS[sampling.name](**sampling.options),
+    dtype=dtype,
+  )
+
+
+def position(model: ModelSettings) -> Position:
+  """The position method of a model with attention."""
+  causal = model.encoder.options['causal']
+  return positions.make(
+    model.position.blocks, model.embed_dim, model.num_heads, causal
+  )
+
+
+def hyper(settings: Settings) -> Hyper:
+  """The numbers that do not change the program."""
+
+  def rate(value):
+    return np.float32(value) if value else None
+
+  # NumPy scalars, because a Python number would have a weak type, and another
+  # type is another program.
+  return Hyper(
+    key=jax.random.key(settings.seed),
+    learning_rate=np.float32(settings.optimizer.learning_rate),
+    weight_decay=np.float32(settings.optimizer.weight_decay),
+    warmup_steps=np.float32(settings.optimizer.warmup_steps),
+    label_smoothing=np.float32(settings.optimizer.label_smoothing),
+    dropout_rate=rate(settings.model.dropout_rate),
+    attention_dropout_rate=rate(settings.model.attention_dropout_rate),
+    word_dropout_rate=rate(settings.model.word_dropout_rate),
+    log_every=np.int32(settings.train.log_every),
+  )
+
+
+def optimizer(settings: Settings, numbers: Hyper, step):
+  """The optax transformation of update `step` + 1; all may be traced."""
+  wanted = settings.optimizer
+  method = optimizers.OPTIMIZERS[wanted.method.name](**wanted.method.options)
+  decay = optax.add_decayed_weights(
+    numbers.weight_decay,
+    mask=lambda params: optimizers.decay_mask(params, wanted.decay),
+  )
+  rate = numbers.learning_rate * optimizers.schedule(
+    wanted.schedule, step, numbers.warmup_steps, settings.train.steps
+  )
+  return optax.chain(*method.chain(decay), optax.scale(-rate))
+
+
+def train_step(
+  settings: Settings, classifier, platform: str, mesh=None
+) -> Callable:
+  """steps.make_train_step of these settings, which nobody has jitted yet."""
+  one = steps.make_train_step(
+    classifier,
+    functools.partial(optimizer, settings),
+    clip_norm=settings.optimizer.clip_norm,
+    num_parts=functools.partial(num_parts, settings, platform=platform),
+    mesh=mesh,
+  )
+  if mesh is None:
+    one = _with_padding(one, settings, platform)
+  return ensembles.train_step(one, settings.model.num_members)
+
+
+def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
+  """A train_step that adds rows of weight 0 as `padded_rows` says."""
+
+  def padded(state, batch, hyper):
+    shape = batch.tokens.shape
+    if more := padded_rows(settings, shape, platform) - shape[0]:
+      batch = jax.tree.map(
+        lambda x: jnp.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1)), batch
+      )
+      # Else it is padded anew wherever it is read, which costs a tenth.
+      batch = jax.lax.optimization_barrier(batch)
+    return one(state, batch, hyper)
+
+  return padded
+
+
+def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
+  """steps.make_eval_step of these settings, which nobody has jitted yet."""
+  one = steps.make_eval_step(classifier, mesh)
+  return ensembles.eval_step(one, settings.model.num_members)
+
+
+def model_flops(
+  settings: Settings, classifier, params, shape: tuple[int, int]
+) -> int:
+  """steps.model_flops of a batch whose rows are dealt out to members."""
+  count = settings.model.num_members
+  one = jax.eval_shape(lambda params: ensembles.pick(params, 0, count), params)
+  return steps.model_flops(classifier, one, shape)
+
+
+# Bytes of a part's widest activation that leave room in a processor's caches
+# for the rest of the part: found by trying.
+_PART_BYTES = 2**21
+
+
+def num_parts(settings: Settings, shape: tuple[int, int], platform: str) -> int:
+  """In how many parts a device computes its tokens (rows, length).
+
+  At least settings.train.accumulate; for 0, a processor gets parts that fit
+  into its caches, which is faster, and an accelerator the whole. Parts are
+  equal, and less than twice as many as wanted for their size.
+  """
+  rows, _ = shape
+  wanted = _wanted_parts(settings, shape, platform)
+  divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+  enough = next((n for n in divisors if n >= wanted), rows)
+  if settings.train.accumulate or enough < 2 * wanted:
+    return enough
+  return max(n for n in divisors if n <= wanted)
+
+
+def padded_rows(
+  settings: Settings, shape: tuple[int, int], platform: str
+) -> int:
+  """The rows that tokens (rows, length) need to have about the parts wanted.
+
+  A prime number of rows has none; one or a few rows more are cheaper.
+  """
+  rows, length = shape
+  wanted = _wanted_parts(settings, shape, platform)
+  while num_parts(settings, (rows, length), platform) < wanted / 2:
+    rows += 1
+  return rows
+
+
+def _wanted_parts(
+  settings: Settings, shape: tuple[int, int], platform: str
+) -> float:
+  rows, length = shape
+  wanted = settings.train.accumulate
+  if not wanted and platform == 'cpu':
+    wide = settings.model.mlp_dim * settings.model.num_members
+    wanted = 4 * rows * length * wide / _PART_BYTES
+  return min(max(wanted, 1), rows)
+
+
+def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
+  """Fresh parameters and optimizer state; a pure function of the seed."""
+
+  def one(numbers):
+    key = jax.random.fold_in(numbers.key, 0)
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    params = classifier.init(key, tokens, tokens == 0)['params']
+    return State(
+      step=jnp.zeros((), jnp.int32),
+      params=params,
+      optimizer=optimizer(settings, numbers, 0).init(params),
+      sums=steps.init_sums(),
+    )
+
+  return ensembles.init(one, settings.model.num_members)(numbers)
+
+
+def count_parameters(params) -> int:
+  """Number of scalars in a tree."""
+  return sum(leaf.size for leaf in jax.tree.leaves(params))

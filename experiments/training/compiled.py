@@ -1,0 +1,246 @@
+"""What is compiled for a run, or for a group of runs that share it.
+
+Runs whose settings differ in numbers only (`key` is the same) share one
+program. Trained as a group, their trees have a leading axis of trials; the
+batches are the same for all.
+
+All devices form one mesh with two axes: `trial`, of which a run alone has one,
+and `data`, over which the rows of every batch are spread. Parameters and
+optimizer state are whole on every device, or, where settings.train.shard_from
+says so, cut along their largest axis and kept in parts over `data` (as ZeRO-3,
+Rajbhandari et al. 2020): a device gathers them for the update, and keeps its
+part of the result.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import (
+  Mesh,
+  NamedSharding,
+  PartitionSpec,
+  SingleDeviceSharding,
+)
+
+from experiments.data.batches import Batch, Share
+from experiments.learning import steps
+from experiments.learning.steps import State
+from experiments.settings.settings import Settings
+from experiments.training import build
+
+# Keys that change no program, by how; a rate of 0 leaves dropout out of it.
+_NUMBERS = (
+  'seed',
+  'optimizer.learning_rate',
+  'optimizer.weight_decay',
+  'optimizer.warmup_steps',
+  'optimizer.label_smoothing',
+)
+_RATES = (
+  'model.dropout_rate',
+  'model.attention_dropout_rate',
+  'model.word_dropout_rate',
+)
+
+
+def key(settings: Settings) -> str:
+  """The same text for settings that share a program, and its loop."""
+  flat = {k: v for k, v in settings.flat().items() if k not in _NUMBERS}
+  flat |= {name: flat[name] > 0 for name in _RATES}
+  return json.dumps(flat, sort_keys=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """Compiled functions; of a group, where `size` is not None.
+
+  Attributes:
+    classifier: what is trained, or one member of it.
+    size: trials of the group, or None for a run alone.
+    mesh: the devices, axes `trial` and `data`.
+    share: rows of a batch that this process computes.
+    template: shapes, types and places of the state of one trial.
+    state_sharding: tree of places of the state of the program.
+    init: from hyper to a fresh State.
+    train_step: as steps.make_train_step; gives its state away.
+    eval_step: as steps.make_eval_step; its results are whole everywhere.
+    is_finite: from a state to whether all of it is finite, for each trial.
+    model_flops: from the shape of its tokens to what an update of one trial
+      needs at least.
+  """
+
+  classifier: object
+  size: int | None
+  mesh: Mesh
+  share: Share
+  template: State
+  state_sharding: State
+  init: Callable
+  train_step: Callable
+  eval_step: Callable
+  is_finite: Callable
+  model_flops: Callable[[tuple[int, int]], int]
+
+  def put(self, batch: Batch) -> Batch:
+    """This process's rows of a batch, as part of the whole on all devices."""
+    if self.mesh.size == 1:
+      return batch
+    rows = NamedSharding(self.mesh, PartitionSpec('data'))
+    return jax.tree.map(
+      lambda x: jax.make_array_from_process_local_data(
+        rows, x, (len(x) * self.share.count, *x.shape[1:])
+      ),
+      batch,
+    )
+
+  def join(self, trees: list[State]) -> State:
+    """One state of the states of all trials."""
+    if self.size is None:
+      return trees[0]
+    trees = trees + trees[-1:] * (self.size - len(trees))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    return jax.device_put(stacked, self.state_sharding)
+
+  def hypers(self, settings: list[Settings]) -> steps.Hyper:
+    """The numbers of all trials."""
+    numbers = [build.hyper(wanted) for wanted in settings]
+    if self.size is None:
+      return numbers[0]
+    numbers += numbers[-1:] * (self.size - len(numbers))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *numbers)
+
+  def split(self, tree, count: int) -> list:
+    """The trees of the first `count` trials, on the host if a group's."""
+    if self.size is None:
+      return [tree]
+    tree = jax.device_get(tree)
+    return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(count)]
+
+
+class RunAhead:
+  """Lets the host be some calls ahead of the devices, and no more.
+
+  Of programs that send, a CPU keeps 32 in its queue; with more, devices of one
+  process have been seen to wait for each other forever.
+  """
+
+  _MOST = 16
+
+  def __init__(self):
+    self._results = collections.deque()
+
+  def add(self, result) -> None:
+    """Waits for the oldest of many results."""
+    self._results.append(result)
+    if len(self._results) > self._MOST:
+      jax.block_until_ready(self._results.popleft())
+
+
+def make(
+  settings: Settings,
+  vocab_size: int,
+  num_classes: int,
+  num_trials: int | None = None,
+  devices: list[jax.Device] | None = None,
+) -> Program:
+  """The program of these settings; of a group if num_trials is given.
+
+  Args:
+    devices: all of this machine's or cluster's, if not given.
+
+  Raises:
+    UserError: the backend of attention cannot serve on these devices.
+  """
+  mesh = _mesh(devices or jax.devices(), num_trials or 1)
+  platform = mesh.devices.flat[0].platform
+  classifier = build.model(settings, vocab_size, num_classes, platform)
+  by_rows = mesh if mesh.size > 1 else None
+
+  def init(hyper):
+    return build.init_state(settings, classifier, hyper)
+
+  train_step = build.train_step(settings, classifier, platform, by_rows)
+  eval_step = build.eval_step(settings, classifier, by_rows)
+  template = jax.eval_shape(init, build.hyper(settings))
+  of_trial = () if num_trials is None else ('trial',)
+  place = functools.partial(_sharding, mesh, settings.train.shard_from)
+  state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)
+  size, is_finite = None, _is_finite
+  if num_trials is not None:
+    size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
+    # The trials are spread by name, so that no device waits for another's.
+    over = functools.partial(jax.vmap, spmd_axis_name='trial')
+    init = over(init)
+    train_step = over(train_step, in_axes=(0, None, 0))
+    eval_step = over(eval_step, in_axes=(0, None))
+    is_finite = over(is_finite)
+
+  alone = SingleDeviceSharding(mesh.devices.flat[0])
+  each = NamedSharding(mesh, PartitionSpec(*of_trial))
+  placed = _places(state_sharding, each) if by_rows else ({}, {}, {})
+  return Program(
+    classifier,
+    size,
+    mesh,
+    Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
+    jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
+      ),
+      template,
+    ),
+    state_sharding,
+    jax.jit(init, **placed[0]),
+    jax.jit(train_step, donate_argnums=0, **placed[1]),
+    jax.jit(eval_step, **placed[2]),
+    jax.jit(is_finite),
+    functools.partial(build.model_flops, settings, classifier, template.params),
+  )
+
+
+def _is_finite(state: State) -> jax.Array:
+  leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]
+  return jnp.stack(leaves).all()
+
+
+def _places(state: State, each: NamedSharding) -> tuple[dict, dict, dict]:
+  """Arguments of jax.jit for init, train_step and eval_step.
+
+  Args:
+    state: places of its leaves.
+    each: place of what every trial has of its own.
+  """
+  rows = NamedSharding(each.mesh, PartitionSpec('data'))
+  return (
+    {'in_shardings': each, 'out_shardings': state},
+    {'in_shardings': (state, rows, each), 'out_shardings': (state, each)},
+    {'in_shardings': (state.params, rows), 'out_shardings': each},
+  )
+
+
+def _mesh(devices: list[jax.Device], num_trials: int) -> Mesh:
+  """As many trials at once as divide the devices; those of a host together."""
+  fitting = [n for n in range(1, num_trials + 1) if len(devices) % n == 0]
+  ordered = sorted(devices, key=lambda d: (d.process_index, d.id))
+  return Mesh(np.array(ordered).reshape(max(fitting), -1), ('trial', 'data'))
+
+
+def _sharding(
+  mesh: Mesh, shard_from: int, shape: tuple[int, ...], before: tuple = ()
+) -> NamedSharding:
+  """Of a leaf: cut along its largest axis that divides, if large enough."""
+  parts = mesh.shape['data']
+  axes = [axis for axis, size in enumerate(shape) if size % parts == 0]
+  spec = [None] * len(shape)
+  if shard_from and math.prod(shape) >= shard_from and axes and parts > 1:
+    spec[max(axes, key=lambda axis: shape[axis])] = 'data'
+  return NamedSharding(mesh, PartitionSpec(*before, *spec))

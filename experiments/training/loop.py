@@ -1,0 +1,181 @@
+"""The loop: batch, update, log, evaluate, save.
+
+One loop drives a run alone or a group of runs that share a program.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import numpy as np
+
+from experiments.command.errors import Interrupted
+from experiments.command.log import log
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.data.batches import TrainBatches
+from experiments.learning.steps import State
+from experiments.training import build, compiled
+from experiments.training.devices import flops_per_second
+from experiments.training.evaluation import evaluate, summarize
+from experiments.training.groups import Group
+from experiments.workdir import workdir as workdir_lib
+
+
+def train(
+  group: Group, loaded: loading.Data, signals: Signals, until: int | None = None
+) -> list[dict[str, float] | None]:
+  """Trains to the end; returns how the best state of each does on test.
+
+  None stands for a trial that diverged, or that stopped early.
+
+  Args:
+    until: a step that is evaluated, to stop after; None: the last one.
+
+  Raises:
+    Interrupted: a signal came; the state after the last update is saved.
+    Diverged: all did; no state that is not finite is ever saved.
+    Failed: a checkpoint could not be written.
+  """
+  settings, program = group.trials[0].settings, group.program
+  batches = TrainBatches(
+    loaded.splits['train'],
+    settings.train.batch_size,
+    settings.data.seed,
+    loaded.bucket_lengths,
+    program.share,
+    settings.model.num_members,
+  )
+  state = group.initial_state()
+  _print_header(group, loaded, batches.steps_per_epoch)
+  flops = functools.cache(program.model_flops)
+
+  def update(state, step):
+    batch = program.put(batches(step))
+    group.progress.count(len(group.trials) * flops(batch.tokens.shape))
+    return program.train_step(state, batch, group.hyper)
+
+  def evaluated(params, split):
+    found = evaluate(
+      program,
+      params,
+      loaded.splits[split],
+      settings.train.eval_batch_size,
+      loaded.bucket_lengths,
+      signals.check,
+    )
+    if program.size is None:
+      found = [array[None] for array in found]
+    labels = loaded.splits[split].labels
+    return [
+      summarize(labels, losses, logits)
+      for _, losses, logits in zip(group.trials, *found, strict=False)
+    ]
+
+  state = _loop(
+    settings,
+    group,
+    state,
+    update,
+    lambda params: evaluated(params, 'validation'),
+    signals,
+    until or settings.train.steps,
+  )
+  group.flush()
+  group.wait()
+  if until is not None and until < settings.train.steps:
+    return [None] * len(group.trials)
+  trained = [trial for trial in group.trials if trial.diverged is None]
+  best = [trial.checkpoints.best() for trial in trained]
+  state = group.restore(trained, best)
+  found = {
+    trial.workdir: scores | {'step': step}
+    for trial, scores, step in zip(
+      trained, evaluated(state.params, 'test'), best, strict=False
+    )
+  }
+  return [found.get(trial.workdir) for trial in group.trials]
+
+
+def _loop(settings, group, state, update, validate, signals, until) -> State:
+  """One update after another; `step` counts those that are applied."""
+  every, last = settings.train, settings.train.steps
+  start, saves = int(np.max(state.step)), settings.checkpoint.every_steps
+
+  def due(step, interval):
+    return step % interval == 0 or step == last
+
+  def save(step):
+    group.flush()
+    if group.newest_saved() != step:
+      group.save(state, measured)
+
+  if start and due(start, every.eval_every) and group.lacks_evaluation(start):
+    group.keep(start, evaluations=validate(state.params))
+  ahead = compiled.RunAhead()
+  for step in range(start + 1, until + 1):
+    state, measured = update(state, step - 1)
+    ahead.add(measured)
+    # Read one step late: this update runs while the last one is written down.
+    group.flush()
+    if step == start + 1:
+      jax.block_until_ready(state)
+      log('compiled; first update done')
+      most, source = flops_per_second(jax.local_devices()[0])
+      most *= group.program.mesh.size
+      log(f'mfu is of {most / 1e9:.0f} GFLOP/s ({source})')
+      group.progress.start_clock(step, most)
+    if due(step, every.log_every):
+      group.keep(step, measured=measured)
+    try:
+      if due(step, every.eval_every):
+        group.keep(step, evaluations=validate(state.params))
+      if step < until:
+        signals.check()
+    except Interrupted as error:
+      save(step)
+      group.wait()
+      raise Interrupted(f'{error}; saved after step {step}') from None
+    if any(due(step, n) for n in (every.eval_every, saves)):
+      save(step)
+  return state
+
+
+def _print_header(group, loaded, steps_per_epoch) -> None:
+  settings = group.trials[0].settings
+  program = group.program
+  devices = list(program.mesh.devices.flat)
+  batch, last = settings.train.batch_size, settings.train.steps
+  counts = ', '.join(f'{len(e)} {s}' for s, e in loaded.splits.items())
+  padded = ', '.join(map(str, loaded.bucket_lengths))
+  for trial in group.trials:
+    workdir_lib.record_environment(trial.workdir, devices)
+  log(
+    f'backend {devices[0].platform}, {len(devices)} x '
+    f'{devices[0].device_kind}; jax {jax.__version__}; '
+    f'workdir {", ".join(trial.workdir.path for trial in group.trials)}'
+  )
+  log(
+    f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
+    f'classes, {loaded.vocab_size} token ids, padded to {padded}'
+  )
+  members = settings.model.num_members
+  log(
+    f'model: {settings.model.encoder.name} encoder, '
+    f'{settings.model.position.name} positions, '
+    f'{build.count_parameters(program.template.params):,} parameters'
+    + (f' in {members} members' if members > 1 else '')
+  )
+  parts = program.mesh.shape['data']
+  place = 'on one device'
+  if parts > 1:
+    place = f'over {parts} devices, {-(-batch // parts)} rows each'
+  if members > 1:
+    place += f', for each of {members} members'
+  if program.size is not None:
+    place += f', for each of {len(group.trials)} trials'
+  log(
+    f'batch {batch} {place}; {steps_per_epoch} steps an epoch, '
+    f'{last} steps are {last / steps_per_epoch:.1f} epochs'
+  )

@@ -1,0 +1,1 @@
+"""What a run keeps: files, checkpoints, metrics and lock; in buckets, too."""

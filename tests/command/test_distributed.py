@@ -1,0 +1,297 @@
+"""Several processes are one run: same losses, one end, no one left waiting."""
+
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+from conftest import ROOT, last_json, make_small_config
+from test_train import arguments, rows, wait_for_rows
+
+from experiments.command import distributed
+from experiments.command.distributed import Cluster
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
+from experiments.training import run as run_lib
+
+SLURM = {
+  'SLURM_JOB_ID': '70001',
+  'SLURM_STEP_NODELIST': 'tpu[007-009,12],gpu1',
+  'SLURM_NTASKS': '4',
+  'SLURM_PROCID': '2',
+}
+
+
+def flags(**given):
+  values = {
+    'distributed': 'auto',
+    'coordinator_address': None,
+    'num_processes': None,
+    'process_id': None,
+  } | given
+  holder = {n: types.SimpleNamespace(value=v) for n, v in values.items()}
+
+  class Values(dict):
+    distributed = values['distributed']
+
+  return Values(holder)
+
+
+ALL = {
+  'coordinator_address': '127.0.0.1:99',
+  'num_processes': 2,
+  'process_id': 1,
+}
+
+
+@pytest.mark.parametrize(
+  ('given', 'environ', 'wanted'),
+  [
+    ({}, {}, None),
+    ({}, SLURM, Cluster('tpu007:61809', 4, 2, 'Slurm')),
+    ({'distributed': 'off'}, SLURM, None),
+    # A shell or a batch script of Slurm, which no srun has started.
+    ({}, {'SLURM_JOB_ID': '7', 'SLURM_NTASKS': '4'}, None),
+    ({}, SLURM | {'SLURM_NTASKS': '1', 'SLURM_PROCID': '0'}, None),
+    ({}, SLURM | {'SLURM_STEP_NODELIST': 'a,b'},
+     Cluster('a:61809', 4, 2, 'Slurm')),
+    ({}, {'TPU_WORKER_HOSTNAMES': 'x.y,z.y', 'TPU_WORKER_ID': '1'},
+     Cluster('x.y:8476', 2, 1, 'Kubernetes')),
+    ({}, {'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_WORKER_ID': '0'}, None),
+    # Kaggle and Colab.
+    ({}, {'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_NAME': 'local'}, None),
+    (ALL, SLURM, Cluster('127.0.0.1:99', 2, 1, 'flags')),
+    ({'distributed': 'on'}, {}, Cluster(None, None, None, 'jax')),
+    ({'distributed': 'on'}, SLURM, Cluster('tpu007:61809', 4, 2, 'Slurm')),
+  ],
+)  # fmt: skip
+def test_a_cluster_is_found_where_there_is_one(given, environ, wanted):
+  assert distributed.find(flags(**given), environ) == wanted
+
+
+@pytest.mark.parametrize(
+  ('given', 'line'),
+  [
+    ({'process_id': 0}, '--coordinator_address and --num_processes missing'),
+    (ALL | {'process_id': 2}, '--process_id=2 must be below'),
+    (ALL | {'coordinator_address': 'host'}, 'must be HOST:PORT'),
+    (ALL | {'distributed': 'off'}, '--distributed=off, and yet'),
+  ],
+)
+def test_flags_that_make_no_cluster_are_refused(given, line):
+  with pytest.raises(UserError, match=line):
+    distributed.find(flags(**given), {})
+
+
+def free_address():
+  with socket.create_server(('127.0.0.1', 0)) as server:
+    return f'127.0.0.1:{server.getsockname()[1]}'
+
+
+def call(count, present, seconds):
+  """What each of the processes that come is told, in threads."""
+  address = free_address()
+
+  def one(index):
+    try:
+      cluster = Cluster(address, count, index, 'test')
+      return distributed.roll_call(cluster, seconds)
+    except UserError as error:
+      return str(error)
+
+  with concurrent.futures.ThreadPoolExecutor(count) as pool:
+    return list(pool.map(one, present))
+
+
+def test_the_roll_call_names_who_is_missing_to_all_who_came():
+  assert call(4, [0, 3, 1, 2], 20) == [None] * 4
+  for line in call(5, [3, 0, 1], 1.0):
+    assert 'of 5 processes, 2, 4 did not come within 1 s' in line
+  (line,) = call(2, [1], 0.5)
+  assert 'of 2 processes, 0 did not come' in line
+
+
+def test_a_taken_port_is_refused():
+  with socket.create_server(('127.0.0.1', 0)) as server:
+    address = f'127.0.0.1:{server.getsockname()[1]}'
+    with pytest.raises(UserError, match='process 0 cannot listen there'):
+      distributed.roll_call(Cluster(address, 2, 0, 'test'), 1)
+
+
+def busy_config(**changes):
+  config = make_small_config()
+  config.model.embed_dim = 16
+  config.model.attention_dropout_rate = 0.1
+  config.model.word_dropout_rate = 0.1
+  config.train.eval_batch_size = 5  # padded for two
+  config.train.shard_from = 20
+  config.train.update(changes)
+  return config
+
+
+def start(paths, config, *more, command=('-m', 'experiments.train')):
+  """Starts as many processes as there are paths."""
+  address = free_address()
+  return [
+    subprocess.Popen(
+      [
+        sys.executable,
+        *command,
+        *arguments(path, config),
+        f'--coordinator_address={address}',
+        f'--num_processes={len(paths)}',
+        f'--process_id={index}',
+        *more,
+      ],
+      cwd=ROOT,
+      env=os.environ | {'PYTHONPATH': str(ROOT)},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for index, path in enumerate(paths)
+  ]
+
+
+def ends(processes, timeout=180):
+  """(exit code, stdout, stderr) of each."""
+  with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
+    try:
+      texts = list(
+        pool.map(lambda p: p.communicate(timeout=timeout), processes)
+      )
+    finally:
+      for process in processes:
+        process.kill()
+  return [(p.returncode, *t) for p, t in zip(processes, texts, strict=True)]
+
+
+def test_one_run_of_two_processes_then_one_then_two_equals_that_of_one(
+  tmp_path,
+):
+  config = busy_config(eval_every=6)
+  config.checkpoint.every_steps = 6
+  alone = tmp_path / 'alone'
+  result = run_lib.run(config, str(alone), Signals())
+
+  path = tmp_path / 'run'
+  processes = start([path, path], config)
+  wait_for_rows(processes[0], path, 2)
+  processes[1].send_signal(signal.SIGUSR1)
+  codes, printed, said = zip(*ends(processes), strict=True)
+  assert codes == (75, 75), said
+  assert 'received SIGUSR1' in said[1]
+  reached = rows(path)[-1]['step']
+  assert reached < 12
+  for index in range(2):
+    log = (path / f'log-{index}.txt').read_text()
+    assert f'saved after step {reached}' in log
+
+  class Once(Signals):
+    looks = 0
+
+    def check(self):
+      self.looks += 1
+      if self.looks == 3:  # when data is read, after one update, another
+        self.received = 'SIGTERM'
+      super().check()
+
+  with pytest.raises(Interrupted):
+    run_lib.run(config, str(path), Once())
+
+  config.train.shard_from = 0
+  codes, printed, said = zip(*ends(start([path, path], config)), strict=True)
+  assert codes == (0, 0), said
+  found = last_json(printed[0])
+  assert '{' not in printed[1]  # but for what the library says of itself
+  assert found['accuracy'] == result['accuracy']
+  ours, theirs = rows(path), rows(alone)
+  assert [row['step'] for row in ours] == list(range(1, 13))
+  for mine, its in zip(ours, theirs, strict=True):
+    assert mine == pytest.approx(its, rel=1e-4, abs=1e-6)
+    assert mine['train/loss'] == pytest.approx(its['train/loss'], rel=1e-5)
+  attempts = json.loads((path / 'env.json').read_text())
+  assert [len(attempt['devices']) for attempt in attempts] == [2, 1, 2]
+
+
+def test_a_checkpoint_that_one_process_cannot_read_is_left_by_all(tmp_path):
+  path = tmp_path / 'run'
+  config = busy_config(eval_every=6)
+  config.checkpoint.every_steps = 3
+  processes = start([path, path], config)
+  wait_for_rows(processes[0], path, 7)
+  processes[0].send_signal(signal.SIGTERM)
+  codes, _, said = zip(*ends(processes), strict=True)
+  assert codes == (75, 75), said
+  reached = rows(path)[-1]['step']
+  # What process 1 has written is what it will read: its part of the whole.
+  folder = path / f'checkpoints/{reached}/state/ocdbt.process_1/d'
+  for file in folder.iterdir():
+    file.write_bytes(file.read_bytes()[:50])
+  codes, _, said = zip(*ends(start([path, path], config)), strict=True)
+  assert codes == (0, 0), said
+  assert f'step {reached} of ' in said[0]
+  assert os.listdir(path / 'torn') == [str(reached)]
+  assert [row['step'] for row in rows(path)] == list(range(1, 13))
+
+
+def test_who_is_left_ends_when_a_process_is_killed(tmp_path):
+  path = tmp_path / 'run'
+  config = busy_config(steps=100_000, log_every=1, eval_every=100_000)
+  processes = start([path, path], config, '--peer_timeout=10')
+  wait_for_rows(processes[0], path, 8)
+  processes[1].kill()
+  killed = time.monotonic()
+  (code, _, said), _ = ends(processes, timeout=60)
+  assert code != 0
+  if code == 1:  # else the library has ended it, before it could say so
+    assert 'run the same command again for all of them' in said
+  assert time.monotonic() - killed < 40
+  assert json.loads((path / 'status.json').read_text())['step'] >= 3
+
+
+@pytest.mark.parametrize(('present', 'missing'), [(0, 1), (1, 0)])
+def test_one_that_never_starts_is_named(
+  tmp_path, call_command, present, missing
+):
+  path = tmp_path / 'run'
+  code, _, said = call_command(
+    'train',
+    *arguments(path, busy_config()),
+    f'--coordinator_address={free_address()}',
+    '--num_processes=2',
+    f'--process_id={present}',
+    '--start_timeout=1',
+    cwd=ROOT,
+  )
+  assert code == 2
+  line = said.splitlines()[-1]
+  assert f'of 2 processes, {missing} did not come within 1 s' in line
+  assert not path.exists()
+
+
+# The command, with less patience for a folder that the network brings late.
+IMPATIENT = """
+from experiments import train
+from experiments.command import app
+from experiments.workdir import shared
+shared._VISIBLE = 1.0
+app.run(train.main, train._define, train.__doc__, takes_config=True)
+"""
+
+
+def test_a_workdir_that_is_not_shared_is_refused(tmp_path):
+  paths = [tmp_path / 'here', tmp_path / 'there']
+  processes = start(paths, busy_config(), command=('-c', IMPATIENT))
+  for code, _, said in ends(processes):
+    assert code == 2, said
+    assert 'process 1: --workdir=' in said.splitlines()[-1]
+    assert 'is not the folder that process 0 sees' in said
+  assert not any(path.exists() for path in paths)
+  assert not paths[1].exists()

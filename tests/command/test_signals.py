@@ -1,0 +1,127 @@
+"""What a process makes of the signals that ask it to end."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from conftest import ROOT
+
+NAMES = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
+
+
+def run(text):
+  start = """
+    import os, signal, sys
+    from experiments.command.signals import Interrupted, Signals
+    signals = Signals()
+    signals.install()
+    def send(name):
+      os.kill(os.getpid(), signal.Signals[name])
+  """
+  return subprocess.run(
+    [sys.executable, '-c', textwrap.dedent(start) + textwrap.dedent(text)],
+    capture_output=True,
+    text=True,
+    cwd=ROOT,
+    timeout=60,
+    check=False,
+  )
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_each_is_remembered_until_a_look(name):
+  done = run(f"""
+    signals.check()
+    send({name!r})
+    print('the update goes on')
+    try:
+      signals.check()
+    except Interrupted as error:
+      print(error)
+  """)
+  assert done.stdout.splitlines() == ['the update goes on', name], done.stderr
+  assert done.stderr == f'received {name}: saving after this step\n'
+
+
+def test_a_second_sigint_ends_at_once():
+  done = run("""
+    send('SIGINT')
+    send('SIGINT')
+    print('never')
+  """)
+  assert (done.returncode, done.stdout) == (130, '')
+
+
+def test_other_signals_twice_still_let_it_save():
+  done = run("""
+    for name in ('SIGUSR1', 'SIGTERM', 'SIGTERM'):
+      send(name)
+    print('saved')
+  """)
+  assert (done.returncode, done.stdout) == (0, 'saved\n')
+
+
+def test_what_has_nothing_to_save_ends_where_it_is():
+  done = run("""
+    try:
+      with signals.at_once():
+        send('SIGTERM')
+        print('never')
+    except Interrupted as error:
+      print(error)
+    send('SIGTERM')
+    print('only remembered again')
+  """)
+  assert done.stdout.splitlines() == [
+    'SIGTERM; there was nothing to save',
+    'only remembered again',
+  ]
+
+
+def test_several_processes_stop_at_the_same_look():
+  """The library that agrees is stood in for by one that says yes at 3."""
+  done = run("""
+    send('SIGUSR2')
+    told = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append('SIGTERM'))
+    signals.share(lambda look: look == 3)
+    for look in (1, 2):
+      signals.check()
+    try:
+      signals.check()
+    except Interrupted as error:
+      print(error, told)
+    with signals.at_once():
+      send('SIGUSR1')
+    print(told)
+  """)
+  assert done.stdout.splitlines() == [
+    "SIGUSR2 ['SIGTERM']",
+    "['SIGTERM', 'SIGTERM']",
+  ], done.stderr
+
+
+def test_a_signal_that_was_ignored_stays_so():
+  """As under nohup, for a run that outlives its terminal."""
+  done = run("""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    other = Signals()
+    other.install()
+    send('SIGHUP')
+    other.check()
+    send('SIGTERM')
+    print(other.received)
+  """)
+  assert done.stdout == 'SIGTERM\n', done.stderr
+
+
+def test_a_signal_is_remembered_though_nobody_reads_of_it():
+  done = run("""
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 2)
+    send('SIGINT')
+    print(signals.received)
+  """)
+  assert done.stdout == 'SIGINT\n'

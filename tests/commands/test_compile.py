@@ -1,0 +1,150 @@
+"""The training step compiles for TPU slices that are not here, or says why."""
+
+import importlib.util
+import re
+
+import pytest
+from conftest import last_json
+
+HAS_COMPILER = importlib.util.find_spec('libtpu') is not None
+needs_compiler = [
+  pytest.mark.tpu_compile,
+  pytest.mark.skipif(
+    not HAS_COMPILER,
+    reason="no TPU compiler: run.sh pip install 'jax[tpu]'",
+  ),
+]
+# One host, and several.
+TOPOLOGIES = (
+  'v4:2x2x1', 'v4:2x2x4', 'v5e:2x2', 'v5e:4x4', 'v5p:2x2x1', 'v5p:2x2x4',
+  'v6e:2x2', 'v6e:4x4',
+)  # fmt: skip
+HOSTS = {'2x2x1': 1, '2x2x4': 4, '2x2': 1, '4x4': 4}
+DEVICES = {'2x2x1': 4, '2x2x4': 16, '2x2': 4, '4x4': 16}
+# As large as BERT-large, texts of 512 tokens.
+LARGE = (
+  '--config.data.name=algorithmic', '--config.data.algorithmic.train=2000',
+  '--config.data.algorithmic.longest_test=512', '--config.data.num_buckets=1',
+  '--config.data.max_length=512', '--config.model.num_layers=24',
+  '--config.model.embed_dim=1024', '--config.model.num_heads=16',
+  '--config.model.mlp_dim=4096', '--config.model.dtype=bfloat16',
+  '--config.train.batch_size=64', '--config.model.encoder.attention.scan=True',
+  '--config.model.encoder.attention.remat=True',
+)  # fmt: skip
+CONFIGS = {
+  'default': (),
+  'sst2': ('--config=configs/sst2.py',),
+  'large': LARGE,
+}
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'line'),
+  [
+    ((), '--topology is missing'),
+    (('--topology=v9:2x2',), "'v9' is not one of v4, v5e, v5p, v6e"),
+    (('--topology=v5e-8',), "'v5e-8' is not one of"),
+    (('--topology=v5e:8',), 'must end in chips a side, such as v5e:2x2'),
+    (('--topology=v5e:2x2', '--config.train.steps=0'), 'config.train.steps'),
+  ],
+)
+def test_wrong_topologies_are_refused(run_command, arguments, line):
+  done = run_command('compile', *arguments)
+  assert done.returncode == 2, done.stderr
+  (error,) = done.stderr.splitlines()
+  assert line in error
+
+
+@pytest.mark.skipif(HAS_COMPILER, reason='there is a TPU compiler')
+def test_a_missing_compiler_is_named(run_command):
+  done = run_command('compile', '--topology=v5e:2x2')
+  assert done.returncode == 2
+  assert 'install the extra tpu-compile' in done.stderr
+  assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_is_sent_is_counted():
+  """A program in text, one line of every form that was seen."""
+  from experiments.training.tpu_slices import sent
+
+  text = """
+  %a = f32[64,128]{1,0:T(8,128)} all-reduce(%x), replica_groups={{0,1}}
+  %b = (bf16[8]{0}, f32[2,2]{1,0}) all-reduce-start(%y, %z), channel_id=2
+  %c = (bf16[8]{0}, f32[2,2]{1,0}) all-reduce-done(%b)
+  %d = bf16[16,4]{1,0} all-gather(%w), dimensions={0}
+  %e = f32[] add(%p, %q)
+  """
+  assert sent(text) == {
+    'all-reduce': {'count': 2, 'bytes': 64 * 128 * 4 + 16 + 16},
+    'all-gather': {'count': 1, 'bytes': 128},
+  }
+
+
+@pytest.fixture
+def compiled(run_command):
+  def run(*arguments):
+    done = run_command('compile', '--quick', *arguments)
+    assert done.returncode == 0, done.stderr
+    return last_json(done.stdout)
+
+  return run
+
+
+class TestWithCompiler:
+  """In minutes: `pytest -m tpu_compile`."""
+
+  pytestmark = needs_compiler
+
+  @pytest.mark.parametrize('topology', TOPOLOGIES)
+  @pytest.mark.parametrize('config', CONFIGS)
+  def test_it_compiles_and_fits(self, compiled, config, topology, tmp_path):
+    # As long as the longest text that the config reads; data in its form.
+    text = 'word ' * 63
+    lines = ''.join(f'{text}{n}\t{n % 2}\n' for n in range(400))
+    for name in ('train.tsv', 'dev.tsv'):
+      (tmp_path / name).write_text('sentence\tlabel\n' + lines)
+    data = f'--config.data.dir={tmp_path}'
+    found = compiled(f'--topology={topology}', *CONFIGS[config], data)
+    layout = topology.partition(':')[2]
+    assert (found['devices'], found['hosts']) == (
+      DEVICES[layout],
+      HOSTS[layout],
+    )
+    assert found['fits']
+    assert 0 < found['memory_bytes'] < found['memory_available_bytes']
+    assert list(found['sent_per_device']) == ['all-reduce']
+    assert found['seconds_at_least'] >= found['seconds_computing'] > 0
+
+  def test_parameters_that_are_cut_need_less_memory(self, compiled):
+    whole = compiled('--topology=v5e:4x4', *LARGE)
+    cut = compiled(
+      '--topology=v5e:4x4', *LARGE, '--config.train.shard_from=1024'
+    )
+    assert cut['argument_bytes'] < whole['argument_bytes'] / 10
+    assert 'all-gather' in cut['sent_per_device']
+
+  def test_a_sweep_sends_nothing(self, compiled):
+    found = compiled('--topology=v5e:2x4', '--num_trials=16')
+    assert found['mesh'] == {'trial': 8, 'data': 1}
+    assert found['sent_per_device'] == {}
+
+  def test_too_large_a_run_is_refused_with_what_to_change(self, run_command):
+    done = run_command(
+      'compile', '--quick', '--topology=v5e:2x2', *LARGE,
+      '--config.train.batch_size=4096',
+    )  # fmt: skip
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert re.search(r'needs [\d.]+G of the 15.75G .* lower config.train', line)
+
+  def test_a_slice_that_does_not_exist_is_refused(self, run_command):
+    done = run_command('compile', '--topology=v5e:3x5')
+    assert done.returncode == 2
+    assert 'not divisible' in done.stderr
+
+  def test_the_tpu_kernel_compiles(self, compiled):
+    found = compiled(
+      '--topology=v5e:2x2',
+      '--config.model.encoder.attention.backend=pallas_tpu',
+    )
+    assert found['fits']

@@ -1,0 +1,76 @@
+"""The doctor finds what is wrong, and nothing where nothing is."""
+
+import os
+
+import pytest
+from conftest import last_json, make_small_config
+from test_checkpoints import truncate
+
+from experiments.command.signals import Signals
+from experiments.training import diagnosis
+from experiments.training import run as run_lib
+
+
+def wrong(findings):
+  return [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
+
+
+def test_packages_of_another_version_and_missing_ones_are_named(tmp_path):
+  lock = tmp_path / 'requirements.txt'
+  lock.write_text(
+    '# by hand\n'
+    'absl-py==0.0.1\n'
+    'no-such-thing==1.0\n'
+    "nor-this==2.0 ; python_full_version < '3.0'\n"
+  )
+  assert [
+    line.partition(',')[0] for line in wrong(diagnosis.packages(lock))
+  ] == [
+    f'absl-py: {diagnosis.metadata.version("absl-py")}',
+    'no-such-thing: not installed',
+  ]
+
+
+def test_an_accelerator_that_is_not_used_is_wrong(tmp_path, monkeypatch):
+  assert wrong(diagnosis.devices()) == []
+  (tmp_path / 'accel0').touch()
+  monkeypatch.setattr(
+    diagnosis, '_ACCELERATORS', {'tpu': str(tmp_path / 'accel*')}
+  )
+  (line,) = wrong(diagnosis.devices())
+  assert 'jax uses cpu' in line
+
+
+def test_a_cache_that_everybody_can_write_is_wrong(tmp_path):
+  assert wrong(diagnosis.cache(None)) == []
+  assert wrong(diagnosis.cache(str(tmp_path / 'new'))) == []
+  os.chmod(tmp_path, 0o755)
+  assert wrong(diagnosis.cache(str(tmp_path))) == []
+  os.chmod(tmp_path, 0o777)
+  assert 'written by everybody' in wrong(diagnosis.cache(str(tmp_path)))[0]
+
+
+@pytest.fixture
+def run(tmp_path):
+  config = make_small_config()
+  config.train.steps = 6
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  return tmp_path / 'run'
+
+
+def test_a_torn_checkpoint_is_found_and_nothing_is_touched(run, run_command):
+  found = list(diagnosis.workdir(str(run)))
+  assert wrong(found) == []
+  texts = {name: text for name, text, _ in found}
+  assert texts['status'] == 'DONE at step 6'
+  assert sum(text.endswith('the best') for text in texts.values()) == 1
+  truncate(run / 'checkpoints' / '6')
+  before = {p: p.stat().st_mtime_ns for p in run.rglob('*')}
+  done = run_command('doctor', f'--workdir={run}')
+  assert {p: p.stat().st_mtime_ns for p in run.rglob('*')} == before
+  assert done.returncode == 1
+  assert 'WRONG checkpoint 6' in done.stderr
+  (line,) = [
+    line for line in last_json(done.stdout)['wrong'] if 'checkpoint' in line
+  ]
+  assert line.startswith('checkpoint 6: ')

@@ -1,0 +1,218 @@
+"""What experiments.inspect and predict --attention leave, and refuse."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import last_json, make_small_config
+
+from experiments.command.signals import Signals
+from experiments.inspection import position_figures
+from experiments.training import run as run_lib
+from selfattn import analysis, positions
+from selfattn.encoders import AttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.positions.absolute import Sinusoidal
+
+TEXT = 'the zebra was dull but the acting was fine'
+KNOWN = TEXT.replace('zebra', '[UNK]').split()
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  path = tmp_path_factory.mktemp('inspect') / 'run'
+  config = make_small_config()
+  config.train.steps = 3
+  config.model.position.name = 'learned'
+  run_lib.run(config, str(path), Signals())
+  return path
+
+
+def labels_of(path):
+  return json.loads(path.with_suffix('.json').read_text())
+
+
+def test_a_trained_run_is_opened_up(run, call_command):
+  code, stdout, stderr = call_command(
+    'inspect',
+    f'--workdir={run}',
+    f'--text={TEXT}',
+    '--text=although the cast was weak , the idea was great',
+    '--split=validation',
+    '--num_examples=9',
+    cwd=run.parent,
+  )
+  assert code == 0, stderr
+  result = last_json(stdout)
+  folder = run / 'inspect'
+  assert {path.name for path in folder.iterdir()} == set(result['files'])
+  for name in result['files']:
+    # Beside every picture are its numbers, and what their axes are.
+    for kind in ('png', 'svg', 'npz', 'json') if '.html' not in name else ():
+      assert (folder / name).with_suffix(f'.{kind}').stat().st_size > 0
+  weights = np.load(folder / 'attention-0.npz')['weights']
+  tokens = labels_of(folder / 'attention-0')['tokens']
+  assert tokens == KNOWN
+  assert weights.shape == (1, 2, len(tokens), len(tokens))
+  np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
+  assert np.load(folder / 'encoding.npz')['P'].shape == (1, 64, 12)
+  assert [head['head'] for head in result['heads']] == [0, 1]
+  assert result['removed']['examples'] == 9
+  assert len(result['removed']['least_important_first']) == 3
+  # Who attends most to whom, a line a token.
+  lines = stderr.splitlines()
+  assert [line.split()[0] for line in lines[2:11]] == KNOWN
+
+
+@pytest.mark.parametrize(
+  'name', ['none', 'music_transformer', 'fire+rotary', 'sinusoidal+shaw']
+)
+def test_fresh_methods_are_drawn(name, call_command, tmp_path):
+  code, stdout, stderr = call_command(
+    'inspect',
+    f'--output={tmp_path}',
+    f'--config.model.position.name={name}',
+    '--config.model.embed_dim=8',
+    '--config.model.num_heads=2',
+    '--config.model.num_layers=2',
+    '--config.data.max_length=11',
+    cwd=tmp_path,
+  )
+  assert code == 0, stderr
+  files = last_json(stdout)['files']
+  assert {path.name for path in tmp_path.iterdir()} == set(files)
+  kinds = {file.partition('.')[0].partition('-')[0] for file in files}
+  expected = set()
+  for part in name.split('+'):
+    if part == 'fire':
+      expected |= {'bias', 'distance'}
+    elif part != 'none':
+      expected |= {'encoding', 'gram', 'columns'}
+      expected |= {'rotation'} if part == 'sinusoidal' else set()
+  assert kinds == expected
+  # Tables and networks of a layer have a picture of their own.
+  layers = {file.partition('.')[0][-1] for file in files if 'layer' in file}
+  assert layers == (set() if name == 'none' else {'0', '1'})
+
+
+def test_drawn_numbers_are_those_of_the_method(call_command, tmp_path):
+  flags = ['--config.model.embed_dim=8', '--config.model.num_heads=2']
+  flags += ['--config.data.max_length=11', f'--output={tmp_path}']
+  flags += ['--columns=0,3,99']
+  call_command(
+    'inspect', *flags, '--config.model.position.name=sinusoidal', cwd=tmp_path
+  )
+  P = np.asarray(Sinusoidal(8, 2, False).encoding({}, Tokens().filled(11)))
+  drawn = np.load(tmp_path / 'encoding.npz')['P']
+  np.testing.assert_array_equal(drawn, P)
+  np.testing.assert_array_equal(
+    np.load(tmp_path / 'gram.npz')['cosine'][0], analysis.gram(P[0])
+  )
+  assert labels_of(tmp_path / 'columns')['columns'] == [0, 3]
+  assert np.load(tmp_path / 'rotation.npz')['error'].max() < 1e-6
+
+  call_command(
+    'inspect', *flags, '--config.model.position.name=alibi', cwd=tmp_path
+  )
+  curves = np.load(tmp_path / 'distance.npz')
+  # To twice the longest text, on both sides; slopes 2^-4 and 2^-8.
+  assert curves['distance'].tolist() == list(range(-22, 23))
+  expected = -abs(curves['distance']) * np.array([[2.0**-4], [2.0**-8]])
+  np.testing.assert_allclose(curves['bias'], expected, rtol=1e-6)
+  assert np.load(tmp_path / 'bias.npz')['P'].shape == (1, 2, 11, 11)
+
+
+def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
+  path = tmp_path / 'map.svg'
+  flags = [f'--workdir={run}', f'--attention={path}']
+  code, stdout, _ = call_command(
+    'predict', *flags, f'--text={TEXT}', cwd=tmp_path
+  )
+  assert code == 0
+  assert last_json(stdout)['count'] == 1
+  assert path.read_text().count('<image') == 3  # two maps and a scale
+  names = {found.name for found in tmp_path.iterdir()}
+  assert names == {'map.png', 'map.svg', 'map.npz', 'map.json'}
+  # Again is fine; over something else is not.
+  (tmp_path / 'other.json').write_text('{}')
+  flags[1] = f'--attention={tmp_path / "other.png"}'
+  code, _, stderr = call_command('predict', *flags, '--text=one', cwd=tmp_path)
+  assert (code, 'would replace' in stderr) == (2, True)
+  assert (tmp_path / 'other.json').read_text() == '{}'
+  code, _, stderr = call_command(
+    'predict', *flags[:1], '--attention=.png', '--text=one', cwd=tmp_path
+  )
+  assert (code, 'NAME.png' in stderr) == (2, True)
+  flags[1] = f'--attention={path}'
+  code, _, stderr = call_command(
+    'predict', *flags, '--text=one', '--text=two', cwd=tmp_path
+  )
+  assert (code, '--attention' in stderr) == (2, True)
+  code, _, stderr = call_command(
+    'predict',
+    f'--workdir={run}',
+    '--attention=map.bmp',
+    '--text=one',
+    cwd=tmp_path,
+  )
+  assert (code, 'NAME.png or NAME.svg' in stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+  ('flags', 'words'),
+  [
+    (['--text=a'], '--text needs --workdir'),
+    (['--split=test'], '--split needs --workdir'),
+    ([], '--output or --workdir is missing'),
+    (['--workdir=RUN', '--text='], "'' has no tokens"),
+    (['--workdir=RUN', '--config.seed=3'], 'drop --config'),
+    (['--workdir=RUN', '--length=1'], '--length=1 must be'),
+    (['--workdir=RUN', '--columns=six'], '--columns=six'),
+    (['--workdir=gs://none/run'], '--output is missing'),
+    (['--workdir=RUN', '--split=all'], 'split'),
+    (['--output='], '--output or --workdir is missing'),
+    (['--output=FILE'], '--output: '),
+    (['--workdir=RUN', '--output=FILE'], '--output: '),
+    (['--workdir=RUN', '--text=\udcff'], 'is not UTF-8'),
+    (
+      ['--output=OUT', '--config.model.encoder.name=cnn'],
+      'config.model.encoder.name',
+    ),
+    (
+      [
+        '--output=OUT',
+        '--config.model.position.name=learned',
+        '--length=9999',
+      ],
+      '--length=9999 is more than',
+    ),
+  ],
+)
+def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
+  (tmp_path / 'file').touch()
+  places = {'RUN': run, 'OUT': tmp_path / 'out', 'FILE': tmp_path / 'file'}
+  for name, path in places.items():
+    flags = [flag.replace(name, str(path)) for flag in flags]
+  code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
+  assert code == 2, stderr
+  assert words in stderr.splitlines()[-1]
+  assert not (tmp_path / 'out').exists()
+
+
+def test_parts_are_drawn_with_the_numbers_of_the_model_and_of_each_layer():
+  """What a part keeps in the model stands beside what another in layers."""
+  method = positions.make({'kerple': {}, 't5': {'shared': False}}, 8, 2, False)
+  encoder = AttentionEncoder(3, 2, 4, method, jnp.float32)
+  x_BLD, is_token = jnp.zeros((1, 5, 8)), jnp.ones((1, 5), bool)
+  params = encoder.init(jax.random.key(0), x_BLD, is_token)['params']
+  found = {
+    name: (type(part).__name__, params)
+    for name, part, params in position_figures._methods(encoder, params)
+  }
+  assert found.keys() == {'-kerple', *(f'-t5-layer{n}' for n in range(3))}
+  assert found['-kerple'] == ('Kerple', params['position']['kerple'])
+  for n in range(3):
+    kept = params[f'block_{n}']['attention']['position']['t5']
+    assert found[f'-t5-layer{n}'] == ('T5', kept)

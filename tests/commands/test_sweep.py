@@ -1,0 +1,566 @@
+"""However a sweep is run, cut and run again, its results are the same."""
+
+import functools
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import ROOT, last_json, make_small_config
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.settings import settings as settings_lib
+from experiments.sweeps import running
+from experiments.training import compiled
+from experiments.training import run as run_lib
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+# The small config of all tests, a bit shorter, with generators beside it.
+CONFIG = """
+import sys
+sys.path.insert(0, TESTS)
+from conftest import make_small_config
+
+def get_config():
+  config = make_small_config()
+  config.train.steps = 8
+  return config
+
+def sweep_rates():
+  for rate in (1e-3, 1e-2):
+    yield {'optimizer.learning_rate': rate}
+
+def sweep_seeds():
+  for seed in range(2):
+    yield {'seed': seed}
+
+def sweep_wrong():
+  yield {'model.position.name': 'rotory'}
+  yield {'model.embed_dim': 13}
+  yield {'data.name': 'text', 'seed': 3}
+
+def sweep_missing():
+  yield {'data.name': 'text', 'data.dir': '/nowhere'}
+
+def sweep_diverging():
+  for rate in (1e-3, 1e30):
+    yield {'optimizer.learning_rate': rate, 'optimizer.clip_norm': 0.0}
+"""
+
+
+@pytest.fixture(scope='module')
+def config_path(tmp_path_factory):
+  path = tmp_path_factory.mktemp('config') / 'small.py'
+  path.write_text(CONFIG.replace('TESTS', repr(str(ROOT / 'tests'))))
+  return path
+
+
+@pytest.fixture(scope='module')
+def arguments(config_path):
+  return ['--sweep=rates,seeds', f'--config={config_path}']
+
+
+def table(path):
+  """results.csv without what depends on the clock."""
+  lines = (path / 'results.csv').read_text().splitlines()
+  names = lines[0].split(',')
+  drop = names.index('seconds')
+  return [
+    line.split(',')[:drop] + line.split(',')[drop + 1 :] for line in lines
+  ]
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory, run_command, arguments):
+  """A sweep that nothing disturbed."""
+  path = tmp_path_factory.mktemp('whole') / 'sweep'
+  done = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=serial'
+  )
+  assert done.returncode == 0, done.stderr
+  return path, last_json(done.stdout)
+
+
+@pytest.fixture(scope='module')
+def grouped(tmp_path_factory, run_command, arguments):
+  """Another, of its trials as one."""
+  path = tmp_path_factory.mktemp('grouped') / 'sweep'
+  done = run_command(
+    'sweep', *arguments, f'--workdir={path}', '--engine=vectorized'
+  )
+  assert done.returncode == 0, done.stderr
+  return path
+
+
+@pytest.fixture
+def sweep(call_command):
+  """Runs the command within this process: (exit code, stdout, stderr)."""
+  return functools.partial(call_command, 'sweep', cwd=ROOT)
+
+
+def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
+  whole, call_command
+):
+  path, result = whole
+  assert result['trials'] == {'DONE': 4}
+  assert [entry['n'] for entry in result['table']] == [2, 2]
+  assert result['best_setting'] == result['table'][0]
+  assert result['baseline'] == 'optimizer.learning_rate=0.001'
+  assert result['conclusion'] in (path / 'table.md').read_text()
+  assert set(os.listdir(path)) == {
+    'optimizer_learning_rate.png',
+    'optimizer_learning_rate.svg',
+    'settings.png',
+    'settings.svg',
+    'results.csv',
+    'results.json',
+    'sweep.json',
+    'table.md',
+    'trials',
+  }
+  rows = json.loads((path / 'results.json').read_text())['trials']
+  assert len({row['name'] for row in rows}) == 4
+  best = max(rows, key=lambda row: row['best/validation/accuracy'])
+  assert result['best_run']['name'] == best['name']
+  for row in rows:
+    assert row['parameters'] > 0
+    assert row['seconds'] > 0
+    trial = path / 'trials' / row['name']
+    done = json.loads((trial / 'status.json').read_text())['result']
+    assert done['accuracy'] == row['best/test/accuracy']
+    last = json.loads((trial / 'metrics.jsonl').read_text().splitlines()[-1])
+    assert last['validation/loss'] == row['last/validation/loss']
+  flags = [f'--workdir={trial}', '--split=test']
+  _, printed, _ = call_command('evaluate', *flags, cwd=ROOT)
+  assert last_json(printed)['accuracy'] == row['best/test/accuracy']
+
+
+def test_serial_equals_alone_exactly(whole, tmp_path):
+  path, _ = whole
+  row = json.loads((path / 'results.json').read_text())['trials'][3]
+  config = make_small_config()
+  config.train.steps = 8
+  config.optimizer.learning_rate = row['optimizer.learning_rate']
+  config.seed = row['seed']
+  run_lib.run(config, str(tmp_path / 'alone'), Signals())
+  alone = (tmp_path / 'alone' / 'metrics.jsonl').read_text()
+  assert alone == (path / 'trials' / row['name'] / 'metrics.jsonl').read_text()
+
+
+def assert_same_table(path, whole):
+  for ours, theirs in zip(table(path), table(whole[0]), strict=True):
+    for one, other in zip(ours, theirs, strict=True):
+      try:
+        assert float(one) == pytest.approx(float(other), rel=1e-5)
+      except ValueError:
+        assert one == other
+
+
+def test_a_group_leaves_the_same_table(grouped, whole):
+  assert_same_table(grouped, whole)
+
+
+def test_several_processes_leave_the_same_table(
+  whole, tmp_path, sweep, arguments
+):
+  path = tmp_path / 'sweep'
+  code, _, said = sweep(*arguments, f'--workdir={path}', '--engine=processes')
+  assert code == 0, said
+  assert_same_table(path, whole)
+
+
+def configs(count):
+  for index in range(count):
+    config = make_small_config()
+    config.train.steps = 100
+    config.train.eval_every = 100
+    config.checkpoint.every_steps = 100
+    config.seed = index
+    config.optimizer.learning_rate = 1e-3 * (index + 1)
+    config.model.dropout_rate = 0.1 * (index + 1)
+    config.optimizer.label_smoothing = 0.05 * index
+    yield config
+
+
+def losses(path):
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  return np.array([row['train/loss'] for row in rows])
+
+
+def test_a_group_equals_its_trials_alone_over_100_steps(tmp_path):
+  runs = []
+  for index, config in enumerate(configs(3)):
+    settings = settings_lib.from_config(config)
+    runs.append((config.to_dict(), settings, str(tmp_path / f'group{index}')))
+  loaded = loading.load(settings.data, '')
+  group = compiled.make(settings, loaded.vocab_size, 2, 3)
+  together = run_lib.run_group(runs, loaded, group, Signals())
+  program = compiled.make(settings, loaded.vocab_size, 2)
+  for index, (config, settings, _) in enumerate(runs):
+    run = config, settings, str(tmp_path / f'alone{index}')
+    (alone,) = run_lib.run_group([run], loaded, program, Signals())
+    assert together[index]['accuracy'] == alone['accuracy']
+    np.testing.assert_allclose(
+      losses(tmp_path / f'group{index}' / 'metrics.jsonl'),
+      losses(tmp_path / f'alone{index}' / 'metrics.jsonl'),
+      rtol=1e-5,
+    )
+
+
+SHARDED = f"""
+import sys
+sys.path.insert(0, {str(ROOT / 'tests')!r})
+import re
+import jax, numpy as np
+from conftest import make_small_config
+from experiments.data import loading
+from experiments.settings import settings
+from experiments.training import compiled
+from experiments.data.batches import TrainBatches
+wanted = []
+for index in range(11):
+  config = make_small_config()
+  config.seed = index
+  wanted.append(settings.from_config(config))
+loaded = loading.load(wanted[0].data, '')
+batches = TrainBatches(loaded.splits['train'], 16, 0, loaded.bucket_lengths)
+program = compiled.make(wanted[0], loaded.vocab_size, 2, 11)
+hyper = program.hypers(wanted)
+state = program.init(hyper)
+text = program.train_step.lower(state, batches(0), hyper).compile().as_text()
+moving = re.findall(
+  'all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter', text
+)
+for step in range(5):
+  state, metrics = program.train_step(state, batches(step), hyper)
+print(len(jax.devices()), program.size, len(moving),
+      ' '.join(f'{{loss:.9g}}' for loss in np.asarray(metrics['loss'])[:11]))
+"""
+
+
+def test_eight_devices_equal_one_and_never_wait_for_each_other(
+  eight_devices, capfd
+):
+  devices, size, moving, *losses = eight_devices(SHARDED).split()
+  assert (devices, size, moving) == ('8', '16', '0')
+  exec(SHARDED, {})
+  devices, size, moving, *alone = capfd.readouterr().out.split()
+  assert (devices, size, moving) == ('1', '11', '0')
+  np.testing.assert_allclose(
+    np.array(losses, float), np.array(alone, float), rtol=1e-5
+  )
+
+
+def test_done_trials_are_not_touched(whole, sweep, arguments):
+  path, result = whole
+  files = [f for f in (path / 'trials').rglob('*') if f.is_file()]
+  before = {file: file.stat().st_mtime_ns for file in files}
+  flags = [*arguments, f'--workdir={path}', '--engine=serial']
+  code, printed, said = sweep(*flags)
+  assert code == 0, said
+  assert last_json(printed) == result
+  assert {f: f.stat().st_mtime_ns for f in before} == before
+  _, printed, _ = sweep(f'--workdir={path}', '--report')
+  assert last_json(printed) == result
+
+
+def killed_until_done(command, rng, kills, seconds):
+  """Runs a command again and again, killing it at random moments."""
+  for _ in range(kills):
+    process = subprocess.Popen(
+      command,
+      cwd=ROOT,
+      env=os.environ | {'PYTHONPATH': str(ROOT)},
+      stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+      start_new_session=True,
+    )
+    time.sleep(rng.uniform(*seconds))
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+  done = subprocess.run(
+    command,
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+  ('engine', 'kills'),
+  [
+    ('serial', 2),
+    pytest.param('serial', 20, marks=pytest.mark.faults),
+    pytest.param('vectorized', 20, marks=pytest.mark.faults),
+    pytest.param('processes', 20, marks=pytest.mark.faults),
+  ],
+)
+def test_a_sweep_killed_at_random_moments_ends_the_same(
+  engine, kills, tmp_path, arguments, whole, run_command
+):
+  path = tmp_path / 'killed'
+  command = [sys.executable, '-m', 'experiments.sweep', *arguments]
+  command += [f'--workdir={path}', f'--engine={engine}']
+  killed_until_done(command, random.Random(kills), kills, (2.0, 7.0))
+  expected = whole[0]
+  if engine == 'vectorized':
+    expected = tmp_path / 'undisturbed'
+    run_command(
+      'sweep', *arguments, f'--workdir={expected}', f'--engine={engine}'
+    )
+  ours, theirs = table(path), table(expected)
+  assert ours == theirs
+
+
+def test_a_cut_group_resumes_where_all_of_it_was(
+  tmp_path, arguments, grouped, sweep
+):
+  path = tmp_path / 'cut'
+  shutil.copytree(grouped, path)
+  # As a kill during the last save leaves it: the first trial has its state.
+  for place, trial in enumerate(sorted((path / 'trials').iterdir())):
+    if place > 0:
+      shutil.rmtree(trial / 'checkpoints' / '8')
+    status = {'status': 'RUNNING', 'step': 6, 'attempt': 1}
+    (trial / 'status.json').write_text(json.dumps(status))
+  flags = [*arguments, f'--workdir={path}', '--engine=vectorized']
+  code, _, said = sweep(*flags)
+  assert code == 0, said
+  assert 'resuming after step 6' in said
+  assert table(path) == table(grouped)
+
+
+def test_wrong_trials_are_all_named_and_nothing_starts(
+  tmp_path, config_path, sweep
+):
+  path = tmp_path / 'sweep'
+  code, _, said = sweep(
+    f'--config={config_path}', '--sweep=wrong', f'--workdir={path}'
+  )
+  assert code == 2
+  (line,) = said.splitlines()
+  assert "'rotory' is not one of" in line
+  assert 'trial 1 (model.embed_dim=13)' in line
+  assert 'trial 2' in line
+  assert 'config.data.dir is empty' in line
+  assert not path.exists()
+
+
+def test_data_that_is_not_there_is_named_before_anything_runs(
+  tmp_path, config_path, sweep
+):
+  path = tmp_path / 'sweep'
+  code, _, said = sweep(
+    f'--config={config_path}', '--sweep=missing', f'--workdir={path}'
+  )
+  assert code == 2
+  (line,) = said.splitlines()
+  assert 'trial 0' in line
+  assert '/nowhere' in line
+  assert not path.exists()
+
+
+def test_a_trial_that_diverges_leaves_its_group_alone(
+  tmp_path, config_path, sweep
+):
+  path = tmp_path / 'sweep'
+  code, printed, said = sweep(
+    f'--config={config_path}',
+    '--sweep=diverging,seeds',
+    f'--workdir={path}',
+    '--engine=vectorized',
+  )
+  assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 2, 'DIVERGED': 2}
+  for row in json.loads((path / 'results.json').read_text())['trials']:
+    saved = path / 'trials' / row['name'] / 'checkpoints'
+    if row['status'] == 'DIVERGED':
+      assert 'is nan' in row['reason'] or 'is inf' in row['reason']
+      assert '8' not in os.listdir(saved)
+    else:
+      assert '8' in os.listdir(saved)
+
+
+def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
+  tmp_path, config_path, sweep
+):
+  path = tmp_path / 'sweep'
+  config = make_small_config()
+  config.train.steps = 4
+  flags = [f'--config={config_path}', '--config.train.steps=4', '--sweep=seeds']
+  flags += [f'--workdir={path}', '--engine=serial']
+  sweep(*flags, '--only=0')
+  victim = next((path / 'trials').glob('*/checkpoints')).parent
+  shutil.rmtree(victim)
+  # A file where its checkpoints should go.
+  victim.mkdir()
+  (victim / 'config.json').write_text(json.dumps(config.to_dict()))
+  (victim / 'checkpoints').write_text('in the way')
+  code, printed, said = sweep(*flags)
+  assert code == 1
+  assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
+  told, _, line = said.splitlines()[-1].partition('; again: ')
+  assert told == 'failed: 1 of 2 trials'
+  (victim / 'checkpoints').unlink()
+  _, printed, _ = sweep(*flags)
+  assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
+  program, name, *flags = shlex.split(line)[1:]
+  assert (program, name) == ('scripts/run.sh', 'experiments.sweep')
+  code, printed, said = sweep(*flags)
+  assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 2}
+
+
+def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
+  tmp_path, arguments, whole, sweep
+):
+  path = tmp_path / 'sweep'
+  flags = [*arguments, f'--workdir={path}', '--engine=processes']
+  flags += ['--max_parallel=2', '--only=0,1,2']
+  process = subprocess.Popen(
+    [sys.executable, '-m', 'experiments.sweep', *flags],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  while not list(path.glob('trials/*/checkpoints/*')):
+    time.sleep(0.05)
+    assert process.poll() is None
+  process.send_signal(signal.SIGTERM)
+  _, said = process.communicate(timeout=60)
+  assert process.returncode == 75, said
+  assert said.splitlines()[-1].startswith('interrupted: SIGTERM')
+  code, _, said = sweep(*flags)
+  assert code == 0, said
+  assert table(path)[:4] == table(whole[0])[:4]
+
+
+def test_halving_drops_the_worse_half_and_decides_the_same_again(
+  tmp_path, arguments, sweep
+):
+  path = tmp_path / 'sweep'
+  flags = [*arguments, f'--workdir={path}', '--engine=serial', '--rungs=4']
+  code, printed, said = sweep(*flags)
+  assert code == 0, said
+  result = last_json(printed)
+  assert result['trials'] == {'DONE': 2, 'DROPPED': 2}
+  at_rung = {}
+  for row in json.loads((path / 'results.json').read_text())['trials']:
+    metrics = path / 'trials' / row['name'] / 'metrics.jsonl'
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    at_rung[row['name']] = (
+      row['status'],
+      rows[3]['validation/accuracy'],
+      len(rows),
+    )
+  kept = [score for status, score, _ in at_rung.values() if status == 'DONE']
+  gone = [score for status, score, _ in at_rung.values() if status != 'DONE']
+  assert min(kept) >= max(gone)
+  assert {n for s, _, n in at_rung.values() if s == 'DROPPED'} == {4}
+  _, printed, _ = sweep(*flags)
+  assert last_json(printed) == result
+
+
+def test_dry_run_prints_lines_that_train_the_same_trial(
+  tmp_path, arguments, sweep, call_command, whole
+):
+  path = tmp_path / 'sweep'
+  flags = ['--config.seed=5', f'--workdir={path}', '--dry_run']
+  code, _, said = sweep(*arguments, *flags)
+  assert code == 0, said
+  assert not path.exists()
+  assert '4 trials, 1 programs' in said
+  lines = [x.strip() for x in said.splitlines() if 'run.sh' in x]
+  assert len(lines) == 4
+  prefix = 'bash scripts/run.sh experiments.train '
+  assert lines[3].startswith(prefix)
+  flags = lines[3].removeprefix(prefix).split()
+  assert '--config.seed=1' in flags
+  assert '--config.optimizer.learning_rate=0.01' in flags
+  code, _, said = call_command('train', *flags, cwd=ROOT)
+  assert code == 0, said
+  name = flags[-1].rpartition('/')[2]
+  ours = path / 'trials' / name / 'metrics.jsonl'
+  theirs = whole[0] / 'trials' / name / 'metrics.jsonl'
+  assert ours.read_text() == theirs.read_text()
+
+
+@pytest.mark.parametrize(
+  ('flags', 'said'),
+  [
+    (['--sweep=rate'], 'did you mean rates?'),
+    ([], '--sweep and --sweep_over are missing'),
+    (['--sweep=seeds', '--only=2'], '--only=2 is not the place of a trial'),
+    (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
+    (['--sweep=seeds', '--rungs=5'], '--rungs=5 must be'),
+    (['--report'], 'sweep.json does not exist'),
+  ],
+)
+def test_wrong_flags_are_one_line(flags, said, tmp_path, config_path, sweep):
+  path = tmp_path / 'sweep'
+  code, _, stderr = sweep(
+    f'--config={config_path}', f'--workdir={path}', *flags
+  )
+  assert code == 2
+  (line,) = stderr.splitlines()
+  assert said in line
+  assert not path.exists()
+
+
+def test_a_sweep_that_is_done_asks_for_no_data(
+  tmp_path, whole, arguments, sweep, monkeypatch
+):
+  def gone(*_):
+    raise UserError('the data is gone')
+
+  monkeypatch.setattr(loading, 'load', gone)
+  path = tmp_path / 'sweep'
+  shutil.copytree(whole[0], path)
+  flags = [*arguments, f'--workdir={path}', '--engine=serial']
+  for more in ([], ['--retry'], ['--report'], ['--dry_run']):
+    code, printed, said = sweep(*flags, *more)
+    assert code == 0, said
+  parameters = json.loads((path / 'results.json').read_text())['trials'][0][
+    'parameters'
+  ]
+  assert last_json(printed)['parameters'] == dict.fromkeys('0123', parameters)
+  shutil.rmtree(next((path / 'trials').iterdir()))
+  code, _, said = sweep(*flags)
+  assert code == 2
+  assert said.startswith('error: 1 of 1 trials cannot be trained')
+
+
+def test_a_sweep_with_trials_to_go_asks_to_be_run_again(
+  tmp_path, arguments, sweep, monkeypatch
+):
+  """As when one worker of several was told to end, and not the sweep."""
+  monkeypatch.setitem(running.ENGINES, 'serial', lambda *_: None)
+  flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
+  code, printed, said = sweep(*arguments, *flags)
+  assert code == 75
+  assert last_json(printed)['trials'] == {'WAITING': 4}
+  assert said.splitlines()[-1].startswith('interrupted: 4 trials have steps')
+
+
+def test_a_sweep_of_another_config_is_refused(whole, arguments, sweep):
+  path, _ = whole
+  before = (path / 'sweep.json').read_text()
+  flags = [f'--workdir={path}', '--config.model.pool=max']
+  code, _, said = sweep(*arguments, *flags)
+  assert code == 2
+  assert 'config.model.pool' in said
+  assert (path / 'sweep.json').read_text() == before

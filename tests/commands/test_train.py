@@ -1,0 +1,407 @@
+"""A run is a function of its config: stopped, killed or not, the end is one."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import ROOT, last_json, make_small_config
+
+from configs import default
+from experiments.command.errors import Diverged, Interrupted, UserError
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.learning import steps
+from experiments.settings import settings as settings_lib
+from experiments.training import compiled
+from experiments.training import run as run_lib
+from experiments.workdir import checkpoints
+from experiments.workdir import workdir as workdir_lib
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+
+class StopAt(Signals):
+  """A signal that arrives before the given look for one."""
+
+  def __init__(self, look):
+    super().__init__()
+    self._left = look
+
+  def check(self):
+    self._left -= 1
+    if self._left <= 0:
+      self.received = 'SIGTERM'
+    super().check()
+
+
+def restored(path, config, step):
+  settings = settings_lib.from_config(config)
+  vocab_size = loading.read_tokenizer(path).get_vocab_size()
+  template = compiled.make(settings, vocab_size, 2).template
+  with checkpoints.reading(str(path), settings.checkpoint) as saved:
+    return saved.restore(step, template)
+
+
+def rows(path):
+  text = (path / 'metrics.jsonl').read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+def busy_config():
+  """Small, with every kind of dropout on."""
+  config = make_small_config()
+  config.model.attention_dropout_rate = 0.1
+  config.model.word_dropout_rate = 0.1
+  config.train.eval_batch_size = 16
+  return config
+
+
+@pytest.fixture(scope='module')
+def uninterrupted(tmp_path_factory):
+  """One run to the end, that all others are held against."""
+  config = busy_config()
+  path = tmp_path_factory.mktemp('whole') / 'run'
+  result = run_lib.run(config, str(path), Signals())
+  return path, result
+
+
+def assert_same_end(path, result, uninterrupted):
+  whole_path, whole_result = uninterrupted
+  config = busy_config()
+  steps = config.train.steps
+  ours, theirs = (
+    restored(path, config, steps),
+    restored(whole_path, config, steps),
+  )
+  jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+  assert (path / 'metrics.jsonl').read_text() == (
+    whole_path / 'metrics.jsonl'
+  ).read_text()
+  assert {**result, 'workdir': ''} == {**whole_result, 'workdir': ''}
+
+
+def test_a_whole_run_leaves_what_it_promises(uninterrupted):
+  path, result = uninterrupted
+  assert set(os.listdir(path)) == {
+    'checkpoints',
+    'config.json',
+    'data.json',
+    'env.json',
+    'log-0.txt',
+    'metrics.jsonl',
+    'status.json',
+    'tensorboard',
+    'tokenizer.json',
+  }
+  status = json.loads((path / 'status.json').read_text())
+  assert status.pop('seconds') > 0
+  assert status.pop('parameters') > 0
+  assert status == {
+    'status': 'DONE',
+    'step': 12,
+    'attempt': 1,
+    'result': result,
+  }
+  assert result['split'] == 'test'
+  assert 0 <= result['accuracy'] <= 1
+  found = rows(path)
+  assert [row['step'] for row in found] == list(range(1, 13))
+  assert all('train/loss' in row for row in found)
+  evaluated = [r['step'] for r in found if 'validation/accuracy' in r]
+  assert evaluated == [4, 8, 12]
+  best = max(found, key=lambda r: (r.get('validation/accuracy', -1), r['step']))
+  assert result['step'] == best['step']
+  kept = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert kept == sorted({9, 12, best['step']})
+  assert os.listdir(path / 'tensorboard')
+
+
+def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
+  tmp_path, uninterrupted
+):
+  """An epoch has five steps, and an evaluation every fourth takes two looks.
+
+  The looks: one when the data is read, one after each update, and two within
+  each evaluation, of which the last one is that of the test split.
+  """
+  path = tmp_path / 'run'
+  with pytest.raises(Interrupted):
+    run_lib.run(busy_config(), str(path), StopAt(1))
+  assert not path.exists()
+  reached = []
+  for look in (2, 5, 2, 3, 4, 6, 3, 3, 4):
+    with pytest.raises(Interrupted, match='SIGTERM'):
+      run_lib.run(busy_config(), str(path), StopAt(look))
+    status = json.loads((path / 'status.json').read_text())
+    assert status['status'] == 'INTERRUPTED'
+    newest = max(int(n) for n in os.listdir(path / 'checkpoints'))
+    assert newest == status['step'] == rows(path)[-1]['step']
+    reached.append((newest, 'validation/loss' in rows(path)[-1]))
+  assert reached == [
+    (1, False),
+    (4, False),  # before the first batch of the evaluation
+    (4, False),  # again
+    (4, False),  # before the second
+    (5, False),
+    (8, True),
+    (10, False),
+    (12, False),  # in the last evaluation
+    (12, True),  # in that of the test split
+  ]
+  result = run_lib.run(busy_config(), str(path), Signals())
+  assert_same_end(path, result, uninterrupted)
+  assert json.loads((path / 'status.json').read_text())['attempt'] == 10
+
+
+def test_rows_after_the_last_checkpoint_are_written_again(
+  tmp_path, uninterrupted
+):
+  """As after SIGKILL: metrics ran ahead, the last line is torn."""
+  path = tmp_path / 'run'
+  with pytest.raises(Interrupted):
+    run_lib.run(busy_config(), str(path), StopAt(7))
+  with open(path / 'metrics.jsonl', 'a') as file:
+    file.write('{"step": 6, "train/loss": 123.0}\n{"step": 7, "tra')
+  result = run_lib.run(busy_config(), str(path), Signals())
+  assert_same_end(path, result, uninterrupted)
+
+
+def test_a_finished_run_answers_at_once_and_touches_nothing(uninterrupted):
+  path, result = uninterrupted
+  before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
+  config = busy_config()
+  assert run_lib.run(config, str(path), Signals()) == result
+  assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
+
+
+def test_another_config_in_the_same_workdir_is_refused(uninterrupted):
+  path, _ = uninterrupted
+  config = make_small_config()
+  config.optimizer.learning_rate = 0.5
+  before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
+  with pytest.raises(UserError, match=r'learning_rate was 0.001, is 0.5'):
+    run_lib.run(config, str(path), Signals())
+  assert {f: f.stat().st_mtime_ns for f in path.rglob('*')} == before
+
+
+def test_logging_more_often_is_the_same_run(uninterrupted):
+  path, result = uninterrupted
+  config = busy_config()
+  config.train.log_every = 5
+  assert run_lib.run(config, str(path), Signals()) == result
+
+
+def test_a_changed_model_is_refused_by_path(uninterrupted):
+  path, _ = uninterrupted
+  config = busy_config()
+  config.model.num_layers = 2
+  with pytest.raises(UserError, match=r'block_1/.* is missing'):
+    restored(path, config, 12)
+  config = busy_config()
+  config.model.mlp_dim = 21
+  with pytest.raises(UserError, match=r'is float32\[20\], not float32\[21\]'):
+    restored(path, config, 12)
+
+
+def test_a_checkpoint_holds_the_state_alone(uninterrupted):
+  path, _ = uninterrupted
+  config = busy_config()
+  state = restored(path, config, 12)
+  assert int(state.step) == 12
+  names = {
+    jax.tree_util.keystr(name[:1], simple=True)
+    for name, _ in jax.tree_util.tree_leaves_with_path(state)
+  }
+  assert names == {'step', 'params', 'optimizer', 'sums'}
+
+
+def test_divergence_writes_the_row_and_keeps_the_last_good_state(tmp_path):
+  config = make_small_config()
+  config.optimizer.name = 'sgd'
+  config.optimizer.learning_rate = 1e30
+  config.optimizer.clip_norm = 0.0
+  config.optimizer.warmup_steps = 6
+  config.checkpoint.every_steps = 1
+  path = tmp_path / 'run'
+  with pytest.raises(Diverged, match='at step'):
+    run_lib.run(config, str(path), Signals())
+  last = rows(path)[-1]
+  assert None in last.values()  # no NaN, which is not JSON
+  assert json.loads((path / 'status.json').read_text())['status'] == 'DIVERGED'
+  kept = max(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert kept < last['step']
+  state = restored(path, config, kept)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
+
+
+def test_parameters_that_overflow_are_not_saved(tmp_path):
+  """Loss and gradient are finite, and what they lead to is not."""
+  config = make_small_config()
+  config.optimizer.name = 'sgd'
+  config.optimizer.learning_rate = 1e30
+  config.optimizer.weight_decay = 1e10
+  config.optimizer.schedule = 'constant'
+  config.optimizer.clip_norm = 0.0
+  config.optimizer.warmup_steps = 3
+  config.train.log_every = 100
+  config.checkpoint.every_steps = 1
+  path = tmp_path / 'run'
+  with pytest.raises(Diverged):
+    run_lib.run(config, str(path), Signals())
+  (last,) = rows(path)
+  assert None not in last.values()
+  saved = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert saved == list(range(1, last['step']))
+  state = restored(path, config, max(saved))
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state))
+
+
+def arguments(path, config):
+  flat = settings_lib.from_config(config).flat()
+  base = settings_lib.from_config(default.get_config()).flat()
+  changes = [
+    f'--config.{key}={value}'
+    for key, value in flat.items()
+    if base.get(key) != value
+  ]
+  return ['--workdir', str(path), *changes]
+
+
+def start(path, config):
+  return subprocess.Popen(
+    [sys.executable, '-m', 'experiments.train', *arguments(path, config)],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def wait_for_rows(process, path, count):
+  deadline = time.monotonic() + 120
+  while time.monotonic() < deadline and process.poll() is None:
+    metrics = path / 'metrics.jsonl'
+    if metrics.exists() and metrics.read_text().count('\n') >= count:
+      return
+    time.sleep(0.005)
+  raise AssertionError(f'no {count} rows: {process.communicate()}')
+
+
+def test_sigterm_saves_and_exits_75_and_sigkill_loses_nothing(
+  tmp_path, uninterrupted
+):
+  path = tmp_path / 'run'
+  config = busy_config()
+  process = start(path, config)
+  wait_for_rows(process, path, 2)
+  process.send_signal(signal.SIGTERM)
+  _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 75, stderr
+  assert 'SIGTERM' in stderr
+  process = start(path, config)
+  wait_for_rows(process, path, rows(path)[-1]['step'] + 1)
+  process.kill()
+  process.communicate()
+  assert process.returncode == -signal.SIGKILL
+  process = start(path, config)
+  stdout, stderr = process.communicate(timeout=120)
+  assert process.returncode == 0, stderr
+  assert_same_end(path, last_json(stdout), uninterrupted)
+
+
+def test_workdir_may_be_relative(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  config = make_small_config()
+  config.train.steps = 3
+  result = run_lib.run(config, 'a/b', Signals())
+  assert result['workdir'] == str(tmp_path / 'a/b')
+  assert workdir_lib.read_status('a/b')['status'] == 'DONE'
+
+
+def test_a_run_outlives_the_reader_of_its_log(tmp_path):
+  """`train 2>&1 | tee`, and Ctrl-C, which tee gets as well."""
+  path, config = tmp_path / 'run', busy_config()
+  process = start(path, config)
+  wait_for_rows(process, path, 2)
+  process.stderr.close()
+  process.stdout.close()
+  process.send_signal(signal.SIGINT)
+  assert process.wait(timeout=60) == 75
+  status = workdir_lib.read_status(str(path))
+  assert status['status'] == 'INTERRUPTED'
+  assert str(status['step']) in os.listdir(path / 'checkpoints')
+
+
+def test_a_log_that_nobody_reads_is_kept_all_the_same(tmp_path):
+  path, config = tmp_path / 'run', make_small_config()
+  with start(path, config) as process:
+    process.stderr.close()
+    stdout = process.stdout.read()
+  assert process.returncode == 0
+  assert last_json(stdout)['split'] == 'test'
+  assert 'step 12/12' in (path / 'log-0.txt').read_text()
+
+
+def test_a_run_needs_no_standard_error(tmp_path):
+  path, config = tmp_path / 'run', make_small_config()
+  words = ' '.join(map(shlex.quote, arguments(path, config)))
+  done = subprocess.run(
+    ['bash', '-c', f'exec {sys.executable} -m experiments.train {words} 2>&-'],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    timeout=120,
+    check=False,
+  )
+  assert done.returncode == 0
+  assert workdir_lib.read_status(str(path))['status'] == 'DONE'
+
+
+def test_metrics_of_the_log_are_means_since_its_last_line(tmp_path):
+  """Also of a run that was interrupted between two lines."""
+  config = busy_config()
+  config.data.word_order.train_pairs = 40  # five whole batches of 16
+  config.train.log_every = 5
+  whole, stopped = tmp_path / 'whole', tmp_path / 'stopped'
+  run_lib.run(config, str(whole), Signals())
+  with pytest.raises(Interrupted):
+    run_lib.run(config, str(stopped), StopAt(8))
+  run_lib.run(config, str(stopped), Signals())
+  assert rows(stopped) == rows(whole)
+  config.train.log_every = 1
+  run_lib.run(config, str(tmp_path / 'each'), Signals())
+  for name in ('train/loss', 'train/accuracy', 'train/gradient_norm'):
+    each = [row[name] for row in rows(tmp_path / 'each')]
+    means = [np.mean(each[:5]), np.mean(each[5:10]), np.mean(each[10:])]
+    shown = [row[name] for row in rows(whole) if name in row]
+    np.testing.assert_allclose(shown, means, rtol=1e-6)
+
+
+def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):
+  """The second moments of Adam overflow long before the parameters do."""
+  config = make_small_config()
+  config.optimizer.clip_norm = 0.0
+  config.train.log_every = 100
+  config.checkpoint.every_steps = 1
+  sums = steps.gradients
+
+  def huge(params, classifier, batch, hyper, step, *more):
+    total, grads = sums(params, classifier, batch, hyper, step, *more)
+    scale = jnp.where(step == 5, 1e20, 1.0)
+    return total, jax.tree.map(lambda g: g * scale, grads)
+
+  monkeypatch.setattr(steps, 'gradients', huge)
+  path = tmp_path / 'run'
+  with pytest.raises(Diverged, match='step 6'):
+    run_lib.run(config, str(path), Signals())
+  saved = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
+  assert saved[-1] == 5

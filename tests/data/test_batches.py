@@ -1,0 +1,183 @@
+"""A batch is a pure function of the step; every example counts once."""
+
+import itertools
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from experiments.data import batches as batches_lib
+
+
+def examples(count, longest=9, seed=0):
+  """Examples whose first token is their own number plus one."""
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(0, longest + 1, count).astype(np.int32)
+  lengths = np.maximum(lengths, 1) if longest else lengths
+  starts = batches_lib.offsets(lengths)
+  tokens = np.zeros(lengths.sum() + 1, np.int32)
+  tokens[starts] = np.arange(count) + 1
+  return batches_lib.Examples(tokens, starts, lengths, np.arange(count) % 3)
+
+
+def batches_of(count, batch_size, seed=0, num_members=1):
+  split = examples(count)
+  lengths = batches_lib.bucket_lengths(split.lengths, 3, 0)
+  return batches_lib.TrainBatches(
+    split, batch_size, seed, lengths, num_members=num_members
+  )
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 4))
+def test_an_epoch_holds_every_example_once(count, batch_size, epoch):
+  batches = batches_of(count, batch_size)
+  first = epoch * batches.steps_per_epoch
+  seen = []
+  for step in range(first, first + batches.steps_per_epoch):
+    batch = batches(step)
+    assert batch.tokens.shape[0] == batch_size
+    assert batch.tokens.shape[1] in batches.bucket_lengths
+    real = batch.weights == 1
+    assert (batch.lengths[~real] == 0).all()
+    seen += (batch.tokens[real, 0] - 1).tolist()
+    inside = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    assert (batch.tokens[~inside] == batches_lib.PAD).all()
+    np.testing.assert_array_equal(
+      batch.labels[real], (batch.tokens[real, 0] - 1) % 3
+    )
+  assert sorted(seen) == list(range(count))
+
+
+def test_texts_of_one_bucket_share_a_batch():
+  """All batches but those of the rest, less than one batch of each bucket."""
+  batches = batches_of(4000, 9)
+  ends = np.array(batches.bucket_lengths)
+  mixed = 0
+  for step in range(batches.steps_per_epoch):
+    batch = batches(step)
+    lengths = batch.lengths[batch.weights == 1]
+    mixed += len(np.unique(np.searchsorted(ends, lengths))) > 1
+  assert len(ends) == 3
+  assert mixed <= 3
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+  one, other = batches_of(100, 7), batches_of(100, 7)
+  order = [3, 40, 41, 2, 15, 3]
+  taken = {step: one(step) for step in order}
+  for step in sorted(order):
+    for a, b in zip(other(step), taken[step], strict=True):
+      np.testing.assert_array_equal(a, b)
+  changed = batches_of(100, 7, seed=1)
+  assert any(
+    (changed(step).labels != one(step).labels).any() for step in range(5)
+  )
+  next_epoch = one(3 + one.steps_per_epoch)
+  assert (next_epoch.labels != one(3).labels).any()
+
+
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.given(st.integers(1, 200), st.integers(1, 40), st.integers(2, 4))
+def test_members_read_the_same_lengths_each_in_an_order_of_its_own(
+  count, batch_size, num_members
+):
+  alone = batches_of(count, batch_size)
+  batches = batches_of(count, batch_size, num_members=num_members)
+  seen = [[] for _ in range(num_members)]
+  for step in range(batches.steps_per_epoch):
+    batch = batches(step)
+    assert len(batch.labels) == batch_size * num_members
+    for member, found in enumerate(seen):
+      weights = batch.weights[member::num_members]
+      # Padding is last, and as much of it for each.
+      np.testing.assert_array_equal(weights, alone(step).weights)
+      first = batch.tokens[member::num_members, 0]
+      found += first[weights == 1].tolist()
+    length = alone(step).tokens.shape[1]
+    for part, whole in zip(batch, alone(step), strict=True):
+      rows = part[::num_members]
+      rows = rows[:, :length] if rows.ndim == 2 else rows
+      np.testing.assert_array_equal(rows, whole)
+  assert all(sorted(found) == list(range(1, count + 1)) for found in seen)
+  if count > 20:
+    assert seen[0] != seen[1]
+
+
+def test_short_and_long_batches_are_mixed():
+  batches = batches_of(300, 4)
+  longest = [
+    batches(step).lengths.max() for step in range(batches.steps_per_epoch)
+  ]
+  rises = (np.diff(longest) > 0).sum()
+  falls = (np.diff(longest) < 0).sum()
+  assert min(rises, falls) > batches.steps_per_epoch / 5
+
+
+def test_offsets_of_more_tokens_than_32_bits_count():
+  lengths = np.array([2**30, 7, 2**30, 2**30 + 5, 0, 3], np.int32)
+  starts = batches_lib.offsets(lengths)
+  assert starts.dtype == np.int64
+  ends = [0, *itertools.accumulate(lengths.tolist())]
+  assert starts.tolist() == ends[:-1]
+  assert batches_lib.offsets(np.zeros(0, np.int32)).tolist() == []
+
+
+def test_a_batch_reaches_tokens_past_32_bits(tmp_path):
+  """A file with a hole in it takes no room; a start that wraps is elsewhere."""
+  end = 2**31 + 2**29
+  tokens = np.memmap(tmp_path / 'tokens', np.uint8, 'w+', shape=end)
+  tokens[:4] = 5, 6, 7, 8
+  tokens[end - 4 :] = 10, 20, 30, 40
+  lengths = np.array([4, 2, 3, 1])
+  starts = np.array([0, end - 4, end - 3, end - 1])
+  split = batches_lib.Examples(tokens, starts, lengths, np.arange(4))
+  want = [[5, 6, 7, 8], [10, 20, 0, 0], [20, 30, 40, 0], [40, 0, 0, 0]]
+  rows = np.array([0, 1, 2, 3])
+  batch = split.batch(rows, 4, 4)
+  assert batch.tokens.tolist() == want
+  assert batch.tokens.dtype == np.int32
+  batch = split.take(rows[::-1]).batch(rows, 4, 4)
+  assert batch.tokens.tolist() == want[::-1]
+  trained = batches_lib.TrainBatches(split, 4, 0, (4,))(0)
+  order = trained.labels.tolist()
+  assert trained.tokens.tolist() == [want[label] for label in order]
+
+
+def padding(lengths, buckets):
+  return sum(min(b for b in buckets if b >= n) - n for n in lengths)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(
+  st.lists(st.integers(0, 12), min_size=1, max_size=30), st.integers(1, 4)
+)
+def test_buckets_pad_least_of_all_choices(lengths, num_buckets):
+  buckets = batches_lib.bucket_lengths(np.array(lengths), num_buckets, 0)
+  longest = max(1, *lengths)
+  assert buckets[-1] == longest
+  assert len(buckets) <= num_buckets
+  assert list(buckets) == sorted(set(buckets))
+  best = min(
+    padding(lengths, (*cuts, longest))
+    for size in range(num_buckets)
+    for cuts in itertools.combinations(range(1, longest), size)
+  )
+  assert padding(lengths, buckets) == best
+
+
+def test_buckets_hold_the_longest_text_of_any_split():
+  assert batches_lib.bucket_lengths(np.array([3, 4, 5]), 2, 40)[-1] == 40
+
+
+@pytest.mark.parametrize('batch_size', [1, 7, 64])
+def test_evaluation_batches_hold_every_example_once(batch_size):
+  split = examples(50)
+  lengths = batches_lib.bucket_lengths(split.lengths, 3, 0)
+  seen = []
+  for rows, batch in batches_lib.eval_batches(split, batch_size, lengths):
+    assert batch.weights.sum() == len(rows)
+    np.testing.assert_array_equal(batch.tokens[: len(rows), 0], rows + 1)
+    seen += rows.tolist()
+  assert sorted(seen) == list(range(50))

@@ -1,0 +1,289 @@
+"""What a run reads is fixed, and belongs to its workdir."""
+
+import numpy as np
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.data import datasets, loading
+from experiments.data.text_files import Row
+from experiments.settings.settings import from_config
+
+
+def test_loading_is_deterministic_and_writes_nothing(small_config, tmp_path):
+  settings = from_config(small_config)
+  one = loading.load(settings.data, str(tmp_path))
+  other = loading.load(settings.data, str(tmp_path))
+  assert one.files == other.files
+  for split in one.splits:
+    np.testing.assert_array_equal(
+      one.splits[split].tokens, other.splits[split].tokens
+    )
+  assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_lie_end_to_end_with_room_for_any_number(small_config):
+  for split in loading.load(from_config(small_config).data, '').splits.values():
+    assert split.starts.dtype == np.int64
+    np.testing.assert_array_equal(
+      split.starts[1:], (split.starts + split.lengths)[:-1]
+    )
+    assert split.starts[-1] + split.lengths[-1] < len(split.tokens)
+
+
+def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
+  settings = from_config(small_config)
+  for name, text in loading.load(settings.data, str(tmp_path)).files.items():
+    (tmp_path / name).write_text(text)
+  loading.load(settings.data, str(tmp_path))
+  small_config.data.word_order.train_pairs += 1
+  changed = from_config(small_config)
+  with pytest.raises(loading.UserError, match=r'not what .* was made from'):
+    loading.load(changed.data, str(tmp_path))
+
+
+# --- labels that train lacks -------------------------------------------------
+
+
+@pytest.fixture
+def tickets(small_config, tmp_path):
+  """Writes tables of (text, label), a split each; returns their settings."""
+  small_config.data.name = 'text'
+  small_config.data.dir = str(tmp_path)
+
+  def write(labels=(), unknown_labels='error', **splits):
+    options = small_config.data.text
+    options.labels, options.unknown_labels = labels, unknown_labels
+    for split, rows in splits.items():
+      lines = ['text\tlabel', *('\t'.join(row) for row in rows)]
+      (tmp_path / f'{split}.tsv').write_text('\n'.join(lines) + '\n')
+      options[split] = (f'{split}.tsv',)
+    return from_config(small_config).data
+
+  return write
+
+
+def numbered(name, count, label):
+  return [(f'{name} {number}', label) for number in range(count)]
+
+
+TRAIN = [*numbered('invoice', 8, 'billing'), *numbered('crash', 7, 'bug')]
+OTHERS = {
+  'validation': [('validation invoice', 'billing'), ('validation', 'bug')],
+  'test': [
+    ('test invoice', 'billing'),
+    ('test crash', 'bug'),
+    ('a', 'other'),
+    ('b', 'spam'),
+    ('c', 'other'),
+  ],
+}
+
+
+def test_a_label_that_train_lacks_is_refused_with_the_keys_to_change(tickets):
+  with pytest.raises(UserError) as error:
+    loading.load(tickets(train=TRAIN, **OTHERS), '')
+  assert "test.tsv row 3: label 'other' of the test split" in str(error.value)
+  for key in ("config.data.text.unknown_labels='drop'", 'data.text.labels'):
+    assert key in str(error.value)
+
+
+def test_rows_of_labels_that_train_lacks_are_left_out_on_request(
+  tickets, capsys
+):
+  loaded = loading.load(
+    tickets(train=TRAIN, unknown_labels='drop', **OTHERS), ''
+  )
+  assert loaded.labels == ['billing', 'bug']
+  assert {name: len(split) for name, split in loaded.splits.items()} == {
+    'train': 15,
+    'validation': 2,
+    'test': 2,
+  }
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line == (
+    'WARNING: test texts of unknown labels, left out: 3 of 5 '
+    "('other' 2, 'spam' 1)"
+  )
+
+
+def test_named_labels_choose_the_classes(tickets, capsys):
+  splits = {'train': [*TRAIN, ('d', 'spam')], **OTHERS}
+  wanted = ('bug', 'billing=money', 'other', 'spam')
+  assert loading.load(tickets(labels=wanted, **splits), '').labels == [
+    'bug',
+    'money',
+    'other',
+    'spam',
+  ]
+  capsys.readouterr()
+  loaded = loading.load(
+    tickets(labels=('bug', 'billing'), unknown_labels='drop', **splits), ''
+  )
+  assert len(loaded.splits['train']) == 15
+  said = capsys.readouterr().err
+  assert "train texts of unknown labels, left out: 1 of 16 ('spam' 1)" in said
+  assert 'test texts of unknown labels, left out: 3 of 5' in said
+
+
+def test_a_split_with_no_known_label_is_refused(tickets):
+  splits = OTHERS | {'test': [('a', 'other')]}
+  with pytest.raises(UserError, match='the test split is empty'):
+    loading.load(tickets(train=TRAIN, unknown_labels='drop', **splits), '')
+
+
+def test_labels_that_are_numbers_may_be_named_as_such(tickets):
+  rows = [*numbered('no', 6, '0'), *numbered('yes', 6, '1')]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  assert loading.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
+
+
+def test_labels_that_are_shown_alike_are_one_class(tickets):
+  rows = [*TRAIN, *numbered('typo', 3, 'bugs')]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  wanted = ('billing=money', 'bugs=bug', 'bug')
+  loaded = loading.load(tickets(labels=wanted, **splits), '')
+  assert loaded.labels == ['money', 'bug']
+  labels = loaded.splits['train'].labels
+  np.testing.assert_array_equal(labels, [0] * 8 + [1] * 10)
+
+
+def test_labels_that_are_all_shown_alike_are_too_few(tickets):
+  splits = dict.fromkeys(('train', 'validation', 'test'), TRAIN)
+  with pytest.raises(UserError, match=r"one class only: \['x'\]"):
+    loading.load(tickets(labels=('billing=x', 'bug=x'), **splits), '')
+
+
+def test_an_empty_train_split_names_the_fractions_to_lower(
+  tickets, small_config
+):
+  tickets(train=TRAIN)
+  small_config.data.text.test = ()
+  small_config.data.test_fraction = 0.99
+  with pytest.raises(UserError, match='the train split is empty') as error:
+    loading.load(from_config(small_config).data, '')
+  assert (
+    'lower config.data.test_fraction or config.data.validation_fraction'
+    in str(error.value)
+  )
+
+
+@pytest.mark.parametrize(
+  'content', [b'', b'{"labels": [', b'\xff', b'[]', b'{"labels": []}']
+)
+def test_facts_that_are_broken_are_refused_with_their_path(content, tmp_path):
+  path = tmp_path / 'data.json'
+  path.write_bytes(content)
+  with pytest.raises(UserError) as error:
+    loading.read_facts(str(tmp_path))
+  assert str(error.value).startswith(f'{path} is not what a run writes')
+  assert '\n' not in str(error.value)
+
+
+# --- what is probably a mistake ----------------------------------------------
+
+
+def rows_of(*pairs, file='f.tsv'):
+  return [Row(*pair, file, number) for number, pair in enumerate(pairs, 1)]
+
+
+CLEAN = {
+  'train': rows_of(*TRAIN),
+  'validation': rows_of(*OTHERS['validation'], file='v.tsv'),
+  'test': rows_of(*OTHERS['test'][:2], file='t.tsv'),
+}
+LABELS = ['billing', 'bug']
+
+
+def test_clean_rows_have_no_problem():
+  assert datasets.problems(CLEAN, LABELS) == []
+
+
+def test_empty_texts_are_a_problem():
+  pairs = [('', 'bug'), *TRAIN, (' \t', 'bug'), ('', 'billing'), ('', 'bug')]
+  dirty = CLEAN | {'train': rows_of(*pairs)}
+  found = datasets.problems(dirty, LABELS)
+  assert found[0] == (
+    'empty train texts: 4 of 19 (f.tsv:1, f.tsv:17, f.tsv:18, ...)'
+  )
+  dirty = CLEAN | {'test': rows_of(*OTHERS['test'][:2], ('', 'bug'))}
+  assert datasets.problems(dirty, LABELS) == [
+    'empty test texts: 1 of 3 (f.tsv:3)'
+  ]
+
+
+def test_equal_texts_with_different_labels_are_a_problem():
+  """Of whatever splits; equal texts with equal labels are none."""
+  more = [('invoice 3', 'bug'), ('same', 'bug'), ('same', 'bug')]
+  dirty = CLEAN | {
+    'train': rows_of(*TRAIN, *more),
+    'test': rows_of(*OTHERS['test'][:2], ('crash 0', 'billing'), file='t.tsv'),
+  }
+  assert datasets.problems(dirty, LABELS) == [
+    'equal texts with different labels: 4 rows of 2 texts '
+    "(f.tsv:4 'billing', f.tsv:16 'bug', f.tsv:9 'bug', ...)"
+  ]
+
+
+def test_one_text_in_more_than_a_tenth_of_a_split_is_a_problem():
+  fewer = [*numbered('ok', 10, 'bug'), *[('echo', 'bug')] * 3]
+  dirty = CLEAN | {'train': rows_of(*TRAIN, *fewer, *[('echo', 'billing')])}
+  found = datasets.problems(dirty, LABELS)
+  assert found[0] == (
+    'texts in more than a tenth of the train rows: 1 (4 of 29: f.tsv:26, '
+    'f.tsv:27, f.tsv:28, ...); config.data.text.max_copies=1 keeps one of each'
+  )
+  clean = CLEAN | {'train': rows_of(*TRAIN, *numbered('ok', 12, 'bug'))}
+  clean['train'] += rows_of(*[('echo', 'bug')] * 3)
+  assert datasets.problems(clean, LABELS) == []  # A tenth and no more.
+  few = CLEAN | {'test': rows_of(*OTHERS['test'][:2], *[('echo', 'bug')] * 2)}
+  assert datasets.problems(few, LABELS) == []
+
+
+def test_classes_with_few_examples_are_a_problem():
+  names = ['bag', *LABELS, 'bugs']
+  pairs = [*TRAIN, *numbered('e', 4, 'bugs'), ('g', 'bag')]
+  dirty = {
+    'train': rows_of(*pairs),
+    **{
+      split: [
+        *CLEAN[split],
+        *rows_of((f'{split} g', 'bag'), (f'{split} e', 'bugs')),
+      ]
+      for split in ('validation', 'test')
+    },
+  }
+  assert datasets.problems(dirty, names) == [
+    "classes with fewer than 5 train texts: 2 of 4 ('bag' 1: f.tsv:20; "
+    "'bugs' 4: f.tsv:16, f.tsv:17, f.tsv:18, ...)"
+  ]
+
+
+def test_classes_missing_from_a_split_are_a_problem():
+  dirty = CLEAN | {'test': rows_of(('a', 'bug'))}
+  assert datasets.problems(dirty, [*LABELS, 'late']) == [
+    "classes without train texts: 1 of 3 ('late')",
+    "classes without validation texts: 1 of 3 ('late')",
+    "classes without test texts: 2 of 3 ('billing', 'late')",
+  ]
+  *_, last = datasets.problems(CLEAN, [*LABELS, *'abcd'])
+  assert last == "classes without test texts: 4 of 6 ('a', 'b', 'c', ...)"
+
+
+def test_problems_are_warned_of_once_a_workdir(tickets, tmp_path, capsys):
+  splits = OTHERS | {'test': OTHERS['test'][:2]}
+  settings = tickets(train=[*TRAIN, ('', 'bug')], **splits)
+  files = loading.load(settings, str(tmp_path)).files
+  assert capsys.readouterr().err == (
+    f'WARNING: empty train texts: 1 of 16 ({tmp_path}/train.tsv:16)\n'
+  )
+  for name, text in files.items():
+    (tmp_path / name).write_text(text)
+  loading.load(settings, str(tmp_path))
+  assert capsys.readouterr().err == ''
+
+
+def test_generated_data_has_no_problem(small_config, capsys):
+  for name in ('word_order', 'algorithmic'):
+    small_config.data.name = name
+    loading.load(from_config(small_config).data, '')
+  assert 'WARNING' not in capsys.readouterr().err

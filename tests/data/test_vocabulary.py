@@ -1,0 +1,118 @@
+"""What the tokenizers library is asked for is what it gives."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.data import loading
+from experiments.data.vocabularies import (
+  PAD,
+  UNK,
+  VOCABULARIES,
+  Byte,
+  BytePair,
+  Word,
+)
+
+TEXTS = ['The film is good .', 'the plot is bad', 'Good plot , good film']
+
+
+@pytest.mark.parametrize('name', VOCABULARIES)
+def test_special_ids_and_range(name):
+  tokenizer = VOCABULARIES[name]().train(TEXTS)
+  assert tokenizer.token_to_id('[PAD]') == PAD == 0
+  assert tokenizer.token_to_id('[UNK]') == UNK == 1
+  examples = loading.encode(tokenizer, [*TEXTS, 'zebra \u00e9 \U0001f600'], 64)
+  assert examples.tokens.max() < tokenizer.get_vocab_size()
+
+
+@pytest.mark.parametrize('name', VOCABULARIES)
+def test_training_is_deterministic(name):
+  make = VOCABULARIES[name]().train
+  assert make(TEXTS).to_str() == make(TEXTS).to_str()
+
+
+def test_words_are_counted_lowered_and_bounded():
+  tokens = set(Word().train(TEXTS).get_vocab())
+  assert {'the', 'good', '.', ','} < tokens
+  assert 'Good' not in tokens
+  assert 'Good' in Word(lowercase=False).train(TEXTS).get_vocab()
+  frequent = set(Word(min_count=3).train(TEXTS).get_vocab())
+  assert frequent == {'[PAD]', '[UNK]', 'good'}
+  assert Word(size=4).train(TEXTS).get_vocab_size() == 4
+
+
+def test_an_unseen_word_is_unknown():
+  encoded = Word().train(TEXTS).encode('the zebra')
+  assert encoded.tokens == ['the', '[UNK]']
+  assert encoded.ids[1] == UNK
+
+
+TOKENIZERS = {
+  'bpe': BytePair(lowercase=False, size=300).train(TEXTS),
+  'byte': Byte().train(TEXTS),
+}
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(st.text(st.characters(exclude_categories=['Cs'])))
+@hypothesis.example('not [PAD] but [UNK]')
+def test_bytes_hold_any_text(text):
+  for name, tokenizer in TOKENIZERS.items():
+    examples = loading.encode(tokenizer, [text], 1_000)
+    ids = examples.tokens[: examples.lengths[0]].tolist()
+    assert not {PAD, UNK} & {*ids}
+    if name == 'byte':
+      # A blank is put before a text that does not begin with one.
+      assert len(ids) - len(text.encode()) in (0, 1)
+    else:
+      assert len(ids) <= len(text.encode()) + 1
+
+
+def test_pairs_are_merged():
+  frequent = BytePair(size=400).train(['banana banana'] * 5)
+  assert len(frequent.encode('banana').ids) == 1
+
+
+def test_encode_cuts_long_texts_and_keeps_empty_ones(caplog):
+  tokenizer = Word().train(TEXTS)
+  with caplog.at_level('INFO'):
+    loading.encode(tokenizer, ['the plot', 'film'], 2, 'train texts')
+    assert not caplog.messages
+    examples = loading.encode(
+      tokenizer, ['the plot is bad', '', 'film'], 2, 'train texts'
+    )
+  (said,) = caplog.messages
+  assert said.startswith('1 of 3 train texts are read to their first 2 tokens')
+  assert examples.lengths.tolist() == [2, 0, 1]
+  batch = examples.batch(np.array([2, 1, 0]), 4, 3)
+  assert batch.lengths.tolist() == [1, 0, 2, 0]
+  ids = {word: tokenizer.token_to_id(word) for word in ('the', 'plot', 'film')}
+  assert batch.tokens.tolist() == [
+    [ids['film'], 0, 0],
+    [0, 0, 0],
+    [ids['the'], ids['plot'], 0],
+    [0, 0, 0],
+  ]
+
+
+@pytest.mark.parametrize(
+  ('vocabulary', 'key'),
+  [
+    (Word(size=2), 'word.size = 2'),
+    (Word(min_count=0), 'word.min_count = 0'),
+    (BytePair(size=257), 'bpe.size = 257'),
+  ],
+)
+def test_sizes_without_room_are_refused(vocabulary, key):
+  with pytest.raises(UserError, match=key):
+    vocabulary.check()
+
+
+def test_a_torn_vocabulary_is_refused(tmp_path):
+  text = Word().train(TEXTS).to_str()
+  (tmp_path / 'tokenizer.json').write_text(text[: len(text) // 2])
+  with pytest.raises(UserError, match='is not a vocabulary'):
+    loading.read_tokenizer(str(tmp_path))

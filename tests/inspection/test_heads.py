@@ -1,0 +1,232 @@
+"""Heads of a small model: statistics, importance and removal by hand."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.data import loading
+from experiments.data.vocabularies import Byte
+from experiments.inspection import figures, head_analysis
+from experiments.learning.steps import cross_entropy, is_token
+from experiments.settings.settings import from_config
+from experiments.training import compiled, evaluation
+from selfattn import analysis
+
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+  """(classifier, parameters far from zero, data, program)."""
+  config = make_small_config()
+  config.model.num_layers = 2
+  settings = from_config(config)
+  loaded = loading.load(settings.data, str(tmp_path_factory.mktemp('none')))
+  program = compiled.make(settings, loaded.vocab_size, 2)
+  params = program.init(program.hypers([settings])).params
+  params = jax.tree.map(lambda x: 1.5 * x, params)
+  return program.classifier, params, loaded, program
+
+
+@pytest.fixture(scope='module')
+def names(model):
+  _, _, loaded, _ = model
+  import tokenizers
+
+  return head_analysis.names(
+    tokenizers.Tokenizer.from_str(loaded.files['tokenizer.json'])
+  )
+
+
+def some(loaded, count=5):
+  return loaded.splits['validation'].take(np.arange(count))
+
+
+def test_an_opened_text_has_the_weights_that_were_sown(model, names):
+  classifier, params, loaded, _ = model
+  examples = some(loaded)
+  found = list(head_analysis.opened(classifier, params, examples, names))
+  for row, one in enumerate(found):
+    length = examples.lengths[row]
+    ids = examples.tokens[examples.starts[row] :][:length]
+    assert one.tokens == [names[i] for i in ids]
+    assert one.weights.shape == (2, 2, length, length)
+    np.testing.assert_allclose(one.weights.sum(axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(one.rollout().sum(axis=-1), 1, rtol=1e-5)
+  assert 'the' in found[0].tokens
+
+
+def test_a_scanned_stack_is_read_like_a_plain_one(model):
+  classifier, params, loaded, _ = model
+  scanned = classifier.clone(encoder=classifier.encoder.clone(scan=True))
+  batch = some(loaded).batch(np.arange(3), 3, 17)
+  plain = head_analysis.sown_weights(classifier, params, batch)
+  np.testing.assert_allclose(
+    head_analysis.sown_weights(scanned, params, batch), plain, atol=1e-5
+  )
+
+
+def test_statistics_are_means_over_texts(model, names):
+  classifier, params, loaded, _ = model
+  examples = some(loaded)
+  found = head_analysis.statistics(
+    classifier, params, examples, loaded.bucket_lengths, names
+  )
+  alone = []
+  for one in head_analysis.opened(classifier, params, examples, names):
+    length = len(one.tokens)
+    is_separator = [head_analysis.is_separator(name) for name in one.tokens]
+    alone.append(
+      jax.vmap(analysis.head_statistics, (0, None, None))(
+        jnp.asarray(one.weights)[:, None],
+        jnp.ones((1, length, length), bool),
+        jnp.array(is_separator)[None],
+      )
+    )
+  for name in analysis.STATISTICS:
+    expected = np.mean([a[name][:, 0] for a in alone], axis=0)
+    np.testing.assert_allclose(found[name], expected, rtol=1e-4)
+
+
+def test_separators_have_neither_letters_nor_digits():
+  texts = (',', ' .', "'s", 'é', '3', '')
+  assert [head_analysis.is_separator(text) for text in texts] == [
+    True, True, False, False, False, True,
+  ]  # fmt: skip
+
+
+def test_names_of_bytes_can_be_seen():
+  found = head_analysis.names(Byte().train([]))
+  assert {'␣', '↵', '⇥', 'a', 'Z'} < {*found}
+  # Half of a letter is no separator.
+  assert '\ufffd' in found
+  assert not head_analysis.is_separator('\ufffd')
+  assert head_analysis.is_separator('␣')
+
+
+def test_a_statistic_that_no_text_has_is_left_blank(model, names):
+  classifier, params, loaded, _ = model
+  examples = some(loaded)
+  lone = dataclasses.replace(examples, lengths=np.ones(5, np.int32))
+  found = head_analysis.statistics(classifier, params, lone, (1,), names)
+  assert np.isnan(found['entropy']).all()
+  np.testing.assert_array_equal(found['self'], 1)
+  row = {'layer': 0, 'head': 1, 'entropy': None, 'self': 1.0}
+  *_, cells = figures.heads_table([row]).splitlines()
+  assert cells.split() == ['0', '1', '1']
+
+
+def test_importance_equals_finite_differences(model):
+  classifier, params, loaded, _ = model
+  examples = some(loaded)
+  found = head_analysis.importance(
+    classifier, params, examples, loaded.bucket_lengths
+  )
+  batch = examples.batch(np.arange(5), 5, 17)
+
+  @jax.jit
+  def losses(gates):
+    gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
+    logits = classifier.apply({'params': gated}, batch.tokens, is_token(batch))
+    return cross_entropy(logits, batch.labels)
+
+  step = 1e-2
+  for place in np.ndindex(2, 2):
+    up, down = (
+      losses(jnp.ones((2, 2)).at[place].add(sign * step)) for sign in (1, -1)
+    )
+    expected = np.mean(abs(np.asarray(up - down)) / (2 * step))
+    assert found[place] == pytest.approx(expected, rel=2e-2, abs=1e-5)
+  assert found.min() > 1e-3
+
+
+def test_accuracy_under_gates_is_that_of_the_gated_model(model):
+  classifier, params, loaded, program = model
+  examples, lengths = loaded.splits['test'], loaded.bucket_lengths
+  _, logits = evaluation.evaluate(program, params, examples, 7, lengths)
+  # What the whole model says counts as right.
+  examples = dataclasses.replace(examples, labels=logits.argmax(axis=-1))
+  gates = [
+    head_analysis.ones(classifier),
+    np.array([[-2, 1], [3, 0]], np.float32),
+  ]
+  found = head_analysis.accuracies(classifier, params, examples, lengths, gates)
+  encoder = analysis.gate_heads(params['encoder'], gates[1])
+  gated = params | {'encoder': encoder}
+  _, logits = evaluation.evaluate(program, gated, examples, 7, lengths)
+  other = (logits.argmax(axis=-1) == examples.labels).mean()
+  assert found == pytest.approx([1, other])
+  assert other < 1
+
+
+def test_heads_are_removed_from_the_least_important_on():
+  order = np.array([[0.3, 0.1], [0.2, 0.4]])
+  found = [gates.tolist() for gates in head_analysis.removals(order)]
+  assert found == [
+    [[1, 1], [1, 1]],
+    [[1, 0], [1, 1]],
+    [[1, 0], [0, 1]],
+    [[0, 0], [0, 1]],
+    [[0, 0], [0, 0]],
+  ]
+
+
+def test_other_encoders_have_no_heads(model):
+  classifier, _, _, _ = model
+  config = make_small_config()
+  config.model.encoder.name = 'bag'
+  bag = compiled.make(from_config(config), 10, 2).classifier
+  head_analysis.require_heads(classifier)
+  with pytest.raises(UserError, match=r'config\.model\.encoder\.name'):
+    head_analysis.require_heads(bag)
+
+
+def test_a_line_a_token_names_the_key_of_each_head():
+  weights = np.zeros((1, 2, 3, 3))
+  weights[0, 0, :, 1] = 1
+  weights[0, 1] = np.eye(3) * 0.5 + 0.1
+  opened = head_analysis.Opened(['a', 'dull', 'plot'], weights)
+  _, header, *lines = figures.most_attended(opened).splitlines()
+  assert header.split() == ['0.0', '0.1']
+  assert [line.split() for line in lines] == [
+    ['a', 'dull', '1.00', 'a', '0.60'],
+    ['dull', 'dull', '1.00', 'dull', '0.60'],
+    ['plot', 'dull', '1.00', 'plot', '0.60'],
+  ]
+
+
+def test_the_picture_of_heads_has_a_row_a_head_and_its_numbers(tmp_path):
+  row = dict.fromkeys(analysis.STATISTICS, 0.25)
+  row |= {'distance': 3.5, 'importance': 1e-6, 'accuracy_without': 0.75}
+  rows = [{'layer': 0, 'head': 0, **row}, {'layer': 0, 'head': 1, **row}]
+  removed = {
+    'least_important_first': [1.0, 0.9, 0.5],
+    'most_important_first': [1.0, 0.6, 0.5],
+    'examples': 9,
+  }
+  files = figures.heads(str(tmp_path), rows, removed)
+  assert {path.name for path in tmp_path.iterdir()} == set(files)
+  labels = json.loads((tmp_path / 'heads.json').read_text())
+  table = np.load(tmp_path / 'heads.npz')['table']
+  assert labels['columns'] == list(rows[0])
+  np.testing.assert_array_equal(table[1], list(rows[1].values()))
+  curves = np.load(tmp_path / 'removal.npz')['accuracy']
+  np.testing.assert_array_equal(curves[1], removed['most_important_first'])
+
+
+def test_the_first_place_is_the_models_own_where_it_pools_one(model, names):
+  classifier, params, loaded, _ = model
+  with_cls = dataclasses.replace(classifier, pool='cls')
+  params = {**params, 'cls': jnp.zeros(12)}
+  (one,) = head_analysis.opened(with_cls, params, some(loaded, 1), names)
+  assert one.tokens[0] == head_analysis.CLS
+  assert one.weights.shape[-1] == len(one.tokens)
+  lengths = loaded.bucket_lengths
+  found = head_analysis.statistics(
+    with_cls, params, some(loaded), lengths, names
+  )
+  assert np.isfinite(list(found.values())).all()

@@ -1,0 +1,272 @@
+"""Pages: what stands in them, and that a browser shows it without complaint."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from conftest import last_json, make_small_config
+
+from experiments.command.signals import Signals
+from experiments.inspection import pages
+from experiments.inspection.head_analysis import Opened
+from experiments.sweeps import comparison
+from experiments.sweeps import plots as sweep_plots
+from experiments.training import run as run_lib
+
+_BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
+
+
+def test_what_comes_from_outside_is_escaped(tmp_path):
+  evil = '</script><b onclick="x">&'
+  opened = Opened([evil, 'b'], np.full((1, 1, 2, 2), 0.5))
+  page = tmp_path / 'page.html'
+  pages.write(
+    str(page),
+    evil,
+    [
+      pages.section(evil, pages.table([evil], [[evil]])),
+      pages.confusion([evil, 'b'], np.eye(2, dtype=int)),
+      pages.attention([(evil, opened)]),
+    ],
+  )
+  text = page.read_text()
+  assert '<b' not in text.replace('<body', '')
+  assert text.count('</script>') == 2
+  assert 'http://' not in text.replace('http://www.w3.org', '')
+  assert 'https://' not in text
+
+
+def test_weights_are_sent_to_a_65535th():
+  weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 2, 3))
+  text = pages.attention([('t', Opened(['a', 'b', 'c'], weights))])
+  (entry,) = json.loads(text.partition('json">')[2].partition('</script>')[0])
+  import base64
+
+  sent = np.frombuffer(base64.b64decode(entry['weights']), '<u2') / 65535
+  np.testing.assert_allclose(sent, weights.ravel(), atol=0.5 / 65535)
+  assert (entry['layers'], entry['heads']) == (2, 2)
+
+
+def test_a_table_marks_rows_and_aligns_numbers():
+  text = pages.table(['a', 'b'], [['x', 0.5], ['y', 12_345]], [1])
+  assert text.count('<tr>') == 2  # the header and the row that is not marked
+  assert '<td class="number">12,345</td>' in text.partition('marked')[2]
+  assert '<td class="number">0.5</td>' in text
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  path = tmp_path_factory.mktemp('report') / 'run'
+  run_lib.run(make_small_config(), str(path), Signals())
+  return path
+
+
+@pytest.fixture(scope='module')
+def browser():
+  """A headless one."""
+  found = next(filter(None, map(shutil.which, _BROWSERS)), None)
+  driver = shutil.which('chromedriver')
+  if found is None or driver is None:
+    pytest.skip(
+      'no browser; on Debian: apt-get install chromium chromium-driver'
+    )
+  from selenium import webdriver
+  from selenium.webdriver.chrome.service import Service
+
+  options = webdriver.ChromeOptions()
+  options.binary_location = found
+  for flag in ('headless=new', 'no-sandbox', 'disable-dev-shm-usage'):
+    options.add_argument(f'--{flag}')
+  options.add_argument('--window-size=1000,1600')
+  options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
+  opened = webdriver.Chrome(options=options, service=Service(driver))
+  yield opened
+  opened.quit()
+
+
+def select(browser, name, index):
+  from selenium.webdriver.common.by import By
+  from selenium.webdriver.support.select import Select
+
+  found = browser.find_element(By.CSS_SELECTOR, f'select[name={name}]')
+  Select(found).select_by_index(index)
+
+
+def said(browser):
+  from selenium.webdriver.common.by import By
+
+  return browser.find_element(By.TAG_NAME, 'output').text
+
+
+def test_a_browser_shows_the_weights_that_are_chosen(browser, tmp_path):
+  from selenium.webdriver.common.action_chains import ActionChains
+  from selenium.webdriver.common.by import By
+
+  rng = np.random.default_rng(0)
+  tokens = ['the', '<b>', 'dull', 'plot']
+  texts = [
+    ('one', Opened(tokens, rng.dirichlet(np.ones(4), size=(2, 3, 4)))),
+    ('two', Opened(tokens[:2], rng.dirichlet(np.ones(2), size=(2, 3, 2)))),
+  ]
+  page = tmp_path / 'page.html'
+  pages.write(str(page), 'maps', [pages.attention(texts)])
+  browser.get(f'file://{page}')
+
+  def expect(weights, tokens, row):
+    column = int(weights[row].argmax())
+    assert said(browser) == (
+      f'from {tokens[row]} ({row}) to {tokens[column]} ({column}): '
+      f'{weights[row, column]:.4f}'
+    )
+
+  weights = texts[0][1].weights
+  expect(weights[0, 0], tokens, 0)
+  select(browser, 'layer', 1)
+  select(browser, 'head', 2)
+  expect(weights[1, 2], tokens, 0)
+  words = browser.find_elements(By.CSS_SELECTOR, '.tokens button')
+  assert [word.text for word in words] == tokens
+  words[2].click()
+  expect(weights[1, 2], tokens, 2)
+  select(browser, 'head', 3)
+  expect(weights[1].mean(axis=0), tokens, 2)
+  select(browser, 'layer', 2)
+  expect(texts[0][1].rollout(), tokens, 2)
+  select(browser, 'text', 1)
+  expect(texts[1][1].rollout(), tokens[:2], 0)
+  select(browser, 'layer', 0)
+  select(browser, 'head', 1)
+  # The value under the mouse, in the middle of the last cell.
+  canvas = browser.find_element(By.TAG_NAME, 'canvas')
+  size = canvas.size['width']
+  ActionChains(browser).move_to_element_with_offset(
+    canvas, size // 2 - 8, size // 2 - 8
+  ).perform()
+  last = texts[1][1].weights[0, 1, 1, 1]
+  assert said(browser) == f'from <b> (1) to <b> (1): {last:.4f}'
+  assert browser.get_log('browser') == []
+
+
+def test_the_page_of_a_run_has_all_its_parts(run, call_command, browser):
+  from selenium.webdriver.common.by import By
+
+  code, stdout, stderr = call_command(
+    'report', f'--workdir={run}', '--num_examples=5', cwd=run.parent
+  )
+  assert code == 0, stderr
+  page = last_json(stdout)['page']
+  browser.get(f'file://{page}')
+  assert browser.get_log('browser') == []
+  heads = [h.text for h in browser.find_elements(By.TAG_NAME, 'h2')]
+  assert heads == [
+    'Run',
+    'Curves',
+    'Results on test',
+    'Texts with the greatest loss',
+    'Attention on them',
+    'Config',
+  ]
+  pictures = browser.find_elements(By.TAG_NAME, 'img')
+  assert len(pictures) >= 4
+  for picture in pictures:
+    assert int(picture.get_property('naturalWidth')) > 100
+  marked = browser.find_elements(By.CSS_SELECTOR, 'tr.marked')
+  changed = [row.text.split()[0] for row in marked]
+  assert 'config.model.embed_dim' in changed
+  assert 'config.seed' not in changed
+  assert 'the' in said(browser) or 'although' in said(browser)
+
+
+def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
+  from selenium.webdriver.common.by import By
+
+  small = make_small_config().to_dict()
+  flags = [
+    f'--config.{section}.{key}={small[section][key]}'
+    for section, key in (
+      ('model', 'embed_dim'), ('model', 'num_heads'), ('model', 'num_layers'),
+      ('train', 'batch_size'), ('train', 'eval_every'),
+      ('optimizer', 'warmup_steps'),
+    )
+  ]  # fmt: skip
+  code, _, stderr = call_command(
+    'sweep',
+    f'--workdir={tmp_path / "sweep"}',
+    *flags,
+    '--config.data.word_order.train_pairs=37',
+    '--config.train.steps=4',
+    '--engine=serial',
+    '--sweep_over=config.optimizer.learning_rate=1e-3,1e-2',
+    cwd=tmp_path,
+  )
+  assert code == 0, stderr
+  code, stdout, stderr = call_command(
+    'report', f'--workdir={tmp_path / "sweep"}', cwd=tmp_path
+  )
+  assert code == 0, stderr
+  browser.get(f'file://{last_json(stdout)["page"]}')
+  assert browser.get_log('browser') == []
+  tables = browser.find_elements(By.TAG_NAME, 'table')
+  settings, trials, config = (t.text.splitlines() for t in tables)
+  assert sorted(line.split()[0] for line in settings[1:]) == [
+    'optimizer.learning_rate=0.001',
+    'optimizer.learning_rate=0.01',
+  ]
+  assert len(trials) == 3
+  assert 'DONE' in trials[1]
+  assert any('config.model.embed_dim 12 64' in line for line in config)
+  assert not any('config.optimizer.learning_rate' in line for line in config)
+  assert len(browser.find_elements(By.TAG_NAME, 'img')) == 3
+
+
+@pytest.mark.parametrize(
+  ('flags', 'words'),
+  [
+    ([], '--workdir is missing'),
+    (['--workdir=none'], 'none'),
+    (['--workdir=gs://none/run'], '--output is missing'),
+    (['--workdir=RUN', '--checkpoint=5'], '--checkpoint'),
+    (['--workdir=RUN', '--split=all'], 'split'),
+    (['--workdir=RUN', '--metric=loss'], '--metric has no meaning'),
+    (['--workdir=RUN', '--output=RUN'], 'is a folder, not a page'),
+    (['--workdir=RUN', '--output=RUN/config.json/a.html'], '--output: '),
+  ],
+)
+def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
+  flags = [flag.replace('RUN', str(run)) for flag in flags]
+  code, _, stderr = call_command('report', *flags, cwd=tmp_path)
+  assert code == 2, stderr
+  assert words in stderr.splitlines()[-1]
+
+
+def test_settings_are_drawn_with_their_intervals_the_best_on_top():
+  def entry(name, mean, half_width):
+    of = {'mean': mean, 'half_width': half_width}
+    shifted = of | {'mean': mean - 0.2}
+    return {'setting': name, 'n': 2, 'validation': of, 'test': shifted}
+
+  table = [entry('a=2', 0.7, 0.1), entry('a=1', 0.9, None)]
+  table.append({'setting': 'a=3', 'n': 0})
+  found = comparison.Comparison('loss', 'seed', None, table)
+  (axes,) = sweep_plots.settings(found).axes
+  assert [t.get_text() for t in axes.get_yticklabels()] == ['a=1', 'a=2']
+  validation, test = axes.containers
+  assert validation.lines[0].get_xdata().tolist() == [0.9, 0.7]
+  assert test.lines[0].get_xdata().tolist() == pytest.approx([0.7, 0.5])
+  ((same, _), _), ((low, _), (high, _)) = validation.lines[2][0].get_segments()
+  assert (low, high, same) == pytest.approx((0.6, 0.8, 0.9))
+  names = [text.get_text() for text in axes.get_legend().get_texts()]
+  assert names == ['validation', 'test']
+  assert 'loss' in axes.get_xlabel()
+
+
+def test_curves_of_a_sweep_have_a_name_each():
+  means = {'a=1': {10: 0.5, 20: 0.7}, 'a=2': {10: 0.4, 20: 0.3}}
+  (axes,) = sweep_plots.curves(means, 'accuracy').axes
+  drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+  assert drawn == {
+    'a=1': [[10, 0.5], [20, 0.7]],
+    'a=2': [[10, 0.4], [20, 0.3]],
+  }
+  assert axes.get_ylabel() == 'accuracy'

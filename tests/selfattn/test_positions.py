@@ -1,0 +1,752 @@
+"""Every position method against its formula in float64, and identities."""
+
+import dataclasses
+import itertools
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import positions
+from selfattn.attention import Attention
+from selfattn.backends import attend
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS, Position, contract
+from selfattn.positions.biases import slopes
+from selfattn.positions.contract import distances
+from selfattn.positions.relative import skew, unskew
+from tests.conftest import acts_in_attention, at
+
+B, H, K = 2, 3, 6
+D = H * K
+SCATTERED = np.array([[0, 1, 5, 2, 11]])
+IN_ROW = np.arange(5)[None]
+KEYS_IN_ROW = np.arange(2, 9)[None]
+
+
+# One row a method: its terms in float64, as loops over positions and heads.
+# Each takes the method, its parameters, query and key positions (1-d), queries
+# (B, L, H, K) and weights (B, H, L, M), and returns a dict by hook.
+
+
+def none(method, params, query, key, q, weights):
+  return {}
+
+
+def sinusoidal(method, params, query, key, q, weights):
+  columns, half = [], D // 2
+  for j in range(half):
+    exponent = 2 * j / D
+    if method.layout == 'tensor2tensor':
+      exponent = j / (half - 1)
+    angle = query * method.base**-exponent
+    columns.append((np.sin(angle), np.cos(angle)))
+  sin, cos = zip(*columns, strict=True)
+  if method.layout == 'interleaved':
+    return {'embed': np.stack([c for pair in columns for c in pair], axis=-1)}
+  return {'embed': np.stack([*sin, *cos], axis=-1)}
+
+
+def learned(method, params, query, key, q, weights):
+  table = params['table']
+  place = query / method.stretch
+  rows = [
+    np.interp(place, np.arange(len(table)), table[:, column])
+    for column in range(D)
+  ]
+  return {'embed': np.stack(rows, axis=-1)}
+
+
+def relative_keys(method, params, query, key, q, weights):
+  far = method.max_distance
+  content = np.zeros(weights.shape)
+  value = np.zeros(q.shape)
+  for (row, i), (m, j), h in itertools.product(
+    enumerate(query), enumerate(key), range(H)
+  ):
+    distance = min(max(j - i, -far), 0 if method.causal else far)
+    table = params['keys']
+    table = table[h] if table.ndim == 3 else table
+    content[:, h, row, m] = q[:, row, h] @ table[distance + far]
+    if 'value' in method.hooks:
+      vector = params['values'][distance + far]
+      value[:, row, h] += weights[:, h, row, m, None] * vector
+  if method.causal:
+    # What comes after is hidden anyway.
+    content = np.where(key[None, :] > query[:, None], np.nan, content)
+  return {'content': content} | (
+    {'value': value} if 'value' in method.hooks else {}
+  )
+
+
+def rotary(method, params, query, key, q, weights):
+  width = 2 * int(K * method.fraction / 2)
+  turned = q.copy()
+  for j in range(width // 2):
+    angle = query * method.base ** (-2 * j / width)
+    a, b = (
+      (j, j + width // 2) if method.layout == 'half' else (2 * j, 2 * j + 1)
+    )
+    number = q[..., a] + 1j * q[..., b]
+    number = number * np.exp(1j * angle)[None, :, None]
+    turned[..., a], turned[..., b] = number.real, number.imag
+  return {'rotate': turned}
+
+
+def by_pair(query, key, of_pair):
+  """(H, L, M) from of_pair(i, j) -> (H,)."""
+  rows = [[of_pair(int(i), int(j)) for j in key] for i in query]
+  return np.moveaxis(np.array(rows, float), -1, 0)
+
+
+def exact_bucket(method, distance):
+  """T5's bucket in exact rational arithmetic."""
+  side = method.num_buckets
+  offset = 0
+  if not method.causal:
+    side //= 2
+    offset = side if distance > 0 else 0
+  size = max(-distance, 0) if method.causal else abs(distance)
+  half = side // 2
+  if size < half:
+    return offset + size
+  steps = 0
+  while size ** (side - half) * half ** (steps + 1) >= method.max_distance ** (
+    steps + 1
+  ) * half ** (side - half):
+    steps += 1
+  return offset + min(half + steps, side - 1)
+
+
+def t5(method, params, query, key, q, weights):
+  table = params['table']
+  return {
+    'bias': by_pair(query, key, lambda i, j: table[exact_bucket(method, j - i)])
+  }
+
+
+def alibi(method, params, query, key, q, weights):
+  m = slopes(H)
+
+  def of_pair(i, j):
+    if method.variant == 'learned':
+      left, right = np.exp(params['log_left']), np.exp(params['log_right'])
+      return -(left if j < i else right) * abs(i - j)
+    shift = 0.5 if method.variant == 'asymmetric' and j < i else 0.0
+    return -m * abs(i - j) + shift * m
+
+  return {'bias': by_pair(query, key, of_pair)}
+
+
+def kerple(method, params, query, key, q, weights):
+  r1, r2 = params['r1'], params['r2']
+
+  def of_pair(i, j):
+    size = abs(i - j)
+    if method.form == 'log':
+      return -r1 * np.log(1 + r2 * size)
+    return -r1 * float(size) ** r2 if size else 0 * r1
+
+  return {'bias': by_pair(query, key, of_pair)}
+
+
+def network(params, x):
+  hidden = np.maximum(x * params['in_kernel'][0] + params['in_bias'], 0)
+  return hidden @ params['out_kernel'] + params['out_bias']
+
+
+def fire(method, params, query, key, q, weights):
+  def psi(x):
+    return np.log(1 + abs(params['c'][0] * x))
+
+  limit = abs(params['threshold_scale'][0] * method.threshold)
+
+  def of_pair(i, j):
+    quotient = psi(i - j) / psi(max(limit, i, j))
+    return network(params, np.sign(i - j) * quotient)
+
+  return {'bias': by_pair(query, key, of_pair)}
+
+
+def continuous(method, params, query, key, q, weights):
+  return {
+    'bias': by_pair(
+      query,
+      key,
+      lambda i, j: network(params, np.sign(j - i) * np.log(1 + abs(j - i))),
+    )
+  }
+
+
+ROWS = {
+  'none': none,
+  'sinusoidal': sinusoidal,
+  'learned': learned,
+  'shaw': relative_keys,
+  'music_transformer': relative_keys,
+  't5': t5,
+  'alibi': alibi,
+  'rotary': rotary,
+  'kerple': kerple,
+  'fire': fire,
+  'continuous': continuous,
+}
+# Options whose value changes what a method computes.
+VARIANTS = [
+  *((name, {}) for name in ROWS),
+  ('sinusoidal', {'layout': 'concatenated', 'base': 500.0}),
+  ('sinusoidal', {'layout': 'tensor2tensor'}),
+  ('learned', {'max_len': 7, 'stretch': 2.5}),
+  ('shaw', {'max_distance': 3, 'with_values': True}),
+  ('music_transformer', {'max_distance': 3}),
+  ('t5', {'num_buckets': 8, 'max_distance': 9, 'shared': False}),
+  ('alibi', {'variant': 'asymmetric'}),
+  ('alibi', {'variant': 'learned'}),
+  ('rotary', {'layout': 'interleaved', 'base': 77.0}),
+  ('rotary', {'fraction': 0.7}),
+  ('rotary', {'layout': 'interleaved', 'fraction': 0.7}),
+  ('kerple', {'form': 'power'}),
+  ('fire', {'threshold': 3.0, 'shared': True}),
+  ('continuous', {'hidden_dim': 5, 'shared': False}),
+]
+
+
+def label(variant):
+  name, options = variant
+  return '-'.join([name, *map(str, options.values())])
+
+
+def make(name, causal=False, **options):
+  method = POSITIONS[name](D, H, causal, **options)
+  params = method.init(jax.random.key(0))
+  # Fresh biases are zero and fresh slopes equal: then some terms are hidden.
+  keys = jax.random.split(jax.random.key(1), len(params) + 1)
+  noise = {
+    n: 0.1 * abs(jax.random.normal(key, params[n].shape))
+    for n, key in zip(params, keys[:-1], strict=True)
+  }
+  return method, jax.tree.map(lambda p, n: p + n, params, noise)
+
+
+def arrays(L, M):
+  keys = jax.random.split(jax.random.key(2), 2)
+  q = jax.random.normal(keys[0], (B, L, H, K))
+  weights = jax.nn.softmax(jax.random.normal(keys[1], (B, H, L, M)))
+  return q, weights
+
+
+def found_terms(method, params, query_BL, key_BM, q, weights):
+  query, key = at(query_BL), at(key_BM)
+  terms = {
+    'embed': lambda: method.encoding(params, query),
+    'bias': lambda: method.bias(params, query, key),
+    'content': lambda: method.content(params, q, None, query, key),
+    'value': lambda: method.value(params, weights, query, key),
+    'rotate': lambda: method.rotate(params, q, q, query, query)[0],
+  }
+  return {hook: terms[hook]() for hook in method.hooks}
+
+
+def float64(tree):
+  return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+def test_every_method_has_a_row_here_and_in_the_readme():
+  assert list(ROWS) == list(POSITIONS)
+  readme = pathlib.Path(__file__).parent.parent.parent / 'README.md'
+  table = readme.read_text().partition('| method | ')[2].partition('\n\n')[0]
+  assert re.findall(r'^\| `(\w+)` \|', table, re.MULTILINE) == list(POSITIONS)
+
+
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize('known', [True, False], ids=['known', 'traced'])
+@pytest.mark.parametrize(
+  ('query', 'key'),
+  [
+    (SCATTERED, SCATTERED[:, ::-1] + 1),
+    (IN_ROW, IN_ROW),
+    (IN_ROW, KEYS_IN_ROW),
+  ],
+  ids=['scattered', 'self', 'cross'],
+)
+@pytest.mark.parametrize('variant', VARIANTS, ids=label)
+def test_every_hook_equals_its_formula(variant, query, key, known, causal):
+  name, options = variant
+  method, params = make(name, causal, **options)
+  q, weights = arrays(query.shape[1], key.shape[1])
+  if known:
+    found = found_terms(method, params, query, key, q, weights)
+  else:
+    found = jax.jit(
+      lambda query, key: found_terms(method, params, query, key, q, weights)
+    )(jnp.asarray(query), jnp.asarray(key))
+  want = ROWS[name](
+    method, float64(params), query[0], key[0], *float64((q, weights))
+  )
+  assert set(found) == set(want)
+  if causal and 'value' in want:
+    # A causal table ends at distance 0; nothing after it has a weight.
+    assert method.num_rows == len(params['values'])
+  for hook, term in want.items():
+    assert found[hook].dtype == jnp.float32
+    seen = ~np.isnan(term)
+    np.testing.assert_allclose(
+      np.broadcast_to(found[hook], term.shape)[seen]
+      if found[hook].ndim == term.ndim
+      else found[hook][0][seen],
+      term[seen],
+      rtol=1e-5,
+      atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize('variant', VARIANTS, ids=label)
+def test_positions_may_differ_from_row_to_row(variant):
+  """Two rows at once give what each gives alone."""
+  name, options = variant
+  method, params = make(name, **options)
+  both = jnp.concatenate([SCATTERED, IN_ROW])
+  q, weights = arrays(5, 5)
+  found = found_terms(method, params, both, both, q, weights)
+  for row, positions_BL in enumerate((SCATTERED, IN_ROW)):
+    one = found_terms(
+      method,
+      params,
+      jnp.asarray(positions_BL),
+      jnp.asarray(positions_BL),
+      q[row : row + 1],
+      weights[row : row + 1],
+    )
+    for hook in found:
+      np.testing.assert_allclose(found[hook][row], one[hook][0], atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_parameters_belong_to_the_model_or_to_a_layer(name):
+  method, params = make(name)
+  key = jax.random.key(0)
+  model, layer = method.init_model(key), method.init_layer(key)
+  assert hash(method) == hash(make(name)[0])
+  assert not (model and layer)
+  assert set(model | layer) == set(params)
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_options_have_defaults_that_a_config_can_hold(name):
+  for field in dataclasses.fields(POSITIONS[name]):
+    if field.name not in ('embed_dim', 'num_heads', 'causal', 'vocab_size'):
+      assert isinstance(field.default, str | int | float | bool | tuple)
+
+
+WRONG = [
+  ('sinusoidal', {'layout': 'mixed'}),
+  ('sinusoidal', {'base': 1.0}),
+  ('learned', {'max_len': 0}),
+  ('learned', {'init_std': -1.0}),
+  ('learned', {'stretch': 0.5}),
+  ('shaw', {'max_distance': 0}),
+  ('music_transformer', {'init_std': -0.1}),
+  ('t5', {'num_buckets': 6}),
+  ('t5', {'max_distance': 8}),
+  ('t5', {'init_std': -0.1}),
+  ('alibi', {'variant': 'both'}),
+  ('rotary', {'layout': 'quarter'}),
+  ('rotary', {'base': 0.5}),
+  ('rotary', {'fraction': 0.2}),
+  ('rotary', {'scaling': 'cubic'}),
+  ('rotary', {'factor': 0.5}),
+  ('kerple', {'form': 'root'}),
+  ('fire', {'threshold': 0.0}),
+  ('fire', {'hidden_dim': 0}),
+  ('continuous', {'hidden_dim': 0}),
+]
+
+
+@pytest.mark.parametrize('variant', WRONG, ids=label)
+def test_an_option_out_of_range_is_named(variant):
+  name, options = variant
+  ((option, value),) = options.items()
+  with pytest.raises(
+    ValueError, match=rf'^{name}\.{option} = {re.escape(repr(value))} must be'
+  ):
+    positions.make({name: options}, D, H, False)
+
+
+def test_ntk_needs_more_than_one_pair_and_yarn_an_order():
+  with pytest.raises(ValueError, match='scaling'):
+    POSITIONS['rotary'](D, H, False, fraction=0.4, scaling='ntk')
+  with pytest.raises(ValueError, match='beta_fast'):
+    POSITIONS['rotary'](D, H, False, scaling='yarn', beta_fast=0.5)
+  with pytest.raises(ValueError, match='original_length'):
+    POSITIONS['rotary'](D, H, False, scaling='yarn', original_length=0)
+
+
+# --- positions past a table --------------------------------------------------
+
+
+@pytest.mark.parametrize('stretch', [1.0, 1.5])
+def test_learned_refuses_known_positions_past_its_table(stretch):
+  method, params = make('learned', max_len=6, stretch=stretch)
+  longest = method.max_length()
+  assert longest == (6 if stretch == 1 else 8)
+  method.encoding(params, Tokens().filled(longest))
+  with pytest.raises(ValueError, match=f'max_len = {longest}'):
+    method.encoding(params, Tokens().filled(longest + 1))
+  with pytest.raises(ValueError, match=f'max_len = {longest}'):
+    method.encoding(params, at(np.array([[-1]])))
+
+
+@pytest.mark.parametrize('stretch', [1.0, 1.5])
+def test_learned_marks_traced_positions_past_its_table_as_nan(stretch):
+  method, params = make('learned', max_len=6, stretch=stretch)
+  last = method.max_length() - 1
+  here = at(jnp.array([[-1, 0, last, last + 1]]))
+  rows = jax.jit(method.encoding)(params, here)
+  assert np.isnan(rows).all(axis=-1).tolist() == [[True, False, False, True]]
+  assert np.isnan(rows).any(axis=-1).tolist() == [[True, False, False, True]]
+
+
+def test_sinusoid_keeps_far_positions_apart():
+  method, _ = make('sinusoidal')
+  far = np.array([[100_000, 100_001]])
+  rates = 10_000.0 ** (-np.arange(0, D, 2) / D)
+  exact = np.sin(far[..., None] * rates)
+  found = method.encoding({}, at(far))[..., 0::2]
+  np.testing.assert_allclose(found, exact, atol=1e-7)
+
+
+# --- exact identities --------------------------------------------------------
+
+
+def layer_output(method, params, tokens, x_BLD, **fields):
+  layer = Attention(D, H, position=method, **fields)
+  more = {'query': tokens, 'position_params': params}
+  variables = layer.init(jax.random.key(4), x_BLD, **more)
+  if method.per_layer:
+    variables['params']['position'] = params
+  return layer.apply(variables, x_BLD, **more)[0]
+
+
+X = jax.random.normal(jax.random.key(3), (B, 5, D))
+
+
+@pytest.mark.parametrize('variant', VARIANTS, ids=label)
+def test_relative_methods_see_differences_only(variant):
+  name, options = variant
+  method, params = make(name, **options)
+  if not acts_in_attention(method):
+    return
+  near, far = (
+    layer_output(
+      method,
+      params,
+      Tokens(positions=jnp.asarray(SCATTERED) + shift, is_consecutive=False),
+      X,
+    )
+    for shift in (0, 1_000)
+  )
+  if method.is_relative:
+    np.testing.assert_allclose(near, far, rtol=1e-5, atol=1e-5)
+  else:
+    assert abs(near - far).max() > 1e-3
+
+
+@pytest.mark.parametrize('variant', VARIANTS, ids=label)
+def test_counting_distances_equals_looking_at_every_pair(variant):
+  """The short cut of consecutive positions, against the same without it."""
+  name, options = variant
+  method, params = make(name, **options)
+  short, long = (
+    layer_output(method, params, Tokens(is_consecutive=flag), X)
+    for flag in (True, False)
+  )
+  np.testing.assert_allclose(short, long, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('layout', ['half', 'interleaved'])
+@pytest.mark.parametrize('fraction', [1.0, 0.7])
+def test_rotary_keeps_norms(layout, fraction):
+  method, _ = make('rotary', layout=layout, fraction=fraction)
+  q, _ = arrays(5, 5)
+  turned, _ = method.rotate({}, q, q, at(SCATTERED), at(SCATTERED))
+  np.testing.assert_allclose(
+    jnp.linalg.norm(turned, axis=-1), jnp.linalg.norm(q, axis=-1), rtol=1e-5
+  )
+  assert abs(turned - q).max() > 0.1
+
+
+@pytest.mark.parametrize(
+  ('variant', 'is_symmetric'),
+  [
+    (('none', {}), True),
+    (('alibi', {'variant': 'symmetric'}), True),
+    (('kerple', {'form': 'log'}), True),
+    (('kerple', {'form': 'power'}), True),
+    (('alibi', {'variant': 'asymmetric'}), False),
+    (('alibi', {'variant': 'learned'}), False),
+    (('shaw', {}), False),
+    (('music_transformer', {}), False),
+    (('t5', {}), False),
+    (('fire', {}), False),
+    (('continuous', {}), False),
+    (('rotary', {}), False),
+  ],
+  ids=str,
+)
+def test_symmetric_methods_cannot_tell_left_from_right(variant, is_symmetric):
+  """A text read backwards gives the same vectors backwards, or it does not."""
+  name, options = variant
+  method, params = make(name, **options)
+  forward = layer_output(method, params, Tokens(), X)
+  backward = layer_output(method, params, Tokens(), X[:, ::-1])[:, ::-1]
+  if is_symmetric:
+    np.testing.assert_allclose(forward, backward, atol=1e-5)
+  else:
+    assert abs(forward - backward).max() > 1e-3
+
+
+def test_kerple_power_with_exponent_one_is_alibi():
+  kerple_method, params = make('kerple', form='power')
+  # The smallest slopes are below what KERPLE allows.
+  params = {'r1': jnp.asarray(9 * slopes(H), jnp.float32), 'r2': jnp.ones(H)}
+  alibi_method, _ = make('alibi')
+  np.testing.assert_allclose(
+    kerple_method.bias(params, at(SCATTERED), at(IN_ROW)),
+    9 * alibi_method.bias({}, at(SCATTERED), at(IN_ROW)),
+    rtol=1e-5,
+  )
+
+
+@pytest.mark.parametrize('form', ['log', 'power'])
+def test_kerple_has_finite_gradients_at_distance_zero(form):
+  method, params = make('kerple', form=form)
+  grads = jax.grad(lambda p: method.bias(p, at(IN_ROW), at(IN_ROW)).sum())(
+    params
+  )
+  assert all(np.isfinite(grad).all() for grad in grads.values())
+  assert all((grad != 0).all() for grad in grads.values())
+
+
+@pytest.mark.parametrize('c', [0.0, 1e-40, 1e-12, -1e-7, 1e-5])
+@pytest.mark.parametrize('scale', [0.0, 1.0])
+def test_fire_has_a_limit_where_c_is_zero(scale, c):
+  """The quotient tends to |i - j| / last, by a slope that is one-sided."""
+  method, params = make('fire', threshold=3.0)
+  positions_1L = np.array([[0, 1, 5, 2, 70]])
+  params |= {'c': jnp.full(1, c), 'threshold_scale': jnp.full(1, scale)}
+  # The network of a quotient x gives x itself, in every head.
+  params |= {
+    'in_kernel': jnp.array([[1.0, -1.0]]),
+    'in_bias': jnp.zeros(2),
+    'out_kernel': jnp.array([[1.0] * H, [-1.0] * H]),
+    'out_bias': jnp.zeros(H),
+  }
+
+  def bias(params):
+    return method.bias(params, at(positions_1L), at(positions_1L))[0, 0]
+
+  past = (positions_1L.T - positions_1L).astype(float)
+  last = np.maximum(np.maximum(positions_1L.T, positions_1L), 3.0 * scale)
+  safe = np.maximum(last, 1e-9)
+  np.testing.assert_allclose(bias(params), past / safe, rtol=4e-4, atol=1e-6)
+  slopes_of = jax.jacobian(bias)(params)
+  # (log(1 + c a) / log(1 + c b))' tends to a (b - a) / 2b.
+  sign = -1.0 if c < 0 else 1.0
+  np.testing.assert_allclose(
+    slopes_of['c'][..., 0],
+    sign * past * (last - abs(past)) / (2 * safe),
+    rtol=2e-3,
+    atol=1e-5,
+  )
+  assert all(np.isfinite(slope).all() for slope in slopes_of.values())
+
+
+def test_fire_with_a_far_threshold_and_a_linear_network_is_alibi():
+  """psi(x) tends to c x for small c, so the quotient is |i - j| / threshold."""
+  method, _ = make('fire', hidden_dim=2, threshold=64.0)
+  m = jnp.asarray(slopes(H), jnp.float32)
+  params = {
+    'c': jnp.full(1, 1e-4),
+    'threshold_scale': jnp.ones(1),
+    'in_kernel': jnp.array([[1.0, -1.0]]),  # relu(x) + relu(-x) = |x|
+    'in_bias': jnp.zeros(2),
+    'out_kernel': -64.0 * jnp.stack([m, m]),
+    'out_bias': jnp.zeros(H),
+  }
+  want = make('alibi')[0].bias({}, at(SCATTERED), at(IN_ROW))
+  found = method.bias(params, at(SCATTERED), at(IN_ROW))
+  np.testing.assert_allclose(found, want, rtol=5e-3)
+
+
+@pytest.mark.parametrize(
+  ('num_rows', 'num_keys'), [(1, 1), (1, 6), (6, 1), (5, 5), (3, 8), (8, 3)]
+)
+def test_skewing_equals_gathering(num_rows, num_keys):
+  x = jax.random.normal(
+    jax.random.key(0), (2, num_rows, num_rows + num_keys - 1)
+  )
+  row, key = np.ogrid[:num_rows, :num_keys]
+  want = x[:, row, key - row + num_rows - 1]
+  np.testing.assert_array_equal(skew(x), want)
+  # The transpose, by what a transpose is: <skew(x), y> = <x, unskew(y)>.
+  y = jax.random.normal(jax.random.key(1), want.shape)
+  assert unskew(y).shape == x.shape
+  _, transpose = jax.vjp(skew, x)
+  np.testing.assert_array_equal(unskew(y), transpose(y)[0])
+
+
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize(
+  ('buckets', 'farthest'),
+  [(32, 128), (64, 128), (32, 256), (16, 64), (8, 20), (32, 512), (128, 1024)],
+)
+def test_t5_buckets_equal_exact_arithmetic(buckets, farthest, causal):
+  method = POSITIONS['t5'](
+    D, H, causal, num_buckets=buckets, max_distance=farthest
+  )
+  distance = np.arange(-1_500, 1_501)
+  want = [exact_bucket(method, int(d)) for d in distance]
+  np.testing.assert_array_equal(method.buckets(distance), want)
+  np.testing.assert_array_equal(
+    jax.jit(method.buckets)(jnp.asarray(distance)), want
+  )
+
+
+# --- several at once ---------------------------------------------------------
+
+
+def test_combined_methods_add_their_terms():
+  blocks = {'sinusoidal': {}, 't5': {}, 'shaw': {}, 'rotary': {}}
+  both = positions.make(blocks, D, H, False)
+  params = both.init_model(jax.random.key(0)) | both.init_layer(
+    jax.random.key(1)
+  )
+  assert set(params) == {'t5', 'shaw'}
+  for hook, part in (
+    ('embed', 'sinusoidal'),
+    ('bias', 't5'),
+    ('content', 'shaw'),
+    ('rotate', 'rotary'),
+  ):
+    ((name, method, its),) = contract.filling(both, hook, params)
+    assert (name, method) == (part, positions.make({part: {}}, D, H, False))
+    assert its is params.get(part, its)
+  two = positions.make({'alibi': {}, 't5': {}}, D, H, False)
+  params = two.init_model(jax.random.key(0))
+  row = Tokens().filled(5)
+  bias = make('alibi')[0].bias({}, row, row)
+  bias += make('t5')[0].bias(params['t5'], row, row)
+  q, k, v = jax.random.normal(jax.random.key(2), (3, B, 5, H, K))
+  found, _ = attend(q, k, v, position=two, position_params=params)
+  want, _ = attend(q, k, v, bias=bias)
+  np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+  assert two.is_relative
+  assert not positions.make({'alibi': {}, 'fire': {}}, D, H, False).is_relative
+  limited = positions.make({'learned': {'max_len': 9}, 't5': {}}, D, H, False)
+  assert limited.max_length() == 9
+
+
+@dataclasses.dataclass(frozen=True)
+class EveryHook(Position):
+  """Fills each hook with something simple, for a reference to repeat."""
+
+  def init(self, key):
+    return {'scale': jnp.asarray(0.3)}
+
+  def state(self, params, x_BLD, tokens):
+    return x_BLD[..., 0]
+
+  def rotate(self, params, q_BLHK, k_BMGK, query, key):
+    return _turned(q_BLHK, query), _turned(k_BMGK, key)
+
+  def bias(self, params, query, key):
+    heads = jnp.arange(self.num_heads)[None, :, None, None]
+    bias = -params['scale'] * heads * abs(distances(query, key))[:, None]
+    return bias + key.state[:, None, None] - query.state[:, None, :, None]
+
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    ahead = distances(query, key) > 0
+    of_keys = k_BMHK.sum(-1).swapaxes(1, 2)[:, :, None]
+    return of_keys + q_BLHK.sum(-1).swapaxes(1, 2)[..., None] * ahead[:, None]
+
+  def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
+    seen = jnp.where(mask, content_BHLM, 0.0)
+    return seen.sum(-1, keepdims=True) * bias_BHLM
+
+  def value(self, params, weights_BHLM, query, key):
+    signed = jnp.asarray(key.positions, jnp.float32)[:, None, None]
+    term = (weights_BHLM * signed).sum(-1).swapaxes(1, 2)
+    return term[..., None] * params['scale']
+
+  @property
+  def scale(self):
+    return 0.5
+
+
+def _turned(x_BLHK, tokens):
+  angle = jnp.asarray(tokens.positions, jnp.float32)[..., None, None]
+  a, b = jnp.split(x_BLHK, 2, axis=-1)
+  cos, sin = jnp.cos(angle), jnp.sin(angle)
+  return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+
+def test_attention_applies_every_hook():
+  """One method with all of them, against float64 loops over heads."""
+  method = EveryHook(14, 7, False)
+  layer = Attention(14, 7, position=method)
+  x_BLD = jax.random.normal(jax.random.key(0), (2, 5, 14))
+  mask = (
+    jnp.arange(5)[None, None, None] < jnp.array([5, 3])[:, None, None, None]
+  )
+  more = {
+    'mask': mask,
+    'query': Tokens(positions=SCATTERED),
+    'position_params': method.init(None),
+  }
+  variables = layer.init(jax.random.key(1), x_BLD, **more)
+  output, _ = layer.apply(variables, x_BLD, **more)
+
+  params = jax.tree.map(lambda x: np.asarray(x, float), variables['params'])
+  x, positions = np.asarray(x_BLD, float), SCATTERED[0]
+  q, k, v = (
+    (x @ params[n]['kernel'] + params[n]['bias']).reshape(2, 5, 7, 2)
+    for n in ('query', 'key', 'value')
+  )
+  want = np.zeros((2, 5, 7, 2))
+  for b in range(2):
+    for h in range(7):
+      turned = []
+      for rows in (q[b, :, h], k[b, :, h]):
+        cos, sin = np.cos(positions), np.sin(positions)
+        first = rows[:, 0] * cos - rows[:, 1] * sin
+        second = rows[:, 0] * sin + rows[:, 1] * cos
+        turned.append(np.stack([first, second], axis=-1))
+      ahead = positions[None] > positions[:, None]
+      scores = turned[0] @ turned[1].T + q[b, :, h].sum(-1)[:, None] * ahead
+      scores = (scores + k[b, :, h].sum(-1)) * 0.5 / np.sqrt(2)
+      bias = -0.3 * h * abs(positions[:, None] - positions[None])
+      bias = bias + x[b, :, 0] - x[b, :, 0][:, None]
+      seen = np.asarray(mask)[b, 0, 0]
+      scores = scores + bias + scores @ seen[:, None] * bias
+      scores = np.where(seen, scores, -np.inf)
+      weights = np.exp(scores - scores.max(-1, keepdims=True))
+      weights /= weights.sum(-1, keepdims=True)
+      want[b, :, h] = weights @ v[b, :, h]
+      want[b, :, h] += 0.3 * (weights @ positions)[:, None]
+  want = want.reshape(2, 5, 14) @ params['out']['kernel']
+  want = want + params['out']['bias']
+  np.testing.assert_allclose(output, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_heads_of_kerple_begin_apart(seed):
+  """One of r1 and one of r2 in every eighth of their ranges."""
+  params = positions.make({'kerple': {}}, 32, 8, False).init(
+    jax.random.key(seed)
+  )
+  for name, top in {'r1': 2.0, 'r2': 1.0}.items():
+    parts = np.floor(np.sort(params[name]) / top * 8)
+    np.testing.assert_array_equal(parts, np.arange(8))

@@ -1,0 +1,260 @@
+"""Which setting is best: by validation, over seeds, and how sure that is."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.sweeps import comparison, plan, results
+
+RATE, POSITION = 'optimizer.learning_rate', 'model.position.name'
+
+
+def compared(
+  tmp_path,
+  scores,
+  key=RATE,
+  metric='',
+  baseline='',
+  over='seed',
+  best_metric='accuracy',
+):
+  """Of {value: [(validation, test) of each seed]}; None: not done."""
+  base = make_small_config()
+  base.checkpoint.best_metric = best_metric
+  trials, rows = [], []
+  for value, pairs in scores.items():
+    for seed, pair in enumerate(pairs):
+      trials.append({key: value, over: seed})
+      validation, test = pair or (None, None)
+      row = {'trial': len(rows), 'name': str(len(rows))}
+      for name in comparison.METRICS:
+        row |= {
+          f'best/validation/{name}': validation,
+          f'best/test/{name}': test,
+        }
+      rows.append(row)
+  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  found = comparison.compare(rows, specs, metric, over, baseline)
+  return found, results.best_run(rows, specs, found.metric)
+
+
+def of_test(*values):
+  return [(value, value) for value in values]
+
+
+def settings(found):
+  return [entry['setting'].partition('=')[2] for entry in found.table]
+
+
+def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
+  found, run = compared(
+    tmp_path,
+    {
+      0.1: [(0.95, 0.91), (0.61, 0.93)],  # the luckiest run, the best on test
+      0.2: [(0.84, 0.72), (0.86, 0.74)],
+      0.3: [(0.70, 0.80), (0.71, 0.81)],
+    },
+  )
+  assert settings(found) == ['0.2', '0.1', '0.3']
+  best = found.table[0]
+  assert best['validation']['mean'] == pytest.approx(0.85)
+  assert best['test']['mean'] == pytest.approx(0.73)
+  assert (run['trial'], run['validation'], run['test']) == (0, 0.95, 0.91)
+  assert (run[RATE], run['seed']) == (0.1, 0)
+
+
+def test_the_metric_and_its_direction_are_those_that_choose_checkpoints(
+  tmp_path,
+):
+  scores = {0.1: [(0.5, 0.4)], 0.2: [(0.3, 0.6)]}
+  found, run = compared(tmp_path, scores, best_metric='loss')
+  assert (found.metric, settings(found)) == ('loss', ['0.2', '0.1'])
+  assert run['trial'] == 1
+  losses = {0.1: of_test(0.7, 0.6), 0.2: of_test(0.5, 0.401)}
+  found, _ = compared(tmp_path, losses, best_metric='loss')
+  assert 'loss on test -0.1995 ± 0.0064, better' in comparison.sentence(found)
+  found, _ = compared(tmp_path, scores, best_metric='loss', metric='accuracy')
+  assert settings(found) == ['0.1', '0.2']
+  with pytest.raises(UserError, match=r"--metric = 'acc' is not one of"):
+    compared(tmp_path, scores, metric='acc')
+
+
+def test_a_mean_over_those_that_survived_ranks_behind_that_over_all(tmp_path):
+  found, _ = compared(
+    tmp_path,
+    {
+      0.1: [None, (0.9, 0.9)],
+      0.2: [(0.7, 0.7), (0.8, 0.8)],
+      0.3: [None, None],
+    },
+  )
+  assert settings(found) == ['0.2', '0.1', '0.3']
+  assert [row[1] for row in comparison.cells(found)[1]] == [
+    '2',
+    '1 of 2',
+    '0 of 2',
+  ]
+
+
+@pytest.mark.parametrize(
+  ('key', 'scores', 'baseline', 'expected'),
+  [
+    (POSITION, {'t5': 0.8, 'none': 0.7, 'shaw': 0.9}, '', 'none'),
+    (POSITION, {'t5': 0.8, 'shaw': 0.9}, '', 't5'),
+    (POSITION, {'t5': 0.8, 'none': 0.7}, f'{POSITION}=t5', 't5'),
+    (RATE, {0.3: 0.8, 0.1: 0.9}, '', '0.3'),
+    (RATE, {0.3: 0.8}, '', None),
+    (POSITION, {'none': None, 't5': 0.8, 'shaw': 0.9}, '', 't5'),
+  ],
+)
+def test_differences_are_to_no_positions_or_to_the_first_setting(
+  key, scores, baseline, expected, tmp_path
+):
+  scores = {k: [score and (score, score)] for k, score in scores.items()}
+  found, _ = compared(tmp_path, scores, key=key, baseline=baseline)
+  assert found.baseline == (expected and f'{key}={expected}')
+  others = [e for e in found.table if e['setting'] != found.baseline]
+  assert all('difference' in e for e in others if expected and e['n'])
+
+
+def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
+  trials = plan.product(
+    [
+      [{POSITION: 'none'}, {POSITION: 'shaw'}],
+      [{RATE: 0.1}, {RATE: 0.2}],
+    ]
+  )
+  base = make_small_config().to_dict()
+  specs = plan.make(base, trials, str(tmp_path))
+  rows = [
+    {'best/validation/accuracy': v, 'best/test/accuracy': v}
+    for v in (0.5, 0.6, 0.9, 0.8)
+  ]
+  found = comparison.compare(rows, specs, '', 'seed', '')
+  assert found.baseline == f'{POSITION}=none, {RATE}=0.2'
+  assert found.table[0]['difference']['mean'] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+  ('first', 'second', 'over', 'said'),
+  [
+    (
+      of_test(0.5, 0.5),
+      of_test(0.57, 0.71),
+      'seed',
+      'accuracy on test +0.1400 ± 0.8894, not to be told apart with 2 seeds',
+    ),
+    (
+      of_test(0.5, 0.6, 0.7),
+      of_test(0.8, 0.9, 0.98),
+      'data.seed',
+      'accuracy on test +0.2933 ± 0.0287, better with 3 values of data.seed',
+    ),
+    (
+      of_test(0.5, 0.5),
+      of_test(0.9, 0.9),
+      'seed',
+      'accuracy on test +0.4000 ± ?, no interval from the same '
+      'difference in 2 seeds',
+    ),
+    (
+      of_test(0.1, 0.7),
+      of_test(0.1, 0.7),
+      'seed',
+      'accuracy on test +0.0000 ± ?, equal in 2 seeds',
+    ),
+    (
+      of_test(0.5),
+      of_test(0.9),
+      'seed',
+      'accuracy on test +0.4000, not to be told apart with 1 seed',
+    ),
+    # The best is the baseline: the next one is held against it.
+    (
+      of_test(0.9, 0.91, 0.93),
+      of_test(0.5, 0.52, 0.53),
+      'seed',
+      'accuracy on test -0.3967 ± 0.0143, worse with 3 seeds',
+    ),
+  ],
+)
+def test_a_sentence_says_what_the_interval_means(
+  first, second, over, said, tmp_path
+):
+  found, _ = compared(tmp_path, {0.1: first, 0.2: second}, over=over)
+  expected = f'{RATE}=0.2 against {RATE}=0.1: {said}'
+  assert comparison.sentence(found) == expected
+
+
+def test_a_key_that_repeats_nothing_is_refused(tmp_path):
+  base = make_small_config().to_dict()
+  specs = plan.make(base, [{'seed': 1}], str(tmp_path))
+  with pytest.raises(UserError, match='--over=sed is not a key; did you mean'):
+    comparison.check(specs, '', 'sed', '')
+
+
+def test_the_interval_is_students():
+  values = [0.81, 0.84, 0.80, 0.86, 0.83]
+  found = comparison.interval(values)
+  low, high = scipy.stats.t.interval(
+    0.95, 4, loc=np.mean(values), scale=scipy.stats.sem(values)
+  )
+  assert found['mean'] - found['half_width'] == pytest.approx(low)
+  assert found['mean'] + found['half_width'] == pytest.approx(high)
+  assert found['n'] == 5
+  assert found['std'] == pytest.approx(np.std(values, ddof=1))
+  assert comparison.interval([0.5])['half_width'] is None
+
+
+def test_differences_are_taken_seed_by_seed(tmp_path):
+  # Seeds differ by far more than the two settings do.
+  found, _ = compared(
+    tmp_path,
+    {0.1: of_test(0.1, 0.5, 0.9), 0.2: of_test(0.12, 0.53, 0.91)},
+    baseline=f'{RATE}=0.1',
+  )
+  first = found.table[0]
+  assert first['setting'] == f'{RATE}=0.2'
+  assert first['test']['mean'] == pytest.approx(0.52)
+  assert first['difference']['mean'] == pytest.approx(0.02)
+  assert first['difference']['std'] == pytest.approx(0.01)
+  assert first['test']['half_width'] > 10 * first['difference']['half_width']
+  shown = comparison.markdown(found)
+  assert f'| {RATE}=0.2 | 3 | 0.5200 ' in shown
+  assert '+0.0200 ± 0.0248' in shown
+  with pytest.raises(UserError, match=rf'is not one of {RATE}=0\.2'):
+    compared(tmp_path, {0.2: of_test(1), 0.3: of_test(1)}, baseline='lr=1')
+
+
+def test_equal_values_are_not_certain(tmp_path):
+  # 0.3 - 0.1 and 0.5 - 0.3 differ by rounding.
+  for values in ([0.5, 0.5], [0.3 - 0.1, 0.5 - 0.3]):
+    found = comparison.interval(values)
+    assert (found['std'], found['half_width']) == (0.0, None)
+  found, _ = compared(tmp_path, {0.1: of_test(0.5, 0.5), 0.2: of_test(0.6)})
+  text = comparison.markdown(found)
+  assert f'| {RATE}=0.1 | 2 | 0.5000 ± ? | 0.5000 ± ? |' in text
+  assert '± 0.0000' not in text
+  assert '± ?: the same in all seeds, which gives no interval' in text
+
+
+def test_tables_hold_validation_and_test_beside_it(tmp_path):
+  found, _ = compared(
+    tmp_path,
+    {'none': [(0.6, 0.5), (0.7, 0.6)], 'shaw': [(0.8, 0.7), (0.7, 0.9)]},
+    key=POSITION,
+  )
+  lines = comparison.markdown(found).splitlines()
+  assert lines[0] == ('| setting | n | validation | test | test - baseline |')
+  assert lines[2] == (
+    f'| {POSITION}=shaw | 2 | 0.7500 ± 0.6353 | 0.8000 ± 1.2706 | '
+    '+0.2500 ± 0.6353 |'
+  )
+  assert lines[3].endswith('| baseline |')
+  assert any('± half of its 95% interval' in line for line in lines)
+  assert comparison.sentence(found) in lines
+  json.dumps(found.table)

@@ -1,0 +1,148 @@
+"""Trials that differ in what nothing reads are one model, trained once."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+from conftest import ROOT, last_json, make_small_config
+
+from experiments.settings import settings as settings_lib
+from experiments.sweeps import distinct, plan
+from experiments.training import build
+from selfattn.dropout import Dropout
+from selfattn.encoders import ENCODERS
+
+# Another value of every key of the model that an encoder may read or not.
+CHANGES = {
+  'num_layers': 3,
+  'num_heads': 3,
+  'mlp_dim': 28,
+  'embed_dim': 18,
+  'dtype': 'bfloat16',
+  'attention_dropout_rate': 0.3,
+  'dropout_rate': 0.0,
+  'pool': 'max',
+  'position.name': 'rotary',
+  'position_sampling.name': 'random_offset',
+}
+
+
+def changed(encoder, position, key=None):
+  config = make_small_config()
+  config.model.encoder.name = encoder
+  config.model.position.name = position
+  config.model.encoder.rnn.bidirectional = False
+  if key is not None:
+    config.update_from_flattened_dict({f'model.{key}': CHANGES[key]})
+  return settings_lib.from_config(config)
+
+
+def lowered(settings):
+  """What the classifier computes in training, as the compiler is told it."""
+  classifier = build.model(settings, 31, 2)
+  tokens = jnp.ones((2, 5), jnp.int32)
+  params = jax.eval_shape(
+    classifier.init, jax.random.key(0), tokens, tokens == 1
+  )
+
+  def logits(params, key):
+    def site(rate):
+      return Dropout.create(key, rate) if rate else None
+
+    return classifier.apply(
+      params,
+      tokens,
+      tokens == 1,
+      site(settings.model.dropout_rate),
+      site(settings.model.attention_dropout_rate),
+      Dropout.create(key, 0.0),
+    )
+
+  return jax.jit(logits).lower(params, jax.random.key(0)).as_text()
+
+
+@pytest.mark.parametrize(
+  ('encoder', 'position'),
+  [('attention', 'none'), ('attention', 'sinusoidal')]
+  + [(name, 'none') for name in ENCODERS if name != 'attention'],
+)
+def test_what_is_not_read_changes_no_program(encoder, position):
+  base = changed(encoder, position)
+  known, program = distinct.read(base), lowered(base)
+  for key in CHANGES:
+    other = changed(encoder, position, key)
+    same = distinct.read(other) == known
+    assert same == (lowered(other) == program), key
+
+
+def specs_of(trials, path):
+  return plan.make(make_small_config().to_dict(), trials, str(path))
+
+
+def test_positions_of_an_encoder_without_any_are_one_trial(tmp_path):
+  trials = plan.product(
+    [
+      [{'model.encoder.name': name} for name in ('attention', 'rnn')],
+      [{'model.position.name': name} for name in ('none', 'shaw', 't5')],
+      [{'seed': seed} for seed in range(2)],
+    ]
+  )
+  found = distinct.distinct(specs_of(trials, tmp_path))
+  assert [spec.index for spec in found] == list(range(8))
+  assert [spec.repeats for spec in found[6:]] == [(8, 10), (9, 11)]
+  assert not any(spec.repeats for spec in found[:6])
+  assert distinct.warning(found) == (
+    'WARNING: 4 of 12 trials are the same as another one, which does not read '
+    'config.model.position.name; each is trained and listed once: '
+    '8, 10 as 6; 9, 11 as 7'
+  )
+  assert distinct.warning(found[:6]) is None
+
+
+def test_options_of_what_is_not_chosen_are_not_read(tmp_path):
+  trials = plan.product(
+    [
+      [{'model.position.name': name} for name in ('t5', 'shaw')],
+      [{'model.position.t5.num_buckets': n} for n in (8, 16)],
+    ]
+  )
+  found = distinct.distinct(specs_of(trials, tmp_path))
+  assert [(spec.index, spec.repeats) for spec in found] == [
+    (0, ()),
+    (1, ()),
+    (2, (3,)),
+  ]
+  read = distinct.overrides(found[2])
+  assert read == {'model.position.name': 'shaw'}
+
+
+def test_one_that_was_trained_stands_for_the_others(tmp_path):
+  trials = [{'model.position.t5.num_buckets': n} for n in (8, 16, 24)]
+  specs = specs_of(trials, tmp_path)
+  for spec, status in zip(specs[1:], ('FAILED', 'DONE'), strict=True):
+    (tmp_path / 'trials' / spec.name).mkdir(parents=True)
+    text = json.dumps({'status': status, 'step': 12})
+    (tmp_path / 'trials' / spec.name / 'status.json').write_text(text)
+  (found,) = distinct.distinct(specs)
+  assert (found.index, found.repeats) == (2, (0, 1))
+
+
+def test_a_sweep_says_which_trials_it_does_not_train_again(
+  tmp_path, call_command
+):
+  path = tmp_path / 'sweep'
+  flags = ['--sweep_over=config.model.encoder.name=bag,cnn', '--dry_run']
+  flags += ['--sweep_over=config.model.position.name=none,t5']
+  code, printed, said = call_command(
+    'sweep', *flags, f'--workdir={path}', cwd=ROOT
+  )
+  assert code == 0, said
+  assert list(last_json(printed)['parameters']) == ['0', '2']
+  assert '1 as 0; 3 as 2' in said.splitlines()[0]
+  code, printed, said = call_command(
+    'sweep', *flags, f'--workdir={path}', '--only=3', cwd=ROOT
+  )
+  assert code == 0, said
+  assert last_json(printed)['trials'] == 0
+  assert 'trial 3 is the same as trial 2' in said

@@ -1,0 +1,242 @@
+"""What engines do with trials that are interrupted, or have come further."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+from conftest import make_small_config
+
+from experiments.command import app
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
+from experiments.sweeps import (
+  engines,
+  folder,
+  halving,
+  plan,
+  processes,
+  ray_cluster,
+)
+from experiments.workdir import locks
+from experiments.workdir.metrics import read_rows
+from experiments.workdir.workdir import Workdir, read_status
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+
+@pytest.fixture
+def specs(tmp_path):
+  """Three trials that have not begun, in a folder that says so."""
+  base = make_small_config().to_dict()
+  made = plan.make(base, [{'seed': n} for n in range(3)], str(tmp_path / 's'))
+  folder.write(str(tmp_path / 's'), base, made)
+  return made
+
+
+def options(specs, **more):
+  workdir = os.path.dirname(os.path.dirname(specs[0].path))
+  return engines.Options(
+    **{'workdir': workdir, 'until': None, 'max_parallel': 1, 'group_size': 32}
+    | {'ray_address': ''}
+    | more
+  )
+
+
+def importing(seconds=60):
+  """A process as a worker is before it has looked at signals."""
+  return subprocess.Popen(
+    [sys.executable, '-c', f'import time; time.sleep({seconds})'],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+
+
+def test_a_worker_that_is_ended_while_it_imports_fails_no_trial(
+  specs, monkeypatch
+):
+  signals = Signals()
+
+  def start(*_):
+    signals.received = 'SIGTERM'
+    return importing()
+
+  monkeypatch.setattr(processes, '_start', start)
+  with pytest.raises(Interrupted, match='SIGTERM'):
+    processes.processes(specs[:1], options(specs), signals)
+  assert read_status(specs[0].path) == {}
+
+
+def test_a_worker_that_dies_without_a_signal_fails_its_trial(
+  specs, monkeypatch
+):
+  monkeypatch.setattr(processes, '_start', lambda *_: importing(0))
+  processes.processes(specs[:1], options(specs), Signals())
+  assert read_status(specs[0].path)['status'] == 'FAILED'
+
+
+def test_a_dead_worker_fails_no_trial_that_another_process_trains(
+  specs, monkeypatch
+):
+  monkeypatch.setattr(processes, '_start', lambda *_: importing(0))
+  with locks.held(specs[0].path):
+    Workdir(specs[0].path, 1).set_status('RUNNING', 3)
+    processes.processes(specs[:1], options(specs), Signals())
+  assert read_status(specs[0].path)['status'] == 'RUNNING'
+
+
+def test_no_worker_outlives_a_signal_that_came_while_it_was_started(
+  specs, monkeypatch
+):
+  signals, started = Signals(), []
+
+  def start(*_):
+    signals.received = 'SIGTERM'
+    # The parent looks at what runs now, which is not this one yet.
+    time.sleep(3 * processes._POLL)
+    started.append(importing(10))
+    return started[-1]
+
+  monkeypatch.setattr(processes, '_start', start)
+  with pytest.raises(Interrupted):
+    processes.processes(specs, options(specs, max_parallel=3), signals)
+  assert [worker.returncode for worker in started] == [-signal.SIGTERM]
+
+
+def test_a_signal_waits_until_a_worker_can_save(specs):
+  worker = processes._start([0], 1, options(specs))
+  worker.send_signal(signal.SIGINT)
+  worker.communicate(specs[0].name + '\n', timeout=120)
+  assert worker.returncode == app.INTERRUPTED
+  assert read_status(specs[0].path) == {}
+
+
+def of_lengths(path, *lengths):
+  """Two seeds for each number of steps, evaluated after every second."""
+  config = make_small_config()
+  config.train.eval_every = 2
+  config.optimizer.warmup_steps = 1
+  trials = [{'train.steps': n, 'seed': s} for n in lengths for s in range(2)]
+  return plan.make(config.to_dict(), trials, str(path))
+
+
+def test_a_trial_ends_at_its_own_last_step_whatever_the_rung(tmp_path):
+  specs = of_lengths(tmp_path, 2, 6)
+  rungs = halving.parse(['4'], 0.5, specs)
+  halving.run(engines.serial, specs, rungs, options(specs), Signals())
+  ended = [read_status(spec.path) for spec in specs]
+  assert [e['status'] for e in ended[:2]] == ['DONE', 'DONE']
+  # Of the two that go further, whatever became of the shorter ones.
+  assert {e['status'] for e in ended[2:]} == {'DONE', 'DROPPED'}
+  for spec, status in zip(specs, ended, strict=True):
+    rows = read_rows(f'{spec.path}/metrics.jsonl')
+    last = {'DROPPED': 4}.get(status['status'], spec.settings.train.steps)
+    assert rows[-1]['step'] == status['step'] == last
+
+
+@pytest.mark.parametrize(
+  ('texts', 'said'),
+  [
+    (['5'], r'config\.train\.eval_every = 2, as trial 2 has it'),
+    (['4', '2'], 'must be ascending'),
+    (['6'], r'below config\.train\.steps = 6'),
+  ],
+)
+def test_rungs_are_checked_against_every_trial(texts, said, tmp_path):
+  # A rung after 5 steps is past the end of the first two trials.
+  specs = of_lengths(tmp_path, 3, 6)
+  assert halving.parse(['2', '4'], 0.5, specs).steps == (2, 4)
+  with pytest.raises(UserError, match=said):
+    halving.parse(texts, 0.5, specs)
+
+
+# Saves after steps 3, 4, 6, 8, 9 and 12, as eval_every = 4 and every_steps = 3
+# have it.
+@pytest.mark.parametrize(
+  ('saved', 'groups'),
+  [
+    ([[], [], []], [[0, 1, 2]]),
+    ([[6, 8], [6, 8], [6, 8]], [[0, 1, 2]]),
+    # Killed while they saved: what one has more is computed again.
+    ([[6, 8], [4, 6], [6, 8]], [[0, 1, 2]]),
+    ([[3], [], [3]], [[0, 1, 2]]),
+    # Asked to end after step 7, and killed while they saved.
+    ([[6, 7], [6], [6]], [[0, 1, 2]]),
+    # One was trained alone, and keeps what it has.
+    ([[], [6, 8], []], [[1], [0, 2]]),
+    ([[4], [8], [4]], [[1], [0, 2]]),
+    # What it keeps from long ago is no reason to go back there.
+    ([[3, 4], [4, 8, 9], [4]], [[1], [0, 2]]),
+    ([[8, 9], [3], [6, 8]], [[0, 2], [1]]),
+  ],
+)
+def test_those_that_came_as_far_train_together(
+  saved, groups, specs, monkeypatch
+):
+  by_name = dict(zip([spec.name for spec in specs], saved, strict=True))
+  monkeypatch.setattr(engines, '_saved', lambda spec: by_name[spec.name])
+  found = engines.together(specs)
+  assert [[spec.index for spec in group] for group in found] == groups
+
+
+def test_a_trial_that_was_trained_alone_goes_on_from_there(
+  specs, tmp_path, capfd
+):
+  alone, group = specs[0], specs[:2]
+  engines.run([alone], 8, Signals(), engines.Shared())
+  assert read_status(alone.path)['status'] == 'PAUSED'
+  capfd.readouterr()
+  engines.vectorized(group, options(specs), Signals())
+  said = capfd.readouterr().err
+  assert said.index('resuming after step 8') < said.index('starting fresh')
+  for spec in group:
+    assert read_status(spec.path)['status'] == 'DONE'
+    rows = read_rows(f'{spec.path}/metrics.jsonl')
+    assert [row['step'] for row in rows] == list(range(1, 13))
+
+
+@pytest.fixture
+def losing_ray(monkeypatch):
+  """Stands in for Ray, whose tasks all die, and before that call `do`."""
+  library = types.SimpleNamespace(do=lambda: None)
+
+  def lost(*_):
+    library.do()
+    raise RuntimeError('the worker died')
+
+  remote = types.SimpleNamespace(remote=lambda *_: object())
+  library.__dict__.update(
+    init=lambda **_: None,
+    cluster_resources=dict,
+    remote=lambda **_: lambda _: remote,
+    wait=lambda references, timeout: (references, []),
+    get=lost,
+    cancel=lambda *_, **__: None,
+    shutdown=lambda: None,
+    exceptions=types.SimpleNamespace(RayError=RuntimeError),
+  )
+  monkeypatch.setitem(sys.modules, 'ray', library)
+  return library
+
+
+def test_a_task_that_dies_fails_no_trial_that_another_process_trains(
+  specs, losing_ray
+):
+  with locks.held(specs[0].path):
+    Workdir(specs[0].path, 1).set_status('RUNNING', 3)
+    ray_cluster.ray(specs[:2], options(specs), Signals())
+  found = [read_status(spec.path)['status'] for spec in specs[:2]]
+  assert found == ['RUNNING', 'FAILED']
+
+
+def test_a_task_that_a_signal_ends_fails_no_trial(specs, losing_ray):
+  """On a cluster that the signal reaches first."""
+  signals = Signals()
+  losing_ray.do = lambda: setattr(signals, 'received', 'SIGINT')
+  with pytest.raises(Interrupted):
+    ray_cluster.ray(specs[:1], options(specs), signals)
+  assert read_status(specs[0].path) == {}

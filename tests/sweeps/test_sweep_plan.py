@@ -1,0 +1,237 @@
+"""A sweep is planned, checked and summed up before and after it trains."""
+
+import json
+import math
+import types
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from configs import default
+from experiments.command.errors import UserError
+from experiments.settings import settings as settings_lib
+from experiments.sweeps import comparison, halving, plan, plots, results
+from experiments.training import compiled
+
+
+def test_product_is_every_combination_in_order():
+  one, two = [{'a': 1}, {'a': 2}], [{'b': 3}, {'b': 4}]
+  assert plan.product([one, two]) == [
+    {'a': 1, 'b': 3},
+    {'a': 1, 'b': 4},
+    {'a': 2, 'b': 3},
+    {'a': 2, 'b': 4},
+  ]
+  with pytest.raises(UserError, match=r'two sweeps change config\.a'):
+    plan.product([one, one])
+
+
+def test_identity_depends_on_the_overrides_alone():
+  first = plan.identity({'seed': 1, 'model.pool': 'max'})
+  assert first == plan.identity({'model.pool': 'max', 'seed': 1})
+  assert first != plan.identity({'model.pool': 'max', 'seed': 2})
+  # Pinned: a folder made yesterday has to be found tomorrow.
+  assert plan.identity({'seed': 1}) == 'a4bbadc1'
+
+
+@pytest.mark.parametrize(
+  ('text', 'key', 'values'),
+  [
+    (
+      'config.optimizer.learning_rate=1e-4,3',
+      'optimizer.learning_rate',
+      (1e-4, 3.0),
+    ),
+    ('seed=0,1', 'seed', (0, 1)),
+    ('config.model.position.name=t5,a+b', 'model.position.name', ('t5', 'a+b')),
+    (
+      "config.optimizer.decay=('kernel',),('a','b')",
+      'optimizer.decay',
+      (('kernel',), ('a', 'b')),
+    ),
+    (
+      "optimizer.decay=kernel,('a','b')",
+      'optimizer.decay',
+      (('kernel',), ('a', 'b')),
+    ),
+    # What stands in quotes or brackets is one value.
+    ("data.dir=',',';'", 'data.dir', (',', ';')),
+    ('data.dir="a,b",c', 'data.dir', ('a,b', 'c')),
+    ("data.dir='a(',b", 'data.dir', ('a(', 'b')),
+    ('data.dir=f(a,(b,c)),[d,e]', 'data.dir', ('f(a,(b,c))', '[d,e]')),
+    # An apostrophe inside of a word is no quote.
+    ("data.dir=it's,that's", 'data.dir', ("it's", "that's")),
+    ("data.dir='',a", 'data.dir', ('', 'a')),
+    ("data.dir='it''s, so',a", 'data.dir', ("it's, so", 'a')),
+    (
+      'optimizer.decay="a,b",c,\'d,"e\'',
+      'optimizer.decay',
+      (('a,b',), ('c',), ('d,"e',)),
+    ),
+    (
+      "optimizer.decay=('a),b', \"it's\"),(('x',),'y')",
+      'optimizer.decay',
+      (('a),b', "it's"), (('x',), 'y')),
+    ),
+    (
+      'model.encoder.attention.scan=true,False',
+      'model.encoder.attention.scan',
+      (True, False),
+    ),
+  ],
+)
+def test_values_on_the_line_have_the_type_of_the_key(text, key, values):
+  found = plan.over(text, default.get_config())
+  assert found == [{key: value} for value in values]
+  assert all(
+    type(f[key]) is type(v) for f, v in zip(found, values, strict=True)
+  )
+
+
+@pytest.mark.parametrize(
+  ('text', 'said'),
+  [
+    (
+      'config.optimiser.learning_rate=1',
+      'did you mean optimizer.learning_rate',
+    ),
+    ('config.seed', 'is not config.KEY=VALUE,VALUE'),
+    ('config.seed=', 'is not config.KEY=VALUE,VALUE'),
+    ('config.seed=1,two', "'two' is not of type int"),
+    ("config.data.dir='a,b", "quotes or brackets that do not match in .'a,b"),
+    ('config.data.dir=a(b,c', 'quotes or brackets that do not match'),
+    ('config.data.dir=a),b', 'quotes or brackets that do not match'),
+    ('config.data.dir=(a],b', 'quotes or brackets that do not match'),
+  ],
+)
+def test_wrong_values_on_the_line_say_so(text, said):
+  with pytest.raises(UserError, match=said):
+    plan.over(text, default.get_config())
+
+
+def test_generators_are_found_by_name():
+  module = types.ModuleType('config')
+  module.__file__ = 'some.py'
+  module.sweep_seeds = lambda: ({'seed': s} for s in range(2))
+  module.sweep_none = lambda: []
+  assert plan.named(module, 'seeds') == [{'seed': 0}, {'seed': 1}]
+  with pytest.raises(UserError, match='it has none, seeds; did you mean seeds'):
+    plan.named(module, 'seed')
+  with pytest.raises(UserError, match='must yield dicts'):
+    plan.named(module, 'none')
+
+
+def test_random_samples_are_a_function_of_the_seed():
+  numbers = plan.log_uniform(1e-4, 1e-1, 200, seed=3)
+  assert numbers == plan.log_uniform(1e-4, 1e-1, 200, seed=3)
+  assert numbers != plan.log_uniform(1e-4, 1e-1, 200, seed=4)
+  assert 1e-4 <= min(numbers) < 1e-3 < 1e-2 < max(numbers) <= 1e-1
+  logs = (np.log10(numbers) + 4) / 3
+  assert scipy.stats.kstest(logs, 'uniform').pvalue > 0.01
+  assert all(2 <= x <= 5 for x in plan.uniform(2, 5, 50, seed=0))
+
+
+def test_one_bad_trial_names_itself_and_all_others_that_are_bad(tmp_path):
+  base = default.get_config().to_dict()
+  trials = [
+    {'seed': 1},
+    {'model.position.name': 'rotory'},
+    {'model.num_heads': 5},
+    {'model.positon.name': 't5'},
+    {'model.position': 't5'},
+  ]
+  with pytest.raises(UserError) as error:
+    plan.make(base, trials, str(tmp_path))
+  said = str(error.value)
+  assert said.startswith('4 of 5 trials cannot be trained, so none is: ')
+  assert 'trial 1 (model.position.name=rotory)' in said
+  assert 'did you mean rotary?' in said
+  assert 'trial 2 (model.num_heads=5)' in said
+  assert 'config.model.positon.name is not a key' in said
+  assert 'config.model.position is a section' in said
+  with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
+    plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
+  with pytest.raises(UserError, match='trials 0 and 1 are the same'):
+    plan.make(base, [{'seed': 1}, {'seed': 1}], str(tmp_path))
+
+
+def test_numbers_share_a_program_and_all_else_does_not():
+  base = default.get_config().to_dict()
+
+  def key(**overrides):
+    config = json.loads(json.dumps(base))
+    for name, value in overrides.items():
+      section, _, last = name.rpartition('__')
+      (config[section] if section else config)[last] = value
+    return compiled.key(settings_lib.from_config(config))
+
+  for same in (
+    {'seed': 7},
+    {'optimizer__learning_rate': 0.5},
+    {'optimizer__weight_decay': 0.5},
+    {'optimizer__warmup_steps': 5},
+    {'optimizer__label_smoothing': 0.5},
+    {'model__dropout_rate': 0.3},
+  ):
+    assert key(**same) == key(), same
+  for other in (
+    {'model__dropout_rate': 0.0},
+    {'model__attention_dropout_rate': 0.1},
+    {'model__num_layers': 3},
+    {'train__steps': 700},
+    {'data__seed': 1},
+  ):
+    assert key(**other) != key(), other
+
+
+def specs_of(trials, tmp_path):
+  return plan.make(default.get_config().to_dict(), trials, str(tmp_path))
+
+
+def test_a_plot_has_a_curve_a_group_with_its_intervals():
+  table = [
+    {
+      'lr': lr,
+      'pool': pool,
+      'n': 3,
+      'validation': {'mean': mean, 'half_width': 0.1},
+    }
+    for pool, means in (('max', (0.2, 0.4, 0.3)), ('mean', (0.5, 0.6, 0.7)))
+    for lr, mean in zip((1e-2, 1e-4, 1e-3), means, strict=True)
+  ]
+  # One that does not read the rate.
+  table.append({'pool': 'none', 'n': 3, 'validation': None})
+  found = comparison.Comparison('accuracy', 'seed', None, table)
+  axes = plots.figure(found, 'lr', ['lr', 'pool']).axes[0]
+  assert axes.get_xscale() == 'log'
+  assert axes.get_xlabel() == 'lr'
+  assert axes.get_ylabel() == 'accuracy on validation (mean, 95% interval)'
+  labels = [text.get_text() for text in axes.get_legend().get_texts()]
+  assert labels == ['pool=max', 'pool=mean']
+  curve = axes.containers[0]
+  np.testing.assert_array_equal(curve[0].get_xdata(), [1e-4, 1e-3, 1e-2])
+  np.testing.assert_array_equal(curve[0].get_ydata(), [0.4, 0.3, 0.2])
+  (bars,) = curve[2]
+  lengths = [segment[1][1] - segment[0][1] for segment in bars.get_segments()]
+  np.testing.assert_allclose(lengths, 0.2)
+  assert plots.swept_numbers(table, ['lr', 'pool']) == ['lr']
+
+
+@pytest.mark.parametrize(
+  'texts', [['7'], ['500', '0'], ['2000'], ['1000', '500']]
+)
+def test_rungs_are_steps_that_are_evaluated(texts, tmp_path):
+  specs = specs_of([{}], tmp_path)
+  assert halving.parse(['500', '1000'], 0.5, specs).steps == (500, 1000)
+  with pytest.raises(UserError, match=r'config\.train\.eval_every = 500'):
+    halving.parse(texts, 0.5, specs)
+  assert math.isclose(halving.parse([], 0.25, specs).keep_fraction, 0.25)
+
+
+def test_a_row_that_a_kill_left_half_written_is_not_read(tmp_path):
+  (tmp_path / 'metrics.jsonl').write_text(
+    '{"step": 4, "validation/accuracy": 0.5}\n{"step": 8, "validation/acc'
+  )
+  assert results.evaluation(str(tmp_path), 4, 'accuracy') == 0.5
+  assert results.evaluation(str(tmp_path), 8, 'accuracy') == -math.inf

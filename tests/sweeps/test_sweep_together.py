@@ -1,0 +1,227 @@
+"""Trials that other processes hold or have ended, and folders that moved."""
+
+import concurrent.futures
+import contextlib
+import json
+import time
+
+import pytest
+from conftest import ROOT, last_json, make_small_config
+from test_moved_data import ROWS
+from test_train import arguments
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.settings import formats
+from experiments.settings.stored import identity
+from experiments.sweeps import engines, folder, plan
+from experiments.training import run as run_lib
+from experiments.workdir import locks
+from experiments.workdir import workdir as workdir_lib
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+
+def specs(workdir, count=3):
+  config = make_small_config()
+  config.train.steps = config.train.eval_every = 4
+  trials = [{'seed': seed} for seed in range(count)]
+  return plan.make(config.to_dict(), trials, str(workdir))
+
+
+def options(workdir):
+  return engines.Options(str(workdir), None, 1, 8, '')
+
+
+def test_a_trial_that_is_held_leaves_its_group_and_not_the_sweep(
+  tmp_path, capfd
+):
+  trials = specs(tmp_path)
+  with locks.held(trials[1].path):
+    engines.vectorized(trials, options(tmp_path), Signals())
+  found = [workdir_lib.read_status(spec.path).get('status') for spec in trials]
+  assert found == ['DONE', None, 'DONE']
+  assert 'left to the process that trains it' in capfd.readouterr().err
+
+
+def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
+  tmp_path, monkeypatch
+):
+  trials = specs(tmp_path, 2)
+  held = locks.held
+
+  @contextlib.contextmanager
+  def slow(path, *more):
+    with held(path, *more):
+      if path == trials[0].path and not workdir_lib.read_status(path):
+        # As if another host had let go of it only now.
+        engines._train(trials[:1], None, Signals(), engines.Shared())
+      yield
+
+  monkeypatch.setattr(locks, 'held', slow)
+  engines.vectorized(trials, options(tmp_path), Signals())
+  for spec in trials:
+    status = workdir_lib.read_status(spec.path)
+    assert (status['status'], status['attempt']) == ('DONE', 1)
+
+
+def test_a_group_that_fails_fails_no_trial_of_another_process(
+  tmp_path, monkeypatch, capfd
+):
+  trials = specs(tmp_path)
+
+  def fail(group, *_):
+    assert [spec.index for spec in group] == [0, 2]
+    raise ArithmeticError('the reason')
+
+  monkeypatch.setattr(engines, '_train', fail)
+  with locks.held(trials[1].path):
+    other = workdir_lib.Workdir(trials[1].path, 1)
+    other.set_status('RUNNING', 3)
+    engines.vectorized(trials, options(tmp_path), Signals())
+  found = [workdir_lib.read_status(spec.path)['status'] for spec in trials]
+  assert found == ['FAILED', 'RUNNING', 'FAILED']
+  assert 'the reason' in capfd.readouterr().err
+
+
+def test_a_trial_is_given_up_before_its_lock_is_let_go(tmp_path, monkeypatch):
+  refused, give_up = [], workdir_lib.give_up
+
+  def watch(path, *more):
+    with pytest.raises(locks.InUse), locks.held(path):
+      pass
+    refused.append(path)
+    give_up(path, *more)
+
+  monkeypatch.setattr(workdir_lib, 'give_up', watch)
+  monkeypatch.setattr(engines, '_train', lambda *_: 1 / 0)
+  (trial,) = specs(tmp_path, 1)
+  engines.serial([trial], options(tmp_path), Signals())
+  engines.give_up(trial, 'its process died')
+  assert refused == [trial.path] * 2
+
+
+def test_a_trial_that_another_process_took_from_a_dead_one_is_left_to_it(
+  tmp_path,
+):
+  (trial,) = specs(tmp_path, 1)
+  with locks.held(trial.path):
+    workdir_lib.Workdir(trial.path, 1).set_status('RUNNING', 3)
+    engines.give_up(trial, 'its process died')
+    assert workdir_lib.read_status(trial.path)['status'] == 'RUNNING'
+  engines.give_up(trial, 'its process died')
+  assert workdir_lib.read_status(trial.path)['status'] == 'FAILED'
+
+
+def test_commands_that_add_trials_at_once_lose_none(tmp_path, monkeypatch):
+  """As the tasks of a job array do, in one folder."""
+  config, trials = make_small_config().to_dict(), specs(tmp_path, 5)
+  write = workdir_lib.write_whole
+
+  def slow(*arguments):
+    time.sleep(0.05)
+    write(*arguments)
+
+  monkeypatch.setattr(workdir_lib, 'write_whole', slow)
+  with concurrent.futures.ThreadPoolExecutor(5) as pool:
+    adding = [
+      pool.submit(folder.write, str(tmp_path), config, [trial])
+      for trial in trials
+    ]
+  for future in adding:
+    future.result()
+  found = {spec.overrides['seed'] for spec in folder.read(str(tmp_path))}
+  assert found == {0, 1, 2, 3, 4}
+  assert [path.name for path in tmp_path.iterdir()] == ['sweep.json']
+
+
+def test_the_folder_that_a_sweep_is_started_in_is_not_read(
+  tmp_path, monkeypatch
+):
+  (tmp_path / 'data.json').write_text('{"labels": ["a", "b"]}')
+  monkeypatch.chdir(tmp_path)
+  assert plan.check_data_and_shapes(specs(tmp_path / 'sweep', 1))
+
+
+def test_a_sweep_goes_on_where_its_data_has_moved(tmp_path, call_command):
+  (tmp_path / 'then').mkdir()
+  (tmp_path / 'then' / 'train.tsv').write_text(ROWS)
+  config = make_small_config()
+  config.data.name = 'text'
+  config.data.dir = str(tmp_path / 'then')
+  config.data.validation_fraction = config.data.test_fraction = 0.2
+  config.train.steps = config.train.eval_every = 4
+  words = ['--engine=serial', *arguments(tmp_path / 'sweep', config)]
+  seeds = '--sweep_over=config.seed=0,1'
+  code, _, stderr = call_command('sweep', *words, seeds, '--only=0', cwd=ROOT)
+  assert code == 0, stderr
+  (tmp_path / 'then').rename(tmp_path / 'now')
+  more = [f'--config.data.dir={tmp_path}/now', '--config.train.log_every=3']
+  code, stdout, stderr = call_command('sweep', *words, seeds, *more, cwd=ROOT)
+  assert code == 0, stderr
+  assert last_json(stdout)['trials'] == {'DONE': 2}
+  more.append('--config.model.embed_dim=8')
+  code, _, stderr = call_command('sweep', *words, seeds, *more, cwd=ROOT)
+  assert code == 2
+  assert 'config.model.embed_dim was 12, is 8' in stderr
+
+
+def test_renamed_keys_may_be_chains_sections_and_overrides(
+  tmp_path, monkeypatch
+):
+  stored = json.loads(json.dumps(make_small_config().to_dict()))
+  old = json.loads(json.dumps(stored))
+  old['trainer'] = {'length': old['train'].pop('steps')}
+  run = identity
+  monkeypatch.setitem(formats.RENAMED, 'trainer.length', 'train.length')
+  monkeypatch.setitem(formats.RENAMED, 'train.length', 'train.steps')
+  assert formats.upgrade(old) == formats.upgrade(stored) == stored
+  assert run(old) != run(stored)
+  monkeypatch.setitem(formats.RENAMED, 'train.unused', 'train.steps')
+  assert run(old) == run(json.loads(json.dumps(old)))
+  assert formats.present('trainer.length') == 'train.steps'
+  sweep = {'config': old, 'trials': [{'trainer.length': 4}]}
+  (tmp_path / 'sweep.json').write_text(json.dumps(sweep))
+  (trial,) = folder.read(str(tmp_path))
+  assert trial.overrides == {'train.steps': 4}
+  assert trial.settings.train.steps == 4
+  assert formats.former('train.steps') == {
+    'train.steps', 'train.length', 'trainer.length', 'train.unused',
+  }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'line'),
+  [
+    ('format', '1', "format '1'"),
+    ('format', None, 'format None'),
+    ('data', None, 'sections'),
+    ('model', {'position': 'rotary'}, 'sections'),
+  ],
+)
+def test_a_config_that_is_none_is_one_line(key, value, line):
+  stored = json.loads(json.dumps(make_small_config().to_dict()))
+  with pytest.raises(UserError, match=line):
+    formats.read(stored | {key: value})
+
+
+def test_a_value_that_no_version_allowed_is_refused():
+  stored = json.loads(json.dumps(make_small_config().to_dict()))
+  stored['model']['num_heads'] = 5
+  with pytest.raises(UserError, match='does not split'):
+    formats.read(stored)
+
+
+def test_a_damaged_status_is_one_line(tmp_path):
+  (tmp_path / 'status.json').write_text('{"status"')
+  with pytest.raises(UserError, match=r'status\.json is not JSON'):
+    workdir_lib.read_status(str(tmp_path))
+
+
+def test_a_run_that_is_done_says_where_it_is_now(tmp_path):
+  config = make_small_config()
+  config.train.steps = config.train.eval_every = 4
+  run_lib.run(config, str(tmp_path / 'then'), Signals())
+  (tmp_path / 'then').rename(tmp_path / 'now')
+  result = run_lib.run(config, str(tmp_path / 'now'), Signals())
+  assert result['workdir'] == str(tmp_path / 'now')

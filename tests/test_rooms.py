@@ -1,0 +1,203 @@
+"""Imports go down only, room by room, and every key of the config is read."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+from configs import default
+from experiments.settings import registry, settings
+
+ROOT = pathlib.Path(__file__).parent.parent
+# What each floor may import of the project, and what it may not of others.
+FLOORS = {
+  'selfattn': ({'selfattn'}, {'absl', 'ml_collections', 'optax', 'orbax'}),
+  'experiments': ({'selfattn', 'experiments'}, set()),
+  'configs': ({'selfattn', 'experiments', 'configs'}, {'jax', 'flax'}),
+}
+# Each may import itself and those before it. Commands may import all of them.
+ROOMS = (
+  'command', 'workdir', 'data', 'learning', 'settings', 'training', 'sweeps',
+  'inspection', 'benchmarks',
+)  # fmt: skip
+# Folders of tests that are of no room: of whole commands, and of selfattn.
+OTHERS = {'commands', 'selfattn'}
+
+
+def modules(folder):
+  """Syntax trees by dotted name."""
+  found = {}
+  for path in sorted((ROOT / folder).rglob('*.py')):
+    name = '.'.join(path.relative_to(ROOT).with_suffix('').parts)
+    found[name.removesuffix('.__init__')] = ast.parse(path.read_text())
+  assert found
+  return found
+
+
+def imports(tree, known=()):
+  """Dotted names of what is imported anywhere in a module.
+
+  Args:
+    known: modules; what is imported from their packages may be one of them.
+  """
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, 'imports name the whole module'
+      for alias in node.names:
+        name = f'{node.module}.{alias.name}'
+        yield name if name in known else node.module
+
+
+def room(module):
+  """The room of a module of experiments; None of a command."""
+  _, *parts = module.split('.')
+  return parts[0] if parts and parts[0] in ROOMS else None
+
+
+def upward(trees):
+  """Imports of a room above, or of a command."""
+  found = set()
+  for name, tree in trees.items():
+    allowed = ROOMS[: ROOMS.index(room(name)) + 1] if room(name) else ROOMS
+    for other in imports(tree, trees):
+      if other in trees and room(other) not in allowed:
+        found.add((name, other))
+  return found
+
+
+def circle(trees):
+  """Modules that import each other, in their order; () if there is none."""
+  edges = {
+    name: sorted({o for o in imports(tree, trees) if o in trees and o != name})
+    for name, tree in trees.items()
+  }
+  done = set()
+
+  def visit(name, path):
+    if name in path:
+      return path[path.index(name) :]
+    if name in done:
+      return ()
+    done.add(name)
+    return next(
+      filter(None, (visit(o, (*path, name)) for o in edges[name])), ()
+    )
+
+  return next(filter(None, (visit(name, ()) for name in edges)), ())
+
+
+@pytest.mark.parametrize('floor', FLOORS)
+def test_imports_go_down_only(floor):
+  allowed, forbidden = FLOORS[floor]
+  own = {'selfattn', 'experiments', 'configs', 'tests', 'scripts'}
+  for name, tree in modules(floor).items():
+    found = {module.partition('.')[0] for module in imports(tree)}
+    assert not found & forbidden, name
+    assert not (found & own) - allowed, name
+
+
+def test_rooms_import_from_rooms_below_them_and_nothing_imports_a_command():
+  assert not upward(modules('experiments'))
+
+
+@pytest.mark.parametrize('floor', ['experiments', 'selfattn'])
+def test_modules_import_each_other_in_no_circle(floor):
+  assert not circle(modules(floor))
+
+
+def test_an_import_inside_a_function_counts():
+  upper = 'def late():\n  from experiments.sweeps import plan\n'
+  trees = {
+    'experiments.data.batches': ast.parse(upper),
+    'experiments.sweeps.plan': ast.parse('import experiments.data.batches'),
+  }
+  ((name, other),) = upward(trees)
+  assert (name, other) == (
+    'experiments.data.batches',
+    'experiments.sweeps.plan',
+  )
+  assert set(circle(trees)) == {name, other}
+
+
+def test_the_top_of_experiments_holds_commands_only():
+  folder = ROOT / 'experiments'
+  paths = list(folder.glob('*.py'))
+  assert 0 < len(paths) <= 12
+  for path in paths:
+    is_command = "__name__ == '__main__'" in path.read_text()
+    assert is_command or path.name == '__init__.py', path
+  rooms = {p.name for p in folder.iterdir() if p.is_dir()} - {'__pycache__'}
+  assert rooms == set(ROOMS)
+
+
+def test_tests_mirror_the_rooms():
+  folders = {path.parent for path in (ROOT / 'tests').rglob('test_*.py')}
+  names = {path.name for path in folders if path != ROOT / 'tests'}
+  assert names == {*ROOMS, *OTHERS}
+
+
+def test_every_key_is_read():
+  """Each leaf of Settings is an attribute that code outside settings reads."""
+  read = set()
+  for path in (ROOT / 'experiments').rglob('*.py'):
+    tree = ast.parse(path.read_text())
+    if path.name != 'settings.py':
+      read |= {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+      }
+  flat = settings.from_config(default.get_config()).flat()
+  keys = {key for key in flat if not key.endswith('.name')}
+  blocks = ('data.word_order', 'model.encoder', 'model.position')
+  blocks += ('data.vocabulary', 'optimizer.adamw')
+  # Options of a choice are fields of its class: nothing else can read them.
+  keys = {key for key in keys if not key.startswith(blocks)}
+  unread = {key for key in keys if key.rpartition('.')[2] not in read}
+  assert not unread
+
+
+def test_what_the_pages_name_exists():
+  tests = {
+    node.name
+    for path in (ROOT / 'tests').rglob('test_*.py')
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.FunctionDef)
+  }
+  for page in (ROOT / 'README.md', ROOT / 'docs/chapters.md'):
+    text = page.read_text()
+    named = set(re.findall(r'`(test_\w+)`', text))
+    assert not named - tests, page
+    modules = set(re.findall(r'\bexperiments\.([a-z_]+)', text))
+    for name in modules:
+      path = ROOT / 'experiments' / name
+      assert path.is_dir() or path.with_suffix('.py').exists(), name
+    links = re.findall(r'\]\(([^)#:]+)[^)]*\)', text)
+    assert links
+    for link in links:
+      assert (page.parent / link).exists(), (page.name, link)
+    folders = 'tests|scripts|configs|selfattn'
+    for path in re.findall(rf'`((?:{folders})/[\w/.]+)`', text):
+      assert (ROOT / path).exists(), (page.name, path)
+
+
+def test_every_option_is_read_by_its_class():
+  for table, path in (
+    (settings.POSITIONS, 'selfattn/positions/*.py'),
+    (settings.SAMPLINGS, 'selfattn/positions/sampling.py'),
+    (settings.ENCODERS, 'selfattn/*s.py'),
+    (settings.DATASETS, 'experiments/data/*s.py'),
+    (settings.VOCABULARIES, 'experiments/data/vocabularies.py'),
+    (settings.OPTIMIZERS, 'experiments/learning/optimizers.py'),
+  ):
+    trees = [ast.parse(found.read_text()) for found in ROOT.glob(path)]
+    read = {
+      node.attr
+      for tree in trees
+      for node in ast.walk(tree)
+      if isinstance(node, ast.Attribute)
+    }
+    for cls in table.values():
+      missing = set(registry.options(cls)) - read
+      assert not missing - {'validation', 'test'}, cls

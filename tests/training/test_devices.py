@@ -1,0 +1,141 @@
+"""One batch gives one update, on any number of devices, however it is cut."""
+
+import json
+
+import pytest
+
+SCRIPT = """
+import json
+import re
+import sys
+
+import jax
+import numpy as np
+
+from experiments.data import loading
+from experiments.training import compiled
+from experiments.data.batches import TrainBatches
+from experiments.workdir.checkpoints import Checkpoints
+from experiments.settings.settings import from_config
+from tests.conftest import make_small_config
+
+NUM_STEPS = 4
+DEVICES = jax.devices()
+
+
+def make_settings(seed=0, shard_from=0, num_members=1):
+  config = make_small_config()
+  config.model.attention_dropout_rate = 0.1
+  config.model.word_dropout_rate = 0.1
+  config.model.embed_dim = 16
+  config.model.mlp_dim = 24
+  config.train.batch_size = 12  # which eight devices do not divide
+  config.train.shard_from = shard_from
+  config.seed = seed
+  config.model.num_members = num_members
+  return from_config(config)
+
+
+LOADED = loading.load(make_settings().data, '')
+
+
+def run(program, settings):
+  batches = TrainBatches(
+    LOADED.splits['train'],
+    12,
+    0,
+    LOADED.bucket_lengths,
+    program.share,
+    settings[0].model.num_members,
+  )
+  batch = program.put(batches(0))
+  hyper = program.hypers(settings)
+  state = program.init(hyper)
+  step = program.train_step.lower(state, batch, hyper).compile()
+  losses = []
+  for index in range(NUM_STEPS):
+    state, metrics = step(state, program.put(batches(index)), hyper)
+    losses.append(np.asarray(metrics['loss']).tolist())
+  kinds = r' (all-reduce|all-gather|all-to-all|collective-permute)[-a-z]*\\('
+  return {
+    'losses': losses,
+    'sent': sorted(set(re.findall(kinds, step.as_text()))),
+    'cut': sum(
+      x.addressable_shards[0].data.size < x.size for x in jax.tree.leaves(state)
+    ),
+    'state': state,
+  }
+
+
+def make(settings, count, num_trials=None):
+  return compiled.make(
+    settings, LOADED.vocab_size, 2, num_trials, DEVICES[:count]
+  )
+
+
+found, made = {}, {}
+for name, count, shard_from, num_members in (
+  ('whole 1', 1, 0, 1), ('whole 2', 2, 0, 1), ('whole 8', 8, 0, 1),
+  ('members 1', 1, 0, 3), ('members cut 8', 8, 20, 3), ('cut 4', 4, 20, 1),
+  ('cut 8', 8, 20, 1),
+):
+  settings = make_settings(0, shard_from, num_members)
+  made[name] = make(settings, count)
+  found[name] = run(made[name], [settings])
+
+folder = Checkpoints(sys.argv[1], settings.checkpoint, 'run')
+folder.save(found['cut 8']['state'])
+folder.wait()
+for count in (1, 2, 4):
+  restored = folder.restore(NUM_STEPS, make(settings, count).template)
+  jax.tree.map(
+    np.testing.assert_array_equal, restored, found['cut 8']['state']
+  )
+  for leaf in jax.tree.leaves(restored):
+    assert len(leaf.sharding.device_set) == count
+folder.close()
+
+seeds = [make_settings(seed) for seed in range(3)]
+for seed in (1, 2):
+  found[f'seed {seed}'] = run(made['whole 1'], [seeds[seed]])
+group = make(seeds[0], 8, 3)
+found['group'] = run(group, seeds)
+found['group'] |= {'mesh': dict(group.mesh.shape), 'size': group.size}
+for each in found.values():
+  del each['state']
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope='module')
+def found(eight_devices, tmp_path_factory):
+  """Losses of a few updates, and what their programs send, by name."""
+  return json.loads(eight_devices(SCRIPT, tmp_path_factory.mktemp('saved')))
+
+
+@pytest.mark.parametrize(
+  'name', ['whole 2', 'whole 8', 'cut 4', 'cut 8', 'members cut 8']
+)
+def test_any_number_of_devices_has_the_losses_of_one(found, name):
+  of_one = found['members 1' if 'members' in name else 'whole 1']['losses']
+  assert found[name]['losses'] == [
+    pytest.approx(loss, rel=1e-5) for loss in of_one
+  ]
+  assert (found[name]['cut'] > 10) == ('cut' in name)
+
+
+def test_a_group_fills_what_its_trials_leave(found):
+  """Three trials on eight devices: two at a time, each on four."""
+  assert found['group']['mesh'] == {'trial': 2, 'data': 4}
+  assert found['group']['size'] == 4
+  for trial, name in enumerate(('whole 1', 'seed 1', 'seed 2')):
+    assert [losses[trial] for losses in found['group']['losses']] == [
+      pytest.approx(loss, rel=1e-5) for loss in found[name]['losses']
+    ]
+
+
+def test_devices_send_sums_and_what_is_cut_and_nothing_else(found):
+  assert found['whole 1']['sent'] == []
+  assert found['whole 8']['sent'] == ['all-reduce']
+  for name in ('cut 8', 'members cut 8'):
+    assert found[name]['sent'] == ['all-gather', 'all-reduce']

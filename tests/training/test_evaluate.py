@@ -1,0 +1,123 @@
+"""Scores by hand and by loops, and the same numbers at every batch size."""
+
+import numpy as np
+import pytest
+
+from experiments.data import loading
+from experiments.settings.settings import from_config
+from experiments.training import compiled, evaluation
+
+
+def test_scores_of_a_matrix_by_hand():
+  confusion = np.array([[3, 1, 0], [2, 4, 0], [0, 0, 0]])
+  found = evaluation.scores(np.array([1.0, 2.0, 3.0]), confusion)
+  assert found['loss'] == 2.0
+  assert found['accuracy'] == 0.7
+  precision, recall, f1 = evaluation.per_class(confusion)
+  np.testing.assert_allclose(precision, [3 / 5, 4 / 5, 0])
+  np.testing.assert_allclose(recall, [3 / 4, 4 / 6, 0])
+  np.testing.assert_allclose(f1, [2 / 3, 8 / 11, 0])
+  # A class that never occurs is not a class one can fail at.
+  assert found['macro_f1'] == pytest.approx((2 / 3 + 8 / 11) / 2)
+
+
+def test_confusion_counts_rows_as_truth():
+  matrix = evaluation.confusion_matrix(
+    np.array([0, 0, 1, 2]), np.array([0, 2, 1, 2]), 3
+  )
+  np.testing.assert_array_equal(matrix, [[1, 0, 1], [0, 1, 0], [0, 0, 1]])
+
+
+def fresh(settings, loaded):
+  """A program, and parameters nobody has trained."""
+  program = compiled.make(settings, loaded.vocab_size, 2)
+  return program, program.init(program.hypers([settings])).params
+
+
+def test_evaluation_is_the_same_at_batch_sizes_1_7_and_64(
+  small_config, tmp_path
+):
+  settings = from_config(small_config)
+  loaded = loading.load(settings.data, str(tmp_path))
+  program, params = fresh(settings, loaded)
+  split = loaded.splits['test']
+  results = {
+    size: evaluation.summarize(
+      split.labels,
+      *evaluation.evaluate(program, params, split, size, loaded.bucket_lengths),
+    )
+    for size in (1, 7, 64)
+  }
+  for scores in results.values():
+    assert scores == pytest.approx(results[1], rel=1e-6)
+
+
+def test_accuracy_by_length_by_hand():
+  lengths = np.array([3, 3, 4, 9, 10, 10])
+  hits = np.array([True, False, True, True, False, False])
+  short, long = evaluation.by_length(lengths, hits, 2)
+  assert (short['shortest'], short['longest'], short['count']) == (3, 6, 3)
+  assert short['accuracy'] == pytest.approx(2 / 3)
+  assert (long['shortest'], long['longest'], long['count']) == (7, 10, 3)
+  assert long['accuracy'] == pytest.approx(1 / 3)
+  ranges = evaluation.by_length(lengths, hits, 50)
+  assert [row['shortest'] for row in ranges] == [3, 4, 9, 10]
+  assert sum(row['count'] for row in ranges) == 6
+  mean = evaluation.mean_over_lengths(lengths, hits)
+  assert mean == pytest.approx((0.5 + 1 + 1 + 0) / 4)
+  alone = evaluation.by_length(np.array([5, 5]), np.array([True, True]))
+  assert alone == [{'shortest': 5, 'longest': 5, 'count': 2, 'accuracy': 1.0}]
+
+
+@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize('encoder', ['none', 'bag'])
+def test_what_cannot_see_order_is_right_on_one_twin_of_each_pair(
+  encoder, seed, small_config, tmp_path
+):
+  """Whatever its parameters are, so training cannot help either."""
+  small_config.seed = small_config.data.seed = seed
+  small_config.data.word_order.test_pairs = 200
+  if encoder == 'bag':
+    small_config.model.encoder.name = 'bag'
+  else:
+    small_config.model.position.name = 'none'
+  settings = from_config(small_config)
+  loaded = loading.load(settings.data, str(tmp_path))
+  program, params = fresh(settings, loaded)
+  _, logits = evaluation.evaluate(
+    program,
+    params,
+    loaded.splits['test'],
+    64,
+    loaded.bucket_lengths,
+  )
+  np.testing.assert_allclose(logits[0::2], logits[1::2], rtol=1e-5, atol=1e-5)
+  predictions = logits.argmax(axis=-1)
+  hits = (predictions == loaded.splits['test'].labels).sum()
+  assert abs(hits - 200) <= 2  # ties that rounding breaks
+
+
+@pytest.mark.parametrize('variant', ['symmetric', 'asymmetric'])
+def test_symmetric_alibi_is_right_on_one_of_a_text_and_its_reverse(
+  variant, small_config, tmp_path
+):
+  """Exactly, and whatever its parameters are; the asymmetric one is not."""
+  small_config.data.name = 'algorithmic'
+  small_config.data.algorithmic.task = 'a_before_b'
+  small_config.data.algorithmic.train = 100
+  small_config.data.algorithmic.validation = 20
+  small_config.data.algorithmic.test = 200
+  small_config.data.max_length = 200
+  small_config.model.position.name = 'alibi'
+  small_config.model.position.alibi.variant = variant
+  settings = from_config(small_config)
+  loaded = loading.load(settings.data, str(tmp_path))
+  program, params = fresh(settings, loaded)
+  _, logits = evaluation.evaluate(
+    program, params, loaded.splits['test'], 64, loaded.bucket_lengths
+  )
+  differences = abs(logits[0::2] - logits[1::2]).max()
+  if variant == 'symmetric':
+    assert differences < 1e-5
+  else:
+    assert differences > 1e-4

@@ -1,0 +1,116 @@
+"""A deliberately partial start takes what fits, and says what it left."""
+
+import shutil
+
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.settings.settings import from_config
+from experiments.training import compiled
+from experiments.training import run as run_lib
+from experiments.workdir import checkpoints
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+
+def short_config():
+  config = make_small_config()
+  config.train.steps = 1
+  config.optimizer.warmup_steps = 0
+  config.optimizer.learning_rate = 1e-9  # parameters stay what they were
+  return config
+
+
+def params(path, config):
+  settings = from_config(config)
+  vocab_size = loading.read_tokenizer(path).get_vocab_size()
+  labels = loading.read_facts(str(path))['labels']
+  template = compiled.make(settings, vocab_size, len(labels)).template
+  with checkpoints.reading(str(path), settings.checkpoint) as saved:
+    return checkpoints.leaves(saved.restore(1, template).params)
+
+
+@pytest.fixture(scope='module')
+def source(tmp_path_factory):
+  path = tmp_path_factory.mktemp('source') / 'run'
+  config = short_config()
+  config.seed = 5
+  run_lib.run(config, str(path), Signals())
+  return path
+
+
+def test_what_fits_is_taken_and_the_rest_is_named(source, tmp_path, capfd):
+  config = short_config()
+  config.model.mlp_dim = 22
+  config.model.pool = 'cls'
+  config.train.init_from = str(source)
+  path = tmp_path / 'run'
+  run_lib.run(config, str(path), Signals())
+  lines = capfd.readouterr().err.splitlines()
+  (taken,) = [line for line in lines if line.startswith('taken from step 1')]
+  (left,) = [line for line in lines if line.startswith('not taken')]
+  ours, theirs = params(path, config), params(source, short_config())
+  for name, leaf in ours.items():
+    same = name in theirs and leaf.shape == theirs[name].shape
+    assert (f' {name}' in taken) == same
+    assert (f' {name} (' in left) == (not same)
+    if same:
+      np.testing.assert_allclose(leaf, theirs[name], atol=1e-6)
+  assert 'cls (not in that model)' in left
+  assert 'float32[12, 20] there' in left
+
+
+def test_another_vocabulary_and_other_labels_are_not_taken(source, tmp_path):
+  other = tmp_path / 'other'
+  shutil.copytree(source, other)
+  text = (other / 'tokenizer.json').read_text()
+  (other / 'tokenizer.json').write_text(text.replace('"the"', '"teh"'))
+  facts = (other / 'data.json').read_text()
+  (other / 'data.json').write_text(facts.replace('negative', 'bad'))
+  assert facts != (other / 'data.json').read_text()
+  config = short_config()
+  config.train.init_from = str(other)
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  ours, theirs = (
+    params(tmp_path / 'run', config),
+    params(source, short_config()),
+  )
+  for name, leaf in ours.items():
+    fits = name.partition('/')[0] not in ('embed', 'head')
+    if leaf.ndim > 1:  # those that start at zeros or ones are alike anyway
+      close = np.allclose(leaf, theirs[name], atol=1e-6)
+      assert close == fits, name
+
+
+def test_a_source_that_cannot_serve_is_refused(source, tmp_path):
+  config = short_config()
+  empty = tmp_path / 'empty'
+  shutil.copytree(source, empty)
+  shutil.rmtree(empty / 'checkpoints')
+  config.train.init_from = str(empty)
+  with pytest.raises(UserError, match='has no checkpoint'):
+    run_lib.run(config, str(tmp_path / 'run'), Signals())
+
+
+def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
+  configs = [short_config(), short_config()]
+  configs[1].train.init_from = str(source)
+  settings = [from_config(config) for config in configs]
+  loaded = loading.load(settings[0].data, '')
+  program = compiled.make(settings[0], loaded.vocab_size, 2, 2)
+  runs = [
+    (config.to_dict(), each, str(tmp_path / str(index)))
+    for index, (config, each) in enumerate(zip(configs, settings, strict=True))
+  ]
+  run_lib.run_group(runs, loaded, program, Signals())
+  theirs = params(source, short_config())['embed/embedding']
+  fresh, started = (
+    params(tmp_path / str(index), configs[index])['embed/embedding']
+    for index in range(2)
+  )
+  assert not np.allclose(fresh, theirs, atol=1e-3)
+  np.testing.assert_allclose(started, theirs, atol=1e-6)

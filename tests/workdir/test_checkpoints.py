@@ -1,0 +1,223 @@
+"""Which checkpoints stay, which is the best, and which are refused."""
+
+import dataclasses
+import json
+import os
+import resource
+import shutil
+
+import jax.numpy as jnp
+import pytest
+
+from experiments.command.errors import Failed, UserError
+from experiments.learning.steps import State
+from experiments.workdir import checkpoints
+from experiments.workdir.checkpoints import Checkpoints
+from experiments.workdir.keeping import CheckpointSettings
+
+SETTINGS = CheckpointSettings(every_steps=1, keep=2, best_metric='accuracy')
+RUN = 'the run'
+
+
+def state(step, width=3):
+  params = {'layer': {'kernel': jnp.full((2, width), step, jnp.float32)}}
+  return State(
+    step=jnp.asarray(step, jnp.int32),
+    params=params,
+    optimizer=(params, ()),
+    sums=jnp.full(5, step + 0.5),
+  )
+
+
+def save_all(path, settings, scores):
+  """Saves steps 1, 2, ... with these scores; returns the open folder."""
+  folder = Checkpoints(str(path), settings, RUN)
+  for step, score in enumerate(scores, 1):
+    if score is not None:
+      folder.scores[step] = score
+    folder.save(state(step))
+  folder.wait()
+  return folder
+
+
+@pytest.mark.parametrize(
+  ('metric', 'scores', 'best', 'kept'),
+  [
+    ('accuracy', [0.1, 0.9, None, 0.3, None], 2, [2, 4, 5]),
+    ('loss', [0.1, 0.9, None, 0.3, None], 1, [1, 4, 5]),
+    ('accuracy', [0.5, 0.9, 0.9, 0.1, 0.2], 3, [3, 4, 5]),
+    ('loss', [0.5, 0.2, 0.2, 0.4, 0.3], 3, [3, 4, 5]),
+    ('macro_f1', [None, None, None], None, [2, 3]),
+  ],
+)
+def test_the_newest_and_the_best_stay(tmp_path, metric, scores, best, kept):
+  settings = dataclasses.replace(SETTINGS, best_metric=metric)
+  folder = save_all(tmp_path, settings, scores)
+  assert folder.steps() == kept
+  assert folder.best() == best
+  folder.close()
+  lines = [
+    {'step': step} | ({} if score is None else {f'validation/{metric}': score})
+    for step, score in enumerate(scores, 1)
+  ]
+  text = ''.join(json.dumps(line) + '\n' for line in lines)
+  (tmp_path / 'metrics.jsonl').write_text(text)
+  with checkpoints.reading(str(tmp_path), settings) as folder:
+    assert folder.steps() == kept
+    assert folder.best() == best
+
+
+def test_a_saved_state_is_a_copy(tmp_path):
+  """The next update may overwrite the buffers while the save goes on."""
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  one = state(1)
+  folder.save(one)
+  one.params['layer']['kernel'].delete()
+  folder.wait()
+  found = folder.restore(1, state(0))
+  assert (found.params['layer']['kernel'] == 1).all()
+  folder.close()
+
+
+def test_missing_extra_and_reshaped_leaves_are_named(tmp_path):
+  folder = save_all(tmp_path, SETTINGS, [None])
+  other = state(0)
+  params = {'layer': {'kernel': jnp.zeros((3, 2)), 'bias': jnp.zeros(3)}}
+  with pytest.raises(UserError) as error:
+    folder.restore(1, other.replace(params=params, optimizer=()))
+  for part in (
+    'params/layer/bias is missing',
+    'optimizer/0/layer/kernel is extra',
+    'params/layer/kernel is float32[2, 3], not float32[3, 2]',
+    'in 3 places',
+  ):
+    assert part in str(error.value)
+  folder.close()
+
+
+def truncate(folder):
+  for file in (folder / 'state').rglob('d/*'):
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def empty(folder):
+  shutil.rmtree(folder)
+  folder.mkdir()
+
+
+def flip(folder):
+  """One byte of every file of arrays is another one."""
+  for file in (folder / 'state').rglob('d/*'):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+
+
+TEARS = {
+  'truncated array files': truncate,
+  'changed array files': flip,
+  'no array files': lambda folder: [
+    file.unlink() for file in (folder / 'state').rglob('d/*')
+  ],
+  'no manifest': lambda f: (f / 'state/manifest.ocdbt').unlink(),
+  'no list of arrays': lambda f: (f / 'state/_METADATA').unlink(),
+  'half a list of arrays': lambda f: os.truncate(f / 'state/_METADATA', 40),
+  'no state': lambda folder: shutil.rmtree(folder / 'state'),
+  'an empty folder': empty,
+  'another step': lambda f: (
+    shutil.rmtree(f),
+    shutil.copytree(f.parent / '2', f),
+  ),
+}
+
+
+@pytest.mark.parametrize('tear', TEARS)
+def test_a_torn_step_is_set_aside_for_the_one_before(tmp_path, tear, capfd):
+  save_all(tmp_path, SETTINGS, [0.9, None, None]).close()
+  before = tree(tmp_path / 'checkpoints' / '2')
+  TEARS[tear](tmp_path / 'checkpoints' / '3')
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  step, (found,) = checkpoints.newest([folder], state(0))
+  assert step == 2
+  assert (found.params['layer']['kernel'] == 2).all()
+  assert folder.steps() == [1, 2]
+  (line,) = capfd.readouterr().err.splitlines()
+  assert line.startswith('WARNING: step 3 of ')
+  assert os.listdir(tmp_path / 'torn') == ['3']
+  assert tree(tmp_path / 'checkpoints' / '2') == before
+  folder.save(state(3))
+  folder.wait()
+  assert checkpoints.newest([folder], state(0))[0] == 3
+  folder.close()
+
+
+def tree(folder):
+  return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
+
+
+def test_a_step_without_its_marker_is_whole_or_set_aside(tmp_path):
+  save_all(tmp_path, SETTINGS, [None, None]).close()
+  for marker in (tmp_path / 'checkpoints' / '2').rglob('commit_success.txt'):
+    marker.unlink()
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  step, (found,) = checkpoints.newest([folder], state(0))
+  assert (found.params['layer']['kernel'] == step).all()
+  folder.close()
+
+
+def test_nothing_is_touched_when_no_step_can_be_read(tmp_path):
+  save_all(tmp_path, SETTINGS, [None, None]).close()
+  for step in '12':
+    truncate(tmp_path / 'checkpoints' / step)
+  before = tree(tmp_path)
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  with pytest.raises(Failed, match=r'step 2 .* cannot be read'):
+    checkpoints.newest([folder], state(0))
+  folder.close()
+  assert tree(tmp_path) == before
+
+
+def test_a_step_of_another_run_is_refused(tmp_path):
+  save_all(tmp_path, SETTINGS, [None]).close()
+  before = tree(tmp_path)
+  folder = Checkpoints(str(tmp_path), SETTINGS, 'another')
+  with pytest.raises(UserError, match='is of another run'):
+    checkpoints.newest([folder], state(0))
+  with pytest.raises(UserError, match=r'kernel is float32\[2, 3\]'):
+    checkpoints.newest([folder], state(0, width=4))
+  folder.close()
+  assert tree(tmp_path) == before
+
+
+def test_saves_that_were_cut_off_are_removed_and_never_read(tmp_path):
+  save_all(tmp_path, SETTINGS, [None]).close()
+  cut = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp-7'
+  shutil.copytree(tmp_path / 'checkpoints' / '1', cut)
+  with checkpoints.reading(str(tmp_path), SETTINGS) as folder:
+    assert folder.steps() == [1]
+  assert cut.exists()
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  assert folder.steps() == [1]
+  folder.save(state(2))
+  folder.close()
+  assert not cut.exists()
+
+
+def test_a_full_disk_is_one_line_and_costs_no_step(tmp_path):
+  """A limit on the size of files stands for it."""
+  folder = save_all(tmp_path, SETTINGS, [None, None])
+  before = tree(tmp_path / 'checkpoints')
+  soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+  try:
+    folder.save(state(3))
+    with pytest.raises(Failed, match='could not be written') as error:
+      folder.wait()
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+  assert '\n' not in str(error.value)
+  after = tree(tmp_path / 'checkpoints')
+  assert {path: after[path] for path in before} == before
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  assert checkpoints.newest([folder], state(0))[0] == 2
+  folder.close()

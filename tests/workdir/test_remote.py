@@ -1,0 +1,141 @@
+"""A workdir in a bucket is the same as one on a disk."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT, last_json, make_small_config
+from test_train import StopAt, arguments, rows
+
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
+from experiments.training import run as run_lib
+from experiments.workdir import buckets
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+  """A folder that has to be treated as if it were a bucket."""
+  path = tmp_path / 'bucket'
+  monkeypatch.setattr(buckets, 'SCHEMES', (str(path),))
+  return path
+
+
+def run(address, signals, **changes):
+  config = make_small_config()
+  config.train.update(changes)
+  with buckets.staged(str(address)) as folder:
+    assert not folder.startswith(str(address))
+    return run_lib.run(config, folder, signals)
+
+
+def names(folder):
+  return {str(p.relative_to(folder)) for p in folder.rglob('*') if p.is_file()}
+
+
+def test_a_run_in_a_bucket_is_stopped_resumed_and_read(
+  bucket, tmp_path, call_command
+):
+  address = bucket / 'run'
+  with pytest.raises(Interrupted):
+    run(address, StopAt(6))
+  status = json.loads((address / 'status.json').read_text())
+  assert (status['status'], status['step']) == ('INTERRUPTED', 4)
+  assert rows(address)[-1]['step'] == 4
+  assert {'3', '4'} == {p.name for p in (address / 'checkpoints').iterdir()}
+  # Rows that a kill kept from being copied are those that come again.
+  result = run(address, Signals())
+  assert result['workdir'] == str(address)
+  whole = tmp_path / 'whole'
+  run_lib.run(make_small_config(), str(whole), Signals())
+  assert (address / 'metrics.jsonl').read_text() == (
+    whole / 'metrics.jsonl'
+  ).read_text()
+  assert {n for n in names(address) if '/' not in n} == {
+    n for n in names(whole) if '/' not in n
+  }
+  before = {p: p.stat().st_mtime_ns for p in address.rglob('*')}
+  assert run(address, Signals()) == result
+  code, out, err = call_command(
+    'evaluate', f'--workdir={address}', cwd=tmp_path
+  )
+  assert code == 0, err
+  assert last_json(out)['accuracy'] == pytest.approx(result['accuracy'])
+  assert {p: p.stat().st_mtime_ns for p in address.rglob('*')} == before
+
+
+def test_what_runs_beside_a_file_named_so_is_not_remote(tmp_path):
+  assert buckets.origin(str(tmp_path / 'run')) == str(tmp_path / 'run')
+  with buckets.staged('runs/first') as folder:
+    assert folder == 'runs/first'
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+  def fetch(*_):
+    raise ImportError('Please install gcsfs to access Google Storage')
+
+  monkeypatch.setattr(buckets, '_fetch', fetch)
+  with (
+    pytest.raises(UserError, match='needs the extra gcs'),
+    buckets.staged('gs://bucket/run'),
+  ):
+    pass
+
+
+@pytest.mark.oracle
+def test_gs_addresses_work(tmp_path):
+  """With the extra gcs, and a small storage of our own on the loopback."""
+  pytest.importorskip('gcsfs', reason='the extra gcs is not installed')
+  from fake_gcs import FakeGcs
+
+  with FakeGcs('bucket') as storage:
+    environment = os.environ | {
+      'PYTHONPATH': str(ROOT),
+      'STORAGE_EMULATOR_HOST': storage.url,
+      'TENSORSTORE_GCS_HTTP_URL': storage.url,
+      'GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT': 'false',
+      'FSSPEC_GCS_TOKEN': 'anon',
+      'NO_GCE_CHECK': 'true',
+    }
+
+    def start(name, *flags):
+      return subprocess.Popen(
+        [sys.executable, '-m', f'experiments.{name}', *flags],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+      )
+
+    def run(name, *flags):
+      process = start(name, *flags)
+      out, err = process.communicate(timeout=200)
+      assert process.returncode == 0, err
+      return last_json(out)
+
+    config = make_small_config()
+    address = 'gs://bucket/runs/first'
+    process = start('train', *arguments(address, config))
+    deadline = time.monotonic() + 100
+    marker = 'runs/first/checkpoints/6/commit_success.txt'
+    while marker not in storage.buckets['bucket']:
+      assert time.monotonic() < deadline
+      assert process.poll() is None
+      time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    result = run('train', *arguments(address, config))
+    assert result['workdir'] == address
+    assert run('train', *arguments(address, config)) == result
+    found = run('evaluate', f'--workdir={address}')
+    assert found['accuracy'] == pytest.approx(result['accuracy'])
+    metrics, _, _ = storage.buckets['bucket']['runs/first/metrics.jsonl']
+  whole = tmp_path / 'whole'
+  run_lib.run(config, str(whole), Signals())
+  assert metrics.decode() == (whole / 'metrics.jsonl').read_text()
