@@ -9,8 +9,6 @@ import subprocess
 import sys
 import textwrap
 
-from selfattn.masks import Tokens
-
 # Before jax is imported anywhere: tests never look for an accelerator.
 os.environ['JAX_PLATFORMS'] = 'cpu'
 # Tests wait for the compiler, not for what it compiles.
@@ -24,6 +22,7 @@ import pytest
 from configs import default
 from experiments.command import app
 from experiments.training import compiled
+from selfattn.masks import Tokens
 
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
