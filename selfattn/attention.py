@@ -12,7 +12,12 @@ from selfattn.backends import attend
 from selfattn.dropout import Dropout
 from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
-from selfattn.positions.contract import NoPosition, Position, filling
+from selfattn.positions.contract import (
+  NoPosition,
+  Position,
+  filling,
+  with_state,
+)
 
 
 def entropy(weights_BHLM: jax.Array) -> jax.Array:
@@ -215,11 +220,7 @@ class Attention(nn.Module):
         before_BLD, x_BLD = x_BLD, part.embed(its, x_BLD, tokens)
         if not part.has_encoding:
           P[name] = x_BLD - before_BLD
-    state = {
-      name: part.state(its, x_BLD, tokens)
-      for name, part, its in filling(method, 'state', params)
-    }
-    return x_BLD, tokens.replace(state=state or None)
+    return x_BLD, with_state(method, params, x_BLD, tokens)
 
   def _sow_encoding(self, method, params, query: Tokens, P: dict):
     for name, part in method.parts:

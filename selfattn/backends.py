@@ -118,6 +118,11 @@ def attend(
   )
   if reason:
     raise ValueError(f'backend {backend!r} cannot serve: {reason}')
+  if 'state' in position.hooks and (query.state is None or key.state is None):
+    raise ValueError(
+      f'{type(position).__name__} needs the state of query and key; '
+      'selfattn.positions.contract.with_state makes it'
+    )
   mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
   if not L or not M:
     nothing = jnp.zeros((B, L, H, v_BMGK.shape[-1]), q_BLHK.dtype)

@@ -121,7 +121,7 @@ class Forgetting(Position):
       jnp.asarray(query.index), query.state.shape[:2]
     )[..., None]
     # Where a query stands among the keys, its own gate included.
-    sums_BLH = jnp.take_along_axis(sums_BMH, index_BL1, axis=1)
+    sums_BLH = jnp.take_along_axis(sums_BMH, index_BL1, axis=1, mode='clip')
     gone = sums_BLH[:, :, None] - sums_BMH[:, None]
     gone = jnp.moveaxis(gone, -1, 1)
     ahead = jnp.asarray(key.index[:, None, :] - query.index[:, :, None])[

@@ -250,6 +250,15 @@ def filling(position: Position, hook: str, params):
   ]
 
 
+def with_state(position: Position, params, x_BLD, tokens: Tokens) -> Tokens:
+  """Tokens with what the parts make of a layer's input, by their names."""
+  state = {
+    name: part.state(its, x_BLD, tokens)
+    for name, part, its in filling(position, 'state', params)
+  }
+  return tokens.replace(state=state or None)
+
+
 def add(terms):
   """Sum of those that are not None; None if all are."""
   given = [term for term in terms if term is not None]

@@ -18,6 +18,7 @@ from selfattn.kernels import why_not
 from selfattn.masks import Tokens
 from selfattn.normalisers import masked_softmax
 from selfattn.positions import POSITIONS
+from selfattn.positions.contract import with_state
 from tests.conftest import draw
 
 METHODS = [
@@ -33,7 +34,7 @@ def make(name, H, K, causal):
   blocks = {part: {} for part in name.split(' ')[0].split('+')}
   if name.endswith('values'):
     blocks = {'shaw': {'max_distance': 3, 'with_values': True}}
-  method = positions.make(blocks, H * K, H, causal)
+  method = positions.make(blocks, H * K, H, causal, 9)
   key = jax.random.key(7)
   return method, draw(method.init_model, key) | draw(method.init_layer, key)
 
@@ -105,15 +106,26 @@ def run(backend, request, q, k, v, bias):
   if r['has_dropout']:
     dropout = Dropout.create(jax.random.key(6), 0.4)
 
+  x_of = {
+    length: jnp.asarray(
+      rng.standard_normal((r['B'], length, r['H'] * r['K'])), jnp.float32
+    )
+    for length in (r['L'], r['M'])
+  }
+
   @jax.jit
   @functools.partial(jax.grad, argnums=(0, 1, 2, 3, 4), has_aux=True)
   def differentiate(q, k, v, bias, params):
+    stated = [
+      with_state(method, params, x_of[length], side.filled(length))
+      for length, side in ((r['L'], query), (r['M'], key))
+    ]
     output, weights = attend(
       q,
       k,
       v,
-      query=query,
-      key=None if r['is_self'] else key,
+      query=stated[0],
+      key=None if r['is_self'] else stated[1],
       causal=causal,
       window=(2, 1) if 'window' in r['kinds'] else None,
       mask=mask,
@@ -159,7 +171,7 @@ def refusal(backend, request, platform):
     head_dim=request['K'],
     has_dropout=request['has_dropout'],
     has_softcap=request['softcap'] > 0,
-    hooks={'value'} if request['method'] == 'shaw with values' else set(),
+    hooks=make(request['method'], 1, request['K'], False)[0].hooks,
   )
 
 
@@ -193,7 +205,7 @@ def test_every_method_is_the_same_in_chunks_and_in_xla(method, causal):
     assert_equal_to_the_reference('xla', request)
 
 
-@pytest.mark.parametrize('method', ['none', 't5', 'shaw'])
+@pytest.mark.parametrize('method', ['none', 't5', 'shaw', 'pope'])
 @pytest.mark.parametrize('causal', [False, True])
 def test_the_tpu_kernel_equals_the_reference(method, causal, monkeypatch):
   """In jax's interpreter of TPU kernels, with lengths it has to fill up."""

@@ -1,5 +1,6 @@
 """Caches, packed sequences, sampled positions: explicit positions at work."""
 
+import dataclasses
 import functools
 
 import jax
@@ -13,7 +14,7 @@ from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
-from selfattn.positions import POSITIONS
+from selfattn.positions import POSITIONS, Position
 from selfattn.positions.sampling import (
   SAMPLINGS,
   Consecutive,
@@ -22,9 +23,10 @@ from selfattn.positions.sampling import (
 )
 from tests.conftest import acts_in_attention, draw
 
-B, L, H, D, F, LAYERS = 3, 9, 4, 24, 17, 2
+B, L, H, D, F, LAYERS, V = 3, 9, 4, 24, 17, 2, 7
 METHODS = [*POSITIONS, 'sinusoidal+t5', 'shaw with values']
 X = jax.random.normal(jax.random.key(1), (B, L, D))
+IDS = jax.random.randint(jax.random.key(2), (B, L), 0, V)
 close = {'rtol': 1e-4, 'atol': 2e-5}
 
 
@@ -32,7 +34,9 @@ def make_encoder(name, **fields):
   blocks = {part: {} for part in name.split(' ')[0].split('+')}
   if name.endswith('values'):
     blocks = {'shaw': {'max_distance': 3, 'with_values': True}}
-  method = positions.make(blocks, D, H, fields.get('causal', False))
+  if name == 'complex_order':
+    blocks = {name: {'shared': 'words'}}
+  method = positions.make(blocks, D, H, fields.get('causal', False), V)
   return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
 
 
@@ -99,6 +103,47 @@ def test_a_cache_takes_the_positions_it_is_given():
   assert abs(full - plain).max() > 1e-3
 
 
+def test_words_are_kept_in_a_cache_for_methods_that_read_them():
+  method = POSITIONS['complex_order'](D, H, True, vocab_size=V)
+  encoder = AttentionEncoder(LAYERS, H, F, method, jnp.float32, causal=True)
+  params = draw(encoder.init, jax.random.key(0), X, Tokens(ids=IDS))['params']
+  # Rates of every word begin alike.
+  params['position']['rates'] *= 1 + jnp.arange(V + 1)[:, None] / V
+  full = encoder.apply({'params': params}, X, Tokens(ids=IDS))
+  cache, outputs = {}, []
+  for now in (slice(0, 4), slice(4, 5), slice(5, L)):
+    output, cache = encoder.apply(
+      {'params': params, **cache},
+      X[:, now],
+      Tokens(ids=IDS[:, now]),
+      cache_len=L,
+      mutable='cache',
+    )
+    outputs.append(output)
+  np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full, **close)
+  other = encoder.apply({'params': params}, X, Tokens(ids=V - 1 - IDS))
+  assert abs(other - full).max() > 1e-3
+  np.testing.assert_array_equal(
+    cache['cache']['block_0']['attention']['ids'], IDS
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Neighbours(Position):
+  is_stepwise = False
+
+  def embed(self, params, x_BLD, tokens):
+    return x_BLD + jnp.pad(x_BLD[:, :-1], ((0, 0), (1, 0), (0, 0)))
+
+
+def test_a_method_that_reads_other_tokens_has_no_cache():
+  method = Neighbours(D, H, True)
+  encoder = AttentionEncoder(LAYERS, H, F, method, jnp.float32, causal=True)
+  variables = {'params': init(encoder)}
+  with pytest.raises(ValueError, match=r'earlier tokens.*Neighbours'):
+    encoder.apply(variables, X, Tokens(), cache_len=L, mutable='cache')
+
+
 def test_a_full_cache_is_an_error_and_never_a_clamp():
   encoder = make_encoder('none', causal=True)
   params = init(encoder)
@@ -150,7 +195,7 @@ def test_positions_given_by_hand_are_used(name, known):
   blocks = {part: {} for part in name.split(' ')[0].split('+')}
   if name.endswith('values'):
     blocks['shaw'] = {'max_distance': 3, 'with_values': True}
-  method = positions.make(blocks, D, H, False)
+  method = positions.make(blocks, D, H, False, V)
   layer = Attention(D, H, position=method)
   shared = {'position_params': draw(method.init_model, jax.random.key(0))}
   variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
@@ -160,7 +205,7 @@ def test_positions_given_by_hand_are_used(name, known):
   apart, _ = jax.jit(lambda x: apply(x, x, query=given, key=given))(X)
   np.testing.assert_allclose(alone, apart, **close)
   counted, _ = apply(X)
-  if acts_in_attention(method):
+  if acts_in_attention(method) and not method.hooks & {'state', 'scores'}:
     assert abs(alone - counted).max() > 1e-3
 
 

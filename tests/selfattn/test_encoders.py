@@ -27,7 +27,7 @@ TOKENS = jax.random.randint(jax.random.key(3), (B, L), 0, V)
 
 
 def attention(position='sinusoidal', **fields):
-  method = POSITIONS[position](D, H, False)
+  method = POSITIONS[position](D, H, False, vocab_size=V)
   return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
 
 
@@ -134,7 +134,8 @@ def test_without_positions_the_encoder_is_permutation_equivariant(norm):
 def test_with_positions_it_is_not(name):
   encoder = attention(name)
   x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
-  everything = jnp.ones((B, L), bool)
+  # The same word everywhere, for what depends on words.
+  everything = Tokens(ids=jnp.zeros((B, L), jnp.int32))
   variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, everything)
   apply = jax.jit(encoder.apply)
   y_BLD = apply(variables, x_BLD, everything)

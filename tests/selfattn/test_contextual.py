@@ -1,0 +1,247 @@
+"""Methods that read the text, against float64 loops over pairs of tokens."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn.attention import Attention
+from selfattn.backends import attend
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+from tests.conftest import draw
+
+B, L, H, K, V = 3, 7, 2, 4, 9
+D = H * K
+close = {'rtol': 1e-5, 'atol': 1e-5}
+X = jax.random.normal(jax.random.key(0), (B, L, D))
+IS_TOKEN = jnp.arange(L)[None] < jnp.array([[7], [5], [0]])
+SEGMENTS = jnp.broadcast_to(jnp.array([0, 0, 0, 1, 1, 1, 1]), (B, L))
+FORMS = [(False, False), (False, True), (True, False), (True, True)]
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def softmax(scores, seen):
+  if not seen.any():
+    return np.zeros(len(scores))
+  scores = np.where(seen, scores, -np.inf)
+  weights = np.exp(scores - scores.max())
+  return weights / weights.sum()
+
+
+def qkv(params, x):
+  return (
+    (x @ params[n]['kernel'] + params[n]['bias']).reshape(B, L, H, K)
+    for n in ('query', 'key', 'value')
+  )
+
+
+def cope(method, params, x, q, scores, seen, b, h, i):
+  """What is added to the scores of query i in head h of text b."""
+  added = np.zeros(L)
+  for j in range(L):
+    between = range(min(i, j), max(i, j) + 1)
+    place = sum(sigmoid(scores[t]) for t in between if seen[t])
+    place = min(place, method.max_position)
+    table = params['table'][0 if j <= i or method.causal else 1]
+    low = int(np.floor(place))
+    high = min(low + 1, method.max_position)
+    row = table[low] + (place - low) * (table[high] - table[low])
+    added[j] = q[b, i, h] @ row / np.sqrt(K)
+  return added
+
+
+def forgetting(method, params, x, q, scores, seen, b, h, i):
+  gates = np.log(sigmoid(x[b] @ params['kernel'] + params['bias']))
+  gates = np.where(np.asarray(IS_TOKEN)[b][:, None], gates, 0.0)
+  added = np.zeros(L)
+  for j in range(L):
+    if j <= i:
+      added[j] = sum(gates[t, h] for t in range(j + 1, i + 1))
+    else:
+      after = 0 if method.causal else H + h
+      added[j] = sum(gates[t, after] for t in range(i + 1, j + 1))
+  return added
+
+
+@pytest.mark.parametrize('backend', ['reference', 'chunked'])
+@pytest.mark.parametrize(('causal', 'packed'), FORMS)
+@pytest.mark.parametrize(
+  ('name', 'options', 'term'),
+  [('cope', {'max_position': 2}, cope), ('forgetting', {}, forgetting)],
+)
+def test_a_layer_equals_loops_over_pairs(
+  name, options, term, causal, packed, backend, monkeypatch
+):
+  monkeypatch.setattr('selfattn.backends._CHUNK_SCORES', 2 * B * H * L)
+  method = POSITIONS[name](D, H, causal, **options)
+  layer = Attention(D, H, position=method, causal=causal, backend=backend)
+  tokens = Tokens(IS_TOKEN, segments=SEGMENTS if packed else None)
+  variables = draw(
+    lambda key: layer.init(key, X, query=tokens), jax.random.key(1)
+  )
+  (found, _), sown = layer.apply(
+    variables, X, query=tokens, mutable='intermediates'
+  )
+  params = jax.tree.map(lambda x: np.asarray(x, float), variables['params'])
+  x = np.asarray(X, float)
+  q, k, v = qkv(params, x)
+  (P,) = sown['intermediates']['P']
+  (weights,) = sown['intermediates']['weights']
+  want = np.zeros((B, L, H, K))
+  for b, h, i in np.ndindex(B, H, L):
+    seen = np.asarray(IS_TOKEN)[b].copy()
+    if causal:
+      seen &= np.arange(L) <= i
+    if packed:
+      seen &= np.asarray(SEGMENTS)[b] == np.asarray(SEGMENTS)[b, i]
+    scores = k[b, :, h] @ q[b, i, h] / np.sqrt(K)
+    added = term(method, params['position'], x, q, scores, seen, b, h, i)
+    np.testing.assert_allclose(P[b, h, i][seen], added[seen], **close)
+    row = softmax(scores + added, seen)
+    np.testing.assert_allclose(weights[b, h, i], row, **close)
+    want[b, i, h] = row @ v[b, :, h]
+  want = want.reshape(B, L, D) @ params['out']['kernel'] + params['out']['bias']
+  np.testing.assert_allclose(found, want, **close)
+
+
+@pytest.mark.parametrize('kv_heads', [1, 2])
+def test_polar_scores_equal_their_formula(kv_heads):
+  method = POSITIONS['pope'](D, H, False, base=50.0)
+  keys = jax.random.split(jax.random.key(2), 4)
+  q, k, v = (
+    jax.random.normal(key, (B, L, heads, K))
+    for key, heads in zip(keys, (H, kv_heads, kv_heads), strict=False)
+  )
+  delta = -3.0 * jax.random.uniform(keys[3], (H, K))
+  where = np.array([[0, 1, 5, 2, 11, 40, 41]])
+  found, weights = attend(
+    q,
+    k,
+    v,
+    query=Tokens(positions=where),
+    position=method,
+    position_params={'delta': delta},
+    return_weights=True,
+  )
+  q, k, v = (
+    np.repeat(np.asarray(x, float), H // x.shape[2], axis=2) for x in (q, k, v)
+  )
+  rates = 50.0 ** (-np.arange(K) / K)
+  for b, h, i in np.ndindex(B, H, L):
+    scores = np.zeros(L)
+    for j in range(L):
+      angle = (where[0, j] - where[0, i]) * rates + np.asarray(delta, float)[h]
+      lengths = np.log1p(np.exp(q[b, i, h])) * np.log1p(np.exp(k[b, j, h]))
+      scores[j] = (lengths * np.cos(angle)).sum() / np.sqrt(K)
+    row = softmax(scores, np.ones(L, bool))
+    np.testing.assert_allclose(weights[b, h, i], row, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[b, i, h], row @ v[b, :, h], atol=1e-5)
+
+
+@pytest.mark.parametrize('shared', ['none', 'words', 'channels'])
+def test_words_turn_at_their_own_rates(shared):
+  method = POSITIONS['complex_order'](D, H, False, vocab_size=V, shared=shared)
+  params = method.init(jax.random.key(0))
+  noise = jax.random.uniform(jax.random.key(1), params['rates'].shape)
+  params = {'rates': params['rates'] + noise}
+  where = np.array([[0, 3, 1, 9, 20, 2, 5]])
+  # The last word is the classifier's [CLS].
+  ids = jnp.array([[V, 0, 1, 2, 8, 1, 3]] * B)
+  found = method.embed(params, X, Tokens(positions=where, ids=ids))
+  rates = np.asarray(params['rates'], float)
+  x = np.asarray(X, float)
+  for b, i in np.ndindex(B, L):
+    wave = x[b, i, : D // 2] + 1j * x[b, i, D // 2 :]
+    rate = rates[0 if shared == 'words' else int(ids[b, i])]
+    wave = wave * np.exp(1j * rate * where[0, i])
+    want = np.concatenate([wave.real, wave.imag])
+    np.testing.assert_allclose(found[b, i], want, rtol=1e-4, atol=1e-4)
+  assert (len(rates) == 1) == (shared == 'words')
+  assert (rates.shape[1] == 1) == (shared == 'channels')
+
+
+def test_what_a_method_reads_has_to_be_there():
+  method = POSITIONS['complex_order'](D, H, False, vocab_size=V)
+  with pytest.raises(ValueError, match=r'tokens\.ids'):
+    method.embed(method.init(jax.random.key(0)), X, Tokens().filled(L))
+  with pytest.raises(ValueError, match='vocab_size'):
+    POSITIONS['complex_order'](D, H, False).init(jax.random.key(0))
+  gates = POSITIONS['forgetting'](D, H, False)
+  q, k, v = jax.random.normal(jax.random.key(0), (3, B, L, H, K))
+  with pytest.raises(ValueError, match='Forgetting needs the state'):
+    attend(
+      q,
+      k,
+      v,
+      position=gates,
+      position_params=gates.init_layer(jax.random.key(0)),
+    )
+
+
+# --- identities --------------------------------------------------------------
+
+
+def weights_of(method, params, **more):
+  q, k, v = jax.random.normal(jax.random.key(3), (3, B, L, H, K))
+  return attend(
+    q,
+    k,
+    v,
+    position=method,
+    position_params=params,
+    return_weights=True,
+    **more,
+  )[1]
+
+
+def test_gates_that_never_forget_are_no_positions():
+  method = POSITIONS['forgetting'](D, H, False)
+  params = {'kernel': jnp.zeros((D, 2 * H)), 'bias': jnp.full(2 * H, 40.0)}
+  tokens = Tokens().filled(L)
+  tokens = tokens.replace(state={'': method.state(params, X, tokens)})
+  np.testing.assert_allclose(
+    weights_of(method, params, query=tokens),
+    weights_of(None, {}, query=tokens),
+    **close,
+  )
+
+
+def test_gates_that_are_all_alike_are_alibi():
+  """A slope for each side of each head, whatever the text."""
+  method = POSITIONS['forgetting'](D, H, False)
+  slopes = jnp.array([0.5, 0.25, 0.1, 0.7])
+  bias = -jnp.log(jnp.expm1(slopes))  # log sigmoid of it is -slope
+  params = {'kernel': jnp.zeros((D, 2 * H)), 'bias': bias}
+  tokens = Tokens().filled(L)
+  tokens = tokens.replace(state={'': method.state(params, X, tokens)})
+  alibi = POSITIONS['alibi'](D, H, False, variant='learned')
+  logs = jnp.log(slopes)
+  np.testing.assert_allclose(
+    weights_of(method, params, query=tokens),
+    weights_of(alibi, {'log_left': logs[:H], 'log_right': logs[H:]}),
+    **close,
+  )
+
+
+def test_a_table_of_equal_rows_adds_the_same_to_every_key_of_a_side():
+  method = POSITIONS['cope'](D, H, True)
+  table = jnp.broadcast_to(jnp.arange(K, dtype=float), (1, 65, K))
+  np.testing.assert_allclose(
+    weights_of(method, {'table': table}, causal=True),
+    weights_of(None, {}, causal=True),
+    **close,
+  )
+
+
+def test_complex_order_with_shared_rates_keeps_lengths():
+  method = POSITIONS['complex_order'](D, H, False, shared='words')
+  params = method.init(jax.random.key(0))
+  found = method.embed(params, X, Tokens().filled(L))
+  np.testing.assert_allclose(
+    jnp.linalg.norm(found, axis=-1), jnp.linalg.norm(X, axis=-1), rtol=1e-5
+  )
+  assert abs(found - X)[:, 1:].max() > 0.1
