@@ -307,6 +307,12 @@ def test_every_method_sows_what_it_used(name, variant):
   _, sown = apply_and_sow(classifier(encoder), variables)
   method, params = encoder.position, variables['params']['encoder']
   row = Tokens().filled(L)
+  if method.hooks and not method.has_encoding:
+    of_text = [P for path, P in leaves(sown) if 'P' in path]
+    shape = (B, L, D) if 'embed' in method.hooks else (B, H, L, L)
+    assert [P.shape[-len(shape) :] for P in of_text] == [shape] * len(of_text)
+    assert of_text
+    return
   expected = None
   if not method.per_layer and method.has_encoding:
     expected = method.encoding(params.get('position', {}), row)
@@ -321,6 +327,13 @@ def test_every_method_sows_what_it_used(name, variant):
     else:
       found = sown[f'block_{layer}']['attention'].get('P', (None,))
     assert_is_encoding(found, expected)
+
+
+def leaves(tree):
+  return [
+    ([entry.key for entry in path if hasattr(entry, 'key')], leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  ]
 
 
 def assert_is_encoding(found, expected):
