@@ -25,6 +25,8 @@ trap 'pass_on TERM' TERM
 
 # A task that ends early ends the others, who would wait for it.
 srun --kill-on-bad-exit=0 bash "$root/scripts/run.sh" "$@" &
+# A signal is lost on a shell that has not become srun yet.
+sleep 1
 child=$!
 # One that came before it was known whom to pass it on to.
 [[ -z "$early" ]] || pass_on "$early"
