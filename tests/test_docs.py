@@ -1,0 +1,62 @@
+"""What the docs show in Python runs, block by block, as it stands."""
+
+import pathlib
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from selfattn import positions
+from selfattn.encoders import AttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+@pytest.fixture(scope='module')
+def tables():
+  """What the blocks of docs/extending.md have registered."""
+  before = dict(POSITIONS)
+  text = (ROOT / 'docs/extending.md').read_text()
+  blocks = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+  names = {'__name__': 'docs'}
+  for block in blocks:
+    exec(compile(block, 'docs/extending.md', 'exec'), names)
+  yield {name: POSITIONS[name] for name in POSITIONS if name not in before}
+  for name in set(POSITIONS) - set(before):
+    del POSITIONS[name]
+
+
+def test_the_methods_of_the_docs_equal_their_formulas(tables):
+  assert set(tables) == {'gaussian', 'salience'}
+  D, H, L = 12, 2, 5
+  gaussian = tables['gaussian'](D, H, False, init_width=3.0)
+  row = Tokens().filled(L)
+  bias = gaussian.bias(gaussian.init(None), row, row)
+  far = np.arange(L)[None] - np.arange(L)[:, None]
+  np.testing.assert_allclose(bias[0, 1], -(far**2) / 18, rtol=1e-6)
+  salience = tables['salience'](D, H, False)
+  x_BLD = jax.random.normal(jax.random.key(0), (2, L, D))
+  params = salience.init(jax.random.key(1))
+  state = salience.state(params, x_BLD, row)
+  gate = 1 / (1 + np.exp(-(x_BLD @ params['kernel'] + 1)))
+  np.testing.assert_allclose(state, np.log(gate), rtol=1e-5, atol=1e-6)
+
+
+def test_the_methods_of_the_docs_decode_step_by_step(tables):
+  method = positions.make({n: {} for n in tables}, 12, 2, True)
+  encoder = AttentionEncoder(2, 2, 16, method, np.float32, causal=True)
+  x_BLD = jax.random.normal(jax.random.key(0), (2, 6, 12))
+  variables = encoder.init(jax.random.key(1), x_BLD, Tokens())
+  full = encoder.apply(variables, x_BLD, Tokens())
+  cache, found = {}, []
+  for now in (slice(0, 4), slice(4, 6)):
+    output, cache = encoder.apply(
+      variables | cache, x_BLD[:, now], Tokens(), cache_len=6, mutable='cache'
+    )
+    found.append(output)
+  np.testing.assert_allclose(
+    np.concatenate(found, axis=1), full, rtol=1e-4, atol=1e-5
+  )
