@@ -16,6 +16,7 @@ from experiments.benchmarks.tutorial import (
   NUM_CLASSES,
   NUM_HEADS,
 )
+from selfattn.masks import Tokens
 from selfattn.positions import Sinusoidal
 
 
@@ -32,8 +33,8 @@ def make_step(tokens, labels, vocab_size, width, *, is_compiled):
     def __init__(self):
       super().__init__()
       self.embed = nn.Embedding(vocab_size, width)
-      places = np.arange(tokens.shape[1])[None]
-      encoding = Sinusoidal(width, NUM_HEADS, False).embed({}, places)
+      row = Tokens().filled(tokens.shape[1])
+      encoding = Sinusoidal(width, NUM_HEADS, False).encoding({}, row)
       self.register_buffer('encoding', torch.tensor(np.asarray(encoding)))
       self.query, self.key, self.value, self.out = (
         nn.Linear(width, width) for _ in range(4)
@@ -90,8 +91,8 @@ def make_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
 
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
   torch.manual_seed(0)
-  encoding = Sinusoidal(size.embed_dim, size.num_heads, False).embed(
-    {}, np.arange(size.length)[None]
+  encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding(
+    {}, Tokens().filled(size.length)
   )
   encoding = torch.tensor(np.asarray(encoding), device=device)
   layer = nn.TransformerEncoderLayer(
