@@ -49,10 +49,14 @@ class Hyper:
   """Numbers that do not change the program; each may be traced.
 
   A rate of dropout that is None leaves that dropout out of the program.
+
+  Attributes:
+    learning_rate_scales: by the name of a group of parameters.
   """
 
   key: chex.PRNGKey
   learning_rate: chex.Numeric
+  learning_rate_scales: dict[str, chex.Numeric]
   weight_decay: chex.Numeric
   warmup_steps: chex.Numeric
   label_smoothing: chex.Numeric

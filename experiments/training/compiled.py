@@ -32,7 +32,7 @@ from jax.sharding import (
 )
 
 from experiments.data.batches import Batch, Share
-from experiments.learning import steps
+from experiments.learning import optimizers, steps
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import build
@@ -54,7 +54,11 @@ _RATES = (
 
 def key(settings: Settings) -> str:
   """The same text for settings that share a program, and its loop."""
-  flat = {k: v for k, v in settings.flat().items() if k not in _NUMBERS}
+  numbers = {
+    *_NUMBERS,
+    *(f'optimizer.groups.{n}.learning_rate_scale' for n in optimizers.GROUPS),
+  }
+  flat = {k: v for k, v in settings.flat().items() if k not in numbers}
   flat |= {name: flat[name] > 0 for name in _RATES}
   return json.dumps(flat, sort_keys=True)
 
