@@ -85,7 +85,7 @@ def main(values) -> None:
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')
     state = build.init_state(settings, classifier, build.hyper(settings))
-    params = head_analysis.of_member(settings, values.member, state.params)
+    params = head_analysis.of_member(settings, values.member, state.eval_params)
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})
     return
@@ -122,7 +122,7 @@ def _check(values) -> None:
 def _inspect(values, path: str, output: str) -> dict:
   settings, program, state = evaluation.restore_run(path, values.checkpoint)
   # One device is enough, whatever the run had.
-  params = jax.device_put(jax.device_get(state.params), jax.devices()[0])
+  params = jax.device_put(jax.device_get(state.eval_params), jax.devices()[0])
   params = head_analysis.of_member(settings, values.member, params)
   classifier = program.classifier
   tokenizer = loading.read_tokenizer(path)

@@ -93,6 +93,7 @@ def hyper(settings: Settings) -> Hyper:
     dropout_rate=rate(settings.model.dropout_rate),
     attention_dropout_rate=rate(settings.model.attention_dropout_rate),
     word_dropout_rate=rate(settings.model.word_dropout_rate),
+    ema_decay=rate(settings.train.ema_decay),
     log_every=np.int32(settings.train.log_every),
   )
 
@@ -239,6 +240,7 @@ def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
       params=params,
       optimizer=optimizer(settings, numbers, 0).init(params),
       sums=steps.init_sums(),
+      average=params if settings.train.ema_decay else None,
     )
 
   return ensembles.init(one, settings.model.num_members)(numbers)

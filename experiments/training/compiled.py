@@ -37,7 +37,8 @@ from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import build
 
-# Keys that change no program, by how; a rate of 0 leaves dropout out of it.
+# Keys that change no program, by how; a rate of 0 leaves its dropout out of it,
+# or the average.
 _NUMBERS = (
   'seed',
   'optimizer.learning_rate',
@@ -49,6 +50,7 @@ _RATES = (
   'model.dropout_rate',
   'model.attention_dropout_rate',
   'model.word_dropout_rate',
+  'train.ema_decay',
 )
 
 
@@ -227,7 +229,7 @@ def _places(state: State, each: NamedSharding) -> tuple[dict, dict, dict]:
   return (
     {'in_shardings': each, 'out_shardings': state},
     {'in_shardings': (state, rows, each), 'out_shardings': (state, each)},
-    {'in_shardings': (state.params, rows), 'out_shardings': each},
+    {'in_shardings': (state.eval_params, rows), 'out_shardings': each},
   )
 
 
