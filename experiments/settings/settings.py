@@ -68,7 +68,12 @@ class TrainSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """A whole run."""
+  """A whole run.
+
+  Attributes:
+    extension: digest of the file that registered entries of tables, or ''; no
+      key of a config that a user writes (settings.extensions).
+  """
 
   seed: int
   data: DataSettings
@@ -76,6 +81,7 @@ class Settings:
   optimizer: OptimizerSettings
   train: TrainSettings
   checkpoint: CheckpointSettings
+  extension: str
 
   def __post_init__(self):
     # Updates from here on: a share of the run and the number that it comes to
@@ -86,7 +92,10 @@ class Settings:
 
   def flat(self) -> dict[str, Any]:
     """Dotted keys as the config spells them, chosen options only."""
-    return _flat(self)
+    flat = _flat(self)
+    if not self.extension:
+      del flat['extension']
+    return flat
 
   def digest(self) -> str:
     """Eight hexadecimal digits, the same for the same settings.
@@ -148,7 +157,7 @@ def from_config(config, is_stored: bool = False) -> Settings:
       that does not exist, or values that do not go together.
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
-  settings = _section(Settings, values, '')
+  settings = _section(Settings, {'extension': ''} | values, '')
   validation.check(settings, settings.flat(), is_stored)
   return settings
 
