@@ -23,4 +23,6 @@ def update(average, params, step, decay):
   log = jnp.log(jnp.asarray(decay, jnp.float32))
   # (1 - decay) / (1 - decay^step), exact for a decay near 1.
   weight = jnp.expm1(log) / jnp.expm1(step * log)
-  return jax.tree.map(lambda a, p: a + weight * (p - a), average, params)
+  return jax.tree.map(
+    lambda a, p: (1 - weight) * a + weight * p, average, params
+  )

@@ -82,8 +82,8 @@ def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
   log(f'taken from step {step} of {source}: {", ".join(taken)}')
   log(f'not taken: {", ".join(left) or "none"}')
   params = jax.tree.unflatten(jax.tree.structure(state.params), leaves)
-  average = None if state.average is None else params
-  return state.replace(params=params, average=average)
+  # Its average, if it has one, begins with the first update.
+  return state.replace(params=params)
 
 
 def _text(folder: str, name: str) -> str:
