@@ -31,8 +31,8 @@ from experiments.inspection import (
   pages,
   position_figures,
 )
+from experiments.settings import extensions, stored
 from experiments.settings import settings as settings_lib
-from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, evaluation
 from experiments.workdir import buckets
@@ -79,6 +79,7 @@ def main(values) -> None:
   _check(values)
   output = values.output or os.path.join(place, 'inspect')
   if place is None:
+    extensions.add(values.config, values.config_path)
     settings = settings_lib.from_config(values.config)
     classifier = build.model(settings, vocab_size=1, num_classes=2)
     _length(values, settings, classifier)

@@ -23,7 +23,7 @@ from experiments.settings.settings import (
 
 # What config.json says now; one that says nothing is of format 0. It grows
 # when an earlier version could no longer read what this one writes.
-FORMAT = 1
+FORMAT = 2
 # Keys that have another name now: {former: present}, dotted.
 RENAMED: dict[str, str] = {}
 

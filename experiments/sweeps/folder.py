@@ -53,9 +53,9 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
     names = {plan.identity(overrides) for overrides in trials}
     trials += [t for t in known['trials'] if plan.identity(t) not in names]
   content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
+  workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
   for name, text in extensions.file_of(base).items():
     workdir_lib.write_whole(os.path.join(workdir, name), text + '\n')
-  workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
 
 
 def _flat(config: dict) -> dict:
