@@ -6,11 +6,13 @@ cannot (see experiments/data/word_order.py).
     bash scripts/run.sh experiments.train
 """
 
+from dataclasses import asdict
+
 from ml_collections import ConfigDict
 
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.optimizers import GROUPS, OPTIMIZERS, GroupSettings
 from experiments.settings.registry import block
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
@@ -52,6 +54,9 @@ def get_config():
 
   # A name, and a block of options each (experiments/learning/optimizers.py).
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
+  # Another optimizer, or another multiple of the learning rate, for the
+  # embeddings, or the matrices of the encoder; '': as the rest.
+  optimizer.groups = {group: asdict(GroupSettings()) for group in GROUPS}
   optimizer.learning_rate = 1e-3  # the peak, after warm-up
   optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt
   optimizer.warmup_steps = 0.05  # of train.steps; from 1 on, updates
@@ -66,6 +71,9 @@ def get_config():
   train.accumulate = (
     0  # parts of a batch, for memory; 0: as fits a CPU's caches
   )
+  # Of an exponential average of the parameters, which evaluation then uses; 0:
+  # none.
+  train.ema_decay = 0.0
   # Numbers a parameter has at least to be cut over devices; 0: none is cut.
   train.shard_from = 0
   train.log_every = 100  # steps

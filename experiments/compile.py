@@ -26,6 +26,7 @@ os.environ |= {
 from experiments.command import app
 from experiments.command.log import log
 from experiments.data import loading
+from experiments.settings import extensions
 from experiments.settings import settings as settings_lib
 from experiments.training import tpu_slices
 
@@ -54,6 +55,7 @@ def _define(values) -> None:
 def main(values) -> None:
   """Compiles as the flags say, and prints what was found."""
   topology = app.required(values, 'topology')
+  extensions.add(values.config, values.config_path)
   settings = settings_lib.from_config(values.config)
   devices = tpu_slices.devices_of(topology)
   loaded = loading.load(settings.data, '')

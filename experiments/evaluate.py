@@ -74,7 +74,7 @@ def _evaluate(values, path: str) -> None:
   examples = loaded.splits[values.split]
   losses, logits = evaluation.evaluate(
     program,
-    state.params,
+    state.eval_params,
     examples,
     values.batch_size,
     loaded.bucket_lengths,

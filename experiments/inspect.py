@@ -31,8 +31,8 @@ from experiments.inspection import (
   pages,
   position_figures,
 )
+from experiments.settings import extensions, stored
 from experiments.settings import settings as settings_lib
-from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, evaluation
 from experiments.workdir import buckets
@@ -79,13 +79,14 @@ def main(values) -> None:
   _check(values)
   output = values.output or os.path.join(place, 'inspect')
   if place is None:
+    extensions.add(values.config, values.config_path)
     settings = settings_lib.from_config(values.config)
     classifier = build.model(settings, vocab_size=1, num_classes=2)
     _length(values, settings, classifier)
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')
     state = build.init_state(settings, classifier, build.hyper(settings))
-    params = head_analysis.of_member(settings, values.member, state.params)
+    params = head_analysis.of_member(settings, values.member, state.eval_params)
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})
     return
@@ -122,7 +123,7 @@ def _check(values) -> None:
 def _inspect(values, path: str, output: str) -> dict:
   settings, program, state = evaluation.restore_run(path, values.checkpoint)
   # One device is enough, whatever the run had.
-  params = jax.device_put(jax.device_get(state.params), jax.devices()[0])
+  params = jax.device_put(jax.device_get(state.eval_params), jax.devices()[0])
   params = head_analysis.of_member(settings, values.member, params)
   classifier = program.classifier
   tokenizer = loading.read_tokenizer(path)

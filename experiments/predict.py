@@ -118,7 +118,7 @@ def _predict(values, path: str, texts: list[str]) -> None:
     longest = max(1, int(examples.lengths.max()))
     _, logits = evaluate(
       program,
-      state.params,
+      state.eval_params,
       examples,
       min(values.batch_size, len(texts)),
       (longest,),
@@ -127,7 +127,9 @@ def _predict(values, path: str, texts: list[str]) -> None:
     if values.attention is not None:
       head_analysis.require_tokens(texts, examples)
       names = head_analysis.names(tokenizer)
-      params = head_analysis.of_member(settings, values.member, state.params)
+      params = head_analysis.of_member(
+        settings, values.member, state.eval_params
+      )
       found = head_analysis.opened(program.classifier, params, examples, names)
       stem, _ = os.path.splitext(os.path.abspath(values.attention))
       figures.maps(*os.path.split(stem), next(found))

@@ -21,9 +21,10 @@ import shlex
 
 import jax
 
-from experiments.command import app
+from experiments.command import app, config_files
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
+from experiments.settings import extensions
 from experiments.sweeps import (
   comparison,
   distinct,
@@ -82,7 +83,7 @@ def _define(values) -> None:
 
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
-  module, config = app.load_module(values.config_path)
+  module, config = config_files.load_module(values.config_path)
   sweeps = [plan.named(module, name) for name in values.sweep]
   sweeps += [plan.over(text, config) for text in values.sweep_over]
   if not sweeps:
@@ -136,6 +137,7 @@ def main(values) -> None:
   if values.report:
     app.print_result(summary.write(workdir, values))
     return
+  extensions.add(values.config, values.config_path)
   base = values.config.to_dict()
   if values.engine == 'ray' and ray_cluster.why_not():
     raise UserError(f'--engine=ray: {ray_cluster.why_not()}')

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from experiments.command import app
+from experiments.command import app, config_files
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.settings.settings import from_config
@@ -111,7 +111,7 @@ def test_config_is_locked_and_its_header_says_how_to_run_it(path):
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
-  module, config = app.load_module(str(path))
+  module, config = config_files.load_module(str(path))
   write_files(path.stem, tmp_path)
   config.data.dir = str(tmp_path) if os.listdir(tmp_path) else ''
   names = [n for n in vars(module) if n.startswith('sweep_')]

@@ -8,7 +8,6 @@ with 2 before it touches a device.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import logging
 import os
@@ -20,6 +19,7 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
+from experiments.command.config_files import DEFAULT_CONFIG, load_config
 from experiments.command.errors import (
   FULL,
   Diverged,
@@ -33,9 +33,6 @@ from experiments.command.log import Unbreakable, log
 from experiments.command.values import flat_keys, parse_tuple
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
-DEFAULT_CONFIG = os.path.abspath(
-  os.path.join(os.path.dirname(__file__), '..', '..', 'configs', 'default.py')
-)
 
 
 def command() -> list[str]:
@@ -223,47 +220,6 @@ def _take_config(argv) -> tuple[str, list[str]]:
     else:
       path = next(arguments, '')
   return path, rest
-
-
-def load_config(path: str) -> ConfigDict:
-  """The ConfigDict that get_config() of a Python file returns.
-
-  Raises:
-    UserError: there is no such file or function, or it fails; with the line.
-  """
-  return load_module(path)[1]
-
-
-def load_module(path: str):
-  """(module, ConfigDict) of a config file; see load_config."""
-  if not os.path.isfile(path):
-    raise UserError(f'--config={path} is not a file')
-  spec = importlib.util.spec_from_file_location('config', path)
-  if spec is None:
-    raise UserError(f'--config={path} is not a Python file (.py)')
-  module = importlib.util.module_from_spec(spec)
-  try:
-    # Not exec_module: reading a config writes nothing beside it.
-    code = spec.loader.source_to_code(spec.loader.get_data(path), path)
-    exec(code, module.__dict__)
-    config = module.get_config()
-  except UserError:
-    raise
-  except Exception as error:
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == path]
-    if isinstance(error, SyntaxError):
-      lines = [error.lineno]
-    where = f' line {lines[-1]}' if lines else ''
-    raise UserError(
-      f'--config={path}{where}: {type(error).__name__}: {error}'
-    ) from error
-  if not isinstance(config, ConfigDict):
-    raise UserError(
-      f'--config={path}: get_config() returns a {type(config).__name__}, '
-      'not a ConfigDict'
-    )
-  return module, config
 
 
 def _check_overrides(argv, config: ConfigDict) -> None:

@@ -48,12 +48,12 @@ def sections(values, path: str) -> list[str]:
   examples = loaded.splits[values.split]
   losses, logits = evaluation.evaluate(
     program,
-    state.params,
+    state.eval_params,
     examples,
     settings.train.eval_batch_size,
     loaded.bucket_lengths,
   )
-  params = head_analysis.of_member(settings, values.member, state.params)
+  params = head_analysis.of_member(settings, values.member, state.eval_params)
   title = 'Attention on them'
   if settings.model.num_members > 1:
     title += f', of member {values.member} of {settings.model.num_members}'

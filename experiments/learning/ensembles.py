@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from experiments.learning.steps import Hyper, State, cross_entropy
 
 # All members have applied as many updates.
-_AXES = State(step=None, params=0, optimizer=0, sums=0)
+_AXES = State(step=None, params=0, optimizer=0, sums=0, average=0)
 
 
 def keys(hyper: Hyper, count: int) -> jax.Array:

@@ -7,13 +7,29 @@ change the program: runs that differ only in these share one compilation.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import optax
+from optax import contrib
 
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import Choice
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupSettings:
+  """What a group of parameters has of its own.
+
+  Attributes:
+    name: of its optimizer; '': that of all others.
+    learning_rate_scale: factor of the learning rate; may be traced.
+  """
+
+  name: str = ''
+  learning_rate_scale: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +37,7 @@ class OptimizerSettings:
   """How gradients become updates."""
 
   method: Choice
+  groups: Mapping[str, GroupSettings]
   learning_rate: float
   schedule: str
   warmup_steps: float
@@ -29,9 +46,35 @@ class OptimizerSettings:
   clip_norm: float
   label_smoothing: float
 
+  def optimizer_of(self, group: str) -> str:
+    """Name of the optimizer of a group; of '', the rest."""
+    own = self.groups[group].name if group else ''
+    return own or self.method.name
+
 
 @dataclasses.dataclass(frozen=True)
-class Sgd:
+class Optimizer:
+  """The contract of an entry of OPTIMIZERS.
+
+  Attributes:
+    only: groups of parameters that it is for; (): any.
+    Further fields are its options; each needs a default, and becomes a key of
+    the config.
+  """
+
+  only: ClassVar[tuple[str, ...]] = ()
+
+  def chain(self, decay: optax.GradientTransformation) -> list:
+    """The optax transformations before the learning rate.
+
+    Args:
+      decay: adds the decayed weights of those parameters that decay.
+    """
+    raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Sgd(Optimizer):
   """Stochastic gradient descent; weight decay is added to the gradient.
 
   Attributes:
@@ -43,12 +86,24 @@ class Sgd:
   nesterov: bool = False
 
   def chain(self, decay):
-    """The optax transformations before the learning rate."""
+    """As of Optimizer."""
     return [decay, optax.trace(self.momentum, self.nesterov)]
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam:
+class Adagrad(Optimizer):
+  """Adagrad (Duchi et al. 2011); weight decay is added to the gradient."""
+
+  initial_accumulator: float = 0.1
+  eps: float = 1e-7
+
+  def chain(self, decay):
+    """As of Optimizer."""
+    return [decay, optax.scale_by_rss(self.initial_accumulator, self.eps)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam(Optimizer):
   """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
   b1: float = 0.9
@@ -56,7 +111,7 @@ class Adam:
   eps: float = 1e-8
 
   def chain(self, decay):
-    """The optax transformations before the learning rate."""
+    """As of Optimizer."""
     return [decay, optax.scale_by_adam(self.b1, self.b2, self.eps)]
 
 
@@ -65,11 +120,119 @@ class AdamW(Adam):
   """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
   def chain(self, decay):
-    """The optax transformations before the learning rate."""
+    """As of Optimizer."""
     return super().chain(decay)[::-1]
 
 
-OPTIMIZERS = {'sgd': Sgd, 'adam': Adam, 'adamw': AdamW}
+@dataclasses.dataclass(frozen=True)
+class Lamb(AdamW):
+  """LAMB: AdamW, each array as far as it is large (You et al. 2020).
+
+  Layers of a scanned encoder are one array.
+  """
+
+  eps: float = 1e-6
+
+  def chain(self, decay):
+    """As of Optimizer."""
+    return [*super().chain(decay), optax.scale_by_trust_ratio()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lion(Optimizer):
+  """Lion: signs of a momentum (Chen et al. 2023), decoupled weight decay."""
+
+  b1: float = 0.9
+  b2: float = 0.99
+
+  def chain(self, decay):
+    """As of Optimizer."""
+    return [optax.scale_by_lion(self.b1, self.b2), decay]
+
+
+@dataclasses.dataclass(frozen=True)
+class Muon(Optimizer):
+  """Muon: a momentum made orthogonal (Jordan et al. 2024), decoupled decay.
+
+  A matrix is the last two axes of an array, (in, out); axes before them, as of
+  a scanned encoder, hold one matrix each. Updates are scaled by
+  sqrt(max(1, out / in)).
+
+  Attributes:
+    beta: of the momentum, which is Nesterov's.
+    ns_steps: Newton-Schulz iterations.
+  """
+
+  only: ClassVar[tuple[str, ...]] = ('matrices',)
+
+  beta: float = 0.95
+  ns_steps: int = 5
+  eps: float = 1e-8
+
+  def chain(self, decay):
+    """As of Optimizer."""
+    last_two = contrib.MuonDimensionNumbers(-2, -1)
+    orthogonal = contrib.scale_by_muon(
+      ns_steps=self.ns_steps,
+      beta=self.beta,
+      eps=self.eps,
+      weight_dimension_numbers=lambda tree: jax.tree.map(
+        lambda _: last_two, tree
+      ),
+    )
+    scale = optax.stateless(lambda tree, _: jax.tree.map(_by_shape, tree))
+    return [orthogonal, scale, decay]
+
+
+def _by_shape(update):
+  return update * max(1, update.shape[-1] / update.shape[-2]) ** 0.5
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+  'sgd': Sgd,
+  'adagrad': Adagrad,
+  'adam': Adam,
+  'adamw': AdamW,
+  'lamb': Lamb,
+  'lion': Lion,
+  'muon': Muon,
+}
+
+
+def _is_embedding(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+  """The table of tokens, the vector of the pool `cls`, tables of positions."""
+  del shape
+  is_table = path[-1] in ('table', 'keys', 'values')
+  return path[0] in ('embed', 'cls') or ('position' in path and is_table)
+
+
+def _is_matrix(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+  """Kernels of the encoder."""
+  return path[0] == 'encoder' and path[-1] == 'kernel' and len(shape) >= 2
+
+
+# Which parameters a group has, by their path and shape. One that several would
+# have is of the first.
+GROUPS: dict[str, Callable[[tuple[str, ...], tuple[int, ...]], bool]] = {
+  'embeddings': _is_embedding,
+  'matrices': _is_matrix,
+}
+
+
+def group_of(path: tuple[str, ...], shape: tuple[int, ...]) -> str:
+  """Name of the group of a parameter; '': the rest."""
+  found = (name for name, holds in GROUPS.items() if holds(path, shape))
+  return next(found, '')
+
+
+def by_group(function: Callable, tree):
+  """A tree of function(name of the group, leaf)."""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, leaf: function(
+      group_of(tuple(entry.key for entry in path), leaf.shape), leaf
+    ),
+    tree,
+  )
 
 
 def _constant(progress, step, warmup):

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import UNK
-from experiments.learning import flops
+from experiments.learning import averages, flops
 from selfattn.classifier import embed
 from selfattn.dropout import Dropout
 
@@ -36,29 +36,42 @@ class State:
     optimizer: optax state.
     sums: float32 (5,), what the metrics of the log are means of: loss, right
       answers, examples, norms of the gradient and steps, since its last line.
+    average: of params over the updates, a tree like them; None: none is kept.
   """
 
   step: chex.Array
   params: chex.ArrayTree
   optimizer: chex.ArrayTree
   sums: chex.Array
+  average: chex.ArrayTree | None = None
+
+  @property
+  def eval_params(self) -> chex.ArrayTree:
+    """The parameters to evaluate and to predict with."""
+    return self.params if self.average is None else self.average
 
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
 class Hyper:
   """Numbers that do not change the program; each may be traced.
 
-  A rate of dropout that is None leaves that dropout out of the program.
+  A rate of dropout that is None leaves that dropout out of the program, and so
+  does a decay the average.
+
+  Attributes:
+    learning_rate_scales: by the name of a group of parameters.
   """
 
   key: chex.PRNGKey
   learning_rate: chex.Numeric
+  learning_rate_scales: dict[str, chex.Numeric]
   weight_decay: chex.Numeric
   warmup_steps: chex.Numeric
   label_smoothing: chex.Numeric
   dropout_rate: chex.Numeric | None
   attention_dropout_rate: chex.Numeric | None
   word_dropout_rate: chex.Numeric | None
+  ema_decay: chex.Numeric | None
   log_every: chex.Numeric
 
 
@@ -233,8 +246,14 @@ def make_train_step(
       'accuracy': hits / examples,
       'gradient_norm': norms / num_steps,
     }
+    step = state.step + 1
+    average = averages.update(state.average, params, step, hyper.ema_decay)
     state = State(
-      step=state.step + 1, params=params, optimizer=optimizer, sums=sums
+      step=step,
+      params=params,
+      optimizer=optimizer,
+      sums=sums,
+      average=average,
     )
     return state, metrics
 

@@ -13,17 +13,19 @@ from typing import Any
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.settings import registry, settings
-from experiments.settings.settings import CHOICES, SECTIONS, Settings
+from experiments.settings.settings import (
+  ADDED,
+  CHOICES,
+  SECTIONS,
+  Settings,
+  group_defaults,
+)
 
 # What config.json says now; one that says nothing is of format 0. It grows
 # when an earlier version could no longer read what this one writes.
-FORMAT = 1
+FORMAT = 2
 # Keys that have another name now: {former: present}, dotted.
 RENAMED: dict[str, str] = {}
-# Keys of a section that were not there from the start, and the value with
-# which a run does what it did without them. Options of a choice need no line:
-# what theirs do without them is their default.
-ADDED: dict[str, Any] = {}
 
 
 def upgrade(config: dict) -> dict:
@@ -47,7 +49,7 @@ def upgrade(config: dict) -> dict:
       if present(key) != key:
         _remove(config, key)
         _put(config, present(key), value)
-    for key, value in ADDED.items():
+    for key, value in (ADDED | group_defaults()).items():
       if key not in flat_keys(config):
         _put(config, key, value)
     _name_of_hub(config)
@@ -56,7 +58,9 @@ def upgrade(config: dict) -> dict:
       section = config
       for part in sections:
         section = section[part]
-      _complete(section[name], table, SECTIONS.get(key, ()))
+      others = config['optimizer']['groups'] if key == 'optimizer' else {}
+      chosen = [section[name].get('name', ''), *map(_name, others.values())]
+      _complete(section[name], table, SECTIONS.get(key, ()), chosen)
   except (AttributeError, KeyError, TypeError) as error:
     raise UserError('the config lacks whole sections, or they are not') from (
       error
@@ -110,9 +114,13 @@ def _remove(config: dict, key: str) -> None:
     del config[first]
 
 
-def _complete(values: dict, table, fields) -> None:
+def _name(section: dict) -> str:
+  return section['name']
+
+
+def _complete(values: dict, table, fields, names) -> None:
   """Fills in the options of a choice, and leaves out what was not chosen."""
-  chosen = str(values.get('name', '')).split('+')
+  chosen = {part for name in names for part in str(name).split('+')}
   blocks = {
     entry: options
     for entry, options in registry.block(table, '').items()

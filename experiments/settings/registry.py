@@ -8,7 +8,7 @@ its options, so a default is written once, next to the code that reads it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments.command.errors import UserError, nearest, one_of
@@ -35,12 +35,17 @@ def block(table: Mapping[str, type], name: str) -> dict[str, Any]:
 
 
 def choose(
-  values: dict, table: Mapping[str, type], key: str, joins: bool = False
+  values: dict,
+  table: Mapping[str, type],
+  key: str,
+  joins: bool = False,
+  others: Iterable[str] = (),
 ) -> Choice:
   """The chosen name with its checked options.
 
   Args:
     joins: whether several names may be joined by +.
+    others: names whose options are read as well.
 
   Raises:
     UserError: an unknown name or option, or a value of another type.
@@ -54,7 +59,7 @@ def choose(
   wanted = block(table, chosen)
   check_keys(values, wanted, key)
   blocks = {}
-  for name in names:
+  for name in dict.fromkeys((*names, *others)):
     defaults, given = wanted.get(name, {}), values.get(name, {})
     check_keys(given, defaults, f'{key}.{name}')
     blocks[name] = {

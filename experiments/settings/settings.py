@@ -9,14 +9,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, get_type_hints
 
+from experiments.command.errors import one_of
 from experiments.command.values import Choice
 from experiments.data.datasets import DATASETS
 from experiments.data.loading import DataSettings
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import (
+  GROUPS,
   OPTIMIZERS,
+  GroupSettings,
   OptimizerSettings,
   warmup_updates,
 )
@@ -53,6 +57,7 @@ class TrainSettings:
 
   steps: int
   batch_size: int
+  ema_decay: float
   accumulate: int
   shard_from: int
   log_every: int
@@ -63,7 +68,12 @@ class TrainSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """A whole run."""
+  """A whole run.
+
+  Attributes:
+    extension: digest of the file that registered entries of tables, or ''; no
+      key of a config that a user writes (settings.extensions).
+  """
 
   seed: int
   data: DataSettings
@@ -71,6 +81,7 @@ class Settings:
   optimizer: OptimizerSettings
   train: TrainSettings
   checkpoint: CheckpointSettings
+  extension: str
 
   def __post_init__(self):
     # Updates from here on: a share of the run and the number that it comes to
@@ -81,7 +92,10 @@ class Settings:
 
   def flat(self) -> dict[str, Any]:
     """Dotted keys as the config spells them, chosen options only."""
-    return _flat(self)
+    flat = _flat(self)
+    if not self.extension:
+      del flat['extension']
+    return flat
 
   def digest(self) -> str:
     """Eight hexadecimal digits, the same for the same settings.
@@ -92,6 +106,8 @@ class Settings:
     flat = self.flat()
     for section in CHOICES.values():
       flat = _without_defaults(flat, *section)
+    added = ADDED | group_defaults()
+    flat = {k: v for k, v in flat.items() if k not in added or added[k] != v}
     text = json.dumps(flat, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -106,6 +122,10 @@ CHOICES = {
   'model.position_sampling': (SAMPLINGS, 'model.position_sampling'),
   'optimizer.method': (OPTIMIZERS, 'optimizer'),
 }
+# Keys of a section that were not there from the start, and the value with
+# which a run does what it did without them. Options of a choice need no line:
+# what theirs do without them is their default.
+ADDED: dict[str, Any] = {'train.ema_decay': 0.0}
 # Choices of which several may be joined by +.
 _JOINED = ('model.position',)
 # The keys of every section that holds others.
@@ -114,6 +134,15 @@ SECTIONS = {
   for name, kind in get_type_hints(Settings).items()
   if dataclasses.is_dataclass(kind)
 }
+
+
+def group_defaults() -> dict[str, Any]:
+  """Dotted keys of the groups of parameters, which then are as the rest."""
+  return {
+    f'optimizer.groups.{group}.{key}': value
+    for group in GROUPS
+    for key, value in dataclasses.asdict(GroupSettings()).items()
+  }
 
 
 def from_config(config, is_stored: bool = False) -> Settings:
@@ -128,7 +157,7 @@ def from_config(config, is_stored: bool = False) -> Settings:
       that does not exist, or values that do not go together.
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
-  settings = _section(Settings, values, '')
+  settings = _section(Settings, {'extension': ''} | values, '')
   validation.check(settings, settings.flat(), is_stored)
   return settings
 
@@ -142,20 +171,39 @@ def _section(cls, values: dict, path: str):
   registry.check_keys(values, wanted, path)
 
   fields = {}
+  groups = _groups(values['groups'], path) if 'groups' in hints else {}
+  others = [group.name for group in groups.values() if group.name]
   for name, kind in hints.items():
     key = _join(path, name)
-    if kind is Choice:
+    if name == 'groups':
+      fields[name] = groups
+    elif kind is Choice:
       table, block_key = CHOICES[key]
       block = registry.block(table, '')
       chosen = (
         {k: values[k] for k in block} if block_key == path else values[name]
       )
-      fields[name] = registry.choose(chosen, table, block_key, key in _JOINED)
+      fields[name] = registry.choose(
+        chosen, table, block_key, key in _JOINED, others
+      )
     elif dataclasses.is_dataclass(kind):
       fields[name] = _section(kind, values[name], key)
     else:
       fields[name] = registry.typed(values[name], kind, key)
   return cls(**fields)
+
+
+def _groups(values: dict, path: str) -> dict[str, GroupSettings]:
+  """Of the optimizer, for each group of parameters."""
+  path = _join(path, 'groups')
+  registry.check_keys(values, GROUPS, path)
+  groups = {
+    group: _section(GroupSettings, values[group], _join(path, group))
+    for group in GROUPS
+  }
+  for group, wanted in groups.items():
+    one_of(wanted.name, ('', *OPTIMIZERS), f'{path}.{group}.name')
+  return groups
 
 
 def _without_defaults(flat: dict, table, key: str) -> dict:
@@ -184,6 +232,9 @@ def _flat(value, path='') -> dict[str, Any]:
       for name, options in entry.blocks.items():
         for option, setting in options.items():
           flat[f'{key}.{name}.{option}'] = setting
+    elif isinstance(entry, Mapping):
+      for name, group in entry.items():
+        flat |= _flat(group, _join(key, name))
     elif dataclasses.is_dataclass(entry):
       flat |= _flat(entry, key)
     else:

@@ -8,9 +8,10 @@ import os
 
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
-from experiments.settings import formats
+from experiments.settings import extensions, formats
 from experiments.settings.settings import Settings
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.keeping import CheckpointSettings
 from experiments.workdir.workdir import Workdir
 
 # Keys that change nothing of what is computed, so a resumed run may change
@@ -25,10 +26,21 @@ def read_settings(path: str) -> Settings:
     UserError: there is no run, or its config is not one that can be read.
   """
   config = _read_config(path)
+  extensions.load(path, config)
   try:
     return formats.read(config)
   except UserError as error:
     raise UserError(f'{path}/config.json: {error}') from error
+
+
+def read_keeping(path: str) -> CheckpointSettings:
+  """Which checkpoints the run in a workdir keeps, and which is its best.
+
+  Raises:
+    UserError: as of read_settings, but for what it may have registered.
+  """
+  config = formats.upgrade(_read_config(path))
+  return CheckpointSettings(**config['checkpoint'])
 
 
 def _read_config(path: str) -> dict:
@@ -72,6 +84,18 @@ def check(path: str, settings: Settings) -> None:
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
+  extension = _read_config(path).get('extension', '')
+  if extension != settings.extension:
+    place = os.path.join(path, extensions.NAME)
+    raise UserError(
+      f'--workdir={path} belongs to a run whose --config '
+      + (
+        f'is {place}, with other entries of tables; give that, or '
+        if extension
+        else 'registers no entry of a table; '
+      )
+      + 'choose another --workdir'
+    )
   old, new = read_settings(path).flat(), settings.flat()
   differences = [
     f'config.{key} was {old.get(key)!r}, is {new.get(key)!r}'
@@ -96,7 +120,7 @@ def open_run(
   """
   is_resumed = os.path.exists(os.path.join(path, 'config.json'))
   run = identity(_read_config(path) if is_resumed else config)
-  files = {'config.json': as_text(config)} | files
+  files = {'config.json': as_text(config)} | extensions.file_of(config) | files
   return workdir_lib.open_workdir(path, files, run, writes)
 
 

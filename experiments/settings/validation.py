@@ -10,7 +10,7 @@ from typing import Any
 from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.learning.optimizers import SCHEDULES
+from experiments.learning.optimizers import OPTIMIZERS, SCHEDULES
 from experiments.workdir.keeping import BEST_METRICS
 from selfattn import positions
 from selfattn.backends import BACKENDS
@@ -38,7 +38,7 @@ _RANGES = {
   f'at least 0 and less than 1, {MAX_RATE:.8f} at most': (
     lambda value: 0 <= value <= MAX_RATE,
     """model.dropout_rate model.attention_dropout_rate
-    model.word_dropout_rate""",
+    model.word_dropout_rate train.ema_decay""",
   ),
   'at least 0 and less than 1': (
     lambda value: 0 <= value < 1,
@@ -104,6 +104,19 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     'train.accumulate',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
   )
+  for name, group in {'': None, **optimizer.groups}.items():
+    key = f'optimizer.groups.{name}' if name else 'optimizer'
+    allowed = OPTIMIZERS[optimizer.optimizer_of(name)].only
+    if allowed and name not in allowed and not (group and not group.name):
+      raise UserError(
+        f'config.{key}.name = {optimizer.optimizer_of(name)!r} is for '
+        f'{" or ".join(allowed)} alone; set '
+        f'config.optimizer.groups.{allowed[0]}.name to it'
+      )
+    if group:
+      key = f'{key}.learning_rate_scale'
+      is_scale = 0 <= group.learning_rate_scale < float('inf')
+      require(is_scale, key, 'at least 0 and finite')
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   if model.encoder.name == 'attention':

@@ -10,7 +10,7 @@ import os
 
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
-from experiments.settings import formats, stored
+from experiments.settings import extensions, formats, stored
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import locks
@@ -37,6 +37,12 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
 def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
   if os.path.exists(path):
     known = _read(path)
+    if known['config'].get('extension') != base.get('extension'):
+      raise UserError(
+        f'--workdir={workdir} is a sweep of another config: of another file '
+        f'that registers entries of tables, or of none; see {extensions.NAME} '
+        'in it'
+      )
     old, new = _flat(known['config']), _flat(base)
     keys = [key for key in new if old.get(key) != new[key]]
     if keys:
@@ -48,6 +54,8 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
     trials += [t for t in known['trials'] if plan.identity(t) not in names]
   content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
   workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
+  for name, text in extensions.file_of(base).items():
+    workdir_lib.write_whole(os.path.join(workdir, name), text + '\n')
 
 
 def _flat(config: dict) -> dict:
@@ -69,6 +77,7 @@ def read(workdir: str) -> list[Spec]:
     UserError: there is none.
   """
   known = _read(os.path.join(workdir, _FILE))
+  extensions.load(workdir, known['config'])
   return plan.make(known['config'], known['trials'], workdir, formats.read)
 
 

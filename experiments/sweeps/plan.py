@@ -270,7 +270,9 @@ def command(spec: Spec, config_path: str, base: dict) -> str:
   changed = {
     key: value
     for key, value in flat_keys(base).items()
-    if not isinstance(value, dict) and original[key] != value
+    if key in original
+    and not isinstance(value, dict)
+    and original[key] != value
   }
   flags = [
     f'--config.{key}={tuple(value) if isinstance(value, list) else value}'

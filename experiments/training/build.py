@@ -83,12 +83,17 @@ def hyper(settings: Settings) -> Hyper:
   return Hyper(
     key=jax.random.key(settings.seed),
     learning_rate=np.float32(settings.optimizer.learning_rate),
+    learning_rate_scales={
+      name: np.float32(group.learning_rate_scale)
+      for name, group in settings.optimizer.groups.items()
+    },
     weight_decay=np.float32(settings.optimizer.weight_decay),
     warmup_steps=np.float32(settings.optimizer.warmup_steps),
     label_smoothing=np.float32(settings.optimizer.label_smoothing),
     dropout_rate=rate(settings.model.dropout_rate),
     attention_dropout_rate=rate(settings.model.attention_dropout_rate),
     word_dropout_rate=rate(settings.model.word_dropout_rate),
+    ema_decay=rate(settings.train.ema_decay),
     log_every=np.int32(settings.train.log_every),
   )
 
@@ -96,15 +101,38 @@ def hyper(settings: Settings) -> Hyper:
 def optimizer(settings: Settings, numbers: Hyper, step):
   """The optax transformation of update `step` + 1; all may be traced."""
   wanted = settings.optimizer
-  method = optimizers.OPTIMIZERS[wanted.method.name](**wanted.method.options)
   decay = optax.add_decayed_weights(
     numbers.weight_decay,
     mask=lambda params: optimizers.decay_mask(params, wanted.decay),
   )
+
+  def chain(name):
+    made = optimizers.OPTIMIZERS[name](**wanted.method.blocks[name])
+    return made.chain(decay)
+
+  names = {wanted.optimizer_of(group) for group in ('', *wanted.groups)}
+  transforms = chain(wanted.method.name)
+  if len(names) > 1:
+    transforms = [
+      optax.partition(
+        {name: optax.chain(*chain(name)) for name in names},
+        lambda tree: optimizers.by_group(
+          lambda group, _: wanted.optimizer_of(group), tree
+        ),
+      )
+    ]
   rate = numbers.learning_rate * optimizers.schedule(
     wanted.schedule, step, numbers.warmup_steps, settings.train.steps
   )
-  return optax.chain(*method.chain(decay), optax.scale(-rate))
+  rates = {
+    group: rate * scale for group, scale in numbers.learning_rate_scales.items()
+  } | {'': rate}
+  scale = optax.stateless(
+    lambda updates, _: optimizers.by_group(
+      lambda group, update: -rates[group] * update, updates
+    )
+  )
+  return optax.chain(*transforms, scale)
 
 
 def train_step(
@@ -212,6 +240,7 @@ def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
       params=params,
       optimizer=optimizer(settings, numbers, 0).init(params),
       sums=steps.init_sums(),
+      average=params if settings.train.ema_decay else None,
     )
 
   return ensembles.init(one, settings.model.num_members)(numbers)

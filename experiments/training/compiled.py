@@ -32,12 +32,13 @@ from jax.sharding import (
 )
 
 from experiments.data.batches import Batch, Share
-from experiments.learning import steps
+from experiments.learning import optimizers, steps
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import build
 
-# Keys that change no program, by how; a rate of 0 leaves dropout out of it.
+# Keys that change no program, by how; a rate of 0 leaves its dropout out of it,
+# or the average.
 _NUMBERS = (
   'seed',
   'optimizer.learning_rate',
@@ -49,12 +50,17 @@ _RATES = (
   'model.dropout_rate',
   'model.attention_dropout_rate',
   'model.word_dropout_rate',
+  'train.ema_decay',
 )
 
 
 def key(settings: Settings) -> str:
   """The same text for settings that share a program, and its loop."""
-  flat = {k: v for k, v in settings.flat().items() if k not in _NUMBERS}
+  numbers = {
+    *_NUMBERS,
+    *(f'optimizer.groups.{n}.learning_rate_scale' for n in optimizers.GROUPS),
+  }
+  flat = {k: v for k, v in settings.flat().items() if k not in numbers}
   flat |= {name: flat[name] > 0 for name in _RATES}
   return json.dumps(flat, sort_keys=True)
 
@@ -223,7 +229,7 @@ def _places(state: State, each: NamedSharding) -> tuple[dict, dict, dict]:
   return (
     {'in_shardings': each, 'out_shardings': state},
     {'in_shardings': (state, rows, each), 'out_shardings': (state, each)},
-    {'in_shardings': (state.params, rows), 'out_shardings': each},
+    {'in_shardings': (state.eval_params, rows), 'out_shardings': each},
   )
 
 

@@ -92,7 +92,7 @@ def train(
   found = {
     trial.workdir: scores | {'step': step}
     for trial, scores, step in zip(
-      trained, evaluated(state.params, 'test'), best, strict=False
+      trained, evaluated(state.eval_params, 'test'), best, strict=False
     )
   }
   return [found.get(trial.workdir) for trial in group.trials]
@@ -112,7 +112,7 @@ def _loop(settings, group, state, update, validate, signals, until) -> State:
       group.save(state, measured)
 
   if start and due(start, every.eval_every) and group.lacks_evaluation(start):
-    group.keep(start, evaluations=validate(state.params))
+    group.keep(start, evaluations=validate(state.eval_params))
   ahead = compiled.RunAhead()
   for step in range(start + 1, until + 1):
     state, measured = update(state, step - 1)
@@ -130,7 +130,7 @@ def _loop(settings, group, state, update, validate, signals, until) -> State:
       group.keep(step, measured=measured)
     try:
       if due(step, every.eval_every):
-        group.keep(step, evaluations=validate(state.params))
+        group.keep(step, evaluations=validate(state.eval_params))
       if step < until:
         signals.check()
     except Interrupted as error:

@@ -48,8 +48,7 @@ def start_from(state: State, source: str, workdir: str) -> State:
 
 
 def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
-  settings = stored.read_settings(folder)
-  with checkpoints.reading(folder, settings.checkpoint) as saved:
+  with checkpoints.reading(folder, stored.read_keeping(folder)) as saved:
     found = saved.steps()
     if not found:
       raise UserError(f'config.train.init_from = {source!r} has no checkpoint')
@@ -83,6 +82,7 @@ def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
   log(f'taken from step {step} of {source}: {", ".join(taken)}')
   log(f'not taken: {", ".join(left) or "none"}')
   params = jax.tree.unflatten(jax.tree.structure(state.params), leaves)
+  # Its average, if it has one, begins with the first update.
   return state.replace(params=params)
 
 

@@ -165,13 +165,17 @@ class Checkpoints:
     return state
 
   def restore_params(self, step: int) -> dict[str, jax.Array]:
-    """The parameters saved at `step`, whatever the model, by name."""
+    """The parameters saved at `step`, whatever the model, by name.
+
+    Their averages, where such were kept: what the step was evaluated with.
+    """
     one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     wanted = {
       name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
       for name, leaf in self._saved(step).items()
     }
-    prefix = 'params/'
+    is_averaged = any(name.startswith('average/') for name in wanted)
+    prefix = 'average/' if is_averaged else 'params/'
     return {
       name.removeprefix(prefix): leaf
       for name, leaf in self._read(step, wanted).items()

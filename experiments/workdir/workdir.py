@@ -1,6 +1,7 @@
 """The folder of one run: what it is, how far it came, what it measured.
 
 config.json      the whole config, resolved
+extension.py     the config file, where it registered entries of tables
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary

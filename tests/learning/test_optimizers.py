@@ -9,7 +9,7 @@ import pytest
 from experiments.command.errors import UserError
 from experiments.learning import optimizers
 from experiments.settings.settings import from_config
-from experiments.training import build
+from experiments.training import build, compiled
 
 STEPS, WARMUP = 50, 7
 ORACLES = {
@@ -55,14 +55,49 @@ PARAMS = {
   'dense': {'kernel': jnp.array([[1.0, -2.0]]), 'bias': jnp.array([3.0])},
   'embed': {'embedding': jnp.array([0.5, 4.0])},
 }
-GRADS = jax.tree.map(lambda x: jnp.sin(7 * x), PARAMS)
 
 
 def l2(weight_decay, mask):
   return optax.add_decayed_weights(weight_decay, mask)
 
 
+def grads_of(params):
+  return jax.tree.map(lambda x: jnp.sin(7 * x), params)
+
+
+def applied(transform, params, count=4):
+  """Parameters after some updates of an optax optimizer."""
+  state = transform.init(params)
+  for _ in range(count):
+    updates, state = transform.update(grads_of(params), state, params)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+def stepped(settings, numbers, params, count=4):
+  """The same by the optimizer of a run."""
+  state = build.optimizer(settings, numbers, 0).init(params)
+  for step in range(count):
+    transform = build.optimizer(settings, numbers, step)
+    updates, state = transform.update(grads_of(params), state, params)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+def close(ours, theirs):
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-7),
+    ours,
+    theirs,
+  )
+
+
 OPTIMIZER_ORACLES = {
+  'adagrad': lambda rate, wd, mask: optax.chain(
+    l2(wd, mask), optax.adagrad(rate)
+  ),
+  'lamb': lambda rate, wd, mask: optax.lamb(rate, weight_decay=wd, mask=mask),
+  'lion': lambda rate, wd, mask: optax.lion(rate, weight_decay=wd, mask=mask),
   'sgd': lambda rate, wd, mask: optax.chain(l2(wd, mask), optax.sgd(rate, 0.9)),
   'adam': lambda rate, wd, mask: optax.chain(l2(wd, mask), optax.adam(rate)),
   'adamw': lambda rate, wd, mask: optax.adamw(rate, weight_decay=wd, mask=mask),
@@ -70,7 +105,8 @@ OPTIMIZER_ORACLES = {
 
 
 def test_every_optimizer_has_an_oracle():
-  assert set(OPTIMIZER_ORACLES) == set(optimizers.OPTIMIZERS)
+  # Muon is of matrices alone, below.
+  assert {*OPTIMIZER_ORACLES, 'muon'} == set(optimizers.OPTIMIZERS)
 
 
 @pytest.mark.parametrize('endings', [(), ('kernel',), ('embedding', 'bias')])
@@ -110,26 +146,191 @@ def test_optimizer_equals_its_oracle(name, small_config):
     'embed': {'embedding': False},
   }
   oracle = OPTIMIZER_ORACLES[name](0.01, 0.1, mask)
-  ours, theirs = PARAMS, PARAMS
-  state = build.optimizer(settings, hyper, 0).init(PARAMS)
-  oracle_state = oracle.init(PARAMS)
-  for step in range(4):
-    transform = build.optimizer(settings, hyper, step)
-    updates, state = transform.update(GRADS, state, ours)
-    ours = optax.apply_updates(ours, updates)
-    updates, oracle_state = oracle.update(GRADS, oracle_state, theirs)
-    theirs = optax.apply_updates(theirs, updates)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours, theirs
-  )
+  ours = stepped(settings, hyper, PARAMS)
+  theirs = applied(oracle, PARAMS)
+  close(ours, theirs)
   # Only kernels decay: without it, they alone would be elsewhere.
   hyper = hyper.replace(weight_decay=0.0)
-  state = build.optimizer(settings, hyper, 0).init(PARAMS)
-  plain = PARAMS
-  for step in range(4):
-    transform = build.optimizer(settings, hyper, step)
-    updates, state = transform.update(GRADS, state, plain)
-    plain = optax.apply_updates(plain, updates)
+  plain = stepped(settings, hyper, PARAMS)
   assert (plain['dense']['kernel'] != ours['dense']['kernel']).any()
   assert (plain['dense']['bias'] == ours['dense']['bias']).all()
   assert (plain['embed']['embedding'] == ours['embed']['embedding']).all()
+
+
+# As a classifier has them: two matrices, tables, and the rest.
+TREE = {
+  'embed': {'embedding': jnp.linspace(-1.0, 2.0, 15).reshape(5, 3)},
+  'cls': jnp.array([0.1, -0.2, 0.3]),
+  'encoder': {
+    'position': {'learned': {'table': jnp.linspace(0.0, 1.0, 6).reshape(2, 3)}},
+    'block': {
+      'in': {'kernel': jnp.cos(jnp.arange(28.0).reshape(4, 7))},
+      'out': {'kernel': jnp.sin(jnp.arange(21.0).reshape(7, 3))},
+      'norm': {'scale': jnp.array([1.0, 0.9, 1.1])},
+    },
+  },
+  'head': {'kernel': jnp.array([[0.3], [-0.4]]), 'bias': jnp.array([0.5])},
+}
+LABELS = {
+  'embed': {'embedding': 'embeddings'},
+  'cls': 'embeddings',
+  'encoder': {
+    'position': {'learned': {'table': 'embeddings'}},
+    'block': {
+      'in': {'kernel': 'matrices'},
+      'out': {'kernel': 'matrices'},
+      'norm': {'scale': ''},
+    },
+  },
+  'head': {'kernel': '', 'bias': ''},
+}
+
+
+@pytest.fixture
+def grouped(small_config):
+  """A config of decay and a constant learning rate."""
+  small_config.optimizer.weight_decay = 0.1
+  small_config.optimizer.learning_rate = 0.01
+  small_config.optimizer.schedule = 'constant'
+  small_config.optimizer.warmup_steps = 0
+  return small_config
+
+
+def mask(params):
+  return optimizers.decay_mask(params, ('kernel',))
+
+
+def test_groups_are_found_by_path():
+  found = optimizers.by_group(lambda group, _: group, TREE)
+  assert found == LABELS
+
+
+def test_groups_cover_a_model_with_positions_in_layers(grouped):
+  grouped.model.position.name = 'learned+shaw+fire'
+  grouped.model.encoder.attention.scan = True
+  grouped.model.num_layers = 3
+  settings = from_config(grouped)
+  classifier = build.model(settings, 30, 2)
+  params = jax.eval_shape(
+    lambda hyper: build.init_state(settings, classifier, hyper).params,
+    build.hyper(settings),
+  )
+  labels = optimizers.by_group(lambda group, leaf: group, params)
+  found = {'': set(), 'embeddings': set(), 'matrices': set()}
+  for path, label in jax.tree_util.tree_leaves_with_path(labels):
+    found[label].add(path[-1].key)
+  assert found['embeddings'] == {'embedding', 'table', 'keys'}
+  assert found['matrices'] == {'kernel'}
+  assert 'in_kernel' in found['']
+
+
+@pytest.mark.parametrize('is_scaled', [False, True])
+def test_groups_with_optimizers_of_their_own_equal_a_partition(
+  is_scaled, grouped
+):
+  groups = grouped.optimizer.groups
+  groups.embeddings.name, groups.matrices.name = 'adagrad', 'muon'
+  factors = {'embeddings': 3.0, 'matrices': 0.5} if is_scaled else {}
+  for name, factor in factors.items():
+    groups[name].learning_rate_scale = factor
+  settings = from_config(grouped)
+  ours = stepped(settings, build.hyper(settings), TREE)
+  rates = {name: 0.01 * factors.get(name, 1.0) for name in groups}
+  theirs = applied(
+    optax.partition(
+      {
+        '': optax.adamw(0.01, weight_decay=0.1, mask=mask),
+        # No name in this group decays.
+        'embeddings': optax.adagrad(rates['embeddings']),
+        'matrices': optax.contrib.muon(
+          rates['matrices'], weight_decay=0.1, weight_decay_mask=mask
+        ),
+      },
+      LABELS,
+    ),
+    TREE,
+  )
+  close(ours, theirs)
+
+
+@pytest.mark.parametrize('shape', [(5, 3), (3, 5), (2, 3, 5)])
+def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
+  grouped.optimizer.groups.matrices.name = 'muon'
+  settings = from_config(grouped)
+  size = int(np.prod(shape))
+  matrix = jnp.sin(jnp.arange(float(size))).reshape(shape)
+  tree = {'encoder': {'layer': {'kernel': matrix}}}
+  ours = stepped(settings, build.hyper(settings), tree)
+  numbers = optax.contrib.MuonDimensionNumbers(-2, -1)
+  theirs = applied(
+    optax.contrib.muon(
+      0.01,
+      weight_decay=0.1,
+      muon_weight_dimension_numbers=jax.tree.map(lambda _: numbers, tree),
+    ),
+    tree,
+  )
+  close(ours, theirs)
+  # A stack of matrices is each of them.
+  if len(shape) == 3:
+    one = {'encoder': {'layer': {'kernel': matrix[1]}}}
+    alone = stepped(settings, build.hyper(settings), one)
+    stacked = jax.tree.map(lambda x: x[1], ours)
+    close(stacked, alone)
+
+
+def test_without_groups_state_and_numbers_are_as_before(grouped):
+  settings = from_config(grouped)
+  numbers = build.hyper(settings)
+  plain = optax.chain(
+    optax.scale_by_adam(),
+    optax.add_decayed_weights(np.float32(0.1), mask),
+    optax.scale(-np.float32(0.01)),
+  )
+  state = build.optimizer(settings, numbers, 0).init(TREE)
+  assert jax.tree.structure(state) == jax.tree.structure(plain.init(TREE))
+  ours, theirs = stepped(settings, numbers, TREE), applied(plain, TREE)
+  assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), ours, theirs))
+
+
+def test_a_group_of_scale_zero_stays(grouped):
+  grouped.optimizer.groups.embeddings.learning_rate_scale = 0.0
+  settings = from_config(grouped)
+  ours = stepped(settings, build.hyper(settings), TREE)
+  assert (ours['cls'] == TREE['cls']).all()
+  assert (ours['head']['bias'] != TREE['head']['bias']).all()
+
+
+def test_scales_of_groups_share_a_program_and_optimizers_do_not(grouped):
+  before = compiled.key(from_config(grouped))
+  grouped.optimizer.groups.embeddings.learning_rate_scale = 0.3
+  assert compiled.key(from_config(grouped)) == before
+  grouped.optimizer.groups.embeddings.name = 'sgd'
+  assert compiled.key(from_config(grouped)) != before
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'name': 'muon'}, r"optimizer\.name = 'muon' is for matrices alone"),
+    ({'groups.embeddings.name': 'muon'}, r"embeddings\.name = 'muon' is for"),
+    ({'groups.embeddings.name': 'adamx'}, r"embeddings\.name = 'adamx'"),
+    (
+      {'groups.matrices.learning_rate_scale': -1.0},
+      r'matrices\.learning_rate_s',
+    ),
+  ],
+)
+def test_groups_that_cannot_be_are_refused(changes, message, grouped):
+  grouped.optimizer.update_from_flattened_dict(changes)
+  with pytest.raises(UserError, match=message):
+    from_config(grouped)
+
+
+def test_an_option_of_the_optimizer_of_a_group_is_of_the_run(grouped):
+  settings = from_config(grouped)
+  assert not any('muon' in key for key in settings.flat())
+  grouped.optimizer.muon.beta = 0.9
+  assert from_config(grouped) == settings
+  grouped.optimizer.groups.matrices.name = 'muon'
+  assert from_config(grouped).flat()['optimizer.muon.beta'] == 0.9

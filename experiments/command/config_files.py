@@ -1,0 +1,81 @@
+"""Python files with get_config(): configs, and what a workdir keeps of one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import traceback
+from collections.abc import Callable
+from types import ModuleType
+
+from ml_collections import ConfigDict
+
+from experiments.command.errors import UserError
+
+DEFAULT_CONFIG = os.path.abspath(
+  os.path.join(os.path.dirname(__file__), '..', '..', 'configs', 'default.py')
+)
+
+
+def load_config(path: str) -> ConfigDict:
+  """The ConfigDict that get_config() of a Python file returns.
+
+  Raises:
+    UserError: there is no such file or function, or it fails; with the line.
+  """
+  return load_module(path)[1]
+
+
+def load_module(path: str) -> tuple[ModuleType, ConfigDict]:
+  """(module, ConfigDict) of a config file; see load_config."""
+  name = f'--config={path}'
+  if not os.path.isfile(path):
+    raise UserError(f'{name} is not a file')
+  module = execute(path, name)
+  config = call(lambda: module.get_config(), path, name)
+  if not isinstance(config, ConfigDict):
+    raise UserError(
+      f'{name}: get_config() returns a {type(config).__name__}, '
+      'not a ConfigDict'
+    )
+  return module, config
+
+
+def execute(path: str, name: str) -> ModuleType:
+  """The module of a Python file, anew at every call.
+
+  Args:
+    name: what an error calls the file.
+
+  Raises:
+    UserError: it is not Python, or fails; with the line.
+  """
+  spec = importlib.util.spec_from_file_location('config', path)
+  if spec is None:
+    raise UserError(f'{name} is not a Python file (.py)')
+  module = importlib.util.module_from_spec(spec)
+
+  def run():
+    # Not exec_module: reading a config writes nothing beside it.
+    code = spec.loader.source_to_code(spec.loader.get_data(path), path)
+    exec(code, module.__dict__)
+
+  call(run, path, name)
+  return module
+
+
+def call(function: Callable, path: str, name: str):
+  """What a function of a file returns; UserError as of `execute`."""
+  try:
+    return function()
+  except UserError:
+    raise
+  except Exception as error:
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    if isinstance(error, SyntaxError):
+      lines = [error.lineno]
+    where = f' line {lines[-1]}' if lines else ''
+    raise UserError(
+      f'{name}{where}: {type(error).__name__}: {error}'
+    ) from error
