@@ -172,7 +172,8 @@ def _length(values, settings: Settings, classifier) -> int:
   """
   head_analysis.require_heads(classifier)
   length = values.length or settings.data.max_length
-  most = classifier.encoder.position.max_length()
+  position = getattr(classifier.encoder, 'position', None)
+  most = position and position.max_length()
   if most is not None and length > most:
     if values.length:
       raise UserError(f'--length={length} is more than the {most} positions')
@@ -183,6 +184,8 @@ def _length(values, settings: Settings, classifier) -> int:
 
 
 def _positions(values, settings, classifier, params, output) -> list[str]:
+  if not hasattr(classifier.encoder, 'position'):
+    return []
   return position_figures.draw(
     output,
     classifier.encoder,

@@ -13,17 +13,13 @@ from typing import Any
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.settings import registry, settings
-from experiments.settings.settings import CHOICES, SECTIONS, Settings
+from experiments.settings.settings import ADDED, CHOICES, SECTIONS, Settings
 
 # What config.json says now; one that says nothing is of format 0. It grows
 # when an earlier version could no longer read what this one writes.
-FORMAT = 1
+FORMAT = 2
 # Keys that have another name now: {former: present}, dotted.
 RENAMED: dict[str, str] = {}
-# Keys of a section that were not there from the start, and the value with
-# which a run does what it did without them. Options of a choice need no line:
-# what theirs do without them is their default.
-ADDED: dict[str, Any] = {}
 
 
 def upgrade(config: dict) -> dict:
@@ -51,12 +47,14 @@ def upgrade(config: dict) -> dict:
       if key not in flat_keys(config):
         _put(config, key, value)
     _name_of_hub(config)
-    for table, key in CHOICES.values():
+    for choice, (table, key) in CHOICES.items():
+      chosen = flat_keys(config)[settings.name_key(choice)]
       *sections, name = key.split('.')
       section = config
       for part in sections:
         section = section[part]
-      _complete(section[name], table, SECTIONS.get(key, ()))
+      options = section.setdefault(name, {})
+      _complete(options, str(chosen), table, SECTIONS.get(key, ()))
   except (AttributeError, KeyError, TypeError) as error:
     raise UserError('the config lacks whole sections, or they are not') from (
       error
@@ -110,14 +108,9 @@ def _remove(config: dict, key: str) -> None:
     del config[first]
 
 
-def _complete(values: dict, table, fields) -> None:
+def _complete(values: dict, name: str, table, fields) -> None:
   """Fills in the options of a choice, and leaves out what was not chosen."""
-  chosen = str(values.get('name', '')).split('+')
-  blocks = {
-    entry: options
-    for entry, options in registry.block(table, '').items()
-    if entry != 'name'
-  }
+  chosen, blocks = name.split('+'), registry.blocks(table)
   for entry, value in list(values.items()):
     is_gone = isinstance(value, dict) and entry not in {*blocks, *fields}
     if is_gone and entry not in chosen:

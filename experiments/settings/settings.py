@@ -11,6 +11,7 @@ import hashlib
 import json
 from typing import Any, get_type_hints
 
+from experiments.command.errors import UserError
 from experiments.command.values import Choice
 from experiments.data.datasets import DATASETS
 from experiments.data.loading import DataSettings
@@ -23,6 +24,8 @@ from experiments.learning.optimizers import (
 from experiments.settings import registry, validation
 from experiments.workdir.keeping import CheckpointSettings
 from selfattn.encoders import ENCODERS
+from selfattn.normalisers import NORMALISERS
+from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
 
@@ -34,6 +37,7 @@ class ModelSettings:
   encoder: Choice
   position: Choice
   position_sampling: Choice
+  normaliser: Choice
   num_layers: int
   num_heads: int
   embed_dim: int
@@ -42,7 +46,7 @@ class ModelSettings:
   attention_dropout_rate: float
   word_dropout_rate: float
   embed_init_std: float
-  pool: str
+  pool: Choice
   dtype: str
   num_members: int
 
@@ -89,13 +93,17 @@ class Settings:
     Options at their defaults are left out, so that one that a later version
     adds changes nothing.
     """
-    flat = self.flat()
+    flat = {k: v for k, v in self.flat().items() if ADDED.get(k) != v}
     for section in CHOICES.values():
       flat = _without_defaults(flat, *section)
     text = json.dumps(flat, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+# Keys of a section that were not there from the start, and the value with
+# which a run does what it did without them. Options of a choice need no line:
+# what theirs do without them is their default.
+ADDED: dict[str, Any] = {'model.normaliser.name': 'softmax'}
 # Every choice with its table, and the key under which its name and options
 # stand: its own, or that of the section, which it then shares.
 CHOICES = {
@@ -104,16 +112,25 @@ CHOICES = {
   'model.encoder': (ENCODERS, 'model.encoder'),
   'model.position': (POSITIONS, 'model.position'),
   'model.position_sampling': (SAMPLINGS, 'model.position_sampling'),
+  'model.normaliser': (NORMALISERS, 'model.normaliser'),
+  'model.pool': (POOLS, 'model.pool_options'),
   'optimizer.method': (OPTIMIZERS, 'optimizer'),
 }
 # Choices of which several may be joined by +.
 _JOINED = ('model.position',)
+# Choices whose own key is the name, with the options alone under the other.
+_NAMES = ('model.pool',)
 # The keys of every section that holds others.
 SECTIONS = {
   name: tuple(get_type_hints(kind))
   for name, kind in get_type_hints(Settings).items()
   if dataclasses.is_dataclass(kind)
 }
+
+
+def name_key(choice: str) -> str:
+  """Dotted key of the name of one of CHOICES."""
+  return choice if choice in _NAMES else f'{CHOICES[choice][1]}.name'
 
 
 def from_config(config, is_stored: bool = False) -> Settings:
@@ -135,10 +152,17 @@ def from_config(config, is_stored: bool = False) -> Settings:
 
 def _section(cls, values: dict, path: str):
   hints = get_type_hints(cls)
-  wanted = {}
+  # Names of the options of a choice, where they share the section, by choice.
+  shared, wanted = {}, dict.fromkeys(hints)
   for name in hints:
-    table, block_key = CHOICES.get(_join(path, name), ({}, None))
-    wanted |= registry.block(table, '') if block_key == path else {name: None}
+    key = _join(path, name)
+    table, block_key = CHOICES.get(key, ({}, key))
+    if block_key == path:
+      del wanted[name]
+      shared[name] = registry.blocks(table)
+      wanted |= {'name': None} | shared[name]
+    else:
+      wanted[block_key.rpartition('.')[2]] = None
   registry.check_keys(values, wanted, path)
 
   fields = {}
@@ -146,11 +170,19 @@ def _section(cls, values: dict, path: str):
     key = _join(path, name)
     if kind is Choice:
       table, block_key = CHOICES[key]
-      block = registry.block(table, '')
-      chosen = (
-        {k: values[k] for k in block} if block_key == path else values[name]
+      if name in shared:
+        given = {k: values[k] for k in ('name', *shared[name])}
+      else:
+        given = dict(values[block_key.rpartition('.')[2]])
+      if key in _NAMES:
+        chosen = values[name]
+      elif 'name' in given:
+        chosen = given.pop('name')
+      else:
+        raise UserError(f'config.{block_key}.name is missing')
+      fields[name] = registry.choose(
+        chosen, given, table, block_key, name_key(key), key in _JOINED
       )
-      fields[name] = registry.choose(chosen, table, block_key, key in _JOINED)
     elif dataclasses.is_dataclass(kind):
       fields[name] = _section(kind, values[name], key)
     else:
@@ -179,8 +211,8 @@ def _flat(value, path='') -> dict[str, Any]:
     entry = getattr(value, field.name)
     key = _join(path, field.name)
     if isinstance(entry, Choice):
+      flat[name_key(key)] = entry.name
       key = CHOICES[key][1]
-      flat[f'{key}.name'] = entry.name
       for name, options in entry.blocks.items():
         for option, setting in options.items():
           flat[f'{key}.{name}.{option}'] = setting
