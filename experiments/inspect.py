@@ -36,6 +36,7 @@ from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, evaluation
 from experiments.workdir import buckets
+from selfattn.classifier import embed
 
 
 def _define(values) -> None:
@@ -186,12 +187,15 @@ def _length(values, settings: Settings, classifier) -> int:
 def _positions(values, settings, classifier, params, output) -> list[str]:
   if not hasattr(classifier.encoder, 'position'):
     return []
+  # The same word everywhere: what differs is where it stands.
+  shape = (1, _length(values, settings, classifier))
+  ids_BL = np.full(shape, classifier.vocab_size // 2)
   return position_figures.draw(
     output,
     classifier.encoder,
     params['encoder'],
-    settings.model.embed_dim,
-    _length(values, settings, classifier),
+    embed(params, ids_BL).astype(classifier.dtype),
+    ids_BL,
     settings.data.max_length,
     [int(column) for column in values.columns],
   )

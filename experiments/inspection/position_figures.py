@@ -25,25 +25,26 @@ def draw(
   folder: str,
   encoder,
   encoder_params: Mapping,
-  embed_dim: int,
-  length: int,
+  x_BLD: jax.Array,
+  ids_BL: np.ndarray,
   max_length: int,
   columns: list[int],
 ) -> list[str]:
   """What the position method of an encoder does, wherever it does something.
 
   Args:
-    length: positions of which the encoding is drawn, from 0.
+    x_BLD, ids_BL: one text, vectors and tokens, at whose positions, from 0, it
+      is drawn. What reads the text is drawn for this one.
     max_length: tokens of a text, at most. Biases are drawn over distances up
       to twice that.
     columns: of P, drawn as curves; those it does not have are left out.
   """
   files = []
-  x_BLD = jnp.zeros((1, length, embed_dim), encoder.dtype)
+  _, length, embed_dim = x_BLD.shape
   _, sown = encoder.apply(
     {'params': encoder_params},
     x_BLD,
-    jnp.ones((1, length), bool),
+    Tokens(jnp.ones((1, length), bool), ids=ids_BL),
     mutable='intermediates',
   )
   methods = list(_methods(encoder, encoder_params))

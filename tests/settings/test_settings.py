@@ -90,15 +90,6 @@ TOGETHER = {
     },
     'attention.backend = .xla. .*its weights are a softmax, not Sinks; auto',
   ),
-  'a recurrence in both directions and an odd width': (
-    {
-      'model.encoder.name': 'rnn',
-      'model.embed_dim': 63,
-      'model.num_heads': 7,
-      'model.position.name': 'none',
-    },
-    'rnn.bidirectional = True must be False, or config.model.embed_dim = 63',
-  ),
   'xla with dropout on weights': (
     {
       'model.encoder.attention.backend': 'xla',
@@ -317,6 +308,19 @@ def test_options_of_encoders_and_pools_are_checked_with_their_key():
     settings.from_config(with_changes(**{f'model.{key}': value}))
 
 
+def test_a_recurrence_of_two_halves_needs_an_even_width():
+  changes = {'model.encoder.name': 'rnn', 'model.embed_dim': 63}
+  with pytest.raises(UserError) as error:
+    settings.from_config(with_changes(**changes))
+  assert str(error.value) == (
+    'config.model.encoder.rnn.bidirectional = True must be False, or '
+    'config.model.embed_dim = 63 even'
+  )
+  settings.from_config(
+    with_changes(**changes, **{'model.encoder.rnn.bidirectional': False})
+  )
+
+
 def test_heads_are_checked_before_the_method_that_they_are_for():
   changes = {'model.num_heads': 7, 'model.position.name': 'rotary'}
   with pytest.raises(UserError, match=r'model\.num_heads = 7; try 63 or 70'):
@@ -324,14 +328,12 @@ def test_heads_are_checked_before_the_method_that_they_are_for():
 
 
 def test_a_pool_is_its_name_and_its_options_stand_elsewhere():
-  changes = {
-    'model.pool': 'attentive',
-    'model.pool_options.attentive.num_hops': 3,
-  }
+  option = 'model.pool_options.attentive.num_hops'
+  changes = {'model.pool': 'attentive', option: 3}
   wanted = settings.from_config(with_changes(**changes))
   flat = wanted.flat()
   assert flat['model.pool'] == 'attentive'
-  assert flat['model.pool_options.attentive.num_hops'] == 3
+  assert flat[option] == 3
   assert settings.from_config(with_changes()).flat()['model.pool'] == 'mean'
   plain = with_changes(**{'model.pool': 'attentive'})
   assert settings.from_config(plain).digest() != wanted.digest()
