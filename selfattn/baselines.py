@@ -121,6 +121,11 @@ class RecurrentEncoder(Encoder):
   cell: str = 'lstm'
   bidirectional: bool = True
 
+  @property
+  def causal(self):
+    """Whether it reads forwards only."""
+    return not self.bidirectional
+
   def check(self, embed_dim, *, drops_weights, platform):
     allowed = f'one of {", ".join(sorted(CELLS))}'
     require(self.cell in CELLS, 'cell', self.cell, allowed)

@@ -23,7 +23,7 @@ class Encoder(nn.Module):
 
   Attributes:
     causal: whether no vector depends on later tokens, which its position
-      method is told; an option where a user may choose.
+      method is told; a field or a property where that is a choice.
   """
 
   # No annotation: an encoder may make it a field, in its own place.

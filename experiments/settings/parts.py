@@ -37,9 +37,9 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
   known: dict[str, Any] = {
     'vocab_size': vocab_size,
     'dtype': jnp.dtype(model.dtype),
+    'position': None,
+    'normaliser': None,
   }
-  if 'position' in wanted:
-    known['position'] = _position(model, vocab_size)
   if 'normaliser' in wanted:
     name, options = model.normaliser.name, model.normaliser.options
     with _prefixed(f'model.normaliser.{name}'):
@@ -48,7 +48,18 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
     name: known[name] if name in known else getattr(model, name)
     for name in wanted
   }
-  return cls(**given, **model.encoder.options)
+  made = cls(**given, **model.encoder.options)
+  if 'position' not in wanted:
+    return made
+  with _prefixed('model.position'):
+    method = positions.make(
+      model.position.blocks,
+      model.embed_dim,
+      model.num_heads,
+      made.causal,
+      vocab_size,
+    )
+  return made.clone(position=method)
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:
@@ -92,19 +103,6 @@ def sampling(model) -> Consecutive:
 def sizes(cls: type) -> set[str]:
   """Fields of an encoder that are no options: what it is handed."""
   return registry.fields(cls) - registry.options(cls).keys()
-
-
-def _position(model, vocab_size):
-  declared = getattr(ENCODERS[model.encoder.name], 'causal', False)
-  causal = model.encoder.options.get('causal', declared)
-  with _prefixed('model.position'):
-    return positions.make(
-      model.position.blocks,
-      model.embed_dim,
-      model.num_heads,
-      causal,
-      vocab_size,
-    )
 
 
 @contextlib.contextmanager

@@ -6,14 +6,14 @@ import flax.linen as nn
 import jax
 import numpy as np
 import pytest
-from conftest import ROOT, last_json, make_small_config
+from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.inspection import head_analysis
+from experiments.inspection import head_analysis, position_figures
 from experiments.settings import settings as settings_lib
 from experiments.sweeps import distinct
-from experiments.training import build
+from experiments.training import build, evaluation
 from experiments.training import run as run_lib
 from selfattn.attention import Attention
 from selfattn.contract import Encoder
@@ -68,7 +68,8 @@ def registered(monkeypatch):
 def make_config(**changes):
   config = make_small_config()
   config.model.encoder.name = 'parallel'
-  config.model.position.name = 'shaw'
+  config.model.position.name = 't5'
+  config.model.position.t5.shared = False
   config.model.normaliser.name = 'sinks'
   config.model.num_layers = 2
   config.update_from_flattened_dict(
@@ -77,7 +78,7 @@ def make_config(**changes):
   return config
 
 
-def test_it_trains_and_is_looked_into_by_every_command(tmp_path, call_command):
+def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   path = tmp_path / 'run'
   config = make_config(encoder__parallel__gate=0.25)
   config.train.steps = config.train.eval_every = 2
@@ -85,36 +86,33 @@ def test_it_trains_and_is_looked_into_by_every_command(tmp_path, call_command):
   run_lib.run(config, str(path), Signals())
   stored = json.loads((path / 'config.json').read_text())
   assert stored['model']['encoder']['parallel'] == {'gate': 0.25}
-  code, printed, said = call_command(
-    'inspect',
-    f'--workdir={path}',
-    '--text=the plot was dull',
-    '--split=validation',
-    '--num_examples=5',
-    cwd=ROOT,
+  settings, program, state = evaluation.restore_run(str(path), 'last')
+  assert int(state.step) == 2
+  loaded = evaluation.load_data(settings, str(path), None)
+  examples = loaded.splits['validation'].take(np.arange(3))
+  tokens = ['a'] * loaded.vocab_size
+  (one, *_) = head_analysis.opened(
+    program.classifier, state.params, examples, tokens
   )
-  assert code == 0, said
-  heads = last_json(printed)['heads']
-  assert [(row['layer'], row['head']) for row in heads] == [
-    (0, 0),
-    (0, 1),
-    (1, 0),
-    (1, 1),
+  length = len(one.tokens)
+  assert one.weights.shape == (2, 2, length, length)
+  rows, removed = head_analysis.judge(
+    program.classifier,
+    state.params,
+    examples,
+    loaded.bucket_lengths,
+    tokens,
+  )
+  places = [(row['layer'], row['head']) for row in rows]
+  assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
+  assert len(removed['least_important_first']) == 5
+  # What its method keeps in every layer is found there.
+  encoder = program.classifier.encoder
+  found = position_figures._methods(encoder, state.params['encoder'])
+  assert [(name, *params) for name, _, params in found] == [
+    ('-layer0', 'table'),
+    ('-layer1', 'table'),
   ]
-  assert np.load(path / 'inspect/attention-0.npz')['weights'].shape[:2] == (
-    2,
-    2,
-  )
-  # Shaw's table of each layer.
-  assert (path / 'inspect/encoding-layer1.npz').exists()
-  for command, *flags in (
-    ('evaluate', '--split=test'),
-    ('predict', '--text=the plot was dull', f'--attention={tmp_path}/map.png'),
-    ('report',),
-  ):
-    code, _, said = call_command(command, f'--workdir={path}', *flags, cwd=ROOT)
-    assert code == 0, said
-  assert (tmp_path / 'map.png').exists()
 
 
 def test_it_is_handed_what_it_declares():
@@ -146,7 +144,7 @@ def test_a_sweep_knows_what_it_reads():
     return distinct.read(other) != plain
 
   assert is_read(mlp_dim=28)
-  assert is_read(position__name='t5')
+  assert is_read(position__name='shaw')
   assert is_read(normaliser__name='softmax')
   assert is_read(attention_dropout_rate=0.3)
   # It declares no dtype, but the classifier around it does.
