@@ -13,8 +13,10 @@ from ml_collections import ConfigDict
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import GROUPS, OPTIMIZERS, GroupSettings
-from experiments.settings.registry import block
+from experiments.settings.registry import block, blocks
 from selfattn.encoders import ENCODERS
+from selfattn.normalisers import NORMALISERS
+from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
 
@@ -40,6 +42,7 @@ def get_config():
   model.encoder = block(ENCODERS, 'attention')
   model.position = block(POSITIONS, 'sinusoidal')  # or several: a+b
   model.position_sampling = block(SAMPLINGS, 'consecutive')
+  model.normaliser = block(NORMALISERS, 'softmax')  # of attention weights
   model.num_layers = 2
   model.num_heads = 4
   model.embed_dim = 64
@@ -48,7 +51,8 @@ def get_config():
   model.attention_dropout_rate = 0.0  # of attention weights
   model.word_dropout_rate = 0.0  # of tokens, which then read as unknown
   model.embed_init_std = 0.1  # larger ones drown a learned position
-  model.pool = 'mean'  # or max, cls
+  model.pool = 'mean'  # or max, cls, attentive
+  model.pool_options = blocks(POOLS)
   model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
   model.num_members = 1  # of an ensemble, whose probabilities are averaged
 

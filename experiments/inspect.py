@@ -36,6 +36,7 @@ from experiments.settings import settings as settings_lib
 from experiments.settings.settings import Settings
 from experiments.training import build, evaluation
 from experiments.workdir import buckets
+from selfattn.classifier import embed
 
 
 def _define(values) -> None:
@@ -173,7 +174,8 @@ def _length(values, settings: Settings, classifier) -> int:
   """
   head_analysis.require_heads(classifier)
   length = values.length or settings.data.max_length
-  most = classifier.encoder.position.max_length()
+  position = getattr(classifier.encoder, 'position', None)
+  most = position and position.max_length()
   if most is not None and length > most:
     if values.length:
       raise UserError(f'--length={length} is more than the {most} positions')
@@ -184,12 +186,17 @@ def _length(values, settings: Settings, classifier) -> int:
 
 
 def _positions(values, settings, classifier, params, output) -> list[str]:
+  if not hasattr(classifier.encoder, 'position'):
+    return []
+  # The same word everywhere: what differs is where it stands.
+  shape = (1, _length(values, settings, classifier))
+  ids_BL = np.full(shape, classifier.vocab_size // 2)
   return position_figures.draw(
     output,
     classifier.encoder,
     params['encoder'],
-    settings.model.embed_dim,
-    _length(values, settings, classifier),
+    embed(params, ids_BL).astype(classifier.dtype),
+    ids_BL,
     settings.data.max_length,
     [int(column) for column in values.columns],
   )

@@ -3,7 +3,7 @@
 Axis letters are suffixes of every array that outlives a line:
 B batch, L query position, M key position, H heads, K width of a head,
 D width of the model, F width of the feed-forward layer, V vocabulary,
-C classes, G heads of keys, N rows of a table of distances.
+C classes, G heads of keys, N rows of a table of distances, P of a pooled text.
 """
 
 from selfattn.attention import Attention
@@ -14,18 +14,22 @@ from selfattn.chapters import (
   SelfAttention,
   scaled_dot_product_attention,
 )
-from selfattn.classifier import POOLS, TextClassifier
+from selfattn.classifier import TextClassifier
+from selfattn.contract import Encoder
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder, BagEncoder, Sow
 from selfattn.kernels import why_not
 from selfattn.masks import Tokens
+from selfattn.normalisers import NORMALISERS
 from selfattn.plots import plot, show_heatmaps
+from selfattn.pools import POOLS, Pool
 from selfattn.positions import POSITIONS, Combined, Position
 from selfattn.positions.sampling import SAMPLINGS
 
 __all__ = [
   'BACKENDS',
   'ENCODERS',
+  'NORMALISERS',
   'POOLS',
   'POSITIONS',
   'SAMPLINGS',
@@ -34,7 +38,9 @@ __all__ = [
   'BagEncoder',
   'Combined',
   'Dropout',
+  'Encoder',
   'MultiHeadAttention',
+  'Pool',
   'Position',
   'PositionalEncoding',
   'SelfAttention',

@@ -6,11 +6,13 @@ sum to one, of self-attention, so that M = L.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
 
 from selfattn.attention import entropy
 
@@ -88,6 +90,49 @@ def rollout(weights_NBHLM: jax.Array) -> jax.Array:
   return flow_BLM
 
 
+def sown(
+  intermediates: Mapping, name: str
+) -> list[tuple[tuple[str, ...], tuple[str, ...], jax.Array]]:
+  """(path of the module, keys within, value) of all that has this name.
+
+  In the order of layers: numbers in paths count as numbers. Keys are those of
+  a tree that was sown as one.
+  """
+  found = []
+  for path, value in jax.tree_util.tree_leaves_with_path(intermediates):
+    keys = tuple(str(entry.key) for entry in path if hasattr(entry, 'key'))
+    if name in keys:
+      place = keys.index(name)
+      found.append((keys[:place], keys[place + 1 :], value))
+  return sorted(found, key=lambda entry: _natural(entry[0]))
+
+
+def _natural(path: tuple[str, ...]) -> list:
+  return [
+    [
+      int(part) if part.isdecimal() else part
+      for part in re.split(r'(\d+)', key)
+    ]
+    for key in path
+  ]
+
+
+def attention_layers(encoder_params: Mapping) -> list[tuple[str, ...]]:
+  """Paths of the parameters of all selfattn.Attention, in order of layers."""
+  found = []
+
+  def walk(tree, path):
+    if not isinstance(tree, Mapping):
+      return
+    if {'query', 'key', 'value', 'out'} <= tree.keys():
+      found.append(path)
+    for name, branch in tree.items():
+      walk(branch, (*path, name))
+
+  walk(encoder_params, ())
+  return sorted(found, key=_natural)
+
+
 def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
   """Parameters of an encoder whose heads are multiplied by gates.
 
@@ -96,18 +141,19 @@ def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
   is gone (Michel et al. 2019, section 2.1).
 
   Args:
-    encoder_params: of an AttentionEncoder.
+    encoder_params: of an encoder whose layers have a selfattn.Attention each.
     gates_NH: a number for each head of each layer.
+
+  Raises:
+    ValueError: there are more or fewer such layers than rows of gates.
   """
-  gated = dict(encoder_params)
-  for layer, gates_H in enumerate(gates_NH):
-    block = encoder_params[f'block_{layer}']
-    out = block['attention']['out']
-    scale_DI = jnp.repeat(gates_H, len(out['kernel']) // len(gates_H))[:, None]
-    out = {**out, 'kernel': out['kernel'] * scale_DI}
-    attention = {**block['attention'], 'out': out}
-    gated[f'block_{layer}'] = {**block, 'attention': attention}
-  return gated
+  flat = dict(traverse_util.flatten_dict(dict(encoder_params)))
+  layers = attention_layers(encoder_params)
+  for path, gates_H in zip(layers, gates_NH, strict=True):
+    kernel = flat[(*path, 'out', 'kernel')]
+    scale_DI = jnp.repeat(gates_H, len(kernel) // len(gates_H))[:, None]
+    flat[(*path, 'out', 'kernel')] = kernel * scale_DI
+  return traverse_util.unflatten_dict(flat)
 
 
 def rotation_error(

@@ -1,7 +1,6 @@
 """What self-attention is compared with: convolutions, recurrence, a bag.
 
-Each is an encoder as selfattn.encoders describes: token vectors in, token
-vectors out, and what stands in the padding changes no other vector.
+Each is an encoder as selfattn.contract describes it.
 """
 
 from __future__ import annotations
@@ -10,17 +9,21 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
 from selfattn.masks import Tokens
+from selfattn.positions.contract import require
 
 CELLS = {'lstm': nn.OptimizedLSTMCell, 'gru': nn.GRUCell}
 
 
-class BagEncoder(nn.Module):
+class BagEncoder(Encoder):
   """Nothing but the tokens themselves: with a symmetric pool, a bag of words.
 
   The baseline of Iyyer et al. 2015 (NBOW): blind to order by construction.
   """
+
+  causal = True
 
   @nn.compact
   def __call__(
@@ -35,7 +38,7 @@ class BagEncoder(nn.Module):
     return drop(x_BLD, dropout, 0)
 
 
-class ConvolutionEncoder(nn.Module):
+class ConvolutionEncoder(Encoder):
   """Residual convolutions over neighbours, one after another.
 
   A layer is x + relu(conv(norm(x))); with `dilation` r, that of layer i looks
@@ -53,6 +56,11 @@ class ConvolutionEncoder(nn.Module):
   dtype: jnp.dtype
   kernel_size: int = 3
   dilation: int = 1
+
+  def check(self, embed_dim, *, drops_weights, platform):
+    for option in ('kernel_size', 'dilation'):
+      value = getattr(self, option)
+      require(value >= 1, option, value, 'at least 1')
 
   @nn.compact
   def __call__(
@@ -94,7 +102,7 @@ def windows(x_BLD: jax.Array, size: int, dilation: int) -> jax.Array:
   return jnp.concatenate([x_BLD[:, s : s + length] for s in starts], axis=-1)
 
 
-class RecurrentEncoder(nn.Module):
+class RecurrentEncoder(Encoder):
   """A recurrent network, one token after another.
 
   A layer is an LSTM (Hochreiter and Schmidhuber 1997) or a GRU (Cho et al.
@@ -112,6 +120,21 @@ class RecurrentEncoder(nn.Module):
   dtype: jnp.dtype
   cell: str = 'lstm'
   bidirectional: bool = True
+
+  @property
+  def causal(self):
+    """Whether it reads forwards only."""
+    return not self.bidirectional
+
+  def check(self, embed_dim, *, drops_weights, platform):
+    allowed = f'one of {", ".join(sorted(CELLS))}'
+    require(self.cell in CELLS, 'cell', self.cell, allowed)
+    require(
+      embed_dim % 2 == 0 or not self.bidirectional,
+      'bidirectional',
+      self.bidirectional,
+      f'False, or embed_dim = {embed_dim} even',
+    )
 
   @nn.compact
   def __call__(

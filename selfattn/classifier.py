@@ -7,30 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
+from selfattn.pools import POOLS, Pool
 from selfattn.positions.sampling import Consecutive
-
-
-def pool_mean(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
-  """Mean over real tokens in float32; zero for an empty text."""
-  x_BLD = jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
-  count_B1 = is_token_BL.sum(axis=1, keepdims=True)
-  return x_BLD.sum(axis=1) / jnp.maximum(count_B1, 1)
-
-
-def pool_max(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
-  """Maximum over real tokens in float32; zero for an empty text."""
-  lowest = jnp.finfo(jnp.float32).min
-  x_BLD = jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), lowest)
-  return jnp.where(is_token_BL.any(axis=1)[:, None], x_BLD.max(axis=1), 0.0)
-
-
-def pool_cls(x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
-  """The first vector, which the classifier put there, in float32."""
-  del is_token_BL
-  return x_BLD[:, 0].astype(jnp.float32)
-
-
-POOLS = {'mean': pool_mean, 'max': pool_max, 'cls': pool_cls}
 
 
 def embed(params, tokens_BL: jax.Array) -> jax.Array:
@@ -46,8 +24,8 @@ class TextClassifier(nn.Module):
     num_classes: C.
     embed_dim: D.
     encoder: a module of selfattn.encoders.
-    pool: a name of POOLS. 'cls' puts a learned vector before the tokens and
-      reads the encoder's output there.
+    pool: one of selfattn.pools, or its name. For one that reads_first, a
+      learned vector `cls` is put before the tokens.
     embed_init_std: standard deviation of a fresh embedding.
     sampling: one of selfattn.positions.sampling, which decides where the
       tokens stand.
@@ -58,10 +36,16 @@ class TextClassifier(nn.Module):
   num_classes: int
   embed_dim: int
   encoder: nn.Module
-  pool: str = 'mean'
+  pool: Pool | str = 'mean'
   embed_init_std: float = 0.1
   sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
+
+  @property
+  def has_cls(self) -> bool:
+    """Whether a vector that is no token stands before them."""
+    pool = POOLS[self.pool] if isinstance(self.pool, str) else self.pool
+    return pool.reads_first
 
   @nn.compact
   def __call__(
@@ -92,7 +76,7 @@ class TextClassifier(nn.Module):
       x_BLD = nn.Embed(
         self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
       )(tokens_BL)
-    if self.pool == 'cls':
+    if self.has_cls:
       cls_D = self.param('cls', init, (self.embed_dim,))
       cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, self.embed_dim))
       x_BLD = jnp.concatenate([cls_B1D, x_BLD], axis=1)
@@ -108,5 +92,7 @@ class TextClassifier(nn.Module):
       attention_dropout,
       **for_encoder,
     )
-    pooled_BD = drop(POOLS[self.pool](x_BLD, is_token_BL), dropout, 1)
-    return nn.Dense(self.num_classes, name='head')(pooled_BD)
+    named = isinstance(self.pool, str)
+    pool = POOLS[self.pool](name='pool') if named else self.pool
+    pooled_BP = drop(pool(x_BLD, is_token_BL), dropout, 1)
+    return nn.Dense(self.num_classes, name='head')(pooled_BP)

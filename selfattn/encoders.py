@@ -1,8 +1,7 @@
 """Encoders: token vectors in, token vectors out, one dict to choose from.
 
-Every encoder is called as `encoder(x_BLD, tokens, dropout,
-attention_dropout)`. To add one: a Flax module here with its options as fields
-that have defaults, a line in ENCODERS, a row in test_encoders.py.
+To add one: a class that is what selfattn.contract describes, a line in
+ENCODERS, a row in test_encoders.py.
 """
 
 from __future__ import annotations
@@ -14,15 +13,19 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.attention import Attention, sow_by_part
+from selfattn.backends import BACKENDS
 from selfattn.baselines import (
   BagEncoder,
   ConvolutionEncoder,
   RecurrentEncoder,
 )
+from selfattn.contract import Encoder, check_heads
 from selfattn.dropout import Dropout, drop
+from selfattn.kernels import why_not
 from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
 from selfattn.positions import Position
+from selfattn.positions.contract import require
 
 NORMS = ('pre', 'post')
 ACTIVATIONS = {'relu': nn.relu, 'gelu': nn.gelu}
@@ -105,7 +108,7 @@ class Block(nn.Module):
     )
 
 
-class AttentionEncoder(nn.Module):
+class AttentionEncoder(Encoder):
   """Positions, then `num_layers` residual blocks of self-attention.
 
   Sows what the position method does with these positions as `P`, float32: a
@@ -150,6 +153,62 @@ class AttentionEncoder(nn.Module):
   scan: bool = False
   remat: bool = False
   normaliser: Softmax | None = None
+
+  def check(self, embed_dim, *, drops_weights, platform):
+    check_heads(embed_dim, self.num_heads)
+    for option, allowed in (
+      ('norm', NORMS),
+      ('activation', ACTIVATIONS),
+      ('backend', BACKENDS),
+    ):
+      value = getattr(self, option)
+      among = f'one of {", ".join(sorted(allowed))}'
+      require(value in allowed, option, value, among)
+    heads = self.num_kv_heads or self.num_heads
+    require(
+      0 < heads <= self.num_heads and self.num_heads % heads == 0,
+      'num_kv_heads',
+      self.num_kv_heads,
+      f'0 or a divisor of num_heads = {self.num_heads}',
+    )
+    is_pair = len(self.window) in (0, 2)
+    require(
+      is_pair and all(type(n) is int and n >= -1 for n in self.window),
+      'window',
+      self.window,
+      '() or (left, right), each at least -1',
+    )
+    require(
+      0 <= self.softcap < float('inf'),
+      'softcap',
+      self.softcap,
+      'at least 0 and finite',
+    )
+    reason = why_not(
+      self.backend,
+      platform=platform,
+      dtype=self.dtype,
+      head_dim=embed_dim // self.num_heads,
+      has_dropout=drops_weights,
+      has_softcap=self.softcap > 0,
+      hooks=self.position.hooks,
+      normaliser=self.normaliser,
+    )
+    if reason:
+      raise ValueError(
+        f'backend = {self.backend!r} cannot serve: {reason}; auto, reference '
+        'and chunked serve everything'
+      )
+
+  def why_not_first(self, num_tokens):
+    if self.causal:
+      return f'sees only itself with causal = {self.causal}'
+    # It stands before the tokens, so only what is after it matters.
+    if self.window and -1 < self.window[1] < num_tokens:
+      return (
+        f'sees only {self.window[1]} of the tokens with window = {self.window}'
+      )
+    return None
 
   @nn.compact
   def __call__(
@@ -291,7 +350,7 @@ def _stack(*leaves):
   return jnp.stack(leaves)
 
 
-ENCODERS: dict[str, type[nn.Module]] = {
+ENCODERS: dict[str, type[Encoder]] = {
   'attention': AttentionEncoder,
   'cnn': ConvolutionEncoder,
   'rnn': RecurrentEncoder,

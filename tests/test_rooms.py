@@ -187,6 +187,8 @@ def test_every_option_is_read_by_its_class():
     (settings.POSITIONS, 'selfattn/positions/*.py'),
     (settings.SAMPLINGS, 'selfattn/positions/sampling.py'),
     (settings.ENCODERS, 'selfattn/*s.py'),
+    (settings.NORMALISERS, 'selfattn/normalisers.py'),
+    (settings.POOLS, 'selfattn/pools.py'),
     (settings.DATASETS, 'experiments/data/*s.py'),
     (settings.VOCABULARIES, 'experiments/data/vocabularies.py'),
     (settings.OPTIMIZERS, 'experiments/learning/optimizers.py'),

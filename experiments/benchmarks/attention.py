@@ -20,6 +20,8 @@ from experiments.command.errors import UserError
 from selfattn import positions
 from selfattn.backends import attend
 from selfattn.kernels import why_not
+from selfattn.masks import Tokens
+from selfattn.positions.contract import filling
 
 
 def measure(values) -> list[dict]:
@@ -55,7 +57,8 @@ def measure(values) -> list[dict]:
 
 def _make(name, values):
   width = values.heads * values.head_dim
-  return positions.make({name: {}}, width, values.heads, False)
+  # No word is embedded here: one is as good as many.
+  return positions.make({name: {}}, width, values.heads, False, vocab_size=1)
 
 
 def _at(name, length, values):
@@ -93,8 +96,21 @@ def compile_gradient(method, backend, arrays, params):
   """The gradient with respect to queries, keys, values and parameters."""
 
   def total(q, k, v, params):
+    # The input of a layer is as wide as its queries.
+    rows, length = q.shape[:2]
+    x, tokens = q.reshape(rows, length, -1), Tokens().filled(length)
+    state = {
+      name: part.state(its, x, tokens)
+      for name, part, its in filling(method, 'state', params)
+    }
     output, _ = attend(
-      q, k, v, position=method, position_params=params, backend=backend
+      q,
+      k,
+      v,
+      query=tokens.replace(state=state or None),
+      position=method,
+      position_params=params,
+      backend=backend,
     )
     return (output**2).sum()
 

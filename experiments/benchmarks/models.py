@@ -26,8 +26,8 @@ from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data.batches import Batch
-from experiments.settings import settings, validation
-from experiments.training import build, compiled
+from experiments.settings import settings
+from experiments.training import compiled
 from experiments.training.devices import flops_per_second
 
 VOCAB_SIZE = 10_000
@@ -78,15 +78,11 @@ def _of_size(name, most, values):
   functions, memory = {}, {}
   for backend in values.backends:
     wanted = _settings(size, backend)
-    reason = validation.why_not_backend(
-      wanted.model,
-      build.position(wanted.model),
-      jax.default_backend(),
-    )
-    if reason:
+    try:
+      functions[backend], memory[backend], flops = _ours(wanted, tokens, labels)
+    except UserError as error:
+      reason = str(error)
       log(reason)
-      continue
-    functions[backend], memory[backend], flops = _ours(wanted, tokens, labels)
   if not functions:
     raise UserError(f'--backends = {values.backends}: {reason}')
   for peer, is_compiled in (('pytorch', False), ('pytorch compiled', True)):

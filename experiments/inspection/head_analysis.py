@@ -17,7 +17,8 @@ from experiments.learning import ensembles
 from experiments.learning.steps import cross_entropy, is_token
 from experiments.settings.settings import Settings
 from selfattn import analysis, masks
-from selfattn.encoders import AttentionEncoder
+from selfattn.contract import has_heads
+from selfattn.encoders import ENCODERS
 from selfattn.masks import Tokens
 
 CLS = '[CLS]'
@@ -42,10 +43,11 @@ class Opened:
 
 def require_heads(classifier) -> None:
   """UserError if the encoder has none."""
-  if not isinstance(classifier.encoder, AttentionEncoder):
+  if not has_heads(classifier.encoder):
+    having = [name for name, cls in ENCODERS.items() if has_heads(cls)]
     raise UserError(
       'there are no heads to look at unless config.model.encoder.name is '
-      "'attention'"
+      f'{" or ".join(map(repr, having))}'
     )
 
 
@@ -105,12 +107,10 @@ def sown_weights(classifier, params, batch: Batch) -> jax.Array:
     is_token(batch),
     mutable='intermediates',
   )
-  sown = sown['intermediates']['encoder']
-  if 'blocks' in sown:  # a scanned stack
-    return sown['blocks']['attention']['weights'][0]
-  layers = range(classifier.encoder.num_layers)
-  return jnp.stack(
-    [sown[f'block_{n}']['attention']['weights'][0] for n in layers]
+  found = analysis.sown(sown['intermediates']['encoder'], 'weights')
+  # A scanned stack sows those of all layers at once.
+  return jnp.concatenate(
+    [weights.reshape(-1, *weights.shape[-4:]) for *_, weights in found]
   )
 
 
@@ -128,7 +128,7 @@ def opened(
   """
   require_heads(classifier)
   run = jax.jit(functools.partial(sown_weights, classifier))
-  has_cls = classifier.pool == 'cls'
+  has_cls = classifier.has_cls
   for row, length in enumerate(examples.lengths.tolist()):
     batch = examples.batch(np.array([row]), 1, max(length, 1))
     weights = np.asarray(run(params, batch))[:, 0]
@@ -148,13 +148,14 @@ def statistics(
   def run(params, batch):
     weights = sown_weights(classifier, params, batch)
     tokens, is_separator = is_token(batch), separators[batch.tokens]
-    if classifier.pool == 'cls':
+    if classifier.has_cls:
       before = ((0, 0), (1, 0))
       tokens = jnp.pad(tokens, before, constant_values=True)
       is_separator = jnp.pad(is_separator, before)
     side = Tokens(tokens).filled(tokens.shape[1])
     encoder = classifier.encoder
-    seen = masks.visible(side, side, encoder.causal, encoder.window or None)
+    window = getattr(encoder, 'window', ()) or None
+    seen = masks.visible(side, side, encoder.causal, window)
     square = (*tokens.shape, tokens.shape[1])
     seen = jnp.broadcast_to(seen[:, 0], square) & tokens[:, :, None]
     return jax.vmap(analysis.head_statistics, (0, None, None))(
@@ -245,7 +246,17 @@ def judge(classifier, params, examples: Examples, lengths, tokens: list[str]):
   Args:
     lengths: bucket lengths of the data.
     tokens: names of ids.
+
+  Raises:
+    UserError: heads cannot be removed.
   """
+  layers = analysis.attention_layers(params['encoder'])
+  if len(layers) != classifier.encoder.num_layers:
+    raise UserError(
+      'heads can be removed where every layer has a selfattn.Attention, and '
+      f'{type(classifier.encoder).__name__} has {len(layers)} for '
+      f'{classifier.encoder.num_layers} layers; drop --split'
+    )
   means = statistics(classifier, params, examples, lengths, tokens)
   important = importance(classifier, params, examples, lengths)
   alone = []

@@ -6,6 +6,8 @@ or of distances. A bias is drawn over distance as well.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator, Mapping
 
 import jax
@@ -15,7 +17,7 @@ import numpy as np
 from experiments.inspection.figures import save
 from selfattn import analysis, plots
 from selfattn.masks import Tokens
-from selfattn.positions import Combined, Position
+from selfattn.positions import Position
 from selfattn.positions.absolute import Sinusoidal
 
 
@@ -23,29 +25,31 @@ def draw(
   folder: str,
   encoder,
   encoder_params: Mapping,
-  embed_dim: int,
-  length: int,
+  x_BLD: jax.Array,
+  ids_BL: np.ndarray,
   max_length: int,
   columns: list[int],
 ) -> list[str]:
   """What the position method of an encoder does, wherever it does something.
 
   Args:
-    length: positions of which the encoding is drawn, from 0.
+    x_BLD, ids_BL: one text, vectors and tokens, at whose positions, from 0, it
+      is drawn. What reads the text is drawn for this one.
     max_length: tokens of a text, at most. Biases are drawn over distances up
       to twice that.
     columns: of P, drawn as curves; those it does not have are left out.
   """
   files = []
-  x_BLD = jnp.zeros((1, length, embed_dim), encoder.dtype)
+  _, length, embed_dim = x_BLD.shape
   _, sown = encoder.apply(
     {'params': encoder_params},
     x_BLD,
-    jnp.ones((1, length), bool),
+    Tokens(jnp.ones((1, length), bool), ids=ids_BL),
     mutable='intermediates',
   )
   methods = list(_methods(encoder, encoder_params))
-  for name, P in _encodings(sown['intermediates']):
+  is_scanned = getattr(encoder, 'scan', False)
+  for name, P in _encodings(sown['intermediates'], is_scanned):
     files += _encoding(folder, name, np.asarray(P, np.float32), length, columns)
   for name, method, params in methods:
     files += _curves(folder, name, method, params, max_length)
@@ -57,32 +61,31 @@ def draw(
 
 def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
   """(suffix of names, method, its parameters), of each part and layer."""
-  whole = encoder.position
-  is_combined = isinstance(whole, Combined)
-  for part, method in whole.parts if is_combined else (('', whole),):
-    for layer in range(encoder.num_layers) if method.per_layer else (None,):
-      tree, suffix = params, f'-{part}' if part else ''
-      if layer is not None:
-        tree = params[f'block_{layer}']['attention']
-        suffix += f'-layer{layer}'
+  layers = analysis.attention_layers(params)
+  for part, method in encoder.position.parts:
+    suffix = f'-{part}' if part else ''
+    places = [(suffix, ())]
+    if method.per_layer:
+      places = [(f'{suffix}-layer{n}', path) for n, path in enumerate(layers)]
+    for name, path in places:
+      tree = functools.reduce(operator.getitem, path, params)
       tree = tree.get('position', {})
-      yield suffix, method, tree.get(part, {}) if part else tree
+      yield name, method, tree.get(part, {}) if part else tree
 
 
-def _encodings(sown) -> Iterator[tuple[str, jax.Array]]:
+def _encodings(sown, is_scanned: bool) -> Iterator[tuple[str, jax.Array]]:
   """(suffix of names, P) of everything that a forward pass sowed as P."""
-  for path, P in jax.tree_util.tree_leaves_with_path(sown):
-    keys = [entry.key for entry in path if hasattr(entry, 'key')]
-    if 'P' not in keys:
-      continue
-    part = ''.join(f'-{name}' for name in keys[keys.index('P') + 1 :])
-    if keys[0] == 'blocks':  # a scanned stack, with a leading axis of layers
+  found = analysis.sown(sown, 'P')
+  layers = list(dict.fromkeys(path for path, *_ in found if path))
+  for path, parts, P in found:
+    suffix = ''.join(f'-{name}' for name in parts)
+    if not path:
+      yield suffix, P
+    elif is_scanned:  # with a leading axis of layers
       for layer, one in enumerate(P):
-        yield f'{part}-layer{layer}', one
-    elif keys[0].startswith('block_'):
-      yield f'{part}-layer{keys[0].removeprefix("block_")}', P
+        yield f'{suffix}-layer{layer}', one
     else:
-      yield part, P
+      yield f'{suffix}-layer{layers.index(path)}', P
 
 
 def _encoding(folder, name, P, length, columns) -> list[str]:

@@ -15,7 +15,7 @@ from experiments.training import evaluation
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_rows
 from selfattn import plots
-from selfattn.encoders import AttentionEncoder
+from selfattn.contract import has_heads
 
 # What the weights of all maps on a page may take, in bytes of text.
 _MOST_BYTES = 8_000_000
@@ -171,7 +171,7 @@ def _worst(
       + pages.table(header, rows, is_wrong),
     )
   ]
-  if isinstance(program.classifier.encoder, AttentionEncoder):
+  if has_heads(program.classifier.encoder):
     some = np.flatnonzero(chosen.lengths)
     content = _attention(
       program.classifier,

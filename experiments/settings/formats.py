@@ -53,14 +53,16 @@ def upgrade(config: dict) -> dict:
       if key not in flat_keys(config):
         _put(config, key, value)
     _name_of_hub(config)
-    for table, key in CHOICES.values():
+    for choice, (table, key) in CHOICES.items():
+      chosen = flat_keys(config)[settings.name_key(choice)]
       *sections, name = key.split('.')
       section = config
       for part in sections:
         section = section[part]
+      options = section.setdefault(name, {})
       others = config['optimizer']['groups'] if key == 'optimizer' else {}
-      chosen = [section[name].get('name', ''), *map(_name, others.values())]
-      _complete(section[name], table, SECTIONS.get(key, ()), chosen)
+      names = [chosen, *(group['name'] for group in others.values())]
+      _complete(options, names, table, SECTIONS.get(key, ()))
   except (AttributeError, KeyError, TypeError) as error:
     raise UserError('the config lacks whole sections, or they are not') from (
       error
@@ -114,18 +116,10 @@ def _remove(config: dict, key: str) -> None:
     del config[first]
 
 
-def _name(section: dict) -> str:
-  return section['name']
-
-
-def _complete(values: dict, table, fields, names) -> None:
+def _complete(values: dict, names, table, fields) -> None:
   """Fills in the options of a choice, and leaves out what was not chosen."""
   chosen = {part for name in names for part in str(name).split('+')}
-  blocks = {
-    entry: options
-    for entry, options in registry.block(table, '').items()
-    if entry != 'name'
-  }
+  blocks = registry.blocks(table)
   for entry, value in list(values.items()):
     is_gone = isinstance(value, dict) and entry not in {*blocks, *fields}
     if is_gone and entry not in chosen:

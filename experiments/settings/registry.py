@@ -18,6 +18,11 @@ from experiments.command.values import Choice, parse_tuple
 _NOT_OPTIONS = {'parent', 'name'}
 
 
+def fields(cls: type) -> set[str]:
+  """Names of the dataclass fields of a class, or of a Flax module."""
+  return {field.name for field in dataclasses.fields(cls)} - _NOT_OPTIONS
+
+
 def options(cls: type) -> dict[str, Any]:
   """Fields of `cls` that have a default other than None, with it."""
   return {
@@ -28,45 +33,54 @@ def options(cls: type) -> dict[str, Any]:
   }
 
 
+def blocks(table: Mapping[str, type]) -> dict[str, Any]:
+  """One block of options for every entry that has any."""
+  found = {entry: options(cls) for entry, cls in table.items()}
+  return {k: v for k, v in found.items() if v}
+
+
 def block(table: Mapping[str, type], name: str) -> dict[str, Any]:
   """`{'name': name}` and one block of options for every entry that has any."""
-  blocks = {entry: options(cls) for entry, cls in table.items()}
-  return {'name': name} | {k: v for k, v in blocks.items() if v}
+  return {'name': name} | blocks(table)
 
 
 def choose(
-  values: dict,
+  chosen: Any,
+  values: Mapping,
   table: Mapping[str, type],
   key: str,
+  name_key: str,
   joins: bool = False,
   others: Iterable[str] = (),
 ) -> Choice:
   """The chosen name with its checked options.
 
   Args:
+    values: blocks of options.
+    key: where they stand in the config.
+    name_key: where the name stands.
     joins: whether several names may be joined by +.
     others: names whose options are read as well.
 
   Raises:
     UserError: an unknown name or option, or a value of another type.
   """
-  chosen = values['name']
   names = str(chosen).split('+') if joins else [chosen]
   for name in names:
-    one_of(name, table, f'{key}.name')
+    one_of(name, table, name_key)
   if len(set(names)) < len(names):
-    raise UserError(f'config.{key}.name = {chosen!r} joins a name with itself')
-  wanted = block(table, chosen)
+    raise UserError(f'config.{name_key} = {chosen!r} joins a name with itself')
+  wanted = blocks(table)
   check_keys(values, wanted, key)
-  blocks = {}
+  found = {}
   for name in dict.fromkeys((*names, *others)):
     defaults, given = wanted.get(name, {}), values.get(name, {})
     check_keys(given, defaults, f'{key}.{name}')
-    blocks[name] = {
+    found[name] = {
       option: typed(given[option], type(default), f'{key}.{name}.{option}')
       for option, default in defaults.items()
     }
-  return Choice(chosen, blocks)
+  return Choice(chosen, found)
 
 
 def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
-from experiments.command.errors import one_of
+from experiments.command.errors import UserError, one_of
 from experiments.command.values import Choice
 from experiments.data.datasets import DATASETS
 from experiments.data.loading import DataSettings
@@ -27,6 +27,8 @@ from experiments.learning.optimizers import (
 from experiments.settings import registry, validation
 from experiments.workdir.keeping import CheckpointSettings
 from selfattn.encoders import ENCODERS
+from selfattn.normalisers import NORMALISERS
+from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
 
@@ -38,6 +40,7 @@ class ModelSettings:
   encoder: Choice
   position: Choice
   position_sampling: Choice
+  normaliser: Choice
   num_layers: int
   num_heads: int
   embed_dim: int
@@ -46,7 +49,7 @@ class ModelSettings:
   attention_dropout_rate: float
   word_dropout_rate: float
   embed_init_std: float
-  pool: str
+  pool: Choice
   dtype: str
   num_members: int
 
@@ -120,14 +123,21 @@ CHOICES = {
   'model.encoder': (ENCODERS, 'model.encoder'),
   'model.position': (POSITIONS, 'model.position'),
   'model.position_sampling': (SAMPLINGS, 'model.position_sampling'),
+  'model.normaliser': (NORMALISERS, 'model.normaliser'),
+  'model.pool': (POOLS, 'model.pool_options'),
   'optimizer.method': (OPTIMIZERS, 'optimizer'),
 }
 # Keys of a section that were not there from the start, and the value with
 # which a run does what it did without them. Options of a choice need no line:
 # what theirs do without them is their default.
-ADDED: dict[str, Any] = {'train.ema_decay': 0.0}
+ADDED: dict[str, Any] = {
+  'model.normaliser.name': 'softmax',
+  'train.ema_decay': 0.0,
+}
 # Choices of which several may be joined by +.
 _JOINED = ('model.position',)
+# Choices whose own key is the name, with the options alone under the other.
+_NAMES = ('model.pool',)
 # The keys of every section that holds others.
 SECTIONS = {
   name: tuple(get_type_hints(kind))
@@ -143,6 +153,11 @@ def group_defaults() -> dict[str, Any]:
     for group in GROUPS
     for key, value in dataclasses.asdict(GroupSettings()).items()
   }
+
+
+def name_key(choice: str) -> str:
+  """Dotted key of the name of one of CHOICES."""
+  return choice if choice in _NAMES else f'{CHOICES[choice][1]}.name'
 
 
 def from_config(config, is_stored: bool = False) -> Settings:
@@ -164,10 +179,17 @@ def from_config(config, is_stored: bool = False) -> Settings:
 
 def _section(cls, values: dict, path: str):
   hints = get_type_hints(cls)
-  wanted = {}
+  # Names of the options of a choice, where they share the section, by choice.
+  shared, wanted = {}, dict.fromkeys(hints)
   for name in hints:
-    table, block_key = CHOICES.get(_join(path, name), ({}, None))
-    wanted |= registry.block(table, '') if block_key == path else {name: None}
+    key = _join(path, name)
+    table, block_key = CHOICES.get(key, ({}, key))
+    if block_key == path:
+      del wanted[name]
+      shared[name] = registry.blocks(table)
+      wanted |= {'name': None} | shared[name]
+    else:
+      wanted[block_key.rpartition('.')[2]] = None
   registry.check_keys(values, wanted, path)
 
   fields = {}
@@ -179,12 +201,18 @@ def _section(cls, values: dict, path: str):
       fields[name] = groups
     elif kind is Choice:
       table, block_key = CHOICES[key]
-      block = registry.block(table, '')
-      chosen = (
-        {k: values[k] for k in block} if block_key == path else values[name]
-      )
+      if name in shared:
+        given = {k: values[k] for k in ('name', *shared[name])}
+      else:
+        given = dict(values[block_key.rpartition('.')[2]])
+      if key in _NAMES:
+        chosen = values[name]
+      elif 'name' in given:
+        chosen = given.pop('name')
+      else:
+        raise UserError(f'config.{block_key}.name is missing')
       fields[name] = registry.choose(
-        chosen, table, block_key, key in _JOINED, others
+        chosen, given, table, block_key, name_key(key), key in _JOINED, others
       )
     elif dataclasses.is_dataclass(kind):
       fields[name] = _section(kind, values[name], key)
@@ -227,8 +255,8 @@ def _flat(value, path='') -> dict[str, Any]:
     entry = getattr(value, field.name)
     key = _join(path, field.name)
     if isinstance(entry, Choice):
+      flat[name_key(key)] = entry.name
       key = CHOICES[key][1]
-      flat[f'{key}.name'] = entry.name
       for name, options in entry.blocks.items():
         for option, setting in options.items():
           flat[f'{key}.{name}.{option}'] = setting

@@ -11,18 +11,12 @@ from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import OPTIMIZERS, SCHEDULES
+from experiments.settings import parts
 from experiments.workdir.keeping import BEST_METRICS
-from selfattn import positions
-from selfattn.backends import BACKENDS
-from selfattn.baselines import CELLS
-from selfattn.classifier import POOLS
 from selfattn.dropout import MAX_RATE
-from selfattn.encoders import ACTIVATIONS, NORMS
-from selfattn.kernels import why_not
-from selfattn.positions.sampling import SAMPLINGS
+from selfattn.pools import POOLS
 
 DTYPES = ('float32', 'bfloat16')
-_RNN = 'model.encoder.rnn'
 
 # What a number must be, the test of it, and the keys it holds for.
 _RANGES = {
@@ -85,7 +79,6 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     for key in keys.split():
       require(holds(flat[key]), key, allowed)
 
-  one_of(model.pool, POOLS, 'model.pool')
   one_of(model.dtype, DTYPES, 'model.dtype')
   one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
   one_of(
@@ -119,118 +112,45 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
       require(is_scale, key, 'at least 0 and finite')
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
-  if model.encoder.name == 'attention':
-    _check_attention(settings, require, is_stored)
-    return
-  if model.encoder.name == 'cnn':
-    for option in ('kernel_size', 'dilation'):
-      key = f'model.encoder.cnn.{option}'
-      require(flat[key] >= 1, key, 'at least 1')
-  if model.encoder.name == 'rnn':
-    one_of(flat[f'{_RNN}.cell'], CELLS, f'{_RNN}.cell')
-    is_even = model.embed_dim % 2 == 0
-    require(
-      is_even or not flat[f'{_RNN}.bidirectional'],
-      f'{_RNN}.bidirectional',
-      f'False, or config.model.embed_dim = {model.embed_dim} even',
-    )
-  if model.pool == 'cls':
-    raise UserError(
-      "config.model.pool = 'cls' reads what attention gathers, and "
-      f'config.model.encoder.name = {model.encoder.name!r} has none; '
-      'use mean or max'
-    )
+  encoder = parts.encoder(model)
+  parts.check_encoder(model, encoder, None)
+  pool = parts.pool(model)
+  if pool.reads_first and not is_stored:
+    # The first version trained models that read too little.
+    _check_first(data, model, encoder)
+  if 'position' in parts.sizes(type(encoder)):
+    _check_length(data, model, encoder.position, pool)
 
 
-def _check_attention(settings, require, is_stored) -> None:
-  data, model = settings.data, settings.model
-  encoder = model.encoder.options
-  key = 'model.encoder.attention'
-  one_of(encoder['norm'], NORMS, f'{key}.norm')
-  one_of(encoder['activation'], ACTIVATIONS, f'{key}.activation')
-  one_of(encoder['backend'], BACKENDS, f'{key}.backend')
-  if model.embed_dim % model.num_heads:
-    below = model.embed_dim - model.embed_dim % model.num_heads
-    near = [n for n in (below, below + model.num_heads) if n]
-    raise UserError(
-      f'config.model.embed_dim = {model.embed_dim} does not split into '
-      f'config.model.num_heads = {model.num_heads}; '
-      f'try {" or ".join(map(str, near))}'
-    )
-  heads = encoder['num_kv_heads'] or model.num_heads
-  require(
-    0 < heads <= model.num_heads and model.num_heads % heads == 0,
-    f'{key}.num_kv_heads',
-    f'0 or a divisor of config.model.num_heads = {model.num_heads}',
-  )
-  window = encoder['window']
-  require(
-    len(window) in (0, 2) and all(type(n) is int and n >= -1 for n in window),
-    f'{key}.window',
-    '() or (left, right), each at least -1',
-  )
-  require(
-    0 <= encoder['softcap'] < float('inf'),
-    f'{key}.softcap',
-    'at least 0 and finite',
-  )
-  if encoder['causal'] and model.pool == 'cls':
-    raise UserError(
-      "config.model.pool = 'cls' reads the first vector, which sees only "
-      f'itself when config.{key}.causal is set; use mean or max'
-    )
-  # It stands before the tokens, so only what is after it matters. The first
-  # version trained such models.
-  sees_all = not window or not -1 < window[1] < data.max_length
-  if model.pool == 'cls' and not sees_all and not is_stored:
-    raise UserError(
-      "config.model.pool = 'cls' reads the first vector, which sees only "
-      f'{window[1]} of the tokens with config.{key}.window = {window}; '
-      'use mean or max'
-    )
-  try:
-    position = positions.make(
-      model.position.blocks,
-      model.embed_dim,
-      model.num_heads,
-      encoder['causal'],
-    )
-  except ValueError as error:
-    raise UserError(f'config.model.position.{error}') from None
-  reason = why_not_backend(model, position, None)
+def _check_first(data, model, encoder) -> None:
+  reason = parts.why_not_first(model, encoder, data.max_length)
   if reason:
-    raise UserError(reason)
-  length = data.max_length + (model.pool == 'cls')
-  sampling = model.position_sampling
-  key = f'model.position_sampling.{sampling.name}'
-  try:
-    length = SAMPLINGS[sampling.name](**sampling.options).max_length(length)
-  except ValueError as error:
-    raise UserError(f'config.{key}.{error}') from None
-  limit = position.max_length()
-  if limit is not None and length > limit:
+    *some, last = (name for name, cls in POOLS.items() if not cls.reads_first)
     raise UserError(
-      f'config.model.position.name = {model.position.name!r} can tell '
-      f'{limit} positions apart, and texts may need {length}; raise '
-      'config.model.position.learned.max_len or lower config.data.max_length'
+      f'config.model.pool = {model.pool.name!r} reads the first vector, which '
+      f'{reason} (config.model.encoder.name = {model.encoder.name!r}); '
+      f'use {", ".join(some)} or {last}'
     )
 
 
-def why_not_backend(model, position, platform: str | None) -> str | None:
-  """Why the chosen backend cannot serve this model, or None if it can."""
-  backend = model.encoder.options['backend']
-  reason = why_not(
-    backend,
-    platform=platform,
-    dtype=model.dtype,
-    head_dim=model.embed_dim // model.num_heads,
-    has_dropout=model.attention_dropout_rate > 0,
-    has_softcap=model.encoder.options['softcap'] > 0,
-    hooks=position.hooks,
-  )
-  if reason is None:
-    return None
-  return (
-    f'config.model.encoder.attention.backend = {backend!r} cannot serve: '
-    f'{reason}; auto, reference and chunked serve everything'
-  )
+def _check_length(data, model, position, pool) -> None:
+  sampling = model.position_sampling.name
+  length = data.max_length + pool.reads_first
+  try:
+    length = parts.sampling(model).max_length(length)
+  except ValueError as error:
+    raise UserError(
+      f'config.model.position_sampling.{sampling}.{error}'
+    ) from None
+  parted = zip(model.position.blocks, position.parts, strict=True)
+  for name, (_, part) in parted:
+    limit, option = part.max_length(), part.length_option
+    if limit is not None and length > limit:
+      more = (
+        f'raise config.model.position.{name}.{option} or ' if option else ''
+      )
+      raise UserError(
+        f'config.model.position.name = {model.position.name!r} can tell '
+        f'{limit} positions apart, and texts may need {length}; {more}'
+        'lower config.data.max_length'
+      )

@@ -9,10 +9,12 @@ import dataclasses
 import json
 from typing import Any
 
+from experiments.settings import registry
 from experiments.settings.settings import Settings
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
 from selfattn.classifier import TextClassifier
+from selfattn.contract import has_heads
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS, NoPosition
 
@@ -20,12 +22,12 @@ from selfattn.positions import POSITIONS, NoPosition
 def read(settings: Settings) -> dict[str, Any]:
   """settings.flat() without what the model does not read."""
   model = settings.model
-  chosen = _fields(ENCODERS[model.encoder.name])
-  # What encoders are handed stands in their fields (build.model), unless the
-  # classifier itself reads it.
-  unread = set().union(*map(_fields, ENCODERS.values()))
-  unread -= chosen | _fields(TextClassifier)
-  if 'num_heads' in unread:
+  chosen = ENCODERS[model.encoder.name]
+  # What encoders are handed stands in their fields (selfattn.contract), unless
+  # the classifier itself reads it.
+  unread = set().union(*map(registry.fields, ENCODERS.values()))
+  unread -= registry.fields(chosen) | registry.fields(TextClassifier)
+  if not has_heads(chosen):
     unread.add('attention_dropout_rate')
   methods = [POSITIONS[name] for name in model.position.blocks]
   if 'position' in unread or all(method is NoPosition for method in methods):
@@ -35,10 +37,6 @@ def read(settings: Settings) -> dict[str, Any]:
     for key, value in settings.flat().items()
     if not (key.startswith('model.') and key.split('.')[1] in unread)
   }
-
-
-def _fields(cls) -> set[str]:
-  return {field.name for field in dataclasses.fields(cls)}
 
 
 def overrides(spec: Spec) -> dict[str, Any]:

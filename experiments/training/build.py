@@ -10,16 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.command.errors import UserError
 from experiments.learning import ensembles, optimizers, steps
 from experiments.learning.steps import Hyper, State
-from experiments.settings import validation
-from experiments.settings.settings import ModelSettings, Settings
-from selfattn import positions
+from experiments.settings import parts
+from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
-from selfattn.encoders import ENCODERS
-from selfattn.positions import Position
-from selfattn.positions.sampling import SAMPLINGS
 
 
 def model(
@@ -36,39 +31,18 @@ def model(
   Raises:
     UserError: the backend of attention cannot serve on this machine.
   """
-  wanted, sampling = settings.model, settings.model.position_sampling
-  dtype = jnp.dtype(wanted.dtype)
-  shared = {}
-  if wanted.encoder.name != 'bag':
-    shared = {'num_layers': wanted.num_layers, 'dtype': dtype}
-  if wanted.encoder.name == 'attention':
-    method = position(wanted)
-    platform = platform or jax.default_backend()
-    reason = validation.why_not_backend(wanted, method, platform)
-    if reason:
-      raise UserError(reason)
-    shared |= {
-      'num_heads': wanted.num_heads,
-      'mlp_dim': wanted.mlp_dim,
-      'position': method,
-    }
+  wanted = settings.model
+  encoder = parts.encoder(wanted, vocab_size)
+  parts.check_encoder(wanted, encoder, platform or jax.default_backend())
   return TextClassifier(
     vocab_size=vocab_size,
     num_classes=num_classes,
     embed_dim=wanted.embed_dim,
-    encoder=ENCODERS[wanted.encoder.name](**shared, **wanted.encoder.options),
-    pool=wanted.pool,
+    encoder=encoder,
+    pool=parts.pool(wanted),
     embed_init_std=wanted.embed_init_std,
-    sampling=SAMPLINGS[sampling.name](**sampling.options),
-    dtype=dtype,
-  )
-
-
-def position(model: ModelSettings) -> Position:
-  """The position method of a model with attention."""
-  causal = model.encoder.options['causal']
-  return positions.make(
-    model.position.blocks, model.embed_dim, model.num_heads, causal
+    sampling=parts.sampling(wanted),
+    dtype=jnp.dtype(wanted.dtype),
   )
 
 

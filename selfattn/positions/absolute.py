@@ -85,6 +85,7 @@ class Learned(Absolute):
   stretch: float = 1.0
 
   is_relative = True
+  length_option = 'max_len'
 
   def __post_init__(self):
     require(self.max_len >= 1, 'max_len', self.max_len, 'at least 1')

@@ -51,6 +51,7 @@ class Position:
       same differences.
     is_stepwise: whether each hook needs of earlier tokens only what a cache
       keeps: positions, state, key and value. False where embed mixes tokens.
+    length_option: the option to raise for more positions than max_length.
     Further fields are the method's options; each needs a default, and becomes
     a key of the config.
   """
@@ -63,6 +64,7 @@ class Position:
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
   is_stepwise: ClassVar[bool] = True
+  length_option: ClassVar[str | None] = None
 
   @property
   def head_dim(self) -> int:

@@ -44,7 +44,7 @@ def test_attention_suite(run_command):
     '--suite=attention',
     '--lengths=17,33',
     '--repetitions=2',
-    '--positions=none,shaw',
+    '--positions=none,complex_order,forgetting',
     '--backends=reference,chunked',
   )
   assert done.returncode == 0, done.stderr
@@ -52,7 +52,11 @@ def test_attention_suite(run_command):
   keys = ('position', 'length', 'backend')
   rows = [tuple(row[key] for key in keys) for row in result['rows']]
   assert rows == list(
-    itertools.product(('none', 'shaw'), (17, 33), ('reference', 'chunked'))
+    itertools.product(
+      ('none', 'complex_order', 'forgetting'),
+      (17, 33),
+      ('reference', 'chunked'),
+    )
   )
   for row in result['rows']:
     assert row['ratio'] == 1 or row['backend'] == 'chunked'

@@ -216,3 +216,33 @@ def test_parts_are_drawn_with_the_numbers_of_the_model_and_of_each_layer():
   for n in range(3):
     kept = params[f'block_{n}']['attention']['position']['t5']
     assert found[f'-t5-layer{n}'] == ('T5', kept)
+
+
+@pytest.mark.parametrize(
+  ('name', 'wanted'),
+  [
+    ('cope+complex_order', {'bias-cope-layer0', 'encoding-complex_order'}),
+    ('forgetting', {'bias-layer0'}),
+    ('pope', {'encoding-layer0'}),
+  ],
+)
+def test_a_method_that_reads_the_text_is_drawn(
+  name, wanted, tmp_path, call_command
+):
+  code, stdout, stderr = call_command(
+    'inspect',
+    f'--output={tmp_path}',
+    '--length=5',
+    f'--config.model.position.name={name}',
+    '--config.model.embed_dim=8',
+    '--config.model.num_layers=1',
+    cwd=tmp_path,
+  )
+  assert code == 0, stderr
+  found = {name for name in last_json(stdout)['files'] if '.npz' in name}
+  assert {f'{name}.npz' for name in wanted} <= found
+  for name in found:
+    with np.load(tmp_path / name) as arrays:
+      # Drawn for a word that is there, or a term would be zero.
+      assert np.any(arrays['P' if 'P' in arrays else 'cosine'])
+      assert np.isfinite(arrays['P' if 'P' in arrays else 'cosine']).all()

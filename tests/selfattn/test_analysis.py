@@ -147,3 +147,32 @@ def test_cosines_between_rows():
   r = np.sqrt(0.5)
   expected = [[1, 0, r, 0], [0, 1, r, 0], [r, r, 1, 0], [0, 0, 0, 0]]
   np.testing.assert_allclose(analysis.gram(rows), expected, atol=1e-15)
+
+
+def test_what_is_sown_is_found_in_the_order_of_layers_whatever_their_name():
+  tree = {
+    f'mix_{n}': {'inner': {'weights': (n,), 'P': ({'t5': 10 * n},)}}
+    for n in (10, 9, 2)
+  }
+  assert analysis.sown({'P': (7,), **tree}, 'weights') == [
+    ((f'mix_{n}', 'inner'), (), n) for n in (2, 9, 10)
+  ]
+  assert analysis.sown({'P': (7,), **tree}, 'P') == [
+    ((), (), 7),
+    *(((f'mix_{n}', 'inner'), ('t5',), 10 * n) for n in (2, 9, 10)),
+  ]
+
+
+def test_gates_reach_the_layers_of_attention_wherever_they_are():
+  def layer(width):
+    dense = {'kernel': jnp.ones((4, width)), 'bias': jnp.ones(width)}
+    return dict.fromkeys(('query', 'key', 'value', 'out'), dense)
+
+  params = {'mix_10': {'a': layer(3)}, 'mix_9': layer(5), 'out': {'key': 1}}
+  gated = analysis.gate_heads(params, jnp.array([[2.0, 3.0], [4.0, 5.0]]))
+  rows = gated['mix_9']['out']['kernel'][:, 0]
+  np.testing.assert_array_equal(rows, [2, 2, 3, 3])
+  rows = gated['mix_10']['a']['out']['kernel'][:, 0]
+  np.testing.assert_array_equal(rows, [4, 4, 5, 5])
+  assert (gated['mix_9']['query']['kernel'] == 1).all()
+  assert gated['out'] == {'key': 1}

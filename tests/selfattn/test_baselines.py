@@ -8,7 +8,12 @@ import pytest
 from conftest import draw
 
 from selfattn import baselines
-from selfattn.baselines import CELLS, ConvolutionEncoder, RecurrentEncoder
+from selfattn.baselines import (
+  CELLS,
+  BagEncoder,
+  ConvolutionEncoder,
+  RecurrentEncoder,
+)
 from selfattn.dropout import Dropout
 
 B, L, D = 3, 9, 6
@@ -140,3 +145,20 @@ def test_an_odd_width_cannot_be_read_in_both_directions():
   encoder = RecurrentEncoder(1, jnp.float32)
   with pytest.raises(ValueError, match='width 5, which is odd'):
     jax.eval_shape(encoder.init, jax.random.key(0), X[..., :5], IS_TOKEN)
+
+
+@pytest.mark.parametrize(
+  ('encoder', 'is_causal'),
+  [
+    (BagEncoder(), True),
+    (RecurrentEncoder(1, jnp.float32, bidirectional=False), True),
+    (RecurrentEncoder(1, jnp.float32), False),
+    (ConvolutionEncoder(1, jnp.float32), False),
+  ],
+)
+def test_one_that_says_it_is_causal_sees_nothing_later(encoder, is_causal):
+  x_BLD = jax.random.normal(jax.random.key(0), (1, 5, 6))
+  variables = encoder.init(jax.random.key(1), x_BLD, None)
+  slopes = jax.grad(lambda x: encoder.apply(variables, x, None)[0, 2].sum())
+  assert encoder.causal == is_causal
+  assert bool((slopes(x_BLD)[0, 3:] == 0).all()) == is_causal

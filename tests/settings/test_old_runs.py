@@ -108,6 +108,14 @@ def test_an_option_that_did_not_exist_has_its_default(stored, monkeypatch):
   assert stored_lib.identity(stored) != run
 
 
+def test_a_run_without_normaliser_and_pool_options_is_the_same_run(stored):
+  wanted, old = read(stored), copy.deepcopy(stored)
+  del old['model']['normaliser'], old['model']['pool_options']
+  assert read(old) == wanted
+  # The folder in which `train` looks for a run without --workdir.
+  assert read(stored).digest() == '493bd70b'
+
+
 def test_what_is_gone_matters_only_where_it_was_chosen(stored):
   known = copy.deepcopy(stored)
   stored['model']['position']['gone'] = {'option': 1}
@@ -151,7 +159,7 @@ def test_what_is_refused_today_may_have_been_trained(stored):
   stored['model']['encoder']['attention']['window'] = [2, 3]
   with pytest.raises(UserError, match='window'):
     settings_lib.from_config(stored)
-  assert read(stored).model.pool == 'cls'
+  assert read(stored).model.pool.name == 'cls'
 
 
 def test_the_name_of_a_hub_data_set_was_its_folder(stored):

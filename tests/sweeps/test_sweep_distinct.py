@@ -24,6 +24,7 @@ CHANGES = {
   'dropout_rate': 0.0,
   'pool': 'max',
   'position.name': 'rotary',
+  'normaliser.name': 'sigmoid',
   'position_sampling.name': 'random_offset',
 }
 

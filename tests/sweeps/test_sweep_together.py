@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
+import pathlib
 import time
 
 import pytest
@@ -42,6 +43,32 @@ def test_a_trial_that_is_held_leaves_its_group_and_not_the_sweep(
   found = [workdir_lib.read_status(spec.path).get('status') for spec in trials]
   assert found == ['DONE', None, 'DONE']
   assert 'left to the process that trains it' in capfd.readouterr().err
+
+
+def test_trials_of_a_normaliser_and_a_pool_with_parameters_are_one_group(
+  tmp_path,
+):
+  config = make_small_config()
+  config.train.steps = config.train.eval_every = 4
+  config.model.normaliser.name = 'sinks'
+  config.model.pool = 'attentive'
+  together, alone = (
+    plan.make(
+      config.to_dict(), [{'seed': seed} for seed in range(2)], str(tmp_path / x)
+    )
+    for x in ('together', 'alone')
+  )
+  engines.vectorized(together, options(tmp_path / 'together'), Signals())
+  engines.vectorized(alone[1:], options(tmp_path / 'alone'), Signals())
+  found = [
+    json.loads(
+      (pathlib.Path(spec.path) / 'metrics.jsonl').read_text().splitlines()[-1]
+    )
+    for spec in (together[1], alone[1])
+  ]
+  assert found[0]['step'] == 4
+  for key in ('train/loss', 'validation/loss'):
+    assert found[0][key] == pytest.approx(found[1][key], rel=1e-5)
 
 
 def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(

@@ -1,0 +1,107 @@
+"""Pools: token vectors in, one vector out, one dict to choose from."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from selfattn.normalisers import masked_softmax
+from selfattn.positions.contract import require
+
+
+class Pool(nn.Module):
+  """The contract: called as `pool(x_BLD, is_token_BL)`, it returns (B, P).
+
+  The result is float32, blind to padding, and zero for an empty text. Fields
+  are options, each with a default, and become keys of the config.
+
+  Attributes:
+    reads_first: whether it reads a vector of its own, which is put before the
+      tokens, and into which the encoder has to gather them.
+  """
+
+  reads_first: ClassVar[bool] = False
+
+  def check(self) -> None:
+    """Raises ValueError `OPTION = VALUE must be ...`."""
+
+
+class Mean(Pool):
+  """Mean over tokens."""
+
+  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+    """(B, D)."""
+    x_BLD = _without_padding(x_BLD, is_token_BL)
+    count_B1 = is_token_BL.sum(axis=1, keepdims=True)
+    return x_BLD.sum(axis=1) / jnp.maximum(count_B1, 1)
+
+
+class Max(Pool):
+  """Maximum over tokens."""
+
+  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+    """(B, D)."""
+    lowest = jnp.finfo(jnp.float32).min
+    x_BLD = jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), lowest)
+    return jnp.where(is_token_BL.any(axis=1)[:, None], x_BLD.max(axis=1), 0.0)
+
+
+class Cls(Pool):
+  """The first vector."""
+
+  reads_first = True
+
+  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+    """(B, D); of an empty text, what the encoder makes of the vector alone."""
+    del is_token_BL
+    return x_BLD[:, 0].astype(jnp.float32)
+
+
+class Attentive(Pool):
+  """Structured self-attention (Lin et al. 2017, equations 5 and 6).
+
+  A = softmax(W_s2 tanh(W_s1 H^T)), one row of weights a hop, and the rows of
+  A H end to end. Their penalty |A A^T - I|^2, which keeps hops apart, is left
+  out. Sows A, float32 (B, N, L), as `pool_weights`.
+
+  Attributes:
+    hidden_dim: rows of W_s1.
+    num_hops: N, rows of W_s2.
+  """
+
+  hidden_dim: int = 64
+  num_hops: int = 4
+
+  def check(self):
+    for option in ('hidden_dim', 'num_hops'):
+      value = getattr(self, option)
+      require(value >= 1, option, value, 'at least 1')
+
+  @nn.compact
+  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+    """(B, ND)."""
+    x_BLD = _without_padding(x_BLD, is_token_BL)
+    h_BLS = nn.tanh(nn.Dense(self.hidden_dim, use_bias=False, name='in')(x_BLD))
+    scores_BLN = nn.Dense(self.num_hops, use_bias=False, name='out')(h_BLS)
+    weights_BNL = masked_softmax(
+      scores_BLN.swapaxes(1, 2), is_token_BL[:, None]
+    )
+    self.sow('intermediates', 'pool_weights', weights_BNL)
+    pooled_BND = weights_BNL @ x_BLD
+    return pooled_BND.reshape(len(pooled_BND), -1)
+
+
+def _without_padding(x_BLD, is_token_BL):
+  """In float32, zero where there is no token."""
+  return jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
+
+
+POOLS: dict[str, type[Pool]] = {
+  'mean': Mean,
+  'max': Max,
+  'cls': Cls,
+  'attentive': Attentive,
+}

@@ -1,0 +1,286 @@
+"""Normalisers against loops in float64, and inside attention and encoders."""
+
+import functools
+import math
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import backends, positions
+from selfattn.backends import attend
+from selfattn.encoders import AttentionEncoder
+from selfattn.kernels import KERNELS, why_not
+from selfattn.masks import Tokens
+from selfattn.normalisers import NORMALISERS
+from tests.conftest import draw
+
+# All different, so that no axis can stand in for another.
+B, H, L, M, K = 2, 3, 4, 5, 6
+D, F, LAYERS = H * K, 7, 2
+TOKENS = Tokens(jnp.arange(L)[None] < jnp.array([4, 2])[:, None])
+X = jax.random.normal(jax.random.key(1), (B, L, D))
+# Query 1 of text 0 sees nothing, query 2 one key.
+MASK = np.array([[1, 1, 1, 0, 1], [0] * 5, [0, 0, 1, 0, 0], [1] * 5], bool)
+MASK = np.stack([MASK, MASK[::-1]])[:, None]
+
+
+# One row a normaliser: the weights of one query of head h, in float64.
+
+
+def softmax(scores, params, h, options):
+  total = sum(math.exp(s) for s in scores)
+  return [math.exp(s) / total for s in scores]
+
+
+def sinks(scores, params, h, options):
+  sink = params['sink'][h] if options.get('learned', True) else 0.0
+  total = math.exp(sink) + sum(math.exp(s) for s in scores)
+  return [math.exp(s) / total for s in scores]
+
+
+def sigmoid(scores, params, h, options):
+  n = len(scores) if options.get('by_length', True) else 1
+  return [1 / (1 + math.exp(math.log(n) - s)) for s in scores]
+
+
+ROWS = {'softmax': softmax, 'sinks': sinks, 'sigmoid': sigmoid}
+# Options whose value changes what is computed.
+VARIANTS = [
+  *((name, {}) for name in ROWS),
+  ('sinks', {'learned': False}),
+  ('sigmoid', {'by_length': False}),
+]
+variants = pytest.mark.parametrize(
+  ('name', 'options'), VARIANTS, ids=lambda x: x if isinstance(x, str) else None
+)
+
+
+def test_every_normaliser_has_a_row_here_and_in_the_readme():
+  assert list(ROWS) == list(NORMALISERS)
+  readme = pathlib.Path(__file__).parent.parent.parent / 'README.md'
+  table = readme.read_text().partition('| normaliser | ')[2]
+  table = table.partition('\n\n')[0]
+  found = re.findall(r'^\| `(\w+)` \|', table, re.MULTILINE)
+  assert found == list(NORMALISERS)
+
+
+def make(name, options):
+  normaliser = NORMALISERS[name](H, **options)
+  return normaliser, draw(normaliser.init, jax.random.key(0))
+
+
+def loop(name, options, params, scores, mask):
+  """Weights (B, H, L, M), a row at a time, from the keys that it sees."""
+  weights = np.zeros((B, H, L, M))
+  for b, h, i in np.ndindex(B, H, L):
+    seen = np.arange(M) if mask is None else np.flatnonzero(mask[b, 0, i])
+    row = [float(scores[b, h, i, j]) for j in seen]
+    weights[b, h, i, seen] = ROWS[name](row, params, h, options)
+  return weights
+
+
+def slopes(value, x):
+  """Central differences of a number by each entry of x."""
+  found = np.zeros_like(x)
+  for place in np.ndindex(x.shape):
+    up, down = x.copy(), x.copy()
+    up[place] += 1e-5
+    down[place] -= 1e-5
+    found[place] = (value(up) - value(down)) / 2e-5
+  return found
+
+
+@variants
+@pytest.mark.parametrize('mask', [None, MASK], ids=['all', 'masked'])
+def test_weights_and_gradients_equal_a_loop(name, options, mask):
+  normaliser, params = make(name, options)
+  scores = 2 * jax.random.normal(jax.random.key(3), (B, H, L, M))
+  along = jax.random.normal(jax.random.key(4), (B, H, L, M))
+
+  @jax.jit
+  def found(params, scores):
+    def total(params, scores):
+      weights = normaliser(params, scores, mask, Tokens(), Tokens())
+      return (weights * along).sum(), weights
+
+    return jax.grad(total, argnums=(0, 1), has_aux=True)(params, scores)
+
+  (of_params, of_scores), weights = found(params, scores)
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, scores))
+  assert weights.dtype == jnp.float32
+  want = functools.partial(loop, name, options)
+  np.testing.assert_allclose(weights, want(*exact, mask), atol=1e-6)
+
+  def total(params, scores):
+    return (want(params, scores, mask) * np.asarray(along)).sum()
+
+  np.testing.assert_allclose(
+    of_scores, slopes(lambda s: total(exact[0], s), exact[1]), atol=1e-5
+  )
+  for key, value in exact[0].items():
+    other = slopes(lambda x, key=key: total({key: x}, exact[1]), value)
+    np.testing.assert_allclose(of_params[key], other, atol=1e-5)
+
+
+@variants
+def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(name, options):
+  normaliser, params = make(name, options)
+  scores = 1e4 * jax.random.normal(jax.random.key(3), (B, H, L, M))
+
+  @jax.jit
+  @jax.value_and_grad
+  def found(scores):
+    weights = normaliser(params, scores, MASK, Tokens(), Tokens())
+    return (weights**2).sum() + weights[0, :, 1].sum()
+
+  def row(scores):
+    return normaliser(params, scores, MASK, Tokens(), Tokens())[0, :, 1]
+
+  value, grads = found(scores)
+  assert np.isfinite(value)
+  assert np.isfinite(grads).all()
+  assert (grads[0, :, 1] == 0).all()
+  assert (row(scores) == 0).all()
+
+
+@variants
+def test_chunked_equals_the_reference(name, options, monkeypatch):
+  normaliser, params = make(name, options)
+  position = positions.make({'t5': {}, 'shaw': {'with_values': True}}, D, H, 0)
+  both = {
+    'position_params': {
+      key: part.init(jax.random.key(5)) for key, part in position.parts
+    },
+    'normaliser_params': params,
+  }
+  keys = jax.random.split(jax.random.key(2), 3)
+  arrays = [jax.random.normal(key, (B, L, H, K)) for key in keys]
+
+  def found(backend):
+    def total(arrays, both):
+      output, weights = attend(
+        *arrays,
+        query=TOKENS,
+        causal=True,
+        position=position,
+        normaliser=normaliser,
+        backend=backend,
+        return_weights=True,
+        **both,
+      )
+      return (output**2).sum(), (output, weights)
+
+    return jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(arrays, both)
+
+  want = found('reference')
+  # One query at a time.
+  monkeypatch.setattr(backends, '_CHUNK_SCORES', 1)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+    found('chunked'),
+    want,
+  )
+
+
+@pytest.mark.parametrize('name', sorted(set(NORMALISERS) - {'softmax'}))
+@pytest.mark.parametrize('backend', KERNELS)
+def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
+  normaliser = NORMALISERS[name](H)
+  reason = why_not(
+    backend,
+    platform=None,
+    dtype=jnp.bfloat16,
+    head_dim=8,
+    has_dropout=False,
+    has_softcap=False,
+    normaliser=normaliser,
+  )
+  assert reason == f'its weights are a softmax, not {type(normaliser).__name__}'
+  q = jnp.zeros((B, L, H, 8), jnp.bfloat16)
+  with pytest.raises(ValueError, match=f'cannot serve: {reason}'):
+    attend(q, q, q, backend=backend, normaliser=normaliser)
+
+
+def encoder(name, options, **fields):
+  method = positions.make({'alibi': {}}, D, H, fields.get('causal', False))
+  normaliser = NORMALISERS[name](H, **options)
+  return AttentionEncoder(
+    LAYERS, H, F, method, jnp.float32, normaliser=normaliser, **fields
+  )
+
+
+@variants
+def test_an_encoder_owns_its_parameters_a_layer_and_sees_no_padding(
+  name, options
+):
+  made = encoder(name, options)
+  params = draw(made.init, jax.random.key(0), X, TOKENS)['params']
+  _, its = make(name, options)
+  for layer in range(LAYERS):
+    attention = params[f'block_{layer}']['attention']
+    assert attention.get('normaliser', {}).keys() == its.keys()
+  apply = jax.jit(made.apply)
+  output = apply({'params': params}, X, TOKENS)
+  other = jnp.where(TOKENS.is_token[..., None], X, 9.0)
+  seen = np.asarray(TOKENS.is_token)
+  np.testing.assert_array_equal(
+    apply({'params': params}, other, TOKENS)[seen], output[seen]
+  )
+  alone = apply({'params': params}, X[1:, :2], Tokens(jnp.ones((1, 2), bool)))
+  np.testing.assert_allclose(alone[0], output[1, :2], rtol=1e-5, atol=1e-5)
+
+
+@variants
+def test_scan_and_remat_change_no_output_and_no_gradient(name, options):
+  def found(**fields):
+    made = encoder(name, options, **fields)
+    params = draw(made.init, jax.random.key(0), X, TOKENS)
+
+    def total(params):
+      output = made.apply(params, X, TOKENS)
+      return (output**2).sum(), output
+
+    return jax.jit(jax.grad(total, has_aux=True))(params)
+
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+    found(scan=True, remat=True),
+    found(),
+  )
+
+
+@variants
+def test_step_by_step_equals_the_full_causal_pass(name, options):
+  made = encoder(name, options, causal=True)
+  params = draw(made.init, jax.random.key(0), X, TOKENS)
+  want = jax.jit(made.apply)(params, X, Tokens())
+
+  @jax.jit
+  def step(cache, x):
+    return made.apply(
+      params | cache, x, Tokens(), cache_len=L + 2, mutable='cache'
+    )
+
+  cache, outputs = {}, []
+  for place in range(L):
+    output, cache = step(cache, X[:, place : place + 1])
+    outputs.append(output)
+  np.testing.assert_allclose(
+    jnp.concatenate(outputs, axis=1), want, rtol=1e-4, atol=2e-5
+  )
+
+
+@variants
+def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
+  normaliser = NORMALISERS[name](H, **options)
+  params = normaliser.init(jax.random.key(0))
+  weights = normaliser(
+    params, jnp.zeros((1, H, 1, M)), None, Tokens(), Tokens()
+  )
+  want = {'softmax': 1, 'sinks': M / (M + 1), 'sigmoid': M / (M + 1)}[name]
+  want = M / 2 if options.get('by_length') is False else want
+  np.testing.assert_allclose(weights.sum(axis=-1), want, rtol=1e-6)

@@ -1,0 +1,160 @@
+"""Pools against loops in float64, and one that a stranger adds."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from experiments.command.errors import UserError
+from experiments.settings import settings as settings_lib
+from experiments.training import build
+from selfattn.baselines import BagEncoder
+from selfattn.classifier import TextClassifier
+from selfattn.pools import POOLS, Attentive, Pool
+from tests.conftest import draw
+
+# All different, so that no axis can stand in for another.
+B, L, D, S, N, V, C = 3, 5, 4, 7, 2, 19, 6
+IS_TOKEN = jnp.arange(L)[None] < jnp.array([5, 3, 0])[:, None]
+X = jax.random.normal(jax.random.key(1), (B, L, D))
+
+
+# One row a pool: a text's vector, from its real tokens, in float64.
+
+
+def mean(rows, params):
+  return sum(rows) / len(rows)
+
+
+def maximum(rows, params):
+  return np.max(rows, axis=0)
+
+
+def first(rows, params):
+  return rows[0]
+
+
+def attentive(rows, params):
+  into, out = params['in']['kernel'], params['out']['kernel']
+  hops = []
+  for n in range(out.shape[1]):
+    scores = [np.tanh(row @ into) @ out[:, n] for row in rows]
+    total = sum(np.exp(scores))
+    hops.append(
+      sum(np.exp(s) / total * row for s, row in zip(scores, rows, strict=True))
+    )
+  return np.concatenate(hops)
+
+
+ROWS = {'mean': mean, 'max': maximum, 'cls': first, 'attentive': attentive}
+OPTIONS = {'attentive': {'hidden_dim': S, 'num_hops': N}}
+
+
+def make(name):
+  pool = POOLS[name](**OPTIONS.get(name, {}))
+  return pool, draw(pool.init, jax.random.key(0), X, IS_TOKEN)
+
+
+def test_every_pool_has_a_row():
+  assert list(ROWS) == list(POOLS)
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_a_pool_equals_its_formula_and_never_sees_padding(name):
+  pool, variables = make(name)
+  # NaN there would reach what only multiplies it by zero. The first vector of
+  # a text is there whatever the mask says.
+  x_BLD = X.at[0, 4].set(jnp.nan).at[1, 3:].set(jnp.nan)
+  is_token = IS_TOKEN.at[0, 4].set(False)
+  found = jax.jit(pool.apply)(variables, x_BLD, is_token)
+  assert found.dtype == jnp.float32
+  params = jax.tree.map(
+    lambda x: np.asarray(x, np.float64), variables.get('params', {})
+  )
+  for row, length in enumerate((4, 3)):
+    rows = list(np.asarray(X[row, :length], np.float64))
+    np.testing.assert_allclose(found[row], ROWS[name](rows, params), rtol=1e-5)
+
+
+@pytest.mark.parametrize('name', [n for n in POOLS if n != 'cls'])
+def test_an_empty_text_is_zero_with_finite_gradients(name):
+  pool, variables = make(name)
+
+  @jax.jit
+  @jax.grad
+  def gradient(x_BLD):
+    return pool.apply(variables, x_BLD, IS_TOKEN).sum()
+
+  assert (pool.apply(variables, X, IS_TOKEN)[2] == 0).all()
+  grads = gradient(X)
+  assert np.isfinite(grads).all()
+  assert (grads[~IS_TOKEN] == 0).all()
+
+
+def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
+  model = TextClassifier(V, C, D, BagEncoder(), pool=Attentive(S, N))
+  tokens = jax.random.randint(jax.random.key(3), (B, L), 0, V)
+  variables = draw(model.init, jax.random.key(0), tokens, IS_TOKEN)
+  assert variables['params']['head']['kernel'].shape == (N * D, C)
+  logits, sown = model.apply(
+    variables, tokens, IS_TOKEN, mutable='intermediates'
+  )
+  (weights,) = sown['intermediates']['pool']['pool_weights']
+  assert weights.shape == (B, N, L)
+  np.testing.assert_allclose(weights.sum(-1)[:2], 1, rtol=1e-6)
+  assert (weights.swapaxes(1, 2)[~IS_TOKEN] == 0).all()
+  np.testing.assert_array_equal(
+    model.apply(variables, tokens, IS_TOKEN), logits
+  )
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_a_name_and_a_pool_are_the_same_model(name):
+  tokens = jnp.ones((B, L), jnp.int32)
+  trees = [
+    jax.eval_shape(
+      TextClassifier(V, C, D, BagEncoder(), pool=pool).init,
+      jax.random.key(0),
+      tokens,
+      IS_TOKEN,
+    )
+    for pool in (name, POOLS[name]())
+  ]
+  assert trees[0] == trees[1]
+  # As before pools had parameters: a run of then is restored by its tree.
+  has_params = name == 'attentive'
+  assert ('pool' in trees[0]['params']) == has_params
+  assert ('cls' in trees[0]['params']) == (name == 'cls')
+
+
+class Gated(Pool):
+  """A stranger's: a learned mean, and what the encoder gathers."""
+
+  sharpness: float = 2.0
+
+  reads_first = True
+
+  @nn.compact
+  def __call__(self, x_BLD, is_token_BL):
+    gate_BL1 = nn.sigmoid(self.sharpness * nn.Dense(1, name='gate')(x_BLD))
+    x_BLD = jnp.where(is_token_BL[..., None], gate_BL1 * x_BLD, 0.0)
+    return x_BLD.sum(axis=1)
+
+
+def test_a_pool_of_ones_own_is_one_class_and_one_line(monkeypatch):
+  monkeypatch.setitem(POOLS, 'gated', Gated)
+  config = default.get_config()
+  config.model.pool = 'gated'
+  config.model.pool_options.gated.sharpness = 3.0
+  settings = settings_lib.from_config(config)
+  assert settings.flat()['model.pool_options.gated.sharpness'] == 3.0
+  model = build.model(settings, V, C)
+  tokens = jnp.ones((B, L), jnp.int32)
+  params = jax.eval_shape(model.init, jax.random.key(0), tokens, IS_TOKEN)
+  assert params['params']['pool']['gate']['kernel'].shape == (64, 1)
+  assert 'cls' in params['params']
+  config.model.encoder.name = 'bag'
+  with pytest.raises(UserError, match=r"pool = 'gated' .*gathers nothing"):
+    settings_lib.from_config(config)

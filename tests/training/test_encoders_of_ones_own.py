@@ -1,0 +1,174 @@
+"""A stranger's encoder: one class, one line, and every command knows it."""
+
+import json
+
+import flax.linen as nn
+import jax
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.inspection import head_analysis, position_figures
+from experiments.settings import settings as settings_lib
+from experiments.sweeps import distinct
+from experiments.training import build, evaluation
+from experiments.training import run as run_lib
+from selfattn.attention import Attention
+from selfattn.contract import Encoder
+from selfattn.encoders import ENCODERS
+from selfattn.masks import Tokens
+from selfattn.normalisers import Softmax
+from selfattn.positions import Position
+
+
+class Parallel(Encoder):
+  """Attention and a network side by side, with a gate between them."""
+
+  num_layers: int
+  num_heads: int
+  mlp_dim: int
+  position: Position
+  vocab_size: int
+  normaliser: Softmax | None = None
+  gate: float = 0.5
+
+  def check(self, embed_dim, *, drops_weights, platform):
+    if not 0 <= self.gate <= 1:
+      raise ValueError(f'gate = {self.gate} must be between 0 and 1')
+    if drops_weights and self.num_heads > 2:
+      raise ValueError(f'num_heads = {self.num_heads} must be at most 2')
+
+  def why_not_first(self, num_tokens):
+    return None
+
+  @nn.compact
+  def __call__(self, x_BLD, tokens, dropout=None, attention_dropout=None):
+    tokens, width = Tokens.of(tokens), x_BLD.shape[-1]
+    for layer in range(self.num_layers):
+      attended, _ = Attention(
+        width,
+        self.num_heads,
+        position=self.position,
+        normaliser=self.normaliser,
+        name=f'mix_{layer}',
+      )(x_BLD, query=tokens, dropout=attention_dropout)
+      h_BLF = nn.relu(nn.Dense(self.mlp_dim, name=f'in_{layer}')(x_BLD))
+      h_BLD = nn.Dense(width, name=f'out_{layer}')(h_BLF)
+      x_BLD = x_BLD + self.gate * attended + (1 - self.gate) * h_BLD
+    return x_BLD
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+  monkeypatch.setitem(ENCODERS, 'parallel', Parallel)
+
+
+def make_config(**changes):
+  config = make_small_config()
+  config.model.encoder.name = 'parallel'
+  config.model.position.name = 't5'
+  config.model.position.t5.shared = False
+  config.model.normaliser.name = 'sinks'
+  config.model.num_layers = 2
+  config.update_from_flattened_dict(
+    {f'model.{key.replace("__", ".")}': x for key, x in changes.items()}
+  )
+  return config
+
+
+def test_it_trains_and_its_heads_are_looked_into(tmp_path):
+  path = tmp_path / 'run'
+  config = make_config(encoder__parallel__gate=0.25)
+  config.train.steps = config.train.eval_every = 2
+  config.optimizer.warmup_steps = 0
+  run_lib.run(config, str(path), Signals())
+  stored = json.loads((path / 'config.json').read_text())
+  assert stored['model']['encoder']['parallel'] == {'gate': 0.25}
+  settings, program, state = evaluation.restore_run(str(path), 'last')
+  assert int(state.step) == 2
+  loaded = evaluation.load_data(settings, str(path), None)
+  examples = loaded.splits['validation'].take(np.arange(3))
+  tokens = ['a'] * loaded.vocab_size
+  (one, *_) = head_analysis.opened(
+    program.classifier, state.params, examples, tokens
+  )
+  length = len(one.tokens)
+  assert one.weights.shape == (2, 2, length, length)
+  rows, removed = head_analysis.judge(
+    program.classifier,
+    state.params,
+    examples,
+    loaded.bucket_lengths,
+    tokens,
+  )
+  places = [(row['layer'], row['head']) for row in rows]
+  assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
+  assert len(removed['least_important_first']) == 5
+  # What its method keeps in every layer is found there.
+  encoder = program.classifier.encoder
+  found = position_figures._methods(encoder, state.params['encoder'])
+  assert [(name, *params) for name, _, params in found] == [
+    ('-layer0', 'table'),
+    ('-layer1', 'table'),
+  ]
+
+
+def test_it_is_handed_what_it_declares():
+  settings = settings_lib.from_config(make_config())
+  encoder = build.model(settings, 31, 2).encoder
+  assert (encoder.num_layers, encoder.num_heads, encoder.mlp_dim) == (2, 2, 20)
+  assert encoder.vocab_size == encoder.position.vocab_size == 31
+  assert type(encoder.normaliser).__name__ == 'Sinks'
+  assert not encoder.position.causal
+
+
+def test_it_checks_itself_and_the_keys_are_those_of_the_config():
+  with pytest.raises(UserError) as error:
+    settings_lib.from_config(make_config(encoder__parallel__gate=1.5))
+  assert str(error.value) == (
+    'config.model.encoder.parallel.gate = 1.5 must be between 0 and 1'
+  )
+  wide = {'num_heads': 3, 'attention_dropout_rate': 0.1}
+  with pytest.raises(UserError, match=r'^config\.model\.num_heads = 3 must be'):
+    settings_lib.from_config(make_config(**wide))
+  settings_lib.from_config(make_config(pool='cls'))
+
+
+def test_a_sweep_knows_what_it_reads():
+  plain = distinct.read(settings_lib.from_config(make_config()))
+
+  def is_read(**changes):
+    other = settings_lib.from_config(make_config(**changes))
+    return distinct.read(other) != plain
+
+  assert is_read(mlp_dim=28)
+  assert is_read(position__name='shaw')
+  assert is_read(normaliser__name='softmax')
+  assert is_read(attention_dropout_rate=0.3)
+  # It declares no dtype, but the classifier around it does.
+  assert is_read(dtype='bfloat16')
+  assert not is_read(encoder__attention__norm='post')
+
+
+def test_one_that_declares_no_size_is_handed_none(monkeypatch):
+  class Bare(Encoder):
+    """Nothing but what is called."""
+
+    def __call__(self, x_BLD, tokens, dropout=None, attention_dropout=None):
+      return x_BLD
+
+  monkeypatch.setitem(ENCODERS, 'parallel', Bare)
+  settings = settings_lib.from_config(make_config())
+  plain = distinct.read(settings)
+  for key in ('num_layers', 'num_heads', 'mlp_dim'):
+    other = settings_lib.from_config(make_config(**{key: 6}))
+    assert distinct.read(other) == plain
+  model = build.model(settings, 31, 2)
+  with pytest.raises(UserError, match="name is 'attention'"):
+    head_analysis.require_heads(model)
+  shapes = jax.eval_shape(
+    model.init, jax.random.key(0), np.ones((1, 3), int), np.ones((1, 3), bool)
+  )
+  assert set(shapes['params']) == {'embed', 'head'}
