@@ -78,10 +78,10 @@ def test_a_cluster_is_found_where_there_is_one(given, environ, wanted):
 @pytest.mark.parametrize(
   ('given', 'line'),
   [
-    ({'process_id': 0}, '--coordinator_address and --num_processes missing'),
+    ({'process_id': 0}, '--coordinator_address and --num_processes required'),
     (ALL | {'process_id': 2}, '--process_id=2 must be below'),
     (ALL | {'coordinator_address': 'host'}, 'must be HOST:PORT'),
-    (ALL | {'distributed': 'off'}, '--distributed=off, and yet'),
+    (ALL | {'distributed': 'off'}, '--distributed=off excludes'),
   ],
 )
 def test_flags_that_make_no_cluster_are_refused(given, line):
@@ -112,7 +112,8 @@ def call(count, present, seconds):
 def test_the_roll_call_names_who_is_missing_to_all_who_came():
   assert call(4, [0, 3, 1, 2], 20) == [None] * 4
   for line in call(5, [3, 0, 1], 1.0):
-    assert 'of 5 processes, 2, 4 did not come within 1 s' in line
+    assert 'timed out after 1 s (--start_timeout)' in line
+    assert 'waiting for processes 2, 4 of 5;' in line
   (line,) = call(2, [1], 0.5)
   assert 'of 2 processes, 0 did not come' in line
 
@@ -236,8 +237,8 @@ def test_a_checkpoint_that_one_process_cannot_read_is_left_by_all(tmp_path):
     file.write_bytes(file.read_bytes()[:50])
   codes, _, said = zip(*ends(start([path, path], config)), strict=True)
   assert codes == (0, 0), said
-  assert f'step {reached} of ' in said[0]
-  assert os.listdir(path / 'torn') == [str(reached)]
+  assert f'checkpoints/{reached} is corrupt' in said[0]
+  assert os.listdir(path / 'corrupt') == [str(reached)]
   assert [row['step'] for row in rows(path)] == list(range(1, 13))
 
 
@@ -251,7 +252,7 @@ def test_who_is_left_ends_when_a_process_is_killed(tmp_path):
   (code, _, said), _ = ends(processes, timeout=60)
   assert code != 0
   if code == 1:  # else the library has ended it, before it could say so
-    assert 'run the same command again for all of them' in said
+    assert 'run the same command again for all processes' in said
   assert time.monotonic() - killed < 40
   assert json.loads((path / 'status.json').read_text())['step'] >= 3
 
@@ -272,7 +273,8 @@ def test_one_that_never_starts_is_named(
   )
   assert code == 2
   line = said.splitlines()[-1]
-  assert f'of 2 processes, {missing} did not come within 1 s' in line
+  assert 'timed out after 1 s (--start_timeout)' in line
+  assert f'waiting for processes {missing} of 2;' in line
   assert not path.exists()
 
 

@@ -74,7 +74,7 @@ def test_what_has_nothing_to_save_ends_where_it_is():
     print('only remembered again')
   """)
   assert done.stdout.splitlines() == [
-    'SIGTERM; there was nothing to save',
+    'SIGTERM; nothing to save',
     'only remembered again',
   ]
 

@@ -58,7 +58,7 @@ def run(tmp_path):
   return tmp_path / 'run'
 
 
-def test_a_torn_checkpoint_is_found_and_nothing_is_touched(run, run_command):
+def test_a_corrupt_checkpoint_is_found_and_nothing_is_touched(run, run_command):
   found = list(diagnosis.workdir(str(run)))
   assert wrong(found) == []
   texts = {name: text for name, text, _ in found}
@@ -69,8 +69,8 @@ def test_a_torn_checkpoint_is_found_and_nothing_is_touched(run, run_command):
   done = run_command('doctor', f'--workdir={run}')
   assert {p: p.stat().st_mtime_ns for p in run.rglob('*')} == before
   assert done.returncode == 1
-  assert 'WRONG checkpoint 6' in done.stderr
+  assert 'FAIL checkpoint 6' in done.stderr
   (line,) = [
-    line for line in last_json(done.stdout)['wrong'] if 'checkpoint' in line
+    line for line in last_json(done.stdout)['failed'] if 'checkpoint' in line
   ]
   assert line.startswith('checkpoint 6: ')

@@ -89,7 +89,7 @@ def test_missing_extra_and_reshaped_leaves_are_named(tmp_path):
     'params/layer/bias is missing',
     'optimizer/0/layer/kernel is extra',
     'params/layer/kernel is float32[2, 3], not float32[3, 2]',
-    'in 3 places',
+    'in 3 arrays',
   ):
     assert part in str(error.value)
   folder.close()
@@ -132,7 +132,7 @@ TEARS = {
 
 
 @pytest.mark.parametrize('tear', TEARS)
-def test_a_torn_step_is_set_aside_for_the_one_before(tmp_path, tear, capfd):
+def test_a_corrupt_step_is_set_aside_for_the_one_before(tmp_path, tear, capfd):
   save_all(tmp_path, SETTINGS, [0.9, None, None]).close()
   before = tree(tmp_path / 'checkpoints' / '2')
   TEARS[tear](tmp_path / 'checkpoints' / '3')
@@ -142,8 +142,8 @@ def test_a_torn_step_is_set_aside_for_the_one_before(tmp_path, tear, capfd):
   assert (found.params['layer']['kernel'] == 2).all()
   assert folder.steps() == [1, 2]
   (line,) = capfd.readouterr().err.splitlines()
-  assert line.startswith('WARNING: step 3 of ')
-  assert os.listdir(tmp_path / 'torn') == ['3']
+  assert line.startswith(f'WARNING: checkpoint {tmp_path}/checkpoints/3 is ')
+  assert os.listdir(tmp_path / 'corrupt') == ['3']
   assert tree(tmp_path / 'checkpoints' / '2') == before
   folder.save(state(3))
   folder.wait()
@@ -171,7 +171,7 @@ def test_nothing_is_touched_when_no_step_can_be_read(tmp_path):
     truncate(tmp_path / 'checkpoints' / step)
   before = tree(tmp_path)
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
-  with pytest.raises(Failed, match=r'step 2 .* cannot be read'):
+  with pytest.raises(Failed, match=r'checkpoints/2 is corrupt'):
     checkpoints.newest([folder], state(0))
   folder.close()
   assert tree(tmp_path) == before
@@ -181,7 +181,7 @@ def test_a_step_of_another_run_is_refused(tmp_path):
   save_all(tmp_path, SETTINGS, [None]).close()
   before = tree(tmp_path)
   folder = Checkpoints(str(tmp_path), SETTINGS, 'another')
-  with pytest.raises(UserError, match='is of another run'):
+  with pytest.raises(UserError, match='belongs to another run'):
     checkpoints.newest([folder], state(0))
   with pytest.raises(UserError, match=r'kernel is float32\[2, 3\]'):
     checkpoints.newest([folder], state(0, width=4))

@@ -57,7 +57,7 @@ def test_a_start_on_a_full_disk_is_one_line(tmp_path, command):
   """A limit on the size of files, one KiB, stands for it."""
   path, more = tmp_path / 'run', []
   if command == 'sweep':
-    more = ['--engine=serial', '--sweep_over=config.seed=0,1']
+    more = ['--engine=serial', '--grid=config.seed=0,1']
   words = [sys.executable, '-m', f'experiments.{command}']
   words += [*arguments(path, short_config()), *more]
   done = subprocess.run(

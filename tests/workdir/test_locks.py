@@ -129,7 +129,7 @@ def test_a_signal_ends_the_wait_for_another_host(
 ):
   path, more = tmp_path / 'run', []
   if command == 'sweep':
-    more = ['--engine=serial', '--sweep_over=config.seed=1']
+    more = ['--engine=serial', '--grid=config.seed=1']
     folder.write(str(path), default.get_config().to_dict(), [])
     path = path / 'trials' / plan.identity({'seed': 1})
   path.mkdir(parents=True)
@@ -151,7 +151,7 @@ def test_a_signal_ends_the_wait_for_another_host(
   assert (code, stdout) == (75, '')
   assert len(waited) == 1
   assert 'in use by process 7 on elsewhere' in stderr
-  assert 'interrupted: SIGTERM; there was nothing to save' in stderr
+  assert 'interrupted: SIGTERM; nothing to save' in stderr
 
 
 @pytest.mark.parametrize(
@@ -296,5 +296,5 @@ def test_temporary_files_of_equal_process_numbers_do_not_collide(
   names = []
   monkeypatch.setattr(os, 'replace', lambda source, _: names.append(source))
   for text in ('a', 'b'):
-    workdir_lib.write_whole(str(tmp_path / 'status.json'), text)
+    workdir_lib.write_atomic(str(tmp_path / 'status.json'), text)
   assert len(set(names)) == 2
