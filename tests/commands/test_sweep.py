@@ -402,7 +402,7 @@ def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
   config.train.steps = 4
   flags = [f'--config={config_path}', '--config.train.steps=4', '--sweep=seeds']
   flags += [f'--workdir={path}', '--engine=serial']
-  sweep(*flags, '--only=0')
+  sweep(*flags, '--trial_ids=0')
   victim = next((path / 'trials').glob('*/checkpoints')).parent
   shutil.rmtree(victim)
   # A file where its checkpoints should go.
@@ -429,7 +429,7 @@ def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
 ):
   path = tmp_path / 'sweep'
   flags = [*arguments, f'--workdir={path}', '--engine=processes']
-  flags += ['--max_parallel=2', '--only=0,1,2']
+  flags += ['--max_parallel=2', '--trial_ids=0,1,2']
   process = subprocess.Popen(
     [sys.executable, '-m', 'experiments.sweep', *flags],
     cwd=ROOT,
@@ -457,7 +457,7 @@ def test_halving_drops_the_worse_half_and_decides_the_same_again(
   code, printed, said = sweep(*flags)
   assert code == 0, said
   result = last_json(printed)
-  assert result['trials'] == {'DONE': 2, 'DROPPED': 2}
+  assert result['trials'] == {'DONE': 2, 'PRUNED': 2}
   at_rung = {}
   for row in json.loads((path / 'results.json').read_text())['trials']:
     metrics = path / 'trials' / row['name'] / 'metrics.jsonl'
@@ -470,7 +470,7 @@ def test_halving_drops_the_worse_half_and_decides_the_same_again(
   kept = [score for status, score, _ in at_rung.values() if status == 'DONE']
   gone = [score for status, score, _ in at_rung.values() if status != 'DONE']
   assert min(kept) >= max(gone)
-  assert {n for s, _, n in at_rung.values() if s == 'DROPPED'} == {4}
+  assert {n for s, _, n in at_rung.values() if s == 'PRUNED'} == {4}
   _, printed, _ = sweep(*flags)
   assert last_json(printed) == result
 
@@ -503,8 +503,10 @@ def test_dry_run_prints_lines_that_train_the_same_trial(
   ('flags', 'said'),
   [
     (['--sweep=rate'], 'did you mean rates?'),
-    ([], '--sweep and --sweep_over are missing'),
-    (['--sweep=seeds', '--only=2'], '--only=2 is not the place of a trial'),
+    ([], '--sweep or --grid is required'),
+    (['--sweep_over=config.seed=0,1'], '--sweep_over is now --grid'),
+    (['--sweep=seeds', '--only=0'], '--only is now --trial_ids'),
+    (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not a trial id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
     (['--sweep=seeds', '--rungs=5'], '--rungs=5 must be'),
     (['--report'], 'sweep.json does not exist'),
@@ -541,10 +543,10 @@ def test_a_sweep_that_is_done_asks_for_no_data(
   shutil.rmtree(next((path / 'trials').iterdir()))
   code, _, said = sweep(*flags)
   assert code == 2
-  assert said.startswith('error: 1 of 1 trials cannot be trained')
+  assert said.startswith('error: 1 of 1 trials are invalid')
 
 
-def test_a_sweep_with_trials_to_go_asks_to_be_run_again(
+def test_a_sweep_with_unfinished_trials_asks_to_be_run_again(
   tmp_path, arguments, sweep, monkeypatch
 ):
   """As when one worker of several was told to end, and not the sweep."""
@@ -552,8 +554,9 @@ def test_a_sweep_with_trials_to_go_asks_to_be_run_again(
   flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
   code, printed, said = sweep(*arguments, *flags)
   assert code == 75
-  assert last_json(printed)['trials'] == {'WAITING': 4}
-  assert said.splitlines()[-1].startswith('interrupted: 4 trials have steps')
+  assert last_json(printed)['trials'] == {'PENDING': 4}
+  last = said.splitlines()[-1]
+  assert last.startswith('interrupted: 4 trials are unfinished')
 
 
 def test_a_sweep_of_another_config_is_refused(whole, arguments, sweep):

@@ -146,7 +146,8 @@ def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
       of_test(0.5, 0.5),
       of_test(0.57, 0.71),
       'seed',
-      'accuracy on test +0.1400 ± 0.8894, not to be told apart with 2 seeds',
+      'accuracy on test +0.1400 ± 0.8894, '
+      'no significant difference with 2 seeds',
     ),
     (
       of_test(0.5, 0.6, 0.7),
@@ -171,7 +172,7 @@ def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
       of_test(0.5),
       of_test(0.9),
       'seed',
-      'accuracy on test +0.4000, not to be told apart with 1 seed',
+      'accuracy on test +0.4000, no significant difference with 1 seed',
     ),
     # The best is the baseline: the next one is held against it.
     (
@@ -239,7 +240,7 @@ def test_equal_values_are_not_certain(tmp_path):
   text = comparison.markdown(found)
   assert f'| {RATE}=0.1 | 2 | 0.5000 ± ? | 0.5000 ± ? |' in text
   assert '± 0.0000' not in text
-  assert '± ?: the same in all seeds, which gives no interval' in text
+  assert '± ?: equal in all seeds, so without interval' in text
 
 
 def test_tables_hold_validation_and_test_beside_it(tmp_path):
@@ -255,6 +256,6 @@ def test_tables_hold_validation_and_test_beside_it(tmp_path):
     '+0.2500 ± 0.6353 |'
   )
   assert lines[3].endswith('| baseline |')
-  assert any('± half of its 95% interval' in line for line in lines)
+  assert any('± half-width of its 95% interval' in line for line in lines)
   assert comparison.sentence(found) in lines
   json.dumps(found.table)

@@ -93,9 +93,9 @@ def test_positions_of_an_encoder_without_any_are_one_trial(tmp_path):
   assert [spec.repeats for spec in found[6:]] == [(8, 10), (9, 11)]
   assert not any(spec.repeats for spec in found[:6])
   assert distinct.warning(found) == (
-    'WARNING: 4 of 12 trials are the same as another one, which does not read '
-    'config.model.position.name; each is trained and listed once: '
-    '8, 10 as 6; 9, 11 as 7'
+    'WARNING: 4 of 12 trials are duplicates, since config.model.position.name '
+    'is not used by them; each is trained and listed once: '
+    '8, 10 of 6; 9, 11 of 7'
   )
   assert distinct.warning(found[:6]) is None
 
@@ -132,16 +132,16 @@ def test_a_sweep_says_which_trials_it_does_not_train_again(
   tmp_path, call_command
 ):
   path = tmp_path / 'sweep'
-  flags = ['--sweep_over=config.model.encoder.name=bag,cnn', '--dry_run']
-  flags += ['--sweep_over=config.model.position.name=none,t5']
+  flags = ['--grid=config.model.encoder.name=bag,cnn', '--dry_run']
+  flags += ['--grid=config.model.position.name=none,t5']
   code, printed, said = call_command(
     'sweep', *flags, f'--workdir={path}', cwd=ROOT
   )
   assert code == 0, said
   assert list(last_json(printed)['parameters']) == ['0', '2']
-  assert '1 as 0; 3 as 2' in said.splitlines()[0]
+  assert '1 of 0; 3 of 2' in said.splitlines()[0]
   code, printed, said = call_command(
-    'sweep', *flags, f'--workdir={path}', '--only=3', cwd=ROOT
+    'sweep', *flags, f'--workdir={path}', '--trial_ids=3', cwd=ROOT
   )
   assert code == 0, said
   assert last_json(printed)['trials'] == 0

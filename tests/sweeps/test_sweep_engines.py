@@ -131,17 +131,17 @@ def test_a_trial_ends_at_its_own_last_step_whatever_the_rung(tmp_path):
   ended = [read_status(spec.path) for spec in specs]
   assert [e['status'] for e in ended[:2]] == ['DONE', 'DONE']
   # Of the two that go further, whatever became of the shorter ones.
-  assert {e['status'] for e in ended[2:]} == {'DONE', 'DROPPED'}
+  assert {e['status'] for e in ended[2:]} == {'DONE', 'PRUNED'}
   for spec, status in zip(specs, ended, strict=True):
     rows = read_rows(f'{spec.path}/metrics.jsonl')
-    last = {'DROPPED': 4}.get(status['status'], spec.settings.train.steps)
+    last = {'PRUNED': 4}.get(status['status'], spec.settings.train.steps)
     assert rows[-1]['step'] == status['step'] == last
 
 
 @pytest.mark.parametrize(
   ('texts', 'said'),
   [
-    (['5'], r'config\.train\.eval_every = 2, as trial 2 has it'),
+    (['5'], r'config\.train\.eval_every = 2 \(trial 2\)'),
     (['4', '2'], 'must be ascending'),
     (['6'], r'below config\.train\.steps = 6'),
   ],

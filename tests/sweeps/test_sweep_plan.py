@@ -23,7 +23,7 @@ def test_product_is_every_combination_in_order():
     {'a': 2, 'b': 3},
     {'a': 2, 'b': 4},
   ]
-  with pytest.raises(UserError, match=r'two sweeps change config\.a'):
+  with pytest.raises(UserError, match=r'two sweeps override config\.a'):
     plan.product([one, one])
 
 
@@ -144,7 +144,7 @@ def test_one_bad_trial_names_itself_and_all_others_that_are_bad(tmp_path):
   with pytest.raises(UserError) as error:
     plan.make(base, trials, str(tmp_path))
   said = str(error.value)
-  assert said.startswith('4 of 5 trials cannot be trained, so none is: ')
+  assert said.startswith('4 of 5 trials are invalid, so none is trained: ')
   assert 'trial 1 (model.position.name=rotory)' in said
   assert 'did you mean rotary?' in said
   assert 'trial 2 (model.num_heads=5)' in said
@@ -152,7 +152,7 @@ def test_one_bad_trial_names_itself_and_all_others_that_are_bad(tmp_path):
   assert 'config.model.position is a section' in said
   with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
     plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
-  with pytest.raises(UserError, match='trials 0 and 1 are the same'):
+  with pytest.raises(UserError, match='trials 0 and 1 are equal'):
     plan.make(base, [{'seed': 1}, {'seed': 1}], str(tmp_path))
 
 
@@ -215,7 +215,7 @@ def test_a_plot_has_a_curve_a_group_with_its_intervals():
   (bars,) = curve[2]
   lengths = [segment[1][1] - segment[0][1] for segment in bars.get_segments()]
   np.testing.assert_allclose(lengths, 0.2)
-  assert plots.swept_numbers(table, ['lr', 'pool']) == ['lr']
+  assert plots.numeric_keys(table, ['lr', 'pool']) == ['lr']
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_trial_that_is_held_leaves_its_group_and_not_the_sweep(
     engines.vectorized(trials, options(tmp_path), Signals())
   found = [workdir_lib.read_status(spec.path).get('status') for spec in trials]
   assert found == ['DONE', None, 'DONE']
-  assert 'left to the process that trains it' in capfd.readouterr().err
+  assert 'skipped, since another process trains it' in capfd.readouterr().err
 
 
 def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
@@ -116,13 +116,13 @@ def test_a_trial_that_another_process_took_from_a_dead_one_is_left_to_it(
 def test_commands_that_add_trials_at_once_lose_none(tmp_path, monkeypatch):
   """As the tasks of a job array do, in one folder."""
   config, trials = make_small_config().to_dict(), specs(tmp_path, 5)
-  write = workdir_lib.write_whole
+  write = workdir_lib.write_atomic
 
   def slow(*arguments):
     time.sleep(0.05)
     write(*arguments)
 
-  monkeypatch.setattr(workdir_lib, 'write_whole', slow)
+  monkeypatch.setattr(workdir_lib, 'write_atomic', slow)
   with concurrent.futures.ThreadPoolExecutor(5) as pool:
     adding = [
       pool.submit(folder.write, str(tmp_path), config, [trial])
@@ -152,8 +152,10 @@ def test_a_sweep_goes_on_where_its_data_has_moved(tmp_path, call_command):
   config.data.validation_fraction = config.data.test_fraction = 0.2
   config.train.steps = config.train.eval_every = 4
   words = ['--engine=serial', *arguments(tmp_path / 'sweep', config)]
-  seeds = '--sweep_over=config.seed=0,1'
-  code, _, stderr = call_command('sweep', *words, seeds, '--only=0', cwd=ROOT)
+  seeds = '--grid=config.seed=0,1'
+  code, _, stderr = call_command(
+    'sweep', *words, seeds, '--trial_ids=0', cwd=ROOT
+  )
   assert code == 0, stderr
   (tmp_path / 'then').rename(tmp_path / 'now')
   more = [f'--config.data.dir={tmp_path}/now', '--config.train.log_every=3']
