@@ -37,7 +37,9 @@ def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
   loading.load(settings.data, str(tmp_path))
   small_config.data.word_order.train_pairs += 1
   changed = from_config(small_config)
-  with pytest.raises(loading.UserError, match=r'not what .* was made from'):
+  with pytest.raises(
+    loading.UserError, match=r'the data has changed since .* was created'
+  ):
     loading.load(changed.data, str(tmp_path))
 
 
@@ -101,7 +103,7 @@ def test_rows_of_labels_that_train_lacks_are_left_out_on_request(
   }
   (line,) = capsys.readouterr().err.splitlines()
   assert line == (
-    'WARNING: test texts of unknown labels, left out: 3 of 5 '
+    'WARNING: test texts of unknown labels, dropped: 3 of 5 '
     "('other' 2, 'spam' 1)"
   )
 
@@ -121,8 +123,8 @@ def test_named_labels_choose_the_classes(tickets, capsys):
   )
   assert len(loaded.splits['train']) == 15
   said = capsys.readouterr().err
-  assert "train texts of unknown labels, left out: 1 of 16 ('spam' 1)" in said
-  assert 'test texts of unknown labels, left out: 3 of 5' in said
+  assert "train texts of unknown labels, dropped: 1 of 16 ('spam' 1)" in said
+  assert 'test texts of unknown labels, dropped: 3 of 5' in said
 
 
 def test_a_split_with_no_known_label_is_refused(tickets):
@@ -175,7 +177,7 @@ def test_facts_that_are_broken_are_refused_with_their_path(content, tmp_path):
   path.write_bytes(content)
   with pytest.raises(UserError) as error:
     loading.read_facts(str(tmp_path))
-  assert str(error.value).startswith(f'{path} is not what a run writes')
+  assert str(error.value).startswith(f'{path} is corrupt')
   assert '\n' not in str(error.value)
 
 

@@ -483,8 +483,8 @@ def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
   assert [row.number for row in rows['train']] == train
   assert [row.number for row in rows['test']] == test
   assert capsys.readouterr().err == ''.join(
-    f'{split} rows left out: {left_out} of {count}, beyond {most} of one text '
-    'and label (config.data.text.max_copies)\n'
+    f'{split} rows dropped: {left_out} of {count}, more than {most} of one '
+    'text and label (config.data.text.max_copies)\n'
     for split, left_out, count in (
       ('train', 6 - len(train), 6),
       ('test', 3 - len(test), 3),
@@ -647,15 +647,15 @@ def test_cut_is_stratified_and_keeps_equal_texts_together(seed):
     Row(f'text {n}', 'ab'[n % 5 == 0], 'f', i + 1)
     for i, n in enumerate(rng.integers(0, 200, 300).tolist())
   ]
-  rest, taken = datasets.cut(rows, 0.2, seed)
-  assert sorted(rest + taken) == sorted(rows)
-  assert not {r.text for r in rest} & {r.text for r in taken}
+  rest, held_out = datasets.hold_out(rows, 0.2, seed)
+  assert sorted(rest + held_out) == sorted(rows)
+  assert not {r.text for r in rest} & {r.text for r in held_out}
   for label in 'ab':
     whole = {r.text for r in rows if r.label == label}
-    part = {r.text for r in taken if r.label == label}
+    part = {r.text for r in held_out if r.label == label}
     assert abs(len(part) - 0.2 * len(whole)) <= 0.5
-  assert datasets.cut(rows, 0.2, seed) == (rest, taken)
-  assert datasets.cut(rows, 0.2, seed + 1) != (rest, taken)
+  assert datasets.hold_out(rows, 0.2, seed) == (rest, held_out)
+  assert datasets.hold_out(rows, 0.2, seed + 1) != (rest, held_out)
 
 
 def rows_of(*counts):
@@ -678,8 +678,8 @@ def rows_of(*counts):
 )
 def test_rows_fall_as_they_always_did(counts, digest):
   """Digests of what version 1 chose, so that its runs are still evaluated."""
-  _, taken = datasets.cut(rows_of(*counts), 0.15, 3)
-  text = ' '.join(row.text for row in taken)
+  _, held_out = datasets.hold_out(rows_of(*counts), 0.15, 3)
+  text = ' '.join(row.text for row in held_out)
   assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 

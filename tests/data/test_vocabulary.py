@@ -85,7 +85,7 @@ def test_encode_cuts_long_texts_and_keeps_empty_ones(caplog):
       tokenizer, ['the plot is bad', '', 'film'], 2, 'train texts'
     )
   (said,) = caplog.messages
-  assert said.startswith('1 of 3 train texts are read to their first 2 tokens')
+  assert said.startswith('1 of 3 train texts are truncated to 2 tokens')
   assert examples.lengths.tolist() == [2, 0, 1]
   batch = examples.batch(np.array([2, 1, 0]), 4, 3)
   assert batch.lengths.tolist() == [1, 0, 2, 0]
@@ -111,7 +111,7 @@ def test_sizes_without_room_are_refused(vocabulary, key):
     vocabulary.check()
 
 
-def test_a_torn_vocabulary_is_refused(tmp_path):
+def test_a_corrupt_vocabulary_is_refused(tmp_path):
   text = Word().train(TEXTS).to_str()
   (tmp_path / 'tokenizer.json').write_text(text[: len(text) // 2])
   with pytest.raises(UserError, match='is not a vocabulary'):
