@@ -9,7 +9,7 @@ from conftest import last_json, make_small_config
 
 from experiments.command.signals import Signals
 from experiments.inspection import pages
-from experiments.inspection.head_analysis import Opened
+from experiments.inspection.head_analysis import AttentionMaps
 from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
 from experiments.training import run as run_lib
@@ -19,7 +19,7 @@ _BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 
 def test_what_comes_from_outside_is_escaped(tmp_path):
   evil = '</script><b onclick="x">&'
-  opened = Opened([evil, 'b'], np.full((1, 1, 2, 2), 0.5))
+  maps = AttentionMaps([evil, 'b'], np.full((1, 1, 2, 2), 0.5))
   page = tmp_path / 'page.html'
   pages.write(
     str(page),
@@ -27,7 +27,7 @@ def test_what_comes_from_outside_is_escaped(tmp_path):
     [
       pages.section(evil, pages.table([evil], [[evil]])),
       pages.confusion([evil, 'b'], np.eye(2, dtype=int)),
-      pages.attention([(evil, opened)]),
+      pages.attention([(evil, maps)]),
     ],
   )
   text = page.read_text()
@@ -39,7 +39,7 @@ def test_what_comes_from_outside_is_escaped(tmp_path):
 
 def test_weights_are_sent_to_a_65535th():
   weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 2, 3))
-  text = pages.attention([('t', Opened(['a', 'b', 'c'], weights))])
+  text = pages.attention([('t', AttentionMaps(['a', 'b', 'c'], weights))])
   (entry,) = json.loads(text.partition('json">')[2].partition('</script>')[0])
   import base64
 
@@ -106,8 +106,11 @@ def test_a_browser_shows_the_weights_that_are_chosen(browser, tmp_path):
   rng = np.random.default_rng(0)
   tokens = ['the', '<b>', 'dull', 'plot']
   texts = [
-    ('one', Opened(tokens, rng.dirichlet(np.ones(4), size=(2, 3, 4)))),
-    ('two', Opened(tokens[:2], rng.dirichlet(np.ones(2), size=(2, 3, 2)))),
+    ('one', AttentionMaps(tokens, rng.dirichlet(np.ones(4), size=(2, 3, 4)))),
+    (
+      'two',
+      AttentionMaps(tokens[:2], rng.dirichlet(np.ones(2), size=(2, 3, 2))),
+    ),
   ]
   page = tmp_path / 'page.html'
   pages.write(str(page), 'maps', [pages.attention(texts)])
@@ -197,7 +200,7 @@ def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
     '--config.data.word_order.train_pairs=37',
     '--config.train.steps=4',
     '--engine=serial',
-    '--sweep_over=config.optimizer.learning_rate=1e-3,1e-2',
+    '--grid=config.optimizer.learning_rate=1e-3,1e-2',
     cwd=tmp_path,
   )
   assert code == 0, stderr
@@ -223,12 +226,12 @@ def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
 @pytest.mark.parametrize(
   ('flags', 'words'),
   [
-    ([], '--workdir is missing'),
+    ([], '--workdir is required'),
     (['--workdir=none'], 'none'),
-    (['--workdir=gs://none/run'], '--output is missing'),
+    (['--workdir=gs://none/run'], '--output is required'),
     (['--workdir=RUN', '--checkpoint=5'], '--checkpoint'),
     (['--workdir=RUN', '--split=all'], 'split'),
-    (['--workdir=RUN', '--metric=loss'], '--metric has no meaning'),
+    (['--workdir=RUN', '--metric=loss'], '--metric does not apply'),
     (['--workdir=RUN', '--output=RUN'], 'is a folder, not a page'),
     (['--workdir=RUN', '--output=RUN/config.json/a.html'], '--output: '),
   ],
