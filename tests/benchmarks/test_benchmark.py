@@ -12,7 +12,7 @@ from selfattn import positions
 from tests.conftest import ROOT, last_json
 
 
-def test_alternate_takes_turns():
+def test_alternate_interleaves_repetitions():
   order = []
 
   def call(name):

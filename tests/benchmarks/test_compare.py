@@ -121,12 +121,12 @@ def test_everything_is_compared_and_trained(
 @pytest.mark.parametrize(
   ('flag', 'words'),
   [
-    ('--lengths=16', '--lengths needs two'),
+    ('--lengths=16', '--lengths needs at least two'),
     ('--lengths=1,2', '--lengths=1'),
     ('--width=6', '--width=6 must be a multiple of 4'),
     ('--kernel_size=4', '--kernel_size=4 must be odd'),
     ('--workdir=.', 'holds files but no sweep'),
-    ('--lengths=256,0256', '--lengths needs two'),
+    ('--lengths=256,0256', '--lengths needs at least two'),
     ('--output=file', '--output: '),
     ('--config.seed=1', '--config needs --workdir'),
   ],
