@@ -67,7 +67,7 @@ def test_attention_suite(run_command):
     ('--engines=cereal', "--engines = 'cereal' is not one of"),
     ('--models=huge', "--models = 'huge' is not one of"),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
-    ('--backends=cudnn', '--backends = cudnn cannot serve alibi: '),
+    ('--backends=cudnn', '--backends=cudnn does not support alibi: '),
     ('--lengths=12,0', "--lengths = '0' is not a number of tokens"),
     ('--repetitions=0', '--repetitions=0'),
     ('--suite=speed', '--suite=speed'),
@@ -80,7 +80,7 @@ def test_wrong_input_is_one_line(call_command, argument, said):
   assert said in stderr.splitlines()[-1]
 
 
-def test_models_suite_compares_the_backends_that_serve(call_command):
+def test_models_suite_compares_the_supported_backends(call_command):
   code, stdout, stderr = call_command(
     'benchmark',
     '--suite=models',

@@ -38,9 +38,9 @@ def cases(tmp):
   (tmp / 'used').mkdir()
   write(tmp / 'used', 'notes.txt', 'not a run')
   bad_config = write(tmp, 'bad.py', 'def get_config():\n  return nothing\n')
-  torn = tmp / 'torn'
-  torn.mkdir()
-  write(torn, 'config.json', '{"seed": 0')
+  corrupt = tmp / 'corrupt'
+  corrupt.mkdir()
+  write(corrupt, 'config.json', '{"seed": 0')
   return {
     'method': (
       'train',
@@ -139,12 +139,12 @@ def cases(tmp):
       [f'--workdir={tmp / "used"}'],
       ['holds files but no run'],
     ),
-    'torn config': (
+    'corrupt config': (
       'evaluate',
-      [f'--workdir={torn}'],
+      [f'--workdir={corrupt}'],
       ['config.json is not JSON'],
     ),
-    'no workdir': ('evaluate', [], ['--workdir is missing']),
+    'no workdir': ('evaluate', [], ['--workdir is required']),
     'empty workdir': (
       'evaluate',
       [f'--workdir={tmp / "nothing"}'],
@@ -155,7 +155,7 @@ def cases(tmp):
       ['--workdir=x', '--split=dev'],
       ['--split=dev', 'train', 'validation', 'test'],
     ),
-    'predict nothing': ('predict', ['--text=x'], ['--workdir is missing']),
+    'predict nothing': ('predict', ['--text=x'], ['--workdir is required']),
     'two sources': (
       'predict',
       ['--workdir=x', '--text=a', '--file=b'],
@@ -169,7 +169,7 @@ NAMES = (
   'config file', 'config code', 'no data folder', 'missing folder',
   'missing file', 'short row', 'long row', 'no column', 'unseen label',
   'one class', 'no rows', 'decay', 'no test split', 'not a workdir',
-  'torn config', 'no workdir', 'empty workdir', 'split', 'predict nothing',
+  'corrupt config', 'no workdir', 'empty workdir', 'split', 'predict nothing',
   'two sources',
 )  # fmt: skip
 

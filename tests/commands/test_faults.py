@@ -80,7 +80,7 @@ def assert_same(path, result, whole):
   ).read_text()
   assert rows(path)[-1]['step'] == config.train.steps
   assert {**result, 'workdir': ''} == {**whole_result, 'workdir': ''}
-  assert not (path / 'torn').exists()
+  assert not (path / 'corrupt').exists()
 
 
 def storm(tmp_path, whole, seed, kills, signals):

@@ -164,7 +164,7 @@ def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
 def test_rows_after_the_last_checkpoint_are_written_again(
   tmp_path, uninterrupted
 ):
-  """As after SIGKILL: metrics ran ahead, the last line is torn."""
+  """As after SIGKILL: metrics ran ahead, the last line is corrupt."""
   path = tmp_path / 'run'
   with pytest.raises(Interrupted):
     run_lib.run(busy_config(), str(path), StopAt(7))
