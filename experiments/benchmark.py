@@ -99,7 +99,7 @@ def main(values) -> None:
     one_of(engine, ['auto', *ENGINES], '--engines')
   for length in values.lengths:
     if not length.isdecimal() or length == '0':
-      raise UserError(f'--lengths = {length!r} is not a number of tokens')
+      raise UserError(f'--lengths={length} must be a positive number of tokens')
   device = jax.devices()[0]
   log(
     f'backend {jax.default_backend()}, {device.device_kind}, '

@@ -83,7 +83,7 @@ def main(values) -> None:
 def _sizes(values) -> tuple[list[int], int, int]:
   for text in values.lengths:
     if not text.isdecimal() or int(text) < 2:
-      raise UserError(f'--lengths={text} is not a number of tokens, 2 at least')
+      raise UserError(f'--lengths={text} must be 2 tokens or more')
   lengths = [int(text) for text in values.lengths]
   if len(set(lengths)) < 2:
     raise UserError('--lengths needs at least two values, to fit exponents')

@@ -113,7 +113,7 @@ def rotary():
 
 
 def rotary_scaling():
-  """Frequencies of 64 channels, from 512 tokens to 2,048, four times as many."""
+  """Frequencies of 64 channels, extended from 512 tokens to 2,048."""
   cases = {}
   for name, more in (
     ('linear', {'factor': 4.0}),

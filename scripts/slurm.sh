@@ -13,10 +13,10 @@ set -uo pipefail
 
 # Slurm runs a copy of this file; sbatch was called in the repository.
 root="${SLURM_SUBMIT_DIR:-$PWD}"
-child='' caught=0 early='' asked=''
+child='' caught=0 early='' preempted=''
 # shellcheck disable=SC2329  # called by the traps
 pass_on() {
-  caught=1 asked=1
+  caught=1 preempted=1
   if [[ -n "$child" ]]; then kill -s "$1" "$child" 2>/dev/null; else early="$1"; fi
   return 0
 }
@@ -37,7 +37,7 @@ while :; do
   ((caught)) || break # a signal interrupts `wait`
 done
 # Killed by the signal before its handlers were installed: nothing to save.
-if [[ -n "$asked" ]] && ((code == 128 + $(kill -l USR1) || code == 128 + $(kill -l TERM))); then
+if [[ -n "$preempted" ]] && ((code == 128 + $(kill -l USR1) || code == 128 + $(kill -l TERM))); then
   code=75
 fi
 if ((code == 75 && ${SLURM_RESTART_COUNT:-0} < ${MAX_RESTARTS:-50})); then

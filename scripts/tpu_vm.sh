@@ -149,7 +149,7 @@ logs() {
 }
 
 stop() {
-  on_all 'cd ~/selfattn-run 2>/dev/null && ! flock -n lock true && kill -TERM "$(cat pid)" && echo "$(hostname): asked to save and end" || echo "$(hostname): nothing runs"'
+  on_all 'cd ~/selfattn-run 2>/dev/null && ! flock -n lock true && kill -TERM "$(cat pid)" && echo "$(hostname): told to save and exit" || echo "$(hostname): nothing runs"'
 }
 
 delete() {

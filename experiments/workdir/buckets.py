@@ -83,14 +83,14 @@ def _fetch(address: str, folder: str) -> None:
   # Another process may have written since the last listing.
   fsspec.config.conf.setdefault('gcs', {})['use_listings_cache'] = False
   there, here = epath.Path(address), epath.Path(folder)
-  waiting = [there] if there.exists() else []
-  while waiting:
-    for path in waiting.pop().iterdir():
+  folders = [there] if there.exists() else []
+  while folders:
+    for path in folders.pop().iterdir():
       name = str(path.relative_to(there))
       if name in _REMOTE:
         continue
       if path.is_dir():
-        waiting.append(path)
+        folders.append(path)
       else:
         content = path.read_bytes()
         with writing(str(here / name)):

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, and refuses what it cannot."""
+"""Benchmark suites run, and refuse wrong input."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def test_alternate_interleaves_repetitions():
 
 
 def test_chunked_needs_little_memory_for_long_sequences():
-  """L = 8192, four heads of 32: the plain way needs 1 GiB for the weights."""
+  """L = 8192, four heads of 32: unfused attention needs 1 GiB for weights."""
   if jax.default_backend() != 'cpu':
     pytest.skip('a bound for the CPU')
   method = positions.make({'alibi': {}}, 128, 4, False)
@@ -68,7 +68,7 @@ def test_attention_suite(run_command):
     ('--models=huge', "--models = 'huge' is not one of"),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
     ('--backends=cudnn', '--backends=cudnn does not support alibi: '),
-    ('--lengths=12,0', "--lengths = '0' is not a number of tokens"),
+    ('--lengths=12,0', '--lengths=0 must be a positive number of tokens'),
     ('--repetitions=0', '--repetitions=0'),
     ('--suite=speed', '--suite=speed'),
   ],

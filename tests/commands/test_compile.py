@@ -1,4 +1,4 @@
-"""The training step compiles for TPU slices that are not here, or says why."""
+"""The training step compiles for TPU slices without a TPU, or is refused."""
 
 import importlib.util
 import re
@@ -64,7 +64,7 @@ def test_a_missing_compiler_is_named(run_command):
 
 
 def test_collectives_are_counted():
-  """A program in text, one line of every form that was seen."""
+  """A program as text, with one line of every known form."""
   from experiments.training.tpu_slices import collectives
 
   text = """
@@ -98,7 +98,7 @@ class TestWithCompiler:
   @pytest.mark.parametrize('topology', TOPOLOGIES)
   @pytest.mark.parametrize('config', CONFIGS)
   def test_it_compiles_and_fits(self, compiled, config, topology, tmp_path):
-    # As long as the longest text that the config reads; data in its form.
+    # Texts of config.data.max_length, in the format of the config.
     text = 'word ' * 63
     lines = ''.join(f'{text}{n}\t{n % 2}\n' for n in range(400))
     for name in ('train.tsv', 'dev.tsv'):

@@ -1,4 +1,4 @@
-"""What experiments.inspect and predict --attention leave, and refuse."""
+"""Files of experiments.inspect and predict --attention, and wrong input."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_a_trained_run_is_inspected(run, call_command):
 @pytest.mark.parametrize(
   'name', ['none', 'music_transformer', 'fire+rotary', 'sinusoidal+shaw']
 )
-def test_fresh_methods_are_drawn(name, call_command, tmp_path):
+def test_untrained_methods_are_drawn(name, call_command, tmp_path):
   code, stdout, stderr = call_command(
     'inspect',
     f'--output={tmp_path}',
@@ -92,12 +92,12 @@ def test_fresh_methods_are_drawn(name, call_command, tmp_path):
       expected |= {'encoding', 'gram', 'columns'}
       expected |= {'rotation'} if part == 'sinusoidal' else set()
   assert kinds == expected
-  # Tables and networks of a layer have a picture of their own.
+  # Tables and networks of a layer have a separate figure.
   layers = {file.partition('.')[0][-1] for file in files if 'layer' in file}
   assert layers == (set() if name == 'none' else {'0', '1'})
 
 
-def test_drawn_numbers_are_those_of_the_method(call_command, tmp_path):
+def test_drawn_values_are_those_of_the_method(call_command, tmp_path):
   flags = ['--config.model.embed_dim=8', '--config.model.num_heads=2']
   flags += ['--config.data.max_length=11', f'--output={tmp_path}']
   flags += ['--columns=0,3,99']
@@ -201,8 +201,8 @@ def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
   assert not (tmp_path / 'out').exists()
 
 
-def test_parts_are_drawn_with_the_numbers_of_the_model_and_of_each_layer():
-  """What a part keeps in the model stands beside what another in layers."""
+def test_parts_are_drawn_with_parameters_of_the_model_and_of_each_layer():
+  """Parts with parameters in the model, combined with parts in layers."""
   method = positions.make({'kerple': {}, 't5': {'shared': False}}, 8, 2, False)
   encoder = AttentionEncoder(3, 2, 4, method, jnp.float32)
   x_BLD, is_token = jnp.zeros((1, 5, 8)), jnp.ones((1, 5), bool)

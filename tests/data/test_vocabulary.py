@@ -1,4 +1,4 @@
-"""What the tokenizers library is asked for is what it gives."""
+"""Vocabularies by the tokenizers library have the requested properties."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -65,7 +65,7 @@ def test_bytes_hold_any_text(text):
     ids = examples.tokens[: examples.lengths[0]].tolist()
     assert not {PAD, UNK} & {*ids}
     if name == 'byte':
-      # A blank is put before a text that does not begin with one.
+      # A space is added before a text that does not begin with one.
       assert len(ids) - len(text.encode()) in (0, 1)
     else:
       assert len(ids) <= len(text.encode()) + 1
@@ -76,7 +76,7 @@ def test_pairs_are_merged():
   assert len(frequent.encode('banana').ids) == 1
 
 
-def test_encode_cuts_long_texts_and_keeps_empty_ones(caplog):
+def test_encode_truncates_long_texts_and_keeps_empty_ones(caplog):
   tokenizer = Word().train(TEXTS)
   with caplog.at_level('INFO'):
     loading.encode(tokenizer, ['the plot', 'film'], 2, 'train texts')

@@ -1,4 +1,4 @@
-"""Heads of a small model: statistics, importance and ablation by hand."""
+"""Heads of a small model: statistics, importance, ablation."""
 
 import dataclasses
 import json
@@ -101,16 +101,16 @@ def test_separators_have_neither_letters_nor_digits():
   ]  # fmt: skip
 
 
-def test_names_of_bytes_can_be_seen():
+def test_names_of_bytes_are_visible():
   found = head_analysis.names(Byte().train([]))
   assert {'␣', '↵', '⇥', 'a', 'Z'} < {*found}
-  # Half of a letter is no separator.
+  # Part of a character is no separator.
   assert '\ufffd' in found
   assert not head_analysis.is_separator('\ufffd')
   assert head_analysis.is_separator('␣')
 
 
-def test_a_statistic_that_no_text_has_is_left_blank(model, names):
+def test_a_statistic_that_no_text_has_is_none(model, names):
   classifier, params, loaded, _ = model
   examples = some(loaded)
   lone = dataclasses.replace(examples, lengths=np.ones(5, np.int32))
@@ -150,7 +150,7 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
   classifier, params, loaded, program = model
   examples, lengths = loaded.splits['test'], loaded.bucket_lengths
   _, logits = evaluation.evaluate(program, params, examples, 7, lengths)
-  # What the whole model says counts as right.
+  # Labels are the predictions of the model without ablation.
   examples = dataclasses.replace(examples, labels=logits.argmax(axis=-1))
   gates = [
     head_analysis.ones(classifier),
@@ -187,7 +187,7 @@ def test_other_encoders_have_no_heads(model):
     head_analysis.require_heads(bag)
 
 
-def test_a_line_a_token_names_the_key_of_each_head():
+def test_one_line_per_token_names_the_key_of_each_head():
   weights = np.zeros((1, 2, 3, 3))
   weights[0, 0, :, 1] = 1
   weights[0, 1] = np.eye(3) * 0.5 + 0.1
@@ -201,7 +201,7 @@ def test_a_line_a_token_names_the_key_of_each_head():
   ]
 
 
-def test_the_picture_of_heads_has_a_row_a_head_and_its_numbers(tmp_path):
+def test_the_figure_of_heads_has_one_row_per_head_and_its_data(tmp_path):
   row = dict.fromkeys(analysis.STATISTICS, 0.25)
   row |= {'distance': 3.5, 'importance': 1e-6, 'accuracy_without': 0.75}
   rows = [{'layer': 0, 'head': 0, **row}, {'layer': 0, 'head': 1, **row}]
@@ -220,7 +220,7 @@ def test_the_picture_of_heads_has_a_row_a_head_and_its_numbers(tmp_path):
   np.testing.assert_array_equal(curves[1], ablation['most_important_first'])
 
 
-def test_the_first_place_is_the_models_own_where_it_pools_one(model, names):
+def test_the_first_token_is_cls_where_the_model_pools_it(model, names):
   classifier, params, loaded, _ = model
   with_cls = dataclasses.replace(classifier, pool='cls')
   params = {**params, 'cls': jnp.zeros(12)}

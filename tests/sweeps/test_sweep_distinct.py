@@ -1,4 +1,4 @@
-"""Trials that differ in what nothing reads are one model, trained once."""
+"""Trials that differ in unused settings only are duplicates, trained once."""
 
 import json
 
@@ -13,7 +13,7 @@ from experiments.training import build
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS
 
-# Another value of every key of the model that an encoder may read or not.
+# Another value of every key of the model that some encoders do not use.
 CHANGES = {
   'num_layers': 3,
   'num_heads': 3,
@@ -39,7 +39,7 @@ def changed(encoder, position, key=None):
 
 
 def lowered(settings):
-  """What the classifier computes in training, as the compiler is told it."""
+  """The training computation of the classifier, as text."""
   classifier = build.model(settings, 31, 2)
   tokens = jnp.ones((2, 5), jnp.int32)
   params = jax.eval_shape(
@@ -67,7 +67,7 @@ def lowered(settings):
   [('attention', 'none'), ('attention', 'sinusoidal')]
   + [(name, 'none') for name in ENCODERS if name != 'attention'],
 )
-def test_what_is_not_read_changes_no_program(encoder, position):
+def test_unused_settings_change_no_program(encoder, position):
   base = changed(encoder, position)
   known, program = distinct.read(base), lowered(base)
   for key in CHANGES:
@@ -100,7 +100,7 @@ def test_positions_of_an_encoder_without_any_are_one_trial(tmp_path):
   assert distinct.warning(found[:6]) is None
 
 
-def test_options_of_what_is_not_chosen_are_not_read(tmp_path):
+def test_options_of_other_choices_are_unused(tmp_path):
   trials = plan.product(
     [
       [{'model.position.name': name} for name in ('t5', 'shaw')],
@@ -117,7 +117,7 @@ def test_options_of_what_is_not_chosen_are_not_read(tmp_path):
   assert read == {'model.position.name': 'shaw'}
 
 
-def test_one_that_was_trained_stands_for_the_others(tmp_path):
+def test_of_duplicates_the_trained_one_is_kept(tmp_path):
   trials = [{'model.position.t5.num_buckets': n} for n in (8, 16, 24)]
   specs = specs_of(trials, tmp_path)
   for spec, status in zip(specs[1:], ('FAILED', 'DONE'), strict=True):
@@ -128,9 +128,7 @@ def test_one_that_was_trained_stands_for_the_others(tmp_path):
   assert (found.index, found.repeats) == (2, (0, 1))
 
 
-def test_a_sweep_says_which_trials_it_does_not_train_again(
-  tmp_path, call_command
-):
+def test_a_sweep_lists_its_duplicate_trials(tmp_path, call_command):
   path = tmp_path / 'sweep'
   flags = ['--grid=config.model.encoder.name=bag,cnn', '--dry_run']
   flags += ['--grid=config.model.position.name=none,t5']
@@ -145,4 +143,4 @@ def test_a_sweep_says_which_trials_it_does_not_train_again(
   )
   assert code == 0, said
   assert last_json(printed)['trials'] == 0
-  assert 'trial 3 is the same as trial 2' in said
+  assert 'trial 3 is a duplicate of trial 2' in said

@@ -1,4 +1,4 @@
-"""Trials that other processes hold or have ended, and folders that moved."""
+"""Trials locked or finished by other processes, and moved folders."""
 
 import concurrent.futures
 import contextlib
@@ -33,9 +33,7 @@ def options(workdir):
   return engines.Options(str(workdir), None, 1, 8, '')
 
 
-def test_a_trial_that_is_held_leaves_its_group_and_not_the_sweep(
-  tmp_path, capfd
-):
+def test_a_locked_trial_is_skipped_and_its_group_trains(tmp_path, capfd):
   trials = specs(tmp_path)
   with locks.held(trials[1].path):
     engines.vectorized(trials, options(tmp_path), Signals())
@@ -44,7 +42,7 @@ def test_a_trial_that_is_held_leaves_its_group_and_not_the_sweep(
   assert 'skipped, since another process trains it' in capfd.readouterr().err
 
 
-def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
+def test_a_trial_that_ended_during_the_wait_for_its_lock_is_unchanged(
   tmp_path, monkeypatch
 ):
   trials = specs(tmp_path, 2)
@@ -54,7 +52,7 @@ def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
   def slow(path, *more):
     with held(path, *more):
       if path == trials[0].path and not workdir_lib.read_status(path):
-        # As if another host had let go of it only now.
+        # As if another host had released it just now.
         engines._train(trials[:1], None, Signals(), engines.Shared())
       yield
 
@@ -84,7 +82,9 @@ def test_a_group_that_fails_fails_no_trial_of_another_process(
   assert 'the reason' in capfd.readouterr().err
 
 
-def test_a_trial_is_given_up_before_its_lock_is_let_go(tmp_path, monkeypatch):
+def test_a_trial_is_marked_failed_before_its_lock_is_released(
+  tmp_path, monkeypatch
+):
   refused, give_up = [], workdir_lib.give_up
 
   def watch(path, *more):
@@ -101,7 +101,7 @@ def test_a_trial_is_given_up_before_its_lock_is_let_go(tmp_path, monkeypatch):
   assert refused == [trial.path] * 2
 
 
-def test_a_trial_that_another_process_took_from_a_dead_one_is_left_to_it(
+def test_a_trial_that_another_process_has_locked_is_not_marked_failed(
   tmp_path,
 ):
   (trial,) = specs(tmp_path, 1)
@@ -113,7 +113,7 @@ def test_a_trial_that_another_process_took_from_a_dead_one_is_left_to_it(
   assert workdir_lib.read_status(trial.path)['status'] == 'FAILED'
 
 
-def test_commands_that_add_trials_at_once_lose_none(tmp_path, monkeypatch):
+def test_concurrent_commands_add_all_of_their_trials(tmp_path, monkeypatch):
   """As the tasks of a job array do, in one folder."""
   config, trials = make_small_config().to_dict(), specs(tmp_path, 5)
   write = workdir_lib.write_atomic
@@ -143,7 +143,7 @@ def test_the_folder_that_a_sweep_is_started_in_is_not_read(
   assert plan.check_data_and_shapes(specs(tmp_path / 'sweep', 1))
 
 
-def test_a_sweep_goes_on_where_its_data_has_moved(tmp_path, call_command):
+def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
   (tmp_path / 'then').mkdir()
   (tmp_path / 'then' / 'train.tsv').write_text(ROWS)
   config = make_small_config()
