@@ -1,4 +1,4 @@
-"""AG News: titles and descriptions in four classes, 120,000 and 7,600.
+"""AG News: titles and descriptions in four classes, 120,000 train, 7,600 test.
 
 Data: train.csv and test.csv, quoted, without header (class, title,
 description), from https://github.com/mhjabreel/CharCnn_Keras
@@ -12,7 +12,7 @@ from configs import default, sst2
 
 
 def get_config():
-  """The recipe of configs/sst2.py on other files."""
+  """Hyperparameters of configs/sst2.py on AG News."""
   config = sst2.get_config()
   config.data.text.train = ('train.csv',)
   config.data.text.test = ('test.csv',)

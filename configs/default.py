@@ -1,7 +1,7 @@
-"""Every key, once: the built-in word_order task, and what all others build on.
+"""All config keys and their defaults; trains on the built-in word_order task.
 
-A position-aware encoder tells each sentence from its twin, a bag of words
-cannot (see experiments/data/word_order.py).
+A position-aware encoder distinguishes the sentences of a minimal pair, a bag of
+words cannot (see experiments/data/word_order.py).
 
     bash scripts/run.sh experiments.train
 """
@@ -26,16 +26,17 @@ def get_config():
   config = ConfigDict()
   config.seed = 0  # of parameters and dropout
 
-  # A name, and a block of options a data set (experiments/data/datasets.py).
+  # A name, and a block of options per data set (experiments/data/datasets.py).
   config.data = data = ConfigDict(block(DATASETS, 'word_order'))
   data.dir = ''  # folder of the files; empty for built-in data and the hub
-  data.max_length = 64  # tokens; the rest of a longer text is not read
-  # Of generated data, splits cut from train, and the order of the examples, so
-  # that runs with other seeds train on the same batches.
+  data.max_length = 64  # tokens; longer texts are truncated
+  # Seed of generated data, of splits held out from train, and of the order of
+  # examples: runs that differ in config.seed only train on the same batches.
   data.seed = 0
-  data.validation_fraction = 0.1  # of train, where no validation is given
-  data.test_fraction = 0.0  # of train, where no test is given
-  data.num_buckets = 2  # padded lengths, each compiled once
+  # Held out from train if the data has no such split:
+  data.validation_fraction = 0.1
+  data.test_fraction = 0.0
+  data.num_buckets = 2  # number of padded lengths, each compiled once
   data.vocabulary = block(VOCABULARIES, 'word')
 
   config.model = model = ConfigDict()
@@ -47,48 +48,47 @@ def get_config():
   model.num_heads = 4
   model.embed_dim = 64
   model.mlp_dim = 128
-  model.dropout_rate = 0.1  # of embeddings, branches and the pooled vector
+  model.dropout_rate = 0.1  # of embeddings, residual branches, pooled vector
   model.attention_dropout_rate = 0.0  # of attention weights
-  model.word_dropout_rate = 0.0  # of tokens, which then read as unknown
-  model.embed_init_std = 0.1  # larger ones drown a learned position
+  model.word_dropout_rate = 0.0  # of tokens, which are replaced by [UNK]
+  model.embed_init_std = 0.1  # larger ones dominate learned positions
   model.pool = 'mean'  # or max, cls, attentive
   model.pool_options = blocks(POOLS)
   model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
-  model.num_members = 1  # of an ensemble, whose probabilities are averaged
+  model.num_members = 1  # ensemble size; probabilities are averaged
 
-  # A name, and a block of options each (experiments/learning/optimizers.py).
+  # A name, and one block of options each (experiments/learning/optimizers.py).
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
   # Another optimizer, or another multiple of the learning rate, for the
   # embeddings, or the matrices of the encoder; '': as the rest.
   optimizer.groups = {group: asdict(GroupSettings()) for group in GROUPS}
   optimizer.learning_rate = 1e-3  # the peak, after warm-up
   optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt
-  optimizer.warmup_steps = 0.05  # of train.steps; from 1 on, updates
+  optimizer.warmup_steps = 0.05  # below 1: a fraction of train.steps
   optimizer.weight_decay = 0.01
-  optimizer.decay = ('kernel',)  # parameter names that decay
-  optimizer.clip_norm = 1.0  # of the whole gradient; 0: never
+  optimizer.decay = ('kernel',)  # names of parameters with weight decay
+  optimizer.clip_norm = 1.0  # of the global gradient; 0: no clipping
   optimizer.label_smoothing = 0.0
 
   config.train = train = ConfigDict()
-  train.steps = 2_000  # updates
-  train.batch_size = 64  # examples an update, over all devices
-  train.accumulate = (
-    0  # parts of a batch, for memory; 0: as fits a CPU's caches
-  )
-  # Of an exponential average of the parameters, which evaluation then uses; 0:
-  # none.
+  train.steps = 2_000
+  train.batch_size = 64  # examples per step, over all devices
+  # Number of microbatches, to save memory; 0: chosen by the caches of a CPU.
+  train.accumulate = 0
+  # Decay of an exponential moving average of the parameters, which evaluation
+  # then uses; 0: none.
   train.ema_decay = 0.0
-  # Numbers a parameter has at least to be cut over devices; 0: none is cut.
+  # Shard parameters of at least so many elements over devices; 0: shard none.
   train.shard_from = 0
   train.log_every = 100  # steps
   train.eval_every = 500  # steps
   train.eval_batch_size = 256  # examples
-  # Workdir of a run whose parameters to begin with, as far as they fit.
+  # Workdir of a run to initialise parameters from, where they fit.
   train.init_from = ''
 
   config.checkpoint = checkpoint = ConfigDict()
   checkpoint.every_steps = 500
-  checkpoint.keep = 2  # newest ones; the best one stays as well
+  checkpoint.keep = 2  # newest checkpoints; the best one is kept, too
   checkpoint.best_metric = 'accuracy'  # on validation; or macro_f1, loss
   return config.lock()
 
@@ -100,6 +100,6 @@ def sweep_positions():
 
 
 def sweep_seeds():
-  """Five repetitions."""
+  """Five seeds."""
   for seed in range(5):
     yield {'seed': seed}

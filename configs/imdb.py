@@ -1,4 +1,4 @@
-"""IMDB (Maas et al. 2011): 25,000 long reviews to train on, 25,000 to test.
+"""IMDB (Maas et al. 2011): long movie reviews, 25,000 train, 25,000 test.
 
 Data: the folder aclImdb (train/pos, train/neg, test/pos, test/neg), from
 https://ai.stanford.edu/~amaas/data/sentiment.
@@ -11,7 +11,7 @@ from configs import default, sst2
 
 
 def get_config():
-  """The recipe of configs/sst2.py on long texts."""
+  """Hyperparameters of configs/sst2.py on IMDB."""
   config = sst2.get_config()
   config.data.text.format = 'class_folders'
   config.data.text.train = ('train',)

@@ -1,8 +1,9 @@
 """Length generalisation: train on up to 40 tokens, test on 41 to 200.
 
-Task: `config.data.algorithmic.task`, one of experiments/data/algorithmic.py,
-most of them after Ruoss et al. 2023. Here it is the quickest to learn: whether
-the `a` stands before the `b`. Evaluation prints the accuracy by length.
+The task is `config.data.algorithmic.task`, one of those in
+experiments/data/algorithmic.py, most of them after Ruoss et al. 2023. The
+default is the quickest to learn: whether `a` comes before `b`. Evaluation
+prints the accuracy by length.
 
     bash scripts/run.sh experiments.train \
         --config=configs/length_generalization.py \
@@ -18,13 +19,13 @@ from experiments.data.algorithmic import TASKS
 
 
 def get_config():
-  """configs/default.py with what differs."""
+  """Differences from configs/default.py."""
   config = default.get_config()
   config.data.name = 'algorithmic'
   config.data.algorithmic.task = 'a_before_b'
   config.data.max_length = 200
   config.data.num_buckets = 3
-  # Randomised positions take any of so many.
+  # Randomised positions are sampled from this range.
   config.model.position.learned.max_len = 2048
   config.model.num_layers = 2
   config.model.num_heads = 8
@@ -45,6 +46,6 @@ def sweep_tasks():
 
 
 def sweep_samplings():
-  """Positions as they are, and randomised ones (Ruoss et al. 2023)."""
+  """Consecutive positions, and randomised ones (Ruoss et al. 2023)."""
   for name in ('consecutive', 'randomised'):
     yield {'model.position_sampling.name': name}

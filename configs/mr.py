@@ -1,7 +1,8 @@
-"""MR (Pang and Lee 2005): movie-review sentences, 5,331 of each mood.
+"""MR (Pang and Lee 2005): movie-review sentences, 5,331 of each sentiment.
 
-There is no official split: a tenth is cut for testing and a tenth of the rest
-for validation, by config.data.seed. Published figures are 10-fold averages.
+There is no official split: config.data.test_fraction of the data is held out
+for testing, and config.data.validation_fraction of the rest for validation, by
+config.data.seed. Published results are averages over 10 folds.
 
 Data: rt-polarity.neg and rt-polarity.pos, latin-1, from
 https://www.cs.cornell.edu/people/pabo/movie-review-data.
@@ -14,7 +15,7 @@ from configs import default, trec
 
 
 def get_config():
-  """The small-data recipe of configs/trec.py on other files."""
+  """Hyperparameters of configs/trec.py, for small data, on MR."""
   config = trec.get_config()
   config.data.text.format = 'class_files'
   config.data.text.train = (

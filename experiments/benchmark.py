@@ -1,20 +1,21 @@
-"""Measures alternatives side by side, in one run.
+"""Benchmarks alternatives side by side, in one process.
 
     bash scripts/run.sh experiments.benchmark --suite=step
     bash scripts/run.sh experiments.benchmark --suite=attention \\
         --lengths=1024 --positions=none,shaw --backends=reference,chunked
 
-Machines are shared and noisy, so alternatives take turns, and what counts is
-their ratio. The last line is one JSON object.
+Machines are shared and noisy, so repetitions of the alternatives are
+interleaved; compare their ratios. The last line is one JSON object.
 
 attention  memory and time of the gradient of one attention call
-dropout    the hash beside nn.Dropout
-epoch      steps on SST-2, by how batches are made; needs --data_dir
-models     a step of three sizes of classifier in bfloat16, for accelerators
-startup    from the command to the first update
-step       a training step of the tutorial's classifier, beside PyTorch's and
-           that of flax's own layers
-sweep      32 trials as a sweep, and as 32 launches
+dropout    selfattn.dropout, by hashing, against nn.Dropout
+epoch      training steps on SST-2, by how batches are made; needs --data_dir
+models     a training step of classifiers of three sizes, in bfloat16; for
+           accelerators
+startup    from the command to the first training step
+step       a training step of the tutorial's classifier, against PyTorch and
+           the layers of Flax
+sweep      32 trials as one sweep, against 32 launches
 """
 
 from __future__ import annotations
@@ -50,32 +51,43 @@ def _define(values) -> None:
     'suite',
     None,
     sorted(SUITES),
-    'What is measured.',
+    'What to measure; the suites are listed above.',
     flag_values=values,
   )
   for name, default, text in (
-    ('repetitions', 20, 'Timed calls of each alternative.'),
-    ('batch', 1, 'B of suite attention.'),
-    ('heads', 4, 'H of suite attention.'),
-    ('head_dim', 32, 'K of suite attention.'),
-    ('memory_gib', 6, 'What a row of suite attention may need.'),
+    ('repetitions', 20, 'Number of timed calls of each alternative.'),
+    ('batch', 1, 'Batch size of suite attention.'),
+    ('heads', 4, 'Number of heads of suite attention.'),
+    ('head_dim', 32, 'Channels per head of suite attention.'),
+    ('memory_gib', 6, 'Memory limit of a row of suite attention, in GiB.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
   flags.DEFINE_string(
-    'data_dir', None, 'Folder of SST-2, for suite epoch.', flag_values=values
+    'data_dir',
+    None,
+    'Folder of SST-2 (see configs/sst2.py), for suite epoch.',
+    flag_values=values,
   )
   for name, default, text in (
-    ('positions', ['alibi'], 'Position methods of suite attention.'),
-    ('lengths', ['128', '1024', '8192'], 'L of suite attention, tokens.'),
-    ('backends', ['chunked', 'xla'], 'Of suites attention and models.'),
-    ('models', list(models.SIZES), 'Sizes of suite models.'),
-    ('engines', ['auto'], 'Engines of suite sweep.'),
+    ('positions', ['alibi'], 'Position methods of suite attention, a list.'),
+    (
+      'lengths',
+      ['128', '1024', '8192'],
+      'Sequence lengths of suite attention, in tokens, a list.',
+    ),
+    (
+      'backends',
+      ['chunked', 'xla'],
+      'Attention backends of suites attention and models, a list.',
+    ),
+    ('models', list(models.SIZES), 'Sizes of suite models, a list.'),
+    ('engines', ['auto'], 'Sweep engines of suite sweep, a list.'),
   ):
     flags.DEFINE_list(name, default, text, flag_values=values)
 
 
 def main(values) -> None:
-  """Measures, prints."""
+  """Runs a suite and prints its table."""
   suite = app.required(values, 'suite')
   for name in values.positions:
     one_of(name, POSITIONS, '--positions')
@@ -87,7 +99,7 @@ def main(values) -> None:
     one_of(engine, ['auto', *ENGINES], '--engines')
   for length in values.lengths:
     if not length.isdecimal() or length == '0':
-      raise UserError(f'--lengths = {length!r} is not a number of tokens')
+      raise UserError(f'--lengths={length} must be a positive number of tokens')
   device = jax.devices()[0]
   log(
     f'backend {jax.default_backend()}, {device.device_kind}, '

@@ -1,15 +1,15 @@
-"""Compares encoders: what they compute, how far apart tokens are, how fast.
+"""Compares encoders: operations, path lengths, time, memory, accuracy.
 
     bash scripts/run.sh experiments.compare --output=runs/compare
     bash scripts/run.sh experiments.compare --workdir=runs/encoders
 
 measures the table of Dive into Deep Learning, section 11.6.2, on one layer of
-each: operations, products that wait for each other, the longest path between
-two tokens, time and memory, with slopes fitted to them beside the O() that the
-table states; then the tutorial's comparison, a classifier with an LSTM beside
-one with self-attention, at its sizes. With --workdir, every encoder is trained
-on --config as well, as a sweep in that folder, for accuracy. The last line is
-one JSON object.
+each encoder: operations, sequential operations, the longest path between two
+tokens, time and memory, with exponents fitted to them next to the theoretical
+O(); then the tutorial's comparison of two classifiers, with an LSTM and with
+self-attention, at its sizes. With --workdir, every encoder is also trained on
+--config, as a sweep in that folder, for accuracy. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from selfattn.encoders import ENCODERS
 def _define(values) -> None:
   flags = app.flags
   for name, text in (
-    ('output', 'Folder of a picture and its numbers.'),
-    ('workdir', 'Of a sweep over encoders; none: nothing is trained.'),
+    ('output', 'Folder for a figure and its data; none: no figure.'),
+    ('workdir', 'Folder of a sweep over encoders; none: nothing is trained.'),
   ):
     flags.DEFINE_string(name, None, text, flag_values=values)
   flags.DEFINE_list(
     'lengths',
     ['256', '512', '1024', '2048', '4096'],
-    'n that time and memory are measured at.',
+    'Sequence lengths n at which time and memory are measured, in tokens.',
     flag_values=values,
   )
   for name, default, text in (
-    ('width', 64, 'd of a layer, a multiple of 4.'),
-    ('kernel_size', 3, 'k of the CNN, odd.'),
-    ('repetitions', 10, 'Timed calls of each.'),
-    ('num_seeds', 3, 'Of --workdir.'),
+    ('width', 64, 'Width d of a layer, a multiple of 4.'),
+    ('kernel_size', 3, 'Kernel size k of the CNN, odd, at least 3.'),
+    ('repetitions', 10, 'Number of timed calls of each layer.'),
+    ('num_seeds', 3, 'Number of seeds of the sweep in --workdir.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
 
 
 def main(values) -> None:
-  """Counts, measures, trains, prints."""
+  """Compares the encoders and prints the tables."""
   lengths, d, k = _sizes(values)
   if not values.workdir and app.has_config(values):
     raise UserError('--config needs --workdir; without it nothing is trained')
@@ -84,10 +84,10 @@ def main(values) -> None:
 def _sizes(values) -> tuple[list[int], int, int]:
   for text in values.lengths:
     if not text.isdecimal() or int(text) < 2:
-      raise UserError(f'--lengths={text} is not a number of tokens, 2 at least')
+      raise UserError(f'--lengths={text} must be 2 tokens or more')
   lengths = [int(text) for text in values.lengths]
   if len(set(lengths)) < 2:
-    raise UserError('--lengths needs two of them, or more, for a slope')
+    raise UserError('--lengths needs at least two values, to fit exponents')
   if values.width % encoders.NUM_HEADS:
     raise UserError(
       f'--width={values.width} must be a multiple of {encoders.NUM_HEADS}'
@@ -100,13 +100,15 @@ def _sizes(values) -> tuple[list[int], int, int]:
 
 
 def _specs(values) -> list[plan.Spec]:
-  """A trial for each encoder and seed, all checked, in their folder."""
+  """Trials for each encoder and seed, validated and written to --workdir."""
   seeds = [{'seed': seed} for seed in range(values.num_seeds)]
   sweeps = [[{'model.encoder.name': name} for name in ENCODERS], seeds]
   extensions.add(values.config, values.config_path)
   base, workdir = values.config.to_dict(), os.path.abspath(values.workdir)
   specs = plan.make(base, plan.product(sweeps), workdir)
-  plan.check_data_and_shapes([s for s in specs if engines.is_waiting(s, None)])
+  plan.check_data_and_shapes(
+    [s for s in specs if engines.is_unfinished(s, None)]
+  )
   folder.write(workdir, base, specs)
   return specs
 

@@ -3,17 +3,17 @@
     bash scripts/run.sh experiments.compile --config=configs/sst2.py \\
         --config.data.dir=PATH --topology=v5e:2x4
 
-Says what a device needs of its memory, how long an update takes at least, and
-what devices send to each other. Exit code 2 where it does not fit. Needs the
-extra `tpu-compile`: bash scripts/run.sh pip install 'jax[tpu]'
+Prints the memory that each device needs, the roofline time of a step, and the
+collectives between devices. Exit code 2 if it does not fit into memory. Needs
+the extra `tpu-compile`: bash scripts/run.sh pip install 'jax[tpu]'
 """
 
 from __future__ import annotations
 
 import os
 
-# Before jax is imported: nothing here may look for a TPU, which this machine
-# need not have, or take the lock of one that it has.
+# Before jax is imported: libtpu must not look for a TPU on this machine, nor
+# lock one that is there.
 os.environ |= {
   'JAX_PLATFORMS': 'cpu',
   'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
@@ -34,26 +34,29 @@ from experiments.training import tpu_slices
 def _define(values) -> None:
   flags = app.flags
   flags.DEFINE_string(
-    'topology', None, 'A TPU slice: v5e:2x4, v4:2x2x2.', flag_values=values
+    'topology',
+    None,
+    'TPU slice to compile for, such as v5e:2x4 or v4:2x2x2.',
+    flag_values=values,
   )
   flags.DEFINE_integer(
     'num_trials',
     None,
-    'Trials of a vectorized sweep, instead of a run.',
+    'Number of trials of a vectorized sweep; none: a single run.',
     1,
     flag_values=values,
   )
   flags.DEFINE_bool(
     'quick',
     False,
-    'Compile with little effort, in seconds: the same operations, and often '
-    'more memory than in earnest.',
+    'Compile with fewer optimizations, in seconds: the same operations, often '
+    'more memory.',
     flag_values=values,
   )
 
 
 def main(values) -> None:
-  """Compiles as the flags say, and prints what was found."""
+  """Compiles the training step and prints the report."""
   topology = app.required(values, 'topology')
   extensions.add(values.config, values.config_path)
   settings = settings_lib.from_config(values.config)
@@ -71,21 +74,21 @@ def main(values) -> None:
   )
   available = found['memory_available_bytes']
   log(
-    f'memory of a device: {found["memory_bytes"] / 2**20:,.1f} MiB of '
+    f'memory per device: {found["memory_bytes"] / 2**20:,.1f} MiB of '
     f'{available / 2**30:.2f} GiB ({found["memory_bytes"] / available:.1%})'
   )
   log(
-    f'an update: {found["model_flops"]:.3g} FLOPs of the model, '
-    f'{found["bytes_accessed_per_device"]:.3g} bytes read and written a device'
+    f'per step: {found["model_flops"]:.3g} model FLOPs, '
+    f'{found["bytes_accessed_per_device"]:.3g} bytes accessed per device'
   )
   log(
-    f'at least {1e3 * found["seconds_at_least"]:.3g} ms: computing '
-    f'{1e3 * found["seconds_computing"]:.3g} ms, memory '
-    f'{1e3 * found["seconds_reading"]:.3g} ms (loops counted once), sending '
-    'not counted'
+    f'roofline time {1e3 * found["roofline_seconds"]:.3g} ms: compute '
+    f'{1e3 * found["compute_seconds"]:.3g} ms, memory '
+    f'{1e3 * found["memory_seconds"]:.3g} ms (loops counted once), without '
+    'collectives'
   )
-  for kind, entry in found['sent_per_device'].items():
-    log(f'sends {kind}: {entry["count"]} times, {entry["bytes"]:,} bytes')
+  for kind, entry in found['collectives_per_device'].items():
+    log(f'{kind}: {entry["count"]} calls, {entry["bytes"]:,} bytes')
   app.print_result(found)
 
 

@@ -1,9 +1,10 @@
-"""Says what is installed, what it runs on, and what is wrong with either.
+"""Checks the installation, the devices and, with --workdir, a run.
 
     bash scripts/run.sh experiments.doctor
     bash scripts/run.sh experiments.doctor --workdir=runs/sst2
 
-Changes nothing. Exit code 1 if something is wrong; the last line is JSON.
+Changes nothing. Exit code 1 if a check fails; the last line of standard output
+is one JSON object.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _LOCK = os.path.join(
 
 def _define(values) -> None:
   app.flags.DEFINE_string(
-    'workdir', None, 'Of a run to look at.', flag_values=values
+    'workdir', None, 'Folder of a run to check, too.', flag_values=values
   )
 
 
 def main(values) -> None:
-  """Looks, prints, and fails if something is wrong."""
+  """Runs all checks, prints them, and fails if one does."""
   findings: list[diagnosis.Finding] = [
     ('python', platform.python_version(), False)
   ]
@@ -44,11 +45,11 @@ def main(values) -> None:
     with buckets.staged(values.workdir) as path:
       findings += diagnosis.workdir(path)
   for name, text, is_wrong in findings:
-    log(f'{"WRONG" if is_wrong else "ok   "} {name}: {text}')
+    log(f'{"FAIL" if is_wrong else "ok  "} {name}: {text}')
   wrong = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
-  app.print_result({'wrong': wrong, 'looked_at': len(findings)})
+  app.print_result({'failed': wrong, 'checked': len(findings)})
   if wrong:
-    raise Failed(f'{len(wrong)} of {len(findings)} things are wrong')
+    raise Failed(f'{len(wrong)} of {len(findings)} checks')
 
 
 if __name__ == '__main__':

@@ -46,23 +46,32 @@ def _define(values) -> None:
   flags.DEFINE_string(
     'workdir', None, 'Folder of a trained run.', flag_values=values
   )
-  flags.DEFINE_enum('split', 'test', SPLITS, 'Which one.', flag_values=values)
+  flags.DEFINE_enum(
+    'split',
+    'test',
+    SPLITS,
+    f'Split to evaluate on: {", ".join(SPLITS)}.',
+    flag_values=values,
+  )
   flags.DEFINE_string(
-    'checkpoint', 'best', 'best, last, or a step.', flag_values=values
+    'checkpoint',
+    'best',
+    'Checkpoint to load: best, last, or a step.',
+    flag_values=values,
   )
   flags.DEFINE_string(
     'data_dir',
     None,
-    'Where the data is, if not where it was.',
+    'Folder of the data, if it has moved since training.',
     flag_values=values,
   )
   flags.DEFINE_integer(
-    'batch_size', 256, 'Examples at once.', 1, flag_values=values
+    'batch_size', 256, 'Examples per batch.', 1, flag_values=values
   )
 
 
 def main(values) -> None:
-  """Loads, evaluates, prints."""
+  """Evaluates a checkpoint and prints the results."""
   with buckets.staged(app.required(values, 'workdir')) as path:
     _evaluate(values, path)
 

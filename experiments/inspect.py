@@ -1,16 +1,16 @@
-"""Opens a model up: where it attends, what each head is for, its positions.
+"""Inspects a model: attention maps, head importance, position encodings.
 
     bash scripts/run.sh experiments.inspect --workdir=runs/sst2 \\
         --text="not a good film , a great one" --split=validation
     bash scripts/run.sh experiments.inspect --output=runs/rotary \\
         --config.model.position.name=rotary
 
-With --text, the attention of every layer and head, as pictures and as a page
-for a browser; with --split, what the heads do on labelled texts and how far
-the model needs them; always, the position encoding, of a trained model or,
-without --workdir, of a fresh one of --config. Each picture is written as PNG
-and SVG, beside its numbers as .npz and the names of their axes as .json. The
-last line of standard output is one JSON object.
+With --text, the attention of every layer and head, as figures and as an HTML
+page; with --split, statistics of the heads on labelled texts and accuracy as
+heads are ablated; always, the position encoding, of a trained model or, without
+--workdir, of an untrained model of --config, at initialisation. Each figure is
+written as PNG and SVG, with its data as .npz and the names of their axes as
+.json. The last line of standard output is one JSON object.
 """
 
 from __future__ import annotations
@@ -42,44 +42,54 @@ from selfattn.classifier import embed
 def _define(values) -> None:
   flags = app.flags
   for name, default, text in (
-    ('workdir', None, 'Folder of a trained run; none: a fresh model.'),
-    ('output', None, 'Folder of what is written; WORKDIR/inspect.'),
-    ('checkpoint', 'best', 'best, last, or a step.'),
-    ('data_dir', None, 'Where the data is, if not where it was.'),
+    ('workdir', None, 'Folder of a trained run; none: an untrained model.'),
+    ('output', None, 'Folder to write to; if not given, WORKDIR/inspect.'),
+    ('checkpoint', 'best', 'Checkpoint to load: best, last, or a step.'),
+    ('data_dir', None, 'Folder of the data, if it has moved since training.'),
   ):
     flags.DEFINE_string(name, default, text, flag_values=values)
   flags.DEFINE_multi_string(
-    'text', [], 'A text to attend to; may be repeated.', flag_values=values
+    'text',
+    [],
+    'A text to show the attention of; may be repeated.',
+    flag_values=values,
   )
   flags.DEFINE_enum(
     'split',
     None,
     SPLITS,
-    'Labelled texts to judge heads by.',
+    f'Split to analyse heads on: {", ".join(SPLITS)}.',
     flag_values=values,
   )
   flags.DEFINE_integer(
-    'num_examples', 512, 'Of --split, at most.', 1, flag_values=values
+    'num_examples',
+    512,
+    'Largest number of examples of --split to use.',
+    1,
+    flag_values=values,
   )
   flags.DEFINE_integer(
     'length',
     0,
-    'Positions drawn; 0: config.data.max_length.',
+    'Number of positions to draw; 0: config.data.max_length.',
     0,
     flag_values=values,
   )
   flags.DEFINE_list(
-    'columns', ['6', '7', '8', '9'], 'Of P, as curves.', flag_values=values
+    'columns',
+    ['6', '7', '8', '9'],
+    'Columns of the position encoding P to draw as curves.',
+    flag_values=values,
   )
   head_analysis.define_member(values)
 
 
 def main(values) -> None:
-  """Restores or makes a model, and writes what was asked for."""
-  place = values.workdir
+  """Restores or initialises a model, and writes the figures."""
+  workdir = values.workdir
   _check(values)
-  output = values.output or os.path.join(place, 'inspect')
-  if place is None:
+  output = values.output or os.path.join(workdir, 'inspect')
+  if workdir is None:
     extensions.add(values.config, values.config_path)
     settings = settings_lib.from_config(values.config)
     classifier = build.model(settings, vocab_size=1, num_classes=2)
@@ -91,7 +101,7 @@ def main(values) -> None:
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})
     return
-  with buckets.staged(place) as path:
+  with buckets.staged(workdir) as path:
     settings = stored.read_settings(path)
     _length(values, settings, build.model(settings, 1, 2))
     head_analysis.require_member(settings, values.member)
@@ -100,30 +110,32 @@ def main(values) -> None:
 
 
 def _check(values) -> None:
-  """UserError for flags that do not go together."""
-  place = values.workdir
-  if place is None:
+  """UserError for flags that exclude or require each other."""
+  workdir = values.workdir
+  if workdir is None:
     for name in ('text', 'split'):
       if values[name].value:
         raise UserError(
           f'--{name} needs --workdir, the folder of a trained run'
         )
     if not values.output:
-      raise UserError('--output or --workdir is missing')
+      raise UserError('--output or --workdir is required')
   else:
     if app.has_config(values):
-      raise UserError(f'--workdir={place} has its own config; drop --config')
-    if not values.output and place.startswith(buckets.SCHEMES):
-      raise UserError(f'--output is missing; --workdir={place} is only read')
+      raise UserError(f'--workdir={workdir} has its own config; drop --config')
+    if not values.output and workdir.startswith(buckets.SCHEMES):
+      raise UserError(
+        f'--output is required: --workdir={workdir} is read-only here'
+      )
   loading.check_texts(values.text)
   for text in values.columns:
     if not text.isdecimal():
-      raise UserError(f'--columns={text} is not the number of a column of P')
+      raise UserError(f'--columns={text} is not a column index of P, from 0')
 
 
 def _inspect(values, path: str, output: str) -> dict:
   settings, program, state = evaluation.restore_run(path, values.checkpoint)
-  # One device is enough, whatever the run had.
+  # One device is enough, even if the run was sharded.
   params = jax.device_put(jax.device_get(state.eval_params), jax.devices()[0])
   params = head_analysis.of_member(settings, values.member, params)
   classifier = program.classifier
@@ -133,25 +145,27 @@ def _inspect(values, path: str, output: str) -> dict:
   head_analysis.require_tokens(values.text, texts)
   split = _examples(values, settings, path)
   result = {'output': output, 'step': int(state.step)}
-  opened = list(head_analysis.opened(classifier, params, texts, tokens))
+  attended = list(
+    head_analysis.attention_maps(classifier, params, texts, tokens)
+  )
   files = _positions(values, settings, classifier, params, output)
-  for number, one in enumerate(opened):
+  for number, maps in enumerate(attended):
     name = f'attention-{number}'
-    files += figures.maps(output, name, one)
-    files += figures.rollout(output, f'{name}-rollout', one)
-    log(figures.most_attended(one))
-  if opened:
+    files += figures.attention(output, name, maps)
+    files += figures.rollout(output, f'{name}-rollout', maps)
+    log(figures.most_attended(maps))
+  if attended:
     pages.write(
       os.path.join(output, 'attention.html'),
       'Attention',
-      [pages.attention(list(zip(values.text, opened, strict=True)))],
+      [pages.attention(list(zip(values.text, attended, strict=True)))],
     )
     files.append('attention.html')
   if split is not None:
-    rows, removed = head_analysis.judge(classifier, params, *split, tokens)
-    files += figures.heads(output, rows, removed)
+    rows, ablation = head_analysis.analyse(classifier, params, *split, tokens)
+    files += figures.heads(output, rows, ablation)
     log(figures.heads_table(rows))
-    result |= {'heads': rows, 'removed': removed}
+    result |= {'heads': rows, 'ablation': ablation}
   return result | {'files': files}
 
 
@@ -167,10 +181,10 @@ def _examples(values, settings: Settings, path: str):
 
 
 def _length(values, settings: Settings, classifier) -> int:
-  """Positions to draw.
+  """Number of positions to draw.
 
   Raises:
-    UserError: the method does not have so many, or the encoder has none.
+    UserError: the method does not support so many, or the encoder has no heads.
   """
   head_analysis.require_heads(classifier)
   length = values.length or settings.data.max_length
@@ -178,7 +192,10 @@ def _length(values, settings: Settings, classifier) -> int:
   most = position and position.max_length()
   if most is not None and length > most:
     if values.length:
-      raise UserError(f'--length={length} is more than the {most} positions')
+      raise UserError(
+        f'--length={length} is more than the {most} positions that the method '
+        'supports'
+      )
     length = most
   if length < 2:
     raise UserError(f'--length={length} must be at least 2')

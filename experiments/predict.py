@@ -1,12 +1,12 @@
-"""Asks a trained run for the label of texts.
+"""Predicts the labels of texts with a trained run.
 
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
         --text="not a good film , a great one" --attention=map.png
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json < texts
 
-Without --text or --file, lines of standard input are read. With --json every
-line of output is one JSON object; else a line a text, then one JSON object. An
-empty text has no label: null, or (empty).
+Without --text or --file, texts are read from standard input, one text per line.
+With --json, every line of output is one JSON object; otherwise one line per
+text, then one JSON object. An empty text has no label: null, or (empty).
 """
 
 from __future__ import annotations
@@ -34,25 +34,35 @@ def _define(values) -> None:
     'workdir', None, 'Folder of a trained run.', flag_values=values
   )
   flags.DEFINE_multi_string(
-    'text', None, 'A text; may be repeated.', flag_values=values
+    'text', None, 'A text to classify; may be repeated.', flag_values=values
   )
   flags.DEFINE_string(
-    'file', None, 'A file with a text a line.', flag_values=values
+    'file',
+    None,
+    'File of texts to classify, one text per line.',
+    flag_values=values,
   )
   flags.DEFINE_bool(
-    'json', False, 'Print one JSON object a text.', flag_values=values
+    'json',
+    False,
+    'Print one JSON object per text, with all probabilities.',
+    flag_values=values,
   )
   flags.DEFINE_string(
-    'checkpoint', 'best', 'best, last, or a step.', flag_values=values
+    'checkpoint',
+    'best',
+    'Checkpoint to load: best, last, or a step.',
+    flag_values=values,
   )
   flags.DEFINE_string(
     'attention',
     None,
-    'NAME.png: the attention in one text, there, in NAME.svg, .npz and .json.',
+    'NAME.png or NAME.svg: draw the attention of one text there; writes '
+    'NAME.png, NAME.svg, NAME.npz and NAME.json.',
     flag_values=values,
   )
   flags.DEFINE_integer(
-    'batch_size', 64, 'Texts at once.', 1, flag_values=values
+    'batch_size', 64, 'Texts per batch.', 1, flag_values=values
   )
   head_analysis.define_member(values)
 
@@ -72,22 +82,22 @@ def _texts(values) -> list[str]:
 
 
 def main(values) -> None:
-  """Restores, predicts, prints."""
-  place = app.required(values, 'workdir')
+  """Restores a run, predicts and prints."""
+  workdir = app.required(values, 'workdir')
   texts = _texts(values)
   loading.check_texts(texts)
   if values.attention is None and values.member:
-    raise UserError('--member is of --attention, which is missing')
+    raise UserError('--member requires --attention')
   if values.attention is not None:
-    _check_picture(values.attention)
+    _check_figure(values.attention)
     if len(texts) != 1:
-      raise UserError(f'--attention is of one text, not of {len(texts)}')
-  with buckets.staged(place) as path:
+      raise UserError(f'--attention needs exactly one text, not {len(texts)}')
+  with buckets.staged(workdir) as path:
     _predict(values, path, texts)
 
 
-def _check_picture(path: str) -> None:
-  """UserError if a picture cannot be written there, or not without loss."""
+def _check_figure(path: str) -> None:
+  """UserError if a figure cannot be written there, or would replace a file."""
   stem, kind = os.path.splitext(os.path.abspath(path))
   if kind not in ('.png', '.svg'):
     raise UserError(f'--attention={path} is not NAME.png or NAME.svg')
@@ -95,8 +105,8 @@ def _check_picture(path: str) -> None:
   there = [os.path.exists(f'{stem}.{k}') for k in figures.KINDS]
   if any(there) and not all(there):
     raise UserError(
-      f'--attention={path} would replace a file that is no picture of ours: '
-      f'NAME{", NAME".join(f".{k}" for k in figures.KINDS)} are written'
+      f'--attention={path} would overwrite a file of another program; it '
+      f'writes NAME{", NAME".join(f".{k}" for k in figures.KINDS)}'
     )
 
 
@@ -130,9 +140,11 @@ def _predict(values, path: str, texts: list[str]) -> None:
       params = head_analysis.of_member(
         settings, values.member, state.eval_params
       )
-      found = head_analysis.opened(program.classifier, params, examples, names)
+      maps = head_analysis.attention_maps(
+        program.classifier, params, examples, names
+      )
       stem, _ = os.path.splitext(os.path.abspath(values.attention))
-      figures.maps(*os.path.split(stem), next(found))
+      figures.attention(*os.path.split(stem), next(maps))
   for text, row, empty in zip(
     texts, probabilities.tolist(), is_empty, strict=True
   ):

@@ -1,16 +1,16 @@
-"""Trains many runs, and says which setting is best and how sure that is.
+"""Trains many runs, and compares settings with confidence intervals.
 
     bash scripts/run.sh experiments.sweep --config=configs/trec.py \\
         --config.data.dir=PATH --sweep=positions,seeds --workdir=runs/positions
     bash scripts/run.sh experiments.sweep --workdir=runs/lr \\
-        --sweep_over config.optimizer.learning_rate=1e-4,3e-4,1e-3 \\
-        --sweep_over config.seed=0,1,2
+        --grid config.optimizer.learning_rate=1e-4,3e-4,1e-3 \\
+        --grid config.seed=0,1,2
     bash scripts/run.sh experiments.sweep --workdir=runs/lr --report
 
-Every trial is checked before the first one starts. The same command again
-skips those that are done and resumes those that were cut. Settings are ranked
-by their means over seeds on validation, with test beside it. Results are in
-results.csv, results.json, table.md and pictures; the last line of standard
+Every trial is validated before the first one starts. The same command again
+skips finished trials and resumes interrupted ones. Settings are ranked by their
+means over seeds on validation; test is reported, too. Results are in
+results.csv, results.json, table.md and figures; the last line of standard
 output is one JSON object.
 """
 
@@ -43,40 +43,64 @@ from experiments.workdir import workdir as workdir_lib
 def _define(values) -> None:
   flags = app.flags
   cores = len(os.sched_getaffinity(0))
-  flags.DEFINE_string('workdir', None, 'Of the sweep.', flag_values=values)
+  flags.DEFINE_string(
+    'workdir', None, "The sweep's folder.", flag_values=values
+  )
   flags.DEFINE_list(
-    'sweep', [], 'Generators sweep_NAME of the config.', flag_values=values
+    'sweep',
+    [],
+    'Generators sweep_NAME of the config file to combine, a list of NAMEs.',
+    flag_values=values,
   )
   flags.DEFINE_multi_string(
-    'sweep_over',
+    'grid',
     [],
-    'config.KEY=VALUE,VALUE,...; quotes or brackets keep commas in a value.',
+    'Grid over a key: config.KEY=VALUE,VALUE,...; may be repeated. Quotes or '
+    'brackets protect commas inside a value.',
     flag_values=values,
   )
   flags.DEFINE_enum(
-    'engine', 'auto', ['auto', *running.ENGINES], 'How.', flag_values=values
+    'engine',
+    'auto',
+    ['auto', *running.ENGINES],
+    f'How trials are run: {", ".join(running.ENGINES)}, or auto, the fastest.',
+    flag_values=values,
   )
   flags.DEFINE_list(
-    'only', [], 'Places of the trials to run, from 0.', flag_values=values
+    'trial_ids',
+    [],
+    'Ids of the trials to run, from 0, a list; if not given, all trials.',
+    flag_values=values,
   )
   for name, default, text in (
-    ('max_parallel', cores, 'Processes at once, of engine processes.'),
-    ('group_size', 32, 'Trials trained as one, at most.'),
+    ('max_parallel', cores, 'Number of processes of engine processes.'),
+    ('group_size', 32, 'Largest number of trials trained as one program.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
   flags.DEFINE_string(
-    'ray_address', '', 'Cluster of engine ray; empty: here.', flag_values=values
+    'ray_address',
+    '',
+    'Address of the Ray cluster of engine ray; empty: start one here.',
+    flag_values=values,
   )
   flags.DEFINE_list(
-    'rungs', [], 'Steps after which trials are dropped.', flag_values=values
+    'rungs',
+    [],
+    'Steps at which trials are pruned (successive halving), a list.',
+    flag_values=values,
   )
   flags.DEFINE_float(
-    'keep_fraction', 0.5, 'Of trials, at a rung.', 0.0, 1.0, flag_values=values
+    'keep_fraction',
+    0.5,
+    'Fraction of trials kept at a rung, above 0 and at most 1.',
+    0.0,
+    1.0,
+    flag_values=values,
   )
   for name, text in (
-    ('dry_run', 'Print the trials, and train none.'),
-    ('report', 'Print what there is, and train none.'),
-    ('retry', 'Train those that failed again.'),
+    ('dry_run', 'Print the trials without training.'),
+    ('report', 'Report the results so far without training.'),
+    ('retry', 'Train FAILED trials again.'),
   ):
     flags.DEFINE_bool(name, False, text, flag_values=values)
   comparison.define(values)
@@ -85,28 +109,26 @@ def _define(values) -> None:
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
   module, config = config_files.load_module(values.config_path)
   sweeps = [plan.named(module, name) for name in values.sweep]
-  sweeps += [plan.over(text, config) for text in values.sweep_over]
+  sweeps += [plan.over(text, config) for text in values.grid]
   if not sweeps:
     raise UserError(
-      '--sweep and --sweep_over are missing; give generators of the config, '
+      '--sweep or --grid is required: give generators of the config, '
       'or config.KEY=VALUE,VALUE'
     )
   return plan.make(base, plan.product(sweeps), workdir)
 
 
-def _chosen(specs, only: list[str]) -> list[plan.Spec]:
-  if not only:
+def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
+  if not trial_ids:
     return specs
   count = sum(1 + len(spec.repeats) for spec in specs)
-  for text in only:
+  for text in trial_ids:
     if not text.isdecimal() or int(text) >= count:
-      raise UserError(
-        f'--only={text} is not the place of a trial, 0 to {count - 1}'
-      )
-  indices = list(map(int, only))
+      raise UserError(f'--trial_ids={text} is not a trial id, 0 to {count - 1}')
+  indices = list(map(int, trial_ids))
   for spec in specs:
     for index in sorted(set(indices) & set(spec.repeats)):
-      log(f'trial {index} is the same as trial {spec.index}: left to that one')
+      log(f'trial {index} is a duplicate of trial {spec.index} and is skipped')
   return [spec for spec in specs if spec.index in indices]
 
 
@@ -126,12 +148,12 @@ def _print_plan(specs, counts, values, base) -> None:
 
 
 def main(values) -> None:
-  """Plans, checks, trains, reports."""
+  """Plans, validates, trains and reports."""
   workdir = app.required(values, 'workdir')
   if workdir.startswith(buckets.SCHEMES):
     raise UserError(
       f'--workdir={workdir}: a sweep needs a file system, such as the bucket '
-      'mounted by gcsfuse; experiments.train takes the address itself'
+      'mounted by gcsfuse; only experiments.train accepts the address'
     )
   workdir = os.path.abspath(workdir)
   if values.report:
@@ -139,15 +161,15 @@ def main(values) -> None:
     return
   extensions.add(values.config, values.config_path)
   base = values.config.to_dict()
-  if values.engine == 'ray' and ray_cluster.why_not():
-    raise UserError(f'--engine=ray: {ray_cluster.why_not()}')
+  if values.engine == 'ray' and ray_cluster.unsupported_reason():
+    raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
   planned = _specs(values, base, workdir)
   specs = distinct.distinct(planned)
-  chosen = _chosen(specs, values.only)
+  chosen = _chosen(specs, values.trial_ids)
   rungs = halving.parse(values.rungs, values.keep_fraction, specs)
   comparison.check(specs, values.metric, values.over, values.baseline)
   if values.engine == 'processes':
-    # The accelerator belongs to the processes; this one only plans.
+    # Leaves the accelerator to the worker processes.
     jax.config.update('jax_platforms', 'cpu')
   if (repeated := distinct.warning(specs)) is not None:
     log(repeated)
@@ -178,16 +200,16 @@ def main(values) -> None:
   if failed:
     words = [word for word in app.command() if word != '--retry']
     again = shlex.join(['bash', 'scripts/run.sh', *words, '--retry'])
-    raise Failed(f'{failed} of {len(specs)} trials; again: {again}')
-  unfinished = running.waiting(chosen)
+    raise Failed(f'{failed} of {len(specs)} trials; to retry: {again}')
+  unfinished = running.unfinished(chosen)
   if unfinished:
     raise Interrupted(
-      f'{len(unfinished)} trials have steps to go; run the same command again'
+      f'{len(unfinished)} trials are unfinished; run the same command again'
     )
 
 
 def _check(specs, values) -> dict[int, int]:
-  """Parameters by index; reads data only for what is going to be trained."""
+  """Parameter counts by trial; loads data only for trials to be trained."""
   counts, to_check = {}, []
   for spec in specs:
     status = workdir_lib.read_status(spec.path)
@@ -195,7 +217,7 @@ def _check(specs, values) -> dict[int, int]:
       counts[spec.index] = status['parameters']
     elif (
       values.dry_run
-      or engines.is_waiting(spec, None)
+      or engines.is_unfinished(spec, None)
       or (values.retry and status['status'] == 'FAILED')
     ):
       to_check.append(spec)

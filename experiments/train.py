@@ -1,12 +1,12 @@
-"""Trains a text classifier, evaluates it, and keeps what it learnt.
+"""Trains a text classifier, evaluates it, and saves it in a workdir.
 
     bash scripts/run.sh experiments.train
     bash scripts/run.sh experiments.train --config=configs/trec.py \
         --config.data.dir=PATH --workdir=runs/trec
 
-The same command again resumes where it stopped, or prints the result at once
-if it is done. The last line of standard output is one JSON object: how the
-best checkpoint, by the validation split, does on the test split.
+The same command again resumes an interrupted run, or prints the result of a
+finished one. The last line of standard output is one JSON object: scores on the
+test split of the checkpoint that is best on validation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from experiments.workdir import buckets
 
 
 def default_workdir(config, config_path: str) -> str:
-  """runs/NAME-DIGEST: the same for the same settings, else another."""
+  """runs/NAME-DIGEST, with a digest of the settings."""
   name = os.path.splitext(os.path.basename(config_path))[0]
   digest = settings_lib.from_config(config).digest()
   return os.path.join('runs', f'{name}-{digest}')
@@ -34,20 +34,22 @@ def _define(values) -> None:
   app.flags.DEFINE_string(
     'workdir',
     None,
-    'Folder of the run; runs/NAME-DIGEST if not given.',
+    'Folder of the run; if not given, runs/NAME-DIGEST, by config file and '
+    'settings.',
     flag_values=values,
   )
   app.flags.DEFINE_string(
     'init_from',
     None,
-    'Workdir of a run whose parameters to begin with, as far as they fit.',
+    'Workdir of a run to initialise parameters from, where name, shape, dtype, '
+    'vocabulary and labels match.',
     flag_values=values,
   )
   distributed.define(values)
 
 
 def main(values) -> None:
-  """Trains as the flags say."""
+  """Trains, evaluates and prints the result."""
   config = values.config
   extensions.add(config, values.config_path)
   if values.init_from is not None:

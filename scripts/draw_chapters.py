@@ -1,9 +1,9 @@
-"""Draws every picture in docs/: the figures of the chapters, and of models.
+"""Draws every figure in docs/: those of the chapters, and of trained models.
 
     bash scripts/run.sh python scripts/draw_chapters.py
 
-It trains the default config three times, with other positions, for some
-minutes, and measures; docs/chapters.md says what each picture shows.
+Takes some minutes: it trains the default config three times, with different
+positions. docs/chapters.md explains the figures.
 """
 
 import pathlib
@@ -61,7 +61,7 @@ def encoding():
   )
   save('encoding', figure)
 
-  # The chapter's own cells, with its names.
+  # The code cells of the chapter, with its names.
   pos_encoding = d2l.PositionalEncoding(width, 0)
   X = d2l.zeros((1, length, width))
   params = pos_encoding.init(d2l.get_key(), X)
@@ -110,7 +110,7 @@ def encoding():
 def architectures():
   """The chapter's figure of a CNN, an RNN and self-attention, five tokens.
 
-  Of the first and the last, an arrow is drawn where a gradient is not zero.
+  For CNN and self-attention, an arrow is drawn where a gradient is not zero.
   """
   figure = Figure(figsize=(11, 2.8), layout='constrained')
   for axis, (name, title, count) in zip(
@@ -123,8 +123,8 @@ def architectures():
     strict=True,
   ):
     for level in range(count):
-      for output, place in connections(name):
-        arrow(axis, (place, level), (output, level + 1))
+      for output, position in connections(name):
+        arrow(axis, (position, level), (output, level + 1))
     for n in range(4) if name == 'rnn' else ():
       arrow(axis, (n, 1), (n + 1, 1))
     for level, letter in zip((0, count, 1), 'xyh', strict=True):
@@ -155,14 +155,15 @@ def connections(name):
   return [(int(o), int(i)) for o, i in zip(*np.nonzero(strength), strict=True)]
 
 
-def fresh_heads():
-  """The tutorial's maps of heads that nobody has trained."""
+def untrained_heads():
+  """The tutorial's attention maps of untrained heads."""
   words = ['The', 'quick', 'brown', 'fox', 'jumps']
   attention = d2l.MultiHeadAttention(512, 4, bias=True)
   x = jax.random.normal(jax.random.key(123), (1, len(words), 512))
   (_, weights), _ = attention.init_with_output(jax.random.key(0), x, x, x)
   save(
-    'fresh_heads', plots.attention_maps(np.asarray(weights), words, ['fresh'])
+    'untrained_heads',
+    plots.attention_maps(np.asarray(weights), words, ['untrained']),
   )
 
 
@@ -176,7 +177,7 @@ def command(name, *arguments):
 
 
 def trained(folder):
-  """What trained models do: heads, positions; and encoders compared."""
+  """Heads and positions of trained models, and the comparison of encoders."""
   for method in ('sinusoidal', 'learned', 'continuous'):
     workdir = f'{folder}/{method}'
     command(
@@ -190,7 +191,7 @@ def trained(folder):
     'twin': 'sinusoidal/inspect/attention-1.png',
     'rollout': 'sinusoidal/inspect/attention-0-rollout.png',
     'heads': 'sinusoidal/inspect/heads.png',
-    'removal': 'sinusoidal/inspect/removal.png',
+    'ablation': 'sinusoidal/inspect/ablation.png',
     'gram': 'sinusoidal/inspect/gram.png',
     'learned': 'learned/inspect/gram.png',
     'relative': 'continuous/inspect/distance.png',
@@ -203,7 +204,7 @@ def trained(folder):
 def main():
   encoding()
   architectures()
-  fresh_heads()
+  untrained_heads()
   with tempfile.TemporaryDirectory() as folder:
     trained(folder)
 

@@ -1,10 +1,11 @@
-"""Writes PyTorch's own attention, in float64, into tests/selfattn/goldens.
+"""Writes outputs of PyTorch's attention, in float64, as goldens of the tests.
 
     pip install torch numpy   # in any environment but the project's
     python scripts/make_goldens.py
 
-The tests read the file and need no PyTorch. Every case holds inputs,
-parameters, outputs, weights and the gradients of sum(output * probe).
+Writes tests/selfattn/goldens/attention.npz, so that the tests do not need
+PyTorch. Every case holds inputs, parameters, outputs, weights and the gradients
+of sum(output * probe).
 """
 
 import pathlib
@@ -19,12 +20,12 @@ PATH = ROOT / 'tests/selfattn/goldens/attention.npz'
 
 
 def random(*shape):
-  """Normal values that float32 holds exactly, for computing in float64."""
+  """Normal values in float64 that are exact in float32."""
   return torch.randn(shape).double()
 
 
 def multi_head(case):
-  """torch.nn.MultiheadAttention, every projection with a bias."""
+  """torch.nn.MultiheadAttention, with biases in all projections."""
   layer = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).double()
   for parameter in layer.parameters():
     parameter.data = random(*parameter.shape) / 4
@@ -38,7 +39,7 @@ def multi_head(case):
   masks = {}
   lengths = torch.tensor([KEYS, 4])
   if case == 'padded':
-    # True hides a key here.
+    # In PyTorch, True masks a key.
     masks['key_padding_mask'] = torch.arange(KEYS) >= lengths[:, None]
   if case == 'causal':
     masks['attn_mask'] = torch.ones(QUERIES, KEYS).triu(1).bool()

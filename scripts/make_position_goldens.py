@@ -1,11 +1,12 @@
-"""Writes other libraries' position methods into tests/selfattn/goldens.
+"""Writes outputs of other libraries' position methods as goldens of the tests.
 
     pip install torch transformers x-transformers rotary-embedding-torch
     python scripts/make_position_goldens.py
 
-In any environment but the project's. The tests read the file and need none of
-these. Sizes: B 2, L 7 queries, M 9 keys, H 4 heads, K 6 channels a head, unless
-a case says otherwise.
+Use an environment other than the project's. Writes
+tests/selfattn/goldens/positions.npz, so that the tests need none of these
+packages. Sizes: B 2, L 7 queries, M 9 keys, H 4 heads, K 6 channels per head,
+unless a case says otherwise.
 """
 
 import importlib.metadata
@@ -53,7 +54,7 @@ def sinusoidal():
 
 
 def t5():
-  """Buckets, biases, and a whole layer of T5, for both directions."""
+  """Buckets, biases and a complete layer of T5, bidirectional and causal."""
   cases = {'distances': torch.arange(-1500, 1501)}
   for name, causal in (('bidirectional', False), ('causal', True)):
     for buckets, farthest in ((32, 128), (8, 20), (16, 64)):
@@ -112,12 +113,12 @@ def rotary():
 
 
 def rotary_scaling():
-  """Frequencies of 64 channels, for texts four times as long as 512 tokens."""
+  """Frequencies of 64 channels, extended from 512 tokens to 2,048."""
   cases = {}
   for name, more in (
     ('linear', {'factor': 4.0}),
     ('yarn', {'factor': 4.0, 'original_max_position_embeddings': 512}),
-    # Read at four times its length without a factor, which is NTK-aware.
+    # Dynamic NTK: at four times the original length, without a factor.
     ('dynamic', {'factor': 1.0}),
   ):
     config = LlamaConfig(
@@ -134,7 +135,7 @@ def rotary_scaling():
 
 
 def shaw():
-  """Keys by Wav2Vec2-BERT; already scaled."""
+  """Relative keys by Wav2Vec2-BERT; scores are scaled."""
   clip = 3
   layer = SimpleNamespace(
     distance_embedding=torch.nn.Embedding(2 * clip + 1, K),
@@ -156,7 +157,7 @@ def skew():
 
 
 def attention():
-  """Grouped heads by PyTorch, soft cap by Gemma 2, norms by Qwen 3, windows."""
+  """Grouped queries by PyTorch, softcap by Gemma 2, norm by Qwen 3, windows."""
   q, k = torch.randn(B, H, L, K), torch.randn(B, H // 2, M, K)
   v = torch.randn(B, H // 2, M, K)
   grouped = functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)

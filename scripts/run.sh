@@ -50,7 +50,7 @@ find_python() {
     fi
   done
   if command -v uv >/dev/null; then
-    echo 3.12 # which uv fetches
+    echo 3.12 # downloaded by uv
     return
   fi
   fail 'no Python 3.11 or newer found; install one or set PYTHON'
@@ -80,17 +80,16 @@ build="$(jax_build)"
 stamp="$venv/installed-$build"
 if ! cmp -s "$lock" "$stamp"; then
   (
-    # Two first launches at once wait for one another, not for luck.
+    # Concurrent first launches: one installs, the others wait.
     if command -v flock >/dev/null; then flock 9; fi
     cmp -s "$lock" "$stamp" || install "$build" "$stamp"
   ) 9>"$venv.lock"
 fi
 
-# Every update takes and returns large buffers. From glibc in pages of 4 KiB,
-# which the kernel clears one by one, that costs a CPU a third of its time.
+# Every step allocates and frees large buffers. With pages of 4 KiB, which the
+# kernel clears one by one, that takes a third of the time on a CPU.
 export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
-# A program that was compiled once is read from .venv afterwards. What runs on
-# one kind of processor may not run on another.
+# Compiled programs are cached in .venv, separately for each kind of CPU.
 features="$({ grep -m1 -E '^(flags|Features)' /proc/cpuinfo 2>/dev/null || true; } | cksum)"
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$venv/compiled-${features%% *}}"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="${JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS:-0.3}"
@@ -100,7 +99,7 @@ shift
 case "$name" in
   experiments.* | tests.*) exec "$venv/bin/python" -m "$name" "$@" ;;
   pip)
-    # Extras, which must not move what is locked; uv makes no pip of its own.
+    # Extras, constrained to locked versions; an environment of uv has no pip.
     [[ "${1:-}" != install ]] || set -- "$@" -c "$lock"
     if [[ -x "$venv/bin/pip" ]]; then exec "$venv/bin/python" -m pip "$@"; fi
     VIRTUAL_ENV="$venv" exec uv pip "$@"

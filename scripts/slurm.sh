@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One run on the nodes of a Slurm job; asked to leave, it saves and is requeued:
+# One run on the nodes of a Slurm job; when preempted, it saves and is requeued:
 #
 #   sbatch --nodes=2 --gpus-per-node=4 scripts/slurm.sh \
 #       experiments.train --config=configs/trec.py --workdir=/shared/runs/trec
@@ -11,33 +11,33 @@
 #SBATCH --signal=B:USR1@120
 set -uo pipefail
 
-# Where sbatch was called: Slurm runs a copy of this file from elsewhere.
+# Slurm runs a copy of this file; sbatch was called in the repository.
 root="${SLURM_SUBMIT_DIR:-$PWD}"
-child='' caught=0 early='' asked=''
+child='' caught=0 early='' preempted=''
 # shellcheck disable=SC2329  # called by the traps
 pass_on() {
-  caught=1 asked=1
+  caught=1 preempted=1
   if [[ -n "$child" ]]; then kill -s "$1" "$child" 2>/dev/null; else early="$1"; fi
   return 0
 }
 trap 'pass_on USR1' USR1
 trap 'pass_on TERM' TERM
 
-# A task that ends early ends the others, who would wait for it.
+# When a task ends early, the others end by themselves (--peer_timeout).
 srun --kill-on-bad-exit=0 bash "$root/scripts/run.sh" "$@" &
-# A signal is lost on a shell that has not become srun yet.
+# A signal to the subshell would be lost before it executes srun.
 sleep 1
 child=$!
-# One that came before it was known whom to pass it on to.
+# A signal that arrived before the process id of srun was known.
 [[ -z "$early" ]] || pass_on "$early"
 while :; do
   caught=0
   wait "$child"
   code=$?
-  ((caught)) || break # a signal cuts the waiting short
+  ((caught)) || break # a signal interrupts `wait`
 done
-# Whatever ends by such a signal had not come so far that it could save.
-if [[ -n "$asked" ]] && ((code == 128 + $(kill -l USR1) || code == 128 + $(kill -l TERM))); then
+# Killed by the signal before its handlers were installed: nothing to save.
+if [[ -n "$preempted" ]] && ((code == 128 + $(kill -l USR1) || code == 128 + $(kill -l TERM))); then
   code=75
 fi
 if ((code == 75 && ${SLURM_RESTART_COUNT:-0} < ${MAX_RESTARTS:-50})); then

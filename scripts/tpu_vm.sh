@@ -10,10 +10,10 @@
 #   bash scripts/tpu_vm.sh stop NAME
 #   bash scripts/tpu_vm.sh delete NAME
 #
-# Every command may be given again: create makes what is missing or was taken
-# away, run starts nothing where something runs, stop asks it to save and end.
-# What runs is detached on all workers, each with its log in ~/selfattn-run.
-# shellcheck disable=SC2016  # what is in single quotes expands on the workers
+# All commands are idempotent: create recreates missing or preempted VMs, run
+# starts nothing while a run is active, stop makes it save and exit. Runs are
+# detached, on all workers, with logs in ~/selfattn-run on each of them.
+# shellcheck disable=SC2016  # single-quoted text expands on the workers
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -45,7 +45,7 @@ queue_state() {
   queue describe "$name" --format='value(state.state)' 2>/dev/null || true
 }
 
-# The image of a slice's generation.
+# The runtime image of a TPU generation.
 version_of() {
   case "$1" in
     v2-* | v3-* | v4-*) echo tpu-ubuntu2204-base ;;
@@ -82,7 +82,7 @@ create() {
   fi
   case "$(vm_state)" in
     '') ;;
-    # A slice that was taken away has to go before there can be another.
+    # A preempted slice must be deleted before it can be recreated.
     PREEMPTED | TERMINATED) vm delete "$name" --quiet ;;
     *)
       echo "$name is there: $(vm_state)"
@@ -93,14 +93,14 @@ create() {
     ${spot[@]+"${spot[@]}"}
 }
 
-# The files that git knows, as they are here, and an environment for them.
+# Copies the files tracked by git, as they are here, and sets up .venv.
 sync() {
   local archive
   archive="$(mktemp -d)/selfattn.tar.gz"
   (cd "$root" && git ls-files -z | tar --null -czf "$archive" -T -)
   vm scp "$archive" "$name:selfattn.tar.gz" --worker=all
   rm -r "$(dirname "$archive")"
-  # uv brings a Python of its own, since the images' is older than 3.11.
+  # uv installs Python, since that of the images is older than 3.11.
   on_all 'set -e
 mkdir -p ~/selfattn && tar -xzf ~/selfattn.tar.gz -C ~/selfattn
 command -v ~/.local/bin/uv >/dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
@@ -111,8 +111,8 @@ run() {
   (($# > 0)) || fail 'run needs what to run, such as experiments.train'
   local line
   line="$(printf '%q ' "$@")"
-  # Detached, since a lost connection must not end it, and locked, since gcloud
-  # repeats a command whose connection was lost.
+  # Detached, so that it survives a lost connection, and locked, since gcloud
+  # repeats the command after one.
   on_all "mkdir -p ~/selfattn-run && cd ~/selfattn-run
 if flock -n lock true; then
   rm -f code
@@ -149,7 +149,7 @@ logs() {
 }
 
 stop() {
-  on_all 'cd ~/selfattn-run 2>/dev/null && ! flock -n lock true && kill -TERM "$(cat pid)" && echo "$(hostname): asked to save and end" || echo "$(hostname): nothing runs"'
+  on_all 'cd ~/selfattn-run 2>/dev/null && ! flock -n lock true && kill -TERM "$(cat pid)" && echo "$(hostname): told to save and exit" || echo "$(hostname): nothing runs"'
 }
 
 delete() {

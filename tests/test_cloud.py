@@ -43,7 +43,7 @@ case "$*" in
 esac
 """
 
-# What runs on a host: it ends with 75 when it is asked to.
+# Mock of the run on a host: it exits with 75 on SIGTERM.
 RUN = """#!/usr/bin/env bash
 echo "running $*"
 trap 'echo asked; exit 75' TERM
@@ -99,7 +99,7 @@ VM = 'compute tpus tpu-vm'
 QUEUE = 'compute tpus queued-resources'
 
 
-def test_create_makes_what_is_missing_or_was_taken_away(cloud):
+def test_create_recreates_missing_and_preempted_machines(cloud):
   create = (
     f'{VM} create a --accelerator-type=v5litepod-16 '
     '--version=v2-alpha-tpuv5-lite --spot --zone=z'
@@ -113,7 +113,7 @@ def test_create_makes_what_is_missing_or_was_taken_away(cloud):
   ]
 
 
-def test_a_queued_slice_is_asked_for_once(cloud, monkeypatch):
+def test_a_queued_slice_is_requested_once(cloud, monkeypatch):
   monkeypatch.setenv('PROJECT', 'p')
   monkeypatch.setenv('TYPE', 'v6e-8')
   create = (
@@ -151,7 +151,7 @@ def test_a_run_is_started_once_on_every_worker_and_saves_when_stopped(cloud):
     )
   assert cloud(*command)[1].count('runs already on') == 2
   assert cloud('status', 'a')[1].count('running') == 2
-  assert cloud('stop', 'a')[1].count('asked to save and end') == 2
+  assert cloud('stop', 'a')[1].count('told to save and exit') == 2
   for folder in folders:
     wait_for(folder / 'code', '75')
     assert (folder / 'log').read_text().count('running') == 1
@@ -166,7 +166,7 @@ def test_a_run_is_started_once_on_every_worker_and_saves_when_stopped(cloud):
   assert cloud(*command)[1].count('started on') == 2
 
 
-def test_sync_sends_what_git_knows_to_every_worker(cloud):
+def test_sync_copies_tracked_files_to_every_worker(cloud):
   _, _, (copy, prepare, *_) = cloud('sync', 'a')
   assert copy.startswith(f'{VM} scp ')
   assert copy.endswith(' a:selfattn.tar.gz --worker=all --zone=z')
@@ -217,7 +217,7 @@ exit "${CODE:-0}"
     (0, signal.SIGTERM, 0, True),
   ],
 )
-def test_slurm_requeues_what_was_interrupted(
+def test_slurm_requeues_interrupted_runs(
   tmp_path, code, sent, restarts, requeued
 ):
   calls = tmp_path / 'calls'
@@ -251,18 +251,20 @@ def test_slurm_requeues_what_was_interrupted(
 
 @pytest.mark.parametrize('name', ['USR1', 'TERM'])
 @pytest.mark.parametrize('line', ['srun*', 'child=??'])
-def test_slurm_requeues_what_a_signal_found_before_it_ran(tmp_path, name, line):
-  """Before srun is started, or before its number is known."""
+def test_slurm_requeues_runs_that_are_preempted_before_they_start(
+  tmp_path, name, line
+):
+  """Before srun is started, or before its process id is known."""
   calls, setup = tmp_path / 'calls', tmp_path / 'setup'
   tools = {
-    # As srun before it knows of signals: they end it.
+    # As srun before it has signal handlers: signals kill it.
     'srun': '#!/bin/sh\necho srun >>"$CALLS"\nexec sleep 4\n',
     'scontrol': '#!/bin/sh\necho "scontrol $*" >>"$CALLS"\n',
   }
   for tool, text in tools.items():
     (tmp_path / tool).write_text(text)
     (tmp_path / tool).chmod(0o755)
-  # Bash reads this first, and calls the trap before each command.
+  # Sourced by bash, which calls the trap before each command.
   setup.write_text(
     f"trap '[[ $BASH_COMMAND == {line} && -z ${{sent:-}} ]] "
     f"&& sent=1 && kill -s {name} $$' DEBUG\n"
@@ -283,7 +285,7 @@ def test_slurm_requeues_what_a_signal_found_before_it_ran(tmp_path, name, line):
   assert calls.read_text().splitlines()[-1] == 'scontrol requeue 17'
 
 
-def test_the_kubernetes_job_goes_on_after_75_and_stops_after_2_and_3():
+def test_the_kubernetes_job_restarts_after_75_and_stops_after_2_and_3():
   service, job = yaml.safe_load_all((SCRIPTS / 'kubernetes.yaml').read_text())
   spec = job['spec']
   pod = spec['template']['spec']
@@ -304,7 +306,7 @@ def test_the_kubernetes_job_goes_on_after_75_and_stops_after_2_and_3():
   assert f'--coordinator_address=selfattn-0.selfattn:{port} ' in line
 
 
-def test_skypilot_asks_for_another_slice_after_75():
+def test_skypilot_restarts_after_75():
   task = yaml.safe_load((SCRIPTS / 'skypilot.yaml').read_text())
   recovery = task['resources']['job_recovery']
   assert recovery['recover_on_exit_codes'] == [75]
@@ -321,7 +323,7 @@ def test_skypilot_parses_its_file(tmp_path, monkeypatch):
 
   path = SCRIPTS / 'skypilot.yaml'
   task = yaml.safe_load(path.read_text())
-  # Its own parser lets unknown keys of this section pass.
+  # The parser of SkyPilot ignores unknown keys of this section.
   schema = schemas.get_resources_schema()
   recovery = schema['properties']['job_recovery']['anyOf'][1]
   recovery['additionalProperties'] = False
@@ -350,7 +352,7 @@ def test_shellcheck_finds_nothing():
 
 @pytest.mark.oracle
 def test_gcloud_knows_these_commands(cloud, monkeypatch, tmp_path):
-  """Its own linter, which needs neither an account nor a network."""
+  """By the linter of gcloud, which needs neither account nor network."""
   path = os.environ['PATH'].partition(':')[2]
   real = shutil.which('gcloud', path=path)
   if real is None:
@@ -366,7 +368,7 @@ def test_gcloud_knows_these_commands(cloud, monkeypatch, tmp_path):
   heads = sorted({line.partition(' --command=')[0] for line in lines})
   file = tmp_path / 'commands.json'
   commands = [{'command_string': f'gcloud {head}'} for head in heads]
-  # The last one shows that it does look.
+  # The last one shows that the linter fails wrong calls.
   commands.append({'command_string': 'gcloud compute tpus tpu-vm make a'})
   file.write_text(json.dumps(commands))
   done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Every config builds, with files of its own making where it needs any."""
+"""Every config loads and builds, with generated data files."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ def table(path, labels, delimiter, header=None, columns=1):
 
 
 def write_files(name, folder):
-  """A little of the data that a config's header describes."""
+  """Small files in the format that the header of a config describes."""
   if name == 'trec':
     for split in ('train', 'test'):
       labels = ('DESC:manner', 'NUM:date', 'DESC:def')
@@ -91,7 +91,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
 def test_a_shorter_run_warms_up_for_less(path):
   config = app.load_config(str(path))
   config.data.dir = 'anywhere' if config.data.name == 'text' else ''
-  # The number that all figures in the headers were measured with.
+  # The number of steps of the scores in the headers.
   assert from_config(config).optimizer.warmup_steps == 100
   config.train.steps //= 20
   assert from_config(config).optimizer.warmup_steps == 5

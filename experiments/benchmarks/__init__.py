@@ -1,4 +1,4 @@
-"""What is measured: one module a suite, and how alternatives take turns."""
+"""Benchmark suites, one module each, and timing by interleaved repetitions."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import jax
 
 
 def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
-  """Seconds of every timed call, by name; each function has its turn.
+  """Seconds of every timed call, by name, with interleaved repetitions.
 
-  A turn is two calls, of which the second is timed: the first brings back
-  into the caches what the function before has driven out of them.
+  Each repetition is two calls, of which the second is timed: the first one
+  refills the caches, which the previous function has evicted.
 
   Args:
-    functions: by name, without arguments; each returns arrays, or nothing if
-      it waits for its own work.
-    repetitions: turns of each, after a call that compiles.
+    functions: by name, without arguments; each returns arrays, or None if it
+      blocks until its work is done.
+    repetitions: number of repetitions of each, after a call that compiles.
   """
   for function in functions.values():
     jax.block_until_ready(function())
@@ -32,11 +32,11 @@ def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
 
 
 def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
-  """Median and spread in milliseconds, and the ratio to what `base` took.
+  """Median and spread in milliseconds, and the ratio to the times of `base`.
 
-  The ratio is the median over turns, so that what slows the machine for a
-  while slows both sides of it. The spread is half the distance between the
-  quartiles.
+  The ratio is the median of the ratios per repetition, so that a temporary
+  slowdown of the machine affects both sides. The spread is half the
+  interquartile range.
   """
   ratios = [mine / its for mine, its in zip(seconds, base, strict=True)]
   quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [0, 0]
@@ -48,7 +48,7 @@ def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
 
 
 def table(rows: list[dict]) -> str:
-  """Columns as wide as their widest entry."""
+  """A table as text, with aligned columns."""
   header = list(dict.fromkeys(name for row in rows for name in row))
   lines = [
     header,

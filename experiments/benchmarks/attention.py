@@ -1,9 +1,9 @@
 """Memory and time of the gradient of one attention call, by length.
 
-One row for each position method, backend and length. Memory is what the
-compiled program needs beside its inputs and outputs; a row that would need
-more than --memory_gib is not run. The slope is that of log time over log
-length, from the length before: 2 is quadratic.
+One row for each position method, backend and length. Memory is that of the
+temporary buffers of the compiled program; rows above --memory_gib are not run.
+The slope is that of log time over log length, from the previous length: 2 is
+quadratic.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from selfattn.positions.contract import filling
 
 
 def measure(values) -> list[dict]:
-  """Rows; each ratio is to the first backend, at the same method and length.
+  """One row each; ratios are to the first backend, same method and length.
 
   Args:
     values: flags of experiments.benchmark.
 
   Raises:
-    UserError: a backend cannot serve a method.
+    UserError: a backend does not support a method.
   """
   for name, backend in itertools.product(values.positions, values.backends):
     reason = why_not(
@@ -44,7 +44,7 @@ def measure(values) -> list[dict]:
       hooks=_make(name, values).hooks,
     )
     if reason:
-      raise UserError(f'--backends = {backend} cannot serve {name}: {reason}')
+      raise UserError(f'--backends={backend} does not support {name}: {reason}')
   rows, before = [], {}
   for name, length in itertools.product(values.positions, values.lengths):
     for row in _at(name, int(length), values):
@@ -62,7 +62,7 @@ def _make(name, values):
 
 
 def _at(name, length, values):
-  """One row a backend."""
+  """One row per backend."""
   method = _make(name, values)
   params = method.init(jax.random.key(1))
   shape = (values.batch, length, values.heads, values.head_dim)

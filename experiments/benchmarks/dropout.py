@@ -1,7 +1,7 @@
-"""Dropout of a million elements, with its gradient, by what draws the mask.
+"""Dropout of a million elements, with its gradient, by generator of the mask.
 
-Ours is a hash that the compiler fuses with what reads it; nn.Dropout draws
-from one of jax's generators.
+selfattn.dropout computes a hash, which the compiler fuses with its consumers;
+nn.Dropout draws from one of the generators of jax.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHAPE = (64, 64, 256)
 
 
 def measure(values) -> list[dict]:
-  """Rows; each ratio is to the hash.
+  """One row per generator; ratios are to the hash.
 
   Args:
     values: flags of experiments.benchmark.

@@ -1,4 +1,4 @@
-"""Encoders side by side: what is counted, the tutorial's two classifiers."""
+"""Comparison of encoders: exact counts, and the tutorial's two classifiers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.benchmarks import alternate, encoders, summary, tutorial
-from experiments.benchmarks.encoders import LAYERS, STATED, slope
+from experiments.benchmarks.encoders import LAYERS, THEORETICAL, slope
 from experiments.inspection import figures
 from experiments.training import build
 from selfattn import plots
 from selfattn.baselines import RecurrentEncoder
 from selfattn.classifier import TextClassifier
 
-# Where operations are counted, which takes no time however long a text is.
+# Lengths at which operations are counted, without running the layer.
 _LONG = (4096, 8192, 16384)
 _PATHS = (9, 17, 33, 65)
 # The tutorial's "Performance Comparison with RNN".
@@ -24,16 +24,16 @@ _BATCH, _LENGTH, _VOCAB_SIZE, _WIDTH = 32, 100, 10_000, 256
 
 
 def counted(name: str, d: int, k: int) -> dict:
-  """What is exact: operations, steps and paths of a layer, and their slopes."""
+  """Exact operations, sequential operations and paths, with their slopes."""
   count = functools.partial(encoders.operations, name)
   widths, kernels = [d, 2 * d, 4 * d], [k, 2 * k + 1, 4 * k + 3]
-  # So long that it is the length that counts.
+  # Long enough for the terms with the highest power of n to dominate.
   n = _LONG[-1] * 8
   steps = [encoders.sequential(name, n, d, k) for n in _PATHS]
   paths = [encoders.path_length(name, n, k) for n in _PATHS]
   return {
     'layer': name,
-    'stated': STATED[name],
+    'theoretical': THEORETICAL[name],
     'operations': count(_LONG[-1], d, k),
     'operations_slope_n': slope(_LONG, [count(n, d, k) for n in _LONG]),
     'operations_slope_d': slope(widths, [count(n, w, k) for w in widths]),
@@ -47,18 +47,18 @@ def counted(name: str, d: int, k: int) -> dict:
 
 
 def shown(row: dict) -> dict:
-  """A line of the table: the chapter's O() beside what was found."""
-  stated, last = row['stated'], f'n = {row["lengths"][-1]}'
+  """A row of the table: theoretical O() and measured exponents."""
+  theory, last = row['theoretical'], f'n = {row["lengths"][-1]}'
   exponents = ', '.join(
     f'{letter} {row[f"operations_slope_{letter}"]:.2f}' for letter in 'ndk'
   )
   return {
     'layer': row['layer'],
-    'operations': f'O({stated["operations"]})',
-    'exponents': exponents,
-    'sequential': f'O({stated["sequential"]})',
+    'operations': f'O({theory["operations"]})',
+    'measured exponents': exponents,
+    'sequential': f'O({theory["sequential"]})',
     f'at {last}': row['sequential'][-1],
-    'path': f'O({stated["path"]})',
+    'path': f'O({theory["path"]})',
     f'path at {last}': row['path'][-1],
     'time ~ n^': row['time_slope_n'],
     'memory ~ n^': row['memory_slope_n'],
@@ -66,7 +66,7 @@ def shown(row: dict) -> dict:
 
 
 def classifiers(repetitions: int) -> list[dict]:
-  """The tutorial's two classifiers: parameters, prediction, gradient."""
+  """The tutorial's two classifiers: parameters, forward time, gradient time."""
   tokens = jax.random.randint(
     jax.random.key(0), (_BATCH, _LENGTH), 0, _VOCAB_SIZE
   )
@@ -101,7 +101,7 @@ def classifiers(repetitions: int) -> list[dict]:
 
 
 def draw(output: str, d: int, k: int, speed: list[dict]) -> list[str]:
-  """Operations and time by length, and how far gradients reach."""
+  """Draws operations and time over length, and gradients over distance."""
   n, depth = _PATHS[-1], 4
   reach = encoders.reach(n, k, depth)
   lengths = np.unique([row['n'] for row in speed])

@@ -1,7 +1,7 @@
 """One layer of each encoder, as Dive into Deep Learning, 11.6.2, compares them.
 
-Operations and steps are counted on the program, so they are exact and take no
-time; seconds and memory are those of the compiled forward pass.
+Operations and sequential operations are counted in the jaxpr, so they are exact
+and nothing is run; seconds and memory are those of the compiled forward pass.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _WIDTH = 16  # where a width does not matter
 
 
 class AttentionAlone(nn.Module):
-  """Self-attention and nothing else, as an encoder.
+  """An encoder of a single self-attention layer.
 
   Attributes:
-    num_heads: H.
+    num_heads: number of heads H.
   """
 
   num_heads: int = NUM_HEADS
@@ -59,7 +59,7 @@ def rnn(k: int) -> nn.Module:
 
 
 def attention(k: int) -> nn.Module:
-  """Attention of all tokens to all."""
+  """Self-attention without a window."""
   del k
   return AttentionAlone()
 
@@ -69,8 +69,8 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
   'rnn': rnn,
   'attention': attention,
 }
-# What the chapter states, as O().
-STATED = {
+# The table of the chapter, as O().
+THEORETICAL = {
   'cnn': {'operations': 'k n d^2', 'sequential': '1', 'path': 'n / k'},
   'rnn': {'operations': 'n d^2', 'sequential': 'n', 'path': 'n'},
   'attention': {'operations': 'n^2 d', 'sequential': '1', 'path': '1'},
@@ -78,7 +78,7 @@ STATED = {
 
 
 def shapes(module: nn.Module, n: int, d: int):
-  """(function of variables and tokens' vectors, their shapes)."""
+  """(function of variables and token vectors, the shapes of both)."""
   x = jax.ShapeDtypeStruct((1, n, d), jnp.float32)
   variables = jax.eval_shape(
     functools.partial(_init, module), jax.random.key(0), x
@@ -95,13 +95,13 @@ def _run(module, variables, x):
 
 
 def operations(name: str, n: int, d: int, k: int) -> int:
-  """Of the products of one layer, for one text; two a multiply-add."""
+  """FLOPs of the matmuls of one layer, for one text; 2 per multiply-add."""
   function, args = shapes(LAYERS[name](k), n, d)
   return flops.count(function, *args)
 
 
 def sequential(name: str, n: int, d: int, k: int) -> int:
-  """Products of one layer that wait for one another."""
+  """Sequential operations: the longest chain of dependent matmuls."""
   function, args = shapes(LAYERS[name](k), n, d)
   return flops.depth(function, *args)
 
@@ -112,18 +112,18 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def path_length(name: str, n: int, k: int, output: int | None = None) -> int:
-  """Layers, or steps of the RNN, until an output feels its farthest input.
+  """Number of layers, or RNN steps, between an output and its farthest input.
 
-  The gradient of the output is carried back through one fresh layer, or one
-  step of the cell, after another, until that input has some. How much that
-  is, is another matter: see `reach`.
+  The gradient of the output is propagated back through untrained layers, or
+  steps of the cell, until it is nonzero at that input. For its magnitude, see
+  `reach`.
 
   Args:
-    output: place of the output; None: the one at the end, which for an RNN is
-      the last and has all before it.
+    output: position of the output; None: the last one for an RNN, else the
+      first one.
 
   Raises:
-    ValueError: 2 n of them are not enough.
+    ValueError: the path is longer than 2 n.
   """
   back = _step_back(n) if name == 'rnn' else _layer_back(name, n, k)
   output = (n - 1 if name == 'rnn' else 0) if output is None else output
@@ -138,7 +138,7 @@ def path_length(name: str, n: int, k: int, output: int | None = None) -> int:
 
 
 def _layer_back(name: str, n: int, k: int):
-  """Carries a gradient of all places, (1, n, D), through one layer."""
+  """Returns a function that backpropagates (1, n, D) through one layer."""
   with jax.enable_x64(True):
     module = LAYERS[name](k)
     if name == 'cnn':
@@ -155,7 +155,7 @@ def _layer_back(name: str, n: int, k: int):
     if y_bar is None:
       y_bar = np.zeros(x.shape)
       y_bar[0, output] = 1.0
-    # At the front of the wave it shrinks with every layer: 64 bits.
+    # float64: the gradient at the farthest inputs shrinks with every layer.
     with jax.enable_x64(True):
       x_bar = np.asarray(pull(y_bar))
     return np.linalg.norm(x_bar[0], axis=-1), x_bar
@@ -164,7 +164,7 @@ def _layer_back(name: str, n: int, k: int):
 
 
 def _step_back(n: int):
-  """Carries a gradient of the state through one step of an LSTM."""
+  """Returns a function that backpropagates through one step of an LSTM."""
   cell = CELLS['lstm'](_WIDTH)
   x = jax.random.normal(jax.random.key(1), (n, _WIDTH))
   state = cell.initialize_carry(jax.random.key(2), (_WIDTH,))
@@ -177,36 +177,36 @@ def _step_back(n: int):
 
     _, back = jax.vjp(step, state, x)
     state_bar, x_bar = back(state_bar)
-    # It vanishes, but is nowhere zero.
+    # Normalised, since it vanishes without ever being zero.
     scale = 1 / optax.tree.norm(state_bar)
     return jax.tree.map(lambda leaf: leaf * scale, state_bar), x_bar
 
   def back(gradient, output):
     if gradient is None:
       gradient = jax.tree.map(jnp.ones_like, state), output
-    state_bar, place = gradient
-    state_bar, x_bar = pull(state_bar, x[place])
+    state_bar, position = gradient
+    state_bar, x_bar = pull(state_bar, x[position])
     by_input = np.zeros(n)
-    by_input[place] = np.linalg.norm(x_bar)
-    return by_input, (state_bar, place - 1)
+    by_input[position] = np.linalg.norm(x_bar)
+    return by_input, (state_bar, position - 1)
 
   return back
 
 
 def expected_path(name: str, n: int, k: int) -> int:
-  """What the table's O() is exactly: 1, n, or (k - 1) / 2 places a layer."""
+  """Exact path length: 1, n, or for a CNN (k - 1) / 2 tokens per layer."""
   if name == 'cnn':
     return math.ceil(2 * (n - 1) / (k - 1))
   return n if name == 'rnn' else 1
 
 
 def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
-  """How much the last output of fresh layers feels each input, (n,).
+  """Gradient norms of the last output by input, of untrained layers, (n,).
 
-  Norms of gradients over the greatest of them.
+  Relative to the greatest norm.
 
   Args:
-    depth: layers of the CNN.
+    depth: number of layers of the CNN.
   """
   modules = {'attention': attention(k), 'rnn': rnn(k)}
   modules |= {f'cnn, {depth} layers': cnn(k, depth)}
@@ -226,7 +226,7 @@ def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
 def speed(
   lengths: Sequence[int], d: int, k: int, repetitions: int
 ) -> list[dict]:
-  """A row a layer and length: time, memory, and operations as XLA has them."""
+  """One row per layer and length: time, memory, operations counted by XLA."""
   rows = []
   for n in lengths:
     calls, found = {}, {}

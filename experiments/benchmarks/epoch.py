@@ -1,9 +1,9 @@
-"""Training steps of one model on SST-2 phrases, by how batches are made.
+"""Training steps on SST-2 phrases, by how batches are made.
 
 `experiments.train` gathers every batch and pads it to its bucket. `prepared`
-takes the same batches from a list, which is the bare compiled step. `padded`
-pads every one to 64 tokens. `real tokens` is the share of the computed tokens
-that are not padding.
+uses the same batches from a list on the device, to time the compiled step
+alone. `padded` pads every batch to 64 tokens. `real_tokens` is the share of
+tokens that are not padding.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from experiments.settings import settings
 from experiments.training import compiled
 
 _CONFIG = os.path.join(os.path.dirname(app.DEFAULT_CONFIG), 'sst2.py')
-# Updates of one call, and the length that everything is padded to.
+# Steps per call, and the length that `padded` pads to.
 _STEPS, _LENGTH = 100, 64
 
 
 def measure(values) -> list[dict]:
-  """Rows; each ratio is to experiments.train.
+  """One row per way to make batches; ratios are to experiments.train.
 
   Args:
     values: flags of experiments.benchmark.
@@ -36,7 +36,7 @@ def measure(values) -> list[dict]:
     UserError: --data_dir does not hold SST-2.
   """
   if not values.data_dir:
-    raise UserError('--data_dir is missing; the folder of SST-2')
+    raise UserError('--data_dir is required: folder of SST-2')
   config = app.load_config(_CONFIG)
   config.data.dir = values.data_dir
   config.model.num_members = 1
@@ -85,7 +85,7 @@ def measure(values) -> list[dict]:
 
 
 def _real_tokens(batches: TrainBatches) -> float:
-  """Share of an epoch's computed tokens."""
+  """Share of the tokens of an epoch that are not padding."""
   real, computed = 0, 0
   for step in range(batches.steps_per_epoch):
     batch = batches(step)

@@ -1,4 +1,4 @@
-"""The tutorial's classifier from Flax's own layers, trained by optax.adam."""
+"""The tutorial's classifier with layers of Flax, trained by optax.adam."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from selfattn.positions import Sinusoidal
 
 
 class Classifier(nn.Module):
-  """What a reader of Flax's documentation writes."""
+  """A post-norm encoder block as in the documentation of Flax."""
 
   vocab_size: int
   width: int
@@ -42,7 +42,7 @@ class Classifier(nn.Module):
 
 
 def make_step(tokens, labels, vocab_size, width):
-  """A function that updates once and returns the loss."""
+  """A function that takes one training step and returns the loss."""
   model = Classifier(vocab_size, width)
   key = jax.random.key(0)
   params = model.init({'params': key, 'dropout': key}, tokens)

@@ -1,12 +1,12 @@
 """A training step of a small, a medium and a large classifier, in bfloat16.
 
-Ours with each backend of --backends that can serve here, beside PyTorch's own
-encoder layers with fused attention, eager and compiled, in its autocast. Rows
-are as long as the batch. `mfu` is model FLOPs utilisation; `memory_mib` is
-what the compiled step needs, or for PyTorch what it had allocated at most,
-where that is counted.
+This package with each supported backend of --backends, against PyTorch's
+encoder layers with fused attention, eager and compiled, with autocast. Texts
+are as long as the batch, without padding. `mfu` is model FLOPs utilisation;
+`memory_mib` is the memory of the compiled step, or for PyTorch the peak
+allocated memory, on a GPU.
 
-Meant for an accelerator; on a processor, --models=default takes a minute.
+For accelerators; on a CPU, --models=default takes a minute.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VOCAB_SIZE = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """A classifier, and the batch it is trained on."""
+  """Sizes of a classifier, and of its batch."""
 
   num_layers: int
   num_heads: int
@@ -53,16 +53,16 @@ SIZES = {
 
 
 def measure(values) -> list[dict]:
-  """Rows; each ratio is to the first backend that serves.
+  """One row per model and step; ratios are to the first supported backend.
 
   Args:
     values: flags of experiments.benchmark.
 
   Raises:
-    UserError: no backend of --backends can serve here.
+    UserError: no backend of --backends is supported here.
   """
   most, source = flops_per_second(jax.devices()[0])
-  log(f'mfu is of {most / 1e12:.2f} TFLOP/s ({source})')
+  log(f'peak for MFU: {most / 1e12:.2f} TFLOP/s ({source})')
   rows = []
   for name in values.models:
     rows += _of_size(name, most, values)
@@ -114,7 +114,7 @@ def _settings(size: Size, backend: str):
 
 
 def _ours(wanted, tokens, labels):
-  """(a step, MiB its program needs, model FLOPs)."""
+  """(a training step, memory of its program in MiB, model FLOPs)."""
   size, length = tokens.shape
   ours = compiled.make(
     wanted, VOCAB_SIZE, NUM_CLASSES, devices=jax.devices()[:1]
@@ -131,12 +131,12 @@ def _ours(wanted, tokens, labels):
     )
   )
   program = ours.train_step.lower(state, batch, hyper).compile()
-  needed = program.memory_analysis()
-  taken = needed.temp_size_in_bytes + needed.argument_size_in_bytes
+  memory = program.memory_analysis()
+  needed = memory.temp_size_in_bytes + memory.argument_size_in_bytes
   box = [state]
 
   def step():
     box[0], metrics = program(box[0], batch, hyper)
     return metrics
 
-  return step, round(taken / 2**20), flops
+  return step, round(needed / 2**20), flops

@@ -1,7 +1,7 @@
-"""From the command to the first update of the default config.
+"""Time from the command to the first training step of the default config.
 
-Beside it, the least that could be: a process that imports the libraries, and
-one that also compiles the same step, with nothing around it.
+Against its lower bounds: a process that only imports the libraries, and one
+that imports them and compiles the same step.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _IMPORTS = 'import jax, flax, optax, orbax.checkpoint'
 _COMPILE = f"""{_IMPORTS}
 from experiments.benchmarks import startup
 startup.compile_step()"""
-# What experiments.train logs after its first update.
+# Logged by experiments.train after its first step.
 _SIGN = 'first update done'
-# Token ids and longest sentence of the default data.
+# Vocabulary size and longest sentence of the default data.
 _VOCAB_SIZE, _LENGTH = 73, 17
 
 
 def measure(values) -> list[dict]:
-  """Rows; each ratio is to imports and compilation.
+  """One row per process; ratios are to imports and compilation.
 
   Args:
     values: flags of experiments.benchmark.
@@ -65,7 +65,7 @@ def _python(*arguments) -> None:
 
 
 def _train_once() -> None:
-  """Starts training, and ends it after the first update."""
+  """Starts training, and kills it after the first step."""
   with tempfile.TemporaryDirectory() as folder:
     workdir = os.path.join(folder, 'run')
     command = ['-m', 'experiments.train', f'--workdir={workdir}']
@@ -74,6 +74,6 @@ def _train_once() -> None:
     ) as process:
       try:
         if not any(_SIGN in line for line in process.stderr):
-          raise RuntimeError('training ended before its first update')
+          raise RuntimeError('training ended before its first step')
       finally:
         process.kill()

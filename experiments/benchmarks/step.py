@@ -1,11 +1,11 @@
-"""A training step of the tutorial's classifier, beside its peers.
+"""A training step of the tutorial's classifier, in several libraries.
 
 One block of post-norm self-attention with 8 heads, a feed-forward network
-four times as wide, mean pooling, dropout 0.1 and Adam; every text as long as
-the batch. The peers compute the same: eager and compiled PyTorch, and Flax's
-own layers with nn.Dropout. `without dropout` is ours, at rate 0. `products`
-are the matrix products of one step alone, at the rate this machine reaches
-on large square ones: a floor.
+four times as wide, mean pooling, dropout 0.1 and Adam; texts without padding.
+`ours` is this package, `without dropout` the same at rate 0; the others compute
+the same in PyTorch, eager and compiled, and with the layers of Flax and
+nn.Dropout. `matmuls` is a lower bound: the time of the matmuls of one step at
+the rate that this machine reaches on a large square one.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SHAPES = (
   (32, 50, 10_000, 256),
   (32, 128, 10_000, 256),
 )
-# Width of the square product whose rate stands for the machine's.
+# Width of the square matmul that measures the peak rate of the machine.
 _SQUARE = 2048
 
 
 def measure(values) -> list[dict]:
-  """Rows; each ratio is to ours.
+  """One row per library; ratios are to ours.
 
   Args:
     values: flags of experiments.benchmark.
@@ -55,7 +55,7 @@ def measure(values) -> list[dict]:
       del functions[name]
     seconds = alternate(functions, values.repetitions)
     share = flops(**sizes) / (2 * _SQUARE**3)
-    seconds['products'] = [share * took for took in seconds['products']]
+    seconds['matmuls'] = [share * took for took in seconds['matmuls']]
     rows += [
       sizes | {'step': name} | summary(times, seconds['ours'])
       for name, times in seconds.items()
@@ -66,25 +66,25 @@ def measure(values) -> list[dict]:
 
 
 def _functions(batch, length, vocab_size, width):
-  """What takes turns, by name; None for a peer that is not installed."""
+  """The steps by name; None for a library that is not installed."""
   rng = np.random.default_rng(0)
   tokens = rng.integers(vocab_size, size=(batch, length), dtype=np.int32)
   labels = rng.integers(NUM_CLASSES, size=batch, dtype=np.int32)
   task = (tokens, labels, vocab_size, width)
   x = jnp.ones((_SQUARE, _SQUARE))
-  product = jax.jit(jnp.matmul).lower(x, x).compile()
+  matmul = jax.jit(jnp.matmul).lower(x, x).compile()
   return {
     'ours': make_step(*task, DROPOUT_RATE),
     'without dropout': make_step(*task, 0.0),
     'flax layers': flax_peer.make_step(*task),
     'pytorch': torch_peer.make_step(*task, is_compiled=False),
     'pytorch compiled': torch_peer.make_step(*task, is_compiled=True),
-    'products': functools.partial(product, x, x),
+    'matmuls': functools.partial(matmul, x, x),
   }
 
 
 def make_step(tokens, labels, vocab_size, width, dropout_rate):
-  """Our own training step, as experiments.train runs it."""
+  """The training step of this package, as in experiments.train."""
   config = app.load_config(app.DEFAULT_CONFIG)
   config.model.num_layers = 1
   config.model.num_heads = NUM_HEADS
@@ -122,10 +122,10 @@ def make_step(tokens, labels, vocab_size, width, dropout_rate):
 
 
 def flops(batch, length, vocab_size, width) -> int:
-  """Of the matrix products of one training step.
+  """FLOPs of the matmuls of one training step.
 
-  Four projections and two of the feed-forward network, scores and sums of
-  values, each once forward and twice backward; two operations a multiply-add.
+  Four projections, two layers of the feed-forward network, scores and weighted
+  sums of values, each once forward and twice backward; 2 per multiply-add.
   """
   del vocab_size
   weights = 4 * width * width + 2 * width * 4 * width

@@ -1,8 +1,8 @@
-"""32 trials of the default config: one sweep, beside 32 launches.
+"""32 trials of the default config: one sweep, against 32 launches.
 
-Eight learning rates and four seeds. Half of the launches come before the
-sweeps and half after, so that a machine that drifts slows both. Everything
-runs to the end, start-up and evaluation included: minutes.
+Eight learning rates and four seeds. Half of the launches run before the sweeps
+and half after, so that drift of the machine affects both. All runs are
+complete, with start-up and evaluation: minutes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SEEDS = (0, 1, 2, 3)
 
 
 def measure(values) -> list[dict]:
-  """Rows; each ratio is to the first engine.
+  """One row per engine, and launches; ratios are to the first engine.
 
   Args:
     values: flags of experiments.benchmark.
 
   Raises:
-    CalledProcessError: a run failed; what it said is on standard error.
+    CalledProcessError: a run failed; its log is on standard error.
   """
   trials = list(itertools.product(_RATES, _SEEDS))
   half = len(trials) // 2
@@ -65,8 +65,8 @@ def _sweep(engine: str, folder: str) -> float:
   start = time.perf_counter()
   _run(
     'sweep',
-    f'--sweep_over=config.optimizer.learning_rate={_listed(_RATES)}',
-    f'--sweep_over=config.seed={_listed(_SEEDS)}',
+    f'--grid=config.optimizer.learning_rate={_listed(_RATES)}',
+    f'--grid=config.seed={_listed(_SEEDS)}',
     f'--engine={engine}',
     f'--workdir={os.path.join(folder, engine)}',
   )

@@ -1,6 +1,6 @@
 """Classifiers in PyTorch, eager and compiled.
 
-Nothing else here needs PyTorch: it is the extra `bench` of pyproject.toml.
+Only these need PyTorch, the extra `bench` of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from selfattn.positions import Sinusoidal
 
 
 def make_step(tokens, labels, vocab_size, width, *, is_compiled):
-  """One update of the tutorial's classifier; None without PyTorch."""
+  """A training step of the tutorial's classifier; None without PyTorch."""
   if importlib.util.find_spec('torch') is None:
     return None
   import torch
   from torch import nn
 
   class Classifier(nn.Module):
-    """One post-norm block, its attention spelt out as the tutorial does."""
+    """One post-norm block, with unfused attention as in the tutorial."""
 
     def __init__(self):
       super().__init__()
@@ -76,10 +76,10 @@ def make_step(tokens, labels, vocab_size, width, *, is_compiled):
 
 
 def make_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
-  """One update of PyTorch's own pre-norm encoder; None without PyTorch.
+  """A training step of PyTorch's pre-norm encoder; None without PyTorch.
 
-  In bfloat16 by autocast, on a GPU if PyTorch sees one; its layers call the
-  fused attention.
+  In bfloat16 by autocast, on a GPU if there is one; its layers use fused
+  attention.
 
   Args:
     size: a models.Size.
@@ -139,13 +139,13 @@ def make_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
 
 
 def most_allocated() -> int | str:
-  """MiB that PyTorch had on the GPU at most since last asked; '' if none."""
+  """Peak MiB allocated by PyTorch since the last call; '' without a GPU."""
   if importlib.util.find_spec('torch') is None:
     return ''
   import torch
 
   if not torch.cuda.is_available():
     return ''
-  taken = torch.cuda.max_memory_allocated()
+  most = torch.cuda.max_memory_allocated()
   torch.cuda.reset_peak_memory_stats()
-  return round(taken / 2**20)
+  return round(most / 2**20)

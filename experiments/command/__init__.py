@@ -1,1 +1,1 @@
-"""What every command shares: errors, log, flags, exit codes, signals."""
+"""Shared by all commands: errors, log, flags, exit codes, signals."""

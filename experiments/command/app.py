@@ -1,8 +1,8 @@
-"""What every command shares: flags, the config, exit codes, where text goes.
+"""Shared by all commands: flags, the config, exit codes, standard output.
 
 Standard output ends with one JSON line; everything else goes to standard
-error. A command that is given something wrong says so in one line, and exits
-with 2 before it touches a device.
+error. Wrong input is reported in one line, with exit code 2, before any device
+is used.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from experiments.command.log import Unbreakable, log
 from experiments.command.values import flat_keys, parse_tuple
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
+# Old names of flags, for the message that gives the new one.
+_RENAMED_FLAGS = {'sweep_over': 'grid', 'only': 'trial_ids'}
 
 
 def command() -> list[str]:
-  """The words of this command as they were typed, `experiments.NAME` first."""
+  """The command line as it was typed, from `experiments.NAME` on."""
   words = sys.orig_argv
   return words[words.index('-m') + 1 :] if '-m' in words else words
 
@@ -45,7 +47,7 @@ def print_result(result: dict) -> None:
   """The last line of standard output.
 
   Raises:
-    Failed: its file has no more room.
+    Failed: the file it is redirected to is full.
   """
   try:
     print(json.dumps(result), flush=True)
@@ -59,7 +61,7 @@ def print_result(result: dict) -> None:
 
 
 def _drop_output() -> None:
-  """Lets nothing fail again when the interpreter empties its buffer."""
+  """Redirects stdout to /dev/null, so that the flush at exit cannot fail."""
   os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -72,23 +74,22 @@ def run(
   """Parses the command line, calls `main`, and exits with the right code.
 
   Args:
-    main: gets the flags; `config` and `config_path` among them if
+    main: is called with the flags, including `config` and `config_path` if
       takes_config.
-    define: adds the command's own flags.
-    doc: what --help says first.
-    takes_config: whether there is --config, a file, and --config.key=value
-      for every key in it.
+    define: adds the flags of this command.
+    doc: first paragraphs of --help.
+    takes_config: whether to add --config, a file, and --config.key=value for
+      every key in it.
   """
   with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
     _run(main, define, doc, takes_config)
 
 
 def _run(main, define, doc, takes_config) -> None:
-  # Libraries below speak up only when something is wrong; what Orbax logs as
-  # an error it raises as well.
+  # Silences library logs: what Orbax logs as an error it raises as well.
   flags.FLAGS.mark_as_parsed()
   absl_logging.set_verbosity(absl_logging.FATAL)
-  # So do the parts of a save that fail after the first of them has.
+  # Further parts of a failed save, whose first error is raised.
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
   code = DONE
   try:
@@ -106,7 +107,7 @@ def _run(main, define, doc, takes_config) -> None:
     print(f'failed: {error}', file=sys.stderr)
     code = ERROR
   except BrokenPipeError:
-    # Whoever read our output has gone.
+    # The reader of the pipe has closed it.
     _drop_output()
     code = ERROR
   except Exception:
@@ -114,10 +115,10 @@ def _run(main, define, doc, takes_config) -> None:
     code = ERROR
   if code == ERROR and 'jax' in sys.modules and _is_one_of_several():
     log(
-      'if another process ended first, this is why; '
-      'run the same command again for all of them'
+      'this may only follow from the failure of another process; '
+      'run the same command again for all processes'
     )
-    # Not sys.exit, which would wait for the others, who wait for this one.
+    # Not sys.exit, which would wait for the other processes: a deadlock.
     sys.stderr.flush()
     os._exit(code)
   sys.exit(code)
@@ -130,11 +131,11 @@ def _is_one_of_several() -> bool:
 
 
 def make_folder(path: str, name: str) -> None:
-  """Makes a folder that a flag names.
+  """Creates the folder given by a flag.
 
   Raises:
-    UserError: it cannot be made, or not be written to.
-    Failed: there is no room for it.
+    UserError: it cannot be created, or is not writable.
+    Failed: the disk is full.
   """
   try:
     os.makedirs(path, exist_ok=True)
@@ -143,21 +144,22 @@ def make_folder(path: str, name: str) -> None:
       raise unwritten(path, error) from error
     raise UserError(f'--{name}: {error.strerror}: {path}') from error
   if not os.access(path, os.W_OK):
-    raise UserError(f'--{name}: no right to write into {path}')
+    raise UserError(f'--{name}: {path} is not writable')
 
 
 def has_config(values: flags.FlagValues) -> bool:
-  """Whether --config, or a key of it, was given."""
+  """Whether --config or --config.KEY was given."""
   given = load_config(values.config_path).to_dict()
   is_default = values.config_path == DEFAULT_CONFIG
   return not is_default or values.config.to_dict() != given
 
 
 def required(values: flags.FlagValues, name: str) -> str:
-  """Value of a flag that must be given."""
+  """Value of a required flag; UserError if it was not given."""
   value = values[name].value
   if value is None:
-    raise UserError(f'--{name} is missing; {values[name].help}')
+    text = values[name].help.rstrip('.')
+    raise UserError(f'--{name} is required: {text[0].lower()}{text[1:]}')
   return value
 
 
@@ -171,7 +173,7 @@ def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
       path, argv = _take_config(argv)
       config = load_config(path)
       _check_overrides(argv, config)
-      # The library looks for overrides here rather than where it is told to.
+      # ml_collections reads overrides from sys.argv, not from its argument.
       sys.argv = argv
       config_flags.DEFINE_config_dict('config', config, flag_values=values)
       for name in values:
@@ -190,7 +192,7 @@ def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
 
 
 class _Tuples(flags.ArgumentParser):
-  """Reads a,b as a sweep does, where the library asks for ('a', 'b')."""
+  """Reads a,b as --grid does, where ml_collections requires ('a', 'b')."""
 
   def parse(self, argument: str) -> tuple:
     """ValueError as values.parse_tuple."""
@@ -198,6 +200,10 @@ class _Tuples(flags.ArgumentParser):
 
 
 def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
+  if isinstance(error, flags.UnrecognizedFlagError):
+    renamed = _RENAMED_FLAGS.get(error.flagname)
+    if renamed is not None:
+      return f'--{error.flagname} is now --{renamed}'
   text = str(error).replace('flag --', '--', 1)
   given, _, _ = text.partition(': ')
   key = given.removeprefix('--config.').partition('=')[0]
@@ -223,7 +229,7 @@ def _take_config(argv) -> tuple[str, list[str]]:
 
 
 def _check_overrides(argv, config: ConfigDict) -> None:
-  """UserError for an override of a key that is not there, or of a section."""
+  """UserError for an override of an unknown key or of a section."""
   keys = flat_keys(config)
   for argument in argv[1:]:
     name = argument.lstrip('-').partition('=')[0]
@@ -242,7 +248,7 @@ def _print_help(values, doc: str, path: str | None, config) -> None:
   print(f'{doc.strip()}\n\nflags:')
   if config is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
-    print('  --config.KEY=VALUE: another value for one of the keys below')
+    print('  --config.KEY=VALUE: override a key; all keys are listed below')
   for name in values:
     flag = values[name]
     if name not in ('config', 'config_path'):

@@ -1,8 +1,8 @@
-"""Several processes as one run: who takes part.
+"""Multi-process runs: finding the cluster and joining it.
 
-Each process runs the same command. Where none is told which one it is, a
-cluster is looked for (Slurm, TPUs of Kubernetes); only --distributed=on asks
-jax to look further, among others for the other hosts of a TPU VM.
+Each process runs the same command. Without flags, the cluster is detected from
+the environment (Slurm, TPUs of Kubernetes); only --distributed=on lets jax
+detect others, such as the hosts of a TPU VM.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ from absl import flags
 from experiments.command.errors import UserError
 from experiments.command.log import log
 
-# Seconds between two tries to reach the first process, and for one answer.
+# Seconds between attempts to reach process 0, and to wait for its answer.
 _RETRY, _ANSWER = 0.2, 5.0
-# Port of the first process where a cluster names none; jax's own choice.
+# Port of process 0 where the cluster defines none; the default of jax.
 _PORT = 8476
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-  """One process's view: where the first one listens, how many, which one.
+  """A cluster as one of its processes sees it; None: detected by jax.
 
-  None stands for what jax has to find out.
+  Attributes:
+    address: HOST:PORT of process 0.
+    count: number of processes.
+    index: id of this process, from 0.
+    source: what the values come from, for messages.
   """
 
   address: str | None
@@ -40,24 +44,35 @@ class Cluster:
 
 
 def define(values: flags.FlagValues) -> None:
-  """Adds the flags of a run of several processes."""
+  """Adds the flags of multi-process runs."""
   flags.DEFINE_enum(
     'distributed',
     'auto',
     ['auto', 'on', 'off'],
-    'Whether this is one of several processes; auto: if a cluster says so.',
+    'Whether this is one of several processes: on, off, or auto, which detects '
+    'Slurm and Kubernetes.',
     flag_values=values,
   )
   flags.DEFINE_string(
     'coordinator_address',
     None,
-    'HOST:PORT of process 0, the same for all.',
+    'HOST:PORT of process 0, the same for all processes.',
     flag_values=values,
   )
   flags.DEFINE_integer(
-    'num_processes', None, 'Of the run.', 1, flag_values=values
+    'num_processes',
+    None,
+    'Number of processes in the run.',
+    1,
+    flag_values=values,
   )
-  flags.DEFINE_integer('process_id', None, 'From 0.', 0, flag_values=values)
+  flags.DEFINE_integer(
+    'process_id',
+    None,
+    'Index of this process, from 0 to num_processes - 1.',
+    0,
+    flag_values=values,
+  )
   flags.DEFINE_integer(
     'start_timeout',
     300,
@@ -68,7 +83,7 @@ def define(values: flags.FlagValues) -> None:
   flags.DEFINE_integer(
     'peer_timeout',
     60,
-    'Seconds after which a process that is silent counts as dead.',
+    'Seconds without a heartbeat after which a process counts as dead.',
     1,
     flag_values=values,
   )
@@ -77,7 +92,7 @@ def define(values: flags.FlagValues) -> None:
 def find(
   values: flags.FlagValues, environ: Mapping[str, str]
 ) -> Cluster | None:
-  """The cluster that flags or environment tell of; None: a process alone.
+  """The cluster given by flags or the environment; None: a single process.
 
   Raises:
     UserError: some of the flags are missing, or contradict each other.
@@ -89,10 +104,16 @@ def find(
   missing = [f'--{name}' for name, value in given.items() if value is None]
   if values.distributed == 'off':
     if len(missing) < 3:
-      raise UserError('--distributed=off, and yet flags of a cluster are given')
+      raise UserError(
+        '--distributed=off excludes --coordinator_address, --num_processes and '
+        '--process_id'
+      )
     return None
   if missing and len(missing) < 3:
-    raise UserError(f'{" and ".join(missing)} missing; give all three or none')
+    raise UserError(
+      f'{" and ".join(missing)} required: give --coordinator_address, '
+      '--num_processes and --process_id, or none of them'
+    )
   if not missing:
     address, count, index = given.values()
     if index >= count:
@@ -109,13 +130,13 @@ def find(
 
 
 def _slurm(environ) -> Cluster | None:
-  """Of a step that srun has started; a shell or a batch script is none."""
+  """The cluster of an srun step; None in a shell or a batch script."""
   names = ['JOB_ID', 'STEP_NODELIST', 'NTASKS', 'PROCID']
   values = [environ.get(f'SLURM_{name}') for name in names]
   if None in values or int(values[2]) < 2:
     return None
   job, nodes, count, index = values
-  # A range of the job's number, so that two jobs on a host do not collide.
+  # Derived from the job id, so that two jobs on a host do not collide.
   port = 61440 + int(job) % 4096
   return Cluster(
     f'{_first_node(nodes)}:{port}', int(count), int(index), 'Slurm'
@@ -137,21 +158,22 @@ def _gke(environ) -> Cluster | None:
 
 
 def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
-  """Waits for all processes, and makes them one run.
+  """Waits for all processes and initializes jax.distributed.
 
   Raises:
-    UserError: some have not come in time, or the port is taken.
+    UserError: some did not start in time, or the port is in use.
   """
   if cluster.count is not None:
     log(
-      f'process {cluster.index} of {cluster.count} ({cluster.source}), process '
-      f'0 at {cluster.address}; waiting for all, {start_timeout} s at most'
+      f'process {cluster.index} of {cluster.count} ({cluster.source}), '
+      f'coordinator {cluster.address}; waiting for all processes, at most '
+      f'{start_timeout} s'
     )
     roll_call(cluster, start_timeout)
   else:
     log(
-      f'waiting {start_timeout} s at most for the processes that jax finds; '
-      'every host has to run this command'
+      f'waiting at most {start_timeout} s for the processes that jax detects; '
+      'run this command on every host'
     )
   try:
     jax.distributed.initialize(
@@ -173,12 +195,13 @@ def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
 
 
 def roll_call(cluster: Cluster, seconds: float) -> None:
-  """Returns when all processes are there.
+  """Returns when all processes have started.
 
-  jax waits as well, but ends the process where one is missing, and names none.
+  jax waits as well, but aborts the process on a timeout, without naming the
+  missing ones.
 
   Raises:
-    UserError: with those that are missing; on all that are there.
+    UserError: on all processes that started; names the missing ones.
   """
   host, _, port = cluster.address.rpartition(':')
   deadline = time.monotonic() + seconds
@@ -189,9 +212,9 @@ def roll_call(cluster: Cluster, seconds: float) -> None:
   if missing:
     names = ', '.join(map(str, missing))
     raise UserError(
-      f'of {cluster.count} processes, {names} did not come within {seconds:g} '
-      's (--start_timeout); run the same command for every --process_id from 0 '
-      f'to {cluster.count - 1}'
+      f'timed out after {seconds:g} s (--start_timeout) waiting for processes '
+      f'{names} of {cluster.count}; run the same command for every '
+      f'--process_id from 0 to {cluster.count - 1}'
     )
 
 
@@ -230,7 +253,7 @@ def _answer(cluster: Cluster, address, deadline: float) -> list[int]:
     try:
       with socket.create_connection(address, timeout=left) as connection:
         connection.sendall(f'{cluster.index}\n'.encode())
-        # The first process answers when it has waited as long as we did.
+        # Process 0 answers at the end of its own, equally long, wait.
         connection.settimeout(left + _ANSWER)
         return json.loads(connection.makefile().readline())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How work ends before it is done, and the words for it."""
+"""Exceptions that end a command, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import difflib
 import errno
 from typing import Any
 
-# What a file system answers that has no room left.
+# Error numbers of a full file system.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -16,20 +16,20 @@ class UserError(Exception):
 
 
 class Diverged(Exception):
-  """A loss or a gradient is not finite."""
+  """The loss or a gradient is not finite."""
 
 
 class Failed(Exception):
-  """Some of the work failed, and has said why; the rest is done."""
+  """Part of the work failed, after logging why; the rest is done."""
 
 
 class Interrupted(Exception):
-  """A signal asked for an end, and the state is saved."""
+  """The run was preempted by a signal, after its state was saved."""
 
 
 @contextlib.contextmanager
 def writing(path: str):
-  """A block that writes a file or a folder.
+  """A context that writes a file or a folder.
 
   Raises:
     Failed: the disk is full, among others.
@@ -41,18 +41,18 @@ def writing(path: str):
 
 
 def unwritten(path: str, error: OSError) -> Failed:
-  """What to raise where a file or a folder could not be written."""
+  """The exception for a file or a folder that could not be written."""
   return Failed(
-    f'{path} could not be written: {error.strerror or error}; make room or '
-    'repair it, and run the same command again'
+    f'{path} could not be written: {error.strerror or error}; free disk space '
+    'or repair it, and run the same command again'
   )
 
 
 def one_of(name: Any, allowed, key: str) -> Any:
-  """`name` if it is allowed; else UserError with the nearest right one.
+  """`name` if it is allowed; else UserError with the closest allowed one.
 
   Args:
-    key: of the config, or a flag with its dashes.
+    key: config key, or a flag with its dashes.
   """
   if name in allowed:
     return name
@@ -64,6 +64,6 @@ def one_of(name: Any, allowed, key: str) -> Any:
 
 
 def nearest(name: str, allowed) -> str:
-  """'; did you mean ...?', or nothing when nothing is near."""
+  """'; did you mean ...?', or '' without a close match."""
   near = difflib.get_close_matches(name, list(map(str, allowed)), n=1)
   return f'; did you mean {near[0]}?' if near else ''

@@ -1,4 +1,4 @@
-"""Lines for people, on standard error and in the files of a run."""
+"""Log lines for people, on standard error and in log files of runs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tqdm import tqdm
 
 from experiments.command.errors import Diverged, Failed, Interrupted, writing
 
-# Lines for the files of `keep_log`; nothing of it goes anywhere else.
+# Feeds the files of `keep_log` only.
 _KEPT = logging.getLogger('experiments.log')
 _KEPT.setLevel(logging.INFO)
 _KEPT.propagate = False
 
 
 class Unbreakable:
-  """Standard error, whose reader may leave without ending the work.
+  """Standard error that ignores write errors.
 
-  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved. A
-  file that has no more room does not end it, either.
+  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved;
+  neither that nor a full disk may end the run.
   """
 
   def __init__(self, stream):
-    # None, where it was closed from the start.
+    # None if standard error was closed at startup.
     self._stream = stream or open(os.devnull, 'w')  # noqa: SIM115
 
   def write(self, text: str) -> int:
@@ -43,19 +43,19 @@ class Unbreakable:
     try:
       action(*arguments)
     except OSError:
-      # Nor may the interpreter find what is left in the buffer when it ends.
+      # So that the flush at exit cannot fail either.
       os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def log(text: str) -> None:
-  """A line on standard error, above a progress bar if there is one."""
+  """Prints a line on standard error, above the progress bar if any."""
   tqdm.write(text, file=sys.stderr)
   sys.stderr.flush()
   _KEPT.info(text)
 
 
 class _LogFile(logging.FileHandler):
-  """A file without which the work goes on, once it is there."""
+  """A log file that ignores write errors, once it was opened."""
 
   def handleError(self, record) -> None:
     del record
@@ -67,10 +67,10 @@ class _LogFile(logging.FileHandler):
 
 @contextlib.contextmanager
 def keep_log(path: str):
-  """Adds all lines of `log`, and what ends the block, to a file.
+  """Appends all lines of `log`, and an exception of the block, to a file.
 
   Raises:
-    Failed: it cannot be made.
+    Failed: it cannot be opened.
   """
   with writing(path):
     handler = _LogFile(path)

@@ -1,4 +1,4 @@
-"""What all processes of a run have to agree on before one of them goes on."""
+"""Communication between the processes of a run; no-ops in a single process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ T = TypeVar('T')
 
 
 def is_first() -> bool:
-  """Whether this is the process that writes; touches no device if alone."""
+  """Whether this is process 0, the one that writes files.
+
+  Uses no device in a single-process run.
+  """
   return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
 def together(action: Callable[[], T]) -> T:
-  """What `action` returns, once all processes could do it.
+  """Returns action(), once it succeeded on all processes.
 
   Raises:
-    UserError: it raised one anywhere; on every process.
+    UserError: on all processes, if `action` raised one on any of them.
   """
   if not jax.distributed.is_initialized():
     return action()
@@ -40,7 +43,7 @@ def together(action: Callable[[], T]) -> T:
 
 
 def gather(value) -> list:
-  """What every process gives, in their order, on all of them; any JSON."""
+  """All-gathers a JSON value: one from each process, by process index."""
   if not jax.distributed.is_initialized():
     return [value]
   text = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -52,15 +55,15 @@ def gather(value) -> list:
 
 
 def wait_for_all(name: str) -> None:
-  """Returns when every process has come to the place of this name."""
+  """Barrier `name`: returns when every process has reached it."""
   if jax.distributed.is_initialized():
     multihost_utils.sync_global_devices(name)
 
 
 def is_asked_to_end(look: int) -> bool:
-  """Whether a process of the run was sent SIGTERM; the same answer for all.
+  """Whether any process received SIGTERM; the same answer on all of them.
 
   Args:
-    look: counts the calls, the same way on every process.
+    look: number of this call, the same on every process.
   """
   return multihost_utils.reached_preemption_sync_point(look)

@@ -1,4 +1,4 @@
-"""Signals that ask a run to end, and the looks for them between its steps."""
+"""Preemption signals, which a run checks for between its steps."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from experiments.command.errors import Interrupted
 
 # Exit code of a second Ctrl-C.
 ABORTED = 130
-# What schedulers send before they take a machine away, and Ctrl-C.
+# Sent by schedulers before they preempt a machine, and by Ctrl-C.
 _ASKING = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
 
 
 class Signals:
-  """Remembers that the process was asked to end, for work that polls.
+  """Records preemption signals, for code that polls.
 
   Attributes:
     received: name of the signal, None before one.
-    agree: of several processes, from the number of the look to whether one of
-      them was asked; the same answer for all.
+    agree: in a multi-process run, from the number of the check to whether any
+      process received a signal; the same answer on all of them.
   """
 
   def __init__(self):
@@ -31,9 +31,9 @@ class Signals:
     self._at_once = False
 
   def install(self) -> None:
-    """From now on signals are remembered; a second SIGINT ends at once.
+    """Starts recording signals; a second SIGINT exits at once.
 
-    One that is ignored, as SIGHUP is under nohup, stays so.
+    Ignored signals, as SIGHUP under nohup, stay ignored.
     """
     for name in _ASKING:
       if signal.getsignal(signal.Signals[name]) != signal.SIG_IGN:
@@ -43,20 +43,20 @@ class Signals:
     del frame
     if self.received and number == signal.SIGINT:
       # Not sys.exit, which would wait for a save, or for other processes.
-      _say('second SIGINT: ended at once')
+      _say('second SIGINT: exiting without saving')
       os._exit(ABORTED)
     self.received = signal.Signals(number).name
     if self.agree is not None:
       self._tell_others()
     if self._at_once and self.agree is None:
-      raise Interrupted(f'{self.received}; there was nothing to save')
+      raise Interrupted(f'{self.received}; nothing to save')
     _say(f'received {self.received}: saving after this step')
 
   @contextlib.contextmanager
   def at_once(self):
-    """A block that a signal ends where it is: it has nothing to save.
+    """A block without state to save: a signal raises Interrupted at once.
 
-    Of several processes none ends so, since the others would wait for it.
+    Not in a multi-process run, where the other processes would wait forever.
     """
     self._at_once = True
     try:
@@ -65,7 +65,7 @@ class Signals:
       self._at_once = False
 
   def check(self) -> None:
-    """Raises Interrupted if the run was asked to end; on all processes."""
+    """Raises Interrupted, on all processes, if one received a signal."""
     self._looks += 1
     if self.agree is not None:
       if self.agree(self._looks):
@@ -74,9 +74,10 @@ class Signals:
       raise Interrupted(self.received)
 
   def share(self, agree: Callable[[int], bool]) -> None:
-    """From now on one process speaks for all; see `agree`.
+    """Shares signals between processes from now on, through `agree`.
 
-    The library that agrees has taken SIGTERM over, and is told by it.
+    The preemption service of jax handles SIGTERM, so any other signal is
+    forwarded as SIGTERM.
     """
     self.agree = agree
     if self.received:
@@ -87,7 +88,7 @@ class Signals:
 
 
 def _say(text: str) -> None:
-  # Not through a stream, which the signal may have found half way; and whoever
-  # reads it may have gone with the same Ctrl-C.
+  # Not through a stream, which is not reentrant; the reader of the pipe may
+  # have ended by the same Ctrl-C.
   with contextlib.suppress(OSError):
     os.write(2, f'{text}\n'.encode())

@@ -1,4 +1,4 @@
-"""Values as people write them: choices by name, tuples, dotted keys."""
+"""Parsing of config values: named choices, tuples, dotted keys."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _INTEGER = re.compile('0|-?[1-9][0-9]*')
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-  """A name out of a table, or several joined by +, with their options alone.
+  """A name from a registry, or several joined by +, with their options.
 
   Attributes:
-    name: as the config spells it.
+    name: as written in the config.
     blocks: options by name.
   """
 
@@ -29,15 +29,15 @@ class Choice:
 
   @property
   def options(self) -> Mapping[str, Any]:
-    """Those of a single name."""
+    """Options of the single name."""
     return self.blocks[self.name]
 
 
 def parse_tuple(text: str) -> tuple:
-  """A tuple in Python's spelling, or words between commas: `a,b`, `"a,b",c`.
+  """Parses a Python tuple, or comma-separated words: `a,b`, `"a,b",c`.
 
-  Words are a line of CSV. One that is an integer as Python prints it is read as
-  such; every other stays as it is written: `+1`, `1.50`.
+  Words are parsed as a line of CSV. Integers as Python prints them become int;
+  all else stays a string: `+1`, `1.50`.
 
   Raises:
     ValueError: brackets or quotes that do not match.
@@ -59,19 +59,19 @@ def parse_tuple(text: str) -> tuple:
 
 
 def split(text: str) -> list[str]:
-  """What stands between the commas that are outside of quotes and brackets.
+  """Splits at the commas outside of quotes and brackets.
 
-  A quote is one at the beginning of a value, or of an element in brackets; what
-  ends it is a character of the value where it is doubled.
+  A quote opens only at the beginning of a value, or of an element in brackets;
+  inside of it a doubled quote stands for the character.
 
   Raises:
     ValueError: quotes or brackets that do not match.
   """
   parts, start, closing, quote, before = [], 0, [], '', ','
   characters = iter(enumerate(text))
-  for place, character in characters:
+  for index, character in characters:
     if quote:
-      is_doubled = text[place : place + 2] == 2 * quote
+      is_doubled = text[index : index + 2] == 2 * quote
       if is_doubled or (character == '\\' and closing):
         next(characters, None)
       elif character == quote:
@@ -85,8 +85,8 @@ def split(text: str) -> list[str]:
         closing.append('')
         break
     elif character == ',' and not closing:
-      parts.append(text[start:place])
-      start = place + 1
+      parts.append(text[start:index])
+      start = index + 1
     before = before if character.isspace() else character
   if quote or closing:
     raise ValueError(
@@ -97,7 +97,7 @@ def split(text: str) -> list[str]:
 
 
 def unquoted(text: str) -> str:
-  """A value without the quotes around it, if there are such."""
+  """A value without enclosing quotes, if it has any."""
   quote, inner = text[:1], text[1:-1]
   is_quoted = len(text) > 1 and quote in _QUOTES and text[-1] == quote
   if not is_quoted or quote in inner.replace(2 * quote, ''):

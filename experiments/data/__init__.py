@@ -1,1 +1,1 @@
-"""From texts to batches: where they come from, vocabularies, token ids."""
+"""Data pipeline: data sets, vocabularies, token ids, batches."""

@@ -1,8 +1,9 @@
-"""Strings whose label a small program computes, for any length.
+"""Algorithmic tasks: strings of any length, labelled by a small program.
 
-The tasks with a single output of Ruoss et al. 2023 (and Deletang et al. 2023):
-trained on short strings, a model has learnt the program only if it is right on
-longer ones. Written from their definitions; tokens are joined by blanks.
+The tasks of Ruoss et al. 2023 (and Deletang et al. 2023) with a single output,
+for length generalisation: a model trained on short strings has learnt the
+program only if it is correct on longer ones. Written from the definitions in
+the papers; tokens are joined by spaces.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ def parity(rng, length: int) -> tuple[list[str], str]:
 
 
 def cycle_navigation(rng, length: int) -> tuple[list[str], str]:
-  """Where steps forwards (f), backwards (b) and none (s) lead, of 5 places."""
+  """The final position on a cycle of 5: f forwards, b backwards, s stays."""
   tokens = _choose(rng, 'fbs', length)
-  place = tokens.count('f') - tokens.count('b')
-  return tokens, str(place % MODULUS)
+  position = tokens.count('f') - tokens.count('b')
+  return tokens, str(position % MODULUS)
 
 
 def modular_arithmetic(rng, length: int) -> tuple[list[str], str]:
-  """The value modulo 5 of digits joined by +, - and *, which goes first.
+  """The value modulo 5 of digits joined by +, - and *; * has precedence.
 
-  A string of even length is one token shorter.
+  An even length is rounded down to the next odd one.
   """
   tokens = _choose(rng, '01234', 1)
   while len(tokens) + 2 <= length:
@@ -53,49 +54,49 @@ def modular_arithmetic(rng, length: int) -> tuple[list[str], str]:
 
 
 def modular_arithmetic_brackets(rng, length: int) -> tuple[list[str], str]:
-  """The value modulo 5 of a nested expression with every bracket written."""
+  """The value modulo 5 of a fully bracketed nested expression."""
   tokens = _expression(rng, length)
   return tokens, str(_value(tokens))
 
 
 def solve_equation(rng, length: int) -> tuple[list[str], str]:
-  """The digit x for which a nested expression has the value given.
+  """The digit x for which a nested expression has the given value.
 
-  The equation has one solution; it needs three tokens at least.
+  The solution is unique. Needs at least three tokens.
   """
   while True:
     tokens = _expression(rng, max(length - 2, 1))
     digits = [n for n, token in enumerate(tokens) if token.isdigit()]
-    place = digits[rng.integers(len(digits))]
+    index = digits[rng.integers(len(digits))]
     values = [
-      _value([*tokens[:place], str(x), *tokens[place + 1 :]])
+      _value([*tokens[:index], str(x), *tokens[index + 1 :]])
       for x in range(MODULUS)
     ]
-    x = int(tokens[place])
+    x = int(tokens[index])
     if values.count(values[x]) == 1:
-      tokens[place] = 'x'
+      tokens[index] = 'x'
       return [*tokens, '=', str(values[x])], str(x)
 
 
 def missing_duplicate(rng, length: int) -> tuple[list[str], str]:
-  """The letter hidden in a string that is one half twice.
+  """The letter masked in a string that repeats its first half.
 
   It is also the letter that occurs an odd number of times, so a bag of words
-  is enough to tell.
-  A string of odd length is one token shorter, but two tokens long at least.
+  can solve it. An odd length is rounded down to the next even one, but to no
+  less than two tokens.
   """
   half = _choose(rng, 'ab', max(length // 2, 1))
   tokens = half + half
-  place = rng.integers(len(tokens))
-  label, tokens[place] = tokens[place], '_'
+  index = rng.integers(len(tokens))
+  label, tokens[index] = tokens[index], '_'
   return tokens, label
 
 
 def a_before_b(rng, length: int) -> tuple[list[str], str]:
-  """Whether the one `a` comes before the one `b`, among other letters.
+  """Whether the only `a` comes before the only `b`, among other letters.
 
-  A string and its reverse have opposite labels, so what cannot tell left from
-  right is at chance. It needs two tokens at least.
+  A string and its reverse have opposite labels, so a model that is blind to
+  direction is at chance. Needs at least two tokens.
   """
   tokens = _choose(rng, 'cdef', max(length, 2))
   first, second = sorted(rng.permutation(len(tokens))[:2])
@@ -105,16 +106,16 @@ def a_before_b(rng, length: int) -> tuple[list[str], str]:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """A way to write strings.
+  """An algorithmic task.
 
   Attributes:
-    write: from (generator, length) to tokens and label.
-    labels: all there are.
+    write: maps (generator, length) to tokens and label.
+    labels: all labels.
     is_order_sensitive: whether the label depends on the order of the tokens;
-      without positions, a task that does not can be learnt, one that does is
-      at chance or near it.
-    has_twins: whether a string reversed has the other label; then both of
-      them are in the data, side by side.
+      if so, a model without positions is at or near chance, else it can learn
+      the task.
+    has_twins: whether the reversed string has the other label, a minimal pair;
+      then both are in the data, one after the other.
   """
 
   write: Callable
@@ -142,9 +143,9 @@ TASKS = {
 def strings(
   task: Task, rng, lengths: tuple[int, int], count: int
 ) -> list[tuple[str, str]]:
-  """`count` pairs (text, label), of lengths from first to last, uniformly.
+  """`count` pairs (text, label), with lengths uniform in [first, last].
 
-  Some tasks have strings of some lengths only.
+  Lengths that a task does not have are skipped.
   """
   pairs = []
   while len(pairs) < count:
@@ -191,7 +192,7 @@ _OPERATORS = {
 
 
 def _value(tokens: list[str]) -> int:
-  """Of an expression, modulo 5."""
+  """The value of an expression, modulo 5."""
   rest = iter(tokens)
 
   def read():

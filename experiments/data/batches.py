@@ -1,7 +1,7 @@
-"""Batches: a pure function of the step, padded to a few lengths.
+"""Batches: a pure function of the step, padded to a few bucket lengths.
 
-Nothing about the order of the examples is ever saved: an epoch is shuffled by
-(seed, epoch), so a run resumes by arithmetic, on any number of devices.
+The order of examples is not part of a checkpoint: each epoch is shuffled by
+(seed, epoch), so a run can be resumed at any step, on any number of devices.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from experiments.data.vocabularies import PAD
 
 
 class Batch(NamedTuple):
-  """Arrays of one step; a row of weight 0 is padding.
+  """Arrays of one step; rows of weight 0 are padding.
 
   Attributes:
-    tokens: int32 (batch, length).
-    lengths: int32 (batch,), tokens of each row that are real.
+    tokens: int32 (batch, length), token ids, padded with PAD.
+    lengths: int32 (batch,), number of tokens of each row without padding.
     labels: int32 (batch,).
     weights: float32 (batch,), 1 for an example, 0 for padding.
   """
@@ -32,12 +32,12 @@ class Batch(NamedTuple):
 
 
 class Share(NamedTuple):
-  """Which rows of a batch this process computes.
+  """The rows of a global batch that this process computes.
 
   Attributes:
-    index: of the process.
-    count: of processes, which take equal parts in their order.
-    multiple: of rows, to which a batch is filled up with padding.
+    index: process index.
+    count: number of processes; each computes an equal block of rows, in order.
+    multiple: the number of rows is padded to a multiple of this.
   """
 
   index: int = 0
@@ -50,13 +50,14 @@ WHOLE = Share()
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-  """Tokenised examples of one split, end to end in one array.
+  """Tokenised examples of one split, concatenated in one array.
 
   Attributes:
-    tokens: ids of all texts, and at least one more.
-    starts: int64, where each text begins; see `offsets`.
-    lengths: int32, tokens of each.
-    labels: int32.
+    tokens: token ids of all texts, and at least one more.
+    starts: int64 (examples,), index of the first token of each text; see
+      `offsets`.
+    lengths: int32 (examples,), number of tokens of each text.
+    labels: int32 (examples,).
   """
 
   tokens: np.ndarray
@@ -68,7 +69,7 @@ class Examples:
     return len(self.labels)
 
   def take(self, rows: np.ndarray) -> Examples:
-    """These examples alone, in this order."""
+    """The examples with these indices, in this order."""
     return Examples(
       self.tokens, self.starts[rows], self.lengths[rows], self.labels[rows]
     )
@@ -78,7 +79,7 @@ class Examples:
   ) -> Batch:
     """The examples `rows`, padded to `size` rows of `length` tokens.
 
-    Of them only those of `share`, after padding to its multiple.
+    Returns only the rows of `share`, after padding to its multiple.
     """
     size = -(-size // share.multiple) * share.multiple // share.count
     rows = rows[share.index * size : (share.index + 1) * size]
@@ -96,27 +97,27 @@ class Examples:
 
 
 def offsets(lengths: np.ndarray) -> np.ndarray:
-  """Where texts of these lengths begin, end to end: int64, for any number."""
+  """Start index of each text in their concatenation: int64, no overflow."""
   return np.cumsum(lengths, dtype=np.int64) - lengths
 
 
 def bucket_lengths(
   lengths: np.ndarray, num_buckets: int, longest: int
 ) -> tuple[int, ...]:
-  """At most num_buckets lengths that pad the given ones least.
+  """At most num_buckets bucket lengths that minimise padding.
 
-  Exact, by dynamic programming over candidate lengths: all of them, or
-  quantiles where there are many. The last one is `longest`, or the greatest
-  of `lengths` if that is more.
+  Exact, by dynamic programming over candidates: all distinct lengths, or
+  quantiles if there are many. The last bucket is `longest`, or the greatest of
+  `lengths` if that is more.
   """
-  lengths = np.maximum(lengths, 1)  # an empty text needs a column, too
+  lengths = np.maximum(lengths, 1)  # an empty text takes one column, too
   quantiles = np.quantile(lengths, np.linspace(0, 1, 257), method='higher')
   longest = max(longest, int(lengths.max()))
   ends = np.unique([0, *quantiles, longest]).astype(int)
   ordered = np.sort(lengths)
   count = np.searchsorted(ordered, ends, side='right')
   tokens = np.concatenate([[0], np.cumsum(ordered)])[count]
-  # padding[i, j]: what lengths in (ends[i], ends[j]] need to reach ends[j].
+  # padding[i, j]: tokens of padding of lengths in (ends[i], ends[j]].
   padding = ends * (count - count[:, None]) - (tokens - tokens[:, None])
   padding = np.where(ends > ends[:, None], padding, np.inf)
 
@@ -125,22 +126,23 @@ def bucket_lengths(
     total = best[:, None] + padding
     choices.append(total.argmin(axis=0))
     best = total.min(axis=0)
-  cuts = [len(ends) - 1]
+  chosen = [len(ends) - 1]
   for choice in reversed(choices):
-    cuts.append(int(choice[cuts[-1]]))
-  return tuple(int(ends[cut]) for cut in reversed(cuts))
+    chosen.append(int(choice[chosen[-1]]))
+  return tuple(int(ends[index]) for index in reversed(chosen))
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainBatches:
-  """Batches of the training split by step, from 0, without end.
+  """An infinite sequence of training batches, indexed by step from 0.
 
-  Every epoch holds each example once; one of its batches may be short. Texts
-  of one bucket share a batch, so that little but the bucket pads them; only
-  what is left of each bucket is mixed.
+  Every epoch holds each example once; one of its batches may be smaller. A
+  batch holds texts of one bucket, to minimise padding; only the remainders of
+  the buckets are mixed.
 
-  With members, each has an order of its own. A batch then has `batch_size` rows
-  of every one: its first row of each, then its second, and so on.
+  Members of an ensemble have separate orders. A batch then has `batch_size`
+  rows per member, interleaved: the first row of each member, then the second,
+  and so on.
   """
 
   examples: Examples
@@ -153,24 +155,24 @@ class TrainBatches:
 
   @property
   def steps_per_epoch(self) -> int:
-    """Batches of an epoch, the short one included."""
+    """Number of batches per epoch, including the smaller one."""
     return -(-len(self.examples) // self.batch_size)
 
   def __call__(self, step: int) -> Batch:
-    """The batch of update `step` + 1."""
+    """The batch that takes the state from `step` to `step` + 1."""
     epoch, index = divmod(step, self.steps_per_epoch)
     if epoch not in self._orders:
       self._orders.clear()
       self._orders[epoch] = self._order(epoch)
     rows = self._orders[epoch][index]
     length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
-    # Padded for every member alike.
+    # Padding rows are equal for all members.
     share = self.share._replace(multiple=self.share.multiple * self.num_members)
     size = self.batch_size * self.num_members
     return self.examples.batch(rows, size, length, share)
 
   def _order(self, epoch: int) -> list[np.ndarray]:
-    """Rows of each batch; all members read the same bucket at a time."""
+    """Rows of each batch; all members use the same bucket in a step."""
     of_members = []
     for member in range(self.num_members):
       rng = np.random.default_rng((self.seed, epoch, member))
@@ -187,13 +189,13 @@ class TrainBatches:
     batches, rest = [], []
     for number in range(len(self.bucket_lengths)):
       rows = shuffled[bucket == number]
-      whole = len(rows) - len(rows) % self.batch_size
-      batches += self._cut(rows[:whole])
-      rest.append(rows[whole:])
-    # What is left of every bucket, from the shortest to the longest.
-    return batches + self._cut(np.concatenate(rest))
+      full = len(rows) - len(rows) % self.batch_size
+      batches += self._chunks(rows[:full])
+      rest.append(rows[full:])
+    # The remainders of the buckets, from the shortest to the longest.
+    return batches + self._chunks(np.concatenate(rest))
 
-  def _cut(self, rows: np.ndarray) -> list[np.ndarray]:
+  def _chunks(self, rows: np.ndarray) -> list[np.ndarray]:
     starts = range(0, len(rows), self.batch_size)
     return [rows[start : start + self.batch_size] for start in starts]
 
@@ -204,9 +206,9 @@ def eval_batches(
   lengths: tuple[int, ...],
   share: Share = WHOLE,
 ) -> Iterator[tuple[np.ndarray, Batch]]:
-  """Every example once, short ones first: (rows in the split, batch).
+  """Yields (indices in the split, batch), every example once, short ones first.
 
-  The rows are those of the whole batch, the batch has those of `share`.
+  Indices are of the global batch; the batch holds the rows of `share`.
   """
   order = np.argsort(examples.lengths, kind='stable')
   for start in range(0, len(order), batch_size):
@@ -216,5 +218,5 @@ def eval_batches(
 
 
 def fit(length: int, lengths: tuple[int, ...]) -> int:
-  """The shortest of `lengths` that holds `length` tokens."""
+  """The smallest bucket length of at least `length` tokens."""
   return next(bucket for bucket in lengths if bucket >= length)

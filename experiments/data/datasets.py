@@ -1,9 +1,9 @@
-"""Data sets: where labelled texts come from, and how they fall into splits.
+"""Data sets: labelled texts by split.
 
-A data set is a frozen dataclass with its options as fields, `check(dir)`,
-which finds the user's mistakes without looking at any file, and
-`read(dir, seed)`, which returns rows by split. To add one: a class here, a
-line in DATASETS, a row in tests/data/test_datasets.py.
+A data set is a frozen dataclass with its options as fields, `check(dir)`, which
+validates the options without reading files, and `read(dir, seed)`, which
+returns rows by split. To add one: a class here, a line in DATASETS, a row in
+tests/data/test_datasets.py.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from experiments.data.text_files import SPLITS, Row, Text
 
 @dataclasses.dataclass(frozen=True)
 class WordOrder:
-  """The built-in twins of experiments.data.word_order; pairs stay together."""
+  """Minimal pairs of experiments.data.word_order; never split over splits."""
 
   train_pairs: int = 8_000
   validation_pairs: int = 500
   test_pairs: int = 1_000
 
   def check(self, directory: str) -> None:
-    """UserError for sizes the grammar cannot serve."""
+    """UserError for sizes that the grammar does not support."""
     for name, size in dataclasses.asdict(self).items():
       if not 1 <= size <= 1_000_000:
         raise UserError(
@@ -41,7 +41,7 @@ class WordOrder:
       )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split; a pair is a row after its twin."""
+    """Rows by split; the two rows of a pair are adjacent."""
     del directory
     sizes = (self.train_pairs, self.validation_pairs, self.test_pairs)
     pairs = iter(word_order.twin_pairs(sum(sizes), seed))
@@ -56,15 +56,15 @@ class WordOrder:
 
 @dataclasses.dataclass(frozen=True)
 class Algorithmic:
-  """Strings of experiments.data.algorithmic: short to train on, long to test.
+  """Strings of experiments.data.algorithmic: train on short, test on long ones.
 
   Attributes:
-    task: a name of algorithmic.TASKS.
-    train, validation, test: numbers of strings. A string of train is in no
-      other split; there are few short ones, so train holds some twice.
-    longest_train: tokens; those of train have 1 to so many, those of
-      validation half of it to all, since shorter ones are too few.
-    longest_test: tokens; those of test have more than longest_train.
+    task: one of algorithmic.TASKS.
+    train, validation, test: number of strings of each split. Splits are
+      disjoint; train may repeat strings, since there are few short ones.
+    longest_train: in tokens; strings of train have 1 to longest_train tokens,
+      those of validation at least half of it, since there are few shorter ones.
+    longest_test: in tokens; strings of test have more than longest_train.
   """
 
   task: str = 'even_pairs'
@@ -75,7 +75,7 @@ class Algorithmic:
   longest_test: int = 200
 
   def check(self, directory: str) -> None:
-    """UserError for an unknown task or for sizes that leave nothing."""
+    """UserError for an unknown task or invalid sizes."""
     key = 'data.algorithmic'
     one_of(self.task, algorithmic.TASKS, f'{key}.task')
     for name in ('train', 'validation', 'test'):
@@ -132,36 +132,36 @@ DATASETS = {
 }
 
 
-# Examples of a class, below which little can be learnt of it.
+# Warn about classes with fewer training examples.
 _FEW = 5
-# Rows of one text, from which on they may be too many.
+# Warn about texts with at least so many copies.
 _COPIES = 3
 
 
-def cut(
+def hold_out(
   rows: list[Row], fraction: float, seed: int
 ) -> tuple[list[Row], list[Row]]:
-  """Splits rows in two, (the rest, `fraction` of them), label by label.
+  """Splits rows into (the rest, `fraction` of them), stratified by label.
 
-  Equal texts stay together, so that none is on both sides.
+  Equal texts stay on the same side.
   """
   texts_of: dict[str, list[str]] = {}
   for text, label in {row.text: row.label for row in rows}.items():
     texts_of.setdefault(label, []).append(text)
   rng = np.random.default_rng(seed)
-  taken = set()
+  held_out = set()
   for label in sorted(texts_of):
     texts = texts_of[label]
     chosen = rng.permutation(len(texts))[: round(fraction * len(texts))]
-    taken.update(texts[index] for index in chosen)
+    held_out.update(texts[index] for index in chosen)
   return (
-    [row for row in rows if row.text not in taken],
-    [row for row in rows if row.text in taken],
+    [row for row in rows if row.text not in held_out],
+    [row for row in rows if row.text in held_out],
   )
 
 
 def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
-  """What is probably a mistake in the rows: a line each, with the first rows.
+  """Messages about probable mistakes in the data, each with example rows.
 
   Args:
     labels: names of the classes.
@@ -170,11 +170,11 @@ def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
   for split, rows in splits.items():
     if empty := [row for row in rows if not row.text.strip()]:
       lines.append(
-        f'empty {split} texts: {len(empty)} of {len(rows)} ({_places(empty)})'
+        f'empty {split} texts: {len(empty)} of {len(rows)} ({_rows_at(empty)})'
       )
     if copies := _copies(rows):
       shown = _first(
-        (f'{len(same)} of {len(rows)}: {_places(same)}' for same in copies),
+        (f'{len(same)} of {len(rows)}: {_rows_at(same)}' for same in copies),
         '; ',
       )
       lines.append(
@@ -198,7 +198,7 @@ def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
 
 
 def _copies(rows: list[Row]) -> list[list[Row]]:
-  """The rows of every text that makes more than a tenth of them."""
+  """The rows of each text that makes up more than a tenth of all rows."""
   by_text: dict[str, list[Row]] = {}
   for row in rows:
     by_text.setdefault(row.text, []).append(row)
@@ -207,7 +207,7 @@ def _copies(rows: list[Row]) -> list[list[Row]]:
 
 
 def _rare_classes(splits, labels: list[str]) -> list[str]:
-  """Lines on classes that have few examples in train, or none in a split."""
+  """Messages about classes with few train examples, or none in a split."""
   lines = []
   of_class = {label: [] for label in labels}
   for row in splits['train']:
@@ -215,7 +215,8 @@ def _rare_classes(splits, labels: list[str]) -> list[str]:
   few = {k: rows for k, rows in of_class.items() if 0 < len(rows) < _FEW}
   if few:
     shown = _first(
-      (f'{k!r} {len(rows)}: {_places(rows)}' for k, rows in few.items()), '; '
+      (f'{k!r} {len(rows)}: {_rows_at(rows)}' for k, rows in few.items()),
+      '; ',
     )
     lines.append(
       f'classes with fewer than {_FEW} train texts: {len(few)} of '
@@ -231,11 +232,11 @@ def _rare_classes(splits, labels: list[str]) -> list[str]:
   return lines
 
 
-def _places(rows: list[Row]) -> str:
+def _rows_at(rows: list[Row]) -> str:
   return _first(f'{row.file}:{row.number}' for row in rows)
 
 
 def _first(words, separator: str = ', ') -> str:
-  """The first three of them, and dots where there are more."""
+  """The first three words, followed by dots if there are more."""
   words = list(words)
   return separator.join(words[:3] + ['...'] * (len(words) > 3))

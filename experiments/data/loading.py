@@ -1,7 +1,7 @@
-"""Labelled texts to token ids: splits, labels, vocabulary, and what is kept.
+"""From labelled texts to token ids: splits, labels, vocabulary.
 
-A workdir keeps the vocabulary and a fingerprint of the data, so that a run is
-never resumed, nor evaluated, on other data than it was trained on.
+A workdir stores the vocabulary and a fingerprint of the data, so that a run
+cannot be resumed or evaluated on other data than it was trained on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from experiments.data.vocabularies import VOCABULARIES
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-  """What is read, how it is cut into splits and into batches."""
+  """The data set, how it is split, and how it is batched."""
 
   source: Choice
   dir: str
@@ -42,14 +42,14 @@ class DataSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-  """Everything a run reads.
+  """The tokenised data of a run.
 
   Attributes:
-    splits: train, validation, test.
-    labels: names of the classes, by their number.
+    splits: examples of train, validation and test.
+    labels: names of the classes, by class index.
     vocab_size: number of token ids.
     bucket_lengths: lengths that batches are padded to, ascending.
-    files: name and text of what a workdir keeps of the data.
+    files: files to store in the workdir, content by name.
   """
 
   splits: dict[str, Examples]
@@ -60,12 +60,15 @@ class Data:
 
 
 def load(settings: DataSettings, workdir: str) -> Data:
-  """Reads, splits and tokenises, with the workdir's vocabulary if it has one.
+  """Reads, splits and tokenises, with the vocabulary of the workdir if any.
 
-  Writes nothing: `files` of the result are for the workdir; '' is none.
+  Writes nothing: `files` of the result are to be stored in the workdir.
+
+  Args:
+    workdir: folder of a run; '' for none.
 
   Raises:
-    UserError: the data is broken, or not what this workdir was made from.
+    UserError: the data is invalid, or not that of this workdir.
   """
   source = datasets.DATASETS[settings.source.name](**settings.source.options)
   rows = _read_splits(source, settings)
@@ -80,7 +83,7 @@ def load(settings: DataSettings, workdir: str) -> Data:
     known = read_facts(workdir)
     if known != facts:
       raise UserError(
-        f'the data is not what {workdir} was made from: '
+        f'the data has changed since {workdir} was created: '
         f'{known["counts"]} then, {facts["counts"]} now; '
         'restore it, or choose another --workdir'
       )
@@ -120,7 +123,7 @@ def _read_splits(
     ('validation', settings.validation_fraction),
   ):
     if split not in rows and fraction > 0:
-      rows['train'], rows[split] = datasets.cut(
+      rows['train'], rows[split] = datasets.hold_out(
         rows['train'], fraction, settings.seed
       )
   for split in datasets.SPLITS:
@@ -136,11 +139,11 @@ def _require_rows(split: str, rows) -> None:
     remedy = (
       'lower config.data.test_fraction or config.data.validation_fraction'
     )
-  raise UserError(f'the {split} split is empty; name files for it, or {remedy}')
+  raise UserError(f'the {split} split is empty; give files for it, or {remedy}')
 
 
 def _labels(train: list[datasets.Row], source) -> list[str]:
-  """Names of the classes: those that the settings name, or those of train."""
+  """Names of the classes: those in the settings, or else those in train."""
   named = getattr(source, 'labels', ())
   shown = [entry.partition('=')[2] or entry for entry in named]
   labels = list(dict.fromkeys(shown)) or sorted({row.label for row in train})
@@ -150,10 +153,10 @@ def _labels(train: list[datasets.Row], source) -> list[str]:
 
 
 def _of_labels(rows, labels: list[str], source):
-  """Rows by split, without those that have another label.
+  """Rows by split, without those with unknown labels.
 
   Raises:
-    UserError: there are some, and the settings do not say to drop them.
+    UserError: there are such rows, and the settings do not drop them.
   """
   known, kept = set(labels), {}
   for split in rows:
@@ -163,14 +166,14 @@ def _of_labels(rows, labels: list[str], source):
       row = unknown[0]
       raise UserError(
         f'{row.file} row {row.number}: label {row.label!r} of the {split} '
-        f'split is not one of {labels}; name all in config.data.text.labels, '
-        "or leave such rows out with config.data.text.unknown_labels='drop'"
+        f'split is not one of {labels}; list all in config.data.text.labels, '
+        "or drop such rows with config.data.text.unknown_labels='drop'"
       )
     if unknown:
       counts = sorted(collections.Counter(row.label for row in unknown).items())
       shown = ', '.join(f'{label!r} {count}' for label, count in counts)
       log(
-        f'WARNING: {split} texts of unknown labels, left out: '
+        f'WARNING: {split} texts of unknown labels, dropped: '
         f'{len(unknown)} of {len(rows[split])} ({shown})'
       )
     _require_rows(split, kept[split])
@@ -186,10 +189,10 @@ def _fingerprint(rows) -> str:
 
 
 def read_facts(workdir: str) -> dict:
-  """Labels, counts and fingerprint of the data a workdir was made from.
+  """Labels, counts and fingerprint of the data of a workdir.
 
   Raises:
-    UserError: there are none, or they are corrupt.
+    UserError: data.json is missing or corrupt.
   """
   path = os.path.join(workdir, 'data.json')
   if not os.path.exists(path):
@@ -200,7 +203,7 @@ def read_facts(workdir: str) -> dict:
     if not isinstance(facts, dict) or not {'labels', 'counts'} <= facts.keys():
       raise ValueError('no labels or no counts')
   except ValueError as error:
-    raise UserError(f'{path} is not what a run writes: {error}') from error
+    raise UserError(f'{path} is corrupt: {error}') from error
   return facts
 
 
@@ -208,7 +211,7 @@ def read_tokenizer(workdir: str):
   """The vocabulary of a workdir.
 
   Raises:
-    UserError: there is none, or it is torn.
+    UserError: tokenizer.json is missing or corrupt.
   """
   import tokenizers
 
@@ -217,13 +220,13 @@ def read_tokenizer(workdir: str):
     raise UserError(f'{path} does not exist; is --workdir that of a run?')
   try:
     return tokenizers.Tokenizer.from_file(path)
-  # The library raises bare Exception for a file it cannot parse.
+  # The library raises bare Exception for a file that it cannot parse.
   except Exception as error:
     raise UserError(f'{path} is not a vocabulary: {error}') from error
 
 
 def check_texts(texts: list[str]) -> None:
-  """UserError if a text that was typed is not UTF-8."""
+  """UserError if a text of --text is not valid UTF-8."""
   for text in texts:
     try:
       text.encode()
@@ -234,21 +237,24 @@ def check_texts(texts: list[str]) -> None:
 def encode(
   tokenizer, texts: list[str], max_length: int, name: str = 'texts'
 ) -> Examples:
-  """Ids of each text, cut to max_length; labels are all 0.
+  """Token ids of each text, truncated to max_length; labels are all 0.
 
-  Says how many were cut, and calls them `name`.
+  Logs how many were truncated.
+
+  Args:
+    name: what the texts are called in that message.
   """
-  # A text that spells a special token, '[PAD]', holds its characters.
+  # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True
   encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-  if num_cut := sum(len(e.ids) > max_length for e in encoded):
+  if num_truncated := sum(len(e.ids) > max_length for e in encoded):
     log(
-      f'{num_cut} of {len(texts)} {name} are read to their first {max_length} '
-      'tokens only (config.data.max_length)'
+      f'{num_truncated} of {len(texts)} {name} are truncated to {max_length} '
+      'tokens (config.data.max_length)'
     )
   ids = [np.asarray(e.ids[:max_length], np.int32) for e in encoded]
   lengths = np.array([len(i) for i in ids], np.int32)
-  # A last 0, so that an empty split and empty texts have a token to point at.
+  # One more token, so that the start of an empty last text is a valid index.
   tokens = np.concatenate([*ids, np.zeros(1, np.int32)])
   labels = np.zeros(len(ids), np.int32)
   return Examples(tokens, offsets(lengths), lengths, labels)

@@ -1,4 +1,4 @@
-"""Labelled texts in files, in whichever of the usual forms they come."""
+"""Labelled texts from files of common formats, or from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
 
 
 class Row(NamedTuple):
-  """A labelled text, and where it stands: a file and its row, from 1."""
+  """A labelled text, with its file and row number in it, from 1."""
 
   text: str
   label: str
@@ -36,28 +36,29 @@ class Text:
   """Labelled text in files, or on the Hugging Face hub.
 
   Attributes:
-    format: one of FORMATS. 'csv' covers every delimited table; 'lines' is a
-      label, a blank and the text; 'json' one object a line; 'class_files' one
-      file a class, a text a line; 'class_folders' one folder a class, a text
-      a file; 'hub' a data set by its name, with config.data.dir empty.
-    train, validation, test: file names below config.data.dir, or patterns:
-      `part-*.tsv`, `**/*.tsv`, whose files follow one another by name; a
-      folder for 'class_folders'; `label=file` for 'class_files'; names of hub
-      splits for 'hub'. An empty one is cut from train.
-    hub_name: of a data set on the hub, `nyu-mll/glue`, for 'hub'.
-    hub_config: of its parts the one to read, `sst2`; empty: it has one only.
-    text_columns: names of columns, joined by a blank where there are several;
-      their numbers from 0 in a file without a header.
-    label_column: likewise.
+    format: one of FORMATS. 'csv': any delimited table; 'lines': label, space
+      and text; 'json': one object per line; 'parquet'; 'class_files': one file
+      per class, one text per line; 'class_folders': one folder per class, one
+      text per file; 'hub': a data set on the hub, with config.data.dir empty.
+    train, validation, test: file names below config.data.dir, or patterns such
+      as `part-*.tsv` and `**/*.tsv`, read in order of file name; a folder for
+      'class_folders'; `label=file` for 'class_files'; names of hub splits for
+      'hub'. An empty validation or test split is held out from train.
+    hub_name: name of a data set on the hub, such as `nyu-mll/glue`.
+    hub_config: configuration of that data set, such as `sst2`; empty if it has
+      only one.
+    text_columns: names of columns, joined by a space if there are several;
+      indices from 0 in a file without header.
+    label_column: name of a column, or its index.
     delimiter: one of DELIMITERS, for 'csv'.
     quoted: whether double quotes enclose fields, for 'csv'.
-    header: whether the first line names the columns, for 'csv'.
-    encoding: of the files; a byte order mark of UTF-8 is no part of a text.
-    label_depth: parts of a label like DESC:manner that count; 0: all.
+    header: whether the first line holds the names of the columns, for 'csv'.
+    encoding: encoding of the files; a UTF-8 byte order mark is skipped.
+    label_depth: number of parts to keep of a label such as DESC:manner; 0: all.
     labels: `raw=shown` for each class, in order; empty: those of train, sorted.
-    unknown_labels: what rows of other labels are: 'error', or 'drop'.
-    max_copies: rows of one text and label that are kept in a split, the first
-      ones; 0: all.
+    unknown_labels: 'error' for rows of other labels, or 'drop'.
+    max_copies: number of rows with the same text and label to keep per split,
+      the first ones; 0: all.
   """
 
   format: str = 'csv'
@@ -78,30 +79,30 @@ class Text:
   max_copies: int = 0
 
   def __post_init__(self):
-    # On a command line 0,1 are numbers; names of labels and columns are not.
+    # 0,1 on a command line is parsed as integers, but names are strings.
     for field in ('train', 'validation', 'test', 'text_columns', 'labels'):
       names = tuple(map(str, getattr(self, field)))
       object.__setattr__(self, field, names)
 
   def check(self, directory: str) -> None:
-    """UserError for wrong options; whether files exist, `read` asks."""
+    """UserError for invalid options; `read` checks whether files exist."""
     one_of(self.format, FORMATS, 'data.text.format')
     one_of(self.delimiter, DELIMITERS, 'data.text.delimiter')
     one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
     if not self.train:
-      raise UserError('config.data.text.train is empty; name at least one file')
+      raise UserError('config.data.text.train is empty; give at least one file')
     if not self.text_columns:
-      raise UserError('config.data.text.text_columns is empty; name a column')
+      raise UserError('config.data.text.text_columns is empty; give a column')
     if self.max_copies < 0:
       raise UserError(
-        f'config.data.text.max_copies = {self.max_copies} must be 0, which '
-        'keeps all, or more'
+        f'config.data.text.max_copies = {self.max_copies} must be at least 0 '
+        '(0 keeps all)'
       )
     try:
       codecs.lookup(self.encoding)
     except LookupError as error:
       raise UserError(f'config.data.text.encoding: {error}') from error
-    self._check_place(directory)
+    self._check_source(directory)
     for split in SPLITS:
       for name in getattr(self, split):
         if self.format == 'class_files' and '=' not in name:
@@ -110,7 +111,7 @@ class Text:
             "write label=file for 'class_files'"
           )
 
-  def _check_place(self, directory):
+  def _check_source(self, directory):
     if self.format != 'hub':
       if self.hub_name or self.hub_config:
         raise UserError(
@@ -119,7 +120,7 @@ class Text:
           f'{self.format!r}'
         )
       if not directory:
-        raise UserError('config.data.dir is empty; say where the data is')
+        raise UserError('config.data.dir is empty; give the folder of the data')
     elif directory or not self.hub_name:
       raise UserError(
         f'config.data.text.hub_name = {self.hub_name!r} must name a data set, '
@@ -128,12 +129,12 @@ class Text:
       )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split, in the order of the files; only splits that are given.
+    """Rows of the given splits, in the order of the files.
 
-    A file that several names of a split stand for is read once.
+    A file that several names or patterns of a split match is read once.
 
     Raises:
-      UserError: a file is broken, or, before any is read, not there.
+      UserError: a file is missing (before any is read) or cannot be parsed.
     """
     del seed
     if self.format != 'hub' and not os.path.isdir(directory):
@@ -164,7 +165,7 @@ class Text:
     }
 
   def _first_copies(self, rows, split):
-    """Those of the rows that max_copies keeps."""
+    """The rows that max_copies keeps."""
     if not self.max_copies:
       return rows
     counts, kept = collections.Counter(), []
@@ -174,13 +175,13 @@ class Text:
         kept.append(row)
     if left_out := len(rows) - len(kept):
       log(
-        f'{split} rows left out: {left_out} of {len(rows)}, beyond '
+        f'{split} rows dropped: {left_out} of {len(rows)}, more than '
         f'{self.max_copies} of one text and label (config.data.text.max_copies)'
       )
     return kept
 
   def _files(self, directory, split, name):
-    """(label or None, path) of each file that one name stands for."""
+    """(label or None, path) of each file that a name or pattern matches."""
     if self.format == 'hub':
       return [(None, name)]
     label = None
@@ -201,7 +202,7 @@ class Text:
     return folders
 
   def _matching(self, directory, split, name):
-    """Paths of the files, or folders, that a name or a pattern stands for."""
+    """Paths of the files, or folders, that a name or a pattern matches."""
     is_folder = self.format == 'class_folders'
     path = os.path.join(directory, name)
     if os.path.exists(path):
@@ -244,8 +245,8 @@ class Text:
     return raw
 
   def _records(self, path, columns, split):
-    """Tuples of the named columns, through the datasets library."""
-    # Here, since only real text needs it: it takes a second to import.
+    """Tuples of the given columns, read by the datasets library."""
+    # Imported late: it takes a second, and built-in data does not need it.
     import datasets
     from datasets.exceptions import DatasetsError
 
@@ -266,37 +267,37 @@ class Text:
           raise UserError(
             f'{path} has no column {missing[0]!r} but {sorted(record)}; '
             'change config.data.text.text_columns or label_column'
-            + self._about_quotes(path)
+            + self._quoting_hint(path)
           )
         yield tuple(record[name] for name in columns)
     except (ValueError, OSError, csv.Error, DatasetsError) as error:
       reason = ' '.join(str(error).split())
       if self.format == 'hub':
-        place = f'{self.hub_name}: cannot read its split {path!r}'
+        what = f'{self.hub_name}: cannot read its split {path!r}'
         reason += f' (config.data.text.hub_name, hub_config, {split})'
       else:
-        place = f'{path}: cannot read this {split} file'
-        reason += self._about_quotes(path)
-      raise UserError(f'{place}: {reason}') from error
+        what = f'{path}: cannot read this {split} file'
+        reason += self._quoting_hint(path)
+      raise UserError(f'{what}: {reason}') from error
 
-  def _about_quotes(self, path) -> str:
-    """What helps where a table cannot be read that has quotes around fields."""
+  def _quoting_hint(self, path) -> str:
+    """Hint for a table with quoted fields that is read without quoting."""
     if self.format != 'csv' or self.quoted:
       return ''
     mark = re.escape(DELIMITERS[self.delimiter])
     enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
     with open(path, encoding=self._codec, errors='replace') as file:
       found = any(map(enclosed.search, file))
-    return '; quotes enclose fields: config.data.text.quoted=True' * found
+    return '; its fields are quoted: set config.data.text.quoted=True' * found
 
   @property
   def _codec(self) -> str:
-    """The encoding that also reads over a byte order mark, if there is one."""
+    """The encoding, one that skips a byte order mark for UTF-8."""
     is_utf_8 = codecs.lookup(self.encoding).name == 'utf-8'
     return 'utf-8-sig' if is_utf_8 else self.encoding
 
   def _loader(self, path, split, datasets):
-    """Name and arguments of a loader of the datasets library."""
+    """Name and arguments of the loader in the datasets library."""
     paths = [path]
     if self.format == 'class_folders':
       paths = sorted(entry.path for entry in os.scandir(path))
@@ -306,7 +307,7 @@ class Text:
           f"{file}: '::' in a path is a chained URL to the datasets library; "
           f'rename it (config.data.dir, text.{split})'
         )
-    # The library takes a name for a pattern.
+    # The library treats names as patterns.
     names = list(map(glob.escape, paths))
     if self.format in ('lines', 'class_files'):
       return 'text', {'data_files': names, 'encoding': self._codec}
@@ -321,12 +322,12 @@ class Text:
       reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
       first = next(reader, [])
       second = next((row for row in reader if row), first)
-    # Later rows with too many fields are found by the library; in this one it
-    # would take the first field for an index, and shift the others.
+    # The library rejects later rows with too many fields; in the first one it
+    # would use the first field as an index, and shift the others.
     if len(second) > len(first):
       raise UserError(
         f'{path} row 1: {len(second)} fields, but {len(first)} columns'
-        + self._about_quotes(path)
+        + self._quoting_hint(path)
       )
     columns = first if self.header else [str(n) for n in range(len(first))]
     # Everything is a string: a text may read 'None', a label '01'.
@@ -337,7 +338,7 @@ class Text:
       'skiprows': 1 if self.header else 0,
       'delimiter': delimiter,
       'quoting': quoting,
-      # Which reads over a mark, too.
+      # This parser skips a byte order mark, too.
       'encoding': self.encoding,
       'keep_default_na': False,
       'features': datasets.Features({name: text for name in columns}),

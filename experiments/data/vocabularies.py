@@ -1,7 +1,7 @@
-"""Vocabularies: text to integer ids, by the tokenizers library.
+"""Vocabularies: text to token ids, by the tokenizers library.
 
-A vocabulary is trained on the training split alone and stored in the workdir
-as tokenizer.json, so that a trained model can be asked from there.
+A vocabulary is trained on the training split only and stored in the workdir as
+tokenizer.json, for evaluation and prediction.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Word:
   """Words and punctuation marks; rare words are unknown.
 
   Attributes:
-    size: ids at most, the two special ones included.
-    min_count: occurrences a word needs.
-    lowercase: whether case is ignored.
+    size: largest number of ids, including the two special tokens.
+    min_count: smallest number of occurrences of a word.
+    lowercase: whether to lowercase texts.
   """
 
   size: int = 20_000
@@ -30,7 +30,7 @@ class Word:
   lowercase: bool = True
 
   def check(self) -> None:
-    """UserError for sizes that leave no word."""
+    """UserError for a size without room for a word."""
     _check('word', self, size=3, min_count=1)
 
   def train(self, texts: Iterable[str]):
@@ -54,12 +54,12 @@ class Word:
 
 @dataclasses.dataclass(frozen=True)
 class BytePair:
-  """Byte pairs (Sennrich et al. 2016) over bytes: nothing is unknown.
+  """Byte-level BPE (Sennrich et al. 2016), without unknown tokens.
 
   Attributes:
-    size: ids at most; 258 of them are the bytes and the special ones.
-    min_count: occurrences a pair needs to be merged.
-    lowercase: whether case is ignored.
+    size: largest number of ids; 258 of them are bytes and special tokens.
+    min_count: smallest number of occurrences of a pair to be merged.
+    lowercase: whether to lowercase texts.
   """
 
   size: int = 8_000
@@ -87,26 +87,26 @@ class BytePair:
       show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    # So that an id can be read again as the characters it stands for.
+    # Decodes ids to characters.
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
 class Byte:
-  """The bytes of UTF-8: 258 ids, whatever the texts.
+  """UTF-8 bytes: always 258 ids.
 
   Attributes:
-    lowercase: whether case is ignored.
+    lowercase: whether to lowercase texts.
   """
 
   lowercase: bool = False
 
   def check(self) -> None:
-    """Nothing can be wrong."""
+    """Does nothing: all options are valid."""
 
   def train(self, texts: Iterable[str]):
-    """A tokenizers.Tokenizer; it reads no text."""
+    """A tokenizers.Tokenizer; the texts are not used."""
     del texts
     return BytePair(size=258, min_count=1, lowercase=self.lowercase).train([])
 

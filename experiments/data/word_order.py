@@ -1,13 +1,14 @@
-"""Sentences whose label is in the order of their words, and nowhere else.
+"""Sentences whose label depends on word order only.
 
-Two clauses of opposite mood are joined by a word that says which one counts:
+Two clauses of opposite sentiment are joined by a conjunction, which determines
+the clause that decides the label:
 
   positive  the plot was dull but the acting was fine
   negative  the acting was fine but the plot was dull
 
-Every sentence has its twin: the same words, the clauses exchanged, the other
-label. So a bag of words, or an encoder that cannot see positions, is right on
-exactly one of each pair.
+Every sentence has a twin, and they form a minimal pair: the same words, with
+the clauses exchanged and the other label. So a bag of words, or an encoder
+without positions, is correct on exactly one of each pair.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _BAD = (
   'dull', 'weak', 'clumsy', 'flat', 'stale', 'awkward', 'tedious', 'shallow',
   'noisy', 'messy', 'lifeless', 'crude',
 )  # fmt: skip
-# How two clauses are joined, and which of the two decides the label.
+# Conjunctions, and the index of the clause that decides the label.
 _JOINS = (
   ('{} but {}', 1),
   ('{} yet {}', 1),

@@ -1,1 +1,1 @@
-"""What a trained model does: heads, positions, pages about it."""
+"""Inspection of models: attention heads, position encodings, HTML pages."""

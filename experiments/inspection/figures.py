@@ -1,7 +1,7 @@
-"""Pictures of attention and of heads, each with the numbers behind it.
+"""Figures of attention and of heads, each with its data.
 
-Every one is NAME.png and NAME.svg, beside NAME.npz, what is drawn and sown,
-unrounded, and NAME.json, what the axes of its arrays are.
+Each is NAME.png and NAME.svg, with NAME.npz, the arrays that are drawn or sown,
+unrounded, and NAME.json, the names of the axes of these arrays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from experiments.command.errors import writing
-from experiments.inspection.head_analysis import Opened
+from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
 from selfattn import plots
 
@@ -37,26 +37,26 @@ def save(
     workdir_lib.write_figure(f'{path}.{kind}', figure, dpi=plots.DPI)
   packed = io.BytesIO()
   np.savez_compressed(packed, **arrays)
-  workdir_lib.write_whole(f'{path}.npz', packed.getvalue())
+  workdir_lib.write_atomic(f'{path}.npz', packed.getvalue())
   text = json.dumps(labels, indent=2, ensure_ascii=False)
-  workdir_lib.write_whole(f'{path}.json', text)
+  workdir_lib.write_atomic(f'{path}.json', text)
   return [f'{name}.{kind}' for kind in KINDS]
 
 
-def maps(folder: str, name: str, opened: Opened) -> list[str]:
-  """Attention of all layers and heads."""
+def attention(folder: str, name: str, maps: AttentionMaps) -> list[str]:
+  """Attention weights of all layers and heads."""
   return save(
     folder,
     name,
-    plots.attention_maps(opened.weights, opened.tokens),
-    {'weights': opened.weights},
-    {'weights': ['layer', 'head', 'query', 'key'], 'tokens': opened.tokens},
+    plots.attention_maps(maps.weights, maps.tokens),
+    {'weights': maps.weights},
+    {'weights': ['layer', 'head', 'query', 'key'], 'tokens': maps.tokens},
   )
 
 
-def rollout(folder: str, name: str, opened: Opened) -> list[str]:
-  """How much of each input token is in each output token."""
-  tokens, flow = opened.tokens, opened.rollout()
+def rollout(folder: str, name: str, maps: AttentionMaps) -> list[str]:
+  """Attention rollout: the share of each input token in each output token."""
+  tokens, flow = maps.tokens, maps.rollout()
   return save(
     folder,
     name,
@@ -66,10 +66,10 @@ def rollout(folder: str, name: str, opened: Opened) -> list[str]:
   )
 
 
-def most_attended(opened: Opened) -> str:
-  """A line a token: the key that each head gives most weight to."""
-  names = opened.tokens
-  layers, num_heads, _, _ = opened.weights.shape
+def most_attended(maps: AttentionMaps) -> str:
+  """One line per token: the key with the greatest weight, for each head."""
+  names = maps.tokens
+  layers, num_heads, _, _ = maps.weights.shape
   width = max(map(len, names))
   header = [f'{n}.{h}' for n in range(layers) for h in range(num_heads)]
   cell = max(width + 5, 8)
@@ -77,9 +77,9 @@ def most_attended(opened: Opened) -> str:
     'most attended token, by layer.head',
     ' ' * width + ''.join(f'  {text:<{cell}}' for text in header),
   ]
-  for place, name in enumerate(names):
+  for query, name in enumerate(names):
     line = f'{name:>{width}}'
-    for weights in opened.weights[:, :, place].reshape(-1, len(names)):
+    for weights in maps.weights[:, :, query].reshape(-1, len(names)):
       key = int(weights.argmax())
       line += f'  {names[key] + f" {weights[key]:.2f}":<{cell}}'
     lines.append(line.rstrip())
@@ -87,7 +87,7 @@ def most_attended(opened: Opened) -> str:
 
 
 def heads_table(rows: list[dict]) -> str:
-  """A line a head: statistics, importance, accuracy without it."""
+  """One line per head: statistics, importance, accuracy without it."""
 
   def cell(name, value):
     text = '' if value is None else f'{value:.3g}'
@@ -99,8 +99,8 @@ def heads_table(rows: list[dict]) -> str:
   return '\n'.join(lines)
 
 
-def heads(folder: str, rows: list[dict], removed: Mapping) -> list[str]:
-  """Where each head looks, and accuracy as heads are removed."""
+def heads(folder: str, rows: list[dict], ablation: Mapping) -> list[str]:
+  """Statistics of each head, and accuracy as heads are ablated."""
   names = list(rows[0])
   values = np.array([[row[name] for name in names] for row in rows], float)
   shares = values[:, [names.index(name) for name in SHARES]]
@@ -123,22 +123,22 @@ def heads(folder: str, rows: list[dict], removed: Mapping) -> list[str]:
   labels = {'table': ['head', 'column'], 'columns': names}
   files = save(folder, 'heads', figure, {'table': values}, labels)
 
-  curves = [removed['least_important_first'], removed['most_important_first']]
+  curves = [ablation['least_important_first'], ablation['most_important_first']]
   figure = plots.plot(
     np.arange(len(curves[0])),
     curves,
-    xlabel='heads removed',
-    ylabel=f'accuracy on {removed["examples"]} texts',
+    xlabel='heads ablated',
+    ylabel=f'accuracy on {ablation["examples"]} texts',
     legend=['least important first', 'most important first'],
     figsize=(5.2, 3.2),
   )
   return files + save(
     folder,
-    'removal',
+    'ablation',
     figure,
     {'accuracy': np.array(curves)},
     {
-      'accuracy': ['order', 'heads removed'],
+      'accuracy': ['order', 'heads ablated'],
       'order': ['least important first', 'most important first'],
     },
   )

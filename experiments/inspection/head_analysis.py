@@ -1,4 +1,4 @@
-"""What the heads of a trained classifier do, and which of them it needs."""
+"""Analysis of attention heads: statistics, importance, ablation."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ CLS = '[CLS]'
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
-  """One text, and how a model attended to it.
+class AttentionMaps:
+  """Attention of a model on one text.
 
   Attributes:
-    tokens: names of the L places, '[CLS]' first where the model puts one there.
+    tokens: names of the L tokens, including '[CLS]' if the model prepends it.
     weights: float32 (layers, heads, queries, keys).
   """
 
@@ -42,19 +42,22 @@ class Opened:
 
 
 def require_heads(classifier) -> None:
-  """UserError if the encoder has none."""
+  """UserError if the encoder has no attention heads."""
   if not has_heads(classifier.encoder):
     having = [name for name, cls in ENCODERS.items() if has_heads(cls)]
     raise UserError(
-      'there are no heads to look at unless config.model.encoder.name is '
-      f'{" or ".join(map(repr, having))}'
+      f'config.model.encoder.name must be {" or ".join(map(repr, having))}: '
+      'other encoders have no attention heads'
     )
 
 
 def define_member(values) -> None:
-  """The flag of commands that look into a model."""
+  """Adds the flag --member."""
   app.flags.DEFINE_integer(
-    'member', 0, 'Of an ensemble, the one to look into.', flag_values=values
+    'member',
+    0,
+    'Index of the ensemble member to inspect, from 0.',
+    flag_values=values,
   )
 
 
@@ -69,38 +72,38 @@ def require_member(settings: Settings, index: int) -> None:
 
 
 def of_member(settings: Settings, index: int, params):
-  """Parameters of one member, for everything below."""
+  """Parameters of one member of an ensemble."""
   return ensembles.pick(params, index, settings.model.num_members)
 
 
 def require_tokens(texts: list[str], examples: Examples) -> None:
-  """UserError if one of the texts is nothing to the vocabulary."""
+  """UserError if one of the texts is empty after tokenisation."""
   for text, length in zip(texts, examples.lengths, strict=True):
     if not length:
-      raise UserError(f'{text!r} has no tokens to attend to')
+      raise UserError(f'{text!r} has no tokens')
 
 
-# Blanks that would not be seen in a picture or on a page.
-_BLANKS = str.maketrans({' ': '␣', '\n': '↵', '\t': '⇥', '\r': '↵'})
-_PART = '\ufffd'  # of a letter, in a vocabulary of bytes
+# Whitespace, which would be invisible in a figure or on a page.
+_WHITESPACE = str.maketrans({' ': '␣', '\n': '↵', '\t': '⇥', '\r': '↵'})
+_PART = '\ufffd'  # decoded from part of a character, in a vocabulary of bytes
 
 
 def names(tokenizer) -> list[str]:
-  """What each id stands for; blanks as signs, parts of letters as they are."""
+  """The name of each token id, with whitespace as visible symbols."""
   found = []
   for index in range(tokenizer.get_vocab_size()):
     name = tokenizer.decode([index], skip_special_tokens=False)
-    found.append(name.translate(_BLANKS))
+    found.append(name.translate(_WHITESPACE))
   return found
 
 
 def is_separator(name: str) -> bool:
-  """Whether a token has neither a letter nor a digit in it, nor a part."""
+  """Whether a token has no letter, digit, or part of a character in it."""
   return not any(c.isalnum() or c == _PART for c in name)
 
 
 def sown_weights(classifier, params, batch: Batch) -> jax.Array:
-  """Attention of a batch, (layers, batch, heads, queries, keys)."""
+  """Attention weights of a batch, (layers, batch, heads, queries, keys)."""
   _, sown = classifier.apply(
     {'params': params},
     batch.tokens,
@@ -114,17 +117,17 @@ def sown_weights(classifier, params, batch: Batch) -> jax.Array:
   )
 
 
-def opened(
+def attention_maps(
   classifier, params, examples: Examples, tokens: list[str]
-) -> Iterator[Opened]:
-  """An Opened for each example.
+) -> Iterator[AttentionMaps]:
+  """AttentionMaps of each example.
 
   Args:
-    examples: none without tokens; see require_tokens.
-    tokens: names of ids.
+    examples: without empty ones; see require_tokens.
+    tokens: names of token ids.
 
   Raises:
-    UserError: the encoder has no heads.
+    UserError: the encoder has no attention heads.
   """
   require_heads(classifier)
   run = jax.jit(functools.partial(sown_weights, classifier))
@@ -135,13 +138,13 @@ def opened(
     texts = [tokens[i] for i in batch.tokens[0, :length]]
     texts = [CLS, *texts] if has_cls else texts
     weights = weights[..., : len(texts), : len(texts)]
-    yield Opened(texts, weights.astype(np.float32))
+    yield AttentionMaps(texts, weights.astype(np.float32))
 
 
 def statistics(
   classifier, params, examples: Examples, lengths, tokens: list[str]
 ) -> dict[str, np.ndarray]:
-  """Means over texts of selfattn.analysis.head_statistics: (layers, heads)."""
+  """selfattn.analysis.head_statistics, means over texts, (layers, heads)."""
   separators = jnp.array([is_separator(name) for name in tokens])
 
   @jax.jit
@@ -173,7 +176,7 @@ def statistics(
 
 
 def _mean(x: np.ndarray) -> np.ndarray:
-  """Over the texts that have a value, (layers, texts, heads); else NaN."""
+  """Means of (layers, texts, heads) over texts with a finite value, or NaN."""
   known = np.isfinite(x)
   count = known.sum(axis=1)
   total = np.where(known, x, 0).sum(axis=1)
@@ -183,8 +186,8 @@ def _mean(x: np.ndarray) -> np.ndarray:
 def importance(classifier, params, examples: Examples, lengths) -> np.ndarray:
   """Mean over texts of |d loss / d gate| of each head, (layers, heads).
 
-  Michel et al. 2019, equation 2: at gates of 1, how much the loss of a text
-  would change if a head were turned down.
+  Michel et al. 2019, equation 2: the sensitivity of the loss of a text to the
+  gate of a head, at gates of 1.
   """
   gates = ones(classifier)
 
@@ -203,7 +206,7 @@ def importance(classifier, params, examples: Examples, lengths) -> np.ndarray:
 
 
 def ones(classifier) -> np.ndarray:
-  """Gates that change nothing, (layers, heads)."""
+  """Gates of 1 for all heads, (layers, heads)."""
   encoder = classifier.encoder
   return np.ones((encoder.num_layers, encoder.num_heads), np.float32)
 
@@ -211,7 +214,7 @@ def ones(classifier) -> np.ndarray:
 def accuracies(
   classifier, params, examples: Examples, lengths, gates: list[np.ndarray]
 ) -> list[float]:
-  """Accuracy under each of several gates (layers, heads)."""
+  """Accuracy with each of several gates (layers, heads)."""
 
   @jax.jit
   def hits(gates, params, batch):
@@ -225,30 +228,30 @@ def accuracies(
   return (total / len(examples)).tolist()
 
 
-def removals(order: np.ndarray) -> list[np.ndarray]:
-  """Gates with none, one, two, ... all heads gone, in the order given.
+def ablation_gates(importance: np.ndarray) -> list[np.ndarray]:
+  """Gates with no, one, two, ... all heads ablated, least important first.
 
   Args:
-    order: importance (layers, heads); the least goes first.
+    importance: (layers, heads).
   """
-  gates, found = np.ones(order.shape, np.float32), []
+  gates, found = np.ones(importance.shape, np.float32), []
   found.append(gates)
-  for place in np.argsort(order, axis=None, kind='stable'):
+  for head in np.argsort(importance, axis=None, kind='stable'):
     gates = gates.copy()
-    gates.flat[place] = 0
+    gates.flat[head] = 0
     found.append(gates)
   return found
 
 
-def judge(classifier, params, examples: Examples, lengths, tokens: list[str]):
-  """A row for each head, and accuracies as heads are removed.
+def analyse(classifier, params, examples: Examples, lengths, tokens: list[str]):
+  """(one row per head, accuracies as heads are ablated).
 
   Args:
     lengths: bucket lengths of the data.
-    tokens: names of ids.
+    tokens: names of token ids.
 
   Raises:
-    UserError: heads cannot be removed.
+    UserError: heads cannot be ablated.
   """
   layers = analysis.attention_layers(params['encoder'])
   if len(layers) != classifier.encoder.num_layers:
@@ -260,11 +263,11 @@ def judge(classifier, params, examples: Examples, lengths, tokens: list[str]):
   means = statistics(classifier, params, examples, lengths, tokens)
   important = importance(classifier, params, examples, lengths)
   alone = []
-  for place in range(important.size):
+  for head in range(important.size):
     gates = ones(classifier)
-    gates.flat[place] = 0
+    gates.flat[head] = 0
     alone.append(gates)
-  least, most = removals(important), removals(-important)
+  least, most = ablation_gates(important), ablation_gates(-important)
   found = accuracies(
     classifier, params, examples, lengths, [*least, *most, *alone]
   )
@@ -273,20 +276,20 @@ def judge(classifier, params, examples: Examples, lengths, tokens: list[str]):
     {
       'layer': layer,
       'head': head,
-      **{name: _number(values[layer, head]) for name, values in means.items()},
+      **{name: _scalar(values[layer, head]) for name, values in means.items()},
       'importance': float(important[layer, head]),
-      'accuracy_without': found[2 * count + place],
+      'accuracy_without': found[2 * count + index],
     }
-    for place, (layer, head) in enumerate(np.ndindex(important.shape))
+    for index, (layer, head) in enumerate(np.ndindex(important.shape))
   ]
-  removed = {
+  ablation = {
     'least_important_first': found[:count],
     'most_important_first': found[count : 2 * count],
     'examples': len(examples),
   }
-  return rows, removed
+  return rows, ablation
 
 
-def _number(value) -> float | None:
-  """None where no text has what it is a mean of; JSON has no NaN."""
+def _scalar(value) -> float | None:
+  """None for NaN, the mean over no text; JSON has no NaN."""
   return None if np.isnan(value) else float(value)

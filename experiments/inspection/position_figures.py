@@ -1,7 +1,7 @@
-"""Pictures of what a position method does, trained or fresh.
+"""Figures of position methods, trained or at initialisation.
 
-P, as a forward pass sowed it, is a term of the scores, or rows: of positions,
-or of distances. A bias is drawn over distance as well.
+P, as sown by a forward pass, is either a term of the scores, or has one row per
+position or per distance. Biases are drawn over distance, too.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def draw(
   max_length: int,
   columns: list[int],
 ) -> list[str]:
-  """What the position method of an encoder does, wherever it does something.
+  """Draws the position method of an encoder; returns the names of the files.
 
   Args:
-    x_BLD, ids_BL: one text, vectors and tokens, at whose positions, from 0, it
-      is drawn. What reads the text is drawn for this one.
-    max_length: tokens of a text, at most. Biases are drawn over distances up
-      to twice that.
-    columns: of P, drawn as curves; those it does not have are left out.
+    x_BLD, ids_BL: one text, vectors and token ids; the method is drawn at its
+      positions, from 0. What reads the text is drawn for this one.
+    max_length: largest number of tokens of a text; biases are drawn over
+      distances up to twice that.
+    columns: columns of P to draw as curves; others than P has are skipped.
   """
   files = []
   _, length, embed_dim = x_BLD.shape
@@ -60,7 +60,7 @@ def draw(
 
 
 def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
-  """(suffix of names, method, its parameters), of each part and layer."""
+  """(suffix of file names, method, its parameters), per part and layer."""
   layers = analysis.attention_layers(params)
   for part, method in encoder.position.parts:
     suffix = f'-{part}' if part else ''
@@ -74,7 +74,7 @@ def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
 
 
 def _encodings(sown, is_scanned: bool) -> Iterator[tuple[str, jax.Array]]:
-  """(suffix of names, P) of everything that a forward pass sowed as P."""
+  """(suffix of file names, P) of everything that a forward pass sowed as P."""
   found = analysis.sown(sown, 'P')
   layers = list(dict.fromkeys(path for path, *_ in found if path))
   for path, parts, P in found:
@@ -89,7 +89,7 @@ def _encodings(sown, is_scanned: bool) -> Iterator[tuple[str, jax.Array]]:
 
 
 def _encoding(folder, name, P, length, columns) -> list[str]:
-  """Heat maps of P; of rows, also some of its columns and their cosines."""
+  """Heat maps of P; if it has rows, also some columns and cosines of rows."""
   limit = float(abs(P).max()) or 1.0
   signed = {'cmap': 'RdBu', 'limits': (-limit, limit)}
   if P.ndim == 4:  # a term of the scores, (1, H, L, M)
@@ -103,11 +103,11 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
     )
     axes = ['1', 'head', 'query position', 'key position']
     return save(folder, f'bias{name}', figure, {'P': P}, {'P': axes})
-  # Rows, of a position each, or of a distance each in a table a head.
+  # One row per position, or a table per head with one row per distance.
   is_table = P.shape[1] != length
   what = 'distance, key - query' if is_table else 'position'
   first = 1 - length if is_table else 0
-  places = np.arange(first, first + P.shape[1])
+  rows = np.arange(first, first + P.shape[1])
   titles = [f'head {n}' for n in range(len(P))] if len(P) > 1 else ['P']
   labels = {'P': ['head' if is_table else '1', what, 'column'], 'first': first}
   extent = {'xlabel': 'column of P', 'ylabel': what, 'titles': titles}
@@ -120,7 +120,7 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
   )
   files = save(folder, f'encoding{name}', figure, {'P': P}, labels)
 
-  cosines = np.stack([analysis.gram(rows) for rows in P])
+  cosines = np.stack([analysis.gram(table) for table in P])
   figure = plots.show_heatmaps(
     cosines[None],
     xlabel=what,
@@ -137,7 +137,7 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
 
   shown = [c for c in columns if c < P.shape[2]] or [0]
   figure = plots.plot(
-    places,
+    rows,
     P[0][:, shown].T,
     xlabel=what,
     ylabel='P',
@@ -152,7 +152,7 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
 
 
 def _curves(folder, name, method, params, max_length) -> list[str]:
-  """The bias of each head over distance, to twice max_length."""
+  """The bias of each head over distances up to twice max_length."""
   reach = 2 * max_length
   last = 0 if method.causal else reach
   if 'bias' not in method.hooks or 'state' in method.hooks:
@@ -193,7 +193,7 @@ def _rotation(folder, name, method, length) -> list[str]:
     xlabel='offset (positions)',
     ylabel='largest error',
     figsize=(5.2, 2.8),
-    title='R(offset) applied to P, against P that much later',
+    title='difference of R(offset) p_i and p_(i + offset)',
   )
   return save(
     folder,

@@ -1,4 +1,4 @@
-"""What a page about a run shows."""
+"""Sections of the report of a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from experiments.workdir.metrics import read_rows
 from selfattn import plots
 from selfattn.contract import has_heads
 
-# What the weights of all maps on a page may take, in bytes of text.
+# Limit of the size of all attention maps on a page, in bytes of text.
 _MOST_BYTES = 8_000_000
 
 
 def sections(values, path: str) -> list[str]:
-  """Curves, results and texts of the run in `path`, by flags of the report.
+  """Curves, results and texts of the run in `path`.
+
+  Args:
+    values: flags of experiments.report.
 
   Raises:
-    UserError: no such checkpoint, or no data where --data_dir says.
+    UserError: no such checkpoint, or no data in --data_dir.
   """
   settings, program, state = evaluation.restore_run(path, values.checkpoint)
   step = int(state.step)
@@ -40,8 +43,8 @@ def sections(values, path: str) -> list[str]:
     if values.data_dir is not None:
       raise
     log(
-      f'WARNING: without results on {values.split} and its texts: {error}; '
-      'give --data_dir'
+      f'WARNING: the report lacks results on {values.split} and texts: '
+      f'{error}; give --data_dir'
     )
     missing = f'<p>{pages.escape(error)}</p>'
     return [*about, pages.section('Results', missing), config]
@@ -81,7 +84,7 @@ def _status(path: str, step: int) -> str:
 
 
 def _curves(rows: list[dict]) -> str:
-  """A picture for each quantity, with a curve for each split that has it."""
+  """A figure per metric, with a curve for each split that has it."""
   curves: dict[str, dict[str, list]] = {}
   for row in rows:
     for name, value in row.items():
@@ -93,7 +96,7 @@ def _curves(rows: list[dict]) -> str:
   for quantity, splits in curves.items():
     figure = plots.plot(
       *zip(*next(iter(splits.values())), strict=True),
-      xlabel='updates',
+      xlabel='steps',
       ylabel=quantity,
       figsize=(5.6, 2.4),
     )
@@ -102,7 +105,7 @@ def _curves(rows: list[dict]) -> str:
     for index, (split, points) in enumerate(splits.items()):
       axis.plot(*zip(*points, strict=True), label=split, **plots.style(index))
     axis.legend(loc='upper left', bbox_to_anchor=(1, 1))
-    drawn.append(pages.picture(figure, f'{quantity} over updates'))
+    drawn.append(pages.figure(figure, f'{quantity} over steps'))
   return '\n'.join(drawn)
 
 
@@ -138,7 +141,7 @@ def _results(labels, examples, losses, logits) -> str:
 def _worst(
   values, path, program, params, loaded, losses, logits, title
 ) -> list[str]:
-  """The texts with the greatest loss, and the attention on them."""
+  """Sections on the texts with the greatest loss, and the attention on them."""
   examples = loaded.splits[values.split]
   order = np.argsort(-losses, kind='stable')[: values.num_examples]
   chosen = examples.take(order)
@@ -156,18 +159,18 @@ def _worst(
     [
       float(losses[row]),
       labels[truth],
-      labels[predictions[place]],
-      float(probabilities[place, truth]),
-      texts[place],
+      labels[predictions[rank]],
+      float(probabilities[rank, truth]),
+      texts[rank],
     ]
-    for place, (row, truth) in enumerate(zip(order, chosen.labels, strict=True))
+    for rank, (row, truth) in enumerate(zip(order, chosen.labels, strict=True))
   ]
   is_wrong = np.flatnonzero(predictions != chosen.labels).tolist()
   header = ['loss', 'true', 'predicted', 'probability of true', 'text']
   found = [
     pages.section(
       'Texts with the greatest loss',
-      '<p>Those that are marked are classified wrong.</p>'
+      '<p>Misclassified texts are highlighted.</p>'
       + pages.table(header, rows, is_wrong),
     )
   ]
@@ -177,7 +180,7 @@ def _worst(
       program.classifier,
       params,
       chosen.take(some),
-      [texts[place] for place in some],
+      [texts[rank] for rank in some],
       tokenizer,
     )
     found.append(pages.section(title, content))
@@ -186,14 +189,14 @@ def _worst(
 
 def _attention(classifier, params, examples, texts, tokenizer) -> str:
   shown, size = [], 0
-  opened = head_analysis.opened(
+  found = head_analysis.attention_maps(
     classifier, params, examples, head_analysis.names(tokenizer)
   )
-  for text, one in zip(texts, opened, strict=True):
-    size += one.weights.size * 8 // 3
+  for text, maps in zip(texts, found, strict=True):
+    size += maps.weights.size * 8 // 3
     if shown and size > _MOST_BYTES:
       break
-    shown.append((text, one))
+    shown.append((text, maps))
   if not shown:
     return '<p>none</p>'
   note = f'<p>The first {len(shown)} of them.</p>'

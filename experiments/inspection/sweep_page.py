@@ -1,4 +1,4 @@
-"""What a page about a sweep shows."""
+"""Sections of the report of a sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from experiments.workdir.metrics import read_rows
 
 
 def sections(values, path: str) -> list[str]:
-  """Tables and pictures of the sweep in `path`, by flags of the report.
+  """Tables and figures of the sweep in `path`.
+
+  Args:
+    values: flags of experiments.report.
 
   Raises:
     UserError: no such metric or baseline.
@@ -26,15 +29,15 @@ def sections(values, path: str) -> list[str]:
   drawn = []
   if any(entry['n'] for entry in found.table):
     figure = plots.settings(found)
-    drawn.append(pages.picture(figure, f'{found.metric} of each setting'))
-  for key in plots.swept_numbers(found.table, keys):
+    drawn.append(pages.figure(figure, f'{found.metric} of each setting'))
+  for key in plots.numeric_keys(found.table, keys):
     figure = plots.figure(found, key, keys)
-    drawn.append(pages.picture(figure, f'{found.metric} against {key}'))
+    drawn.append(pages.figure(figure, f'{found.metric} against {key}'))
   name = found.metric
   figure = plots.curves(
     _mean_curves(specs, values.over, name), f'{name} on validation'
   )
-  drawn.append(pages.picture(figure, f'{name} over updates'))
+  drawn.append(pages.figure(figure, f'{name} over steps'))
   header, body = comparison.cells(found)
   told = [comparison.note(found), comparison.sentence(found) or '']
   columns = ['trial', 'name', *keys, values.over, 'status']
@@ -49,21 +52,21 @@ def sections(values, path: str) -> list[str]:
       pages.table(header, body)
       + ''.join(f'<p>{pages.escape(text)}</p>' for text in told),
     ),
-    pages.section('Pictures', '\n'.join(drawn)),
+    pages.section('Figures', '\n'.join(drawn)),
     pages.section('Trials', pages.table(columns, trials, ended)),
     pages.section('Config', pages.config(_shared(specs))),
   ]
 
 
 def _shared(specs) -> dict:
-  """Settings of a sweep, without what its trials change."""
+  """Settings of a sweep that no trial overrides."""
   flat = specs[0].settings.flat()
   changed = {key for spec in specs for key in spec.overrides}
   return {key: flat[key] for key in flat if key not in changed}
 
 
 def _mean_curves(specs, over: str, name: str) -> dict[str, dict[int, float]]:
-  """Means over repetitions of a metric on validation, by setting and step."""
+  """Validation metric, mean over repetitions, by setting and step."""
   found: dict[str, dict[int, list]] = {}
   for spec in specs:
     setting, _ = comparison.setting_of(spec, over)

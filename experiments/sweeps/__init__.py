@@ -1,1 +1,1 @@
-"""Many runs from one command: what to train, how, and what came of it."""
+"""Sweeps: planning trials, engines to run them, comparison of settings."""

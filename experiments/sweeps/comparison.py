@@ -1,9 +1,9 @@
-"""Which setting of a sweep is best, and how sure that is.
+"""Comparison of the settings of a sweep, with confidence intervals.
 
-Settings are ranked by their means over seeds on validation. Test is shown
-beside it and chooses nothing, so choosing biases no figure of test. Trials of a
-sweep see the same batches, so two of them with the same seed are a pair, and
-the interval of their difference is narrower than that of either.
+Settings are ranked by their means over seeds on validation. Test scores are
+only reported, so selection does not bias them. Trials of a sweep see the same
+batches, so trials with equal seeds are paired, and the interval of their
+difference is narrower than those of the two means.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from experiments.workdir.keeping import BEST_METRICS
 METRICS = tuple(BEST_METRICS)
 SPLITS = ('validation', 'test')
 _CONFIDENCE = 0.95
-# What equal accuracies may differ by once they are subtracted.
+# Rounding error of the difference of equal accuracies.
 _ROUNDING = 1e-9
-# The setting that others are held against, where it is one of several.
+# The default baseline, if it is one of several settings.
 _WITHOUT = ('model.position.name', 'none')
 _UNKNOWN = '± ?'
-# What an entry of the table holds beside the keys that a setting changes.
-_FIGURES = ('setting', 'n', 'missing', *SPLITS, 'difference')
+# Columns of the table beside the keys that a setting changes.
+_COLUMNS = ('setting', 'n', 'missing', *SPLITS, 'difference')
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """The settings of a sweep.
+  """The settings of a sweep, compared.
 
   Attributes:
-    metric: a name of METRICS.
-    over: the key that only repeats a setting.
-    baseline: the setting that differences are to; None if no other is done.
-    table: an entry a setting, the best first: `setting`, what it changes, `n`
-      trials that are done and how many are `missing`; of those that are done
-      also `validation` and `test`, and of test the `difference` to the
-      baseline, each as `interval` returns it.
+    metric: one of METRICS.
+    over: the key that distinguishes repetitions of a setting.
+    baseline: the setting that others are compared with; None if no other is
+      done.
+    table: one entry per setting, the best first: `setting`, the keys that it
+      changes, the number `n` of trials that are done and of those `missing`; if
+      n > 0 also `validation`, `test`, and the `difference` to the baseline on
+      test, each as returned by `interval`.
   """
 
   metric: str
@@ -53,19 +54,24 @@ class Comparison:
 
 
 def define(values) -> None:
-  """The flags that say how settings are compared."""
+  """Adds the flags of the comparison of settings."""
   for name, default, text in (
     (
       'metric',
       '',
-      f'What settings are ranked by: {", ".join(METRICS)}; '
-      'config.checkpoint.best_metric if not given.',
+      f'Metric to rank settings by: {", ".join(METRICS)}; if not given, '
+      'config.checkpoint.best_metric.',
     ),
-    ('over', 'seed', 'Key that only repeats a setting.'),
+    (
+      'over',
+      'seed',
+      'Config key that distinguishes repetitions of a setting; scores are '
+      'averaged over it.',
+    ),
     (
       'baseline',
       '',
-      'Setting that differences are to, KEY=VALUE, ... as in table.md; if not '
+      'Setting to compare others with, KEY=VALUE, ... as in table.md; if not '
       'given, the one without positions, or else the first.',
     ),
   ):
@@ -73,7 +79,7 @@ def define(values) -> None:
 
 
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
-  """UserError for an unknown metric, key or setting; '' is none of them."""
+  """UserError for an unknown metric, key or setting; '' stands for none."""
   one_of(metric or METRICS[0], METRICS, '--metric')
   keys = flat_keys(specs[0].config)
   if over not in keys:
@@ -84,24 +90,24 @@ def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
 
 
 def setting_of(spec: Spec, over: str) -> tuple[str, dict[str, Any]]:
-  """What all repetitions of a trial share: (name, overrides)."""
+  """The setting of a trial, shared by all repetitions: (name, overrides)."""
   rest = {k: v for k, v in overrides(spec).items() if k != over}
   return describe(rest) or 'all', rest
 
 
 def interval(values: list[float]) -> dict[str, float | int | None]:
-  """Mean, standard deviation, half the width of the 95% interval, and n.
+  """Mean, standard deviation, half-width of the 95% interval, and n.
 
-  The interval is Student's (1908). One value has neither spread nor interval.
-  Equal values have no interval either: it would be 0 wide for any two of them,
-  and accuracies, of which there are as many as texts, are equal easily.
+  Student's t interval (1908). A single value has neither deviation nor
+  interval. Equal values have no interval: its width would be 0, and accuracies
+  on few texts coincide easily.
   """
   count = len(values)
   found = {'mean': statistics.fmean(values), 'std': None, 'half_width': None}
   if count > 1 and max(values) - min(values) <= _ROUNDING:
     found['std'] = 0.0
   elif count > 1:
-    # Here, since it takes half a second to import.
+    # Imported late: it takes half a second.
     import scipy.stats
 
     found['std'] = statistics.stdev(values)
@@ -113,16 +119,16 @@ def interval(values: list[float]) -> dict[str, float | int | None]:
 def compare(
   rows: list[dict], specs: list[Spec], metric: str, over: str, baseline: str
 ) -> Comparison:
-  """Ranks the settings; those that lack trials come after those that do not.
+  """Ranks the settings; incomplete ones come after complete ones.
 
   Args:
-    rows: of results.collect.
-    metric: a name of METRICS, or '' for that of config.checkpoint.best_metric.
-    over: the key that only repeats a setting, as `seed`.
-    baseline: 'KEY=VALUE, ...' of the setting that differences are to, or ''.
+    rows: returned by results.collect.
+    metric: one of METRICS, or '' for config.checkpoint.best_metric.
+    over: the key that distinguishes repetitions, such as `seed`.
+    baseline: 'KEY=VALUE, ...' of the setting to compare others with, or ''.
 
   Raises:
-    UserError: no metric or setting is called that.
+    UserError: unknown metric, key or setting.
   """
   check(specs, metric, over, baseline)
   metric = metric or specs[0].settings.checkpoint.best_metric
@@ -154,18 +160,23 @@ def compare(
 
 
 def better(metric: str) -> int:
-  """1 for a metric of which more is better, else -1."""
+  """1 for a metric to maximise, -1 for one to minimise."""
   return 1 if BEST_METRICS[metric] is max else -1
 
 
 def _rank(entry: dict, metric: str) -> tuple:
-  # A mean over the trials that survived is not one over all.
+  # Complete settings first: a mean over survivors is biased.
   mean = entry['validation']['mean'] if entry['n'] else 0.0
   return entry['n'] == 0, entry['missing'], -better(metric) * mean
 
 
 def _natural_baseline(table: list[dict], ranked: list[dict]) -> str | None:
-  """Of the settings with trials that are done; `table` as they are swept."""
+  """Default baseline: the best without positions, or else the first one done.
+
+  Args:
+    table: entries in the order of the sweep.
+    ranked: the same entries, the best first.
+  """
   key, name = _WITHOUT
   done = [entry for entry in table if entry['n']]
   without = [entry for entry in ranked if entry['n'] and entry.get(key) == name]
@@ -175,9 +186,9 @@ def _natural_baseline(table: list[dict], ranked: list[dict]) -> str | None:
 
 
 def sentence(found: Comparison) -> str | None:
-  """Whether the best setting and the baseline can be told apart, or None.
+  """Whether the best setting differs significantly from the baseline, or None.
 
-  If the baseline is the best setting, the next one stands for it.
+  If the baseline is the best setting, the second best is compared with it.
   """
   first = next((e for e in found.table if e['setting'] != found.baseline), {})
   if 'difference' not in first:
@@ -188,7 +199,7 @@ def sentence(found: Comparison) -> str | None:
   seeds = _repetitions(difference['n'], found.over)
   verdict = 'better' if better(found.metric) * mean > 0 else 'worse'
   if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
-    verdict = 'not to be told apart'
+    verdict = 'no significant difference'
   elif half_width is None and abs(mean) <= _ROUNDING:
     return f'{_against(entry, found)}, equal in {seeds}'
   elif half_width is None:
@@ -239,20 +250,20 @@ def _plus_minus(found: dict | None, sign: str = '') -> str:
 
 
 def note(found: Comparison) -> str:
-  """What the figures of the table are."""
+  """A caption of the table."""
   over = 'seeds' if found.over == 'seed' else f'values of {found.over}'
   told = (
     f'{found.metric} of the checkpoint that is best on validation, mean over '
-    f'{over} ± half of its 95% interval (Student), for other {over} on the '
-    'same data; the best setting on validation first.'
+    f'{over} ± half-width of its 95% interval (Student), over other {over} on '
+    'the same data; the best setting on validation first.'
   )
   if any(_UNKNOWN in cell for row in cells(found)[1] for cell in row):
-    told += f' {_UNKNOWN}: the same in all {over}, which gives no interval.'
+    told += f' {_UNKNOWN}: equal in all {over}, so without interval.'
   return told
 
 
 def markdown(found: Comparison) -> str:
-  """The table, what it is, and what it says of the best setting."""
+  """The table, its caption and the conclusion, as Markdown."""
   header, body = cells(found)
   lines = [header, ['---'] * len(header), *body]
   text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
@@ -261,12 +272,12 @@ def markdown(found: Comparison) -> str:
 
 
 def terminal(found: Comparison):
-  """The table, for rich to print, with a column for each key."""
+  """The table for rich to print, with a column per key."""
   from rich import box
   from rich.table import Column, Table
 
   (first, *header), body = cells(found)
-  keys = dict.fromkeys(k for e in found.table for k in e if k not in _FIGURES)
+  keys = dict.fromkeys(k for e in found.table for k in e if k not in _COLUMNS)
   shown = Table(
     *[Column(name, overflow='fold') for name in keys or [first]],
     *[Column(name, no_wrap=True) for name in header],
@@ -275,7 +286,7 @@ def terminal(found: Comparison):
     caption=note(found),
     caption_justify='left',
   )
-  for entry, (name, *figures) in zip(found.table, body, strict=True):
+  for entry, (name, *scores) in zip(found.table, body, strict=True):
     values = [str(entry.get(key, '')) for key in keys] or [name]
-    shown.add_row(*values, *figures)
+    shown.add_row(*values, *scores)
   return shown

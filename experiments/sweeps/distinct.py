@@ -1,4 +1,4 @@
-"""Which trials are the same, because they differ in what nothing reads.
+"""Removal of duplicate trials, which differ only in settings that are not used.
 
 A sweep over encoders and positions trains an encoder without positions once.
 """
@@ -20,11 +20,11 @@ from selfattn.positions import POSITIONS, NoPosition
 
 
 def read(settings: Settings) -> dict[str, Any]:
-  """settings.flat() without what the model does not read."""
+  """settings.flat() without settings that the model does not use."""
   model = settings.model
   chosen = ENCODERS[model.encoder.name]
-  # What encoders are handed stands in their fields (selfattn.contract), unless
-  # the classifier itself reads it.
+  # An encoder uses the settings that are its fields (selfattn.contract); the
+  # classifier uses others.
   unread = set().union(*map(registry.fields, ENCODERS.values()))
   unread -= registry.fields(chosen) | registry.fields(TextClassifier)
   if not has_heads(chosen):
@@ -40,15 +40,15 @@ def read(settings: Settings) -> dict[str, Any]:
 
 
 def overrides(spec: Spec) -> dict[str, Any]:
-  """What a trial changes, as far as it is read."""
+  """Overrides of a trial, without settings that are not used."""
   known = read(spec.settings)
   return {k: v for k, v in spec.overrides.items() if k in known}
 
 
 def distinct(specs: list[Spec]) -> list[Spec]:
-  """One spec of those that are the same, which knows the others by index.
+  """One spec of each group of duplicates, with the others in `repeats`.
 
-  It is one that is done or has begun if there is such, else the first.
+  The one that is done, or else one that has started, or else the first.
   """
   same: dict[str, list[Spec]] = {}
   for spec in specs:
@@ -68,7 +68,7 @@ def _progress(spec: Spec) -> tuple[bool, bool]:
 
 
 def warning(specs: list[Spec]) -> str | None:
-  """A line that names the trials that are left out, or None."""
+  """A message that lists the duplicate trials, or None."""
   repeated = [spec for spec in specs if spec.repeats]
   if not repeated:
     return None
@@ -79,10 +79,10 @@ def warning(specs: list[Spec]) -> str | None:
   }
   count = sum(len(spec.repeats) for spec in repeated)
   told = [
-    f'{", ".join(map(str, spec.repeats))} as {spec.index}' for spec in repeated
+    f'{", ".join(map(str, spec.repeats))} of {spec.index}' for spec in repeated
   ]
   return (
-    f'WARNING: {count} of {count + len(specs)} trials are the same as another '
-    + (f'one, which does not read {", ".join(unread)}; ' if unread else 'one; ')
-    + f'each is trained and listed once: {"; ".join(told)}'
+    f'WARNING: {count} of {count + len(specs)} trials are duplicates'
+    + (f', since {", ".join(unread)} is not used by them' if unread else '')
+    + f'; each is trained and listed once: {"; ".join(told)}'
   )

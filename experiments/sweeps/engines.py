@@ -1,9 +1,9 @@
-"""How the trials of a sweep are run: each engine leaves the same workdirs.
+"""Engines, which run the trials of a sweep; all produce the same workdirs.
 
-serial      one after another in this process, one compilation a program
-vectorized  the trials of a program as one, spread over all devices
-processes   several processes at once, each of them serial
-ray         a Ray cluster, where a task is a few trials of one program
+serial      one after another in this process, compiled once per program
+vectorized  all trials of a program at once, distributed over all devices
+processes   several processes in parallel, each of them serial
+ray         a Ray cluster; a task is one trial, or a group of one program
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ from experiments.workdir.checkpoints import Checkpoints
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """What the engines are told.
+  """Options of the engines.
 
   Attributes:
-    workdir: of the sweep.
-    until: step to train to, for a rung, or to the end of a trial that comes
-      first; None: the end.
-    max_parallel: processes at once.
-    group_size: trials that are trained as one, at most.
-    ray_address: of a cluster; '' starts one on this machine.
+    workdir: folder of the sweep.
+    until: step of a rung to stop at, if a trial is longer; None: its end.
+    max_parallel: number of processes of engine `processes`.
+    group_size: largest number of trials trained as one program.
+    ray_address: address of a cluster; '' starts one on this machine.
   """
 
   workdir: str
@@ -49,15 +48,15 @@ class Options:
   ray_address: str
 
 
-def is_waiting(spec: Spec, until: int | None) -> bool:
-  """Whether the trial has steps to go; one that failed has none."""
+def is_unfinished(spec: Spec, until: int | None) -> bool:
+  """Whether the trial has steps left before `until`; False if it failed."""
   status = workdir_lib.read_status(spec.path)
-  if status.get('status') in ('DONE', 'DIVERGED', 'FAILED', 'DROPPED'):
+  if status.get('status') in ('DONE', 'DIVERGED', 'FAILED', 'PRUNED'):
     return False
   step = status.get('step', 0)
   if _past_end(spec, until):
     return True
-  # One that was stopped at the rung itself may lack its evaluation there.
+  # A trial interrupted exactly at the rung may lack its evaluation there.
   return step < until or (step == until and status['status'] != 'PAUSED')
 
 
@@ -66,21 +65,21 @@ def _past_end(spec: Spec, until: int | None) -> bool:
 
 
 class Shared:
-  """The data and the program used last, for the next trial to use again."""
+  """Cache of the last data and program, for the next trial."""
 
   def __init__(self):
     self._data: tuple = (None, None)
     self._program: tuple = (None, None)
 
   def data(self, settings) -> loading.Data:
-    """What loading.load returns."""
+    """The result of loading.load."""
     key = repr(settings.data)
     if self._data[0] != key:
       self._data = (key, loading.load(settings.data, ''))
     return self._data[1]
 
   def program(self, settings, loaded, num_trials) -> compiled.Program:
-    """What compiled.make returns."""
+    """The result of compiled.make."""
     key = (compiled.key(settings), num_trials)
     if self._program[0] != key:
       self._program = (
@@ -93,10 +92,10 @@ class Shared:
 
 
 def serial(specs: list[Spec], options: Options, signals: Signals) -> None:
-  """One trial after another; those of a program follow each other.
+  """One trial after another, grouped by program.
 
   Raises:
-    Interrupted: a signal came.
+    Interrupted: a signal was received.
   """
   shared = Shared()
   for same in plan.programs_of(specs).values():
@@ -105,27 +104,27 @@ def serial(specs: list[Spec], options: Options, signals: Signals) -> None:
 
 
 def vectorized(specs: list[Spec], options: Options, signals: Signals) -> None:
-  """The trials of a program as one, at most options.group_size of them.
+  """The trials of a program at once, up to options.group_size of them.
 
   Raises:
-    Interrupted: a signal came.
+    Interrupted: a signal was received.
   """
   shared = Shared()
   for same in plan.programs_of(specs).values():
-    # Cut before those that are done are left out, so that a sweep that was
-    # killed has the same groups again.
+    # Grouped before finished trials are skipped, so that a resumed sweep forms
+    # the same groups.
     for start in range(0, len(same), options.group_size):
       group = same[start : start + options.group_size]
       run(group, options.until, signals, shared)
 
 
 def together(specs: list[Spec]) -> list[list[Spec]]:
-  """Trials of a program in groups that came as far, the furthest first.
+  """Groups trials of a program by progress, the most advanced group first.
 
-  A group begins at the newest step that all of it have saved. Killed while it
-  saves, some of it have one save more, which is computed again; nobody loses
-  more than that. What is ahead ends first, so that a sweep that was killed has
-  the same groups again.
+  A group resumes from the newest step that all of its trials have saved. After
+  a kill during a save, some of them have one checkpoint more, which is computed
+  again; no trial loses more than that. Advanced groups are finished first, so
+  that a resumed sweep forms the same groups.
   """
   saved = {spec.name: [0, *_saved(spec)] for spec in specs}
   groups: list[tuple[int, list[Spec]]] = []
@@ -145,7 +144,7 @@ def together(specs: list[Spec]) -> list[list[Spec]]:
 
 
 def _saved(spec: Spec) -> list[int]:
-  """Steps of the trial's checkpoints, ascending."""
+  """Steps of the checkpoints of a trial, ascending."""
   folder = Checkpoints(spec.path, spec.settings.checkpoint)
   try:
     return folder.steps()
@@ -156,15 +155,15 @@ def _saved(spec: Spec) -> list[int]:
 def run(
   specs: list[Spec], until: int | None, signals: Signals, shared: Shared
 ) -> None:
-  """Trains those of a program that wait, as one where they came as far.
+  """Trains unfinished trials of a program, those of equal progress together.
 
-  What fails is told, and stops no other.
+  A failure is logged, and does not stop the other trials.
 
   Raises:
-    Interrupted: a signal came.
+    Interrupted: a signal was received.
   """
-  waiting = [spec for spec in specs if is_waiting(spec, until)]
-  for group in together(waiting):
+  unfinished = [spec for spec in specs if is_unfinished(spec, until)]
+  for group in together(unfinished):
     _run(group, until, signals, shared)
 
 
@@ -177,17 +176,17 @@ def _run(
     log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
-      ours = [spec for spec in specs if _take(spec, on_exit)]
+      ours = [spec for spec in specs if _lock(spec, on_exit)]
     try:
-      # Another process may have trained one while its lock was waited for.
-      for group in together([s for s in ours if is_waiting(s, until)]):
+      # Another process may have trained one while this one waited for its lock.
+      for group in together([s for s in ours if is_unfinished(s, until)]):
         _train(group, until, signals, shared)
     except Interrupted:
       raise
     except Diverged:
-      pass  # each has said so, and its status does
-    # A trial that fails must not take the sweep with it: its status is FAILED,
-    # with the reason, and the exit code of the command will say so.
+      pass  # logged, and in status.json, by each trial
+    # A failed trial must not stop the sweep: its status becomes FAILED, with
+    # the reason, and the exit code of the command reports it.
     except Exception as error:
       if not isinstance(error, Failed | UserError):
         traceback.print_exc()
@@ -195,28 +194,25 @@ def _run(
         _fail(spec, str(error))
 
 
-def _take(
+def _lock(
   spec: Spec, on_exit: contextlib.ExitStack, patience: float = locks.PATIENCE
 ) -> bool:
-  """Whether this process now holds the lock of a trial."""
+  """Tries to lock the workdir of a trial; returns whether it succeeded."""
   try:
     on_exit.enter_context(locks.held(spec.path, patience))
   except locks.InUse as error:
-    log(f'WARNING: left to the process that trains it: {error}')
+    log(f'WARNING: skipped, since another process trains it: {error}')
     return False
   except (Failed, UserError) as error:
-    log(f'WARNING: trial {spec.index} {spec.name} is left out: {error}')
+    log(f'WARNING: trial {spec.index} {spec.name} is skipped: {error}')
     return False
   return True
 
 
 def give_up(spec: Spec, reason: str) -> None:
-  """Marks a trial whose process has died as FAILED.
-
-  Unless another process has taken it since.
-  """
+  """Marks a trial whose process died as FAILED, unless it is locked."""
   with contextlib.ExitStack() as on_exit:
-    if _take(spec, on_exit, patience=0.0):
+    if _lock(spec, on_exit, patience=0.0):
       _fail(spec, reason)
 
 
@@ -228,8 +224,8 @@ def _fail(spec: Spec, reason: str) -> None:
 def _train(specs, until, signals, shared) -> None:
   settings = specs[0].settings
   loaded = shared.data(settings)
-  # The workdir's own vocabulary, if it has one, and proof that the data is
-  # still the same.
+  # Uses the vocabulary of an existing workdir, and checks that the data has not
+  # changed.
   kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
   if kept:
     loaded = loading.load(settings.data, kept[0].path)
@@ -242,7 +238,7 @@ def _train(specs, until, signals, shared) -> None:
 
 
 def tell(spec: Spec) -> None:
-  """Says how a trial that ran elsewhere has ended."""
+  """Logs how a trial that ran in another process ended."""
   (row,) = results.collect([spec])
   metric = spec.settings.checkpoint.best_metric
   line = f'trial {spec.index} {spec.name} is {row["status"]}'
@@ -253,13 +249,13 @@ def tell(spec: Spec) -> None:
 
 
 def choose(specs: list[Spec], max_parallel: int) -> tuple[str, str]:
-  """The engine that should be fastest here, and why."""
+  """The engine expected to be fastest on this machine, and why."""
   platform, devices = jax.default_backend(), len(jax.devices())
   groups = plan.programs_of(specs).values()
   largest = max(map(len, groups), default=0)
   if platform != 'cpu' and largest > 1:
     return 'vectorized', (
-      f'{platform} with {devices} devices, up to {largest} trials a program'
+      f'{platform} with {devices} devices, up to {largest} trials per program'
     )
   if platform == 'cpu' and min(max_parallel, len(specs)) > 1:
     return 'processes', f'{max_parallel} cores, {len(specs)} trials'

@@ -1,6 +1,6 @@
-"""The folder of a sweep: sweep.json, its config and what each trial changes.
+"""The folder of a sweep: sweep.json, with config and overrides of each trial.
 
-Beside it are trials/, a workdir each, and the results.
+Beside it are trials/, with one workdir each, and the results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
   path = os.path.join(workdir, _FILE)
   if not workdir_lib.is_new(workdir) and not os.path.exists(path):
     raise UserError(f'--workdir={workdir} holds files but no sweep')
-  # Of the tasks of a job that share the folder, each adds to what is there.
+  # Tasks of a job array share the folder, and each may add trials.
   with locks.held(workdir, queues=True):
     _add(path, workdir, base, [dict(spec.overrides) for spec in specs])
 
@@ -53,15 +53,15 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
     names = {plan.identity(overrides) for overrides in trials}
     trials += [t for t in known['trials'] if plan.identity(t) not in names]
   content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
-  workdir_lib.write_whole(path, json.dumps(content, indent=2) + '\n')
+  workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
   for name, text in extensions.file_of(base).items():
-    workdir_lib.write_whole(os.path.join(workdir, name), text + '\n')
+    workdir_lib.write_atomic(os.path.join(workdir, name), text + '\n')
 
 
 def _flat(config: dict) -> dict:
-  """What two commands of one sweep have in common, by dotted key."""
+  """Config keys that all commands of one sweep must agree on, flattened."""
   flat = flat_keys(json.loads(json.dumps(config)))
-  # As it is resolved: a share of the run, or the steps that it comes to.
+  # Resolved values: 0.1 of the run and the equal number of steps are equal.
   flat |= formats.read(config).flat()
   return {
     key: value
@@ -82,7 +82,7 @@ def read(workdir: str) -> list[Spec]:
 
 
 def _read(path: str) -> dict:
-  """The config, with all keys that there are now, and what trials change."""
+  """The config, upgraded to the current format, and overrides of each trial."""
   try:
     with open(path) as file:
       known = json.load(file)

@@ -1,10 +1,9 @@
-"""Successive halving: trials that are behind at a rung go no further.
+"""Successive halving: prunes the worst trials at each rung.
 
-At every rung all trials that are left train to that step, or to their own last
-one if that comes first, and of those with steps to go the best fraction on
-validation goes on (Jamieson and Talwalkar 2016, algorithm 1, with
-rungs and fraction given). A decision is a function of the metrics on disk, so
-a sweep that was killed makes it again.
+All remaining trials train to the step of the rung, or to their own end if that
+is earlier; of those with steps left, the best fraction on validation continues
+(Jamieson and Talwalkar 2016, algorithm 1, with rungs and fraction given). A
+decision is a function of the metrics on disk, so a resumed sweep repeats it.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from experiments.workdir.keeping import BEST_METRICS
 
 @dataclasses.dataclass(frozen=True)
 class Rungs:
-  """Steps, ascending, and the fraction of trials that passes each."""
+  """Steps, ascending, and the fraction of trials that is kept at each."""
 
   steps: tuple[int, ...]
   keep_fraction: float
 
 
 def parse(texts: list[str], keep_fraction: float, specs: list[Spec]) -> Rungs:
-  """The flags --rungs and --keep_fraction.
+  """Parses the flags --rungs and --keep_fraction.
 
   Raises:
-    UserError: not ascending, not before the end of any trial, or a step at
-      which a trial that goes further does not evaluate.
+    UserError: rungs do not ascend, are not below the steps of the longest
+      trial, or a longer trial does not evaluate at one.
   """
   steps = [int(text) if text.isdecimal() else 0 for text in texts]
   last = max(spec.settings.train.steps for spec in specs)
@@ -49,8 +48,8 @@ def parse(texts: list[str], keep_fraction: float, specs: list[Spec]) -> Rungs:
   if wrong is not None:
     raise UserError(
       f'--rungs={",".join(texts)} must be ascending multiples of '
-      f'config.train.eval_every = {wrong.settings.train.eval_every}, as trial '
-      f'{wrong.index} has it, below config.train.steps = {last}'
+      f'config.train.eval_every = {wrong.settings.train.eval_every} (trial '
+      f'{wrong.index}), below config.train.steps = {last}'
     )
   if keep_fraction <= 0:
     raise UserError('--keep_fraction must be greater than 0')
@@ -64,22 +63,21 @@ def run(
   options: engines.Options,
   signals: Signals,
 ) -> None:
-  """Trains to each rung, drops, and trains what is left to the end.
+  """Trains to each rung and prunes; trains the remaining trials to the end.
 
   Raises:
-    Interrupted: a signal came.
+    Interrupted: a signal was received.
   """
   for step in rungs.steps:
     engine(specs, dataclasses.replace(options, until=step), signals)
-    specs = _passed(specs, step, rungs.keep_fraction)
+    specs = _kept(specs, step, rungs.keep_fraction)
   engine(specs, options, signals)
 
 
-def _passed(specs: list[Spec], step: int, keep_fraction: float) -> list[Spec]:
+def _kept(specs: list[Spec], step: int, keep_fraction: float) -> list[Spec]:
   metric = specs[0].settings.checkpoint.best_metric
   sign = -1 if BEST_METRICS[metric] is max else 1
-  # One that has come to its own end is DONE. It needs no more updates, so it
-  # neither takes the place of another nor loses one.
+  # Finished trials are neither pruned nor counted.
   running = [spec for spec in specs if step < spec.settings.train.steps]
 
   def rank(spec):
@@ -88,6 +86,6 @@ def _passed(specs: list[Spec], step: int, keep_fraction: float) -> list[Spec]:
   ordered = sorted(running, key=rank)
   count = math.ceil(keep_fraction * len(running))
   for spec in ordered[count:]:
-    workdir_lib.drop(spec.path, step)
-  log(f'step {step}: {count} of {len(running)} trials go on')
+    workdir_lib.prune(spec.path, step)
+  log(f'step {step}: {count} of {len(running)} trials continue')
   return sorted(ordered[:count], key=lambda spec: spec.index)

@@ -1,13 +1,13 @@
-"""What a sweep trains: a config, and for each trial the keys it changes.
+"""Planning of sweeps: a config, and for each trial the overrides of keys.
 
-A config file may hold generators beside get_config():
+A config file may define generators beside get_config():
 
     def sweep_positions():
       for name in ('none', 'rotary', 't5'):
         yield {'model.position.name': name}
 
-Several of them give their product. The name of a trial is a hash of what it
-changes, so it stays the same when others come or go.
+Several of them are combined to their product. The name of a trial is a hash of
+its overrides, so it does not depend on the other trials.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from experiments.training import build, compiled
 
 
 def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
-  """Random numbers whose logarithms are uniform, for a sweep_ generator."""
+  """Random values, log-uniform in [low, high), for a sweep_ generator."""
   rng = np.random.default_rng(seed)
   return np.exp(rng.uniform(math.log(low), math.log(high), count)).tolist()
 
 
 def uniform(low: float, high: float, count: int, seed: int) -> list[float]:
-  """Random numbers between low and high, for a sweep_ generator."""
+  """Random values, uniform in [low, high), for a sweep_ generator."""
   return np.random.default_rng(seed).uniform(low, high, count).tolist()
 
 
@@ -52,11 +52,12 @@ class Spec:
   """One trial.
 
   Attributes:
-    index: its place in the sweep, from 0.
-    overrides: dotted keys and what they become.
-    config: the whole config, nested.
-    path: its workdir.
-    repeats: indices of trials that are the same, which it stands for.
+    index: id of the trial in the sweep, from 0.
+    overrides: values by dotted key.
+    config: the complete config, nested.
+    settings: the validated settings of `config`.
+    path: workdir of the trial.
+    repeats: indices of duplicate trials, which are not trained.
   """
 
   index: int
@@ -68,7 +69,7 @@ class Spec:
 
   @property
   def name(self) -> str:
-    """The hash that names its folder."""
+    """The hash that is the name of the workdir."""
     return os.path.basename(self.path)
 
 
@@ -79,10 +80,10 @@ def identity(overrides: Mapping[str, Any]) -> str:
 
 
 def product(sweeps: list[list[dict]]) -> list[dict]:
-  """Every combination of one dict of each.
+  """Cartesian product of lists of overrides.
 
   Raises:
-    UserError: two sweeps change the same key.
+    UserError: two sweeps override the same key.
   """
   trials = []
   for parts in itertools.product(*sweeps):
@@ -90,17 +91,17 @@ def product(sweeps: list[list[dict]]) -> list[dict]:
     for part in parts:
       twice = merged.keys() & part.keys()
       if twice:
-        raise UserError(f'two sweeps change config.{min(twice)}')
+        raise UserError(f'two sweeps override config.{min(twice)}')
       merged |= part
     trials.append(merged)
   return trials
 
 
 def named(module, name: str) -> list[dict]:
-  """What the generator sweep_NAME of a config's module yields.
+  """Overrides from the generator sweep_NAME of a config file.
 
   Raises:
-    UserError: there is none, it yields nothing, or not dicts.
+    UserError: there is no such generator, or it does not yield dicts.
   """
   known = [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
   if name not in known:
@@ -115,7 +116,7 @@ def named(module, name: str) -> list[dict]:
 
 
 def over(text: str, config) -> list[dict]:
-  """Overrides of 'config.KEY=VALUE,VALUE,...', as the type of the key.
+  """Overrides of --grid 'config.KEY=VALUE,VALUE,...', parsed by type of KEY.
 
   A comma inside of quotes or brackets belongs to a value.
 
@@ -127,13 +128,13 @@ def over(text: str, config) -> list[dict]:
   keys = flat_keys(config)
   if key not in keys or not separator or not values:
     raise UserError(
-      f'--sweep_over={text} is not config.KEY=VALUE,VALUE'
+      f'--grid={text} is not config.KEY=VALUE,VALUE'
       f'{nearest(key, list(keys)) if key not in keys else ""}'
     )
   try:
     parts = split(values)
   except ValueError as error:
-    raise UserError(f'--sweep_over=config.{key}: {error}') from error
+    raise UserError(f'--grid=config.{key}: {error}') from error
   return [{key: _parsed(part, keys[key], text)} for part in parts]
 
 
@@ -145,14 +146,14 @@ def _parsed(text: str, current: Any, flag: str) -> Any:
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
-    # Quotes of either kind make one word, where a tuple's own are of CSV.
+    # Quotes of either kind enclose one word, but those of a tuple are CSV.
     word = unquoted(text)
     if word != text:
       text = '"' + word.replace('"', '""') + '"'
     return parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(
-      f'--sweep_over={flag}: {text!r} is not of type {type(current).__name__}, '
+      f'--grid={flag}: {text!r} is not of type {type(current).__name__}, '
       f'as {current!r} is'
     ) from error
 
@@ -163,21 +164,21 @@ def make(
   workdir: str,
   read: Callable[[dict], Settings] = settings_lib.from_config,
 ) -> list[Spec]:
-  """Specs of all trials; every one is checked, whatever the others are.
+  """Specs of all trials, all of them validated.
 
   Args:
     base: the nested config.
-    trials: overrides of each.
-    read: from the nested config of a trial to its settings.
+    trials: overrides of each trial.
+    read: converts the nested config of a trial to settings.
 
   Raises:
-    UserError: names every trial that cannot be trained.
+    UserError: lists every trial that is invalid.
   """
   specs, wrong, names = [], [], {}
   for index, overrides in enumerate(trials):
     name = identity(overrides)
     if name in names:
-      raise UserError(f'trials {names[name]} and {index} are the same')
+      raise UserError(f'trials {names[name]} and {index} are equal')
     names[name] = index
     try:
       config = _changed(base, overrides)
@@ -192,10 +193,10 @@ def make(
 
 
 def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
-  """Loads the data of all specs, traces their models; parameters by index.
+  """Loads the data and traces the models; returns parameter counts by index.
 
   Raises:
-    UserError: names every trial that cannot be trained.
+    UserError: lists every trial that is invalid.
   """
   wrong, loaded, counts = [], {}, {}
   for spec in specs:
@@ -242,7 +243,7 @@ def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
 
 
 def _raise_all(wrong: list[tuple[int, Mapping, Exception]], count) -> None:
-  """One UserError for all, in which each reason stands once."""
+  """One UserError for all invalid trials, grouped by reason."""
   if not wrong:
     return
   reasons: dict[str, list[str]] = {}
@@ -254,18 +255,18 @@ def _raise_all(wrong: list[tuple[int, Mapping, Exception]], count) -> None:
     also = f' and {len(others)} more' if others else ''
     told.append(f'{first}{also}: {reason}')
   raise UserError(
-    f'{len(wrong)} of {count} trials cannot be trained, so none is: '
+    f'{len(wrong)} of {count} trials are invalid, so none is trained: '
     + '; '.join(told)
   )
 
 
 def describe(overrides: Mapping[str, Any]) -> str:
-  """KEY=VALUE, ..., for eyes."""
+  """KEY=VALUE, ..., for people."""
   return ', '.join(f'{key}={value}' for key, value in overrides.items())
 
 
 def command(spec: Spec, config_path: str, base: dict) -> str:
-  """The line that trains this trial alone."""
+  """The command line that trains this trial alone."""
   original = flat_keys(app.load_config(config_path).to_dict())
   changed = {
     key: value
@@ -284,7 +285,7 @@ def command(spec: Spec, config_path: str, base: dict) -> str:
 
 
 def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
-  """The specs of each program, in order of appearance."""
+  """Specs grouped by compiled program, in order of appearance."""
   groups: dict[str, list[Spec]] = {}
   for spec in specs:
     groups.setdefault(compiled.key(spec.settings), []).append(spec)

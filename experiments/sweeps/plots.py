@@ -1,4 +1,4 @@
-"""Pictures of a sweep: its settings, and the numbers that were swept."""
+"""Figures of a sweep: settings, and scores against swept hyperparameters."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from selfattn.plots import COLOURS, MARKERS, style
 
 
 def figure(found: Comparison, key: str, keys: Iterable[str]):
-  """The means on validation against config.`key`, which is a number.
+  """Means on validation against config.`key`, a numeric hyperparameter.
 
   Args:
-    keys: all that were swept, but for that of the repetitions; each setting of
-      the others has a curve.
+    keys: all swept keys except `over`; one curve per setting of the others.
   """
   from matplotlib.figure import Figure
 
@@ -52,7 +51,7 @@ def figure(found: Comparison, key: str, keys: Iterable[str]):
 
 
 def settings(found: Comparison):
-  """The means of each setting with their intervals, the best one on top."""
+  """Means and intervals of each setting, the best on top."""
   from matplotlib.figure import Figure
 
   entries = [entry for entry in found.table if entry['n']][::-1]
@@ -61,8 +60,8 @@ def settings(found: Comparison):
   for index, split in enumerate(SPLITS):
     axes.errorbar(
       [entry[split]['mean'] for entry in entries],
-      # One a little below the other.
-      [place - 0.2 * index for place in range(len(entries))],
+      # Splits are offset, so that they do not overlap.
+      [row - 0.2 * index for row in range(len(entries))],
       xerr=[entry[split]['half_width'] or 0 for entry in entries],
       fmt=MARKERS[index],
       label=split,
@@ -82,7 +81,7 @@ def settings(found: Comparison):
 
 
 def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
-  """A curve of means over steps for each setting.
+  """Means over steps, one curve per setting.
 
   Args:
     means: by setting and step.
@@ -94,7 +93,7 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   axes = shown.add_subplot()
   for index, (name, values) in enumerate(means.items()):
     axes.plot(list(values), list(values.values()), label=name, **style(index))
-  axes.set_xlabel('updates')
+  axes.set_xlabel('steps')
   axes.set_ylabel(ylabel)
   axes.grid(alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
@@ -102,16 +101,16 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
 
 
 def swept(specs: list[Spec], over: str) -> list[str]:
-  """The keys that trials change, but for that of the repetitions."""
+  """The keys that trials override, except `over`."""
   keys = dict.fromkeys(key for spec in specs for key in spec.overrides)
   return [key for key in keys if key != over]
 
 
-def swept_numbers(table: list[dict], keys: Iterable[str]) -> list[str]:
-  """The keys that have several values, all of them numbers."""
+def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:
+  """The keys with several values, all of them numeric."""
   found = []
   for key in keys:
-    # A setting that does not read a key has no value of it.
+    # A setting that does not use a key has no value of it.
     values = {entry[key] for entry in table if key in entry}
     numeric = all(
       isinstance(value, int | float) and not isinstance(value, bool)
@@ -123,11 +122,11 @@ def swept_numbers(table: list[dict], keys: Iterable[str]) -> list[str]:
 
 
 def write(workdir: str, found: Comparison, specs: list[Spec]) -> None:
-  """A PNG and an SVG for every swept number, and of all settings."""
+  """Writes a PNG and an SVG per numeric hyperparameter, and of all settings."""
   keys = swept(specs, found.over)
   figures = {
     re.sub('[^a-z0-9]+', '_', key): figure(found, key, keys)
-    for key in swept_numbers(found.table, keys)
+    for key in numeric_keys(found.table, keys)
   }
   if any(entry['n'] for entry in found.table):
     figures['settings'] = settings(found)

@@ -1,8 +1,8 @@
-"""Several processes, each of which trains one trial after another.
+"""Engine `processes`: workers, each of which trains one trial after another.
 
-The parent sends the name of a trial over a pipe, and waits for the line that
-says it is over. A process that dies takes only its trial with it. Nothing is
-ever forked: jax runs threads, which a fork would tear.
+The parent sends the name of a trial over a pipe, and waits for a line when it
+has ended. A worker that dies fails only its current trial. Workers are spawned,
+not forked: jax is multithreaded, and a forked child may deadlock.
 
     python -m experiments.sweeps.processes WORKDIR CORES UNTIL
 """
@@ -25,29 +25,29 @@ from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 
-# Seconds between two looks at whether a signal has come.
+# Seconds between checks for signals.
 _POLL = 0.2
 
 
 def processes(
   specs: list[Spec], options: engines.Options, signals: Signals
 ) -> None:
-  """Trains all trials that wait, options.max_parallel of them at once.
+  """Trains all unfinished trials, options.max_parallel of them in parallel.
 
   Raises:
-    Interrupted: a signal came; every process has saved its state.
+    Interrupted: a signal was received; every worker has saved its state.
   """
   ordered = [s for same in plan.programs_of(specs).values() for s in same]
-  waiting = collections.deque(
-    spec for spec in ordered if engines.is_waiting(spec, options.until)
+  queue = collections.deque(
+    spec for spec in ordered if engines.is_unfinished(spec, options.until)
   )
-  count = min(options.max_parallel, len(waiting))
+  count = min(options.max_parallel, len(queue))
   cores = sorted(os.sched_getaffinity(0))
   workers = _Workers(options, count, signals)
-  log(f'what a trial says is in {options.workdir}/trials/NAME.txt')
+  log(f'logs of trials: {options.workdir}/trials/NAME.txt')
   with concurrent.futures.ThreadPoolExecutor(max(count, 1)) as pool:
     feeding = [
-      pool.submit(_feed, waiting, cores[n % len(cores) :: count], workers)
+      pool.submit(_feed, queue, cores[n % len(cores) :: count], workers)
       for n in range(count)
     ]
     while not all(future.done() for future in feeding):
@@ -58,13 +58,13 @@ def processes(
   for future in feeding:
     future.result()
   if signals.received and any(
-    engines.is_waiting(spec, options.until) for spec in ordered
+    engines.is_unfinished(spec, options.until) for spec in ordered
   ):
     raise Interrupted(f'{signals.received}; run the same command again')
 
 
 class _Workers:
-  """The processes that run, none of which begins after a signal."""
+  """The worker processes; none is started after a signal."""
 
   def __init__(self, options: engines.Options, count: int, signals: Signals):
     self.signals = signals
@@ -73,7 +73,7 @@ class _Workers:
     self._lock = threading.Lock()
 
   def start(self, cores: list[int]) -> subprocess.Popen | None:
-    """A process on some cores, or None when a signal has come."""
+    """Starts a worker on some cores; None after a signal."""
     with self._lock:
       if self.signals.received:
         return None
@@ -81,18 +81,18 @@ class _Workers:
       return self._running[-1]
 
   def end(self) -> None:
-    """Asks all to save and end; those that are starting are waited for."""
+    """Sends SIGTERM to all workers, after which they save and exit."""
     with self._lock:
       for process in self._running:
         process.send_signal(signal.SIGTERM)
 
 
-def _feed(waiting, cores: list[int], workers: _Workers) -> None:
-  """Starts a process, and gives it trials until none waits."""
+def _feed(queue, cores: list[int], workers: _Workers) -> None:
+  """Starts a worker, and sends it trials until the queue is empty."""
   process = None
-  while waiting and not workers.signals.received:
+  while queue and not workers.signals.received:
     try:
-      spec = waiting.popleft()
+      spec = queue.popleft()
     except IndexError:  # another thread was faster
       break
     process = process or workers.start(cores)
@@ -109,7 +109,7 @@ def _feed(waiting, cores: list[int], workers: _Workers) -> None:
       engines.tell(spec)
       continue
     code, process = _end(process), None
-    # What ends while all are asked to end has not failed, whatever its code.
+    # A worker that ends after a signal has not failed, whatever its code.
     if code != app.INTERRUPTED and not workers.signals.received:
       reason = f'its process ended with {code}; see {spec.path}.txt'
       engines.give_up(spec, reason)
@@ -118,16 +118,16 @@ def _feed(waiting, cores: list[int], workers: _Workers) -> None:
 
 
 def _end(process: subprocess.Popen) -> int:
-  """The exit code of a process, which gets no more trials."""
-  # One that has ended by itself has not read its last trial.
+  """Closes the pipes of a worker, and returns its exit code."""
+  # A worker that died may not have read its last trial.
   with contextlib.suppress(BrokenPipeError), process:
     pass
   return process.returncode
 
 
 def _start(cores, count, options) -> subprocess.Popen:
-  # A process inherits what its parent's thread has blocked. So a signal that
-  # comes while it imports waits until it knows how to save.
+  # A child inherits the signal mask. A signal that arrives during its imports
+  # is delivered once its handlers are installed.
   before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
   try:
     return subprocess.Popen(
@@ -142,8 +142,8 @@ def _start(cores, count, options) -> subprocess.Popen:
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,
-      # Where processes share an accelerator, each may take its part of what
-      # is free at the start, and no more.
+      # Workers that share an accelerator preallocate equal fractions of its
+      # memory.
       env=os.environ | {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{0.9 / count:.3f}'},
     )
   finally:
@@ -151,13 +151,13 @@ def _start(cores, count, options) -> subprocess.Popen:
 
 
 def main() -> None:
-  """Trains the trials named on standard input, one line each."""
+  """Trains the trials named on standard input, one per line."""
   with contextlib.redirect_stderr(app.Unbreakable(sys.stderr)):
     _main(*sys.argv[1:])
 
 
 def _main(workdir: str, cores: str, until: str) -> None:
-  # Before the first computation, which counts the cores for its threads.
+  # Before the first computation, which creates one thread per core.
   os.sched_setaffinity(0, map(int, cores.split(',')))
   signals, shared = Signals(), engines.Shared()
   signals.install()
@@ -176,7 +176,7 @@ def _main(workdir: str, cores: str, until: str) -> None:
 
 
 def _redirect(path: str) -> None:
-  """Sends standard error to the end of a file, if there is room for one."""
+  """Appends standard error to a file; discards it if that cannot be opened."""
   try:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

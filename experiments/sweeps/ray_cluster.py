@@ -1,8 +1,8 @@
-"""A Ray cluster: tasks of one trial each, or of a group where there are GPUs.
+"""Engine `ray`: tasks of one trial each, or of a group on a cluster with GPUs.
 
-A task that is lost with its node is started again elsewhere, and resumes from
-the last checkpoint; the workdir has to be on a disk that all nodes see. Ray is
-the extra `ray` of pyproject.toml.
+A task lost with its node is restarted on another one and resumes from the last
+checkpoint; the workdir must be on a file system shared by all nodes. Ray is the
+extra `ray` of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 
 _RETRIES = 5
-_POLL = 1.0  # seconds between two looks at whether a signal has come
+_POLL = 1.0  # seconds between checks for signals
 
 
-def why_not() -> str | None:
-  """Why this engine cannot serve, or None."""
+def unsupported_reason() -> str | None:
+  """Why this engine cannot be used, or None."""
   if importlib.util.find_spec('ray') is None:
     return 'Ray is not installed: bash scripts/run.sh pip install ray'
   return None
 
 
 def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
-  """Trains all trials that wait, as the cluster has room.
+  """Trains all unfinished trials, as many at once as the cluster has room for.
 
   Raises:
     UserError: no cluster answers at options.ray_address.
-    Interrupted: a signal came; what is running goes back to its checkpoint.
+    Interrupted: a signal was received; running trials are killed, and resume
+      from their last checkpoint.
   """
   import ray as library
 
@@ -52,7 +53,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
     for same in plan.programs_of(specs).values():
       for start in range(0, len(same), size):
         group = same[start : start + size]
-        if any(engines.is_waiting(spec, options.until) for spec in group):
+        if any(engines.is_unfinished(spec, options.until) for spec in group):
           names = [spec.name for spec in group]
           pending[task.remote(options.workdir, names, options.until)] = group
     while pending:
@@ -62,7 +63,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
         try:
           library.get(reference)
         except library.exceptions.RayError as error:
-          # A signal to all of a cluster ends tasks that have not failed.
+          # A signal to the whole cluster kills tasks that have not failed.
           for spec in () if signals.received else group:
             engines.give_up(spec, str(error))
         for spec in group:
@@ -76,7 +77,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
 
 
 def _train(workdir: str, names: list[str], until: int | None) -> None:
-  """A task: trains some trials of a sweep, in a process of the cluster."""
+  """A Ray task that trains some trials of a sweep."""
   specs = {spec.name: spec for spec in folder.read(workdir)}
   group = [specs[name] for name in names]
   engines.run(group, until, Signals(), engines.Shared())

@@ -1,4 +1,4 @@
-"""What came of a sweep: a row a trial, and the files that are left."""
+"""Results of a sweep: one row per trial, and the files written from them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from experiments.workdir.metrics import read_rows
 
 
 def collect(specs: list[Spec]) -> list[dict[str, Any]]:
-  """One row a trial: what it changed, how it ended, and its numbers.
+  """One row per trial: overrides, status and scores.
 
-  `best/` is the checkpoint that validation chose, on `validation` and on
-  `test`; `last/` the last evaluation on validation.
+  `best/` is the checkpoint selected on validation, on `validation` and on
+  `test`; `last/` is the last evaluation on validation.
   """
   rows = []
   for spec in specs:
@@ -32,7 +32,7 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
       'trial': spec.index,
       'name': spec.name,
       **spec.overrides,
-      'status': status.get('status', 'WAITING'),
+      'status': status.get('status', 'PENDING'),
       'step': status.get('step', 0),
       'best/step': result.get('step'),
     }
@@ -50,7 +50,7 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
 
 
 def evaluation(path: str, step: int, metric: str) -> float:
-  """A metric on validation at a step; the worst there is if it has none."""
+  """A metric on validation at a step; the worst possible value if missing."""
   value = _evaluations(path).get(step, {}).get(metric)
   worst = -math.inf if BEST_METRICS[metric] is max else math.inf
   return worst if value is None else value
@@ -74,7 +74,7 @@ def _evaluations(path: str) -> dict[int, dict[str, float]]:
 def best_run(
   rows: list[dict], specs: list[Spec], metric: str
 ) -> dict[str, Any] | None:
-  """The trial with the best metric on validation, whatever its setting."""
+  """The single trial with the best metric on validation."""
   column = f'best/validation/{metric}'
   pairs = zip(rows, specs, strict=True)
   known = [pair for pair in pairs if pair[0][column] is not None]
@@ -92,7 +92,7 @@ def best_run(
 
 
 def write(workdir: str, rows: list[dict], found: Comparison) -> None:
-  """results.csv, results.json and table.md, each whole or not at all."""
+  """Writes results.csv, results.json and table.md, each atomically."""
   names = list(dict.fromkeys(name for row in rows for name in row))
   text = io.StringIO()
   writer = csv.DictWriter(text, names, lineterminator='\n')
@@ -106,4 +106,4 @@ def write(workdir: str, rows: list[dict], found: Comparison) -> None:
     'table.md': markdown(found),
   }
   for name, content in files.items():
-    workdir_lib.write_whole(os.path.join(workdir, name), content)
+    workdir_lib.write_atomic(os.path.join(workdir, name), content)

@@ -1,4 +1,4 @@
-"""The engines by name, and the training of all trials that wait."""
+"""The registry of engines, and training of all unfinished trials."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ ENGINES = {
 }
 
 
-def waiting(specs: list[Spec]) -> list[Spec]:
-  """Those that have steps to go."""
-  return [spec for spec in specs if engines.is_waiting(spec, None)]
+def unfinished(specs: list[Spec]) -> list[Spec]:
+  """The trials that have steps left."""
+  return [spec for spec in specs if engines.is_unfinished(spec, None)]
 
 
 def train(
   specs: list[Spec], rungs: halving.Rungs, engine: str, options: Options
 ) -> None:
-  """Trains what waits, by an engine of ENGINES or by the fastest, 'auto'.
+  """Trains unfinished trials by an engine of ENGINES, or 'auto', the fastest.
 
   Raises:
-    Interrupted: a signal came.
+    Interrupted: a signal was received.
   """
-  to_train = waiting(specs)
+  to_train = unfinished(specs)
   if not to_train:
-    log(f'none of {len(specs)} trials has steps to go')
+    log(f'none of {len(specs)} trials has steps left')
     return
-  why = 'as --engine says'
+  why = 'chosen by --engine'
   if engine == 'auto':
     engine, why = engines.choose(to_train, options.max_parallel)
   log(f'{len(to_train)} of {len(specs)} trials to train, {engine}: {why}')

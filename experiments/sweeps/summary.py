@@ -1,4 +1,4 @@
-"""What came of a sweep so far: files, pictures, a table, a sentence."""
+"""Report of a sweep so far: files, figures, a table, a conclusion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from experiments.sweeps import comparison, distinct, folder, plots, results
 
 
 def write(workdir: str, values) -> dict:
-  """Writes what there is of a sweep, says it, and returns the same.
+  """Writes, prints and returns the results of a sweep so far.
 
   Args:
     values: flags of comparison.define.

@@ -66,8 +66,8 @@ def devices() -> Iterator[Finding]:
         True,
       )
   x = np.arange(12, dtype=np.float32).reshape(3, 4)
-  right = np.allclose(jax.jit(lambda x: x @ x.T)(x), x @ x.T, rtol=1e-2)
-  yield 'a product', 'right' if right else 'wrong', not right
+  passed = np.allclose(jax.jit(lambda x: x @ x.T)(x), x @ x.T, rtol=1e-2)
+  yield 'matmul check', 'passed' if passed else 'failed', not passed
 
 
 def cache(folder: str | None) -> Iterator[Finding]:
@@ -117,6 +117,7 @@ def workdir(path: str) -> Iterator[Finding]:
         yield f'checkpoint {step}', ' '.join(str(error).split())[:200], True
       else:
         best = ', the best' if step == saved.best() else ''
-        yield f'checkpoint {step}', f'whole{best}', False
-  for name in sorted(glob.glob(os.path.join(path, 'torn', '*'))):
-    yield 'torn', f'{name} could not be read once; it may be removed', False
+        yield f'checkpoint {step}', f'intact{best}', False
+  for folder in checkpoints.CORRUPT:
+    for name in sorted(glob.glob(os.path.join(path, folder, '*'))):
+      yield folder, f'{name} could not be read; it may be removed', False

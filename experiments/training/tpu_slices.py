@@ -137,8 +137,8 @@ def _placed(tree, shardings):
   return jax.tree.map(place, tree, shardings)
 
 
-def sent(text: str) -> dict[str, dict[str, int]]:
-  """Count and bytes a device of what a compiled program sends, by kind."""
+def collectives(text: str) -> dict[str, dict[str, int]]:
+  """Count and bytes per device of a compiled program's collectives, by kind."""
   found: dict[str, dict[str, int]] = {}
   kinds = '|'.join(_SENDING)
   pattern = rf'= (.*?) ({kinds})(?:-start)?\('
@@ -179,8 +179,8 @@ def report(compiled, flops: int, program, topology: str) -> dict[str, object]:
     'model_flops': flops,
     'program_flops_per_device': cost.get('flops', 0.0),
     'bytes_accessed_per_device': accessed,
-    'seconds_computing': computing,
-    'seconds_reading': reading,
-    'seconds_at_least': max(computing, reading),
-    'sent_per_device': sent(compiled.as_text()),
+    'compute_seconds': computing,
+    'memory_seconds': reading,
+    'roofline_seconds': max(computing, reading),
+    'collectives_per_device': collectives(compiled.as_text()),
   }

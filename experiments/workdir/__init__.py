@@ -1,1 +1,1 @@
-"""What a run keeps: files, checkpoints, metrics and lock; in buckets, too."""
+"""Workdirs, local or in buckets: files, checkpoints, metrics, locks."""

@@ -1,8 +1,8 @@
 """Workdirs in a bucket, --workdir=gs://BUCKET/FOLDER.
 
-Checkpoints go straight there. The small files beside them are kept in a folder
-on this machine, and copied whenever a checkpoint begins or a status changes, so
-that what is in the bucket is never behind a checkpoint.
+Checkpoints are written directly to the bucket. The small files beside them are
+staged in a local folder, and copied whenever a checkpoint begins or the status
+changes, so that the files in the bucket are never behind a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from etils import epath
 from experiments.command.errors import UserError, writing
 
 SCHEMES = ('gs://',)
-# What the folder on this machine has no copy of, and what is of it alone.
-_STAY, _OWN = ('checkpoints', 'torn'), ('lock',)
-# Beside that folder, the address that it stands for.
+# Folders that stay in the bucket ('torn': `corrupt` of older runs), and files
+# that stay local.
+_REMOTE, _LOCAL = ('checkpoints', 'corrupt', 'torn'), ('lock',)
+# File beside the local folder that holds the address of the bucket.
 _ORIGIN = '.selfattn-origin'
 
 
 @contextlib.contextmanager
 def staged(path: str) -> Iterator[str]:
-  """The folder on this machine that stands for `path`, or `path` itself.
+  """A local copy of the workdir `path` in a bucket, or a local `path` itself.
 
   Raises:
     UserError: the extra gcs is not installed.
@@ -34,8 +35,8 @@ def staged(path: str) -> Iterator[str]:
   if not path.startswith(SCHEMES):
     yield path
     return
-  with tempfile.TemporaryDirectory(prefix='selfattn-') as place:
-    folder = os.path.join(place, 'run')
+  with tempfile.TemporaryDirectory(prefix='selfattn-') as parent:
+    folder = os.path.join(parent, 'run')
     try:
       _fetch(path, folder)
     except ImportError as error:
@@ -43,14 +44,14 @@ def staged(path: str) -> Iterator[str]:
         f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
         'pip install gcsfs google-cloud-storage'
       ) from error
-    name = os.path.join(place, _ORIGIN)
+    name = os.path.join(parent, _ORIGIN)
     with writing(name), open(name, 'w') as file:
       file.write(path)
     yield folder
 
 
 def origin(folder: str) -> str:
-  """The address that a folder stands for, or the folder itself."""
+  """The bucket address of a staged folder; the path of any other folder."""
   path = os.path.join(os.path.dirname(folder), _ORIGIN)
   if not os.path.exists(path):
     return folder
@@ -59,17 +60,17 @@ def origin(folder: str) -> str:
 
 
 def push(folder: str, only: str | None = None) -> None:
-  """Copies the files of a folder to the address that it stands for.
+  """Copies the files of a staged folder to its bucket.
 
   Args:
-    only: one file; None: all.
+    only: name of a single file; None: all files.
   """
   address = origin(folder)
   if address == folder:
     return
   here, there = pathlib.Path(folder), epath.Path(address)
   for file in here.rglob('*') if only is None else [here / only]:
-    if file.is_file() and file.name not in _OWN:
+    if file.is_file() and file.name not in _LOCAL:
       target = there / str(file.relative_to(here))
       with writing(str(target)):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,17 +80,17 @@ def push(folder: str, only: str | None = None) -> None:
 def _fetch(address: str, folder: str) -> None:
   import fsspec
 
-  # Another process may have written since this one looked.
+  # Another process may have written since the last listing.
   fsspec.config.conf.setdefault('gcs', {})['use_listings_cache'] = False
   there, here = epath.Path(address), epath.Path(folder)
-  waiting = [there] if there.exists() else []
-  while waiting:
-    for path in waiting.pop().iterdir():
+  folders = [there] if there.exists() else []
+  while folders:
+    for path in folders.pop().iterdir():
       name = str(path.relative_to(there))
-      if name in _STAY:
+      if name in _REMOTE:
         continue
       if path.is_dir():
-        waiting.append(path)
+        folders.append(path)
       else:
         content = path.read_bytes()
         with writing(str(here / name)):

@@ -1,9 +1,9 @@
 """Checkpoints: Orbax behind one small class.
 
-A step's name is the number of updates applied. One item, `state`, holds the
-leaves of a training state as a plain nested dict, so a checkpoint can be read
-without this code. The newest few and the best one are kept; an older one goes
-only when a newer one is whole.
+Checkpoint N is the state after N steps. Its one item, `state`, holds the leaves
+of the training state as a plain nested dict, so it can be read without this
+code. The newest checkpoints and the best one are kept; an older one is removed
+only after a newer one is complete.
 """
 
 from __future__ import annotations
@@ -25,47 +25,49 @@ from experiments.command.log import log
 from experiments.workdir import buckets, metrics
 from experiments.workdir.keeping import BEST_METRICS, CheckpointSettings
 
-# A tree of arrays with a leaf `step`: the updates that were applied.
+# A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T')
-# Where a step goes that cannot be read, beside the folder of checkpoints.
-_TORN = 'torn'
-# Leaves of a state that the first version did not have. They begin at zero.
+# Folders of unreadable checkpoints, beside `checkpoints`; the second one is the
+# name that older runs used.
+CORRUPT = ('corrupt', 'torn')
+# Leaves that older checkpoints lack; they are restored as zeros.
 _ADDED = ('sums',)
 
 
 class _Manager(ocp.CheckpointManager):
   def reached_preemption(self, step: int) -> bool:
-    """Never: command.signals asks the same library, by numbers of its own."""
+    """Never: command.signals polls the same service, with its own counter."""
     del step
     return False
 
 
 class Checkpoints:
-  """WORKDIR/checkpoints, listed from disk; close it on every way out.
+  """WORKDIR/checkpoints, listed from disk; always `close` it.
 
   Attributes:
-    scores: the validation metric that says which is the best, by step.
-    common: a step that other runs of a group go on from, too; it stays.
+    scores: the validation metric that selects the best checkpoint, by step.
+    common: a step that other runs of the group resume from; it is kept.
   """
 
   def __init__(
     self, workdir: str, settings: CheckpointSettings, run: str | None = None
   ):
-    """Opens or makes the folder, and removes saves that were cut off.
+    """Opens or creates the folder, and removes interrupted saves.
 
     Args:
-      run: identity of the run, which is kept with every step and must be that
-        of a step that is restored; None: any may be, and nothing is saved.
+      run: identity of the run, stored with every checkpoint and checked when
+        one is restored; None: read only, checkpoints of any run.
     """
     self.scores: dict[int, float] = {}
     self.common: int | None = None
     self._settings, self._run = settings, run
-    place = epath.Path(buckets.origin(os.path.abspath(workdir))) / 'checkpoints'
+    origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
+    folder = origin / 'checkpoints'
     if run is not None:
-      with writing(str(place)):
-        place.mkdir(parents=True, exist_ok=True)
+      with writing(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
     self._manager = _Manager(
-      place,
+      folder,
       item_handlers={'state': ocp.StandardCheckpointHandler()},
       options=ocp.CheckpointManagerOptions(
         preservation_policy=self,
@@ -75,18 +77,18 @@ class Checkpoints:
     )
 
   def should_preserve(self, checkpoints, *, context) -> list[bool]:
-    """Orbax's question: which of these steps, ascending, stay."""
+    """Called by Orbax: which of these steps, ascending, to keep."""
     del context
     steps = [info.step for info in checkpoints]
     kept = {*steps[-self._settings.keep :], self._best(steps), self.common}
     return [step in kept for step in steps]
 
   def steps(self) -> list[int]:
-    """Those saved, ascending."""
+    """Saved steps, ascending."""
     return sorted(self._manager.all_steps())
 
   def best(self) -> int | None:
-    """The step with the best score, the latest of equals; None if no score."""
+    """The step with the best score, the latest on ties; None without scores."""
     return self._best(self.steps())
 
   def _best(self, steps) -> int | None:
@@ -97,13 +99,13 @@ class Checkpoints:
     return max(step for step, score in scores.items() if score == best)
 
   def save(self, state) -> None:
-    """Starts saving `state`, a tree, under its leaf `step`.
+    """Starts saving `state`, a tree, as checkpoint state.step.
 
     Raises:
-      Failed: this one or the one before could not be written.
+      Failed: this checkpoint or the previous one could not be written.
     """
-    # On a CPU what the saver reads is the buffer itself, which the next update
-    # is free to use again while the save goes on in the background.
+    # On a CPU the saver reads the buffer itself, which the next step may reuse
+    # (donation) while the save continues in the background.
     kept = {name: _kept(leaf) for name, leaf in leaves(state).items()}
     with _Reported(self):
       self._manager.save(
@@ -114,26 +116,26 @@ class Checkpoints:
       )
 
   def wait(self) -> None:
-    """Returns when every save has ended.
+    """Waits for all saves to finish.
 
     Raises:
-      Failed: one could not be written.
+      Failed: a checkpoint could not be written.
     """
     with _Reported(self):
       self._manager.wait_until_finished()
       self._manager.check_for_errors()
 
   def close(self) -> None:
-    """Waits, and ends the threads of the saver; raises as `wait`."""
+    """Waits, and stops the threads of the saver; raises as `wait`."""
     with _Reported(self):
       self._manager.close()
 
   def restore(self, step: int, template: T) -> T:
-    """The state saved at `step`, in the form and place of `template`.
+    """The state saved at `step`, with structure and sharding of `template`.
 
     Raises:
-      UserError: it is of another run, or its paths, shapes or types are not
-        the template's.
+      UserError: it belongs to another run, or its paths, shapes or dtypes
+        differ from the template.
     """
     folder = f'{self._manager.directory}/{step}'
     run = (self._manager.metadata(step).custom_metadata or {}).get('run')
@@ -148,10 +150,10 @@ class Checkpoints:
     if differences:
       raise UserError(
         f'checkpoint {folder} does not fit this model, in '
-        f'{len(differences)} places: {"; ".join(differences[:10])}'
+        f'{len(differences)} arrays: {"; ".join(differences[:10])}'
       )
     if self._run not in (None, run):
-      raise UserError(f'checkpoint {folder} is of another run')
+      raise UserError(f'checkpoint {folder} belongs to another run')
     saved = self._read(step, wanted)
     state = jax.tree.unflatten(
       jax.tree.structure(template),
@@ -165,9 +167,9 @@ class Checkpoints:
     return state
 
   def restore_params(self, step: int) -> dict[str, jax.Array]:
-    """The parameters saved at `step`, whatever the model, by name.
+    """The parameters saved at `step` by name, without a template.
 
-    Their averages, where such were kept: what the step was evaluated with.
+    Their averages, if any were kept: what the step was evaluated with.
     """
     one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     wanted = {
@@ -183,10 +185,10 @@ class Checkpoints:
     }
 
   def _read(self, step: int, wanted: Mapping[str, object]) -> dict:
-    """The arrays of a step by name, in the place of those that are wanted.
+    """The arrays of a step by name, with the sharding of those in `wanted`.
 
-    By the handler rather than the manager, which would wait for all processes:
-    where one of them cannot read its part, the others would wait forever.
+    Through the handler, since the manager synchronizes all processes: if one of
+    them cannot read its shard, the others would wait forever.
     """
     saved = ocp.StandardCheckpointHandler().restore(
       epath.Path(self._manager.directory) / str(step) / 'state',
@@ -201,13 +203,13 @@ class Checkpoints:
     return leaves(found)
 
   def set_aside(self, step: int) -> None:
-    """Moves a step that cannot be read to WORKDIR/torn."""
+    """Moves an unreadable checkpoint to WORKDIR/corrupt."""
     folder = epath.Path(self._manager.directory)
-    torn = folder.parent / _TORN
+    corrupt = folder.parent / CORRUPT[0]
     if processes.is_first():
-      with writing(str(torn)):
-        torn.mkdir(exist_ok=True)
-        target = torn / str(step)
+      with writing(str(corrupt)):
+        corrupt.mkdir(exist_ok=True)
+        target = corrupt / str(step)
         if target.exists():
           target.rmtree()
         (folder / str(step)).rename(target)
@@ -215,13 +217,13 @@ class Checkpoints:
     self._manager.reload()
 
   def drop(self, step: int) -> None:
-    """Removes a step that will be computed again."""
+    """Removes the checkpoint of a step that will be trained again."""
     self._manager.delete(step)
 
 
 @contextlib.contextmanager
 def reading(workdir: str, settings: CheckpointSettings):
-  """The Checkpoints of a run that may be training, with their scores."""
+  """Checkpoints of a run, with scores; safe while the run is training."""
   folder = Checkpoints(workdir, settings)
   try:
     folder.scores |= metrics.scores(
@@ -233,7 +235,7 @@ def reading(workdir: str, settings: CheckpointSettings):
 
 
 class _Reported:
-  """Turns what a failed save raises into one line that says what to do."""
+  """Converts the exception of a failed save to Failed, in one line."""
 
   def __init__(self, checkpoints: Checkpoints):
     self._checkpoints = checkpoints
@@ -247,27 +249,27 @@ class _Reported:
     manager = self._checkpoints._manager
     raise Failed(
       f'a checkpoint could not be written to {manager.directory}: '
-      f'{_first_words(error)}; those before it are kept: make room or repair '
-      'it, and run the same command again'
+      f'{_first_words(error)}; earlier ones are kept: free disk space or '
+      'repair it, and run the same command again'
     ) from error
 
 
 def newest(
   folders: list[Checkpoints], template: T
 ) -> tuple[int | None, list[T]]:
-  """The newest step that all folders hold whole, and the states; or None, [].
+  """The newest step with an intact checkpoint in all folders, and the states.
 
-  Later steps, which cannot be read or which others do not have, will be
-  computed again: those that cannot be read are set aside.
+  (None, []) without one. Later checkpoints, which are corrupt or missing in
+  some folders, will be computed again; corrupt ones are set aside.
 
   Raises:
-    UserError: a step is of another model or run.
-    Failed: steps were saved, and none can be read.
+    UserError: a checkpoint belongs to another model or run.
+    Failed: there are checkpoints, and all of them are corrupt.
   """
-  # A process may see what another one has written a little later.
+  # On a shared file system a file may become visible to other processes late.
   lists = processes.gather([folder.steps() for folder in folders])
   common = set.intersection(*[set(n) for found in lists for n in found])
-  torn: dict[tuple[int, int], str] = {}
+  corrupt: dict[tuple[int, int], str] = {}
   for step in sorted(common, reverse=True):
     states = []
     for index, folder in enumerate(folders):
@@ -276,33 +278,34 @@ def newest(
         states.append(folder.restore(step, template))
       except UserError:
         raise
-      # What a torn file raises is up to Orbax, TensorStore and the file.
+      # A corrupt file may raise anything, in Orbax or in TensorStore.
       except Exception as error:
         reason = _first_words(error)
-      # One process alone may have failed, and then all of them have.
+      # If one process failed, all of them treat the checkpoint as corrupt.
       reasons = [told for told in processes.gather(reason) if told]
       if reasons:
-        torn[index, step] = reasons[0]
-    if not any(at == step for _, at in torn):
-      _go_back(folders, step, torn)
+        corrupt[index, step] = reasons[0]
+    if not any(at == step for _, at in corrupt):
+      _go_back(folders, step, corrupt)
       return step, states
-  if torn:
-    (index, step), reason = next(iter(torn.items()))
+  if corrupt:
+    (index, step), reason = next(iter(corrupt.items()))
     raise Failed(
-      f'step {step} of {folders[index]._manager.directory} cannot be read, '
-      f'nor any before it: {reason}; to begin anew, choose another --workdir'
+      f'checkpoint {folders[index]._manager.directory}/{step} is corrupt, and '
+      f'so are all earlier ones: {reason}; to start over, choose another '
+      '--workdir'
     )
-  _go_back(folders, 0, torn)
+  _go_back(folders, 0, corrupt)
   return None, []
 
 
-def _go_back(folders, to: int, torn) -> None:
+def _go_back(folders, to: int, corrupt) -> None:
   for index, folder in enumerate(folders):
     for step in folder.steps():
-      if (index, step) in torn:
+      if (index, step) in corrupt:
         log(
-          f'WARNING: step {step} of {folder._manager.directory} cannot be '
-          f'read, and is moved to {_TORN}/{step}: {torn[index, step]}'
+          f'WARNING: checkpoint {folder._manager.directory}/{step} is corrupt '
+          f'and moved to {CORRUPT[0]}/{step}: {corrupt[index, step]}'
         )
         folder.set_aside(step)
       elif step > to:

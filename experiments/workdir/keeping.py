@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-# What says which is the best of several numbers, by metric.
+# Function that selects the best value, by metric.
 BEST_METRICS = {'accuracy': max, 'macro_f1': max, 'loss': min}
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSettings:
-  """When a state is saved, how many stay, and which one is the best."""
+  """How often checkpoints are saved, how many are kept, which is the best."""
 
   every_steps: int
   keep: int

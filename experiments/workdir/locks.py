@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder."""
+"""Locks of folders: only one process at a time writes into a workdir."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from experiments.command.log import log
 
 NAME = 'lock'
 _FACTS = {'host', 'process', 'since'}
-# Seconds to wait for a process of another host. One that was killed together
-# with its machine holds its lock until the file server misses it, and the run
-# that takes its place should not end before that.
+# Seconds to wait for a process on another host. If it died together with its
+# machine, the file server releases its lock only after a timeout, which the run
+# that replaces it has to outlast.
 PATIENCE = 120.0
 _RETRY = 1.0
-# Seconds that it takes to write down who has the lock.
+# Seconds within which a new holder writes its name into the lock file.
 _HANDOVER = 0.02
-# What a file system answers that has no locks.
+# Error numbers of a file system without locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class InUse(UserError):
-  """Another process writes into the folder."""
+  """Another process holds the lock of the folder."""
 
 
 @contextlib.contextmanager
 def held(
   folder: str, patience: float = PATIENCE, queues: bool = False
 ) -> Iterator[None]:
-  """Holds FOLDER/lock for the block; makes the folder if need be.
+  """Holds FOLDER/lock during the block; creates the folder if needed.
 
-  The lock is the kernel's (flock): it ends with the process that holds it,
-  however that ends, and over NFS it holds between hosts. A folder in which the
-  block has left nothing goes again.
+  A lock of the kernel (flock): it is released when the process ends in any way,
+  and works across hosts over NFS. If the block leaves the folder empty, the
+  folder is removed again.
 
   Args:
-    patience: seconds to wait for a process of another host.
-    queues: whether one of this host is waited for as long, as where all hold it
-      for a moment only.
+    patience: seconds to wait for a process on another host.
+    queues: whether to wait as long for a process on this host, too; for locks
+      that are held only for a moment.
 
   Raises:
-    InUse: another process did not let go of it.
-    UserError: the folder cannot be made, or not be written to.
-    Failed: there is no room for it.
+    InUse: another process did not release it in time.
+    UserError: the folder cannot be created, or is not writable.
+    Failed: the disk is full.
   """
   path = os.path.join(folder, NAME)
   made = _missing(folder)
@@ -61,7 +61,7 @@ def held(
           _sign(file)
         yield
       finally:
-        # While it is held: who takes it next looks whether it is still there.
+        # While holding it: the next holder checks that the file still exists.
         with contextlib.suppress(OSError):
           if _is_at(file, path):
             os.remove(path)
@@ -72,7 +72,7 @@ def held(
 
 
 def _sign(file) -> None:
-  """Writes down who has the lock."""
+  """Writes host, process and time of the holder into the lock file."""
   now = datetime.datetime.now(datetime.UTC)
   facts = {
     'host': socket.gethostname(),
@@ -84,7 +84,7 @@ def _sign(file) -> None:
 
 
 def _missing(folder: str) -> list[str]:
-  """The folders that are not there yet, from the innermost."""
+  """The folders that do not exist yet, innermost first."""
   missing = []
   parent = os.path.abspath(folder)
   while not os.path.exists(parent):
@@ -129,20 +129,20 @@ def _locked(path: str, folder: str, patience: float, queues: bool):
       )
     is_moment = queues or not holder
     if not has_waited and (waited > _RETRY or not is_moment):
-      log(f'{folder} is in use by {who}; waiting {patience:.0f} s at most')
+      log(f'{folder} is in use by {who}; waiting at most {patience:.0f} s')
       has_waited = True
     time.sleep(_HANDOVER if is_moment else _RETRY)
 
 
 def _opened(path: str):
-  """The file, made if need be, together with a folder that has just gone."""
+  """Opens or creates the file, and its folder if that was just removed."""
   folder = os.path.dirname(path)
   while True:
     try:
       os.makedirs(folder, exist_ok=True)
       return open(path, 'ab+', buffering=0)
     except (FileNotFoundError, FileExistsError) as error:
-      # Who held it before may just have removed the folder.
+      # The previous holder may just have removed the folder.
       if os.path.exists(folder) and not os.path.isdir(folder):
         raise UserError(f'--workdir={folder} is a file') from error
     except OSError as error:
@@ -152,16 +152,16 @@ def _opened(path: str):
 
 
 def _is_at(file, path: str) -> bool:
-  """Whether the one that held it before has not removed the file since."""
+  """Whether the open file is still the one at `path`."""
   with contextlib.suppress(FileNotFoundError):
     return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
   return False
 
 
 def _holder(file) -> dict:
-  """What who holds the lock has written.
+  """Host, process and time that the holder wrote into the file.
 
-  {} if it takes or leaves it now, or is no program of ours.
+  {} while it is being acquired or released, or for a foreign program.
   """
   file.seek(0)
   try:

@@ -1,7 +1,7 @@
-"""Where metrics go: metrics.jsonl, TensorBoard, and a line or a bar for people.
+"""Logging of metrics: metrics.jsonl, TensorBoard, log lines, a progress bar.
 
-metrics.jsonl holds only what is a function of config and step, so that a run
-that was stopped and resumed writes the same file as one that was not.
+metrics.jsonl holds only values that are functions of config and step, so that
+an interrupted and resumed run writes the same file as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from experiments.workdir import workdir as workdir_lib
 
 
 class MetricWriter:
-  """The rows of one run.
+  """Writes the metrics of one run.
 
   Attributes:
-    last: the newest row, {} before the first.
+    last: the last row; {} before the first.
   """
 
   def __init__(self, workdir, start: int):
@@ -36,22 +36,22 @@ class MetricWriter:
     self.last = rows[-1] if rows else {}
     self._board = None
     if self._writes:
-      # Rows of steps that are about to be computed again go.
+      # Without rows of steps after `start`, which are trained again.
       _write_rows(self._path, rows)
       self._board = _Board(workdir.file('tensorboard'), start + 1)
 
   def write(self, step: int, row: Mapping[str, float]) -> None:
-    """Writes the numbers of a step; adds them to its row if it has one.
+    """Writes the metrics of a step, or adds them to its row.
 
     Raises:
-      Diverged: one is not finite; the row is written all the same.
-      Failed: it cannot be written.
+      Diverged: one is not finite; the row is written nevertheless.
+      Failed: the file cannot be written.
     """
     broken = [name for name, value in row.items() if not math.isfinite(value)]
-    # JSON has no NaN: null says that there was a number and what it was not.
+    # JSON has no NaN: null marks a metric that was not finite.
     shown = {name: None if name in broken else row[name] for name in row}
     if self.last.get('step') == step:
-      # A run that was stopped inside of an evaluation makes up for it.
+      # An evaluation that was interrupted is rerun on resume.
       self.last |= shown
       if self._writes:
         _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
@@ -64,28 +64,28 @@ class MetricWriter:
       raise Diverged(f'{broken[0]} is {row[broken[0]]} at step {step}')
 
   def plot(self, step: int, row: Mapping[str, float]) -> None:
-    """Shows numbers in TensorBoard only."""
+    """Writes scalars to TensorBoard only."""
     for name, value in row.items() if self._board else ():
       self._board.add(name, value, step)
 
   def sync(self) -> None:
-    """Returns when the rows are on the disk, as a checkpoint wants them."""
+    """Flushes the rows to disk; call it before a checkpoint is saved."""
     if self._writes:
       with writing(self._path), open(self._path, 'a') as file:
         os.fsync(file.fileno())
 
   def close(self) -> None:
-    """Ends the TensorBoard file."""
+    """Closes the TensorBoard file."""
     if self._board:
       self._board.close()
 
 
 class _Board:
-  """Scalars of one attempt at a run, in a file for TensorBoard.
+  """TensorBoard event file of one attempt at a run.
 
-  Written at once rather than by tensorboardX's own thread, which ends at the
-  first error and then lets the run wait for it forever. A figure that cannot be
-  drawn is no reason to end a run: what does not fit on the disk is left out.
+  Written synchronously: the writer thread of tensorboardX dies at the first
+  error, after which the run would block forever. Write errors, such as a full
+  disk, are ignored: plots are no reason to end a run.
   """
 
   def __init__(self, folder: str, first_step: int):
@@ -97,17 +97,17 @@ class _Board:
       os.makedirs(folder, exist_ok=True)
       path = os.path.join(folder, 'events')
       self._file = event_file_writer.EventsWriter(path)
-    # What an earlier attempt wrote of these steps is no longer shown.
+    # Tells TensorBoard to discard these steps of earlier attempts.
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._write(step=first_step, session_log=start)
 
   def add(self, name: str, value: float, step: int) -> None:
-    """A point of the curve `name`."""
+    """Adds a point to the curve `name`."""
     point = self._summary.Value(tag=name, simple_value=value)
     self._write(step=step, summary=self._summary(value=[point]))
 
   def close(self) -> None:
-    """Writes what is left."""
+    """Flushes and closes the file."""
     with contextlib.suppress(OSError):
       self._file.close()
 
@@ -119,10 +119,10 @@ class _Board:
 
 @contextlib.contextmanager
 def _without(package: str) -> Iterator[None]:
-  """A block in which a package cannot be imported, if it has not been yet.
+  """A block in which `package`, unless already imported, cannot be imported.
 
-  tensorboardX imports PyTorch wherever it is installed, for two seconds, to
-  accept its tensors, of which there are none here.
+  tensorboardX imports PyTorch if installed, which takes two seconds, to support
+  its tensors, which are not used here.
   """
   if package in sys.modules:
     yield
@@ -135,7 +135,7 @@ def _without(package: str) -> Iterator[None]:
 
 
 class Progress:
-  """A line or a bar for people, and how fast it goes."""
+  """Log lines and a progress bar for people, with steps/s and MFU."""
 
   def __init__(self, start: int, steps: int):
     self._steps = steps
@@ -150,20 +150,20 @@ class Progress:
     )
 
   def start_clock(self, step: int, peak: float) -> None:
-    """Speed is counted from here on; call it once compilation is over.
+    """Starts measuring speed; call it after compilation.
 
     Args:
-      step: updates applied by now.
-      peak: operations a second that this machine could do.
+      step: steps taken so far.
+      peak: FLOP/s of this machine at best.
     """
     self._since = (time.perf_counter(), step)
     self._flops, self._peak = 0, peak
 
   def count(self, flops: int) -> None:
-    """Adds the operations of an update, which `mfu` is of.
+    """Adds the model FLOPs of a step, for `mfu`.
 
-    Model FLOPs utilisation (Chowdhery et al. 2022, appendix B): what the model
-    needs, whatever the program did, over what the machine could have done.
+    Model FLOPs utilisation (Chowdhery et al. 2022, appendix B): FLOPs that the
+    model requires, not those that the program executed, over peak FLOPs.
     """
     self._flops += flops
 
@@ -171,30 +171,30 @@ class Progress:
     """Prints the means over all rows; returns steps_per_second and mfu."""
     now = time.perf_counter()
     then, before = self._since
-    numbers = [
+    shown = [
       f'{name} {statistics.fmean(row[name] for row in rows):.4g}'
       for name in rows[0]
     ]
     if len(rows) > 1:
-      numbers.insert(0, f'means of {len(rows)} trials:')
+      shown.insert(0, f'means of {len(rows)} trials:')
     rates = {}
     if step > before:
       rates['steps_per_second'] = (step - before) / (now - then)
       rates['mfu'] = self._flops / (now - then) / self._peak
-      numbers.append(f'{rates["steps_per_second"]:.1f} steps/s')
-      numbers.append(f'mfu {rates["mfu"]:.3f}')
+      shown.append(f'{rates["steps_per_second"]:.1f} steps/s')
+      shown.append(f'mfu {rates["mfu"]:.3f}')
     self._since, self._flops = (now, step), 0
     self._bar.update(step - self._bar.n)
-    log(f'step {step}/{self._steps}  ' + '  '.join(numbers))
+    log(f'step {step}/{self._steps}  ' + '  '.join(shown))
     return rates
 
   def close(self) -> None:
-    """Ends the bar."""
+    """Closes the bar."""
     self._bar.close()
 
 
 def read_rows(path: str) -> list[dict[str, float]]:
-  """Rows of a metrics.jsonl, but for one that a kill left half written."""
+  """Rows of a metrics.jsonl, without an incomplete last line after a kill."""
   if not os.path.exists(path):
     return []
   with open(path) as file:
@@ -203,7 +203,7 @@ def read_rows(path: str) -> list[dict[str, float]]:
 
 
 def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
-  """A metric of the validation split by step, of a metrics.jsonl."""
+  """A validation metric by step, read from a metrics.jsonl."""
   name = f'validation/{metric}'
   return {
     row['step']: row[name]
@@ -213,4 +213,4 @@ def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
 
 
 def _write_rows(path: str, rows: list[dict[str, float]]) -> None:
-  workdir_lib.write_whole(path, ''.join(json.dumps(r) + '\n' for r in rows))
+  workdir_lib.write_atomic(path, ''.join(json.dumps(r) + '\n' for r in rows))

@@ -1,4 +1,4 @@
-"""Whether all processes of a run see the same folder."""
+"""Check that all processes of a run see the same workdir."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.command import processes
 from experiments.command.errors import UserError, writing
 from experiments.workdir import buckets
 
-# Seconds that a file may take to be seen from another host, and between looks.
+# Seconds until a file is visible to other hosts, and between attempts.
 _VISIBLE, _RETRY = 10.0, 0.2
 
 
@@ -22,7 +22,7 @@ def check_shared(workdir: str) -> None:
   """Checks that all processes see the same folder.
 
   Raises:
-    UserError: on all of them, if one does not.
+    UserError: on all of them, if one sees another folder.
   """
   if not jax.distributed.is_initialized() or (
     buckets.origin(workdir) != workdir
@@ -49,6 +49,6 @@ def _wait_for(path: str, workdir: str) -> None:
     if time.monotonic() > deadline:
       raise UserError(
         f'--workdir={workdir} is not the folder that process 0 sees; all '
-        'need a shared one: a network file system, or a mounted bucket'
+        'processes need a shared one: a network file system or a mounted bucket'
       )
     time.sleep(_RETRY)

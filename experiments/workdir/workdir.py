@@ -1,18 +1,18 @@
-"""The folder of one run: what it is, how far it came, what it measured.
+"""The folder of one run: config, status, metrics, checkpoints.
 
-config.json      the whole config, resolved
-extension.py     the config file, where it registered entries of tables
+config.json      the complete resolved config
+extension.py     the config file, if it registered entries of tables
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary
-log-P.txt        what process P said
-metrics.jsonl    one object a line, steps strictly increasing
+log-P.txt        log of process P
+metrics.jsonl    one JSON object per line, steps strictly increasing
 tensorboard/     the same, for TensorBoard
-checkpoints/N/   parameters and optimizer state after N updates
-torn/N/          such a folder that could not be read
-status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep that
-                 drops trials also PAUSED and DROPPED; step, attempt
-lock             who writes into the folder, while a process does
+checkpoints/N/   parameters and optimizer state after N steps
+corrupt/N/       a checkpoint that could not be read
+status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep with
+                 rungs also PAUSED and PRUNED; step, attempt
+lock             the process that writes into the folder, while it does
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ from experiments.command import app
 from experiments.command.errors import Failed, UserError, writing
 from experiments.workdir import buckets, locks
 
-# What a start leaves in a new folder if it ends before config.json is there.
+# Temporary files of a start that was killed before it wrote config.json.
 _LEFTOVER = re.compile(
   r'(config|data|env|metrics|status|sweep|tokenizer)\.jsonl?\.tmp-.*'
   r'|\.shared-.*'
 )
-# What another process of the same start may have opened by then.
+# Logs that other processes of the same start may already have opened.
 _OTHERS = re.compile(r'log-\d+\.txt')
+# States as older versions wrote them, and what they are called now.
+_RENAMED_STATES = {'DROPPED': 'PRUNED'}
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
-def write_whole(path: str, content: str | bytes) -> None:
-  """Writes a file that is either the old one or the new one, never torn.
+def write_atomic(path: str, content: str | bytes) -> None:
+  """Writes or replaces a file atomically.
 
   Raises:
-    Failed: it cannot be written; the old one is as it was.
+    Failed: it cannot be written; an existing file is unchanged.
   """
-  # Not by process: containers that share a disk have the same numbers.
+  # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
   mode = 'w' if isinstance(content, str) else 'wb'
   try:
@@ -66,23 +68,25 @@ def write_whole(path: str, content: str | bytes) -> None:
 
 
 def write_figure(path: str, figure, **options) -> None:
-  """A picture of the kind that the path ends in; whole or not at all.
+  """Writes a matplotlib figure atomically, in the format of the extension.
 
   Args:
-    options: of Figure.savefig.
+    options: arguments of Figure.savefig.
   """
   drawn = io.BytesIO()
   _, _, kind = path.rpartition('.')
   figure.savefig(drawn, format=kind, **options)
-  write_whole(path, drawn.getvalue())
+  write_atomic(path, drawn.getvalue())
 
 
 @dataclasses.dataclass(frozen=True)
 class Workdir:
-  """An absolute path, and the count of times a run was started in it.
+  """An opened workdir.
 
   Attributes:
-    writes: whether this process does; of several, one.
+    path: absolute.
+    attempt: how many times a run was started in it, this time included.
+    writes: whether this process writes; True on exactly one process.
     run: identity of the run that trains in it.
   """
 
@@ -92,7 +96,7 @@ class Workdir:
   run: str | None = None
 
   def file(self, name: str) -> str:
-    """Path of a file in it."""
+    """Path of the file `name` in the workdir."""
     return os.path.join(self.path, name)
 
   def set_status(self, status: str, step: int, **more: Any) -> None:
@@ -100,27 +104,30 @@ class Workdir:
     if not self.writes:
       return
     facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
-    write_whole(self.file('status.json'), json.dumps(facts) + '\n')
+    write_atomic(self.file('status.json'), json.dumps(facts) + '\n')
     buckets.push(self.path)
 
 
 def read_status(path: str) -> dict[str, Any]:
-  """Content of status.json; {} where nothing has run."""
-  place = os.path.join(path, 'status.json')
+  """Content of status.json; {} if there is none."""
+  name = os.path.join(path, 'status.json')
   try:
-    with open(place) as file:
-      return json.load(file)
+    with open(name) as file:
+      facts = json.load(file)
   except FileNotFoundError:
     return {}
   except ValueError as error:
     raise UserError(
-      f'{place} is not JSON: {error}; without it, the run goes on from its '
+      f'{name} is not JSON: {error}; remove it to resume the run from its '
       'newest checkpoint'
     ) from error
+  if facts.get('status') in _RENAMED_STATES:
+    facts['status'] = _RENAMED_STATES[facts['status']]
+  return facts
 
 
 def is_new(path: str) -> bool:
-  """Whether a folder is not there, empty, or left by a start that was killed.
+  """Whether a folder is missing, empty, or left by a start that was killed.
 
   Raises:
     UserError: it is a file.
@@ -138,12 +145,12 @@ def is_new(path: str) -> bool:
 def open_workdir(
   path: str, files: dict[str, str], run: str, writes: bool = True
 ) -> Workdir:
-  """Makes the folder if need be, and counts this attempt.
+  """Creates the folder if needed, and counts this attempt.
 
-  A process that writes holds the lock of the folder.
+  A process that writes must hold the lock of the folder.
 
   Args:
-    files: name and text of what is written where it is not there yet.
+    files: content by name, written unless the file exists.
     run: identity of the run that trains in it.
 
   Raises:
@@ -160,18 +167,18 @@ def open_workdir(
     os.remove(workdir.file(name))
   for name, text in files.items():
     if not os.path.exists(workdir.file(name)):
-      write_whole(workdir.file(name), text + '\n')
+      write_atomic(workdir.file(name), text + '\n')
   return workdir
 
 
 def give_up(path: str, config: str, reason: str) -> None:
-  """Marks a run as FAILED, wherever it came to, if it has not ended.
+  """Marks a run as FAILED, unless it has ended otherwise.
 
-  Whoever calls it holds the lock of the folder. Where it cannot be written
-  down, the run stays what it was.
+  The caller must hold the lock of the folder. If the status cannot be written,
+  it stays as it is.
 
   Args:
-    config: text of config.json, where there is none yet.
+    config: text of config.json, written unless the file exists.
   """
   with contextlib.suppress(OSError, Failed, UserError):
     _give_up(path, config, reason)
@@ -182,20 +189,20 @@ def _give_up(path: str, config: str, reason: str) -> None:
   if status.get('status', 'RUNNING') == 'RUNNING':
     os.makedirs(path, exist_ok=True)
     if not os.path.exists(os.path.join(path, 'config.json')):
-      write_whole(os.path.join(path, 'config.json'), config)
+      write_atomic(os.path.join(path, 'config.json'), config)
     workdir = Workdir(path, status.get('attempt', 0))
     workdir.set_status('FAILED', status.get('step', 0), reason=reason)
 
 
-def drop(path: str, step: int) -> None:
-  """Marks a run that a sweep goes on without, if it is one that paused."""
+def prune(path: str, step: int) -> None:
+  """Marks a PAUSED run as PRUNED: its sweep continues without it."""
   status = read_status(path)
   if status.get('status') == 'PAUSED':
-    Workdir(path, status['attempt']).set_status('DROPPED', step)
+    Workdir(path, status['attempt']).set_status('PRUNED', step)
 
 
 def forget_failure(path: str) -> None:
-  """Marks a run that failed as one that was interrupted."""
+  """Marks a FAILED run as INTERRUPTED, so that it is resumed."""
   status = read_status(path)
   if status.get('status') == 'FAILED':
     workdir = Workdir(path, status['attempt'])
@@ -222,11 +229,11 @@ def record_environment(workdir: Workdir, devices) -> None:
       'commit': _commit(),
     }
   )
-  write_whole(path, json.dumps(attempts, indent=2) + '\n')
+  write_atomic(path, json.dumps(attempts, indent=2) + '\n')
 
 
 def _commit() -> str | None:
-  """The commit of this code, '+' for local changes; None outside of git."""
+  """Git commit of this code, with '+' for local changes; None without git."""
   command = ['git', 'describe', '--always', '--dirty=+', '--abbrev=40']
   try:
     found = subprocess.run(

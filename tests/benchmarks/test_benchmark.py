@@ -1,4 +1,4 @@
-"""The benchmark measures what it says, and refuses what it cannot."""
+"""Benchmark suites run, and refuse wrong input."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from selfattn import positions
 from tests.conftest import ROOT, last_json
 
 
-def test_alternate_takes_turns():
+def test_alternate_interleaves_repetitions():
   order = []
 
   def call(name):
@@ -29,7 +29,7 @@ def test_alternate_takes_turns():
 
 
 def test_chunked_needs_little_memory_for_long_sequences():
-  """L = 8192, four heads of 32: the plain way needs 1 GiB for the weights."""
+  """L = 8192, four heads of 32: unfused attention needs 1 GiB for weights."""
   if jax.default_backend() != 'cpu':
     pytest.skip('a bound for the CPU')
   method = positions.make({'alibi': {}}, 128, 4, False)
@@ -71,8 +71,8 @@ def test_attention_suite(run_command):
     ('--engines=cereal', "--engines = 'cereal' is not one of"),
     ('--models=huge', "--models = 'huge' is not one of"),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
-    ('--backends=cudnn', '--backends = cudnn cannot serve alibi: '),
-    ('--lengths=12,0', "--lengths = '0' is not a number of tokens"),
+    ('--backends=cudnn', '--backends=cudnn does not support alibi: '),
+    ('--lengths=12,0', '--lengths=0 must be a positive number of tokens'),
     ('--repetitions=0', '--repetitions=0'),
     ('--suite=speed', '--suite=speed'),
   ],
@@ -84,7 +84,7 @@ def test_wrong_input_is_one_line(call_command, argument, said):
   assert said in stderr.splitlines()[-1]
 
 
-def test_models_suite_compares_the_backends_that_serve(call_command):
+def test_models_suite_compares_the_supported_backends(call_command):
   code, stdout, stderr = call_command(
     'benchmark',
     '--suite=models',

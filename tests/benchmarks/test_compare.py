@@ -1,4 +1,4 @@
-"""The chapter's table: counts against its formulas, paths exactly."""
+"""Comparison of encoders: counts and paths against formulas of the chapter."""
 
 import numpy as np
 import pytest
@@ -24,21 +24,21 @@ def test_operations_are_those_of_the_formulas():
 @pytest.mark.parametrize(
   ('name', 'exponent'), [('cnn', 1), ('rnn', 1), ('attention', 2)]
 )
-def test_operations_grow_with_length_as_the_table_says(name, exponent):
+def test_measured_exponents_are_the_theoretical_ones(name, exponent):
   lengths = [2**14, 2**15, 2**16]
   counted = [encoders.operations(name, n, 64, 3) for n in lengths]
   assert encoders.slope(lengths, counted) == pytest.approx(exponent, abs=0.02)
 
 
 @pytest.mark.parametrize('n', [7, 12])
-def test_only_the_rnn_waits_for_every_token(n):
+def test_only_the_rnn_has_sequential_operations_in_every_token(n):
   steps = {name: encoders.sequential(name, n, D, K) for name in encoders.LAYERS}
-  # One product after another: projections, scores, sums, output.
+  # Sequential matmuls: projections, scores, sums, output.
   assert steps == {'cnn': 1, 'rnn': n, 'attention': 4}
 
 
 @pytest.mark.parametrize(('n', 'k'), [(5, 3), (17, 3), (18, 5), (40, 7)])
-def test_paths_are_exactly_as_long_as_the_table_says(n, k):
+def test_path_lengths_are_those_of_the_formulas(n, k):
   assert encoders.path_length('attention', n, k) == 1
   assert encoders.path_length('rnn', n, k) == n
   # A layer of width k reaches (k - 1) / 2 tokens further.
@@ -46,7 +46,7 @@ def test_paths_are_exactly_as_long_as_the_table_says(n, k):
 
 
 def test_two_layers_of_width_3_see_both_ends_of_five_tokens():
-  """The chapter's figure: x1 and x5 in the field of one output."""
+  """The chapter's figure: x1 and x5 in the receptive field of one output."""
   assert encoders.path_length('cnn', 5, 3, output=2) == 2
 
 
@@ -56,7 +56,7 @@ def test_the_gradient_of_an_rnn_vanishes_and_that_of_attention_does_not():
   near, far = slice(40, 47), slice(0, 8)
   assert found['rnn'][far].max() < 1e-4 * found['rnn'][near].min()
   assert found['attention'][far].mean() > 0.3 * found['attention'][near].mean()
-  # Four layers of width 3 see four tokens back, and nothing beyond.
+  # The receptive field of four layers of width 3 is four tokens back.
   assert np.flatnonzero(found['cnn, 4 layers']).tolist() == list(range(43, 48))
 
 
@@ -98,7 +98,7 @@ def test_everything_is_compared_and_trained(
   assert rows['cnn']['operations_slope_k'] == pytest.approx(1, abs=0.01)
   assert rows['rnn']['operations_slope_d'] == pytest.approx(2, abs=0.01)
   assert rows['rnn']['path'] == rows['rnn']['lengths']
-  # XLA counts the body of a loop once, whatever the length.
+  # XLA counts the body of a loop once, for any length.
   speed = {(row['layer'], row['n']): row for row in result['speed']}
   assert speed['rnn', 16]['xla_to_counted'] < 0.2
   assert 0.9 < speed['attention', 16]['xla_to_counted'] < 1.6
@@ -121,12 +121,12 @@ def test_everything_is_compared_and_trained(
 @pytest.mark.parametrize(
   ('flag', 'words'),
   [
-    ('--lengths=16', '--lengths needs two'),
+    ('--lengths=16', '--lengths needs at least two'),
     ('--lengths=1,2', '--lengths=1'),
     ('--width=6', '--width=6 must be a multiple of 4'),
     ('--kernel_size=4', '--kernel_size=4 must be odd'),
     ('--workdir=.', 'holds files but no sweep'),
-    ('--lengths=256,0256', '--lengths needs two'),
+    ('--lengths=256,0256', '--lengths needs at least two'),
     ('--output=file', '--output: '),
     ('--config.seed=1', '--config needs --workdir'),
   ],

@@ -1,4 +1,4 @@
-"""Several processes are one run: same losses, one end, no one left waiting."""
+"""Multi-process runs: equal losses, and all processes end together."""
 
 import concurrent.futures
 import json
@@ -56,7 +56,7 @@ ALL = {
     ({}, {}, None),
     ({}, SLURM, Cluster('tpu007:61809', 4, 2, 'Slurm')),
     ({'distributed': 'off'}, SLURM, None),
-    # A shell or a batch script of Slurm, which no srun has started.
+    # A shell or a batch script of Slurm, without srun.
     ({}, {'SLURM_JOB_ID': '7', 'SLURM_NTASKS': '4'}, None),
     ({}, SLURM | {'SLURM_NTASKS': '1', 'SLURM_PROCID': '0'}, None),
     ({}, SLURM | {'SLURM_STEP_NODELIST': 'a,b'},
@@ -71,20 +71,20 @@ ALL = {
     ({'distributed': 'on'}, SLURM, Cluster('tpu007:61809', 4, 2, 'Slurm')),
   ],
 )  # fmt: skip
-def test_a_cluster_is_found_where_there_is_one(given, environ, wanted):
+def test_a_cluster_is_detected_where_there_is_one(given, environ, wanted):
   assert distributed.find(flags(**given), environ) == wanted
 
 
 @pytest.mark.parametrize(
   ('given', 'line'),
   [
-    ({'process_id': 0}, '--coordinator_address and --num_processes missing'),
+    ({'process_id': 0}, '--coordinator_address and --num_processes required'),
     (ALL | {'process_id': 2}, '--process_id=2 must be below'),
     (ALL | {'coordinator_address': 'host'}, 'must be HOST:PORT'),
-    (ALL | {'distributed': 'off'}, '--distributed=off, and yet'),
+    (ALL | {'distributed': 'off'}, '--distributed=off excludes'),
   ],
 )
-def test_flags_that_make_no_cluster_are_refused(given, line):
+def test_incomplete_flags_of_a_cluster_are_refused(given, line):
   with pytest.raises(UserError, match=line):
     distributed.find(flags(**given), {})
 
@@ -95,7 +95,7 @@ def free_address():
 
 
 def call(count, present, seconds):
-  """What each of the processes that come is told, in threads."""
+  """The missing processes as reported to each present one, in threads."""
   address = free_address()
 
   def one(index):
@@ -109,15 +109,16 @@ def call(count, present, seconds):
     return list(pool.map(one, present))
 
 
-def test_the_roll_call_names_who_is_missing_to_all_who_came():
+def test_the_roll_call_names_missing_processes_on_all_others():
   assert call(4, [0, 3, 1, 2], 20) == [None] * 4
   for line in call(5, [3, 0, 1], 1.0):
-    assert 'of 5 processes, 2, 4 did not come within 1 s' in line
+    assert 'timed out after 1 s (--start_timeout)' in line
+    assert 'waiting for processes 2, 4 of 5;' in line
   (line,) = call(2, [1], 0.5)
-  assert 'of 2 processes, 0 did not come' in line
+  assert 'waiting for processes 0 of 2;' in line
 
 
-def test_a_taken_port_is_refused():
+def test_a_port_in_use_is_refused():
   with socket.create_server(('127.0.0.1', 0)) as server:
     address = f'127.0.0.1:{server.getsockname()[1]}'
     with pytest.raises(UserError, match='process 0 cannot listen there'):
@@ -136,7 +137,7 @@ def busy_config(**changes):
 
 
 def start(paths, config, *more, command=('-m', 'experiments.train')):
-  """Starts as many processes as there are paths."""
+  """Starts one process per path."""
   address = free_address()
   return [
     subprocess.Popen(
@@ -160,7 +161,7 @@ def start(paths, config, *more, command=('-m', 'experiments.train')):
 
 
 def ends(processes, timeout=180):
-  """(exit code, stdout, stderr) of each."""
+  """(exit code, stdout, stderr) of each process."""
   with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
     try:
       texts = list(
@@ -172,7 +173,7 @@ def ends(processes, timeout=180):
   return [(p.returncode, *t) for p, t in zip(processes, texts, strict=True)]
 
 
-def test_one_run_of_two_processes_then_one_then_two_equals_that_of_one(
+def test_resuming_with_another_number_of_processes_changes_nothing(
   tmp_path,
 ):
   config = busy_config(eval_every=6)
@@ -220,7 +221,7 @@ def test_one_run_of_two_processes_then_one_then_two_equals_that_of_one(
   assert [len(attempt['devices']) for attempt in attempts] == [2, 1, 2]
 
 
-def test_a_checkpoint_that_one_process_cannot_read_is_left_by_all(tmp_path):
+def test_a_checkpoint_corrupt_on_one_process_is_skipped_by_all(tmp_path):
   path = tmp_path / 'run'
   config = busy_config(eval_every=6)
   config.checkpoint.every_steps = 3
@@ -230,18 +231,18 @@ def test_a_checkpoint_that_one_process_cannot_read_is_left_by_all(tmp_path):
   codes, _, said = zip(*ends(processes), strict=True)
   assert codes == (75, 75), said
   reached = rows(path)[-1]['step']
-  # What process 1 has written is what it will read: its part of the whole.
+  # Process 1 reads back the shards that it has written.
   folder = path / f'checkpoints/{reached}/state/ocdbt.process_1/d'
   for file in folder.iterdir():
     file.write_bytes(file.read_bytes()[:50])
   codes, _, said = zip(*ends(start([path, path], config)), strict=True)
   assert codes == (0, 0), said
-  assert f'step {reached} of ' in said[0]
-  assert os.listdir(path / 'torn') == [str(reached)]
+  assert f'checkpoints/{reached} is corrupt' in said[0]
+  assert os.listdir(path / 'corrupt') == [str(reached)]
   assert [row['step'] for row in rows(path)] == list(range(1, 13))
 
 
-def test_who_is_left_ends_when_a_process_is_killed(tmp_path):
+def test_the_other_process_ends_when_one_is_killed(tmp_path):
   path = tmp_path / 'run'
   config = busy_config(steps=100_000, log_every=1, eval_every=100_000)
   processes = start([path, path], config, '--peer_timeout=10')
@@ -251,13 +252,13 @@ def test_who_is_left_ends_when_a_process_is_killed(tmp_path):
   (code, _, said), _ = ends(processes, timeout=60)
   assert code != 0
   if code == 1:  # else the library has ended it, before it could say so
-    assert 'run the same command again for all of them' in said
+    assert 'run the same command again for all processes' in said
   assert time.monotonic() - killed < 40
   assert json.loads((path / 'status.json').read_text())['step'] >= 3
 
 
 @pytest.mark.parametrize(('present', 'missing'), [(0, 1), (1, 0)])
-def test_one_that_never_starts_is_named(
+def test_a_process_that_never_starts_is_named(
   tmp_path, call_command, present, missing
 ):
   path = tmp_path / 'run'
@@ -272,11 +273,12 @@ def test_one_that_never_starts_is_named(
   )
   assert code == 2
   line = said.splitlines()[-1]
-  assert f'of 2 processes, {missing} did not come within 1 s' in line
+  assert 'timed out after 1 s (--start_timeout)' in line
+  assert f'waiting for processes {missing} of 2;' in line
   assert not path.exists()
 
 
-# The command, with less patience for a folder that the network brings late.
+# The command, with a shorter timeout for the visibility of shared files.
 IMPATIENT = """
 from experiments import train
 from experiments.command import app

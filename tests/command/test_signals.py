@@ -1,4 +1,4 @@
-"""What a process makes of the signals that ask it to end."""
+"""Handling of preemption signals."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def run(text):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_each_is_remembered_until_a_look(name):
+def test_each_signal_is_recorded_until_a_check(name):
   done = run(f"""
     signals.check()
     send({name!r})
@@ -44,7 +44,7 @@ def test_each_is_remembered_until_a_look(name):
   assert done.stderr == f'received {name}: saving after this step\n'
 
 
-def test_a_second_sigint_ends_at_once():
+def test_a_second_sigint_exits_at_once():
   done = run("""
     send('SIGINT')
     send('SIGINT')
@@ -53,7 +53,7 @@ def test_a_second_sigint_ends_at_once():
   assert (done.returncode, done.stdout) == (130, '')
 
 
-def test_other_signals_twice_still_let_it_save():
+def test_other_signals_twice_do_not_prevent_a_save():
   done = run("""
     for name in ('SIGUSR1', 'SIGTERM', 'SIGTERM'):
       send(name)
@@ -62,7 +62,7 @@ def test_other_signals_twice_still_let_it_save():
   assert (done.returncode, done.stdout) == (0, 'saved\n')
 
 
-def test_what_has_nothing_to_save_ends_where_it_is():
+def test_a_block_without_state_ends_at_once():
   done = run("""
     try:
       with signals.at_once():
@@ -74,13 +74,13 @@ def test_what_has_nothing_to_save_ends_where_it_is():
     print('only remembered again')
   """)
   assert done.stdout.splitlines() == [
-    'SIGTERM; there was nothing to save',
+    'SIGTERM; nothing to save',
     'only remembered again',
   ]
 
 
-def test_several_processes_stop_at_the_same_look():
-  """The library that agrees is stood in for by one that says yes at 3."""
+def test_several_processes_stop_at_the_same_check():
+  """With a mock of the preemption service that answers yes at check 3."""
   done = run("""
     send('SIGUSR2')
     told = []
@@ -102,7 +102,7 @@ def test_several_processes_stop_at_the_same_look():
   ], done.stderr
 
 
-def test_a_signal_that_was_ignored_stays_so():
+def test_an_ignored_signal_stays_ignored():
   """As under nohup, for a run that outlives its terminal."""
   done = run("""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -116,7 +116,7 @@ def test_a_signal_that_was_ignored_stays_so():
   assert done.stdout == 'SIGTERM\n', done.stderr
 
 
-def test_a_signal_is_remembered_though_nobody_reads_of_it():
+def test_a_signal_is_recorded_though_standard_error_is_closed():
   done = run("""
     reader, writer = os.pipe()
     os.close(reader)

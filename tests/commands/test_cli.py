@@ -21,7 +21,7 @@ def text_flags(folder, *more):
 
 
 def cases(tmp):
-  """Name: (command, arguments, what the line must hold)."""
+  """Name: (command, arguments, words of the error line)."""
   for name, text in {
     'short_row': GOOD_TSV + 'no label here\n',
     'long_row': GOOD_TSV + 'too\tmany\tfields\n',
@@ -38,9 +38,9 @@ def cases(tmp):
   (tmp / 'used').mkdir()
   write(tmp / 'used', 'notes.txt', 'not a run')
   bad_config = write(tmp, 'bad.py', 'def get_config():\n  return nothing\n')
-  torn = tmp / 'torn'
-  torn.mkdir()
-  write(torn, 'config.json', '{"seed": 0')
+  corrupt = tmp / 'corrupt'
+  corrupt.mkdir()
+  write(corrupt, 'config.json', '{"seed": 0')
   return {
     'method': (
       'train',
@@ -139,12 +139,12 @@ def cases(tmp):
       [f'--workdir={tmp / "used"}'],
       ['holds files but no run'],
     ),
-    'torn config': (
+    'corrupt config': (
       'evaluate',
-      [f'--workdir={torn}'],
+      [f'--workdir={corrupt}'],
       ['config.json is not JSON'],
     ),
-    'no workdir': ('evaluate', [], ['--workdir is missing']),
+    'no workdir': ('evaluate', [], ['--workdir is required']),
     'empty workdir': (
       'evaluate',
       [f'--workdir={tmp / "nothing"}'],
@@ -155,7 +155,7 @@ def cases(tmp):
       ['--workdir=x', '--split=dev'],
       ['--split=dev', 'train', 'validation', 'test'],
     ),
-    'predict nothing': ('predict', ['--text=x'], ['--workdir is missing']),
+    'predict nothing': ('predict', ['--text=x'], ['--workdir is required']),
     'two sources': (
       'predict',
       ['--workdir=x', '--text=a', '--file=b'],
@@ -169,14 +169,14 @@ NAMES = (
   'config file', 'config code', 'no data folder', 'missing folder',
   'missing file', 'short row', 'long row', 'no column', 'unseen label',
   'one class', 'no rows', 'decay', 'no test split', 'not a workdir',
-  'torn config', 'no workdir', 'empty workdir', 'split', 'predict nothing',
+  'corrupt config', 'no workdir', 'empty workdir', 'split', 'predict nothing',
   'two sources',
 )  # fmt: skip
 
 
 @pytest.fixture(scope='module')
 def table(tmp_path_factory):
-  """The cases, and the folder that their files are in."""
+  """The cases, and the folder of their files."""
   tmp = tmp_path_factory.mktemp('cases')
   found = cases(tmp)
   assert tuple(found) == NAMES
@@ -206,7 +206,9 @@ def test_wrong_input_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize('name', ['short row', 'no workdir'])
-def test_the_command_itself_says_the_same(name, table, tmp_path, run_command):
+def test_the_installed_command_prints_the_same_line(
+  name, table, tmp_path, run_command
+):
   command, arguments, wanted = table[0][name]
   done = run_command(command, *arguments, cwd=tmp_path)
   assert_refused(done.returncode, done.stdout, done.stderr, wanted)
@@ -228,7 +230,7 @@ def test_the_command_itself_says_the_same(name, table, tmp_path, run_command):
     ),
   ],
 )
-def test_a_tuple_is_taken_as_a_sweep_takes_values(
+def test_a_tuple_is_parsed_as_values_of_a_grid_are(
   flags, shown, tmp_path, call_command
 ):
   write(tmp_path, 'train.tsv', GOOD_TSV)
@@ -238,7 +240,7 @@ def test_a_tuple_is_taken_as_a_sweep_takes_values(
   assert f'is not one of {shown}' in stderr
 
 
-def test_help_lists_our_flags_first_and_every_key(call_command):
+def test_help_lists_flags_first_and_every_key(call_command):
   code, stdout, _ = call_command('train', '--help', cwd=ROOT)
   assert code == 0
   lines = stdout.splitlines()
@@ -252,7 +254,7 @@ def test_help_lists_our_flags_first_and_every_key(call_command):
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory, run_command):
-  """A small trained workdir, and what training printed."""
+  """A small trained workdir, and the output of training."""
   path = tmp_path_factory.mktemp('trained') / 'run'
   done = run_command(
     'train',
@@ -270,7 +272,7 @@ def trained(tmp_path_factory, run_command):
   return path, done
 
 
-def test_training_says_what_it_does_and_ends_with_json(trained):
+def test_training_logs_and_ends_with_json(trained):
   _, done = trained
   assert len(done.stdout.splitlines()) == 1
   assert last_json(done.stdout)['split'] == 'test'

@@ -1,4 +1,4 @@
-"""The training step compiles for TPU slices that are not here, or says why."""
+"""The training step compiles for TPU slices without a TPU, or is refused."""
 
 import importlib.util
 import re
@@ -41,7 +41,7 @@ CONFIGS = {
 @pytest.mark.parametrize(
   ('arguments', 'line'),
   [
-    ((), '--topology is missing'),
+    ((), '--topology is required'),
     (('--topology=v9:2x2',), "'v9' is not one of v4, v5e, v5p, v6e"),
     (('--topology=v5e-8',), "'v5e-8' is not one of"),
     (('--topology=v5e:8',), 'must end in chips a side, such as v5e:2x2'),
@@ -63,9 +63,9 @@ def test_a_missing_compiler_is_named(run_command):
   assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_is_sent_is_counted():
-  """A program in text, one line of every form that was seen."""
-  from experiments.training.tpu_slices import sent
+def test_collectives_are_counted():
+  """A program as text, with one line of every known form."""
+  from experiments.training.tpu_slices import collectives
 
   text = """
   %a = f32[64,128]{1,0:T(8,128)} all-reduce(%x), replica_groups={{0,1}}
@@ -74,7 +74,7 @@ def test_what_is_sent_is_counted():
   %d = bf16[16,4]{1,0} all-gather(%w), dimensions={0}
   %e = f32[] add(%p, %q)
   """
-  assert sent(text) == {
+  assert collectives(text) == {
     'all-reduce': {'count': 2, 'bytes': 64 * 128 * 4 + 16 + 16},
     'all-gather': {'count': 1, 'bytes': 128},
   }
@@ -98,7 +98,7 @@ class TestWithCompiler:
   @pytest.mark.parametrize('topology', TOPOLOGIES)
   @pytest.mark.parametrize('config', CONFIGS)
   def test_it_compiles_and_fits(self, compiled, config, topology, tmp_path):
-    # As long as the longest text that the config reads; data in its form.
+    # Texts of config.data.max_length, in the format of the config.
     text = 'word ' * 63
     lines = ''.join(f'{text}{n}\t{n % 2}\n' for n in range(400))
     for name in ('train.tsv', 'dev.tsv'):
@@ -112,21 +112,21 @@ class TestWithCompiler:
     )
     assert found['fits']
     assert 0 < found['memory_bytes'] < found['memory_available_bytes']
-    assert list(found['sent_per_device']) == ['all-reduce']
-    assert found['seconds_at_least'] >= found['seconds_computing'] > 0
+    assert list(found['collectives_per_device']) == ['all-reduce']
+    assert found['roofline_seconds'] >= found['compute_seconds'] > 0
 
-  def test_parameters_that_are_cut_need_less_memory(self, compiled):
-    whole = compiled('--topology=v5e:4x4', *LARGE)
-    cut = compiled(
+  def test_sharded_parameters_need_less_memory(self, compiled):
+    replicated = compiled('--topology=v5e:4x4', *LARGE)
+    sharded = compiled(
       '--topology=v5e:4x4', *LARGE, '--config.train.shard_from=1024'
     )
-    assert cut['argument_bytes'] < whole['argument_bytes'] / 10
-    assert 'all-gather' in cut['sent_per_device']
+    assert sharded['argument_bytes'] < replicated['argument_bytes'] / 10
+    assert 'all-gather' in sharded['collectives_per_device']
 
-  def test_a_sweep_sends_nothing(self, compiled):
+  def test_a_sweep_needs_no_collectives(self, compiled):
     found = compiled('--topology=v5e:2x4', '--num_trials=16')
     assert found['mesh'] == {'trial': 8, 'data': 1}
-    assert found['sent_per_device'] == {}
+    assert found['collectives_per_device'] == {}
 
   def test_too_large_a_run_is_refused_with_what_to_change(self, run_command):
     done = run_command(

@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong, and nothing where nothing is."""
+"""experiments.doctor fails broken installations and runs, and no others."""
 
 import os
 
@@ -31,7 +31,7 @@ def test_packages_of_another_version_and_missing_ones_are_named(tmp_path):
   ]
 
 
-def test_an_accelerator_that_is_not_used_is_wrong(tmp_path, monkeypatch):
+def test_an_unused_accelerator_fails(tmp_path, monkeypatch):
   assert wrong(diagnosis.devices()) == []
   (tmp_path / 'accel0').touch()
   monkeypatch.setattr(
@@ -41,7 +41,7 @@ def test_an_accelerator_that_is_not_used_is_wrong(tmp_path, monkeypatch):
   assert 'jax uses cpu' in line
 
 
-def test_a_cache_that_everybody_can_write_is_wrong(tmp_path):
+def test_a_world_writable_cache_fails(tmp_path):
   assert wrong(diagnosis.cache(None)) == []
   assert wrong(diagnosis.cache(str(tmp_path / 'new'))) == []
   os.chmod(tmp_path, 0o755)
@@ -58,7 +58,17 @@ def run(tmp_path):
   return tmp_path / 'run'
 
 
-def test_a_torn_checkpoint_is_found_and_nothing_is_touched(run, run_command):
+@pytest.mark.parametrize('name', ['corrupt', 'torn'])
+def test_checkpoints_that_were_set_aside_do_not_fail(name, run):
+  (run / name / '4').mkdir(parents=True)
+  found = list(diagnosis.workdir(str(run)))
+  assert wrong(found) == []
+  assert [text for title, text, _ in found if title == name] == [
+    f'{run / name / "4"} could not be read; it may be removed'
+  ]
+
+
+def test_a_corrupt_checkpoint_fails_and_nothing_is_changed(run, run_command):
   found = list(diagnosis.workdir(str(run)))
   assert wrong(found) == []
   texts = {name: text for name, text, _ in found}
@@ -69,8 +79,8 @@ def test_a_torn_checkpoint_is_found_and_nothing_is_touched(run, run_command):
   done = run_command('doctor', f'--workdir={run}')
   assert {p: p.stat().st_mtime_ns for p in run.rglob('*')} == before
   assert done.returncode == 1
-  assert 'WRONG checkpoint 6' in done.stderr
+  assert 'FAIL checkpoint 6' in done.stderr
   (line,) = [
-    line for line in last_json(done.stdout)['wrong'] if 'checkpoint' in line
+    line for line in last_json(done.stdout)['failed'] if 'checkpoint' in line
   ]
   assert line.startswith('checkpoint 6: ')

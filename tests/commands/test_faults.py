@@ -1,4 +1,4 @@
-"""Killed or asked to leave at any moment, a run ends as if nothing had been.
+"""Runs killed or preempted at any moment end like uninterrupted ones.
 
 bash scripts/run.sh pytest -m faults     # 100 kills, 50 signals, and sweeps
 """
@@ -23,7 +23,7 @@ SIGNALS = (
 
 
 def long_config():
-  """Much of its time goes into saves and evaluations."""
+  """A config that spends much of its time in saves and evaluations."""
   config = busy_config()
   config.train.steps = 40
   config.train.eval_every = 10
@@ -44,7 +44,7 @@ def run(path, sent=None, after=None):
 
 @pytest.fixture(scope='module')
 def whole(tmp_path_factory):
-  """(path, result, seconds) of a run that nothing happens to."""
+  """(path, result, seconds) of an uninterrupted run."""
   path = tmp_path_factory.mktemp('whole') / 'run'
   code, stdout, stderr, seconds = run(path)
   assert code == 0, stderr
@@ -52,7 +52,7 @@ def whole(tmp_path_factory):
 
 
 def assert_sound(path):
-  """What a cut run leaves can be read, and goes forward."""
+  """An interrupted run can be read, and makes progress."""
   status = path / 'status.json'
   if status.exists():
     assert json.loads(status.read_text())['status'] in (
@@ -80,11 +80,11 @@ def assert_same(path, result, whole):
   ).read_text()
   assert rows(path)[-1]['step'] == config.train.steps
   assert {**result, 'workdir': ''} == {**whole_result, 'workdir': ''}
-  assert not (path / 'torn').exists()
+  assert not (path / 'corrupt').exists()
 
 
 def storm(tmp_path, whole, seed, kills, signals):
-  """Sends them at random moments; each run that gets to its end is compared."""
+  """Sends signals at random moments; compares each run that finishes."""
   rng = np.random.default_rng(seed)
   sent = [signal.SIGKILL] * kills
   sent += [SIGNALS[rng.integers(len(SIGNALS))] for _ in range(signals)]
@@ -102,7 +102,7 @@ def storm(tmp_path, whole, seed, kills, signals):
     elif code == 75:
       assert f'interrupted: {each.name}' in stderr
     else:
-      # Before the command could say what it makes of signals.
+      # Before the command installed its signal handlers.
       assert code == -each or 'KeyboardInterrupt' in stderr
     assert_sound(path)
   path = tmp_path / str(number)

@@ -1,4 +1,4 @@
-"""A command imports what it uses, and nothing else."""
+"""Commands import no heavy package that they do not use."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from test_old_runs import OLD_RUNS
 
-# Runs a command, and then writes down which packages it has imported.
+# Runs a command, and then prints the packages that it has imported.
 COUNT = """
 import atexit, json, runpy, sys
 def count():
@@ -19,7 +19,7 @@ OUT, name, *sys.argv[1:] = sys.argv[1:]
 atexit.register(count)
 runpy.run_module(f'experiments.{name}', run_name='__main__')
 """
-# Each costs more than all of ours. PyTorch is for whoever has it installed.
+# Each takes longer to import than all of this package. PyTorch is optional.
 HEAVY = {
   'IPython', 'datasets', 'matplotlib', 'pandas', 'pyarrow', 'ray', 'scipy',
   'tensorboard', 'tensorboardX', 'tensorflow', 'torch', 'transformers',

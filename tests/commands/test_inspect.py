@@ -1,4 +1,4 @@
-"""What experiments.inspect and predict --attention leave, and refuse."""
+"""Files of experiments.inspect and predict --attention, and wrong input."""
 
 import json
 
@@ -34,7 +34,7 @@ def labels_of(path):
   return json.loads(path.with_suffix('.json').read_text())
 
 
-def test_a_trained_run_is_opened_up(run, call_command):
+def test_a_trained_run_is_inspected(run, call_command):
   code, stdout, stderr = call_command(
     'inspect',
     f'--workdir={run}',
@@ -49,7 +49,7 @@ def test_a_trained_run_is_opened_up(run, call_command):
   folder = run / 'inspect'
   assert {path.name for path in folder.iterdir()} == set(result['files'])
   for name in result['files']:
-    # Beside every picture are its numbers, and what their axes are.
+    # Beside every figure are its data, and the names of their axes.
     for kind in ('png', 'svg', 'npz', 'json') if '.html' not in name else ():
       assert (folder / name).with_suffix(f'.{kind}').stat().st_size > 0
   weights = np.load(folder / 'attention-0.npz')['weights']
@@ -59,9 +59,9 @@ def test_a_trained_run_is_opened_up(run, call_command):
   np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
   assert np.load(folder / 'encoding.npz')['P'].shape == (1, 64, 12)
   assert [head['head'] for head in result['heads']] == [0, 1]
-  assert result['removed']['examples'] == 9
-  assert len(result['removed']['least_important_first']) == 3
-  # Who attends most to whom, a line a token.
+  assert result['ablation']['examples'] == 9
+  assert len(result['ablation']['least_important_first']) == 3
+  # The most attended token, one line per token.
   lines = stderr.splitlines()
   assert [line.split()[0] for line in lines[2:11]] == KNOWN
 
@@ -69,7 +69,7 @@ def test_a_trained_run_is_opened_up(run, call_command):
 @pytest.mark.parametrize(
   'name', ['none', 'music_transformer', 'fire+rotary', 'sinusoidal+shaw']
 )
-def test_fresh_methods_are_drawn(name, call_command, tmp_path):
+def test_untrained_methods_are_drawn(name, call_command, tmp_path):
   code, stdout, stderr = call_command(
     'inspect',
     f'--output={tmp_path}',
@@ -92,12 +92,12 @@ def test_fresh_methods_are_drawn(name, call_command, tmp_path):
       expected |= {'encoding', 'gram', 'columns'}
       expected |= {'rotation'} if part == 'sinusoidal' else set()
   assert kinds == expected
-  # Tables and networks of a layer have a picture of their own.
+  # Tables and networks of a layer have a separate figure.
   layers = {file.partition('.')[0][-1] for file in files if 'layer' in file}
   assert layers == (set() if name == 'none' else {'0', '1'})
 
 
-def test_drawn_numbers_are_those_of_the_method(call_command, tmp_path):
+def test_drawn_values_are_those_of_the_method(call_command, tmp_path):
   flags = ['--config.model.embed_dim=8', '--config.model.num_heads=2']
   flags += ['--config.data.max_length=11', f'--output={tmp_path}']
   flags += ['--columns=0,3,99']
@@ -135,11 +135,11 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
   assert path.read_text().count('<image') == 3  # two maps and a scale
   names = {found.name for found in tmp_path.iterdir()}
   assert names == {'map.png', 'map.svg', 'map.npz', 'map.json'}
-  # Again is fine; over something else is not.
+  # It overwrites its own files, but no others.
   (tmp_path / 'other.json').write_text('{}')
   flags[1] = f'--attention={tmp_path / "other.png"}'
   code, _, stderr = call_command('predict', *flags, '--text=one', cwd=tmp_path)
-  assert (code, 'would replace' in stderr) == (2, True)
+  assert (code, 'would overwrite' in stderr) == (2, True)
   assert (tmp_path / 'other.json').read_text() == '{}'
   code, _, stderr = call_command(
     'predict', *flags[:1], '--attention=.png', '--text=one', cwd=tmp_path
@@ -165,14 +165,14 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
   [
     (['--text=a'], '--text needs --workdir'),
     (['--split=test'], '--split needs --workdir'),
-    ([], '--output or --workdir is missing'),
+    ([], '--output or --workdir is required'),
     (['--workdir=RUN', '--text='], "'' has no tokens"),
     (['--workdir=RUN', '--config.seed=3'], 'drop --config'),
     (['--workdir=RUN', '--length=1'], '--length=1 must be'),
     (['--workdir=RUN', '--columns=six'], '--columns=six'),
-    (['--workdir=gs://none/run'], '--output is missing'),
+    (['--workdir=gs://none/run'], '--output is required'),
     (['--workdir=RUN', '--split=all'], 'split'),
-    (['--output='], '--output or --workdir is missing'),
+    (['--output='], '--output or --workdir is required'),
     (['--output=FILE'], '--output: '),
     (['--workdir=RUN', '--output=FILE'], '--output: '),
     (['--workdir=RUN', '--text=\udcff'], 'is not UTF-8'),
@@ -192,8 +192,8 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
 )
 def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
   (tmp_path / 'file').touch()
-  places = {'RUN': run, 'OUT': tmp_path / 'out', 'FILE': tmp_path / 'file'}
-  for name, path in places.items():
+  paths = {'RUN': run, 'OUT': tmp_path / 'out', 'FILE': tmp_path / 'file'}
+  for name, path in paths.items():
     flags = [flag.replace(name, str(path)) for flag in flags]
   code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
   assert code == 2, stderr
@@ -201,8 +201,8 @@ def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
   assert not (tmp_path / 'out').exists()
 
 
-def test_parts_are_drawn_with_the_numbers_of_the_model_and_of_each_layer():
-  """What a part keeps in the model stands beside what another in layers."""
+def test_parts_are_drawn_with_parameters_of_the_model_and_of_each_layer():
+  """Parts with parameters in the model, combined with parts in layers."""
   method = positions.make({'kerple': {}, 't5': {'shared': False}}, 8, 2, False)
   encoder = AttentionEncoder(3, 2, 4, method, jnp.float32)
   x_BLD, is_token = jnp.zeros((1, 5, 8)), jnp.ones((1, 5), bool)

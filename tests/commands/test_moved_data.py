@@ -1,4 +1,4 @@
-"""What a command does not need, it does not ask for."""
+"""Commands need no data that they do not use."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ ROWS = 'label\ttext\n' + ''.join(
 
 @pytest.fixture(scope='module')
 def moved(tmp_path_factory):
-  """A trained workdir, its command, and where its data has moved to."""
+  """A trained workdir, its command, and the new folder of its data."""
   base = tmp_path_factory.mktemp('moved')
   (base / 'then').mkdir()
   (base / 'then' / 'train.tsv').write_text(ROWS)
@@ -38,7 +38,7 @@ def trained(moved, run_command):
   return base, command, last_json(done.stdout)
 
 
-def test_a_run_that_is_done_says_so(trained, call_command):
+def test_a_finished_run_prints_its_result(trained, call_command):
   _, command, result = trained
   code, stdout, stderr = call_command('train', *command, cwd=ROOT)
   assert (code, last_json(stdout)) == (0, result), stderr
@@ -81,7 +81,7 @@ def test_a_report_shows_what_is_stored(trained, call_command, tmp_path):
   assert 'is not a folder' not in page.read_text()
 
 
-def test_a_split_is_asked_for_where_it_is_evaluated(trained, call_command):
+def test_evaluation_needs_its_split(trained, call_command):
   base, _, result = trained
   flags = [f'--workdir={base}/run']
   code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
@@ -93,7 +93,7 @@ def test_a_split_is_asked_for_where_it_is_evaluated(trained, call_command):
   assert last_json(stdout)['accuracy'] == result['accuracy']
 
 
-def test_the_run_that_another_began_from_may_go(
+def test_the_source_of_init_from_may_be_deleted(
   trained, call_command, tmp_path
 ):
   base, command, _ = trained

@@ -1,4 +1,4 @@
-"""Whatever is typed or read: it trains, or one line says what is wrong."""
+"""Fuzzing of flags and files: a run trains, or fails with one error line."""
 
 import hashlib
 import sys
@@ -48,12 +48,12 @@ GOOD = 'text\tlabel\n' + ''.join(
 
 
 class Trains(Exception):
-  """The checks are over, and an update would be next."""
+  """Validation is over, and the first step would be next."""
 
 
 @pytest.fixture
 def attempt(monkeypatch, capfd, tmp_path):
-  """Calls experiments.train up to an update: (code or 'trains', stderr)."""
+  """Calls experiments.train up to step 1: (code or 'trains', stderr)."""
   config = tmp_path / 'config.py'
   config.write_text(CONFIG)
 
@@ -98,7 +98,7 @@ def assert_answered(attempt, arguments):
 
 @pytest.fixture
 def existing(tmp_path):
-  """A workdir that is not to be touched, and a digest of what it holds."""
+  """A workdir that must not change, and a digest of its files."""
   path = tmp_path / 'existing'
   (path / 'checkpoints' / '3').mkdir(parents=True)
   (path / 'config.json').write_text(make_small_config().to_json())
@@ -115,7 +115,7 @@ def existing(tmp_path):
 
 
 def test_any_value_of_any_key(attempt, existing):
-  """A few values for every key, right and wrong ones: over 200 in all."""
+  """A few values for every key, valid and invalid: over 200 in all."""
   path, digest = existing
   before = digest()
   rng = np.random.default_rng(3)
@@ -134,7 +134,7 @@ def test_any_value_of_any_key(attempt, existing):
 
 
 def mutated(rng, text: bytes) -> bytes:
-  """The bytes with something cut, flipped, doubled or put between."""
+  """The bytes with some of them deleted, flipped, repeated or inserted."""
   data = bytearray(text)
   place = int(rng.integers(len(data)))
   kind = rng.integers(6)

@@ -26,7 +26,7 @@ SPELLINGS = (
 )
 
 
-def test_flags_are_taken_as_tools_write_them(tmp_path, call_command):
+def test_flags_of_other_tools_are_parsed(tmp_path, call_command):
   flags = [
     word
     for place, (name, value) in enumerate(SMALL.items())

@@ -1,4 +1,4 @@
-"""However a sweep is run, cut and run again, its results are the same."""
+"""Results of a sweep do not depend on engines and interruptions."""
 
 import functools
 import json
@@ -25,7 +25,7 @@ from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
-# The small config of all tests, a bit shorter, with generators beside it.
+# The small config of all tests, with fewer steps, and generators.
 CONFIG = """
 import sys
 sys.path.insert(0, TESTS)
@@ -71,7 +71,7 @@ def arguments(config_path):
 
 
 def table(path):
-  """results.csv without what depends on the clock."""
+  """results.csv without the column of seconds."""
   lines = (path / 'results.csv').read_text().splitlines()
   names = lines[0].split(',')
   drop = names.index('seconds')
@@ -82,7 +82,7 @@ def table(path):
 
 @pytest.fixture(scope='module')
 def whole(tmp_path_factory, run_command, arguments):
-  """A sweep that nothing disturbed."""
+  """An uninterrupted sweep."""
   path = tmp_path_factory.mktemp('whole') / 'sweep'
   done = run_command(
     'sweep', *arguments, f'--workdir={path}', '--engine=serial'
@@ -93,7 +93,7 @@ def whole(tmp_path_factory, run_command, arguments):
 
 @pytest.fixture(scope='module')
 def grouped(tmp_path_factory, run_command, arguments):
-  """Another, of its trials as one."""
+  """The same trials, trained as one group."""
   path = tmp_path_factory.mktemp('grouped') / 'sweep'
   done = run_command(
     'sweep', *arguments, f'--workdir={path}', '--engine=vectorized'
@@ -108,7 +108,7 @@ def sweep(call_command):
   return functools.partial(call_command, 'sweep', cwd=ROOT)
 
 
-def test_a_sweep_leaves_tables_pictures_and_a_workdir_a_trial(
+def test_a_sweep_writes_tables_figures_and_a_workdir_per_trial(
   whole, call_command
 ):
   path, result = whole
@@ -166,11 +166,11 @@ def assert_same_table(path, whole):
         assert one == other
 
 
-def test_a_group_leaves_the_same_table(grouped, whole):
+def test_a_group_has_the_same_table(grouped, whole):
   assert_same_table(grouped, whole)
 
 
-def test_several_processes_leave_the_same_table(
+def test_several_processes_have_the_same_table(
   whole, tmp_path, sweep, arguments
 ):
   path = tmp_path / 'sweep'
@@ -248,9 +248,7 @@ print(len(jax.devices()), program.size, len(moving),
 """
 
 
-def test_eight_devices_equal_one_and_never_wait_for_each_other(
-  eight_devices, capfd
-):
+def test_eight_devices_equal_one_without_communication(eight_devices, capfd):
   devices, size, moving, *losses = eight_devices(SHARDED).split()
   assert (devices, size, moving) == ('8', '16', '0')
   exec(SHARDED, {})
@@ -261,7 +259,7 @@ def test_eight_devices_equal_one_and_never_wait_for_each_other(
   )
 
 
-def test_done_trials_are_not_touched(whole, sweep, arguments):
+def test_finished_trials_are_unchanged(whole, sweep, arguments):
   path, result = whole
   files = [f for f in (path / 'trials').rglob('*') if f.is_file()]
   before = {file: file.stat().st_mtime_ns for file in files}
@@ -308,7 +306,7 @@ def killed_until_done(command, rng, kills, seconds):
     pytest.param('processes', 20, marks=pytest.mark.faults),
   ],
 )
-def test_a_sweep_killed_at_random_moments_ends_the_same(
+def test_a_sweep_killed_at_random_moments_has_the_same_table(
   engine, kills, tmp_path, arguments, whole, run_command
 ):
   path = tmp_path / 'killed'
@@ -325,12 +323,12 @@ def test_a_sweep_killed_at_random_moments_ends_the_same(
   assert ours == theirs
 
 
-def test_a_cut_group_resumes_where_all_of_it_was(
+def test_an_interrupted_group_resumes_from_its_common_step(
   tmp_path, arguments, grouped, sweep
 ):
   path = tmp_path / 'cut'
   shutil.copytree(grouped, path)
-  # As a kill during the last save leaves it: the first trial has its state.
+  # As after a kill during the last save: only the first trial is saved.
   for place, trial in enumerate(sorted((path / 'trials').iterdir())):
     if place > 0:
       shutil.rmtree(trial / 'checkpoints' / '8')
@@ -343,7 +341,7 @@ def test_a_cut_group_resumes_where_all_of_it_was(
   assert table(path) == table(grouped)
 
 
-def test_wrong_trials_are_all_named_and_nothing_starts(
+def test_invalid_trials_are_all_listed_and_nothing_starts(
   tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
@@ -359,7 +357,7 @@ def test_wrong_trials_are_all_named_and_nothing_starts(
   assert not path.exists()
 
 
-def test_data_that_is_not_there_is_named_before_anything_runs(
+def test_missing_data_is_reported_before_anything_runs(
   tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
@@ -373,7 +371,7 @@ def test_data_that_is_not_there_is_named_before_anything_runs(
   assert not path.exists()
 
 
-def test_a_trial_that_diverges_leaves_its_group_alone(
+def test_a_diverging_trial_does_not_affect_its_group(
   tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
@@ -394,7 +392,7 @@ def test_a_trial_that_diverges_leaves_its_group_alone(
       assert '8' in os.listdir(saved)
 
 
-def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
+def test_a_failing_trial_stops_no_other_and_can_be_retried(
   tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
@@ -402,17 +400,17 @@ def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
   config.train.steps = 4
   flags = [f'--config={config_path}', '--config.train.steps=4', '--sweep=seeds']
   flags += [f'--workdir={path}', '--engine=serial']
-  sweep(*flags, '--only=0')
+  sweep(*flags, '--trial_ids=0')
   victim = next((path / 'trials').glob('*/checkpoints')).parent
   shutil.rmtree(victim)
-  # A file where its checkpoints should go.
+  # A file in place of its checkpoint folder.
   victim.mkdir()
   (victim / 'config.json').write_text(json.dumps(config.to_dict()))
   (victim / 'checkpoints').write_text('in the way')
   code, printed, said = sweep(*flags)
   assert code == 1
   assert last_json(printed)['trials'] == {'DONE': 1, 'FAILED': 1}
-  told, _, line = said.splitlines()[-1].partition('; again: ')
+  told, _, line = said.splitlines()[-1].partition('; to retry: ')
   assert told == 'failed: 1 of 2 trials'
   (victim / 'checkpoints').unlink()
   _, printed, _ = sweep(*flags)
@@ -424,12 +422,12 @@ def test_one_that_fails_stops_no_other_and_is_tried_again_when_asked(
   assert last_json(printed)['trials'] == {'DONE': 2}
 
 
-def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
+def test_a_preempted_sweep_is_resumed_by_the_same_command(
   tmp_path, arguments, whole, sweep
 ):
   path = tmp_path / 'sweep'
   flags = [*arguments, f'--workdir={path}', '--engine=processes']
-  flags += ['--max_parallel=2', '--only=0,1,2']
+  flags += ['--max_parallel=2', '--trial_ids=0,1,2']
   process = subprocess.Popen(
     [sys.executable, '-m', 'experiments.sweep', *flags],
     cwd=ROOT,
@@ -449,7 +447,7 @@ def test_a_signal_stops_a_sweep_and_the_same_command_goes_on(
   assert table(path)[:4] == table(whole[0])[:4]
 
 
-def test_halving_drops_the_worse_half_and_decides_the_same_again(
+def test_halving_prunes_the_worse_half_and_repeats_its_decisions(
   tmp_path, arguments, sweep
 ):
   path = tmp_path / 'sweep'
@@ -457,7 +455,7 @@ def test_halving_drops_the_worse_half_and_decides_the_same_again(
   code, printed, said = sweep(*flags)
   assert code == 0, said
   result = last_json(printed)
-  assert result['trials'] == {'DONE': 2, 'DROPPED': 2}
+  assert result['trials'] == {'DONE': 2, 'PRUNED': 2}
   at_rung = {}
   for row in json.loads((path / 'results.json').read_text())['trials']:
     metrics = path / 'trials' / row['name'] / 'metrics.jsonl'
@@ -470,12 +468,12 @@ def test_halving_drops_the_worse_half_and_decides_the_same_again(
   kept = [score for status, score, _ in at_rung.values() if status == 'DONE']
   gone = [score for status, score, _ in at_rung.values() if status != 'DONE']
   assert min(kept) >= max(gone)
-  assert {n for s, _, n in at_rung.values() if s == 'DROPPED'} == {4}
+  assert {n for s, _, n in at_rung.values() if s == 'PRUNED'} == {4}
   _, printed, _ = sweep(*flags)
   assert last_json(printed) == result
 
 
-def test_dry_run_prints_lines_that_train_the_same_trial(
+def test_dry_run_prints_commands_that_train_the_same_trials(
   tmp_path, arguments, sweep, call_command, whole
 ):
   path = tmp_path / 'sweep'
@@ -503,8 +501,10 @@ def test_dry_run_prints_lines_that_train_the_same_trial(
   ('flags', 'said'),
   [
     (['--sweep=rate'], 'did you mean rates?'),
-    ([], '--sweep and --sweep_over are missing'),
-    (['--sweep=seeds', '--only=2'], '--only=2 is not the place of a trial'),
+    ([], '--sweep or --grid is required'),
+    (['--sweep_over=config.seed=0,1'], '--sweep_over is now --grid'),
+    (['--sweep=seeds', '--only=0'], '--only is now --trial_ids'),
+    (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not a trial id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
     (['--sweep=seeds', '--rungs=5'], '--rungs=5 must be'),
     (['--report'], 'sweep.json does not exist'),
@@ -521,7 +521,7 @@ def test_wrong_flags_are_one_line(flags, said, tmp_path, config_path, sweep):
   assert not path.exists()
 
 
-def test_a_sweep_that_is_done_asks_for_no_data(
+def test_a_finished_sweep_needs_no_data(
   tmp_path, whole, arguments, sweep, monkeypatch
 ):
   def gone(*_):
@@ -541,19 +541,20 @@ def test_a_sweep_that_is_done_asks_for_no_data(
   shutil.rmtree(next((path / 'trials').iterdir()))
   code, _, said = sweep(*flags)
   assert code == 2
-  assert said.startswith('error: 1 of 1 trials cannot be trained')
+  assert said.startswith('error: 1 of 1 trials are invalid')
 
 
-def test_a_sweep_with_trials_to_go_asks_to_be_run_again(
+def test_a_sweep_with_unfinished_trials_asks_to_be_run_again(
   tmp_path, arguments, sweep, monkeypatch
 ):
-  """As when one worker of several was told to end, and not the sweep."""
+  """As when one worker of several was preempted, and not the sweep."""
   monkeypatch.setitem(running.ENGINES, 'serial', lambda *_: None)
   flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
   code, printed, said = sweep(*arguments, *flags)
   assert code == 75
-  assert last_json(printed)['trials'] == {'WAITING': 4}
-  assert said.splitlines()[-1].startswith('interrupted: 4 trials have steps')
+  assert last_json(printed)['trials'] == {'PENDING': 4}
+  last = said.splitlines()[-1]
+  assert last.startswith('interrupted: 4 trials are unfinished')
 
 
 def test_a_sweep_of_another_config_is_refused(whole, arguments, sweep):

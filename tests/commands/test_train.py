@@ -1,4 +1,4 @@
-"""A run is a function of its config: stopped, killed or not, the end is one."""
+"""A run is a function of its config, also if interrupted or killed."""
 
 import json
 import os
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures('shared_programs')
 
 
 class StopAt(Signals):
-  """A signal that arrives before the given look for one."""
+  """A signal that arrives before the given check."""
 
   def __init__(self, look):
     super().__init__()
@@ -56,7 +56,7 @@ def rows(path):
 
 
 def busy_config():
-  """Small, with every kind of dropout on."""
+  """A small config with every kind of dropout."""
   config = make_small_config()
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
@@ -66,7 +66,7 @@ def busy_config():
 
 @pytest.fixture(scope='module')
 def uninterrupted(tmp_path_factory):
-  """One run to the end, that all others are held against."""
+  """An uninterrupted run, with which all others are compared."""
   config = busy_config()
   path = tmp_path_factory.mktemp('whole') / 'run'
   result = run_lib.run(config, str(path), Signals())
@@ -88,7 +88,7 @@ def assert_same_end(path, result, uninterrupted):
   assert {**result, 'workdir': ''} == {**whole_result, 'workdir': ''}
 
 
-def test_a_whole_run_leaves_what_it_promises(uninterrupted):
+def test_a_finished_run_has_all_files_and_rows(uninterrupted):
   path, result = uninterrupted
   assert set(os.listdir(path)) == {
     'checkpoints',
@@ -127,7 +127,7 @@ def test_a_whole_run_leaves_what_it_promises(uninterrupted):
 def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
   tmp_path, uninterrupted
 ):
-  """An epoch has five steps, and an evaluation every fourth takes two looks.
+  """An epoch has five steps; an evaluation, every four steps, has two checks.
 
   The looks: one when the data is read, one after each update, and two within
   each evaluation, of which the last one is that of the test split.
@@ -164,7 +164,7 @@ def test_a_run_resumed_at_any_step_equals_the_uninterrupted_one(
 def test_rows_after_the_last_checkpoint_are_written_again(
   tmp_path, uninterrupted
 ):
-  """As after SIGKILL: metrics ran ahead, the last line is torn."""
+  """As after SIGKILL: rows after the checkpoint, the last one incomplete."""
   path = tmp_path / 'run'
   with pytest.raises(Interrupted):
     run_lib.run(busy_config(), str(path), StopAt(7))
@@ -174,7 +174,7 @@ def test_rows_after_the_last_checkpoint_are_written_again(
   assert_same_end(path, result, uninterrupted)
 
 
-def test_a_finished_run_answers_at_once_and_touches_nothing(uninterrupted):
+def test_a_finished_run_returns_its_result_and_changes_nothing(uninterrupted):
   path, result = uninterrupted
   before = {f: f.stat().st_mtime_ns for f in path.rglob('*')}
   config = busy_config()
@@ -223,7 +223,7 @@ def test_a_checkpoint_holds_the_state_alone(uninterrupted):
   assert names == {'step', 'params', 'optimizer', 'sums'}
 
 
-def test_divergence_writes_the_row_and_keeps_the_last_good_state(tmp_path):
+def test_divergence_writes_the_row_and_keeps_the_last_finite_state(tmp_path):
   config = make_small_config()
   config.optimizer.name = 'sgd'
   config.optimizer.learning_rate = 1e30
@@ -243,7 +243,7 @@ def test_divergence_writes_the_row_and_keeps_the_last_good_state(tmp_path):
 
 
 def test_parameters_that_overflow_are_not_saved(tmp_path):
-  """Loss and gradient are finite, and what they lead to is not."""
+  """Loss and gradient are finite, but the next parameters are not."""
   config = make_small_config()
   config.optimizer.name = 'sgd'
   config.optimizer.learning_rate = 1e30
@@ -327,7 +327,7 @@ def test_workdir_may_be_relative(tmp_path, monkeypatch):
   assert workdir_lib.read_status('a/b')['status'] == 'DONE'
 
 
-def test_a_run_outlives_the_reader_of_its_log(tmp_path):
+def test_a_run_survives_a_closed_pipe_of_its_log(tmp_path):
   """`train 2>&1 | tee`, and Ctrl-C, which tee gets as well."""
   path, config = tmp_path / 'run', busy_config()
   process = start(path, config)
@@ -341,7 +341,7 @@ def test_a_run_outlives_the_reader_of_its_log(tmp_path):
   assert str(status['step']) in os.listdir(path / 'checkpoints')
 
 
-def test_a_log_that_nobody_reads_is_kept_all_the_same(tmp_path):
+def test_the_log_file_is_written_though_standard_error_is_closed(tmp_path):
   path, config = tmp_path / 'run', make_small_config()
   with start(path, config) as process:
     process.stderr.close()

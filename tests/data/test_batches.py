@@ -11,7 +11,7 @@ from experiments.data import batches as batches_lib
 
 
 def examples(count, longest=9, seed=0):
-  """Examples whose first token is their own number plus one."""
+  """Examples whose first token is their index plus one."""
   rng = np.random.default_rng(seed)
   lengths = rng.integers(0, longest + 1, count).astype(np.int32)
   lengths = np.maximum(lengths, 1) if longest else lengths
@@ -51,7 +51,7 @@ def test_an_epoch_holds_every_example_once(count, batch_size, epoch):
 
 
 def test_texts_of_one_bucket_share_a_batch():
-  """All batches but those of the rest, less than one batch of each bucket."""
+  """All batches but those of remainders, less than one per bucket."""
   batches = batches_of(4000, 9)
   ends = np.array(batches.bucket_lengths)
   mixed = 0
@@ -80,7 +80,7 @@ def test_a_batch_depends_on_seed_and_step_alone():
 
 @hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(st.integers(1, 200), st.integers(1, 40), st.integers(2, 4))
-def test_members_read_the_same_lengths_each_in_an_order_of_its_own(
+def test_members_have_equal_lengths_and_separate_orders(
   count, batch_size, num_members
 ):
   alone = batches_of(count, batch_size)
@@ -91,7 +91,7 @@ def test_members_read_the_same_lengths_each_in_an_order_of_its_own(
     assert len(batch.labels) == batch_size * num_members
     for member, found in enumerate(seen):
       weights = batch.weights[member::num_members]
-      # Padding is last, and as much of it for each.
+      # Padding is last, and equal for all members.
       np.testing.assert_array_equal(weights, alone(step).weights)
       first = batch.tokens[member::num_members, 0]
       found += first[weights == 1].tolist()
@@ -125,7 +125,7 @@ def test_offsets_of_more_tokens_than_32_bits_count():
 
 
 def test_a_batch_reaches_tokens_past_32_bits(tmp_path):
-  """A file with a hole in it takes no room; a start that wraps is elsewhere."""
+  """A sparse file needs no space; a start that overflows is elsewhere."""
   end = 2**31 + 2**29
   tokens = np.memmap(tmp_path / 'tokens', np.uint8, 'w+', shape=end)
   tokens[:4] = 5, 6, 7, 8
@@ -153,7 +153,7 @@ def padding(lengths, buckets):
 @hypothesis.given(
   st.lists(st.integers(0, 12), min_size=1, max_size=30), st.integers(1, 4)
 )
-def test_buckets_pad_least_of_all_choices(lengths, num_buckets):
+def test_buckets_minimise_padding(lengths, num_buckets):
   buckets = batches_lib.bucket_lengths(np.array(lengths), num_buckets, 0)
   longest = max(1, *lengths)
   assert buckets[-1] == longest

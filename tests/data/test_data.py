@@ -1,4 +1,4 @@
-"""What a run reads is fixed, and belongs to its workdir."""
+"""The data of a run is deterministic and fixed by its workdir."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_loading_is_deterministic_and_writes_nothing(small_config, tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
-def test_texts_lie_end_to_end_with_room_for_any_number(small_config):
+def test_texts_are_concatenated_with_64_bit_offsets(small_config):
   for split in loading.load(from_config(small_config).data, '').splits.values():
     assert split.starts.dtype == np.int64
     np.testing.assert_array_equal(
@@ -37,7 +37,9 @@ def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
   loading.load(settings.data, str(tmp_path))
   small_config.data.word_order.train_pairs += 1
   changed = from_config(small_config)
-  with pytest.raises(loading.UserError, match=r'not what .* was made from'):
+  with pytest.raises(
+    loading.UserError, match=r'the data has changed since .* was created'
+  ):
     loading.load(changed.data, str(tmp_path))
 
 
@@ -46,7 +48,7 @@ def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
 
 @pytest.fixture
 def tickets(small_config, tmp_path):
-  """Writes tables of (text, label), a split each; returns their settings."""
+  """Writes tables of (text, label), one per split; returns their settings."""
   small_config.data.name = 'text'
   small_config.data.dir = str(tmp_path)
 
@@ -87,7 +89,7 @@ def test_a_label_that_train_lacks_is_refused_with_the_keys_to_change(tickets):
     assert key in str(error.value)
 
 
-def test_rows_of_labels_that_train_lacks_are_left_out_on_request(
+def test_rows_of_labels_that_train_lacks_are_dropped_on_request(
   tickets, capsys
 ):
   loaded = loading.load(
@@ -101,7 +103,7 @@ def test_rows_of_labels_that_train_lacks_are_left_out_on_request(
   }
   (line,) = capsys.readouterr().err.splitlines()
   assert line == (
-    'WARNING: test texts of unknown labels, left out: 3 of 5 '
+    'WARNING: test texts of unknown labels, dropped: 3 of 5 '
     "('other' 2, 'spam' 1)"
   )
 
@@ -121,8 +123,8 @@ def test_named_labels_choose_the_classes(tickets, capsys):
   )
   assert len(loaded.splits['train']) == 15
   said = capsys.readouterr().err
-  assert "train texts of unknown labels, left out: 1 of 16 ('spam' 1)" in said
-  assert 'test texts of unknown labels, left out: 3 of 5' in said
+  assert "train texts of unknown labels, dropped: 1 of 16 ('spam' 1)" in said
+  assert 'test texts of unknown labels, dropped: 3 of 5' in said
 
 
 def test_a_split_with_no_known_label_is_refused(tickets):
@@ -175,11 +177,11 @@ def test_facts_that_are_broken_are_refused_with_their_path(content, tmp_path):
   path.write_bytes(content)
   with pytest.raises(UserError) as error:
     loading.read_facts(str(tmp_path))
-  assert str(error.value).startswith(f'{path} is not what a run writes')
+  assert str(error.value).startswith(f'{path} is corrupt')
   assert '\n' not in str(error.value)
 
 
-# --- what is probably a mistake ----------------------------------------------
+# --- probable mistakes -------------------------------------------------------
 
 
 def rows_of(*pairs, file='f.tsv'):
@@ -212,7 +214,7 @@ def test_empty_texts_are_a_problem():
 
 
 def test_equal_texts_with_different_labels_are_a_problem():
-  """Of whatever splits; equal texts with equal labels are none."""
+  """In any splits; equal texts with equal labels are no problem."""
   more = [('invoice 3', 'bug'), ('same', 'bug'), ('same', 'bug')]
   dirty = CLEAN | {
     'train': rows_of(*TRAIN, *more),

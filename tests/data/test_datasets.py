@@ -1,4 +1,4 @@
-"""Every form of labelled text is read as it stands, or refused by row."""
+"""Every format of labelled text is read exactly, or refused with the row."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ from experiments.data.text_files import Row, Text
 SMALL = datasets.WordOrder(60, 20, 30)
 
 
-def test_twins_stand_side_by_side_with_the_same_words_and_the_other_label():
+def test_twins_are_adjacent_with_the_same_words_and_the_other_label():
   for rows in SMALL.read('', 3).values():
     for one, other in zip(rows[0::2], rows[1::2], strict=True):
       assert sorted(one.text.split()) == sorted(other.text.split())
@@ -51,7 +51,7 @@ def mood(text):
 
 
 def test_the_deciding_clause_decides():
-  """Read off the sentence again, without the grammar that wrote it."""
+  """The label is derived from the sentence, without the grammar."""
   joins = {'although': 0, 'even though': 0, 'but': 1, 'yet': 1, 'still': 1}
   for row in SMALL.read('', 0)['train']:
     if row.text.startswith('although '):
@@ -66,7 +66,7 @@ def test_the_deciding_clause_decides():
 
 
 def exact(task, text):
-  """The label, worked out from the text in another way than it was made."""
+  """The label, computed from the text by another algorithm."""
   tokens = text.split()
   if task == 'even_pairs':
     return 'yes' if tokens[0] == tokens[-1] else 'no'
@@ -121,7 +121,7 @@ def test_labels_of_every_task_by_another_way(name):
 
 
 @pytest.mark.parametrize('name', algorithmic.TASKS)
-def test_tasks_are_sensitive_to_order_as_they_are_marked(name):
+def test_tasks_are_order_sensitive_as_declared(name):
   """Sorting the tokens of a text changes some label, or none."""
   task = algorithmic.TASKS[name]
   rng = np.random.default_rng(0)
@@ -256,7 +256,7 @@ def test_one_folder_a_class(tmp_path):
 
 @pytest.fixture
 def hub(monkeypatch):
-  """The hub with nothing on it, and a list of what it was asked for."""
+  """An empty hub, and a list of the requests."""
   import datasets as library
 
   asked = []
@@ -284,7 +284,7 @@ def test_a_data_set_of_the_hub_and_a_part_of_it(config, hub):
 
 
 def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
-  """The library itself, with no network: its name may be a folder."""
+  """With the library itself, offline: its name may be a folder."""
   import datasets as library
 
   cache = str(tmp_path / 'cache')
@@ -307,7 +307,7 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
     Text(**options).read('', 0)
 
 
-def test_several_files_follow_one_another(tmp_path):
+def test_several_files_are_concatenated(tmp_path):
   for name in 'ab':
     (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
   rows = read(tmp_path, train=('a', 'b'), test=('b',))
@@ -315,7 +315,7 @@ def test_several_files_follow_one_another(tmp_path):
   assert set(rows) == {'train', 'test'}
 
 
-def test_shell_patterns_name_files_in_their_order(tmp_path):
+def test_shell_patterns_match_files_in_order(tmp_path):
   (tmp_path / 'deep' / 'er').mkdir(parents=True)
   for name in ('b.tsv', 'a.tsv', 'deep/c.tsv', 'deep/er/d.tsv', '.e.tsv'):
     (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
@@ -387,7 +387,7 @@ def test_a_file_of_two_splits_is_warned_of(tmp_path, capsys):
     ('./*.tsv', 'sub/../test.tsv'),
   ],
 )
-def test_a_file_of_two_splits_is_warned_of_however_it_is_spelt(
+def test_a_file_of_two_splits_is_warned_of_for_any_path_to_it(
   train, test, tmp_path, capsys
 ):
   (tmp_path / 'sub').mkdir()
@@ -405,7 +405,7 @@ def test_a_file_of_two_splits_and_labels_is_warned_of(tmp_path, capsys):
   assert f'{tmp_path}/a is read for train' in capsys.readouterr().err
 
 
-def test_a_file_that_several_names_stand_for_is_read_once(tmp_path):
+def test_a_file_that_several_patterns_match_is_read_once(tmp_path):
   for name in ('part-1.tsv', 'part-2.tsv'):
     (tmp_path / name).write_text(f'text\tlabel\n{name}\t1\n')
   for names in (
@@ -417,7 +417,7 @@ def test_a_file_that_several_names_stand_for_is_read_once(tmp_path):
     assert [row.text for row in rows] == ['part-2.tsv', 'part-1.tsv']
 
 
-def test_a_folder_that_several_names_stand_for_is_read_once(tmp_path):
+def test_a_folder_that_several_patterns_match_is_read_once(tmp_path):
   (tmp_path / 'train' / 'good').mkdir(parents=True)
   (tmp_path / 'train' / 'good' / '0.txt').write_text('a')
   names = ('train', 'train/', 't*')
@@ -441,7 +441,7 @@ def test_a_name_that_looks_like_a_pattern_is_still_a_name(
 def test_a_path_that_reads_as_a_chained_url_is_refused(
   format, path, tmp_path, monkeypatch
 ):
-  """Also where the folder that a relative path begins in has such a name."""
+  """Also if the working directory of a relative path has such a name."""
   name = 'text=' * (format == 'class_files') + path
   folder = tmp_path
   if path == '.':
@@ -483,8 +483,8 @@ def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
   assert [row.number for row in rows['train']] == train
   assert [row.number for row in rows['test']] == test
   assert capsys.readouterr().err == ''.join(
-    f'{split} rows left out: {left_out} of {count}, beyond {most} of one text '
-    'and label (config.data.text.max_copies)\n'
+    f'{split} rows dropped: {left_out} of {count}, more than {most} of one '
+    'text and label (config.data.text.max_copies)\n'
     for split, left_out, count in (
       ('train', 6 - len(train), 6),
       ('test', 3 - len(test), 3),
@@ -561,7 +561,7 @@ def test_a_byte_order_mark_is_no_text(name, encoding, tmp_path):
   assert pairs(rows) == [('a', '1')]
 
 
-def test_quotes_are_spoken_of_only_where_they_enclose_a_field(tmp_path):
+def test_quoting_is_suggested_only_for_quoted_fields(tmp_path):
   for line in ('say "no"\t1\t2', '"no\t1\t2', 'a\t1\t"'):
     (tmp_path / 'a').write_text(f'text\tlabel\n{line}\n')
     with pytest.raises(UserError, match='row 1: 3 fields') as error:
@@ -591,7 +591,7 @@ def test_bytes_of_another_encoding_are_refused(tmp_path):
       r"data\.dir = 'anywhere' must be e",
     ),
     ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
-    ({'max_copies': -1}, r'text\.max_copies = -1 must be 0, .*or more'),
+    ({'max_copies': -1}, r'text\.max_copies = -1 must be at least 0'),
     ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
     ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
     ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
@@ -623,7 +623,7 @@ def test_wrong_options_are_refused(options, message):
     ({'train': ('.',)}, r'text\.train names .*, which is not a file'),
   ],
 )
-def test_what_is_not_there_is_refused_before_a_file_is_read(
+def test_missing_files_are_refused_before_any_is_read(
   options, message, tmp_path, monkeypatch
 ):
   (tmp_path / 'train.tsv').write_text('text\tlabel\na\t1\n')
@@ -637,29 +637,29 @@ def test_a_missing_folder_is_refused_where_it_is_read(tmp_path):
     read(tmp_path / 'gone')
 
 
-# --- cut ---------------------------------------------------------------------
+# --- hold_out ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize('seed', range(4))
-def test_cut_is_stratified_and_keeps_equal_texts_together(seed):
+def test_hold_out_is_stratified_and_keeps_equal_texts_together(seed):
   rng = np.random.default_rng(seed)
   rows = [
     Row(f'text {n}', 'ab'[n % 5 == 0], 'f', i + 1)
     for i, n in enumerate(rng.integers(0, 200, 300).tolist())
   ]
-  rest, taken = datasets.cut(rows, 0.2, seed)
-  assert sorted(rest + taken) == sorted(rows)
-  assert not {r.text for r in rest} & {r.text for r in taken}
+  rest, held_out = datasets.hold_out(rows, 0.2, seed)
+  assert sorted(rest + held_out) == sorted(rows)
+  assert not {r.text for r in rest} & {r.text for r in held_out}
   for label in 'ab':
     whole = {r.text for r in rows if r.label == label}
-    part = {r.text for r in taken if r.label == label}
+    part = {r.text for r in held_out if r.label == label}
     assert abs(len(part) - 0.2 * len(whole)) <= 0.5
-  assert datasets.cut(rows, 0.2, seed) == (rest, taken)
-  assert datasets.cut(rows, 0.2, seed + 1) != (rest, taken)
+  assert datasets.hold_out(rows, 0.2, seed) == (rest, held_out)
+  assert datasets.hold_out(rows, 0.2, seed + 1) != (rest, held_out)
 
 
 def rows_of(*counts):
-  """Rows of texts that stand in so many of them, by label."""
+  """Rows with so many copies of each text, by label."""
   return [
     Row(f'{label} {text}', label, 'f', 1)
     for label, texts in zip('ab', counts, strict=True)
@@ -676,14 +676,14 @@ def rows_of(*counts):
     (([950] + [1] * 49, [1] * 50), 'ac056c1c9442dbde'),
   ],
 )
-def test_rows_fall_as_they_always_did(counts, digest):
-  """Digests of what version 1 chose, so that its runs are still evaluated."""
-  _, taken = datasets.cut(rows_of(*counts), 0.15, 3)
-  text = ' '.join(row.text for row in taken)
+def test_splits_are_those_of_version_1(counts, digest):
+  """Digests of version 1, so that its runs can still be evaluated."""
+  _, held_out = datasets.hold_out(rows_of(*counts), 0.15, 3)
+  text = ' '.join(row.text for row in held_out)
   assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
-# --- real files, where there are any -----------------------------------------
+# --- real data, if available -------------------------------------------------
 
 REAL = {
   'trec': ({'train': 5_452, 'test': 500}, 6),

@@ -1,4 +1,4 @@
-"""What the tokenizers library is asked for is what it gives."""
+"""Vocabularies by the tokenizers library have the requested properties."""
 
 import hypothesis
 import hypothesis.strategies as st
@@ -65,7 +65,7 @@ def test_bytes_hold_any_text(text):
     ids = examples.tokens[: examples.lengths[0]].tolist()
     assert not {PAD, UNK} & {*ids}
     if name == 'byte':
-      # A blank is put before a text that does not begin with one.
+      # A space is added before a text that does not begin with one.
       assert len(ids) - len(text.encode()) in (0, 1)
     else:
       assert len(ids) <= len(text.encode()) + 1
@@ -76,7 +76,7 @@ def test_pairs_are_merged():
   assert len(frequent.encode('banana').ids) == 1
 
 
-def test_encode_cuts_long_texts_and_keeps_empty_ones(caplog):
+def test_encode_truncates_long_texts_and_keeps_empty_ones(caplog):
   tokenizer = Word().train(TEXTS)
   with caplog.at_level('INFO'):
     loading.encode(tokenizer, ['the plot', 'film'], 2, 'train texts')
@@ -85,7 +85,7 @@ def test_encode_cuts_long_texts_and_keeps_empty_ones(caplog):
       tokenizer, ['the plot is bad', '', 'film'], 2, 'train texts'
     )
   (said,) = caplog.messages
-  assert said.startswith('1 of 3 train texts are read to their first 2 tokens')
+  assert said.startswith('1 of 3 train texts are truncated to 2 tokens')
   assert examples.lengths.tolist() == [2, 0, 1]
   batch = examples.batch(np.array([2, 1, 0]), 4, 3)
   assert batch.lengths.tolist() == [1, 0, 2, 0]
@@ -111,7 +111,7 @@ def test_sizes_without_room_are_refused(vocabulary, key):
     vocabulary.check()
 
 
-def test_a_torn_vocabulary_is_refused(tmp_path):
+def test_a_corrupt_vocabulary_is_refused(tmp_path):
   text = Word().train(TEXTS).to_str()
   (tmp_path / 'tokenizer.json').write_text(text[: len(text) // 2])
   with pytest.raises(UserError, match='is not a vocabulary'):

@@ -1,4 +1,4 @@
-"""Heads of a small model: statistics, importance and removal by hand."""
+"""Heads of a small model: statistics, importance, ablation."""
 
 import dataclasses
 import json
@@ -46,10 +46,12 @@ def some(loaded, count=5):
   return loaded.splits['validation'].take(np.arange(count))
 
 
-def test_an_opened_text_has_the_weights_that_were_sown(model, names):
+def test_attention_maps_have_the_weights_that_were_sown(model, names):
   classifier, params, loaded, _ = model
   examples = some(loaded)
-  found = list(head_analysis.opened(classifier, params, examples, names))
+  found = list(
+    head_analysis.attention_maps(classifier, params, examples, names)
+  )
   for row, one in enumerate(found):
     length = examples.lengths[row]
     ids = examples.tokens[examples.starts[row] :][:length]
@@ -77,7 +79,7 @@ def test_statistics_are_means_over_texts(model, names):
     classifier, params, examples, loaded.bucket_lengths, names
   )
   alone = []
-  for one in head_analysis.opened(classifier, params, examples, names):
+  for one in head_analysis.attention_maps(classifier, params, examples, names):
     length = len(one.tokens)
     is_separator = [head_analysis.is_separator(name) for name in one.tokens]
     alone.append(
@@ -99,16 +101,16 @@ def test_separators_have_neither_letters_nor_digits():
   ]  # fmt: skip
 
 
-def test_names_of_bytes_can_be_seen():
+def test_names_of_bytes_are_visible():
   found = head_analysis.names(Byte().train([]))
   assert {'␣', '↵', '⇥', 'a', 'Z'} < {*found}
-  # Half of a letter is no separator.
+  # Part of a character is no separator.
   assert '\ufffd' in found
   assert not head_analysis.is_separator('\ufffd')
   assert head_analysis.is_separator('␣')
 
 
-def test_a_statistic_that_no_text_has_is_left_blank(model, names):
+def test_a_statistic_that_no_text_has_is_none(model, names):
   classifier, params, loaded, _ = model
   examples = some(loaded)
   lone = dataclasses.replace(examples, lengths=np.ones(5, np.int32))
@@ -135,12 +137,12 @@ def test_importance_equals_finite_differences(model):
     return cross_entropy(logits, batch.labels)
 
   step = 1e-2
-  for place in np.ndindex(2, 2):
+  for head in np.ndindex(2, 2):
     up, down = (
-      losses(jnp.ones((2, 2)).at[place].add(sign * step)) for sign in (1, -1)
+      losses(jnp.ones((2, 2)).at[head].add(sign * step)) for sign in (1, -1)
     )
     expected = np.mean(abs(np.asarray(up - down)) / (2 * step))
-    assert found[place] == pytest.approx(expected, rel=2e-2, abs=1e-5)
+    assert found[head] == pytest.approx(expected, rel=2e-2, abs=1e-5)
   assert found.min() > 1e-3
 
 
@@ -148,7 +150,7 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
   classifier, params, loaded, program = model
   examples, lengths = loaded.splits['test'], loaded.bucket_lengths
   _, logits = evaluation.evaluate(program, params, examples, 7, lengths)
-  # What the whole model says counts as right.
+  # Labels are the predictions of the model without ablation.
   examples = dataclasses.replace(examples, labels=logits.argmax(axis=-1))
   gates = [
     head_analysis.ones(classifier),
@@ -163,9 +165,9 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
   assert other < 1
 
 
-def test_heads_are_removed_from_the_least_important_on():
+def test_heads_are_ablated_from_the_least_important_on():
   order = np.array([[0.3, 0.1], [0.2, 0.4]])
-  found = [gates.tolist() for gates in head_analysis.removals(order)]
+  found = [gates.tolist() for gates in head_analysis.ablation_gates(order)]
   assert found == [
     [[1, 1], [1, 1]],
     [[1, 0], [1, 1]],
@@ -185,12 +187,12 @@ def test_other_encoders_have_no_heads(model):
     head_analysis.require_heads(bag)
 
 
-def test_a_line_a_token_names_the_key_of_each_head():
+def test_one_line_per_token_names_the_key_of_each_head():
   weights = np.zeros((1, 2, 3, 3))
   weights[0, 0, :, 1] = 1
   weights[0, 1] = np.eye(3) * 0.5 + 0.1
-  opened = head_analysis.Opened(['a', 'dull', 'plot'], weights)
-  _, header, *lines = figures.most_attended(opened).splitlines()
+  maps = head_analysis.AttentionMaps(['a', 'dull', 'plot'], weights)
+  _, header, *lines = figures.most_attended(maps).splitlines()
   assert header.split() == ['0.0', '0.1']
   assert [line.split() for line in lines] == [
     ['a', 'dull', '1.00', 'a', '0.60'],
@@ -199,30 +201,32 @@ def test_a_line_a_token_names_the_key_of_each_head():
   ]
 
 
-def test_the_picture_of_heads_has_a_row_a_head_and_its_numbers(tmp_path):
+def test_the_figure_of_heads_has_one_row_per_head_and_its_data(tmp_path):
   row = dict.fromkeys(analysis.STATISTICS, 0.25)
   row |= {'distance': 3.5, 'importance': 1e-6, 'accuracy_without': 0.75}
   rows = [{'layer': 0, 'head': 0, **row}, {'layer': 0, 'head': 1, **row}]
-  removed = {
+  ablation = {
     'least_important_first': [1.0, 0.9, 0.5],
     'most_important_first': [1.0, 0.6, 0.5],
     'examples': 9,
   }
-  files = figures.heads(str(tmp_path), rows, removed)
+  files = figures.heads(str(tmp_path), rows, ablation)
   assert {path.name for path in tmp_path.iterdir()} == set(files)
   labels = json.loads((tmp_path / 'heads.json').read_text())
   table = np.load(tmp_path / 'heads.npz')['table']
   assert labels['columns'] == list(rows[0])
   np.testing.assert_array_equal(table[1], list(rows[1].values()))
-  curves = np.load(tmp_path / 'removal.npz')['accuracy']
-  np.testing.assert_array_equal(curves[1], removed['most_important_first'])
+  curves = np.load(tmp_path / 'ablation.npz')['accuracy']
+  np.testing.assert_array_equal(curves[1], ablation['most_important_first'])
 
 
-def test_the_first_place_is_the_models_own_where_it_pools_one(model, names):
+def test_the_first_token_is_cls_where_the_model_pools_it(model, names):
   classifier, params, loaded, _ = model
   with_cls = dataclasses.replace(classifier, pool='cls')
   params = {**params, 'cls': jnp.zeros(12)}
-  (one,) = head_analysis.opened(with_cls, params, some(loaded, 1), names)
+  (one,) = head_analysis.attention_maps(
+    with_cls, params, some(loaded, 1), names
+  )
   assert one.tokens[0] == head_analysis.CLS
   assert one.weights.shape[-1] == len(one.tokens)
   lengths = loaded.bucket_lengths

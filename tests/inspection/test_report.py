@@ -1,4 +1,4 @@
-"""Pages: what stands in them, and that a browser shows it without complaint."""
+"""HTML pages: their content, and that a browser shows them without errors."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from conftest import last_json, make_small_config
 
 from experiments.command.signals import Signals
 from experiments.inspection import pages
-from experiments.inspection.head_analysis import Opened
+from experiments.inspection.head_analysis import AttentionMaps
 from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
 from experiments.training import run as run_lib
@@ -17,9 +17,9 @@ from experiments.training import run as run_lib
 _BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 
 
-def test_what_comes_from_outside_is_escaped(tmp_path):
+def test_user_text_is_escaped(tmp_path):
   evil = '</script><b onclick="x">&'
-  opened = Opened([evil, 'b'], np.full((1, 1, 2, 2), 0.5))
+  maps = AttentionMaps([evil, 'b'], np.full((1, 1, 2, 2), 0.5))
   page = tmp_path / 'page.html'
   pages.write(
     str(page),
@@ -27,7 +27,7 @@ def test_what_comes_from_outside_is_escaped(tmp_path):
     [
       pages.section(evil, pages.table([evil], [[evil]])),
       pages.confusion([evil, 'b'], np.eye(2, dtype=int)),
-      pages.attention([(evil, opened)]),
+      pages.attention([(evil, maps)]),
     ],
   )
   text = page.read_text()
@@ -37,9 +37,9 @@ def test_what_comes_from_outside_is_escaped(tmp_path):
   assert 'https://' not in text
 
 
-def test_weights_are_sent_to_a_65535th():
+def test_weights_are_quantized_to_a_65535th():
   weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 2, 3))
-  text = pages.attention([('t', Opened(['a', 'b', 'c'], weights))])
+  text = pages.attention([('t', AttentionMaps(['a', 'b', 'c'], weights))])
   (entry,) = json.loads(text.partition('json">')[2].partition('</script>')[0])
   import base64
 
@@ -64,7 +64,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def browser():
-  """A headless one."""
+  """A headless browser."""
   found = next(filter(None, map(shutil.which, _BROWSERS)), None)
   driver = shutil.which('chromedriver')
   if found is None or driver is None:
@@ -99,15 +99,18 @@ def said(browser):
   return browser.find_element(By.TAG_NAME, 'output').text
 
 
-def test_a_browser_shows_the_weights_that_are_chosen(browser, tmp_path):
+def test_a_browser_shows_the_selected_weights(browser, tmp_path):
   from selenium.webdriver.common.action_chains import ActionChains
   from selenium.webdriver.common.by import By
 
   rng = np.random.default_rng(0)
   tokens = ['the', '<b>', 'dull', 'plot']
   texts = [
-    ('one', Opened(tokens, rng.dirichlet(np.ones(4), size=(2, 3, 4)))),
-    ('two', Opened(tokens[:2], rng.dirichlet(np.ones(2), size=(2, 3, 2)))),
+    ('one', AttentionMaps(tokens, rng.dirichlet(np.ones(4), size=(2, 3, 4)))),
+    (
+      'two',
+      AttentionMaps(tokens[:2], rng.dirichlet(np.ones(2), size=(2, 3, 2))),
+    ),
   ]
   page = tmp_path / 'page.html'
   pages.write(str(page), 'maps', [pages.attention(texts)])
@@ -137,7 +140,7 @@ def test_a_browser_shows_the_weights_that_are_chosen(browser, tmp_path):
   expect(texts[1][1].rollout(), tokens[:2], 0)
   select(browser, 'layer', 0)
   select(browser, 'head', 1)
-  # The value under the mouse, in the middle of the last cell.
+  # The value at the mouse pointer, in the middle of the last cell.
   canvas = browser.find_element(By.TAG_NAME, 'canvas')
   size = canvas.size['width']
   ActionChains(browser).move_to_element_with_offset(
@@ -197,7 +200,7 @@ def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
     '--config.data.word_order.train_pairs=37',
     '--config.train.steps=4',
     '--engine=serial',
-    '--sweep_over=config.optimizer.learning_rate=1e-3,1e-2',
+    '--grid=config.optimizer.learning_rate=1e-3,1e-2',
     cwd=tmp_path,
   )
   assert code == 0, stderr
@@ -223,12 +226,12 @@ def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
 @pytest.mark.parametrize(
   ('flags', 'words'),
   [
-    ([], '--workdir is missing'),
+    ([], '--workdir is required'),
     (['--workdir=none'], 'none'),
-    (['--workdir=gs://none/run'], '--output is missing'),
+    (['--workdir=gs://none/run'], '--output is required'),
     (['--workdir=RUN', '--checkpoint=5'], '--checkpoint'),
     (['--workdir=RUN', '--split=all'], 'split'),
-    (['--workdir=RUN', '--metric=loss'], '--metric has no meaning'),
+    (['--workdir=RUN', '--metric=loss'], '--metric does not apply'),
     (['--workdir=RUN', '--output=RUN'], 'is a folder, not a page'),
     (['--workdir=RUN', '--output=RUN/config.json/a.html'], '--output: '),
   ],
@@ -261,7 +264,7 @@ def test_settings_are_drawn_with_their_intervals_the_best_on_top():
   assert 'loss' in axes.get_xlabel()
 
 
-def test_curves_of_a_sweep_have_a_name_each():
+def test_each_curve_of_a_sweep_has_a_name():
   means = {'a=1': {10: 0.5, 20: 0.7}, 'a=2': {10: 0.4, 20: 0.3}}
   (axes,) = sweep_plots.curves(means, 'accuracy').axes
   drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}

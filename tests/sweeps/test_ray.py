@@ -36,8 +36,8 @@ _LOOPBACK = '127.0.0.1'
 
 @pytest.fixture
 def cluster(monkeypatch):
-  """A head and another node, each with a core, on the loopback."""
-  # Else Ray takes the loopback for a name of this machine's other address.
+  """A head node and another node, with one core each, on the loopback."""
+  # Otherwise Ray replaces the loopback by another address of this machine.
   monkeypatch.setenv('RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER', '0')
   monkeypatch.setenv('RAY_USAGE_STATS_ENABLED', '0')
   ray = pytest.importorskip('ray', reason='the extra ray is not installed')
@@ -54,7 +54,7 @@ def cluster(monkeypatch):
   started.shutdown()
 
 
-def test_a_lost_node_costs_no_trial(tmp_path, run_command, cluster):
+def test_trials_of_a_lost_node_are_restarted(tmp_path, run_command, cluster):
   started, lost = cluster
   config = tmp_path / 'small.py'
   config.write_text(CONFIG.replace('TESTS', repr(str(ROOT / 'tests'))))
@@ -71,7 +71,7 @@ def test_a_lost_node_costs_no_trial(tmp_path, run_command, cluster):
     stderr=subprocess.PIPE,
     text=True,
   )
-  # Two trials are on their way, one on each node, when one of them goes.
+  # One trial runs on each node when one of the nodes is lost.
   end = time.monotonic() + 120
   while len(list(path.glob('trials/*/checkpoints/50'))) < 2:
     time.sleep(0.1)
@@ -92,7 +92,7 @@ def test_a_lost_node_costs_no_trial(tmp_path, run_command, cluster):
   assert last_json(done.stdout)['table'] == last_json(out)['table']
 
 
-def test_without_ray_the_engine_says_how_to_get_it(tmp_path, call_command):
+def test_without_ray_the_error_says_how_to_install_it(tmp_path, call_command):
   try:
     import ray  # noqa: F401
   except ImportError:

@@ -1,4 +1,4 @@
-"""Which setting is best: by validation, over seeds, and how sure that is."""
+"""Comparison of settings: ranks by validation, over seeds, with intervals."""
 
 import json
 
@@ -22,7 +22,7 @@ def compared(
   over='seed',
   best_metric='accuracy',
 ):
-  """Of {value: [(validation, test) of each seed]}; None: not done."""
+  """Compares {value: [(validation, test) of each seed]}; None: not done."""
   base = make_small_config()
   base.checkpoint.best_metric = best_metric
   trials, rows = [], []
@@ -67,7 +67,7 @@ def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
   assert (run[RATE], run['seed']) == (0.1, 0)
 
 
-def test_the_metric_and_its_direction_are_those_that_choose_checkpoints(
+def test_the_metric_and_its_direction_are_those_of_checkpoints(
   tmp_path,
 ):
   scores = {0.1: [(0.5, 0.4)], 0.2: [(0.3, 0.6)]}
@@ -83,7 +83,7 @@ def test_the_metric_and_its_direction_are_those_that_choose_checkpoints(
     compared(tmp_path, scores, metric='acc')
 
 
-def test_a_mean_over_those_that_survived_ranks_behind_that_over_all(tmp_path):
+def test_incomplete_settings_rank_behind_complete_ones(tmp_path):
   found, _ = compared(
     tmp_path,
     {
@@ -146,7 +146,8 @@ def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
       of_test(0.5, 0.5),
       of_test(0.57, 0.71),
       'seed',
-      'accuracy on test +0.1400 ± 0.8894, not to be told apart with 2 seeds',
+      'accuracy on test +0.1400 ± 0.8894, '
+      'no significant difference with 2 seeds',
     ),
     (
       of_test(0.5, 0.6, 0.7),
@@ -171,9 +172,9 @@ def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
       of_test(0.5),
       of_test(0.9),
       'seed',
-      'accuracy on test +0.4000, not to be told apart with 1 seed',
+      'accuracy on test +0.4000, no significant difference with 1 seed',
     ),
-    # The best is the baseline: the next one is held against it.
+    # The best is the baseline: the second best is compared with it.
     (
       of_test(0.9, 0.91, 0.93),
       of_test(0.5, 0.52, 0.53),
@@ -210,7 +211,7 @@ def test_the_interval_is_students():
   assert comparison.interval([0.5])['half_width'] is None
 
 
-def test_differences_are_taken_seed_by_seed(tmp_path):
+def test_differences_are_paired_by_seed(tmp_path):
   # Seeds differ by far more than the two settings do.
   found, _ = compared(
     tmp_path,
@@ -230,7 +231,7 @@ def test_differences_are_taken_seed_by_seed(tmp_path):
     compared(tmp_path, {0.2: of_test(1), 0.3: of_test(1)}, baseline='lr=1')
 
 
-def test_equal_values_are_not_certain(tmp_path):
+def test_equal_values_have_no_interval(tmp_path):
   # 0.3 - 0.1 and 0.5 - 0.3 differ by rounding.
   for values in ([0.5, 0.5], [0.3 - 0.1, 0.5 - 0.3]):
     found = comparison.interval(values)
@@ -239,10 +240,10 @@ def test_equal_values_are_not_certain(tmp_path):
   text = comparison.markdown(found)
   assert f'| {RATE}=0.1 | 2 | 0.5000 ± ? | 0.5000 ± ? |' in text
   assert '± 0.0000' not in text
-  assert '± ?: the same in all seeds, which gives no interval' in text
+  assert '± ?: equal in all seeds, so without interval' in text
 
 
-def test_tables_hold_validation_and_test_beside_it(tmp_path):
+def test_tables_hold_validation_and_test(tmp_path):
   found, _ = compared(
     tmp_path,
     {'none': [(0.6, 0.5), (0.7, 0.6)], 'shaw': [(0.8, 0.7), (0.7, 0.9)]},
@@ -255,6 +256,6 @@ def test_tables_hold_validation_and_test_beside_it(tmp_path):
     '+0.2500 ± 0.6353 |'
   )
   assert lines[3].endswith('| baseline |')
-  assert any('± half of its 95% interval' in line for line in lines)
+  assert any('± half-width of its 95% interval' in line for line in lines)
   assert comparison.sentence(found) in lines
   json.dumps(found.table)

@@ -1,4 +1,4 @@
-"""Trials that differ in what nothing reads are one model, trained once."""
+"""Trials that differ in unused settings only are duplicates, trained once."""
 
 import json
 
@@ -13,7 +13,7 @@ from experiments.training import build
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS
 
-# Another value of every key of the model that an encoder may read or not.
+# Another value of every key of the model that some encoders do not use.
 CHANGES = {
   'num_layers': 3,
   'num_heads': 3,
@@ -40,7 +40,7 @@ def changed(encoder, position, key=None):
 
 
 def lowered(settings):
-  """What the classifier computes in training, as the compiler is told it."""
+  """The training computation of the classifier, as text."""
   classifier = build.model(settings, 31, 2)
   tokens = jnp.ones((2, 5), jnp.int32)
   params = jax.eval_shape(
@@ -68,7 +68,7 @@ def lowered(settings):
   [('attention', 'none'), ('attention', 'sinusoidal')]
   + [(name, 'none') for name in ENCODERS if name != 'attention'],
 )
-def test_what_is_not_read_changes_no_program(encoder, position):
+def test_unused_settings_change_no_program(encoder, position):
   base = changed(encoder, position)
   known, program = distinct.read(base), lowered(base)
   for key in CHANGES:
@@ -94,14 +94,14 @@ def test_positions_of_an_encoder_without_any_are_one_trial(tmp_path):
   assert [spec.repeats for spec in found[6:]] == [(8, 10), (9, 11)]
   assert not any(spec.repeats for spec in found[:6])
   assert distinct.warning(found) == (
-    'WARNING: 4 of 12 trials are the same as another one, which does not read '
-    'config.model.position.name; each is trained and listed once: '
-    '8, 10 as 6; 9, 11 as 7'
+    'WARNING: 4 of 12 trials are duplicates, since config.model.position.name '
+    'is not used by them; each is trained and listed once: '
+    '8, 10 of 6; 9, 11 of 7'
   )
   assert distinct.warning(found[:6]) is None
 
 
-def test_options_of_what_is_not_chosen_are_not_read(tmp_path):
+def test_options_of_other_choices_are_unused(tmp_path):
   trials = plan.product(
     [
       [{'model.position.name': name} for name in ('t5', 'shaw')],
@@ -118,7 +118,7 @@ def test_options_of_what_is_not_chosen_are_not_read(tmp_path):
   assert read == {'model.position.name': 'shaw'}
 
 
-def test_one_that_was_trained_stands_for_the_others(tmp_path):
+def test_of_duplicates_the_trained_one_is_kept(tmp_path):
   trials = [{'model.position.t5.num_buckets': n} for n in (8, 16, 24)]
   specs = specs_of(trials, tmp_path)
   for spec, status in zip(specs[1:], ('FAILED', 'DONE'), strict=True):
@@ -129,21 +129,19 @@ def test_one_that_was_trained_stands_for_the_others(tmp_path):
   assert (found.index, found.repeats) == (2, (0, 1))
 
 
-def test_a_sweep_says_which_trials_it_does_not_train_again(
-  tmp_path, call_command
-):
+def test_a_sweep_lists_its_duplicate_trials(tmp_path, call_command):
   path = tmp_path / 'sweep'
-  flags = ['--sweep_over=config.model.encoder.name=bag,cnn', '--dry_run']
-  flags += ['--sweep_over=config.model.position.name=none,t5']
+  flags = ['--grid=config.model.encoder.name=bag,cnn', '--dry_run']
+  flags += ['--grid=config.model.position.name=none,t5']
   code, printed, said = call_command(
     'sweep', *flags, f'--workdir={path}', cwd=ROOT
   )
   assert code == 0, said
   assert list(last_json(printed)['parameters']) == ['0', '2']
-  assert '1 as 0; 3 as 2' in said.splitlines()[0]
+  assert '1 of 0; 3 of 2' in said.splitlines()[0]
   code, printed, said = call_command(
-    'sweep', *flags, f'--workdir={path}', '--only=3', cwd=ROOT
+    'sweep', *flags, f'--workdir={path}', '--trial_ids=3', cwd=ROOT
   )
   assert code == 0, said
   assert last_json(printed)['trials'] == 0
-  assert 'trial 3 is the same as trial 2' in said
+  assert 'trial 3 is a duplicate of trial 2' in said

@@ -1,5 +1,6 @@
-"""What engines do with trials that are interrupted, or have come further."""
+"""Engines with interrupted trials, and with trials ahead of others."""
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from experiments.sweeps import (
   plan,
   processes,
   ray_cluster,
+  results,
 )
 from experiments.workdir import locks
 from experiments.workdir.metrics import read_rows
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.usefixtures('shared_programs')
 
 @pytest.fixture
 def specs(tmp_path):
-  """Three trials that have not begun, in a folder that says so."""
+  """Three pending trials, in the folder of a sweep."""
   base = make_small_config().to_dict()
   made = plan.make(base, [{'seed': n} for n in range(3)], str(tmp_path / 's'))
   folder.write(str(tmp_path / 's'), base, made)
@@ -47,7 +49,7 @@ def options(specs, **more):
 
 
 def importing(seconds=60):
-  """A process as a worker is before it has looked at signals."""
+  """A worker that has not installed signal handlers yet."""
   return subprocess.Popen(
     [sys.executable, '-c', f'import time; time.sleep({seconds})'],
     stdin=subprocess.PIPE,
@@ -56,9 +58,17 @@ def importing(seconds=60):
   )
 
 
-def test_a_worker_that_is_ended_while_it_imports_fails_no_trial(
-  specs, monkeypatch
-):
+def test_a_trial_dropped_by_an_older_version_is_pruned(specs):
+  old = {'status': 'DROPPED', 'step': 4, 'attempt': 1}
+  os.makedirs(specs[1].path)
+  with open(os.path.join(specs[1].path, 'status.json'), 'w') as file:
+    json.dump(old, file)
+  assert not engines.is_unfinished(specs[1], None)
+  statuses = [row['status'] for row in results.collect(specs)]
+  assert statuses == ['PENDING', 'PRUNED', 'PENDING']
+
+
+def test_a_worker_preempted_during_imports_fails_no_trial(specs, monkeypatch):
   signals = Signals()
 
   def start(*_):
@@ -89,14 +99,12 @@ def test_a_dead_worker_fails_no_trial_that_another_process_trains(
   assert read_status(specs[0].path)['status'] == 'RUNNING'
 
 
-def test_no_worker_outlives_a_signal_that_came_while_it_was_started(
-  specs, monkeypatch
-):
+def test_no_worker_survives_a_signal_during_its_start(specs, monkeypatch):
   signals, started = Signals(), []
 
   def start(*_):
     signals.received = 'SIGTERM'
-    # The parent looks at what runs now, which is not this one yet.
+    # The parent signals its workers now, without this one.
     time.sleep(3 * processes._POLL)
     started.append(importing(10))
     return started[-1]
@@ -124,24 +132,24 @@ def of_lengths(path, *lengths):
   return plan.make(config.to_dict(), trials, str(path))
 
 
-def test_a_trial_ends_at_its_own_last_step_whatever_the_rung(tmp_path):
+def test_a_trial_shorter_than_a_rung_ends_at_its_last_step(tmp_path):
   specs = of_lengths(tmp_path, 2, 6)
   rungs = halving.parse(['4'], 0.5, specs)
   halving.run(engines.serial, specs, rungs, options(specs), Signals())
   ended = [read_status(spec.path) for spec in specs]
   assert [e['status'] for e in ended[:2]] == ['DONE', 'DONE']
-  # Of the two that go further, whatever became of the shorter ones.
-  assert {e['status'] for e in ended[2:]} == {'DONE', 'DROPPED'}
+  # Half of the two longer trials; the shorter ones do not count.
+  assert {e['status'] for e in ended[2:]} == {'DONE', 'PRUNED'}
   for spec, status in zip(specs, ended, strict=True):
     rows = read_rows(f'{spec.path}/metrics.jsonl')
-    last = {'DROPPED': 4}.get(status['status'], spec.settings.train.steps)
+    last = {'PRUNED': 4}.get(status['status'], spec.settings.train.steps)
     assert rows[-1]['step'] == status['step'] == last
 
 
 @pytest.mark.parametrize(
   ('texts', 'said'),
   [
-    (['5'], r'config\.train\.eval_every = 2, as trial 2 has it'),
+    (['5'], r'config\.train\.eval_every = 2 \(trial 2\)'),
     (['4', '2'], 'must be ascending'),
     (['6'], r'below config\.train\.steps = 6'),
   ],
@@ -161,20 +169,20 @@ def test_rungs_are_checked_against_every_trial(texts, said, tmp_path):
   [
     ([[], [], []], [[0, 1, 2]]),
     ([[6, 8], [6, 8], [6, 8]], [[0, 1, 2]]),
-    # Killed while they saved: what one has more is computed again.
+    # Killed during a save: the additional checkpoint is computed again.
     ([[6, 8], [4, 6], [6, 8]], [[0, 1, 2]]),
     ([[3], [], [3]], [[0, 1, 2]]),
-    # Asked to end after step 7, and killed while they saved.
+    # Preempted after step 7, and killed during the save.
     ([[6, 7], [6], [6]], [[0, 1, 2]]),
-    # One was trained alone, and keeps what it has.
+    # One was trained alone, and resumes from its own step.
     ([[], [6, 8], []], [[1], [0, 2]]),
     ([[4], [8], [4]], [[1], [0, 2]]),
-    # What it keeps from long ago is no reason to go back there.
+    # An old checkpoint of it is no reason to go back there.
     ([[3, 4], [4, 8, 9], [4]], [[1], [0, 2]]),
     ([[8, 9], [3], [6, 8]], [[0, 2], [1]]),
   ],
 )
-def test_those_that_came_as_far_train_together(
+def test_trials_of_equal_progress_train_together(
   saved, groups, specs, monkeypatch
 ):
   by_name = dict(zip([spec.name for spec in specs], saved, strict=True))
@@ -183,7 +191,7 @@ def test_those_that_came_as_far_train_together(
   assert [[spec.index for spec in group] for group in found] == groups
 
 
-def test_a_trial_that_was_trained_alone_goes_on_from_there(
+def test_a_trial_that_is_ahead_resumes_from_its_own_step(
   specs, tmp_path, capfd
 ):
   alone, group = specs[0], specs[:2]
@@ -201,7 +209,7 @@ def test_a_trial_that_was_trained_alone_goes_on_from_there(
 
 @pytest.fixture
 def losing_ray(monkeypatch):
-  """Stands in for Ray, whose tasks all die, and before that call `do`."""
+  """A mock of Ray whose tasks all die, after calling `do`."""
   library = types.SimpleNamespace(do=lambda: None)
 
   def lost(*_):
@@ -233,7 +241,7 @@ def test_a_task_that_dies_fails_no_trial_that_another_process_trains(
   assert found == ['RUNNING', 'FAILED']
 
 
-def test_a_task_that_a_signal_ends_fails_no_trial(specs, losing_ray):
+def test_a_task_ended_by_a_signal_fails_no_trial(specs, losing_ray):
   """On a cluster that the signal reaches first."""
   signals = Signals()
   losing_ray.do = lambda: setattr(signals, 'received', 'SIGINT')

@@ -1,4 +1,4 @@
-"""A sweep is planned, checked and summed up before and after it trains."""
+"""Planning, validation and plots of sweeps."""
 
 import json
 import math
@@ -23,7 +23,7 @@ def test_product_is_every_combination_in_order():
     {'a': 2, 'b': 3},
     {'a': 2, 'b': 4},
   ]
-  with pytest.raises(UserError, match=r'two sweeps change config\.a'):
+  with pytest.raises(UserError, match=r'two sweeps override config\.a'):
     plan.product([one, one])
 
 
@@ -31,7 +31,7 @@ def test_identity_depends_on_the_overrides_alone():
   first = plan.identity({'seed': 1, 'model.pool': 'max'})
   assert first == plan.identity({'model.pool': 'max', 'seed': 1})
   assert first != plan.identity({'model.pool': 'max', 'seed': 2})
-  # Pinned: a folder made yesterday has to be found tomorrow.
+  # Pinned: later versions must find existing folders.
   assert plan.identity({'seed': 1}) == 'a4bbadc1'
 
 
@@ -55,12 +55,12 @@ def test_identity_depends_on_the_overrides_alone():
       'optimizer.decay',
       (('kernel',), ('a', 'b')),
     ),
-    # What stands in quotes or brackets is one value.
+    # Text in quotes or brackets is one value.
     ("data.dir=',',';'", 'data.dir', (',', ';')),
     ('data.dir="a,b",c', 'data.dir', ('a,b', 'c')),
     ("data.dir='a(',b", 'data.dir', ('a(', 'b')),
     ('data.dir=f(a,(b,c)),[d,e]', 'data.dir', ('f(a,(b,c))', '[d,e]')),
-    # An apostrophe inside of a word is no quote.
+    # An apostrophe inside a word is no quote.
     ("data.dir=it's,that's", 'data.dir', ("it's", "that's")),
     ("data.dir='',a", 'data.dir', ('', 'a')),
     ("data.dir='it''s, so',a", 'data.dir', ("it's, so", 'a')),
@@ -81,7 +81,7 @@ def test_identity_depends_on_the_overrides_alone():
     ),
   ],
 )
-def test_values_on_the_line_have_the_type_of_the_key(text, key, values):
+def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
   found = plan.over(text, default.get_config())
   assert found == [{key: value} for value in values]
   assert all(
@@ -105,7 +105,7 @@ def test_values_on_the_line_have_the_type_of_the_key(text, key, values):
     ('config.data.dir=(a],b', 'quotes or brackets that do not match'),
   ],
 )
-def test_wrong_values_on_the_line_say_so(text, said):
+def test_wrong_values_of_a_grid_are_refused(text, said):
   with pytest.raises(UserError, match=said):
     plan.over(text, default.get_config())
 
@@ -132,7 +132,7 @@ def test_random_samples_are_a_function_of_the_seed():
   assert all(2 <= x <= 5 for x in plan.uniform(2, 5, 50, seed=0))
 
 
-def test_one_bad_trial_names_itself_and_all_others_that_are_bad(tmp_path):
+def test_all_invalid_trials_are_listed(tmp_path):
   base = default.get_config().to_dict()
   trials = [
     {'seed': 1},
@@ -144,7 +144,7 @@ def test_one_bad_trial_names_itself_and_all_others_that_are_bad(tmp_path):
   with pytest.raises(UserError) as error:
     plan.make(base, trials, str(tmp_path))
   said = str(error.value)
-  assert said.startswith('4 of 5 trials cannot be trained, so none is: ')
+  assert said.startswith('4 of 5 trials are invalid, so none is trained: ')
   assert 'trial 1 (model.position.name=rotory)' in said
   assert 'did you mean rotary?' in said
   assert 'trial 2 (model.num_heads=5)' in said
@@ -152,11 +152,11 @@ def test_one_bad_trial_names_itself_and_all_others_that_are_bad(tmp_path):
   assert 'config.model.position is a section' in said
   with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
     plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
-  with pytest.raises(UserError, match='trials 0 and 1 are the same'):
+  with pytest.raises(UserError, match='trials 0 and 1 are equal'):
     plan.make(base, [{'seed': 1}, {'seed': 1}], str(tmp_path))
 
 
-def test_numbers_share_a_program_and_all_else_does_not():
+def test_only_trials_that_differ_in_hyperparameters_share_a_program():
   base = default.get_config().to_dict()
 
   def key(**overrides):
@@ -189,7 +189,7 @@ def specs_of(trials, tmp_path):
   return plan.make(default.get_config().to_dict(), trials, str(tmp_path))
 
 
-def test_a_plot_has_a_curve_a_group_with_its_intervals():
+def test_a_plot_has_one_curve_per_group_with_intervals():
   table = [
     {
       'lr': lr,
@@ -200,7 +200,7 @@ def test_a_plot_has_a_curve_a_group_with_its_intervals():
     for pool, means in (('max', (0.2, 0.4, 0.3)), ('mean', (0.5, 0.6, 0.7)))
     for lr, mean in zip((1e-2, 1e-4, 1e-3), means, strict=True)
   ]
-  # One that does not read the rate.
+  # A setting that does not use the rate.
   table.append({'pool': 'none', 'n': 3, 'validation': None})
   found = comparison.Comparison('accuracy', 'seed', None, table)
   axes = plots.figure(found, 'lr', ['lr', 'pool']).axes[0]
@@ -215,7 +215,7 @@ def test_a_plot_has_a_curve_a_group_with_its_intervals():
   (bars,) = curve[2]
   lengths = [segment[1][1] - segment[0][1] for segment in bars.get_segments()]
   np.testing.assert_allclose(lengths, 0.2)
-  assert plots.swept_numbers(table, ['lr', 'pool']) == ['lr']
+  assert plots.numeric_keys(table, ['lr', 'pool']) == ['lr']
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_rungs_are_steps_that_are_evaluated(texts, tmp_path):
   assert math.isclose(halving.parse([], 0.25, specs).keep_fraction, 0.25)
 
 
-def test_a_row_that_a_kill_left_half_written_is_not_read(tmp_path):
+def test_an_incomplete_last_row_is_not_read(tmp_path):
   (tmp_path / 'metrics.jsonl').write_text(
     '{"step": 4, "validation/accuracy": 0.5}\n{"step": 8, "validation/acc'
   )

@@ -1,4 +1,4 @@
-"""Trials that other processes hold or have ended, and folders that moved."""
+"""Trials locked or finished by other processes, and moved folders."""
 
 import concurrent.futures
 import contextlib
@@ -34,15 +34,13 @@ def options(workdir):
   return engines.Options(str(workdir), None, 1, 8, '')
 
 
-def test_a_trial_that_is_held_leaves_its_group_and_not_the_sweep(
-  tmp_path, capfd
-):
+def test_a_locked_trial_is_skipped_and_its_group_trains(tmp_path, capfd):
   trials = specs(tmp_path)
   with locks.held(trials[1].path):
     engines.vectorized(trials, options(tmp_path), Signals())
   found = [workdir_lib.read_status(spec.path).get('status') for spec in trials]
   assert found == ['DONE', None, 'DONE']
-  assert 'left to the process that trains it' in capfd.readouterr().err
+  assert 'skipped, since another process trains it' in capfd.readouterr().err
 
 
 def test_trials_of_a_normaliser_and_a_pool_with_parameters_are_one_group(
@@ -71,7 +69,7 @@ def test_trials_of_a_normaliser_and_a_pool_with_parameters_are_one_group(
     assert found[0][key] == pytest.approx(found[1][key], rel=1e-5)
 
 
-def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
+def test_a_trial_that_ended_during_the_wait_for_its_lock_is_unchanged(
   tmp_path, monkeypatch
 ):
   trials = specs(tmp_path, 2)
@@ -81,7 +79,7 @@ def test_a_trial_that_ended_while_its_lock_was_waited_for_stays(
   def slow(path, *more):
     with held(path, *more):
       if path == trials[0].path and not workdir_lib.read_status(path):
-        # As if another host had let go of it only now.
+        # As if another host had released it just now.
         engines._train(trials[:1], None, Signals(), engines.Shared())
       yield
 
@@ -111,7 +109,9 @@ def test_a_group_that_fails_fails_no_trial_of_another_process(
   assert 'the reason' in capfd.readouterr().err
 
 
-def test_a_trial_is_given_up_before_its_lock_is_let_go(tmp_path, monkeypatch):
+def test_a_trial_is_marked_failed_before_its_lock_is_released(
+  tmp_path, monkeypatch
+):
   refused, give_up = [], workdir_lib.give_up
 
   def watch(path, *more):
@@ -128,7 +128,7 @@ def test_a_trial_is_given_up_before_its_lock_is_let_go(tmp_path, monkeypatch):
   assert refused == [trial.path] * 2
 
 
-def test_a_trial_that_another_process_took_from_a_dead_one_is_left_to_it(
+def test_a_trial_that_another_process_has_locked_is_not_marked_failed(
   tmp_path,
 ):
   (trial,) = specs(tmp_path, 1)
@@ -140,16 +140,16 @@ def test_a_trial_that_another_process_took_from_a_dead_one_is_left_to_it(
   assert workdir_lib.read_status(trial.path)['status'] == 'FAILED'
 
 
-def test_commands_that_add_trials_at_once_lose_none(tmp_path, monkeypatch):
+def test_concurrent_commands_add_all_of_their_trials(tmp_path, monkeypatch):
   """As the tasks of a job array do, in one folder."""
   config, trials = make_small_config().to_dict(), specs(tmp_path, 5)
-  write = workdir_lib.write_whole
+  write = workdir_lib.write_atomic
 
   def slow(*arguments):
     time.sleep(0.05)
     write(*arguments)
 
-  monkeypatch.setattr(workdir_lib, 'write_whole', slow)
+  monkeypatch.setattr(workdir_lib, 'write_atomic', slow)
   with concurrent.futures.ThreadPoolExecutor(5) as pool:
     adding = [
       pool.submit(folder.write, str(tmp_path), config, [trial])
@@ -170,7 +170,7 @@ def test_the_folder_that_a_sweep_is_started_in_is_not_read(
   assert plan.check_data_and_shapes(specs(tmp_path / 'sweep', 1))
 
 
-def test_a_sweep_goes_on_where_its_data_has_moved(tmp_path, call_command):
+def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
   (tmp_path / 'then').mkdir()
   (tmp_path / 'then' / 'train.tsv').write_text(ROWS)
   config = make_small_config()
@@ -179,8 +179,10 @@ def test_a_sweep_goes_on_where_its_data_has_moved(tmp_path, call_command):
   config.data.validation_fraction = config.data.test_fraction = 0.2
   config.train.steps = config.train.eval_every = 4
   words = ['--engine=serial', *arguments(tmp_path / 'sweep', config)]
-  seeds = '--sweep_over=config.seed=0,1'
-  code, _, stderr = call_command('sweep', *words, seeds, '--only=0', cwd=ROOT)
+  seeds = '--grid=config.seed=0,1'
+  code, _, stderr = call_command(
+    'sweep', *words, seeds, '--trial_ids=0', cwd=ROOT
+  )
   assert code == 0, stderr
   (tmp_path / 'then').rename(tmp_path / 'now')
   more = [f'--config.data.dir={tmp_path}/now', '--config.train.log_every=3']

@@ -91,7 +91,7 @@ def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   loaded = evaluation.load_data(settings, str(path), None)
   examples = loaded.splits['validation'].take(np.arange(3))
   tokens = ['a'] * loaded.vocab_size
-  (one, *_) = head_analysis.opened(
+  (one, *_) = head_analysis.attention_maps(
     program.classifier, state.params, examples, tokens
   )
   length = len(one.tokens)

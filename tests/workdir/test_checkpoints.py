@@ -1,4 +1,4 @@
-"""Which checkpoints stay, which is the best, and which are refused."""
+"""Checkpoints: which are kept, the best one, corrupt and refused ones."""
 
 import dataclasses
 import json
@@ -50,7 +50,7 @@ def save_all(path, settings, scores):
     ('macro_f1', [None, None, None], None, [2, 3]),
   ],
 )
-def test_the_newest_and_the_best_stay(tmp_path, metric, scores, best, kept):
+def test_the_newest_and_the_best_are_kept(tmp_path, metric, scores, best, kept):
   settings = dataclasses.replace(SETTINGS, best_metric=metric)
   folder = save_all(tmp_path, settings, scores)
   assert folder.steps() == kept
@@ -68,7 +68,7 @@ def test_the_newest_and_the_best_stay(tmp_path, metric, scores, best, kept):
 
 
 def test_a_saved_state_is_a_copy(tmp_path):
-  """The next update may overwrite the buffers while the save goes on."""
+  """The next step may overwrite the buffers while the save continues."""
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
   one = state(1)
   folder.save(one)
@@ -89,7 +89,7 @@ def test_missing_extra_and_reshaped_leaves_are_named(tmp_path):
     'params/layer/bias is missing',
     'optimizer/0/layer/kernel is extra',
     'params/layer/kernel is float32[2, 3], not float32[3, 2]',
-    'in 3 places',
+    'in 3 arrays',
   ):
     assert part in str(error.value)
   folder.close()
@@ -106,7 +106,7 @@ def empty(folder):
 
 
 def flip(folder):
-  """One byte of every file of arrays is another one."""
+  """Changes one byte of every file of arrays."""
   for file in (folder / 'state').rglob('d/*'):
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 0xFF
@@ -132,7 +132,9 @@ TEARS = {
 
 
 @pytest.mark.parametrize('tear', TEARS)
-def test_a_torn_step_is_set_aside_for_the_one_before(tmp_path, tear, capfd):
+def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
+  tmp_path, tear, capfd
+):
   save_all(tmp_path, SETTINGS, [0.9, None, None]).close()
   before = tree(tmp_path / 'checkpoints' / '2')
   TEARS[tear](tmp_path / 'checkpoints' / '3')
@@ -142,8 +144,8 @@ def test_a_torn_step_is_set_aside_for_the_one_before(tmp_path, tear, capfd):
   assert (found.params['layer']['kernel'] == 2).all()
   assert folder.steps() == [1, 2]
   (line,) = capfd.readouterr().err.splitlines()
-  assert line.startswith('WARNING: step 3 of ')
-  assert os.listdir(tmp_path / 'torn') == ['3']
+  assert line.startswith(f'WARNING: checkpoint {tmp_path}/checkpoints/3 is ')
+  assert os.listdir(tmp_path / 'corrupt') == ['3']
   assert tree(tmp_path / 'checkpoints' / '2') == before
   folder.save(state(3))
   folder.wait()
@@ -155,7 +157,7 @@ def tree(folder):
   return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
 
 
-def test_a_step_without_its_marker_is_whole_or_set_aside(tmp_path):
+def test_a_checkpoint_without_its_marker_is_intact_or_set_aside(tmp_path):
   save_all(tmp_path, SETTINGS, [None, None]).close()
   for marker in (tmp_path / 'checkpoints' / '2').rglob('commit_success.txt'):
     marker.unlink()
@@ -165,23 +167,23 @@ def test_a_step_without_its_marker_is_whole_or_set_aside(tmp_path):
   folder.close()
 
 
-def test_nothing_is_touched_when_no_step_can_be_read(tmp_path):
+def test_nothing_is_changed_when_all_checkpoints_are_corrupt(tmp_path):
   save_all(tmp_path, SETTINGS, [None, None]).close()
   for step in '12':
     truncate(tmp_path / 'checkpoints' / step)
   before = tree(tmp_path)
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
-  with pytest.raises(Failed, match=r'step 2 .* cannot be read'):
+  with pytest.raises(Failed, match=r'checkpoints/2 is corrupt'):
     checkpoints.newest([folder], state(0))
   folder.close()
   assert tree(tmp_path) == before
 
 
-def test_a_step_of_another_run_is_refused(tmp_path):
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
   save_all(tmp_path, SETTINGS, [None]).close()
   before = tree(tmp_path)
   folder = Checkpoints(str(tmp_path), SETTINGS, 'another')
-  with pytest.raises(UserError, match='is of another run'):
+  with pytest.raises(UserError, match='belongs to another run'):
     checkpoints.newest([folder], state(0))
   with pytest.raises(UserError, match=r'kernel is float32\[2, 3\]'):
     checkpoints.newest([folder], state(0, width=4))
@@ -189,7 +191,7 @@ def test_a_step_of_another_run_is_refused(tmp_path):
   assert tree(tmp_path) == before
 
 
-def test_saves_that_were_cut_off_are_removed_and_never_read(tmp_path):
+def test_interrupted_saves_are_removed_and_never_read(tmp_path):
   save_all(tmp_path, SETTINGS, [None]).close()
   cut = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp-7'
   shutil.copytree(tmp_path / 'checkpoints' / '1', cut)
@@ -203,8 +205,8 @@ def test_saves_that_were_cut_off_are_removed_and_never_read(tmp_path):
   assert not cut.exists()
 
 
-def test_a_full_disk_is_one_line_and_costs_no_step(tmp_path):
-  """A limit on the size of files stands for it."""
+def test_a_full_disk_is_one_line_and_keeps_earlier_checkpoints(tmp_path):
+  """Simulated by a limit on the size of files."""
   folder = save_all(tmp_path, SETTINGS, [None, None])
   before = tree(tmp_path / 'checkpoints')
   soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,4 +1,4 @@
-"""A disk that is full ends a command in one line, and costs no later start."""
+"""A full disk ends a command with one line, and later starts succeed."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ def short_config():
 
 @pytest.fixture
 def fill(monkeypatch):
-  """fill(NAME): nothing of a file that is named so reaches the disk."""
+  """fill(NAME): no file of this name can be written any more."""
   sync, names = os.fsync, set()
 
   def full(file):
@@ -54,10 +54,10 @@ def fill(monkeypatch):
 
 @pytest.mark.parametrize('command', ['train', 'sweep'])
 def test_a_start_on_a_full_disk_is_one_line(tmp_path, command):
-  """A limit on the size of files, one KiB, stands for it."""
+  """Simulated by a limit on the size of files, one KiB."""
   path, more = tmp_path / 'run', []
   if command == 'sweep':
-    more = ['--engine=serial', '--sweep_over=config.seed=0,1']
+    more = ['--engine=serial', '--grid=config.seed=0,1']
   words = [sys.executable, '-m', f'experiments.{command}']
   words += [*arguments(path, short_config()), *more]
   done = subprocess.run(
@@ -88,7 +88,7 @@ def test_a_start_on_a_full_disk_is_one_line(tmp_path, command):
     'metrics.jsonl',
   ],
 )
-def test_every_small_file_is_named_and_the_next_start_ends(
+def test_every_unwritable_file_is_named_and_the_next_start_finishes(
   tmp_path, fill, name
 ):
   path = str(tmp_path / 'run')
@@ -100,7 +100,7 @@ def test_every_small_file_is_named_and_the_next_start_ends(
   assert workdir_lib.read_status(path)['status'] == 'DONE'
 
 
-def test_why_a_run_ended_is_told_though_its_status_cannot_be(
+def test_the_reason_is_printed_though_the_status_cannot_be_written(
   tmp_path, fill, monkeypatch
 ):
   def end(*_):
@@ -112,7 +112,7 @@ def test_why_a_run_ended_is_told_though_its_status_cannot_be(
     run_lib.run(short_config(), str(tmp_path / 'run'), Signals())
 
 
-def test_a_trial_that_finds_the_disk_full_is_one_line_and_stops_no_other(
+def test_a_trial_on_a_full_disk_is_one_line_and_stops_no_other(
   tmp_path, fill, capfd
 ):
   trials = specs(tmp_path, 2)
@@ -146,13 +146,13 @@ def test_a_row_that_does_not_fit_names_its_file(tmp_path):
   writer.close()
 
 
-def test_a_log_that_does_not_fit_is_left_out(capfd):
+def test_a_log_that_does_not_fit_is_ignored(capfd):
   with keep_log('/dev/full'):
     log('a line')
   assert capfd.readouterr().err == 'a line\n'
 
 
-def test_a_lock_that_does_not_fit_is_one_line_and_is_let_go(
+def test_a_lock_that_does_not_fit_is_one_line_and_is_released(
   tmp_path, monkeypatch
 ):
   def full(*_, **__):
@@ -176,7 +176,7 @@ def test_a_lock_that_does_not_fit_is_one_line_and_is_let_go(
     app.make_folder(str(tmp_path / 'out'), 'output')
 
 
-def test_a_result_that_nobody_can_keep_is_one_line(tmp_path):
+def test_a_result_that_cannot_be_written_is_one_line(tmp_path):
   words = arguments(tmp_path / 'run', short_config())
   run_lib.run(short_config(), str(tmp_path / 'run'), Signals())
   with open('/dev/full', 'w') as full:
@@ -196,7 +196,7 @@ def test_a_result_that_nobody_can_keep_is_one_line(tmp_path):
   assert 'Traceback' not in done.stderr
 
 
-def test_a_picture_is_whole_or_what_it_was(tmp_path, fill):
+def test_a_figure_is_replaced_atomically(tmp_path, fill):
   figure = plots.plot(np.arange(3.0), np.arange(3.0))
   figures.save(str(tmp_path), 'a', figure, {'x': np.arange(3)}, {})
   paths = sorted(tmp_path.iterdir())
@@ -210,8 +210,8 @@ def test_a_picture_is_whole_or_what_it_was(tmp_path, fill):
   assert sorted(tmp_path.iterdir()) == paths
 
 
-def test_a_worker_outlives_its_log(tmp_path):
-  """One that has no place on the disk, and one that has no more."""
+def test_a_worker_survives_an_unwritable_log(tmp_path):
+  """A log that cannot be opened, and one that cannot be written."""
   folder.write(str(tmp_path), short_config().to_dict(), specs(tmp_path, 2))
   trials = folder.read(str(tmp_path))
   os.makedirs(os.path.dirname(trials[0].path))

@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder, and says so to the others."""
+"""Locks: one process at a time writes into a folder."""
 
 import fcntl
 import json
@@ -46,7 +46,7 @@ def holder(tmp_path):
     process.kill()
 
 
-def test_a_second_process_is_told_who_holds_it(tmp_path, holder):
+def test_a_second_process_is_told_the_holder_of_the_lock(tmp_path, holder):
   line = rf'run is in use by process {holder.pid} on \S+ since \S+'
   with pytest.raises(locks.InUse, match=line), locks.held(tmp_path / 'run'):
     pass
@@ -61,8 +61,8 @@ def test_a_lock_ends_with_its_process(tmp_path, holder):
   assert not (tmp_path / 'run' / 'lock').exists()
 
 
-def test_of_many_at_once_one_has_it(tmp_path):
-  """Also while it changes hands, and its file is removed and made again."""
+def test_only_one_of_many_processes_holds_the_lock(tmp_path):
+  """Also when it is released, and its file is removed and created again."""
   inside, most, refused = [], [], []
 
   def take():
@@ -98,7 +98,7 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path):
     pass
 
 
-def test_nothing_is_left_where_nothing_was_written(tmp_path):
+def test_an_empty_folder_is_removed_again(tmp_path):
   with locks.held(str(tmp_path / 'a/b')):
     pass
   assert list(tmp_path.iterdir()) == []
@@ -107,8 +107,8 @@ def test_nothing_is_left_where_nothing_was_written(tmp_path):
   assert [p.name for p in tmp_path.rglob('*')] == ['a', 'b', 'file']
 
 
-def test_one_of_another_host_is_waited_for(tmp_path, monkeypatch, holder):
-  """A machine that was lost holds its lock until the server misses it."""
+def test_a_process_on_another_host_is_waited_for(tmp_path, monkeypatch, holder):
+  """The lock of a lost machine is released by the server after a timeout."""
   (tmp_path / 'run' / 'lock').write_text(
     '{"host": "elsewhere", "process": 7, "since": "today"}'
   )
@@ -129,11 +129,11 @@ def test_a_signal_ends_the_wait_for_another_host(
 ):
   path, more = tmp_path / 'run', []
   if command == 'sweep':
-    more = ['--engine=serial', '--sweep_over=config.seed=1']
+    more = ['--engine=serial', '--grid=config.seed=1']
     folder.write(str(path), default.get_config().to_dict(), [])
     path = path / 'trials' / plan.identity({'seed': 1})
   path.mkdir(parents=True)
-  # Held by a file of its own, as by a process that the kernel knows nothing of.
+  # Held by a separate open file, as by a process on another host.
   with open(path / 'lock', 'w') as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     file.write('{"host": "elsewhere", "process": 7, "since": "today"}')
@@ -151,7 +151,7 @@ def test_a_signal_ends_the_wait_for_another_host(
   assert (code, stdout) == (75, '')
   assert len(waited) == 1
   assert 'in use by process 7 on elsewhere' in stderr
-  assert 'interrupted: SIGTERM; there was nothing to save' in stderr
+  assert 'interrupted: SIGTERM; nothing to save' in stderr
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_signal_ends_the_wait_for_another_host(
     b'[' * 100_000,
   ],
 )
-def test_a_lock_that_says_nothing_is_a_lock(tmp_path, content):
+def test_a_lock_with_any_content_is_a_lock(tmp_path, content):
   (tmp_path / 'run').mkdir()
   with open(tmp_path / 'run' / 'lock', 'wb') as file:
     file.write(content)
@@ -178,12 +178,12 @@ def test_a_lock_that_says_nothing_is_a_lock(tmp_path, content):
     ):
       pass
   assert (tmp_path / 'run' / 'lock').read_bytes() == content
-  # Nobody holds it any more, whatever it says.
+  # No process holds it any more, despite its content.
   with locks.held(tmp_path / 'run'):
     assert json.loads((tmp_path / 'run' / 'lock').read_text())['process']
 
 
-def test_what_a_dead_process_left_is_taken_at_once(tmp_path, monkeypatch):
+def test_a_lock_file_of_a_dead_process_is_locked_at_once(tmp_path, monkeypatch):
   done = subprocess.run(['sh', '-c', 'echo $$'], capture_output=True, text=True)
   facts = {'host': socket.gethostname(), 'process': int(done.stdout)}
   (tmp_path / 'run').mkdir()
@@ -204,7 +204,7 @@ def test_a_lock_that_was_replaced_meanwhile_is_not_removed(tmp_path):
 
 
 def test_a_lock_that_was_removed_meanwhile_is_made_again(tmp_path, monkeypatch):
-  """Who held it removes it between our opening of it and our lock."""
+  """The previous holder removes the file after it was opened here."""
   path, flock, opened = tmp_path / 'run' / 'lock', fcntl.flock, []
 
   def late(file, operation):
@@ -220,7 +220,7 @@ def test_a_lock_that_was_removed_meanwhile_is_made_again(tmp_path, monkeypatch):
   assert opened[0].closed
 
 
-def test_those_who_queue_wait_for_each_other_in_silence(tmp_path, capfd):
+def test_queueing_processes_wait_silently(tmp_path, capfd):
   inside, most = [], []
 
   def take():
@@ -239,7 +239,7 @@ def test_those_who_queue_wait_for_each_other_in_silence(tmp_path, capfd):
   assert capfd.readouterr().err == ''
 
 
-def test_a_file_system_without_locks_is_said_and_used(
+def test_a_file_system_without_locks_is_warned_of_and_used(
   tmp_path, monkeypatch, capfd
 ):
   def unsupported(file, operation):
@@ -273,7 +273,7 @@ def test_the_same_command_twice_is_refused_and_changes_nothing(
     'log-1.txt',
   ],
 )
-def test_what_a_killed_start_leaves_locks_nobody_out(tmp_path, leftover):
+def test_files_of_a_killed_start_do_not_prevent_another(tmp_path, leftover):
   path = tmp_path / 'run'
   path.mkdir()
   (path / leftover).write_text('{"see')
@@ -284,7 +284,7 @@ def test_what_a_killed_start_leaves_locks_nobody_out(tmp_path, leftover):
   assert (path / leftover).exists() == (leftover == 'log-1.txt')
 
 
-def test_a_file_of_somebody_else_does(tmp_path):
+def test_an_unrelated_file_does(tmp_path):
   (tmp_path / 'notes.json.tmp-1').touch()
   assert not workdir_lib.is_new(str(tmp_path))
 
@@ -296,5 +296,5 @@ def test_temporary_files_of_equal_process_numbers_do_not_collide(
   names = []
   monkeypatch.setattr(os, 'replace', lambda source, _: names.append(source))
   for text in ('a', 'b'):
-    workdir_lib.write_whole(str(tmp_path / 'status.json'), text)
+    workdir_lib.write_atomic(str(tmp_path / 'status.json'), text)
   assert len(set(names)) == 2

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures('shared_programs')
 
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
-  """A folder that has to be treated as if it were a bucket."""
+  """A folder that is treated as a bucket."""
   path = tmp_path / 'bucket'
   monkeypatch.setattr(buckets, 'SCHEMES', (str(path),))
   return path
@@ -38,7 +38,7 @@ def names(folder):
   return {str(p.relative_to(folder)) for p in folder.rglob('*') if p.is_file()}
 
 
-def test_a_run_in_a_bucket_is_stopped_resumed_and_read(
+def test_a_run_in_a_bucket_is_interrupted_resumed_and_evaluated(
   bucket, tmp_path, call_command
 ):
   address = bucket / 'run'
@@ -48,7 +48,7 @@ def test_a_run_in_a_bucket_is_stopped_resumed_and_read(
   assert (status['status'], status['step']) == ('INTERRUPTED', 4)
   assert rows(address)[-1]['step'] == 4
   assert {'3', '4'} == {p.name for p in (address / 'checkpoints').iterdir()}
-  # Rows that a kill kept from being copied are those that come again.
+  # Rows that were not copied because of a kill are computed again.
   result = run(address, Signals())
   assert result['workdir'] == str(address)
   whole = tmp_path / 'whole'
@@ -69,7 +69,16 @@ def test_a_run_in_a_bucket_is_stopped_resumed_and_read(
   assert {p: p.stat().st_mtime_ns for p in address.rglob('*')} == before
 
 
-def test_what_runs_beside_a_file_named_so_is_not_remote(tmp_path):
+@pytest.mark.parametrize('name', ['corrupt', 'torn'])
+def test_corrupt_checkpoints_stay_in_the_bucket(name, bucket):
+  (bucket / 'run' / name / '3').mkdir(parents=True)
+  (bucket / 'run' / name / '3' / 'array').write_text('half')
+  (bucket / 'run' / 'config.json').write_text('{}')
+  with buckets.staged(str(bucket / 'run')) as folder:
+    assert os.listdir(folder) == ['config.json']
+
+
+def test_a_local_workdir_is_not_remote(tmp_path):
   assert buckets.origin(str(tmp_path / 'run')) == str(tmp_path / 'run')
   with buckets.staged('runs/first') as folder:
     assert folder == 'runs/first'
@@ -89,7 +98,7 @@ def test_a_missing_extra_is_named(monkeypatch):
 
 @pytest.mark.oracle
 def test_gs_addresses_work(tmp_path):
-  """With the extra gcs, and a small storage of our own on the loopback."""
+  """With the extra gcs, and the storage of fake_gcs on the loopback."""
   pytest.importorskip('gcsfs', reason='the extra gcs is not installed')
   from fake_gcs import FakeGcs
 

@@ -1,7 +1,7 @@
-"""Pages for a browser: one file each, which opens without a network.
+"""HTML pages: self-contained files, viewable offline.
 
-Style and script stand inside the page, pictures as data, numbers as JSON.
-Whatever comes from data or a config is escaped.
+Styles, scripts, figures (as data URLs) and data (as JSON) are embedded.
+Everything from data sets or configs is escaped.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import numpy as np
 
 from experiments.command import app
 from experiments.command.values import flat_keys
-from experiments.inspection.head_analysis import Opened
+from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
 
 _HERE = pathlib.Path(__file__).parent
-# Weights are sent in 16 bits, a 65,535th apart.
+# Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
 
 
 def escape(text: object) -> str:
-  """Text for a page, also inside of quotes."""
+  """Escapes text for HTML, also inside of quoted attributes."""
   return html.escape(str(text))
 
 
 def write(path: str, title: str, sections: Iterable[str]) -> None:
-  """A page of sections, which are HTML already; whole or not at all."""
+  """Writes a page of sections, which are HTML; atomically."""
   style = (_HERE / 'page.css').read_text()
   script = (_HERE / 'attention.js').read_text()
   text = '\n'.join(sections)
-  workdir_lib.write_whole(
+  workdir_lib.write_atomic(
     path,
     f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-    # Browsers ask for an icon; this is one, without the question.
+    # An empty icon, so that browsers do not request one.
     '<link rel="icon" href="data:,">\n'
     f'<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n'
     f'<body>\n<h1>{escape(title)}</h1>\n{text}\n'
@@ -48,7 +48,7 @@ def write(path: str, title: str, sections: Iterable[str]) -> None:
 
 
 def section(title: str, content: str) -> str:
-  """A heading and what is below it, HTML."""
+  """A section with heading; `content` is HTML."""
   return f'<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>'
 
 
@@ -60,13 +60,13 @@ def table(
   """A table of text and numbers.
 
   Args:
-    marked: places of the rows to mark.
+    marked: indices of the rows to highlight.
   """
   head = ''.join(f'<th>{escape(cell)}</th>' for cell in header)
   lines, marked = [], set(marked)
-  for place, row in enumerate(rows):
+  for index, row in enumerate(rows):
     cells = ''.join(_cell(cell) for cell in row)
-    lines.append(f'<tr{" class=marked" * (place in marked)}>{cells}</tr>')
+    lines.append(f'<tr{" class=marked" * (index in marked)}>{cells}</tr>')
   lines = '\n'.join(lines)
   body = f'<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody>'
   return f'<div class="scroll"><table>\n{body}\n</table></div>'
@@ -81,7 +81,7 @@ def _cell(value) -> str:
 
 
 def config(flat: dict) -> str:
-  """Every key, those with another value than in configs/default.py marked."""
+  """A table of all keys; those that differ from configs/default.py marked."""
   usual = flat_keys(app.load_config(app.DEFAULT_CONFIG))
   rows, changed = [], []
   for key, value in sorted(flat.items()):
@@ -91,12 +91,12 @@ def config(flat: dict) -> str:
     if value != before:
       changed.append(len(rows))
     rows.append([f'config.{key}', json.dumps(value), json.dumps(before)])
-  note = '<p>Keys that are marked differ from configs/default.py.</p>'
+  note = '<p>Highlighted keys differ from configs/default.py.</p>'
   return note + table(['key', 'value', 'default'], rows, changed)
 
 
 def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
-  """Counts (true class, predicted class), darker where a row has more."""
+  """Confusion matrix (true class, predicted class), shaded by share of row."""
   head = ''.join(f'<th>{escape(label)}</th>' for label in labels)
   lines = []
   for label, row in zip(labels, matrix.tolist(), strict=True):
@@ -114,8 +114,8 @@ def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
   )
 
 
-def picture(figure, description: str) -> str:
-  """A matplotlib figure inside the page."""
+def figure(figure, description: str) -> str:
+  """A matplotlib figure, embedded as SVG."""
   drawn = io.BytesIO()
   figure.savefig(drawn, format='svg')
   data = base64.b64encode(drawn.getvalue()).decode()
@@ -124,25 +124,25 @@ def picture(figure, description: str) -> str:
   )
 
 
-def attention(texts: Sequence[tuple[str, Opened]]) -> str:
-  """Maps with a choice of text, layer and head, and values under the mouse.
+def attention(texts: Sequence[tuple[str, AttentionMaps]]) -> str:
+  """Interactive attention maps: selects text, layer and head, shows values.
 
   Args:
-    texts: titles, and what was attended to.
+    texts: pairs (title, attention maps).
   """
   entries = []
-  for title, opened in texts:
+  for title, maps in texts:
     entries.append(
       {
         'title': title,
-        'tokens': opened.tokens,
-        'layers': opened.weights.shape[0],
-        'heads': opened.weights.shape[1],
-        'weights': _packed(opened.weights),
-        'rollout': _packed(opened.rollout()),
+        'tokens': maps.tokens,
+        'layers': maps.weights.shape[0],
+        'heads': maps.weights.shape[1],
+        'weights': _packed(maps.weights),
+        'rollout': _packed(maps.rollout()),
       }
     )
-  # A text must not end the script that it stands in.
+  # So that '</script>' in a text does not end the element.
   data = json.dumps(entries).replace('<', '\\u003c')
   return (
     '<div class="attention">\n'

@@ -1,9 +1,10 @@
 // Draws every <div class="attention"> from the JSON inside it: a map with
-// queries down and keys across, and the text, shaded by what one token sees.
+// queries as rows and keys as columns, and the text, shaded by the weights of
+// the selected query.
 'use strict';
 
 const STEPS = 65535;
-const MOST_NAMES = 64; // tokens whose names fit beside a map
+const MOST_NAMES = 64; // largest number of tokens with labels on the axes
 
 function unpack(text) {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -14,7 +15,7 @@ function unpack(text) {
   );
 }
 
-// White to blue, as one hue: safe for colour-blind readers and in print.
+// White to blue, a single hue: safe for colour-blind readers and in print.
 function shade(share) {
   const rest = 1 - share;
   return `rgb(${255 * rest} ${255 - 141 * share} ${255 - 77 * share})`;
@@ -55,8 +56,8 @@ function show(root) {
 
   const greatest = (x) => x.reduce((most, one) => Math.max(most, one), 0) || 1;
 
-  // The map that is chosen: one head, the mean of a layer's, or the rollout.
-  // All heads of a text share one scale.
+  // The selected map: one head, the mean over heads of a layer, or the rollout.
+  // All heads of a text share one colour scale.
   function select() {
     const entry = texts[text.selectedIndex];
     const size = entry.tokens.length ** 2;
@@ -109,10 +110,10 @@ function show(root) {
     context.strokeStyle = '#999';
     context.strokeRect(margin, margin, cell * length, cell * length);
     context.fillStyle = '#1a1a1a';
-    for (let place = 0; place < length; place++) {
-      if (!names && place % 32) continue;
-      const name = names ? tokens[place].slice(0, 16) : String(place);
-      const middle = margin + (place + 0.5) * cell;
+    for (let index = 0; index < length; index++) {
+      if (!names && index % 32) continue;
+      const name = names ? tokens[index].slice(0, 16) : String(index);
+      const middle = margin + (index + 0.5) * cell;
       context.textAlign = 'right';
       context.fillText(name, margin - 4, middle);
       context.save();
@@ -166,10 +167,10 @@ function show(root) {
     fill(layer, [...count(entry.layers), 'rollout of all']);
     fill(head, [...count(entry.heads), 'mean of all']);
     words.replaceChildren();
-    tokens.forEach((token, place) => {
+    tokens.forEach((token, index) => {
       const word = element('button', words, token);
       word.type = 'button';
-      word.addEventListener('click', () => attend(place));
+      word.addEventListener('click', () => attend(index));
     });
     redraw();
   }
@@ -177,11 +178,11 @@ function show(root) {
   canvas.addEventListener('mousemove', (event) => {
     const { length, cell, margin } = layout();
     const box = canvas.getBoundingClientRect();
-    // The page may have shrunk the map.
+    // The map may be scaled down to the width of the page.
     const ratio = (margin + cell * length + 1) / box.width;
-    const place = (position) => Math.floor((position * ratio - margin) / cell);
-    const row = place(event.clientY - box.top);
-    const column = place(event.clientX - box.left);
+    const index = (offset) => Math.floor((offset * ratio - margin) / cell);
+    const row = index(event.clientY - box.top);
+    const column = index(event.clientX - box.left);
     if (row < 0 || column < 0 || row >= length || column >= length) return;
     if (row !== query) attend(row);
     say(row, column);
