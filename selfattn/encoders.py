@@ -19,16 +19,14 @@ from selfattn.baselines import (
   ConvolutionEncoder,
   RecurrentEncoder,
 )
-from selfattn.contract import Encoder, check_heads
+from selfattn.blocks import ACTIVATIONS, NORMS, Block
+from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
 from selfattn.kernels import why_not
 from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
 from selfattn.positions import Position
 from selfattn.positions.contract import require
-
-NORMS = ('pre', 'post')
-ACTIVATIONS = {'relu': nn.relu, 'gelu': nn.gelu}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,66 +44,6 @@ class Sow:
   def at(self, layer: int) -> str:
     """How the weights of one layer are sown; '': not at all."""
     return self.weights if self.layers is None or layer in self.layers else ''
-
-
-class Block(nn.Module):
-  """Attention and a two-layer network, each with a residual connection.
-
-  'post' normalises after each sum (Vaswani et al. 2017, section 3.1), 'pre'
-  the input of each branch (Xiong et al. 2020, figure 1b).
-  """
-
-  attention: Attention
-  mlp_dim: int
-  norm: str
-  activation: str
-  dtype: jnp.dtype
-  cache_len: int | None
-
-  @nn.compact
-  def __call__(
-    self,
-    x_BLD,
-    layer,
-    tokens: Tokens,
-    position_params,
-    dropout: Dropout | None,
-    attention_dropout: Dropout | None,
-  ):
-    """Returns (x_BLD, None): the carry and the output of a scan over layers."""
-    is_pre = self.norm == 'pre'
-    if dropout is not None:
-      dropout = dropout.at(layer)
-    if attention_dropout is not None:
-      attention_dropout = attention_dropout.at(layer)
-
-    normalise = nn.LayerNorm(dtype=self.dtype, name='norm_attention')
-    h_BLD = normalise(x_BLD) if is_pre else x_BLD
-    h_BLD, _ = self.attention(
-      h_BLD,
-      query=tokens,
-      position_params=position_params,
-      dropout=attention_dropout,
-      cache_len=self.cache_len,
-    )
-    x_BLD = x_BLD + drop(h_BLD, dropout, 0)
-    x_BLD = x_BLD if is_pre else normalise(x_BLD)
-
-    normalise = nn.LayerNorm(dtype=self.dtype, name='norm_mlp')
-    h_BLD = normalise(x_BLD) if is_pre else x_BLD
-    h_BLF = self._dense('mlp_in', self.mlp_dim)(h_BLD)
-    h_BLF = drop(ACTIVATIONS[self.activation](h_BLF), dropout, 1)
-    h_BLD = self._dense('mlp_out', x_BLD.shape[-1])(h_BLF)
-    x_BLD = x_BLD + drop(h_BLD, dropout, 2)
-    return x_BLD if is_pre else normalise(x_BLD), None
-
-  def _dense(self, name, features):
-    return nn.Dense(
-      features,
-      dtype=self.dtype,
-      kernel_init=nn.initializers.xavier_uniform(),
-      name=name,
-    )
 
 
 class AttentionEncoder(Encoder):
@@ -155,7 +93,6 @@ class AttentionEncoder(Encoder):
   normaliser: Softmax | None = None
 
   def check(self, embed_dim, *, drops_weights, platform):
-    check_heads(embed_dim, self.num_heads)
     for option, allowed in (
       ('norm', NORMS),
       ('activation', ACTIVATIONS),

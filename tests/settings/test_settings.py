@@ -321,6 +321,12 @@ def test_a_recurrence_of_two_halves_needs_an_even_width():
   )
 
 
+def test_a_method_with_a_last_position_names_the_option_that_moves_it():
+  for name, cls in settings.POSITIONS.items():
+    is_limited = cls(8, 2, False, vocab_size=5).max_length() is not None
+    assert is_limited == (cls.length_option in registry.options(cls)), name
+
+
 def test_heads_are_checked_before_the_method_that_they_are_for():
   changes = {'model.num_heads': 7, 'model.position.name': 'rotary'}
   with pytest.raises(UserError, match=r'model\.num_heads = 7; try 63 or 70'):
