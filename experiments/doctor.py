@@ -46,10 +46,10 @@ def main(values) -> None:
       findings += diagnosis.workdir(path)
   for name, text, is_wrong in findings:
     log(f'{"FAIL" if is_wrong else "ok  "} {name}: {text}')
-  wrong = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
-  app.print_result({'failed': wrong, 'checked': len(findings)})
-  if wrong:
-    raise Failed(f'{len(wrong)} of {len(findings)} checks')
+  failed = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
+  app.print_result({'failed': failed, 'checked': len(findings)})
+  if failed:
+    raise Failed(f'{len(failed)} of {len(findings)} checks')
 
 
 if __name__ == '__main__':

@@ -50,7 +50,7 @@ def _define(values) -> None:
     'split',
     'test',
     SPLITS,
-    f'Split to evaluate on: {", ".join(SPLITS)}.',
+    'Split to evaluate on.',
     flag_values=values,
   )
   flags.DEFINE_string(

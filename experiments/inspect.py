@@ -58,7 +58,7 @@ def _define(values) -> None:
     'split',
     None,
     SPLITS,
-    f'Split to analyse heads on: {", ".join(SPLITS)}.',
+    'Split to analyse heads on; none: no analysis.',
     flag_values=values,
   )
   flags.DEFINE_integer(

@@ -41,7 +41,7 @@ def _define(values) -> None:
     'split',
     'test',
     SPLITS,
-    f'Split of a run to report on: {", ".join(SPLITS)}.',
+    'Split of a run to report on.',
     flag_values=values,
   )
   flags.DEFINE_integer(

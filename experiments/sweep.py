@@ -63,7 +63,7 @@ def _define(values) -> None:
     'engine',
     'auto',
     ['auto', *running.ENGINES],
-    f'How trials are run: {", ".join(running.ENGINES)}, or auto, the fastest.',
+    'How trials are run; auto: the engine expected to be fastest.',
     flag_values=values,
   )
   flags.DEFINE_list(

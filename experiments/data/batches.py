@@ -45,7 +45,7 @@ class Share(NamedTuple):
   multiple: int = 1
 
 
-WHOLE = Share()
+ALL_ROWS = Share()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Examples:
     )
 
   def batch(
-    self, rows: np.ndarray, size: int, length: int, share: Share = WHOLE
+    self, rows: np.ndarray, size: int, length: int, share: Share = ALL_ROWS
   ) -> Batch:
     """The examples `rows`, padded to `size` rows of `length` tokens.
 
@@ -149,7 +149,7 @@ class TrainBatches:
   batch_size: int
   seed: int
   bucket_lengths: tuple[int, ...]
-  share: Share = WHOLE
+  share: Share = ALL_ROWS
   num_members: int = 1
   _orders: dict = dataclasses.field(default_factory=dict, repr=False)
 
@@ -204,7 +204,7 @@ def eval_batches(
   examples: Examples,
   batch_size: int,
   lengths: tuple[int, ...],
-  share: Share = WHOLE,
+  share: Share = ALL_ROWS,
 ) -> Iterator[tuple[np.ndarray, Batch]]:
   """Yields (indices in the split, batch), every example once, short ones first.
 
