@@ -166,7 +166,7 @@ def test_one_that_declares_no_size_is_handed_none(monkeypatch):
     other = settings_lib.from_config(make_config(**{key: 6}))
     assert distinct.read(other) == plain
   model = build.model(settings, 31, 2)
-  with pytest.raises(UserError, match="name is 'attention'"):
+  with pytest.raises(UserError, match="name must be 'attention'"):
     head_analysis.require_heads(model)
   shapes = jax.eval_shape(
     model.init, jax.random.key(0), np.ones((1, 3), int), np.ones((1, 3), bool)
