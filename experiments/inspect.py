@@ -84,7 +84,7 @@ def main(values) -> None:
     _length(values, settings, classifier)
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')
-    state = build.init_state(settings, classifier, build.hyper(settings))
+    state = build.init_state(settings, classifier, build.hparams(settings))
     params = head_analysis.of_member(settings, values.member, state.params)
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})

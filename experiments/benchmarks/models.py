@@ -123,8 +123,8 @@ def _ours(wanted, tokens, labels):
   ours = compiled.make(
     wanted, VOCAB_SIZE, NUM_CLASSES, devices=jax.devices()[:1]
   )
-  hyper = ours.hypers([wanted])
-  state = ours.init(hyper)
+  hparams = ours.hparams([wanted])
+  state = ours.init(hparams)
   flops = ours.model_flops(tokens.shape)
   batch = jax.device_put(
     Batch(
@@ -134,13 +134,13 @@ def _ours(wanted, tokens, labels):
       np.ones(size, np.float32),
     )
   )
-  program = ours.train_step.lower(state, batch, hyper).compile()
+  program = ours.train_step.lower(state, batch, hparams).compile()
   needed = program.memory_analysis()
   taken = needed.temp_size_in_bytes + needed.argument_size_in_bytes
   box = [state]
 
   def step():
-    box[0], metrics = program(box[0], batch, hyper)
+    box[0], metrics = program(box[0], batch, hparams)
     return metrics
 
   return step, round(taken / 2**20), flops

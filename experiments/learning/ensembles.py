@@ -15,25 +15,25 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from experiments.learning.steps import Hyper, State, cross_entropy
+from experiments.learning.steps import HParams, State, cross_entropy
 
 # All members have applied as many updates.
 _AXES = State(step=None, params=0, optimizer=0, sums=0)
 
 
-def keys(hyper: Hyper, count: int) -> jax.Array:
+def keys(hparams: HParams, count: int) -> jax.Array:
   """A key for each member, (count,)."""
-  return jax.vmap(jax.random.fold_in, (None, 0))(hyper.key, jnp.arange(count))
+  return jax.vmap(jax.random.fold_in, (None, 0))(hparams.key, jnp.arange(count))
 
 
 def init(one: Callable, count: int) -> Callable:
-  """From hyper to a fresh State, as `one`."""
+  """From hparams to a fresh State, as `one`."""
 
-  def init_all(hyper: Hyper) -> State:
+  def init_all(hparams: HParams) -> State:
     def of_member(key):
-      return one(hyper.replace(key=key))
+      return one(hparams.replace(key=key))
 
-    return jax.vmap(of_member, out_axes=_AXES)(keys(hyper, count))
+    return jax.vmap(of_member, out_axes=_AXES)(keys(hparams, count))
 
   return one if count == 1 else init_all
 
@@ -45,13 +45,13 @@ def train_step(one: Callable, count: int) -> Callable:
   over members.
   """
 
-  def step_all(state: State, batch, hyper: Hyper):
+  def step_all(state: State, batch, hparams: HParams):
     def of_member(state, batch, key):
-      return one(state, batch, hyper.replace(key=key))
+      return one(state, batch, hparams.replace(key=key))
 
     batch = jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[1:]), batch)
     step = jax.vmap(of_member, (_AXES, 1, 0), (_AXES, 0))
-    state, metrics = step(state, batch, keys(hyper, count))
+    state, metrics = step(state, batch, keys(hparams, count))
     return state, jax.tree.map(lambda x: x.mean(axis=0), metrics)
 
   return one if count == 1 else step_all

@@ -1,18 +1,21 @@
 """One update and one evaluation, as pure functions that nobody has jitted yet.
 
-`train_step(state, batch, hyper)`: everything that only changes numbers is in
-`hyper`, so one compiled program serves every learning rate, decay, warm-up,
-rate of dropout and seed, and `vmap` over `hyper` and `state` trains many
+`train_step(state, batch, hparams)`: everything that only changes numbers is in
+`hparams`, so one compiled program serves every learning rate, decay, warm-up,
+rate of dropout and seed, and `vmap` over `hparams` and `state` trains many
 models at once on the same batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, PartitionSpec
 
@@ -44,22 +47,58 @@ class State:
   sums: chex.Array
 
 
+def _of(key: str, make: Callable = np.float32, **more):
+  return dataclasses.field(metadata={'key': key, 'make': make} | more)
+
+
+def _rate(value: float) -> np.float32 | None:
+  return np.float32(value) if value else None
+
+
 @chex.dataclass(frozen=True, mappable_dataclass=False)
-class Hyper:
+class HParams:
   """Numbers that do not change the program; each may be traced.
 
-  A rate of dropout that is None leaves that dropout out of the program.
+  This is the list of them: a field says which key of the config it has its
+  value from, and what makes a NumPy scalar of it (a Python number would have a
+  weak type, and another type is another program). One that is None is left out
+  of the program, so `removable` ones are another program where they are 0.
+  Those that are not `swept` are the same for all runs that train together.
   """
 
-  key: chex.PRNGKey
-  learning_rate: chex.Numeric
-  weight_decay: chex.Numeric
-  warmup_steps: chex.Numeric
-  label_smoothing: chex.Numeric
-  dropout_rate: chex.Numeric | None
-  attention_dropout_rate: chex.Numeric | None
-  word_dropout_rate: chex.Numeric | None
-  log_every: chex.Numeric
+  key: chex.PRNGKey = _of('seed', jax.random.key)
+  learning_rate: chex.Numeric = _of('optimizer.learning_rate')
+  weight_decay: chex.Numeric = _of('optimizer.weight_decay')
+  warmup_steps: chex.Numeric = _of('optimizer.warmup_steps')
+  label_smoothing: chex.Numeric = _of('optimizer.label_smoothing')
+  dropout_rate: chex.Numeric | None = _of(
+    'model.dropout_rate', _rate, removable=True
+  )
+  attention_dropout_rate: chex.Numeric | None = _of(
+    'model.attention_dropout_rate', _rate, removable=True
+  )
+  word_dropout_rate: chex.Numeric | None = _of(
+    'model.word_dropout_rate', _rate, removable=True
+  )
+  log_every: chex.Numeric = _of('train.log_every', np.int32, swept=False)
+
+  @classmethod
+  def of(cls, flat: Mapping[str, Any]) -> HParams:
+    """From the settings of a run by dotted key."""
+    fields = {field.name: field.metadata for field in dataclasses.fields(cls)}
+    return cls(**{n: m['make'](flat[m['key']]) for n, m in fields.items()})
+
+  @classmethod
+  def program(cls, flat: Mapping[str, Any]) -> dict[str, Any]:
+    """What settings by dotted key say of the program, and of its loop."""
+    found = dict(flat)
+    for field in dataclasses.fields(cls):
+      key = field.metadata['key']
+      if field.metadata.get('removable'):
+        found[key] = bool(flat[key])
+      elif field.metadata.get('swept', True):
+        del found[key]
+    return found
 
 
 def init_sums() -> jax.Array:
@@ -83,7 +122,7 @@ def is_token(batch: Batch) -> jax.Array:
 
 
 def weighted_sums(
-  params, embedded, classifier, batch: Batch, hyper: Hyper, step, first_row
+  params, embedded, classifier, batch: Batch, hparams: HParams, step, first_row
 ) -> tuple[jax.Array, jax.Array]:
   """Summed loss and number of right answers of a training batch.
 
@@ -92,23 +131,23 @@ def weighted_sums(
     step: updates applied, which with the key decides what is dropped.
     first_row: row of the whole batch that this part of it begins with.
   """
-  dropout = _dropout(hyper, step, first_row)
+  dropout = _dropout(hparams, step, first_row)
   logits = classifier.apply(
     {'params': params},
     batch.tokens,
     is_token(batch),
-    _site(dropout, 1, hyper.dropout_rate),
-    _site(dropout, 2, hyper.attention_dropout_rate),
+    _site(dropout, 1, hparams.dropout_rate),
+    _site(dropout, 2, hparams.attention_dropout_rate),
     dropout.at(3),
     embedded_BLD=embedded,
   )
-  losses = cross_entropy(logits, batch.labels, hyper.label_smoothing)
+  losses = cross_entropy(logits, batch.labels, hparams.label_smoothing)
   correct = logits.argmax(axis=-1) == batch.labels
   return (losses * batch.weights).sum(), (correct * batch.weights).sum()
 
 
-def _dropout(hyper: Hyper, step, first_row) -> Dropout:
-  key = jax.random.fold_in(jax.random.fold_in(hyper.key, _DROPOUT), step)
+def _dropout(hparams: HParams, step, first_row) -> Dropout:
+  key = jax.random.fold_in(jax.random.fold_in(hparams.key, _DROPOUT), step)
   return Dropout.create(key, 0.0, first_row)
 
 
@@ -123,7 +162,7 @@ def gradients(
   params,
   classifier,
   batch: Batch,
-  hyper: Hyper,
+  hparams: HParams,
   step,
   num_parts: int,
   first_row=0,
@@ -133,8 +172,8 @@ def gradients(
   Tokens are looked up before the batch is cut, so that no part has to go
   through the whole table of embeddings.
   """
-  dropout = _dropout(hyper, step, first_row)
-  word_dropout = _site(dropout, 0, hyper.word_dropout_rate)
+  dropout = _dropout(hparams, step, first_row)
+  word_dropout = _site(dropout, 0, hparams.word_dropout_rate)
   if word_dropout is not None:
     keep = word_dropout.keep(batch.tokens.shape)
     batch = batch._replace(tokens=jnp.where(keep, batch.tokens, UNK))
@@ -150,7 +189,7 @@ def gradients(
       embedded,
       classifier,
       part,
-      hyper,
+      hparams,
       step,
       first_row + index * size,
     )
@@ -181,11 +220,11 @@ def make_train_step(
   num_parts: Callable,
   mesh: Mesh | None = None,
 ) -> Callable:
-  """Returns train_step(state, batch, hyper) -> (state, metrics).
+  """Returns train_step(state, batch, hparams) -> (state, metrics).
 
   Args:
     classifier: a TextClassifier.
-    make_optimizer: from (hyper, step) to an optax transformation.
+    make_optimizer: from (hparams, step) to an optax transformation.
     clip_norm: largest norm of the gradient; 0: any.
     num_parts: from the shape of the tokens to the number of parts a batch is
       computed in, a divisor of its rows; the update is that of the whole.
@@ -197,23 +236,25 @@ def make_train_step(
   and the norm of the gradient before clipping over the steps.
   """
 
-  def of_batch(params, batch, hyper, step, first_row=0):
+  def of_batch(params, batch, hparams, step, first_row=0):
     parts = num_parts(batch.tokens.shape)
     (loss, correct), grads = gradients(
-      params, classifier, batch, hyper, step, parts, first_row
+      params, classifier, batch, hparams, step, parts, first_row
     )
     return loss, correct, batch.weights.sum(), grads
 
-  def of_rows(params, batch, hyper, step):
+  def of_rows(params, batch, hparams, step):
     first_row = jax.lax.axis_index('data') * batch.tokens.shape[0]
-    found = of_batch(params, batch, hyper, step, first_row)
+    found = of_batch(params, batch, hparams, step, first_row)
     # A device that has all rows asks nobody: the compiler would wait all the
     # same, for itself.
     return found if mesh.shape['data'] == 1 else jax.lax.psum(found, 'data')
 
-  def train_step(state: State, batch: Batch, hyper: Hyper):
+  def train_step(state: State, batch: Batch, hparams: HParams):
     total = of_batch if mesh is None else _by_rows(of_rows, mesh, _SAME)
-    loss, correct, count, grads = total(state.params, batch, hyper, state.step)
+    loss, correct, count, grads = total(
+      state.params, batch, hparams, state.step
+    )
     count = jnp.maximum(count, 1)
     # Of the sums, so that they are read once more and not written anew.
     norm = optax.tree.norm(grads) / count
@@ -221,10 +262,10 @@ def make_train_step(
     if clip_norm:
       scale *= clip_norm / jnp.maximum(norm, clip_norm)
     grads = jax.tree.map(lambda g: g * scale, grads)
-    transform = make_optimizer(hyper, state.step)
+    transform = make_optimizer(hparams, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    goes_on = state.step % hyper.log_every != 0
+    goes_on = state.step % hparams.log_every != 0
     sums = jnp.where(goes_on, state.sums, 0.0)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
     losses, hits, examples, norms, num_steps = sums

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from experiments.command.errors import UserError
 from experiments.learning import ensembles, optimizers, steps
-from experiments.learning.steps import Hyper, State
+from experiments.learning.steps import HParams, State
 from experiments.settings import validation
 from experiments.settings.settings import ModelSettings, Settings
 from selfattn import positions
@@ -72,28 +71,12 @@ def position(model: ModelSettings) -> Position:
   )
 
 
-def hyper(settings: Settings) -> Hyper:
+def hparams(settings: Settings) -> HParams:
   """The numbers that do not change the program."""
-
-  def rate(value):
-    return np.float32(value) if value else None
-
-  # NumPy scalars, because a Python number would have a weak type, and another
-  # type is another program.
-  return Hyper(
-    key=jax.random.key(settings.seed),
-    learning_rate=np.float32(settings.optimizer.learning_rate),
-    weight_decay=np.float32(settings.optimizer.weight_decay),
-    warmup_steps=np.float32(settings.optimizer.warmup_steps),
-    label_smoothing=np.float32(settings.optimizer.label_smoothing),
-    dropout_rate=rate(settings.model.dropout_rate),
-    attention_dropout_rate=rate(settings.model.attention_dropout_rate),
-    word_dropout_rate=rate(settings.model.word_dropout_rate),
-    log_every=np.int32(settings.train.log_every),
-  )
+  return HParams.of(settings.flat())
 
 
-def optimizer(settings: Settings, numbers: Hyper, step):
+def optimizer(settings: Settings, numbers: HParams, step):
   """The optax transformation of update `step` + 1; all may be traced."""
   wanted = settings.optimizer
   method = optimizers.OPTIMIZERS[wanted.method.name](**wanted.method.options)
@@ -126,7 +109,7 @@ def train_step(
 def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
   """A train_step that adds rows of weight 0 as `padded_rows` says."""
 
-  def padded(state, batch, hyper):
+  def padded(state, batch, hparams):
     shape = batch.tokens.shape
     if more := padded_rows(settings, shape, platform) - shape[0]:
       batch = jax.tree.map(
@@ -134,7 +117,7 @@ def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
       )
       # Else it is padded anew wherever it is read, which costs a tenth.
       batch = jax.lax.optimization_barrier(batch)
-    return one(state, batch, hyper)
+    return one(state, batch, hparams)
 
   return padded
 
@@ -200,7 +183,7 @@ def _wanted_parts(
   return min(max(wanted, 1), rows)
 
 
-def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
+def init_state(settings: Settings, classifier, numbers: HParams) -> State:
   """Fresh parameters and optimizer state; a pure function of the seed."""
 
   def one(numbers):

@@ -32,31 +32,14 @@ from jax.sharding import (
 )
 
 from experiments.data.batches import Batch, Share
-from experiments.learning import steps
-from experiments.learning.steps import State
+from experiments.learning.steps import HParams, State
 from experiments.settings.settings import Settings
 from experiments.training import build
-
-# Keys that change no program, by how; a rate of 0 leaves dropout out of it.
-_NUMBERS = (
-  'seed',
-  'optimizer.learning_rate',
-  'optimizer.weight_decay',
-  'optimizer.warmup_steps',
-  'optimizer.label_smoothing',
-)
-_RATES = (
-  'model.dropout_rate',
-  'model.attention_dropout_rate',
-  'model.word_dropout_rate',
-)
 
 
 def key(settings: Settings) -> str:
   """The same text for settings that share a program, and its loop."""
-  flat = {k: v for k, v in settings.flat().items() if k not in _NUMBERS}
-  flat |= {name: flat[name] > 0 for name in _RATES}
-  return json.dumps(flat, sort_keys=True)
+  return json.dumps(HParams.program(settings.flat()), sort_keys=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +53,7 @@ class Program:
     share: rows of a batch that this process computes.
     template: shapes, types and places of the state of one trial.
     state_sharding: tree of places of the state of the program.
-    init: from hyper to a fresh State.
+    init: from hparams to a fresh State.
     train_step: as steps.make_train_step; gives its state away.
     eval_step: as steps.make_eval_step; its results are whole everywhere.
     is_finite: from a state to whether all of it is finite, for each trial.
@@ -110,9 +93,9 @@ class Program:
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     return jax.device_put(stacked, self.state_sharding)
 
-  def hypers(self, settings: list[Settings]) -> steps.Hyper:
+  def hparams(self, settings: list[Settings]) -> HParams:
     """The numbers of all trials."""
-    numbers = [build.hyper(wanted) for wanted in settings]
+    numbers = [build.hparams(wanted) for wanted in settings]
     if self.size is None:
       return numbers[0]
     numbers += numbers[-1:] * (self.size - len(numbers))
@@ -165,12 +148,12 @@ def make(
   classifier = build.model(settings, vocab_size, num_classes, platform)
   by_rows = mesh if mesh.size > 1 else None
 
-  def init(hyper):
-    return build.init_state(settings, classifier, hyper)
+  def init(hparams):
+    return build.init_state(settings, classifier, hparams)
 
   train_step = build.train_step(settings, classifier, platform, by_rows)
   eval_step = build.eval_step(settings, classifier, by_rows)
-  template = jax.eval_shape(init, build.hyper(settings))
+  template = jax.eval_shape(init, build.hparams(settings))
   of_trial = () if num_trials is None else ('trial',)
   place = functools.partial(_sharding, mesh, settings.train.shard_from)
   state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)

@@ -59,7 +59,7 @@ class Group:
       folder = Checkpoints(workdir.path, settings.checkpoint, workdir.run)
       on_exit.callback(folder.close)
       self.trials.append(Trial(settings, workdir, folder))
-    self.hyper = program.hypers([settings for settings, _ in runs])
+    self.hparams = program.hparams([settings for settings, _ in runs])
     self.progress: Progress | None = None
     self._on_exit = on_exit
     self._pending: dict = {}
@@ -71,7 +71,7 @@ class Group:
     )
     if step is None:
       log('starting fresh')
-      state = self._started(self.program.init(self.hyper))
+      state = self._started(self.program.init(self.hparams))
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)

@@ -54,7 +54,7 @@ def train(
   def update(state, step):
     batch = program.put(batches(step))
     group.progress.count(len(group.trials) * flops(batch.tokens.shape))
-    return program.train_step(state, batch, group.hyper)
+    return program.train_step(state, batch, group.hparams)
 
   def evaluated(params, split):
     found = evaluate(

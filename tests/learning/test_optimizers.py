@@ -104,17 +104,17 @@ def test_optimizer_equals_its_oracle(name, small_config):
   small_config.optimizer.schedule = 'constant'
   small_config.optimizer.warmup_steps = 0
   settings = from_config(small_config)
-  hyper = build.hyper(settings)
+  hparams = build.hparams(settings)
   mask = {
     'dense': {'kernel': True, 'bias': False},
     'embed': {'embedding': False},
   }
   oracle = OPTIMIZER_ORACLES[name](0.01, 0.1, mask)
   ours, theirs = PARAMS, PARAMS
-  state = build.optimizer(settings, hyper, 0).init(PARAMS)
+  state = build.optimizer(settings, hparams, 0).init(PARAMS)
   oracle_state = oracle.init(PARAMS)
   for step in range(4):
-    transform = build.optimizer(settings, hyper, step)
+    transform = build.optimizer(settings, hparams, step)
     updates, state = transform.update(GRADS, state, ours)
     ours = optax.apply_updates(ours, updates)
     updates, oracle_state = oracle.update(GRADS, oracle_state, theirs)
@@ -123,11 +123,11 @@ def test_optimizer_equals_its_oracle(name, small_config):
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), ours, theirs
   )
   # Only kernels decay: without it, they alone would be elsewhere.
-  hyper = hyper.replace(weight_decay=0.0)
-  state = build.optimizer(settings, hyper, 0).init(PARAMS)
+  hparams = hparams.replace(weight_decay=0.0)
+  state = build.optimizer(settings, hparams, 0).init(PARAMS)
   plain = PARAMS
   for step in range(4):
-    transform = build.optimizer(settings, hyper, step)
+    transform = build.optimizer(settings, hparams, step)
     updates, state = transform.update(GRADS, state, plain)
     plain = optax.apply_updates(plain, updates)
   assert (plain['dense']['kernel'] != ours['dense']['kernel']).any()

@@ -31,7 +31,7 @@ def test_confusion_counts_rows_as_truth():
 def fresh(settings, loaded):
   """A program, and parameters nobody has trained."""
   program = compiled.make(settings, loaded.vocab_size, 2)
-  return program, program.init(program.hypers([settings])).params
+  return program, program.init(program.hparams([settings])).params
 
 
 def test_evaluation_is_the_same_at_batch_sizes_1_7_and_64(
