@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.tasks import TASKS
 from experiments.settings.registry import block
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
@@ -50,6 +51,14 @@ def get_config():
   model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
   model.num_members = 1  # of an ensemble, whose probabilities are averaged
 
+  # What a model is trained to do (experiments/learning/tasks.py).
+  config.task = block(TASKS, 'classify')
+  config.pretrain = pretrain = ConfigDict()  # before that, on the same texts
+  pretrain.steps = 0  # updates; 0: none
+  pretrain.task = block(TASKS, 'masked_tokens')
+  pretrain.learning_rate = 1e-3
+  pretrain.warmup_steps = 0.05  # of pretrain.steps; from 1 on, updates
+
   # A name, and a block of options each (experiments/learning/optimizers.py).
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
   optimizer.learning_rate = 1e-3  # the peak, after warm-up
@@ -77,7 +86,7 @@ def get_config():
   config.checkpoint = checkpoint = ConfigDict()
   checkpoint.every_steps = 500
   checkpoint.keep = 2  # newest ones; the best one stays as well
-  checkpoint.best_metric = 'accuracy'  # on validation; or macro_f1, loss
+  checkpoint.best_metric = 'accuracy'  # on validation; or another of the task
   return config.lock()
 
 

@@ -146,7 +146,9 @@ def _inspect(values, path: str, output: str) -> dict:
     )
     files.append('attention.html')
   if split is not None:
-    rows, removed = head_analysis.judge(classifier, params, *split, tokens)
+    rows, removed = head_analysis.judge(
+      classifier, params, *split, tokens, program.task
+    )
     files += figures.heads(output, rows, removed)
     log(figures.heads_table(rows))
     result |= {'heads': rows, 'removed': removed}

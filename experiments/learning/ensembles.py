@@ -15,7 +15,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from experiments.learning.steps import HParams, State, cross_entropy
+from experiments.learning.hparams import HParams
+from experiments.learning.steps import State
 
 # All members have applied as many updates.
 _AXES = State(step=None, params=0, optimizer=0, sums=0)
@@ -57,16 +58,23 @@ def train_step(one: Callable, count: int) -> Callable:
   return one if count == 1 else step_all
 
 
-def eval_step(one: Callable, count: int) -> Callable:
-  """As steps.make_eval_step; exp(logits) are the mean probabilities."""
+def restart(one: Callable, count: int) -> Callable:
+  """From (state, hparams) to a state, as `one`."""
+  return one if count == 1 else jax.vmap(one, (_AXES, None), _AXES)
 
-  def eval_all(params, batch):
-    _, logits_EBC = jax.vmap(one, (0, None))(params, batch)
+
+def logits(one: Callable, count: int) -> Callable:
+  """From (params, targets) to logits, as `one`.
+
+  Their exp are the mean probabilities.
+  """
+
+  def logits_of_all(params, targets):
+    logits_EBC = jax.vmap(one, (0, None))(params, targets)
     log_probs = jax.nn.log_softmax(logits_EBC)
-    logits_BC = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(count)
-    return cross_entropy(logits_BC, batch.labels), logits_BC
+    return jax.nn.logsumexp(log_probs, axis=0) - jnp.log(count)
 
-  return one if count == 1 else eval_all
+  return one if count == 1 else logits_of_all
 
 
 def pick(params, index: int, count: int):

@@ -13,17 +13,13 @@ from typing import Any
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.settings import registry, settings
-from experiments.settings.settings import CHOICES, SECTIONS, Settings
+from experiments.settings.settings import ADDED, CHOICES, SECTIONS, Settings
 
 # What config.json says now; one that says nothing is of format 0. It grows
 # when an earlier version could no longer read what this one writes.
-FORMAT = 1
+FORMAT = 2
 # Keys that have another name now: {former: present}, dotted.
 RENAMED: dict[str, str] = {}
-# Keys of a section that were not there from the start, and the value with
-# which a run does what it did without them. Options of a choice need no line:
-# what theirs do without them is their default.
-ADDED: dict[str, Any] = {}
 
 
 def upgrade(config: dict) -> dict:

@@ -10,8 +10,8 @@ from typing import Any
 from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
+from experiments.learning import tasks
 from experiments.learning.optimizers import SCHEDULES
-from experiments.workdir.keeping import BEST_METRICS
 from selfattn import positions
 from selfattn.backends import BACKENDS
 from selfattn.baselines import CELLS
@@ -47,15 +47,17 @@ _RANGES = {
   ),
   'at least 0': (
     lambda value: value >= 0,
-    'train.shard_from',
+    'train.shard_from pretrain.steps',
   ),
   'at least 0 and finite': (
     lambda value: 0 <= value < float('inf'),
-    'optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm',
+    """optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm
+    pretrain.warmup_steps""",
   ),
   'greater than 0 and finite': (
     lambda value: 0 < value < float('inf'),
-    'optimizer.learning_rate model.embed_init_std',
+    """optimizer.learning_rate pretrain.learning_rate
+    model.embed_init_std""",
   ),
   'at least 0 and less than 2147483648': (
     lambda value: 0 <= value < 2**31,
@@ -88,16 +90,19 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
   one_of(model.pool, POOLS, 'model.pool')
   one_of(model.dtype, DTYPES, 'model.dtype')
   one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
-  one_of(
-    settings.checkpoint.best_metric, BEST_METRICS, 'checkpoint.best_metric'
-  )
-  require(
-    type(optimizer.warmup_steps) is int
-    and optimizer.warmup_steps <= train.steps,
-    'optimizer.warmup_steps',
-    f'below 1, a share of the run, or updates, at most config.train.steps = '
-    f'{train.steps}',
-  )
+  metrics = tasks.TASKS[settings.task.name].metrics
+  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
+  for phase in settings.phases():
+    updates = phase.settings.optimizer.warmup_steps
+    key = 'pretrain' if phase.name == 'pretrain' else 'optimizer'
+    require(
+      type(updates) is int and updates <= phase.settings.train.steps,
+      f'{key}.warmup_steps',
+      'below 1, a share of the run, or updates, at most '
+      f'config.{phase.name}.steps = {phase.settings.train.steps}',
+    )
+    key = 'pretrain.task' if phase.name == 'pretrain' else 'task'
+    _check_task(phase.settings, key)
   require(
     0 <= train.accumulate <= train.batch_size
     and train.batch_size % (train.accumulate or 1) == 0,
@@ -126,6 +131,26 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
       "config.model.pool = 'cls' reads what attention gathers, and "
       f'config.model.encoder.name = {model.encoder.name!r} has none; '
       'use mean or max'
+    )
+
+
+def _check_task(settings, key: str) -> None:
+  choice, task = settings.task, tasks.make(settings.task)
+  try:
+    task.check()
+  except ValueError as error:
+    raise UserError(f'config.{key}.{choice.name}.{error}') from None
+  encoder = settings.model.encoder
+  # Either of two options says so, whichever the encoder has.
+  sees_after = not encoder.options.get('causal', False)
+  if not encoder.options.get('bidirectional', True):
+    sees_after = False
+  if task.is_causal and sees_after:
+    raise UserError(
+      f'config.{key}.name = {choice.name!r} asks for what stands after a '
+      f'token, which config.model.encoder.name = {encoder.name!r} sees; set '
+      'config.model.encoder.attention.causal=True, or choose rnn with '
+      'config.model.encoder.rnn.bidirectional=False'
     )
 
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 from experiments.command import app
 from experiments.command.errors import UserError, nearest, one_of
 from experiments.command.values import flat_keys
+from experiments.learning.tasks import TASKS
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
-from experiments.workdir.keeping import BEST_METRICS
 
-METRICS = tuple(BEST_METRICS)
 SPLITS = ('validation', 'test')
 _CONFIDENCE = 0.95
 # What equal accuracies may differ by once they are subtracted.
@@ -37,19 +37,21 @@ class Comparison:
   """The settings of a sweep.
 
   Attributes:
-    metric: a name of METRICS.
+    metric: what settings are ranked by.
     over: the key that only repeats a setting.
     baseline: the setting that differences are to; None if no other is done.
     table: an entry a setting, the best first: `setting`, what it changes, `n`
       trials that are done and how many are `missing`; of those that are done
       also `validation` and `test`, and of test the `difference` to the
       baseline, each as `interval` returns it.
+    sign: 1 if more of the metric is better, else -1.
   """
 
   metric: str
   over: str
   baseline: str | None
   table: list[dict[str, Any]]
+  sign: int
 
 
 def define(values) -> None:
@@ -58,7 +60,7 @@ def define(values) -> None:
     (
       'metric',
       '',
-      f'What settings are ranked by: {", ".join(METRICS)}; '
+      'What settings are ranked by: accuracy, loss, or another of the task; '
       'config.checkpoint.best_metric if not given.',
     ),
     ('over', 'seed', 'Key that only repeats a setting.'),
@@ -72,9 +74,18 @@ def define(values) -> None:
     app.flags.DEFINE_string(name, default, text, flag_values=values)
 
 
+def metrics(specs: list[Spec]) -> dict[str, Callable]:
+  """Metrics of their tasks, and whether max or min is the best."""
+  found: dict[str, Callable] = {}
+  for spec in specs:
+    found |= TASKS[spec.settings.task.name].metrics
+  return found
+
+
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
   """UserError for an unknown metric, key or setting; '' is none of them."""
-  one_of(metric or METRICS[0], METRICS, '--metric')
+  known = metrics(specs)
+  one_of(metric or next(iter(known)), known, '--metric')
   keys = flat_keys(specs[0].config)
   if over not in keys:
     raise UserError(f'--over={over} is not a key{nearest(over, list(keys))}')
@@ -117,7 +128,7 @@ def compare(
 
   Args:
     rows: of results.collect.
-    metric: a name of METRICS, or '' for that of config.checkpoint.best_metric.
+    metric: one of `metrics`, or '' for that of config.checkpoint.best_metric.
     over: the key that only repeats a setting, as `seed`.
     baseline: 'KEY=VALUE, ...' of the setting that differences are to, or ''.
 
@@ -126,6 +137,7 @@ def compare(
   """
   check(specs, metric, over, baseline)
   metric = metric or specs[0].settings.checkpoint.best_metric
+  sign = 1 if metrics(specs)[metric] is max else -1
   # By setting, split and repetition.
   values: dict[str, dict[str, dict[str, float]]] = {}
   table: dict[str, dict[str, Any]] = {}
@@ -143,25 +155,20 @@ def compare(
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
       entry[split] = interval(list(scores.values()))
-  ranked = sorted(table.values(), key=lambda entry: _rank(entry, metric))
+  ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
   for name, entry in table.items():
     ours, theirs = values[name]['test'], values.get(chosen, {}).get('test', {})
     pairs = sorted(ours.keys() & theirs.keys())
     if name != chosen and pairs:
       entry['difference'] = interval([ours[k] - theirs[k] for k in pairs])
-  return Comparison(metric, over, chosen, ranked)
+  return Comparison(metric, over, chosen, ranked, sign)
 
 
-def better(metric: str) -> int:
-  """1 for a metric of which more is better, else -1."""
-  return 1 if BEST_METRICS[metric] is max else -1
-
-
-def _rank(entry: dict, metric: str) -> tuple:
+def _rank(entry: dict, sign: int) -> tuple:
   # A mean over the trials that survived is not one over all.
   mean = entry['validation']['mean'] if entry['n'] else 0.0
-  return entry['n'] == 0, entry['missing'], -better(metric) * mean
+  return entry['n'] == 0, entry['missing'], -sign * mean
 
 
 def _natural_baseline(table: list[dict], ranked: list[dict]) -> str | None:
@@ -186,7 +193,7 @@ def sentence(found: Comparison) -> str | None:
   difference = entry['difference']
   mean, half_width = difference['mean'], difference['half_width']
   seeds = _repetitions(difference['n'], found.over)
-  verdict = 'better' if better(found.metric) * mean > 0 else 'worse'
+  verdict = 'better' if found.sign * mean > 0 else 'worse'
   if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
     verdict = 'not to be told apart'
   elif half_width is None and abs(mean) <= _ROUNDING:

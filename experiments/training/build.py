@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import optax
 
 from experiments.command.errors import UserError
-from experiments.learning import ensembles, optimizers, steps
-from experiments.learning.steps import HParams, State
+from experiments.learning import ensembles, optimizers, steps, tasks
+from experiments.learning.hparams import HParams
+from experiments.learning.steps import State
 from experiments.settings import validation
 from experiments.settings.settings import ModelSettings, Settings
 from selfattn import positions
@@ -27,7 +28,7 @@ def model(
   num_classes: int,
   platform: str | None = None,
 ):
-  """The classifier, without parameters.
+  """The classifier, without parameters, with the head of the settings' task.
 
   Args:
     platform: of the devices it is for, if not of this machine.
@@ -60,7 +61,35 @@ def model(
     embed_init_std=wanted.embed_init_std,
     sampling=SAMPLINGS[sampling.name](**sampling.options),
     dtype=dtype,
+    head=_head(settings, vocab_size, num_classes),
+    has_mask=tasks.make(settings.task).has_mask,
   )
+
+
+def _head(settings: Settings, vocab_size: int, num_classes: int):
+  head = tasks.make(settings.task).head(vocab_size, num_classes)
+  if head is None:
+    return None
+  return head.clone(name=tasks.head_name(settings.task.name), parent=None)
+
+
+def models(settings: Settings, *sizes) -> list[TextClassifier]:
+  """The model of each phase, by what `model` is told.
+
+  All that has the same name in several of them is the same.
+  """
+  return [model(phase.settings, *sizes) for phase in settings.phases()]
+
+
+def parts(classifier) -> set[str]:
+  """Names of a model's parameters on their uppermost level."""
+  return set(jax.eval_shape(functools.partial(_init, classifier)))
+
+
+def _init(classifier, key=None):
+  key = jax.random.key(0) if key is None else key
+  tokens = jnp.zeros((1, 1), jnp.int32)
+  return classifier.init(key, tokens, tokens == 0)['params']
 
 
 def position(model: ModelSettings) -> Position:
@@ -91,15 +120,27 @@ def optimizer(settings: Settings, numbers: HParams, step):
 
 
 def train_step(
-  settings: Settings, classifier, platform: str, mesh=None
+  settings: Settings,
+  classifier,
+  platform: str,
+  mesh=None,
+  start: int = 0,
+  trained: set[str] | None = None,
 ) -> Callable:
-  """steps.make_train_step of these settings, which nobody has jitted yet."""
+  """steps.make_train_step of these settings, which nobody has jitted yet.
+
+  Args:
+    start, trained: as of steps.make_train_step.
+  """
   one = steps.make_train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
     num_parts=functools.partial(num_parts, settings, platform=platform),
     mesh=mesh,
+    task=tasks.make(settings.task),
+    start=start,
+    trained=trained,
   )
   if mesh is None:
     one = _with_padding(one, settings, platform)
@@ -124,8 +165,11 @@ def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
 
 def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
   """steps.make_eval_step of these settings, which nobody has jitted yet."""
-  one = steps.make_eval_step(classifier, mesh)
-  return ensembles.eval_step(one, settings.model.num_members)
+  together = functools.partial(
+    ensembles.logits, count=settings.model.num_members
+  )
+  task = tasks.make(settings.task)
+  return steps.make_eval_step(classifier, mesh, task, together)
 
 
 def model_flops(
@@ -134,7 +178,7 @@ def model_flops(
   """steps.model_flops of a batch whose rows are dealt out to members."""
   count = settings.model.num_members
   one = jax.eval_shape(lambda params: ensembles.pick(params, 0, count), params)
-  return steps.model_flops(classifier, one, shape)
+  return steps.model_flops(classifier, one, shape, tasks.make(settings.task))
 
 
 # Bytes of a part's widest activation that leave room in a processor's caches
@@ -183,13 +227,19 @@ def _wanted_parts(
   return min(max(wanted, 1), rows)
 
 
-def init_state(settings: Settings, classifier, numbers: HParams) -> State:
-  """Fresh parameters and optimizer state; a pure function of the seed."""
+def init_state(
+  settings: Settings, classifier, numbers: HParams, earlier=()
+) -> State:
+  """Fresh parameters and optimizer state; a pure function of the seed.
+
+  Args:
+    earlier: models of earlier phases, whose parameters are there as well.
+  """
 
   def one(numbers):
-    key = jax.random.fold_in(numbers.key, 0)
-    tokens = jnp.zeros((1, 1), jnp.int32)
-    params = classifier.init(key, tokens, tokens == 0)['params']
+    key, params = jax.random.fold_in(numbers.key, 0), {}
+    for each in (*earlier, classifier):
+      params = params | _init(each, key)
     return State(
       step=jnp.zeros((), jnp.int32),
       params=params,
@@ -198,6 +248,21 @@ def init_state(settings: Settings, classifier, numbers: HParams) -> State:
     )
 
   return ensembles.init(one, settings.model.num_members)(numbers)
+
+
+def restart(settings: Settings) -> Callable:
+  """From (state, hparams) to the state that a later phase begins with.
+
+  Its parameters and step are those of the earlier one; nothing else is.
+  """
+
+  def one(state, numbers):
+    return state.replace(
+      optimizer=optimizer(settings, numbers, 0).init(state.params),
+      sums=steps.init_sums(),
+    )
+
+  return ensembles.restart(one, settings.model.num_members)
 
 
 def count_parameters(params) -> int:

@@ -49,7 +49,7 @@ def start_from(state: State, source: str, workdir: str) -> State:
 
 def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
   settings = stored.read_settings(folder)
-  with checkpoints.reading(folder, settings.checkpoint) as saved:
+  with checkpoints.reading(folder, settings.checkpoint, settings.best) as saved:
     found = saved.steps()
     if not found:
       raise UserError(f'config.train.init_from = {source!r} has no checkpoint')

@@ -46,7 +46,9 @@ def restored(path, config, step):
   settings = settings_lib.from_config(config)
   vocab_size = loading.read_tokenizer(path).get_vocab_size()
   template = compiled.make(settings, vocab_size, 2).template
-  with checkpoints.reading(str(path), settings.checkpoint) as saved:
+  with checkpoints.reading(
+    str(path), settings.checkpoint, settings.best
+  ) as saved:
     return saved.restore(step, template)
 
 

@@ -13,7 +13,7 @@ from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.vocabularies import Byte
 from experiments.inspection import figures, head_analysis
-from experiments.learning.steps import cross_entropy, is_token
+from experiments.learning.tasks import cross_entropy, is_token
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
 from selfattn import analysis

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
-from experiments.learning import steps
-from experiments.learning.steps import HParams
+from experiments.learning.hparams import HParams, from_key
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 
@@ -43,7 +42,7 @@ def test_a_swept_number_changes_no_program_and_a_removed_one_does(name):
 def test_a_field_is_added_in_one_place():
   @chex.dataclass(frozen=True, mappable_dataclass=False)
   class More(HParams):
-    clip_norm: chex.Numeric = steps._of('optimizer.clip_norm')
+    clip_norm: chex.Numeric = from_key('optimizer.clip_norm')
 
   found = More.of(settings_of(**{'optimizer.clip_norm': 0.75}).flat())
   assert found.clip_norm == np.float32(0.75)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from experiments.data.batches import Batch
-from experiments.learning import steps
+from experiments.learning import steps, tasks
 from experiments.settings.settings import from_config
 from experiments.training import build
 from tests.conftest import draw
@@ -55,14 +55,14 @@ def test_cross_entropy_equals_optax():
   logits = jax.random.normal(jax.random.key(0), (B, C)) * 5
   labels = jnp.arange(B) % C
   np.testing.assert_allclose(
-    steps.cross_entropy(logits, labels),
+    tasks.cross_entropy(logits, labels),
     optax.softmax_cross_entropy_with_integer_labels(logits, labels),
     rtol=1e-5,
     atol=1e-7,
   )
   smooth = optax.smooth_labels(jax.nn.one_hot(labels, C), 0.2)
   np.testing.assert_allclose(
-    steps.cross_entropy(logits, labels, 0.2),
+    tasks.cross_entropy(logits, labels, 0.2),
     optax.softmax_cross_entropy(logits, smooth),
     rtol=1e-5,
   )
@@ -189,7 +189,7 @@ def test_the_gradient_is_that_of_the_mean_loss(small_config):
 
   def mean_loss(params):
     logits = build.model(settings, V, C).apply(
-      {'params': params}, one.tokens[:6], steps.is_token(one)[:6]
+      {'params': params}, one.tokens[:6], tasks.is_token(one)[:6]
     )
     smooth = optax.smooth_labels(jax.nn.one_hot(one.labels[:6], C), 0.1)
     return optax.softmax_cross_entropy(logits, smooth).mean()

@@ -202,7 +202,7 @@ def test_a_plot_has_a_curve_a_group_with_its_intervals():
   ]
   # One that does not read the rate.
   table.append({'pool': 'none', 'n': 3, 'validation': None})
-  found = comparison.Comparison('accuracy', 'seed', None, table)
+  found = comparison.Comparison('accuracy', 'seed', None, table, 1)
   axes = plots.figure(found, 'lr', ['lr', 'pool']).axes[0]
   assert axes.get_xscale() == 'log'
   assert axes.get_xlabel() == 'lr'
@@ -233,5 +233,5 @@ def test_a_row_that_a_kill_left_half_written_is_not_read(tmp_path):
   (tmp_path / 'metrics.jsonl').write_text(
     '{"step": 4, "validation/accuracy": 0.5}\n{"step": 8, "validation/acc'
   )
-  assert results.evaluation(str(tmp_path), 4, 'accuracy') == 0.5
-  assert results.evaluation(str(tmp_path), 8, 'accuracy') == -math.inf
+  assert results.evaluation(str(tmp_path), 4, 'accuracy', max) == 0.5
+  assert results.evaluation(str(tmp_path), 8, 'accuracy', max) == -math.inf
