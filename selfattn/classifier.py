@@ -5,6 +5,8 @@ Or, in place of the last two, a head that gives each token logits of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -55,8 +57,9 @@ class TextClassifier(nn.Module):
     sampling: one of selfattn.positions.sampling, which decides where the
       tokens stand.
     dtype: of the encoder; logits are float32.
-    head: from (vectors of tokens, float32 (B, L, D), and the nn.Embed of all
-      tokens) to logits (B, L, ...), in place of pooling and the linear layer.
+    token_head: {name: module}, from vectors of tokens, float32 (B, L, D), and
+      the nn.Embed of all tokens to logits (B, L, ...), in place of pooling and
+      the linear layer; None: those. Its parameters are under token_head_NAME.
     has_mask: whether there is one more token, of id V, which stands for one
       that is hidden; its vector is a parameter of its own.
   """
@@ -69,7 +72,7 @@ class TextClassifier(nn.Module):
   embed_init_std: float = 0.1
   sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
-  head: nn.Module | None = None
+  token_head: Mapping[str, nn.Module] | None = None
   has_mask: bool = False
 
   @nn.compact
@@ -123,10 +126,11 @@ class TextClassifier(nn.Module):
       attention_dropout,
       **for_encoder,
     )
-    if self.head is not None:
+    if self.token_head is not None:
       x_BLD = x_BLD[:, -length:].astype(jnp.float32)
       if places_BK is not None:
         x_BLD = jnp.take_along_axis(x_BLD, places_BK[..., None], axis=1)
-      return self.head(x_BLD, table)
+      (head,) = self.token_head.values()
+      return head(x_BLD, table)
     pooled_BD = drop(POOLS[self.pool](x_BLD, is_token_BL), dropout, 1)
     return nn.Dense(self.num_classes, name='head')(pooled_BD)

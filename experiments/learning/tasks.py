@@ -93,7 +93,7 @@ class Task:
     raise NotImplementedError
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module | None:
-    """A module from (x_BLD, table) to logits, see TextClassifier.head.
+    """A module from (x_BLD, table) to logits, see TextClassifier.token_head.
 
     Args:
       vocab_size: V.
@@ -265,8 +265,3 @@ TASKS: dict[str, type[Task]] = {
 def make(choice: Choice) -> Task:
   """The task of a config's choice."""
   return TASKS[choice.name](**choice.options)
-
-
-def head_name(name: str) -> str:
-  """Under which the head of a task of TASKS has its parameters."""
-  return f'{name}_head'

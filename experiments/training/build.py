@@ -61,16 +61,14 @@ def model(
     embed_init_std=wanted.embed_init_std,
     sampling=SAMPLINGS[sampling.name](**sampling.options),
     dtype=dtype,
-    head=_head(settings, vocab_size, num_classes),
+    token_head=_head(settings, vocab_size, num_classes),
     has_mask=tasks.make(settings.task).has_mask,
   )
 
 
 def _head(settings: Settings, vocab_size: int, num_classes: int):
   head = tasks.make(settings.task).head(vocab_size, num_classes)
-  if head is None:
-    return None
-  return head.clone(name=tasks.head_name(settings.task.name), parent=None)
+  return None if head is None else {settings.task.name: head}
 
 
 def models(settings: Settings, *sizes) -> list[TextClassifier]:

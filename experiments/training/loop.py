@@ -50,16 +50,14 @@ def train(
   state = group.initial_state()
   _print_header(group, loaded, batches.steps_per_epoch)
   last = until or settings.steps
-  for phase in program.phases:
-    reached = int(np.max(state.step))
-    if phase.phase.start <= reached <= phase.phase.end and (
-      phase.phase.start < last
-    ):
+  for own in program.phases:
+    reached, phase = int(np.max(state.step)), own.phase
+    if phase.start < last and phase.start <= reached <= phase.end:
       validate = functools.partial(
-        _evaluated, group, phase, loaded, 'validation', signals
+        _evaluated, group, own, loaded, 'validation', signals
       )
-      update, state = _begin(group, phase, batches, state)
-      state = _loop(group, phase.phase, state, update, validate, signals, last)
+      update, state = _begin(group, own, batches, state)
+      state = _loop(group, phase, state, update, validate, signals, last)
   group.flush()
   group.wait()
   if last < settings.steps:
