@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import GROUPS, OPTIMIZERS, GroupSettings
+from experiments.learning.tasks import TASKS
 from experiments.settings.registry import block, blocks
 from selfattn.encoders import ENCODERS
 from selfattn.normalisers import NORMALISERS
@@ -57,6 +58,14 @@ def get_config():
   model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
   model.num_members = 1  # ensemble size; probabilities are averaged
 
+  # What the model is trained to do (experiments/learning/tasks.py).
+  config.task = block(TASKS, 'classify')
+  config.pretrain = pretrain = ConfigDict()  # before that, on the same texts
+  pretrain.steps = 0  # 0: none
+  pretrain.task = block(TASKS, 'masked_tokens')
+  pretrain.learning_rate = 1e-3
+  pretrain.warmup_steps = 0.05  # below 1: a fraction of pretrain.steps
+
   # A name, and one block of options each (experiments/learning/optimizers.py).
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
   # Another optimizer, or another multiple of the learning rate, for the
@@ -89,7 +98,7 @@ def get_config():
   config.checkpoint = checkpoint = ConfigDict()
   checkpoint.every_steps = 500
   checkpoint.keep = 2  # newest checkpoints; the best one is kept, too
-  checkpoint.best_metric = 'accuracy'  # on validation; or macro_f1, loss
+  checkpoint.best_metric = 'accuracy'  # on validation; or another of the task
   return config.lock()
 
 

@@ -3,7 +3,8 @@
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --split=test
 
 Prints loss, accuracy, precision, recall and F1 of each class, the confusion
-matrix, and accuracy by length; the last line is the same as one JSON object.
+matrix, and accuracy by length; of a task without labels of texts, its metrics.
+The last line is the same as one JSON object.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 from experiments.command import app
 from experiments.command.log import log
 from experiments.data.text_files import SPLITS
+from experiments.learning import scores
 from experiments.settings import stored
 from experiments.training import evaluation
 from experiments.workdir import buckets
 
 
 def _table(labels, confusion) -> str:
-  precision, recall, f1 = evaluation.per_class(confusion)
+  precision, recall, f1 = scores.per_class(confusion)
   width = max(map(len, labels))
   lines = [f'{"class":<{width}}  precision  recall      f1  count']
   for index, label in enumerate(labels):
@@ -81,37 +83,42 @@ def _evaluate(values, path: str) -> None:
   loaded = evaluation.load_data(settings, path, values.data_dir)
   _, program, state = evaluation.restore_run(path, values.checkpoint)
   examples = loaded.splits[values.split]
-  losses, logits = evaluation.evaluate(
+  answers = evaluation.evaluate(
     program,
     state.eval_params,
     examples,
     values.batch_size,
     loaded.bucket_lengths,
   )
+  found = program.task.scores(answers, examples.labels)
+  result = {'split': values.split, **found}
+  if program.task.has_labels:
+    result |= _by_label(answers, examples, loaded.labels)
+  else:
+    log('\n'.join(f'{name:<12}{value:.4f}' for name, value in found.items()))
+  count, step = len(examples), int(state.step)
+  app.print_result(result | {'count': count, 'step': step})
+
+
+def _by_label(answers, examples, labels: list[str]) -> dict:
+  """Prints and returns how well each class and each length is told."""
+  _, logits = answers
   predictions = logits.argmax(axis=-1)
-  confusion = evaluation.confusion_matrix(
-    examples.labels, predictions, len(loaded.labels)
-  )
+  confusion = scores.confusion_matrix(examples.labels, predictions, len(labels))
   hits = predictions == examples.labels
-  ranges = evaluation.by_length(examples.lengths, hits)
-  log(_table(loaded.labels, confusion))
+  ranges = scores.by_length(examples.lengths, hits)
+  log(_table(labels, confusion))
   log(_length_table(ranges))
-  precision, recall, f1 = evaluation.per_class(confusion)
-  app.print_result(
-    {
-      'split': values.split,
-      **evaluation.scores(losses, confusion),
-      'mean_over_lengths': evaluation.mean_over_lengths(examples.lengths, hits),
-      'count': int(confusion.sum()),
-      'step': int(state.step),
-      'labels': loaded.labels,
-      'precision': precision.tolist(),
-      'recall': recall.tolist(),
-      'f1': f1.tolist(),
-      'confusion': confusion.tolist(),
-      'by_length': ranges,
-    }
-  )
+  precision, recall, f1 = scores.per_class(confusion)
+  return {
+    'mean_over_lengths': scores.mean_over_lengths(examples.lengths, hits),
+    'labels': labels,
+    'precision': precision.tolist(),
+    'recall': recall.tolist(),
+    'f1': f1.tolist(),
+    'confusion': confusion.tolist(),
+    'by_length': ranges,
+  }
 
 
 if __name__ == '__main__':

@@ -96,7 +96,7 @@ def main(values) -> None:
     _length(values, settings, classifier)
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')
-    state = build.init_state(settings, classifier, build.hyper(settings))
+    state = build.init_state(settings, classifier, build.hparams(settings))
     params = head_analysis.of_member(settings, values.member, state.eval_params)
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})
@@ -162,7 +162,9 @@ def _inspect(values, path: str, output: str) -> dict:
     )
     files.append('attention.html')
   if split is not None:
-    rows, ablation = head_analysis.analyse(classifier, params, *split, tokens)
+    rows, ablation = head_analysis.analyse(
+      classifier, params, *split, tokens, program.task
+    )
     files += figures.heads(output, rows, ablation)
     log(figures.heads_table(rows))
     result |= {'heads': rows, 'ablation': ablation}

@@ -23,6 +23,7 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
 from experiments.inspection import figures, head_analysis
+from experiments.learning.tasks import TASKS
 from experiments.settings import stored
 from experiments.training.evaluation import evaluate, restore_run
 from experiments.workdir import buckets
@@ -111,7 +112,14 @@ def _check_figure(path: str) -> None:
 
 
 def _predict(values, path: str, texts: list[str]) -> None:
-  head_analysis.require_member(stored.read_settings(path), values.member)
+  settings = stored.read_settings(path)
+  head_analysis.require_member(settings, values.member)
+  task = settings.task.name
+  if not TASKS[task].has_labels:
+    raise UserError(
+      f'--workdir={path} was trained on config.task.name = {task!r}, which '
+      'gives texts no labels; experiments.evaluate tells how well it does'
+    )
   settings, program, state = restore_run(path, values.checkpoint)
   labels = loading.read_facts(path)['labels']
   probabilities = np.zeros((0, len(labels)))

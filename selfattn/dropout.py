@@ -46,7 +46,8 @@ class Dropout:
     words: uint32 (2,), made by `Dropout.create`.
     rate: probability of dropping an element, from 0 to MAX_RATE; may be a
       traced array, and is then not checked.
-    first_row: index in the global batch of this batch's first row.
+    first_row: index in the global batch of this batch's first row; see also
+      `of_texts`.
   """
 
   words: jax.Array
@@ -64,6 +65,19 @@ class Dropout:
     for pair in key.astype(jnp.uint32).reshape(-1, 2):
       words = _mix(words * jnp.uint32(_MIX_1) + pair)
     return cls(words, rate, first_row)
+
+  @classmethod
+  def of_texts(cls, key: jax.Array, tokens_BL, is_token_BL) -> Dropout:
+    """Bits (B, L) that a text has wherever it stands, in any batch.
+
+    The row is a hash of its tokens, of which padding is none.
+    """
+    place_1L = _iota((1, tokens_BL.shape[1]), 1)
+    words_BL = _mix(tokens_BL.astype(jnp.uint32) * jnp.uint32(_GOLDEN))
+    words_BL = _mix(words_BL + _mix(place_1L + jnp.uint32(1)))
+    words_BL = jnp.where(is_token_BL, words_BL, jnp.uint32(0))
+    row_B1 = words_BL.sum(axis=1, keepdims=True, dtype=jnp.uint32)
+    return cls.create(key, 0.0, row_B1 - _iota(row_B1.shape, 0))
 
   def at(self, site: jax.Array | int) -> Dropout:
     """An independent stream for one place; `site` may be traced."""

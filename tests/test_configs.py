@@ -77,7 +77,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   assert all(len(split) for split in loaded.splits.values())
   classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
   state = jax.eval_shape(
-    lambda: build.init_state(settings, classifier, build.hyper(settings))
+    lambda: build.init_state(settings, classifier, build.hparams(settings))
   )
   tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
   row = jax.ShapeDtypeStruct((2,), jnp.int32)

@@ -45,7 +45,7 @@ def measure(values) -> list[dict]:
   program = compiled.make(
     wanted, loaded.vocab_size, len(loaded.labels), devices=jax.devices()[:1]
   )
-  hyper = jax.device_put(program.hypers([wanted]))
+  hparams = jax.device_put(program.hparams([wanted]))
 
   def batches(lengths):
     size, seed = wanted.train.batch_size, wanted.seed
@@ -55,12 +55,12 @@ def measure(values) -> list[dict]:
   prepared = [jax.device_put(bucketed(step)) for step in range(_STEPS)]
 
   def run(of_step):
-    state = program.init(hyper)
+    state = program.init(hparams)
 
     def steps():
       nonlocal state
       for step in range(_STEPS):
-        state, metrics = program.train_step(state, of_step(step), hyper)
+        state, metrics = program.train_step(state, of_step(step), hparams)
       return state, metrics
 
     return steps

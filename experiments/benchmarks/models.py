@@ -119,8 +119,8 @@ def _ours(wanted, tokens, labels):
   ours = compiled.make(
     wanted, VOCAB_SIZE, NUM_CLASSES, devices=jax.devices()[:1]
   )
-  hyper = ours.hypers([wanted])
-  state = ours.init(hyper)
+  hparams = ours.hparams([wanted])
+  state = ours.init(hparams)
   flops = ours.model_flops(tokens.shape)
   batch = jax.device_put(
     Batch(
@@ -130,13 +130,13 @@ def _ours(wanted, tokens, labels):
       np.ones(size, np.float32),
     )
   )
-  program = ours.train_step.lower(state, batch, hyper).compile()
+  program = ours.train_step.lower(state, batch, hparams).compile()
   memory = program.memory_analysis()
   needed = memory.temp_size_in_bytes + memory.argument_size_in_bytes
   box = [state]
 
   def step():
-    box[0], metrics = program(box[0], batch, hyper)
+    box[0], metrics = program(box[0], batch, hparams)
     return metrics
 
   return step, round(needed / 2**20), flops

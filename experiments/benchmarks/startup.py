@@ -56,8 +56,8 @@ def compile_step() -> None:
   rows = np.zeros(size, np.int32)
   tokens = np.zeros((size, _LENGTH), np.int32)
   batch = Batch(tokens, rows, rows, rows.astype(np.float32))
-  hyper = program.hypers([wanted])
-  program.train_step.lower(program.template, batch, hyper).compile()
+  hparams = program.hparams([wanted])
+  program.train_step.lower(program.template, batch, hparams).compile()
 
 
 def _python(*arguments) -> None:

@@ -103,8 +103,8 @@ def make_step(tokens, labels, vocab_size, width, dropout_rate):
   program = compiled.make(
     wanted, vocab_size, NUM_CLASSES, devices=jax.devices()[:1]
   )
-  hyper = program.hypers([wanted])
-  state = program.init(hyper)
+  hparams = program.hparams([wanted])
+  state = program.init(hparams)
   size, length = tokens.shape
   batch = Batch(
     tokens,
@@ -115,7 +115,7 @@ def make_step(tokens, labels, vocab_size, width, dropout_rate):
 
   def step():
     nonlocal state
-    state, metrics = program.train_step(state, batch, hyper)
+    state, metrics = program.train_step(state, batch, hparams)
     return state, metrics
 
   return step

@@ -13,8 +13,8 @@ import numpy as np
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
-from experiments.learning import ensembles
-from experiments.learning.steps import cross_entropy, is_token
+from experiments.learning import ensembles, steps
+from experiments.learning.tasks import Task, is_token
 from experiments.settings.settings import Settings
 from selfattn import analysis, masks
 from selfattn.contract import has_heads
@@ -183,7 +183,9 @@ def _mean(x: np.ndarray) -> np.ndarray:
   return np.where(count, total / np.maximum(count, 1), np.nan)
 
 
-def importance(classifier, params, examples: Examples, lengths) -> np.ndarray:
+def importance(
+  classifier, params, examples: Examples, lengths, task: Task = steps.CLASSIFY
+) -> np.ndarray:
   """Mean over texts of |d loss / d gate| of each head, (layers, heads).
 
   Michel et al. 2019, equation 2: the sensitivity of the loss of a text to the
@@ -193,9 +195,8 @@ def importance(classifier, params, examples: Examples, lengths) -> np.ndarray:
 
   def loss(gates, params, tokens, length, label):
     one = Batch(tokens[None], length[None], label[None], np.ones(1))
-    gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
-    logits = classifier.apply({'params': gated}, one.tokens, is_token(one))
-    return cross_entropy(logits, one.labels)[0]
+    losses, _, count = _sums(classifier, task, params, gates, one)
+    return losses / jnp.maximum(count, 1)
 
   each = jax.jit(jax.vmap(jax.grad(loss), (None, None, 0, 0, 0)))
   total = np.zeros(gates.shape)
@@ -205,6 +206,21 @@ def importance(classifier, params, examples: Examples, lengths) -> np.ndarray:
   return total / len(examples)
 
 
+def _sums(classifier, task: Task, params, gates, batch: Batch):
+  """Summed loss, hits and weights of what the task asks, under gates."""
+  gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
+  targets = steps.eval_targets(task, classifier, batch)
+  logits = classifier.apply(
+    {'params': gated},
+    targets.tokens,
+    is_token(targets),
+    places_BK=targets.places,
+  )
+  losses, hits = task.losses(logits, targets)
+  weights = targets.weights
+  return (losses * weights).sum(), (hits * weights).sum(), weights.sum()
+
+
 def ones(classifier) -> np.ndarray:
   """Gates of 1 for all heads, (layers, heads)."""
   encoder = classifier.encoder
@@ -212,20 +228,24 @@ def ones(classifier) -> np.ndarray:
 
 
 def accuracies(
-  classifier, params, examples: Examples, lengths, gates: list[np.ndarray]
+  classifier,
+  params,
+  examples: Examples,
+  lengths,
+  gates: list[np.ndarray],
+  task: Task = steps.CLASSIFY,
 ) -> list[float]:
   """Accuracy with each of several gates (layers, heads)."""
 
   @jax.jit
   def hits(gates, params, batch):
-    gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
-    logits = classifier.apply({'params': gated}, batch.tokens, is_token(batch))
-    return ((logits.argmax(axis=-1) == batch.labels) * batch.weights).sum()
+    return jnp.stack(_sums(classifier, task, params, gates, batch)[1:])
 
-  total = np.zeros(len(gates))
+  total = np.zeros((len(gates), 2))
   for _, batch in eval_batches(examples, 256, lengths):
-    total += [float(hits(one, params, batch)) for one in gates]
-  return (total / len(examples)).tolist()
+    total += [np.asarray(hits(one, params, batch)) for one in gates]
+  right, count = total.T
+  return (right / np.maximum(count, 1)).tolist()
 
 
 def ablation_gates(importance: np.ndarray) -> list[np.ndarray]:
@@ -243,7 +263,14 @@ def ablation_gates(importance: np.ndarray) -> list[np.ndarray]:
   return found
 
 
-def analyse(classifier, params, examples: Examples, lengths, tokens: list[str]):
+def analyse(
+  classifier,
+  params,
+  examples: Examples,
+  lengths,
+  tokens: list[str],
+  task: Task = steps.CLASSIFY,
+):
   """(one row per head, accuracies as heads are ablated).
 
   Args:
@@ -261,7 +288,7 @@ def analyse(classifier, params, examples: Examples, lengths, tokens: list[str]):
       f'{classifier.encoder.num_layers} layers; drop --split'
     )
   means = statistics(classifier, params, examples, lengths, tokens)
-  important = importance(classifier, params, examples, lengths)
+  important = importance(classifier, params, examples, lengths, task)
   alone = []
   for head in range(important.size):
     gates = ones(classifier)
@@ -269,7 +296,7 @@ def analyse(classifier, params, examples: Examples, lengths, tokens: list[str]):
     alone.append(gates)
   least, most = ablation_gates(important), ablation_gates(-important)
   found = accuracies(
-    classifier, params, examples, lengths, [*least, *most, *alone]
+    classifier, params, examples, lengths, [*least, *most, *alone], task
   )
   count = len(least)
   rows = [

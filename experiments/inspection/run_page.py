@@ -11,6 +11,12 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
 from experiments.inspection import head_analysis, pages
+from experiments.learning.scores import (
+  by_length,
+  confusion_matrix,
+  per_class,
+  scores,
+)
 from experiments.training import evaluation
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_rows
@@ -49,23 +55,26 @@ def sections(values, path: str) -> list[str]:
     missing = f'<p>{pages.escape(error)}</p>'
     return [*about, pages.section('Results', missing), config]
   examples = loaded.splits[values.split]
-  losses, logits = evaluation.evaluate(
+  answers = evaluation.evaluate(
     program,
     state.eval_params,
     examples,
     settings.train.eval_batch_size,
     loaded.bucket_lengths,
   )
+  results = f'Results on {values.split}'
+  if not program.task.has_labels:
+    found = program.task.scores(answers, examples.labels)
+    table = pages.table(list(found), [list(found.values())])
+    return [*about, pages.section(results, table), config]
+  losses, logits = answers
   params = head_analysis.of_member(settings, values.member, state.eval_params)
   title = 'Attention on them'
   if settings.model.num_members > 1:
     title += f', of member {values.member} of {settings.model.num_members}'
   return [
     *about,
-    pages.section(
-      f'Results on {values.split}',
-      _results(loaded.labels, examples, losses, logits),
-    ),
+    pages.section(results, _results(loaded.labels, examples, losses, logits)),
     *_worst(values, path, program, params, loaded, losses, logits, title),
     config,
   ]
@@ -89,6 +98,8 @@ def _curves(rows: list[dict]) -> str:
   for row in rows:
     for name, value in row.items():
       split, slash, quantity = name.rpartition('/')
+      if 'phase' in row:
+        quantity = f'{quantity} ({row["phase"]})'
       if slash and value is not None:
         curve = curves.setdefault(quantity, {}).setdefault(split, [])
         curve.append((row['step'], value))
@@ -111,21 +122,17 @@ def _curves(rows: list[dict]) -> str:
 
 def _results(labels, examples, losses, logits) -> str:
   predictions = logits.argmax(axis=-1)
-  confusion = evaluation.confusion_matrix(
-    examples.labels, predictions, len(labels)
-  )
-  scores = evaluation.scores(losses, confusion) | {'examples': len(examples)}
-  per_class = np.stack(evaluation.per_class(confusion), axis=1).tolist()
-  ranges = evaluation.by_length(
-    examples.lengths, predictions == examples.labels
-  )
+  confusion = confusion_matrix(examples.labels, predictions, len(labels))
+  found = scores(losses, confusion) | {'examples': len(examples)}
+  of_class = np.stack(per_class(confusion), axis=1).tolist()
+  ranges = by_length(examples.lengths, predictions == examples.labels)
   return '\n'.join(
     [
-      pages.table(list(scores), [list(scores.values())]),
+      pages.table(list(found), [list(found.values())]),
       pages.confusion(labels, confusion),
       pages.table(
         ['class', 'precision', 'recall', 'F1'],
-        [[n, *row] for n, row in zip(labels, per_class, strict=True)],
+        [[n, *row] for n, row in zip(labels, of_class, strict=True)],
       ),
       pages.table(
         ['tokens', 'examples', 'accuracy'],

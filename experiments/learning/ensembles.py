@@ -15,25 +15,26 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from experiments.learning.steps import Hyper, State, cross_entropy
+from experiments.learning.hparams import HParams
+from experiments.learning.steps import State
 
 # All members have applied as many updates.
 _AXES = State(step=None, params=0, optimizer=0, sums=0, average=0)
 
 
-def keys(hyper: Hyper, count: int) -> jax.Array:
+def keys(hparams: HParams, count: int) -> jax.Array:
   """A key for each member, (count,)."""
-  return jax.vmap(jax.random.fold_in, (None, 0))(hyper.key, jnp.arange(count))
+  return jax.vmap(jax.random.fold_in, (None, 0))(hparams.key, jnp.arange(count))
 
 
 def init(one: Callable, count: int) -> Callable:
-  """From hyper to a fresh State, as `one`."""
+  """From hparams to a fresh State, as `one`."""
 
-  def init_all(hyper: Hyper) -> State:
+  def init_all(hparams: HParams) -> State:
     def of_member(key):
-      return one(hyper.replace(key=key))
+      return one(hparams.replace(key=key))
 
-    return jax.vmap(of_member, out_axes=_AXES)(keys(hyper, count))
+    return jax.vmap(of_member, out_axes=_AXES)(keys(hparams, count))
 
   return one if count == 1 else init_all
 
@@ -45,28 +46,35 @@ def train_step(one: Callable, count: int) -> Callable:
   over members.
   """
 
-  def step_all(state: State, batch, hyper: Hyper):
+  def step_all(state: State, batch, hparams: HParams):
     def of_member(state, batch, key):
-      return one(state, batch, hyper.replace(key=key))
+      return one(state, batch, hparams.replace(key=key))
 
     batch = jax.tree.map(lambda x: x.reshape(-1, count, *x.shape[1:]), batch)
     step = jax.vmap(of_member, (_AXES, 1, 0), (_AXES, 0))
-    state, metrics = step(state, batch, keys(hyper, count))
+    state, metrics = step(state, batch, keys(hparams, count))
     return state, jax.tree.map(lambda x: x.mean(axis=0), metrics)
 
   return one if count == 1 else step_all
 
 
-def eval_step(one: Callable, count: int) -> Callable:
-  """As steps.make_eval_step; exp(logits) are the mean probabilities."""
+def restart(one: Callable, count: int) -> Callable:
+  """From (state, hparams) to a state, as `one`."""
+  return one if count == 1 else jax.vmap(one, (_AXES, None), _AXES)
 
-  def eval_all(params, batch):
-    _, logits_EBC = jax.vmap(one, (0, None))(params, batch)
+
+def logits(one: Callable, count: int) -> Callable:
+  """From (params, targets) to logits, as `one`.
+
+  Their exp are the mean probabilities.
+  """
+
+  def logits_of_all(params, targets):
+    logits_EBC = jax.vmap(one, (0, None))(params, targets)
     log_probs = jax.nn.log_softmax(logits_EBC)
-    logits_BC = jax.nn.logsumexp(log_probs, axis=0) - jnp.log(count)
-    return cross_entropy(logits_BC, batch.labels), logits_BC
+    return jax.nn.logsumexp(log_probs, axis=0) - jnp.log(count)
 
-  return one if count == 1 else eval_all
+  return one if count == 1 else logits_of_all
 
 
 def pick(params, index: int, count: int):

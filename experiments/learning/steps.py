@@ -1,14 +1,14 @@
 """One update and one evaluation, as pure functions that nobody has jitted yet.
 
-`train_step(state, batch, hyper)`: everything that only changes numbers is in
-`hyper`, so one compiled program serves every learning rate, decay, warm-up,
-rate of dropout and seed, and `vmap` over `hyper` and `state` trains many
+`train_step(state, batch, hparams)`: everything that only changes numbers is in
+`hparams`, so one compiled program serves every learning rate, decay, warm-up,
+rate of dropout and seed, and `vmap` over `hparams` and `state` trains many
 models at once on the same batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import chex
 import jax
@@ -19,11 +19,22 @@ from jax.sharding import Mesh, PartitionSpec
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import UNK
 from experiments.learning import averages, flops
+from experiments.learning.hparams import HParams
+from experiments.learning.tasks import (
+  Classify,
+  Targets,
+  Task,
+  is_token,
+)
 from selfattn.classifier import embed
 from selfattn.dropout import Dropout
 
 # fold_in(key of the seed, purpose): 0 is initialisation, see build.
 _DROPOUT = 1
+# The key of what evaluation draws, the same for all runs.
+_EVALUATION = 0
+# What a model is trained to do if nobody says.
+CLASSIFY = Classify()
 
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
@@ -35,8 +46,8 @@ class State:
     params: tree of float32.
     optimizer: optax state.
     sums: float32 (5,), what the metrics of the log are means of: loss, right
-      answers, examples, norms of the gradient and steps, since its last line.
-    average: of params over the updates, a tree like them; None: none is kept.
+      answers, norms of the gradient and steps, since its last line.
+    average: of params over the steps, a tree like them; None: none is kept.
   """
 
   step: chex.Array
@@ -51,77 +62,46 @@ class State:
     return self.params if self.average is None else self.average
 
 
-@chex.dataclass(frozen=True, mappable_dataclass=False)
-class Hyper:
-  """Numbers that do not change the program; each may be traced.
-
-  A rate of dropout that is None leaves that dropout out of the program, and so
-  does a decay the average.
-
-  Attributes:
-    learning_rate_scales: by the name of a group of parameters.
-  """
-
-  key: chex.PRNGKey
-  learning_rate: chex.Numeric
-  learning_rate_scales: dict[str, chex.Numeric]
-  weight_decay: chex.Numeric
-  warmup_steps: chex.Numeric
-  label_smoothing: chex.Numeric
-  dropout_rate: chex.Numeric | None
-  attention_dropout_rate: chex.Numeric | None
-  word_dropout_rate: chex.Numeric | None
-  ema_decay: chex.Numeric | None
-  log_every: chex.Numeric
-
-
 def init_sums() -> jax.Array:
   """State.sums before the first step."""
   return jnp.zeros(5)
 
 
-def cross_entropy(logits, labels, smoothing=0.0) -> jax.Array:
-  """Loss of each example, float32 (batch,).
-
-  Labels are smoothed towards uniform (Szegedy et al. 2016, section 7).
-  """
-  log_probs = jax.nn.log_softmax(logits.astype(jnp.float32))
-  picked = jnp.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
-  return -(1 - smoothing) * picked - smoothing * log_probs.mean(axis=-1)
-
-
-def is_token(batch: Batch) -> jax.Array:
-  """Boolean (batch, length), False at padding."""
-  return jnp.arange(batch.tokens.shape[1])[None] < batch.lengths[:, None]
-
-
 def weighted_sums(
-  params, embedded, classifier, batch: Batch, hyper: Hyper, step, first_row
+  params,
+  embedded,
+  classifier,
+  targets: Targets,
+  hparams: HParams,
+  step,
+  first_row,
+  task: Task,
 ) -> tuple[jax.Array, jax.Array]:
   """Summed loss and number of right answers of a training batch.
 
   Args:
     embedded: the vectors of its tokens, (batch, length, width).
+    targets: of the task for the batch.
     step: updates applied, which with the key decides what is dropped.
     first_row: row of the whole batch that this part of it begins with.
   """
-  dropout = _dropout(hyper, step, first_row)
+  dropout = _dropout(hparams, step, first_row)
   logits = classifier.apply(
     {'params': params},
-    batch.tokens,
-    is_token(batch),
-    _site(dropout, 1, hyper.dropout_rate),
-    _site(dropout, 2, hyper.attention_dropout_rate),
+    targets.tokens,
+    is_token(targets),
+    _site(dropout, 1, hparams.dropout_rate),
+    _site(dropout, 2, hparams.attention_dropout_rate),
     dropout.at(3),
     embedded_BLD=embedded,
+    places_BK=targets.places,
   )
-  losses = cross_entropy(logits, batch.labels, hyper.label_smoothing)
-  correct = logits.argmax(axis=-1) == batch.labels
-  return (losses * batch.weights).sum(), (correct * batch.weights).sum()
+  losses, correct = task.losses(logits, targets, hparams.label_smoothing)
+  return (losses * targets.weights).sum(), (correct * targets.weights).sum()
 
 
-def _dropout(hyper: Hyper, step, first_row) -> Dropout:
-  key = jax.random.fold_in(jax.random.fold_in(hyper.key, _DROPOUT), step)
+def _dropout(hparams: HParams, step, first_row) -> Dropout:
+  key = jax.random.fold_in(jax.random.fold_in(hparams.key, _DROPOUT), step)
   return Dropout.create(key, 0.0, first_row)
 
 
@@ -136,24 +116,32 @@ def gradients(
   params,
   classifier,
   batch: Batch,
-  hyper: Hyper,
+  hparams: HParams,
   step,
   num_parts: int,
   first_row=0,
+  task: Task = CLASSIFY,
 ):
-  """((loss, correct), gradient) of weighted_sums, in parts one by one.
+  """((loss, correct, count), gradient) of weighted_sums, in parts one by one.
 
-  Tokens are looked up before the batch is cut, so that no part has to go
-  through the whole table of embeddings.
+  The count is that of all answers. Tokens are looked up before the batch is
+  cut, so that no part has to go through the whole table of embeddings; only of
+  a task whose head reads the table, each does.
   """
-  dropout = _dropout(hyper, step, first_row)
-  word_dropout = _site(dropout, 0, hyper.word_dropout_rate)
+  dropout = _dropout(hparams, step, first_row)
+  targets = task.targets(batch, classifier.vocab_size, dropout.at(4))
+  count = targets.weights.sum()
+  word_dropout = _site(dropout, 0, hparams.word_dropout_rate)
   if word_dropout is not None:
-    keep = word_dropout.keep(batch.tokens.shape)
-    batch = batch._replace(tokens=jnp.where(keep, batch.tokens, UNK))
+    keep = word_dropout.keep(targets.tokens.shape)
+    targets = targets._replace(tokens=jnp.where(keep, targets.tokens, UNK))
   table = {'embed': params['embed']}
-  others = {name: tree for name, tree in params.items() if name not in table}
-  embedded, pull_back = jax.vjp(lambda table: embed(table, batch.tokens), table)
+  others = params
+  if not task.is_tied:
+    others = {name: tree for name, tree in params.items() if name not in table}
+  embedded, pull_back = jax.vjp(
+    lambda table: embed(table, targets.tokens), table
+  )
 
   size = batch.tokens.shape[0] // num_parts
 
@@ -163,27 +151,34 @@ def gradients(
       embedded,
       classifier,
       part,
-      hyper,
+      hparams,
       step,
       first_row + index * size,
+      task,
     )
 
+  def result(sums, grads, of_embedded):
+    of_table = pull_back(of_embedded)[0]
+    if task.is_tied:
+      of_table = jax.tree.map(jnp.add, of_table, {'embed': grads['embed']})
+    return (*sums, count), grads | of_table
+
   if num_parts == 1:
-    sums, (grads, of_embedded) = part_sums(0, embedded, batch)
-    return sums, grads | pull_back(of_embedded)[0]
+    sums, (grads, of_embedded) = part_sums(0, embedded, targets)
+    return result(sums, grads, of_embedded)
 
   def add(total, part):
     sums, (grads, of_embedded) = part_sums(*part)
     return jax.tree.map(jnp.add, total, (sums, grads)), of_embedded
 
   parts = jax.tree.map(
-    lambda x: x.reshape(num_parts, size, *x.shape[1:]), (embedded, batch)
+    lambda x: x.reshape(num_parts, size, *x.shape[1:]), (embedded, targets)
   )
   zeros = jax.tree.map(jnp.zeros_like, ((0.0, 0.0), others))
   (sums, grads), of_embedded = jax.lax.scan(
     add, zeros, (jnp.arange(num_parts), *parts)
   )
-  return sums, grads | pull_back(of_embedded.reshape(embedded.shape))[0]
+  return result(sums, grads, of_embedded.reshape(embedded.shape))
 
 
 def make_train_step(
@@ -193,63 +188,75 @@ def make_train_step(
   clip_norm: float,
   num_parts: Callable,
   mesh: Mesh | None = None,
+  task: Task = CLASSIFY,
+  start: int = 0,
+  trained: Collection[str] | None = None,
 ) -> Callable:
-  """Returns train_step(state, batch, hyper) -> (state, metrics).
+  """Returns train_step(state, batch, hparams) -> (state, metrics).
 
   Args:
     classifier: a TextClassifier.
-    make_optimizer: from (hyper, step) to an optax transformation.
+    make_optimizer: from (hparams, step) to an optax transformation, where the
+      step is counted from `start`.
     clip_norm: largest norm of the gradient; 0: any.
     num_parts: from the shape of the tokens to the number of parts a batch is
       computed in, a divisor of its rows; the update is that of the whole.
     mesh: spreads the rows of a batch over its axis `data`; each device gets
       the whole parameters and takes num_parts of its own rows.
+    task: what is trained.
+    start: updates before those of the task.
+    trained: parts of the parameters that change, on their uppermost level;
+      None: all. The others do not even decay.
 
   The metrics, each a float32 scalar, are means since the last line of the log:
-  loss and accuracy over the examples, each before the update with its batch,
-  and the norm of the gradient before clipping over the steps.
+  those of the task over all answers, each before the update with its batch, and
+  the norm of the gradient before clipping over the steps.
   """
 
-  def of_batch(params, batch, hyper, step, first_row=0):
+  def of_batch(params, batch, hparams, step, first_row=0):
     parts = num_parts(batch.tokens.shape)
-    (loss, correct), grads = gradients(
-      params, classifier, batch, hyper, step, parts, first_row
+    (loss, correct, count), grads = gradients(
+      params, classifier, batch, hparams, step, parts, first_row, task
     )
-    return loss, correct, batch.weights.sum(), grads
+    return loss, correct, count, grads
 
-  def of_rows(params, batch, hyper, step):
+  def of_rows(params, batch, hparams, step):
     first_row = jax.lax.axis_index('data') * batch.tokens.shape[0]
-    found = of_batch(params, batch, hyper, step, first_row)
+    found = of_batch(params, batch, hparams, step, first_row)
     # A device that has all rows asks nobody: the compiler would wait all the
     # same, for itself.
     return found if mesh.shape['data'] == 1 else jax.lax.psum(found, 'data')
 
-  def train_step(state: State, batch: Batch, hyper: Hyper):
+  def train_step(state: State, batch: Batch, hparams: HParams):
     total = of_batch if mesh is None else _by_rows(of_rows, mesh, _SAME)
-    loss, correct, count, grads = total(state.params, batch, hyper, state.step)
-    count = jnp.maximum(count, 1)
+    loss, correct, count, grads = total(
+      state.params, batch, hparams, state.step
+    )
     # Of the sums, so that they are read once more and not written anew.
-    norm = optax.tree.norm(grads) / count
-    scale = 1 / count
+    norm = optax.tree.norm(grads) / jnp.maximum(count, 1)
+    scale = 1 / jnp.maximum(count, 1)
     if clip_norm:
       scale *= clip_norm / jnp.maximum(norm, clip_norm)
     grads = jax.tree.map(lambda g: g * scale, grads)
-    transform = make_optimizer(hyper, state.step)
+    step = state.step - start if start else state.step
+    transform = make_optimizer(hparams, step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    goes_on = state.step % hyper.log_every != 0
+    if trained is not None:
+      kept = {k: v for k, v in state.params.items() if k not in trained}
+      params = params | kept
+    goes_on = state.step % hparams.log_every != 0
     sums = jnp.where(goes_on, state.sums, 0.0)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
-    losses, hits, examples, norms, num_steps = sums
-    metrics = {
-      'loss': losses / examples,
-      'accuracy': hits / examples,
-      'gradient_norm': norms / num_steps,
-    }
-    step = state.step + 1
-    average = averages.update(state.average, params, step, hyper.ema_decay)
+    losses, hits, answers, norms, num_steps = sums
+    answers = jnp.maximum(answers, 1)
+    metrics = task.told(losses / answers, hits / answers)
+    metrics['gradient_norm'] = norms / num_steps
+    average = averages.update(
+      state.average, params, step + 1, hparams.ema_decay
+    )
     state = State(
-      step=step,
+      step=state.step + 1,
       params=params,
       optimizer=optimizer,
       sums=sums,
@@ -260,21 +267,43 @@ def make_train_step(
   return train_step
 
 
-def make_eval_step(classifier, mesh: Mesh | None = None) -> Callable:
-  """Returns eval_step(params, batch) -> (losses, logits), one row an example.
+def make_eval_step(
+  classifier,
+  mesh: Mesh | None = None,
+  task: Task = CLASSIFY,
+  together: Callable = lambda logits_of: logits_of,
+) -> Callable:
+  """Returns eval_step(params, batch) -> answers of the task, a row an example.
 
-  Rows of padding are computed too; whoever sums must leave them out.
+  Of a classifier, (losses, logits). Rows of padding are computed too; whoever
+  sums must leave them out. What is drawn at random follows the text alone.
 
   Args:
     classifier: a TextClassifier.
-    mesh: as of make_train_step.
+    mesh, task: as of make_train_step.
+    together: from a function of (params, targets) to the same of an ensemble.
   """
 
+  def logits_of(params, targets: Targets):
+    return classifier.apply(
+      {'params': params},
+      targets.tokens,
+      is_token(targets),
+      places_BK=targets.places,
+    )
+
   def eval_step(params, batch: Batch):
-    logits = classifier.apply({'params': params}, batch.tokens, is_token(batch))
-    return cross_entropy(logits, batch.labels), logits
+    targets = eval_targets(task, classifier, batch)
+    return task.answers(together(logits_of)(params, targets), targets)
 
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
+
+
+def eval_targets(task: Task, classifier, batch: Batch) -> Targets:
+  """Targets that follow the text alone, whatever the batch."""
+  key = jax.random.key(_EVALUATION)
+  bits = Dropout.of_texts(key, batch.tokens, is_token(batch))
+  return task.targets(batch, classifier.vocab_size, bits)
 
 
 _SAME, _ROWS = PartitionSpec(), PartitionSpec('data')
@@ -299,7 +328,9 @@ def _by_rows(function: Callable, mesh: Mesh, out_spec) -> Callable:
   return spread
 
 
-def model_flops(classifier, params, shape: tuple[int, int]) -> int:
+def model_flops(
+  classifier, params, shape: tuple[int, int], task: Task = CLASSIFY
+) -> int:
   """Operations that training on a batch of tokens (rows, length) needs.
 
   Of its matrix products: one pass forward and twice that backward, whatever a
@@ -312,4 +343,4 @@ def model_flops(classifier, params, shape: tuple[int, int]) -> int:
   tokens = jax.ShapeDtypeStruct(shape, jnp.int32)
   row = jax.ShapeDtypeStruct(shape[:1], jnp.int32)
   batch = Batch(tokens, row, row, row)
-  return 3 * flops.count(make_eval_step(classifier), params, batch)
+  return 3 * flops.count(make_eval_step(classifier, task=task), params, batch)

@@ -20,6 +20,7 @@ from experiments.command.log import log
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import GROUPS, OPTIMIZERS, SCHEDULES
+from experiments.learning.tasks import TASKS
 from selfattn.classifier import POOLS
 from selfattn.encoders import ENCODERS
 from selfattn.normalisers import NORMALISERS
@@ -36,6 +37,7 @@ TABLES = {
   'OPTIMIZERS': OPTIMIZERS,
   'GROUPS': GROUPS,
   'SCHEDULES': SCHEDULES,
+  'TASKS': TASKS,
   'DATASETS': DATASETS,
   'VOCABULARIES': VOCABULARIES,
 }

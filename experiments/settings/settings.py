@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_type_hints
 
 from experiments.command.errors import UserError, one_of
@@ -17,6 +17,7 @@ from experiments.command.values import Choice
 from experiments.data.datasets import DATASETS
 from experiments.data.loading import DataSettings
 from experiments.data.vocabularies import VOCABULARIES
+from experiments.learning import tasks
 from experiments.learning.optimizers import (
   GROUPS,
   OPTIMIZERS,
@@ -25,7 +26,7 @@ from experiments.learning.optimizers import (
   warmup_updates,
 )
 from experiments.settings import registry, validation
-from experiments.workdir.keeping import CheckpointSettings
+from experiments.workdir.keeping import LAST_PHASE, CheckpointSettings
 from selfattn.encoders import ENCODERS
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS
@@ -55,6 +56,16 @@ class ModelSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class PretrainSettings:
+  """What is trained before, on the same texts, with a head of its own."""
+
+  task: Choice
+  steps: int
+  learning_rate: float
+  warmup_steps: float
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainSettings:
   """How long, how much at once, and what is reported when."""
 
@@ -81,6 +92,8 @@ class Settings:
   seed: int
   data: DataSettings
   model: ModelSettings
+  task: Choice
+  pretrain: PretrainSettings
   optimizer: OptimizerSettings
   train: TrainSettings
   checkpoint: CheckpointSettings
@@ -89,9 +102,45 @@ class Settings:
   def __post_init__(self):
     # Updates from here on: a share of the run and the number that it comes to
     # are the same run.
-    updates = warmup_updates(self.optimizer.warmup_steps, self.train.steps)
-    optimizer = dataclasses.replace(self.optimizer, warmup_steps=updates)
-    object.__setattr__(self, 'optimizer', optimizer)
+    for name, steps in (
+      ('optimizer', self.train.steps),
+      ('pretrain', self.pretrain.steps),
+    ):
+      section = getattr(self, name)
+      updates = warmup_updates(section.warmup_steps, steps)
+      section = dataclasses.replace(section, warmup_steps=updates)
+      object.__setattr__(self, name, section)
+
+  @property
+  def steps(self) -> int:
+    """Updates of the whole run."""
+    return self.pretrain.steps + self.train.steps
+
+  @property
+  def best(self) -> Callable:
+    """max or min: which of several values of checkpoint.best_metric is best."""
+    return tasks.TASKS[self.task.name].metrics[self.checkpoint.best_metric]
+
+  def phases(self) -> tuple[Phase, ...]:
+    """What is trained one after the other: one phase, or two."""
+    before = self.pretrain
+    if not before.steps:
+      return (Phase(LAST_PHASE, 0, self),)
+    first = dataclasses.replace(
+      self,
+      task=before.task,
+      optimizer=dataclasses.replace(
+        self.optimizer,
+        learning_rate=before.learning_rate,
+        warmup_steps=before.warmup_steps,
+      ),
+      train=dataclasses.replace(self.train, steps=before.steps),
+    )
+    return Phase('pretrain', 0, first), Phase(LAST_PHASE, before.steps, self)
+
+  def phase_of(self, step: int) -> Phase:
+    """The phase of the update that led to `step`."""
+    return next(phase for phase in self.phases() if step <= phase.end)
 
   def flat(self) -> dict[str, Any]:
     """Dotted keys as the config spells them, chosen options only."""
@@ -103,8 +152,8 @@ class Settings:
   def digest(self) -> str:
     """Eight hexadecimal digits, the same for the same settings.
 
-    Options at their defaults are left out, so that one that a later version
-    adds changes nothing.
+    Options at their defaults are left out, and ADDED keys, so that one that a
+    later version adds changes nothing.
     """
     flat = self.flat()
     for section in CHOICES.values():
@@ -115,6 +164,38 @@ class Settings:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+@dataclasses.dataclass(frozen=True)
+class Phase:
+  """A part of a run that trains one task.
+
+  Attributes:
+    name: its section of the config, `pretrain` or `train`.
+    start: updates before it.
+    settings: as of a run that does nothing else.
+  """
+
+  name: str
+  start: int
+  settings: Settings
+
+  @property
+  def end(self) -> int:
+    """Updates when it is over."""
+    return self.start + self.settings.train.steps
+
+
+# Keys of a section that were not there from the start, and the value with
+# which a run does what it did without them. Options of a choice need no line:
+# what theirs do without them is their default.
+ADDED: dict[str, Any] = {
+  'model.normaliser.name': 'softmax',
+  'train.ema_decay': 0.0,
+  'task.name': 'classify',
+  'pretrain.task.name': 'masked_tokens',
+  'pretrain.steps': 0,
+  'pretrain.learning_rate': 1e-3,
+  'pretrain.warmup_steps': 0,
+}
 # Every choice with its table, and the key under which its name and options
 # stand: its own, or that of the section, which it then shares.
 CHOICES = {
@@ -125,14 +206,9 @@ CHOICES = {
   'model.position_sampling': (SAMPLINGS, 'model.position_sampling'),
   'model.normaliser': (NORMALISERS, 'model.normaliser'),
   'model.pool': (POOLS, 'model.pool_options'),
+  'task': (tasks.TASKS, 'task'),
+  'pretrain.task': (tasks.TASKS, 'pretrain.task'),
   'optimizer.method': (OPTIMIZERS, 'optimizer'),
-}
-# Keys of a section that were not there from the start, and the value with
-# which a run does what it did without them. Options of a choice need no line:
-# what theirs do without them is their default.
-ADDED: dict[str, Any] = {
-  'model.normaliser.name': 'softmax',
-  'train.ema_decay': 0.0,
 }
 # Choices of which several may be joined by +.
 _JOINED = ('model.position',)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, one_of
 from experiments.command.values import flat_keys
+from experiments.learning.tasks import TASKS
 from experiments.settings import extensions, formats
 from experiments.settings.settings import Settings
 from experiments.workdir import workdir as workdir_lib
@@ -33,14 +35,16 @@ def read_settings(path: str) -> Settings:
     raise UserError(f'{path}/config.json: {error}') from error
 
 
-def read_keeping(path: str) -> CheckpointSettings:
-  """Which checkpoints the run in a workdir keeps, and which is its best.
+def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
+  """Which checkpoints the run in a workdir keeps; max or min of its metric.
 
   Raises:
     UserError: as of read_settings, but for what it may have registered.
   """
   config = formats.upgrade(_read_config(path))
-  return CheckpointSettings(**config['checkpoint'])
+  keeping = CheckpointSettings(**config['checkpoint'])
+  known = {k: v for task in TASKS.values() for k, v in task.metrics.items()}
+  return keeping, known[one_of(keeping.best_metric, known, 'best_metric')]
 
 
 def _read_config(path: str) -> dict:

@@ -10,9 +10,9 @@ from typing import Any
 from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
+from experiments.learning import tasks
 from experiments.learning.optimizers import OPTIMIZERS, SCHEDULES
 from experiments.settings import parts
-from experiments.workdir.keeping import BEST_METRICS
 from selfattn.dropout import MAX_RATE
 from selfattn.pools import POOLS
 
@@ -41,15 +41,17 @@ _RANGES = {
   ),
   'at least 0': (
     lambda value: value >= 0,
-    'train.shard_from',
+    'train.shard_from pretrain.steps',
   ),
   'at least 0 and finite': (
     lambda value: 0 <= value < float('inf'),
-    'optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm',
+    """optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm
+    pretrain.warmup_steps""",
   ),
   'greater than 0 and finite': (
     lambda value: 0 < value < float('inf'),
-    'optimizer.learning_rate model.embed_init_std',
+    """optimizer.learning_rate pretrain.learning_rate
+    model.embed_init_std""",
   ),
   'at least 0 and less than 2147483648': (
     lambda value: 0 <= value < 2**31,
@@ -81,16 +83,17 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
 
   one_of(model.dtype, DTYPES, 'model.dtype')
   one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
-  one_of(
-    settings.checkpoint.best_metric, BEST_METRICS, 'checkpoint.best_metric'
-  )
-  require(
-    type(optimizer.warmup_steps) is int
-    and optimizer.warmup_steps <= train.steps,
-    'optimizer.warmup_steps',
-    f'below 1, a share of the run, or updates, at most config.train.steps = '
-    f'{train.steps}',
-  )
+  metrics = tasks.TASKS[settings.task.name].metrics
+  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
+  for phase in settings.phases():
+    updates = phase.settings.optimizer.warmup_steps
+    key = 'pretrain' if phase.name == 'pretrain' else 'optimizer'
+    require(
+      type(updates) is int and updates <= phase.settings.train.steps,
+      f'{key}.warmup_steps',
+      'below 1, a share of the run, or updates, at most '
+      f'config.{phase.name}.steps = {phase.settings.train.steps}',
+    )
   require(
     0 <= train.accumulate <= train.batch_size
     and train.batch_size % (train.accumulate or 1) == 0,
@@ -114,12 +117,31 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
+  for phase in settings.phases():
+    key = 'pretrain.task' if phase.name == 'pretrain' else 'task'
+    _check_task(phase.settings, encoder, key)
   pool = parts.pool(model)
   if pool.reads_first and not is_stored:
     # The first version trained models that read too little.
     _check_first(data, model, encoder)
   if 'position' in parts.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
+
+
+def _check_task(settings, encoder, key: str) -> None:
+  choice, task = settings.task, tasks.make(settings.task)
+  try:
+    task.check()
+  except ValueError as error:
+    raise UserError(f'config.{key}.{choice.name}.{error}') from None
+  if task.is_causal and not encoder.causal:
+    name = settings.model.encoder.name
+    raise UserError(
+      f'config.{key}.name = {choice.name!r} asks for what stands after a '
+      f'token, which config.model.encoder.name = {name!r} sees; set '
+      'config.model.encoder.attention.causal=True, or choose rnn with '
+      'config.model.encoder.rnn.bidirectional=False'
+    )
 
 
 def _check_first(data, model, encoder) -> None:

@@ -11,16 +11,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+from collections.abc import Callable
 from typing import Any
 
 from experiments.command import app
 from experiments.command.errors import UserError, nearest, one_of
 from experiments.command.values import flat_keys
+from experiments.learning.tasks import TASKS
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
-from experiments.workdir.keeping import BEST_METRICS
 
-METRICS = tuple(BEST_METRICS)
 SPLITS = ('validation', 'test')
 _CONFIDENCE = 0.95
 # Rounding error of the difference of equal accuracies.
@@ -37,7 +37,7 @@ class Comparison:
   """The settings of a sweep, compared.
 
   Attributes:
-    metric: one of METRICS.
+    metric: what settings are ranked by.
     over: the key that distinguishes repetitions of a setting.
     baseline: the setting that others are compared with; None if no other is
       done.
@@ -45,12 +45,14 @@ class Comparison:
       changes, the number `n` of trials that are done and of those `missing`; if
       n > 0 also `validation`, `test`, and the `difference` to the baseline on
       test, each as returned by `interval`.
+    sign: 1 for a metric to maximise, -1 for one to minimise.
   """
 
   metric: str
   over: str
   baseline: str | None
   table: list[dict[str, Any]]
+  sign: int
 
 
 def define(values) -> None:
@@ -59,8 +61,8 @@ def define(values) -> None:
     (
       'metric',
       '',
-      f'Metric to rank settings by: {", ".join(METRICS)}; if not given, '
-      'config.checkpoint.best_metric.',
+      'Metric to rank settings by: accuracy, loss, or another of the task; if '
+      'not given, config.checkpoint.best_metric.',
     ),
     (
       'over',
@@ -78,9 +80,18 @@ def define(values) -> None:
     app.flags.DEFINE_string(name, default, text, flag_values=values)
 
 
+def metrics(specs: list[Spec]) -> dict[str, Callable]:
+  """Metrics of their tasks, and whether max or min is the best."""
+  found: dict[str, Callable] = {}
+  for spec in specs:
+    found |= TASKS[spec.settings.task.name].metrics
+  return found
+
+
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
   """UserError for an unknown metric, key or setting; '' stands for none."""
-  one_of(metric or METRICS[0], METRICS, '--metric')
+  known = metrics(specs)
+  one_of(metric or next(iter(known)), known, '--metric')
   keys = flat_keys(specs[0].config)
   if over not in keys:
     raise UserError(f'--over={over} is not a key{nearest(over, list(keys))}')
@@ -123,7 +134,7 @@ def compare(
 
   Args:
     rows: returned by results.collect.
-    metric: one of METRICS, or '' for config.checkpoint.best_metric.
+    metric: one of `metrics`, or '' for config.checkpoint.best_metric.
     over: the key that distinguishes repetitions, such as `seed`.
     baseline: 'KEY=VALUE, ...' of the setting to compare others with, or ''.
 
@@ -132,6 +143,7 @@ def compare(
   """
   check(specs, metric, over, baseline)
   metric = metric or specs[0].settings.checkpoint.best_metric
+  sign = 1 if metrics(specs)[metric] is max else -1
   # By setting, split and repetition.
   values: dict[str, dict[str, dict[str, float]]] = {}
   table: dict[str, dict[str, Any]] = {}
@@ -149,25 +161,20 @@ def compare(
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
       entry[split] = interval(list(scores.values()))
-  ranked = sorted(table.values(), key=lambda entry: _rank(entry, metric))
+  ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
   for name, entry in table.items():
     ours, theirs = values[name]['test'], values.get(chosen, {}).get('test', {})
     pairs = sorted(ours.keys() & theirs.keys())
     if name != chosen and pairs:
       entry['difference'] = interval([ours[k] - theirs[k] for k in pairs])
-  return Comparison(metric, over, chosen, ranked)
+  return Comparison(metric, over, chosen, ranked, sign)
 
 
-def better(metric: str) -> int:
-  """1 for a metric to maximise, -1 for one to minimise."""
-  return 1 if BEST_METRICS[metric] is max else -1
-
-
-def _rank(entry: dict, metric: str) -> tuple:
+def _rank(entry: dict, sign: int) -> tuple:
   # Complete settings first: a mean over survivors is biased.
   mean = entry['validation']['mean'] if entry['n'] else 0.0
-  return entry['n'] == 0, entry['missing'], -better(metric) * mean
+  return entry['n'] == 0, entry['missing'], -sign * mean
 
 
 def _natural_baseline(table: list[dict], ranked: list[dict]) -> str | None:
@@ -197,7 +204,7 @@ def sentence(found: Comparison) -> str | None:
   difference = entry['difference']
   mean, half_width = difference['mean'], difference['half_width']
   seeds = _repetitions(difference['n'], found.over)
-  verdict = 'better' if better(found.metric) * mean > 0 else 'worse'
+  verdict = 'better' if found.sign * mean > 0 else 'worse'
   if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
     verdict = 'no significant difference'
   elif half_width is None and abs(mean) <= _ROUNDING:

@@ -32,9 +32,12 @@ def read(settings: Settings) -> dict[str, Any]:
   methods = [POSITIONS[name] for name in model.position.blocks]
   if 'position' in unread or all(method is NoPosition for method in methods):
     unread.add('position_sampling')
+  flat = settings.flat()
+  if not settings.pretrain.steps:
+    flat = {k: v for k, v in flat.items() if not k.startswith('pretrain.')}
   return {
     key: value
-    for key, value in settings.flat().items()
+    for key, value in flat.items()
     if not (key.startswith('model.') and key.split('.')[1] in unread)
   }
 

@@ -217,10 +217,10 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
 
 
 def _count(settings: Settings, loaded: loading.Data) -> int:
-  classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
+  *earlier, last = build.models(settings, loaded.vocab_size, len(loaded.labels))
   state = jax.eval_shape(
-    lambda hyper: build.init_state(settings, classifier, hyper),
-    build.hyper(settings),
+    lambda hparams: build.init_state(settings, last, hparams, earlier),
+    build.hparams(settings),
   )
   optimizers.check_decay(state.params, settings.optimizer.decay)
   return build.count_parameters(state.params)

@@ -7,14 +7,14 @@ import io
 import json
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
-from experiments.sweeps.comparison import METRICS, SPLITS, Comparison, markdown
+from experiments.sweeps.comparison import SPLITS, Comparison, markdown, metrics
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.keeping import BEST_METRICS
-from experiments.workdir.metrics import read_rows
+from experiments.workdir.metrics import read_last_phase
 
 
 def collect(specs: list[Spec]) -> list[dict[str, Any]]:
@@ -23,7 +23,7 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
   `best/` is the checkpoint selected on validation, on `validation` and on
   `test`; `last/` is the last evaluation on validation.
   """
-  rows = []
+  rows, names = [], metrics(specs)
   for spec in specs:
     status = workdir_lib.read_status(spec.path)
     result = status.get('result', {})
@@ -38,7 +38,7 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
     }
     best = evaluations.get(result.get('step'), {})
     last = evaluations[max(evaluations)] if evaluations else {}
-    for metric in METRICS:
+    for metric in names:
       row[f'best/test/{metric}'] = result.get(metric)
       row[f'best/validation/{metric}'] = best.get(metric)
       row[f'last/validation/{metric}'] = last.get(metric)
@@ -49,18 +49,21 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
   return rows
 
 
-def evaluation(path: str, step: int, metric: str) -> float:
-  """A metric on validation at a step; the worst possible value if missing."""
+def evaluation(path: str, step: int, metric: str, best: Callable) -> float:
+  """A metric on validation at a step; the worst possible value if missing.
+
+  Args:
+    best: max or min, of several values.
+  """
   value = _evaluations(path).get(step, {}).get(metric)
-  worst = -math.inf if BEST_METRICS[metric] is max else math.inf
-  return worst if value is None else value
+  return -best(math.inf, -math.inf) if value is None else value
 
 
 def _evaluations(path: str) -> dict[int, dict[str, float]]:
   """Metrics on validation, by step."""
   found = {}
   prefix = 'validation/'
-  for row in read_rows(os.path.join(path, 'metrics.jsonl')):
+  for row in read_last_phase(os.path.join(path, 'metrics.jsonl')):
     values = {
       name.removeprefix(prefix): value
       for name, value in row.items()
@@ -80,7 +83,7 @@ def best_run(
   known = [pair for pair in pairs if pair[0][column] is not None]
   if not known:
     return None
-  choose = BEST_METRICS[metric]
+  choose = metrics(specs)[metric]
   row, spec = choose(known, key=lambda pair: pair[0][column])
   return {
     'trial': row['trial'],

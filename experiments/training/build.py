@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from experiments.learning import ensembles, optimizers, steps
-from experiments.learning.steps import Hyper, State
+from experiments.learning import ensembles, optimizers, steps, tasks
+from experiments.learning.hparams import HParams
+from experiments.learning.steps import State
 from experiments.settings import parts
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
@@ -23,7 +23,7 @@ def model(
   num_classes: int,
   platform: str | None = None,
 ):
-  """The classifier, without parameters.
+  """The classifier, without parameters, with the head of the settings' task.
 
   Args:
     platform: of the devices it is for, if not of this machine.
@@ -43,36 +43,41 @@ def model(
     embed_init_std=wanted.embed_init_std,
     sampling=parts.sampling(wanted),
     dtype=jnp.dtype(wanted.dtype),
+    token_head=_head(settings, vocab_size, num_classes),
+    has_mask=tasks.make(settings.task).has_mask,
   )
 
 
-def hyper(settings: Settings) -> Hyper:
+def _head(settings: Settings, vocab_size: int, num_classes: int):
+  head = tasks.make(settings.task).head(vocab_size, num_classes)
+  return None if head is None else {settings.task.name: head}
+
+
+def models(settings: Settings, *sizes) -> list[TextClassifier]:
+  """The model of each phase, by what `model` is told.
+
+  All that has the same name in several of them is the same.
+  """
+  return [model(phase.settings, *sizes) for phase in settings.phases()]
+
+
+def top_level(classifier) -> set[str]:
+  """Names of a model's parameters on their uppermost level."""
+  return set(jax.eval_shape(functools.partial(_init, classifier)))
+
+
+def _init(classifier, key=None):
+  key = jax.random.key(0) if key is None else key
+  tokens = jnp.zeros((1, 1), jnp.int32)
+  return classifier.init(key, tokens, tokens == 0)['params']
+
+
+def hparams(settings: Settings) -> HParams:
   """The numbers that do not change the program."""
-
-  def rate(value):
-    return np.float32(value) if value else None
-
-  # NumPy scalars, because a Python number would have a weak type, and another
-  # type is another program.
-  return Hyper(
-    key=jax.random.key(settings.seed),
-    learning_rate=np.float32(settings.optimizer.learning_rate),
-    learning_rate_scales={
-      name: np.float32(group.learning_rate_scale)
-      for name, group in settings.optimizer.groups.items()
-    },
-    weight_decay=np.float32(settings.optimizer.weight_decay),
-    warmup_steps=np.float32(settings.optimizer.warmup_steps),
-    label_smoothing=np.float32(settings.optimizer.label_smoothing),
-    dropout_rate=rate(settings.model.dropout_rate),
-    attention_dropout_rate=rate(settings.model.attention_dropout_rate),
-    word_dropout_rate=rate(settings.model.word_dropout_rate),
-    ema_decay=rate(settings.train.ema_decay),
-    log_every=np.int32(settings.train.log_every),
-  )
+  return HParams.of(settings.flat())
 
 
-def optimizer(settings: Settings, numbers: Hyper, step):
+def optimizer(settings: Settings, numbers: HParams, step):
   """The optax transformation of update `step` + 1; all may be traced."""
   wanted = settings.optimizer
   decay = optax.add_decayed_weights(
@@ -110,15 +115,27 @@ def optimizer(settings: Settings, numbers: Hyper, step):
 
 
 def train_step(
-  settings: Settings, classifier, platform: str, mesh=None
+  settings: Settings,
+  classifier,
+  platform: str,
+  mesh=None,
+  start: int = 0,
+  trained: set[str] | None = None,
 ) -> Callable:
-  """steps.make_train_step of these settings, which nobody has jitted yet."""
+  """steps.make_train_step of these settings, which nobody has jitted yet.
+
+  Args:
+    start, trained: as of steps.make_train_step.
+  """
   one = steps.make_train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
     num_parts=functools.partial(num_parts, settings, platform=platform),
     mesh=mesh,
+    task=tasks.make(settings.task),
+    start=start,
+    trained=trained,
   )
   if mesh is None:
     one = _with_padding(one, settings, platform)
@@ -128,7 +145,7 @@ def train_step(
 def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
   """A train_step that adds rows of weight 0 as `padded_rows` says."""
 
-  def padded(state, batch, hyper):
+  def padded(state, batch, hparams):
     shape = batch.tokens.shape
     if more := padded_rows(settings, shape, platform) - shape[0]:
       batch = jax.tree.map(
@@ -136,15 +153,18 @@ def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
       )
       # Else it is padded anew wherever it is read, which costs a tenth.
       batch = jax.lax.optimization_barrier(batch)
-    return one(state, batch, hyper)
+    return one(state, batch, hparams)
 
   return padded
 
 
 def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
   """steps.make_eval_step of these settings, which nobody has jitted yet."""
-  one = steps.make_eval_step(classifier, mesh)
-  return ensembles.eval_step(one, settings.model.num_members)
+  together = functools.partial(
+    ensembles.logits, count=settings.model.num_members
+  )
+  task = tasks.make(settings.task)
+  return steps.make_eval_step(classifier, mesh, task, together)
 
 
 def model_flops(
@@ -153,7 +173,7 @@ def model_flops(
   """steps.model_flops of a batch whose rows are dealt out to members."""
   count = settings.model.num_members
   one = jax.eval_shape(lambda params: ensembles.pick(params, 0, count), params)
-  return steps.model_flops(classifier, one, shape)
+  return steps.model_flops(classifier, one, shape, tasks.make(settings.task))
 
 
 # Bytes of a part's widest activation that leave room in a processor's caches
@@ -202,13 +222,19 @@ def _wanted_parts(
   return min(max(wanted, 1), rows)
 
 
-def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
-  """Fresh parameters and optimizer state; a pure function of the seed."""
+def init_state(
+  settings: Settings, classifier, numbers: HParams, earlier=()
+) -> State:
+  """Fresh parameters and optimizer state; a pure function of the seed.
+
+  Args:
+    earlier: models of earlier phases, whose parameters are there as well.
+  """
 
   def one(numbers):
-    key = jax.random.fold_in(numbers.key, 0)
-    tokens = jnp.zeros((1, 1), jnp.int32)
-    params = classifier.init(key, tokens, tokens == 0)['params']
+    key, params = jax.random.fold_in(numbers.key, 0), {}
+    for each in (*earlier, classifier):
+      params = params | _init(each, key)
     return State(
       step=jnp.zeros((), jnp.int32),
       params=params,
@@ -218,6 +244,21 @@ def init_state(settings: Settings, classifier, numbers: Hyper) -> State:
     )
 
   return ensembles.init(one, settings.model.num_members)(numbers)
+
+
+def restart(settings: Settings) -> Callable:
+  """From (state, hparams) to the state that a later phase begins with.
+
+  Its parameters and step are those of the earlier one; nothing else is.
+  """
+
+  def one(state, numbers):
+    return state.replace(
+      optimizer=optimizer(settings, numbers, 0).init(state.params),
+      sums=steps.init_sums(),
+    )
+
+  return ensembles.restart(one, settings.model.num_members)
 
 
 def count_parameters(params) -> int:

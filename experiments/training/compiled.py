@@ -32,51 +32,48 @@ from jax.sharding import (
 )
 
 from experiments.data.batches import Batch, Share
-from experiments.learning import optimizers, steps
+from experiments.learning import tasks
+from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
-from experiments.settings.settings import Settings
+from experiments.learning.tasks import Task
+from experiments.settings.settings import Phase, Settings
 from experiments.training import build
-
-# Keys that change no program, by how; a rate of 0 leaves its dropout out of it,
-# or the average.
-_NUMBERS = (
-  'seed',
-  'optimizer.learning_rate',
-  'optimizer.weight_decay',
-  'optimizer.warmup_steps',
-  'optimizer.label_smoothing',
-)
-_RATES = (
-  'model.dropout_rate',
-  'model.attention_dropout_rate',
-  'model.word_dropout_rate',
-  'train.ema_decay',
-)
 
 
 def key(settings: Settings) -> str:
   """The same text for settings that share a program, and its loop."""
-  numbers = {
-    *_NUMBERS,
-    *(f'optimizer.groups.{n}.learning_rate_scale' for n in optimizers.GROUPS),
-  }
-  flat = {k: v for k, v in settings.flat().items() if k not in numbers}
-  flat |= {name: flat[name] > 0 for name in _RATES}
-  return json.dumps(flat, sort_keys=True)
+  # What is of a phase stands in its own settings, as those of any other.
+  found = [
+    {
+      name: value
+      for name, value in HParams.program(phase.settings.flat()).items()
+      if not name.startswith('pretrain.')
+    }
+    for phase in settings.phases()
+  ]
+  return json.dumps(found, sort_keys=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Program:
   """Compiled functions; of a group, where `size` is not None.
 
+  Of a run with several phases it is the program of the last one, which knows
+  the others; they share the state, and what is of the state.
+
   Attributes:
+    phase: what of the run it trains.
+    task: what that is.
+    earlier: programs of earlier phases, the first one first.
     classifier: what is trained, or one member of it.
     size: trials of the group, or None for a run alone.
     mesh: the devices, axes `trial` and `data`.
     share: rows of a batch that this process computes.
     template: shapes, types and places of the state of one trial.
     state_sharding: tree of places of the state of the program.
-    init: from hyper to a fresh State.
+    init: from hparams to a fresh State, of the first phase.
+    restart: from the State at the end of the phase before and hparams to that
+      which this one begins with; gives the former away.
     train_step: as steps.make_train_step; gives its state away.
     eval_step: as steps.make_eval_step; its results are whole everywhere.
     is_finite: from a state to whether all of it is finite, for each trial.
@@ -84,6 +81,9 @@ class Program:
       needs at least.
   """
 
+  phase: Phase
+  task: Task
+  earlier: tuple[Program, ...]
   classifier: object
   size: int | None
   mesh: Mesh
@@ -91,10 +91,16 @@ class Program:
   template: State
   state_sharding: State
   init: Callable
+  restart: Callable
   train_step: Callable
   eval_step: Callable
   is_finite: Callable
   model_flops: Callable[[tuple[int, int]], int]
+
+  @property
+  def phases(self) -> tuple[Program, ...]:
+    """Programs of all phases, in their order."""
+    return (*self.earlier, self)
 
   def put(self, batch: Batch) -> Batch:
     """This process's rows of a batch, as part of the whole on all devices."""
@@ -116,9 +122,12 @@ class Program:
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
     return jax.device_put(stacked, self.state_sharding)
 
-  def hypers(self, settings: list[Settings]) -> steps.Hyper:
-    """The numbers of all trials."""
-    numbers = [build.hyper(wanted) for wanted in settings]
+  def hparams(self, settings: list[Settings]) -> HParams:
+    """The numbers of all trials in this phase."""
+    index = len(self.earlier)
+    numbers = [
+      build.hparams(wanted.phases()[index].settings) for wanted in settings
+    ]
     if self.size is None:
       return numbers[0]
     numbers += numbers[-1:] * (self.size - len(numbers))
@@ -168,49 +177,73 @@ def make(
   """
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = mesh.devices.flat[0].platform
-  classifier = build.model(settings, vocab_size, num_classes, platform)
+  models = build.models(settings, vocab_size, num_classes, platform)
   by_rows = mesh if mesh.size > 1 else None
+  first, last = settings.phases()[0].settings, settings.phases()[-1].settings
 
-  def init(hyper):
-    return build.init_state(settings, classifier, hyper)
+  def init(hparams):
+    return build.init_state(first, models[-1], hparams, models[:-1])
 
-  train_step = build.train_step(settings, classifier, platform, by_rows)
-  eval_step = build.eval_step(settings, classifier, by_rows)
-  template = jax.eval_shape(init, build.hyper(settings))
+  restart = build.restart(last)
+  template = jax.eval_shape(init, build.hparams(settings))
   of_trial = () if num_trials is None else ('trial',)
   place = functools.partial(_sharding, mesh, settings.train.shard_from)
   state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)
-  size, is_finite = None, _is_finite
+  size, is_finite, over = None, _is_finite, _alone
   if num_trials is not None:
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
     # The trials are spread by name, so that no device waits for another's.
     over = functools.partial(jax.vmap, spmd_axis_name='trial')
-    init = over(init)
-    train_step = over(train_step, in_axes=(0, None, 0))
-    eval_step = over(eval_step, in_axes=(0, None))
-    is_finite = over(is_finite)
 
   alone = SingleDeviceSharding(mesh.devices.flat[0])
   each = NamedSharding(mesh, PartitionSpec(*of_trial))
-  placed = _places(state_sharding, each) if by_rows else ({}, {}, {})
-  return Program(
-    classifier,
-    size,
-    mesh,
-    Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
-    jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
-      ),
-      template,
-    ),
-    state_sharding,
-    jax.jit(init, **placed[0]),
-    jax.jit(train_step, donate_argnums=0, **placed[1]),
-    jax.jit(eval_step, **placed[2]),
-    jax.jit(is_finite),
-    functools.partial(build.model_flops, settings, classifier, template.params),
-  )
+  placed = _places(state_sharding, each) if by_rows else _NOWHERE
+  programs: list[Program] = []
+  for phase, classifier in zip(settings.phases(), models, strict=True):
+    wanted = phase.settings
+    # With one phase, there is nothing that it could leave alone.
+    trained = build.top_level(classifier) if len(models) > 1 else None
+    train_step = build.train_step(
+      wanted, classifier, platform, by_rows, phase.start, trained
+    )
+    eval_step = build.eval_step(wanted, classifier, by_rows)
+    programs.append(
+      Program(
+        phase,
+        tasks.make(wanted.task),
+        tuple(programs),
+        classifier,
+        size,
+        mesh,
+        Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
+        jax.tree.map(
+          lambda x: jax.ShapeDtypeStruct(
+            x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
+          ),
+          template,
+        ),
+        state_sharding,
+        jax.jit(over(init), **placed['init']),
+        jax.jit(over(restart), donate_argnums=0, **placed['restart']),
+        jax.jit(
+          over(train_step, in_axes=(0, None, 0)),
+          donate_argnums=0,
+          **placed['train_step'],
+        ),
+        jax.jit(over(eval_step, in_axes=(0, None)), **placed['eval_step']),
+        jax.jit(over(is_finite)),
+        functools.partial(
+          build.model_flops, wanted, classifier, template.params
+        ),
+      )
+    )
+  return programs[-1]
+
+
+def _alone(function: Callable, in_axes=0) -> Callable:
+  """What stands in the place of vmap where there are no trials."""
+  del in_axes
+  return function
 
 
 def _is_finite(state: State) -> jax.Array:
@@ -218,19 +251,29 @@ def _is_finite(state: State) -> jax.Array:
   return jnp.stack(leaves).all()
 
 
-def _places(state: State, each: NamedSharding) -> tuple[dict, dict, dict]:
-  """Arguments of jax.jit for init, train_step and eval_step.
+_NOWHERE = {'init': {}, 'restart': {}, 'train_step': {}, 'eval_step': {}}
+
+
+def _places(state: State, each: NamedSharding) -> dict[str, dict]:
+  """Arguments of jax.jit for what a Program holds.
 
   Args:
     state: places of its leaves.
     each: place of what every trial has of its own.
   """
   rows = NamedSharding(each.mesh, PartitionSpec('data'))
-  return (
-    {'in_shardings': each, 'out_shardings': state},
-    {'in_shardings': (state, rows, each), 'out_shardings': (state, each)},
-    {'in_shardings': (state.eval_params, rows), 'out_shardings': each},
-  )
+  return {
+    'init': {'in_shardings': each, 'out_shardings': state},
+    'restart': {'in_shardings': (state, each), 'out_shardings': state},
+    'train_step': {
+      'in_shardings': (state, rows, each),
+      'out_shardings': (state, each),
+    },
+    'eval_step': {
+      'in_shardings': (state.eval_params, rows),
+      'out_shardings': each,
+    },
+  }
 
 
 def _mesh(devices: list[jax.Device], num_trials: int) -> Mesh:

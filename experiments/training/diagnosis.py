@@ -108,7 +108,7 @@ def workdir(path: str) -> Iterator[Finding]:
   labels = loading.read_facts(path)['labels']
   vocab_size = loading.read_tokenizer(path).get_vocab_size()
   template = compiled.make(settings, vocab_size, len(labels)).template
-  with checkpoints.reading(path, settings.checkpoint) as saved:
+  with checkpoints.reading(path, settings.checkpoint, settings.best) as saved:
     for step in saved.steps():
       try:
         saved.restore(step, template)

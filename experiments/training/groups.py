@@ -13,6 +13,7 @@ import numpy as np
 
 from experiments.command.errors import Diverged
 from experiments.command.log import log
+from experiments.learning.hparams import HParams
 from experiments.learning.optimizers import schedule
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
@@ -56,13 +57,18 @@ class Group:
     self.program = program
     self.trials = []
     for settings, workdir in runs:
-      folder = Checkpoints(workdir.path, settings.checkpoint, workdir.run)
+      folder = Checkpoints(
+        workdir.path, settings.checkpoint, workdir.run, settings.best
+      )
       on_exit.callback(folder.close)
       self.trials.append(Trial(settings, workdir, folder))
-    self.hyper = program.hypers([settings for settings, _ in runs])
     self.progress: Progress | None = None
     self._on_exit = on_exit
     self._pending: dict = {}
+
+  def hparams(self, program: Program) -> HParams:
+    """The numbers of all trials for a phase."""
+    return program.hparams([trial.settings for trial in self.trials])
 
   def initial_state(self) -> State:
     """The newest state that all have saved whole, or a fresh one."""
@@ -71,7 +77,8 @@ class Group:
     )
     if step is None:
       log('starting fresh')
-      state = self._started(self.program.init(self.hyper))
+      first = self.program.phases[0]
+      state = self._started(first.init(self.hparams(first)))
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)
@@ -99,7 +106,7 @@ class Group:
     )
 
   def _open_writers(self, start: int) -> None:
-    last = self.trials[0].settings.train.steps
+    last = self.trials[0].settings.steps
     for trial in self.trials:
       trial.writer = MetricWriter(trial.workdir, start)
       self._on_exit.callback(trial.writer.close)
@@ -113,7 +120,7 @@ class Group:
 
   def lacks_evaluation(self, step: int) -> bool:
     """Whether a run was stopped before it could evaluate this step."""
-    return any(step not in trial.checkpoints.scores for trial in self.trials)
+    return any(not trial.writer.has_evaluation(step) for trial in self.trials)
 
   def keep(self, step: int, measured=None, evaluations=None) -> None:
     """Numbers for the row of this step, still on the device if they are.
@@ -146,8 +153,8 @@ class Group:
       row = _row(trial.settings, step, measured)
       row |= {f'validation/{name}': value for name, value in evaluation.items()}
       rows.append(row)
-      trial.writer.write(step, row)
-      if evaluation:
+      trial.writer.write(step, row, _phase(trial.settings, step))
+      if evaluation and step > self.program.phase.start:
         best_metric = trial.settings.checkpoint.best_metric
         trial.checkpoints.scores[step] = evaluation[best_metric]
 
@@ -176,7 +183,8 @@ class Group:
     def save(trial, state, measured, is_finite):
       if not is_finite:
         if trial.writer.last.get('step') != step:
-          trial.writer.write(step, _row(trial.settings, step, measured))
+          row = _row(trial.settings, step, measured)
+          trial.writer.write(step, row, _phase(trial.settings, step))
         raise Diverged(
           'a parameter, or an element of the state of the optimizer, is not '
           f'finite after step {step}'
@@ -236,11 +244,18 @@ def _row(settings: Settings, step: int, measured) -> dict[str, float]:
   return {f'train/{name}': float(value) for name, value in measured.items()}
 
 
+def _phase(settings: Settings, step: int) -> str | None:
+  """Name of the phase of an update, where there are several."""
+  is_only = len(settings.phases()) == 1
+  return None if is_only else settings.phase_of(step).name
+
+
 def _rate(settings: Settings, step: int) -> float:
   """Learning rate of the update that led to `step`."""
-  wanted = settings.optimizer
+  phase = settings.phase_of(step)
+  wanted, steps = phase.settings.optimizer, phase.settings.train.steps
   return wanted.learning_rate * float(
     schedule(
-      wanted.schedule, step - 1, wanted.warmup_steps, settings.train.steps
+      wanted.schedule, step - 1 - phase.start, wanted.warmup_steps, steps
     )
   )

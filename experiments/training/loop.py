@@ -18,7 +18,7 @@ from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
 from experiments.training import build, compiled
 from experiments.training.devices import flops_per_second
-from experiments.training.evaluation import evaluate, summarize
+from experiments.training.evaluation import evaluate
 from experiments.training.groups import Group
 from experiments.workdir import workdir as workdir_lib
 
@@ -49,83 +49,89 @@ def train(
   )
   state = group.initial_state()
   _print_header(group, loaded, batches.steps_per_epoch)
-  flops = functools.cache(program.model_flops)
-
-  def update(state, step):
-    batch = program.put(batches(step))
-    group.progress.count(len(group.trials) * flops(batch.tokens.shape))
-    return program.train_step(state, batch, group.hyper)
-
-  def evaluated(params, split):
-    found = evaluate(
-      program,
-      params,
-      loaded.splits[split],
-      settings.train.eval_batch_size,
-      loaded.bucket_lengths,
-      signals.check,
-    )
-    if program.size is None:
-      found = [array[None] for array in found]
-    labels = loaded.splits[split].labels
-    return [
-      summarize(labels, losses, logits)
-      for _, losses, logits in zip(group.trials, *found, strict=False)
-    ]
-
-  state = _loop(
-    settings,
-    group,
-    state,
-    update,
-    lambda params: evaluated(params, 'validation'),
-    signals,
-    until or settings.train.steps,
-  )
+  last = until or settings.steps
+  for own in program.phases:
+    reached, phase = int(np.max(state.step)), own.phase
+    if phase.start < last and phase.start <= reached <= phase.end:
+      validate = functools.partial(
+        _evaluated, group, own, loaded, 'validation', signals
+      )
+      update, state = _begin(group, own, batches, state)
+      state = _loop(group, phase, state, update, validate, signals, last)
   group.flush()
   group.wait()
-  if until is not None and until < settings.train.steps:
+  if last < settings.steps:
     return [None] * len(group.trials)
   trained = [trial for trial in group.trials if trial.diverged is None]
   best = [trial.checkpoints.best() for trial in trained]
   state = group.restore(trained, best)
+  scores = _evaluated(group, program, loaded, 'test', signals, state.params)
   found = {
-    trial.workdir: scores | {'step': step}
-    for trial, scores, step in zip(
-      trained, evaluated(state.eval_params, 'test'), best, strict=False
-    )
+    trial.workdir: own | {'step': step}
+    for trial, own, step in zip(trained, scores, best, strict=False)
   }
   return [found.get(trial.workdir) for trial in group.trials]
 
 
-def _loop(settings, group, state, update, validate, signals, until) -> State:
+def _begin(group, program, batches, state):
+  """An update of this phase, and the state that it goes on from."""
+  start, hparams = program.phase.start, group.hparams(program)
+  flops = functools.cache(program.model_flops)
+  if start and np.max(state.step) == start:
+    state = program.restart(state, hparams)
+
+  def update(state, step):
+    batch = program.put(batches(step - start))
+    group.progress.count(len(group.trials) * flops(batch.tokens.shape))
+    return program.train_step(state, batch, hparams)
+
+  return update, state
+
+
+def _evaluated(group, program, loaded, split, signals, params) -> list[dict]:
+  """The metrics of a split, of each trial."""
+  settings, examples = group.trials[0].settings, loaded.splits[split]
+  found = evaluate(
+    program,
+    params,
+    examples,
+    settings.train.eval_batch_size,
+    loaded.bucket_lengths,
+    signals.check,
+  )
+  if program.size is None:
+    found = [array[None] for array in found]
+  return [
+    program.task.scores(answers, examples.labels)
+    for _, *answers in zip(group.trials, *found, strict=False)
+  ]
+
+
+def _loop(group, phase, state, update, validate, signals, until) -> State:
   """One update after another; `step` counts those that are applied."""
-  every, last = settings.train, settings.train.steps
-  start, saves = int(np.max(state.step)), settings.checkpoint.every_steps
+  settings = phase.settings
+  every, saves = settings.train, settings.checkpoint.every_steps
+  start = int(np.max(state.step))
 
   def due(step, interval):
-    return step % interval == 0 or step == last
+    return step % interval == 0 or step == phase.end
 
   def save(step):
     group.flush()
     if group.newest_saved() != step:
       group.save(state, measured)
 
-  if start and due(start, every.eval_every) and group.lacks_evaluation(start):
+  is_due = start > phase.start and due(start, every.eval_every)
+  if is_due and group.lacks_evaluation(start):
     group.keep(start, evaluations=validate(state.eval_params))
   ahead = compiled.RunAhead()
-  for step in range(start + 1, until + 1):
+  for step in range(start + 1, min(until, phase.end) + 1):
     state, measured = update(state, step - 1)
     ahead.add(measured)
     # Read one step late: this update runs while the last one is written down.
     group.flush()
     if step == start + 1:
-      jax.block_until_ready(state)
-      log('compiled; first update done')
-      most, source = flops_per_second(jax.local_devices()[0])
-      most *= group.program.mesh.size
-      log(f'mfu is of {most / 1e9:.0f} GFLOP/s ({source})')
-      group.progress.start_clock(step, most)
+      _start_clock(group, step, state)
     if due(step, every.log_every):
       group.keep(step, measured=measured)
     try:
@@ -142,11 +148,21 @@ def _loop(settings, group, state, update, validate, signals, until) -> State:
   return state
 
 
+def _start_clock(group, step, state) -> None:
+  """Counts speed from here on, when the first update is done."""
+  jax.block_until_ready(state)
+  log('compiled; first update done')
+  most, source = flops_per_second(jax.local_devices()[0])
+  most *= group.program.mesh.size
+  log(f'mfu is of {most / 1e9:.0f} GFLOP/s ({source})')
+  group.progress.start_clock(step, most)
+
+
 def _print_header(group, loaded, steps_per_epoch) -> None:
   settings = group.trials[0].settings
   program = group.program
   devices = list(program.mesh.devices.flat)
-  batch, last = settings.train.batch_size, settings.train.steps
+  batch = settings.train.batch_size
   counts = ', '.join(f'{len(e)} {s}' for s, e in loaded.splits.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))
   for trial in group.trials:
@@ -175,7 +191,10 @@ def _print_header(group, loaded, steps_per_epoch) -> None:
     place += f', for each of {members} members'
   if program.size is not None:
     place += f', for each of {len(group.trials)} trials'
-  log(
-    f'batch {batch} {place}; {steps_per_epoch} steps an epoch, '
-    f'{last} steps are {last / steps_per_epoch:.1f} epochs'
-  )
+  log(f'batch {batch} {place}; {steps_per_epoch} steps an epoch')
+  for each in program.phases:
+    steps = each.phase.end - each.phase.start
+    log(
+      f'{each.phase.settings.task.name}: {steps} steps are '
+      f'{steps / steps_per_epoch:.1f} epochs'
+    )

@@ -133,7 +133,7 @@ def run_group(
     result = {'split': 'test', **scores, 'workdir': place}
     workdir.set_status(
       'DONE',
-      settings.train.steps,
+      settings.steps,
       result=result,
       seconds=round(time.monotonic() - started, 1),
       parameters=build.count_parameters(program.template.params),

@@ -95,17 +95,17 @@ def compile_step(
   integers = jax.ShapeDtypeStruct(shape[:1], jnp.int32, sharding=of_rows)
   weights = jax.ShapeDtypeStruct(shape[:1], jnp.float32, sharding=of_rows)
   batch = Batch(tokens, integers, integers, weights)
-  numbers = program.hypers([settings])
+  numbers = program.hparams([settings])
   each = PartitionSpec()
   state = program.template
   if program.size is not None:
     each = PartitionSpec('trial')
     state = _repeated(state, program.size)
   place = NamedSharding(mesh, each)
-  hyper = _placed(numbers, jax.tree.map(lambda _: place, numbers))
+  hparams = _placed(numbers, jax.tree.map(lambda _: place, numbers))
   state = _placed(state, program.state_sharding)
   flops = program.model_flops(shape)
-  lowered = program.train_step.lower(state, batch, hyper)
+  lowered = program.train_step.lower(state, batch, hparams)
   try:
     compiled = lowered.compile(compiler_options=_QUICK if quick else None)
     return compiled, flops * (program.size or 1), program

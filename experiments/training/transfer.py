@@ -48,7 +48,7 @@ def start_from(state: State, source: str, workdir: str) -> State:
 
 
 def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
-  with checkpoints.reading(folder, stored.read_keeping(folder)) as saved:
+  with checkpoints.reading(folder, *stored.read_keeping(folder)) as saved:
     found = saved.steps()
     if not found:
       raise UserError(f'config.train.init_from = {source!r} has no checkpoint')
@@ -97,8 +97,11 @@ def _why_not(name: str, leaf, given, meanings: dict[str, bool]) -> str | None:
   if (given.shape, given.dtype) != (leaf.shape, leaf.dtype):
     return f'{given.dtype}{list(given.shape)} there'
   part = name.partition('/')[0]
-  if not meanings.get(part, True):
-    return {'embed': 'another vocabulary', 'head': 'other labels'}[part]
+  # What the numbers of another head mean, its task alone knows.
+  asked = ('embed', 'head') if part.startswith('token_head_') else (part,)
+  for each in asked:
+    if not meanings.get(each, True):
+      return {'embed': 'another vocabulary', 'head': 'other labels'}[each]
   return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import jax
@@ -23,7 +23,7 @@ from experiments.command import processes
 from experiments.command.errors import Failed, UserError, writing
 from experiments.command.log import log
 from experiments.workdir import buckets, metrics
-from experiments.workdir.keeping import BEST_METRICS, CheckpointSettings
+from experiments.workdir.keeping import CheckpointSettings
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T')
@@ -50,17 +50,22 @@ class Checkpoints:
   """
 
   def __init__(
-    self, workdir: str, settings: CheckpointSettings, run: str | None = None
+    self,
+    workdir: str,
+    settings: CheckpointSettings,
+    run: str | None = None,
+    best: Callable | None = None,
   ):
     """Opens or creates the folder, and removes interrupted saves.
 
     Args:
       run: identity of the run, stored with every checkpoint and checked when
         one is restored; None: read only, checkpoints of any run.
+      best: max or min, of the scores; None: there are no scores.
     """
     self.scores: dict[int, float] = {}
     self.common: int | None = None
-    self._settings, self._run = settings, run
+    self._settings, self._run, self._choose = settings, run, best
     origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
     folder = origin / 'checkpoints'
     if run is not None:
@@ -95,7 +100,7 @@ class Checkpoints:
     scores = {step: self.scores[step] for step in steps if step in self.scores}
     if not scores:
       return None
-    best = BEST_METRICS[self._settings.best_metric](scores.values())
+    best = self._choose(scores.values())
     return max(step for step, score in scores.items() if score == best)
 
   def save(self, state) -> None:
@@ -222,9 +227,9 @@ class Checkpoints:
 
 
 @contextlib.contextmanager
-def reading(workdir: str, settings: CheckpointSettings):
+def reading(workdir: str, settings: CheckpointSettings, best: Callable):
   """Checkpoints of a run, with scores; safe while the run is training."""
-  folder = Checkpoints(workdir, settings)
+  folder = Checkpoints(workdir, settings, best=best)
   try:
     folder.scores |= metrics.scores(
       os.path.join(workdir, 'metrics.jsonl'), settings.best_metric

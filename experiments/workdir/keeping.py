@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-# Function that selects the best value, by metric.
-BEST_METRICS = {'accuracy': max, 'macro_f1': max, 'loss': min}
+# Of a run with several phases, the one whose checkpoints may be the best.
+LAST_PHASE = 'train'
 
 
 @dataclasses.dataclass(frozen=True)

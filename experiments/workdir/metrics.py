@@ -20,6 +20,7 @@ from tqdm import tqdm
 from experiments.command.errors import Diverged, writing
 from experiments.command.log import log
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.keeping import LAST_PHASE
 
 
 class MetricWriter:
@@ -40,8 +41,13 @@ class MetricWriter:
       _write_rows(self._path, rows)
       self._board = _Board(workdir.file('tensorboard'), start + 1)
 
-  def write(self, step: int, row: Mapping[str, float]) -> None:
+  def write(
+    self, step: int, row: Mapping[str, float], phase: str | None = None
+  ) -> None:
     """Writes the metrics of a step, or adds them to its row.
+
+    Args:
+      phase: of the run, if it has several.
 
     Raises:
       Diverged: one is not finite; the row is written nevertheless.
@@ -56,12 +62,18 @@ class MetricWriter:
       if self._writes:
         _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
     elif self._writes:
-      self.last = {'step': step} | shown
+      told = {} if phase is None else {'phase': phase}
+      self.last = {'step': step} | told | shown
       with writing(self._path), open(self._path, 'a') as file:
         file.write(json.dumps(self.last) + '\n')
     self.plot(step, row)
     if broken:
       raise Diverged(f'{broken[0]} is {row[broken[0]]} at step {step}')
+
+  def has_evaluation(self, step: int) -> bool:
+    """Whether the newest row is of this step, with numbers of validation."""
+    names = self.last if self.last.get('step') == step else ()
+    return any(name.startswith('validation/') for name in names)
 
   def plot(self, step: int, row: Mapping[str, float]) -> None:
     """Writes scalars to TensorBoard only."""
@@ -202,12 +214,19 @@ def read_rows(path: str) -> list[dict[str, float]]:
   return [json.loads(line) for line in lines if line.endswith('\n')]
 
 
+def read_last_phase(path: str) -> list[dict[str, float]]:
+  """Rows of a metrics.jsonl; of a run with several phases, of the last one."""
+  return [
+    row for row in read_rows(path) if row.get('phase', LAST_PHASE) == LAST_PHASE
+  ]
+
+
 def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
-  """A validation metric by step, read from a metrics.jsonl."""
+  """A validation metric by step, of the last phase."""
   name = f'validation/{metric}'
   return {
     row['step']: row[name]
-    for row in read_rows(path)
+    for row in read_last_phase(path)
     if row.get(name) is not None and row['step'] <= until
   }
 

@@ -235,14 +235,14 @@ for index in range(11):
 loaded = loading.load(wanted[0].data, '')
 batches = TrainBatches(loaded.splits['train'], 16, 0, loaded.bucket_lengths)
 program = compiled.make(wanted[0], loaded.vocab_size, 2, 11)
-hyper = program.hypers(wanted)
-state = program.init(hyper)
-text = program.train_step.lower(state, batches(0), hyper).compile().as_text()
+hparams = program.hparams(wanted)
+state = program.init(hparams)
+text = program.train_step.lower(state, batches(0), hparams).compile().as_text()
 moving = re.findall(
   'all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter', text
 )
 for step in range(5):
-  state, metrics = program.train_step(state, batches(step), hyper)
+  state, metrics = program.train_step(state, batches(step), hparams)
 print(len(jax.devices()), program.size, len(moving),
       ' '.join(f'{{loss:.9g}}' for loss in np.asarray(metrics['loss'])[:11]))
 """

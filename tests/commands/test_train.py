@@ -46,7 +46,9 @@ def restored(path, config, step):
   settings = settings_lib.from_config(config)
   vocab_size = loading.read_tokenizer(path).get_vocab_size()
   template = compiled.make(settings, vocab_size, 2).template
-  with checkpoints.reading(str(path), settings.checkpoint) as saved:
+  with checkpoints.reading(
+    str(path), settings.checkpoint, settings.best
+  ) as saved:
     return saved.restore(step, template)
 
 
@@ -394,8 +396,8 @@ def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):
   config.checkpoint.every_steps = 1
   sums = steps.gradients
 
-  def huge(params, classifier, batch, hyper, step, *more):
-    total, grads = sums(params, classifier, batch, hyper, step, *more)
+  def huge(params, classifier, batch, hparams, step, *more):
+    total, grads = sums(params, classifier, batch, hparams, step, *more)
     scale = jnp.where(step == 5, 1e20, 1.0)
     return total, jax.tree.map(lambda g: g * scale, grads)
 

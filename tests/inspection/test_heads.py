@@ -13,7 +13,7 @@ from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.vocabularies import Byte
 from experiments.inspection import figures, head_analysis
-from experiments.learning.steps import cross_entropy, is_token
+from experiments.learning.tasks import cross_entropy, is_token
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
 from selfattn import analysis
@@ -27,7 +27,7 @@ def model(tmp_path_factory):
   settings = from_config(config)
   loaded = loading.load(settings.data, str(tmp_path_factory.mktemp('none')))
   program = compiled.make(settings, loaded.vocab_size, 2)
-  params = program.init(program.hypers([settings])).params
+  params = program.init(program.hparams([settings])).params
   params = jax.tree.map(lambda x: 1.5 * x, params)
   return program.classifier, params, loaded, program
 

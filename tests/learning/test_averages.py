@@ -59,10 +59,10 @@ def test_each_member_of_each_trial_has_an_average_by_its_own_decay():
     loaded.splits['train'], 16, 0, loaded.bucket_lengths, num_members=3
   )
   program = compiled.make(settings[0], loaded.vocab_size, 2, 2)
-  hyper = program.hypers(settings)
-  state, seen = program.init(hyper), []
+  hparams = program.hparams(settings)
+  state, seen = program.init(hparams), []
   for step in range(5):
-    state, _ = program.train_step(state, batches(step), hyper)
+    state, _ = program.train_step(state, batches(step), hparams)
     seen.append(jax.device_get(state.params))
   for trial, decay in enumerate((0.8, 0.95)):
     found = checkpoints.leaves(state.average)
@@ -98,7 +98,7 @@ def scores(program, params, loaded):
   found = evaluation.evaluate(
     program, params, loaded.splits['test'], 256, loaded.bucket_lengths
   )
-  return evaluation.summarize(loaded.splits['test'].labels, *found)
+  return program.task.scores(found, loaded.splits['test'].labels)
 
 
 def test_every_command_uses_the_average(trained, tmp_path, call_command):

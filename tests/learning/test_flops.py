@@ -75,12 +75,12 @@ def test_a_training_step_without_recomputation_is_the_model_three_times():
   config.model.dropout_rate = 0.0
   wanted = settings.from_config(config)
   classifier = build.model(wanted, 50, 3)
-  hyper = build.hyper(wanted)
-  state = jax.eval_shape(lambda: build.init_state(wanted, classifier, hyper))
+  hparams = build.hparams(wanted)
+  state = jax.eval_shape(lambda: build.init_state(wanted, classifier, hparams))
   rows = np.zeros(6, np.int32)
   batch = steps.Batch(np.zeros((6, 10), np.int32), rows, rows, rows)
   whole = flops.count(
-    build.train_step(wanted, classifier, 'cpu'), state, batch, hyper
+    build.train_step(wanted, classifier, 'cpu'), state, batch, hparams
   )
   model = steps.model_flops(classifier, state.params, (6, 10))
   assert model == whole

@@ -69,12 +69,12 @@ def test_members_train_as_they_would_alone():
   batches = make_batches(loaded)
   all_of_them = compiled.make(settings, loaded.vocab_size, 2)
   one = compiled.make(of_one(settings), loaded.vocab_size, 2)
-  hyper = build.hyper(settings)
-  own = [hyper.replace(key=key) for key in ensembles.keys(hyper, COUNT)]
-  state = all_of_them.init(hyper)
+  hparams = build.hparams(settings)
+  own = [hparams.replace(key=key) for key in ensembles.keys(hparams, COUNT)]
+  state = all_of_them.init(hparams)
   states = [one.init(numbers) for numbers in own]
   for step in range(3):
-    state, metrics = all_of_them.train_step(state, batches(step), hyper)
+    state, metrics = all_of_them.train_step(state, batches(step), hparams)
     found = []
     for index, (each, numbers) in enumerate(zip(states, own, strict=True)):
       batch = jax.tree.map(lambda x, i=index: x[i::COUNT], batches(step))
@@ -103,11 +103,11 @@ def test_a_group_of_ensembles_trains_each_as_alone():
   batches = make_batches(loaded)
   group = compiled.make(trials[0], loaded.vocab_size, 2, num_trials=2)
   one = compiled.make(trials[0], loaded.vocab_size, 2)
-  hyper = group.hypers(trials)
-  _, metrics = group.train_step(group.init(hyper), batches(0), hyper)
+  hparams = group.hparams(trials)
+  _, metrics = group.train_step(group.init(hparams), batches(0), hparams)
   for index, settings in enumerate(trials):
-    hyper = build.hyper(settings)
-    _, alone = one.train_step(one.init(hyper), batches(0), hyper)
+    hparams = build.hparams(settings)
+    _, alone = one.train_step(one.init(hparams), batches(0), hparams)
     for name, value in alone.items():
       assert float(metrics[name][index]) == pytest.approx(
         float(value), rel=1e-5

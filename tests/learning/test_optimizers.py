@@ -140,18 +140,18 @@ def test_optimizer_equals_its_oracle(name, small_config):
   small_config.optimizer.schedule = 'constant'
   small_config.optimizer.warmup_steps = 0
   settings = from_config(small_config)
-  hyper = build.hyper(settings)
+  hparams = build.hparams(settings)
   mask = {
     'dense': {'kernel': True, 'bias': False},
     'embed': {'embedding': False},
   }
   oracle = OPTIMIZER_ORACLES[name](0.01, 0.1, mask)
-  ours = stepped(settings, hyper, PARAMS)
+  ours = stepped(settings, hparams, PARAMS)
   theirs = applied(oracle, PARAMS)
   close(ours, theirs)
   # Only kernels decay: without it, they alone would be elsewhere.
-  hyper = hyper.replace(weight_decay=0.0)
-  plain = stepped(settings, hyper, PARAMS)
+  hparams = hparams.replace(weight_decay=0.0)
+  plain = stepped(settings, hparams, PARAMS)
   assert (plain['dense']['kernel'] != ours['dense']['kernel']).any()
   assert (plain['dense']['bias'] == ours['dense']['bias']).all()
   assert (plain['embed']['embedding'] == ours['embed']['embedding']).all()
@@ -212,8 +212,8 @@ def test_groups_cover_a_model_with_positions_in_layers(grouped):
   settings = from_config(grouped)
   classifier = build.model(settings, 30, 2)
   params = jax.eval_shape(
-    lambda hyper: build.init_state(settings, classifier, hyper).params,
-    build.hyper(settings),
+    lambda hparams: build.init_state(settings, classifier, hparams).params,
+    build.hparams(settings),
   )
   labels = optimizers.by_group(lambda group, leaf: group, params)
   found = {'': set(), 'embeddings': set(), 'matrices': set()}
@@ -234,7 +234,7 @@ def test_groups_with_optimizers_of_their_own_equal_a_partition(
   for name, factor in factors.items():
     groups[name].learning_rate_scale = factor
   settings = from_config(grouped)
-  ours = stepped(settings, build.hyper(settings), TREE)
+  ours = stepped(settings, build.hparams(settings), TREE)
   rates = {name: 0.01 * factors.get(name, 1.0) for name in groups}
   theirs = applied(
     optax.partition(
@@ -260,7 +260,7 @@ def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
   size = int(np.prod(shape))
   matrix = jnp.sin(jnp.arange(float(size))).reshape(shape)
   tree = {'encoder': {'layer': {'kernel': matrix}}}
-  ours = stepped(settings, build.hyper(settings), tree)
+  ours = stepped(settings, build.hparams(settings), tree)
   numbers = optax.contrib.MuonDimensionNumbers(-2, -1)
   theirs = applied(
     optax.contrib.muon(
@@ -274,14 +274,14 @@ def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
   # A stack of matrices is each of them.
   if len(shape) == 3:
     one = {'encoder': {'layer': {'kernel': matrix[1]}}}
-    alone = stepped(settings, build.hyper(settings), one)
+    alone = stepped(settings, build.hparams(settings), one)
     stacked = jax.tree.map(lambda x: x[1], ours)
     close(stacked, alone)
 
 
 def test_without_groups_state_and_numbers_are_as_before(grouped):
   settings = from_config(grouped)
-  numbers = build.hyper(settings)
+  numbers = build.hparams(settings)
   plain = optax.chain(
     optax.scale_by_adam(),
     optax.add_decayed_weights(np.float32(0.1), mask),
@@ -296,7 +296,7 @@ def test_without_groups_state_and_numbers_are_as_before(grouped):
 def test_a_group_of_scale_zero_stays(grouped):
   grouped.optimizer.groups.embeddings.learning_rate_scale = 0.0
   settings = from_config(grouped)
-  ours = stepped(settings, build.hyper(settings), TREE)
+  ours = stepped(settings, build.hparams(settings), TREE)
   assert (ours['cls'] == TREE['cls']).all()
   assert (ours['head']['bias'] != TREE['head']['bias']).all()
 

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from experiments.data.batches import Batch
-from experiments.learning import steps
+from experiments.learning import steps, tasks
 from experiments.settings.settings import from_config
 from experiments.training import build
 from tests.conftest import draw
@@ -28,23 +28,23 @@ def batch(seed=0):
 def parts(config, num_parts=1, clip_norm=None):
   settings = from_config(config)
   classifier = build.model(settings, V, C)
-  hyper = build.hyper(settings)
+  hparams = build.hparams(settings)
   step = steps.make_train_step(
     classifier,
-    lambda hyper, step: build.optimizer(settings, hyper, step),
+    lambda hparams, step: build.optimizer(settings, hparams, step),
     clip_norm=settings.optimizer.clip_norm if clip_norm is None else clip_norm,
     num_parts=lambda shape: num_parts,
   )
   tokens = jnp.zeros((1, 1), jnp.int32)
-  params = draw(classifier.init, hyper.key, tokens, tokens == 0)['params']
-  optimizer = build.optimizer(settings, hyper, 0).init(params)
+  params = draw(classifier.init, hparams.key, tokens, tokens == 0)['params']
+  optimizer = build.optimizer(settings, hparams, 0).init(params)
   state = steps.State(
     step=jnp.int32(0),
     params=params,
     optimizer=optimizer,
     sums=steps.init_sums(),
   )
-  return state, step, hyper
+  return state, step, hparams
 
 
 def close(a, b, **tolerance):
@@ -55,14 +55,14 @@ def test_cross_entropy_equals_optax():
   logits = jax.random.normal(jax.random.key(0), (B, C)) * 5
   labels = jnp.arange(B) % C
   np.testing.assert_allclose(
-    steps.cross_entropy(logits, labels),
+    tasks.cross_entropy(logits, labels),
     optax.softmax_cross_entropy_with_integer_labels(logits, labels),
     rtol=1e-5,
     atol=1e-7,
   )
   smooth = optax.smooth_labels(jax.nn.one_hot(labels, C), 0.2)
   np.testing.assert_allclose(
-    steps.cross_entropy(logits, labels, 0.2),
+    tasks.cross_entropy(logits, labels, 0.2),
     optax.softmax_cross_entropy(logits, smooth),
     rtol=1e-5,
   )
@@ -74,11 +74,11 @@ def test_micro_batches_equal_the_whole_batch_with_dropout_on(
 ):
   small_config.model.attention_dropout_rate = 0.2
   small_config.model.word_dropout_rate = 0.2
-  state, whole, hyper = parts(small_config, 1)
+  state, whole, hparams = parts(small_config, 1)
   _, cut, _ = parts(small_config, num_parts)
   close(
-    jax.jit(whole)(state, batch(), hyper),
-    jax.jit(cut)(state, batch(), hyper),
+    jax.jit(whole)(state, batch(), hparams),
+    jax.jit(cut)(state, batch(), hparams),
     rtol=2e-4,
     atol=2e-6,
   )
@@ -153,14 +153,14 @@ def test_the_update_of_a_padded_batch_is_that_of_the_batch(
   small_config.train.batch_size = 7
   settings = from_config(small_config)
   classifier = build.model(settings, V, C)
-  hyper = build.hyper(settings)
-  state = jax.jit(lambda: build.init_state(settings, classifier, hyper))()
+  hparams = build.hparams(settings)
+  state = jax.jit(lambda: build.init_state(settings, classifier, hparams))()
   rows = jax.tree.map(lambda x: np.repeat(x[:7], num_members, axis=0), batch())
   found = []
   for part_bytes in (2**21, 4 * 2 * L * 20 * num_members):
     monkeypatch.setattr(build, '_PART_BYTES', part_bytes)
     step = build.train_step(settings, classifier, 'cpu')
-    found.append(jax.jit(step)(state, rows, hyper))
+    found.append(jax.jit(step)(state, rows, hparams))
   assert build.padded_rows(settings, (7, L), 'cpu') == 8
   assert build.num_parts(settings, (8, L), 'cpu') == 4
   close(*found, rtol=2e-4, atol=2e-6)
@@ -168,34 +168,34 @@ def test_the_update_of_a_padded_batch_is_that_of_the_batch(
 
 def test_rows_of_weight_zero_change_nothing(small_config):
   small_config.model.dropout_rate = 0.0
-  state, step, hyper = parts(small_config)
+  state, step, hparams = parts(small_config)
   step = jax.jit(step)
   one = batch()
   other = one._replace(
     tokens=np.where(one.weights[:, None] == 1, one.tokens, 5),
     labels=np.where(one.weights == 1, one.labels, 2),
   )
-  close(step(state, one, hyper), step(state, other, hyper), rtol=1e-6)
+  close(step(state, one, hparams), step(state, other, hparams), rtol=1e-6)
   no_rows = one._replace(weights=np.zeros(B, np.float32))
-  assert np.isfinite(step(state, no_rows, hyper)[1]['loss'])
+  assert np.isfinite(step(state, no_rows, hparams)[1]['loss'])
 
 
 def test_the_gradient_is_that_of_the_mean_loss(small_config):
   small_config.model.dropout_rate = 0.0
   small_config.optimizer.label_smoothing = 0.1
   settings = from_config(small_config)
-  state, step, hyper = parts(small_config)
+  state, step, hparams = parts(small_config)
   one = batch()
 
   def mean_loss(params):
     logits = build.model(settings, V, C).apply(
-      {'params': params}, one.tokens[:6], steps.is_token(one)[:6]
+      {'params': params}, one.tokens[:6], tasks.is_token(one)[:6]
     )
     smooth = optax.smooth_labels(jax.nn.one_hot(one.labels[:6], C), 0.1)
     return optax.softmax_cross_entropy(logits, smooth).mean()
 
   loss, grads = jax.jit(jax.value_and_grad(mean_loss))(state.params)
-  metrics = jax.jit(step)(state, one, hyper)[1]
+  metrics = jax.jit(step)(state, one, hparams)[1]
   np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-5)
   norm = optax.tree.norm(grads)
   np.testing.assert_allclose(metrics['gradient_norm'], norm, rtol=1e-4)
@@ -208,11 +208,11 @@ def test_clipping_bounds_the_norm_and_keeps_the_direction(small_config):
   small_config.optimizer.schedule = 'constant'
   small_config.optimizer.warmup_steps = 0
   small_config.optimizer.learning_rate = 1.0
-  state, free, hyper = parts(small_config, clip_norm=0.0)
+  state, free, hparams = parts(small_config, clip_norm=0.0)
   _, clipped, _ = parts(small_config, clip_norm=0.01)
 
   def update(step):
-    new, metrics = jax.jit(step)(state, batch(), hyper)
+    new, metrics = jax.jit(step)(state, batch(), hparams)
     difference = jax.tree.map(jnp.subtract, new.params, state.params)
     return difference, metrics['gradient_norm']
 
@@ -228,7 +228,7 @@ def test_one_program_serves_every_number_and_vmap(small_config):
   small_config.optimizer.label_smoothing = 0.1
   # Not Adam: a key's bias has no gradient but rounding, which it blows up.
   small_config.optimizer.name = 'sgd'
-  state, step, hyper = parts(small_config)
+  state, step, hparams = parts(small_config)
   compiled = jax.jit(step)
   alone = []
   changes = (
@@ -236,8 +236,8 @@ def test_one_program_serves_every_number_and_vmap(small_config):
     {'dropout_rate': 0.4, 'warmup_steps': 5},
     {'label_smoothing': 0.0, 'key': jax.random.key(9)},
   )
-  hypers = [
-    hyper.replace(
+  hparams = [
+    hparams.replace(
       **{
         name: value if name == 'key' else np.float32(value)
         for name, value in change.items()
@@ -245,14 +245,14 @@ def test_one_program_serves_every_number_and_vmap(small_config):
     )
     for change in changes
   ]
-  for own in hypers:
+  for own in hparams:
     new = state
     for index in range(3):
       new, metrics = compiled(new, batch(index), own)
     alone.append((new, metrics))
   assert compiled._cache_size() == 1
 
-  stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *hypers)
+  stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *hparams)
   states = jax.tree.map(lambda x: jnp.stack([x] * 3), state)
   together = jax.jit(jax.vmap(step, (0, None, 0)))
   for index in range(3):
@@ -264,12 +264,12 @@ def test_one_program_serves_every_number_and_vmap(small_config):
 
 def test_dropout_follows_the_step_and_the_seed(small_config):
   small_config.model.dropout_rate = 0.5
-  state, step, hyper = parts(small_config)
+  state, step, hparams = parts(small_config)
   step = jax.jit(step)
 
   def loss(number, seed):
     moved = state.replace(step=jnp.asarray(number, jnp.int32))
-    own = hyper.replace(key=jax.random.key(seed))
+    own = hparams.replace(key=jax.random.key(seed))
     return float(step(moved, batch(), own)[1]['loss'])
 
   assert loss(3, 0) == loss(3, 0)
@@ -282,11 +282,11 @@ def test_bfloat16_stays_near_float32_over_fifty_steps(small_config):
   losses = {}
   for dtype in ('float32', 'bfloat16'):
     small_config.model.dtype = dtype
-    state, step, hyper = parts(small_config)
+    state, step, hparams = parts(small_config)
     step = jax.jit(step)
     found = []
     for index in range(50):
-      state, metrics = step(state, batch(index % 5), hyper)
+      state, metrics = step(state, batch(index % 5), hparams)
       found.append(float(metrics['loss']))
     losses[dtype] = np.array(found)
     leaves = jax.tree.leaves((state.params, state.optimizer))

@@ -33,7 +33,7 @@ ORIGINALS = {
   'POSITIONS': 't5', 'SAMPLINGS': 'random_offset', 'ENCODERS': 'attention',
   'POOLS': 'mean', 'NORMALISERS': 'softmax', 'OPTIMIZERS': 'lion',
   'GROUPS': 'matrices', 'SCHEDULES': 'linear', 'DATASETS': 'word_order',
-  'VOCABULARIES': 'word',
+  'VOCABULARIES': 'word', 'TASKS': 'classify',
 }
 
 def get_config():
@@ -42,7 +42,7 @@ def get_config():
   config = default.get_config()
   for section in (
     config.data, config.data.vocabulary, config.model.position,
-    config.model.position_sampling, config.optimizer,
+    config.model.position_sampling, config.optimizer, config.task,
   ):
     section.name = 'mine'
   config.data.mine.train_pairs = 17

@@ -8,6 +8,7 @@ import scipy.stats
 from conftest import make_small_config
 
 from experiments.command.errors import UserError
+from experiments.learning.tasks import Classify
 from experiments.sweeps import comparison, plan, results
 
 RATE, POSITION = 'optimizer.learning_rate', 'model.position.name'
@@ -31,7 +32,7 @@ def compared(
       trials.append({key: value, over: seed})
       validation, test = pair or (None, None)
       row = {'trial': len(rows), 'name': str(len(rows))}
-      for name in comparison.METRICS:
+      for name in Classify.metrics:
         row |= {
           f'best/validation/{name}': validation,
           f'best/test/{name}': test,

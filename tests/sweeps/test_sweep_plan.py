@@ -202,7 +202,7 @@ def test_a_plot_has_one_curve_per_group_with_intervals():
   ]
   # A setting that does not use the rate.
   table.append({'pool': 'none', 'n': 3, 'validation': None})
-  found = comparison.Comparison('accuracy', 'seed', None, table)
+  found = comparison.Comparison('accuracy', 'seed', None, table, 1)
   axes = plots.figure(found, 'lr', ['lr', 'pool']).axes[0]
   assert axes.get_xscale() == 'log'
   assert axes.get_xlabel() == 'lr'
@@ -233,5 +233,5 @@ def test_an_incomplete_last_row_is_not_read(tmp_path):
   (tmp_path / 'metrics.jsonl').write_text(
     '{"step": 4, "validation/accuracy": 0.5}\n{"step": 8, "validation/acc'
   )
-  assert results.evaluation(str(tmp_path), 4, 'accuracy') == 0.5
-  assert results.evaluation(str(tmp_path), 8, 'accuracy') == -math.inf
+  assert results.evaluation(str(tmp_path), 4, 'accuracy', max) == 0.5
+  assert results.evaluation(str(tmp_path), 8, 'accuracy', max) == -math.inf

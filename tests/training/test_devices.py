@@ -53,12 +53,12 @@ def run(program, settings):
     settings[0].model.num_members,
   )
   batch = program.put(batches(0))
-  hyper = program.hypers(settings)
-  state = program.init(hyper)
-  step = program.train_step.lower(state, batch, hyper).compile()
+  hparams = program.hparams(settings)
+  state = program.init(hparams)
+  step = program.train_step.lower(state, batch, hparams).compile()
   losses = []
   for index in range(NUM_STEPS):
-    state, metrics = step(state, program.put(batches(index)), hyper)
+    state, metrics = step(state, program.put(batches(index)), hparams)
     losses.append(np.asarray(metrics['loss']).tolist())
   kinds = r' (all-reduce|all-gather|all-to-all|collective-permute)[-a-z]*\\('
   return {

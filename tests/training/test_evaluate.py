@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from experiments.data import loading
+from experiments.learning import scores
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
 
 
 def test_scores_of_a_matrix_by_hand():
   confusion = np.array([[3, 1, 0], [2, 4, 0], [0, 0, 0]])
-  found = evaluation.scores(np.array([1.0, 2.0, 3.0]), confusion)
+  found = scores.scores(np.array([1.0, 2.0, 3.0]), confusion)
   assert found['loss'] == 2.0
   assert found['accuracy'] == 0.7
-  precision, recall, f1 = evaluation.per_class(confusion)
+  precision, recall, f1 = scores.per_class(confusion)
   np.testing.assert_allclose(precision, [3 / 5, 4 / 5, 0])
   np.testing.assert_allclose(recall, [3 / 4, 4 / 6, 0])
   np.testing.assert_allclose(f1, [2 / 3, 8 / 11, 0])
@@ -22,7 +23,7 @@ def test_scores_of_a_matrix_by_hand():
 
 
 def test_confusion_counts_rows_as_truth():
-  matrix = evaluation.confusion_matrix(
+  matrix = scores.confusion_matrix(
     np.array([0, 0, 1, 2]), np.array([0, 2, 1, 2]), 3
   )
   np.testing.assert_array_equal(matrix, [[1, 0, 1], [0, 1, 0], [0, 0, 1]])
@@ -31,7 +32,7 @@ def test_confusion_counts_rows_as_truth():
 def fresh(settings, loaded):
   """A program, and parameters nobody has trained."""
   program = compiled.make(settings, loaded.vocab_size, 2)
-  return program, program.init(program.hypers([settings])).params
+  return program, program.init(program.hparams([settings])).params
 
 
 def test_evaluation_is_the_same_at_batch_sizes_1_7_and_64(
@@ -42,30 +43,30 @@ def test_evaluation_is_the_same_at_batch_sizes_1_7_and_64(
   program, params = fresh(settings, loaded)
   split = loaded.splits['test']
   results = {
-    size: evaluation.summarize(
+    size: program.task.scores(
+      evaluation.evaluate(program, params, split, size, loaded.bucket_lengths),
       split.labels,
-      *evaluation.evaluate(program, params, split, size, loaded.bucket_lengths),
     )
     for size in (1, 7, 64)
   }
-  for scores in results.values():
-    assert scores == pytest.approx(results[1], rel=1e-6)
+  for found in results.values():
+    assert found == pytest.approx(results[1], rel=1e-6)
 
 
 def test_accuracy_by_length_by_hand():
   lengths = np.array([3, 3, 4, 9, 10, 10])
   hits = np.array([True, False, True, True, False, False])
-  short, long = evaluation.by_length(lengths, hits, 2)
+  short, long = scores.by_length(lengths, hits, 2)
   assert (short['shortest'], short['longest'], short['count']) == (3, 6, 3)
   assert short['accuracy'] == pytest.approx(2 / 3)
   assert (long['shortest'], long['longest'], long['count']) == (7, 10, 3)
   assert long['accuracy'] == pytest.approx(1 / 3)
-  ranges = evaluation.by_length(lengths, hits, 50)
+  ranges = scores.by_length(lengths, hits, 50)
   assert [row['shortest'] for row in ranges] == [3, 4, 9, 10]
   assert sum(row['count'] for row in ranges) == 6
-  mean = evaluation.mean_over_lengths(lengths, hits)
+  mean = scores.mean_over_lengths(lengths, hits)
   assert mean == pytest.approx((0.5 + 1 + 1 + 0) / 4)
-  alone = evaluation.by_length(np.array([5, 5]), np.array([True, True]))
+  alone = scores.by_length(np.array([5, 5]), np.array([True, True]))
   assert alone == [{'shortest': 5, 'longest': 5, 'count': 2, 'accuracy': 1.0}]
 
 

@@ -30,7 +30,9 @@ def params(path, config):
   vocab_size = loading.read_tokenizer(path).get_vocab_size()
   labels = loading.read_facts(str(path))['labels']
   template = compiled.make(settings, vocab_size, len(labels)).template
-  with checkpoints.reading(str(path), settings.checkpoint) as saved:
+  with checkpoints.reading(
+    str(path), settings.checkpoint, settings.best
+  ) as saved:
     return checkpoints.leaves(saved.restore(1, template).params)
 
 

@@ -29,9 +29,13 @@ def state(step, width=3):
   )
 
 
+def chooser(settings):
+  return min if settings.best_metric == 'loss' else max
+
+
 def save_all(path, settings, scores):
   """Saves steps 1, 2, ... with these scores; returns the open folder."""
-  folder = Checkpoints(str(path), settings, RUN)
+  folder = Checkpoints(str(path), settings, RUN, chooser(settings))
   for step, score in enumerate(scores, 1):
     if score is not None:
       folder.scores[step] = score
@@ -62,14 +66,16 @@ def test_the_newest_and_the_best_are_kept(tmp_path, metric, scores, best, kept):
   ]
   text = ''.join(json.dumps(line) + '\n' for line in lines)
   (tmp_path / 'metrics.jsonl').write_text(text)
-  with checkpoints.reading(str(tmp_path), settings) as folder:
+  with checkpoints.reading(
+    str(tmp_path), settings, chooser(settings)
+  ) as folder:
     assert folder.steps() == kept
     assert folder.best() == best
 
 
 def test_a_saved_state_is_a_copy(tmp_path):
   """The next step may overwrite the buffers while the save continues."""
-  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   one = state(1)
   folder.save(one)
   one.params['layer']['kernel'].delete()
@@ -138,7 +144,7 @@ def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
   save_all(tmp_path, SETTINGS, [0.9, None, None]).close()
   before = tree(tmp_path / 'checkpoints' / '2')
   TEARS[tear](tmp_path / 'checkpoints' / '3')
-  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   step, (found,) = checkpoints.newest([folder], state(0))
   assert step == 2
   assert (found.params['layer']['kernel'] == 2).all()
@@ -161,7 +167,7 @@ def test_a_checkpoint_without_its_marker_is_intact_or_set_aside(tmp_path):
   save_all(tmp_path, SETTINGS, [None, None]).close()
   for marker in (tmp_path / 'checkpoints' / '2').rglob('commit_success.txt'):
     marker.unlink()
-  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   step, (found,) = checkpoints.newest([folder], state(0))
   assert (found.params['layer']['kernel'] == step).all()
   folder.close()
@@ -172,7 +178,7 @@ def test_nothing_is_changed_when_all_checkpoints_are_corrupt(tmp_path):
   for step in '12':
     truncate(tmp_path / 'checkpoints' / step)
   before = tree(tmp_path)
-  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   with pytest.raises(Failed, match=r'checkpoints/2 is corrupt'):
     checkpoints.newest([folder], state(0))
   folder.close()
@@ -195,10 +201,10 @@ def test_interrupted_saves_are_removed_and_never_read(tmp_path):
   save_all(tmp_path, SETTINGS, [None]).close()
   cut = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp-7'
   shutil.copytree(tmp_path / 'checkpoints' / '1', cut)
-  with checkpoints.reading(str(tmp_path), SETTINGS) as folder:
+  with checkpoints.reading(str(tmp_path), SETTINGS, max) as folder:
     assert folder.steps() == [1]
   assert cut.exists()
-  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   assert folder.steps() == [1]
   folder.save(state(2))
   folder.close()
@@ -220,6 +226,6 @@ def test_a_full_disk_is_one_line_and_keeps_earlier_checkpoints(tmp_path):
   assert '\n' not in str(error.value)
   after = tree(tmp_path / 'checkpoints')
   assert {path: after[path] for path in before} == before
-  folder = Checkpoints(str(tmp_path), SETTINGS, RUN)
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   assert checkpoints.newest([folder], state(0))[0] == 2
   folder.close()

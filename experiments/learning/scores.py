@@ -1,0 +1,73 @@
+"""Scores of labelled texts, from what a classifier said of each."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+
+def confusion_matrix(
+  labels: np.ndarray, predictions: np.ndarray, num_classes: int
+) -> np.ndarray:
+  """Counts (true class, predicted class)."""
+  matrix = np.zeros((num_classes, num_classes), np.int64)
+  np.add.at(matrix, (labels, predictions), 1)
+  return matrix
+
+
+def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
+  """Mean loss, accuracy, and F1 averaged over the classes that occur."""
+  _, _, f1 = per_class(confusion)
+  occurs = confusion.sum(axis=1) > 0
+  return {
+    'loss': float(losses.mean()),
+    'accuracy': float(np.trace(confusion) / confusion.sum()),
+    'macro_f1': float(f1[occurs].mean()),
+  }
+
+
+def per_class(
+  confusion: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Precision, recall and F1 of each class; 0 where one is undefined."""
+  hits = np.diag(confusion).astype(float)
+  predicted, actual = confusion.sum(axis=0), confusion.sum(axis=1)
+  precision = hits / np.maximum(predicted, 1)
+  recall = hits / np.maximum(actual, 1)
+  f1 = 2 * hits / np.maximum(predicted + actual, 1)
+  return precision, recall, f1
+
+
+def by_length(
+  lengths: np.ndarray, hits: np.ndarray, num_ranges: int = 8
+) -> list[dict[str, float]]:
+  """Accuracy on texts of similar length, from the shortest to the longest.
+
+  Args:
+    lengths: tokens of each text, as the model read it.
+    hits: whether each was classified right.
+    num_ranges: at most so many, equally wide; those without a text are left
+      out.
+  """
+  first, last = int(lengths.min()), int(lengths.max())
+  edges = np.unique(np.linspace(first, last + 1, num_ranges + 1).astype(int))
+  ranges = []
+  for low, high in itertools.pairwise(edges):
+    inside = (lengths >= low) & (lengths < high)
+    if inside.any():
+      ranges.append(
+        {
+          'shortest': int(low),
+          'longest': int(high - 1),
+          'count': int(inside.sum()),
+          'accuracy': float(hits[inside].mean()),
+        }
+      )
+  return ranges
+
+
+def mean_over_lengths(lengths: np.ndarray, hits: np.ndarray) -> float:
+  """Mean over the lengths that occur of the accuracy at each."""
+  _, place, counts = np.unique(lengths, return_inverse=True, return_counts=True)
+  return float((np.bincount(place, hits) / counts).mean())

@@ -1,0 +1,312 @@
+"""Tasks: what is asked, what it costs, and that nobody knows them by name."""
+
+import dataclasses
+import functools
+import json
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+from conftest import ROOT, draw, last_json, make_small_config
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.data.batches import Batch
+from experiments.learning import steps, tasks
+from experiments.learning.tasks import TASKS, MaskedTokens, Targets, Task
+from experiments.settings.settings import from_config
+from experiments.training import build
+from experiments.training import run as run_lib
+from selfattn.dropout import Dropout
+
+V, B, L = 23, 8, 9
+
+
+def make_batch(rows=B, length=L, seed=0):
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(1, length + 1, rows).astype(np.int32)
+  tokens = rng.integers(2, V, (rows, length)).astype(np.int32)
+  tokens = np.where(np.arange(length) < lengths[:, None], tokens, 0)
+  weights = np.array([1] * (rows - 2) + [0] * 2, np.float32)
+  return Batch(tokens, lengths, np.zeros(rows, np.int32), weights)
+
+
+def make_settings(name, **changes):
+  config = make_small_config()
+  config.task.name = name
+  config.model.dropout_rate = 0.0
+  config.model.encoder.attention.causal = name == 'next_token'
+  config.update_from_flattened_dict(changes)
+  return from_config(config)
+
+
+def model_of(settings):
+  classifier = build.model(settings, V, 2)
+  tokens = jnp.zeros((1, 1), jnp.int32)
+  key = jax.random.key(0)
+  params = draw(classifier.init, key, tokens, tokens == 0)['params']
+  return classifier, params
+
+
+@functools.cache
+def drawn(rows=400, length=50):
+  """(batch, targets) of many tokens under a fixed key."""
+  batch = make_batch(rows, length)._replace(weights=np.ones(rows, np.float32))
+  bits = Dropout.create(jax.random.key(3), 0.0)
+  targets = MaskedTokens().targets(batch, V, bits)
+  return batch, jax.tree.map(np.asarray, targets)
+
+
+def within(count, total, share):
+  """Whether a count is one that a share gives but for once in 10^6."""
+  low, high = scipy.stats.binom.interval(1 - 1e-6, total, share)
+  return low <= count <= high
+
+
+def test_a_share_of_the_tokens_is_chosen_and_of_those_some_are_masked():
+  batch, targets = drawn()
+  total, asked = batch.lengths.sum(), targets.weights > 0
+  assert within(asked.sum(), total, 0.15)
+  new = np.take_along_axis(targets.tokens, targets.places, axis=1)[asked]
+  old = targets.labels[asked]
+  assert within((new == V).sum(), len(new), 0.8)
+  assert within((new == old).sum(), len(new), 0.1 + 0.1 / (V - 2))
+  others = new[(new != V) & (new != old)]
+  assert within(len(others), len(new), 0.1 - 0.1 / (V - 2))
+  assert set(others) == set(range(2, V))
+
+
+def test_only_what_is_asked_is_changed_and_nothing_of_the_padding_is_asked():
+  batch, targets = drawn()
+  is_asked = np.zeros(batch.tokens.shape, bool)
+  rows, columns = np.nonzero(targets.weights)
+  places = targets.places[rows, columns]
+  is_asked[rows, places] = True
+  assert is_asked.sum() == len(rows)
+  assert (places < batch.lengths[rows]).all()
+  np.testing.assert_array_equal(
+    targets.tokens[~is_asked], batch.tokens[~is_asked]
+  )
+  np.testing.assert_array_equal(
+    targets.labels[rows, columns], batch.tokens[rows, places]
+  )
+
+
+def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
+  settings = make_settings('masked_tokens')
+  classifier, params = model_of(settings)
+  batch, hparams = make_batch(), build.hparams(settings)
+  task = tasks.make(settings.task)
+  (loss, hits, count), _ = steps.gradients(
+    params, classifier, batch, hparams, 5, 1, 0, task
+  )
+  bits = steps._dropout(hparams, 5, 0).at(4)
+  targets = task.targets(batch, V, bits)
+  logits = np.asarray(
+    classifier.apply({'params': params}, targets.tokens, tasks.is_token(batch)),
+    np.float64,
+  )
+  assert logits.shape == (B, L, V)
+  wanted = np.zeros(3)
+  for row, (places, weights) in enumerate(
+    zip(targets.places, targets.weights, strict=True)
+  ):
+    for place, weight in zip(places, weights, strict=True):
+      label = batch.tokens[row, place]
+      log_probs = scipy.special.log_softmax(logits[row, place])
+      is_right = log_probs.argmax() == label
+      wanted += float(weight) * np.array([-log_probs[label], is_right, 1])
+  assert wanted[2] > 2
+  np.testing.assert_allclose([loss, hits, count], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['masked_tokens', 'next_token'])
+def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
+  settings = make_settings(name)
+  classifier, params = model_of(settings)
+  batch, hparams = make_batch(), build.hparams(settings)
+  task = tasks.make(settings.task)
+  targets = task.targets(batch, V, steps._dropout(hparams, 5, 0).at(4))
+
+  def loss_of(params):
+    logits = classifier.apply(
+      {'params': params}, targets.tokens, tasks.is_token(batch)
+    )
+    if targets.places is not None:
+      logits = jnp.take_along_axis(logits, targets.places[..., None], axis=1)
+    losses = tasks.cross_entropy(logits, targets.labels)
+    return (losses * targets.weights).sum()
+
+  wanted = jax.jit(jax.grad(loss_of))(params)
+  for num_parts in (1, 4):
+    _, found = steps.gradients(
+      params, classifier, batch, hparams, 5, num_parts, 0, task
+    )
+    jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
+      found,
+      wanted,
+    )
+  # And that of differences, along one direction of the table.
+  rng = np.random.default_rng(1)
+  table = params['embed']['embedding']
+  along = jnp.asarray(rng.normal(size=table.shape) / 10, jnp.float32)
+
+  def at(distance):
+    moved = params | {'embed': {'embedding': table + distance * along}}
+    return float(jax.jit(loss_of)(moved))
+
+  slope = (at(0.01) - at(-0.01)) / 0.02
+  assert slope == pytest.approx(
+    float((wanted['embed']['embedding'] * along).sum()), rel=2e-2
+  )
+
+
+def test_masks_in_evaluation_follow_the_text_alone():
+  classifier = build.model(make_settings('masked_tokens'), V, 2)
+  batch = make_batch(12, 30)
+  whole = steps.eval_targets(MaskedTokens(), classifier, batch)
+  order = np.arange(12)[::-1]
+  for length in (30, 41):
+    tokens = np.pad(batch.tokens[order], ((0, 0), (0, length - 30)))
+    other = Batch(
+      tokens, batch.lengths[order], batch.labels, batch.weights[order]
+    )
+    found = steps.eval_targets(MaskedTokens(), classifier, other)
+    np.testing.assert_array_equal(
+      found.tokens[:, :30], np.asarray(whole.tokens)[order]
+    )
+  each = [np.flatnonzero(row == V).tolist() for row in whole.tokens]
+  assert len({tuple(places) for places in each}) > 6
+
+
+def test_masks_in_training_are_those_of_the_whole_batch_in_any_part_of_it():
+  batch, task = make_batch(), MaskedTokens()
+  bits = Dropout.create(jax.random.key(3), 0.0)
+  whole = task.targets(batch, V, bits)
+  part = jax.tree.map(lambda x: x[4:], batch)
+  found = task.targets(part, V, bits.replace(first_row=4))
+  np.testing.assert_array_equal(found.tokens, whole.tokens[4:])
+
+
+def test_the_next_token_is_asked_of_all_but_the_last():
+  batch = make_batch()
+  found = TASKS['next_token']().targets(batch, V, None)
+  for row, length in enumerate(batch.lengths):
+    real = np.flatnonzero(np.asarray(found.weights[row]))
+    asked = length - 1 if batch.weights[row] else 0
+    np.testing.assert_array_equal(real, np.arange(asked))
+    wanted = batch.tokens[row, 1 : asked + 1]
+    np.testing.assert_array_equal(found.labels[row, :asked], wanted)
+  scored = TASKS['next_token']().scores([np.array([3.0, 5.0])] * 3, None)
+  assert scored['perplexity'] == pytest.approx(np.e)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'line'),
+  [
+    (
+      {'task.name': 'next_token'},
+      r'config\.task\.name = .next_token. .*causal',
+    ),
+    (
+      {'pretrain.task.name': 'next_token', 'pretrain.steps': 3},
+      r'config\.pretrain\.task\.name = .next_token. .*causal',
+    ),
+    (
+      {'task.name': 'masked_tokens', 'task.masked_tokens.share': 0.0},
+      r'config\.task\.masked_tokens\.share = 0\.0 must',
+    ),
+    (
+      {'task.name': 'masked_tokens', 'task.masked_tokens.keep': 0.3},
+      r'config\.task\.masked_tokens\.mask = .*sum',
+    ),
+    (
+      {'task.name': 'masked_tokens', 'checkpoint.best_metric': 'macro_f1'},
+      r'best_metric',
+    ),
+    ({'task.name': 'unknown'}, r'config\.task\.name'),
+    ({'pretrain.steps': -1}, r'config\.pretrain\.steps = -1'),
+    (
+      {'pretrain.steps': 3, 'pretrain.warmup_steps': 4.0},
+      r'config\.pretrain\.warmup_steps = 4 must',
+    ),
+  ],
+)
+def test_what_a_task_cannot_do_is_one_line_with_its_key(changes, line):
+  config = make_small_config()
+  config.update_from_flattened_dict(changes)
+  with pytest.raises(UserError, match=line) as found:
+    from_config(config)
+  assert '\n' not in str(found.value)
+
+
+class PerToken(nn.Module):
+  """A linear layer, which the toy below needs."""
+
+  count: int
+
+  @nn.compact
+  def __call__(self, x_BLD, embed):
+    del embed
+    return nn.Dense(self.count)(x_BLD)
+
+
+@dataclasses.dataclass(frozen=True)
+class IsRepeated(Task):
+  """Whether each token is the same as the one `distance` before it."""
+
+  metrics: ClassVar = {'accuracy': max, 'loss': min}
+  distance: int = 1
+
+  def targets(self, batch, vocab_size, bits):
+    """Labels that come from the batch."""
+    before = jnp.roll(batch.tokens, self.distance, axis=1)
+    labels = (batch.tokens == before).astype(jnp.int32)
+    weights = tasks.is_token(batch) * batch.weights[:, None]
+    return Targets(batch.tokens, batch.lengths, labels, weights)
+
+  def head(self, vocab_size, num_labels):
+    """Two logits of each token."""
+    return PerToken(2, parent=None)
+
+
+@pytest.mark.parametrize('name', ['masked_tokens', 'is_repeated'])
+def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
+  name, tmp_path, monkeypatch, call_command
+):
+  """The second one is a stranger's, in one class and one line."""
+  monkeypatch.setitem(TASKS, 'is_repeated', IsRepeated)
+  config = make_small_config()
+  config.task.name = name
+  config.train.steps = config.train.eval_every = 6
+  path = str(tmp_path / 'run')
+  result = run_lib.run(config, path, Signals())
+  where = f'--workdir={path}'
+  code, stdout, stderr = call_command('evaluate', where, cwd=ROOT)
+  assert code == 0, stderr
+  found = last_json(stdout)
+  for metric in TASKS[name].metrics:
+    assert found[metric] == pytest.approx(result[metric], rel=1e-5)
+  code, stdout, stderr = call_command(
+    'evaluate', where, '--batch_size=7', cwd=ROOT
+  )
+  again = last_json(stdout)
+  for metric in TASKS[name].metrics:
+    assert again[metric] == pytest.approx(found[metric], rel=1e-5)
+  flags = ('--split=validation', '--num_examples=9', f'--output={tmp_path}/o')
+  code, _, stderr = call_command('inspect', where, *flags, cwd=ROOT)
+  assert code == 0, stderr
+  page = f'--output={tmp_path}/page.html'
+  code, _, stderr = call_command('report', where, page, cwd=ROOT)
+  assert code == 0, stderr
+  code, _, stderr = call_command('predict', where, '--text=a', cwd=ROOT)
+  assert code == 2
+  assert f"config.task.name = '{name}', which gives texts no labels" in stderr
+  config = json.loads((tmp_path / 'run' / 'config.json').read_text())
+  assert config['task']['name'] == name

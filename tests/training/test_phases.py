@@ -1,0 +1,180 @@
+"""A run of two phases: pretraining and classifying, as one."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.settings import settings as settings_lib
+from experiments.settings.settings import from_config
+from experiments.sweeps import distinct, halving, plan
+from experiments.training import compiled
+from experiments.training import run as run_lib
+from experiments.workdir import checkpoints
+from experiments.workdir import workdir as workdir_lib
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+BEFORE, AFTER = 5, 7
+
+
+def make_config(**changes):
+  """Two phases, with every kind of dropout on."""
+  config = make_small_config()
+  config.pretrain.steps = BEFORE
+  config.pretrain.learning_rate = 3e-3
+  config.train.steps = AFTER
+  config.train.log_every, config.train.eval_every = 2, 1
+  config.checkpoint.every_steps, config.checkpoint.keep = 1, 20
+  config.model.attention_dropout_rate = 0.1
+  config.model.word_dropout_rate = 0.1
+  config.optimizer.weight_decay = 0.1
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def restored(path, step):
+  config = json.loads((path / 'config.json').read_text())
+  config.pop('format')
+  settings = from_config(config)
+  loaded = loading.load(settings.data, str(path))
+  program = compiled.make(settings, loaded.vocab_size, 2)
+  with checkpoints.reading(
+    str(path), settings.checkpoint, settings.best
+  ) as saved:
+    return saved.restore(step, program.template)
+
+
+def train(config, path, until=None):
+  settings = settings_lib.from_config(config)
+  loaded = loading.load(settings.data, str(path))
+  program = compiled.make(settings, loaded.vocab_size, 2)
+  run = (config.to_dict(), settings, str(path))
+  return run_lib.run_group([run], loaded, program, Signals(), until)[0]
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory, shared_programs):
+  """Folder and result of a run that nothing happened to."""
+  path = tmp_path_factory.mktemp('phases') / 'run'
+  return path, train(make_config(), path)
+
+
+def rows(path):
+  text = (path / 'metrics.jsonl').read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize('until', [2, BEFORE, BEFORE + 3])
+def test_a_run_that_was_stopped_equals_one_that_was_not(until, whole, tmp_path):
+  path, result = whole
+  assert train(make_config(), tmp_path / 'run', until) is None
+  assert workdir_lib.read_status(str(tmp_path / 'run'))['step'] == until
+  again = train(make_config(), tmp_path / 'run')
+  assert {**again, 'workdir': ''} == {**result, 'workdir': ''}
+  assert rows(tmp_path / 'run') == rows(path)
+  last = BEFORE + AFTER
+  one, other = restored(path, last), restored(tmp_path / 'run', last)
+  jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_rows_name_their_phase_and_only_the_last_one_has_a_best(whole):
+  path, result = whole
+  found = {row['step']: row for row in rows(path)}
+  assert [found[n]['phase'] for n in sorted(found)] == (
+    ['pretrain'] * BEFORE + ['train'] * AFTER
+  )
+  assert 'validation/macro_f1' not in found[BEFORE]
+  assert 'validation/macro_f1' in found[BEFORE + 1]
+  # The schedule begins anew.
+  assert found[2]['train/learning_rate'] == pytest.approx(
+    3e-3 * (1 + np.cos(np.pi / BEFORE)) / 2
+  )
+  assert found[BEFORE]['train/learning_rate'] < 1e-3
+  assert result['step'] > BEFORE
+  best = max(found[n]['validation/accuracy'] for n in found if n > BEFORE)
+  chosen = found[result['step']]['validation/accuracy']
+  assert chosen == best
+
+
+def test_the_head_of_the_other_phase_stays_as_it_is(whole):
+  path, _ = whole
+  one, boundary, last = (
+    restored(path, step) for step in (1, BEFORE, BEFORE + AFTER)
+  )
+  other = 'token_head_masked_tokens'
+  assert {'head', other, 'mask'} <= one.params.keys()
+
+  def changed(before, after, name):
+    pair = jax.tree.leaves((before.params[name], after.params[name]))
+    half = len(pair) // 2
+    both = zip(pair[:half], pair[half:], strict=True)
+    return any((np.asarray(x) != np.asarray(y)).any() for x, y in both)
+
+  for name in ('embed', 'encoder'):
+    assert changed(one, boundary, name)
+    assert changed(boundary, last, name)
+  assert changed(one, boundary, other)
+  assert not changed(one, boundary, 'head')
+  assert changed(boundary, last, 'head')
+  assert not changed(boundary, last, other)
+  assert not changed(boundary, last, 'mask')
+
+
+def test_without_pretraining_steps_nothing_is_of_it(tmp_path):
+  plain = make_config(**{'pretrain.steps': 0})
+  moved = make_config(**{'pretrain.steps': 0, 'pretrain.learning_rate': 9.0})
+  assert compiled.key(from_config(plain)) == compiled.key(from_config(moved))
+  assert distinct.read(from_config(plain)) == distinct.read(from_config(moved))
+  train(plain, tmp_path / 'run')
+  assert all('phase' not in row for row in rows(tmp_path / 'run'))
+  assert 'mask' not in restored(tmp_path / 'run', AFTER).params
+
+
+def test_a_group_over_both_learning_rates_equals_its_runs_alone(
+  whole, tmp_path
+):
+  changes = (
+    {},
+    {'pretrain.learning_rate': 1e-4},
+    {'optimizer.learning_rate': 2e-3},
+  )
+  configs = [make_config(**change) for change in changes]
+  runs = [
+    (config.to_dict(), from_config(config), str(tmp_path / f'group-{index}'))
+    for index, config in enumerate(configs)
+  ]
+  assert len({compiled.key(settings) for _, settings, _ in runs}) == 1
+  loaded = loading.load(runs[0][1].data, '')
+  program = compiled.make(runs[0][1], loaded.vocab_size, 2, 3)
+  run_lib.run_group(runs, loaded, program, Signals())
+  for index, config in enumerate(configs):
+    alone = whole[0]
+    if index:
+      alone = tmp_path / f'alone-{index}'
+      train(config, alone)
+    for one, other in zip(
+      rows(alone), rows(tmp_path / f'group-{index}'), strict=True
+    ):
+      assert one.pop('phase') == other.pop('phase')
+      for name, value in one.items():
+        near = pytest.approx(value, rel=1e-3, abs=1e-6)
+        assert other[name] == near, (index, one['step'], name)
+
+
+def test_an_ensemble_is_pretrained_and_resumed(tmp_path):
+  config = make_config(**{'model.num_members': 2})
+  train(config, tmp_path / 'whole')
+  train(config, tmp_path / 'cut', BEFORE)
+  train(config, tmp_path / 'cut')
+  assert rows(tmp_path / 'whole') == rows(tmp_path / 'cut')
+
+
+def test_rungs_are_of_the_last_phase(tmp_path):
+  specs = plan.make(make_config().to_dict(), [{}], str(tmp_path))
+  assert halving.parse(['6'], 0.5, specs).steps == (6,)
+  with pytest.raises(Exception, match=r'config\.pretrain\.steps = 5'):
+    halving.parse([str(BEFORE)], 0.5, specs)
