@@ -49,8 +49,8 @@ def define(values: flags.FlagValues) -> None:
     'distributed',
     'auto',
     ['auto', 'on', 'off'],
-    'Whether this is one of several processes; auto: if Slurm or Kubernetes '
-    'say so.',
+    'Whether this is one of several processes; auto: detected from Slurm or '
+    'Kubernetes.',
     flag_values=values,
   )
   flags.DEFINE_string(
