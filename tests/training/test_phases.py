@@ -124,6 +124,14 @@ def test_the_head_of_the_other_phase_stays_as_it_is(whole):
   assert not changed(boundary, last, 'mask')
 
 
+def test_the_optimizer_begins_anew_with_the_second_phase(whole):
+  path, _ = whole
+  for step, updates in {1: 1, BEFORE: BEFORE, BEFORE + 1: 1}.items():
+    leaves = jax.tree.leaves(restored(path, step).optimizer)
+    (count,) = [leaf for leaf in leaves if leaf.ndim == 0]
+    assert count == updates
+
+
 def test_without_pretraining_steps_nothing_is_of_it(tmp_path):
   plain = make_config(**{'pretrain.steps': 0})
   moved = make_config(**{'pretrain.steps': 0, 'pretrain.learning_rate': 9.0})
