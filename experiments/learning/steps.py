@@ -245,13 +245,7 @@ def make_train_step(
     if trained is not None:
       kept = {k: v for k, v in state.params.items() if k not in trained}
       params = params | kept
-    goes_on = state.step % hparams.log_every != 0
-    sums = jnp.where(goes_on, state.sums, 0.0)
-    sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
-    losses, hits, answers, norms, num_steps = sums
-    answers = jnp.maximum(answers, 1)
-    metrics = task.told(losses / answers, hits / answers)
-    metrics['gradient_norm'] = norms / num_steps
+    sums, metrics = _logged(task, state, hparams, (loss, correct, count, norm))
     average = averages.update(
       state.average, params, step + 1, hparams.ema_decay
     )
@@ -265,6 +259,17 @@ def make_train_step(
     return state, metrics
 
   return train_step
+
+
+def _logged(task: Task, state: State, hparams: HParams, found):
+  """Sums since the last line of the log, and the metrics that follow."""
+  goes_on = state.step % hparams.log_every != 0
+  sums = jnp.where(goes_on, state.sums, 0.0)
+  sums += jnp.stack([*found, jnp.ones(())])
+  losses, hits, answers, norms, num_steps = sums
+  answers = jnp.maximum(answers, 1)
+  metrics = task.told(losses / answers, hits / answers)
+  return sums, metrics | {'gradient_norm': norms / num_steps}
 
 
 def make_eval_step(

@@ -20,6 +20,7 @@ import functools
 import json
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -178,18 +179,16 @@ def make(
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = mesh.devices.flat[0].platform
   models = build.models(settings, vocab_size, num_classes, platform)
-  by_rows = mesh if mesh.size > 1 else None
   first, last = settings.phases()[0].settings, settings.phases()[-1].settings
 
   def init(hparams):
     return build.init_state(first, models[-1], hparams, models[:-1])
 
-  restart = build.restart(last)
   template = jax.eval_shape(init, build.hparams(settings))
   of_trial = () if num_trials is None else ('trial',)
   place = functools.partial(_sharding, mesh, settings.train.shard_from)
   state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)
-  size, is_finite, over = None, _is_finite, _alone
+  size, over = None, _alone
   if num_trials is not None:
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
     # The trials are spread by name, so that no device waits for another's.
@@ -197,47 +196,62 @@ def make(
 
   alone = SingleDeviceSharding(mesh.devices.flat[0])
   each = NamedSharding(mesh, PartitionSpec(*of_trial))
-  placed = _places(state_sharding, each) if by_rows else _NOWHERE
-  programs: list[Program] = []
-  for phase, classifier in zip(settings.phases(), models, strict=True):
-    wanted = phase.settings
+  places = _places(state_sharding, each) if mesh.size > 1 else _NOWHERE
+  restart = jax.jit(
+    over(build.restart(last)), donate_argnums=0, **places['restart']
+  )
+  shared = {
+    'size': size,
+    'mesh': mesh,
+    'share': Share(
+      jax.process_index(), jax.process_count(), mesh.shape['data']
+    ),
+    'template': jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(
+        x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
+      ),
+      template,
+    ),
+    'state_sharding': state_sharding,
+    'init': jax.jit(over(init), **places['init']),
+    'restart': restart,
+    'is_finite': jax.jit(over(_is_finite)),
+  }
+  program, earlier = None, ()
+  for phase, model in zip(settings.phases(), models, strict=True):
     # With one phase, there is nothing that it could leave alone.
-    trained = build.top_level(classifier) if len(models) > 1 else None
-    train_step = build.train_step(
-      wanted, classifier, platform, by_rows, phase.start, trained
-    )
-    eval_step = build.eval_step(wanted, classifier, by_rows)
-    programs.append(
-      Program(
-        phase,
-        tasks.make(wanted.task),
-        tuple(programs),
-        classifier,
-        size,
-        mesh,
-        Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
-        jax.tree.map(
-          lambda x: jax.ShapeDtypeStruct(
-            x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
-          ),
-          template,
-        ),
-        state_sharding,
-        jax.jit(over(init), **placed['init']),
-        jax.jit(over(restart), donate_argnums=0, **placed['restart']),
-        jax.jit(
-          over(train_step, in_axes=(0, None, 0)),
-          donate_argnums=0,
-          **placed['train_step'],
-        ),
-        jax.jit(over(eval_step, in_axes=(0, None)), **placed['eval_step']),
-        jax.jit(over(is_finite)),
-        functools.partial(
-          build.model_flops, wanted, classifier, template.params
-        ),
-      )
-    )
-  return programs[-1]
+    trained = build.top_level(model) if len(models) > 1 else None
+    own = _of_phase(phase, model, mesh, trained, over, places, template)
+    program = Program(phase=phase, earlier=earlier, **own, **shared)
+    earlier = (*earlier, program)
+  return program
+
+
+def _of_phase(
+  phase: Phase, classifier, mesh, trained, over: Callable, places, template
+) -> dict[str, Any]:
+  """What a Program holds of one phase alone."""
+  settings, platform = phase.settings, mesh.devices.flat[0].platform
+  by_rows = mesh if mesh.size > 1 else None
+  train_step = build.train_step(
+    settings, classifier, platform, by_rows, phase.start, trained
+  )
+  eval_step = build.eval_step(settings, classifier, by_rows)
+  return {
+    'task': tasks.make(settings.task),
+    'classifier': classifier,
+    'train_step': jax.jit(
+      over(train_step, in_axes=(0, None, 0)),
+      donate_argnums=0,
+      **places['train_step'],
+    ),
+    'eval_step': jax.jit(
+      over(eval_step, in_axes=(0, None)), **places['eval_step']
+    ),
+    'model_flops': functools.partial(
+      build.model_flops, settings, classifier, template.params
+    ),
+  }
 
 
 def _alone(function: Callable, in_axes=0) -> Callable:

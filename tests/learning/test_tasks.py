@@ -310,3 +310,45 @@ def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
   assert f"config.task.name = '{name}', which gives texts no labels" in stderr
   config = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert config['task']['name'] == name
+
+
+DEVICES = """
+import jax
+
+from experiments.data import loading
+from experiments.data.batches import TrainBatches
+from experiments.settings.settings import from_config
+from experiments.training import compiled, evaluation
+from tests.conftest import make_small_config
+
+config = make_small_config()
+config.task.name = 'masked_tokens'
+settings = from_config(config)
+loaded = loading.load(settings.data, '')
+for count in (1, 8):
+  devices = jax.devices()[:count]
+  program = compiled.make(settings, loaded.vocab_size, 2, None, devices)
+  batches = TrainBatches(
+    loaded.splits['train'], 12, 0, loaded.bucket_lengths, program.share
+  )
+  hparams = program.hparams([settings])
+  state = program.init(hparams)
+  for step in range(3):
+    batch = program.put(batches(step))
+    state, metrics = program.train_step(state, batch, hparams)
+  split = loaded.splits['test']
+  answers = evaluation.evaluate(
+    program, state.params, split, 5, loaded.bucket_lengths
+  )
+  scores = program.task.scores(answers, split.labels)
+  print(answers[2].sum(), float(state.sums[2]), scores['loss'])
+"""
+
+
+def test_masks_are_the_same_on_any_number_of_devices(eight_devices):
+  one, eight = eight_devices(DEVICES).splitlines()
+  one, eight = np.array([line.split() for line in (one, eight)], float)
+  assert one[0] > 20
+  assert one[1] > 5
+  np.testing.assert_allclose(one, eight, rtol=1e-5)
+  np.testing.assert_array_equal(one[:2], eight[:2])

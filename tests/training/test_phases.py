@@ -14,7 +14,7 @@ from experiments.settings.settings import from_config
 from experiments.sweeps import distinct, halving, plan
 from experiments.training import compiled
 from experiments.training import run as run_lib
-from experiments.workdir import checkpoints
+from experiments.workdir import checkpoints, metrics
 from experiments.workdir import workdir as workdir_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -28,6 +28,7 @@ def make_config(**changes):
   config.pretrain.learning_rate = 3e-3
   config.train.steps = AFTER
   config.train.log_every, config.train.eval_every = 2, 1
+  config.checkpoint.best_metric = 'macro_f1'  # which pretraining has not
   config.checkpoint.every_steps, config.checkpoint.keep = 1, 20
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
@@ -95,9 +96,10 @@ def test_rows_name_their_phase_and_only_the_last_one_has_a_best(whole):
   )
   assert found[BEFORE]['train/learning_rate'] < 1e-3
   assert result['step'] > BEFORE
-  best = max(found[n]['validation/accuracy'] for n in found if n > BEFORE)
-  chosen = found[result['step']]['validation/accuracy']
-  assert chosen == best
+  best = max(found[n]['validation/macro_f1'] for n in found if n > BEFORE)
+  assert found[result['step']]['validation/macro_f1'] == best
+  scores = metrics.scores(str(path / 'metrics.jsonl'), 'accuracy')
+  assert sorted(scores) == list(range(BEFORE + 1, BEFORE + AFTER + 1))
 
 
 def test_the_head_of_the_other_phase_stays_as_it_is(whole):
@@ -122,6 +124,14 @@ def test_the_head_of_the_other_phase_stays_as_it_is(whole):
   assert changed(boundary, last, 'head')
   assert not changed(boundary, last, other)
   assert not changed(boundary, last, 'mask')
+
+
+def test_the_optimizer_begins_anew_with_the_second_phase(whole):
+  path, _ = whole
+  for step, updates in {1: 1, BEFORE: BEFORE, BEFORE + 1: 1}.items():
+    leaves = jax.tree.leaves(restored(path, step).optimizer)
+    (count,) = [leaf for leaf in leaves if leaf.ndim == 0]
+    assert count == updates
 
 
 def test_without_pretraining_steps_nothing_is_of_it(tmp_path):
@@ -151,6 +161,14 @@ def test_a_group_over_both_learning_rates_equals_its_runs_alone(
   loaded = loading.load(runs[0][1].data, '')
   program = compiled.make(runs[0][1], loaded.vocab_size, 2, 3)
   run_lib.run_group(runs, loaded, program, Signals())
+  losses = [
+    [row['validation/loss'] for row in rows(tmp_path / f'group-{index}')]
+    for index in range(3)
+  ]
+  # Each rate counts in its own phase.
+  assert losses[0][BEFORE - 1] != losses[1][BEFORE - 1]
+  assert losses[0][BEFORE - 1] == losses[2][BEFORE - 1]
+  assert losses[0][-1] != losses[2][-1]
   for index, config in enumerate(configs):
     alone = whole[0]
     if index:
