@@ -65,7 +65,7 @@ def train(
   trained = [trial for trial in group.trials if trial.diverged is None]
   best = [trial.checkpoints.best() for trial in trained]
   state = group.restore(trained, best)
-  scores = _evaluated(group, program, loaded, 'test', signals, state.params)
+  scores = _evaluated(group, program, loaded, 'test', signals, state.eval_params)
   found = {
     trial.workdir: own | {'step': step}
     for trial, own, step in zip(trained, scores, best, strict=False)
