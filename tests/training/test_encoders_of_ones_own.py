@@ -96,7 +96,7 @@ def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   )
   length = len(one.tokens)
   assert one.weights.shape == (2, 2, length, length)
-  rows, removed = head_analysis.judge(
+  rows, removed = head_analysis.analyse(
     program.classifier,
     state.params,
     examples,
