@@ -75,7 +75,9 @@ def get_config():
   optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt
   optimizer.warmup_steps = 0.05  # below 1: a fraction of train.steps
   optimizer.weight_decay = 0.01
-  optimizer.decay = ('kernel',)  # names of parameters with weight decay
+  optimizer.weight_decay_names = (
+    'kernel',
+  )  # names of parameters with weight decay
   optimizer.clip_norm = 1.0  # of the global gradient; 0: no clipping
   optimizer.label_smoothing = 0.0
 
@@ -83,12 +85,12 @@ def get_config():
   train.steps = 2_000
   train.batch_size = 64  # examples per step, over all devices
   # Number of microbatches, to save memory; 0: chosen by the caches of a CPU.
-  train.accumulate = 0
+  train.grad_accum_steps = 0
   # Decay of an exponential moving average of the parameters, which evaluation
   # then uses; 0: none.
   train.ema_decay = 0.0
   # Shard parameters of at least so many elements over devices; 0: shard none.
-  train.shard_from = 0
+  train.fsdp_min_size = 0
   train.log_every = 100  # steps
   train.eval_every = 500  # steps
   train.eval_batch_size = 256  # examples
@@ -97,7 +99,7 @@ def get_config():
 
   config.checkpoint = checkpoint = ConfigDict()
   checkpoint.every_steps = 500
-  checkpoint.keep = 2  # newest checkpoints; the best one is kept, too
+  checkpoint.max_to_keep = 2  # newest checkpoints; the best one is kept, too
   checkpoint.best_metric = 'accuracy'  # on validation; or another of the task
   return config.lock()
 

@@ -30,7 +30,7 @@ def get_config():
   config.model.dropout_rate = 0.5
   config.model.num_members = 8
   # Most parameters are embeddings, so these need weight decay, too.
-  config.optimizer.decay = ('kernel', 'embedding')
+  config.optimizer.weight_decay_names = ('kernel', 'embedding')
   config.optimizer.learning_rate = 2e-3
   config.optimizer.warmup_steps = 0.1
   config.optimizer.weight_decay = 1.0

@@ -33,7 +33,7 @@ def get_config():
   config.model.pool = 'max'
   config.model.dropout_rate = 0.3
   # Most parameters are embeddings, so these need weight decay, too.
-  config.optimizer.decay = ('kernel', 'embedding')
+  config.optimizer.weight_decay_names = ('kernel', 'embedding')
   config.optimizer.weight_decay = 0.3
   config.optimizer.learning_rate = 3e-3
   config.optimizer.warmup_steps = 1 / 7

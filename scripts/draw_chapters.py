@@ -48,9 +48,9 @@ def encoding():
     position=Sinusoidal(width, 4, False),
     dtype=jnp.float32,
   )
-  x, is_token = jnp.zeros((1, length, width)), jnp.ones((1, length), bool)
-  variables = encoder.init(jax.random.key(0), x, is_token)
-  _, sown = encoder.apply(variables, x, is_token, mutable='intermediates')
+  x, padding_mask = jnp.zeros((1, length, width)), jnp.ones((1, length), bool)
+  variables = encoder.init(jax.random.key(0), x, padding_mask)
+  _, sown = encoder.apply(variables, x, padding_mask, mutable='intermediates')
   (P,) = sown['intermediates']['P']
   figure = plots.show_heatmaps(
     np.asarray(P)[None].swapaxes(-1, -2),

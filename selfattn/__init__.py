@@ -18,7 +18,7 @@ from selfattn.classifier import TextClassifier
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder, BagEncoder, Sow
-from selfattn.kernels import why_not
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.plots import plot, show_heatmaps
@@ -51,5 +51,5 @@ __all__ = [
   'plot',
   'scaled_dot_product_attention',
   'show_heatmaps',
-  'why_not',
+  'unsupported_reason',
 ]

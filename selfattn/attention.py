@@ -243,14 +243,16 @@ class Attention(nn.Module):
           f'index {query.index.min()}..{query.index.max()} must be the same '
           f'for all rows, and below cache_len = {cache_len}'
         )
-    is_token = (
-      jnp.ones((1, L), bool) if query.is_token is None else query.is_token
+    padding_mask = (
+      jnp.ones((1, L), bool)
+      if query.padding_mask is None
+      else query.padding_mask
     )
     new = {
       'keys': k_BMGK,
       'values': v_BMGK,
       'positions': query.positions,
-      'is_token': is_token,
+      'padding_mask': padding_mask,
       'ids': query.ids,
       'state': query.state,
     }

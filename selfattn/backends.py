@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.dropout import Dropout
-from selfattn.kernels import KERNELS, Term, call, why_not
+from selfattn.kernels import KERNELS, Term, call, unsupported_reason
 from selfattn.masks import Tokens, combine, mask_and_bias, visible
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import NoPosition, Position, add, filling
@@ -104,7 +104,7 @@ def attend(
     raise ValueError(f'backend {backend!r} is not one of {BACKENDS}')
   if H % G:
     raise ValueError(f'{G} heads of keys do not divide {H} heads of queries')
-  reason = why_not(
+  reason = unsupported_reason(
     backend,
     # Which machine a trace is compiled for is not known here; jax will say.
     platform=None,
@@ -117,7 +117,7 @@ def attend(
     value_dim=v_BMGK.shape[-1],
   )
   if reason:
-    raise ValueError(f'backend {backend!r} cannot serve: {reason}')
+    raise ValueError(f'backend {backend!r} is unsupported: {reason}')
   if 'state' in position.hooks and (query.state is None or key.state is None):
     raise ValueError(
       f'{type(position).__name__} needs the state of query and key; '

@@ -72,13 +72,13 @@ class ConvolutionEncoder(Encoder):
   ) -> jax.Array:
     """Returns (B, L, D) of the same dtype."""
     del attention_dropout
-    is_token_BL = Tokens.of(tokens).is_token
+    padding_mask_BL = Tokens.of(tokens).padding_mask
     x_BLD = drop(x_BLD, dropout, 0)
     for layer in range(self.num_layers):
       h_BLD = nn.LayerNorm(dtype=self.dtype, name=f'norm_{layer}')(x_BLD)
       # Padding is to a window what the end of the sequence is.
-      if is_token_BL is not None:
-        h_BLD = jnp.where(is_token_BL[..., None], h_BLD, 0)
+      if padding_mask_BL is not None:
+        h_BLD = jnp.where(padding_mask_BL[..., None], h_BLD, 0)
       # The convolution is a product over windows: of several models at once,
       # under vmap, a CPU has fast products and no fast convolution.
       seen = windows(h_BLD, self.kernel_size, self.dilation**layer)
@@ -146,8 +146,10 @@ class RecurrentEncoder(Encoder):
   ) -> jax.Array:
     """Returns (B, L, D) of the same dtype."""
     del attention_dropout
-    is_token_BL = Tokens.of(tokens).is_token
-    lengths_B = None if is_token_BL is None else is_token_BL.sum(axis=-1)
+    padding_mask_BL = Tokens.of(tokens).padding_mask
+    lengths_B = (
+      None if padding_mask_BL is None else padding_mask_BL.sum(axis=-1)
+    )
     x_BLD = drop(x_BLD, dropout, 0)
     for layer in range(self.num_layers):
       x_BLD = self._layer(x_BLD.shape[-1], layer)(x_BLD, seq_lengths=lengths_B)

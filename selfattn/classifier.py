@@ -63,7 +63,7 @@ class TextClassifier(nn.Module):
   def __call__(
     self,
     tokens_BL: jax.Array,
-    is_token_BL: jax.Array,
+    padding_mask_BL: jax.Array,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
     position_stream: Dropout | None = None,
@@ -76,7 +76,7 @@ class TextClassifier(nn.Module):
 
     Args:
       tokens_BL: integer ids, each below vocab_size.
-      is_token_BL: boolean, False at padding, which changes no logit.
+      padding_mask_BL: boolean, False at padding, which changes no logit.
       dropout: on embeddings, branches and the pooled vector; None: evaluation.
       attention_dropout: on attention weights; None: none.
       position_stream: the random bits of `sampling`; None: evaluation.
@@ -98,14 +98,18 @@ class TextClassifier(nn.Module):
       cls_D = self.param('cls', init, (self.embed_dim,))
       cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, self.embed_dim))
       x_BLD = jnp.concatenate([cls_B1D, x_BLD], axis=1)
-      is_token_BL = jnp.pad(is_token_BL, ((0, 0), (1, 0)), constant_values=True)
+      padding_mask_BL = jnp.pad(
+        padding_mask_BL, ((0, 0), (1, 0)), constant_values=True
+      )
       tokens_BL = jnp.pad(
         tokens_BL, ((0, 0), (1, 0)), constant_values=self.vocab_size
       )
     inner = None if dropout is None else dropout.at(0)
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
-      self.sampling.tokens(is_token_BL, position_stream).replace(ids=tokens_BL),
+      self.sampling.tokens(padding_mask_BL, position_stream).replace(
+        ids=tokens_BL
+      ),
       inner,
       attention_dropout,
       **for_encoder,
@@ -118,5 +122,5 @@ class TextClassifier(nn.Module):
       return head(x_BLD, table)
     named = isinstance(self.pool, str)
     pool = POOLS[self.pool](name='pool') if named else self.pool
-    pooled_BP = drop(pool(x_BLD, is_token_BL), dropout, 1)
+    pooled_BP = drop(pool(x_BLD, padding_mask_BL), dropout, 1)
     return nn.Dense(self.num_classes, name='head')(pooled_BP)

@@ -42,7 +42,7 @@ class Encoder(nn.Module):
       platform: 'cpu', 'gpu' or 'tpu'; None: whichever it needs.
     """
 
-  def why_not_first(self, num_tokens: int) -> str | None:
+  def unsupported_first(self, num_tokens: int) -> str | None:
     """Why a vector before the tokens gathers nothing of them, or None.
 
     Args:

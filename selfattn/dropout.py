@@ -67,7 +67,7 @@ class Dropout:
     return cls(words, rate, first_row)
 
   @classmethod
-  def of_texts(cls, key: jax.Array, tokens_BL, is_token_BL) -> Dropout:
+  def of_texts(cls, key: jax.Array, tokens_BL, padding_mask_BL) -> Dropout:
     """Bits (B, L) that a text has wherever it stands, in any batch.
 
     The row is a hash of its tokens, of which padding is none.
@@ -75,7 +75,7 @@ class Dropout:
     place_1L = _iota((1, tokens_BL.shape[1]), 1)
     words_BL = _mix(tokens_BL.astype(jnp.uint32) * jnp.uint32(_GOLDEN))
     words_BL = _mix(words_BL + _mix(place_1L + jnp.uint32(1)))
-    words_BL = jnp.where(is_token_BL, words_BL, jnp.uint32(0))
+    words_BL = jnp.where(padding_mask_BL, words_BL, jnp.uint32(0))
     row_B1 = words_BL.sum(axis=1, keepdims=True, dtype=jnp.uint32)
     return cls.create(key, 0.0, row_B1 - _iota(row_B1.shape, 0))
 

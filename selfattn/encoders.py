@@ -22,7 +22,7 @@ from selfattn.baselines import (
 from selfattn.blocks import ACTIVATIONS, NORMS, Block
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
-from selfattn.kernels import why_not
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
 from selfattn.positions import Position
@@ -121,7 +121,7 @@ class AttentionEncoder(Encoder):
       self.softcap,
       'at least 0 and finite',
     )
-    reason = why_not(
+    reason = unsupported_reason(
       self.backend,
       platform=platform,
       dtype=self.dtype,
@@ -133,11 +133,11 @@ class AttentionEncoder(Encoder):
     )
     if reason:
       raise ValueError(
-        f'backend = {self.backend!r} cannot serve: {reason}; auto, reference '
+        f'backend = {self.backend!r} is unsupported: {reason}; auto, reference '
         'and chunked serve everything'
       )
 
-  def why_not_first(self, num_tokens):
+  def unsupported_first(self, num_tokens):
     if self.causal:
       return f'sees only itself with causal = {self.causal}'
     # It stands before the tokens, so only what is after it matters.

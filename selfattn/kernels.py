@@ -30,7 +30,7 @@ class Term(NamedTuple):
     return content if self.bias is None else content + self.bias
 
 
-def why_not(
+def unsupported_reason(
   backend: str,
   *,
   platform: str | None,
@@ -42,7 +42,7 @@ def why_not(
   normaliser: Softmax | None = None,
   value_dim: int | None = None,
 ) -> str | None:
-  """Why a backend cannot serve, or None if it can.
+  """Why a backend does not support a call, or None if it does.
 
   Args:
     backend: one of selfattn.backends.BACKENDS.

@@ -23,8 +23,8 @@ class Tokens:
   """One side of attention; every array is (1 or B, L), or None.
 
   Attributes:
-    is_token: boolean, False at padding (an attention_mask, or the opposite of
-      a key_padding_mask). None: all are tokens.
+    padding_mask: boolean, True at tokens and False at padding (as an
+      attention_mask; the opposite of a key_padding_mask). None: no padding.
     positions: integers below 2^31, where the tokens stand for the position
       method. None: those of index.
     segments: integers; a token sees those of its own segment only. Positions
@@ -39,7 +39,7 @@ class Tokens:
       positions; those that are traced cannot be, and are taken one by one.
   """
 
-  is_token: jax.Array | None = None
+  padding_mask: jax.Array | None = None
   positions: jax.Array | np.ndarray | None = None
   segments: jax.Array | None = None
   index: jax.Array | np.ndarray | None = None
@@ -63,7 +63,7 @@ class Tokens:
       ValueError: an array is not (1 or B, L).
     """
     given = {}
-    for name in ('is_token', 'positions', 'segments', 'index', 'ids'):
+    for name in ('padding_mask', 'positions', 'segments', 'index', 'ids'):
       x = getattr(self, name)
       if x is None:
         continue
@@ -74,7 +74,7 @@ class Tokens:
         raise ValueError(
           f'{name} of shape {x.shape} must be (1 or {rows}, {length})'
         )
-      given[name] = x.astype(bool) if name == 'is_token' else _signed(x)
+      given[name] = x.astype(bool) if name == 'padding_mask' else _signed(x)
     index = given.setdefault('index', np.arange(length)[None])
     given.setdefault('positions', index)
     return self.replace(**given)
@@ -111,8 +111,8 @@ def visible(
       query; -1: any number.
   """
   masks = []
-  if key.is_token is not None:
-    masks.append(padding_mask(key.is_token))
+  if key.padding_mask is not None:
+    masks.append(key_mask(key.padding_mask))
   if query.segments is not None or key.segments is not None:
     if query.segments is None or key.segments is None:
       raise ValueError('segments are needed on both sides of attention')
@@ -150,9 +150,9 @@ def valid_lens_mask(valid_lens: jax.Array, num_keys: int) -> jax.Array:
   return (keys < valid_lens[..., None])[:, None]
 
 
-def padding_mask(is_token_BM: jax.Array) -> jax.Array:
+def key_mask(padding_mask_BM: jax.Array) -> jax.Array:
   """Real tokens: boolean (B, M) to boolean (B, 1, 1, M)."""
-  return is_token_BM[:, None, None, :]
+  return padding_mask_BM[:, None, None, :]
 
 
 def causal_mask(query_BL: jax.Array, key_BM: jax.Array) -> jax.Array:

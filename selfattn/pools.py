@@ -13,7 +13,7 @@ from selfattn.positions.contract import require
 
 
 class Pool(nn.Module):
-  """The contract: called as `pool(x_BLD, is_token_BL)`, it returns (B, P).
+  """The contract: called as `pool(x_BLD, padding_mask_BL)`, it returns (B, P).
 
   The result is float32, blind to padding, and zero for an empty text. Fields
   are options, each with a default, and become keys of the config.
@@ -32,21 +32,25 @@ class Pool(nn.Module):
 class Mean(Pool):
   """Mean over tokens."""
 
-  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
     """(B, D)."""
-    x_BLD = _without_padding(x_BLD, is_token_BL)
-    count_B1 = is_token_BL.sum(axis=1, keepdims=True)
+    x_BLD = _without_padding(x_BLD, padding_mask_BL)
+    count_B1 = padding_mask_BL.sum(axis=1, keepdims=True)
     return x_BLD.sum(axis=1) / jnp.maximum(count_B1, 1)
 
 
 class Max(Pool):
   """Maximum over tokens."""
 
-  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
     """(B, D)."""
     lowest = jnp.finfo(jnp.float32).min
-    x_BLD = jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), lowest)
-    return jnp.where(is_token_BL.any(axis=1)[:, None], x_BLD.max(axis=1), 0.0)
+    x_BLD = jnp.where(
+      padding_mask_BL[..., None], x_BLD.astype(jnp.float32), lowest
+    )
+    return jnp.where(
+      padding_mask_BL.any(axis=1)[:, None], x_BLD.max(axis=1), 0.0
+    )
 
 
 class Cls(Pool):
@@ -54,9 +58,9 @@ class Cls(Pool):
 
   reads_first = True
 
-  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
     """(B, D); of an empty text, what the encoder makes of the vector alone."""
-    del is_token_BL
+    del padding_mask_BL
     return x_BLD[:, 0].astype(jnp.float32)
 
 
@@ -81,22 +85,22 @@ class Attentive(Pool):
       require(value >= 1, option, value, 'at least 1')
 
   @nn.compact
-  def __call__(self, x_BLD: jax.Array, is_token_BL: jax.Array) -> jax.Array:
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
     """(B, ND)."""
-    x_BLD = _without_padding(x_BLD, is_token_BL)
+    x_BLD = _without_padding(x_BLD, padding_mask_BL)
     h_BLS = nn.tanh(nn.Dense(self.hidden_dim, use_bias=False, name='in')(x_BLD))
     scores_BLN = nn.Dense(self.num_hops, use_bias=False, name='out')(h_BLS)
     weights_BNL = masked_softmax(
-      scores_BLN.swapaxes(1, 2), is_token_BL[:, None]
+      scores_BLN.swapaxes(1, 2), padding_mask_BL[:, None]
     )
     self.sow('intermediates', 'pool_weights', weights_BNL)
     pooled_BND = weights_BNL @ x_BLD
     return pooled_BND.reshape(len(pooled_BND), -1)
 
 
-def _without_padding(x_BLD, is_token_BL):
+def _without_padding(x_BLD, padding_mask_BL):
   """In float32, zero where there is no token."""
-  return jnp.where(is_token_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
+  return jnp.where(padding_mask_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
 
 
 POOLS: dict[str, type[Pool]] = {

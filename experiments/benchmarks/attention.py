@@ -19,7 +19,7 @@ from experiments.benchmarks import alternate, summary
 from experiments.command.errors import UserError
 from selfattn import positions
 from selfattn.backends import attend
-from selfattn.kernels import why_not
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.positions.contract import filling
 
@@ -34,7 +34,7 @@ def measure(values) -> list[dict]:
     UserError: a backend does not support a method.
   """
   for name, backend in itertools.product(values.positions, values.backends):
-    reason = why_not(
+    reason = unsupported_reason(
       backend,
       platform=jax.default_backend(),
       dtype=jnp.float32,

@@ -70,17 +70,17 @@ def classifiers(repetitions: int) -> list[dict]:
   tokens = jax.random.randint(
     jax.random.key(0), (_BATCH, _LENGTH), 0, _VOCAB_SIZE
   )
-  is_token = jnp.ones(tokens.shape, bool)
+  padding_mask = jnp.ones(tokens.shape, bool)
   rows, calls = [], {}
   for name, encoder in (
     ('lstm', RecurrentEncoder(1, jnp.float32, bidirectional=False)),
     ('attention', encoders.AttentionAlone(tutorial.NUM_HEADS)),
   ):
     model = TextClassifier(_VOCAB_SIZE, tutorial.NUM_CLASSES, _WIDTH, encoder)
-    params = model.init(jax.random.key(1), tokens, is_token)
+    params = model.init(jax.random.key(1), tokens, padding_mask)
 
     def predict(params, model=model):
-      return model.apply(params, tokens, is_token)
+      return model.apply(params, tokens, padding_mask)
 
     def loss(params, predict=predict):
       return (predict(params) ** 2).sum()

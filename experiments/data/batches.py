@@ -89,9 +89,9 @@ class Examples:
     starts[: len(rows)] = self.starts[rows]
     labels[: len(rows)] = self.labels[rows]
     column = np.arange(length)
-    is_token = column < lengths[:, None]
-    index = np.where(is_token, starts[:, None] + column, 0)
-    tokens = np.where(is_token, self.tokens[index], PAD).astype(np.int32)
+    padding_mask = column < lengths[:, None]
+    index = np.where(padding_mask, starts[:, None] + column, 0)
+    tokens = np.where(padding_mask, self.tokens[index], PAD).astype(np.int32)
     weights = (np.arange(size) < len(rows)).astype(np.float32)
     return Batch(tokens, lengths, labels, weights)
 

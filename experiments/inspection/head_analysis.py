@@ -14,7 +14,7 @@ from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
 from experiments.learning import ensembles, steps
-from experiments.learning.tasks import Task, is_token
+from experiments.learning.tasks import Task, padding_mask
 from experiments.settings.settings import Settings
 from selfattn import analysis, masks
 from selfattn.contract import has_heads
@@ -107,7 +107,7 @@ def sown_weights(classifier, params, batch: Batch) -> jax.Array:
   _, sown = classifier.apply(
     {'params': params},
     batch.tokens,
-    is_token(batch),
+    padding_mask(batch),
     mutable='intermediates',
   )
   found = analysis.sown(sown['intermediates']['encoder'], 'weights')
@@ -150,7 +150,7 @@ def statistics(
   @jax.jit
   def run(params, batch):
     weights = sown_weights(classifier, params, batch)
-    tokens, is_separator = is_token(batch), separators[batch.tokens]
+    tokens, is_separator = padding_mask(batch), separators[batch.tokens]
     if classifier.has_cls:
       before = ((0, 0), (1, 0))
       tokens = jnp.pad(tokens, before, constant_values=True)
@@ -213,7 +213,7 @@ def _sums(classifier, task: Task, params, gates, batch: Batch):
   logits = classifier.apply(
     {'params': gated},
     targets.tokens,
-    is_token(targets),
+    padding_mask(targets),
     places_BK=targets.places,
   )
   losses, hits = task.losses(logits, targets)

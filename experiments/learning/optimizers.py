@@ -42,7 +42,7 @@ class OptimizerSettings:
   schedule: str
   warmup_steps: float
   weight_decay: float
-  decay: tuple
+  weight_decay_names: tuple
   clip_norm: float
   label_smoothing: float
 
@@ -297,7 +297,7 @@ def warmup_updates(warmup: float, steps: int) -> float:
   return int(warmup) if float(warmup).is_integer() else warmup
 
 
-def check_decay(params, endings: tuple[str, ...]) -> None:
+def check_weight_decay_names(params, endings: tuple[str, ...]) -> None:
   """UserError for one of `endings` that no parameter has for a name.
 
   Args:
@@ -308,12 +308,13 @@ def check_decay(params, endings: tuple[str, ...]) -> None:
   for ending in endings:
     if ending not in names:
       raise UserError(
-        f'config.optimizer.decay has {ending!r}, and the parameters are '
-        f'named {", ".join(sorted(names))}{nearest(str(ending), names)}'
+        f'config.optimizer.weight_decay_names has {ending!r}, and the '
+        f'parameters are named {", ".join(sorted(names))}'
+        f'{nearest(str(ending), names)}'
       )
 
 
-def decay_mask(params, endings: tuple[str, ...]):
+def weight_decay_mask(params, endings: tuple[str, ...]):
   """True for each parameter whose own name is one of `endings`."""
   return jax.tree_util.tree_map_with_path(
     lambda path, _: path[-1].key in endings, params

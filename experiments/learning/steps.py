@@ -24,7 +24,7 @@ from experiments.learning.tasks import (
   Classify,
   Targets,
   Task,
-  is_token,
+  padding_mask,
 )
 from selfattn.classifier import embed
 from selfattn.dropout import Dropout
@@ -89,7 +89,7 @@ def weighted_sums(
   logits = classifier.apply(
     {'params': params},
     targets.tokens,
-    is_token(targets),
+    padding_mask(targets),
     _site(dropout, 1, hparams.dropout_rate),
     _site(dropout, 2, hparams.attention_dropout_rate),
     dropout.at(3),
@@ -118,7 +118,7 @@ def gradients(
   batch: Batch,
   hparams: HParams,
   step,
-  num_parts: int,
+  num_microbatches: int,
   first_row=0,
   task: Task = CLASSIFY,
 ):
@@ -143,7 +143,7 @@ def gradients(
     lambda table: embed(table, targets.tokens), table
   )
 
-  size = batch.tokens.shape[0] // num_parts
+  size = batch.tokens.shape[0] // num_microbatches
 
   def part_sums(index, embedded, part):
     return _differentiate(
@@ -163,7 +163,7 @@ def gradients(
       of_table = jax.tree.map(jnp.add, of_table, {'embed': grads['embed']})
     return (*sums, count), grads | of_table
 
-  if num_parts == 1:
+  if num_microbatches == 1:
     sums, (grads, of_embedded) = part_sums(0, embedded, targets)
     return result(sums, grads, of_embedded)
 
@@ -172,11 +172,12 @@ def gradients(
     return jax.tree.map(jnp.add, total, (sums, grads)), of_embedded
 
   parts = jax.tree.map(
-    lambda x: x.reshape(num_parts, size, *x.shape[1:]), (embedded, targets)
+    lambda x: x.reshape(num_microbatches, size, *x.shape[1:]),
+    (embedded, targets),
   )
   zeros = jax.tree.map(jnp.zeros_like, ((0.0, 0.0), others))
   (sums, grads), of_embedded = jax.lax.scan(
-    add, zeros, (jnp.arange(num_parts), *parts)
+    add, zeros, (jnp.arange(num_microbatches), *parts)
   )
   return result(sums, grads, of_embedded.reshape(embedded.shape))
 
@@ -186,7 +187,7 @@ def make_train_step(
   make_optimizer: Callable,
   *,
   clip_norm: float,
-  num_parts: Callable,
+  num_microbatches: Callable,
   mesh: Mesh | None = None,
   task: Task = CLASSIFY,
   start: int = 0,
@@ -199,10 +200,10 @@ def make_train_step(
     make_optimizer: from (hparams, step) to an optax transformation, where the
       step is counted from `start`.
     clip_norm: largest norm of the gradient; 0: any.
-    num_parts: from the shape of the tokens to the number of parts a batch is
-      computed in, a divisor of its rows; the update is that of the whole.
+    num_microbatches: from the shape of the tokens to their number, a divisor of
+      the rows; the update is that of the whole batch.
     mesh: spreads the rows of a batch over its axis `data`; each device gets
-      the whole parameters and takes num_parts of its own rows.
+      the whole parameters and takes num_microbatches of its own rows.
     task: what is trained.
     start: updates before those of the task.
     trained: parts of the parameters that change, on their uppermost level;
@@ -214,7 +215,7 @@ def make_train_step(
   """
 
   def of_batch(params, batch, hparams, step, first_row=0):
-    parts = num_parts(batch.tokens.shape)
+    parts = num_microbatches(batch.tokens.shape)
     (loss, correct, count), grads = gradients(
       params, classifier, batch, hparams, step, parts, first_row, task
     )
@@ -293,7 +294,7 @@ def make_eval_step(
     return classifier.apply(
       {'params': params},
       targets.tokens,
-      is_token(targets),
+      padding_mask(targets),
       places_BK=targets.places,
     )
 
@@ -307,7 +308,7 @@ def make_eval_step(
 def eval_targets(task: Task, classifier, batch: Batch) -> Targets:
   """Targets that follow the text alone, whatever the batch."""
   key = jax.random.key(_EVALUATION)
-  bits = Dropout.of_texts(key, batch.tokens, is_token(batch))
+  bits = Dropout.of_texts(key, batch.tokens, padding_mask(batch))
   return task.targets(batch, classifier.vocab_size, bits)
 
 

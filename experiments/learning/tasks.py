@@ -45,7 +45,7 @@ class Targets(NamedTuple):
   places: jax.Array | None = None
 
 
-def is_token(batch: Batch | Targets) -> jax.Array:
+def padding_mask(batch: Batch | Targets) -> jax.Array:
   """Boolean (batch, length), False at padding."""
   return jnp.arange(batch.tokens.shape[1])[None] < batch.lengths[:, None]
 
@@ -190,7 +190,7 @@ class MaskedTokens(Task):
     """The chosen tokens replaced, and where they are."""
     shape = batch.tokens.shape
     order = bits.at(0).bits(shape) >> 1
-    order = jnp.where(is_token(batch), order, jnp.uint32(2**32 - 1))
+    order = jnp.where(padding_mask(batch), order, jnp.uint32(2**32 - 1))
     most = min(int(self.share * shape[1]) + 1, shape[1])
     places = jnp.argsort(order, axis=1)[:, :most]
     rounding = _uniform(bits.at(1).bits((shape[0], 1)))

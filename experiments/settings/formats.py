@@ -25,7 +25,12 @@ from experiments.settings.settings import (
 # when an earlier version could no longer read what this one writes.
 FORMAT = 2
 # Keys that have another name now: {former: present}, dotted.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+  'train.accumulate': 'train.grad_accum_steps',
+  'train.shard_from': 'train.fsdp_min_size',
+  'optimizer.decay': 'optimizer.weight_decay_names',
+  'checkpoint.keep': 'checkpoint.max_to_keep',
+}
 
 
 def upgrade(config: dict) -> dict:

@@ -76,9 +76,9 @@ def check_encoder(model, made: Encoder, platform: str | None) -> None:
     made.check(model.embed_dim, drops_weights=drops, platform=platform)
 
 
-def why_not_first(model, made: Encoder, num_tokens: int) -> str | None:
-  """selfattn.contract.Encoder.why_not_first, with keys in place of fields."""
-  reason = made.why_not_first(num_tokens)
+def unsupported_first(model, made: Encoder, num_tokens: int) -> str | None:
+  """Encoder.unsupported_first, with config keys in place of fields."""
+  reason = made.unsupported_first(num_tokens)
   return reason and _with_keys(reason, model)
 
 

@@ -72,8 +72,8 @@ class TrainSettings:
   steps: int
   batch_size: int
   ema_decay: float
-  accumulate: int
-  shard_from: int
+  grad_accum_steps: int
+  fsdp_min_size: int
   log_every: int
   eval_every: int
   eval_batch_size: int

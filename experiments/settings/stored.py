@@ -18,7 +18,12 @@ from experiments.workdir.workdir import Workdir
 
 # Keys that change nothing of what is computed, so a resumed run may change
 # them. The data's place is free to move, since its content is checked.
-FREE = ('data.dir', 'train.log_every', 'train.shard_from', 'checkpoint.keep')
+FREE = (
+  'data.dir',
+  'train.log_every',
+  'train.fsdp_min_size',
+  'checkpoint.max_to_keep',
+)
 
 
 def read_settings(path: str) -> Settings:

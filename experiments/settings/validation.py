@@ -27,7 +27,7 @@ _RANGES = {
     model.num_members
     train.steps train.batch_size train.log_every
     train.eval_every train.eval_batch_size
-    checkpoint.every_steps checkpoint.keep""",
+    checkpoint.every_steps checkpoint.max_to_keep""",
   ),
   f'at least 0 and less than 1, {MAX_RATE:.8f} at most': (
     lambda value: 0 <= value <= MAX_RATE,
@@ -41,7 +41,7 @@ _RANGES = {
   ),
   'at least 0': (
     lambda value: value >= 0,
-    'train.shard_from pretrain.steps',
+    'train.fsdp_min_size pretrain.steps',
   ),
   'at least 0 and finite': (
     lambda value: 0 <= value < float('inf'),
@@ -95,9 +95,9 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
       f'config.{phase.name}.steps = {phase.settings.train.steps}',
     )
   require(
-    0 <= train.accumulate <= train.batch_size
-    and train.batch_size % (train.accumulate or 1) == 0,
-    'train.accumulate',
+    0 <= train.grad_accum_steps <= train.batch_size
+    and train.batch_size % (train.grad_accum_steps or 1) == 0,
+    'train.grad_accum_steps',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
   )
   for name, group in {'': None, **optimizer.groups}.items():
@@ -145,7 +145,7 @@ def _check_task(settings, encoder, key: str) -> None:
 
 
 def _check_first(data, model, encoder) -> None:
-  reason = parts.why_not_first(model, encoder, data.max_length)
+  reason = parts.unsupported_first(model, encoder, data.max_length)
   if reason:
     *some, last = (name for name, cls in POOLS.items() if not cls.reads_first)
     raise UserError(

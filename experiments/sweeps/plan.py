@@ -222,7 +222,9 @@ def _count(settings: Settings, loaded: loading.Data) -> int:
     lambda hparams: build.init_state(settings, last, hparams, earlier),
     build.hparams(settings),
   )
-  optimizers.check_decay(state.params, settings.optimizer.decay)
+  optimizers.check_weight_decay_names(
+    state.params, settings.optimizer.weight_decay_names
+  )
   return build.count_parameters(state.params)
 
 

@@ -29,7 +29,7 @@ def model(
     platform: of the devices it is for, if not of this machine.
 
   Raises:
-    UserError: the backend of attention cannot serve on this machine.
+    UserError: this machine does not support the backend of attention.
   """
   wanted = settings.model
   encoder = parts.encoder(wanted, vocab_size)
@@ -82,7 +82,9 @@ def optimizer(settings: Settings, numbers: HParams, step):
   wanted = settings.optimizer
   decay = optax.add_decayed_weights(
     numbers.weight_decay,
-    mask=lambda params: optimizers.decay_mask(params, wanted.decay),
+    mask=lambda params: optimizers.weight_decay_mask(
+      params, wanted.weight_decay_names
+    ),
   )
 
   def chain(name):
@@ -131,7 +133,9 @@ def train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
-    num_parts=functools.partial(num_parts, settings, platform=platform),
+    num_microbatches=functools.partial(
+      num_microbatches, settings, platform=platform
+    ),
     mesh=mesh,
     task=tasks.make(settings.task),
     start=start,
@@ -181,18 +185,20 @@ def model_flops(
 _PART_BYTES = 2**21
 
 
-def num_parts(settings: Settings, shape: tuple[int, int], platform: str) -> int:
-  """In how many parts a device computes its tokens (rows, length).
+def num_microbatches(
+  settings: Settings, shape: tuple[int, int], platform: str
+) -> int:
+  """Into how many microbatches a device splits its tokens (rows, length).
 
-  At least settings.train.accumulate; for 0, a processor gets parts that fit
-  into its caches, which is faster, and an accelerator the whole. Parts are
-  equal, and less than twice as many as wanted for their size.
+  At least settings.train.grad_accum_steps; for 0, a processor gets microbatches
+  that fit into its caches, which is faster, and an accelerator the whole batch.
+  They are equal, and less than twice as many as wanted for their size.
   """
   rows, _ = shape
   wanted = _wanted_parts(settings, shape, platform)
   divisors = [n for n in range(1, rows + 1) if rows % n == 0]
   enough = next((n for n in divisors if n >= wanted), rows)
-  if settings.train.accumulate or enough < 2 * wanted:
+  if settings.train.grad_accum_steps or enough < 2 * wanted:
     return enough
   return max(n for n in divisors if n <= wanted)
 
@@ -206,7 +212,7 @@ def padded_rows(
   """
   rows, length = shape
   wanted = _wanted_parts(settings, shape, platform)
-  while num_parts(settings, (rows, length), platform) < wanted / 2:
+  while num_microbatches(settings, (rows, length), platform) < wanted / 2:
     rows += 1
   return rows
 
@@ -215,7 +221,7 @@ def _wanted_parts(
   settings: Settings, shape: tuple[int, int], platform: str
 ) -> float:
   rows, length = shape
-  wanted = settings.train.accumulate
+  wanted = settings.train.grad_accum_steps
   if not wanted and platform == 'cpu':
     wide = settings.model.mlp_dim * settings.model.num_members
     wanted = 4 * rows * length * wide / _PART_BYTES

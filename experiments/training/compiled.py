@@ -6,10 +6,9 @@ batches are the same for all.
 
 All devices form one mesh with two axes: `trial`, of which a run alone has one,
 and `data`, over which the rows of every batch are spread. Parameters and
-optimizer state are whole on every device, or, where settings.train.shard_from
-says so, cut along their largest axis and kept in parts over `data` (as ZeRO-3,
-Rajbhandari et al. 2020): a device gathers them for the update, and keeps its
-part of the result.
+optimizer state are replicated, or, from settings.train.fsdp_min_size elements
+on, sharded along their largest axis over `data` (as ZeRO-3, Rajbhandari et al.
+2020): a device gathers them for the update, and keeps its shard of the result.
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ def make(
     devices: all of this machine's or cluster's, if not given.
 
   Raises:
-    UserError: the backend of attention cannot serve on these devices.
+    UserError: these devices do not support the backend of attention.
   """
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = mesh.devices.flat[0].platform
@@ -186,7 +185,7 @@ def make(
 
   template = jax.eval_shape(init, build.hparams(settings))
   of_trial = () if num_trials is None else ('trial',)
-  place = functools.partial(_sharding, mesh, settings.train.shard_from)
+  place = functools.partial(_sharding, mesh, settings.train.fsdp_min_size)
   state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)
   size, over = None, _alone
   if num_trials is not None:
@@ -298,12 +297,12 @@ def _mesh(devices: list[jax.Device], num_trials: int) -> Mesh:
 
 
 def _sharding(
-  mesh: Mesh, shard_from: int, shape: tuple[int, ...], before: tuple = ()
+  mesh: Mesh, fsdp_min_size: int, shape: tuple[int, ...], before: tuple = ()
 ) -> NamedSharding:
   """Of a leaf: cut along its largest axis that divides, if large enough."""
   parts = mesh.shape['data']
   axes = [axis for axis, size in enumerate(shape) if size % parts == 0]
   spec = [None] * len(shape)
-  if shard_from and math.prod(shape) >= shard_from and axes and parts > 1:
+  if fsdp_min_size and math.prod(shape) >= fsdp_min_size and axes and parts > 1:
     spec[max(axes, key=lambda axis: shape[axis])] = 'data'
   return NamedSharding(mesh, PartitionSpec(*before, *spec))

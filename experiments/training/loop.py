@@ -65,7 +65,9 @@ def train(
   trained = [trial for trial in group.trials if trial.diverged is None]
   best = [trial.checkpoints.best() for trial in trained]
   state = group.restore(trained, best)
-  scores = _evaluated(group, program, loaded, 'test', signals, state.eval_params)
+  scores = _evaluated(
+    group, program, loaded, 'test', signals, state.eval_params
+  )
   found = {
     trial.workdir: own | {'step': step}
     for trial, own, step in zip(trained, scores, best, strict=False)
@@ -154,7 +156,7 @@ def _start_clock(group, step, state) -> None:
   log('compiled; first update done')
   most, source = flops_per_second(jax.local_devices()[0])
   most *= group.program.mesh.size
-  log(f'mfu is of {most / 1e9:.0f} GFLOP/s ({source})')
+  log(f'peak for MFU: {most / 1e9:.0f} GFLOP/s ({source})')
   group.progress.start_clock(step, most)
 
 

@@ -48,8 +48,8 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     signals.check()
     program = compiled.make(settings, loaded.vocab_size, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):
-      wanted = settings.optimizer.decay
-      optimizers.check_decay(program.template.params, wanted)
+      wanted = settings.optimizer.weight_decay_names
+      optimizers.check_weight_decay_names(program.template.params, wanted)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
 

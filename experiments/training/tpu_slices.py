@@ -27,9 +27,9 @@ _SENDING = (
   'collective-permute',
 )
 _KNOBS = (
-  'lower config.train.batch_size; raise config.train.accumulate; '
-  'set config.model.encoder.attention.remat=True; set config.train.shard_from '
-  'to cut parameters over devices; use config.model.dtype=bfloat16 or '
+  'lower config.train.batch_size; raise config.train.grad_accum_steps; '
+  'set config.model.encoder.attention.remat=True; config.train.fsdp_min_size '
+  'to shard parameters; use config.model.dtype=bfloat16 or '
   'config.model.encoder.attention.backend=chunked; or choose a larger slice'
 )
 

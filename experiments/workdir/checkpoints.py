@@ -85,7 +85,11 @@ class Checkpoints:
     """Called by Orbax: which of these steps, ascending, to keep."""
     del context
     steps = [info.step for info in checkpoints]
-    kept = {*steps[-self._settings.keep :], self._best(steps), self.common}
+    kept = {
+      *steps[-self._settings.max_to_keep :],
+      self._best(steps),
+      self.common,
+    }
     return [step in kept for step in steps]
 
   def steps(self) -> list[int]:

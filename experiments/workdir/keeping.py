@@ -13,5 +13,5 @@ class CheckpointSettings:
   """How often checkpoints are saved, how many are kept, which is the best."""
 
   every_steps: int
-  keep: int
+  max_to_keep: int
   best_metric: str

@@ -111,9 +111,9 @@ class Forgetting(Position):
     gates = jax.nn.log_sigmoid(
       x_BLD @ params['kernel'] + params['bias'][None, None]
     )
-    if tokens.is_token is None:
+    if tokens.padding_mask is None:
       return gates
-    return jnp.where(tokens.is_token[..., None], gates, 0.0)
+    return jnp.where(tokens.padding_mask[..., None], gates, 0.0)
 
   def bias(self, params, query, key):
     sums_BMH = jnp.cumsum(key.state, axis=1)

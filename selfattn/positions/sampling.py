@@ -24,10 +24,10 @@ class Consecutive:
     """Number of positions that texts of num_tokens tokens may need."""
     return num_tokens
 
-  def tokens(self, is_token_BL, stream: Dropout | None) -> Tokens:
+  def tokens(self, padding_mask_BL, stream: Dropout | None) -> Tokens:
     """The batch with its positions; `stream` is None in evaluation."""
     del stream
-    return Tokens(is_token_BL)
+    return Tokens(padding_mask_BL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,13 +45,13 @@ class RandomOffset(Consecutive):
   def max_length(self, num_tokens):
     return num_tokens + self.max_offset
 
-  def tokens(self, is_token_BL, stream):
+  def tokens(self, padding_mask_BL, stream):
     if stream is None:
-      return Tokens(is_token_BL)
-    num_rows, length = is_token_BL.shape
+      return Tokens(padding_mask_BL)
+    num_rows, length = padding_mask_BL.shape
     offset_B1 = stream.bits((num_rows, 1)) % jnp.uint32(self.max_offset + 1)
     positions_BL = offset_B1.astype(jnp.int32) + jnp.arange(length)[None]
-    return Tokens(is_token_BL, positions_BL, is_consecutive=True)
+    return Tokens(padding_mask_BL, positions_BL, is_consecutive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Randomised(Consecutive):
     )
     return self.max_position
 
-  def tokens(self, is_token_BL, stream):
-    num_rows, length = is_token_BL.shape
+  def tokens(self, padding_mask_BL, stream):
+    num_rows, length = padding_mask_BL.shape
     self.max_length(length)
     if stream is None:
       stream = Dropout.create(jax.random.key(0), 0.0)
@@ -90,9 +90,9 @@ class Randomised(Consecutive):
     drawn_BL = jnp.broadcast_to(drawn_1L, (num_rows, length))
     # Padding sorts to the end, and then takes a position that exists.
     last = jnp.asarray(self.max_position, drawn_BL.dtype)
-    positions_BL = jnp.sort(jnp.where(is_token_BL, drawn_BL, last), axis=1)
+    positions_BL = jnp.sort(jnp.where(padding_mask_BL, drawn_BL, last), axis=1)
     positions_BL = jnp.minimum(positions_BL, last - 1)
-    return Tokens(is_token_BL, positions_BL)
+    return Tokens(padding_mask_BL, positions_BL)
 
 
 SAMPLINGS = {

@@ -131,7 +131,7 @@ def busy_config(**changes):
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
   config.train.eval_batch_size = 5  # padded for two
-  config.train.shard_from = 20
+  config.train.fsdp_min_size = 20
   config.train.update(changes)
   return config
 
@@ -206,7 +206,7 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   with pytest.raises(Interrupted):
     run_lib.run(config, str(path), Once())
 
-  config.train.shard_from = 0
+  config.train.fsdp_min_size = 0
   codes, printed, said = zip(*ends(start([path, path], config)), strict=True)
   assert codes == (0, 0), said
   found = last_json(printed[0])

@@ -124,10 +124,14 @@ def cases(tmp):
     'decay': (
       'train',
       [
-        '--config.optimizer.decay=kernels',
+        '--config.optimizer.weight_decay_names=kernels',
         '--config.data.word_order.train_pairs=40',
       ],
-      ['config.optimizer.decay', "'kernels'", 'did you mean kernel?'],
+      [
+        'config.optimizer.weight_decay_names',
+        "'kernels'",
+        'did you mean kernel?',
+      ],
     ),
     'no test split': (
       'train',

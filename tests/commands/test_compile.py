@@ -118,7 +118,7 @@ class TestWithCompiler:
   def test_sharded_parameters_need_less_memory(self, compiled):
     replicated = compiled('--topology=v5e:4x4', *LARGE)
     sharded = compiled(
-      '--topology=v5e:4x4', *LARGE, '--config.train.shard_from=1024'
+      '--topology=v5e:4x4', *LARGE, '--config.train.fsdp_min_size=1024'
     )
     assert sharded['argument_bytes'] < replicated['argument_bytes'] / 10
     assert 'all-gather' in sharded['collectives_per_device']

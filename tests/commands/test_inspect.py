@@ -205,8 +205,8 @@ def test_parts_are_drawn_with_parameters_of_the_model_and_of_each_layer():
   """Parts with parameters in the model, combined with parts in layers."""
   method = positions.make({'kerple': {}, 't5': {'shared': False}}, 8, 2, False)
   encoder = AttentionEncoder(3, 2, 4, method, jnp.float32)
-  x_BLD, is_token = jnp.zeros((1, 5, 8)), jnp.ones((1, 5), bool)
-  params = encoder.init(jax.random.key(0), x_BLD, is_token)['params']
+  x_BLD, padding_mask = jnp.zeros((1, 5, 8)), jnp.ones((1, 5), bool)
+  params = encoder.init(jax.random.key(0), x_BLD, padding_mask)['params']
   found = {
     name: (type(part).__name__, params)
     for name, part, params in position_figures._methods(encoder, params)

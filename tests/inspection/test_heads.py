@@ -13,7 +13,7 @@ from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.vocabularies import Byte
 from experiments.inspection import figures, head_analysis
-from experiments.learning.tasks import cross_entropy, is_token
+from experiments.learning.tasks import cross_entropy, padding_mask
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
 from selfattn import analysis
@@ -133,7 +133,9 @@ def test_importance_equals_finite_differences(model):
   @jax.jit
   def losses(gates):
     gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
-    logits = classifier.apply({'params': gated}, batch.tokens, is_token(batch))
+    logits = classifier.apply(
+      {'params': gated}, batch.tokens, padding_mask(batch)
+    )
     return cross_entropy(logits, batch.labels)
 
   step = 1e-2

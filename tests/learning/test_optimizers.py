@@ -112,7 +112,7 @@ def test_every_optimizer_has_an_oracle():
 @pytest.mark.parametrize('endings', [(), ('kernel',), ('embedding', 'bias')])
 def test_names_that_decay_are_names_of_parameters(endings):
   shapes = jax.eval_shape(lambda: PARAMS)
-  optimizers.check_decay(shapes, endings)
+  optimizers.check_weight_decay_names(shapes, endings)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_names_that_decay_are_names_of_parameters(endings):
 )
 def test_a_name_that_no_parameter_has_is_refused(endings, message):
   with pytest.raises(UserError, match=message) as error:
-    optimizers.check_decay(PARAMS, endings)
-  assert str(error.value).startswith('config.optimizer.decay')
+    optimizers.check_weight_decay_names(PARAMS, endings)
+  assert str(error.value).startswith('config.optimizer.weight_decay_names')
   assert '\n' not in str(error.value)
 
 
@@ -197,7 +197,7 @@ def grouped(small_config):
 
 
 def mask(params):
-  return optimizers.decay_mask(params, ('kernel',))
+  return optimizers.weight_decay_mask(params, ('kernel',))
 
 
 def test_groups_are_found_by_path():

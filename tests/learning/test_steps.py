@@ -25,7 +25,7 @@ def batch(seed=0):
   )
 
 
-def parts(config, num_parts=1, clip_norm=None):
+def parts(config, num_microbatches=1, clip_norm=None):
   settings = from_config(config)
   classifier = build.model(settings, V, C)
   hparams = build.hparams(settings)
@@ -33,7 +33,7 @@ def parts(config, num_parts=1, clip_norm=None):
     classifier,
     lambda hparams, step: build.optimizer(settings, hparams, step),
     clip_norm=settings.optimizer.clip_norm if clip_norm is None else clip_norm,
-    num_parts=lambda shape: num_parts,
+    num_microbatches=lambda shape: num_microbatches,
   )
   tokens = jnp.zeros((1, 1), jnp.int32)
   params = draw(classifier.init, hparams.key, tokens, tokens == 0)['params']
@@ -68,14 +68,14 @@ def test_cross_entropy_equals_optax():
   )
 
 
-@pytest.mark.parametrize('num_parts', [4, 8])
+@pytest.mark.parametrize('num_microbatches', [4, 8])
 def test_micro_batches_equal_the_whole_batch_with_dropout_on(
-  small_config, num_parts
+  small_config, num_microbatches
 ):
   small_config.model.attention_dropout_rate = 0.2
   small_config.model.word_dropout_rate = 0.2
   state, whole, hparams = parts(small_config, 1)
-  _, cut, _ = parts(small_config, num_parts)
+  _, cut, _ = parts(small_config, num_microbatches)
   close(
     jax.jit(whole)(state, batch(), hparams),
     jax.jit(cut)(state, batch(), hparams),
@@ -97,12 +97,16 @@ def test_parts_divide_the_batch_and_fit_the_caches(small_config):
     (1, 9_000): 1,
     (7, 900): 7,
   }.items():
-    assert build.num_parts(settings, shape, 'cpu') == want
-  assert build.num_parts(settings, (96, 100), 'gpu') == 1
-  small_config.train.accumulate = 3
-  assert build.num_parts(from_config(small_config), (96, 100), 'gpu') == 3
+    assert build.num_microbatches(settings, shape, 'cpu') == want
+  assert build.num_microbatches(settings, (96, 100), 'gpu') == 1
+  small_config.train.grad_accum_steps = 3
+  assert (
+    build.num_microbatches(from_config(small_config), (96, 100), 'gpu') == 3
+  )
   # A device that has fewer rows may need more parts for them to be equal.
-  assert build.num_parts(from_config(small_config), (16, 100), 'gpu') == 4
+  assert (
+    build.num_microbatches(from_config(small_config), (16, 100), 'gpu') == 4
+  )
 
 
 def parts_of(small_config, rows, length):
@@ -110,7 +114,7 @@ def parts_of(small_config, rows, length):
   small_config.train.batch_size = rows
   settings = from_config(small_config)
   padded = build.padded_rows(settings, (rows, length), 'cpu')
-  return padded, build.num_parts(settings, (padded, length), 'cpu')
+  return padded, build.num_microbatches(settings, (padded, length), 'cpu')
 
 
 def test_a_batch_that_is_prime_is_padded_and_not_cut_to_single_rows(
@@ -137,10 +141,10 @@ def test_a_batch_is_padded_only_where_it_is_cut(small_config):
   settings = from_config(small_config)
   assert build.padded_rows(settings, (67, 32), 'gpu') == 67
   assert build.padded_rows(settings, (67, 4), 'cpu') == 67
-  small_config.train.accumulate = 67
+  small_config.train.grad_accum_steps = 67
   settings = from_config(small_config)
   assert build.padded_rows(settings, (67, 32), 'cpu') == 67
-  assert build.num_parts(settings, (67, 32), 'cpu') == 67
+  assert build.num_microbatches(settings, (67, 32), 'cpu') == 67
 
 
 @pytest.mark.parametrize('num_members', [1, 2])
@@ -162,7 +166,7 @@ def test_the_update_of_a_padded_batch_is_that_of_the_batch(
     step = build.train_step(settings, classifier, 'cpu')
     found.append(jax.jit(step)(state, rows, hparams))
   assert build.padded_rows(settings, (7, L), 'cpu') == 8
-  assert build.num_parts(settings, (8, L), 'cpu') == 4
+  assert build.num_microbatches(settings, (8, L), 'cpu') == 4
   close(*found, rtol=2e-4, atol=2e-6)
 
 
@@ -189,7 +193,7 @@ def test_the_gradient_is_that_of_the_mean_loss(small_config):
 
   def mean_loss(params):
     logits = build.model(settings, V, C).apply(
-      {'params': params}, one.tokens[:6], tasks.is_token(one)[:6]
+      {'params': params}, one.tokens[:6], tasks.padding_mask(one)[:6]
     )
     smooth = optax.smooth_labels(jax.nn.one_hot(one.labels[:6], C), 0.1)
     return optax.softmax_cross_entropy(logits, smooth).mean()

@@ -108,7 +108,9 @@ def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
   bits = steps._dropout(hparams, 5, 0).at(4)
   targets = task.targets(batch, V, bits)
   logits = np.asarray(
-    classifier.apply({'params': params}, targets.tokens, tasks.is_token(batch)),
+    classifier.apply(
+      {'params': params}, targets.tokens, tasks.padding_mask(batch)
+    ),
     np.float64,
   )
   assert logits.shape == (B, L, V)
@@ -135,7 +137,7 @@ def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
 
   def loss_of(params):
     logits = classifier.apply(
-      {'params': params}, targets.tokens, tasks.is_token(batch)
+      {'params': params}, targets.tokens, tasks.padding_mask(batch)
     )
     if targets.places is not None:
       logits = jnp.take_along_axis(logits, targets.places[..., None], axis=1)
@@ -143,9 +145,9 @@ def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
     return (losses * targets.weights).sum()
 
   wanted = jax.jit(jax.grad(loss_of))(params)
-  for num_parts in (1, 4):
+  for num_microbatches in (1, 4):
     _, found = steps.gradients(
-      params, classifier, batch, hparams, 5, num_parts, 0, task
+      params, classifier, batch, hparams, 5, num_microbatches, 0, task
     )
     jax.tree.map(
       lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),
@@ -268,7 +270,7 @@ class IsRepeated(Task):
     """Labels that come from the batch."""
     before = jnp.roll(batch.tokens, self.distance, axis=1)
     labels = (batch.tokens == before).astype(jnp.int32)
-    weights = tasks.is_token(batch) * batch.weights[:, None]
+    weights = tasks.padding_mask(batch) * batch.weights[:, None]
     return Targets(batch.tokens, batch.lengths, labels, weights)
 
   def head(self, vocab_size, num_labels):

@@ -66,7 +66,7 @@ def reference(q, k, v, parts, query_BL, key_BM, sees, bias=0.0, softcap=0.0):
   return np.stack(outputs), np.stack(all_weights)
 
 
-def visible(B, L, M, *, is_token, segments, causal, window):
+def visible(B, L, M, *, padding_mask, segments, causal, window):
   """Boolean (B, 1, L, M), by looking at every pair."""
   sees = np.ones((B, 1, L, M), bool)
   for b in range(B):
@@ -74,7 +74,7 @@ def visible(B, L, M, *, is_token, segments, causal, window):
       for j in range(M):
         left, right = window or (-1, -1)
         sees[b, 0, i, j] = (
-          (is_token is None or is_token[b, j])
+          (padding_mask is None or padding_mask[b, j])
           and (segments is None or segments[b, i] == segments[b, j])
           and not (causal and j > i)
           and (left < 0 or j >= i - left)

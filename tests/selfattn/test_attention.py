@@ -14,7 +14,7 @@ from jax.experimental.pallas import tpu as pallas_tpu
 from selfattn import backends, masks, positions
 from selfattn.backends import BACKENDS, attend
 from selfattn.dropout import Dropout
-from selfattn.kernels import why_not
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import masked_softmax
 from selfattn.positions import POSITIONS
@@ -53,7 +53,7 @@ def some_tokens(kinds, B, L, has_positions):
   lengths = np.arange(B)[:, None] * 2 % (L + 1)
   tokens = Tokens()
   if 'padding' in kinds:
-    tokens = tokens.replace(is_token=jnp.asarray(np.arange(L) < lengths))
+    tokens = tokens.replace(padding_mask=jnp.asarray(np.arange(L) < lengths))
   if 'segments' in kinds:
     segments = np.tile(np.arange(L, dtype=np.int32) // 2, (B, 1))
     tokens = tokens.replace(segments=jnp.asarray(segments))
@@ -164,7 +164,7 @@ def test_chunked_equals_the_reference(request, rows_at_once):
 
 
 def refusal(backend, request, platform):
-  return why_not(
+  return unsupported_reason(
     backend,
     platform=platform,
     dtype=jnp.float32,
@@ -183,7 +183,7 @@ def test_xla_equals_the_reference_or_says_why_not(request):
     assert_equal_to_the_reference('xla', request)
     return
   q, k, v, bias = arrays(*(request[n] for n in ('B', 'L', 'M', 'H', 'K', 'G')))
-  with pytest.raises(ValueError, match=f"'xla' cannot serve: {reason}"):
+  with pytest.raises(ValueError, match=f"'xla' is unsupported: {reason}"):
     run('xla', request, q, k, v, bias)
 
 
@@ -212,7 +212,7 @@ def test_the_tpu_kernel_equals_the_reference(method, causal, monkeypatch):
   monkeypatch.setattr(jax, 'default_backend', lambda: 'tpu')
   q, k, v, bias = arrays(2, 5, 5, 4, 8, G=2)
   method, params = make(method, 4, 8, causal)
-  is_token = jnp.arange(5)[None] < jnp.array([[5], [0]])
+  padding_mask = jnp.arange(5)[None] < jnp.array([[5], [0]])
 
   def both(backend):
     def scalar(q, k, v, bias, params):
@@ -220,7 +220,7 @@ def test_the_tpu_kernel_equals_the_reference(method, causal, monkeypatch):
         q,
         k,
         v,
-        query=is_token,
+        query=padding_mask,
         causal=causal,
         bias=bias,
         position=method,
@@ -378,22 +378,22 @@ def fine(**changes):
   ],
 )
 def test_a_backend_that_cannot_serve_says_why(backend, changes, reason):
-  found = why_not(backend, **fine(**changes))
+  found = unsupported_reason(backend, **fine(**changes))
   assert re.search(reason, found)
   platform = 'tpu' if backend == 'pallas_tpu' else 'gpu'
-  assert why_not(backend, **fine(platform=platform)) is None
-  assert why_not(backend, **fine(platform=None)) is None
+  assert unsupported_reason(backend, **fine(platform=platform)) is None
+  assert unsupported_reason(backend, **fine(platform=None)) is None
   everything = {'has_dropout': True, 'has_softcap': True, 'hooks': {'value'}}
   for backend in ('auto', 'reference', 'chunked'):
-    assert why_not(backend, **fine(**everything)) is None
+    assert unsupported_reason(backend, **fine(**everything)) is None
 
 
 def test_asking_for_what_cannot_be_served_is_an_error():
   q, k, v, _ = arrays(1, 2, 2, 2, 4)
   dropout = Dropout.create(jax.random.key(0), 0.5)
-  with pytest.raises(ValueError, match=r"'xla' cannot serve: .* dropout"):
+  with pytest.raises(ValueError, match=r"'xla' is unsupported: .* dropout"):
     attend(q, k, v, dropout=dropout, backend='xla')
-  with pytest.raises(ValueError, match=r"'cudnn' cannot serve: .* float32"):
+  with pytest.raises(ValueError, match=r"'cudnn' is unsupported: .* float32"):
     attend(q, k, v, backend='cudnn')
   with pytest.raises(ValueError, match=f'not one of .*{BACKENDS[0]}'):
     attend(q, k, v, backend='fast')

@@ -56,11 +56,11 @@ def test_positions_that_are_replaced_are_looked_at_again():
 @pytest.mark.parametrize('backend', BACKENDS)
 @pytest.mark.parametrize('lowest', [-np.inf, np.finfo('float32').min])
 def test_a_mask_that_is_added_hides(backend, lowest):
-  is_token = np.array([[True] * 3 + [False] * 2] * B)
+  padding_mask = np.array([[True] * 3 + [False] * 2] * B)
   bias = np.zeros((B, 1, L, M), 'float32')
   bias[0, 0, 0] = lowest
   bias[1, 0, 2, 1] = lowest
-  more = {'key': is_token, 'backend': backend}
+  more = {'key': padding_mask, 'backend': backend}
 
   def loss(q, values, **given):
     return attend(q, KEYS, values, **given, **more)[0].sum()
@@ -105,7 +105,9 @@ def test_a_bias_is_of_numbers_and_a_mask_is_not():
     attend(Q, KEYS, VALUES, mask=np.ones((L, M), np.int32))
 
 
-@pytest.mark.parametrize('name', ['is_token', 'positions', 'segments', 'index'])
+@pytest.mark.parametrize(
+  'name', ['padding_mask', 'positions', 'segments', 'index']
+)
 def test_rows_of_another_batch_are_refused_by_name(name):
   rows = Tokens(**{name: np.ones((B + 1, L), int)})
   reason = re.escape(f'{name} of shape (3, 4) must be (1 or B = 2, 4)')

@@ -15,7 +15,7 @@ from test_positions import ROWS, VARIANTS, D, H, K, label
 from selfattn import backends, positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
-from selfattn.kernels import why_not
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 
 close = {'rtol': 2e-5, 'atol': 2e-5}
@@ -94,9 +94,9 @@ def calls(draw):
     key, key_BM = draw(places(B, M, causal))
   rng = np.random.default_rng(draw(st.integers(0, 99)))
   shapes = shapes_that_broadcast((B, H, L, M))
-  is_token = segments = mask = bias = None
+  padding_mask = segments = mask = bias = None
   if draw(st.booleans()):
-    is_token = np.arange(M)[None] < rng.integers(0, M + 1, (B, 1))
+    padding_mask = np.arange(M)[None] < rng.integers(0, M + 1, (B, 1))
   if is_self and draw(st.booleans()):
     segments = np.tile(np.arange(L) // 2, (B, 1))
   if draw(st.booleans()):
@@ -111,7 +111,7 @@ def calls(draw):
     'query': query,
     'key': key,
     'where': (query_BL[:, :L], key_BM[:, :M]),
-    'is_token': is_token,
+    'padding_mask': padding_mask,
     'segments': segments,
     'mask': mask,
     'bias': bias,
@@ -136,11 +136,11 @@ def run(call, method, params, shift=0):
   def tokens(places):
     if shift and 'positions' in places:
       places = places | {'positions': places['positions'] + shift}
-    return Tokens(c['is_token'], segments=c['segments'], **places)
+    return Tokens(c['padding_mask'], segments=c['segments'], **places)
 
   query, key = tokens(c['query']), tokens(c['key'])
   if not c['is_self']:
-    query = query.replace(is_token=None)
+    query = query.replace(padding_mask=None)
 
   @jax.jit
   def attended(q, k, v):
@@ -164,8 +164,8 @@ def run(call, method, params, shift=0):
 
 
 def refusal(call, method):
-  """Why the backend of a call cannot serve it, or None."""
-  return why_not(
+  """Why the backend does not support a call, or None."""
+  return unsupported_reason(
     call['backend'],
     platform='cpu',
     dtype=jnp.float32,
@@ -189,11 +189,11 @@ def test_attend_equals_the_reference_or_says_why_not(variant, call, partner):
   params = draw_params(method)
   reason = refusal(call, method)
   if reason:
-    with pytest.raises(ValueError, match=f'cannot serve: {reason}'):
+    with pytest.raises(ValueError, match=f'is unsupported: {reason}'):
       run(call, method, params)
     return
   (B, L, M, _), bias = call['shape'], call['bias']
-  names = ('is_token', 'segments', 'causal', 'window')
+  names = ('padding_mask', 'segments', 'causal', 'window')
   sees = visible(B, L, M, **{name: call[name] for name in names})
   if call['mask'] is not None:
     sees = sees & call['mask']
@@ -248,7 +248,7 @@ def decodings(draw):
     'G': draw(st.sampled_from([1, H])),
     'backend': draw(BACKENDS),
     'positions': full_BL,
-    'is_token': rng.random((B, L)) < 0.8,
+    'padding_mask': rng.random((B, L)) < 0.8,
     'mask': mask,
     'window': draw(st.sampled_from([None, (2, 0)])),
   }
@@ -276,8 +276,8 @@ def test_a_cache_gives_what_the_reference_gives_at_once(variant, case, partner):
   )
 
   @jax.jit
-  def step(cache, x_BLD, is_token, places, index):
-    tokens = Tokens(is_token, places, index=index)
+  def step(cache, x_BLD, padding_mask, places, index):
+    tokens = Tokens(padding_mask, places, index=index)
     return layer.apply(
       {**variables, **cache},
       x_BLD,
@@ -289,7 +289,12 @@ def test_a_cache_gives_what_the_reference_gives_at_once(variant, case, partner):
     )
 
   cache, outputs, begin = {}, [], 0
-  everything = (x_BLD, case['is_token'], case['positions'], np.arange(L)[None])
+  everything = (
+    x_BLD,
+    case['padding_mask'],
+    case['positions'],
+    np.arange(L)[None],
+  )
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(backends, '_CHUNK_SCORES', B * H * M)
     for length in case['steps']:
@@ -307,7 +312,7 @@ def test_a_cache_gives_what_the_reference_gives_at_once(variant, case, partner):
     for n in ('query', 'key', 'value')
   )
   sees = visible(
-    B, L, L, is_token=case['is_token'], segments=None, causal=True,
+    B, L, L, padding_mask=case['padding_mask'], segments=None, causal=True,
     window=case['window'],
   )  # fmt: skip
   if case['mask'] is not None:

@@ -22,9 +22,9 @@ IS_TOKEN = np.arange(L)[None] < np.array(LENGTHS)[:, None]
 X = np.random.default_rng(1).normal(size=(B, L, D)).astype(np.float32)
 
 
-def apply(encoder, x=X, is_token=IS_TOKEN):
-  variables = draw(encoder.init, jax.random.key(0), x, is_token)
-  outputs = jax.jit(encoder.apply)(variables, x, is_token)
+def apply(encoder, x=X, padding_mask=IS_TOKEN):
+  variables = draw(encoder.init, jax.random.key(0), x, padding_mask)
+  outputs = jax.jit(encoder.apply)(variables, x, padding_mask)
   params = jax.tree.map(lambda p: np.asarray(p, np.float64), variables)
   return np.asarray(outputs), params['params']
 

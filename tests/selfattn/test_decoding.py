@@ -55,13 +55,13 @@ def test_step_by_step_equals_the_full_causal_pass(name, steps):
   encoder = make_encoder(name, causal=True, num_kv_heads=2, window=(5, 0))
   params = init(encoder)
   # Padding in the middle of one row: it is never seen later either.
-  is_token = jnp.ones((B, L), bool).at[1, 3].set(False)
-  full = jax.jit(encoder.apply)({'params': params}, X, Tokens(is_token))
+  padding_mask = jnp.ones((B, L), bool).at[1, 3].set(False)
+  full = jax.jit(encoder.apply)({'params': params}, X, Tokens(padding_mask))
   step = jax.jit(
-    lambda cache, x, is_token: encoder.apply(
+    lambda cache, x, padding_mask: encoder.apply(
       {'params': params, **cache},
       x,
-      Tokens(is_token),
+      Tokens(padding_mask),
       cache_len=L + 2,
       mutable='cache',
     )
@@ -69,7 +69,7 @@ def test_step_by_step_equals_the_full_causal_pass(name, steps):
   cache, outputs, begin = {}, [], 0
   for length in steps:
     now = slice(begin, begin + length)
-    output, cache = step(cache, X[:, now], is_token[:, now])
+    output, cache = step(cache, X[:, now], padding_mask[:, now])
     outputs.append(output)
     begin += length
   np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full, **close)
@@ -251,11 +251,13 @@ def test_packed_sequences_equal_each_on_its_own(name, causal):
   lengths = (3, 1, 3)
   segments = jnp.array([[0] * 3 + [1] + [2] * 3 + [3] * 2])
   places = jnp.array([[*range(3), 0, *range(3), 0, 1]])
-  is_token = jnp.arange(L)[None] < sum(lengths)
+  padding_mask = jnp.arange(L)[None] < sum(lengths)
   for is_consecutive in (True, False, None):
     # Within a segment positions do differ as places in the row do, so a
     # relative method may count distances; FIRE reads the positions anyway.
-    tokens = Tokens(is_token, places, segments, is_consecutive=is_consecutive)
+    tokens = Tokens(
+      padding_mask, places, segments, is_consecutive=is_consecutive
+    )
     packed = apply({'params': params}, X, tokens)
     begin = 0
     for length in lengths:

@@ -7,7 +7,7 @@ import pytest
 from jax.experimental.pallas import tpu as pallas_tpu
 
 from selfattn.backends import attend
-from selfattn.kernels import why_not
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 
@@ -120,15 +120,15 @@ def test_values_of_another_width_are_refused(backend):
     'platform': None, 'dtype': jnp.bfloat16, 'head_dim': 8,
     'has_dropout': False, 'has_softcap': False,
   }  # fmt: skip
-  reason = why_not(backend, value_dim=16, **facts)
+  reason = unsupported_reason(backend, value_dim=16, **facts)
   assert reason == 'it needs values as wide as keys, 8, not 16'
-  assert why_not(backend, value_dim=8, **facts) is None
-  assert why_not(backend, **facts) is None
+  assert unsupported_reason(backend, value_dim=8, **facts) is None
+  assert unsupported_reason(backend, **facts) is None
   for other in ('auto', 'reference', 'chunked'):
-    assert why_not(other, value_dim=16, **facts) is None
+    assert unsupported_reason(other, value_dim=16, **facts) is None
   q, k = jnp.ones((1, 2, 1, 8), jnp.bfloat16), jnp.ones((1, 2, 1, 8))
   v = jnp.ones((1, 2, 1, 16))
-  with pytest.raises(ValueError, match=f'{backend!r} cannot serve: {reason}'):
+  with pytest.raises(ValueError, match=f'{backend!r} is unsupported: {reason}'):
     attend(q, k, v, backend=backend)
 
 

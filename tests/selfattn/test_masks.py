@@ -101,11 +101,11 @@ def test_minus_infinity_in_a_bias_hides_a_key(backend):
 def test_a_layer_takes_a_mask_of_any_rank_beside_padding():
   x_BLD = jax.random.normal(jax.random.key(0), (B, L, 12))
   layer = Attention(12, H)
-  is_token = jnp.arange(L)[None] < jnp.array([[L], [3]])
+  padding_mask = jnp.arange(L)[None] < jnp.array([[L], [3]])
   variables = layer.init(jax.random.key(1), x_BLD)
   last = jnp.arange(L) < 4
   low, full = (
-    layer.apply(variables, x_BLD, query=is_token, mask=mask)[0]
+    layer.apply(variables, x_BLD, query=padding_mask, mask=mask)[0]
     for mask in (last, jnp.broadcast_to(last, (B, H, L, L)))
   )
   np.testing.assert_array_equal(low, full)
@@ -137,7 +137,7 @@ def test_masks_of_any_rank_combine():
 
 @pytest.mark.parametrize(
   ('name', 'shape'),
-  [('is_token', (L,)), ('positions', (L,)), ('segments', (B, 1, L)),
+  [('padding_mask', (L,)), ('positions', (L,)), ('segments', (B, 1, L)),
    ('index', (B, L - 1))],
 )  # fmt: skip
 def test_what_tokens_hold_has_two_axes(name, shape):

@@ -13,7 +13,7 @@ import pytest
 from selfattn import backends, positions
 from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
-from selfattn.kernels import KERNELS, why_not
+from selfattn.kernels import KERNELS, unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from tests.conftest import draw
@@ -190,7 +190,7 @@ def test_chunked_equals_the_reference(name, options, monkeypatch):
 @pytest.mark.parametrize('backend', KERNELS)
 def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
   normaliser = NORMALISERS[name](H)
-  reason = why_not(
+  reason = unsupported_reason(
     backend,
     platform=None,
     dtype=jnp.bfloat16,
@@ -201,7 +201,7 @@ def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
   )
   assert reason == f'its weights are a softmax, not {type(normaliser).__name__}'
   q = jnp.zeros((B, L, H, 8), jnp.bfloat16)
-  with pytest.raises(ValueError, match=f'cannot serve: {reason}'):
+  with pytest.raises(ValueError, match=f'is unsupported: {reason}'):
     attend(q, q, q, backend=backend, normaliser=normaliser)
 
 
@@ -225,8 +225,8 @@ def test_an_encoder_owns_its_parameters_a_layer_and_sees_no_padding(
     assert attention.get('normaliser', {}).keys() == its.keys()
   apply = jax.jit(made.apply)
   output = apply({'params': params}, X, TOKENS)
-  other = jnp.where(TOKENS.is_token[..., None], X, 9.0)
-  seen = np.asarray(TOKENS.is_token)
+  other = jnp.where(TOKENS.padding_mask[..., None], X, 9.0)
+  seen = np.asarray(TOKENS.padding_mask)
   np.testing.assert_array_equal(
     apply({'params': params}, other, TOKENS)[seen], output[seen]
   )

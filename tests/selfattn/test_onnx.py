@@ -19,7 +19,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from selfattn import backends
 from selfattn.backends import attend
-from selfattn.kernels import why_not
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.positions.rotary import Rotary
 
@@ -78,13 +78,13 @@ def arguments(case):
   if 'scale' in options:
     q = q * np.float32(options['scale'] * K**0.5)
 
-  is_token, offset_B1 = None, np.full((1, 1), num_past)
+  padding_mask, offset_B1 = None, np.full((1, 1), num_past)
   if 'nonpad_kv_seqlen' in given:
     length_B1 = given['nonpad_kv_seqlen'][:, None]
-    is_token, offset_B1 = np.arange(M)[None] < length_B1, length_B1 - L
+    padding_mask, offset_B1 = np.arange(M)[None] < length_B1, length_B1 - L
   more = {
     'query': Tokens(index=offset_B1 + np.arange(L)[None]),
-    'key': Tokens(is_token),
+    'key': Tokens(padding_mask),
     'causal': bool(options.get('is_causal', 0)),
     'window': tuple(
       options.get(f'{side}_window_size', -1) for side in ('left', 'right')
@@ -126,7 +126,7 @@ def outputs(cases, backend):
 
 def refusal(case, backend):
   (q, _, v), more = arguments(case)
-  return why_not(
+  return unsupported_reason(
     backend,
     platform=None,
     dtype=q.dtype,
@@ -168,7 +168,7 @@ def test_attention_that_xla_cannot_serve_is_refused_with_our_reason(cases):
     reason = refusal(case, 'xla')
     if reason is not None:
       arrays, more = arguments(case)
-      with pytest.raises(ValueError, match=f'cannot serve: {reason}$'):
+      with pytest.raises(ValueError, match=f'is unsupported: {reason}$'):
         attend(*arrays, backend='xla', **more)
       reasons[reason.partition(',')[0]] += 1
   assert reasons == {'it has no soft cap': 11}

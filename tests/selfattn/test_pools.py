@@ -67,8 +67,8 @@ def test_a_pool_equals_its_formula_and_never_sees_padding(name):
   # NaN there would reach what only multiplies it by zero. The first vector of
   # a text is there whatever the mask says.
   x_BLD = X.at[0, 4].set(jnp.nan).at[1, 3:].set(jnp.nan)
-  is_token = IS_TOKEN.at[0, 4].set(False)
-  found = jax.jit(pool.apply)(variables, x_BLD, is_token)
+  padding_mask = IS_TOKEN.at[0, 4].set(False)
+  found = jax.jit(pool.apply)(variables, x_BLD, padding_mask)
   assert found.dtype == jnp.float32
   params = jax.tree.map(
     lambda x: np.asarray(x, np.float64), variables.get('params', {})
@@ -137,9 +137,9 @@ class Gated(Pool):
   reads_first = True
 
   @nn.compact
-  def __call__(self, x_BLD, is_token_BL):
+  def __call__(self, x_BLD, padding_mask_BL):
     gate_BL1 = nn.sigmoid(self.sharpness * nn.Dense(1, name='gate')(x_BLD))
-    x_BLD = jnp.where(is_token_BL[..., None], gate_BL1 * x_BLD, 0.0)
+    x_BLD = jnp.where(padding_mask_BL[..., None], gate_BL1 * x_BLD, 0.0)
     return x_BLD.sum(axis=1)
 
 

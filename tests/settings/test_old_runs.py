@@ -113,7 +113,7 @@ def test_a_run_without_normaliser_and_pool_options_is_the_same_run(stored):
   del old['model']['normaliser'], old['model']['pool_options']
   assert read(old) == wanted
   # The folder in which `train` looks for a run without --workdir.
-  assert read(stored).digest() == '493bd70b'
+  assert read(stored).digest() == '190db234'
 
 
 def test_what_is_gone_matters_only_where_it_was_chosen(stored):

@@ -39,7 +39,10 @@ WRONG = {
   'optimizer.label_smoothing': (float('nan'), 'less than 1'),
   'optimizer.learning_rate': (0.0, 'greater than 0'),
   'optimizer.warmup_steps': (2_001, 'at most config.train.steps = 2000'),
-  'train.accumulate': (7, '0 or a divisor of config.train.batch_size = 64'),
+  'train.grad_accum_steps': (
+    7,
+    '0 or a divisor of config.train.batch_size = 64',
+  ),
   'train.steps': (0, 'at least 1'),
   'seed': (-1, 'at least 0'),
 }
@@ -220,7 +223,7 @@ def test_validation_asks_for_no_file(tmp_path):
 def test_a_tuple_may_be_written_with_commas_alone(text, value):
   for found in (
     parse_tuple(text),
-    registry.typed(text, tuple, 'optimizer.decay'),
+    registry.typed(text, tuple, 'optimizer.weight_decay_names'),
   ):
     assert found == value
     assert list(map(type, found)) == list(map(type, value))
@@ -231,8 +234,10 @@ def test_a_tuple_may_be_written_with_commas_alone(text, value):
   ["('a', 'b'", '(', '(1)', "('a')", '(a, b)', '[a-c].tsv', '"a,b', 'a\nb'],
 )
 def test_a_tuple_with_a_torn_bracket_or_quote_is_refused(text):
-  with pytest.raises(UserError, match=r'config\.optimizer\.decay = .* a,b'):
-    registry.typed(text, tuple, 'optimizer.decay')
+  with pytest.raises(
+    UserError, match=r'optimizer\.weight_decay_names = .* a,b'
+  ):
+    registry.typed(text, tuple, 'optimizer.weight_decay_names')
 
 
 def test_flat_holds_the_chosen_options_only():

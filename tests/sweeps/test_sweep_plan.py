@@ -46,13 +46,13 @@ def test_identity_depends_on_the_overrides_alone():
     ('seed=0,1', 'seed', (0, 1)),
     ('config.model.position.name=t5,a+b', 'model.position.name', ('t5', 'a+b')),
     (
-      "config.optimizer.decay=('kernel',),('a','b')",
-      'optimizer.decay',
+      "config.optimizer.weight_decay_names=('kernel',),('a','b')",
+      'optimizer.weight_decay_names',
       (('kernel',), ('a', 'b')),
     ),
     (
-      "optimizer.decay=kernel,('a','b')",
-      'optimizer.decay',
+      "optimizer.weight_decay_names=kernel,('a','b')",
+      'optimizer.weight_decay_names',
       (('kernel',), ('a', 'b')),
     ),
     # Text in quotes or brackets is one value.
@@ -65,13 +65,13 @@ def test_identity_depends_on_the_overrides_alone():
     ("data.dir='',a", 'data.dir', ('', 'a')),
     ("data.dir='it''s, so',a", 'data.dir', ("it's, so", 'a')),
     (
-      'optimizer.decay="a,b",c,\'d,"e\'',
-      'optimizer.decay',
+      'optimizer.weight_decay_names="a,b",c,\'d,"e\'',
+      'optimizer.weight_decay_names',
       (('a,b',), ('c',), ('d,"e',)),
     ),
     (
-      "optimizer.decay=('a),b', \"it's\"),(('x',),'y')",
-      'optimizer.decay',
+      "optimizer.weight_decay_names=('a),b', \"it's\"),(('x',),'y')",
+      'optimizer.weight_decay_names',
       (('a),b', "it's"), (('x',), 'y')),
     ),
     (

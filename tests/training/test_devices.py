@@ -23,14 +23,14 @@ NUM_STEPS = 4
 DEVICES = jax.devices()
 
 
-def make_settings(seed=0, shard_from=0, num_members=1, has_groups=False):
+def make_settings(seed=0, fsdp_min_size=0, num_members=1, has_groups=False):
   config = make_small_config()
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
   config.model.embed_dim = 16
   config.model.mlp_dim = 24
   config.train.batch_size = 12  # which eight devices do not divide
-  config.train.shard_from = shard_from
+  config.train.fsdp_min_size = fsdp_min_size
   config.seed = seed
   config.model.num_members = num_members
   if has_groups:
@@ -78,13 +78,13 @@ def make(settings, count, num_trials=None):
 
 
 found, made = {}, {}
-for name, count, shard_from, num_members in (
+for name, count, fsdp_min_size, num_members in (
   ('whole 1', 1, 0, 1), ('whole 2', 2, 0, 1), ('whole 8', 8, 0, 1),
   ('groups 1', 1, 0, 1), ('groups cut 8', 8, 20, 1),
   ('members 1', 1, 0, 3), ('members cut 8', 8, 20, 3), ('cut 4', 4, 20, 1),
   ('cut 8', 8, 20, 1),
 ):
-  settings = make_settings(0, shard_from, num_members, 'groups' in name)
+  settings = make_settings(0, fsdp_min_size, num_members, 'groups' in name)
   made[name] = make(settings, count)
   found[name] = run(made[name], [settings])
 

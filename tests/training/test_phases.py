@@ -29,7 +29,7 @@ def make_config(**changes):
   config.train.steps = AFTER
   config.train.log_every, config.train.eval_every = 2, 1
   config.checkpoint.best_metric = 'macro_f1'  # which pretraining has not
-  config.checkpoint.every_steps, config.checkpoint.keep = 1, 20
+  config.checkpoint.every_steps, config.checkpoint.max_to_keep = 1, 20
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
   config.optimizer.weight_decay = 0.1

@@ -33,7 +33,7 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
     config.seed = seed
     config.train.log_every = config.train.eval_every = 12
     config.checkpoint.every_steps = 3
-    config.checkpoint.keep = 1
+    config.checkpoint.max_to_keep = 1
     configs.append(config)
   runs = [
     (config.to_dict(), settings_lib.from_config(config), str(tmp_path / name))
