@@ -39,10 +39,10 @@ def make(variant, partner, causal):
 def parts_of(method, name, params):
   """The parts of a method as `reference` takes them."""
   exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
-  parts = getattr(method, 'parts', None)
-  if parts is None:
-    return [(name, method, exact)]
-  return [(part, m, exact.get(part, {})) for part, m in parts]
+  return [
+    (part or name, m, exact.get(part, {}) if part else exact)
+    for part, m in method.parts
+  ]
 
 
 def draw_params(method):
