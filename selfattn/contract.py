@@ -17,6 +17,10 @@ class Encoder(nn.Module):
   selfattn.normalisers). Every other field is an option, and becomes a key of
   the config. Of what a class does not declare, nothing is read.
 
+  One with a position makes `position.init_model` a parameter named `position`,
+  calls `embed` of each part (selfattn.positions.contract.filling), and hands
+  the parameters on to selfattn.Attention.
+
   One with num_layers and num_heads has heads: they split D, their weights may
   be dropped, and every layer sows what it attends to, float32 (B, H, L, M), as
   `weights`.

@@ -10,6 +10,7 @@ config.task.NAME.OPTION.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
@@ -180,7 +181,7 @@ class MaskedTokens(Task):
         f'share = {self.share} must be greater than 0 and at most 1'
       )
     parts = (self.mask, self.random, self.keep)
-    if min(parts) < 0 or abs(sum(parts) - 1) > 1e-6:
+    if not (min(parts) >= 0 and abs(sum(parts) - 1) <= 1e-6):
       raise ValueError(
         f'mask = {self.mask} must be at least 0, as random = {self.random} and '
         f'keep = {self.keep}, and their sum 1'
@@ -244,10 +245,12 @@ class NextToken(Task):
     return TiedHead(parent=None)
 
   def told(self, loss, accuracy) -> dict:
-    """With the perplexity, exp(loss)."""
-    return super().told(loss, accuracy) | {
-      'perplexity': 2.718281828459045**loss
-    }
+    """With the perplexity, exp(loss); as of a loss of 88 beyond it.
+
+    Float32 ends there, and what is not finite would end the run.
+    """
+    loss_or_88 = loss - (loss > 88) * (loss - 88)
+    return super().told(loss, accuracy) | {'perplexity': math.e**loss_or_88}
 
 
 def _uniform(bits: jax.Array) -> jax.Array:

@@ -102,8 +102,14 @@ def load(folder: str, config: dict) -> None:
     return
   before = _entries()
   module = config_files.execute(path, path)
-  if _entries() == before:
+  at_import = _entries()
+  try:
     config_files.call(module.get_config, path, path)
+  except UserError as error:
+    # Its config is not needed, and may be of an earlier version.
+    if at_import == before:
+      raise
+    log(f'WARNING: {error}')
   _claim(text, before, path)
   _texts[_digest(text)] = _texts[wanted] = text
 

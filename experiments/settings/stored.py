@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable
 
-from experiments.command.errors import UserError, one_of
+from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.learning.tasks import TASKS
 from experiments.settings import extensions, formats
@@ -49,7 +49,13 @@ def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
   config = formats.upgrade(_read_config(path))
   keeping = CheckpointSettings(**config['checkpoint'])
   known = {k: v for task in TASKS.values() for k, v in task.metrics.items()}
-  return keeping, known[one_of(keeping.best_metric, known, 'best_metric')]
+  if keeping.best_metric not in known:
+    raise UserError(
+      f'{path}: its config.checkpoint.best_metric = {keeping.best_metric!r} is '
+      'of a task that is not registered here; use --config='
+      f'{path}/extension.py'
+    )
+  return keeping, known[keeping.best_metric]
 
 
 def _read_config(path: str) -> dict:

@@ -18,6 +18,8 @@ from selfattn.contract import has_heads
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS, NoPosition
 
+_PRETRAINING = 'pretrain.steps'
+
 
 def read(settings: Settings) -> dict[str, Any]:
   """settings.flat() without settings that the model does not use."""
@@ -34,7 +36,8 @@ def read(settings: Settings) -> dict[str, Any]:
     unread.add('position_sampling')
   flat = settings.flat()
   if not settings.pretrain.steps:
-    flat = {k: v for k, v in flat.items() if not k.startswith('pretrain.')}
+    unused = {k for k in flat if k.startswith('pretrain.')}
+    flat = {k: v for k, v in flat.items() if k not in unused - {_PRETRAINING}}
   return {
     key: value
     for key, value in flat.items()

@@ -53,7 +53,7 @@ def parse(texts: list[str], keep_fraction: float, specs: list[Spec]) -> Rungs:
     raise UserError(
       f'--rungs={",".join(texts)} must be ascending multiples of '
       f'config.train.eval_every = {wrong.settings.train.eval_every} (trial '
-      f'{wrong.index}), below config.train.steps = {last}'
+      f'{wrong.index}), below the {last} steps of the longest trial'
     )
   if keep_fraction <= 0:
     raise UserError('--keep_fraction must be greater than 0')

@@ -75,7 +75,8 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
     which: 'best', 'last' or a number of steps.
 
   Raises:
-    UserError: there is no such checkpoint, or it does not fit.
+    UserError: there is no such checkpoint, it does not fit, or it is of the
+      pretraining, whose head for the task is untrained.
   """
   settings = stored.read_settings(path)
   facts = loading.read_facts(path)
@@ -93,5 +94,11 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
       step = saved.best() or max(found)
     else:
       step = int(one_of(which, [str(s) for s in found], '--checkpoint'))
+    if step <= settings.pretrain.steps:
+      raise UserError(
+        f'--workdir={path} has been pretrained for {step} of '
+        f'{settings.pretrain.steps} steps, and not trained for its task yet; '
+        'run experiments.train again'
+      )
     state = saved.restore(step, program.template)
   return settings, program, state

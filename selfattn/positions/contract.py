@@ -196,7 +196,7 @@ class Combined(Position):
 
   Embeddings and rotations are applied one after another, terms are added,
   factors of the scale multiplied, and parameters kept under the names of the
-  parts. It fills no hook itself: who calls hooks goes through `parts`.
+  parts. Hooks are called on the parts, see `filling`; its own raise TypeError.
   """
 
   parts: tuple[tuple[str, Position], ...] = ()
@@ -243,8 +243,23 @@ class Combined(Position):
     return min((n for n in limits if n is not None), default=None)
 
 
+def _of_parts(hook: str):
+  def call(self, *args):
+    raise TypeError(f'call {hook} on each part: see contract.filling')
+
+  return call
+
+
+for _hook in HOOKS:
+  # Else they would be those of a method that does nothing.
+  setattr(Combined, _hook, _of_parts(_hook))
+
+
 def filling(position: Position, hook: str, params):
-  """(name, part, its parameters) of each part that fills a hook."""
+  """(name, part, its parameters) of each part that fills a hook.
+
+  Of a single method too, whose name is then ''.
+  """
   return [
     (name, part, params.get(name, {}) if name else params)
     for name, part in position.parts

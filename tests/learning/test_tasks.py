@@ -354,3 +354,20 @@ def test_masks_are_the_same_on_any_number_of_devices(eight_devices):
   assert one[1] > 5
   np.testing.assert_allclose(one, eight, rtol=1e-5)
   np.testing.assert_array_equal(one[:2], eight[:2])
+
+
+def test_a_large_loss_has_a_finite_perplexity():
+  """Else a run would be taken for diverged whose loss is finite."""
+  task = tasks.TASKS['next_token']()
+  for loss in (np.float32(105.0), jnp.float32(105.0)):
+    assert np.isfinite(task.told(loss, 0.0)['perplexity'])
+  assert np.isnan(task.told(np.float32(np.nan), 0.0)['perplexity'])
+  np.testing.assert_allclose(
+    task.told(np.float32(3.0), 0.0)['perplexity'], np.exp(3.0), rtol=1e-6
+  )
+
+
+def test_a_share_that_is_no_number_is_refused():
+  for option in ('mask', 'random', 'keep'):
+    with pytest.raises(ValueError, match=option):
+      tasks.TASKS['masked_tokens'](**{option: float('nan')}).check()

@@ -12,7 +12,7 @@ from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS, Position
-from selfattn.positions.contract import distances
+from selfattn.positions.contract import HOOKS, distances
 from tests.conftest import draw
 
 B, L, H, K = 2, 5, 3, 6
@@ -51,6 +51,13 @@ def test_joined_relative_methods_see_differences_only(names):
   near = output(jnp.asarray(SCATTERED))
   far = output(jnp.asarray(SCATTERED) + 100)
   np.testing.assert_allclose(near, far, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('hook', HOOKS)
+def test_hooks_of_several_methods_are_called_on_each(hook):
+  both = make(['sinusoidal', 'alibi'])
+  with pytest.raises(TypeError, match=f'call {hook} on each part'):
+    getattr(both, hook)({}, X, Tokens())
 
 
 def test_two_methods_that_rotate_do_not_join():

@@ -230,6 +230,30 @@ def test_the_content_of_the_file_is_part_of_what_a_run_is(
   assert (len(digests), len(identities)) == (2, 2)
 
 
+def test_a_file_may_register_at_its_top_and_in_get_config(
+  forget, tmp_path, call_command
+):
+  file, run = tmp_path / 'mine.py', tmp_path / 'run'
+  file.write_text(
+    'from configs import default\n'
+    'from experiments.settings.extensions import TABLES\n'
+    "TABLES['SCHEDULES']['flat'] = TABLES['SCHEDULES']['constant']\n"
+    'def get_config():\n'
+    "  TABLES['POOLS']['mine'] = TABLES['POOLS']['mean']\n"
+    '  config = default.get_config()\n'
+    "  config.model.pool, config.optimizer.schedule = 'mine', 'flat'\n"
+    '  return config\n'
+  )
+  code, _, stderr = call_command(
+    'train', f'--config={file}', f'--workdir={run}', *SMALL, cwd=tmp_path
+  )
+  assert code == 0, stderr
+  forget()
+  settings = stored.read_settings(str(run))
+  assert settings.model.pool.name == 'mine'
+  assert settings.optimizer.schedule == 'flat'
+
+
 def test_a_file_that_registers_nothing_is_not_kept(tmp_path):
   config = opened(ROOT / 'configs' / 'default.py')
   stored.open_run(str(tmp_path), config.to_dict(), {})

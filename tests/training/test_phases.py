@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings.settings import from_config
 from experiments.sweeps import distinct, halving, plan
-from experiments.training import compiled
+from experiments.training import compiled, evaluation
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints, metrics
 from experiments.workdir import workdir as workdir_lib
@@ -189,6 +190,26 @@ def test_an_ensemble_is_pretrained_and_resumed(tmp_path):
   train(config, tmp_path / 'cut', BEFORE)
   train(config, tmp_path / 'cut')
   assert rows(tmp_path / 'whole') == rows(tmp_path / 'cut')
+
+
+@pytest.mark.parametrize('which', ['best', 'last'])
+def test_a_run_that_is_only_pretrained_answers_nothing(which, tmp_path):
+  """Its head is untrained, whatever it would say."""
+  path = tmp_path / 'run'
+  assert train(make_config(), path, 2) is None
+  with pytest.raises(UserError, match=f'pretrained for 2 of {BEFORE} steps'):
+    evaluation.restore_run(str(path), which)
+
+
+def test_pretraining_is_compared_with_none(tmp_path):
+  """Of a run without, its other keys are unused; that it has none is not."""
+  config = make_config(**{'pretrain.steps': 0})
+  trials = [
+    {'pretrain.steps': n, 'pretrain.learning_rate': 1e-4} for n in (0, 3)
+  ]
+  specs = plan.make(config.to_dict(), trials, str(tmp_path))
+  assert distinct.overrides(specs[0]) == {'pretrain.steps': 0}
+  assert distinct.overrides(specs[1]) == trials[1]
 
 
 def test_rungs_are_of_the_last_phase(tmp_path):
