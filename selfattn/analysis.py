@@ -1,7 +1,7 @@
 """What heads do: statistics of attention weights, rollout, and gates.
 
-All of it works on weights as a model sows them, (B, H, L, M) with rows that
-sum to one, of self-attention, so that M = L.
+All of it works on weights as a model sows them, (B, H, L, M), of
+self-attention, so that M = L. Rows that do not sum to one are divided by their sums.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ STATISTICS = (
 )
 
 
+def shares(weights: jax.Array) -> jax.Array:
+  """Weights over the sums of their rows, which need not be one; 0 stays 0."""
+  total = weights.sum(axis=-1, keepdims=True)
+  return weights / jnp.where(total > 0, total, 1.0)
+
+
 def head_statistics(
   weights_BHLM: jax.Array,
   is_visible_BLM: jax.Array,
@@ -46,6 +52,7 @@ def head_statistics(
     `next`, `first`, `separators`: the share of the weight that goes there
     (Clark et al. 2019, section 3).
   """
+  weights_BHLM = shares(weights_BHLM)
   place = jnp.arange(weights_BHLM.shape[-1])
   ahead_BLM = (place[None, :] - place[:, None])[None]
   is_query_BL = is_visible_BLM.any(axis=-1)
@@ -85,7 +92,7 @@ def rollout(weights_NBHLM: jax.Array) -> jax.Array:
   """
   length = weights_NBHLM.shape[-1]
   flow_BLM = jnp.eye(length)[None]
-  for weights_BHLM in weights_NBHLM:
+  for weights_BHLM in shares(weights_NBHLM):
     flow_BLM = (flow_BLM + weights_BHLM.mean(axis=1) @ flow_BLM) / 2
   return flow_BLM
 

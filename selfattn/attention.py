@@ -58,7 +58,8 @@ class Attention(nn.Module):
     num_kv_heads: G, heads of keys and values, each shared by H/G heads of
       queries (Ainslie et al. 2023); 0: as many as num_heads.
     use_bias: whether the four projections have a bias.
-    position: a method of selfattn.positions, or None.
+    position: a method of selfattn.positions, or None. Its `embed` is called if
+      it is `per_layer`; else it is the encoder around the layer that calls it.
     normaliser: one of selfattn.normalisers, or None: softmax.
     causal, window, softcap, broadcast_dropout, backend: see `attend`.
     qk_norm: divide queries and keys by their root mean square, head by head,
@@ -112,12 +113,12 @@ class Attention(nn.Module):
       return_weights: whether to return the weights as well.
     """
     num_kv_heads = self.num_kv_heads or self.num_heads
-    for heads, of in (
-      (self.num_heads, self.embed_dim),
-      (num_kv_heads, self.num_heads),
+    for name, heads in (
+      ('num_heads', self.num_heads),
+      ('num_kv_heads', num_kv_heads),
     ):
+      of = self.embed_dim if name == 'num_heads' else self.num_heads
       if of % heads:
-        name = 'num_heads' if of == self.embed_dim else 'num_kv_heads'
         raise ValueError(f'{name} = {heads} does not divide {of}')
     head_dim = self.embed_dim // self.num_heads
 
@@ -146,6 +147,8 @@ class Attention(nn.Module):
       k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
 
     if self.is_mutable_collection('cache') and not self.is_initializing():
+      if not is_self:
+        raise ValueError('a cache is for self-attention: key must be None')
       if not method.is_stepwise:
         reading = [p for _, p in method.parts if not p.is_stepwise]
         raise ValueError(
@@ -207,6 +210,10 @@ class Attention(nn.Module):
     """Those of the model and of this layer, in one tree."""
     of_layer = self._of_layer('position', method.init_layer)
     both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
+    for path in both[0].keys() & both[1].keys():
+      raise ValueError(
+        f'{".".join(path)!r} is a parameter of both the model and of a layer'
+      )
     return traverse_util.unflatten_dict(both[0] | both[1])
 
   def _placed(self, method, params, x_BLD, tokens: Tokens, P: dict):
@@ -219,7 +226,7 @@ class Attention(nn.Module):
       if part.per_layer:
         before_BLD, x_BLD = x_BLD, part.embed(its, x_BLD, tokens)
         if not part.has_encoding:
-          P[name] = x_BLD - before_BLD
+          P[name] = (x_BLD - before_BLD).astype(jnp.float32)
     return x_BLD, with_state(method, params, x_BLD, tokens)
 
   def _sow_encoding(self, method, params, query: Tokens, P: dict):
@@ -238,10 +245,11 @@ class Attention(nn.Module):
     B, L = k_BMGK.shape[:2]
     if isinstance(query.index, np.ndarray):
       first = query.index[:, :1]
-      if (first != first[0]).any() or query.index.max() >= cache_len:
+      is_row = (first == first[0]).all() and (np.diff(query.index) == 1).all()
+      if not is_row or query.index.max() >= cache_len:
         raise ValueError(
-          f'index {query.index.min()}..{query.index.max()} must be the same '
-          f'for all rows, and below cache_len = {cache_len}'
+          f'index {query.index.min()}..{query.index.max()} must be '
+          f'consecutive, the same for all rows, and below cache_len = {cache_len}'
         )
     padding_mask = (
       jnp.ones((1, L), bool)

@@ -96,7 +96,13 @@ def attend(
   position = position or NoPosition(H * K, H, causal)
   params = position_params or {}
   normaliser = normaliser or Softmax(H)
-  is_self = key is None
+  is_self = key is None and L == M
+  if key is None and L != M:
+    if query is not None:
+      raise ValueError(
+        f'key must be given, since there are {M} keys and {L} queries'
+      )
+    key = Tokens()
   query = Tokens.of(query).filled(L, B)
   key = query if is_self else Tokens.of(key).filled(M, B)
 
@@ -169,7 +175,9 @@ def attend(
     output = add(values).astype(q.dtype)
     if not return_weights:
       return output, None, {}
-    scaled = {name: term * scale for name, term in content.items()}
+    scaled = {
+      n: term * scale for n, term in content.items() if term is not None
+    }
     return output, weights, _of_text(position, scaled, biases, contextual)
 
   everything = (q_BLHK, rotated_BLHK, query, mask, bias)

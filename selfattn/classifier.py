@@ -102,7 +102,7 @@ class TextClassifier(nn.Module):
         padding_mask_BL, ((0, 0), (1, 0)), constant_values=True
       )
       tokens_BL = jnp.pad(
-        tokens_BL, ((0, 0), (1, 0)), constant_values=self.vocab_size
+        tokens_BL, ((0, 0), (1, 0)), constant_values=self.vocab_size + 1
       )
     inner = None if dropout is None else dropout.at(0)
     x_BLD = self.encoder(

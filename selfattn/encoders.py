@@ -211,6 +211,10 @@ class AttentionEncoder(Encoder):
     """Tokens that go on where the cache ends, and whether they fit there."""
     if not self.causal or self.scan:
       raise ValueError('a cache needs causal=True and scan=False')
+    if cache_len is None:
+      raise ValueError('a mutable cache needs cache_len, the keys it holds')
+    if tokens.index is not None:
+      raise ValueError('a cache counts the index itself: index must be None')
     end = self.variable('cache', 'end', jnp.zeros, (), jnp.int32)
     begin, end.value = end.value, end.value + length
     if not isinstance(end.value, jax.core.Tracer) and end.value > cache_len:

@@ -31,7 +31,7 @@ class Tokens:
       should begin anew with each. None: one segment.
     index: integers, the order that `causal` and `window` go by. None: 0, 1, ...
     ids: integers, the tokens themselves, for position methods that read them;
-      a classifier's own [CLS] has the number of its vocabulary. None: unknown.
+      in a classifier, [MASK] is V and [CLS] is V + 1. None: unknown.
     state: what the position method made of a layer's input, see its contract.
     is_consecutive: whether positions differ as their places in the row do,
       wherever one token may look at another, so that a relative method may

@@ -155,7 +155,7 @@ def _curves(folder, name, method, params, max_length) -> list[str]:
   """The bias of each head over distances up to twice max_length."""
   reach = 2 * max_length
   last = 0 if method.causal else reach
-  if 'bias' not in method.hooks or 'state' in method.hooks:
+  if 'bias' not in method.hooks or not method.has_encoding:
     return []
   keys = np.arange(reach + last + 1)[None]
   query = Tokens(positions=np.full((1, 1), reach))

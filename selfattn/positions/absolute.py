@@ -154,7 +154,9 @@ class ComplexOrder(Position):
     )
 
   def init(self, key):
-    """`rates`: radians a position, (1 or V + 1, 1 or D/2); the last is [CLS]'s.
+    """`rates`: radians per position, (1 or V + 2, 1 or D/2).
+
+    After those of the words come that of [MASK] and that of [CLS].
 
     Raises:
       ValueError: the size of the vocabulary is unknown.
@@ -165,7 +167,7 @@ class ComplexOrder(Position):
       return {'rates': rates[None]}
     if self.vocab_size is None:
       raise ValueError('complex_order needs vocab_size')
-    num_words = self.vocab_size + 1
+    num_words = self.vocab_size + 2
     if self.shared == 'none':
       return {'rates': jnp.broadcast_to(rates, (num_words, half))}
     # One for each word: as far apart as those of the channels.

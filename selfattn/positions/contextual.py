@@ -6,7 +6,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from selfattn.masks import Tokens
 from selfattn.positions.contract import Position, require
 
 
@@ -52,12 +54,12 @@ class Cope(Position):
     gates = jax.nn.sigmoid(content_BHLM)
     gates = gates if mask is None else jnp.where(mask, gates, 0.0)
     before = jnp.where(ahead <= 0, gates, 0.0)
-    term = self._read(
-      params['table'][0], q_BLHK, jnp.cumsum(before[..., ::-1], -1)[..., ::-1]
-    )
+    in_order = _sum_until(before, key.index)
+    total = before.sum(axis=-1, keepdims=True)
+    term = self._read(params['table'][0], q_BLHK, total - in_order + before)
     if self.causal:
       return term
-    after = jnp.cumsum(jnp.where(ahead >= 0, gates, 0.0), -1)
+    after = _sum_until(jnp.where(ahead >= 0, gates, 0.0), key.index)
     return jnp.where(
       ahead <= 0, term, self._read(params['table'][1], q_BLHK, after)
     )
@@ -116,12 +118,7 @@ class Forgetting(Position):
     return jnp.where(tokens.padding_mask[..., None], gates, 0.0)
 
   def bias(self, params, query, key):
-    sums_BMH = jnp.cumsum(key.state, axis=1)
-    index_BL1 = jnp.broadcast_to(
-      jnp.asarray(query.index), query.state.shape[:2]
-    )[..., None]
-    # Where a query stands among the keys, its own gate included.
-    sums_BLH = jnp.take_along_axis(sums_BMH, index_BL1, axis=1, mode='clip')
+    sums_BLH, sums_BMH = _sums(key.state, query, key)
     gone = sums_BLH[:, :, None] - sums_BMH[:, None]
     gone = jnp.moveaxis(gone, -1, 1)
     ahead = jnp.asarray(key.index[:, None, :] - query.index[:, :, None])[
@@ -131,3 +128,58 @@ class Forgetting(Position):
       return jnp.where(ahead <= 0, gone, 0.0)
     before, after = jnp.split(gone, 2, axis=1)
     return jnp.where(ahead <= 0, before, -after)
+
+
+def _is_in_order(index) -> bool:
+  """Whether keys are known to stand in the order of their index."""
+  return isinstance(index, np.ndarray) and bool((np.diff(index) > 0).all())
+
+
+def _sum_until(x_BHLM: jax.Array, index_BM) -> jax.Array:
+  """Sums over keys up to each one, in the order of their index."""
+  if _is_in_order(index_BM):
+    return jnp.cumsum(x_BHLM, axis=-1)
+  shape = (len(index_BM), 1, 1, index_BM.shape[1])
+  order = jnp.argsort(jnp.asarray(index_BM), axis=-1).reshape(shape)
+  order = jnp.broadcast_to(order, x_BHLM.shape)
+  sums = jnp.cumsum(jnp.take_along_axis(x_BHLM, order, axis=-1), axis=-1)
+  return jnp.take_along_axis(sums, jnp.argsort(order, axis=-1), axis=-1)
+
+
+def _sums(
+  x_BMH: jax.Array, query: Tokens, key: Tokens
+) -> tuple[jax.Array, jax.Array]:
+  """Sums over keys up to each query, (B, L, H), and up to each key, (B, M, H).
+
+  In the order of segments and index; differences within a segment are sums over
+  what is between.
+  """
+  B, M, _ = x_BMH.shape
+  is_known = key.segments is None and isinstance(key.index, np.ndarray)
+  if is_known and (key.index == np.arange(M)).all():
+    sums_BMH = jnp.cumsum(x_BMH, axis=1)
+    until_BL = jnp.clip(jnp.asarray(query.index) + 1, 0, M)
+    keys_BMH = sums_BMH
+  else:
+    k, q = (_segment_and_index(side, B) for side in (key, query))
+    order_BM = jnp.lexsort(k[::-1])
+    ordered = jnp.take_along_axis(x_BMH, order_BM[..., None], axis=1)
+    sums_BMH = jnp.cumsum(ordered, axis=1)
+    back_BM1 = jnp.argsort(order_BM, axis=-1)[..., None]
+    keys_BMH = jnp.take_along_axis(sums_BMH, back_BM1, axis=1)
+    (ks, ki), (qs, qi) = (
+      (x[:, None, :] for x in k),
+      (x[:, :, None] for x in q),
+    )
+    until_BL = ((ks < qs) | ((ks == qs) & (ki <= qi))).sum(axis=-1)
+  sums = jnp.pad(sums_BMH, ((0, 0), (1, 0), (0, 0)))
+  until = jnp.broadcast_to(until_BL, (B, until_BL.shape[1]))[..., None]
+  return jnp.take_along_axis(sums, until, axis=1), keys_BMH
+
+
+def _segment_and_index(tokens: Tokens, B: int):
+  index = jnp.asarray(tokens.index)
+  segments = tokens.segments
+  segments = jnp.zeros_like(index) if segments is None else segments
+  shape = (B, index.shape[1])
+  return jnp.broadcast_to(segments, shape), jnp.broadcast_to(index, shape)

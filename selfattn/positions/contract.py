@@ -46,9 +46,9 @@ class Position:
     vocab_size: V, for methods that read `tokens.ids`; None: unknown.
     per_layer: whether every attention layer has parameters of its own, and
       embeds its own input, rather than the encoder once for all.
-    is_relative: whether bias, content and value depend on positions through
-      key - query alone; they may then be asked for other positions with the
-      same differences.
+    is_relative: whether bias, content, scores and value depend on positions
+      through key - query alone; they may then be asked for other positions
+      with the same differences.
     is_stepwise: whether each hook needs of earlier tokens only what a cache
       keeps: positions, state, key and value. False where embed mixes tokens.
     length_option: the option to raise for more positions than max_length.
@@ -144,8 +144,8 @@ class Position:
   def bias(self, params, query: Tokens, key: Tokens) -> jax.Array | None:
     """Added to the scaled scores: float32 (1 or B, H, L, M), or None.
 
-    That of a relative method without state is computed once a distance, where
-    a sequence attends to itself.
+    That of a relative method without state is computed once per distance, where
+    a sequence attends to itself: it reads `positions` alone. Finite.
     """
     del params, query, key
 

@@ -176,3 +176,15 @@ def test_gates_reach_the_layers_of_attention_wherever_they_are():
   np.testing.assert_array_equal(rows, [4, 4, 5, 5])
   assert (gated['mix_9']['query']['kernel'] == 1).all()
   assert gated['out'] == {'key': 1}
+
+
+@pytest.mark.parametrize('factor', [0.05, 0.9])
+def test_weights_that_do_not_sum_to_one_are_taken_as_shares(factor):
+  """Those of a sigmoid, or of a softmax with sinks."""
+  weights = np.random.default_rng(0).dirichlet(np.ones(L), L)
+  for name, value in statistics(factor * weights).items():
+    assert value == pytest.approx(statistics(weights)[name], rel=1e-5)
+  whole = jnp.asarray(weights, jnp.float32)[None, None, None]
+  np.testing.assert_allclose(
+    analysis.rollout(factor * whole), analysis.rollout(whole), rtol=1e-5
+  )

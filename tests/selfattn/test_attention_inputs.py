@@ -1,5 +1,6 @@
 """What is given to attention by hand is taken as it is meant, or refused."""
 
+import dataclasses
 import re
 
 import jax
@@ -162,3 +163,81 @@ def test_angles_of_distances_have_their_shape():
   assert found.shape == (1, 3, 4, 3)
   wanted = angles(np.asarray(distances), rates)
   np.testing.assert_allclose(np.sin(found), np.sin(wanted), atol=1e-6)
+
+
+def test_a_cache_is_for_self_attention_in_order():
+  layer = Attention(H * K, H, causal=True)
+  x_BLD = draw(B, L, H * K)
+  params = layer.init(jax.random.key(0), x_BLD)
+
+  def step(key=None, cache_len=9, **tokens):
+    layer.apply(
+      params, x_BLD, key, query=Tokens(**tokens), cache_len=cache_len,
+      mutable='cache',
+    )  # fmt: skip
+
+  with pytest.raises(ValueError, match='self-attention'):
+    step(draw(B, M, H * K))
+  with pytest.raises(ValueError, match=r'index 0\.\.6 must be consecutive'):
+    step(index=np.array([[0, 2, 4, 6]]))
+  encoder = AttentionEncoder(
+    1, H, 8, positions.NoPosition(H * K, H, True), jnp.float32, causal=True
+  )
+  variables = encoder.init(jax.random.key(0), x_BLD, Tokens())
+  with pytest.raises(ValueError, match='index must be None'):
+    encoder.apply(
+      variables, x_BLD, Tokens(index=np.arange(L)[None]), cache_len=9,
+      mutable='cache',
+    )  # fmt: skip
+  with pytest.raises(ValueError, match='needs cache_len'):
+    encoder.apply(variables, x_BLD, Tokens(), mutable='cache')
+
+
+def test_keys_of_another_length_are_not_the_queries():
+  """Without tokens they stand at 0, 1, ...; those of queries are not theirs."""
+  found, _ = attend(Q, KEYS, VALUES, causal=True)
+  wanted, _ = attend(Q, KEYS, VALUES, key=Tokens(), causal=True)
+  np.testing.assert_allclose(found, wanted, atol=1e-6)
+  with pytest.raises(ValueError, match='key must be given'):
+    attend(Q, KEYS, VALUES, query=jnp.ones((B, L), bool))
+
+
+@pytest.mark.parametrize(
+  ('heads', 'kv_heads', 'said'),
+  [(5, 0, 'num_heads = 5'), (12, 5, 'num_kv_heads = 5')],
+)
+def test_heads_that_do_not_divide_are_named(heads, kv_heads, said):
+  layer = Attention(12, heads, num_kv_heads=kv_heads)
+  with pytest.raises(ValueError, match=f'^{said} does not divide 12'):
+    layer.init(jax.random.key(0), draw(B, L, 12))
+
+
+def test_names_of_parameters_of_the_model_and_of_a_layer_differ():
+  @dataclasses.dataclass(frozen=True)
+  class Twice(positions.Position):
+    def init_model(self, key):
+      return {'table': jnp.zeros(2)}
+
+    def init_layer(self, key):
+      return {'table': jnp.ones(2)}
+
+  method = Twice(12, 2, False)
+  layer = Attention(12, 2, position=method)
+  with pytest.raises(ValueError, match="'table' is a parameter of both"):
+    layer.init(
+      jax.random.key(0), draw(B, L, 12), position_params=method.init_model(None)
+    )
+
+
+def test_a_content_term_may_be_none():
+  @dataclasses.dataclass(frozen=True)
+  class Nothing(positions.Position):
+    def content(self, params, q_BLHK, k_BMHK, query, key):
+      return None
+
+  found = attend(
+    Q, KEYS, VALUES, position=Nothing(H * K, H, False), return_weights=True
+  )
+  wanted = attend(Q, KEYS, VALUES, return_weights=True)
+  for one, other in zip(found, wanted, strict=True):
+    np.testing.assert_array_equal(one, other)

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.masks import Tokens
+from selfattn.normalisers import Sigmoid, Softmax
 from selfattn.positions import POSITIONS
 from tests.conftest import draw
 
@@ -149,8 +151,8 @@ def test_words_turn_at_their_own_rates(shared):
   noise = jax.random.uniform(jax.random.key(1), params['rates'].shape)
   params = {'rates': params['rates'] + noise}
   where = np.array([[0, 3, 1, 9, 20, 2, 5]])
-  # The last word is the classifier's [CLS].
-  ids = jnp.array([[V, 0, 1, 2, 8, 1, 3]] * B)
+  # [MASK] and [CLS] come after the words.
+  ids = jnp.array([[V, V + 1, 1, 2, 8, 1, 3]] * B)
   found = method.embed(params, X, Tokens(positions=where, ids=ids))
   rates = np.asarray(params['rates'], float)
   x = np.asarray(X, float)
@@ -245,3 +247,59 @@ def test_complex_order_with_shared_rates_keeps_lengths():
     jnp.linalg.norm(found, axis=-1), jnp.linalg.norm(X, axis=-1), rtol=1e-5
   )
   assert abs(found - X)[:, 1:].max() > 0.1
+
+
+# --- the order is that of the index, wherever a token stands in the row -------
+
+ORDERED = ['cope', 'forgetting', 'cope+forgetting']
+SHUFFLE = np.array([3, 0, 6, 2, 5, 1, 4])
+
+
+def outputs(name, causal, tokens, x_BLD, **more):
+  method = positions.make({n: {} for n in name.split('+')}, D, H, causal)
+  layer = Attention(D, H, position=method, causal=causal, **more)
+  variables = draw(
+    lambda key: layer.init(key, X, query=Tokens()), jax.random.key(1)
+  )
+  return layer.apply(variables, x_BLD, query=tokens)[0]
+
+
+@pytest.mark.parametrize('normaliser', [Softmax, Sigmoid])
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize('name', ORDERED)
+def test_where_a_token_stands_in_the_row_is_no_matter(name, causal, normaliser):
+  more = {'normaliser': normaliser(H)}
+  plain = outputs(name, causal, Tokens(), X, **more)
+  where = np.arange(L)[None]
+  later = outputs(name, causal, Tokens(index=where + 5), X, **more)
+  np.testing.assert_allclose(later, plain, **close)
+  moved = Tokens(index=where[:, SHUFFLE], positions=where[:, SHUFFLE])
+  found = outputs(name, causal, moved, X[:, SHUFFLE], **more)
+  np.testing.assert_allclose(found, plain[:, SHUFFLE], **close)
+  traced = jax.tree.map(jnp.asarray, moved)
+  found = outputs(name, causal, traced, X[:, SHUFFLE], **more)
+  np.testing.assert_allclose(found, plain[:, SHUFFLE], **close)
+
+
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize('name', ORDERED)
+def test_segments_may_be_interleaved_or_count_anew(name, causal):
+  segments = jnp.array([[0, 1, 0, 1, 1, 0, 1]])
+  interleaved = outputs(name, causal, Tokens(segments=segments), X)
+  for segment in (0, 1):
+    of_it = np.flatnonzero(segments[0] == segment)
+    alone = outputs(name, causal, Tokens(), X[:, of_it])
+    np.testing.assert_allclose(interleaved[:, of_it], alone, **close)
+  anew = Tokens(
+    segments=jnp.array([[0, 0, 0, 1, 1, 1, 1]]),
+    index=np.array([[0, 1, 2, 0, 1, 2, 3]]),
+  )
+  packed = outputs(name, causal, anew, X)
+  for of_it in (slice(0, 3), slice(3, 7)):
+    alone = outputs(name, causal, Tokens(), X[:, of_it])
+    np.testing.assert_allclose(packed[:, of_it], alone, **close)
+
+
+def test_what_stands_for_cls_and_mask_have_rates_of_their_own():
+  method = POSITIONS['complex_order'](D, H, False, vocab_size=V)
+  assert len(method.init(jax.random.key(0))['rates']) == V + 2

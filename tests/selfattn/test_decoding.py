@@ -108,7 +108,7 @@ def test_words_are_kept_in_a_cache_for_methods_that_read_them():
   encoder = AttentionEncoder(LAYERS, H, F, method, jnp.float32, causal=True)
   params = draw(encoder.init, jax.random.key(0), X, Tokens(ids=IDS))['params']
   # Rates of every word begin alike.
-  params['position']['rates'] *= 1 + jnp.arange(V + 1)[:, None] / V
+  params['position']['rates'] *= 1 + jnp.arange(V + 2)[:, None] / V
   full = encoder.apply({'params': params}, X, Tokens(ids=IDS))
   cache, outputs = {}, []
   for now in (slice(0, 4), slice(4, 5), slice(5, L)):
