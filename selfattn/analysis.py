@@ -1,7 +1,8 @@
 """What heads do: statistics of attention weights, rollout, and gates.
 
 All of it works on weights as a model sows them, (B, H, L, M), of
-self-attention, so that M = L. Rows that do not sum to one are divided by their sums.
+self-attention, so that M = L. Rows that do not sum to one are divided by their
+sums.
 """
 
 from __future__ import annotations

@@ -249,7 +249,8 @@ class Attention(nn.Module):
       if not is_row or query.index.max() >= cache_len:
         raise ValueError(
           f'index {query.index.min()}..{query.index.max()} must be '
-          f'consecutive, the same for all rows, and below cache_len = {cache_len}'
+          f'consecutive, the same for all rows, and below '
+          f'cache_len = {cache_len}'
         )
     padding_mask = (
       jnp.ones((1, L), bool)
