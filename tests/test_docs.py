@@ -6,7 +6,11 @@ import re
 import jax
 import numpy as np
 import pytest
+from conftest import make_small_config
 
+from experiments.command.signals import Signals
+from experiments.settings.extensions import TABLES
+from experiments.training import run as run_lib
 from selfattn import positions
 from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
@@ -17,16 +21,17 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 @pytest.fixture(scope='module')
 def tables():
-  """What the blocks of docs/extending.md have registered."""
-  before = dict(POSITIONS)
+  """Position methods that the blocks of docs/extending.md have registered."""
+  before = {name: dict(table) for name, table in TABLES.items()}
   text = (ROOT / 'docs/extending.md').read_text()
   blocks = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
   names = {'__name__': 'docs'}
   for block in blocks:
     exec(compile(block, 'docs/extending.md', 'exec'), names)
-  yield {name: POSITIONS[name] for name in POSITIONS if name not in before}
-  for name in set(POSITIONS) - set(before):
-    del POSITIONS[name]
+  yield {n: POSITIONS[n] for n in POSITIONS if n not in before['POSITIONS']}
+  for name, table in TABLES.items():
+    table.clear()
+    table |= before[name]
 
 
 def test_the_methods_of_the_docs_equal_their_formulas(tables):
@@ -60,3 +65,24 @@ def test_the_methods_of_the_docs_decode_step_by_step(tables):
   np.testing.assert_allclose(
     np.concatenate(found, axis=1), full, rtol=1e-4, atol=1e-5
   )
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {'model.normaliser.name': 'relu', 'model.pool': 'gated'},
+    {
+      'model.encoder.name': 'mixed',
+      'optimizer.groups.embeddings.name': 'sign_sgd',
+    },
+    {'task.name': 'remainders', 'checkpoint.best_metric': 'loss'},
+  ],
+  ids=lambda changes: '+'.join(map(str, changes.values())),
+)
+def test_what_the_docs_register_trains(tables, changes, tmp_path):
+  config = make_small_config()
+  config.train.steps = config.train.eval_every = 2
+  config.optimizer.warmup_steps = 1
+  config.update_from_flattened_dict(changes)
+  result = run_lib.run(config, str(tmp_path / 'run'), Signals())
+  assert np.isfinite(result['loss'])
