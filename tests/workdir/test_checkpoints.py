@@ -15,7 +15,9 @@ from experiments.workdir import checkpoints
 from experiments.workdir.checkpoints import Checkpoints
 from experiments.workdir.keeping import CheckpointSettings
 
-SETTINGS = CheckpointSettings(every_steps=1, keep=2, best_metric='accuracy')
+SETTINGS = CheckpointSettings(
+  every_steps=1, max_to_keep=2, best_metric='accuracy'
+)
 RUN = 'the run'
 
 
