@@ -149,8 +149,8 @@ class Attention(nn.Module):
     if self.is_mutable_collection('cache') and not self.is_initializing():
       if not is_self:
         raise ValueError('a cache is for self-attention: key must be None')
-      if not method.is_stepwise:
-        reading = [p for _, p in method.parts if not p.is_stepwise]
+      if not method.supports_cache:
+        reading = [p for _, p in method.parts if not p.supports_cache]
         raise ValueError(
           'a cache keeps no vectors of earlier tokens, which are read by '
           + ', '.join(type(part).__name__ for part in reading)

@@ -137,8 +137,8 @@ def _check_task(settings, encoder, key: str) -> None:
   if task.is_causal and not encoder.causal:
     name = settings.model.encoder.name
     raise UserError(
-      f'config.{key}.name = {choice.name!r} asks for what stands after a '
-      f'token, which config.model.encoder.name = {name!r} sees; set '
+      f'config.{key}.name = {choice.name!r} predicts later tokens, which '
+      f'config.model.encoder.name = {name!r} sees; set '
       'config.model.encoder.attention.causal=True, or choose rnn with '
       'config.model.encoder.rnn.bidirectional=False'
     )

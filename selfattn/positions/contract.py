@@ -49,7 +49,7 @@ class Position:
     is_relative: whether bias, content, scores and value depend on positions
       through key - query alone; they may then be asked for other positions
       with the same differences.
-    is_stepwise: whether each hook needs of earlier tokens only what a cache
+    supports_cache: whether each hook needs of earlier tokens only what a cache
       keeps: positions, state, key and value. False where embed mixes tokens.
     length_option: the option to raise for more positions than max_length.
     Further fields are the method's options; each needs a default, and becomes
@@ -63,7 +63,7 @@ class Position:
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
-  is_stepwise: ClassVar[bool] = True
+  supports_cache: ClassVar[bool] = True
   length_option: ClassVar[str | None] = None
 
   @property
@@ -212,9 +212,9 @@ class Combined(Position):
     return all(part.is_relative for _, part in self.parts)
 
   @property
-  def is_stepwise(self):
+  def supports_cache(self):
     """Whether every part is."""
-    return all(part.is_stepwise for _, part in self.parts)
+    return all(part.supports_cache for _, part in self.parts)
 
   @property
   def scale(self):

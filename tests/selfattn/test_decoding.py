@@ -130,7 +130,7 @@ def test_words_are_kept_in_a_cache_for_methods_that_read_them():
 
 @dataclasses.dataclass(frozen=True)
 class Neighbours(Position):
-  is_stepwise = False
+  supports_cache = False
 
   def embed(self, params, x_BLD, tokens):
     return x_BLD + jnp.pad(x_BLD[:, :-1], ((0, 0), (1, 0), (0, 0)))
