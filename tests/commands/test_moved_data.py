@@ -72,7 +72,7 @@ def test_a_report_shows_what_is_stored(trained, call_command, tmp_path):
   flags = [f'--workdir={base}/run', f'--output={page}']
   code, _, stderr = call_command('report', *flags, cwd=ROOT)
   assert code == 0, stderr
-  assert 'WARNING: without results on test' in stderr
+  assert 'WARNING: the report lacks results on test' in stderr
   assert 'is not a folder' in page.read_text()
   assert 'Confusion' not in page.read_text()
   flags.append(f'--data_dir={base}/now')

@@ -118,11 +118,17 @@ def test_names_that_decay_are_names_of_parameters(endings):
 @pytest.mark.parametrize(
   ('endings', 'message'),
   [
-    (('kernels',), r"decay has 'kernels', .* did you mean kernel\?"),
-    (('kernel', 'scale'), r"decay has 'scale', .* bias, embedding, kernel$"),
-    (('dense',), r"decay has 'dense'"),
-    ((3,), r'decay has 3'),
-    (('',), r"decay has ''"),
+    (
+      ('kernels',),
+      r"names has 'kernels', .* did you mean kernel\?",
+    ),
+    (
+      ('kernel', 'scale'),
+      r"names has 'scale', .* bias, embedding, kernel$",
+    ),
+    (('dense',), r"names has 'dense'"),
+    ((3,), r'names has 3'),
+    (('',), r"names has ''"),
   ],
 )
 def test_a_name_that_no_parameter_has_is_refused(endings, message):

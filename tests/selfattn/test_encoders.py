@@ -345,7 +345,7 @@ def assert_is_encoding(found, expected):
   assert P.dtype == jnp.float32
   np.testing.assert_allclose(P, expected, rtol=1e-5, atol=1e-5)
   tables = [(heads, 2 * L - 1, D // H) for heads in (1, H)]
-  turns = [(1, L, width) for width in range(2, D // H + 1, 2)]
+  turns = [(1, L, width) for width in range(2, 2 * D // H + 1, 2)]
   assert P.shape in [(1, L, D), (1, H, L, L), *turns, *tables]
 
 

@@ -425,7 +425,9 @@ def test_sinusoid_keeps_far_positions_apart():
 
 def layer_output(method, params, tokens, x_BLD, **fields):
   layer = Attention(D, H, position=method, **fields)
-  more = {'query': tokens, 'position_params': params}
+  more = {'query': tokens}
+  if not method.per_layer:
+    more['position_params'] = params
   variables = layer.init(jax.random.key(4), x_BLD, **more)
   if method.per_layer:
     variables['params']['position'] = params

@@ -151,7 +151,7 @@ def test_a_trial_shorter_than_a_rung_ends_at_its_last_step(tmp_path):
   [
     (['5'], r'config\.train\.eval_every = 2 \(trial 2\)'),
     (['4', '2'], 'must be ascending'),
-    (['6'], r'below config\.train\.steps = 6'),
+    (['6'], r'below the 6 steps of the longest trial'),
   ],
 )
 def test_rungs_are_checked_against_every_trial(texts, said, tmp_path):
