@@ -12,7 +12,7 @@ import types
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
-from test_train import arguments, rows, wait_for_rows
+from test_train import SLOW, arguments, rows, wait_for_rows
 
 from experiments.command import distributed
 from experiments.command.distributed import Cluster
@@ -182,7 +182,7 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   result = run_lib.run(config, str(alone), Signals())
 
   path = tmp_path / 'run'
-  processes = start([path, path], config)
+  processes = start([path, path], config, command=('-c', SLOW))
   wait_for_rows(processes[0], path, 2)
   processes[1].send_signal(signal.SIGUSR1)
   codes, printed, said = zip(*ends(processes), strict=True)
@@ -225,8 +225,8 @@ def test_a_checkpoint_corrupt_on_one_process_is_skipped_by_all(tmp_path):
   path = tmp_path / 'run'
   config = busy_config(eval_every=6)
   config.checkpoint.every_steps = 3
-  processes = start([path, path], config)
-  wait_for_rows(processes[0], path, 7)
+  processes = start([path, path], config, command=('-c', SLOW))
+  wait_for_rows(processes[0], path, 4)
   processes[0].send_signal(signal.SIGTERM)
   codes, _, said = zip(*ends(processes), strict=True)
   assert codes == (75, 75), said

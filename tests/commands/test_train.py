@@ -277,9 +277,25 @@ def arguments(path, config):
   return ['--workdir', str(path), *changes]
 
 
-def start(path, config):
+# The command, slow from its second step on: it is not done before a signal
+# has reached it.
+SLOW = """
+import time
+from experiments import train
+from experiments.command import app, signals
+check = signals.Signals.check
+def slow(self):
+  if self._looks > 2:
+    time.sleep(0.4)
+  check(self)
+signals.Signals.check = slow
+app.run(train.main, train._define, train.__doc__, takes_config=True)
+"""
+
+
+def start(path, config, command=('-m', 'experiments.train')):
   return subprocess.Popen(
-    [sys.executable, '-m', 'experiments.train', *arguments(path, config)],
+    [sys.executable, *command, *arguments(path, config)],
     cwd=ROOT,
     env=os.environ | {'PYTHONPATH': str(ROOT)},
     stdout=subprocess.PIPE,
@@ -303,13 +319,13 @@ def test_sigterm_saves_and_exits_75_and_sigkill_loses_nothing(
 ):
   path = tmp_path / 'run'
   config = busy_config()
-  process = start(path, config)
+  process = start(path, config, command=('-c', SLOW))
   wait_for_rows(process, path, 2)
   process.send_signal(signal.SIGTERM)
   _, stderr = process.communicate(timeout=60)
   assert process.returncode == 75, stderr
   assert 'SIGTERM' in stderr
-  process = start(path, config)
+  process = start(path, config, command=('-c', SLOW))
   wait_for_rows(process, path, rows(path)[-1]['step'] + 1)
   process.kill()
   process.communicate()
@@ -332,7 +348,7 @@ def test_workdir_may_be_relative(tmp_path, monkeypatch):
 def test_a_run_survives_a_closed_pipe_of_its_log(tmp_path):
   """`train 2>&1 | tee`, and Ctrl-C, which tee gets as well."""
   path, config = tmp_path / 'run', busy_config()
-  process = start(path, config)
+  process = start(path, config, command=('-c', SLOW))
   wait_for_rows(process, path, 2)
   process.stderr.close()
   process.stdout.close()
