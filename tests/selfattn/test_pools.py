@@ -93,6 +93,27 @@ def test_an_empty_text_is_zero_with_finite_gradients(name):
   assert (grads[~IS_TOKEN] == 0).all()
 
 
+def test_gradients_of_the_pool_max_are_those_of_the_largest_token():
+  """After a norm, whose output XLA may round in two ways within a program."""
+  norm, x_BLD = nn.LayerNorm(), jax.random.normal(jax.random.key(0), (3, 7, 12))
+  variables = norm.init(jax.random.key(1), x_BLD)
+  is_largest_BLD = jax.nn.one_hot(
+    norm.apply(variables, x_BLD).argmax(axis=1), 7, axis=1
+  )
+
+  def gradient(choose):
+    def total(x_BLD):
+      return (choose(norm.apply(variables, x_BLD)) ** 2).sum()
+
+    return jax.jit(jax.grad(total))(x_BLD)
+
+  found = gradient(
+    lambda x: POOLS['max']().apply({}, x, jnp.ones((3, 7), bool))
+  )
+  want = gradient(lambda x: x * is_largest_BLD)
+  np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
 def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
   model = TextClassifier(V, C, D, BagEncoder(), pool=Attentive(S, N))
   tokens = jax.random.randint(jax.random.key(3), (B, L), 0, V)
