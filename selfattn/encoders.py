@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from selfattn.attention import Attention, sow_by_part
 from selfattn.backends import BACKENDS
 from selfattn.baselines import (
-  BagEncoder,
+  BowEncoder,
   ConvolutionEncoder,
   RecurrentEncoder,
 )
@@ -295,5 +295,5 @@ ENCODERS: dict[str, type[Encoder]] = {
   'attention': AttentionEncoder,
   'cnn': ConvolutionEncoder,
   'rnn': RecurrentEncoder,
-  'bag': BagEncoder,
+  'bow': BowEncoder,
 }

@@ -10,7 +10,7 @@ import pytest
 
 from selfattn import positions
 from selfattn.attention import Attention
-from selfattn.baselines import BagEncoder, ConvolutionEncoder, RecurrentEncoder
+from selfattn.baselines import BowEncoder, ConvolutionEncoder, RecurrentEncoder
 from selfattn.classifier import POOLS, TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder, Sow
@@ -44,7 +44,7 @@ ROWS = {
   'attention': attention,
   'cnn': functools.partial(ConvolutionEncoder, LAYERS, jnp.float32, 3, 2),
   'rnn': functools.partial(RecurrentEncoder, 2, jnp.float32),
-  'bag': BagEncoder,
+  'bow': BowEncoder,
 }
 # Other forms of them, for the same checks.
 VARIANTS = (
@@ -144,7 +144,7 @@ def test_with_positions_it_is_not(name):
 
 
 @pytest.mark.parametrize('pool', ['mean', 'max'])
-@pytest.mark.parametrize('encoder', [attention('none'), BagEncoder()])
+@pytest.mark.parametrize('encoder', [attention('none'), BowEncoder()])
 def test_a_bag_gives_the_same_logits_to_every_order(encoder, pool):
   model = classifier(encoder, pool=pool)
   variables = init(model)

@@ -10,7 +10,7 @@ from configs import default
 from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
 from experiments.training import build
-from selfattn.baselines import BagEncoder
+from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
 from selfattn.pools import POOLS, Attentive, Pool
 from tests.conftest import draw
@@ -115,7 +115,7 @@ def test_gradients_of_the_pool_max_are_those_of_the_largest_token():
 
 
 def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
-  model = TextClassifier(V, C, D, BagEncoder(), pool=Attentive(S, N))
+  model = TextClassifier(V, C, D, BowEncoder(), pool=Attentive(S, N))
   tokens = jax.random.randint(jax.random.key(3), (B, L), 0, V)
   variables = draw(model.init, jax.random.key(0), tokens, IS_TOKEN)
   assert variables['params']['head']['kernel'].shape == (N * D, C)
@@ -136,7 +136,7 @@ def test_a_name_and_a_pool_are_the_same_model(name):
   tokens = jnp.ones((B, L), jnp.int32)
   trees = [
     jax.eval_shape(
-      TextClassifier(V, C, D, BagEncoder(), pool=pool).init,
+      TextClassifier(V, C, D, BowEncoder(), pool=pool).init,
       jax.random.key(0),
       tokens,
       IS_TOKEN,
@@ -176,6 +176,6 @@ def test_a_pool_of_ones_own_is_one_class_and_one_line(monkeypatch):
   params = jax.eval_shape(model.init, jax.random.key(0), tokens, IS_TOKEN)
   assert params['params']['pool']['gate']['kernel'].shape == (64, 1)
   assert 'cls' in params['params']
-  config.model.encoder.name = 'bag'
+  config.model.encoder.name = 'bow'
   with pytest.raises(UserError, match=r"pool = 'gated' .*gathers nothing"):
     settings_lib.from_config(config)
