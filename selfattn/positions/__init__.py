@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
-from selfattn.positions.biases import T5, Alibi, Continuous, Fire, Kerple
+from selfattn.positions.biases import T5, Alibi, Kerple
 from selfattn.positions.contextual import Cope, Forgetting
 from selfattn.positions.contract import (
-  Combined,
   NoPosition,
   Position,
   check_positions,
 )
+from selfattn.positions.joined import Combined
+from selfattn.positions.networks import Continuous, Fire
 from selfattn.positions.relative import MusicTransformer, Shaw
 from selfattn.positions.rotary import Pope, Rotary
 

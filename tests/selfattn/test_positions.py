@@ -17,7 +17,7 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS, Position, contract
 from selfattn.positions.biases import slopes
 from selfattn.positions.contract import distances
-from selfattn.positions.relative import skew, unskew
+from selfattn.positions.distances import skew, unskew
 from tests.conftest import acts_in_attention, at
 
 B, H, K = 2, 3, 6
@@ -424,7 +424,7 @@ def test_sinusoid_keeps_far_positions_apart():
 
 
 def layer_output(method, params, tokens, x_BLD, **fields):
-  layer = Attention(D, H, position=method, **fields)
+  layer = Attention(D, H, position=method, in_encoder=True, **fields)
   more = {'query': tokens}
   if not method.per_layer:
     more['position_params'] = params
