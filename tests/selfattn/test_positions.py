@@ -653,6 +653,21 @@ def test_combined_methods_add_their_terms():
   assert limited.max_length() == 9
 
 
+@pytest.mark.parametrize('name', POSITIONS)
+def test_a_method_declares_the_width_of_heads_after_its_rotation(name):
+  alone = POSITIONS[name](D, H, False, vocab_size=9)
+  joined = positions.make({'alibi': {}, name: {}}, D, H, False, 9)
+  assert joined.rotated_dim == alone.rotated_dim
+  row = Tokens().filled(5)
+  x_BLHK = jnp.ones((B, 5, H, K))
+  width = K
+  if 'rotate' in alone.hooks:
+    params = alone.init(jax.random.key(0))
+    turned = alone.rotate(params, x_BLHK, x_BLHK, row, row)
+    (width,) = {x.shape[-1] for x in turned}
+  assert alone.rotated_dim == width
+
+
 @dataclasses.dataclass(frozen=True)
 class EveryHook(Position):
   """Fills each hook with something simple, for a reference to repeat."""
