@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turn, pair by pair of their channels."""
+"""Rotary positions: rotations of pairs of channels of queries and keys."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ SCALINGS = ('none', 'linear', 'ntk', 'yarn')
 class Rotary(Position):
   """RoPE (Su et al. 2021, section 3.2.2).
 
-  Pair j of the R rotated channels turns by p / base^(2j/R) at position p, so
-  that a score depends on the difference of two positions only.
+  Pair j of the R rotated channels is rotated by p / base^(2j/R) at position p,
+  so that a score depends on the difference of two positions only.
 
   Attributes:
     layout: which channels are a pair. 'half': j and j + R/2; 'interleaved':
-      2j and 2j + 1. The same up to the order of channels.
+      2j and 2j + 1. The same up to a permutation of channels.
     base: of the angles.
-    fraction: of the channels that rotate, rounded down to pairs: R = K at 1.
-    scaling: how texts longer than those of training are read.
+    fraction: of the channels that are rotated, rounded down to pairs; 1: R = K.
+    scaling: for texts longer than those of training.
       'linear': positions are divided by `factor` (Chen et al. 2023).
-      'ntk': base grows by factor^(R/(R-2)), so slow pairs are slowed down by
-        `factor` and the fastest not at all.
-      'yarn': a pair is slowed down as far as it turns less than beta_slow
-        times in original_length tokens, and not if more than beta_fast times;
-        queries and keys grow by 0.1 ln(factor) + 1 (Peng et al. 2023,
-        sections 3.2 and 3.4).
+      'ntk': base is multiplied by factor^(R/(R-2)), which divides the lowest
+        frequency by `factor` and leaves the highest.
+      'yarn': the frequency of a pair is divided by `factor` if it has fewer
+        than beta_slow periods in original_length tokens, left if more than
+        beta_fast, and interpolated between; queries and keys are multiplied
+        by 0.1 ln(factor) + 1 (Peng et al. 2023, sections 3.2 and 3.4).
     factor: longest text over longest text of training.
     original_length: longest text of training, in tokens, for 'yarn'.
-    beta_fast, beta_slow: turns, for 'yarn'.
+    beta_fast, beta_slow: periods, for 'yarn'.
   """
 
   layout: str = 'half'
@@ -88,7 +88,7 @@ class Rotary(Position):
 
   @property
   def width(self) -> int:
-    """R, number of channels that rotate."""
+    """R, number of rotated channels."""
     return 2 * int(self.head_dim * self.fraction / 2)
 
   def rates(self) -> np.ndarray:
@@ -106,7 +106,7 @@ class Rotary(Position):
     return rates
 
   def _slowed(self):
-    """How far each pair is slowed down, from 0 to 1."""
+    """Weight of the divided frequency of each pair, from 0 to 1."""
 
     def pair(turns):
       wavelength = self.original_length / (turns * 2 * math.pi)
@@ -150,10 +150,10 @@ class Rotary(Position):
 class Pope(Position):
   """Polar positions (PoPE; Gopalakrishnan et al. 2025, equations 5 to 7).
 
-  Channel c of queries and keys has a length, softplus of its value, and an
-  angle, w_c times the position: what is there and where it is do not mix. The
-  score is sum_c softplus(q_c) softplus(k_c) cos((j - i) w_c + delta_c), with a
-  learned delta for each head and layer, from -2 pi to 0. K rates instead of
+  Channel c of queries and keys is a complex number of magnitude softplus(value)
+  and angle w_c times the position, so that content and position are separate.
+  The score is sum_c softplus(q_c) softplus(k_c) cos((j - i) w_c + delta_c),
+  with a learned delta per head and layer, from -2 pi to 0. K rates instead of
   the K/2 of RoPE; queries and keys are twice as wide in their matmul.
 
   Attributes:
@@ -188,7 +188,7 @@ class Pope(Position):
     return jnp.asarray(P_BLR, jnp.float32)
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
-    # On the side of the queries, so that heads may share keys.
+    # Applied to queries, since query heads may share a KV head.
     delta_HK = jnp.clip(params['delta'], -2 * np.pi, 0.0)
     cos, sin = jnp.split(self.encoding(params, query)[:, :, None], 2, axis=-1)
     turn_cos, turn_sin = jnp.cos(delta_HK), jnp.sin(delta_HK)

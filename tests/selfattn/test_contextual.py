@@ -169,7 +169,7 @@ def test_words_turn_at_their_own_rates(shared):
 def test_what_a_method_reads_has_to_be_there():
   method = POSITIONS['complex_order'](D, H, False, vocab_size=V)
   with pytest.raises(ValueError, match=r'tokens\.ids'):
-    method.embed(method.init(jax.random.key(0)), X, Tokens().filled(L))
+    method.embed(method.init(jax.random.key(0)), X, Tokens().with_defaults(L))
   with pytest.raises(ValueError, match='vocab_size'):
     POSITIONS['complex_order'](D, H, False).init(jax.random.key(0))
   gates = POSITIONS['forgetting'](D, H, False)
@@ -203,7 +203,7 @@ def weights_of(method, params, **more):
 def test_gates_that_never_forget_are_no_positions():
   method = POSITIONS['forgetting'](D, H, False)
   params = {'kernel': jnp.zeros((D, 2 * H)), 'bias': jnp.full(2 * H, 40.0)}
-  tokens = Tokens().filled(L)
+  tokens = Tokens().with_defaults(L)
   tokens = tokens.replace(state={'': method.state(params, X, tokens)})
   np.testing.assert_allclose(
     weights_of(method, params, query=tokens),
@@ -218,7 +218,7 @@ def test_gates_that_are_all_alike_are_alibi():
   slopes = jnp.array([0.5, 0.25, 0.1, 0.7])
   bias = -jnp.log(jnp.expm1(slopes))  # log sigmoid of it is -slope
   params = {'kernel': jnp.zeros((D, 2 * H)), 'bias': bias}
-  tokens = Tokens().filled(L)
+  tokens = Tokens().with_defaults(L)
   tokens = tokens.replace(state={'': method.state(params, X, tokens)})
   alibi = POSITIONS['alibi'](D, H, False, variant='learned')
   logs = jnp.log(slopes)
@@ -242,7 +242,7 @@ def test_a_table_of_equal_rows_adds_the_same_to_every_key_of_a_side():
 def test_complex_order_with_shared_rates_keeps_lengths():
   method = POSITIONS['complex_order'](D, H, False, shared='words')
   params = method.init(jax.random.key(0))
-  found = method.embed(params, X, Tokens().filled(L))
+  found = method.embed(params, X, Tokens().with_defaults(L))
   np.testing.assert_allclose(
     jnp.linalg.norm(found, axis=-1), jnp.linalg.norm(X, axis=-1), rtol=1e-5
   )
