@@ -182,8 +182,7 @@ class ComplexOrder(Position):
     else:
       rates = rates[None]
     positions_BL1 = jnp.asarray(tokens.positions, jnp.float32)[..., None]
-    angle = rates * positions_BL1
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    cos, sin = jnp.cos(rates * positions_BL1), jnp.sin(rates * positions_BL1)
     a, b = jnp.split(x_BLD.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
     return turned.astype(x_BLD.dtype)
