@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.command import app
@@ -80,16 +80,27 @@ def define(values) -> None:
     app.flags.DEFINE_string(name, default, text, flag_values=values)
 
 
-def metrics(specs: list[Spec]) -> dict[str, Callable]:
-  """Metrics of their tasks, and whether max or min is the best."""
-  found: dict[str, Callable] = {}
-  for spec in specs:
-    found |= TASKS[spec.settings.task.name].metrics
-  return found
+def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
+  """Metrics of the task of all trials, and whether max or min is the best.
+
+  Raises:
+    UserError: they have several tasks.
+  """
+  tasks = list(dict.fromkeys(spec.settings.task.name for spec in specs))
+  if len(tasks) > 1:
+    raise UserError(
+      f'config.task.name is {", ".join(tasks)}: scores of different tasks '
+      'cannot be compared; make one sweep per task'
+    )
+  return TASKS[tasks[0]].metrics
 
 
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
-  """UserError for an unknown metric, key or setting; '' stands for none."""
+  """Checks that trials can be compared; '' stands for a flag not given.
+
+  Raises:
+    UserError: several tasks, or an unknown metric, key or setting.
+  """
   known = metrics(specs)
   one_of(metric or next(iter(known)), known, '--metric')
   keys = flat_keys(specs[0].config)
@@ -139,7 +150,7 @@ def compare(
     baseline: 'KEY=VALUE, ...' of the setting to compare others with, or ''.
 
   Raises:
-    UserError: unknown metric, key or setting.
+    UserError: several tasks, or an unknown metric, key or setting.
   """
   check(specs, metric, over, baseline)
   metric = metric or specs[0].settings.checkpoint.best_metric

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.command import app
+from experiments.command import app, config_files
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import flat_keys, parse_tuple, split, unquoted
 from experiments.data import loading
@@ -103,16 +103,26 @@ def named(module, name: str) -> list[dict]:
   Raises:
     UserError: there is no such generator, or it does not yield dicts.
   """
-  known = [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
+  known = _generators(module)
   if name not in known:
+    # Those of the default config are not inherited: they may not fit a config.
+    default, _ = config_files.load_module(config_files.DEFAULT_CONFIG)
+    shown = ', '.join(sorted(known)) or 'no other'
+    remedy = nearest(name, known) or '; define it in that file'
+    if name in _generators(default):
+      remedy = f'; add to it: from configs.default import sweep_{name}'
     raise UserError(
       f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
-      f'{", ".join(sorted(known)) or "none"}{nearest(name, known)}'
+      f'{shown}{remedy}'
     )
   found = list(getattr(module, f'sweep_{name}')())
   if not found or not all(isinstance(entry, dict) for entry in found):
     raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
   return found
+
+
+def _generators(module) -> list[str]:
+  return [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
 
 
 def over(text: str, config) -> list[dict]:

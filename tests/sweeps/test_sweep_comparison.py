@@ -51,6 +51,15 @@ def settings(found):
   return [entry['setting'].partition('=')[2] for entry in found.table]
 
 
+def test_scores_of_different_tasks_are_not_ranked(tmp_path):
+  trials = [{'task.name': name} for name in ('classify', 'masked_tokens')]
+  base = make_small_config().to_dict()
+  specs = plan.make(base, trials, str(tmp_path / 'sweep'))
+  with pytest.raises(UserError, match='is classify, masked_tokens: scores of'):
+    comparison.check(specs, 'accuracy', 'seed', '')
+  comparison.check(specs[1:], 'accuracy', 'seed', '')
+
+
 def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
   found, run = compared(
     tmp_path,

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from configs import default
+from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
 from experiments.sweeps import comparison, halving, plan, plots, results
@@ -86,6 +87,18 @@ def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
   assert found == [{key: value} for value in values]
   assert all(
     type(f[key]) is type(v) for f, v in zip(found, values, strict=True)
+  )
+
+
+def test_a_missing_generator_of_the_default_config_may_be_imported(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text('from configs.default import get_config')
+  module, _ = config_files.load_module(str(path))
+  with pytest.raises(UserError) as error:
+    plan.named(module, 'seeds')
+  assert str(error.value) == (
+    f'--sweep=seeds: {path} has no sweep_seeds(); it has no other; add to it: '
+    'from configs.default import sweep_seeds'
   )
 
 
