@@ -108,8 +108,8 @@ def _define(values) -> None:
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
   module, config = config_files.load_module(values.config_path)
-  sweeps = [plan.named(module, name) for name in values.sweep]
-  sweeps += [plan.over(text, config) for text in values.grid]
+  sweeps = [plan.generated(module, name) for name in values.sweep]
+  sweeps += [plan.grid(text, config) for text in values.grid]
   if not sweeps:
     raise UserError(
       '--sweep or --grid is required: give generators of the config, '

@@ -39,7 +39,7 @@ def sections(values, path: str) -> list[str]:
   )
   drawn.append(pages.figure(figure, f'{name} over steps'))
   header, body = comparison.cells(found)
-  told = [comparison.note(found), comparison.sentence(found) or '']
+  told = [comparison.caption(found), comparison.conclusion(found) or '']
   columns = ['trial', 'name', *keys, values.over, 'status']
   columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']

@@ -203,7 +203,7 @@ def _natural_baseline(table: list[dict], ranked: list[dict]) -> str | None:
   return done[0]['setting'] if len(done) > 1 else None
 
 
-def sentence(found: Comparison) -> str | None:
+def conclusion(found: Comparison) -> str | None:
   """Whether the best setting differs significantly from the baseline, or None.
 
   If the baseline is the best setting, the second best is compared with it.
@@ -267,7 +267,7 @@ def _plus_minus(found: dict | None, sign: str = '') -> str:
   return shown if found['std'] is None else f'{shown} {_UNKNOWN}'
 
 
-def note(found: Comparison) -> str:
+def caption(found: Comparison) -> str:
   """A caption of the table."""
   over = 'seeds' if found.over == 'seed' else f'values of {found.over}'
   told = (
@@ -285,7 +285,7 @@ def markdown(found: Comparison) -> str:
   header, body = cells(found)
   lines = [header, ['---'] * len(header), *body]
   text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
-  told = [text, note(found), sentence(found)]
+  told = [text, caption(found), conclusion(found)]
   return '\n\n'.join(filter(None, told)) + '\n'
 
 
@@ -301,7 +301,7 @@ def terminal(found: Comparison):
     *[Column(name, no_wrap=True) for name in header],
     box=box.SIMPLE_HEAD,
     pad_edge=False,
-    caption=note(found),
+    caption=caption(found),
     caption_justify='left',
   )
   for entry, (name, *scores) in zip(found.table, body, strict=True):

@@ -21,7 +21,7 @@ from selfattn.positions import POSITIONS, NoPosition
 _PRETRAINING = 'pretrain.steps'
 
 
-def read(settings: Settings) -> dict[str, Any]:
+def used(settings: Settings) -> dict[str, Any]:
   """settings.flat() without settings that the model does not use."""
   model = settings.model
   chosen = ENCODERS[model.encoder.name]
@@ -47,7 +47,7 @@ def read(settings: Settings) -> dict[str, Any]:
 
 def overrides(spec: Spec) -> dict[str, Any]:
   """Overrides of a trial, without settings that are not used."""
-  known = read(spec.settings)
+  known = used(spec.settings)
   return {k: v for k, v in spec.overrides.items() if k in known}
 
 
@@ -58,7 +58,7 @@ def distinct(specs: list[Spec]) -> list[Spec]:
   """
   same: dict[str, list[Spec]] = {}
   for spec in specs:
-    text = json.dumps(read(spec.settings), sort_keys=True)
+    text = json.dumps(used(spec.settings), sort_keys=True)
     same.setdefault(text, []).append(spec)
   found = []
   for alike in same.values():

@@ -238,7 +238,7 @@ def _train(specs, until, signals, shared) -> None:
   run_lib.run_group(runs, loaded, program, signals, stop_at)
 
 
-def tell(spec: Spec) -> None:
+def log_result(spec: Spec) -> None:
   """Logs how a trial that ran in another process ended."""
   (row,) = results.collect([spec])
   metric = spec.settings.checkpoint.best_metric

@@ -97,7 +97,7 @@ def product(sweeps: list[list[dict]]) -> list[dict]:
   return trials
 
 
-def named(module, name: str) -> list[dict]:
+def generated(module, name: str) -> list[dict]:
   """Overrides from the generator sweep_NAME of a config file.
 
   Raises:
@@ -125,7 +125,7 @@ def _generators(module) -> list[str]:
   return [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
 
 
-def over(text: str, config) -> list[dict]:
+def grid(text: str, config) -> list[dict]:
   """Overrides of --grid 'config.KEY=VALUE,VALUE,...', parsed by type of KEY.
 
   A comma inside of quotes or brackets belongs to a value.

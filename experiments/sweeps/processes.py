@@ -112,7 +112,7 @@ def _feed(queue, cores: list[int], workers: _Workers) -> None:
     except BrokenPipeError:
       has_ended = False
     if has_ended:
-      engines.tell(spec)
+      engines.log_result(spec)
       continue
     code, process = _end(process), None
     # A worker that ends after a signal has not failed, whatever its code.

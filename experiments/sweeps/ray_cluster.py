@@ -67,7 +67,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
           for spec in () if signals.received else group:
             engines.give_up(spec, str(error))
         for spec in group:
-          engines.tell(spec)
+          engines.log_result(spec)
       if signals.received:
         for reference in pending:
           library.cancel(reference, force=True)

@@ -58,7 +58,7 @@ def write(workdir: str, values) -> dict:
   if run is not None:
     log(f'best setting: {best["setting"]}')
     log(f'best run: trial {run["trial"]}, {run["workdir"]}')
-  told = comparison.sentence(found)
+  told = comparison.conclusion(found)
   if told is not None:
     log(told)
   return {

@@ -86,7 +86,7 @@ def test_the_metric_and_its_direction_are_those_of_checkpoints(
   assert run['trial'] == 1
   losses = {0.1: of_test(0.7, 0.6), 0.2: of_test(0.5, 0.401)}
   found, _ = compared(tmp_path, losses, best_metric='loss')
-  assert 'loss on test -0.1995 ± 0.0064, better' in comparison.sentence(found)
+  assert 'loss on test -0.1995 ± 0.0064, better' in comparison.conclusion(found)
   found, _ = compared(tmp_path, scores, best_metric='loss', metric='accuracy')
   assert settings(found) == ['0.1', '0.2']
   with pytest.raises(UserError, match=r"--metric = 'acc' is not one of"):
@@ -198,7 +198,7 @@ def test_a_sentence_says_what_the_interval_means(
 ):
   found, _ = compared(tmp_path, {0.1: first, 0.2: second}, over=over)
   expected = f'{RATE}=0.2 against {RATE}=0.1: {said}'
-  assert comparison.sentence(found) == expected
+  assert comparison.conclusion(found) == expected
 
 
 def test_a_key_that_repeats_nothing_is_refused(tmp_path):
@@ -267,5 +267,5 @@ def test_tables_hold_validation_and_test(tmp_path):
   )
   assert lines[3].endswith('| baseline |')
   assert any('± half-width of its 95% interval' in line for line in lines)
-  assert comparison.sentence(found) in lines
+  assert comparison.conclusion(found) in lines
   json.dumps(found.table)

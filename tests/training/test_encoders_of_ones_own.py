@@ -133,11 +133,11 @@ def test_it_checks_itself_and_the_keys_are_those_of_the_config():
 
 
 def test_a_sweep_knows_what_it_reads():
-  plain = distinct.read(settings_lib.from_config(make_config()))
+  plain = distinct.used(settings_lib.from_config(make_config()))
 
   def is_read(**changes):
     other = settings_lib.from_config(make_config(**changes))
-    return distinct.read(other) != plain
+    return distinct.used(other) != plain
 
   assert is_read(mlp_dim=28)
   assert is_read(position__name='shaw')
@@ -157,10 +157,10 @@ def test_one_that_declares_no_size_is_handed_none(monkeypatch):
 
   monkeypatch.setitem(ENCODERS, 'parallel', Bare)
   settings = settings_lib.from_config(make_config())
-  plain = distinct.read(settings)
+  plain = distinct.used(settings)
   for key in ('num_layers', 'num_heads', 'mlp_dim'):
     other = settings_lib.from_config(make_config(**{key: 6}))
-    assert distinct.read(other) == plain
+    assert distinct.used(other) == plain
   model = build.model(settings, 31, 2)
   with pytest.raises(UserError, match="name must be 'attention'"):
     head_analysis.require_heads(model)
