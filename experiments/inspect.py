@@ -230,7 +230,7 @@ def _length(values, settings: Settings, classifier) -> int:
 def _positions(values, settings, classifier, params, output) -> list[str]:
   if not hasattr(classifier.encoder, 'position'):
     return []
-  # The same word everywhere: what differs is where it stands.
+  # The same token at all positions, so that only positions differ.
   shape = (1, _length(values, settings, classifier))
   ids_BL = np.full(shape, classifier.vocab_size // 2)
   return position_figures.draw(

@@ -39,7 +39,7 @@ def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
   slowdown of the machine affects both sides; `ratio_low` and `ratio_high` are
   its `interval`. The spread is half the interquartile range.
   """
-  ratios = [mine / its for mine, its in zip(seconds, base, strict=True)]
+  ratios = [one / other for one, other in zip(seconds, base, strict=True)]
   low, high = interval(ratios)
   quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [0, 0]
   return {

@@ -52,7 +52,8 @@ class Text:
     quoted: whether double quotes enclose fields, for 'csv'.
     header: whether the first line holds the names of the columns, for 'csv'.
     encoding: encoding of the files; a UTF-8 byte order mark is skipped.
-    label_depth: number of parts to keep of a label such as DESC:manner; 0: all.
+    label_depth: number of levels to keep of a label such as DESC:manner, which
+      has two; 0: all.
     labels: `raw=shown` for each class, in order; empty: those of train, sorted.
     unknown_labels: 'error' for rows of other labels, or 'drop'.
     max_copies: number of rows with the same text and label to keep per split,

@@ -175,15 +175,15 @@ def compare(
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
   for name, entry in table.items():
-    ours, theirs = values[name]['test'], values.get(chosen, {}).get('test', {})
-    pairs = sorted(ours.keys() & theirs.keys())
+    scores, base = values[name]['test'], values.get(chosen, {}).get('test', {})
+    pairs = sorted(scores.keys() & base.keys())
     if name != chosen and pairs:
-      entry['difference'] = interval([ours[k] - theirs[k] for k in pairs])
+      entry['difference'] = interval([scores[k] - base[k] for k in pairs])
   return Comparison(metric, over, chosen, ranked, sign)
 
 
 def _rank(entry: dict, sign: int) -> tuple:
-  # Complete settings first: a mean over survivors is biased.
+  # Complete settings first: a mean over the trials that are done is biased.
   mean = entry['validation']['mean'] if entry['n'] else 0.0
   return entry['n'] == 0, entry['missing'], -sign * mean
 
@@ -270,14 +270,14 @@ def _plus_minus(found: dict | None, sign: str = '') -> str:
 def caption(found: Comparison) -> str:
   """A caption of the table."""
   over = 'seeds' if found.over == 'seed' else f'values of {found.over}'
-  told = (
+  text = (
     f'{found.metric} of the checkpoint that is best on validation, mean over '
     f'{over} ± half-width of its 95% interval (Student), over other {over} on '
     'the same data; the best setting on validation first.'
   )
   if any(_UNKNOWN in cell for row in cells(found)[1] for cell in row):
-    told += f' {_UNKNOWN}: equal in all {over}, so without interval.'
-  return told
+    text += f' {_UNKNOWN}: equal in all {over}, so without interval.'
+  return text
 
 
 def markdown(found: Comparison) -> str:
@@ -285,8 +285,8 @@ def markdown(found: Comparison) -> str:
   header, body = cells(found)
   lines = [header, ['---'] * len(header), *body]
   text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
-  told = [text, caption(found), conclusion(found)]
-  return '\n\n'.join(filter(None, told)) + '\n'
+  parts = [text, caption(found), conclusion(found)]
+  return '\n\n'.join(filter(None, parts)) + '\n'
 
 
 def terminal(found: Comparison):

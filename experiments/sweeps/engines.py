@@ -239,7 +239,7 @@ def _train(specs, until, signals, shared) -> None:
 
 
 def log_result(spec: Spec) -> None:
-  """Logs how a trial that ran in another process ended."""
+  """Logs status and scores of a trial that ran in another process."""
   (row,) = results.collect([spec])
   metric = spec.settings.checkpoint.best_metric
   line = f'trial {spec.index} {spec.name} is {row["status"]}'

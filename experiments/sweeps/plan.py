@@ -262,13 +262,13 @@ def _raise_all(wrong: list[tuple[int, Mapping, Exception]], count) -> None:
   for index, overrides, error in wrong:
     trial = f'trial {index} ({describe(overrides)})'
     reasons.setdefault(str(error), []).append(trial)
-  told = []
+  lines = []
   for reason, (first, *others) in reasons.items():
     also = f' and {len(others)} more' if others else ''
-    told.append(f'{first}{also}: {reason}')
+    lines.append(f'{first}{also}: {reason}')
   raise UserError(
     f'{len(wrong)} of {count} trials are invalid, so none is trained: '
-    + '; '.join(told)
+    + '; '.join(lines)
   )
 
 

@@ -58,9 +58,9 @@ def write(workdir: str, values) -> dict:
   if run is not None:
     log(f'best setting: {best["setting"]}')
     log(f'best run: trial {run["trial"]}, {run["workdir"]}')
-  told = comparison.conclusion(found)
-  if told is not None:
-    log(told)
+  conclusion = comparison.conclusion(found)
+  if conclusion is not None:
+    log(conclusion)
   return {
     'workdir': workdir,
     'trials': _ended(rows),
@@ -68,7 +68,7 @@ def write(workdir: str, values) -> dict:
     'best_setting': best if best['n'] else None,
     'best_run': run,
     'baseline': found.baseline,
-    'conclusion': told,
+    'conclusion': conclusion,
     'table': found.table,
   }
 
