@@ -96,9 +96,16 @@ def odd_run(tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.setitem(ENCODERS, 'uniform', Uniform)
     run_lib.run(config, str(path), Signals())
-    yield path
+  return path
 
 
+@pytest.fixture
+def uniform(monkeypatch):
+  # For one test only: the config of another would seem to register it.
+  monkeypatch.setitem(ENCODERS, 'uniform', Uniform)
+
+
+@pytest.mark.usefixtures('uniform')
 def test_heads_that_cannot_be_ablated_have_statistics(
   odd_run, call_command, tmp_path
 ):
@@ -112,6 +119,7 @@ def test_heads_that_cannot_be_ablated_have_statistics(
   assert 'heads are not ablated: every layer needs one selfattn' in stderr
 
 
+@pytest.mark.usefixtures('uniform')
 def test_the_weights_of_attentive_pooling_are_drawn(
   odd_run, call_command, tmp_path
 ):
