@@ -12,7 +12,8 @@ dropout    selfattn.dropout, by hashing, against nn.Dropout
 epoch      training steps on SST-2, by how batches are made; needs --data_dir
 models     a training step of classifiers of three sizes, in bfloat16; for
            accelerators
-startup    from the command to the first training step
+startup    from the command to the first training step, and peak memory;
+           with --against, compared with another checkout
 step       a training step of the tutorial's classifier, against PyTorch and
            the layers of Flax
 sweep      32 trials as one sweep, against 32 launches
@@ -62,12 +63,11 @@ def _define(values) -> None:
     ('memory_gib', 6, 'Memory limit of a row of suite attention, in GiB.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
-  flags.DEFINE_string(
-    'data_dir',
-    None,
-    'Folder of SST-2 (see configs/sst2.py), for suite epoch.',
-    flag_values=values,
-  )
+  for name, text in (
+    ('data_dir', 'Folder of SST-2 (see configs/sst2.py), for suite epoch.'),
+    ('against', 'Root of another checkout to compare with, for suite startup.'),
+  ):
+    flags.DEFINE_string(name, None, text, flag_values=values)
   for name, default, text in (
     ('positions', ['alibi'], 'Position methods of suite attention, a list.'),
     (

@@ -64,10 +64,10 @@ def main(values) -> None:
   speed = encoders.speed(lengths, d, k, values.repetitions)
   counted = [encoder_comparison.counted(name, d, k) for name in LAYERS]
   for row in counted:
-    mine = [r for r in speed if r['layer'] == row['layer']]
+    timed = [r for r in speed if r['layer'] == row['layer']]
     for name, column in (('time', 'median_ms'), ('memory', 'temporary_kib')):
       row[f'{name}_slope_n'] = round(
-        slope(lengths, [r[column] for r in mine]), 2
+        slope(lengths, [r[column] for r in timed]), 2
       )
   log(table([encoder_comparison.shown(row) for row in counted]))
   log(table(speed))

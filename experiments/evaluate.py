@@ -3,7 +3,7 @@
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --split=test
 
 Prints loss, accuracy, precision, recall and F1 of each class, the confusion
-matrix, and accuracy by length; of a task without labels of texts, its metrics.
+matrix, and accuracy by length; for a task that predicts tokens, its metrics.
 The last line is the same as one JSON object.
 """
 
@@ -101,7 +101,7 @@ def _evaluate(values, path: str) -> None:
 
 
 def _by_label(answers, examples, labels: list[str]) -> dict:
-  """Prints and returns how well each class and each length is told."""
+  """Prints and returns the scores of each class and each range of lengths."""
   _, logits = answers
   predictions = logits.argmax(axis=-1)
   confusion = scores.confusion_matrix(examples.labels, predictions, len(labels))

@@ -6,11 +6,12 @@
         --config.model.position.name=rotary
 
 With --text, the attention of every layer and head, as figures and as an HTML
-page; with --split, statistics of the heads on labelled texts and accuracy as
-heads are ablated; always, the position encoding, of a trained model or, without
---workdir, of an untrained model of --config, at initialisation. Each figure is
-written as PNG and SVG, with its data as .npz and the names of their axes as
-.json. The last line of standard output is one JSON object.
+page, and the weights of attentive pooling; with --split, statistics of the
+heads on the texts of a split, and accuracy as heads are ablated; always, the
+position encoding, of a trained model or, without --workdir, of an untrained
+model of --config, at initialisation. Each figure is written as PNG and SVG,
+with its data as .npz and the names of their axes as .json. The last line of
+standard output is one JSON object.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from experiments.command.log import log
 from experiments.data import loading
 from experiments.data.text_files import SPLITS
 from experiments.inspection import (
+  ablation,
   figures,
   head_analysis,
   pages,
@@ -153,6 +155,8 @@ def _inspect(values, path: str, output: str) -> dict:
     name = f'attention-{number}'
     files += figures.attention(output, name, maps)
     files += figures.rollout(output, f'{name}-rollout', maps)
+    if maps.pool_weights is not None:
+      files += figures.pooling(output, f'pooling-{number}', maps)
     log(figures.most_attended(maps))
   if attended:
     pages.write(
@@ -162,13 +166,32 @@ def _inspect(values, path: str, output: str) -> dict:
     )
     files.append('attention.html')
   if split is not None:
-    rows, ablation = head_analysis.analyse(
-      classifier, params, *split, tokens, program.task
-    )
-    files += figures.heads(output, rows, ablation)
-    log(figures.heads_table(rows))
-    result |= {'heads': rows, 'ablation': ablation}
+    found, drawn = _heads(program, params, *split, tokens, output)
+    result |= found
+    files += drawn
   return result | {'files': files}
+
+
+def _heads(program, params, examples, lengths, tokens, output):
+  """(statistics and ablation of heads, names of the files)."""
+  classifier = program.classifier
+  rows = head_analysis.statistics_rows(
+    head_analysis.statistics(classifier, params, examples, lengths, tokens)
+  )
+  accuracies = None
+  reason = ablation.unsupported_reason(classifier, params)
+  if reason is None:
+    ablated, accuracies = ablation.ablate(
+      classifier, params, examples, lengths, program.task
+    )
+    rows = [row | more for row, more in zip(rows, ablated, strict=True)]
+  else:
+    log(f'WARNING: heads are not ablated: {reason}')
+  files = figures.heads(output, rows)
+  if accuracies is not None:
+    files += figures.ablation(output, accuracies)
+  log(figures.heads_table(rows))
+  return {'heads': rows, 'ablation': accuracies}, files
 
 
 def _examples(values, settings: Settings, path: str):
@@ -207,7 +230,7 @@ def _length(values, settings: Settings, classifier) -> int:
 def _positions(values, settings, classifier, params, output) -> list[str]:
   if not hasattr(classifier.encoder, 'position'):
     return []
-  # The same word everywhere: what differs is where it stands.
+  # The same token at all positions, so that only positions differ.
   shape = (1, _length(values, settings, classifier))
   ids_BL = np.full(shape, classifier.vocab_size // 2)
   return position_figures.draw(

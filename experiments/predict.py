@@ -118,7 +118,8 @@ def _predict(values, path: str, texts: list[str]) -> None:
   if not TASKS[task].has_labels:
     raise UserError(
       f'--workdir={path} was trained on config.task.name = {task!r}, which '
-      'gives texts no labels; experiments.evaluate tells how well it does'
+      'predicts tokens and no labels; use experiments.evaluate for its scores '
+      'on a split, experiments.inspect --text for its attention'
     )
   settings, program, state = restore_run(path, values.checkpoint)
   labels = loading.read_facts(path)['labels']

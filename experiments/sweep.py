@@ -9,9 +9,9 @@
 
 Every trial is validated before the first one starts. The same command again
 skips finished trials and resumes interrupted ones. Settings are ranked by their
-means over seeds on validation; test is reported, too. Results are in
-results.csv, results.json, table.md and figures; the last line of standard
-output is one JSON object.
+means over seeds on validation; test is reported, too. When all trials have
+ended, results are in results.csv, results.json, table.md and figures; --report
+writes those so far. The last line of standard output is one JSON object.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _define(values) -> None:
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
   module, config = config_files.load_module(values.config_path)
-  sweeps = [plan.named(module, name) for name in values.sweep]
-  sweeps += [plan.over(text, config) for text in values.grid]
+  sweeps = [plan.generated(module, name) for name in values.sweep]
+  sweeps += [plan.grid(text, config) for text in values.grid]
   if not sweeps:
     raise UserError(
       '--sweep or --grid is required: give generators of the config, '
@@ -194,7 +194,7 @@ def main(values) -> None:
       ray_address=values.ray_address,
     ),
   )
-  report = summary.write(workdir, values)
+  report = summary.write_at_end(workdir, values)
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:

@@ -119,7 +119,7 @@ def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
   if config.model.encoder.name == 'attention':
     wanted |= {'sweep_positions'}
   assert wanted <= set(names)
-  sweeps = [plan.named(module, n.removeprefix('sweep_')) for n in names]
+  sweeps = [plan.generated(module, n.removeprefix('sweep_')) for n in names]
   trials = plan.product(sweeps)
   specs = plan.make(config.to_dict(), trials, str(tmp_path))
   assert len(specs) == len(trials) >= 5 ** len(wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 
@@ -35,16 +36,32 @@ def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
   """Median and spread in milliseconds, and the ratio to the times of `base`.
 
   The ratio is the median of the ratios per repetition, so that a temporary
-  slowdown of the machine affects both sides. The spread is half the
-  interquartile range.
+  slowdown of the machine affects both sides; `ratio_low` and `ratio_high` are
+  its `interval`. The spread is half the interquartile range.
   """
-  ratios = [mine / its for mine, its in zip(seconds, base, strict=True)]
+  ratios = [one / other for one, other in zip(seconds, base, strict=True)]
+  low, high = interval(ratios)
   quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [0, 0]
   return {
     'median_ms': round(1e3 * statistics.median(seconds), 3),
     'spread_ms': round(1e3 * (quartiles[-1] - quartiles[0]) / 2, 3),
     'ratio': round(statistics.median(ratios), 3),
+    'ratio_low': round(low, 3),
+    'ratio_high': round(high, 3),
   }
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+  """The 95% interval of a median, from order statistics (the sign test).
+
+  Of fewer than six values, the range, which covers the median less often.
+  """
+  ordered, count = sorted(values), len(values)
+  left_out, outside = 0, 2
+  while (outside + 2 * math.comb(count, left_out + 1)) <= 0.05 * 2**count:
+    left_out += 1
+    outside += 2 * math.comb(count, left_out)
+  return ordered[left_out], ordered[count - 1 - left_out]
 
 
 def table(rows: list[dict]) -> str:

@@ -59,7 +59,7 @@ def measure(values) -> list[dict]:
 
 def _make(name, values):
   width = values.heads * values.head_dim
-  # No word is embedded here: one is as good as many.
+  # Tokens are not embedded here, so the vocabulary size does not matter.
   return positions.make({name: {}}, width, values.heads, False, vocab_size=1)
 
 

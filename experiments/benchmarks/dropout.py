@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from experiments.benchmarks import alternate, summary
-from experiments.benchmarks.tutorial import DROPOUT_RATE
+from experiments.benchmarks.peers import DROPOUT_RATE
 from selfattn.dropout import Dropout
 
 SHAPE = (64, 64, 256)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import alternate, encoders, summary, tutorial
+from experiments.benchmarks import alternate, encoders, peers, summary
 from experiments.benchmarks.encoders import LAYERS, THEORETICAL, slope
 from experiments.inspection import figures
 from experiments.training import build
@@ -74,9 +74,9 @@ def classifiers(repetitions: int) -> list[dict]:
   rows, calls = [], {}
   for name, encoder in (
     ('lstm', RecurrentEncoder(1, jnp.float32, bidirectional=False)),
-    ('attention', encoders.AttentionAlone(tutorial.NUM_HEADS)),
+    ('attention', encoders.AttentionAlone(peers.NUM_HEADS)),
   ):
-    model = TextClassifier(_VOCAB_SIZE, tutorial.NUM_CLASSES, _WIDTH, encoder)
+    model = TextClassifier(_VOCAB_SIZE, peers.NUM_CLASSES, _WIDTH, encoder)
     params = model.init(jax.random.key(1), tokens, padding_mask)
 
     def predict(params, model=model):

@@ -16,8 +16,8 @@ import dataclasses
 import jax
 import numpy as np
 
-from experiments.benchmarks import alternate, summary, torch_peer
-from experiments.benchmarks.tutorial import (
+from experiments.benchmarks import alternate, peers, summary
+from experiments.benchmarks.peers import (
   DROPOUT_RATE,
   LEARNING_RATE,
   NUM_CLASSES,
@@ -63,6 +63,8 @@ def measure(values) -> list[dict]:
   """
   most, source = flops_per_second(jax.devices()[0])
   log(f'peak for MFU: {most / 1e12:.2f} TFLOP/s ({source})')
+  if not peers.has_torch():
+    log('not installed: pytorch')
   rows = []
   for name in values.models:
     rows += _of_size(name, most, values)
@@ -85,17 +87,15 @@ def _of_size(name, most, values):
       log(reason)
   if not functions:
     raise UserError(f'--backends = {values.backends}: {reason}')
-  for peer, is_compiled in (('pytorch', False), ('pytorch compiled', True)):
-    step = torch_peer.make_encoder_step(
-      size, tokens, labels, VOCAB_SIZE, is_compiled=is_compiled
-    )
-    if step is None:
-      log(f'not installed: {peer}')
-    else:
-      functions[peer] = step
+  if peers.has_torch():
+    for peer, is_compiled in peers.TORCH_STEPS.items():
+      functions[peer] = peers.make_torch_encoder_step(
+        size, tokens, labels, VOCAB_SIZE, is_compiled=is_compiled
+      )
   seconds = alternate(functions, values.repetitions)
   base = next(iter(seconds.values()))
-  memory['pytorch'] = torch_peer.most_allocated()
+  if peers.has_torch():
+    memory['pytorch'] = peers.torch_peak_mib()
   for step, times in seconds.items():
     row = {'model': name, 'step': step} | summary(times, base)
     row['mfu'] = round(1e3 * flops / row['median_ms'] / most, 3)

@@ -1,12 +1,16 @@
 """Time from the command to the first training step of the default config.
 
 Against its lower bounds: a process that only imports the libraries, and one
-that imports them and compiles the same step.
+that imports them and compiles the same step. With --against, against
+experiments.train of another checkout instead. `peak_mib` is the peak resident
+memory of the process, until that step.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,6 +20,7 @@ import numpy as np
 
 from experiments.benchmarks import alternate, summary
 from experiments.command import app
+from experiments.command.errors import UserError
 from experiments.data.batches import Batch
 from experiments.settings import settings
 from experiments.training import compiled
@@ -26,26 +31,45 @@ from experiments.benchmarks import startup
 startup.compile_step()"""
 # Logged by experiments.train after its first step.
 _SIGN = 'first update done'
+_ROOT = os.path.dirname(os.path.dirname(app.DEFAULT_CONFIG))
 # Vocabulary size and longest sentence of the default data.
 _VOCAB_SIZE, _LENGTH = 73, 17
 
 
 def measure(values) -> list[dict]:
-  """One row per process; ratios are to imports and compilation.
+  """One row per process; ratios are to the first.
 
   Args:
     values: flags of experiments.benchmark.
+
+  Raises:
+    UserError: --against is no checkout.
   """
+  trees = {'experiments.train': _ROOT}
   functions = {
-    'imports and compilation': lambda: _python('-c', _COMPILE),
-    'imports': lambda: _python('-c', _IMPORTS),
-    'experiments.train': _train_once,
+    'imports and compilation': functools.partial(_python, '-c', _COMPILE),
+    'imports': functools.partial(_python, '-c', _IMPORTS),
   }
+  if values.against is not None:
+    other = os.path.abspath(values.against)
+    if not os.path.isfile(os.path.join(other, 'experiments', 'train.py')):
+      raise UserError(
+        f'--against={values.against} has no experiments/train.py; give the '
+        'root of another checkout'
+      )
+    trees, functions = {other: other} | trees, {}
+  peaks = {name: [] for name in trees}
+  for name, root in trees.items():
+    functions[name] = functools.partial(_train_once, root, peaks[name])
   seconds = alternate(functions, values.repetitions)
-  base = seconds['imports and compilation']
-  return [
-    {'process': name} | summary(times, base) for name, times in seconds.items()
-  ]
+  base = next(iter(seconds.values()))
+  rows = []
+  for name, times in seconds.items():
+    row = {'process': name} | summary(times, base)
+    if name in trees:
+      row['peak_mib'] = round(statistics.median(peaks[name]))
+    rows.append(row)
+  return rows
 
 
 def compile_step() -> None:
@@ -64,16 +88,27 @@ def _python(*arguments) -> None:
   subprocess.run([sys.executable, *arguments], check=True)
 
 
-def _train_once() -> None:
-  """Starts training, and kills it after the first step."""
+def _train_once(root: str, peaks: list[float]) -> None:
+  """Starts training in a checkout, and kills it after the first step.
+
+  Args:
+    peaks: the peak memory of the process, in MiB, is added.
+  """
   with tempfile.TemporaryDirectory() as folder:
     workdir = os.path.join(folder, 'run')
     command = ['-m', 'experiments.train', f'--workdir={workdir}']
     with subprocess.Popen(
-      [sys.executable, *command], stderr=subprocess.PIPE, text=True
+      [sys.executable, *command],
+      stderr=subprocess.PIPE,
+      text=True,
+      cwd=root,
+      env=os.environ | {'PYTHONPATH': root},
     ) as process:
       try:
         if not any(_SIGN in line for line in process.stderr):
           raise RuntimeError('training ended before its first step')
       finally:
         process.kill()
+        # Not process.wait, which does not return the memory.
+        _, process.returncode, usage = os.wait4(process.pid, 0)
+  peaks.append(usage.ru_maxrss / 2**10)

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import alternate, flax_peer, summary, torch_peer
-from experiments.benchmarks.tutorial import (
+from experiments.benchmarks import alternate, peers, summary
+from experiments.benchmarks.peers import (
   DROPOUT_RATE,
   LEARNING_RATE,
   NUM_CLASSES,
@@ -45,14 +45,13 @@ def measure(values) -> list[dict]:
   Args:
     values: flags of experiments.benchmark.
   """
+  if not peers.has_torch():
+    log('not installed: pytorch')
   rows = []
   for shape in SHAPES:
     names = ('batch', 'length', 'vocab_size', 'width')
     sizes = dict(zip(names, shape, strict=True))
     functions = _functions(**sizes)
-    missing = [name for name, step in functions.items() if step is None]
-    for name in missing:
-      del functions[name]
     seconds = alternate(functions, values.repetitions)
     share = flops(**sizes) / (2 * _SQUARE**3)
     seconds['matmuls'] = [share * took for took in seconds['matmuls']]
@@ -60,27 +59,27 @@ def measure(values) -> list[dict]:
       sizes | {'step': name} | summary(times, seconds['ours'])
       for name, times in seconds.items()
     ]
-    if missing:
-      log(f'not installed: {", ".join(missing)}')
   return rows
 
 
 def _functions(batch, length, vocab_size, width):
-  """The steps by name; None for a library that is not installed."""
+  """The steps by name, of the libraries that are installed."""
   rng = np.random.default_rng(0)
   tokens = rng.integers(vocab_size, size=(batch, length), dtype=np.int32)
   labels = rng.integers(NUM_CLASSES, size=batch, dtype=np.int32)
   task = (tokens, labels, vocab_size, width)
   x = jnp.ones((_SQUARE, _SQUARE))
   matmul = jax.jit(jnp.matmul).lower(x, x).compile()
-  return {
+  steps = {
     'ours': make_step(*task, DROPOUT_RATE),
     'without dropout': make_step(*task, 0.0),
-    'flax layers': flax_peer.make_step(*task),
-    'pytorch': torch_peer.make_step(*task, is_compiled=False),
-    'pytorch compiled': torch_peer.make_step(*task, is_compiled=True),
+    'flax layers': peers.make_flax_step(*task),
     'matmuls': functools.partial(matmul, x, x),
   }
+  if peers.has_torch():
+    for name, is_compiled in peers.TORCH_STEPS.items():
+      steps[name] = peers.make_torch_step(*task, is_compiled=is_compiled)
+  return steps
 
 
 def make_step(tokens, labels, vocab_size, width, dropout_rate):

@@ -196,7 +196,7 @@ def read_facts(workdir: str) -> dict:
   """
   path = os.path.join(workdir, 'data.json')
   if not os.path.exists(path):
-    raise UserError(f'{path} does not exist; is --workdir that of a run?')
+    raise UserError(f'{path} does not exist; is --workdir the folder of a run?')
   try:
     with open(path, encoding='utf-8') as file:
       facts = json.load(file)
@@ -217,7 +217,7 @@ def read_tokenizer(workdir: str):
 
   path = os.path.join(workdir, 'tokenizer.json')
   if not os.path.exists(path):
-    raise UserError(f'{path} does not exist; is --workdir that of a run?')
+    raise UserError(f'{path} does not exist; is --workdir the folder of a run?')
   try:
     return tokenizers.Tokenizer.from_file(path)
   # The library raises bare Exception for a file that it cannot parse.

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import codecs
 import collections
-import csv
 import dataclasses
 import glob
 import itertools
 import os
-import re
 from typing import NamedTuple
 
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
+from experiments.data import file_records
 
 SPLITS = ('train', 'validation', 'test')
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
 )  # fmt: skip
-DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
 
 
 class Row(NamedTuple):
@@ -50,11 +48,12 @@ class Text:
     text_columns: names of columns, joined by a space if there are several;
       indices from 0 in a file without header.
     label_column: name of a column, or its index.
-    delimiter: one of DELIMITERS, for 'csv'.
+    delimiter: one of file_records.DELIMITERS, for 'csv'.
     quoted: whether double quotes enclose fields, for 'csv'.
     header: whether the first line holds the names of the columns, for 'csv'.
     encoding: encoding of the files; a UTF-8 byte order mark is skipped.
-    label_depth: number of parts to keep of a label such as DESC:manner; 0: all.
+    label_depth: number of levels to keep of a label such as DESC:manner, which
+      has two; 0: all.
     labels: `raw=shown` for each class, in order; empty: those of train, sorted.
     unknown_labels: 'error' for rows of other labels, or 'drop'.
     max_copies: number of rows with the same text and label to keep per split,
@@ -87,7 +86,7 @@ class Text:
   def check(self, directory: str) -> None:
     """UserError for invalid options; `read` checks whether files exist."""
     one_of(self.format, FORMATS, 'data.text.format')
-    one_of(self.delimiter, DELIMITERS, 'data.text.delimiter')
+    one_of(self.delimiter, file_records.DELIMITERS, 'data.text.delimiter')
     one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
     if not self.train:
       raise UserError('config.data.text.train is empty; give at least one file')
@@ -224,7 +223,7 @@ class Text:
     columns = [*self.text_columns, self.label_column]
     if label is not None or self.format == 'lines':
       columns = ['text']
-    records = self._records(path, columns, split)
+    records = file_records.read(self, path, columns, split)
     for number, record in enumerate(records, 1):
       texts, found = list(record), label
       if self.format == 'lines':
@@ -243,103 +242,3 @@ class Text:
       if raw == name:
         return shown or name
     return raw
-
-  def _records(self, path, columns, split):
-    """Tuples of the given columns, read by the datasets library."""
-    # Imported late: it takes a second, and built-in data does not need it.
-    import datasets
-    from datasets.exceptions import DatasetsError
-
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-    try:
-      if self.format == 'hub':
-        table = datasets.load_dataset(
-          self.hub_name, self.hub_config or None, split=path
-        )
-      else:
-        loader, arguments = self._loader(path, split, datasets)
-        table = datasets.load_dataset(
-          loader, split='train', streaming=True, **arguments
-        )
-      for record in table:
-        missing = [name for name in columns if name not in record]
-        if missing:
-          raise UserError(
-            f'{path} has no column {missing[0]!r} but {sorted(record)}; '
-            'change config.data.text.text_columns or label_column'
-            + self._quoting_hint(path)
-          )
-        yield tuple(record[name] for name in columns)
-    except (ValueError, OSError, csv.Error, DatasetsError) as error:
-      reason = ' '.join(str(error).split())
-      if self.format == 'hub':
-        what = f'{self.hub_name}: cannot read its split {path!r}'
-        reason += f' (config.data.text.hub_name, hub_config, {split})'
-      else:
-        what = f'{path}: cannot read this {split} file'
-        reason += self._quoting_hint(path)
-      raise UserError(f'{what}: {reason}') from error
-
-  def _quoting_hint(self, path) -> str:
-    """Hint for a table with quoted fields that is read without quoting."""
-    if self.format != 'csv' or self.quoted:
-      return ''
-    mark = re.escape(DELIMITERS[self.delimiter])
-    enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
-    with open(path, encoding=self._codec, errors='replace') as file:
-      found = any(map(enclosed.search, file))
-    return '; its fields are quoted: set config.data.text.quoted=True' * found
-
-  @property
-  def _codec(self) -> str:
-    """The encoding, one that skips a byte order mark for UTF-8."""
-    is_utf_8 = codecs.lookup(self.encoding).name == 'utf-8'
-    return 'utf-8-sig' if is_utf_8 else self.encoding
-
-  def _loader(self, path, split, datasets):
-    """Name and arguments of the loader in the datasets library."""
-    paths = [path]
-    if self.format == 'class_folders':
-      paths = sorted(entry.path for entry in os.scandir(path))
-    for file in map(os.path.abspath, paths):
-      if '::' in file:
-        raise UserError(
-          f"{file}: '::' in a path is a chained URL to the datasets library; "
-          f'rename it (config.data.dir, text.{split})'
-        )
-    # The library treats names as patterns.
-    names = list(map(glob.escape, paths))
-    if self.format in ('lines', 'class_files'):
-      return 'text', {'data_files': names, 'encoding': self._codec}
-    if self.format == 'class_folders':
-      arguments = {'encoding': self._codec, 'sample_by': 'document'}
-      return 'text', {'data_files': names, **arguments}
-    if self.format in ('json', 'parquet'):
-      return self.format, {'data_files': names}
-    delimiter = DELIMITERS[self.delimiter]
-    with open(path, encoding=self._codec, newline='') as file:
-      quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
-      reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
-      first = next(reader, [])
-      second = next((row for row in reader if row), first)
-    # The library rejects later rows with too many fields; in the first one it
-    # would use the first field as an index, and shift the others.
-    if len(second) > len(first):
-      raise UserError(
-        f'{path} row 1: {len(second)} fields, but {len(first)} columns'
-        + self._quoting_hint(path)
-      )
-    columns = first if self.header else [str(n) for n in range(len(first))]
-    # Everything is a string: a text may read 'None', a label '01'.
-    text = datasets.Value('string')
-    return 'csv', {
-      'data_files': names,
-      'names': columns,
-      'skiprows': 1 if self.header else 0,
-      'delimiter': delimiter,
-      'quoting': quoting,
-      # This parser skips a byte order mark, too.
-      'encoding': self.encoding,
-      'keep_default_na': False,
-      'features': datasets.Features({name: text for name in columns}),
-    }

@@ -19,6 +19,8 @@ from experiments.workdir import workdir as workdir_lib
 from selfattn import plots
 
 KINDS = ('png', 'svg', 'npz', 'json')
+# Names of more tokens do not fit below a figure.
+_MOST_NAMES = 64
 SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
 
 
@@ -66,6 +68,31 @@ def rollout(folder: str, name: str, maps: AttentionMaps) -> list[str]:
   )
 
 
+def pooling(folder: str, name: str, maps: AttentionMaps) -> list[str]:
+  """Weights of the tokens in the pooled vector, one row per hop."""
+  hops, count = maps.pool_weights.shape
+  has_names = count <= _MOST_NAMES
+  figure = plots.show_heatmaps(
+    maps.pool_weights[None, None],
+    xlabel='token',
+    ylabel='hop',
+    figsize=(max(3.0, 0.19 * count) if has_names else 8.0, 1.6 + 0.3 * hops),
+    yticks=range(hops),
+    limits=(0.0, float(maps.pool_weights.max())),
+  )
+  if has_names:
+    # Tokens are text: a dollar sign begins no formula.
+    style = {'rotation': 90, 'parse_math': False, 'fontsize': 7}
+    figure.axes[0].set_xticks(range(count), maps.tokens, **style)
+  return save(
+    folder,
+    name,
+    figure,
+    {'weights': maps.pool_weights},
+    {'weights': ['hop', 'token'], 'tokens': maps.tokens},
+  )
+
+
 def most_attended(maps: AttentionMaps) -> str:
   """One line per token: the key with the greatest weight, for each head."""
   names = maps.tokens
@@ -87,7 +114,7 @@ def most_attended(maps: AttentionMaps) -> str:
 
 
 def heads_table(rows: list[dict]) -> str:
-  """One line per head: statistics, importance, accuracy without it."""
+  """One line per head: statistics and, if ablated, importance and accuracy."""
 
   def cell(name, value):
     text = '' if value is None else f'{value:.3g}'
@@ -99,8 +126,8 @@ def heads_table(rows: list[dict]) -> str:
   return '\n'.join(lines)
 
 
-def heads(folder: str, rows: list[dict], ablation: Mapping) -> list[str]:
-  """Statistics of each head, and accuracy as heads are ablated."""
+def heads(folder: str, rows: list[dict]) -> list[str]:
+  """Statistics of each head."""
   names = list(rows[0])
   values = np.array([[row[name] for name in names] for row in rows], float)
   shares = values[:, [names.index(name) for name in SHARES]]
@@ -121,24 +148,30 @@ def heads(folder: str, rows: list[dict], ablation: Mapping) -> list[str]:
     text = '' if np.isnan(share) else f'{share:.2f}'
     axis.text(column, row, text, ha='center', va='center', color=colour)
   labels = {'table': ['head', 'column'], 'columns': names}
-  files = save(folder, 'heads', figure, {'table': values}, labels)
+  return save(folder, 'heads', figure, {'table': values}, labels)
 
-  curves = [ablation['least_important_first'], ablation['most_important_first']]
+
+def ablation(folder: str, accuracies: Mapping) -> list[str]:
+  """Accuracy as heads are ablated.
+
+  Args:
+    accuracies: returned by ablation.ablate.
+  """
+  orders = ('least_important_first', 'most_important_first')
+  names = [order.replace('_', ' ') for order in orders]
+  curves = [accuracies[order] for order in orders]
   figure = plots.plot(
     np.arange(len(curves[0])),
     curves,
     xlabel='heads ablated',
-    ylabel=f'accuracy on {ablation["examples"]} texts',
-    legend=['least important first', 'most important first'],
+    ylabel=f'accuracy on {accuracies["examples"]} texts',
+    legend=names,
     figsize=(5.2, 3.2),
   )
-  return files + save(
+  return save(
     folder,
     'ablation',
     figure,
     {'accuracy': np.array(curves)},
-    {
-      'accuracy': ['order', 'heads ablated'],
-      'order': ['least important first', 'most important first'],
-    },
+    {'accuracy': ['order', 'heads ablated'], 'order': names},
   )

@@ -1,4 +1,4 @@
-"""Analysis of attention heads: statistics, importance, ablation."""
+"""What a trained model attends to: attention maps, statistics of heads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
-from experiments.learning import ensembles, steps
-from experiments.learning.tasks import Task, padding_mask
+from experiments.learning import ensembles
+from experiments.learning.tasks import padding_mask
 from experiments.settings.settings import Settings
 from selfattn import analysis, masks
 from selfattn.contract import has_heads
@@ -31,10 +31,13 @@ class AttentionMaps:
   Attributes:
     tokens: names of the L tokens, including '[CLS]' if the model prepends it.
     weights: float32 (layers, heads, queries, keys).
+    pool_weights: float32 (hops, tokens), of a pool that sows them, as
+      selfattn.pools.Attentive does; None: of another one.
   """
 
   tokens: list[str]
   weights: np.ndarray
+  pool_weights: np.ndarray | None = None
 
   def rollout(self) -> np.ndarray:
     """See selfattn.analysis.rollout; (queries, keys)."""
@@ -102,8 +105,14 @@ def is_separator(name: str) -> bool:
   return not any(c.isalnum() or c == _PART for c in name)
 
 
-def sown_weights(classifier, params, batch: Batch) -> jax.Array:
-  """Attention weights of a batch, (layers, batch, heads, queries, keys)."""
+def sown_weights(
+  classifier, params, batch: Batch
+) -> tuple[jax.Array, jax.Array | None]:
+  """Weights of a batch: of attention, and of the pool if it sows them.
+
+  Returns:
+    (layers, batch, heads, queries, keys), and (batch, hops, tokens) or None.
+  """
   _, sown = classifier.apply(
     {'params': params},
     batch.tokens,
@@ -111,10 +120,12 @@ def sown_weights(classifier, params, batch: Batch) -> jax.Array:
     mutable='intermediates',
   )
   found = analysis.sown(sown['intermediates']['encoder'], 'weights')
+  pooled = analysis.sown(sown['intermediates'], 'pool_weights')
   # A scanned stack sows those of all layers at once.
-  return jnp.concatenate(
+  weights = jnp.concatenate(
     [weights.reshape(-1, *weights.shape[-4:]) for *_, weights in found]
   )
+  return weights, pooled[0][-1] if pooled else None
 
 
 def attention_maps(
@@ -134,11 +145,13 @@ def attention_maps(
   has_cls = classifier.has_cls
   for row, length in enumerate(examples.lengths.tolist()):
     batch = examples.batch(np.array([row]), 1, max(length, 1))
-    weights = np.asarray(run(params, batch))[:, 0]
+    weights, pooled = jax.device_get(run(params, batch))
     texts = [tokens[i] for i in batch.tokens[0, :length]]
     texts = [CLS, *texts] if has_cls else texts
-    weights = weights[..., : len(texts), : len(texts)]
-    yield AttentionMaps(texts, weights.astype(np.float32))
+    count = len(texts)
+    weights = weights[:, 0, :, :count, :count].astype(np.float32)
+    pooled = None if pooled is None else pooled[0, :, :count]
+    yield AttentionMaps(texts, weights, pooled)
 
 
 def statistics(
@@ -149,7 +162,7 @@ def statistics(
 
   @jax.jit
   def run(params, batch):
-    weights = sown_weights(classifier, params, batch)
+    weights, _ = sown_weights(classifier, params, batch)
     tokens, is_separator = padding_mask(batch), separators[batch.tokens]
     if classifier.has_cls:
       before = ((0, 0), (1, 0))
@@ -183,140 +196,19 @@ def _mean(x: np.ndarray) -> np.ndarray:
   return np.where(count, total / np.maximum(count, 1), np.nan)
 
 
-def importance(
-  classifier, params, examples: Examples, lengths, task: Task = steps.CLASSIFY
-) -> np.ndarray:
-  """Mean over texts of |d loss / d gate| of each head, (layers, heads).
+def statistics_rows(means: dict[str, np.ndarray]) -> list[dict]:
+  """One row per head: layer, head, and each of the `statistics`.
 
-  Michel et al. 2019, equation 2: the sensitivity of the loss of a text to the
-  gate of a head, at gates of 1.
+  None for NaN, the mean over no text; JSON has no NaN.
   """
-  gates = ones(classifier)
-
-  def loss(gates, params, tokens, length, label):
-    one = Batch(tokens[None], length[None], label[None], np.ones(1))
-    losses, _, count = _sums(classifier, task, params, gates, one)
-    return losses / jnp.maximum(count, 1)
-
-  each = jax.jit(jax.vmap(jax.grad(loss), (None, None, 0, 0, 0)))
-  total = np.zeros(gates.shape)
-  for rows, batch in eval_batches(examples, 64, lengths):
-    slopes = each(gates, params, batch.tokens, batch.lengths, batch.labels)
-    total += abs(np.asarray(slopes)[: len(rows)]).sum(axis=0)
-  return total / len(examples)
-
-
-def _sums(classifier, task: Task, params, gates, batch: Batch):
-  """Summed loss, hits and weights of what the task asks, under gates."""
-  gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
-  targets = steps.eval_targets(task, classifier, batch)
-  logits = classifier.apply(
-    {'params': gated},
-    targets.tokens,
-    padding_mask(targets),
-    label_index_BN=targets.label_index,
-  )
-  losses, hits = task.losses(logits, targets)
-  weights = targets.weights
-  return (losses * weights).sum(), (hits * weights).sum(), weights.sum()
-
-
-def ones(classifier) -> np.ndarray:
-  """Gates of 1 for all heads, (layers, heads)."""
-  encoder = classifier.encoder
-  return np.ones((encoder.num_layers, encoder.num_heads), np.float32)
-
-
-def accuracies(
-  classifier,
-  params,
-  examples: Examples,
-  lengths,
-  gates: list[np.ndarray],
-  task: Task = steps.CLASSIFY,
-) -> list[float]:
-  """Accuracy with each of several gates (layers, heads)."""
-
-  @jax.jit
-  def hits(gates, params, batch):
-    return jnp.stack(_sums(classifier, task, params, gates, batch)[1:])
-
-  total = np.zeros((len(gates), 2))
-  for _, batch in eval_batches(examples, 256, lengths):
-    total += [np.asarray(hits(one, params, batch)) for one in gates]
-  right, count = total.T
-  return (right / np.maximum(count, 1)).tolist()
-
-
-def ablation_gates(importance: np.ndarray) -> list[np.ndarray]:
-  """Gates with no, one, two, ... all heads ablated, least important first.
-
-  Args:
-    importance: (layers, heads).
-  """
-  gates, found = np.ones(importance.shape, np.float32), []
-  found.append(gates)
-  for head in np.argsort(importance, axis=None, kind='stable'):
-    gates = gates.copy()
-    gates.flat[head] = 0
-    found.append(gates)
-  return found
-
-
-def analyse(
-  classifier,
-  params,
-  examples: Examples,
-  lengths,
-  tokens: list[str],
-  task: Task = steps.CLASSIFY,
-):
-  """(one row per head, accuracies as heads are ablated).
-
-  Args:
-    lengths: bucket lengths of the data.
-    tokens: names of token ids.
-
-  Raises:
-    UserError: heads cannot be ablated.
-  """
-  layers = analysis.attention_layers(params['encoder'])
-  if len(layers) != classifier.encoder.num_layers:
-    raise UserError(
-      'heads can be removed where every layer has a selfattn.Attention, and '
-      f'{type(classifier.encoder).__name__} has {len(layers)} for '
-      f'{classifier.encoder.num_layers} layers; drop --split'
-    )
-  means = statistics(classifier, params, examples, lengths, tokens)
-  important = importance(classifier, params, examples, lengths, task)
-  alone = []
-  for head in range(important.size):
-    gates = ones(classifier)
-    gates.flat[head] = 0
-    alone.append(gates)
-  least, most = ablation_gates(important), ablation_gates(-important)
-  found = accuracies(
-    classifier, params, examples, lengths, [*least, *most, *alone], task
-  )
-  count = len(least)
-  rows = [
-    {
-      'layer': layer,
-      'head': head,
-      **{name: _scalar(values[layer, head]) for name, values in means.items()},
-      'importance': float(important[layer, head]),
-      'accuracy_without': found[2 * count + index],
+  first, *_ = means.values()
+  return [
+    {'layer': layer, 'head': head}
+    | {
+      name: None
+      if np.isnan(values[layer, head])
+      else float(values[layer, head])
+      for name, values in means.items()
     }
-    for index, (layer, head) in enumerate(np.ndindex(important.shape))
+    for layer, head in np.ndindex(first.shape)
   ]
-  ablation = {
-    'least_important_first': found[:count],
-    'most_important_first': found[count : 2 * count],
-    'examples': len(examples),
-  }
-  return rows, ablation
-
-
-def _scalar(value) -> float | None:
-  """None for NaN, the mean over no text; JSON has no NaN."""
-  return None if np.isnan(value) else float(value)

@@ -33,11 +33,11 @@ def draw(
   """Draws the position method of an encoder; returns the names of the files.
 
   Args:
-    x_BLD, ids_BL: one text, vectors and token ids; the method is drawn at its
-      positions, from 0. What reads the text is drawn for this one.
+    x_BLD, ids_BL: one text, vectors and token ids, at positions from 0. The
+      figures of a method that depends on the text are those of this text.
     max_length: largest number of tokens of a text; biases are drawn over
       distances up to twice that.
-    columns: columns of P to draw as curves; others than P has are skipped.
+    columns: columns of P to draw as curves; those that P lacks are skipped.
   """
   files = []
   _, length, embed_dim = x_BLD.shape
@@ -64,17 +64,17 @@ def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
   layers = analysis.attention_layers(params)
   for part, method in encoder.position.parts:
     suffix = f'-{part}' if part else ''
-    places = [(suffix, ())]
+    paths = [(suffix, ())]
     if method.per_layer:
-      places = [(f'{suffix}-layer{n}', path) for n, path in enumerate(layers)]
-    for name, path in places:
+      paths = [(f'{suffix}-layer{n}', path) for n, path in enumerate(layers)]
+    for name, path in paths:
       tree = functools.reduce(operator.getitem, path, params)
       tree = tree.get('position', {})
       yield name, method, tree.get(part, {}) if part else tree
 
 
 def _encodings(sown, is_scanned: bool) -> Iterator[tuple[str, jax.Array]]:
-  """(suffix of file names, P) of everything that a forward pass sowed as P."""
+  """(suffix of file names, P) of all encodings P that a forward pass sows."""
   found = analysis.sown(sown, 'P')
   layers = list(dict.fromkeys(path for path, *_ in found if path))
   for path, parts, P in found:

@@ -69,7 +69,7 @@ def sections(values, path: str) -> list[str]:
     return [*about, pages.section(results, table), config]
   losses, logits = answers
   params = head_analysis.of_member(settings, values.member, state.eval_params)
-  title = 'Attention on them'
+  title = 'Attention on these texts'
   if settings.model.num_members > 1:
     title += f', of member {values.member} of {settings.model.num_members}'
   return [

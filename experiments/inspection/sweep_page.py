@@ -39,7 +39,7 @@ def sections(values, path: str) -> list[str]:
   )
   drawn.append(pages.figure(figure, f'{name} over steps'))
   header, body = comparison.cells(found)
-  told = [comparison.note(found), comparison.sentence(found) or '']
+  texts = [comparison.caption(found), comparison.conclusion(found) or '']
   columns = ['trial', 'name', *keys, values.over, 'status']
   columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']
@@ -50,7 +50,7 @@ def sections(values, path: str) -> list[str]:
     pages.section(
       f'Settings, by {name} on validation',
       pages.table(header, body)
-      + ''.join(f'<p>{pages.escape(text)}</p>' for text in told),
+      + ''.join(f'<p>{pages.escape(text)}</p>' for text in texts),
     ),
     pages.section('Figures', '\n'.join(drawn)),
     pages.section('Trials', pages.table(columns, trials, ended)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.command import app
@@ -80,16 +80,27 @@ def define(values) -> None:
     app.flags.DEFINE_string(name, default, text, flag_values=values)
 
 
-def metrics(specs: list[Spec]) -> dict[str, Callable]:
-  """Metrics of their tasks, and whether max or min is the best."""
-  found: dict[str, Callable] = {}
-  for spec in specs:
-    found |= TASKS[spec.settings.task.name].metrics
-  return found
+def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
+  """Metrics of the task of all trials, and whether max or min is the best.
+
+  Raises:
+    UserError: they have several tasks.
+  """
+  tasks = list(dict.fromkeys(spec.settings.task.name for spec in specs))
+  if len(tasks) > 1:
+    raise UserError(
+      f'config.task.name is {", ".join(tasks)}: scores of different tasks '
+      'cannot be compared; make one sweep per task'
+    )
+  return TASKS[tasks[0]].metrics
 
 
 def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
-  """UserError for an unknown metric, key or setting; '' stands for none."""
+  """Checks that trials can be compared; '' stands for a flag not given.
+
+  Raises:
+    UserError: several tasks, or an unknown metric, key or setting.
+  """
   known = metrics(specs)
   one_of(metric or next(iter(known)), known, '--metric')
   keys = flat_keys(specs[0].config)
@@ -139,7 +150,7 @@ def compare(
     baseline: 'KEY=VALUE, ...' of the setting to compare others with, or ''.
 
   Raises:
-    UserError: unknown metric, key or setting.
+    UserError: several tasks, or an unknown metric, key or setting.
   """
   check(specs, metric, over, baseline)
   metric = metric or specs[0].settings.checkpoint.best_metric
@@ -164,15 +175,15 @@ def compare(
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
   for name, entry in table.items():
-    ours, theirs = values[name]['test'], values.get(chosen, {}).get('test', {})
-    pairs = sorted(ours.keys() & theirs.keys())
+    scores, base = values[name]['test'], values.get(chosen, {}).get('test', {})
+    pairs = sorted(scores.keys() & base.keys())
     if name != chosen and pairs:
-      entry['difference'] = interval([ours[k] - theirs[k] for k in pairs])
+      entry['difference'] = interval([scores[k] - base[k] for k in pairs])
   return Comparison(metric, over, chosen, ranked, sign)
 
 
 def _rank(entry: dict, sign: int) -> tuple:
-  # Complete settings first: a mean over survivors is biased.
+  # Complete settings first: a mean over the trials that are done is biased.
   mean = entry['validation']['mean'] if entry['n'] else 0.0
   return entry['n'] == 0, entry['missing'], -sign * mean
 
@@ -192,7 +203,7 @@ def _natural_baseline(table: list[dict], ranked: list[dict]) -> str | None:
   return done[0]['setting'] if len(done) > 1 else None
 
 
-def sentence(found: Comparison) -> str | None:
+def conclusion(found: Comparison) -> str | None:
   """Whether the best setting differs significantly from the baseline, or None.
 
   If the baseline is the best setting, the second best is compared with it.
@@ -256,17 +267,17 @@ def _plus_minus(found: dict | None, sign: str = '') -> str:
   return shown if found['std'] is None else f'{shown} {_UNKNOWN}'
 
 
-def note(found: Comparison) -> str:
+def caption(found: Comparison) -> str:
   """A caption of the table."""
   over = 'seeds' if found.over == 'seed' else f'values of {found.over}'
-  told = (
+  text = (
     f'{found.metric} of the checkpoint that is best on validation, mean over '
     f'{over} ± half-width of its 95% interval (Student), over other {over} on '
     'the same data; the best setting on validation first.'
   )
   if any(_UNKNOWN in cell for row in cells(found)[1] for cell in row):
-    told += f' {_UNKNOWN}: equal in all {over}, so without interval.'
-  return told
+    text += f' {_UNKNOWN}: equal in all {over}, so without interval.'
+  return text
 
 
 def markdown(found: Comparison) -> str:
@@ -274,8 +285,8 @@ def markdown(found: Comparison) -> str:
   header, body = cells(found)
   lines = [header, ['---'] * len(header), *body]
   text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
-  told = [text, note(found), sentence(found)]
-  return '\n\n'.join(filter(None, told)) + '\n'
+  parts = [text, caption(found), conclusion(found)]
+  return '\n\n'.join(filter(None, parts)) + '\n'
 
 
 def terminal(found: Comparison):
@@ -290,7 +301,7 @@ def terminal(found: Comparison):
     *[Column(name, no_wrap=True) for name in header],
     box=box.SIMPLE_HEAD,
     pad_edge=False,
-    caption=note(found),
+    caption=caption(found),
     caption_justify='left',
   )
   for entry, (name, *scores) in zip(found.table, body, strict=True):

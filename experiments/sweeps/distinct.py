@@ -21,7 +21,7 @@ from selfattn.positions import POSITIONS, NoPosition
 _PRETRAINING = 'pretrain.steps'
 
 
-def read(settings: Settings) -> dict[str, Any]:
+def used(settings: Settings) -> dict[str, Any]:
   """settings.flat() without settings that the model does not use."""
   model = settings.model
   chosen = ENCODERS[model.encoder.name]
@@ -47,8 +47,8 @@ def read(settings: Settings) -> dict[str, Any]:
 
 def overrides(spec: Spec) -> dict[str, Any]:
   """Overrides of a trial, without settings that are not used."""
-  known = read(spec.settings)
-  return {k: v for k, v in spec.overrides.items() if k in known}
+  keys = used(spec.settings)
+  return {k: v for k, v in spec.overrides.items() if k in keys}
 
 
 def distinct(specs: list[Spec]) -> list[Spec]:
@@ -58,7 +58,7 @@ def distinct(specs: list[Spec]) -> list[Spec]:
   """
   same: dict[str, list[Spec]] = {}
   for spec in specs:
-    text = json.dumps(read(spec.settings), sort_keys=True)
+    text = json.dumps(used(spec.settings), sort_keys=True)
     same.setdefault(text, []).append(spec)
   found = []
   for alike in same.values():
@@ -84,11 +84,11 @@ def warning(specs: list[Spec]) -> str | None:
     for key in spec.overrides.keys() - overrides(spec).keys()
   }
   count = sum(len(spec.repeats) for spec in repeated)
-  told = [
+  listed = [
     f'{", ".join(map(str, spec.repeats))} of {spec.index}' for spec in repeated
   ]
   return (
     f'WARNING: {count} of {count + len(specs)} trials are duplicates'
     + (f', since {", ".join(unread)} is not used by them' if unread else '')
-    + f'; each is trained and listed once: {"; ".join(told)}'
+    + f'; each is trained and listed once: {"; ".join(listed)}'
   )

@@ -238,8 +238,8 @@ def _train(specs, until, signals, shared) -> None:
   run_lib.run_group(runs, loaded, program, signals, stop_at)
 
 
-def tell(spec: Spec) -> None:
-  """Logs how a trial that ran in another process ended."""
+def log_result(spec: Spec) -> None:
+  """Logs status and scores of a trial that ran in another process."""
   (row,) = results.collect([spec])
   metric = spec.settings.checkpoint.best_metric
   line = f'trial {spec.index} {spec.name} is {row["status"]}'

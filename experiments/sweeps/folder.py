@@ -39,9 +39,9 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
     known = _read(path)
     if known['config'].get('extension') != base.get('extension'):
       raise UserError(
-        f'--workdir={workdir} is a sweep of another config: of another file '
-        f'that registers entries of tables, or of none; see {extensions.NAME} '
-        'in it'
+        f'--workdir={workdir} is a sweep of another config, which registers '
+        f'other entries of tables than --config (see its {extensions.NAME}, if '
+        'there is one); choose another --workdir'
       )
     old, new = _flat(known['config']), _flat(base)
     keys = [key for key in new if old.get(key) != new[key]]
@@ -92,6 +92,8 @@ def _read(path: str) -> dict:
     ]
     return {'config': formats.upgrade(known['config']), 'trials': trials}
   except FileNotFoundError as error:
-    raise UserError(f'{path} does not exist; is --workdir a sweep?') from error
+    raise UserError(
+      f'{path} does not exist; is --workdir the folder of a sweep?'
+    ) from error
   except json.JSONDecodeError as error:
     raise UserError(f'{path} is not JSON: {error}') from error

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.command import app
+from experiments.command import app, config_files
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import flat_keys, parse_tuple, split, unquoted
 from experiments.data import loading
@@ -97,17 +97,23 @@ def product(sweeps: list[list[dict]]) -> list[dict]:
   return trials
 
 
-def named(module, name: str) -> list[dict]:
+def generated(module, name: str) -> list[dict]:
   """Overrides from the generator sweep_NAME of a config file.
 
   Raises:
     UserError: there is no such generator, or it does not yield dicts.
   """
-  known = [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
+  known = _generators(module)
   if name not in known:
+    # Those of the default config are not inherited: they may not fit a config.
+    default, _ = config_files.load_module(config_files.DEFAULT_CONFIG)
+    shown = ', '.join(sorted(known)) or 'no other'
+    remedy = nearest(name, known) or '; define it in that file'
+    if name in _generators(default):
+      remedy = f'; add to it: from configs.default import sweep_{name}'
     raise UserError(
       f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
-      f'{", ".join(sorted(known)) or "none"}{nearest(name, known)}'
+      f'{shown}{remedy}'
     )
   found = list(getattr(module, f'sweep_{name}')())
   if not found or not all(isinstance(entry, dict) for entry in found):
@@ -115,7 +121,11 @@ def named(module, name: str) -> list[dict]:
   return found
 
 
-def over(text: str, config) -> list[dict]:
+def _generators(module) -> list[str]:
+  return [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
+
+
+def grid(text: str, config) -> list[dict]:
   """Overrides of --grid 'config.KEY=VALUE,VALUE,...', parsed by type of KEY.
 
   A comma inside of quotes or brackets belongs to a value.
@@ -252,13 +262,13 @@ def _raise_all(wrong: list[tuple[int, Mapping, Exception]], count) -> None:
   for index, overrides, error in wrong:
     trial = f'trial {index} ({describe(overrides)})'
     reasons.setdefault(str(error), []).append(trial)
-  told = []
+  lines = []
   for reason, (first, *others) in reasons.items():
     also = f' and {len(others)} more' if others else ''
-    told.append(f'{first}{also}: {reason}')
+    lines.append(f'{first}{also}: {reason}')
   raise UserError(
     f'{len(wrong)} of {count} trials are invalid, so none is trained: '
-    + '; '.join(told)
+    + '; '.join(lines)
   )
 
 

@@ -72,12 +72,16 @@ class _Workers:
     self._running: list[subprocess.Popen] = []
     self._lock = threading.Lock()
 
-  def start(self, cores: list[int]) -> subprocess.Popen | None:
-    """Starts a worker on some cores; None after a signal."""
+  def start(self, cores: list[int], log_fd: int) -> subprocess.Popen | None:
+    """Starts a worker on some cores; None after a signal.
+
+    Args:
+      log_fd: file descriptor of its standard error.
+    """
     with self._lock:
       if self.signals.received:
         return None
-      self._running.append(_start(cores, self._count, self._options))
+      self._running.append(_start(cores, self._count, self._options, log_fd))
       return self._running[-1]
 
   def end(self) -> None:
@@ -95,18 +99,20 @@ def _feed(queue, cores: list[int], workers: _Workers) -> None:
       spec = queue.popleft()
     except IndexError:  # another thread was faster
       break
-    process = process or workers.start(cores)
+    # Opened here, so that it exists even if the worker dies in its imports.
+    with _opened(f'{spec.path}.txt') as file:
+      process = process or workers.start(cores, file.fileno())
     if process is None:
       break
     log(f'trial {spec.index} {spec.name}: {plan.describe(spec.overrides)}')
     try:
       process.stdin.write(spec.name + '\n')
       process.stdin.flush()
-      answer = process.stdout.readline()
+      has_ended = bool(process.stdout.readline())
     except BrokenPipeError:
-      answer = ''
-    if answer:
-      engines.tell(spec)
+      has_ended = False
+    if has_ended:
+      engines.log_result(spec)
       continue
     code, process = _end(process), None
     # A worker that ends after a signal has not failed, whatever its code.
@@ -125,7 +131,7 @@ def _end(process: subprocess.Popen) -> int:
   return process.returncode
 
 
-def _start(cores, count, options) -> subprocess.Popen:
+def _start(cores, count, options, log_fd: int) -> subprocess.Popen:
   # A child inherits the signal mask. A signal that arrives during its imports
   # is delivered once its handlers are installed.
   before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -141,6 +147,7 @@ def _start(cores, count, options) -> subprocess.Popen:
       ],
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
+      stderr=log_fd,
       text=True,
       # Workers that share an accelerator preallocate equal fractions of its
       # memory.
@@ -166,7 +173,8 @@ def _main(workdir: str, cores: str, until: str) -> None:
   stop_at = int(until) if until else None
   for line in sys.stdin:
     spec = specs[line.strip()]
-    _redirect(f'{spec.path}.txt')
+    with _opened(f'{spec.path}.txt') as file:
+      os.dup2(file.fileno(), sys.stderr.fileno())
     try:
       engines.run([spec], stop_at, signals, shared)
     except Interrupted as error:
@@ -175,15 +183,13 @@ def _main(workdir: str, cores: str, until: str) -> None:
     print('over', flush=True)
 
 
-def _redirect(path: str) -> None:
-  """Appends standard error to a file; discards it if that cannot be opened."""
+def _opened(path: str):
+  """The log of a trial, to append to; if it cannot be opened, /dev/null."""
   try:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return open(path, 'ab')
   except OSError:
-    file = os.open(os.devnull, os.O_WRONLY)
-  os.dup2(file, sys.stderr.fileno())
-  os.close(file)
+    return open(os.devnull, 'ab')
 
 
 if __name__ == '__main__':

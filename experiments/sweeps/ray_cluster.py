@@ -29,7 +29,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
   """Trains all unfinished trials, as many at once as the cluster has room for.
 
   Raises:
-    UserError: no cluster answers at options.ray_address.
+    UserError: there is no cluster at options.ray_address.
     Interrupted: a signal was received; running trials are killed, and resume
       from their last checkpoint.
   """
@@ -67,7 +67,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
           for spec in () if signals.received else group:
             engines.give_up(spec, str(error))
         for spec in group:
-          engines.tell(spec)
+          engines.log_result(spec)
       if signals.received:
         for reference in pending:
           library.cancel(reference, force=True)

@@ -1,9 +1,38 @@
-"""Report of a sweep so far: files, figures, a table, a conclusion."""
+"""Summary of a sweep so far: files, figures, a table, a conclusion."""
 
 from __future__ import annotations
 
+import collections
+
 from experiments.command.log import log
-from experiments.sweeps import comparison, distinct, folder, plots, results
+from experiments.sweeps import (
+  comparison,
+  distinct,
+  folder,
+  plots,
+  results,
+  running,
+)
+
+
+def write_at_end(workdir: str, values) -> dict:
+  """`write` if all trials have ended; else only the count of each status.
+
+  The tasks of a job array each train some of the trials of a sweep: the last
+  one to end writes the results of all.
+
+  Args:
+    values: flags of comparison.define.
+  """
+  specs = distinct.distinct(folder.read(workdir))
+  unfinished = len(running.unfinished(specs))
+  if not unfinished:
+    return write(workdir, values)
+  log(
+    f'{unfinished} of {len(specs)} trials are unfinished: results are written '
+    'when all have ended; --report writes those so far'
+  )
+  return {'workdir': workdir, 'trials': _ended(results.collect(specs))}
 
 
 def write(workdir: str, values) -> dict:
@@ -22,25 +51,28 @@ def write(workdir: str, values) -> dict:
   results.write(workdir, rows, found)
   plots.write(workdir, found, specs)
   Console(stderr=True).print(comparison.terminal(found))
-  ended: dict[str, int] = {}
   for row in rows:
-    ended[row['status']] = ended.get(row['status'], 0) + 1
     if row['status'] in ('FAILED', 'DIVERGED'):
       log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
   best, run = found.table[0], results.best_run(rows, specs, found.metric)
   if run is not None:
     log(f'best setting: {best["setting"]}')
     log(f'best run: trial {run["trial"]}, {run["workdir"]}')
-  told = comparison.sentence(found)
-  if told is not None:
-    log(told)
+  conclusion = comparison.conclusion(found)
+  if conclusion is not None:
+    log(conclusion)
   return {
     'workdir': workdir,
-    'trials': ended,
+    'trials': _ended(rows),
     'metric': found.metric,
     'best_setting': best if best['n'] else None,
     'best_run': run,
     'baseline': found.baseline,
-    'conclusion': told,
+    'conclusion': conclusion,
     'table': found.table,
   }
+
+
+def _ended(rows: list[dict]) -> dict[str, int]:
+  """Number of trials by status."""
+  return dict(collections.Counter(row['status'] for row in rows))

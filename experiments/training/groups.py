@@ -19,7 +19,7 @@ from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import transfer
 from experiments.training.compiled import Program
-from experiments.workdir import buckets, checkpoints, metrics
+from experiments.workdir import buckets, metrics, recovery
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
 from experiments.workdir.metrics import MetricWriter, Progress
@@ -72,7 +72,7 @@ class Group:
 
   def initial_state(self) -> State:
     """The newest state that all have saved whole, or a fresh one."""
-    step, states = checkpoints.newest(
+    step, states = recovery.newest(
       [trial.checkpoints for trial in self.trials], self.program.template
     )
     if step is None:

@@ -21,7 +21,6 @@ from etils import epath
 
 from experiments.command import processes
 from experiments.command.errors import Failed, UserError, writing
-from experiments.command.log import log
 from experiments.workdir import buckets, metrics
 from experiments.workdir.keeping import CheckpointSettings
 
@@ -31,7 +30,7 @@ T = TypeVar('T')
 # name that older runs used.
 CORRUPT = ('corrupt', 'torn')
 # Leaves that older checkpoints lack; they are restored as zeros.
-_ADDED = ('sums',)
+_ADDED = {'sums'}
 
 
 class _Manager(ocp.CheckpointManager):
@@ -92,6 +91,11 @@ class Checkpoints:
     }
     return [step in kept for step in steps]
 
+  @property
+  def directory(self) -> epath.Path:
+    """The folder that holds one folder per step."""
+    return epath.Path(self._manager.directory)
+
   def steps(self) -> list[int]:
     """Saved steps, ascending."""
     return sorted(self._manager.all_steps())
@@ -100,7 +104,7 @@ class Checkpoints:
     """The step with the best score, the latest on ties; None without scores."""
     return self._best(self.steps())
 
-  def _best(self, steps) -> int | None:
+  def _best(self, steps: list[int]) -> int | None:
     scores = {step: self.scores[step] for step in steps if step in self.scores}
     if not scores:
       return None
@@ -116,7 +120,7 @@ class Checkpoints:
     # On a CPU the saver reads the buffer itself, which the next step may reuse
     # (donation) while the save continues in the background.
     kept = {name: _kept(leaf) for name, leaf in leaves(state).items()}
-    with _Reported(self):
+    with self._reported():
       self._manager.save(
         int(state.step),
         args=ocp.args.Composite(state=ocp.args.StandardSave(_nest(kept))),
@@ -130,13 +134,13 @@ class Checkpoints:
     Raises:
       Failed: a checkpoint could not be written.
     """
-    with _Reported(self):
+    with self._reported():
       self._manager.wait_until_finished()
       self._manager.check_for_errors()
 
   def close(self) -> None:
     """Waits, and stops the threads of the saver; raises as `wait`."""
-    with _Reported(self):
+    with self._reported():
       self._manager.close()
 
   def restore(self, step: int, template: T) -> T:
@@ -146,15 +150,12 @@ class Checkpoints:
       UserError: it belongs to another run, or its paths, shapes or dtypes
         differ from the template.
     """
-    folder = f'{self._manager.directory}/{step}'
+    folder = self.directory / str(step)
     run = (self._manager.metadata(step).custom_metadata or {}).get('run')
     found = self._saved(step)
     everything = leaves(template)
-    wanted = {
-      name: leaf
-      for name, leaf in everything.items()
-      if name in found or name not in _ADDED
-    }
+    added = {k: v for k, v in everything.items() if k in _ADDED - found.keys()}
+    wanted = {k: v for k, v in everything.items() if k not in added}
     differences = _differences(found, wanted)
     if differences:
       raise UserError(
@@ -164,12 +165,10 @@ class Checkpoints:
     if self._run not in (None, run):
       raise UserError(f'checkpoint {folder} belongs to another run')
     saved = self._read(step, wanted)
+    for name, leaf in added.items():
+      saved[name] = jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
     state = jax.tree.unflatten(
-      jax.tree.structure(template),
-      [
-        saved[name] if name in saved else _zeros(leaf)
-        for name, leaf in everything.items()
-      ],
+      jax.tree.structure(template), [saved[name] for name in everything]
     )
     if int(state.step) != step:
       raise ValueError(f'{folder} holds step {int(state.step)}')
@@ -200,7 +199,7 @@ class Checkpoints:
     them cannot read its shard, the others would wait forever.
     """
     saved = ocp.StandardCheckpointHandler().restore(
-      epath.Path(self._manager.directory) / str(step) / 'state',
+      self.directory / str(step) / 'state',
       args=ocp.args.StandardRestore(_nest(wanted)),
     )
     return leaves(saved)
@@ -211,17 +210,28 @@ class Checkpoints:
       raise ValueError('its list of arrays is missing')
     return leaves(found)
 
+  @contextlib.contextmanager
+  def _reported(self):
+    """Converts the exception of a failed save to Failed, in one line."""
+    try:
+      yield
+    except (OSError, ValueError) as error:
+      raise Failed(
+        f'a checkpoint could not be written to {self.directory}: '
+        f'{one_line(error)}; earlier ones are kept: free disk space or '
+        'repair it, and run the same command again'
+      ) from error
+
   def set_aside(self, step: int) -> None:
     """Moves an unreadable checkpoint to WORKDIR/corrupt."""
-    folder = epath.Path(self._manager.directory)
-    corrupt = folder.parent / CORRUPT[0]
+    corrupt = self.directory.parent / CORRUPT[0]
     if processes.is_first():
       with writing(str(corrupt)):
         corrupt.mkdir(exist_ok=True)
         target = corrupt / str(step)
         if target.exists():
           target.rmtree()
-        (folder / str(step)).rename(target)
+        (self.directory / str(step)).rename(target)
     processes.wait_for_all(f'set aside {step}')
     self._manager.reload()
 
@@ -243,85 +253,8 @@ def reading(workdir: str, settings: CheckpointSettings, best: Callable):
     folder.close()
 
 
-class _Reported:
-  """Converts the exception of a failed save to Failed, in one line."""
-
-  def __init__(self, checkpoints: Checkpoints):
-    self._checkpoints = checkpoints
-
-  def __enter__(self) -> None:
-    pass
-
-  def __exit__(self, kind, error, trace) -> None:
-    if error is None or not isinstance(error, OSError | ValueError):
-      return
-    manager = self._checkpoints._manager
-    raise Failed(
-      f'a checkpoint could not be written to {manager.directory}: '
-      f'{_first_words(error)}; earlier ones are kept: free disk space or '
-      'repair it, and run the same command again'
-    ) from error
-
-
-def newest(
-  folders: list[Checkpoints], template: T
-) -> tuple[int | None, list[T]]:
-  """The newest step with an intact checkpoint in all folders, and the states.
-
-  (None, []) without one. Later checkpoints, which are corrupt or missing in
-  some folders, will be computed again; corrupt ones are set aside.
-
-  Raises:
-    UserError: a checkpoint belongs to another model or run.
-    Failed: there are checkpoints, and all of them are corrupt.
-  """
-  # On a shared file system a file may become visible to other processes late.
-  lists = processes.gather([folder.steps() for folder in folders])
-  common = set.intersection(*[set(n) for found in lists for n in found])
-  corrupt: dict[tuple[int, int], str] = {}
-  for step in sorted(common, reverse=True):
-    states = []
-    for index, folder in enumerate(folders):
-      reason = None
-      try:
-        states.append(folder.restore(step, template))
-      except UserError:
-        raise
-      # A corrupt file may raise anything, in Orbax or in TensorStore.
-      except Exception as error:
-        reason = _first_words(error)
-      # If one process failed, all of them treat the checkpoint as corrupt.
-      reasons = [told for told in processes.gather(reason) if told]
-      if reasons:
-        corrupt[index, step] = reasons[0]
-    if not any(at == step for _, at in corrupt):
-      _go_back(folders, step, corrupt)
-      return step, states
-  if corrupt:
-    (index, step), reason = next(iter(corrupt.items()))
-    raise Failed(
-      f'checkpoint {folders[index]._manager.directory}/{step} is corrupt, and '
-      f'so are all earlier ones: {reason}; to start over, choose another '
-      '--workdir'
-    )
-  _go_back(folders, 0, corrupt)
-  return None, []
-
-
-def _go_back(folders, to: int, corrupt) -> None:
-  for index, folder in enumerate(folders):
-    for step in folder.steps():
-      if (index, step) in corrupt:
-        log(
-          f'WARNING: checkpoint {folder._manager.directory}/{step} is corrupt '
-          f'and moved to {CORRUPT[0]}/{step}: {corrupt[index, step]}'
-        )
-        folder.set_aside(step)
-      elif step > to:
-        folder.drop(step)
-
-
-def _first_words(error: Exception) -> str:
+def one_line(error: Exception) -> str:
+  """Type and message of an exception, at most 200 characters."""
   words = f'{type(error).__name__}: {error}'
   return ' '.join(words.split())[:200]
 
@@ -351,10 +284,6 @@ def _nest(leaves: Mapping[str, object]) -> dict:
       node = node.setdefault(parent, {})
     node[last] = leaf
   return nested
-
-
-def _zeros(leaf: jax.ShapeDtypeStruct) -> jax.Array:
-  return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
 
 
 def _differences(found, wanted) -> list[str]:

@@ -62,8 +62,8 @@ class MetricWriter:
       if self._writes:
         _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
     elif self._writes:
-      told = {} if phase is None else {'phase': phase}
-      self.last = {'step': step} | told | shown
+      of_phase = {} if phase is None else {'phase': phase}
+      self.last = {'step': step} | of_phase | shown
       with writing(self._path), open(self._path, 'a') as file:
         file.write(json.dumps(self.last) + '\n')
     self.plot(step, row)
@@ -71,7 +71,7 @@ class MetricWriter:
       raise Diverged(f'{broken[0]} is {row[broken[0]]} at step {step}')
 
   def has_evaluation(self, step: int) -> bool:
-    """Whether the newest row is of this step, with numbers of validation."""
+    """Whether the newest row is of this step, with validation metrics."""
     names = self.last if self.last.get('step') == step else ()
     return any(name.startswith('validation/') for name in names)
 
@@ -109,7 +109,7 @@ class _Board:
       os.makedirs(folder, exist_ok=True)
       path = os.path.join(folder, 'events')
       self._file = event_file_writer.EventsWriter(path)
-    # Tells TensorBoard to discard these steps of earlier attempts.
+    # TensorBoard then discards these steps of earlier attempts.
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._write(step=first_step, session_log=start)
 

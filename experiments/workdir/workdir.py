@@ -36,7 +36,8 @@ from experiments.workdir import buckets, locks
 
 # Temporary files of a start that was killed before it wrote config.json.
 _LEFTOVER = re.compile(
-  r'(config|data|env|metrics|status|sweep|tokenizer)\.jsonl?\.tmp-.*'
+  r'((config|data|env|metrics|status|sweep|tokenizer)\.jsonl?|extension\.py)'
+  r'\.tmp-.*'
   r'|\.shared-.*'
 )
 # Logs that other processes of the same start may already have opened.

@@ -28,6 +28,32 @@ def test_alternate_interleaves_repetitions():
   }
 
 
+@pytest.mark.parametrize(
+  ('count', 'expected'), [(1, (0, 0)), (5, (0, 4)), (8, (0, 7)), (20, (5, 14))]
+)
+def test_the_interval_of_a_median_covers_it_in_95_percent(count, expected):
+  """As ranks: P(X <= 5) = 2.1% and P(X <= 0) = 0.4% of binomials of 20, 8."""
+  values = [float(n) for n in range(count)]
+  assert benchmarks.interval(values[::-1]) == expected
+
+
+def test_startup_suite_compares_checkouts(call_command, tmp_path):
+  """Another checkout whose training logs its first step at once."""
+  (tmp_path / 'experiments').mkdir()
+  (tmp_path / 'experiments' / 'train.py').write_text(
+    'import sys, time\n'
+    "print('first update done', file=sys.stderr, flush=True)\n"
+    'time.sleep(60)\n'
+  )
+  flags = ['--suite=startup', f'--against={tmp_path}', '--repetitions=1']
+  code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  other, ours = last_json(stdout)['rows']
+  assert (other['process'], other['ratio']) == (str(tmp_path), 1)
+  assert ours['ratio'] == ours['ratio_low'] == ours['ratio_high'] > 1
+  assert 1 < other['peak_mib'] < ours['peak_mib'] < 10_000
+
+
 def test_chunked_needs_little_memory_for_long_sequences():
   """L = 8192, four heads of 32: unfused attention needs 1 GiB for weights."""
   if jax.default_backend() != 'cpu':
@@ -75,10 +101,12 @@ def test_attention_suite(run_command):
     ('--lengths=12,0', '--lengths=0 must be a positive number of tokens'),
     ('--repetitions=0', '--repetitions=0'),
     ('--suite=speed', '--suite=speed'),
+    ('--against=none', '--against=none has no experiments/train.py'),
   ],
 )
 def test_wrong_input_is_one_line(call_command, argument, said):
-  arguments = ['--suite=attention', argument]
+  suite = 'startup' if argument.startswith('--against') else 'attention'
+  arguments = [f'--suite={suite}', argument]
   code, _, stderr = call_command('benchmark', *arguments, cwd=ROOT)
   assert code == 2
   assert said in stderr.splitlines()[-1]

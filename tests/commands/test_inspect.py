@@ -9,10 +9,11 @@ import pytest
 from conftest import last_json, make_small_config
 
 from experiments.command.signals import Signals
-from experiments.inspection import position_figures
+from experiments.inspection import figures, position_figures
 from experiments.training import run as run_lib
 from selfattn import analysis, positions
-from selfattn.encoders import AttentionEncoder
+from selfattn.contract import Encoder
+from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.positions.absolute import Sinusoidal
 
@@ -64,6 +65,71 @@ def test_a_trained_run_is_inspected(run, call_command):
   # The most attended token, one line per token.
   lines = stderr.splitlines()
   assert [line.split()[0] for line in lines[2:11]] == KNOWN
+
+
+class Uniform(Encoder):
+  """Each head attends to all tokens alike, without parameters to gate."""
+
+  num_layers: int
+  num_heads: int
+
+  def __call__(self, x_BLD, tokens, dropout=None, attention_dropout=None):
+    padding_mask_BL = Tokens.of(tokens).padding_mask
+    weights_BL = padding_mask_BL / padding_mask_BL.sum(axis=1, keepdims=True)
+    rows, length = padding_mask_BL.shape
+    shape = (rows, self.num_heads, length, length)
+    for _ in range(self.num_layers):
+      weights = jnp.broadcast_to(weights_BL[:, None, None], shape)
+      self.sow('intermediates', 'weights', weights)
+    return x_BLD + (weights_BL[..., None] * x_BLD).sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope='module')
+def odd_run(tmp_path_factory):
+  """A run whose heads cannot be ablated, with attentive pooling."""
+  path = tmp_path_factory.mktemp('odd') / 'run'
+  config = make_small_config()
+  config.train.steps = config.train.eval_every = 3
+  config.model.encoder.name = 'uniform'
+  config.model.pool = 'attentive'
+  config.model.pool_options.attentive.num_hops = 3
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(ENCODERS, 'uniform', Uniform)
+    run_lib.run(config, str(path), Signals())
+  return path
+
+
+@pytest.fixture
+def uniform(monkeypatch):
+  # For one test only: the config of another would seem to register it.
+  monkeypatch.setitem(ENCODERS, 'uniform', Uniform)
+
+
+@pytest.mark.usefixtures('uniform')
+def test_heads_that_cannot_be_ablated_have_statistics(
+  odd_run, call_command, tmp_path
+):
+  flags = [f'--workdir={odd_run}', f'--output={tmp_path}', '--split=validation']
+  code, stdout, stderr = call_command('inspect', *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  result = last_json(stdout)
+  assert result['ablation'] is None
+  assert [row['entropy'] for row in result['heads']] == pytest.approx([1, 1])
+  assert set(result['files']) == {f'heads.{kind}' for kind in figures.KINDS}
+  assert 'heads are not ablated: every layer needs one selfattn' in stderr
+
+
+@pytest.mark.usefixtures('uniform')
+def test_the_weights_of_attentive_pooling_are_drawn(
+  odd_run, call_command, tmp_path
+):
+  flags = [f'--workdir={odd_run}', f'--output={tmp_path}', f'--text={TEXT}']
+  code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  weights = np.load(tmp_path / 'pooling-0.npz')['weights']
+  assert weights.shape == (3, len(KNOWN))
+  np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)
+  assert labels_of(tmp_path / 'pooling-0')['tokens'] == KNOWN
 
 
 @pytest.mark.parametrize(

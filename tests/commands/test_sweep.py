@@ -442,9 +442,28 @@ def test_a_preempted_sweep_is_resumed_by_the_same_command(
   _, said = process.communicate(timeout=60)
   assert process.returncode == 75, said
   assert said.splitlines()[-1].startswith('interrupted: SIGTERM')
-  code, _, said = sweep(*flags)
+  code, printed, said = sweep(*flags)
   assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 3, 'PENDING': 1}
+  sweep(f'--workdir={path}', '--report')
   assert table(path)[:4] == table(whole[0])[:4]
+
+
+def test_the_last_of_a_job_array_writes_the_results(
+  tmp_path, config_path, sweep
+):
+  path = tmp_path / 'sweep'
+  flags = [f'--config={config_path}', '--config.train.steps=4', '--sweep=seeds']
+  flags += [f'--workdir={path}', '--engine=serial']
+  code, printed, said = sweep(*flags, '--trial_ids=1')
+  assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 1, 'PENDING': 1}
+  assert '1 of 2 trials are unfinished' in said
+  assert not (path / 'results.csv').exists()
+  code, printed, said = sweep(*flags, '--trial_ids=0')
+  assert code == 0, said
+  assert last_json(printed)['best_run']
+  assert (path / 'results.csv').exists()
 
 
 def test_halving_prunes_the_worse_half_and_repeats_its_decisions(

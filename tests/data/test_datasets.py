@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import algorithmic, datasets, word_order
+from experiments.data import algorithmic, datasets, file_records, word_order
 from experiments.data.text_files import Row, Text
 
 # --- word_order --------------------------------------------------------------
@@ -533,6 +533,25 @@ def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   assert str(tmp_path / 'a') in str(error.value)
 
 
+CORRUPT = {
+  'lines': ('a.zip', b'no archive'),
+  'class_files': ('1=a.xz', b'no archive'),
+  'csv': ('a.bz2', b''),
+  'json': ('a.json', b''),
+  'parquet': ('a.parquet', b'no table'),
+}
+
+
+@pytest.mark.parametrize('format', CORRUPT)
+def test_a_corrupt_file_is_named_in_one_line(format, tmp_path):
+  name, content = CORRUPT[format]
+  path = tmp_path / name.rpartition('=')[2]
+  path.write_bytes(content)
+  line = re.escape(f'{path}: cannot read this train file: ') + '.+'
+  with pytest.raises(UserError, match=f'^{line}$'):
+    read(tmp_path, format=format, train=(name,))
+
+
 NUMBERED = {'text_columns': ('0',), 'label_column': '1'}
 MARKED = {
   'a header': ('csv', 'text\tlabel\na\t1\n', {}),
@@ -627,7 +646,7 @@ def test_missing_files_are_refused_before_any_is_read(
   options, message, tmp_path, monkeypatch
 ):
   (tmp_path / 'train.tsv').write_text('text\tlabel\na\t1\n')
-  monkeypatch.setattr(Text, '_records', None)
+  monkeypatch.setattr(file_records, 'read', None)
   with pytest.raises(UserError, match=message):
     read(tmp_path, **options)
 

@@ -12,7 +12,7 @@ from conftest import make_small_config
 from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.vocabularies import Byte
-from experiments.inspection import figures, head_analysis
+from experiments.inspection import ablation, figures, head_analysis
 from experiments.learning.tasks import cross_entropy, padding_mask
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
@@ -66,10 +66,9 @@ def test_a_scanned_stack_is_read_like_a_plain_one(model):
   classifier, params, loaded, _ = model
   scanned = classifier.clone(encoder=classifier.encoder.clone(scan=True))
   batch = some(loaded).batch(np.arange(3), 3, 17)
-  plain = head_analysis.sown_weights(classifier, params, batch)
-  np.testing.assert_allclose(
-    head_analysis.sown_weights(scanned, params, batch), plain, atol=1e-5
-  )
+  plain, _ = head_analysis.sown_weights(classifier, params, batch)
+  found, _ = head_analysis.sown_weights(scanned, params, batch)
+  np.testing.assert_allclose(found, plain, atol=1e-5)
 
 
 def test_statistics_are_means_over_texts(model, names):
@@ -125,7 +124,7 @@ def test_a_statistic_that_no_text_has_is_none(model, names):
 def test_importance_equals_finite_differences(model):
   classifier, params, loaded, _ = model
   examples = some(loaded)
-  found = head_analysis.importance(
+  found = ablation.importance(
     classifier, params, examples, loaded.bucket_lengths
   )
   batch = examples.batch(np.arange(5), 5, 17)
@@ -155,10 +154,10 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
   # Labels are the predictions of the model without ablation.
   examples = dataclasses.replace(examples, labels=logits.argmax(axis=-1))
   gates = [
-    head_analysis.ones(classifier),
+    ablation.ones(classifier),
     np.array([[-2, 1], [3, 0]], np.float32),
   ]
-  found = head_analysis.accuracies(classifier, params, examples, lengths, gates)
+  found = ablation.accuracies(classifier, params, examples, lengths, gates)
   encoder = analysis.gate_heads(params['encoder'], gates[1])
   gated = params | {'encoder': encoder}
   _, logits = evaluation.evaluate(program, gated, examples, 7, lengths)
@@ -169,7 +168,7 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
 
 def test_heads_are_ablated_from_the_least_important_on():
   order = np.array([[0.3, 0.1], [0.2, 0.4]])
-  found = [gates.tolist() for gates in head_analysis.ablation_gates(order)]
+  found = [gates.tolist() for gates in ablation.ablation_gates(order)]
   assert found == [
     [[1, 1], [1, 1]],
     [[1, 0], [1, 1]],
@@ -207,19 +206,20 @@ def test_the_figure_of_heads_has_one_row_per_head_and_its_data(tmp_path):
   row = dict.fromkeys(analysis.STATISTICS, 0.25)
   row |= {'distance': 3.5, 'importance': 1e-6, 'accuracy_without': 0.75}
   rows = [{'layer': 0, 'head': 0, **row}, {'layer': 0, 'head': 1, **row}]
-  ablation = {
+  accuracies = {
     'least_important_first': [1.0, 0.9, 0.5],
     'most_important_first': [1.0, 0.6, 0.5],
     'examples': 9,
   }
-  files = figures.heads(str(tmp_path), rows, ablation)
+  files = figures.heads(str(tmp_path), rows)
+  files += figures.ablation(str(tmp_path), accuracies)
   assert {path.name for path in tmp_path.iterdir()} == set(files)
   labels = json.loads((tmp_path / 'heads.json').read_text())
   table = np.load(tmp_path / 'heads.npz')['table']
   assert labels['columns'] == list(rows[0])
   np.testing.assert_array_equal(table[1], list(rows[1].values()))
   curves = np.load(tmp_path / 'ablation.npz')['accuracy']
-  np.testing.assert_array_equal(curves[1], ablation['most_important_first'])
+  np.testing.assert_array_equal(curves[1], accuracies['most_important_first'])
 
 
 def test_the_first_token_is_cls_where_the_model_pools_it(model, names):

@@ -167,7 +167,7 @@ def test_the_page_of_a_run_has_all_its_parts(run, call_command, browser):
     'Curves',
     'Results on test',
     'Texts with the greatest loss',
-    'Attention on them',
+    'Attention on these texts',
     'Config',
   ]
   pictures = browser.find_elements(By.TAG_NAME, 'img')

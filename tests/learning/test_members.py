@@ -196,7 +196,7 @@ def test_commands_answer_for_all_and_look_into_one(
   )
   assert code == 0, said
   page = (path / 'report.html').read_text()
-  assert 'Attention on them, of member 1 of 3' in page
+  assert 'Attention on these texts, of member 1 of 3' in page
 
 
 @pytest.mark.parametrize(

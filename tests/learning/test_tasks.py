@@ -311,7 +311,10 @@ def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
   assert code == 0, stderr
   code, _, stderr = call_command('predict', where, '--text=a', cwd=ROOT)
   assert code == 2
-  assert f"config.task.name = '{name}', which gives texts no labels" in stderr
+  assert f"config.task.name = '{name}', which predicts tokens" in stderr
+  flags = ('--text=the plot was dull', f'--output={tmp_path}/o')
+  code, _, stderr = call_command('inspect', where, *flags, cwd=ROOT)
+  assert code == 0, stderr
   config = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert config['task']['name'] == name
 

@@ -51,6 +51,15 @@ def settings(found):
   return [entry['setting'].partition('=')[2] for entry in found.table]
 
 
+def test_scores_of_different_tasks_are_not_ranked(tmp_path):
+  trials = [{'task.name': name} for name in ('classify', 'masked_tokens')]
+  base = make_small_config().to_dict()
+  specs = plan.make(base, trials, str(tmp_path / 'sweep'))
+  with pytest.raises(UserError, match='is classify, masked_tokens: scores of'):
+    comparison.check(specs, 'accuracy', 'seed', '')
+  comparison.check(specs[1:], 'accuracy', 'seed', '')
+
+
 def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
   found, run = compared(
     tmp_path,
@@ -77,7 +86,7 @@ def test_the_metric_and_its_direction_are_those_of_checkpoints(
   assert run['trial'] == 1
   losses = {0.1: of_test(0.7, 0.6), 0.2: of_test(0.5, 0.401)}
   found, _ = compared(tmp_path, losses, best_metric='loss')
-  assert 'loss on test -0.1995 ± 0.0064, better' in comparison.sentence(found)
+  assert 'loss on test -0.1995 ± 0.0064, better' in comparison.conclusion(found)
   found, _ = compared(tmp_path, scores, best_metric='loss', metric='accuracy')
   assert settings(found) == ['0.1', '0.2']
   with pytest.raises(UserError, match=r"--metric = 'acc' is not one of"):
@@ -189,7 +198,7 @@ def test_a_sentence_says_what_the_interval_means(
 ):
   found, _ = compared(tmp_path, {0.1: first, 0.2: second}, over=over)
   expected = f'{RATE}=0.2 against {RATE}=0.1: {said}'
-  assert comparison.sentence(found) == expected
+  assert comparison.conclusion(found) == expected
 
 
 def test_a_key_that_repeats_nothing_is_refused(tmp_path):
@@ -258,5 +267,5 @@ def test_tables_hold_validation_and_test(tmp_path):
   )
   assert lines[3].endswith('| baseline |')
   assert any('± half-width of its 95% interval' in line for line in lines)
-  assert comparison.sentence(found) in lines
+  assert comparison.conclusion(found) in lines
   json.dumps(found.table)

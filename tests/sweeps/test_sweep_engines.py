@@ -9,7 +9,7 @@ import time
 import types
 
 import pytest
-from conftest import make_small_config
+from conftest import ROOT, make_small_config
 
 from experiments.command import app
 from experiments.command.errors import Interrupted, UserError
@@ -89,6 +89,18 @@ def test_a_worker_that_dies_without_a_signal_fails_its_trial(
   assert read_status(specs[0].path)['status'] == 'FAILED'
 
 
+def test_the_log_of_a_worker_that_dies_in_its_imports_says_why(
+  specs, tmp_path, monkeypatch
+):
+  (tmp_path / 'jax.py').write_text('raise ImportError("no such library")')
+  monkeypatch.setenv('PYTHONPATH', f'{tmp_path}:{ROOT}')
+  processes.processes(specs[:1], options(specs), Signals())
+  status = read_status(specs[0].path)
+  _, _, log = status['reason'].partition('; see ')
+  with open(log) as file:
+    assert file.readlines()[-1] == 'ImportError: no such library\n'
+
+
 def test_a_dead_worker_fails_no_trial_that_another_process_trains(
   specs, monkeypatch
 ):
@@ -116,7 +128,7 @@ def test_no_worker_survives_a_signal_during_its_start(specs, monkeypatch):
 
 
 def test_a_signal_waits_until_a_worker_can_save(specs):
-  worker = processes._start([0], 1, options(specs))
+  worker = processes._start([0], 1, options(specs), sys.stderr.fileno())
   worker.send_signal(signal.SIGINT)
   worker.communicate(specs[0].name + '\n', timeout=120)
   assert worker.returncode == app.INTERRUPTED

@@ -9,6 +9,7 @@ import pytest
 import scipy.stats
 
 from configs import default
+from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
 from experiments.sweeps import comparison, halving, plan, plots, results
@@ -82,10 +83,22 @@ def test_identity_depends_on_the_overrides_alone():
   ],
 )
 def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
-  found = plan.over(text, default.get_config())
+  found = plan.grid(text, default.get_config())
   assert found == [{key: value} for value in values]
   assert all(
     type(f[key]) is type(v) for f, v in zip(found, values, strict=True)
+  )
+
+
+def test_a_missing_generator_of_the_default_config_may_be_imported(tmp_path):
+  path = tmp_path / 'mine.py'
+  path.write_text('from configs.default import get_config')
+  module, _ = config_files.load_module(str(path))
+  with pytest.raises(UserError) as error:
+    plan.generated(module, 'seeds')
+  assert str(error.value) == (
+    f'--sweep=seeds: {path} has no sweep_seeds(); it has no other; add to it: '
+    'from configs.default import sweep_seeds'
   )
 
 
@@ -107,7 +120,7 @@ def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
 )
 def test_wrong_values_of_a_grid_are_refused(text, said):
   with pytest.raises(UserError, match=said):
-    plan.over(text, default.get_config())
+    plan.grid(text, default.get_config())
 
 
 def test_generators_are_found_by_name():
@@ -115,11 +128,11 @@ def test_generators_are_found_by_name():
   module.__file__ = 'some.py'
   module.sweep_seeds = lambda: ({'seed': s} for s in range(2))
   module.sweep_none = lambda: []
-  assert plan.named(module, 'seeds') == [{'seed': 0}, {'seed': 1}]
+  assert plan.generated(module, 'seeds') == [{'seed': 0}, {'seed': 1}]
   with pytest.raises(UserError, match='it has none, seeds; did you mean seeds'):
-    plan.named(module, 'seed')
+    plan.generated(module, 'seed')
   with pytest.raises(UserError, match='must yield dicts'):
-    plan.named(module, 'none')
+    plan.generated(module, 'none')
 
 
 def test_random_samples_are_a_function_of_the_seed():

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.command.errors import Failed, UserError
 from experiments.learning.steps import State
-from experiments.workdir import checkpoints
+from experiments.workdir import checkpoints, recovery
 from experiments.workdir.checkpoints import Checkpoints
 from experiments.workdir.keeping import CheckpointSettings
 
@@ -147,7 +147,7 @@ def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
   before = tree(tmp_path / 'checkpoints' / '2')
   TEARS[tear](tmp_path / 'checkpoints' / '3')
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
-  step, (found,) = checkpoints.newest([folder], state(0))
+  step, (found,) = recovery.newest([folder], state(0))
   assert step == 2
   assert (found.params['layer']['kernel'] == 2).all()
   assert folder.steps() == [1, 2]
@@ -157,7 +157,7 @@ def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
   assert tree(tmp_path / 'checkpoints' / '2') == before
   folder.save(state(3))
   folder.wait()
-  assert checkpoints.newest([folder], state(0))[0] == 3
+  assert recovery.newest([folder], state(0))[0] == 3
   folder.close()
 
 
@@ -170,7 +170,7 @@ def test_a_checkpoint_without_its_marker_is_intact_or_set_aside(tmp_path):
   for marker in (tmp_path / 'checkpoints' / '2').rglob('commit_success.txt'):
     marker.unlink()
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
-  step, (found,) = checkpoints.newest([folder], state(0))
+  step, (found,) = recovery.newest([folder], state(0))
   assert (found.params['layer']['kernel'] == step).all()
   folder.close()
 
@@ -182,7 +182,7 @@ def test_nothing_is_changed_when_all_checkpoints_are_corrupt(tmp_path):
   before = tree(tmp_path)
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
   with pytest.raises(Failed, match=r'checkpoints/2 is corrupt'):
-    checkpoints.newest([folder], state(0))
+    recovery.newest([folder], state(0))
   folder.close()
   assert tree(tmp_path) == before
 
@@ -192,9 +192,9 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
   before = tree(tmp_path)
   folder = Checkpoints(str(tmp_path), SETTINGS, 'another')
   with pytest.raises(UserError, match='belongs to another run'):
-    checkpoints.newest([folder], state(0))
+    recovery.newest([folder], state(0))
   with pytest.raises(UserError, match=r'kernel is float32\[2, 3\]'):
-    checkpoints.newest([folder], state(0, width=4))
+    recovery.newest([folder], state(0, width=4))
   folder.close()
   assert tree(tmp_path) == before
 
@@ -229,5 +229,5 @@ def test_a_full_disk_is_one_line_and_keeps_earlier_checkpoints(tmp_path):
   after = tree(tmp_path / 'checkpoints')
   assert {path: after[path] for path in before} == before
   folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
-  assert checkpoints.newest([folder], state(0))[0] == 2
+  assert recovery.newest([folder], state(0))[0] == 2
   folder.close()

@@ -57,7 +57,7 @@ def table(
   rows: Iterable[Sequence[object]],
   marked: Iterable[int] = (),
 ) -> str:
-  """A table of text and numbers.
+  """A table of texts and scalars.
 
   Args:
     marked: indices of the rows to highlight.

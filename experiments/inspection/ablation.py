@@ -1,0 +1,146 @@
+"""Ablation of attention heads: how much a model needs each of them.
+
+A head is ablated by a gate of 0 on its output, selfattn.analysis.gate_heads.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.data.batches import Batch, Examples, eval_batches
+from experiments.learning import steps
+from experiments.learning.tasks import Task, padding_mask
+from selfattn import analysis
+
+
+def unsupported_reason(classifier, params) -> str | None:
+  """Why heads of this model cannot be ablated, or None."""
+  # An encoder may have no parameters.
+  layers = analysis.attention_layers(params.get('encoder', {}))
+  if len(layers) == classifier.encoder.num_layers:
+    return None
+  return (
+    'every layer needs one selfattn.Attention, and '
+    f'{type(classifier.encoder).__name__} has {len(layers)} for '
+    f'{classifier.encoder.num_layers} layers'
+  )
+
+
+def importance(
+  classifier, params, examples: Examples, lengths, task: Task = steps.CLASSIFY
+) -> np.ndarray:
+  """Mean over texts of |d loss / d gate| of each head, (layers, heads).
+
+  Michel et al. 2019, equation 2: the sensitivity of the loss of a text to the
+  gate of a head, at gates of 1.
+  """
+  gates = ones(classifier)
+
+  def loss(gates, params, tokens, length, label):
+    one = Batch(tokens[None], length[None], label[None], np.ones(1))
+    losses, _, count = _sums(classifier, task, params, gates, one)
+    return losses / jnp.maximum(count, 1)
+
+  each = jax.jit(jax.vmap(jax.grad(loss), (None, None, 0, 0, 0)))
+  total = np.zeros(gates.shape)
+  for rows, batch in eval_batches(examples, 64, lengths):
+    slopes = each(gates, params, batch.tokens, batch.lengths, batch.labels)
+    total += abs(np.asarray(slopes)[: len(rows)]).sum(axis=0)
+  return total / len(examples)
+
+
+def _sums(classifier, task: Task, params, gates, batch: Batch):
+  """Sums of losses, hits and weights over the targets, with gated heads."""
+  gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
+  targets = steps.eval_targets(task, classifier, batch)
+  logits = classifier.apply(
+    {'params': gated},
+    targets.tokens,
+    padding_mask(targets),
+    label_index_BN=targets.label_index,
+  )
+  losses, hits = task.losses(logits, targets)
+  weights = targets.weights
+  return (losses * weights).sum(), (hits * weights).sum(), weights.sum()
+
+
+def ones(classifier) -> np.ndarray:
+  """Gates of 1 for all heads, (layers, heads)."""
+  encoder = classifier.encoder
+  return np.ones((encoder.num_layers, encoder.num_heads), np.float32)
+
+
+def accuracies(
+  classifier,
+  params,
+  examples: Examples,
+  lengths,
+  gates: list[np.ndarray],
+  task: Task = steps.CLASSIFY,
+) -> list[float]:
+  """Accuracy with each of several gates (layers, heads)."""
+
+  @jax.jit
+  def hits(gates, params, batch):
+    return jnp.stack(_sums(classifier, task, params, gates, batch)[1:])
+
+  total = np.zeros((len(gates), 2))
+  for _, batch in eval_batches(examples, 256, lengths):
+    total += [np.asarray(hits(one, params, batch)) for one in gates]
+  right, count = total.T
+  return (right / np.maximum(count, 1)).tolist()
+
+
+def ablation_gates(importance: np.ndarray) -> list[np.ndarray]:
+  """Gates with no, one, two, ... all heads ablated, least important first.
+
+  Args:
+    importance: (layers, heads).
+  """
+  gates, found = np.ones(importance.shape, np.float32), []
+  found.append(gates)
+  for head in np.argsort(importance, axis=None, kind='stable'):
+    gates = gates.copy()
+    gates.flat[head] = 0
+    found.append(gates)
+  return found
+
+
+def ablate(
+  classifier,
+  params,
+  examples: Examples,
+  lengths,
+  task: Task = steps.CLASSIFY,
+) -> tuple[list[dict], dict]:
+  """Importance of each head, and accuracies as heads are ablated.
+
+  Args:
+    lengths: bucket lengths of the data.
+
+  Returns:
+    One row per head, `importance` and `accuracy_without` it; and accuracies
+    with 0, 1, ... all heads ablated, in two orders.
+  """
+  important = importance(classifier, params, examples, lengths, task)
+  alone = []
+  for head in range(important.size):
+    gates = ones(classifier)
+    gates.flat[head] = 0
+    alone.append(gates)
+  least, most = ablation_gates(important), ablation_gates(-important)
+  found = accuracies(
+    classifier, params, examples, lengths, [*least, *most, *alone], task
+  )
+  count = len(least)
+  rows = [
+    {'importance': float(each), 'accuracy_without': accuracy}
+    for each, accuracy in zip(important.flat, found[2 * count :], strict=True)
+  ]
+  return rows, {
+    'least_important_first': found[:count],
+    'most_important_first': found[count : 2 * count],
+    'examples': len(examples),
+  }
