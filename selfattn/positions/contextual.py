@@ -130,6 +130,53 @@ class Forgetting(Position):
     return jnp.where(ahead <= 0, before, -after)
 
 
+@dataclasses.dataclass(frozen=True)
+class Dape(Position):
+  """Positions that the scores adapt (Zheng et al. 2024, equation 3).
+
+  Adds f(S, B) to the scores S and biases B of every pair, where f is a network
+  of one hidden layer over the heads of both. B is what joined methods add, as
+  in `kerple+dape`; alone, it is 0.
+
+  The paper's for causal encoders; nothing in it depends on that.
+
+  Attributes:
+    hidden_dim: of f, with leaky relu.
+  """
+
+  hidden_dim: int = 32
+
+  per_layer = True
+  is_relative = True
+
+  def __post_init__(self):
+    require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
+
+  def init(self, key):
+    """`in_kernel` (2H, F), `in_bias`, `out_kernel` (F, H), `out_bias`."""
+    keys = jax.random.split(key)
+    kernel = jax.nn.initializers.lecun_normal()
+    return {
+      'in_kernel': kernel(keys[0], (2 * self.num_heads, self.hidden_dim)),
+      'in_bias': jnp.zeros(self.hidden_dim),
+      'out_kernel': kernel(keys[1], (self.hidden_dim, self.num_heads)),
+      'out_bias': jnp.zeros(self.num_heads),
+    }
+
+  def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
+    del q_BLHK, mask, query, key
+    of_content, of_bias = jnp.split(params['in_kernel'], 2)
+    hidden = jnp.einsum('BHLM,HF->BFLM', content_BHLM, of_content)
+    if bias_BHLM is not None:
+      bias_BHLM = jnp.broadcast_to(bias_BHLM, content_BHLM.shape)
+      hidden += jnp.einsum('BHLM,HF->BFLM', bias_BHLM, of_bias)
+    hidden += params['in_bias'][None, :, None, None]
+    out = jnp.einsum(
+      'BFLM,FH->BHLM', jax.nn.leaky_relu(hidden), params['out_kernel']
+    )
+    return out + params['out_bias'][None, :, None, None]
+
+
 def _is_in_order(index) -> bool:
   """Whether keys are known to stand in the order of their index."""
   return isinstance(index, np.ndarray) and bool((np.diff(index) > 0).all())

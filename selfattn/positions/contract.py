@@ -49,6 +49,7 @@ class Position:
     is_relative: whether bias, content, scores and value depend on positions
       through key - query alone; they may then be asked for other positions
       with the same differences.
+    causal_only: whether it is defined for keys before their query alone.
     supports_cache: whether each hook needs of earlier tokens only what a cache
       keeps: positions, state, key and value. False where embed mixes tokens.
     length_option: the option to raise for more positions than max_length.
@@ -63,6 +64,7 @@ class Position:
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
+  causal_only: ClassVar[bool] = False
   supports_cache: ClassVar[bool] = True
   length_option: ClassVar[str | None] = None
 
@@ -127,7 +129,10 @@ class Position:
   def rotate(
     self, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens
   ) -> tuple[jax.Array, jax.Array]:
-    """Queries and keys for their matmul; K may become another width."""
+    """Queries and keys for their matmul.
+
+    K may become another width, and keys may become those of all heads.
+    """
     del params, query, key
     return q_BLHK, k_BMGK
 
