@@ -17,7 +17,7 @@ from selfattn.chapters import (
 from selfattn.classifier import TextClassifier
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout
-from selfattn.encoders import ENCODERS, AttentionEncoder, BagEncoder, Sow
+from selfattn.encoders import ENCODERS, AttentionEncoder, BowEncoder
 from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
@@ -35,7 +35,7 @@ __all__ = [
   'SAMPLINGS',
   'Attention',
   'AttentionEncoder',
-  'BagEncoder',
+  'BowEncoder',
   'Combined',
   'Dropout',
   'Encoder',
@@ -44,7 +44,6 @@ __all__ = [
   'Position',
   'PositionalEncoding',
   'SelfAttention',
-  'Sow',
   'TextClassifier',
   'Tokens',
   'attend',

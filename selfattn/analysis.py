@@ -15,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from selfattn.attention import entropy
-
 STATISTICS = (
   'entropy',
   'distance',
@@ -26,6 +24,11 @@ STATISTICS = (
   'first',
   'separators',
 )
+
+
+def entropy(weights_BHLM: jax.Array) -> jax.Array:
+  """-sum w log w in nats, (B, H, L)."""
+  return jax.scipy.special.entr(weights_BHLM).sum(axis=-1)
 
 
 def shares(weights: jax.Array) -> jax.Array:

@@ -20,24 +20,6 @@ from selfattn.positions.contract import (
 )
 
 
-def entropy(weights_BHLM: jax.Array) -> jax.Array:
-  """-sum w log w in nats, (B, H, L)."""
-  return jax.scipy.special.entr(weights_BHLM).sum(axis=-1)
-
-
-def mean_over_heads(weights_BHLM: jax.Array) -> jax.Array:
-  """(B, L, M)."""
-  return weights_BHLM.mean(axis=1)
-
-
-# What may be sown instead of the weights themselves.
-REDUCTIONS = {
-  'weights': lambda weights_BHLM: weights_BHLM,
-  'entropy': entropy,
-  'mean_over_heads': mean_over_heads,
-}
-
-
 def sow_by_part(module: nn.Module, P: dict) -> None:
   """Sows `P`, by the names of parts; that of a method alone has none."""
   if P:
@@ -58,14 +40,15 @@ class Attention(nn.Module):
     num_kv_heads: G, heads of keys and values, each shared by H/G heads of
       queries (Ainslie et al. 2023); 0: as many as num_heads.
     use_bias: whether the four projections have a bias.
-    position: a method of selfattn.positions, or None. Its `embed` is called if
-      it is `per_layer`; else it is the encoder around the layer that calls it.
+    position: a method of selfattn.positions with the same `causal`, or None.
     normaliser: one of selfattn.normalisers, or None: softmax.
     causal, window, softcap, broadcast_dropout, backend: see `attend`.
     qk_norm: divide queries and keys by their root mean square, head by head,
       before they are rotated (Henry et al. 2020; learned scales).
-    sow_as: what of the weights is sown, a name of REDUCTIONS; '': nothing.
-    in_encoder: whether an encoder around it sows the `P` of all layers.
+    sow_weights: whether weights and `P` are sown.
+    in_encoder: whether an encoder around it calls `embed` of the methods that
+      are not `per_layer`, and sows their `P`. Without one, such a method is
+      refused.
     dtype: of the computation; parameters stay float32.
   """
 
@@ -81,7 +64,7 @@ class Attention(nn.Module):
   softcap: float = 0.0
   broadcast_dropout: bool = False
   backend: str = 'auto'
-  sow_as: str = 'weights'
+  sow_weights: bool = True
   in_encoder: bool = False
   dtype: jnp.dtype = jnp.float32
 
@@ -112,52 +95,30 @@ class Attention(nn.Module):
         mutable; query.index then says where in it these tokens go.
       return_weights: whether to return the weights as well.
     """
-    num_kv_heads = self.num_kv_heads or self.num_heads
-    for name, heads in (
-      ('num_heads', self.num_heads),
-      ('num_kv_heads', num_kv_heads),
-    ):
-      of = self.embed_dim if name == 'num_heads' else self.num_heads
-      if of % heads:
-        raise ValueError(f'{name} = {heads} does not divide {of}')
-    head_dim = self.embed_dim // self.num_heads
-
     method = self.position or NoPosition(
       self.embed_dim, self.num_heads, self.causal
     )
+    self._check(method)
     params = self._params(method, position_params or {})
     is_self = key_BMD is None
     B, L = query_BLD.shape[:2]
     query = Tokens.of(query).filled(L, B)
     key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1], B)
-    sows = self.sow_as and self.is_mutable_collection('intermediates')
     P = {}
-    query_BLD, query = self._placed(method, params, query_BLD, query, P)
+    query_BLD, query = self._embed(method, params, query_BLD, query, P)
     if is_self:
       key_BMD, key = query_BLD, query
     else:
-      key_BMD, key = self._placed(method, params, key_BMD, key, {})
+      key_BMD, key = self._embed(method, params, key_BMD, key, {})
     value_BMD = key_BMD if value_BMD is None else value_BMD
 
-    q_BLHK = self._heads('query', query_BLD, self.num_heads, head_dim)
-    k_BMGK = self._heads('key', key_BMD, num_kv_heads, head_dim)
-    v_BMGK = self._heads('value', value_BMD, num_kv_heads, head_dim)
-    if self.qk_norm:
-      q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
-      k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
-
+    q_BLHK, k_BMGK, v_BMGK = self._project(query_BLD, key_BMD, value_BMD)
     if self.is_mutable_collection('cache') and not self.is_initializing():
-      if not is_self:
-        raise ValueError('a cache is for self-attention: key must be None')
-      if not method.supports_cache:
-        reading = [p for _, p in method.parts if not p.supports_cache]
-        raise ValueError(
-          'a cache keeps no vectors of earlier tokens, which are read by '
-          + ', '.join(type(part).__name__ for part in reading)
-        )
+      self._check_cache(method, is_self, query, cache_len)
       k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
       is_self = False
 
+    sows = self.sow_weights and self.is_mutable_collection('intermediates')
     normaliser = self.normaliser or Softmax(self.num_heads)
     output_BLHK, weights_BHLM = attend(
       q_BLHK,
@@ -176,16 +137,48 @@ class Attention(nn.Module):
       dropout=dropout,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
-      return_weights=bool(return_weights or sows),
+      return_weights=return_weights or sows,
       terms=P,
     )
     if sows:
-      self.sow(
-        'intermediates', 'weights', REDUCTIONS[self.sow_as](weights_BHLM)
-      )
+      self.sow('intermediates', 'weights', weights_BHLM)
       self._sow_encoding(method, params, query, P)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
     return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
+
+  def _check(self, method: Position) -> None:
+    """Raises ValueError for fields that do not go together."""
+    for name, heads, of in (
+      ('num_heads', self.num_heads, self.embed_dim),
+      ('num_kv_heads', self.num_kv_heads or self.num_heads, self.num_heads),
+    ):
+      if of % heads:
+        raise ValueError(f'{name} = {heads} does not divide {of}')
+    for _, part in method.parts:
+      kind = type(part).__name__
+      if part.causal != self.causal:
+        raise ValueError(
+          f'{kind} has causal = {part.causal}, and its Attention '
+          f'causal = {self.causal}; make them the same'
+        )
+      is_embedded = part.per_layer or self.in_encoder
+      if 'embed' in part.hooks and not is_embedded:
+        raise ValueError(
+          f'{kind} adds positions to the input of an encoder, not in an '
+          'Attention: call its `embed` there, and set in_encoder=True'
+        )
+
+  def _project(self, query_BLD, key_BMD, value_BMD):
+    """Queries, keys and values by head."""
+    head_dim = self.embed_dim // self.num_heads
+    num_kv_heads = self.num_kv_heads or self.num_heads
+    q_BLHK = self._heads('query', query_BLD, self.num_heads, head_dim)
+    k_BMGK = self._heads('key', key_BMD, num_kv_heads, head_dim)
+    v_BMGK = self._heads('value', value_BMD, num_kv_heads, head_dim)
+    if self.qk_norm:
+      q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
+      k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
+    return q_BLHK, k_BMGK, v_BMGK
 
   def _heads(self, name, x, num_heads, head_dim):
     x = self._dense(name, num_heads * head_dim)(x)
@@ -216,7 +209,7 @@ class Attention(nn.Module):
       )
     return traverse_util.unflatten_dict(both[0] | both[1])
 
-  def _placed(self, method, params, x_BLD, tokens: Tokens, P: dict):
+  def _embed(self, method, params, x_BLD, tokens: Tokens, P: dict):
     """Input with the positions of this layer in it, and tokens with state.
 
     Args:
@@ -231,18 +224,24 @@ class Attention(nn.Module):
 
   def _sow_encoding(self, method, params, query: Tokens, P: dict):
     for name, part in method.parts:
-      is_alone = not self.in_encoder and 'embed' not in part.hooks
-      if part.has_encoding and (part.per_layer or is_alone):
+      if part.has_encoding and (part.per_layer or not self.in_encoder):
         P[name] = part.encoding(params.get(name, {}) if name else params, query)
     sow_by_part(self, P)
 
-  def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int | None):
-    """All keys and values so far, these included, and their Tokens."""
+  def _check_cache(self, method, is_self, query: Tokens, cache_len) -> None:
+    """Raises ValueError for what a cache does not support."""
+    if not is_self:
+      raise ValueError('a cache is for self-attention: key must be None')
+    if not method.supports_cache:
+      without = [part for _, part in method.parts if not part.supports_cache]
+      raise ValueError(
+        'a cache keeps no input vectors of earlier tokens, which are needed by '
+        + ', '.join(type(part).__name__ for part in without)
+      )
     if cache_len is None:
       raise ValueError('a mutable cache needs cache_len, the keys it holds')
     if query.segments is not None:
       raise ValueError('a cache holds one segment a row; segments must be None')
-    B, L = k_BMGK.shape[:2]
     if isinstance(query.index, np.ndarray):
       first = query.index[:, :1]
       is_row = (first == first[0]).all() and (np.diff(query.index) == 1).all()
@@ -252,6 +251,10 @@ class Attention(nn.Module):
           f'consecutive, the same for all rows, and below '
           f'cache_len = {cache_len}'
         )
+
+  def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int):
+    """All keys and values so far, these included, and their Tokens."""
+    B, L = k_BMGK.shape[:2]
     padding_mask = (
       jnp.ones((1, L), bool)
       if query.padding_mask is None

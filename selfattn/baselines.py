@@ -1,4 +1,4 @@
-"""What self-attention is compared with: convolutions, recurrence, a bag.
+"""Baselines of self-attention: convolutions, recurrence, a bag of words.
 
 Each is an encoder as selfattn.contract describes it.
 """
@@ -17,7 +17,7 @@ from selfattn.positions.contract import require
 CELLS = {'lstm': nn.OptimizedLSTMCell, 'gru': nn.GRUCell}
 
 
-class BagEncoder(Encoder):
+class BowEncoder(Encoder):
   """Nothing but the tokens themselves: with a symmetric pool, a bag of words.
 
   The baseline of Iyyer et al. 2015 (NBOW): blind to order by construction.

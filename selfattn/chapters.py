@@ -14,11 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.numpy import arange, zeros
 
-from selfattn import masks
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.dropout import MAX_RATE, Dropout
-from selfattn.masks import Tokens
+from selfattn.masks import Tokens, combine
 from selfattn.plots import plot, show_heatmaps
 from selfattn.positions import check_positions
 from selfattn.positions.absolute import Sinusoidal
@@ -134,10 +133,12 @@ class MultiHeadAttention(nn.Module):
 
     Returns:
       Output (B, L, num_hiddens), and weights (B, H, L, M) before dropout.
+
+    Raises:
+      ValueError: valid_lens is neither (B,) nor (B, L).
     """
     if valid_lens is not None:
-      valid_mask = masks.valid_lens_mask(valid_lens, keys.shape[1])
-      mask = masks.combine(mask, valid_mask)
+      mask = combine(mask, _valid_mask(valid_lens, keys.shape[1]))
     output, weights = Attention(
       self.num_hiddens,
       self.num_heads,
@@ -192,6 +193,18 @@ class PositionalEncoding(nn.Module):
     X = X + P.astype(X.dtype)
     dropout = _dropout(self, training)
     return X if dropout is None else dropout(X)
+
+
+def _valid_mask(valid_lens, num_keys: int) -> jax.Array:
+  """Keys before each valid length, (B, 1, 1 or L, M)."""
+  valid_lens = jnp.asarray(valid_lens)
+  if valid_lens.ndim not in (1, 2):
+    raise ValueError(
+      f'valid_lens of shape {valid_lens.shape} must be (batch,) or '
+      '(batch, queries)'
+    )
+  keys = jnp.arange(num_keys)[None, None, None]
+  return keys < valid_lens.reshape(len(valid_lens), 1, -1, 1)
 
 
 def _dropout(module: nn.Module, training: bool) -> Dropout | None:

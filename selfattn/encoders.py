@@ -6,8 +6,6 @@ ENCODERS, a row in test_encoders.py.
 
 from __future__ import annotations
 
-import dataclasses
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -15,7 +13,7 @@ import jax.numpy as jnp
 from selfattn.attention import Attention, sow_by_part
 from selfattn.backends import BACKENDS
 from selfattn.baselines import (
-  BagEncoder,
+  BowEncoder,
   ConvolutionEncoder,
   RecurrentEncoder,
 )
@@ -27,23 +25,6 @@ from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
 from selfattn.positions import Position
 from selfattn.positions.contract import require
-
-
-@dataclasses.dataclass(frozen=True)
-class Sow:
-  """Which attention weights are sown when `intermediates` is mutable.
-
-  Attributes:
-    layers: their numbers; None: all. A scanned stack has all or none.
-    weights: how: a name of selfattn.attention.REDUCTIONS.
-  """
-
-  layers: tuple[int, ...] | None = None
-  weights: str = 'weights'
-
-  def at(self, layer: int) -> str:
-    """How the weights of one layer are sown; '': not at all."""
-    return self.weights if self.layers is None or layer in self.layers else ''
 
 
 class AttentionEncoder(Encoder):
@@ -129,6 +110,7 @@ class AttentionEncoder(Encoder):
       has_dropout=drops_weights,
       has_softcap=self.softcap > 0,
       hooks=self.position.hooks,
+      rotated_dim=self.position.rotated_dim,
       normaliser=self.normaliser,
     )
     if reason:
@@ -156,7 +138,7 @@ class AttentionEncoder(Encoder):
     attention_dropout: Dropout | None = None,
     *,
     cache_len: int | None = None,
-    sow: Sow = Sow(),
+    sow_layers: tuple[int, ...] | None = None,
   ) -> jax.Array:
     """Token vectors (B, L, D) to the same shape; padding is never seen.
 
@@ -167,7 +149,8 @@ class AttentionEncoder(Encoder):
       cache_len: tokens that fit into the cache, needed when `cache` is
         mutable. The first call fills an empty cache, and every later one
         continues where the last one ended; the encoder has to be causal.
-      sow: which weights to sow.
+      sow_layers: layers whose weights are sown where `intermediates` is
+        mutable; None: all. With `scan`, None only.
     """
     tokens = Tokens.of(tokens)
     if self.is_mutable_collection('cache') and not self.is_initializing():
@@ -185,7 +168,7 @@ class AttentionEncoder(Encoder):
     x_BLD = drop(x_BLD, dropout, self.num_layers)
 
     shared = (tokens, position_params, dropout, attention_dropout)
-    x_BLD = self._run_blocks(x_BLD, shared, cache_len, sow)
+    x_BLD = self._run_blocks(x_BLD, shared, cache_len, sow_layers)
     if self.norm == 'pre':
       x_BLD = nn.LayerNorm(dtype=self.dtype, name='norm_out')(x_BLD)
     return x_BLD
@@ -227,10 +210,10 @@ class AttentionEncoder(Encoder):
       index=index, positions=positions
     ), end.value <= cache_len
 
-  def _run_blocks(self, x_BLD, shared, cache_len, sow):
+  def _run_blocks(self, x_BLD, shared, cache_len, sow_layers):
     block = nn.remat(Block) if self.remat else Block
 
-    def fields(sow_as):
+    def fields(sow_weights):
       attention = Attention(
         x_BLD.shape[-1],
         self.num_heads,
@@ -243,7 +226,7 @@ class AttentionEncoder(Encoder):
         softcap=self.softcap,
         broadcast_dropout=self.broadcast_dropout,
         backend=self.backend,
-        sow_as=sow_as,
+        sow_weights=sow_weights,
         in_encoder=True,
         dtype=self.dtype,
         parent=None,
@@ -260,11 +243,12 @@ class AttentionEncoder(Encoder):
     # Initialisation always unrolls, which is what makes the tree the same.
     if not self.scan or self.is_initializing():
       for layer in range(self.num_layers):
-        run = block(**fields(sow.at(layer)), name=f'block_{layer}')
+        sows = sow_layers is None or layer in sow_layers
+        run = block(**fields(sows), name=f'block_{layer}')
         x_BLD, _ = run(x_BLD, layer, *shared)
       return x_BLD
-    if sow.layers is not None:
-      raise ValueError('scanned layers are sown all alike; use scan=False')
+    if sow_layers is not None:
+      raise ValueError('sow_layers needs scan=False')
 
     def scan_blocks(module, x_BLD):
       scanned = nn.scan(
@@ -273,7 +257,7 @@ class AttentionEncoder(Encoder):
         split_rngs={'params': False},
         in_axes=(0, *(nn.broadcast,) * len(shared)),
         length=self.num_layers,
-      )(**fields(sow.weights), name='blocks', parent=module)
+      )(**fields(True), name='blocks', parent=module)
       return scanned(x_BLD, jnp.arange(self.num_layers), *shared)[0]
 
     return nn.map_variables(
@@ -295,5 +279,5 @@ ENCODERS: dict[str, type[Encoder]] = {
   'attention': AttentionEncoder,
   'cnn': ConvolutionEncoder,
   'rnn': RecurrentEncoder,
-  'bag': BagEncoder,
+  'bow': BowEncoder,
 }

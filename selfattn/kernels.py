@@ -39,6 +39,7 @@ def unsupported_reason(
   has_dropout: bool,
   has_softcap: bool,
   hooks: frozenset[str] = frozenset(),
+  rotated_dim: int | None = None,
   normaliser: Softmax | None = None,
   value_dim: int | None = None,
 ) -> str | None:
@@ -52,6 +53,7 @@ def unsupported_reason(
     has_dropout: whether weights are dropped.
     has_softcap: whether scores are capped.
     hooks: those that the position method fills.
+    rotated_dim: width of queries and keys after its rotation; None: K.
     normaliser: None: softmax.
     value_dim: width of a value; None: K.
   """
@@ -73,8 +75,9 @@ def unsupported_reason(
       return f'it needs an NVIDIA GPU, and this is a {platform}'
     if jnp.dtype(dtype) not in (jnp.float16, jnp.bfloat16):
       return f'it computes in float16 or bfloat16, not {jnp.dtype(dtype).name}'
-    if head_dim % 8 or head_dim > 256:
-      return f'its heads are 8, 16, ... 256 wide, not {head_dim}'
+    width = max(rotated_dim or head_dim, value_dim or 0)
+    if width % 8 or width > 256:
+      return f'its heads are 8, 16, ... 256 wide, not {width}'
   if backend == 'xla' and (platform, jnp.dtype(dtype)) == ('cpu', jnp.float16):
     return 'its products in float16 do not compile for a cpu'
   if backend == 'pallas_tpu' and platform not in (None, 'tpu'):

@@ -79,7 +79,7 @@ class Tokens:
     given.setdefault('positions', index)
     return self.replace(**given)
 
-  def counts(self) -> bool:
+  def has_consecutive_positions(self) -> bool:
     """Whether distances may be counted in the row; see is_consecutive."""
     if self.is_consecutive is not None:
       return self.is_consecutive
@@ -123,31 +123,6 @@ def visible(
   if window is not None:
     masks.append(window_mask(query.index, key.index, window))
   return combine(*masks)
-
-
-def valid_lens_mask(valid_lens: jax.Array, num_keys: int) -> jax.Array:
-  """Keys before each valid length.
-
-  Args:
-    valid_lens: (B,), one length a sequence, or (B, L), one a query.
-    num_keys: M.
-
-  Returns:
-    Boolean (B, 1, 1, M) or (B, 1, L, M).
-
-  Raises:
-    ValueError: valid_lens is neither (B,) nor (B, L).
-  """
-  valid_lens = jnp.asarray(valid_lens)
-  if valid_lens.ndim not in (1, 2):
-    raise ValueError(
-      f'valid_lens has shape {valid_lens.shape}; '
-      'give (batch,) or (batch, queries)'
-    )
-  if valid_lens.ndim == 1:
-    valid_lens = valid_lens[:, None]
-  keys = jnp.arange(num_keys)[None, None]
-  return (keys < valid_lens[..., None])[:, None]
 
 
 def key_mask(padding_mask_BM: jax.Array) -> jax.Array:

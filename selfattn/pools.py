@@ -48,9 +48,11 @@ class Max(Pool):
     x_BLD = jnp.where(
       padding_mask_BL[..., None], x_BLD.astype(jnp.float32), lowest
     )
-    return jnp.where(
-      padding_mask_BL.any(axis=1)[:, None], x_BLD.max(axis=1), 0.0
-    )
+    # The gradient of max compares x with its maximum. XLA may compute x once
+    # for each side, with another rounding, so that none is equal: 0/0.
+    index_B1D = x_BLD.argmax(axis=1, keepdims=True)
+    max_BD = jnp.take_along_axis(x_BLD, index_B1D, axis=1)[:, 0]
+    return jnp.where(padding_mask_BL.any(axis=1)[:, None], max_BD, 0.0)
 
 
 class Cls(Pool):

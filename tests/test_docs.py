@@ -35,7 +35,7 @@ def tables():
 
 
 def test_the_methods_of_the_docs_equal_their_formulas(tables):
-  assert set(tables) == {'gaussian', 'salience'}
+  assert set(tables) == {'gaussian', 'salience', 'transformer_xl'}
   D, H, L = 12, 2, 5
   gaussian = tables['gaussian'](D, H, False, init_width=3.0)
   row = Tokens().filled(L)
@@ -48,6 +48,30 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
   state = salience.state(params, x_BLD, row)
   gate = 1 / (1 + np.exp(-(x_BLD @ params['kernel'] + 1)))
   np.testing.assert_allclose(state, np.log(gate), rtol=1e-5, atol=1e-6)
+
+
+def test_the_content_term_of_the_docs_equals_its_formula(tables):
+  D, H, K, L, last = 12, 2, 6, 7, 4
+  method = tables['transformer_xl'](D, H, False, max_distance=last)
+  rng = np.random.default_rng(0)
+  params = {
+    name: rng.normal(size=leaf.shape)
+    for name, leaf in method.init(jax.random.key(0)).items()
+  }
+  q_LHK, k_LHK = rng.normal(size=(2, L, H, K))
+  rates = 10_000.0 ** (-np.arange(0, D, 2) / D)
+  want = np.zeros((H, L, L))
+  for h, i, j in np.ndindex(H, L, L):
+    angle = min(max(j - i, -last), last) * rates
+    r_D = np.stack([np.sin(angle), np.cos(angle)], axis=-1).ravel()
+    row_K = (r_D @ params['kernel']).reshape(H, K)[h]
+    want[h, i, j] = (q_LHK[i, h] + params['v'][h]) @ row_K
+    want[h, i, j] += params['u'][h] @ k_LHK[j, h]
+  given = jax.tree.map(jax.numpy.float32, (params, q_LHK[None], k_LHK[None]))
+  for where in (np.arange(L)[None], jax.numpy.arange(L)[None]):
+    row = Tokens(positions=where).filled(L)
+    found = method.content(*given, row, row)[0]
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
 
 
 def test_the_methods_of_the_docs_decode_step_by_step(tables):

@@ -34,6 +34,7 @@ def measure(values) -> list[dict]:
     UserError: a backend does not support a method.
   """
   for name, backend in itertools.product(values.positions, values.backends):
+    method = _make(name, values)
     reason = unsupported_reason(
       backend,
       platform=jax.default_backend(),
@@ -41,7 +42,8 @@ def measure(values) -> list[dict]:
       head_dim=values.head_dim,
       has_dropout=False,
       has_softcap=False,
-      hooks=_make(name, values).hooks,
+      hooks=method.hooks,
+      rotated_dim=method.rotated_dim,
     )
     if reason:
       raise UserError(f'--backends={backend} does not support {name}: {reason}')

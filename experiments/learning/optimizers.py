@@ -200,10 +200,16 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 def _is_embedding(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-  """The table of tokens, the vector of the pool `cls`, tables of positions."""
+  """Token embeddings, those of [CLS] and [MASK], and tables of positions.
+
+  The rates of `complex_order` are angular frequencies, of another scale than
+  embeddings, and belong to the rest, as slopes of biases do.
+  """
   del shape
   is_table = path[-1] in ('table', 'keys', 'values')
-  return path[0] in ('embed', 'cls') or ('position' in path and is_table)
+  return path[0] in ('embed', 'cls', 'mask') or (
+    'position' in path and is_table
+  )
 
 
 def _is_matrix(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:

@@ -53,7 +53,7 @@ def upgrade(config: dict) -> dict:
     for key, value in flat_keys(config).items():
       if present(key) != key:
         _remove(config, key)
-        _put(config, present(key), value)
+      _put(config, present(key), settings.present_value(present(key), value))
     for key, value in (ADDED | group_defaults()).items():
       if key not in flat_keys(config):
         _put(config, key, value)

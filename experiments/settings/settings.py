@@ -155,7 +155,7 @@ class Settings:
     Options at their defaults are left out, and ADDED keys, so that one that a
     later version adds changes nothing.
     """
-    flat = self.flat()
+    flat = {k: former_value(k, v) for k, v in self.flat().items()}
     for section in CHOICES.values():
       flat = _without_defaults(flat, *section)
     added = ADDED | group_defaults()
@@ -196,6 +196,11 @@ ADDED: dict[str, Any] = {
   'pretrain.learning_rate': 1e-3,
   'pretrain.warmup_steps': 0,
 }
+# Values that have another name now: {key: {former: present}}. Configs may have
+# either; a run is identified by the former, so that it stays the same run.
+RENAMED_VALUES: dict[str, dict[str, str]] = {
+  'model.encoder.name': {'bag': 'bow'},
+}
 # Every choice with its table, and the key under which its name and options
 # stand: its own, or that of the section, which it then shares.
 CHOICES = {
@@ -229,6 +234,18 @@ def group_defaults() -> dict[str, Any]:
     for group in GROUPS
     for key, value in dataclasses.asdict(GroupSettings()).items()
   }
+
+
+def present_value(key: str, value: Any) -> Any:
+  """The name that a value of a dotted key has now."""
+  renamed = RENAMED_VALUES.get(key, {})
+  return renamed.get(value, value) if isinstance(value, str) else value
+
+
+def former_value(key: str, value: Any) -> Any:
+  """The first name that a value of a dotted key has had."""
+  renamed = RENAMED_VALUES.get(key, {}).items()
+  return next((old for old, new in renamed if new == value), value)
 
 
 def name_key(choice: str) -> str:
@@ -287,6 +304,7 @@ def _section(cls, values: dict, path: str):
         chosen = given.pop('name')
       else:
         raise UserError(f'config.{block_key}.name is missing')
+      chosen = present_value(name_key(key), chosen)
       fields[name] = registry.choose(
         chosen, given, table, block_key, name_key(key), key in _JOINED, others
       )

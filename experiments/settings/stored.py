@@ -11,7 +11,7 @@ from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.learning.tasks import TASKS
 from experiments.settings import extensions, formats
-from experiments.settings.settings import Settings
+from experiments.settings.settings import Settings, former_value
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.keeping import CheckpointSettings
 from experiments.workdir.workdir import Workdir
@@ -82,7 +82,7 @@ def identity(config: dict) -> str:
   """
   created = flat_keys(config)
   flat = {
-    name: value
+    name: former_value(key, value)
     for key, value in formats.read(config).flat().items()
     for name in formats.former(key)
     if key not in FREE and name in created

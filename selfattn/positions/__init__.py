@@ -16,21 +16,20 @@ from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
 from selfattn.positions.biases import (
   T5,
   Alibi,
-  Continuous,
-  Fire,
   Kerple,
   Sandwich,
 )
 from selfattn.positions.contextual import Cope, Dape, Forgetting
 from selfattn.positions.contract import (
-  Combined,
   NoPosition,
   Position,
   check_positions,
 )
 from selfattn.positions.disentangled import Deberta, TransformerXL, Tupe
+from selfattn.positions.joined import Combined
 from selfattn.positions.lie import LieRe
 from selfattn.positions.local import Convolutional, Recurrent
+from selfattn.positions.networks import Continuous, Fire
 from selfattn.positions.path import Path
 from selfattn.positions.relative import MusicTransformer, Shaw
 from selfattn.positions.rotary import Pope, Rotary, XPos

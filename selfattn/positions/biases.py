@@ -146,9 +146,9 @@ class Alibi(Bias):
     size, is_left = abs(distance), distance < 0
     if self.variant == 'learned':
       left, right = jnp.exp(params['log_left']), jnp.exp(params['log_right'])
-      return -jnp.where(is_left, _by_head(left), _by_head(right)) * size
+      return -jnp.where(is_left, by_head(left), by_head(right)) * size
     penalty = size - 0.5 * is_left if self.variant == 'asymmetric' else size
-    return -_by_head(jnp.asarray(slopes(self.num_heads), jnp.float32)) * penalty
+    return -by_head(jnp.asarray(slopes(self.num_heads), jnp.float32)) * penalty
 
 
 def slopes(num_heads: int) -> np.ndarray:
@@ -160,7 +160,8 @@ def slopes(num_heads: int) -> np.ndarray:
   return np.concatenate([exact, between[: num_heads - power]])
 
 
-def _by_head(x_H):
+def by_head(x_H: jax.Array) -> jax.Array:
+  """A scalar per head, (H,), as (1, H, 1, 1)."""
   return x_H[None, :, None, None]
 
 
@@ -188,15 +189,15 @@ class Kerple(Bias):
   def init(self, key):
     key_1, key_2 = jax.random.split(key)
     return {
-      'r1': _spread(key_1, self.num_heads, 2.0),
-      'r2': _spread(key_2, self.num_heads, 1.0),
+      'r1': _stratified(key_1, self.num_heads, 2.0),
+      'r2': _stratified(key_2, self.num_heads, 1.0),
     }
 
   def bias(self, params, query, key):
     distance = jnp.asarray(distances(query, key))[:, None]
     size = abs(distance).astype(jnp.float32)
-    r1 = _by_head(jnp.maximum(params['r1'], _SMALLEST))
-    r2 = _by_head(jnp.maximum(params['r2'], _SMALLEST))
+    r1 = by_head(jnp.maximum(params['r1'], _SMALLEST))
+    r2 = by_head(jnp.maximum(params['r2'], _SMALLEST))
     if self.form == 'log':
       return -r1 * jnp.log1p(r2 * size)
     # The gradient of 0^r2 would be 0 log 0.
@@ -204,7 +205,7 @@ class Kerple(Bias):
     return -r1 * jnp.where(size > 0, power, 0.0)
 
 
-def _spread(key, count, top):
+def _stratified(key, count, top):
   """Uniform numbers below `top`, one from each of `count` equal parts of it.
 
   Drawn apart, as the authors do, those of few heads may all come out alike,
@@ -214,98 +215,6 @@ def _spread(key, count, top):
   part = jax.random.permutation(key_order, count)
   within = jax.random.uniform(key_within, (count,))
   return jnp.maximum((part + within) * top / count, _SMALLEST)
-
-
-@dataclasses.dataclass(frozen=True)
-class Fire(Bias):
-  """A small network of the relative distance (Li et al. 2024, equation 5).
-
-  f(psi(i - j) / psi(max(threshold, i))) for a query i that sees keys j <= i,
-  where psi(x) = log(1 + |c x|), f has one hidden layer of relu, and c and the
-  threshold are learned. Our extension to keys on both sides: the quotient has
-  the sign of i - j and its denominator reads max(threshold, i, j); for j <= i
-  this is the paper's. Depends on the positions, not only on their difference.
-
-  Attributes:
-    hidden_dim: of f.
-    threshold: before training; a quarter of the longest text, as in the paper,
-      where that is 512 of 2048. A larger one flattens the bias of short texts.
-    shared: whether all layers have one network, or each its own.
-  """
-
-  hidden_dim: int = 32
-  threshold: float = 16.0
-  shared: bool = False
-
-  def __post_init__(self):
-    require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
-    require(self.threshold > 0, 'threshold', self.threshold, 'greater than 0')
-
-  @property
-  def per_layer(self):
-    """Whether each layer has its own network."""
-    return not self.shared
-
-  def init(self, key):
-    network = _init_network(key, self.hidden_dim, self.num_heads)
-    return network | {
-      'c': jnp.full((1,), 0.1),
-      'threshold_scale': jnp.ones((1,)),
-    }
-
-  def bias(self, params, query, key):
-    past = -jnp.asarray(distances(query, key)).astype(jnp.float32)
-    c, scale = params['c'][None, None], params['threshold_scale'][None, None]
-    last = jnp.maximum(query.positions[:, :, None], key.positions[:, None, :])
-    last = jnp.maximum(last.astype(jnp.float32), abs(scale * self.threshold))
-    return _network(params, jnp.sign(past) * _quotient(c, abs(past), last))
-
-
-def _quotient(c, size, last):
-  """log(1 + |c| size) / log(1 + |c| last), and size / last where c is 0.
-
-  At 0, the slope by c is that of positive c, so that c can leave it.
-  """
-  c = jnp.where(c < 0, -c, c)
-  last = jnp.where(last > 0, last, 1.0)  # else size is 0, and so is the limit
-  is_flat = c * last < 0.01
-  steep = jnp.where(is_flat, 1.0, c)
-  quotient = jnp.log1p(steep * size) / jnp.log1p(steep * last)
-
-  def flat(x):
-    return 1 - x / 2 + x**2 / 3 - x**3 / 4  # log(1 + x) / x
-
-  limit = size / last * flat(c * size) / flat(c * last)
-  return jnp.where(is_flat, limit, quotient)
-
-
-@dataclasses.dataclass(frozen=True)
-class Continuous(Bias):
-  """A small network of the signed log distance, sign(d) log(1 + |d|).
-
-  The continuous position bias of Liu et al. 2022 (Swin V2, equations 3 and 4),
-  in one dimension.
-  """
-
-  hidden_dim: int = 32
-  shared: bool = True
-
-  is_relative = True
-
-  def __post_init__(self):
-    require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
-
-  @property
-  def per_layer(self):
-    """Whether each layer has its own network."""
-    return not self.shared
-
-  def init(self, key):
-    return _init_network(key, self.hidden_dim, self.num_heads)
-
-  def bias(self, params, query, key):
-    distance = jnp.asarray(distances(query, key)).astype(jnp.float32)
-    return _network(params, jnp.sign(distance) * jnp.log1p(abs(distance)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,25 +256,4 @@ class Sandwich(Bias):
     )
     compression = 8 * np.arange(1, self.num_heads + 1) / self.num_heads
     fallen = (total - len(rates))[:, None]
-    return fallen / _by_head(jnp.asarray(compression, jnp.float32))
-
-
-def _init_network(key, hidden_dim, num_heads):
-  """One input, a hidden layer, a number for each head."""
-  key_in, key_out = jax.random.split(key)
-  init = jax.nn.initializers.lecun_normal()
-  return {
-    'in_kernel': init(key_in, (1, hidden_dim)),
-    'in_bias': jnp.zeros(hidden_dim),
-    'out_kernel': init(key_out, (hidden_dim, num_heads)),
-    'out_bias': jnp.zeros(num_heads),
-  }
-
-
-def _network(params, x_BLM):
-  """relu network from (B, L, M) to (B, H, L, M)."""
-  lead = (None,) * x_BLM.ndim
-  hidden = x_BLM[..., None] * params['in_kernel'].reshape(1, 1, 1, -1)
-  hidden = jax.nn.relu(hidden + params['in_bias'][*lead])
-  out = jnp.einsum('BLMN,NH->BHLM', hidden, params['out_kernel'])
-  return out + _by_head(params['out_bias'])
+    return fallen / by_head(jnp.asarray(compression, jnp.float32))

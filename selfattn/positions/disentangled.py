@@ -14,10 +14,14 @@ from selfattn.positions.contract import (
   Position,
   add,
   check_positions,
-  distances,
   require,
 )
-from selfattn.positions.relative import _pick, _products, _spread, skew
+from selfattn.positions.distances import (
+  distance_range,
+  distance_scores,
+  row_scores,
+  skew,
+)
 
 _kernel = jax.nn.initializers.lecun_normal()
 
@@ -61,31 +65,30 @@ class TransformerXL(Position):
       'HK,BMHK->BHM', params['content_bias'].astype(dtype), k_BMHK,
       preferred_element_type=jnp.float32,
     )  # fmt: skip
-    q_BHLK = (
-      q_BLHK + params['position_bias'].astype(dtype)[None, None]
-    ).swapaxes(1, 2)
-    spread = _spread(query.positions, key.positions)
-    if spread is not None:
-      rows_HNK = self._rows(params, spread).astype(dtype)
-      term = skew(_products(q_BHLK, rows_HNK))
+    q_BLHK = q_BLHK + params['position_bias'].astype(dtype)[None, None]
+    distance_N = distance_range(query, key)
+    if distance_N is not None:
+      rows_HNK = self._rows(params, distance_N).astype(dtype)
+      term = skew(row_scores(q_BLHK.swapaxes(1, 2), rows_HNK))
     else:
-      term = self._of_pairs(params, q_BHLK, query, key)
+      term = self._of_pairs(params, q_BLHK, query, key)
     return term + of_keys[:, :, None]
 
-  def _of_pairs(self, params, q_BHLK, query, key):
-    """(q W) r, by what a sine of a difference is, so that no pair has an r."""
+  def _of_pairs(self, params, q_BLHK, query, key):
+    """(q W) r, by the sine of a difference, so that no pair has its own r."""
+    dtype = q_BLHK.dtype
     read_BHLD = jnp.einsum(
-      'BHLK,DHK->BHLD', q_BHLK, params['kernel'].astype(q_BHLK.dtype)
+      'BLHK,DHK->BHLD', q_BLHK, params['kernel'].astype(dtype)
     )
     of_sin, of_cos = jnp.split(read_BHLD.astype(jnp.float32), 2, axis=-1)
     sin, cos = jnp.split(self._sinusoids(query.positions)[:, None], 2, axis=-1)
     turned = jnp.concatenate(
       [of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1
     )
-    keys_BMD = self._sinusoids(key.positions).astype(q_BHLK.dtype)
+    keys_BMD = self._sinusoids(key.positions).astype(dtype)
     keys_BMD = jnp.broadcast_to(keys_BMD, (len(turned), *keys_BMD.shape[1:]))
     return jnp.einsum(
-      'BHLD,BMD->BHLM', turned.astype(q_BHLK.dtype), keys_BMD,
+      'BHLD,BMD->BHLM', turned.astype(dtype), keys_BMD,
       preferred_element_type=jnp.float32,
     )  # fmt: skip
 
@@ -94,8 +97,8 @@ class TransformerXL(Position):
     length = tokens.positions.shape[1]
     return self._rows(params, np.arange(1 - length, length))
 
-  def _rows(self, params, spread):
-    rows_ND = self._sinusoids(-spread[None])[0]
+  def _rows(self, params, distance_N):
+    rows_ND = self._sinusoids(-distance_N[None])[0]
     return jnp.einsum('ND,DHK->HNK', rows_ND, params['kernel'])
 
   def _sinusoids(self, positions_BL):
@@ -189,22 +192,22 @@ class Deberta(Position):
     return bucket.clip(-k, k - 1) + k
 
   def content(self, params, q_BLHK, k_BMHK, query, key):
-    table = params['table'].astype(q_BLHK.dtype)
-    index_BLM = self.index(-distances(query, key))
     terms = []
     if 'key' in params:
-      rows_HNK = self._project(table, params['key'])
-      terms.append(_pick(_products(q_BLHK.swapaxes(1, 2), rows_HNK), index_BLM))
+      rows_HNK = self._project(params['table'], params['key'])
+      terms.append(
+        distance_scores(
+          q_BLHK, rows_HNK, lambda ahead: self.index(-ahead), query, key
+        )
+      )
     if 'query' in params:
-      rows_HNK = self._project(table, params['query'])
-      products_BHMN = _products(k_BMHK.swapaxes(1, 2), rows_HNK)
-      picked_BHML = _pick(products_BHMN, index_BLM.swapaxes(1, 2))
-      terms.append(picked_BHML.swapaxes(2, 3))
+      rows_HNK = self._project(params['table'], params['query'])
+      of_keys = distance_scores(k_BMHK, rows_HNK, self.index, key, query)
+      terms.append(of_keys.swapaxes(2, 3))
     return add(terms)
 
   def _project(self, table_ND, kernel):
-    rows = table_ND @ kernel.astype(table_ND.dtype)
-    rows = rows.reshape(len(rows), self.num_heads, self.head_dim)
+    rows = (table_ND @ kernel).reshape(-1, self.num_heads, self.head_dim)
     return rows.swapaxes(0, 1)
 
   def encoding(self, params, tokens):

@@ -183,6 +183,11 @@ class Pope(Position):
     del key
     return {'delta': jnp.zeros((self.num_heads, self.head_dim))}
 
+  @property
+  def rotated_dim(self):
+    """2K."""
+    return 2 * self.head_dim
+
   def encoding(self, params, tokens):
     """Cosines, then sines, without delta: float32 (1 or B, L, 2K)."""
     del params

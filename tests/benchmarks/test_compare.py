@@ -110,8 +110,8 @@ def test_everything_is_compared_and_trained(
   assert counted['lstm'] == 2_560_000 + 4 * (2 * 256**2 + 256) + head
   assert counted['attention'] == 2_560_000 + 4 * (256**2 + 256) + head
   trained = {row['encoder']: row for row in result['accuracy']}
-  assert set(trained) == {'attention', 'cnn', 'rnn', 'bag'}
-  assert trained['bag']['mean'] == 0.5
+  assert set(trained) == {'attention', 'cnn', 'rnn', 'bow'}
+  assert trained['bow']['mean'] == 0.5
   arrays = np.load(tmp_path / 'out' / 'compare.npz')
   assert arrays['operations/cnn'].tolist() == [
     encoders.operations('cnn', n, 8, 3) for n in (8, 16)

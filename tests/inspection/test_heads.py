@@ -182,11 +182,11 @@ def test_heads_are_ablated_from_the_least_important_on():
 def test_other_encoders_have_no_heads(model):
   classifier, _, _, _ = model
   config = make_small_config()
-  config.model.encoder.name = 'bag'
-  bag = compiled.make(from_config(config), 10, 2).classifier
+  config.model.encoder.name = 'bow'
+  bow = compiled.make(from_config(config), 10, 2).classifier
   head_analysis.require_heads(classifier)
   with pytest.raises(UserError, match=r'config\.model\.encoder\.name'):
-    head_analysis.require_heads(bag)
+    head_analysis.require_heads(bow)
 
 
 def test_one_line_per_token_names_the_key_of_each_head():

@@ -211,6 +211,22 @@ def test_groups_are_found_by_path():
   assert found == LABELS
 
 
+def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
+  grouped.task.name = 'masked_tokens'
+  grouped.checkpoint.best_metric = 'loss'
+  grouped.model.position.name = 'complex_order'
+  grouped.model.pool = 'cls'
+  params = jax.eval_shape(
+    build.model(from_config(grouped), 30, 2).init,
+    jax.random.key(0),
+    jnp.zeros((1, 5), jnp.int32),
+    jnp.ones((1, 5), bool),
+  )['params']
+  labels = optimizers.by_group(lambda group, _: group, params)
+  assert labels['mask'] == labels['cls'] == 'embeddings'
+  assert labels['encoder']['position']['rates'] == ''
+
+
 def test_groups_cover_a_model_with_positions_in_layers(grouped):
   grouped.model.position.name = 'learned+shaw+fire'
   grouped.model.encoder.attention.scan = True

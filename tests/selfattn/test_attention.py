@@ -373,6 +373,8 @@ def fine(**changes):
     ('cudnn', {'dtype': jnp.float32}, 'not float32'),
     ('cudnn', {'head_dim': 60}, 'not 60'),
     ('cudnn', {'head_dim': 264}, 'not 264'),
+    ('cudnn', {'head_dim': 136, 'rotated_dim': 272}, 'not 272'),
+    ('cudnn', {'value_dim': 68}, 'not 68'),
     ('pallas_tpu', {}, 'needs a TPU, and this is a gpu'),
     ('pallas_tpu', {'platform': 'tpu', 'hooks': {'scores'}}, 'scores hook'),
   ],
@@ -386,6 +388,13 @@ def test_a_backend_that_cannot_serve_says_why(backend, changes, reason):
   everything = {'has_dropout': True, 'has_softcap': True, 'hooks': {'value'}}
   for backend in ('auto', 'reference', 'chunked'):
     assert unsupported_reason(backend, **fine(**everything)) is None
+
+
+def test_the_kernel_of_gpus_is_refused_by_the_width_after_rotation():
+  q, k, v, _ = arrays(1, 2, 2, 1, 136, dtype=jnp.bfloat16)
+  method, params = make('pope', 1, 136, False)
+  with pytest.raises(ValueError, match='256 wide, not 272'):
+    attend(q, k, v, position=method, position_params=params, backend='cudnn')
 
 
 def test_asking_for_what_cannot_be_served_is_an_error():

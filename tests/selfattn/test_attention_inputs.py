@@ -51,7 +51,7 @@ def test_positions_that_are_replaced_are_looked_at_again():
   np.testing.assert_array_equal(found, alibi(Tokens(positions=far)))
   assert abs(found - alibi(None)).max() > 0.1
   halved = jax.tree.map(lambda x: x[:, ::2], Tokens().filled(8))
-  assert halved.counts() is False
+  assert halved.has_consecutive_positions() is False
 
 
 @pytest.mark.parametrize('backend', BACKENDS)

@@ -10,7 +10,7 @@ from conftest import draw
 from selfattn import baselines
 from selfattn.baselines import (
   CELLS,
-  BagEncoder,
+  BowEncoder,
   ConvolutionEncoder,
   RecurrentEncoder,
 )
@@ -150,7 +150,7 @@ def test_an_odd_width_cannot_be_read_in_both_directions():
 @pytest.mark.parametrize(
   ('encoder', 'is_causal'),
   [
-    (BagEncoder(), True),
+    (BowEncoder(), True),
     (RecurrentEncoder(1, jnp.float32, bidirectional=False), True),
     (RecurrentEncoder(1, jnp.float32), False),
     (ConvolutionEncoder(1, jnp.float32), False),

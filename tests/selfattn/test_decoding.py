@@ -196,7 +196,7 @@ def test_positions_given_by_hand_are_used(name, known):
   if name.endswith('values'):
     blocks['shaw'] = {'max_distance': 3, 'with_values': True}
   method = positions.make(blocks, D, H, False, V)
-  layer = Attention(D, H, position=method)
+  layer = Attention(D, H, position=method, in_encoder=True)
   shared = {'position_params': draw(method.init_model, jax.random.key(0))}
   variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
   apply = functools.partial(layer.apply, variables, **shared)
@@ -229,7 +229,7 @@ ROW = np.arange(L)[None]
 def test_distances_are_counted_only_where_positions_are_consecutive(
   tokens, counts
 ):
-  assert tokens.filled(L).counts() is counts
+  assert tokens.filled(L).has_consecutive_positions() is counts
 
 
 def test_a_random_offset_leaves_distances_to_be_counted():

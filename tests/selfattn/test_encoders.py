@@ -10,10 +10,10 @@ import pytest
 
 from selfattn import positions
 from selfattn.attention import Attention
-from selfattn.baselines import BagEncoder, ConvolutionEncoder, RecurrentEncoder
+from selfattn.baselines import BowEncoder, ConvolutionEncoder, RecurrentEncoder
 from selfattn.classifier import POOLS, TextClassifier
 from selfattn.dropout import Dropout
-from selfattn.encoders import ENCODERS, AttentionEncoder, Sow
+from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 from tests.conftest import draw
@@ -27,7 +27,8 @@ TOKENS = jax.random.randint(jax.random.key(3), (B, L), 0, V)
 
 
 def attention(position='sinusoidal', **fields):
-  method = POSITIONS[position](D, H, False, vocab_size=V)
+  causal = fields.get('causal', False)
+  method = POSITIONS[position](D, H, causal, vocab_size=V)
   return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
 
 
@@ -44,7 +45,7 @@ ROWS = {
   'attention': attention,
   'cnn': functools.partial(ConvolutionEncoder, LAYERS, jnp.float32, 3, 2),
   'rnn': functools.partial(RecurrentEncoder, 2, jnp.float32),
-  'bag': BagEncoder,
+  'bow': BowEncoder,
 }
 # Other forms of them, for the same checks.
 VARIANTS = (
@@ -144,7 +145,7 @@ def test_with_positions_it_is_not(name):
 
 
 @pytest.mark.parametrize('pool', ['mean', 'max'])
-@pytest.mark.parametrize('encoder', [attention('none'), BagEncoder()])
+@pytest.mark.parametrize('encoder', [attention('none'), BowEncoder()])
 def test_a_bag_gives_the_same_logits_to_every_order(encoder, pool):
   model = classifier(encoder, pool=pool)
   variables = init(model)
@@ -374,46 +375,71 @@ def test_a_layer_alone_sows_what_it_used(names):
 
 
 @pytest.mark.parametrize('name', ['none', 'sinusoidal', 'learned'])
-def test_a_layer_alone_sows_nothing_of_what_only_an_encoder_adds(name):
-  layer = Attention(D, H, position=POSITIONS[name](D, H, False))
+def test_a_layer_sows_nothing_of_what_its_encoder_adds(name):
+  method = POSITIONS[name](D, H, False)
+  layer = Attention(D, H, position=method, in_encoder=True)
   x_BLD = jnp.ones((B, L, D))
   variables = draw(layer.init, jax.random.key(0), x_BLD)
   _, sown = layer.apply(variables, x_BLD, mutable='intermediates')
   assert set(sown['intermediates']) == {'weights'}
 
 
-def test_weights_of_chosen_layers_only_and_reduced():
+@pytest.mark.parametrize('names', ['learned', 'complex_order', 'sinusoidal+t5'])
+def test_a_layer_alone_refuses_what_only_an_encoder_adds(names):
+  blocks = {name: {} for name in names.split('+')}
+  layer = Attention(D, H, position=positions.make(blocks, D, H, False, V))
+  with pytest.raises(ValueError, match=r'\w+ adds positions to the input of'):
+    layer.init(jax.random.key(0), jnp.ones((B, L, D)))
+
+
+@pytest.mark.parametrize('names', ['t5', 'rotary', 'shaw+forgetting'])
+@pytest.mark.parametrize('causal', [False, True])
+def test_a_method_is_as_causal_as_its_layer(names, causal):
+  blocks = {name: {} for name in names.split('+')}
+  layer = Attention(
+    D, H, position=positions.make(blocks, D, H, not causal), causal=causal
+  )
+  message = f'has causal = {not causal}, and its Attention causal = {causal}'
+  with pytest.raises(ValueError, match=message):
+    layer.init(jax.random.key(0), jnp.ones((B, L, D)))
+
+
+def test_a_kernel_is_refused_by_the_width_of_heads_after_rotation():
+  """Not by that of the model: PoPE doubles it."""
+  fields = {'num_layers': 1, 'num_heads': 1, 'mlp_dim': F}
+  for names, allowed in (('rotary', True), ('pope', False), ('pope+t5', False)):
+    method = positions.make(
+      {name: {} for name in names.split('+')}, 136, 1, False
+    )
+    encoder = AttentionEncoder(
+      **fields, position=method, dtype=jnp.bfloat16, backend='cudnn'
+    )
+    check = functools.partial(
+      encoder.check, 136, drops_weights=False, platform='gpu'
+    )
+    if allowed:
+      check()
+    else:
+      with pytest.raises(ValueError, match='256 wide, not 272'):
+        check()
+
+
+def test_weights_of_chosen_layers_only():
   model = classifier()
   variables = init(model)
   _, everything = apply_and_sow(model, variables)
-  full = everything['block_1']['attention']['weights'][0]
-  for kind, want in (
-    ('weights', full),
-    ('mean_over_heads', full.mean(axis=1)),
-    ('entropy', -(full * jnp.log(jnp.maximum(full, 1e-30))).sum(-1)),
-  ):
-    _, sown = jax.jit(
-      lambda v, kind=kind: model.apply(
-        v,
-        TOKENS,
-        IS_TOKEN,
-        sow=Sow(layers=(1,), weights=kind),
-        mutable='intermediates',
-      )
-    )(variables)
-    sown = sown['intermediates']['encoder']
-    assert set(sown) == {'P', 'block_1'}
-    (found,) = sown['block_1']['attention']['weights']
-    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+  chosen = {'sow_layers': (1,), 'mutable': 'intermediates'}
+  _, sown = jax.jit(lambda v: model.apply(v, TOKENS, IS_TOKEN, **chosen))(
+    variables
+  )
+  sown = sown['intermediates']['encoder']
+  assert set(sown) == {'P', 'block_1'}
+  (found,) = sown['block_1']['attention']['weights']
+  (want,) = everything['block_1']['attention']['weights']
+  np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
   scanned = classifier(attention(scan=True))
-  with pytest.raises(ValueError, match='scan=False'):
-    scanned.apply(
-      variables,
-      TOKENS,
-      IS_TOKEN,
-      sow=Sow(layers=(1,)),
-      mutable='intermediates',
-    )
+  with pytest.raises(ValueError, match='sow_layers needs scan=False'):
+    scanned.apply(variables, TOKENS, IS_TOKEN, **chosen)
 
 
 def test_P_is_sown_once_and_is_what_was_added():

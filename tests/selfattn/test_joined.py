@@ -38,7 +38,7 @@ PAIRS = [
 def test_joined_relative_methods_see_differences_only(names):
   method = make(names)
   assert method.is_relative
-  layer = Attention(D, H, position=method)
+  layer = Attention(D, H, position=method, in_encoder=True)
   shared = {'position_params': draw(method.init_model, jax.random.key(0))}
   variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
 

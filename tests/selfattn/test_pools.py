@@ -10,7 +10,7 @@ from configs import default
 from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
 from experiments.training import build
-from selfattn.baselines import BagEncoder
+from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
 from selfattn.pools import POOLS, Attentive, Pool
 from tests.conftest import draw
@@ -93,8 +93,29 @@ def test_an_empty_text_is_zero_with_finite_gradients(name):
   assert (grads[~IS_TOKEN] == 0).all()
 
 
+def test_gradients_of_the_pool_max_are_those_of_the_largest_token():
+  """After a norm, whose output XLA may round in two ways within a program."""
+  norm, x_BLD = nn.LayerNorm(), jax.random.normal(jax.random.key(0), (3, 7, 12))
+  variables = norm.init(jax.random.key(1), x_BLD)
+  is_largest_BLD = jax.nn.one_hot(
+    norm.apply(variables, x_BLD).argmax(axis=1), 7, axis=1
+  )
+
+  def gradient(choose):
+    def total(x_BLD):
+      return (choose(norm.apply(variables, x_BLD)) ** 2).sum()
+
+    return jax.jit(jax.grad(total))(x_BLD)
+
+  found = gradient(
+    lambda x: POOLS['max']().apply({}, x, jnp.ones((3, 7), bool))
+  )
+  want = gradient(lambda x: x * is_largest_BLD)
+  np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
 def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
-  model = TextClassifier(V, C, D, BagEncoder(), pool=Attentive(S, N))
+  model = TextClassifier(V, C, D, BowEncoder(), pool=Attentive(S, N))
   tokens = jax.random.randint(jax.random.key(3), (B, L), 0, V)
   variables = draw(model.init, jax.random.key(0), tokens, IS_TOKEN)
   assert variables['params']['head']['kernel'].shape == (N * D, C)
@@ -115,7 +136,7 @@ def test_a_name_and_a_pool_are_the_same_model(name):
   tokens = jnp.ones((B, L), jnp.int32)
   trees = [
     jax.eval_shape(
-      TextClassifier(V, C, D, BagEncoder(), pool=pool).init,
+      TextClassifier(V, C, D, BowEncoder(), pool=pool).init,
       jax.random.key(0),
       tokens,
       IS_TOKEN,
@@ -155,6 +176,6 @@ def test_a_pool_of_ones_own_is_one_class_and_one_line(monkeypatch):
   params = jax.eval_shape(model.init, jax.random.key(0), tokens, IS_TOKEN)
   assert params['params']['pool']['gate']['kernel'].shape == (64, 1)
   assert 'cls' in params['params']
-  config.model.encoder.name = 'bag'
+  config.model.encoder.name = 'bow'
   with pytest.raises(UserError, match=r"pool = 'gated' .*gathers nothing"):
     settings_lib.from_config(config)

@@ -18,7 +18,7 @@ from selfattn.backends import attend
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 from selfattn.positions.biases import slopes
-from selfattn.positions.relative import skew
+from selfattn.positions.distances import skew
 from tests.conftest import at
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

@@ -17,7 +17,7 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS, Position, contract
 from selfattn.positions.biases import slopes
 from selfattn.positions.contract import distances
-from selfattn.positions.relative import skew, unskew
+from selfattn.positions.distances import skew, unskew
 from tests.conftest import acts_in_attention, at
 
 B, H, K = 2, 3, 6
@@ -424,7 +424,7 @@ def test_sinusoid_keeps_far_positions_apart():
 
 
 def layer_output(method, params, tokens, x_BLD, **fields):
-  layer = Attention(D, H, position=method, **fields)
+  layer = Attention(D, H, position=method, in_encoder=True, **fields)
   more = {'query': tokens}
   if not method.per_layer:
     more['position_params'] = params
@@ -651,6 +651,21 @@ def test_combined_methods_add_their_terms():
   assert not positions.make({'alibi': {}, 'fire': {}}, D, H, False).is_relative
   limited = positions.make({'learned': {'max_len': 9}, 't5': {}}, D, H, False)
   assert limited.max_length() == 9
+
+
+@pytest.mark.parametrize('name', POSITIONS)
+def test_a_method_declares_the_width_of_heads_after_its_rotation(name):
+  alone = POSITIONS[name](D, H, False, vocab_size=9)
+  joined = positions.make({'alibi': {}, name: {}}, D, H, False, 9)
+  assert joined.rotated_dim == alone.rotated_dim
+  row = Tokens().filled(5)
+  x_BLHK = jnp.ones((B, 5, H, K))
+  width = K
+  if 'rotate' in alone.hooks:
+    params = alone.init(jax.random.key(0))
+    turned = alone.rotate(params, x_BLHK, x_BLHK, row, row)
+    (width,) = {x.shape[-1] for x in turned}
+  assert alone.rotated_dim == width
 
 
 @dataclasses.dataclass(frozen=True)

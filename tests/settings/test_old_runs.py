@@ -13,6 +13,7 @@ from experiments.command.errors import UserError
 from experiments.settings import formats
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored as stored_lib
+from experiments.sweeps import folder, plan
 from experiments.workdir import workdir as workdir_lib
 from selfattn.positions import POSITIONS
 
@@ -152,6 +153,28 @@ def test_a_key_of_a_section_is_renamed_or_added_by_a_table(stored, monkeypatch):
   assert old_run != run
   monkeypatch.setitem(formats.RENAMED, 'train.steps_all', 'train.steps')
   assert stored_lib.identity(old) == old_run
+
+
+@pytest.mark.parametrize('name', ['bag', 'bow'])
+def test_an_encoder_of_two_names_is_one_run(name, stored, tmp_path):
+  """Its folder, its checkpoints, and the settings that it is resumed with."""
+  stored['model']['encoder']['name'] = name
+  for settings in (read(stored), settings_lib.from_config(stored)):
+    assert settings.model.encoder.name == 'bow'
+    assert settings.digest() == '2dd38be6'
+  assert stored_lib.identity(stored) == 'b1905cf5fcb72e9a'
+  other = copy.deepcopy(stored)
+  other['model']['encoder']['name'] = 'bow'
+  (tmp_path / 'config.json').write_text(json.dumps(stored))
+  stored_lib.check(str(tmp_path), settings_lib.from_config(other))
+
+
+def test_a_trial_of_a_renamed_value_keeps_its_folder(stored, tmp_path):
+  sweep = {'config': stored, 'trials': [{'model.encoder.name': 'bag'}]}
+  (tmp_path / 'sweep.json').write_text(json.dumps(sweep))
+  (trial,) = folder.read(str(tmp_path))
+  assert trial.settings.model.encoder.name == 'bow'
+  assert trial.name == plan.identity({'model.encoder.name': 'bag'})
 
 
 def test_what_is_refused_today_may_have_been_trained(stored):

@@ -74,9 +74,9 @@ def test_a_wrong_value_names_its_key_and_what_is_allowed(key):
 
 
 TOGETHER = {
-  'cls in a bag': (
-    {'model.pool': 'cls', 'model.encoder.name': 'bag'},
-    'gathers nothing .*encoder.name = .bag.*; use mean, max or attentive',
+  'cls in a bag of words': (
+    {'model.pool': 'cls', 'model.encoder.name': 'bow'},
+    'gathers nothing .*encoder.name = .bow.*; use mean, max or attentive',
   ),
   'cls under a causal mask': (
     {'model.pool': 'cls', 'model.encoder.attention.causal': True},
@@ -293,7 +293,7 @@ def test_names_joined_by_plus_are_methods_at_once():
     with pytest.raises(UserError, match=message):
       settings.from_config(with_changes(**{'model.position.name': name}))
   with pytest.raises(UserError, match='is not one of'):
-    settings.from_config(with_changes(**{'model.encoder.name': 'bag+bag'}))
+    settings.from_config(with_changes(**{'model.encoder.name': 'bow+bow'}))
 
 
 def test_options_of_encoders_and_pools_are_checked_with_their_key():

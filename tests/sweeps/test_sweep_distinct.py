@@ -131,7 +131,7 @@ def test_of_duplicates_the_trained_one_is_kept(tmp_path):
 
 def test_a_sweep_lists_its_duplicate_trials(tmp_path, call_command):
   path = tmp_path / 'sweep'
-  flags = ['--grid=config.model.encoder.name=bag,cnn', '--dry_run']
+  flags = ['--grid=config.model.encoder.name=bow,cnn', '--dry_run']
   flags += ['--grid=config.model.position.name=none,t5']
   code, printed, said = call_command(
     'sweep', *flags, f'--workdir={path}', cwd=ROOT

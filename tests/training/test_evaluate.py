@@ -71,15 +71,15 @@ def test_accuracy_by_length_by_hand():
 
 
 @pytest.mark.parametrize('seed', range(3))
-@pytest.mark.parametrize('encoder', ['none', 'bag'])
+@pytest.mark.parametrize('encoder', ['none', 'bow'])
 def test_what_cannot_see_order_is_right_on_one_twin_of_each_pair(
   encoder, seed, small_config, tmp_path
 ):
   """Whatever its parameters are, so training cannot help either."""
   small_config.seed = small_config.data.seed = seed
   small_config.data.word_order.test_pairs = 200
-  if encoder == 'bag':
-    small_config.model.encoder.name = 'bag'
+  if encoder == 'bow':
+    small_config.model.encoder.name = 'bow'
   else:
     small_config.model.position.name = 'none'
   settings = from_config(small_config)

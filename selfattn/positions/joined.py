@@ -1,0 +1,81 @@
+"""Several position methods at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+
+from selfattn.positions.contract import HOOKS, Position
+
+
+@dataclasses.dataclass(frozen=True)
+class Combined(Position):
+  """Several methods at once: `sinusoidal+t5` is one to embed and one to bias.
+
+  Embeddings and rotations are applied one after another, terms are added,
+  factors of the scale multiplied, and parameters kept under the names of the
+  parts. Hooks are called on the parts, see `filling`; its own raise TypeError.
+  """
+
+  parts: tuple[tuple[str, Position], ...] = ()
+
+  @property
+  def hooks(self):
+    """Names of the hooks that some part fills."""
+    return frozenset().union(*(part.hooks for _, part in self.parts))
+
+  @property
+  def is_relative(self):
+    """Whether every part is."""
+    return all(part.is_relative for _, part in self.parts)
+
+  @property
+  def supports_cache(self):
+    """Whether every part is."""
+    return all(part.supports_cache for _, part in self.parts)
+
+  @property
+  def rotated_dim(self):
+    """That of the part that rotates."""
+    rotating = (part for _, part in self.parts if 'rotate' in part.hooks)
+    return next((part.rotated_dim for part in rotating), self.head_dim)
+
+  @property
+  def scale(self):
+    """Product over the parts."""
+    return math.prod(part.scale for _, part in self.parts)
+
+  def init_model(self, key):
+    """By the names of the parts that have any."""
+    return self._init(key, 'init_model')
+
+  def init_layer(self, key):
+    """By the names of the parts that have any."""
+    return self._init(key, 'init_layer')
+
+  def _init(self, key, which):
+    keys = jax.random.split(key, len(self.parts))
+    made = {
+      name: getattr(part, which)(key)
+      for (name, part), key in zip(self.parts, keys, strict=True)
+    }
+    return {name: params for name, params in made.items() if params}
+
+  def max_length(self):
+    """The least of the parts."""
+    limits = [part.max_length() for _, part in self.parts]
+    return min((n for n in limits if n is not None), default=None)
+
+
+def _of_parts(hook: str):
+  def call(self, *args):
+    raise TypeError(f'call {hook} on each part: see contract.filling')
+
+  return call
+
+
+for _hook in HOOKS:
+  # Else they would be those of a method that does nothing.
+  setattr(Combined, _hook, _of_parts(_hook))
