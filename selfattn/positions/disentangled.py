@@ -138,6 +138,7 @@ class Deberta(Position):
   terms: str = 'both'
   init_std: float = 1.0
 
+  per_layer = True
   is_relative = True
 
   def __post_init__(self):
@@ -211,9 +212,11 @@ class Deberta(Position):
     return rows.swapaxes(0, 1)
 
   def encoding(self, params, tokens):
-    """Vectors by distance key - query, from the farthest left: (1, N, D)."""
+    """Kr, or Qr where there is none, by distance key - query: (H, N, K)."""
     length = tokens.positions.shape[1]
-    return params['table'][self.index(-np.arange(1 - length, length))][None]
+    kernel = params['key'] if 'key' in params else params['query']
+    rows_HNK = self._project(params['table'], kernel)
+    return rows_HNK[:, self.index(-np.arange(1 - length, length))]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,13 +56,29 @@ class LieRe(Position):
     std = self.init_std * width**-0.5
     return {'generator': std * jax.random.normal(key, shape)}
 
-  def rotations(self, params, count: int) -> jax.Array:
-    """exp(2^b A) for b below count: float32 (count, H, K/N, N, N)."""
+  def encoding(self, params, tokens):
+    """Cosines, then sines, of the turns of all planes: float32 (1 or B, L, D).
+
+    Plane by plane, from the slowest, of one block after another. Their rates
+    are the eigenvalues of A, of which A^T A has the squares, each twice.
+    """
+    A = self._generator(params)
+    squares = jnp.linalg.eigvalsh(A.swapaxes(-1, -2) @ A)[..., 1::2]
+    rates = jnp.sqrt(jnp.maximum(squares, 0.0)).reshape(1, 1, -1)
+    angle = jnp.asarray(tokens.positions, jnp.float32)[..., None] * rates
+    return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+
+  def _generator(self, params):
+    """A: (H, K/N, N, N)."""
     entries, width = params['generator'], self._width
     upper = jnp.zeros((*entries.shape[:2], width, width))
     row, column = np.triu_indices(width, 1)
     upper = upper.at[..., row, column].set(entries)
-    first = jax.scipy.linalg.expm(upper - upper.swapaxes(-1, -2))
+    return upper - upper.swapaxes(-1, -2)
+
+  def rotations(self, params, count: int) -> jax.Array:
+    """exp(2^b A) for b below count: float32 (count, H, K/N, N, N)."""
+    first = jax.scipy.linalg.expm(self._generator(params))
 
     def square(rotation, _):
       twice = jnp.einsum(

@@ -12,6 +12,7 @@ import pytest
 
 from selfattn.backends import attend
 from selfattn.masks import Tokens, visible
+from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
 from tests.conftest import at
 
@@ -186,6 +187,78 @@ def test_the_convolution_of_wav2vec_2(goldens, size):
   x = jnp.asarray(c['x'])
   found = method.embed(params, x, ROW) - x
   np.testing.assert_allclose(found, c['output'], **close)
+
+
+def of_library(goldens, name, normaliser, params=None):
+  """Its weights, gradients along an array, and those by alpha."""
+  c = case(goldens, 'normalisers')
+  sides = Tokens().filled(L), Tokens().filled(9)
+
+  def total(scores, params):
+    weights = normaliser(params, scores, None, *sides)
+    return (weights * c['cotangent']).sum(), weights
+
+  (of_scores, of_params), weights = jax.grad(total, (0, 1), has_aux=True)(
+    jnp.asarray(c['scores']), params or {}
+  )
+  np.testing.assert_allclose(weights, c[name], atol=1e-6)
+  np.testing.assert_allclose(of_scores, c[f'{name}_grad'], atol=1e-5)
+  return of_params
+
+
+@pytest.mark.parametrize(
+  ('name', 'theirs', 'options'),
+  [('sparsemax', 'sparsemax', {}), ('entmax', 'entmax15', {})],
+)
+def test_weights_that_are_zero(goldens, name, theirs, options):
+  assert (goldens[f'normalisers/{theirs}'] == 0).mean() > 0.1
+  of_library(goldens, theirs, NORMALISERS[name](H, **options))
+
+
+def test_entmax_by_its_exponent(goldens):
+  normaliser = NORMALISERS['entmax'](H, alpha=1.2, learned=True)
+  params = normaliser.init(jax.random.key(0))
+  grads = of_library(goldens, 'entmax', normaliser, params)
+  # From a to alpha = 1 + sigmoid(a).
+  found = grads['alpha_logit'].sum() / (0.2 * 0.8)
+  want = goldens['normalisers/entmax_grad_alpha']
+  np.testing.assert_allclose(found, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize('name', ['before', 'current'])
+def test_stick_breaking_attention(goldens, name):
+  c = case(goldens, 'stick_breaking')
+  normaliser = NORMALISERS['stick_breaking'](H, name == 'current')
+  found, _ = attend(
+    *(jnp.asarray(c[n]) for n in 'qkv'), causal=True, normaliser=normaliser
+  )
+  np.testing.assert_allclose(found, c[name], **close)
+
+
+@pytest.mark.parametrize('name', ['off_by_one', 'sinks', 'sigmoid', 'talking'])
+def test_normalisers_of_x_transformers(goldens, name):
+  c = case(goldens, 'normalisers')
+  if name == 'off_by_one':
+    normaliser, params = NORMALISERS['sinks'](H, learned=False), {}
+  elif name == 'sinks':
+    normaliser = NORMALISERS['sinks'](H)
+    params = {'sink': jnp.asarray(c['sinks/head_attn_sink'])}
+  elif name == 'sigmoid':
+    normaliser, params = NORMALISERS['sigmoid'](H, by_length=False), {}
+  else:
+    normaliser = NORMALISERS['talking_heads'](H)
+    before, after = (
+      c[f'talking/{side}_softmax_talking_heads.weight'][..., 0, 0].T
+      for side in ('pre', 'post')
+    )
+    # The first is added to the scores.
+    params = {'before': jnp.eye(H) + before, 'after': jnp.asarray(after)}
+  found, _ = attend(
+    *(jnp.asarray(c[n]).swapaxes(1, 2) for n in 'qkv'),
+    normaliser=normaliser, normaliser_params=params,
+  )  # fmt: skip
+  want = c[f'{name}/output'].swapaxes(1, 2)
+  np.testing.assert_allclose(found, want, **close)
 
 
 def test_learned_rotations_are_matrix_exponentials(goldens):
