@@ -91,7 +91,7 @@ def encoding():
   save('rotation', figure)
 
   method = Sinusoidal(512, 8, False)
-  P = np.asarray(method.encoding({}, Tokens().filled(50)))
+  P = np.asarray(method.encoding({}, Tokens().with_defaults(50)))
   figure = Figure(figsize=(11, 3.6), layout='constrained')
   left, right = figure.subplots(1, 2)
   image = left.imshow(P[0, :, :50], cmap='RdBu', aspect='auto')

@@ -1,9 +1,9 @@
 """Self-attention and positional encodings in JAX and Flax.
 
 Axis letters are suffixes of every array that outlives a line:
-B batch, L query position, M key position, H heads, K width of a head,
-D width of the model, F width of the feed-forward layer, V vocabulary,
-C classes, G heads of keys, N rows of a table of distances, P of a pooled text.
+B batch, L queries, M keys, H heads, K width of a head, D width of the model,
+F width of the feed-forward layer, V vocabulary, C classes, G KV heads,
+N rows of a table, such as one of distances, P width of a pooled text.
 """
 
 from selfattn.attention import Attention

@@ -1,8 +1,7 @@
-"""What heads do: statistics of attention weights, rollout, and gates.
+"""Analysis of heads: statistics of attention weights, rollout, and gates.
 
-All of it works on weights as a model sows them, (B, H, L, M), of
-self-attention, so that M = L. Rows that do not sum to one are divided by their
-sums.
+Functions take weights as a model sows them, (B, H, L, M), of self-attention, so
+that M = L. Rows that do not sum to one are divided by their sums.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def entropy(weights_BHLM: jax.Array) -> jax.Array:
 
 
 def shares(weights: jax.Array) -> jax.Array:
-  """Weights over the sums of their rows, which need not be one; 0 stays 0."""
+  """Weights divided by the sums of their rows; 0 in a row of zeros."""
   total = weights.sum(axis=-1, keepdims=True)
   return weights / jnp.where(total > 0, total, 1.0)
 
@@ -42,23 +41,23 @@ def head_statistics(
   is_visible_BLM: jax.Array,
   is_separator_BL: jax.Array,
 ) -> dict[str, jax.Array]:
-  """Where each head looks, as means over the queries of a text.
+  """What each head attends to, as means over the queries of a text.
 
   Args:
-    is_visible_BLM: boolean, where each query may look; a query that may look
-      nowhere, as padding, is left out.
+    is_visible_BLM: boolean, visible keys of each query; a query without any, as
+      at padding, is left out.
     is_separator_BL: boolean, tokens that count as separators.
 
   Returns:
     float32 (B, H) by name, NaN for a text without such a query. `entropy`: of
-    a row, over the logarithm of the number of keys it may look at, for queries
-    with two at least. `distance`: |key - query| in tokens. `self`, `previous`,
-    `next`, `first`, `separators`: the share of the weight that goes there
-    (Clark et al. 2019, section 3).
+    a row, over the logarithm of its number of visible keys, for queries with at
+    least two. `distance`: |key - query| in tokens. `self`, `previous`, `next`,
+    `first`, `separators`: the share of the weight on these keys (Clark et al.
+    2019, section 3).
   """
   weights_BHLM = shares(weights_BHLM)
-  place = jnp.arange(weights_BHLM.shape[-1])
-  ahead_BLM = (place[None, :] - place[:, None])[None]
+  index = jnp.arange(weights_BHLM.shape[-1])
+  ahead_BLM = (index[None, :] - index[:, None])[None]
   is_query_BL = is_visible_BLM.any(axis=-1)
   num_keys_BL = is_visible_BLM.sum(axis=-1)
   most_BL = jnp.log(jnp.maximum(num_keys_BL, 2))
@@ -72,7 +71,7 @@ def head_statistics(
     'self': ahead_BLM == 0,
     'previous': ahead_BLM == -1,
     'next': ahead_BLM == 1,
-    'first': (place == 0)[None, None],
+    'first': (index == 0)[None, None],
     'separators': is_separator_BL[:, None],
   }.items():
     shares_BHL = (weights_BHLM * of_BLM[:, None]).sum(axis=-1)
@@ -88,8 +87,9 @@ def _mean_over_queries(x_BHL, is_query_BL):
 def rollout(weights_NBHLM: jax.Array) -> jax.Array:
   """How much of each input token is in each output token, (B, L, L).
 
-  Layer by layer, half of a token is itself, by the residual connection, and
-  half what the mean of the heads gathers (Abnar and Zuidema 2020, section 3).
+  Attention rollout: in each layer, half of a token is itself, by the residual
+  connection, and half the mean over heads of the attention to all tokens (Abnar
+  and Zuidema 2020, section 3).
 
   Args:
     weights_NBHLM: of all layers, from the first.
@@ -113,8 +113,8 @@ def sown(
   for path, value in jax.tree_util.tree_leaves_with_path(intermediates):
     keys = tuple(str(entry.key) for entry in path if hasattr(entry, 'key'))
     if name in keys:
-      place = keys.index(name)
-      found.append((keys[:place], keys[place + 1 :], value))
+      index = keys.index(name)
+      found.append((keys[:index], keys[index + 1 :], value))
   return sorted(found, key=lambda entry: _natural(entry[0]))
 
 
@@ -147,13 +147,13 @@ def attention_layers(encoder_params: Mapping) -> list[tuple[str, ...]]:
 def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
   """Parameters of an encoder whose heads are multiplied by gates.
 
-  A gate on the output of a head is the same as one on the rows of the output
-  projection that read it, so no model needs to know of it. At zero, the head
-  is gone (Michel et al. 2019, section 2.1).
+  A gate on the output of a head is the same as one on its rows of the output
+  projection, so that models need no gates. A gate of zero ablates the head
+  (Michel et al. 2019, section 2.1).
 
   Args:
     encoder_params: of an encoder whose layers have a selfattn.Attention each.
-    gates_NH: a number for each head of each layer.
+    gates_NH: a scalar for each head of each layer.
 
   Raises:
     ValueError: there are more or fewer such layers than rows of gates.
@@ -170,11 +170,11 @@ def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
 def rotation_error(
   P_LD: np.ndarray, offset: int, base: float = 10_000.0
 ) -> np.ndarray:
-  """How far R(offset) p_i is from p_(i + offset), for each i: (L - offset,).
+  """Largest |R(offset) p_i - p_(i + offset)| for each i, (L - offset,).
 
-  R turns each pair of columns 2j, 2j + 1 by offset / base^(2j/D); it depends
+  R rotates each pair of columns 2j, 2j + 1 by offset / base^(2j/D); it depends
   on the offset alone (Dive into Deep Learning, section 11.6.3.2). In float64,
-  the largest difference over columns.
+  the largest over columns.
 
   Args:
     P_LD: rows of an encoding, interleaved sines and cosines; D is even.
@@ -191,7 +191,7 @@ def rotation_error(
 
 
 def gram(rows_ND: np.ndarray) -> np.ndarray:
-  """Cosines between all pairs of rows, (N, N); 0 beside a row of zeros."""
+  """Cosines between all pairs of rows, (N, N); 0 for a row of zeros."""
   rows_ND = np.asarray(rows_ND, np.float64)
   norms = np.linalg.norm(rows_ND, axis=1, keepdims=True)
   units = rows_ND / np.maximum(norms, np.finfo(float).tiny)

@@ -15,13 +15,13 @@ from selfattn.normalisers import Softmax
 from selfattn.positions.contract import (
   NoPosition,
   Position,
-  filling,
+  parts_with,
   with_state,
 )
 
 
 def sow_by_part(module: nn.Module, P: dict) -> None:
-  """Sows `P`, by the names of parts; that of a method alone has none."""
+  """Sows `P`: a dict by part, or the array of a single method."""
   if P:
     module.sow('intermediates', 'P', P.get('', P))
 
@@ -29,22 +29,22 @@ def sow_by_part(module: nn.Module, P: dict) -> None:
 class Attention(nn.Module):
   """Projections, position hooks, `attend`, and the output projection.
 
-  Sows its float32 weights as `weights`, and what its position method did as
-  `P`, when `intermediates` is mutable, and computes nothing for that when it is
-  not. With `cache` mutable, keys as they are before any rotation and values are
-  kept, and later calls attend to them too.
+  With `intermediates` mutable, it sows float32 `weights`, and the encoding of
+  its position method or what that added to the scores as `P`; otherwise, they
+  cost nothing. With `cache` mutable, keys before rotation and values are kept,
+  and later calls attend to them too.
 
   Attributes:
     embed_dim: D, width of the output; num_heads must divide it.
     num_heads: H.
-    num_kv_heads: G, heads of keys and values, each shared by H/G heads of
-      queries (Ainslie et al. 2023); 0: as many as num_heads.
+    num_kv_heads: G, KV heads, each shared by H/G query heads (Ainslie et al.
+      2023); 0: num_heads.
     use_bias: whether the four projections have a bias.
     position: a method of selfattn.positions with the same `causal`, or None.
     normaliser: one of selfattn.normalisers, or None: softmax.
     causal, window, softcap, broadcast_dropout, backend: see `attend`.
-    qk_norm: divide queries and keys by their root mean square, head by head,
-      before they are rotated (Henry et al. 2020; learned scales).
+    qk_norm: RMSNorm of queries and of keys, per head, before their rotation
+      (Henry et al. 2020; with learned scales).
     sow_weights: whether weights and `P` are sown.
     in_encoder: whether an encoder around it calls `embed` of the methods that
       are not `per_layer`, and sows their `P`. Without one, such a method is
@@ -83,16 +83,16 @@ class Attention(nn.Module):
     cache_len: int | None = None,
     return_weights: bool = False,
   ) -> tuple[jax.Array, jax.Array | None]:
-    """Output (B, L, D), and the weights (B, H, L, M) if asked for.
+    """Output (B, L, D), and the weights (B, H, L, M) or None.
 
     Args:
-      key_BMD: None: the queries, which then attend to themselves.
+      key_BMD: None: self-attention.
       value_BMD: None: the keys.
       query, key, mask: see `attend`.
-      position_params: what the method's `init_model` made.
+      position_params: from `init_model` of the position method.
       dropout: on the weights.
-      cache_len: keys that the cache holds in all, needed while `cache` is
-        mutable; query.index then says where in it these tokens go.
+      cache_len: number of keys that the cache holds, needed while `cache` is
+        mutable; query.index is then the index of these tokens in it.
       return_weights: whether to return the weights as well.
     """
     method = self.position or NoPosition(
@@ -102,8 +102,10 @@ class Attention(nn.Module):
     params = self._params(method, position_params or {})
     is_self = key_BMD is None
     B, L = query_BLD.shape[:2]
-    query = Tokens.of(query).filled(L, B)
-    key = query if is_self else Tokens.of(key).filled(key_BMD.shape[1], B)
+    query = Tokens.of(query).with_defaults(L, B)
+    key = (
+      query if is_self else Tokens.of(key).with_defaults(key_BMD.shape[1], B)
+    )
     P = {}
     query_BLD, query = self._embed(method, params, query_BLD, query, P)
     if is_self:
@@ -194,13 +196,13 @@ class Attention(nn.Module):
     )
 
   def _of_layer(self, name, init):
-    """Parameters of this layer; {} and no subtree if there are none."""
+    """Parameters of this layer; {}, and no subtree, if there are none."""
     if not jax.eval_shape(init, jax.random.key(0)):
       return {}
     return self.param(name, init)
 
   def _params(self, method, of_model):
-    """Those of the model and of this layer, in one tree."""
+    """Position parameters of the model and of this layer, in one tree."""
     of_layer = self._of_layer('position', method.init_layer)
     both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
     for path in both[0].keys() & both[1].keys():
@@ -210,14 +212,14 @@ class Attention(nn.Module):
     return traverse_util.unflatten_dict(both[0] | both[1])
 
   def _embed(self, method, params, x_BLD, tokens: Tokens, P: dict):
-    """Input with the positions of this layer in it, and tokens with state.
+    """Input after `embed` of `per_layer` parts, and tokens with state.
 
     Args:
-      P: filled with what was added by parts that have no encoding.
+      P: gets what each such part without an encoding added.
     """
-    for name, part, its in filling(method, 'embed', params):
+    for name, part, part_params in parts_with(method, 'embed', params):
       if part.per_layer:
-        before_BLD, x_BLD = x_BLD, part.embed(its, x_BLD, tokens)
+        before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
         if not part.has_encoding:
           P[name] = (x_BLD - before_BLD).astype(jnp.float32)
     return x_BLD, with_state(method, params, x_BLD, tokens)
@@ -283,7 +285,7 @@ class Attention(nn.Module):
         rows,
       )
     keys, values = new.pop('keys'), new.pop('values')
-    return keys, values, Tokens(**new).filled(cache_len)
+    return keys, values, Tokens(**new).with_defaults(cache_len)
 
 
 def _zeros(rows, cache_len: int):

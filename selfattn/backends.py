@@ -1,10 +1,10 @@
-"""Scaled dot-product attention: one pure function, several ways to compute it.
+"""Scaled dot-product attention: one pure function with several backends.
 
-Order of operations (Vaswani et al. 2017, equation 1, with what was added
-since): queries and keys rotated, their matmul, content term, scale, soft cap,
-bias, what depends on these scores, mask, normaliser (softmax) in float32,
-dropout on the weights, values, value term. A fully masked row returns exactly
-zero.
+Order of operations (Vaswani et al. 2017, equation 1, with later additions):
+rotation of queries and keys, their matmul, content term, scale, soft cap, bias,
+terms that depend on these scores, mask, normaliser (softmax) in float32,
+dropout on the weights, weighted sum of values, value term. A fully masked row
+returns exactly zero.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from selfattn.dropout import Dropout
 from selfattn.kernels import KERNELS, call, unsupported_reason
 from selfattn.masks import Tokens, mask_and_bias
 from selfattn.normalisers import Softmax
-from selfattn.positions.contract import NoPosition, Position, filling
+from selfattn.positions.contract import NoPosition, Position, parts_with
 from selfattn.reference import Reference, in_chunks
 from selfattn.terms import Terms
 
-# What each one is for stands in `attend`.
+# See `attend`.
 BACKENDS = ('auto', 'reference', 'chunked', *KERNELS)
-# Scores that 'chunked' holds at once, and from which on 'auto' takes it.
+# Scores that 'chunked' keeps in memory, and above which 'auto' chooses it.
 _CHUNK_SCORES = 2**19
 _MANY_SCORES = 2**26
 
@@ -53,43 +53,44 @@ def attend(
 
   Args:
     q_BLHK: queries. Keys share their width K.
-    k_BMGK: keys, of G heads; G divides H, and head h reads number h // (H/G).
+    k_BMGK: keys, of G KV heads; G divides H, and query head h attends to KV
+      head h // (H/G).
     v_BMGK: values, K wide or not.
-    query: Tokens, or where they are none (boolean); None: all are.
-    key: likewise; None: the queries', of a sequence that attends to itself.
+    query: Tokens, or a padding mask; None: no padding.
+    key: likewise; None: those of the queries, in self-attention.
     causal, window: see masks.visible.
-    mask: boolean, broadcasting to (B, H, L, M); True: may look.
+    mask: boolean, broadcasting to (B, H, L, M); False: masked.
     bias: added to the scaled scores, likewise; -inf, or the lowest float32:
-      may not look.
-    position: method whose hooks are called; `embed` and `state` are not: they
-      stand in the vectors, and in the `state` of query and key, already.
+      masked.
+    position: method whose hooks are called, but for `embed` and `state`, whose
+      results are in the vectors and in the `state` of query and key.
     position_params: its parameters.
     normaliser: from scores to weights; None: softmax.
     normaliser_params: its parameters.
-    softcap: c: scores of content become c tanh(scores / c), before any bias;
-      0: they stay as they are.
+    softcap: c: scaled scores become c tanh(scores / c), before any bias; 0: no
+      cap.
     dropout: on the weights.
     broadcast_dropout: drop the same weights in all rows and heads.
     backend: one of BACKENDS.
-      'reference' spells out every step, and serves everything.
+      'reference' is unfused, and supports everything.
       'chunked' is the reference, a few queries at a time, recomputed in the
-        backward pass: serves everything with memory linear in length.
+        backward pass: supports everything, with memory linear in length.
       'xla', 'cudnn' are `jax.nn.dot_product_attention`.
-      'pallas_tpu' is the flash attention of jax's own kernels.
+      'pallas_tpu' is the TPU flash attention of jax.
       'auto' is 'chunked' for more than 2^26 scores, else 'reference'.
     return_weights: whether to return the weights as well.
-    terms: filled, with the weights, by the name of each part of the position
-      method that has no `encoding`: what it added to the scaled scores,
-      (B, H, L, M).
+    terms: a dict to which, with return_weights, what each part of the position
+      method without `encoding` added to the scaled scores is added, by the name
+      of the part, (B, H, L, M).
 
   Returns:
     Output (B, L, H, width of values) in the dtype of the queries, and the
     float32 weights before dropout (B, H, L, M), or None.
 
   Raises:
-    ValueError: the backend is unknown, or cannot do what is asked; a mask or
-      bias does not broadcast, a mask is not boolean, or Tokens have other
-      rows.
+    ValueError: the backend is unknown, or does not support the call; a mask or
+      bias does not broadcast, a mask is not boolean, or Tokens have another
+      number of rows.
   """
   B, L, H, K = q_BLHK.shape
   M = k_BMGK.shape[1]
@@ -118,9 +119,9 @@ def attend(
 
   params = position_params or {}
   rotated_BLHK, rotated_BMGK = q_BLHK, k_BMGK
-  for _, part, its in filling(position, 'rotate', params):
+  for _, part, part_params in parts_with(position, 'rotate', params):
     rotated_BLHK, rotated_BMGK = part.rotate(
-      its, rotated_BLHK, rotated_BMGK, query, key
+      part_params, rotated_BLHK, rotated_BMGK, query, key
     )
   reference = Reference(
     terms=Terms(position, params, k_BMGK, query, key, num_chunks * size),
@@ -164,8 +165,8 @@ def _sides(query, key, B: int, L: int, M: int) -> tuple[Tokens, Tokens]:
         f'key must be given, since there are {M} keys and {L} queries'
       )
     key = Tokens()
-  query = Tokens.of(query).filled(L, B)
-  return query, query if is_self else Tokens.of(key).filled(M, B)
+  query = Tokens.of(query).with_defaults(L, B)
+  return query, query if is_self else Tokens.of(key).with_defaults(M, B)
 
 
 def _check(backend: str, q_k_v, position, normaliser, dropout, softcap) -> None:
@@ -175,7 +176,7 @@ def _check(backend: str, q_k_v, position, normaliser, dropout, softcap) -> None:
   q_BLHK, k_BMGK, v_BMGK = q_k_v
   H, G = q_BLHK.shape[2], k_BMGK.shape[2]
   if H % G:
-    raise ValueError(f'{G} heads of keys do not divide {H} heads of queries')
+    raise ValueError(f'{G} KV heads do not divide {H} query heads')
   reason = unsupported_reason(
     backend,
     # The platform that a trace is compiled for is not known here.

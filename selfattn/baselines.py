@@ -1,6 +1,6 @@
 """Baselines of self-attention: convolutions, recurrence, a bag of words.
 
-Each is an encoder as selfattn.contract describes it.
+Each is an Encoder (selfattn.contract).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ CELLS = {'lstm': nn.OptimizedLSTMCell, 'gru': nn.GRUCell}
 
 
 class BowEncoder(Encoder):
-  """Nothing but the tokens themselves: with a symmetric pool, a bag of words.
+  """The identity: with a symmetric pool, a bag of words (bow).
 
-  The baseline of Iyyer et al. 2015 (NBOW): blind to order by construction.
+  The baseline of Iyyer et al. 2015 (NBOW): invariant to order by construction.
   """
 
   causal = True
@@ -39,16 +39,16 @@ class BowEncoder(Encoder):
 
 
 class ConvolutionEncoder(Encoder):
-  """Residual convolutions over neighbours, one after another.
+  """A stack of residual convolutions.
 
-  A layer is x + relu(conv(norm(x))); with `dilation` r, that of layer i looks
-  r^i tokens far at a time, so that the field grows exponentially with depth
-  (van den Oord et al. 2016, section 2.1). Beyond either end there are zeros.
+  A layer is x + relu(conv(norm(x))); with `dilation` r, layer i has dilation
+  r^i, so that the receptive field grows exponentially with depth (van den Oord
+  et al. 2016, section 2.1). Zero padding at both ends.
 
   Attributes:
-    num_layers: how many, at least 1.
+    num_layers: number of layers, at least 1.
     dtype: of the computation.
-    kernel_size: tokens that one output sees, k.
+    kernel_size: k, in tokens.
     dilation: r; 1: none.
   """
 
@@ -76,24 +76,26 @@ class ConvolutionEncoder(Encoder):
     x_BLD = drop(x_BLD, dropout, 0)
     for layer in range(self.num_layers):
       h_BLD = nn.LayerNorm(dtype=self.dtype, name=f'norm_{layer}')(x_BLD)
-      # Padding is to a window what the end of the sequence is.
+      # So that padding is to a window what the end of the sequence is.
       if padding_mask_BL is not None:
         h_BLD = jnp.where(padding_mask_BL[..., None], h_BLD, 0)
-      # The convolution is a product over windows: of several models at once,
-      # under vmap, a CPU has fast products and no fast convolution.
-      seen = windows(h_BLD, self.kernel_size, self.dilation**layer)
+      # The convolution is a matmul over windows: for several models at once,
+      # under vmap, a CPU has fast matmuls and no fast convolution.
+      h_BLD = windows(h_BLD, self.kernel_size, self.dilation**layer)
       h_BLD = nn.Dense(x_BLD.shape[-1], dtype=self.dtype, name=f'conv_{layer}')(
-        seen
+        h_BLD
       )
       x_BLD = x_BLD + drop(nn.relu(h_BLD), dropout, layer + 1)
     return x_BLD
 
 
 def windows(x_BLD: jax.Array, size: int, dilation: int) -> jax.Array:
-  """What a convolution sees from each place, (B, L, kD), taps end to end.
+  """The window of a convolution at each token, concatenated: (B, L, kD).
 
-  `size` k tokens, `dilation` apart; zeros beyond either end, one more of them
-  after the last token than before the first where there cannot be as many.
+  Args:
+    size: k, tokens of a window.
+    dilation: distance between them, in tokens. Zero padding at both ends, one
+      more at the right where the two cannot be equal.
   """
   length, reach = x_BLD.shape[1], (size - 1) * dilation
   before = reach // 2
@@ -103,14 +105,14 @@ def windows(x_BLD: jax.Array, size: int, dilation: int) -> jax.Array:
 
 
 class RecurrentEncoder(Encoder):
-  """A recurrent network, one token after another.
+  """A recurrent network.
 
   A layer is an LSTM (Hochreiter and Schmidhuber 1997) or a GRU (Cho et al.
-  2014) as Flax has them; with `bidirectional`, two of half the width, of which
-  one reads the tokens from the last to the first (Schuster and Paliwal 1997).
+  2014) as in Flax; with `bidirectional`, two of half the width, one of which
+  reads the tokens in reverse (Schuster and Paliwal 1997).
 
   Attributes:
-    num_layers: how many, at least 1.
+    num_layers: number of layers, at least 1.
     dtype: of the computation.
     cell: a name of CELLS.
     bidirectional: whether to read in both directions; D must then be even.
@@ -123,7 +125,7 @@ class RecurrentEncoder(Encoder):
 
   @property
   def causal(self):
-    """Whether it reads forwards only."""
+    """Whether it is unidirectional."""
     return not self.bidirectional
 
   def check(self, embed_dim, *, drops_weights, platform):
@@ -160,7 +162,9 @@ class RecurrentEncoder(Encoder):
     if not self.bidirectional:
       return self._rnn(width, f'forward_{layer}')
     if width % 2:
-      raise ValueError(f'a bidirectional layer of width {width}, which is odd')
+      raise ValueError(
+        f'a bidirectional layer needs an even width, not {width}'
+      )
     return nn.Bidirectional(
       self._rnn(width // 2, f'forward_{layer}'),
       self._rnn(width // 2, f'backward_{layer}'),

@@ -1,4 +1,4 @@
-"""One block of a stack: attention, a network, and what joins them."""
+"""One block of a stack: self-attention and a feed-forward network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACTIVATIONS = {'relu': nn.relu, 'gelu': nn.gelu}
 
 
 class Block(nn.Module):
-  """Attention and a two-layer network, each with a residual connection.
+  """Attention and a feed-forward network, each with a residual connection.
 
   'post' normalises after each sum (Vaswani et al. 2017, section 3.1), 'pre'
   the input of each branch (Xiong et al. 2020, figure 1b).

@@ -1,9 +1,9 @@
-"""The names and calls of the two chapters that this package grew out of.
+"""The names and calls of the two chapters that this package implements.
 
 `from selfattn import chapters as d2l` is the one line to change in a notebook
 of Dive into Deep Learning, "Self-Attention and Positional Encoding". The
-classes are faces of the package's own functions, with two differences that
-the tests pin down: odd widths work, and only the rows in use are sown.
+classes wrap functions of this package, with two tested differences from the
+notebook: odd widths work, and only the rows in use are sown.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def get_key() -> jax.Array:
-  """A fresh random key: not reproducible, for notebooks only."""
+  """A random key that is not reproducible, for notebooks only."""
   return jax.random.key(np.random.randint(2**31))
 
 
@@ -56,11 +56,11 @@ def scaled_dot_product_attention(
     queries: (B, L, d).
     keys: (B, M, d).
     values: (B, M, d_v).
-    mask: broadcasting to (B, L, M); zero or False where a query may not look.
+    mask: broadcasting to (B, L, M); zero or False where masked.
 
   Returns:
-    Output (B, L, d_v) and weights (B, L, M), float32. A query that may look
-    nowhere gets zeros.
+    Output (B, L, d_v) and weights (B, L, M), float32. A fully masked row is
+    zero.
   """
   if mask is not None:
     mask = jnp.atleast_2d(jnp.asarray(mask) != 0)[..., None, :, :]
@@ -75,7 +75,7 @@ def scaled_dot_product_attention(
 
 
 class SelfAttention(nn.Module):
-  """One head, no bias, no output projection: the tutorial's section 1.2.
+  """One head, no bias, no output projection: section 1.2 of the tutorial.
 
   Attributes:
     d_model: width of the input.
@@ -105,8 +105,8 @@ class MultiHeadAttention(nn.Module):
     num_hiddens: width of the output; num_heads must divide it.
     num_heads: number of heads.
     dropout: rate on the weights, in training.
-    bias: whether the four projections have one. The chapter's have none, the
-      tutorial's have (and its printed parameter count leaves them out).
+    bias: whether the four projections have one. Those of the chapter have none,
+      those of the tutorial have (and its parameter count leaves them out).
   """
 
   num_hiddens: int
@@ -127,7 +127,8 @@ class MultiHeadAttention(nn.Module):
     """Attends from queries (B, L, D) to keys and values (B, M, D).
 
     Args:
-      valid_lens: (B,) or (B, L), how many keys each sequence or query sees.
+      valid_lens: (B,) or (B, L), number of visible keys of each sequence or
+        query.
       training: whether to drop; needs a 'dropout' key.
       mask: boolean, broadcasting to (B, H, L, M), combined with valid_lens.
 
@@ -161,7 +162,7 @@ class PositionalEncoding(nn.Module):
   Attributes:
     num_hiddens: width of the input, odd or even.
     dropout: rate on the sum, in training.
-    max_len: positions from here on are refused.
+    max_len: number of supported positions.
   """
 
   num_hiddens: int
@@ -175,8 +176,8 @@ class PositionalEncoding(nn.Module):
     """X (B, L, num_hiddens) plus P, whose first row is position `offset`.
 
     Raises:
-      ValueError: offset + L exceeds max_len. Where offset is traced, and so
-        not known in time, rows past the end are NaN instead.
+      ValueError: offset + L exceeds max_len. If offset is traced, rows beyond
+        it are NaN instead.
     """
     if X.shape[-1] != self.num_hiddens:
       raise ValueError(f'width {X.shape[-1]} is not {self.num_hiddens = }')

@@ -1,6 +1,6 @@
-"""Token ids to logits: embedding, encoder, pooling and one linear layer.
+"""Token ids to logits: embedding, encoder, pool and linear layer.
 
-Or, in place of the last two, a head that gives each token logits of its own.
+Or a head on each token in place of pool and linear layer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from selfattn.positions.sampling import Consecutive
 
 
 def embed(params, tokens_BL: jax.Array) -> jax.Array:
-  """Vectors of tokens (B, L, D), with the parameters of a TextClassifier."""
+  """Token embeddings (B, L, D), from the parameters of a TextClassifier."""
   return jnp.take(params['embed']['embedding'], tokens_BL, axis=0)
 
 
@@ -29,17 +29,16 @@ class TextClassifier(nn.Module):
     num_classes: C.
     embed_dim: D.
     encoder: a module of selfattn.encoders.
-    pool: one of selfattn.pools, or its name. For one that reads_first, a
-      learned vector `cls` is put before the tokens.
-    embed_init_std: standard deviation of a fresh embedding.
-    sampling: one of selfattn.positions.sampling, which decides where the
-      tokens stand.
+    pool: one of selfattn.pools, or its name. For one that uses_cls, a learned
+      vector `cls` is put before the tokens.
+    embed_init_std: standard deviation of embeddings at initialisation.
+    sampling: one of selfattn.positions.sampling, for position ids.
     dtype: of the encoder; logits are float32.
     token_head: {name: module}, from vectors of tokens, float32 (B, L, D), and
-      the nn.Embed of all tokens to logits (B, L, ...), in place of pooling and
-      the linear layer; None: those. Its parameters are under token_head_NAME.
-    has_mask: whether there is one more token, of id V, which stands for one
-      that is hidden; its vector is a parameter of its own.
+      the nn.Embed of the model to logits (B, L, ...), in place of pool and
+      linear layer, or None. Its parameters are under token_head_NAME.
+    has_mask_token: whether there is a token [MASK] of id V; its vector is the
+      parameter `mask`.
   """
 
   vocab_size: int
@@ -51,13 +50,13 @@ class TextClassifier(nn.Module):
   sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
   token_head: Mapping[str, nn.Module] | None = None
-  has_mask: bool = False
+  has_mask_token: bool = False
 
   @property
   def has_cls(self) -> bool:
-    """Whether a vector that is no token stands before them."""
+    """Whether [CLS] is put before the tokens."""
     pool = POOLS[self.pool] if isinstance(self.pool, str) else self.pool
-    return pool.reads_first
+    return pool.uses_cls
 
   @nn.compact
   def __call__(
@@ -69,20 +68,21 @@ class TextClassifier(nn.Module):
     position_stream: Dropout | None = None,
     *,
     embedded_BLD: jax.Array | None = None,
-    places_BK: jax.Array | None = None,
+    label_index_BN: jax.Array | None = None,
     **for_encoder,
   ) -> jax.Array:
-    """Logits, float32 (B, C); of a head that gives C each, (B, L, C).
+    """Logits, float32 (B, C); of a head on each token, (B, L or N, C).
 
     Args:
-      tokens_BL: integer ids, each below vocab_size.
+      tokens_BL: integer ids, each below vocab_size, or [MASK].
       padding_mask_BL: boolean, False at padding, which changes no logit.
       dropout: on embeddings, branches and the pooled vector; None: evaluation.
       attention_dropout: on attention weights; None: none.
       position_stream: the random bits of `sampling`; None: evaluation.
-      embedded_BLD: what `embed` returns, to derive by it; None: that.
-      places_BK: the tokens that a head is asked about; None: all L of them.
-      for_encoder: further arguments of the encoder's.
+      embedded_BLD: the result of `embed`, for gradients with respect to it;
+        None: computed here.
+      label_index_BN: indices of the tokens that the head reads; None: all L.
+      for_encoder: further arguments of the encoder.
     """
     init = nn.initializers.normal(self.embed_init_std)
     table = nn.Embed(
@@ -90,10 +90,10 @@ class TextClassifier(nn.Module):
     )
     x_BLD = table(tokens_BL) if embedded_BLD is None else embedded_BLD
     length = x_BLD.shape[1]
-    if self.has_mask:
+    if self.has_mask_token:
       mask_D = self.param('mask', init, (self.embed_dim,))
-      is_hidden_BL = tokens_BL == self.vocab_size
-      x_BLD = jnp.where(is_hidden_BL[..., None], mask_D[None, None], x_BLD)
+      is_mask_BL = tokens_BL == self.vocab_size
+      x_BLD = jnp.where(is_mask_BL[..., None], mask_D[None, None], x_BLD)
     if self.has_cls:
       cls_D = self.param('cls', init, (self.embed_dim,))
       cls_B1D = jnp.broadcast_to(cls_D, (len(x_BLD), 1, self.embed_dim))
@@ -116,8 +116,8 @@ class TextClassifier(nn.Module):
     )
     if self.token_head is not None:
       x_BLD = x_BLD[:, -length:].astype(jnp.float32)
-      if places_BK is not None:
-        x_BLD = jnp.take_along_axis(x_BLD, places_BK[..., None], axis=1)
+      if label_index_BN is not None:
+        x_BLD = jnp.take_along_axis(x_BLD, label_index_BN[..., None], axis=1)
       (head,) = self.token_head.values()
       return head(x_BLD, table)
     named = isinstance(self.pool, str)

@@ -1,10 +1,10 @@
 """Dropout as a hash of (key, row, index): no generator state, no stored mask.
 
-`nn.Dropout` draws its mask from a generator that the compiler cannot fuse
-with anything; on a CPU that doubles a small training step. Here a mask bit is
-a pure function of the key and of where the element stands, so the compiler
-folds it into whatever reads it, it is the same under every sharding, and
-micro-batches draw exactly the bits that the whole batch would have drawn.
+`nn.Dropout` samples its mask from a generator that the compiler cannot fuse;
+on a CPU that doubles the time of a small training step. Here a mask bit is a
+pure function of the key and of the index of the element. The compiler fuses it
+into its consumer, it is the same under every sharding, and microbatches have
+the bits that they have in the whole batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jax import lax
 _MIX_1 = 0x85EBCA6B
 _MIX_2 = 0xC2B2AE35
 _GOLDEN = 0x9E3779B1
-# The float32 next to 1, of which what survives is scaled up by 2^24.
+# The float32 below 1; elements that are kept are then scaled by 2^24.
 MAX_RATE = 1 - 2.0**-24
 
 
@@ -37,20 +37,20 @@ def _iota(shape: tuple[int, ...], axis: int) -> jax.Array:
 
 @struct.dataclass
 class Dropout:
-  """The randomness of one forward pass, and how much of it.
+  """Random bits and rate of the dropout of one forward pass.
 
-  Models take `dropout: Dropout | None` and pass `dropout.at(site)` down, one
-  integer for every place that drops something; None means evaluation.
+  Models have an argument `dropout: Dropout | None` and pass `dropout.at(site)`
+  to submodules, with a different integer for each use; None: evaluation.
 
   Attributes:
-    words: uint32 (2,), made by `Dropout.create`.
+    key_data: uint32 (2,), from `Dropout.create`.
     rate: probability of dropping an element, from 0 to MAX_RATE; may be a
       traced array, and is then not checked.
     first_row: index in the global batch of this batch's first row; see also
       `of_texts`.
   """
 
-  words: jax.Array
+  key_data: jax.Array
   rate: jax.Array | float
   first_row: jax.Array | int = 0
 
@@ -59,44 +59,44 @@ class Dropout:
     """From a JAX key (typed or raw) and a rate."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
       key = jax.random.key_data(key)
-    # Wider keys (rbg has four words) are folded, so that no word is ignored;
-    # the odd numbers keep the key of seed 0, all zeros, from staying zero.
-    words = jnp.array([_GOLDEN, _MIX_2], jnp.uint32)
+    # Wider keys (rbg has four integers) are folded, so that all of them count;
+    # the odd constants map the key of seed 0, all zeros, to something else.
+    key_data = jnp.array([_GOLDEN, _MIX_2], jnp.uint32)
     for pair in key.astype(jnp.uint32).reshape(-1, 2):
-      words = _mix(words * jnp.uint32(_MIX_1) + pair)
-    return cls(words, rate, first_row)
+      key_data = _mix(key_data * jnp.uint32(_MIX_1) + pair)
+    return cls(key_data, rate, first_row)
 
   @classmethod
   def of_texts(cls, key: jax.Array, tokens_BL, padding_mask_BL) -> Dropout:
-    """Bits (B, L) that a text has wherever it stands, in any batch.
+    """Bits (B, L) that depend on a text alone, not on its row or batch.
 
-    The row is a hash of its tokens, of which padding is none.
+    The row is a hash of its tokens without padding.
     """
-    place_1L = _iota((1, tokens_BL.shape[1]), 1)
-    words_BL = _mix(tokens_BL.astype(jnp.uint32) * jnp.uint32(_GOLDEN))
-    words_BL = _mix(words_BL + _mix(place_1L + jnp.uint32(1)))
-    words_BL = jnp.where(padding_mask_BL, words_BL, jnp.uint32(0))
-    row_B1 = words_BL.sum(axis=1, keepdims=True, dtype=jnp.uint32)
+    index_1L = _iota((1, tokens_BL.shape[1]), 1)
+    hash_BL = _mix(tokens_BL.astype(jnp.uint32) * jnp.uint32(_GOLDEN))
+    hash_BL = _mix(hash_BL + _mix(index_1L + jnp.uint32(1)))
+    hash_BL = jnp.where(padding_mask_BL, hash_BL, jnp.uint32(0))
+    row_B1 = hash_BL.sum(axis=1, keepdims=True, dtype=jnp.uint32)
     return cls.create(key, 0.0, row_B1 - _iota(row_B1.shape, 0))
 
   def at(self, site: jax.Array | int) -> Dropout:
-    """An independent stream for one place; `site` may be traced."""
+    """An independent stream for one use; `site` may be traced."""
     site = jnp.asarray(site, jnp.uint32) * jnp.uint32(_GOLDEN) + jnp.uint32(1)
-    first = _mix(self.words[0] ^ _mix(site))
-    second = _mix(self.words[1] + first)
-    return self.replace(words=jnp.stack([first, second]))
+    first = _mix(self.key_data[0] ^ _mix(site))
+    second = _mix(self.key_data[1] + first)
+    return self.replace(key_data=jnp.stack([first, second]))
 
   def bits(
     self, shape: tuple[int, ...], *, full_shape=None, origin=None
   ) -> jax.Array:
     """Uniform uint32 of `shape`; axis 0 is the row of the batch.
 
-    Of shape (), it is the one element of the row.
+    Of shape (), it is the first element of the row.
 
     Args:
-      full_shape: of the array this is a part of, if it is one; the part then
-        has the bits that it has in the whole.
-      origin: where in the whole the part begins; integers, may be traced.
+      full_shape: of the array that this is a slice of, if it is one; the slice
+        then has the bits that it has in the full array.
+      origin: index of the slice in the full array; integers, may be traced.
     """
     if not shape:
       return self.bits((1,))[0]
@@ -105,41 +105,40 @@ class Dropout:
     rank = len(shape)
     origin = (self.first_row + origin[0], *origin[1:])
 
-    def place(shape, axis):
+    def index_along(shape, axis):
       return _iota(shape, axis) + jnp.asarray(origin[axis], jnp.uint32)
 
-    # Leading axes that an index of 32 bits has no room for belong to the row.
+    # An index of 32 bits may overflow: leading axes then belong to the row.
     first = next(
       n for n in range(1, rank + 1) if math.prod(full_shape[n:]) <= 2**32
     )
     rows = shape[:first] + (1,) * (rank - first)
-    row = place(rows, 0)
+    row = index_along(rows, 0)
     for axis in range(1, first):
-      row = row * jnp.uint32(full_shape[axis]) + place(rows, axis)
-    # Two words keep streams apart: with one, two keys would walk through the
-    # same permutation in another order.
-    row_1 = _mix(row * jnp.uint32(_GOLDEN) + self.words[0])
-    row_2 = _mix(row_1 ^ self.words[1])
+      row = row * jnp.uint32(full_shape[axis]) + index_along(rows, axis)
+    # With one integer, two keys would permute the same sequence.
+    row_1 = _mix(row * jnp.uint32(_GOLDEN) + self.key_data[0])
+    row_2 = _mix(row_1 ^ self.key_data[1])
     index = jnp.zeros(shape, jnp.uint32)
     for axis in range(rank - 1, first - 1, -1):
       stride = math.prod(full_shape[axis + 1 :])
-      index += place(shape, axis) * jnp.uint32(stride % 2**32)
+      index += index_along(shape, axis) * jnp.uint32(stride % 2**32)
     bits = index * jnp.uint32(_GOLDEN) + row_1
     bits = (bits ^ (bits >> 16)) * jnp.uint32(_MIX_1)
     return _mix(bits ^ row_2)
 
   def keep(self, shape: tuple[int, ...], **part) -> jax.Array:
-    """Boolean of `shape`, True where an element survives; see `bits`."""
-    # 24 bits, so that the bound is exact in float32 for a traced rate; and of
-    # integers, because converting every element costs as much as its hash.
+    """Boolean of `shape`, True where an element is kept; see `bits`."""
+    # 24 bits, so that the bound is exact in float32 for a traced rate; compared
+    # as integers, since a conversion costs as much as the hash.
     bound = jnp.ceil(self._checked_rate() * 2**24)
     return self.bits(shape, **part) >= bound.astype(jnp.uint32) << 8
 
   def __call__(self, x: jax.Array, keep: jax.Array | None = None) -> jax.Array:
-    """Zeros elements of x with probability `rate`, scales up the others.
+    """Sets elements of x to zero with probability `rate`, scales the others.
 
     Args:
-      keep: which ones survive, if not those of `self.keep(x.shape)`.
+      keep: which elements are kept; None: `self.keep(x.shape)`.
 
     Raises:
       ValueError: the rate is out of range, and not traced.

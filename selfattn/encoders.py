@@ -1,7 +1,7 @@
-"""Encoders: token vectors in, token vectors out, one dict to choose from.
+"""Encoders: token vectors in, token vectors out, chosen by name.
 
-To add one: a class that is what selfattn.contract describes, a line in
-ENCODERS, a row in test_encoders.py.
+To add one: a subclass of selfattn.contract.Encoder, a line in ENCODERS, a row
+in test_encoders.py.
 """
 
 from __future__ import annotations
@@ -30,22 +30,24 @@ from selfattn.positions.contract import require
 class AttentionEncoder(Encoder):
   """Positions, then `num_layers` residual blocks of self-attention.
 
-  Sows what the position method does with these positions as `P`, float32: a
-  term of the tokens (1, L, D), of the scores (1, H, L, L), the cosines and
-  sines of a rotation (1, L, K), or vectors by distance (1 or H, N, K). It is
-  sown here, or in every layer if every layer has parameters of its own.
-  Parameters are one subtree a layer, `block_0`, `block_1`, ..., whatever
-  `scan` and `remat` say.
+  Sows the encoding of the position method as `P`, float32: what is added to
+  tokens (1, L, D) or to scores (1, H, L, L), the cosines and sines of a
+  rotation (1, L, K), or vectors by distance (1 or H, N, K). It is sown here,
+  or in every layer if every layer has parameters of its own. Parameters are one
+  subtree per layer, `block_0`, `block_1`, ..., with and without `scan` and
+  `remat`.
 
   Attributes:
-    num_layers, num_heads, mlp_dim: depth, H and F.
+    num_layers: number of blocks.
+    num_heads: H.
+    mlp_dim: F.
     position: a method of selfattn.positions.
     dtype: of the computation.
     num_kv_heads: see selfattn.attention.Attention; 0: num_heads.
     norm: 'pre' or 'post'.
     activation: 'relu' or 'gelu'.
-    causal: whether a token sees only itself and those before it.
-    window: (left, right), tokens it sees at most on each side; (): all.
+    causal: whether a token attends only to itself and earlier tokens.
+    window: (left, right), at most so many tokens on each side; (): all.
     qk_norm: normalise queries and keys.
     softcap: of the scores; 0: none.
     broadcast_dropout: drop the same weights in all rows and heads.
@@ -124,16 +126,17 @@ class AttentionEncoder(Encoder):
     if reason:
       raise ValueError(
         f'backend = {self.backend!r} is unsupported: {reason}; auto, reference '
-        'and chunked serve everything'
+        'and chunked support everything'
       )
 
-  def unsupported_first(self, num_tokens):
+  def unsupported_cls(self, num_tokens):
     if self.causal:
-      return f'sees only itself with causal = {self.causal}'
-    # It stands before the tokens, so only what is after it matters.
+      return f'attends to itself alone with causal = {self.causal}'
+    # [CLS] stands before all tokens.
     if self.window and -1 < self.window[1] < num_tokens:
       return (
-        f'sees only {self.window[1]} of the tokens with window = {self.window}'
+        f'attends to only {self.window[1]} of the tokens with '
+        f'window = {self.window}'
       )
     return None
 
@@ -148,7 +151,7 @@ class AttentionEncoder(Encoder):
     cache_len: int | None = None,
     sow_layers: tuple[int, ...] | None = None,
   ) -> jax.Array:
-    """Token vectors (B, L, D) to the same shape; padding is never seen.
+    """Token vectors (B, L, D) to the same shape; padding is masked.
 
     Args:
       tokens: Tokens, or a boolean (B, L) array, False at padding.
@@ -164,15 +167,15 @@ class AttentionEncoder(Encoder):
     if self.is_mutable_collection('cache') and not self.is_initializing():
       tokens, fits = self._continue(tokens, x_BLD.shape[1], cache_len)
       x_BLD = jnp.where(fits, x_BLD, jnp.nan)
-    # Blocks get them as they are: what is filled in is known while tracing, and
-    # would not be any more if it were handed through remat.
     B, L = x_BLD.shape[:2]
-    filled = tokens.filled(L, B)
+    # Only for `embed`: each block fills in defaults itself, since remat would
+    # trace them, and they would no longer be known while tracing.
+    known = tokens.with_defaults(L, B)
 
     position_params = {}
     if jax.eval_shape(self.position.init_model, jax.random.key(0)):
       position_params = self.param('position', self.position.init_model)
-    x_BLD = self._embed(position_params, x_BLD, filled)
+    x_BLD = self._embed(position_params, x_BLD, known)
     x_BLD = drop(x_BLD, dropout, self.num_layers)
 
     shared = (tokens, position_params, dropout, attention_dropout)
@@ -182,24 +185,24 @@ class AttentionEncoder(Encoder):
     return x_BLD
 
   def _embed(self, position_params, x_BLD, tokens):
-    """Vectors with positions in them; sows what is the same for all layers."""
+    """Vectors with positions; sows encodings that all layers share."""
     P = {}
     for name, part in self.position.parts:
       if part.per_layer:
         continue
-      its = position_params.get(name, {}) if name else position_params
-      before_BLD, x_BLD = x_BLD, part.embed(its, x_BLD, tokens)
+      part_params = position_params.get(name, {}) if name else position_params
+      before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
       if not self.is_mutable_collection('intermediates'):
         continue
       if part.has_encoding:
-        P[name] = part.encoding(its, tokens)
+        P[name] = part.encoding(part_params, tokens)
       elif 'embed' in part.hooks:
         P[name] = (x_BLD - before_BLD).astype(jnp.float32)
     sow_by_part(self, P)
     return x_BLD
 
   def _continue(self, tokens, length, cache_len):
-    """Tokens that go on where the cache ends, and whether they fit there."""
+    """Tokens that continue at the end of the cache, and whether they fit."""
     if not self.causal or self.scan:
       raise ValueError('a cache needs causal=True and scan=False')
     if cache_len is None:
@@ -248,7 +251,7 @@ class AttentionEncoder(Encoder):
         'cache_len': cache_len,
       }
 
-    # Initialisation always unrolls, which is what makes the tree the same.
+    # Initialisation always unrolls, so that the tree is the same.
     if not self.scan or self.is_initializing():
       for layer in range(self.num_layers):
         sows = sow_layers is None or layer in sow_layers

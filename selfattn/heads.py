@@ -1,4 +1,4 @@
-"""Heads that say something of each token, for selfattn.classifier."""
+"""Heads on each token, for selfattn.classifier."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import jax
 
 
 class TiedHead(nn.Module):
-  """Logits of all tokens of the vocabulary, tied to their embeddings.
+  """Logits over the vocabulary, from tied embeddings.
 
-  A transform (dense, gelu, layer norm), products with the embedding table, and
-  a bias for each token (Devlin et al. 2019, 3.1, and their code; Press and Wolf
-  2017 on tied embeddings).
+  A transform (dense, gelu, layer norm), a matmul with the embedding table, and
+  a bias for each token of the vocabulary (Devlin et al. 2019, section 3.1, and
+  their code; Press and Wolf 2017 on tied embeddings).
   """
 
   @nn.compact
@@ -19,8 +19,8 @@ class TiedHead(nn.Module):
     """Logits, float32 (B, L, V).
 
     Args:
-      x_BLD: float32 vectors of the tokens asked about.
-      embed: the model's embedding of tokens.
+      x_BLD: float32 vectors of the tokens that have a label.
+      embed: the token embedding of the model.
     """
     h_BLD = nn.Dense(x_BLD.shape[-1], name='dense')(x_BLD)
     h_BLD = nn.LayerNorm(name='norm')(nn.gelu(h_BLD, approximate=False))

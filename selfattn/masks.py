@@ -1,6 +1,7 @@
-"""What attention knows of tokens beside their vectors, and who sees whom.
+"""What attention reads of tokens beside their vectors, and masks.
 
-Masks are boolean, True where a query may look, and combined with AND alone.
+Masks are boolean, True where a query may attend to a key, and are combined with
+AND.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-# A bias below it hides.
+# A bias below it masks a key.
 _HIDDEN = float(jnp.finfo(jnp.float32).min) / 2
 
 
@@ -25,18 +26,20 @@ class Tokens:
   Attributes:
     padding_mask: boolean, True at tokens and False at padding (as an
       attention_mask; the opposite of a key_padding_mask). None: no padding.
-    positions: integers below 2^31, where the tokens stand for the position
-      method. None: those of index.
-    segments: integers; a token sees those of its own segment only. Positions
-      should begin anew with each. None: one segment.
-    index: integers, the order that `causal` and `window` go by. None: 0, 1, ...
-    ids: integers, the tokens themselves, for position methods that read them;
-      in a classifier, [MASK] is V and [CLS] is V + 1. None: unknown.
-    state: what the position method made of a layer's input, see its contract.
-    is_consecutive: whether positions differ as their places in the row do,
-      wherever one token may look at another, so that a relative method may
-      count distances; True of others gives wrong terms. None: looked up in
-      positions; those that are traced cannot be, and are taken one by one.
+    positions: position ids for the position method, integers below 2^31.
+      None: those of index.
+    segments: segment ids, integers; a token attends to its own segment only.
+      Positions should begin at 0 in each. None: one segment.
+    index: integers, the order that `causal` and `window` use. None: 0, 1, ...
+    ids: token ids, integers, for position methods that read them; in a
+      classifier, [MASK] is V and [CLS] is V + 1. None: unknown.
+    state: what the position method computed from a layer's input, see its
+      contract.
+    is_consecutive: whether positions of tokens that may attend to one another
+      differ as much as their indices in the row, so that a relative method may
+      count distances from 0; if it is True and they do not, terms are wrong.
+      None: found out from positions that are known while tracing; distances
+      of traced ones are computed for each pair.
   """
 
   padding_mask: jax.Array | None = None
@@ -52,8 +55,8 @@ class Tokens:
     """From Tokens, a boolean (B, L) array, or None."""
     return tokens if isinstance(tokens, Tokens) else cls(tokens)
 
-  def filled(self, length: int, batch: int | None = None) -> Tokens:
-    """With all that says where `length` tokens in a row stand.
+  def with_defaults(self, length: int, batch: int | None = None) -> Tokens:
+    """With index and positions, and integers that are signed.
 
     Args:
       length: L.
@@ -80,7 +83,7 @@ class Tokens:
     return self.replace(**given)
 
   def has_consecutive_positions(self) -> bool:
-    """Whether distances may be counted in the row; see is_consecutive."""
+    """Whether distances may be counted from 0; see is_consecutive."""
     if self.is_consecutive is not None:
       return self.is_consecutive
     positions = self.positions
@@ -90,7 +93,7 @@ class Tokens:
 
 
 def _signed(x):
-  """Integers that can be subtracted: those without a sign would wrap."""
+  """Signed integers: differences of unsigned ones would wrap."""
   if isinstance(x, np.ndarray):
     return x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else x
   return x.astype(jnp.int32) if jnp.issubdtype(x.dtype, jnp.integer) else x
@@ -102,13 +105,13 @@ def visible(
   causal: bool = False,
   window: tuple[int, int] | None = None,
 ) -> jax.Array | None:
-  """Where queries may look: (1 or B, 1, 1 or L, 1 or M), or None: anywhere.
+  """Mask of keys: (1 or B, 1, 1 or L, 1 or M), or None: all are visible.
 
   Args:
-    query, key: both filled.
-    causal: a key at or before its query in the index only.
-    window: (left, right): a key at most so many places before or after its
-      query; -1: any number.
+    query, key: from `with_defaults`.
+    causal: only keys at or before the query in the index.
+    window: (left, right): only keys at most so far before or after the query
+      in the index; -1: any number.
   """
   masks = []
   if key.padding_mask is not None:
@@ -164,15 +167,15 @@ def combine(*masks: jax.Array | None) -> jax.Array | None:
 
 
 def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
-  """What is given of both, with four axes, and what hides in the mask alone.
+  """Mask and bias with four axes each, with all that is masked in the mask.
 
-  A bias of -inf hides a key, and so does the lowest finite number, which masks
-  that are added are often made of.
+  A bias of -inf masks a key, and so does the lowest finite float, of which
+  additive masks are often made.
 
   Args:
-    mask: boolean; None: none.
-    bias: numbers; None: none.
-    shape: what both have to broadcast to, (B, H, L, M).
+    mask: boolean, or None.
+    bias: floats, or None.
+    shape: (B, H, L, M), which both have to broadcast to.
 
   Raises:
     ValueError: one of them does not, or the mask is not boolean.
@@ -181,14 +184,14 @@ def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
     mask = _in_full_rank(mask, 'mask', shape)
     if mask.dtype != bool:
       raise ValueError(
-        f'mask of {mask.dtype} must be boolean; what is added is a bias'
+        f'mask of {mask.dtype} must be boolean; an additive mask is a bias'
       )
   if bias is not None:
     bias = _in_full_rank(bias, 'bias', shape)
     if bias.dtype == bool:
-      raise ValueError('bias of bool must be numbers; what hides is a mask')
-    # Else a row of it would be 0/0, or overflow, and kernels differ in what
-    # they make of that. NaN stays, to be seen.
+      raise ValueError('bias of bool must be floats; a boolean one is a mask')
+    # A row of -inf would be 0/0, or overflow, and kernels differ in what they
+    # return for it. NaN is kept, so that it shows in the output.
     shows = ~(bias < _HIDDEN)
     mask, bias = combine(mask, shows), jnp.where(shows, bias, 0)
   return mask, bias

@@ -1,8 +1,7 @@
-"""From scores to attention weights: one dict to choose from.
+"""From scores to attention weights, chosen by name.
 
-A normaliser is a frozen dataclass with its options as fields; attention knows
-none by name. All of them return exactly zero, with finite gradients, in a row
-where every key is masked.
+A normaliser is a frozen dataclass with its options as fields. All of them
+return exactly zero, with finite gradients, in a fully masked row.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
 def _masked_softmax(scores, mask):
   scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
   peak = scores.max(axis=-1, keepdims=True)
-  # The second where also keeps a row without keys, whose scores are all equal,
-  # from becoming uniform.
+  # Without the second where, a fully masked row, whose scores are all equal,
+  # would be uniform.
   unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
   total = unnormalised.sum(axis=-1, keepdims=True)
   return unnormalised / jnp.where(total > 0, total, 1.0)
@@ -40,8 +39,8 @@ def _masked_softmax(scores, mask):
 
 @_masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-  # Of the weights alone: differentiating the steps above would keep more, and
-  # read it again.
+  # From the weights alone: the derivative of the steps above would keep, and
+  # read, more arrays.
   weights = _masked_softmax(*primals)
   weighted = weights * tangents[0]
   return weights, weighted - weights * weighted.sum(axis=-1, keepdims=True)
@@ -78,11 +77,10 @@ class Softmax:
     """Weights, float32 (B, H, L, M).
 
     Args:
-      params: what `init` made.
-      scores_BHLM: float32, of all keys, and of all queries or some.
-      mask: boolean, broadcasting to them, True where a query may look; None:
-        anywhere.
-      query, key: the tokens of both sides.
+      params: from `init`.
+      scores_BHLM: float32, of all keys, and of all queries or a chunk.
+      mask: boolean, broadcasting to them, False where masked; None: no mask.
+      query, key: Tokens of both sides.
     """
     del params, query, key
     return masked_softmax(scores_BHLM, mask)
@@ -90,10 +88,10 @@ class Softmax:
 
 @dataclasses.dataclass(frozen=True)
 class Sinks(Softmax):
-  """exp(s) / (exp(sink) + sum exp(s)): a head may attend to nothing.
+  """exp(s) / (exp(sink) + sum exp(s)): weights may sum to less than one.
 
-  With `learned`, a sink a head and layer, which begins at 0 (as in gpt-oss);
-  without, all are 0: softmax-off-by-one (Miller 2023).
+  With `learned`, one sink per head and layer, 0 at initialisation (as in
+  gpt-oss); without, all are 0: softmax-off-by-one (Miller 2023).
   """
 
   learned: bool = True
@@ -107,7 +105,7 @@ class Sinks(Softmax):
     sink_BHL1 = jnp.broadcast_to(
       sink_H[None, :, None, None], (B, self.num_heads, L, 1)
     )
-    # One more key that nothing is read from.
+    # One more key, without a value.
     scores = jnp.concatenate([scores_BHLM, sink_BHL1], axis=-1)
     if mask is None:
       return masked_softmax(scores, None)[..., :-1]
@@ -118,10 +116,10 @@ class Sinks(Softmax):
 
 @dataclasses.dataclass(frozen=True)
 class Sigmoid(Softmax):
-  """sigmoid(s - log n), each key by itself (Ramapuram et al. 2024, section 2).
+  """sigmoid(s - log n), elementwise (Ramapuram et al. 2024, section 2).
 
-  n is the number of keys that the query may look at, so that a fresh row sums
-  to about one; without `by_length`, it is 1.
+  n is the number of visible keys of the query, so that a row sums to about one
+  at initialisation; without `by_length`, it is 1.
   """
 
   by_length: bool = True

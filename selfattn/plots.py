@@ -1,7 +1,7 @@
-"""Pictures of arrays. Importing this costs nothing; drawing needs matplotlib.
+"""Figures of arrays. matplotlib is imported only for drawing.
 
-Nothing here touches global state of matplotlib: each function makes its own
-figure, without a window, and returns it. `figure.savefig(path)` writes it.
+The global state of matplotlib is not used: each function makes and returns a
+figure, without a window. `figure.savefig(path)` writes it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart, with
-# markers for those who print without colour.
+# The palette of Okabe and Ito, distinguishable by colour-blind readers, and
+# markers for prints without colour.
 COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
 MARKERS = 'osD^vP'
-DPI = 130  # of pictures in pixels
+DPI = 130  # of bitmap figures
 _PADDING = '0.85'
-# A map of more tokens has no room for their names, and one of more still not
-# enough pixels for its cells.
+# Above the first number of tokens, a map has no room for their names; above the
+# second, not enough pixels for its cells.
 _MOST_NAMES, _MOST_CELLS = 64, 160
 
 
@@ -36,7 +36,7 @@ def plot(
   Args:
     X: (n,).
     Y: (n,), or (curves, n).
-    legend: one name a curve.
+    legend: one name per curve.
   """
   if Y is None:
     X, Y = np.arange(np.shape(X)[-1]), X
@@ -47,7 +47,7 @@ def plot(
   axis.set(xlabel=xlabel, ylabel=ylabel, title=title)
   axis.grid(alpha=0.3)
   if len(legend):
-    # Beside the curves, never on them.
+    # Beside the curves, not over them.
     axis.legend(list(legend), loc='upper left', bbox_to_anchor=(1, 1))
   return figure
 
@@ -72,7 +72,7 @@ def show_heatmaps(
     titles: one for each column.
     xticks: names of the width, `yticks` of the height.
     limits: of the colour scale; None: the least and the greatest value.
-    first_row, first_column: what the first cell of each axis is called.
+    first_row, first_column: index of the first cell of each axis.
   """
   matrices = np.asarray(matrices)
   figure, axes = _figure(*matrices.shape[:2], figsize)
@@ -119,8 +119,8 @@ def attention_maps(
 
   Args:
     weights_NHLM: layers, heads, queries, keys; L = M.
-    tokens: names of the first len(tokens) places; what follows them is padding
-      and is drawn grey.
+    tokens: names of the first len(tokens) tokens; the others are padding, which
+      is drawn grey.
     rows, columns: titles; none: 'layer 0', 'head 0' and so on.
   """
   weights_NHLM = np.asarray(weights_NHLM, float)
@@ -154,7 +154,7 @@ def attention_maps(
       title += f'\nlargest of each {block} x {block}'
     axis.set_title(title, fontsize='small')
     if length <= _MOST_NAMES:
-      # Tokens are text: a dollar sign begins no formula.
+      # A dollar sign in a token is not a formula.
       plain = {'parse_math': False, 'fontsize': 7}
       axis.set_xticks(range(len(tokens)), tokens, rotation=90, **plain)
       axis.set_yticks(range(len(tokens)), tokens, **plain)
@@ -167,9 +167,9 @@ def attention_maps(
 
 
 def block_maximum(x: np.ndarray, size: int) -> np.ndarray:
-  """The largest number of each size x size block of the last two axes.
+  """The maximum of each size x size block of the last two axes.
 
-  NaN where a block has nothing else; blocks at the far ends may be cut.
+  NaN where a block has only NaN; the last blocks of an axis may be smaller.
   """
   height, width = x.shape[-2:]
   fill = [(0, 0)] * (x.ndim - 2) + [(0, -height % size), (0, -width % size)]
@@ -185,8 +185,8 @@ def distance_curves(
 
   Args:
     distances: key - query, (N,).
-    values_HN: a number a head and distance.
-    max_length: tokens of a text, at most; such distances are marked.
+    values_HN: a scalar per head and distance.
+    max_length: largest number of tokens of a text; its distances are marked.
   """
   heads = [f'head {n}' for n in range(len(values_HN))]
   figure = plot(
@@ -209,8 +209,8 @@ def panels(parts: Sequence[tuple]):
   Values are on logarithmic axes; a value of zero is left out.
 
   Args:
-    parts: of each panel (xlabel, ylabel, scale of x, x, curves by name). What
-      has the same name without what follows a comma has the same colour.
+    parts: of each panel (xlabel, ylabel, scale of x, x, curves by name). Curves
+      whose names are equal up to a comma have the same colour.
   """
   figure, axes = _figure(1, len(parts), (4.0 * len(parts), 3.2))
   colours: dict[str, int] = {}
@@ -232,7 +232,7 @@ def panels(parts: Sequence[tuple]):
 
 
 def style(index: int) -> dict:
-  """Colour and line of a curve; both differ for the first six, then one."""
+  """Colour and line style of a curve; each pair occurs once in 24."""
   lines = ('-', '--', ':', '-.')
   return {
     'color': COLOURS[index % len(COLOURS)],

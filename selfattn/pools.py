@@ -1,4 +1,4 @@
-"""Pools: token vectors in, one vector out, one dict to choose from."""
+"""Pools: token vectors in, one vector out, chosen by name."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from selfattn.positions.contract import require
 
 
 class Pool(nn.Module):
-  """The contract: called as `pool(x_BLD, padding_mask_BL)`, it returns (B, P).
+  """The contract: `pool(x_BLD, padding_mask_BL)` returns (B, P).
 
-  The result is float32, blind to padding, and zero for an empty text. Fields
-  are options, each with a default, and become keys of the config.
+  The result is float32, does not depend on vectors at padding, and is zero for
+  an empty text. Fields are options, each with a default, and become keys of the
+  config.
 
   Attributes:
-    reads_first: whether it reads a vector of its own, which is put before the
-      tokens, and into which the encoder has to gather them.
+    uses_cls: whether it reads the vector of [CLS], a learned vector that is put
+      before the tokens; the encoder has to let it attend to them.
   """
 
-  reads_first: ClassVar[bool] = False
+  uses_cls: ClassVar[bool] = False
 
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
@@ -56,12 +57,12 @@ class Max(Pool):
 
 
 class Cls(Pool):
-  """The first vector."""
+  """The vector of [CLS], which is the first."""
 
-  reads_first = True
+  uses_cls = True
 
   def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
-    """(B, D); of an empty text, what the encoder makes of the vector alone."""
+    """(B, D); of an empty text, the output of the encoder for [CLS] alone."""
     del padding_mask_BL
     return x_BLD[:, 0].astype(jnp.float32)
 
@@ -69,9 +70,9 @@ class Cls(Pool):
 class Attentive(Pool):
   """Structured self-attention (Lin et al. 2017, equations 5 and 6).
 
-  A = softmax(W_s2 tanh(W_s1 H^T)), one row of weights a hop, and the rows of
-  A H end to end. Their penalty |A A^T - I|^2, which keeps hops apart, is left
-  out. Sows A, float32 (B, N, L), as `pool_weights`.
+  A = softmax(W_s2 tanh(W_s1 H^T)), one row of weights per hop; the result is
+  the rows of A H, concatenated. Without the penalty |A A^T - I|^2 of the paper.
+  Sows A, float32 (B, N, L), as `pool_weights`.
 
   Attributes:
     hidden_dim: rows of W_s1.
@@ -101,7 +102,7 @@ class Attentive(Pool):
 
 
 def _without_padding(x_BLD, padding_mask_BL):
-  """In float32, zero where there is no token."""
+  """In float32, zero at padding."""
   return jnp.where(padding_mask_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
 
 

@@ -107,11 +107,11 @@ class Reference:
 
 
 def _scores(q_BLHK, k_BMGK):
-  """Products of queries and keys, float32 (B, H, L, M)."""
+  """Matmul of queries and keys, float32 (B, H, L, M)."""
   B, L, H, K = q_BLHK.shape
   M, G = k_BMGK.shape[1:3]
-  # Heads before positions: plain batched matrix products, several times faster
-  # on a CPU than with heads inside. Heads that share keys are one matrix.
+  # Heads before tokens: plain batched matmuls, several times faster on a CPU.
+  # Query heads that share a KV head are one matrix.
   q = q_BLHK.swapaxes(1, 2).reshape(B, G, H // G * L, K)
   scores = jnp.einsum(
     'BGNK,BGMK->BGNM',
@@ -123,7 +123,7 @@ def _scores(q_BLHK, k_BMGK):
 
 
 def _weighted_sum(weights_BHLM, v_BMGK):
-  """Sums of values, (B, L, H, K)."""
+  """Weighted sums of values, (B, L, H, K)."""
   B, H, L, M = weights_BHLM.shape
   G, K = v_BMGK.shape[2:]
   weights = weights_BHLM.astype(v_BMGK.dtype).reshape(B, G, H // G * L, M)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.masks import Tokens
-from selfattn.positions.contract import add, filling
+from selfattn.positions.contract import add, parts_with
 from selfattn.positions.distances import skew
 
 
@@ -40,8 +40,10 @@ class Terms:
     if self._from_0:
       one, others = np.zeros((1, 1), int), np.arange(1 - num_rows, M)[None]
       self._by_distance = {
-        name: part.bias(its, Tokens(positions=one), Tokens(positions=others))
-        for name, part, its in filling(position, 'bias', params)
+        name: part.bias(
+          part_params, Tokens(positions=one), Tokens(positions=others)
+        )
+        for name, part, part_params in parts_with(position, 'bias', params)
         if part.is_relative and 'state' not in part.hooks
       }
 
@@ -50,29 +52,31 @@ class Terms:
     H, G = q_BLHK.shape[2], self._k_BMGK.shape[2]
     k_BMHK = self._k_BMGK if G == H else jnp.repeat(self._k_BMGK, H // G, 2)
     content = {
-      name: part.content(its, q_BLHK, k_BMHK, *sides)
-      for name, part, its, sides in self._calls('content', tokens, first)
+      name: part.content(part_params, q_BLHK, k_BMHK, *sides)
+      for name, part, part_params, sides in self._calls(
+        'content', tokens, first
+      )
     }
     biases = {
       name: self._by_pair(self._by_distance[name], tokens, first)
       if name in self._by_distance
-      else part.bias(its, *sides)
-      for name, part, its, sides in self._calls('bias', tokens, first)
+      else part.bias(part_params, *sides)
+      for name, part, part_params, sides in self._calls('bias', tokens, first)
     }
     return content, biases
 
   def contextual(self, q_BLHK, scores, bias, mask, tokens: Tokens, first):
     """What `scores` hooks add: a function of the scores of all keys."""
     return {
-      name: part.scores(its, q_BLHK, scores, bias, mask, *sides)
-      for name, part, its, sides in self._calls('scores', tokens, first)
+      name: part.scores(part_params, q_BLHK, scores, bias, mask, *sides)
+      for name, part, part_params, sides in self._calls('scores', tokens, first)
     }
 
   def values(self, weights, tokens: Tokens, first):
     """What `value` hooks add to the output."""
     return [
-      part.value(its, weights, *sides)
-      for _, part, its, sides in self._calls('value', tokens, first)
+      part.value(part_params, weights, *sides)
+      for _, part, part_params, sides in self._calls('value', tokens, first)
     ]
 
   def without_encoding(self, *terms: dict) -> dict[str, jax.Array]:
@@ -87,14 +91,16 @@ class Terms:
     """(name, part, its parameters, (query, key) as it gets them)."""
     # Known while tracing, but for a chunk, whose `first` is traced.
     where = np.arange(tokens.positions.shape[1])[None] + first
-    for name, part, its in filling(self._position, hook, self._params):
+    for name, part, part_params in parts_with(
+      self._position, hook, self._params
+    ):
       sides = tokens, self._key
       if self._from_0 and part.is_relative:
         sides = tokens.replace(positions=where), self._key_from_0
       yield (
         name,
         part,
-        its,
+        part_params,
         [side.replace(state=(side.state or {}).get(name)) for side in sides],
       )
 

@@ -38,7 +38,7 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
   assert set(tables) == {'gaussian', 'salience', 'transformer_xl'}
   D, H, L = 12, 2, 5
   gaussian = tables['gaussian'](D, H, False, init_width=3.0)
-  row = Tokens().filled(L)
+  row = Tokens().with_defaults(L)
   bias = gaussian.bias(gaussian.init(None), row, row)
   far = np.arange(L)[None] - np.arange(L)[:, None]
   np.testing.assert_allclose(bias[0, 1], -(far**2) / 18, rtol=1e-6)
@@ -69,7 +69,7 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
     want[h, i, j] += params['u'][h] @ k_LHK[j, h]
   given = jax.tree.map(jax.numpy.float32, (params, q_LHK[None], k_LHK[None]))
   for where in (np.arange(L)[None], jax.numpy.arange(L)[None]):
-    row = Tokens(positions=where).filled(L)
+    row = Tokens(positions=where).with_defaults(L)
     found = method.content(*given, row, row)[0]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
 

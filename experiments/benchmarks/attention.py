@@ -21,7 +21,7 @@ from selfattn import positions
 from selfattn.backends import attend
 from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
-from selfattn.positions.contract import filling
+from selfattn.positions.contract import parts_with
 
 
 def measure(values) -> list[dict]:
@@ -100,10 +100,10 @@ def compile_gradient(method, backend, arrays, params):
   def total(q, k, v, params):
     # The input of a layer is as wide as its queries.
     rows, length = q.shape[:2]
-    x, tokens = q.reshape(rows, length, -1), Tokens().filled(length)
+    x, tokens = q.reshape(rows, length, -1), Tokens().with_defaults(length)
     state = {
-      name: part.state(its, x, tokens)
-      for name, part, its in filling(method, 'state', params)
+      name: part.state(part_params, x, tokens)
+      for name, part, part_params in parts_with(method, 'state', params)
     }
     output, _ = attend(
       q,

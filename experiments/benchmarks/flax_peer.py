@@ -33,7 +33,7 @@ class Classifier(nn.Module):
 
     x = nn.Embed(self.vocab_size, self.width)(tokens)
     encoding = Sinusoidal(self.width, NUM_HEADS, False)
-    x = drop(encoding.embed({}, x, Tokens().filled(tokens.shape[1])))
+    x = drop(encoding.embed({}, x, Tokens().with_defaults(tokens.shape[1])))
     attended = nn.MultiHeadDotProductAttention(NUM_HEADS)(x)
     x = nn.LayerNorm()(x + drop(attended))
     inner = drop(nn.relu(nn.Dense(4 * self.width)(x)))

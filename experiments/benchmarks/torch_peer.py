@@ -33,7 +33,7 @@ def make_step(tokens, labels, vocab_size, width, *, is_compiled):
     def __init__(self):
       super().__init__()
       self.embed = nn.Embedding(vocab_size, width)
-      row = Tokens().filled(tokens.shape[1])
+      row = Tokens().with_defaults(tokens.shape[1])
       encoding = Sinusoidal(width, NUM_HEADS, False).encoding({}, row)
       self.register_buffer('encoding', torch.tensor(np.asarray(encoding)))
       self.query, self.key, self.value, self.out = (
@@ -92,7 +92,7 @@ def make_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
   torch.manual_seed(0)
   encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding(
-    {}, Tokens().filled(size.length)
+    {}, Tokens().with_defaults(size.length)
   )
   encoding = torch.tensor(np.asarray(encoding), device=device)
   layer = nn.TransformerEncoderLayer(

@@ -155,7 +155,7 @@ def statistics(
       before = ((0, 0), (1, 0))
       tokens = jnp.pad(tokens, before, constant_values=True)
       is_separator = jnp.pad(is_separator, before)
-    side = Tokens(tokens).filled(tokens.shape[1])
+    side = Tokens(tokens).with_defaults(tokens.shape[1])
     encoder = classifier.encoder
     window = getattr(encoder, 'window', ()) or None
     seen = masks.visible(side, side, encoder.causal, window)
@@ -214,7 +214,7 @@ def _sums(classifier, task: Task, params, gates, batch: Batch):
     {'params': gated},
     targets.tokens,
     padding_mask(targets),
-    places_BK=targets.places,
+    label_index_BN=targets.label_index,
   )
   losses, hits = task.losses(logits, targets)
   weights = targets.weights

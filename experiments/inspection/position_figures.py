@@ -180,7 +180,7 @@ def _curves(folder, name, method, params, max_length) -> list[str]:
 
 def _rotation(folder, name, method, length) -> list[str]:
   """Error of the identity R(offset) p_i = p_(i + offset), by offset."""
-  tokens = Tokens().filled(length)
+  tokens = Tokens().with_defaults(length)
   rows = np.asarray(method.encoding({}, tokens))[0]
   offsets = np.arange(1, length)
   errors = [

@@ -94,7 +94,7 @@ def weighted_sums(
     _site(dropout, 2, hparams.attention_dropout_rate),
     dropout.at(3),
     embedded_BLD=embedded,
-    places_BK=targets.places,
+    label_index_BN=targets.label_index,
   )
   losses, correct = task.losses(logits, targets, hparams.label_smoothing)
   return (losses * targets.weights).sum(), (correct * targets.weights).sum()
@@ -295,7 +295,7 @@ def make_eval_step(
       {'params': params},
       targets.tokens,
       padding_mask(targets),
-      places_BK=targets.places,
+      label_index_BN=targets.label_index,
     )
 
   def eval_step(params, batch: Batch):

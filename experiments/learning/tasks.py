@@ -35,15 +35,15 @@ class Targets(NamedTuple):
     lengths: int32 (batch,), tokens of each row that are real.
     labels: int32 (batch,), or (batch, answers) of a head of tokens.
     weights: float32, of the shape of the labels; 0 where nothing is asked.
-    places: int32 (batch, answers), the tokens that are asked about, in their
-      rows; None: all of them.
+    label_index: int32 (batch, labels), index in its row of each token that has
+      a label; None: every token has one.
   """
 
   tokens: jax.Array
   lengths: jax.Array
   labels: jax.Array
   weights: jax.Array
-  places: jax.Array | None = None
+  label_index: jax.Array | None = None
 
 
 def padding_mask(batch: Batch | Targets) -> jax.Array:
@@ -68,14 +68,14 @@ class Task:
   Attributes:
     metrics: what `scores` tells, and whether `max` or `min` is the best.
     has_labels: whether the answers are one of the data's labels a text.
-    has_mask: whether the model needs a token that stands for hidden ones.
+    has_mask_token: whether the model needs a token [MASK].
     is_tied: whether the head reads the embedding table.
     is_causal: whether no token may see the ones after it.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
   has_labels: ClassVar[bool] = False
-  has_mask: ClassVar[bool] = False
+  has_mask_token: ClassVar[bool] = False
   is_tied: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
 
@@ -171,7 +171,7 @@ class MaskedTokens(Task):
   mask: float = 0.8
   random: float = 0.1
   keep: float = 0.1
-  has_mask: ClassVar = True
+  has_mask_token: ClassVar = True
   is_tied: ClassVar = True
 
   def check(self) -> None:

@@ -76,9 +76,9 @@ def check_encoder(model, made: Encoder, platform: str | None) -> None:
     made.check(model.embed_dim, drops_weights=drops, platform=platform)
 
 
-def unsupported_first(model, made: Encoder, num_tokens: int) -> str | None:
-  """Encoder.unsupported_first, with config keys in place of fields."""
-  reason = made.unsupported_first(num_tokens)
+def unsupported_cls(model, made: Encoder, num_tokens: int) -> str | None:
+  """Encoder.unsupported_cls, with config keys in place of fields."""
+  reason = made.unsupported_cls(num_tokens)
   return reason and _with_keys(reason, model)
 
 

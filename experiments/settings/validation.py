@@ -121,9 +121,9 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     key = 'pretrain.task' if phase.name == 'pretrain' else 'task'
     _check_task(phase.settings, encoder, key)
   pool = parts.pool(model)
-  if pool.reads_first and not is_stored:
+  if pool.uses_cls and not is_stored:
     # The first version trained models that read too little.
-    _check_first(data, model, encoder)
+    _check_cls(data, model, encoder)
   if 'position' in parts.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
 
@@ -144,20 +144,20 @@ def _check_task(settings, encoder, key: str) -> None:
     )
 
 
-def _check_first(data, model, encoder) -> None:
-  reason = parts.unsupported_first(model, encoder, data.max_length)
+def _check_cls(data, model, encoder) -> None:
+  reason = parts.unsupported_cls(model, encoder, data.max_length)
   if reason:
-    *some, last = (name for name, cls in POOLS.items() if not cls.reads_first)
+    *some, last = (name for name, cls in POOLS.items() if not cls.uses_cls)
     raise UserError(
-      f'config.model.pool = {model.pool.name!r} reads the first vector, which '
-      f'{reason} (config.model.encoder.name = {model.encoder.name!r}); '
+      f'config.model.pool = {model.pool.name!r} reads the vector of [CLS], '
+      f'which {reason} (config.model.encoder.name = {model.encoder.name!r}); '
       f'use {", ".join(some)} or {last}'
     )
 
 
 def _check_length(data, model, position, pool) -> None:
   sampling = model.position_sampling.name
-  length = data.max_length + pool.reads_first
+  length = data.max_length + pool.uses_cls
   try:
     length = parts.sampling(model).max_length(length)
   except ValueError as error:

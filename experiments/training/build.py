@@ -44,7 +44,7 @@ def model(
     sampling=parts.sampling(wanted),
     dtype=jnp.dtype(wanted.dtype),
     token_head=_head(settings, vocab_size, num_classes),
-    has_mask=tasks.make(settings.task).has_mask,
+    has_mask_token=tasks.make(settings.task).has_mask_token,
   )
 
 

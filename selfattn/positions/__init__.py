@@ -1,11 +1,8 @@
 """Position methods, each a frozen dataclass of pure functions.
 
-Attention and the encoder know the hooks of selfattn.positions.contract, and no
-method by name.
-
 To add a method: a class in this folder with its options as fields, a line in
-POSITIONS, a row in test_positions.py and in the README's table. Tests
-refuse to broadcast an array to more axes: write them out.
+POSITIONS, a row in test_positions.py and in the table of the README. In tests,
+broadcasting to a higher rank is an error: write axes out.
 """
 
 from __future__ import annotations
@@ -77,7 +74,7 @@ def make(
     embed_dim, num_heads, causal, vocab_size: see Position.
 
   Raises:
-    ValueError: `NAME.OPTION = VALUE must be ...`, or several of them rotate.
+    ValueError: `NAME.OPTION = VALUE must be ...`, or several methods rotate.
   """
   made, sizes = {}, (embed_dim, num_heads, causal)
   for name, options in blocks.items():
@@ -95,7 +92,7 @@ def make(
     return method
   rotating = [name for name, part in made.items() if 'rotate' in part.hooks]
   if len(rotating) > 1:
-    # What one has rotated means nothing to the other.
+    # A rotation is defined for queries and keys that are not yet rotated.
     raise ValueError(
       f'name = {"+".join(made)!r} must join one of {rotating} only'
     )

@@ -1,4 +1,4 @@
-"""Methods that add a vector to every token."""
+"""Methods that add positions to token vectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYOUTS = ('interleaved', 'concatenated', 'tensor2tensor')
 
 @dataclasses.dataclass(frozen=True)
 class Absolute(Position):
-  """A method that adds its encoding to the tokens."""
+  """A method that adds its encoding to token vectors."""
 
   def embed(self, params, x_BLD, tokens):
     return x_BLD + self.encoding(params, tokens).astype(x_BLD.dtype)
@@ -27,12 +27,12 @@ class Sinusoidal(Absolute):
   """Sines and cosines (Vaswani et al. 2017, section 3.5).
 
   The angle of pair j at position p is p / base^(2j/D). Three layouts are in
-  use, and they are not the same encoding:
+  use, which are different encodings:
 
     interleaved    sin, cos, sin, cos, ... as in the paper; an odd D drops the
                    last cosine
-    concatenated   all sines, then all cosines: the same up to the order of
-                   the columns
+    concatenated   all sines, then all cosines: the same up to a permutation
+                   of columns
     tensor2tensor  concatenated, with exponent j / (D/2 - 1) instead of
                    2j / D, and a zero for the last column of an odd D
   """
@@ -72,12 +72,12 @@ class Sinusoidal(Absolute):
 
 @dataclasses.dataclass(frozen=True)
 class Learned(Absolute):
-  """A row of a table for each position (Gehring et al. 2017, section 3.1).
+  """A table with a row for each position (Gehring et al. 2017, section 3.1).
 
-  A position past the table is an error where it is known while tracing, and
-  NaN where it is not: never the last row. With stretch s > 1, position p reads
-  the table at p / s, between two rows on the straight line that joins them, so
-  that a table trained on short texts serves texts s times as long.
+  A position beyond the table is an error where it is known while tracing, and
+  NaN where it is not; it is never clamped. With stretch s > 1, the encoding of
+  position p is the table at p / s, linearly interpolated between two rows, so
+  that a table trained on short texts can be used for texts s times as long.
   """
 
   max_len: int = 512
@@ -105,9 +105,9 @@ class Learned(Absolute):
     check_positions(positions_BL, self.max_length())
     if self.stretch == 1:
       return self._rows(params, positions_BL)
-    place = positions_BL / self.stretch
-    below = jnp.floor(place).astype(jnp.int32)
-    part = (place - below)[..., None]
+    row = positions_BL / self.stretch
+    below = jnp.floor(row).astype(jnp.int32)
+    part = (row - below)[..., None]
     above = jnp.minimum(below + 1, self.max_len - 1)
     rows_below, rows_above = (
       self._rows(params, below),
@@ -130,17 +130,16 @@ SHARING = ('none', 'words', 'channels')
 
 @dataclasses.dataclass(frozen=True)
 class ComplexOrder(Position):
-  """Words as waves (Wang et al. 2020, "Encoding word order in complex
-  embeddings", equation 6).
+  """Complex word embeddings (Wang et al. 2020, equation 6).
 
-  Channels j and j + D/2 of a word's vector are the complex number r e^(i theta)
-  of its amplitude and phase; at position p it is turned by w p, at a rate w of
-  this word and this channel. Rates begin as those of the sinusoids.
+  Channels j and j + D/2 of a word vector are the complex number r e^(i theta);
+  at position p it is rotated by w p, where w is a rate of this word and this
+  channel. Rates are initialised to those of sinusoids.
 
   Attributes:
-    shared: what has the same rates: 'none', all 'words' (the cheapest: D/2
-      rates), or all 'channels' of a word (one rate a word).
-    base: of the rates before training.
+    shared: across what rates are shared: 'none', all 'words' (D/2 rates), or
+      all 'channels' of a word (one rate per word).
+    base: of the rates at initialisation.
   """
 
   shared: str = 'none'
@@ -156,7 +155,7 @@ class ComplexOrder(Position):
   def init(self, key):
     """`rates`: radians per position, (1 or V + 2, 1 or D/2).
 
-    After those of the words come that of [MASK] and that of [CLS].
+    The last two rows are those of [MASK] and [CLS].
 
     Raises:
       ValueError: the size of the vocabulary is unknown.
@@ -170,7 +169,7 @@ class ComplexOrder(Position):
     num_words = self.vocab_size + 2
     if self.shared == 'none':
       return {'rates': jnp.broadcast_to(rates, (num_words, half))}
-    # One for each word: as far apart as those of the channels.
+    # One per word, distributed as those of the channels are.
     exponent = jax.random.uniform(key, (num_words, 1))
     return {'rates': self.base**-exponent}
 
@@ -178,12 +177,12 @@ class ComplexOrder(Position):
     rates = params['rates']
     if self.shared != 'words':
       if tokens.ids is None:
-        raise ValueError('complex_order reads tokens.ids, and there are none')
+        raise ValueError('complex_order needs tokens.ids')
       rates = rates[tokens.ids]
     else:
       rates = rates[None]
-    place = jnp.asarray(tokens.positions, jnp.float32)[..., None]
-    cos, sin = jnp.cos(rates * place), jnp.sin(rates * place)
+    positions_BL1 = jnp.asarray(tokens.positions, jnp.float32)[..., None]
+    cos, sin = jnp.cos(rates * positions_BL1), jnp.sin(rates * positions_BL1)
     a, b = jnp.split(x_BLD.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
     return turned.astype(x_BLD.dtype)

@@ -1,4 +1,4 @@
-"""Angles at positions, for the methods made of sines and cosines."""
+"""Angles of positions, for methods with sines and cosines."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ def angles(positions_BL, rates: np.ndarray):
   Distances, (1 or B, L, M), likewise.
 
   Float64, of NumPy, where positions are known while tracing. Else float32 from
-  -pi to pi, off by at most 1e-6 at any below 2^31: the product is formed in
-  steps of 2^-32 turns, as integers, which wrap around as angles do. A product
-  of floats would be off by 1e-3 at position 10^5, and one in bfloat16 cannot
-  tell position 257 from 258.
+  -pi to pi, off by at most 1e-6 at any below 2^31: it is computed in steps
+  of 2^-32 turns, as integers, which wrap around as angles do. In floats, it
+  would be off by 1e-3 at position 10^5, and in bfloat16 positions 257 and 258
+  would be equal.
 
   Args:
     positions_BL: integers.
-    rates: radians a position, float64 (N,), each below pi.
+    rates: radians per position, float64 (N,), each below pi.
 
   Raises:
-    ValueError: traced positions are no integers.
+    ValueError: traced positions are not integers.
   """
   if isinstance(positions_BL, np.ndarray):
     return positions_BL[..., None] * _last(rates, positions_BL.ndim)
@@ -30,9 +30,9 @@ def angles(positions_BL, rates: np.ndarray):
     raise ValueError(f'positions of {positions_BL.dtype} must be integers')
   steps = _last(rates, positions_BL.ndim) / (2 * np.pi) * 2.0**32
   whole = np.round(steps)
-  places_BL1 = positions_BL[..., None].astype(jnp.int32)
-  rest = places_BL1.astype(jnp.float32) * jnp.float32(steps - whole)
-  turned = places_BL1 * jnp.int32(whole) + jnp.round(rest).astype(jnp.int32)
+  positions_BL1 = positions_BL[..., None].astype(jnp.int32)
+  rest = positions_BL1.astype(jnp.float32) * jnp.float32(steps - whole)
+  turned = positions_BL1 * jnp.int32(whole) + jnp.round(rest).astype(jnp.int32)
   return turned.astype(jnp.float32) * jnp.float32(np.pi * 2.0**-31)
 
 

@@ -1,4 +1,4 @@
-"""Methods that add a number to every score, whatever the tokens are."""
+"""Methods that add a bias, a function of positions, to every score."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Bias(Position):
 
 @dataclasses.dataclass(frozen=True)
 class T5(Bias):
-  """A number for each bucket of distances (Raffel et al. 2020, section 2.1).
+  """A scalar per head and bucket of distances (Raffel et al. 2020, 2.1).
 
-  Half of the buckets of one side are for single distances, the other half grow
-  as a logarithm up to max_distance, where the last one begins. An encoder
-  gives each side half of the buckets, a causal one all to what came before.
+  Half of the buckets of a side have one distance each; those of the other half
+  grow logarithmically up to max_distance, where the last one begins. Each side
+  has half of the buckets; in a causal encoder, earlier keys have all.
 
-  Other than T5, which leaves scores as they are, attention here scales them by
-  K^-1/2; the bias is added after that, so its size means the same.
+  T5 does not scale scores. Here they are scaled by K^-1/2, and the bias is
+  added after that, so that it has the same effect.
 
   Attributes:
     num_buckets, max_distance: as above.
-    shared: whether all layers have the same numbers, as T5, or each its own.
-    init_std: standard deviation of a fresh number; as large as a score, for
-      heads that all see the same distances alike are slow to part.
+    shared: whether all layers share one table, as in T5, or have one each.
+    init_std: standard deviation at initialisation. As large as a score: heads
+      that begin with equal biases are slow to break symmetry.
   """
 
   num_buckets: int = 32
@@ -64,7 +64,7 @@ class T5(Bias):
 
   @property
   def per_layer(self):
-    """Whether each layer has its own numbers."""
+    """Whether each layer has a table of its own."""
     return not self.shared
 
   @property
@@ -114,16 +114,16 @@ VARIANTS = ('symmetric', 'asymmetric', 'learned')
 
 @dataclasses.dataclass(frozen=True)
 class Alibi(Bias):
-  """A penalty that grows with distance (Press et al. 2022, section 3).
+  """A penalty linear in distance (Press et al. 2022, section 3).
 
-  Head h subtracts m_h |key - query|; the slopes m_h are the paper's, with its
-  recipe where H is not a power of two. In a causal encoder that is the paper's
-  method. In a bidirectional one:
+  Head h subtracts m_h |key - query|; the slopes m_h are those of the paper, and
+  of its code where H is not a power of two. A causal encoder with it is the
+  method of the paper. In a bidirectional one:
 
-    symmetric   the same on both sides: cannot tell left from right, so with a
-                symmetric pool a text and its reverse get the same logits
-    asymmetric  half a slope less for what came before (Ruoss et al. 2023)
-    learned     a slope for each side of each head, starting with the paper's
+    symmetric   equal on both sides, so that with a symmetric pool a text and
+                its reverse have the same logits
+    asymmetric  half a slope less for earlier keys (Ruoss et al. 2023)
+    learned     a slope per head and side, initialised to those of the paper
   """
 
   variant: str = 'symmetric'
@@ -152,8 +152,11 @@ class Alibi(Bias):
 
 
 def slopes(num_heads: int) -> np.ndarray:
-  """2^(-8h/H) for h = 1 ... H; else those of the power of two below H, and
-  every other one of twice as many heads."""
+  """2^(-8h/H) for h = 1 ... H, if H is a power of two.
+
+  Otherwise those of the power of two below H, then every other one of twice
+  that power.
+  """
   power = 2 ** int(np.log2(num_heads))
   exact = 2.0 ** (-8 * np.arange(1, power + 1) / power)
   between = 2.0 ** (-8 * np.arange(1, 2 * power + 1, 2) / (2 * power))
@@ -166,7 +169,7 @@ def by_head(x_H: jax.Array) -> jax.Array:
 
 
 FORMS = ('log', 'power')
-# The parameters of KERPLE are positive; its authors keep them from zero so.
+# Lower bound of the parameters of KERPLE, in its authors' code.
 _SMALLEST = 0.01
 
 
@@ -175,8 +178,8 @@ class Kerple(Bias):
   """Kernels of the distance (Chi et al. 2022, equations 3 and 4).
 
   'log' is -r1 log(1 + r2 |d|), 'power' is -r1 |d|^r2 with r2 at most 2, with
-  r1 and r2 learned for each head and shared by all layers. Symmetric, so it
-  cannot tell left from right.
+  r1 and r2 learned for each head and shared by all layers. The
+  same on both sides of a query.
   """
 
   form: str = 'log'
@@ -206,10 +209,10 @@ class Kerple(Bias):
 
 
 def _stratified(key, count, top):
-  """Uniform numbers below `top`, one from each of `count` equal parts of it.
+  """Stratified uniform samples: one from each of `count` parts of [0, top).
 
-  Drawn apart, as the authors do, those of few heads may all come out alike,
-  and such heads are slow to part.
+  Independent samples, as the authors draw them, may be nearly equal for few
+  heads, and such heads are slow to break symmetry.
   """
   key_order, key_within = jax.random.split(key)
   part = jax.random.permutation(key_order, count)

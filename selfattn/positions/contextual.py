@@ -1,4 +1,4 @@
-"""Positions that the text itself makes: counted gates, and forgetting."""
+"""Contextual positions, from the text itself: CoPE and forget gates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from selfattn.positions.contract import Position, require
 class Cope(Position):
   """Contextual positions (Golovneva et al. 2024, equations 3 to 5).
 
-  A key is as far from its query as the sum of sigmoid(score) of the keys from
-  one to the other, both included: tokens that the query looks for are counted,
-  others are not. The vector there, on the straight line between two rows of a
-  table, is multiplied with the query, as a key is. Scores are the scaled ones.
+  The position of a key is the sum of sigmoid(scaled score) over the keys from
+  it to the query, both included. The vector at this position, linearly
+  interpolated between two rows of a table, is multiplied with the query, as a
+  key is.
 
-  The paper's for causal encoders; for keys on both sides it is ours: those
-  after the query are counted likewise, and have a table of their own.
+  In causal encoders, this is the method of the paper. Our extension to keys on
+  both sides: later keys are counted likewise, with a table of their own.
 
   Attributes:
-    max_position: the last row of the table; positions beyond it are alike.
-    init_std: standard deviation of a fresh entry.
+    max_position: last row of the table; positions beyond it are clipped.
+    init_std: standard deviation at initialisation.
   """
 
   max_position: int = 64
@@ -63,19 +63,19 @@ class Cope(Position):
       ahead <= 0, term, self._read(params['table'][1], q_BLHK, after)
     )
 
-  def _read(self, table_NK, q_BLHK, place_BHLM):
-    """Scaled products of queries and the vectors at real-valued places."""
+  def _read(self, table_NK, q_BLHK, position_BHLM):
+    """Scaled scores of queries and the vectors at fractional positions."""
     table_NK = table_NK.astype(q_BLHK.dtype)
-    products = jnp.einsum(
+    scores = jnp.einsum(
       'BLHK,NK->BHLN', q_BLHK, table_NK, preferred_element_type=jnp.float32
     )
-    place = jnp.minimum(place_BHLM, self.max_position)
-    below = jnp.floor(place).astype(jnp.int32)
+    position = jnp.minimum(position_BHLM, self.max_position)
+    below = jnp.floor(position).astype(jnp.int32)
     above = jnp.minimum(below + 1, self.max_position)
     at_below, at_above = (
-      jnp.take_along_axis(products, index, axis=-1) for index in (below, above)
+      jnp.take_along_axis(scores, index, axis=-1) for index in (below, above)
     )
-    mixed = at_below + (place - below) * (at_above - at_below)
+    mixed = at_below + (position - below) * (at_above - at_below)
     return mixed * self.head_dim**-0.5
 
 
@@ -83,16 +83,16 @@ class Cope(Position):
 class Forgetting(Position):
   """Forget gates (Lin et al. 2025, FoX, equations 6 and 7).
 
-  Token l has a gate f_l = sigmoid(w x_l + b) in each head, read from the input
-  of its layer, and a key before its query adds the sum of log f_l over the
-  tokens after the key, up to the query: an ALiBi whose slope the text decides.
+  Token l has a gate f_l = sigmoid(w x_l + b) in each head, from the input of
+  the layer. The bias of an earlier key is the sum of log f_l over the tokens
+  after the key, up to the query: a data-dependent ALiBi.
 
-  In a bidirectional encoder, a key after its query is forgotten by other gates,
-  those of the tokens after the query, up to the key (as the data-dependent
-  ALiBi of x-transformers).
+  In a bidirectional encoder, the bias of a later key sums over other gates, of
+  the tokens after the query, up to the key (as the data-dependent ALiBi of
+  x-transformers).
 
   Attributes:
-    bias_init: b of fresh gates; a larger one forgets less.
+    bias_init: b at initialisation; a larger one forgets less.
   """
 
   bias_init: float = 0.0
@@ -101,7 +101,7 @@ class Forgetting(Position):
   is_relative = True
 
   def init(self, key):
-    """`kernel` (D, H or 2H) and `bias`, of the gates before, then after."""
+    """`kernel` (D, H or 2H) and `bias`: gates of earlier, then later keys."""
     count = self.num_heads if self.causal else 2 * self.num_heads
     kernel = jax.nn.initializers.lecun_normal()(key, (self.embed_dim, count))
     return {'kernel': kernel, 'bias': jnp.full(count, self.bias_init)}
@@ -118,14 +118,14 @@ class Forgetting(Position):
 
   def bias(self, params, query, key):
     sums_BLH, sums_BMH = prefix_sums(key.state, query, key)
-    gone = sums_BLH[:, :, None] - sums_BMH[:, None]
-    gone = jnp.moveaxis(gone, -1, 1)
+    bias = sums_BLH[:, :, None] - sums_BMH[:, None]
+    bias = jnp.moveaxis(bias, -1, 1)
     ahead = jnp.asarray(key.index[:, None, :] - query.index[:, :, None])[
       :, None
     ]
     if self.causal:
-      return jnp.where(ahead <= 0, gone, 0.0)
-    before, after = jnp.split(gone, 2, axis=1)
+      return jnp.where(ahead <= 0, bias, 0.0)
+    before, after = jnp.split(bias, 2, axis=1)
     return jnp.where(ahead <= 0, before, -after)
 
 

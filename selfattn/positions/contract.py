@@ -1,16 +1,16 @@
-"""What a position method is: a frozen dataclass that fills some of eight hooks.
+"""The contract of a position method: a frozen dataclass with eight hooks.
 
-Attention and the encoder know the hooks and no method. A hook that a method
-does not fill costs nothing; which ones it fills, `hooks` says.
+Attention and encoders call hooks, and refer to no method by name. A hook that a
+method does not implement costs nothing; `hooks` has those that it implements.
 
-  embed    the tokens' vectors, with positions in them
-  state    what each token brings to its layer, kept in the cache with its key
-  rotate   queries and keys, for their matmul
+  embed    token vectors with positions in them
+  state    arrays per token from a layer's input, cached with its keys
+  rotate   queries and keys for their matmul
   content  added to the scores before scaling, from queries and keys
   bias     added to the scaled scores, from positions and state
-  scores   added to them, from the scores of all keys
+  scores   added to the scaled scores, from the scores of all keys
   value    added to the output, from the weights
-  scale    a factor of the scaling by K^-1/2
+  scale    a factor of K^-1/2
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ HOOKS = ('embed', 'state', 'rotate', 'content', 'bias', 'scores', 'value')
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-  """The contract; every hook is absent until a method fills it.
+  """The contract; a subclass implements some of the hooks.
 
-  Hooks see tokens as `Tokens`: their `positions` are integers (1 or B, L),
+  Hooks get tokens as `Tokens`. Their `positions` are integers (1 or B, L):
   NumPy arrays where they are known while tracing, so that a hook may check
-  them, and compute a table from them in float64; traced ones otherwise. Padding
-  and segments are there for hooks that mix tokens: attention masks scores by
-  itself. `params` holds what `init` made.
+  them, and compute a table from them in float64; traced arrays otherwise.
+  Padding and segments are for hooks that mix tokens; attention masks scores
+  itself. `params` are those of `init`.
 
   Attributes:
-    embed_dim: D, width of a token.
+    embed_dim: D.
     num_heads: H.
-    causal: whether a query sees only itself and what stands before it.
+    causal: whether a token attends only to itself and earlier tokens; that of
+      the attention it is used in.
     vocab_size: V, for methods that read `tokens.ids`; None: unknown.
-    per_layer: whether every attention layer has parameters of its own, and
-      embeds its own input, rather than the encoder once for all.
+    per_layer: whether every attention layer has parameters of its own and
+      embeds its own input; otherwise, the encoder embeds once.
     is_relative: whether bias, content, scores and value depend on positions
-      through key - query alone; they may then be asked for other positions
-      with the same differences.
-    causal_only: whether it is defined for keys before their query alone.
-    supports_cache: whether each hook needs of earlier tokens only what a cache
-      keeps: positions, state, key and value. False where embed mixes tokens.
-    length_option: the option to raise for more positions than max_length.
+      through key - query alone; they may then be called with other positions
+      that have the same differences.
+    causal_only: whether it is defined only where later keys are masked.
+    supports_cache: whether the hooks need of earlier tokens only what a cache
+      keeps: positions, state, key and value. False where `embed` mixes tokens.
+    length_option: the option to increase for more positions than max_length.
     Further fields are the method's options; each needs a default, and becomes
     a key of the config.
   """
@@ -74,12 +75,12 @@ class Position:
 
   @property
   def rotated_dim(self) -> int:
-    """Width of queries and keys after `rotate`, which not all kernels take."""
+    """Width of queries and keys after `rotate`; not all kernels support any."""
     return self.head_dim
 
   @property
   def hooks(self) -> frozenset[str]:
-    """Names of the hooks that are filled."""
+    """Names of the hooks that are implemented."""
     return frozenset(
       name
       for name in HOOKS
@@ -88,54 +89,54 @@ class Position:
 
   @property
   def has_encoding(self) -> bool:
-    """Whether what is sown is a function of positions: `encoding` is filled."""
+    """Whether `encoding`, a function of positions, is implemented and sown."""
     return type(self).encoding is not Position.encoding
 
   @property
   def parts(self) -> tuple[tuple[str, Position], ...]:
-    """The methods that are joined, by name; of a single one: ('', itself)."""
+    """(name, method) of each joined method; of a single one: ('', itself)."""
     return (('', self),)
 
   def init(self, key: jax.Array) -> dict[str, jax.Array]:
-    """The method's parameters by name; {} if it has none."""
+    """Parameters by name; {} if there are none."""
     del key
     return {}
 
   def init_model(self, key: jax.Array) -> dict:
-    """Parameters that the encoder owns, one set for all layers."""
+    """Parameters of the encoder, shared by all layers."""
     return {} if self.per_layer else self.init(key)
 
   def init_layer(self, key: jax.Array) -> dict:
-    """Parameters that each attention layer owns."""
+    """Parameters of each attention layer."""
     return self.init(key) if self.per_layer else {}
 
   def max_length(self) -> int | None:
-    """Number of positions the method supports; None: no limit."""
+    """Number of supported positions; None: no limit."""
     return None
 
   def embed(self, params, x_BLD: jax.Array, tokens: Tokens) -> jax.Array:
     """Vectors with positions in them, of the same shape and dtype.
 
-    Called by the encoder, once; with `per_layer`, by every attention layer on
-    its input. Vectors at padding may be anything, and must change no other.
+    Called once, by the encoder; with `per_layer`, by every attention layer on
+    its input. Vectors at padding may have any value, and must change no other.
     """
     del params, tokens
     return x_BLD
 
   def state(self, params, x_BLD: jax.Array, tokens: Tokens):
-    """A tree of arrays (B, L, ...), one row a token, from a layer's input.
+    """A tree of arrays (B, L, ...), a row per token, from a layer's input.
 
-    Hooks find it as `query.state` and `key.state`, of all keys, those of a
-    cache included; what sums over tokens is summed there.
+    Other hooks read it as `query.state` and `key.state`; the latter has all
+    keys, with those of the cache, so sums over tokens belong there.
     """
     del params, x_BLD, tokens
 
   def rotate(
     self, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens
   ) -> tuple[jax.Array, jax.Array]:
-    """Queries and keys for their matmul.
+    """Queries and keys for their matmul, `rotated_dim` wide.
 
-    K may become another width, and keys may become those of all heads.
+    Keys may become those of all H heads.
     """
     del params, query, key
     return q_BLHK, k_BMGK
@@ -145,30 +146,30 @@ class Position:
   ) -> jax.Array | None:
     """Added to the scores before scaling: (B, H, L, M), or None.
 
-    Reads queries and keys as they were before any rotation, so that what is
-    relative stays so beside a method that rotates.
+    Queries and keys are those before rotation, so that a relative term stays
+    relative beside a method that rotates.
     """
     del params, q_BLHK, k_BMHK, query, key
 
   def bias(self, params, query: Tokens, key: Tokens) -> jax.Array | None:
     """Added to the scaled scores: float32 (1 or B, H, L, M), or None.
 
-    That of a relative method without state is computed once per distance, where
-    a sequence attends to itself: it reads `positions` alone. Finite.
+    Finite. That of a relative method without state is computed once per
+    distance in self-attention, so it may read `positions` alone.
     """
     del params, query, key
 
   def scores(
     self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key
   ) -> jax.Array | None:
-    """Added to the sum of both: (B, H, L, M), or None.
+    """Added to the sum of scores and biases: (B, H, L, M), or None.
 
     Args:
-      q_BLHK: queries before any rotation.
+      q_BLHK: queries before rotation.
       content_BHLM: scaled and capped scores, float32.
       bias_BHLM: all biases (1 or B, 1 or H, 1 or L, 1 or M), or None.
-      mask: boolean, likewise: where a query may look; None: anywhere.
-      query, key: Tokens; those of `query` may be a part of the rows.
+      mask: boolean, likewise, False where masked; None: no mask.
+      query, key: Tokens; those of `query` may be a chunk of the rows.
     """
     del params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key
 
@@ -180,29 +181,29 @@ class Position:
 
   @property
   def scale(self) -> float:
-    """Factor of K^-1/2, by which scores are scaled."""
+    """Factor of K^-1/2 in the scaling of scores."""
     return 1.0
 
   def encoding(self, params, tokens: Tokens) -> jax.Array | None:
-    """What is sown as `P`: the term of this method for these positions.
+    """The encoding of these positions, which is sown as `P`.
 
-    None where it depends on more than positions: then what `embed` added is
-    sown, or what was added to the scores.
+    Not implemented where it depends on more than positions: then what `embed`
+    added, or what was added to the scores, is sown.
     """
     del params, tokens
 
 
 @dataclasses.dataclass(frozen=True)
 class NoPosition(Position):
-  """Nothing: an encoder that cannot tell one order from another."""
+  """No positions: attention without a mask is equivariant to permutations."""
 
   is_relative = True
 
 
-def filling(position: Position, hook: str, params):
-  """(name, part, its parameters) of each part that fills a hook.
+def parts_with(position: Position, hook: str, params):
+  """(name, part, parameters of the part) of each part with a hook.
 
-  Of a single method too, whose name is then ''.
+  A single method is its own part, named ''.
   """
   return [
     (name, part, params.get(name, {}) if name else params)
@@ -212,16 +213,16 @@ def filling(position: Position, hook: str, params):
 
 
 def with_state(position: Position, params, x_BLD, tokens: Tokens) -> Tokens:
-  """Tokens with what the parts make of a layer's input, by their names."""
+  """Tokens with the state of each part, by name, from a layer's input."""
   state = {
-    name: part.state(its, x_BLD, tokens)
-    for name, part, its in filling(position, 'state', params)
+    name: part.state(part_params, x_BLD, tokens)
+    for name, part, part_params in parts_with(position, 'state', params)
   }
   return tokens.replace(state=state or None)
 
 
 def add(terms):
-  """Sum of those that are not None; None if all are."""
+  """Sum of the terms that are not None; None if all are."""
   given = [term for term in terms if term is not None]
   return functools.reduce(operator.add, given) if given else None
 

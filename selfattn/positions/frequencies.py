@@ -1,8 +1,8 @@
-"""Rates of rotary positions, as they are and for longer texts.
+"""Frequencies of rotary positions, and their scaling for longer texts.
 
-Pair j of R rotated channels turns by base^(-2j/R) radians a position; a scaling
-slows pairs down, so that texts `factor` times as long as those of training turn
-them by angles that training has seen.
+Pair j of R rotated channels has the frequency base^(-2j/R), in radians per
+position. A scaling divides frequencies, so that the angles in texts `factor`
+times as long as those of training are angles that were trained.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from selfattn.positions.contract import require
 
 
 class Unscaled:
-  """'none': rates as they are. Methods read the options of a Rotary."""
+  """'none'. Functions of the options of a Rotary."""
 
   @staticmethod
   def check(rotary) -> None:
@@ -23,22 +23,23 @@ class Unscaled:
 
   @staticmethod
   def rates(rotary) -> np.ndarray:
-    """Radians a position of every pair, float64 (R/2,)."""
+    """Radians per position of each pair, float64 (R/2,)."""
     return rotary.base ** (-np.arange(0, rotary.width, 2) / rotary.width)
 
   @staticmethod
   def amplitude(rotary) -> float:
-    """By which queries and keys grow."""
+    """Factor of queries and keys."""
     del rotary
     return 1.0
 
 
 class Proportional(Unscaled):
-  """'proportional': the fastest pairs rotate, the rest stand still.
+  """'proportional': only the pairs of the highest frequencies are rotated.
 
-  p-RoPE (Barbero et al. 2025, section 6.1): of K/2 pairs, the share `fraction`
-  turns at its rates of full RoPE, where partial RoPE spreads all rates over
-  fewer channels. Rates are divided by `factor`.
+  p-RoPE (Barbero et al. 2025, section 6.1): of K/2 pairs, the first `fraction`
+  keep their frequencies and the others have frequency 0. Partial RoPE, in
+  contrast, has all frequencies in fewer channels. Frequencies are divided by
+  `factor`.
   """
 
   @staticmethod
@@ -57,9 +58,9 @@ class Linear(Unscaled):
 
 
 class Ntk(Unscaled):
-  """'ntk': base grows by factor^(R/(R-2)).
+  """'ntk': base is multiplied by factor^(R/(R-2)).
 
-  The slowest pair is slowed down by `factor`, the fastest not at all.
+  That divides the lowest frequency by `factor` and leaves the highest.
   """
 
   @staticmethod
@@ -81,9 +82,9 @@ class Ntk(Unscaled):
 class Yarn(Unscaled):
   """'yarn' (Peng et al. 2023, sections 3.2 and 3.4).
 
-  A pair is slowed down as far as it turns less than beta_slow times in
-  original_length tokens, and not if more than beta_fast times; queries and keys
-  grow by 0.1 ln(factor) + 1.
+  The frequency of a pair is divided by `factor` if it has fewer than beta_slow
+  periods in original_length tokens, left if more than beta_fast, and
+  interpolated between; queries and keys are multiplied by 0.1 ln(factor) + 1.
   """
 
   @staticmethod
@@ -114,9 +115,9 @@ class Yarn(Unscaled):
 class Llama3(Unscaled):
   """'llama3' (Llama 3.1, Grattafiori et al. 2024).
 
-  A pair is slowed down by `factor` if it turns less than low_freq_factor times
-  in original_length tokens, not if more than high_freq_factor times, and on a
-  straight line in between.
+  The frequency of a pair is divided by `factor` if it has fewer than
+  low_freq_factor periods in original_length tokens, left if more than
+  high_freq_factor, and interpolated between.
   """
 
   @staticmethod
@@ -139,8 +140,9 @@ class Llama3(Unscaled):
 class LongRope(Unscaled):
   """'longrope' (Ding et al. 2024, equations 3 and 6).
 
-  Every pair has a factor of its own, found by a search; queries and keys grow
-  by sqrt(1 + ln(factor) / ln(original_length)).
+  The frequency of each pair is divided by a factor of its own, found by a
+  search; queries and keys are multiplied by
+  sqrt(1 + ln(factor) / ln(original_length)).
   """
 
   @staticmethod
@@ -164,7 +166,7 @@ class LongRope(Unscaled):
 
 
 def _slowed(rotary, share):
-  """Rates of pairs of which a share, from 0 to 1, is divided by factor."""
+  """Between the frequencies and those divided by factor, a share of each."""
   rates = Unscaled.rates(rotary)
   return rates * (1 - share) + rates / rotary.factor * share
 

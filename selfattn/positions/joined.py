@@ -12,28 +12,28 @@ from selfattn.positions.contract import HOOKS, Position
 
 @dataclasses.dataclass(frozen=True)
 class Combined(Position):
-  """Several methods at once: `sinusoidal+t5` is one to embed and one to bias.
+  """Several methods at once, such as `sinusoidal+t5`.
 
-  Embeddings and rotations are applied one after another, terms are added,
-  factors of the scale multiplied, and parameters kept under the names of the
-  parts. Hooks are called on the parts, see `filling`; its own raise TypeError.
+  Embeddings are applied in order, terms are added and factors of the scale
+  multiplied; parameters are under the names of the parts. Hooks are called on
+  each part, see `contract.parts_with`; those of this class raise TypeError.
   """
 
   parts: tuple[tuple[str, Position], ...] = ()
 
   @property
   def hooks(self):
-    """Names of the hooks that some part fills."""
+    """Names of the hooks that any part implements."""
     return frozenset().union(*(part.hooks for _, part in self.parts))
 
   @property
   def is_relative(self):
-    """Whether every part is."""
+    """Whether all parts are."""
     return all(part.is_relative for _, part in self.parts)
 
   @property
   def supports_cache(self):
-    """Whether every part is."""
+    """Whether all parts do."""
     return all(part.supports_cache for _, part in self.parts)
 
   @property
@@ -48,11 +48,11 @@ class Combined(Position):
     return math.prod(part.scale for _, part in self.parts)
 
   def init_model(self, key):
-    """By the names of the parts that have any."""
+    """By name of the part, of those that have any."""
     return self._init(key, 'init_model')
 
   def init_layer(self, key):
-    """By the names of the parts that have any."""
+    """By name of the part, of those that have any."""
     return self._init(key, 'init_layer')
 
   def _init(self, key, which):
@@ -71,11 +71,11 @@ class Combined(Position):
 
 def _of_parts(hook: str):
   def call(self, *args):
-    raise TypeError(f'call {hook} on each part: see contract.filling')
+    raise TypeError(f'call {hook} on each part, see contract.parts_with')
 
   return call
 
 
 for _hook in HOOKS:
-  # Else they would be those of a method that does nothing.
+  # Inherited ones would do nothing.
   setattr(Combined, _hook, _of_parts(_hook))

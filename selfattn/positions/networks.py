@@ -15,17 +15,18 @@ from selfattn.positions.contract import distances, require
 class Fire(Bias):
   """A small network of the relative distance (Li et al. 2024, equation 5).
 
-  f(psi(i - j) / psi(max(threshold, i))) for a query i that sees keys j <= i,
-  where psi(x) = log(1 + |c x|), f has one hidden layer of relu, and c and the
+  f(psi(i - j) / psi(max(threshold, i))) for a query i and keys j <= i, where
+  psi(x) = log(1 + |c x|), f has one hidden layer of relu, and c and the
   threshold are learned. Our extension to keys on both sides: the quotient has
-  the sign of i - j and its denominator reads max(threshold, i, j); for j <= i
-  this is the paper's. Depends on the positions, not only on their difference.
+  the sign of i - j, and its denominator is psi(max(threshold, i, j)); for
+  j <= i this is the same. Depends on positions, not only on their difference.
 
   Attributes:
     hidden_dim: of f.
-    threshold: before training; a quarter of the longest text, as in the paper,
-      where that is 512 of 2048. A larger one flattens the bias of short texts.
-    shared: whether all layers have one network, or each its own.
+    threshold: at initialisation; a quarter of the longest text, as in the
+      paper, where that is 512 of 2048. A larger one flattens the bias of short
+      texts.
+    shared: whether all layers share one network, or have one each.
   """
 
   hidden_dim: int = 32
@@ -38,7 +39,7 @@ class Fire(Bias):
 
   @property
   def per_layer(self):
-    """Whether each layer has its own network."""
+    """Whether each layer has a network of its own."""
     return not self.shared
 
   def init(self, key):
@@ -59,10 +60,10 @@ class Fire(Bias):
 def _quotient(c, size, last):
   """log(1 + |c| size) / log(1 + |c| last), and size / last where c is 0.
 
-  At 0, the slope by c is that of positive c, so that c can leave it.
+  At c = 0, the derivative with respect to c is that of positive c, not 0.
   """
   c = jnp.where(c < 0, -c, c)
-  last = jnp.where(last > 0, last, 1.0)  # else size is 0, and so is the limit
+  last = jnp.where(last > 0, last, 1.0)  # where size is 0, and so the quotient
   is_flat = c * last < 0.01
   steep = jnp.where(is_flat, 1.0, c)
   quotient = jnp.log1p(steep * size) / jnp.log1p(steep * last)
@@ -78,8 +79,8 @@ def _quotient(c, size, last):
 class Continuous(Bias):
   """A small network of the signed log distance, sign(d) log(1 + |d|).
 
-  The continuous position bias of Liu et al. 2022 (Swin V2, equations 3 and 4),
-  in one dimension.
+  The continuous relative position bias of Liu et al. 2022 (Swin V2, equations 3
+  and 4), in one dimension.
   """
 
   hidden_dim: int = 32
@@ -92,7 +93,7 @@ class Continuous(Bias):
 
   @property
   def per_layer(self):
-    """Whether each layer has its own network."""
+    """Whether each layer has a network of its own."""
     return not self.shared
 
   def init(self, key):
@@ -104,7 +105,7 @@ class Continuous(Bias):
 
 
 def _init_network(key, hidden_dim, num_heads):
-  """One input, a hidden layer, a number for each head."""
+  """Parameters: one input, a hidden layer, a scalar per head."""
   key_in, key_out = jax.random.split(key)
   init = jax.nn.initializers.lecun_normal()
   return {

@@ -13,15 +13,15 @@ from selfattn.positions.distances import distance_scores, distance_sums
 
 @dataclasses.dataclass(frozen=True)
 class RelativeKeys(Position):
-  """A key at distance d = key - query adds q . a[d] to the score.
+  """q . a[d] is added to the score of a key at distance d = key - query.
 
-  Distances are clipped to max_distance. Every layer has a table of its own; a
-  causal one has no row for what comes after.
+  Distances are clipped to max_distance. Every layer has a table of its own; in
+  a causal encoder, it has no rows for later keys.
 
   Attributes:
-    max_distance: beyond it, all distances on one side are alike.
-    init_std: standard deviation of a fresh entry; as large as a key's, since
-      small ones leave training where it would be without positions.
+    max_distance: distances beyond it share the last row of their side.
+    init_std: standard deviation at initialisation; as large as that of keys,
+      since with a small one training stays where it is without positions.
   """
 
   max_distance: int = 32
@@ -38,11 +38,11 @@ class RelativeKeys(Position):
 
   @property
   def num_rows(self) -> int:
-    """N, distances that are told apart."""
+    """N, number of distances with a row each."""
     return (1 if self.causal else 2) * self.max_distance + 1
 
   def index(self, distance):
-    """Row of each distance; a causal table ends with distance 0."""
+    """Row of each distance; the last row of a causal table is distance 0."""
     last = 0 if self.causal else self.max_distance
     return distance.clip(-self.max_distance, last) + self.max_distance
 
@@ -53,7 +53,7 @@ class RelativeKeys(Position):
     )
 
   def encoding(self, params, tokens):
-    """Key vectors by distance, from the farthest left: (1 or H, N, K)."""
+    """Vectors of distances 1 - L to L - 1, (1 or H, 2L - 1, K)."""
     length = tokens.positions.shape[1]
     rows = params['keys'][..., self.index(np.arange(1 - length, length)), :]
     return rows.reshape(-1, *rows.shape[-2:])
@@ -63,8 +63,8 @@ class RelativeKeys(Position):
 class Shaw(RelativeKeys):
   """Relative position representations (Shaw et al. 2018, equations 3 to 5).
 
-  The heads of a layer share one table. With `with_values`, a key at distance d
-  also adds b[d], times its weight after dropout, to what the query gathers.
+  The heads of a layer share one table. With `with_values`, b[d] is added to the
+  value of a key at distance d.
   """
 
   with_values: bool = False
@@ -88,7 +88,7 @@ class Shaw(RelativeKeys):
 
 @dataclasses.dataclass(frozen=True)
 class MusicTransformer(RelativeKeys):
-  """Relative attention with a table a head (Huang et al. 2018, section 3.4)."""
+  """A table for each head (Music Transformer, Huang et al. 2018, 3.4)."""
 
   def init(self, key):
     shape = (self.num_heads, self.num_rows, self.head_dim)

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turn, pair by pair of their channels."""
+"""Rotary positions: rotations of pairs of channels of queries and keys."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ LAYOUTS = ('half', 'interleaved')
 class Rotary(Position):
   """RoPE (Su et al. 2021, section 3.2.2).
 
-  Pair j of the R rotated channels turns by p / base^(2j/R) at position p, so
-  that a score depends on the difference of two positions only.
+  Pair j of the R rotated channels is rotated by p / base^(2j/R) at position p,
+  so that a score depends on the difference of two positions only.
 
   Attributes:
     layout: which channels are a pair. 'half': j and j + R/2; 'interleaved':
-      2j and 2j + 1. The same up to the order of channels.
+      2j and 2j + 1. The same up to a permutation of channels.
     base: of the angles.
-    fraction: of the channels that rotate, rounded down to pairs: R = K at 1.
-      With scaling 'proportional', of the pairs that rotate; R = K.
-    scaling: how texts longer than those of training are read: a name of
-      selfattn.positions.frequencies.SCALINGS, which has the formulas.
+    fraction: of the channels that are rotated, rounded down to pairs; 1: R = K.
+      With scaling 'proportional', of the pairs that rotate, and R = K.
+    scaling: of the frequencies, for texts longer than those of training: a name
+      of selfattn.positions.frequencies.SCALINGS, where the formulas are.
     factor: longest text over longest text of training.
-    original_length: longest text of training, in tokens; for 'yarn',
-      'longrope' and 'llama3'.
-    beta_fast, beta_slow: turns, for 'yarn'.
-    low_freq_factor, high_freq_factor: turns, for 'llama3'.
-    pair_factors: one a pair, for 'longrope'.
+    original_length: longest text of training, in tokens; for 'yarn', 'llama3'
+      and 'longrope'.
+    beta_fast, beta_slow: periods, for 'yarn'.
+    low_freq_factor, high_freq_factor: periods, for 'llama3'.
+    pair_factors: one for each pair, for 'longrope'.
   """
 
   layout: str = 'half'
@@ -78,7 +78,7 @@ class Rotary(Position):
 
   @property
   def width(self) -> int:
-    """R, number of channels that rotate."""
+    """R, number of rotated channels."""
     share = 1.0 if self.scaling == 'proportional' else self.fraction
     return 2 * int(self.head_dim * share / 2)
 
@@ -160,10 +160,10 @@ class XPos(Rotary):
 class Pope(Position):
   """Polar positions (PoPE; Gopalakrishnan et al. 2025, equations 5 to 7).
 
-  Channel c of queries and keys has a length, softplus of its value, and an
-  angle, w_c times the position: what is there and where it is do not mix. The
-  score is sum_c softplus(q_c) softplus(k_c) cos((j - i) w_c + delta_c), with a
-  learned delta for each head and layer, from -2 pi to 0. K rates instead of
+  Channel c of queries and keys is a complex number of magnitude softplus(value)
+  and angle w_c times the position, so that content and position are separate.
+  The score is sum_c softplus(q_c) softplus(k_c) cos((j - i) w_c + delta_c),
+  with a learned delta per head and layer, from -2 pi to 0. K rates instead of
   the K/2 of RoPE; queries and keys are twice as wide in their matmul.
 
   Attributes:
@@ -198,7 +198,7 @@ class Pope(Position):
     return jnp.asarray(P_BLR, jnp.float32)
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
-    # On the side of the queries, so that heads may share keys.
+    # Applied to queries, since query heads may share a KV head.
     delta_HK = jnp.clip(params['delta'], -2 * np.pi, 0.0)
     cos, sin = jnp.split(self.encoding(params, query)[:, :, None], 2, axis=-1)
     turn_cos, turn_sin = jnp.cos(delta_HK), jnp.sin(delta_HK)

@@ -1,7 +1,7 @@
-"""Which positions the tokens of a text stand at; any method reads them.
+"""Sampling of position ids, for any position method.
 
-A sampling turns a batch of texts into `Tokens`, in training from a stream of
-random bits, in evaluation without one.
+A sampling makes `Tokens` from the padding mask of a batch: in training from a
+stream of random bits, in evaluation without one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ class Consecutive:
   """0, 1, 2, ..."""
 
   def max_length(self, num_tokens: int) -> int:
-    """Number of positions that texts of num_tokens tokens may need."""
+    """Number of positions that texts of num_tokens tokens may use."""
     return num_tokens
 
   def tokens(self, padding_mask_BL, stream: Dropout | None) -> Tokens:
-    """The batch with its positions; `stream` is None in evaluation."""
+    """Tokens with positions; `stream` is None in evaluation."""
     del stream
     return Tokens(padding_mask_BL)
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomOffset(Consecutive):
-  """A text begins anywhere from 0 to max_offset (Kiyono et al. 2021, SHAPE).
+  """Positions begin at 0 to max_offset (Kiyono et al. 2021, SHAPE).
 
-  Each text has its own offset; in evaluation all begin at 0.
+  Each text has its own random offset; in evaluation, all are 0.
   """
 
   max_offset: int = 100
@@ -58,9 +58,9 @@ class RandomOffset(Consecutive):
 class Randomised(Consecutive):
   """A random subset of positions, in order (Ruoss et al. 2023, section 3).
 
-  A text of n tokens stands at n of max_position positions, drawn without
-  replacement: one draw an update, of which texts of n tokens take the first n.
-  Evaluation draws the same way, once and for all.
+  A text of n tokens has n of max_position positions, sampled without
+  replacement: one sample per training step, of which texts of n tokens use the
+  first n. Evaluation uses one fixed sample.
   """
 
   max_position: int = 2048
@@ -84,11 +84,11 @@ class Randomised(Consecutive):
     self.max_length(length)
     if stream is None:
       stream = Dropout.create(jax.random.key(0), 0.0)
-    # The same for every row, whichever part of a batch it is in.
+    # The same for every row, in any microbatch.
     bits = stream.replace(first_row=0).bits((1, self.max_position))
     drawn_1L = jnp.argsort(bits)[:, :length]
     drawn_BL = jnp.broadcast_to(drawn_1L, (num_rows, length))
-    # Padding sorts to the end, and then takes a position that exists.
+    # Padding is sorted to the end, and then gets a valid position.
     last = jnp.asarray(self.max_position, drawn_BL.dtype)
     positions_BL = jnp.sort(jnp.where(padding_mask_BL, drawn_BL, last), axis=1)
     positions_BL = jnp.minimum(positions_BL, last - 1)

@@ -104,7 +104,9 @@ def test_drawn_values_are_those_of_the_method(call_command, tmp_path):
   call_command(
     'inspect', *flags, '--config.model.position.name=sinusoidal', cwd=tmp_path
   )
-  P = np.asarray(Sinusoidal(8, 2, False).encoding({}, Tokens().filled(11)))
+  P = np.asarray(
+    Sinusoidal(8, 2, False).encoding({}, Tokens().with_defaults(11))
+  )
   drawn = np.load(tmp_path / 'encoding.npz')['P']
   np.testing.assert_array_equal(drawn, P)
   np.testing.assert_array_equal(

@@ -72,7 +72,7 @@ def test_a_share_of_the_tokens_is_chosen_and_of_those_some_are_masked():
   batch, targets = drawn()
   total, asked = batch.lengths.sum(), targets.weights > 0
   assert within(asked.sum(), total, 0.15)
-  new = np.take_along_axis(targets.tokens, targets.places, axis=1)[asked]
+  new = np.take_along_axis(targets.tokens, targets.label_index, axis=1)[asked]
   old = targets.labels[asked]
   assert within((new == V).sum(), len(new), 0.8)
   assert within((new == old).sum(), len(new), 0.1 + 0.1 / (V - 2))
@@ -85,7 +85,7 @@ def test_only_what_is_asked_is_changed_and_nothing_of_the_padding_is_asked():
   batch, targets = drawn()
   is_asked = np.zeros(batch.tokens.shape, bool)
   rows, columns = np.nonzero(targets.weights)
-  places = targets.places[rows, columns]
+  places = targets.label_index[rows, columns]
   is_asked[rows, places] = True
   assert is_asked.sum() == len(rows)
   assert (places < batch.lengths[rows]).all()
@@ -116,7 +116,7 @@ def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
   assert logits.shape == (B, L, V)
   wanted = np.zeros(3)
   for row, (places, weights) in enumerate(
-    zip(targets.places, targets.weights, strict=True)
+    zip(targets.label_index, targets.weights, strict=True)
   ):
     for place, weight in zip(places, weights, strict=True):
       label = batch.tokens[row, place]
@@ -139,8 +139,10 @@ def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
     logits = classifier.apply(
       {'params': params}, targets.tokens, tasks.padding_mask(batch)
     )
-    if targets.places is not None:
-      logits = jnp.take_along_axis(logits, targets.places[..., None], axis=1)
+    if targets.label_index is not None:
+      logits = jnp.take_along_axis(
+        logits, targets.label_index[..., None], axis=1
+      )
     losses = tasks.cross_entropy(logits, targets.labels)
     return (losses * targets.weights).sum()
 

@@ -132,7 +132,9 @@ def test_a_gate_of_zero_is_deleting_rows_of_the_output_projection(encoder):
 
 
 def test_the_rotation_identity_holds_for_sinusoids_and_not_for_others():
-  P = np.asarray(Sinusoidal(10, 1, False).encoding({}, Tokens().filled(30)))[0]
+  P = np.asarray(
+    Sinusoidal(10, 1, False).encoding({}, Tokens().with_defaults(30))
+  )[0]
   for offset in (0, 1, 7, 29):
     error = analysis.rotation_error(P, offset)
     assert error.shape == (30 - offset,)

@@ -119,7 +119,7 @@ def run(backend, request, q, k, v, bias):
   @functools.partial(jax.grad, argnums=(0, 1, 2, 3, 4), has_aux=True)
   def differentiate(q, k, v, bias, params):
     stated = [
-      with_state(method, params, x_of[length], side.filled(length))
+      with_state(method, params, x_of[length], side.with_defaults(length))
       for length, side in ((r['L'], query), (r['M'], key))
     ]
     output, weights = attend(
@@ -412,7 +412,7 @@ def test_asking_for_what_cannot_be_served_is_an_error():
     attend(q, k, v, backend='cudnn')
   with pytest.raises(ValueError, match=f'not one of .*{BACKENDS[0]}'):
     attend(q, k, v, backend='fast')
-  with pytest.raises(ValueError, match='3 heads of keys do not divide 2'):
+  with pytest.raises(ValueError, match='3 KV heads do not divide 2'):
     attend(q, jnp.ones((1, 2, 3, 4)), jnp.ones((1, 2, 3, 4)))
 
 
@@ -444,7 +444,9 @@ def test_causal_mask_compares_places_in_the_index():
 def test_visible_equals_a_loop_over_pairs(L, left, right, causal, data):
   tokens = data.draw(st.lists(st.booleans(), min_size=L, max_size=L))
   segments = data.draw(st.lists(st.integers(0, 2), min_size=L, max_size=L))
-  side = Tokens(jnp.array([tokens]), segments=jnp.array([segments])).filled(L)
+  side = Tokens(
+    jnp.array([tokens]), segments=jnp.array([segments])
+  ).with_defaults(L)
   found = masks.visible(side, side, causal, (left, right))
   found = np.broadcast_to(found, (1, 1, L, L))
   for i in range(L):
@@ -461,9 +463,13 @@ def test_visible_equals_a_loop_over_pairs(L, left, right, causal, data):
 
 def test_wrong_masks_are_refused():
   with pytest.raises(ValueError, match='window = '):
-    masks.visible(Tokens().filled(2), Tokens().filled(2), window=(1,))
+    masks.visible(
+      Tokens().with_defaults(2), Tokens().with_defaults(2), window=(1,)
+    )
   with pytest.raises(ValueError, match='window = '):
-    masks.visible(Tokens().filled(2), Tokens().filled(2), window=(-2, 1))
-  one_sided = Tokens(segments=jnp.zeros((1, 2), int)).filled(2)
+    masks.visible(
+      Tokens().with_defaults(2), Tokens().with_defaults(2), window=(-2, 1)
+    )
+  one_sided = Tokens(segments=jnp.zeros((1, 2), int)).with_defaults(2)
   with pytest.raises(ValueError, match='both sides'):
-    masks.visible(one_sided, Tokens().filled(2))
+    masks.visible(one_sided, Tokens().with_defaults(2))

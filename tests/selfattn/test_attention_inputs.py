@@ -47,10 +47,10 @@ def test_positions_of_any_integer_type_are_the_same(kind, library):
 
 def test_positions_that_are_replaced_are_looked_at_again():
   far = np.array([[0, 50, 100, 150]])
-  found = alibi(Tokens().filled(L).replace(positions=far))
+  found = alibi(Tokens().with_defaults(L).replace(positions=far))
   np.testing.assert_array_equal(found, alibi(Tokens(positions=far)))
   assert abs(found - alibi(None)).max() > 0.1
-  halved = jax.tree.map(lambda x: x[:, ::2], Tokens().filled(8))
+  halved = jax.tree.map(lambda x: x[:, ::2], Tokens().with_defaults(8))
   assert halved.has_consecutive_positions() is False
 
 
@@ -100,7 +100,7 @@ def test_an_attention_mask_of_integers_is_one(backend):
 
 
 def test_a_bias_is_of_numbers_and_a_mask_is_not():
-  with pytest.raises(ValueError, match='bias of bool must be numbers'):
+  with pytest.raises(ValueError, match='bias of bool must be floats'):
     attend(Q, KEYS, VALUES, bias=np.ones((L, M), bool))
   with pytest.raises(ValueError, match='mask of int32 must be boolean'):
     attend(Q, KEYS, VALUES, mask=np.ones((L, M), np.int32))

@@ -266,6 +266,7 @@ def test_a_cache_gives_what_the_reference_gives_at_once(variant, case, partner):
     position=method,
     causal=True,
     window=case['window'],
+    in_encoder=True,
     backend='reference' if 'value' in method.hooks else case['backend'],
   )
   (B, L), M = case['positions'].shape, case['positions'].shape[1] + 1

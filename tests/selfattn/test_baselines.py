@@ -143,7 +143,7 @@ def test_dropout_drops_at_every_layer_and_none_without_it(make):
 
 def test_an_odd_width_cannot_be_read_in_both_directions():
   encoder = RecurrentEncoder(1, jnp.float32)
-  with pytest.raises(ValueError, match='width 5, which is odd'):
+  with pytest.raises(ValueError, match='needs an even width, not 5'):
     jax.eval_shape(encoder.init, jax.random.key(0), X[..., :5], IS_TOKEN)
 
 

@@ -169,7 +169,7 @@ def test_words_turn_at_their_own_rates(shared):
 def test_what_a_method_reads_has_to_be_there():
   method = POSITIONS['complex_order'](D, H, False, vocab_size=V)
   with pytest.raises(ValueError, match=r'tokens\.ids'):
-    method.embed(method.init(jax.random.key(0)), X, Tokens().filled(L))
+    method.embed(method.init(jax.random.key(0)), X, Tokens().with_defaults(L))
   with pytest.raises(ValueError, match='vocab_size'):
     POSITIONS['complex_order'](D, H, False).init(jax.random.key(0))
   gates = POSITIONS['forgetting'](D, H, False)
@@ -203,7 +203,7 @@ def weights_of(method, params, **more):
 def test_gates_that_never_forget_are_no_positions():
   method = POSITIONS['forgetting'](D, H, False)
   params = {'kernel': jnp.zeros((D, 2 * H)), 'bias': jnp.full(2 * H, 40.0)}
-  tokens = Tokens().filled(L)
+  tokens = Tokens().with_defaults(L)
   tokens = tokens.replace(state={'': method.state(params, X, tokens)})
   np.testing.assert_allclose(
     weights_of(method, params, query=tokens),
@@ -218,7 +218,7 @@ def test_gates_that_are_all_alike_are_alibi():
   slopes = jnp.array([0.5, 0.25, 0.1, 0.7])
   bias = -jnp.log(jnp.expm1(slopes))  # log sigmoid of it is -slope
   params = {'kernel': jnp.zeros((D, 2 * H)), 'bias': bias}
-  tokens = Tokens().filled(L)
+  tokens = Tokens().with_defaults(L)
   tokens = tokens.replace(state={'': method.state(params, X, tokens)})
   alibi = POSITIONS['alibi'](D, H, False, variant='learned')
   logs = jnp.log(slopes)
@@ -242,7 +242,7 @@ def test_a_table_of_equal_rows_adds_the_same_to_every_key_of_a_side():
 def test_complex_order_with_shared_rates_keeps_lengths():
   method = POSITIONS['complex_order'](D, H, False, shared='words')
   params = method.init(jax.random.key(0))
-  found = method.embed(params, X, Tokens().filled(L))
+  found = method.embed(params, X, Tokens().with_defaults(L))
   np.testing.assert_allclose(
     jnp.linalg.norm(found, axis=-1), jnp.linalg.norm(X, axis=-1), rtol=1e-5
   )
@@ -348,7 +348,7 @@ def test_tupe_is_a_product_of_projected_positions(untie_cls, known):
   where = np.array([[0, 1, 2, 3, 4, 7, 8]])
   ids = jnp.broadcast_to(jnp.array([V + 1, 1, 2, 3, 4, 5, 6]), (B, L))
   row = Tokens(positions=where if known else jnp.asarray(where), ids=ids)
-  row = row.filled(L)
+  row = row.with_defaults(L)
   bias = method.bias if known else jax.jit(method.bias)
   found = np.broadcast_to(bias(params, row, row), (B, H, L, L))
   p = jax.tree.map(lambda x: np.asarray(x, float), params)
@@ -369,7 +369,7 @@ def test_tupe_scales_the_words_by_the_two_terms():
   method = POSITIONS['tupe'](D, H, False)
   params = draw(method.init, jax.random.key(1))
   q, k, v = jax.random.normal(jax.random.key(2), (3, B, L, H, K))
-  row = Tokens().filled(L)
+  row = Tokens().with_defaults(L)
   found, _ = attend(q, k, v, position=method, position_params=params)
   # With half the square, q k / sqrt(K) is q k / sqrt(2 K).
   want, _ = attend(q * 0.5**0.5, k, v, bias=method.bias(params, row, row))
@@ -381,7 +381,7 @@ def test_path_multiplies_reflections(rank):
   """The closed form of all products, against the products."""
   method = POSITIONS['path'](D, H, True, rank=rank)
   params = draw(method.init, jax.random.key(1))
-  tokens = Tokens(IS_TOKEN, segments=SEGMENTS).filled(L, B)
+  tokens = Tokens(IS_TOKEN, segments=SEGMENTS).with_defaults(L, B)
   tokens = tokens.replace(state=method.state(params, X, tokens))
   q, k = jax.random.normal(jax.random.key(2), (2, B, L, H, K))
   found = method.content(params, q, k, tokens, tokens)
@@ -400,6 +400,6 @@ def test_cable_is_forgetting_with_its_gates_turned():
   """-softplus(z), its bias of a token, is log sigmoid(-z)."""
   method = POSITIONS['forgetting'](D, H, True)
   kernel = jax.random.normal(jax.random.key(1), (D, H))
-  row = Tokens().filled(L)
+  row = Tokens().with_defaults(L)
   gates = method.state({'kernel': -kernel, 'bias': jnp.zeros(H)}, X, row)
   np.testing.assert_allclose(gates, -jax.nn.softplus(X @ kernel), **close)

@@ -235,11 +235,11 @@ ROW = np.arange(L)[None]
 def test_distances_are_counted_only_where_positions_are_consecutive(
   tokens, counts
 ):
-  assert tokens.filled(L).has_consecutive_positions() is counts
+  assert tokens.with_defaults(L).has_consecutive_positions() is counts
 
 
 def test_a_random_offset_leaves_distances_to_be_counted():
-  tokens = RandomOffset().tokens(IS_TOKEN, stream(0)).filled(L)
+  tokens = RandomOffset().tokens(IS_TOKEN, stream(0)).with_defaults(L)
   assert tokens.is_consecutive
 
 
@@ -292,7 +292,7 @@ def test_every_sampling_has_a_test_here():
 
 
 def test_consecutive_positions_begin_at_zero():
-  tokens = Consecutive().tokens(IS_TOKEN, stream(0)).filled(L)
+  tokens = Consecutive().tokens(IS_TOKEN, stream(0)).with_defaults(L)
   np.testing.assert_array_equal(tokens.positions, np.arange(L)[None])
   assert Consecutive().max_length(7) == 7
 

@@ -307,7 +307,7 @@ def test_every_method_sows_what_it_used(name, variant):
   variables = init(classifier(encoder))
   _, sown = apply_and_sow(classifier(encoder), variables)
   method, params = encoder.position, variables['params']['encoder']
-  row = Tokens(ids=TOKENS).filled(L)
+  row = Tokens(ids=TOKENS).with_defaults(L)
   if method.hooks and not method.has_encoding:
     of_text = [P for path, P in leaves(sown) if 'P' in path]
     shape = (B, L, D) if 'embed' in method.hooks else (B, H, L, L)
@@ -379,7 +379,9 @@ def test_a_layer_alone_sows_what_it_used(names):
     part = POSITIONS[name](D, H, False)
     params = shared | of_layer
     params = params.get(name, {}) if '+' in names else params
-    assert_is_encoding((found,), part.encoding(params, Tokens().filled(L)))
+    assert_is_encoding(
+      (found,), part.encoding(params, Tokens().with_defaults(L))
+    )
 
 
 @pytest.mark.parametrize('name', ['none', 'sinusoidal', 'learned'])

@@ -144,4 +144,4 @@ def test_what_tokens_hold_has_two_axes(name, shape):
   tokens = Tokens(**{name: np.zeros(shape, int)})
   reason = re.escape(f'{name} of shape {shape} must be (1 or B, {L})')
   with pytest.raises(ValueError, match=reason):
-    tokens.filled(L)
+    tokens.with_defaults(L)

@@ -24,7 +24,7 @@ D, F, LAYERS = H * K, 7, 2
 TOKENS = Tokens(jnp.arange(L)[None] < jnp.array([4, 2])[:, None])
 X = jax.random.normal(jax.random.key(1), (B, L, D))
 # Queries that stand after all keys.
-SIDES = Tokens(index=np.full((1, L), M)), Tokens().filled(M)
+SIDES = Tokens(index=np.full((1, L), M)), Tokens().with_defaults(M)
 # Query 1 of text 0 sees nothing, query 2 one key.
 MASK = np.array([[1, 1, 1, 0, 1], [0] * 5, [0, 0, 1, 0, 0], [1] * 5], bool)
 MASK = np.stack([MASK, MASK[::-1]])[:, None]

@@ -155,7 +155,7 @@ class Gated(Pool):
 
   sharpness: float = 2.0
 
-  reads_first = True
+  uses_cls = True
 
   @nn.compact
   def __call__(self, x_BLD, padding_mask_BL):
@@ -177,5 +177,5 @@ def test_a_pool_of_ones_own_is_one_class_and_one_line(monkeypatch):
   assert params['params']['pool']['gate']['kernel'].shape == (64, 1)
   assert 'cls' in params['params']
   config.model.encoder.name = 'bow'
-  with pytest.raises(UserError, match=r"pool = 'gated' .*gathers nothing"):
+  with pytest.raises(UserError, match=r"pool = 'gated' .*attends to no token"):
     settings_lib.from_config(config)

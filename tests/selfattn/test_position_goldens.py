@@ -37,7 +37,7 @@ def goldens():
 @pytest.mark.parametrize('layout', ['concatenated', 'tensor2tensor'])
 def test_sinusoids_of_roformer_and_tensor2tensor(goldens, layout, width):
   method = POSITIONS['sinusoidal'](width, 1, False, layout=layout)
-  found = method.encoding({}, Tokens().filled(20))[0]
+  found = method.encoding({}, Tokens().with_defaults(20))[0]
   np.testing.assert_allclose(
     found, goldens[f'sinusoidal/{layout}_{width}'], **close
   )
@@ -73,7 +73,7 @@ def test_a_layer_of_t5(goldens, direction, backend):
   causal = direction == 'causal'
   method = POSITIONS['t5'](H * K, H, causal)
   table = {'table': case['relative_attention_bias.weight']}
-  row = Tokens().filled(case['x'].shape[1])
+  row = Tokens().with_defaults(case['x'].shape[1])
   bias = method.bias(table, row, row)
   seen = (
     np.tri(case['x'].shape[1], dtype=bool) if causal else np.ones((1, 1), bool)
@@ -106,7 +106,7 @@ def test_alibi_slopes(goldens, heads):
 
 def test_alibi_biases(goldens):
   method = POSITIONS['alibi'](12, 6, True)
-  row = Tokens().filled(7)
+  row = Tokens().with_defaults(7)
   bias = method.bias({}, row, row)[0]
   np.testing.assert_allclose(bias, goldens['alibi/symmetric'], **close)
   # BLOOM's depends on the key alone, which under a causal mask is the same up
@@ -160,7 +160,7 @@ def test_shaw_keys_of_wav2vec2_bert(goldens):
   q_BLHK = goldens['shaw/q'].swapaxes(1, 2)
   params = {'keys': goldens['shaw/table']}
   want = goldens['shaw/scores']
-  query, key = (Tokens().filled(n) for n in want.shape[2:])
+  query, key = (Tokens().with_defaults(n) for n in want.shape[2:])
   for found in (
     method.content(params, q_BLHK, None, query, key),
     jax.jit(method.content)(params, q_BLHK, None, query, key),
@@ -219,7 +219,7 @@ def test_query_and_key_norms_of_qwen_3(goldens):
 
 
 def test_windows_of_transformers(goldens):
-  tokens = Tokens().filled(7)
+  tokens = Tokens().with_defaults(7)
   both = masks.visible(tokens, tokens, window=(2, 2))[0, 0]
   np.testing.assert_array_equal(both, goldens['attention/window_2_2'])
   # Its overlay for causal models hides nothing ahead: the causal mask does.

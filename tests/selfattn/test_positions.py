@@ -422,9 +422,9 @@ def test_learned_refuses_known_positions_past_its_table(stretch):
   method, params = make('learned', max_len=6, stretch=stretch)
   longest = method.max_length()
   assert longest == (6 if stretch == 1 else 8)
-  method.encoding(params, Tokens().filled(longest))
+  method.encoding(params, Tokens().with_defaults(longest))
   with pytest.raises(ValueError, match=f'max_len = {longest}'):
-    method.encoding(params, Tokens().filled(longest + 1))
+    method.encoding(params, Tokens().with_defaults(longest + 1))
   with pytest.raises(ValueError, match=f'max_len = {longest}'):
     method.encoding(params, at(np.array([[-1]])))
 
@@ -664,12 +664,12 @@ def test_combined_methods_add_their_terms():
     ('content', 'shaw'),
     ('rotate', 'rotary'),
   ):
-    ((name, method, its),) = contract.filling(both, hook, params)
+    ((name, method, its),) = contract.parts_with(both, hook, params)
     assert (name, method) == (part, positions.make({part: {}}, D, H, False))
     assert its is params.get(part, its)
   two = positions.make({'alibi': {}, 't5': {}}, D, H, False)
   params = two.init_model(jax.random.key(0))
-  row = Tokens().filled(5)
+  row = Tokens().with_defaults(5)
   bias = make('alibi')[0].bias({}, row, row)
   bias += make('t5')[0].bias(params['t5'], row, row)
   q, k, v = jax.random.normal(jax.random.key(2), (3, B, 5, H, K))
@@ -687,7 +687,7 @@ def test_a_method_declares_the_width_of_heads_after_its_rotation(name):
   alone = POSITIONS[name](D, H, False, vocab_size=9)
   joined = positions.make({'alibi': {}, name: {}}, D, H, False, 9)
   assert joined.rotated_dim == alone.rotated_dim
-  row = Tokens().filled(5)
+  row = Tokens().with_defaults(5)
   x_BLHK = jnp.ones((B, 5, H, K))
   width = K
   if 'rotate' in alone.hooks:

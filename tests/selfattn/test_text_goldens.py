@@ -20,7 +20,7 @@ PATH = pathlib.Path(__file__).parent / 'goldens/text.npz'
 close = {'rtol': 1e-5, 'atol': 1e-5}
 B, L, H, K = 2, 7, 4, 6
 D = H * K
-ROW = Tokens().filled(L)
+ROW = Tokens().with_defaults(L)
 
 
 @pytest.fixture(scope='module')
@@ -192,7 +192,7 @@ def test_the_convolution_of_wav2vec_2(goldens, size):
 def of_library(goldens, name, normaliser, params=None):
   """Its weights, gradients along an array, and those by alpha."""
   c = case(goldens, 'normalisers')
-  sides = Tokens().filled(L), Tokens().filled(9)
+  sides = Tokens().with_defaults(L), Tokens().with_defaults(9)
 
   def total(scores, params):
     weights = normaliser(params, scores, None, *sides)

@@ -76,15 +76,15 @@ def test_a_wrong_value_names_its_key_and_what_is_allowed(key):
 TOGETHER = {
   'cls in a bag of words': (
     {'model.pool': 'cls', 'model.encoder.name': 'bow'},
-    'gathers nothing .*encoder.name = .bow.*; use mean, max or attentive',
+    'attends to no token .*encoder.name = .bow.*; use mean, max or attentive',
   ),
   'cls under a causal mask': (
     {'model.pool': 'cls', 'model.encoder.attention.causal': True},
-    'sees only itself',
+    'attends to itself alone',
   ),
   'cls in a window': (
     {'model.pool': 'cls', 'model.encoder.attention.window': (-1, 5)},
-    r'sees only 5 of the tokens .*window = \(-1, 5\).* use mean, max or',
+    r'attends to only 5 of the tokens .*window = \(-1, 5\).* use mean, max or',
   ),
   'xla with sinks': (
     {

@@ -40,7 +40,7 @@ class Parallel(Encoder):
     if drops_weights and self.num_heads > 2:
       raise ValueError(f'num_heads = {self.num_heads} must be at most 2')
 
-  def unsupported_first(self, num_tokens):
+  def unsupported_cls(self, num_tokens):
     return None
 
   @nn.compact
