@@ -197,24 +197,24 @@ CASES = (
 )  # fmt: skip
 
 
-def make() -> dict[str, np.ndarray]:
+def make(cases=CASES) -> dict[str, np.ndarray]:
   """All arrays by `case/name`."""
   torch.manual_seed(0)
   goldens = {}
-  for case in CASES:
+  for case in cases:
     for name, value in case().items():
       goldens[f'{case.__name__}/{name}'] = value.detach().numpy()
   return goldens
 
 
-def main():
-  versions = [f'{p} {importlib.metadata.version(p)}' for p in PACKAGES]
-  goldens = make()
+def write(path, goldens, packages) -> None:
+  """The arrays, and the versions of the packages that made them."""
+  versions = [f'{p} {importlib.metadata.version(p)}' for p in packages]
   np.savez_compressed(
-    PATH, versions=np.array([*versions, sys.version]), **goldens
+    path, versions=np.array([*versions, sys.version]), **goldens
   )
-  print(f'{PATH}: {len(goldens)} arrays')
+  print(f'{path}: {len(goldens)} arrays')
 
 
 if __name__ == '__main__':
-  main()
+  write(PATH, make(), PACKAGES)

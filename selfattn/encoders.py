@@ -104,6 +104,14 @@ class AttentionEncoder(Encoder):
       self.softcap,
       'at least 0 and finite',
     )
+    normaliser = self.normaliser or Softmax(self.num_heads)
+    require(
+      self.causal or not normaliser.causal_only,
+      'causal',
+      self.causal,
+      f'True with {type(normaliser).__name__}, which reads keys before their '
+      'query alone',
+    )
     reason = unsupported_reason(
       self.backend,
       platform=platform,

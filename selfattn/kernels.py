@@ -91,6 +91,8 @@ def call(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
   # Libraries differ in which mixed types they support, and support one width
   # only; columns of zeros change no score.
   width = max(q_BLHK.shape[-1], value_dim)
+  # A method may have turned the keys of each head its own way.
+  v_BMGK = jnp.repeat(v_BMGK, k_BMGK.shape[2] // v_BMGK.shape[2], axis=2)
   q_BLHK, k_BMGK, v_BMGK = (
     jnp.pad(x, [(0, 0)] * 3 + [(0, width - x.shape[-1])]).astype(q_BLHK.dtype)
     for x in (q_BLHK, k_BMGK, v_BMGK)

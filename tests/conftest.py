@@ -23,6 +23,7 @@ from configs import default
 from experiments.command import app
 from experiments.training import compiled
 from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
@@ -160,6 +161,12 @@ def draw(init, *args):
 def acts_in_attention(method):
   """Whether a position method fills a hook that attention asks."""
   return bool(method.hooks - {'embed'})
+
+
+def is_causal_only(names):
+  """Whether one of the joined methods is defined for earlier keys alone."""
+  parts = names.split(' ')[0].split('+')
+  return any(POSITIONS[part].causal_only for part in parts)
 
 
 def at(positions_BL):

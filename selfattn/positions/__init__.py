@@ -10,17 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
-from selfattn.positions.biases import T5, Alibi, Kerple
-from selfattn.positions.contextual import Cope, Forgetting
+from selfattn.positions.biases import (
+  T5,
+  Alibi,
+  Kerple,
+  Sandwich,
+)
+from selfattn.positions.contextual import Cope, Dape, Forgetting
 from selfattn.positions.contract import (
   NoPosition,
   Position,
   check_positions,
 )
+from selfattn.positions.disentangled import Deberta, TransformerXL, Tupe
 from selfattn.positions.joined import Combined
+from selfattn.positions.lie import LieRe
+from selfattn.positions.local import Convolutional, Recurrent
 from selfattn.positions.networks import Continuous, Fire
+from selfattn.positions.path import Path
 from selfattn.positions.relative import MusicTransformer, Shaw
-from selfattn.positions.rotary import Pope, Rotary
+from selfattn.positions.rotary import Pope, Rotary, XPos
 
 POSITIONS: dict[str, type[Position]] = {
   'none': NoPosition,
@@ -38,6 +47,16 @@ POSITIONS: dict[str, type[Position]] = {
   'pope': Pope,
   'cope': Cope,
   'forgetting': Forgetting,
+  'transformer_xl': TransformerXL,
+  'deberta': Deberta,
+  'tupe': Tupe,
+  'xpos': XPos,
+  'lie_re': LieRe,
+  'sandwich': Sandwich,
+  'dape': Dape,
+  'path': Path,
+  'convolutional': Convolutional,
+  'recurrent': Recurrent,
 }
 
 
@@ -59,6 +78,11 @@ def make(
   """
   made, sizes = {}, (embed_dim, num_heads, causal)
   for name, options in blocks.items():
+    if POSITIONS[name].causal_only and not causal:
+      raise ValueError(
+        f'name = {"+".join(blocks)!r} must be used with causal = True: {name} '
+        'is defined for keys before their query alone'
+      )
     try:
       method = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)
     except ValueError as error:

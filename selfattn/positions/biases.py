@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from selfattn.positions.angles import angles
 from selfattn.positions.contract import Position, distances, require
 
 
@@ -217,3 +218,45 @@ def _stratified(key, count, top):
   part = jax.random.permutation(key_order, count)
   within = jax.random.uniform(key_within, (count,))
   return jnp.maximum((part + within) * top / count, _SMALLEST)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sandwich(Bias):
+  """Products of sinusoids (Chi et al. 2023, equation 6).
+
+  Head h adds (sum_j cos((i - j) / base^(2j/D')) - D'/2) H / 8h over the D'/2
+  pairs j = 1, 2, ..., the products of sinusoids with each other: 0 at the
+  query, falling as a logarithm, steeper in the first heads. Symmetric, so it
+  cannot tell left from right.
+
+  Attributes:
+    num_channels: D'.
+    base: of the angles.
+  """
+
+  num_channels: int = 128
+  base: float = 10_000.0
+
+  is_relative = True
+
+  def __post_init__(self):
+    require(
+      self.num_channels >= 2 and self.num_channels % 2 == 0,
+      'num_channels',
+      self.num_channels,
+      'even and at least 2',
+    )
+    require(self.base > 1, 'base', self.base, 'greater than 1')
+
+  def bias(self, params, query, key):
+    pairs = np.arange(1, self.num_channels // 2 + 1)
+    rates = self.base ** (-2 * pairs / self.num_channels)
+    # A sum over pairs, one after another: no array has an axis of pairs.
+    distance = distances(query, key)
+    total = sum(
+      jnp.cos(jnp.asarray(angles(distance, rate[None])[..., 0], jnp.float32))
+      for rate in rates
+    )
+    compression = 8 * np.arange(1, self.num_heads + 1) / self.num_heads
+    fallen = (total - len(rates))[:, None]
+    return fallen / by_head(jnp.asarray(compression, jnp.float32))

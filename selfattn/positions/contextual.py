@@ -6,9 +6,8 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from selfattn.masks import Tokens
+from selfattn.order import cumulative_sum, prefix_sums
 from selfattn.positions.contract import Position, require
 
 
@@ -54,12 +53,12 @@ class Cope(Position):
     gates = jax.nn.sigmoid(content_BHLM)
     gates = gates if mask is None else jnp.where(mask, gates, 0.0)
     before = jnp.where(ahead <= 0, gates, 0.0)
-    in_order = _sum_until(before, key.index)
+    in_order = cumulative_sum(before, key.index)
     total = before.sum(axis=-1, keepdims=True)
     term = self._read(params['table'][0], q_BLHK, total - in_order + before)
     if self.causal:
       return term
-    after = _sum_until(jnp.where(ahead >= 0, gates, 0.0), key.index)
+    after = cumulative_sum(jnp.where(ahead >= 0, gates, 0.0), key.index)
     return jnp.where(
       ahead <= 0, term, self._read(params['table'][1], q_BLHK, after)
     )
@@ -118,7 +117,7 @@ class Forgetting(Position):
     return jnp.where(tokens.padding_mask[..., None], gates, 0.0)
 
   def bias(self, params, query, key):
-    sums_BLH, sums_BMH = _sums(key.state, query, key)
+    sums_BLH, sums_BMH = prefix_sums(key.state, query, key)
     bias = sums_BLH[:, :, None] - sums_BMH[:, None]
     bias = jnp.moveaxis(bias, -1, 1)
     ahead = jnp.asarray(key.index[:, None, :] - query.index[:, :, None])[
@@ -130,56 +129,48 @@ class Forgetting(Position):
     return jnp.where(ahead <= 0, before, -after)
 
 
-def _is_in_order(index) -> bool:
-  """Whether keys are known to be in the order of their index."""
-  return isinstance(index, np.ndarray) and bool((np.diff(index) > 0).all())
+@dataclasses.dataclass(frozen=True)
+class Dape(Position):
+  """Positions that the scores adapt (Zheng et al. 2024, equation 3).
 
+  Adds f(S, B) to the scores S and biases B of every pair, where f is a network
+  of one hidden layer over the heads of both. B is what joined methods add, as
+  in `kerple+dape`; alone, it is 0.
 
-def _sum_until(x_BHLM: jax.Array, index_BM) -> jax.Array:
-  """Cumulative sums over keys, in the order of their index."""
-  if _is_in_order(index_BM):
-    return jnp.cumsum(x_BHLM, axis=-1)
-  shape = (len(index_BM), 1, 1, index_BM.shape[1])
-  order = jnp.argsort(jnp.asarray(index_BM), axis=-1).reshape(shape)
-  order = jnp.broadcast_to(order, x_BHLM.shape)
-  sums = jnp.cumsum(jnp.take_along_axis(x_BHLM, order, axis=-1), axis=-1)
-  return jnp.take_along_axis(sums, jnp.argsort(order, axis=-1), axis=-1)
+  The paper's for causal encoders; nothing in it depends on that.
 
-
-def _sums(
-  x_BMH: jax.Array, query: Tokens, key: Tokens
-) -> tuple[jax.Array, jax.Array]:
-  """Sums over keys up to each query, (B, L, H), and up to each key, (B, M, H).
-
-  In the order of segments and index, so that a difference within a segment is
-  the sum over the tokens between.
+  Attributes:
+    hidden_dim: of f, with leaky relu.
   """
-  B, M, _ = x_BMH.shape
-  is_known = key.segments is None and isinstance(key.index, np.ndarray)
-  if is_known and (key.index == np.arange(M)).all():
-    sums_BMH = jnp.cumsum(x_BMH, axis=1)
-    until_BL = jnp.clip(jnp.asarray(query.index) + 1, 0, M)
-    keys_BMH = sums_BMH
-  else:
-    k, q = (_segment_and_index(side, B) for side in (key, query))
-    order_BM = jnp.lexsort(k[::-1])
-    ordered = jnp.take_along_axis(x_BMH, order_BM[..., None], axis=1)
-    sums_BMH = jnp.cumsum(ordered, axis=1)
-    back_BM1 = jnp.argsort(order_BM, axis=-1)[..., None]
-    keys_BMH = jnp.take_along_axis(sums_BMH, back_BM1, axis=1)
-    (ks, ki), (qs, qi) = (
-      (x[:, None, :] for x in k),
-      (x[:, :, None] for x in q),
+
+  hidden_dim: int = 32
+
+  per_layer = True
+  is_relative = True
+
+  def __post_init__(self):
+    require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
+
+  def init(self, key):
+    """`in_kernel` (2H, F), `in_bias`, `out_kernel` (F, H), `out_bias`."""
+    keys = jax.random.split(key)
+    kernel = jax.nn.initializers.lecun_normal()
+    return {
+      'in_kernel': kernel(keys[0], (2 * self.num_heads, self.hidden_dim)),
+      'in_bias': jnp.zeros(self.hidden_dim),
+      'out_kernel': kernel(keys[1], (self.hidden_dim, self.num_heads)),
+      'out_bias': jnp.zeros(self.num_heads),
+    }
+
+  def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
+    del q_BLHK, mask, query, key
+    of_content, of_bias = jnp.split(params['in_kernel'], 2)
+    hidden = jnp.einsum('BHLM,HF->BFLM', content_BHLM, of_content)
+    if bias_BHLM is not None:
+      bias_BHLM = jnp.broadcast_to(bias_BHLM, content_BHLM.shape)
+      hidden += jnp.einsum('BHLM,HF->BFLM', bias_BHLM, of_bias)
+    hidden += params['in_bias'][None, :, None, None]
+    out = jnp.einsum(
+      'BFLM,FH->BHLM', jax.nn.leaky_relu(hidden), params['out_kernel']
     )
-    until_BL = ((ks < qs) | ((ks == qs) & (ki <= qi))).sum(axis=-1)
-  sums = jnp.pad(sums_BMH, ((0, 0), (1, 0), (0, 0)))
-  until = jnp.broadcast_to(until_BL, (B, until_BL.shape[1]))[..., None]
-  return jnp.take_along_axis(sums, until, axis=1), keys_BMH
-
-
-def _segment_and_index(tokens: Tokens, B: int):
-  index = jnp.asarray(tokens.index)
-  segments = tokens.segments
-  segments = jnp.zeros_like(index) if segments is None else segments
-  shape = (B, index.shape[1])
-  return jnp.broadcast_to(segments, shape), jnp.broadcast_to(index, shape)
+    return out + params['out_bias'][None, :, None, None]

@@ -49,6 +49,7 @@ class Position:
     is_relative: whether bias, content, scores and value depend on positions
       through key - query alone; they may then be called with other positions
       that have the same differences.
+    causal_only: whether it is defined only where later keys are masked.
     supports_cache: whether the hooks need of earlier tokens only what a cache
       keeps: positions, state, key and value. False where `embed` mixes tokens.
     length_option: the option to increase for more positions than max_length.
@@ -63,6 +64,7 @@ class Position:
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
+  causal_only: ClassVar[bool] = False
   supports_cache: ClassVar[bool] = True
   length_option: ClassVar[str | None] = None
 
@@ -132,7 +134,10 @@ class Position:
   def rotate(
     self, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens
   ) -> tuple[jax.Array, jax.Array]:
-    """Queries and keys for their matmul, `rotated_dim` wide."""
+    """Queries and keys for their matmul, `rotated_dim` wide.
+
+    Keys may become those of all H heads.
+    """
     del params, query, key
     return q_BLHK, k_BMGK
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,9 @@ import numpy as np
 
 from selfattn.positions.angles import angles
 from selfattn.positions.contract import Position, require
+from selfattn.positions.frequencies import SCALINGS
 
 LAYOUTS = ('half', 'interleaved')
-SCALINGS = ('none', 'linear', 'ntk', 'yarn')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,17 +27,15 @@ class Rotary(Position):
       2j and 2j + 1. The same up to a permutation of channels.
     base: of the angles.
     fraction: of the channels that are rotated, rounded down to pairs; 1: R = K.
-    scaling: for texts longer than those of training.
-      'linear': positions are divided by `factor` (Chen et al. 2023).
-      'ntk': base is multiplied by factor^(R/(R-2)), which divides the lowest
-        frequency by `factor` and leaves the highest.
-      'yarn': the frequency of a pair is divided by `factor` if it has fewer
-        than beta_slow periods in original_length tokens, left if more than
-        beta_fast, and interpolated between; queries and keys are multiplied
-        by 0.1 ln(factor) + 1 (Peng et al. 2023, sections 3.2 and 3.4).
+      With scaling 'proportional', of the pairs that rotate, and R = K.
+    scaling: of the frequencies, for texts longer than those of training: a name
+      of selfattn.positions.frequencies.SCALINGS, where the formulas are.
     factor: longest text over longest text of training.
-    original_length: longest text of training, in tokens, for 'yarn'.
+    original_length: longest text of training, in tokens; for 'yarn', 'llama3'
+      and 'longrope'.
     beta_fast, beta_slow: periods, for 'yarn'.
+    low_freq_factor, high_freq_factor: periods, for 'llama3'.
+    pair_factors: one for each pair, for 'longrope'.
   """
 
   layout: str = 'half'
@@ -49,83 +46,54 @@ class Rotary(Position):
   original_length: int = 512
   beta_fast: float = 32.0
   beta_slow: float = 1.0
+  low_freq_factor: float = 1.0
+  high_freq_factor: float = 4.0
+  pair_factors: tuple[float, ...] = ()
 
   is_relative = True
 
   def __post_init__(self):
     require(self.layout in LAYOUTS, 'layout', self.layout, f'one of {LAYOUTS}')
     require(
-      self.scaling in SCALINGS, 'scaling', self.scaling, f'one of {SCALINGS}'
+      self.scaling in SCALINGS,
+      'scaling',
+      self.scaling,
+      f'one of {tuple(SCALINGS)}',
     )
     require(self.base > 1, 'base', self.base, 'greater than 1')
     require(
-      0 < self.fraction <= 1 and self.width >= 2,
+      0 < self.fraction <= 1 and int(self.head_dim * self.fraction / 2) >= 1,
       'fraction',
       self.fraction,
       f'at most 1 and leave a pair of the {self.head_dim} channels of a head',
     )
     require(self.factor >= 1, 'factor', self.factor, 'at least 1')
-    if self.scaling == 'ntk':
-      require(
-        self.width > 2,
-        'scaling',
-        self.scaling,
-        f'linear or yarn where {self.width} channels rotate',
-      )
-    if self.scaling == 'yarn':
-      require(
-        self.beta_fast > self.beta_slow > 0,
-        'beta_fast',
-        self.beta_fast,
-        f'greater than beta_slow = {self.beta_slow}, and that than 0',
-      )
-      require(
-        self.original_length >= 1,
-        'original_length',
-        self.original_length,
-        'at least 1',
-      )
+    require(
+      self.original_length >= 2,
+      'original_length',
+      self.original_length,
+      'at least 2',
+    )
+    SCALINGS[self.scaling].check(self)
 
   @property
   def width(self) -> int:
     """R, number of rotated channels."""
-    return 2 * int(self.head_dim * self.fraction / 2)
+    share = 1.0 if self.scaling == 'proportional' else self.fraction
+    return 2 * int(self.head_dim * share / 2)
 
   def rates(self) -> np.ndarray:
     """Radians a position of every pair, float64 (R/2,)."""
-    pairs = np.arange(0, self.width, 2)
-    base = self.base
-    if self.scaling == 'ntk':
-      base *= self.factor ** (self.width / (self.width - 2))
-    rates = base ** (-pairs / self.width)
-    if self.scaling == 'linear':
-      return rates / self.factor
-    if self.scaling == 'yarn':
-      slow = self._slowed()
-      return rates * (1 - slow) + rates / self.factor * slow
-    return rates
-
-  def _slowed(self):
-    """Weight of the divided frequency of each pair, from 0 to 1."""
-
-    def pair(turns):
-      wavelength = self.original_length / (turns * 2 * math.pi)
-      return self.width * math.log(wavelength) / (2 * math.log(self.base))
-
-    first = max(math.floor(pair(self.beta_fast)), 0)
-    last = min(math.ceil(pair(self.beta_slow)), self.width - 1)
-    ramp = np.arange(self.width // 2) - first
-    return np.clip(ramp / max(last - first, 1e-3), 0, 1)
+    return SCALINGS[self.scaling].rates(self)
 
   def encoding(self, params, tokens):
     """Cosines, then sines: float32 (1 or B, L, R)."""
     del params
+    amplitude = SCALINGS[self.scaling].amplitude(self)
     angle = angles(tokens.positions, self.rates())
     xp = np if isinstance(angle, np.ndarray) else jnp
     P_BLR = xp.concatenate([xp.cos(angle), xp.sin(angle)], axis=-1)
-    if self.scaling == 'yarn':
-      P_BLR = P_BLR * (0.1 * math.log(self.factor) + 1)
-    return jnp.asarray(P_BLR, jnp.float32)
+    return jnp.asarray(P_BLR * amplitude, jnp.float32)
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
     P_BLR = self.encoding(params, query)
@@ -144,6 +112,48 @@ class Rotary(Position):
       pairs = jnp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)
       turned = pairs.reshape(turned.shape)
     return jnp.concatenate([turned, rest], axis=-1).astype(x_BLHK.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class XPos(Rotary):
+  """Rotary positions that fade (Sun et al. 2023, equations 6 to 8).
+
+  Pair j of a query at position p grows by z_j^(p / scale_base), that of a key
+  shrinks by it, z_j = (2j/R + 0.4) / 1.4, so that a score of distance d fades
+  by z_j^(d / scale_base); the fast pairs fade first.
+
+  Defined for causal encoders alone: a key after its query would grow.
+
+  Attributes:
+    scale_base: positions in which a pair fades by z_j.
+  """
+
+  scale_base: float = 512.0
+
+  causal_only = True
+
+  def __post_init__(self):
+    super().__post_init__()
+    require(self.scale_base > 0, 'scale_base', self.scale_base, 'above 0')
+
+  def rotate(self, params, q_BLHK, k_BMGK, query, key):
+    q_BLHK, k_BMGK = super().rotate(params, q_BLHK, k_BMGK, query, key)
+    # From the middle of the keys, so that neither side grows too large; the
+    # same for both, it changes no score.
+    middle = (key.positions.max() + key.positions.min()) // 2
+    return (
+      self._scaled(q_BLHK, query.positions - middle, 1),
+      self._scaled(k_BMGK, key.positions - middle, -1),
+    )
+
+  def _scaled(self, x_BLHK, offset_BL, sign):
+    pairs = self.width // 2
+    fade = np.log((2 * np.arange(pairs) / self.width + 0.4) / 1.4)
+    fade = np.tile(fade, 2) if self.layout == 'half' else np.repeat(fade, 2)
+    fade = np.pad(fade, (0, self.head_dim - self.width))
+    steps = jnp.asarray(offset_BL, jnp.float32)[..., None, None]
+    scale = jnp.exp(sign * steps / self.scale_base * fade[None, None, None])
+    return (x_BLHK * scale).astype(x_BLHK.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

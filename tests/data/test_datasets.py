@@ -90,6 +90,24 @@ def exact(task, text):
     half = len(tokens) // 2
     place = tokens.index('_')
     return tokens[(place + half) % (2 * half)]
+  if task == 'flip_flop':
+    memory = None
+    for instruction, bit in re.findall(r'([wi]) ([01])', text):
+      memory = bit if instruction == 'w' else memory
+    assert re.match('w .* r', text)
+    return memory
+  if task == 'indirect_indexing':
+    string, name, sign, distance = re.fullmatch(
+      r'([a-dP-S ]+) ; ([P-S]) ([<>])(\d+)', text
+    ).groups()
+    assert sorted(re.findall('[P-S]', string)) == list('PQRS')
+    place = string.split().index(name)
+    step = int(distance) if sign == '>' else -int(distance)
+    return string.split()[place + step]
+  if task == 'associative_recall':
+    pairs = dict(re.findall(r'(k\d+) ([a-d])', text))
+    assert len(pairs) == len(re.findall(r'k\d+', text)) - 1
+    return pairs[tokens[-1]]
   assert task == 'a_before_b'
   assert tokens.count('a') == tokens.count('b') == 1
   return 'yes' if text.index('a') < text.index('b') else 'no'
@@ -126,16 +144,32 @@ def test_tasks_are_order_sensitive_as_declared(name):
   task = algorithmic.TASKS[name]
   rng = np.random.default_rng(0)
   by_bag = {}
-  for text, label in algorithmic.strings(task, rng, (6, 7), 3_000):
+  lengths = (10, 11) if task.twin else (6, 7)
+  for text, label in algorithmic.strings(task, rng, lengths, 3_000):
     by_bag.setdefault(tuple(sorted(text.split())), set()).add(label)
   assert task.is_order_sensitive == any(len(s) > 1 for s in by_bag.values())
 
 
-def test_twins_of_a_before_b_are_reversed():
-  rows = datasets.Algorithmic('a_before_b', 40, 10, 20).read('', 0)['test']
+TWINS = [name for name, task in algorithmic.TASKS.items() if task.twin]
+
+
+@pytest.mark.parametrize('name', TWINS)
+def test_twins_have_the_same_tokens_and_other_labels(name):
+  rows = datasets.Algorithmic(name, 40, 10, 40).read('', 0)['test']
   for one, other in zip(rows[0::2], rows[1::2], strict=True):
-    assert one.text.split() == other.text.split()[::-1]
-    assert {one.label, other.label} == {'yes', 'no'}
+    assert sorted(one.text.split()) == sorted(other.text.split())
+    assert one.label != other.label
+
+
+def test_the_last_write_of_a_flip_flop_is_anywhere():
+  """So a model that sees the last m of n bits is right in 1/2 + m/2n."""
+  task, rng = algorithmic.TASKS['flip_flop'], np.random.default_rng(0)
+  last = [
+    text.split()[0::2][:-1][::-1].index('w')
+    for text, _ in algorithmic.strings(task, rng, (17, 17), 4_000)
+  ]
+  shares = np.bincount(last, minlength=8) / len(last)
+  np.testing.assert_allclose(shares, 1 / 8, atol=0.03)
 
 
 # --- files -------------------------------------------------------------------

@@ -19,7 +19,7 @@ from selfattn.masks import Tokens
 from selfattn.normalisers import masked_softmax
 from selfattn.positions import POSITIONS
 from selfattn.positions.contract import with_state
-from tests.conftest import draw
+from tests.conftest import draw, is_causal_only
 
 METHODS = [
   *POSITIONS,
@@ -71,6 +71,8 @@ def requests(draw):
   G, R = draw(st.integers(1, 2)), draw(st.integers(1, 3))
   is_self = draw(st.booleans())
   L = draw(st.integers(1, 9))
+  method = draw(st.sampled_from(METHODS))
+  kinds = draw(st.sets(st.sampled_from(MASKS)))
   return {
     'B': draw(st.integers(1, 3)),
     'L': L,
@@ -79,10 +81,10 @@ def requests(draw):
     'H': G * R,
     'G': G,
     'K': draw(st.sampled_from([2, 4, 6])),
-    'kinds': draw(st.sets(st.sampled_from(MASKS))),
+    'kinds': kinds | {'causal'} if is_causal_only(method) else kinds,
     'has_positions': draw(st.booleans()),
     'has_bias': draw(st.booleans()),
-    'method': draw(st.sampled_from(METHODS)),
+    'method': method,
     'softcap': draw(st.sampled_from([0.0, 0.0, 1.5])),
     'has_dropout': draw(st.booleans()),
     'broadcast': draw(st.booleans()),
@@ -171,7 +173,7 @@ def refusal(backend, request, platform):
     head_dim=request['K'],
     has_dropout=request['has_dropout'],
     has_softcap=request['softcap'] > 0,
-    hooks=make(request['method'], 1, request['K'], False)[0].hooks,
+    hooks=make(request['method'], 1, request['K'], True)[0].hooks,
   )
 
 
@@ -189,7 +191,11 @@ def test_xla_equals_the_reference_or_says_why_not(request):
 
 @pytest.mark.parametrize(
   ('method', 'causal'),
-  [*((name, False) for name in METHODS), ('t5', True), ('fire', True)],
+  [
+    *((name, is_causal_only(name)) for name in METHODS),
+    ('t5', True),
+    ('fire', True),
+  ],
 )
 def test_every_method_is_the_same_in_chunks_and_in_xla(method, causal):
   request = {

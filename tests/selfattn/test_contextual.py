@@ -303,3 +303,103 @@ def test_segments_may_be_interleaved_or_count_anew(name, causal):
 def test_what_stands_for_cls_and_mask_have_rates_of_their_own():
   method = POSITIONS['complex_order'](D, H, False, vocab_size=V)
   assert len(method.init(jax.random.key(0))['rates']) == V + 2
+
+
+@pytest.mark.parametrize('bias', [None, 'kerple'])
+def test_dape_is_a_network_over_the_heads_of_scores_and_biases(bias):
+  method = POSITIONS['dape'](D, H, False, hidden_dim=5)
+  params = draw(method.init, jax.random.key(1))
+  content = jax.random.normal(jax.random.key(2), (B, H, L, L))
+  given = None
+  if bias:
+    given = 3 * jax.random.normal(jax.random.key(3), (1, H, L, L))
+  found = method.scores(params, None, content, given, None, None, None)
+  p = jax.tree.map(lambda x: np.asarray(x, float), params)
+  for b, i, j in np.ndindex(B, L, L):
+    of_bias = np.zeros(H) if given is None else given[0, :, i, j]
+    read = np.concatenate([content[b, :, i, j], of_bias])
+    hidden = read @ p['in_kernel'] + p['in_bias']
+    hidden = np.where(hidden > 0, hidden, 0.01 * hidden)
+    want = hidden @ p['out_kernel'] + p['out_bias']
+    np.testing.assert_allclose(found[b, :, i, j], want, **close)
+
+
+def test_dape_reads_the_biases_of_joined_methods():
+  joined = positions.make({'alibi': {}, 'dape': {}}, D, H, False)
+  layer = Attention(D, H, position=joined)
+  variables = draw(layer.init, jax.random.key(1), X)
+  _, sown = layer.apply(variables, X, mutable='intermediates')
+  (P,) = sown['intermediates']['P']
+  alone, params = POSITIONS['dape'](D, H, False), variables['params']
+  its = params['position']['dape']
+  q, k, _ = qkv(jax.tree.map(np.asarray, params), np.asarray(X))
+  content = np.einsum('blhk,bmhk->bhlm', q, k) * K**-0.5
+  want = alone.scores(its, None, content, P['alibi'], None, None, None)
+  np.testing.assert_allclose(P['dape'], want, **close)
+
+
+@pytest.mark.parametrize('untie_cls', [True, False])
+@pytest.mark.parametrize('known', [True, False], ids=['known', 'traced'])
+def test_tupe_is_a_product_of_projected_positions(untie_cls, known):
+  method = POSITIONS['tupe'](
+    D, H, False, max_len=9, untie_cls=untie_cls, vocab_size=V
+  )
+  params = draw(method.init, jax.random.key(1))
+  where = np.array([[0, 1, 2, 3, 4, 7, 8]])
+  ids = jnp.broadcast_to(jnp.array([V + 1, 1, 2, 3, 4, 5, 6]), (B, L))
+  row = Tokens(positions=where if known else jnp.asarray(where), ids=ids)
+  row = row.with_defaults(L)
+  bias = method.bias if known else jax.jit(method.bias)
+  found = np.broadcast_to(bias(params, row, row), (B, H, L, L))
+  p = jax.tree.map(lambda x: np.asarray(x, float), params)
+  rows = p['table'] - p['table'].mean(-1, keepdims=True)
+  rows /= np.sqrt((rows**2).mean(-1, keepdims=True) + 1e-5)
+  rows = rows * p['norm_scale'] + p['norm_bias']
+  q, k = ((rows @ p[n]).reshape(-1, H, K) for n in ('query', 'key'))
+  for h, i, j in np.ndindex(H, L, L):
+    want = q[where[0, i], h] @ k[where[0, j], h]
+    if untie_cls and 0 in (i, j):
+      own = -2 if i == 0 else -1
+      want = q[own, h] @ k[own, h]
+    want = np.full(B, want / np.sqrt(2 * K))
+    np.testing.assert_allclose(found[:, h, i, j], want, **close)
+
+
+def test_tupe_scales_the_words_by_the_two_terms():
+  method = POSITIONS['tupe'](D, H, False)
+  params = draw(method.init, jax.random.key(1))
+  q, k, v = jax.random.normal(jax.random.key(2), (3, B, L, H, K))
+  row = Tokens().with_defaults(L)
+  found, _ = attend(q, k, v, position=method, position_params=params)
+  # With half the square, q k / sqrt(K) is q k / sqrt(2 K).
+  want, _ = attend(q * 0.5**0.5, k, v, bias=method.bias(params, row, row))
+  np.testing.assert_allclose(found, want, **close)
+
+
+@pytest.mark.parametrize('rank', [3, 32])
+def test_path_multiplies_reflections(rank):
+  """The closed form of all products, against the products."""
+  method = POSITIONS['path'](D, H, True, rank=rank)
+  params = draw(method.init, jax.random.key(1))
+  tokens = Tokens(IS_TOKEN, segments=SEGMENTS).with_defaults(L, B)
+  tokens = tokens.replace(state=method.state(params, X, tokens))
+  q, k = jax.random.normal(jax.random.key(2), (2, B, L, H, K))
+  found = method.content(params, q, k, tokens, tokens)
+  w, b = (np.asarray(tokens.state[n], float) for n in ('direction', 'strength'))
+  for n, h, i in np.ndindex(B, H, L):
+    turned = np.asarray(q[n, i, h], float)
+    for j in range(i, -1, -1):
+      if SEGMENTS[n, j] != SEGMENTS[n, i]:
+        break
+      want = k[n, j, h] @ (turned - np.asarray(q[n, i, h]))
+      np.testing.assert_allclose(found[n, h, i, j], want, atol=2e-5)
+      turned = turned - b[n, j, h] * w[n, j, h] * (w[n, j, h] @ turned)
+
+
+def test_cable_is_forgetting_with_its_gates_turned():
+  """-softplus(z), its bias of a token, is log sigmoid(-z)."""
+  method = POSITIONS['forgetting'](D, H, True)
+  kernel = jax.random.normal(jax.random.key(1), (D, H))
+  row = Tokens().with_defaults(L)
+  gates = method.state({'kernel': -kernel, 'bias': jnp.zeros(H)}, X, row)
+  np.testing.assert_allclose(gates, -jax.nn.softplus(X @ kernel), **close)

@@ -23,12 +23,15 @@ B, H, L, M, K = 2, 3, 4, 5, 6
 D, F, LAYERS = H * K, 7, 2
 TOKENS = Tokens(jnp.arange(L)[None] < jnp.array([4, 2])[:, None])
 X = jax.random.normal(jax.random.key(1), (B, L, D))
+# Queries that stand after all keys.
+SIDES = Tokens(index=np.full((1, L), M)), Tokens().with_defaults(M)
 # Query 1 of text 0 sees nothing, query 2 one key.
 MASK = np.array([[1, 1, 1, 0, 1], [0] * 5, [0, 0, 1, 0, 0], [1] * 5], bool)
 MASK = np.stack([MASK, MASK[::-1]])[:, None]
 
 
-# One row a normaliser: the weights of one query of head h, in float64.
+# One row a normaliser: the weights of one query in head h, in float64, from the
+# scores of that head; talking heads read those of all.
 
 
 def softmax(scores, params, h, options):
@@ -47,12 +50,60 @@ def sigmoid(scores, params, h, options):
   return [1 / (1 + math.exp(math.log(n) - s)) for s in scores]
 
 
-ROWS = {'softmax': softmax, 'sinks': sinks, 'sigmoid': sigmoid}
+def entmax(scores, params, h, options):
+  """By the exact support of Newton's steps on a convex function of tau."""
+  alpha = options.get('alpha', 1.5)
+  if options.get('learned'):
+    alpha = 1 + 1 / (1 + math.exp(-params['alpha_logit'][h]))
+  scaled = [(alpha - 1) * s for s in scores]
+  tau, power = max(scaled) - 1, 1 / (alpha - 1)
+  for _ in range(200):
+    above = [max(s - tau, 0.0) for s in scaled]
+    excess = sum(a**power for a in above) - 1
+    tau += excess / sum(power * a ** (power - 1) for a in above if a > 0)
+  return [max(s - tau, 0.0) ** power for s in scaled]
+
+
+def sparsemax(scores, params, h, options):
+  """By sorting (Martins and Astudillo 2016, algorithm 1)."""
+  order = sorted(scores, reverse=True)
+  taus = [(sum(order[: k + 1]) - 1) / (k + 1) for k in range(len(order))]
+  size = sum(s > tau for s, tau in zip(order, taus, strict=True))
+  return [max(s - taus[size - 1], 0.0) for s in scores]
+
+
+def talking_heads(scores, params, h, options):
+  mixed = params['before'].T @ np.array(scores)
+  weights = np.array([softmax(row, params, h, options) for row in mixed])
+  return params['after'][:, h] @ weights
+
+
+def stick_breaking(scores, params, h, options):
+  """Of the last token: the others stand before it, in their order."""
+  left, weights = 1.0, []
+  for s in reversed(scores):
+    share = 1 / (1 + math.exp(-s))
+    weights.append(left * share)
+    left *= 1 - share
+  return weights[::-1]
+
+
+ROWS = {
+  'softmax': softmax,
+  'sinks': sinks,
+  'sigmoid': sigmoid,
+  'sparsemax': sparsemax,
+  'entmax': entmax,
+  'stick_breaking': stick_breaking,
+  'talking_heads': talking_heads,
+}
 # Options whose value changes what is computed.
 VARIANTS = [
   *((name, {}) for name in ROWS),
   ('sinks', {'learned': False}),
   ('sigmoid', {'by_length': False}),
+  ('entmax', {'alpha': 1.2}),
+  ('entmax', {'learned': True}),
 ]
 variants = pytest.mark.parametrize(
   ('name', 'options'), VARIANTS, ids=lambda x: x if isinstance(x, str) else None
@@ -78,8 +129,10 @@ def loop(name, options, params, scores, mask):
   weights = np.zeros((B, H, L, M))
   for b, h, i in np.ndindex(B, H, L):
     seen = np.arange(M) if mask is None else np.flatnonzero(mask[b, 0, i])
-    row = [float(scores[b, h, i, j]) for j in seen]
-    weights[b, h, i, seen] = ROWS[name](row, params, h, options)
+    rows = [[float(s) for s in row[seen]] for row in scores[b, :, i]]
+    if len(seen):
+      rows = rows if name == 'talking_heads' else rows[h]
+      weights[b, h, i, seen] = ROWS[name](rows, params, h, options)
   return weights
 
 
@@ -104,7 +157,7 @@ def test_weights_and_gradients_equal_a_loop(name, options, mask):
   @jax.jit
   def found(params, scores):
     def total(params, scores):
-      weights = normaliser(params, scores, mask, Tokens(), Tokens())
+      weights = normaliser(params, scores, mask, *SIDES)
       return (weights * along).sum(), weights
 
     return jax.grad(total, argnums=(0, 1), has_aux=True)(params, scores)
@@ -122,7 +175,9 @@ def test_weights_and_gradients_equal_a_loop(name, options, mask):
     of_scores, slopes(lambda s: total(exact[0], s), exact[1]), atol=1e-5
   )
   for key, value in exact[0].items():
-    other = slopes(lambda x, key=key: total({key: x}, exact[1]), value)
+    other = slopes(
+      lambda x, key=key: total(exact[0] | {key: x}, exact[1]), value
+    )
     np.testing.assert_allclose(of_params[key], other, atol=1e-5)
 
 
@@ -134,11 +189,11 @@ def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(name, options):
   @jax.jit
   @jax.value_and_grad
   def found(scores):
-    weights = normaliser(params, scores, MASK, Tokens(), Tokens())
+    weights = normaliser(params, scores, MASK, *SIDES)
     return (weights**2).sum() + weights[0, :, 1].sum()
 
   def row(scores):
-    return normaliser(params, scores, MASK, Tokens(), Tokens())[0, :, 1]
+    return normaliser(params, scores, MASK, *SIDES)[0, :, 1]
 
   value, grads = found(scores)
   assert np.isfinite(value)
@@ -206,7 +261,8 @@ def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
 
 
 def encoder(name, options, **fields):
-  method = positions.make({'alibi': {}}, D, H, fields.get('causal', False))
+  fields.setdefault('causal', NORMALISERS[name].causal_only)
+  method = positions.make({'alibi': {}}, D, H, fields['causal'])
   normaliser = NORMALISERS[name](H, **options)
   return AttentionEncoder(
     LAYERS, H, F, method, jnp.float32, normaliser=normaliser, **fields
@@ -278,9 +334,13 @@ def test_step_by_step_equals_the_full_causal_pass(name, options):
 def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
   normaliser = NORMALISERS[name](H, **options)
   params = normaliser.init(jax.random.key(0))
-  weights = normaliser(
-    params, jnp.zeros((1, H, 1, M)), None, Tokens(), Tokens()
-  )
-  want = {'softmax': 1, 'sinks': M / (M + 1), 'sigmoid': M / (M + 1)}[name]
+  side = SIDES[0].replace(index=SIDES[0].index[:, :1])
+  scores = jnp.zeros((1, H, 1, M))
+  weights = normaliser(params, scores, None, side, SIDES[1])
+  want = {
+    'sinks': M / (M + 1),
+    'sigmoid': M / (M + 1),
+    'stick_breaking': 1 - 0.5**M,
+  }.get(name, 1)
   want = M / 2 if options.get('by_length') is False else want
   np.testing.assert_allclose(weights.sum(axis=-1), want, rtol=1e-6)

@@ -181,6 +181,20 @@ def continuous(method, params, query, key, q, weights):
   }
 
 
+def sandwich(method, params, query, key, q, weights):
+  channels = method.num_channels
+
+  def of_pair(i, j):
+    total = sum(
+      np.cos((i - j) / method.base ** (2 * pair / channels))
+      for pair in range(1, channels // 2 + 1)
+    )
+    ratio = 8 * np.arange(1, H + 1) / H
+    return (total - channels / 2) / ratio
+
+  return {'bias': by_pair(query, key, of_pair)}
+
+
 ROWS = {
   'none': none,
   'sinusoidal': sinusoidal,
@@ -193,9 +207,16 @@ ROWS = {
   'kerple': kerple,
   'fire': fire,
   'continuous': continuous,
+  'sandwich': sandwich,
 }
-# Those that read the text have theirs in tests/selfattn/test_contextual.py.
-TEXT = ('complex_order', 'pope', 'cope', 'forgetting')
+# Those that read the text have theirs in these files.
+ELSEWHERE = {
+  'test_contextual.py': (
+    'complex_order', 'pope', 'cope', 'forgetting', 'dape', 'path', 'tupe',
+  ),
+  'test_local.py': ('convolutional', 'recurrent'),
+  'test_text_goldens.py': ('transformer_xl', 'deberta', 'xpos', 'lie_re'),
+}  # fmt: skip
 # Options whose value changes what a method computes.
 VARIANTS = [
   *((name, {}) for name in ROWS),
@@ -213,6 +234,7 @@ VARIANTS = [
   ('kerple', {'form': 'power'}),
   ('fire', {'threshold': 3.0, 'shared': True}),
   ('continuous', {'hidden_dim': 5, 'shared': False}),
+  ('sandwich', {'num_channels': 6, 'base': 50.0}),
 ]
 
 
@@ -257,7 +279,13 @@ def float64(tree):
 
 
 def test_every_method_has_a_row_here_and_in_the_readme():
-  assert [*ROWS, *TEXT] == list(POSITIONS)
+  elsewhere = {name for names in ELSEWHERE.values() for name in names}
+  assert set(ROWS) | elsewhere == set(POSITIONS)
+  assert not set(ROWS) & elsewhere
+  folder = pathlib.Path(__file__).parent
+  for file, names in ELSEWHERE.items():
+    text = (folder / file).read_text()
+    assert [name for name in names if f"'{name}'" not in text] == []
   readme = pathlib.Path(__file__).parent.parent.parent / 'README.md'
   table = readme.read_text().partition('| method | ')[2].partition('\n\n')[0]
   assert re.findall(r'^\| `(\w+)` \|', table, re.MULTILINE) == list(POSITIONS)
@@ -489,6 +517,7 @@ def test_rotary_keeps_norms(layout, fraction):
     (('alibi', {'variant': 'symmetric'}), True),
     (('kerple', {'form': 'log'}), True),
     (('kerple', {'form': 'power'}), True),
+    (('sandwich', {}), True),
     (('alibi', {'variant': 'asymmetric'}), False),
     (('alibi', {'variant': 'learned'}), False),
     (('shaw', {}), False),

@@ -1,0 +1,60 @@
+"""Sums over keys in the order of their index, wherever they are in the row."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from selfattn.masks import Tokens
+
+
+def cumulative_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
+  """Sums over keys up to each one, itself included: (B, H, L, M)."""
+  is_known = isinstance(index_BM, np.ndarray)
+  if is_known and (np.diff(index_BM) > 0).all():
+    return jnp.cumsum(x_BHLM, axis=-1)
+  shape = (len(index_BM), 1, 1, index_BM.shape[1])
+  order = jnp.argsort(jnp.asarray(index_BM), axis=-1).reshape(shape)
+  order = jnp.broadcast_to(order, x_BHLM.shape)
+  sums = jnp.cumsum(jnp.take_along_axis(x_BHLM, order, axis=-1), axis=-1)
+  return jnp.take_along_axis(sums, jnp.argsort(order, axis=-1), axis=-1)
+
+
+def prefix_sums(
+  x_BMH: jax.Array, query: Tokens, key: Tokens
+) -> tuple[jax.Array, jax.Array]:
+  """Sums over keys up to each query, (B, L, H), and up to each key, (B, M, H).
+
+  In the order of segments and index; differences within a segment are sums over
+  what is between.
+  """
+  B, M, _ = x_BMH.shape
+  is_known = key.segments is None and isinstance(key.index, np.ndarray)
+  if is_known and (key.index == np.arange(M)).all():
+    sums_BMH = jnp.cumsum(x_BMH, axis=1)
+    until_BL = jnp.clip(jnp.asarray(query.index) + 1, 0, M)
+    keys_BMH = sums_BMH
+  else:
+    k, q = (_segment_and_index(side, B) for side in (key, query))
+    order_BM = jnp.lexsort(k[::-1])
+    ordered = jnp.take_along_axis(x_BMH, order_BM[..., None], axis=1)
+    sums_BMH = jnp.cumsum(ordered, axis=1)
+    back_BM1 = jnp.argsort(order_BM, axis=-1)[..., None]
+    keys_BMH = jnp.take_along_axis(sums_BMH, back_BM1, axis=1)
+    (ks, ki), (qs, qi) = (
+      (x[:, None, :] for x in k),
+      (x[:, :, None] for x in q),
+    )
+    until_BL = ((ks < qs) | ((ks == qs) & (ki <= qi))).sum(axis=-1)
+  sums = jnp.pad(sums_BMH, ((0, 0), (1, 0), (0, 0)))
+  until = jnp.broadcast_to(until_BL, (B, until_BL.shape[1]))[..., None]
+  return jnp.take_along_axis(sums, until, axis=1), keys_BMH
+
+
+def _segment_and_index(tokens: Tokens, B: int):
+  index = jnp.asarray(tokens.index)
+  segments = tokens.segments
+  segments = jnp.zeros_like(index) if segments is None else segments
+  shape = (B, index.shape[1])
+  return jnp.broadcast_to(segments, shape), jnp.broadcast_to(index, shape)

@@ -1,0 +1,304 @@
+"""Scores in which what a token is and where it stands meet apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from selfattn.positions.angles import angles
+from selfattn.positions.contract import (
+  Position,
+  add,
+  check_positions,
+  require,
+)
+from selfattn.positions.distances import (
+  distance_range,
+  distance_scores,
+  row_scores,
+  skew,
+)
+
+_kernel = jax.nn.initializers.lecun_normal()
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerXL(Position):
+  """Relative attention of Transformer-XL (Dai et al. 2019, section 3.3).
+
+  The score is (q + u) . k + (q + w) . W r, with r the sinusoids of the distance
+  query - key, W of each layer, and u and w of each layer and head: how much a
+  head looks for a word, or for a distance, whatever the query is. XLNet's too.
+
+  Attributes:
+    base: of the sinusoids, whose sines come first, then cosines.
+  """
+
+  base: float = 10_000.0
+
+  per_layer = True
+  is_relative = True
+
+  def __post_init__(self):
+    require(self.base > 1, 'base', self.base, 'greater than 1')
+    require(
+      self.embed_dim % 2 == 0, 'base', self.base, 'used with an even width'
+    )
+
+  def init(self, key):
+    """`kernel`: W (D, H, K); `content_bias`, u, and `position_bias`, w."""
+    shape = (self.num_heads, self.head_dim)
+    kernel = _kernel(key, (self.embed_dim, self.num_heads * self.head_dim))
+    return {
+      'kernel': kernel.reshape(self.embed_dim, *shape),
+      'content_bias': jnp.zeros(shape),
+      'position_bias': jnp.zeros(shape),
+    }
+
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    dtype = q_BLHK.dtype
+    of_keys = jnp.einsum(
+      'HK,BMHK->BHM', params['content_bias'].astype(dtype), k_BMHK,
+      preferred_element_type=jnp.float32,
+    )  # fmt: skip
+    q_BLHK = q_BLHK + params['position_bias'].astype(dtype)[None, None]
+    distance_N = distance_range(query, key)
+    if distance_N is not None:
+      rows_HNK = self._rows(params, distance_N).astype(dtype)
+      term = skew(row_scores(q_BLHK.swapaxes(1, 2), rows_HNK))
+    else:
+      term = self._of_pairs(params, q_BLHK, query, key)
+    return term + of_keys[:, :, None]
+
+  def _of_pairs(self, params, q_BLHK, query, key):
+    """(q W) r, by the sine of a difference, so that no pair has its own r."""
+    dtype = q_BLHK.dtype
+    read_BHLD = jnp.einsum(
+      'BLHK,DHK->BHLD', q_BLHK, params['kernel'].astype(dtype)
+    )
+    of_sin, of_cos = jnp.split(read_BHLD.astype(jnp.float32), 2, axis=-1)
+    sin, cos = jnp.split(self._sinusoids(query.positions)[:, None], 2, axis=-1)
+    turned = jnp.concatenate(
+      [of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1
+    )
+    keys_BMD = self._sinusoids(key.positions).astype(dtype)
+    keys_BMD = jnp.broadcast_to(keys_BMD, (len(turned), *keys_BMD.shape[1:]))
+    return jnp.einsum(
+      'BHLD,BMD->BHLM', turned.astype(dtype), keys_BMD,
+      preferred_element_type=jnp.float32,
+    )  # fmt: skip
+
+  def encoding(self, params, tokens):
+    """W r by distance key - query, from the farthest left: (H, N, K)."""
+    length = tokens.positions.shape[1]
+    return self._rows(params, np.arange(1 - length, length))
+
+  def _rows(self, params, distance_N):
+    rows_ND = self._sinusoids(-distance_N[None])[0]
+    return jnp.einsum('ND,DHK->HNK', rows_ND, params['kernel'])
+
+  def _sinusoids(self, positions_BL):
+    """Sines, then cosines: float32 (1 or B, L, D)."""
+    rates = self.base ** (-np.arange(0, self.embed_dim, 2) / self.embed_dim)
+    angle = angles(positions_BL, rates)
+    xp = np if isinstance(angle, np.ndarray) else jnp
+    r = xp.concatenate([xp.sin(angle), xp.cos(angle)], axis=-1)
+    return jnp.asarray(r, jnp.float32)
+
+
+TERMS = ('both', 'content_to_position', 'position_to_content')
+
+
+@dataclasses.dataclass(frozen=True)
+class Deberta(Position):
+  """Disentangled attention (He et al. 2021, equations 2 to 4).
+
+  The score is (q_i . k_j + q_i . Kr[i - j] + k_j . Qr[i - j]) / sqrt(3K):
+  content to content, content to position, position to content; the last row as
+  in the authors' code, where the paper has j - i. One table of vectors by
+  distance serves all layers, each of which projects it by matrices of its own
+  to Kr and Qr.
+
+  Distances are clipped to max_distance or, with num_buckets (DeBERTa v2), put
+  into buckets that grow as a logarithm beyond half of num_buckets.
+
+  Attributes:
+    max_distance: k.
+    num_buckets: on each side; 0: one row a distance.
+    terms: one of TERMS; with one of both, the scale is 1/sqrt(2K).
+    init_std: standard deviation of a fresh entry of the table.
+  """
+
+  max_distance: int = 64
+  num_buckets: int = 0
+  terms: str = 'both'
+  init_std: float = 1.0
+
+  per_layer = True
+  is_relative = True
+
+  def __post_init__(self):
+    require(
+      self.max_distance >= 1, 'max_distance', self.max_distance, 'at least 1'
+    )
+    require(
+      self.num_buckets == 0 or 4 <= self.num_buckets < self.max_distance,
+      'num_buckets',
+      self.num_buckets,
+      f'0, or from 4 to below max_distance = {self.max_distance}',
+    )
+    require(self.terms in TERMS, 'terms', self.terms, f'one of {TERMS}')
+    require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
+
+  @property
+  def scale(self):
+    return (3 if self.terms == 'both' else 2) ** -0.5
+
+  @property
+  def _rows(self) -> int:
+    return self.num_buckets or self.max_distance
+
+  def init_model(self, key):
+    """`table`: (2k, D), rows by query - key + k."""
+    shape = (2 * self._rows, self.embed_dim)
+    return {'table': self.init_std * jax.random.normal(key, shape)}
+
+  def init_layer(self, key):
+    """`query` and `key`: (D, H K), for those of TERMS that read them."""
+    keys = jax.random.split(key)
+    made = {}
+    if self.terms != 'content_to_position':
+      made['query'] = _kernel(keys[0], (self.embed_dim, self.embed_dim))
+    if self.terms != 'position_to_content':
+      made['key'] = _kernel(keys[1], (self.embed_dim, self.embed_dim))
+    return made
+
+  def index(self, distance):
+    """Row of distances query - key; any shape of integers."""
+    k = self._rows
+    if not self.num_buckets:
+      return distance.clip(-k, k - 1) + k
+    xp = np if isinstance(distance, np.ndarray) else jnp
+    half = k // 2
+    size = abs(distance)
+    far = math.log((self.max_distance - 1) / half)
+    grown = half + xp.ceil(
+      xp.log(xp.maximum(size, half) / half) / far * (half - 1)
+    ).astype(int)
+    bucket = xp.where(size <= half, distance, xp.sign(distance) * grown)
+    return bucket.clip(-k, k - 1) + k
+
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    terms = []
+    if 'key' in params:
+      rows_HNK = self._project(params['table'], params['key'])
+      terms.append(
+        distance_scores(
+          q_BLHK, rows_HNK, lambda ahead: self.index(-ahead), query, key
+        )
+      )
+    if 'query' in params:
+      rows_HNK = self._project(params['table'], params['query'])
+      of_keys = distance_scores(k_BMHK, rows_HNK, self.index, key, query)
+      terms.append(of_keys.swapaxes(2, 3))
+    return add(terms)
+
+  def _project(self, table_ND, kernel):
+    rows = (table_ND @ kernel).reshape(-1, self.num_heads, self.head_dim)
+    return rows.swapaxes(0, 1)
+
+  def encoding(self, params, tokens):
+    """Kr, or Qr where there is none, by distance key - query: (H, N, K)."""
+    length = tokens.positions.shape[1]
+    kernel = params['key'] if 'key' in params else params['query']
+    rows_HNK = self._project(params['table'], kernel)
+    return rows_HNK[:, self.index(-np.arange(1 - length, length))]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tupe(Position):
+  """Untied positions (Ke et al. 2021, equations 7 and 9): TUPE-A.
+
+  The score is (q . k + (p_i U) . (p_j V)) / sqrt(2K): vectors of positions have
+  their own matrices and never meet words. U, V and the table serve all layers.
+  Join it with `t5` for TUPE-R.
+
+  With `untie_cls`, what [CLS] gives and gets is a number of each head, not of
+  its position, so that it sees all places alike.
+
+  Attributes:
+    max_len: rows of the table.
+    init_std: standard deviation of a fresh entry.
+  """
+
+  max_len: int = 512
+  untie_cls: bool = True
+  init_std: float = 1.0
+
+  length_option = 'max_len'
+
+  def __post_init__(self):
+    require(self.max_len >= 1, 'max_len', self.max_len, 'at least 1')
+    require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
+
+  @property
+  def scale(self):
+    return 2**-0.5
+
+  def max_length(self):
+    return self.max_len
+
+  def init(self, key):
+    """`table` (N or N + 2, D), whose last rows stand for [CLS], as a query and
+    as a key; `norm_scale` and `norm_bias` (D,); `query` and `key` (D, D)."""
+    keys = jax.random.split(key, 3)
+    D = self.embed_dim
+    rows = self.max_len + 2 * self.untie_cls
+    return {
+      'table': self.init_std * jax.random.normal(keys[0], (rows, D)),
+      'norm_scale': jnp.ones(D),
+      'norm_bias': jnp.zeros(D),
+      'query': _kernel(keys[1], (D, D)),
+      'key': _kernel(keys[2], (D, D)),
+    }
+
+  def bias(self, params, query, key):
+    q_NHK, k_NHK = self._projected(params)
+    check_positions(query.positions, self.max_len)
+    check_positions(key.positions, self.max_len)
+    bias_BHLM = jnp.einsum(
+      'BLHK,BMHK->BHLM',
+      self._pick(q_NHK, query.positions, key),
+      self._pick(k_NHK, key.positions, query),
+    )
+    if self.untie_cls and query.ids is not None and key.ids is not None:
+      theta_2H = (q_NHK[-2:] * k_NHK[-2:]).sum(axis=-1)
+      of_query, of_key = theta_2H[:, None, :, None, None]
+      is_cls = [side.ids == self.vocab_size + 1 for side in (query, key)]
+      bias_BHLM = jnp.where(is_cls[1][:, None, None], of_key, bias_BHLM)
+      bias_BHLM = jnp.where(is_cls[0][:, None, :, None], of_query, bias_BHLM)
+    return bias_BHLM * (2 * self.head_dim) ** -0.5
+
+  def encoding(self, params, tokens):
+    """The bias of a sequence that attends to itself: (1 or B, H, L, L)."""
+    return self.bias(params, tokens, tokens)
+
+  def _projected(self, params):
+    """Rows of the table as queries and as keys, each (N, H, K)."""
+    rows = jax.nn.standardize(params['table'], axis=-1, epsilon=1e-5)
+    rows = rows * params['norm_scale'][None] + params['norm_bias'][None]
+    shape = (-1, self.num_heads, self.head_dim)
+    return [(rows @ params[name]).reshape(shape) for name in ('query', 'key')]
+
+  def _pick(self, rows_NHK, positions_BL, other):
+    """NaN past the table; as many rows as the other side has."""
+    rows_NHK = rows_NHK[: self.max_len]
+    count = max(len(positions_BL), len(other.positions))
+    picked = rows_NHK.at[positions_BL].get(
+      mode='fill', fill_value=jnp.nan, wrap_negative_indices=False
+    )
+    return jnp.broadcast_to(picked, (count, *picked.shape[1:]))

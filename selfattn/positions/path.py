@@ -1,0 +1,128 @@
+"""Position as what the tokens on the way do to a query: PaTH."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from selfattn.masks import Tokens
+from selfattn.positions.contract import Position, require
+from selfattn.positions.local import windows
+
+
+@dataclasses.dataclass(frozen=True)
+class Path(Position):
+  """PaTH (Yang et al. 2025, equations 3 and 5).
+
+  Between a key j and a query i, every token t after the key, up to the query,
+  reflects: the score is k_j (I - b_{j+1} w_{j+1} w_{j+1}^T) ... (I - b_i w_i
+  w_i^T) q_i, with |w_t| = 1 and b_t from 0 to 2 read from the layer's input.
+  Defined for causal encoders alone.
+
+  All products at once are q_i . k_j - (q w^T) (I + b w w^T)^-1 b (w k^T), with
+  the lower triangles of the brackets (the UT transform of the paper).
+
+  Attributes:
+    rank: of the map from the input to w.
+    kernel_size: tokens of the short convolution over w, which silu follows; 1:
+      neither. A cache holds no neighbours, so it needs 1.
+  """
+
+  rank: int = 32
+  kernel_size: int = 3
+
+  per_layer = True
+  is_relative = True
+  causal_only = True
+
+  def __post_init__(self):
+    require(self.rank >= 1, 'rank', self.rank, 'at least 1')
+    require(
+      self.kernel_size >= 1, 'kernel_size', self.kernel_size, 'at least 1'
+    )
+
+  @property
+  def supports_cache(self):
+    """Whether w reads its own token alone."""
+    return self.kernel_size == 1
+
+  def init(self, key):
+    """`down` (D, R), `up` (R, D), `filter` (T, D) from the farthest before,
+    `gate` (D, H) and `gate_bias` (H,), for b."""
+    keys = jax.random.split(key, 4)
+    kernel = jax.nn.initializers.lecun_normal()
+    params = {
+      'down': kernel(keys[0], (self.embed_dim, self.rank)),
+      'up': kernel(keys[1], (self.rank, self.embed_dim)),
+      'gate': kernel(keys[2], (self.embed_dim, self.num_heads)),
+      'gate_bias': jnp.zeros(self.num_heads),
+    }
+    if self.kernel_size > 1:
+      params['filter'] = kernel(keys[3], (self.kernel_size, self.embed_dim))
+    return params
+
+  def state(self, params, x_BLD, tokens):
+    """`direction`, w (B, L, H, K); `strength`, b (B, L, H), 0 at padding."""
+    x_BLD = x_BLD.astype(jnp.float32)
+    w_BLD = x_BLD @ params['down'] @ params['up']
+    if self.kernel_size > 1:
+      near_BLTD, _ = windows(w_BLD, tokens, self.kernel_size - 1, 0)
+      w_BLD = jnp.einsum('BLTD,TD->BLD', near_BLTD, params['filter'])
+      w_BLD = jax.nn.silu(w_BLD)
+    w_BLHK = w_BLD.reshape(*w_BLD.shape[:2], self.num_heads, self.head_dim)
+    square = (w_BLHK**2).sum(axis=-1, keepdims=True)
+    strength = 2 * jax.nn.sigmoid(
+      x_BLD @ params['gate'] + params['gate_bias'][None, None]
+    )
+    if tokens.padding_mask is not None:
+      strength = jnp.where(tokens.padding_mask[..., None], strength, 0.0)
+    return {
+      'direction': w_BLHK * jax.lax.rsqrt(square + 1e-6),
+      'strength': strength,
+    }
+
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    order_BM = jnp.argsort(jnp.asarray(key.index), axis=-1)
+    w, b, k = (
+      _take(x, order_BM).swapaxes(1, 2).astype(jnp.float32)
+      for x in (key.state['direction'], key.state['strength'], k_BMHK)
+    )
+    q = q_BLHK.swapaxes(1, 2).astype(jnp.float32)
+    ordered = jax.tree.map(
+      lambda x: _take(jnp.asarray(x), order_BM),
+      Tokens(index=key.index, segments=key.segments),
+    )
+    before_MM = _is_before(ordered, ordered, strict=True)
+    until_LM = _is_before(ordered, query, strict=False)
+    wk = jnp.where(before_MM, _dots(w, k), 0.0) * b[..., None]
+    ww = jnp.where(before_MM, _dots(w, w), 0.0) * b[..., None]
+    # Its diagonal is taken for 1.
+    undone = jax.scipy.linalg.solve_triangular(
+      ww, wk, lower=True, unit_diagonal=True
+    )
+    term = -jnp.where(until_LM, _dots(q, w), 0.0) @ undone
+    back_BM = jnp.argsort(order_BM, axis=-1)
+    back = jnp.broadcast_to(back_BM[:, None, None], term.shape)
+    return jnp.take_along_axis(term, back, axis=-1)
+
+
+def _dots(a_BHLK, b_BHMK):
+  return jnp.einsum('BHLK,BHMK->BHLM', a_BHLK, b_BHMK)
+
+
+def _take(x, order_BM):
+  """Rows (1 or B, M, ...) in an order (1 or B, M)."""
+  order = order_BM.reshape(order_BM.shape + (1,) * (x.ndim - 2))
+  return jnp.take_along_axis(x, order, axis=1)
+
+
+def _is_before(first: Tokens, second: Tokens, strict: bool):
+  """Whether a token of `first` stands before one of `second`, in the same
+  segment: boolean (1 or B, 1, L of second, M of first)."""
+  ahead = jnp.asarray(second.index)[:, :, None] - first.index[:, None]
+  is_before = ahead > 0 if strict else ahead >= 0
+  if first.segments is not None:
+    is_before &= second.segments[:, :, None] == first.segments[:, None]
+  return is_before[:, None]

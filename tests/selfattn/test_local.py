@@ -1,0 +1,158 @@
+"""Convolutions and recurrences as positions, against float64 loops."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+from tests.conftest import draw
+
+B, L, D = 3, 8, 6
+close = {'rtol': 1e-5, 'atol': 1e-5}
+X = jax.random.normal(jax.random.key(0), (B, L, D))
+IS_TOKEN = np.arange(L)[None] < np.array([[8], [5], [0]])
+SEGMENTS = np.broadcast_to(np.array([0, 0, 0, 1, 1, 1, 1, 1]), (B, L))
+FORMS = [(False, False), (False, True), (True, False), (True, True)]
+forms = pytest.mark.parametrize(('causal', 'packed'), FORMS)
+
+
+def tokens(packed):
+  return Tokens(
+    jnp.asarray(IS_TOKEN), segments=jnp.asarray(SEGMENTS) if packed else None
+  )
+
+
+def is_there(b, i, t, packed):
+  """Whether token t of text b stands in the same segment as token i."""
+  if not 0 <= t < L or not IS_TOKEN[b, t]:
+    return False
+  return not packed or SEGMENTS[b, t] == SEGMENTS[b, i]
+
+
+def made(name, causal, options):
+  method = POSITIONS[name](D, 1, causal, **options)
+  params = draw(method.init, jax.random.key(1))
+  exact = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+  return method, params, exact
+
+
+def gelu(x):
+  erf = np.vectorize(math.erf)
+  return x * 0.5 * (1 + erf(x / np.sqrt(2)))
+
+
+@forms
+@pytest.mark.parametrize(
+  'options',
+  [
+    {},
+    {'kernel_size': 4, 'num_groups': 3},
+    {'kernel_size': 3, 'activation': 'none'},
+  ],
+  ids=str,
+)
+def test_a_convolution_reads_the_tokens_around(options, causal, packed):
+  method, params, exact = made('convolutional', causal, options)
+  found = jax.jit(method.embed)(params, X, tokens(packed))
+  size, kernel = method.kernel_size, exact['kernel']
+  after = 0 if causal else (size - 1) // 2
+  x = np.asarray(X, np.float64)
+  for b, i in np.ndindex(B, L):
+    if not IS_TOKEN[b, i]:
+      continue
+    read = exact['bias'].copy()
+    for tap in range(size):
+      t = i - (size - 1 - after) + tap
+      if is_there(b, i, t, packed):
+        groups = x[b, t].reshape(kernel.shape[1], -1)
+        read += np.einsum('gi,gio->go', groups, kernel[tap]).reshape(D)
+    read = read if method.activation == 'none' else gelu(read)
+    np.testing.assert_allclose(found[b, i], x[b, i] + read, **close)
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def lstm(cell, carry, x):
+  c, h = carry
+
+  def gate(name):
+    h_part = h @ cell[f'h{name}']['kernel'] + cell[f'h{name}']['bias']
+    return x @ cell[f'i{name}']['kernel'] + h_part
+
+  c = sigmoid(gate('f')) * c + sigmoid(gate('i')) * np.tanh(gate('g'))
+  h = sigmoid(gate('o')) * np.tanh(c)
+  return (c, h), h
+
+
+def gru(cell, h, x):
+  def of_x(name):
+    return x @ cell[f'i{name}']['kernel'] + cell[f'i{name}']['bias']
+
+  reset = sigmoid(of_x('r') + h @ cell['hr']['kernel'])
+  update = sigmoid(of_x('z') + h @ cell['hz']['kernel'])
+  of_h = h @ cell['hn']['kernel'] + cell['hn']['bias']
+  h = (1 - update) * np.tanh(of_x('n') + reset * of_h) + update * h
+  return h, h
+
+
+@forms
+@pytest.mark.parametrize(
+  'options',
+  [
+    {},
+    {'cell': 'gru', 'residual': False},
+    {'window': 3},
+    {'cell': 'gru', 'window': 2},
+  ],
+  ids=str,
+)
+def test_a_recurrence_reads_the_text_or_a_window(options, causal, packed):
+  method, params, exact = made('recurrent', causal, options)
+  found = jax.jit(method.embed)(params, X, tokens(packed))
+  width = D if causal else D // 2
+  x = np.asarray(X, np.float64)
+  for b, i in np.ndindex(B, L):
+    if not IS_TOKEN[b, i]:
+      continue
+    read = []
+    for name in sorted(params, reverse=True):  # forward, then backward
+      step = 1 if name == 'forward' else -1
+      first = 0 if step == 1 else L - 1
+      if method.window:
+        first = i - step * (method.window - 1)
+      carry = np.zeros(width)
+      carry = (carry, carry) if method.cell == 'lstm' else carry
+      for t in range(first, i + step, step):
+        if is_there(b, i, t, packed):
+          cell = {'lstm': lstm, 'gru': gru}[method.cell]
+          carry, out = cell(exact[name], carry, x[b, t])
+      read.append(out)
+    want = np.concatenate(read) + (x[b, i] if method.residual else 0)
+    np.testing.assert_allclose(found[b, i], want, **close)
+
+
+@pytest.mark.parametrize(
+  ('name', 'options', 'line'),
+  [
+    ('convolutional', {'kernel_size': 0}, 'kernel_size = 0 must be at least 1'),
+    ('convolutional', {'num_groups': 4}, 'divisor of the width, 6'),
+    ('convolutional', {'activation': 'relu'}, "'gelu' or 'none'"),
+    ('recurrent', {'cell': 'rnn'}, "cell = 'rnn' must be one of"),
+    ('recurrent', {'window': -1}, 'window = -1 must be at least 0'),
+  ],
+)
+def test_options_out_of_range_are_named(name, options, line):
+  with pytest.raises(ValueError, match=line):
+    POSITIONS[name](D, 1, False, **options)
+
+
+def test_two_directions_need_an_even_width():
+  with pytest.raises(ValueError, match='even width, not 5'):
+    POSITIONS['recurrent'](5, 1, False)
+  POSITIONS['recurrent'](5, 1, True)
