@@ -19,7 +19,9 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.learning.optimizers import GROUPS, OPTIMIZERS, SCHEDULES
+from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.parameter_groups import GROUPS
+from experiments.learning.schedules import SCHEDULES
 from experiments.learning.tasks import TASKS
 from selfattn.classifier import POOLS
 from selfattn.encoders import ENCODERS

@@ -42,7 +42,7 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
   }
   if 'normaliser' in wanted:
     name, options = model.normaliser.name, model.normaliser.options
-    with _prefixed(f'model.normaliser.{name}'):
+    with prefixed(f'model.normaliser.{name}'):
       known['normaliser'] = NORMALISERS[name](model.num_heads, **options)
   given = {
     name: known[name] if name in known else getattr(model, name)
@@ -51,7 +51,7 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
   made = cls(**given, **model.encoder.options)
   if 'position' not in wanted:
     return made
-  with _prefixed('model.position'):
+  with prefixed('model.position'):
     method = positions.make(
       model.position.blocks,
       model.embed_dim,
@@ -89,7 +89,7 @@ def pool(model) -> Pool:
     UserError: an option is out of range.
   """
   made = POOLS[model.pool.name](**model.pool.options)
-  with _prefixed(f'model.pool_options.{model.pool.name}'):
+  with prefixed(f'model.pool_options.{model.pool.name}'):
     made.check()
   return made
 
@@ -106,8 +106,8 @@ def sizes(cls: type) -> set[str]:
 
 
 @contextlib.contextmanager
-def _prefixed(key: str):
-  """Turns `OPTION = ...` that is raised into a UserError under a key."""
+def prefixed(key: str):
+  """Turns a ValueError `OPTION = ...` into a UserError `config.KEY.OPTION`."""
   try:
     yield
   except ValueError as error:

@@ -18,13 +18,9 @@ from experiments.data.datasets import DATASETS
 from experiments.data.loading import DataSettings
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning import tasks
-from experiments.learning.optimizers import (
-  GROUPS,
-  OPTIMIZERS,
-  GroupSettings,
-  OptimizerSettings,
-  warmup_updates,
-)
+from experiments.learning.optimizers import OPTIMIZERS, OptimizerSettings
+from experiments.learning.parameter_groups import GROUPS, GroupSettings
+from experiments.learning.schedules import warmup_updates
 from experiments.settings import registry, validation
 from experiments.workdir.keeping import LAST_PHASE, CheckpointSettings
 from selfattn.encoders import ENCODERS

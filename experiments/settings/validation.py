@@ -11,7 +11,8 @@ from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning import tasks
-from experiments.learning.optimizers import OPTIMIZERS, SCHEDULES
+from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.schedules import SCHEDULES
 from experiments.settings import parts
 from selfattn.dropout import MAX_RATE
 from selfattn.pools import POOLS
@@ -100,19 +101,13 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     'train.grad_accum_steps',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
   )
-  for name, group in {'': None, **optimizer.groups}.items():
-    key = f'optimizer.groups.{name}' if name else 'optimizer'
-    allowed = OPTIMIZERS[optimizer.optimizer_of(name)].only
-    if allowed and name not in allowed and not (group and not group.name):
-      raise UserError(
-        f'config.{key}.name = {optimizer.optimizer_of(name)!r} is for '
-        f'{" or ".join(allowed)} alone; set '
-        f'config.optimizer.groups.{allowed[0]}.name to it'
-      )
-    if group:
-      key = f'{key}.learning_rate_scale'
-      is_scale = 0 <= group.learning_rate_scale < float('inf')
-      require(is_scale, key, 'at least 0 and finite')
+  for group, own in optimizer.groups.items():
+    require(
+      0 <= own.learning_rate_scale < float('inf'),
+      f'optimizer.groups.{group}.learning_rate_scale',
+      'at least 0 and finite',
+    )
+  _check_optimizers(optimizer, is_stored)
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   encoder = parts.encoder(model)
@@ -128,12 +123,29 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     _check_length(data, model, encoder.position, pool)
 
 
+def _check_optimizers(optimizer, is_stored: bool) -> None:
+  chosen = {'': optimizer.method.name}
+  chosen |= {name: own.name for name, own in optimizer.groups.items()}
+  for group, name in chosen.items():
+    allowed = OPTIMIZERS[name].only if name else ()
+    if allowed and group not in allowed:
+      key = f'optimizer.groups.{group}' if group else 'optimizer'
+      raise UserError(
+        f'config.{key}.name = {name!r} is for {" or ".join(allowed)} alone; '
+        f'set config.optimizer.groups.{allowed[0]}.name to it'
+      )
+  if is_stored:
+    # Earlier versions trained with any options.
+    return
+  for name, options in optimizer.method.blocks.items():
+    with parts.prefixed(f'optimizer.{name}'):
+      OPTIMIZERS[name](**options).check()
+
+
 def _check_task(settings, encoder, key: str) -> None:
   choice, task = settings.task, tasks.make(settings.task)
-  try:
+  with parts.prefixed(f'{key}.{choice.name}'):
     task.check()
-  except ValueError as error:
-    raise UserError(f'config.{key}.{choice.name}.{error}') from None
   if task.is_causal and not encoder.causal:
     name = settings.model.encoder.name
     raise UserError(
@@ -158,12 +170,8 @@ def _check_first(data, model, encoder) -> None:
 def _check_length(data, model, position, pool) -> None:
   sampling = model.position_sampling.name
   length = data.max_length + pool.reads_first
-  try:
+  with parts.prefixed(f'model.position_sampling.{sampling}'):
     length = parts.sampling(model).max_length(length)
-  except ValueError as error:
-    raise UserError(
-      f'config.model.position_sampling.{sampling}.{error}'
-    ) from None
   parted = zip(model.position.blocks, position.parts, strict=True)
   for name, (_, part) in parted:
     limit, option = part.max_length(), part.length_option

@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.learning import ensembles, optimizers, steps, tasks
+from experiments.learning import (
+  ensembles,
+  optimizers,
+  parameter_groups,
+  schedules,
+  steps,
+  tasks,
+)
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 from experiments.settings import parts
@@ -82,7 +89,7 @@ def optimizer(settings: Settings, numbers: HParams, step):
   wanted = settings.optimizer
   decay = optax.add_decayed_weights(
     numbers.weight_decay,
-    mask=lambda params: optimizers.weight_decay_mask(
+    mask=lambda params: parameter_groups.weight_decay_mask(
       params, wanted.weight_decay_names
     ),
   )
@@ -97,19 +104,19 @@ def optimizer(settings: Settings, numbers: HParams, step):
     transforms = [
       optax.partition(
         {name: optax.chain(*chain(name)) for name in names},
-        lambda tree: optimizers.by_group(
+        lambda tree: parameter_groups.by_group(
           lambda group, _: wanted.optimizer_of(group), tree
         ),
       )
     ]
-  rate = numbers.learning_rate * optimizers.schedule(
+  rate = numbers.learning_rate * schedules.schedule(
     wanted.schedule, step, numbers.warmup_steps, settings.train.steps
   )
   rates = {
     group: rate * scale for group, scale in numbers.learning_rate_scales.items()
   } | {'': rate}
   scale = optax.stateless(
-    lambda updates, _: optimizers.by_group(
+    lambda updates, _: parameter_groups.by_group(
       lambda group, update: -rates[group] * update, updates
     )
   )

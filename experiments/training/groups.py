@@ -14,7 +14,7 @@ import numpy as np
 from experiments.command.errors import Diverged
 from experiments.command.log import log
 from experiments.learning.hparams import HParams
-from experiments.learning.optimizers import schedule
+from experiments.learning.schedules import schedule
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import transfer

@@ -14,7 +14,6 @@ from experiments.command.errors import Failed, Interrupted
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
-from experiments.learning import optimizers
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -48,8 +47,7 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     signals.check()
     program = compiled.make(settings, loaded.vocab_size, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):
-      wanted = settings.optimizer.weight_decay_names
-      optimizers.check_weight_decay_names(program.template.params, wanted)
+      settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
 

@@ -39,6 +39,9 @@ WRONG = {
   'optimizer.label_smoothing': (float('nan'), 'less than 1'),
   'optimizer.learning_rate': (0.0, 'greater than 0'),
   'optimizer.warmup_steps': (2_001, 'at most config.train.steps = 2000'),
+  'optimizer.adamw.b1': (1.0, 'at least 0 and less than 1'),
+  'optimizer.adamw.b2': (float('nan'), 'at least 0 and less than 1'),
+  'optimizer.adamw.eps': (0.0, 'greater than 0 and finite'),
   'train.grad_accum_steps': (
     7,
     '0 or a divisor of config.train.batch_size = 64',
