@@ -57,9 +57,9 @@ def one_of(name: Any, allowed, key: str) -> Any:
   if name in allowed:
     return name
   key = key if key.startswith('--') else f'config.{key}'
+  names = ', '.join(str(each) or "''" for each in sorted(allowed))
   raise UserError(
-    f'{key} = {name!r} is not one of '
-    f'{", ".join(map(str, sorted(allowed)))}{nearest(str(name), allowed)}'
+    f'{key} = {name!r} is not one of {names}{nearest(str(name), allowed)}'
   )
 
 
