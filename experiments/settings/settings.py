@@ -96,8 +96,10 @@ class Settings:
   extension: str
 
   def __post_init__(self):
-    # Updates from here on: a share of the run and the number that it comes to
-    # are the same run.
+    if not self.pretrain.steps:
+      # Its other keys have no effect: whatever they are, it is the same run.
+      object.__setattr__(self, 'pretrain', _no_pretraining())
+    # A share of the run and the same number of steps are the same run.
     for name, steps in (
       ('optimizer', self.train.steps),
       ('pretrain', self.pretrain.steps),
@@ -158,6 +160,16 @@ class Settings:
     flat = {k: v for k, v in flat.items() if k not in added or added[k] != v}
     text = json.dumps(flat, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _no_pretraining() -> PretrainSettings:
+  values = {
+    name: ADDED[f'pretrain.{name}']
+    for name in ('steps', 'learning_rate', 'warmup_steps')
+  }
+  name = ADDED['pretrain.task.name']
+  task = Choice(name, {name: registry.options(tasks.TASKS[name])})
+  return PretrainSettings(task, **values)
 
 
 @dataclasses.dataclass(frozen=True)

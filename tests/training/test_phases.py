@@ -11,6 +11,7 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.sweeps import distinct, halving, plan
 from experiments.training import compiled, evaluation
@@ -143,6 +144,27 @@ def test_without_pretraining_steps_nothing_is_of_it(tmp_path):
   train(plain, tmp_path / 'run')
   assert all('phase' not in row for row in rows(tmp_path / 'run'))
   assert 'mask' not in restored(tmp_path / 'run', AFTER).params
+
+
+def test_pretraining_keys_of_a_run_without_it_do_not_make_another_run(
+  tmp_path,
+):
+  plain = make_config(**{'pretrain.steps': 0})
+  moved = make_config(
+    **{
+      'pretrain.steps': 0,
+      'pretrain.learning_rate': 9.0,
+      'pretrain.warmup_steps': 3.0,
+      'pretrain.task.name': 'next_token',
+      'pretrain.task.masked_tokens.share': 0.5,
+    }
+  )
+  # By the digest, `train` finds the default workdir.
+  assert from_config(plain).digest() == from_config(moved).digest()
+  assert stored.identity(plain.to_dict()) == stored.identity(moved.to_dict())
+  train(plain, tmp_path / 'run', 2)
+  stored.check(str(tmp_path / 'run'), from_config(moved))
+  assert train(moved, tmp_path / 'run')['step'] <= AFTER
 
 
 def test_a_group_over_both_learning_rates_equals_its_runs_alone(
