@@ -39,6 +39,7 @@ ORIGINALS = {
 def get_config():
   for table, name in ORIGINALS.items():
     TABLES[table]['mine'] = TABLES[table][name]
+  TABLES['GROUPS']['mine'] = lambda path, shape: path[-1] == 'bias'
   config = default.get_config()
   for section in (
     config.data, config.data.vocabulary, config.model.position,
