@@ -44,16 +44,18 @@ def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
   """Which checkpoints the run in a workdir keeps; max or min of its metric.
 
   Raises:
-    UserError: as of read_settings, but for what it may have registered.
+    UserError: as of read_settings, but its extension is not executed, so that
+      it may be another version of the file of --config; or no task here has
+      its metric.
   """
   config = formats.upgrade(_read_config(path))
   keeping = CheckpointSettings(**config['checkpoint'])
   known = {k: v for task in TASKS.values() for k, v in task.metrics.items()}
   if keeping.best_metric not in known:
     raise UserError(
-      f'{path}: its config.checkpoint.best_metric = {keeping.best_metric!r} is '
-      'of a task that is not registered here; use --config='
-      f'{path}/extension.py'
+      f'its config.checkpoint.best_metric = {keeping.best_metric!r} is '
+      'not a metric of any task here; register its task in the file of '
+      f'--config, as its {extensions.NAME} does'
     )
   return keeping, known[keeping.best_metric]
 
@@ -99,7 +101,7 @@ def check(path: str, settings: Settings) -> None:
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  extension = _read_config(path).get('extension', '')
+  extension = extensions.digest_of(_read_config(path))
   if extension != settings.extension:
     place = os.path.join(path, extensions.NAME)
     raise UserError(

@@ -20,13 +20,22 @@ from experiments.workdir import buckets, checkpoints
 
 
 def check(source: str) -> None:
-  """UserError if there is no run to start from; asked by a run that does."""
-  is_remote = source.startswith(buckets.SCHEMES)
-  if not is_remote and not os.path.isfile(os.path.join(source, 'config.json')):
+  """UserError if a run on this machine cannot be initialised from."""
+  if source.startswith(buckets.SCHEMES):
+    return
+  if not os.path.isfile(os.path.join(source, 'config.json')):
     raise UserError(
       f'config.train.init_from = {source!r} must be the workdir of a run, or '
       'empty'
     )
+  _read_keeping(source, source)
+
+
+def _read_keeping(source: str, folder: str):
+  try:
+    return stored.read_keeping(folder)
+  except UserError as error:
+    raise UserError(f'config.train.init_from = {source!r}: {error}') from error
 
 
 def start_from(state: State, source: str, workdir: str) -> State:
@@ -48,7 +57,7 @@ def start_from(state: State, source: str, workdir: str) -> State:
 
 
 def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
-  with checkpoints.reading(folder, *stored.read_keeping(folder)) as saved:
+  with checkpoints.reading(folder, *_read_keeping(source, folder)) as saved:
     found = saved.steps()
     if not found:
       raise UserError(f'config.train.init_from = {source!r} has no checkpoint')
