@@ -222,7 +222,8 @@ def _count(settings: Settings, loaded: loading.Data) -> int:
     build.hparams(settings),
   )
   settings.optimizer.check_parameters(state.params)
-  return build.count_parameters(state.params)
+  names = build.trained([*earlier, last], state.params)[-1]
+  return build.count_parameters({name: state.params[name] for name in names})
 
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:

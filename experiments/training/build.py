@@ -68,9 +68,19 @@ def models(settings: Settings, *sizes) -> list[TextClassifier]:
   return [model(phase.settings, *sizes) for phase in settings.phases()]
 
 
-def top_level(classifier) -> set[str]:
-  """Names of a model's parameters on their uppermost level."""
-  return set(jax.eval_shape(functools.partial(_init, classifier)))
+def trained(models: list[TextClassifier], params) -> list[frozenset[str]]:
+  """Top-level names of the parameters that each phase trains.
+
+  Args:
+    models: of the phases.
+    params: those of all phases, or their shapes.
+  """
+  if len(models) == 1:
+    return [frozenset(params)]
+  return [
+    frozenset(jax.eval_shape(functools.partial(_init, model)))
+    for model in models
+  ]
 
 
 def _init(classifier, key=None):

@@ -179,11 +179,13 @@ def _print_header(group, loaded, steps_per_epoch) -> None:
     f'classes, {loaded.vocab_size} token ids, padded to {padded}'
   )
   members = settings.model.num_members
+  count = program.num_parameters
+  more = build.count_parameters(program.template.params) - count
   log(
     f'model: {settings.model.encoder.name} encoder, '
-    f'{settings.model.position.name} positions, '
-    f'{build.count_parameters(program.template.params):,} parameters'
+    f'{settings.model.position.name} positions, {count:,} parameters'
     + (f' in {members} members' if members > 1 else '')
+    + (f', and {more:,} for pretraining alone' if more else '')
   )
   parts = program.mesh.shape['data']
   place = 'on one device'

@@ -17,7 +17,7 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import build, compiled, loop, transfer
+from experiments.training import compiled, loop, transfer
 from experiments.training.groups import Group
 from experiments.workdir import buckets, locks, shared
 from experiments.workdir import workdir as workdir_lib
@@ -134,7 +134,7 @@ def run_group(
       settings.steps,
       result=result,
       seconds=round(time.monotonic() - started, 1),
-      parameters=build.count_parameters(program.template.params),
+      parameters=program.num_parameters,
     )
     results.append(result)
   return results

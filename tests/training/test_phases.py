@@ -14,7 +14,7 @@ from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.sweeps import distinct, halving, plan
-from experiments.training import compiled, evaluation
+from experiments.training import build, compiled, evaluation
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints, metrics
 from experiments.workdir import workdir as workdir_lib
@@ -102,6 +102,21 @@ def test_rows_name_their_phase_and_only_the_last_one_has_a_best(whole):
   assert found[result['step']]['validation/macro_f1'] == best
   scores = metrics.scores(str(path / 'metrics.jsonl'), 'accuracy')
   assert sorted(scores) == list(range(BEFORE + 1, BEFORE + AFTER + 1))
+
+
+def test_parameters_for_pretraining_alone_are_counted_apart(whole):
+  path, _ = whole
+  settings = from_config(make_config(**{'pretrain.steps': 0}))
+  loaded = loading.load(settings.data, str(path))
+  params = compiled.make(settings, loaded.vocab_size, 2).template.params
+  wanted = build.count_parameters(params)
+  both = build.count_parameters(restored(path, BEFORE).params)
+  assert both > wanted
+  assert workdir_lib.read_status(str(path))['parameters'] == wanted
+  line = f'{wanted:,} parameters, and {both - wanted:,} for pretraining alone'
+  assert line in (path / 'log-0.txt').read_text()
+  (spec,) = plan.make(make_config().to_dict(), [{}], str(path.parent))
+  assert plan._count(spec.settings, loaded) == wanted
 
 
 def test_the_head_of_the_other_phase_stays_as_it_is(whole):
