@@ -214,7 +214,7 @@ def _sums(classifier, task: Task, params, gates, batch: Batch):
     {'params': gated},
     targets.tokens,
     padding_mask(targets),
-    places_BK=targets.places,
+    places_BK=targets.positions,
   )
   losses, hits = task.losses(logits, targets)
   weights = targets.weights

@@ -150,6 +150,7 @@ def train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
+    log_every=settings.train.log_every,
     num_microbatches=functools.partial(
       num_microbatches, settings, platform=platform
     ),
