@@ -3,8 +3,8 @@
 Each member has its own initial parameters, dropout and order of examples; the
 ensemble predicts the mean of their probabilities (Lakshminarayanan et al. 2017,
 section 2.4). The functions here take a function of one model and return that of
-all members, whose parameters and optimizer state have a leading member axis. With
-one member there is no such axis, and the function is returned as it is.
+all members, whose parameters and optimizer state have a leading axis; with one
+member there is no such axis, and the function is returned as it is.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import pytest
 from configs import default
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys, parse_tuple
-from experiments.settings import registry, settings
+from experiments.settings import keys, registry, settings
 
 WRONG = {
   'model.position.name': ('rotray', 'did you mean rotary'),
@@ -268,7 +268,7 @@ def test_settings_are_hashable_and_survive_json():
 
 
 def test_a_block_holds_every_option_once():
-  table = {name: settings.POSITIONS[name] for name in ('none', 'kerple', 't5')}
+  table = {name: keys.POSITIONS[name] for name in ('none', 'kerple', 't5')}
   assert registry.block(table, 'none') == {
     'name': 'none',
     'kerple': {'form': 'log'},
@@ -330,7 +330,7 @@ def test_a_recurrence_of_two_halves_needs_an_even_width():
 
 
 def test_a_method_with_a_last_position_names_the_option_that_moves_it():
-  for name, cls in settings.POSITIONS.items():
+  for name, cls in keys.POSITIONS.items():
     is_limited = cls(8, 2, False, vocab_size=5).max_length() is not None
     assert is_limited == (cls.length_option in registry.options(cls)), name
 
