@@ -20,11 +20,11 @@ from selfattn.positions.sampling import SAMPLINGS, Consecutive
 
 
 def encoder(model, vocab_size: int | None = None) -> Encoder:
-  """The encoder, handed the sizes that it declares; see selfattn.contract.
+  """The encoder with the sizes that it declares; see selfattn.contract.
 
   Args:
     model: a ModelSettings.
-    vocab_size: V; None: unknown, and then it cannot be initialised.
+    vocab_size: V; None: unknown, for checks without parameters.
 
   Raises:
     UserError: an option is out of range.
@@ -63,13 +63,13 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:
-  """Asks an encoder whether it can do what is wanted of it.
+  """Checks that an encoder supports the settings.
 
   Args:
-    platform: of the devices it is for; None: whichever it needs.
+    platform: of the devices that it will run on; None: not checked.
 
   Raises:
-    UserError: it cannot.
+    UserError: it does not support them.
   """
   drops = model.attention_dropout_rate > 0
   with _keyed(model):
@@ -95,13 +95,13 @@ def pool(model) -> Pool:
 
 
 def sampling(model) -> Consecutive:
-  """Where tokens stand."""
+  """The sampling of position ids."""
   chosen = model.position_sampling
   return SAMPLINGS[chosen.name](**chosen.options)
 
 
 def sizes(cls: type) -> set[str]:
-  """Fields of an encoder that are no options: what it is handed."""
+  """Fields of an encoder without a default: the sizes that it declares."""
   return registry.fields(cls) - registry.options(cls).keys()
 
 

@@ -1,6 +1,6 @@
-"""What a run's settings must satisfy, beyond their types.
+"""Checks of the values of settings; their types are checked before.
 
-No file is looked at: whether one exists is asked where it is read.
+No file is read: whether one exists is checked by the commands that read it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from selfattn.pools import POOLS
 
 DTYPES = ('float32', 'bfloat16')
 
-# What a number must be, the test of it, and the keys it holds for.
+# What is allowed, the test of a value, and the keys that it is for.
 _RANGES = {
   'at least 1': (
     lambda value: value >= 1,
@@ -62,14 +62,15 @@ _RANGES = {
 
 
 def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
-  """Values that are out of range, or do not go together.
+  """Checks ranges, and values that exclude each other.
 
   Args:
     settings: a Settings.
     flat: its values by dotted key.
+    is_stored: as of settings.from_config.
 
   Raises:
-    UserError: with the key to change.
+    UserError: a value is not allowed; with the key to change.
   """
   data, model = settings.data, settings.model
   optimizer, train = settings.optimizer, settings.train
@@ -117,7 +118,7 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     _check_task(phase.settings, encoder, key)
   pool = parts.pool(model)
   if pool.reads_first and not is_stored:
-    # The first version trained models that read too little.
+    # The first version allowed a pool that sees only some of the tokens.
     _check_first(data, model, encoder)
   if 'position' in parts.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
@@ -149,8 +150,8 @@ def _check_task(settings, encoder, key: str) -> None:
   if task.is_causal and not encoder.causal:
     name = settings.model.encoder.name
     raise UserError(
-      f'config.{key}.name = {choice.name!r} predicts later tokens, which '
-      f'config.model.encoder.name = {name!r} sees; set '
+      f'config.{key}.name = {choice.name!r} needs a causal encoder, and '
+      f'config.model.encoder.name = {name!r} is not; set '
       'config.model.encoder.attention.causal=True, or choose rnn with '
       'config.model.encoder.rnn.bidirectional=False'
     )
@@ -180,7 +181,7 @@ def _check_length(data, model, position, pool) -> None:
         f'raise config.model.position.{name}.{option} or ' if option else ''
       )
       raise UserError(
-        f'config.model.position.name = {model.position.name!r} can tell '
-        f'{limit} positions apart, and texts may need {length}; {more}'
+        f'config.model.position.name = {model.position.name!r} supports at '
+        f'most {limit} positions, and texts may need {length}; {more}'
         'lower config.data.max_length'
       )

@@ -198,8 +198,8 @@ def model_flops(
   return steps.model_flops(classifier, one, shape, tasks.make(settings.task))
 
 
-# Bytes of the widest activation of a microbatch at which a CPU is fastest, since
-# other activations fit into its caches, too; measured.
+# Bytes of the widest activation of a microbatch at which a CPU is fastest: its
+# caches hold the other activations, too. Measured.
 _PART_BYTES = 2**21
 
 

@@ -109,7 +109,7 @@ TOGETHER = {
       'model.position.learned.max_len': 64,
       'model.pool': 'cls',
     },
-    'can tell 64 positions apart, and texts may need 65; raise .*max_len',
+    'supports at most 64 positions, and texts may need 65; raise .*max_len',
   ),
 }
 
