@@ -104,8 +104,8 @@ def _evaluated(group, program, loaded, split, signals, params) -> list[dict]:
   if program.size is None:
     found = [array[None] for array in found]
   return [
-    program.task.scores(answers, examples.labels)
-    for _, *answers in zip(group.trials, *found, strict=False)
+    program.task.scores(outputs, examples.labels)
+    for _, *outputs in zip(group.trials, *found, strict=False)
   ]
 
 
@@ -188,14 +188,14 @@ def _print_header(group, loaded, steps_per_epoch) -> None:
     + (f', and {more:,} for pretraining alone' if more else '')
   )
   parts = program.mesh.shape['data']
-  place = 'on one device'
+  where = 'on one device'
   if parts > 1:
-    place = f'over {parts} devices, {-(-batch // parts)} rows each'
+    where = f'over {parts} devices, {-(-batch // parts)} rows each'
   if members > 1:
-    place += f', for each of {members} members'
+    where += f', for each of {members} members'
   if program.size is not None:
-    place += f', for each of {len(group.trials)} trials'
-  log(f'batch {batch} {place}; {steps_per_epoch} steps an epoch')
+    where += f', for each of {len(group.trials)} trials'
+  log(f'batch {batch} {where}; {steps_per_epoch} steps an epoch')
   for each in program.phases:
     steps = each.phase.end - each.phase.start
     log(
