@@ -12,7 +12,8 @@ from ml_collections import ConfigDict
 
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.learning.optimizers import GROUPS, OPTIMIZERS, GroupSettings
+from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.parameter_groups import GROUPS, GroupSettings
 from experiments.learning.tasks import TASKS
 from experiments.settings.registry import block, blocks
 from selfattn.encoders import ENCODERS

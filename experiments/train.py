@@ -66,7 +66,7 @@ def main(values) -> None:
     if result is None:
       if cluster is not None:
         distributed.join(cluster, values.start_timeout, values.peer_timeout)
-        signals.share(processes.is_asked_to_end)
+        signals.share(processes.is_preempted)
       result = run_lib.run(config, folder, signals)
   if cluster is None or jax.process_index() == 0:
     app.print_result(result)

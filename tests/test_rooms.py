@@ -7,6 +7,7 @@ import re
 import pytest
 
 from configs import default
+from experiments.settings import keys as setting_keys
 from experiments.settings import registry, settings
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -184,14 +185,14 @@ def test_what_the_pages_name_exists():
 
 def test_every_option_is_read_by_its_class():
   for table, path in (
-    (settings.POSITIONS, 'selfattn/positions/*.py'),
-    (settings.SAMPLINGS, 'selfattn/positions/sampling.py'),
-    (settings.ENCODERS, 'selfattn/*s.py'),
-    (settings.NORMALISERS, 'selfattn/normalisers.py'),
-    (settings.POOLS, 'selfattn/pools.py'),
-    (settings.DATASETS, 'experiments/data/*s.py'),
-    (settings.VOCABULARIES, 'experiments/data/vocabularies.py'),
-    (settings.OPTIMIZERS, 'experiments/learning/optimizers.py'),
+    (setting_keys.POSITIONS, 'selfattn/positions/*.py'),
+    (setting_keys.SAMPLINGS, 'selfattn/positions/sampling.py'),
+    (setting_keys.ENCODERS, 'selfattn/*s.py'),
+    (setting_keys.NORMALISERS, 'selfattn/normalisers.py'),
+    (setting_keys.POOLS, 'selfattn/pools.py'),
+    (setting_keys.DATASETS, 'experiments/data/*s.py'),
+    (setting_keys.VOCABULARIES, 'experiments/data/vocabularies.py'),
+    (setting_keys.OPTIMIZERS, 'experiments/learning/optimizers.py'),
   ):
     trees = [ast.parse(found.read_text()) for found in ROOT.glob(path)]
     read = {

@@ -1,4 +1,4 @@
-"""Python files with get_config(): configs, and what a workdir keeps of one."""
+"""Python files with get_config(): configs, and the copies in workdirs."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def load_module(path: str) -> tuple[ModuleType, ConfigDict]:
 
 
 def execute(path: str, name: str) -> ModuleType:
-  """The module of a Python file, anew at every call.
+  """The module of a Python file, executed at every call.
 
   Args:
-    name: what an error calls the file.
+    name: name of the file in errors.
 
   Raises:
     UserError: it is not Python, or fails; with the line.
@@ -56,7 +56,7 @@ def execute(path: str, name: str) -> ModuleType:
   module = importlib.util.module_from_spec(spec)
 
   def run():
-    # Not exec_module: reading a config writes nothing beside it.
+    # exec_module would write a __pycache__ beside the config.
     code = spec.loader.source_to_code(spec.loader.get_data(path), path)
     exec(code, module.__dict__)
 
@@ -65,7 +65,7 @@ def execute(path: str, name: str) -> ModuleType:
 
 
 def call(function: Callable, path: str, name: str):
-  """What a function of a file returns; UserError as of `execute`."""
+  """The result of a function of a file; UserError as of `execute`."""
   try:
     return function()
   except UserError:

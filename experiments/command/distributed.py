@@ -20,21 +20,21 @@ from absl import flags
 from experiments.command.errors import UserError
 from experiments.command.log import log
 
-# Seconds between attempts to reach process 0, and to wait for its answer.
-_RETRY, _ANSWER = 0.2, 5.0
+# Seconds between attempts to reach process 0, and to wait for its reply.
+_RETRY, _REPLY = 0.2, 5.0
 # Port of process 0 where the cluster defines none; the default of jax.
 _PORT = 8476
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-  """A cluster as one of its processes sees it; None: detected by jax.
+  """A cluster, and one of its processes; None: detected by jax.
 
   Attributes:
     address: HOST:PORT of process 0.
     count: number of processes.
     index: id of this process, from 0.
-    source: what the values come from, for messages.
+    source: where the values come from, for messages.
   """
 
   address: str | None
@@ -206,9 +206,9 @@ def roll_call(cluster: Cluster, seconds: float) -> None:
   host, _, port = cluster.address.rpartition(':')
   deadline = time.monotonic() + seconds
   if cluster.index == 0:
-    missing = _call(cluster, (host, int(port)), deadline)
+    missing = _collect(cluster, (host, int(port)), deadline)
   else:
-    missing = _answer(cluster, (host, int(port)), deadline)
+    missing = _report(cluster, (host, int(port)), deadline)
   if missing:
     names = ', '.join(map(str, missing))
     raise UserError(
@@ -218,7 +218,7 @@ def roll_call(cluster: Cluster, seconds: float) -> None:
     )
 
 
-def _call(cluster: Cluster, address, deadline: float) -> list[int]:
+def _collect(cluster: Cluster, address, deadline: float) -> list[int]:
   try:
     server = socket.create_server(address)
   except OSError as error:
@@ -232,7 +232,7 @@ def _call(cluster: Cluster, address, deadline: float) -> list[int]:
       server.settimeout(max(0.01, deadline - time.monotonic()))
       try:
         connection, _ = server.accept()
-        connection.settimeout(_ANSWER)
+        connection.settimeout(_REPLY)
         present[int(connection.makefile().readline())] = connection
       except (TimeoutError, ValueError):
         if time.monotonic() >= deadline:
@@ -245,7 +245,7 @@ def _call(cluster: Cluster, address, deadline: float) -> list[int]:
   return missing
 
 
-def _answer(cluster: Cluster, address, deadline: float) -> list[int]:
+def _report(cluster: Cluster, address, deadline: float) -> list[int]:
   while True:
     left = deadline - time.monotonic()
     if left <= 0:
@@ -253,8 +253,8 @@ def _answer(cluster: Cluster, address, deadline: float) -> list[int]:
     try:
       with socket.create_connection(address, timeout=left) as connection:
         connection.sendall(f'{cluster.index}\n'.encode())
-        # Process 0 answers at the end of its own, equally long, wait.
-        connection.settimeout(left + _ANSWER)
+        # Process 0 replies when all have connected, or at its own timeout.
+        connection.settimeout(left + _REPLY)
         return json.loads(connection.makefile().readline())
     except (OSError, ValueError):
       time.sleep(_RETRY)

@@ -20,7 +20,7 @@ class Diverged(Exception):
 
 
 class Failed(Exception):
-  """Part of the work failed, after logging why; the rest is done."""
+  """Part of the work failed, and the reason is logged; the rest is done."""
 
 
 class Interrupted(Exception):
@@ -29,7 +29,7 @@ class Interrupted(Exception):
 
 @contextlib.contextmanager
 def writing(path: str):
-  """A context that writes a file or a folder.
+  """A context for code that writes a file or a folder.
 
   Raises:
     Failed: the disk is full, among others.
@@ -57,9 +57,9 @@ def one_of(name: Any, allowed, key: str) -> Any:
   if name in allowed:
     return name
   key = key if key.startswith('--') else f'config.{key}'
+  names = ', '.join(str(each) or "''" for each in sorted(allowed))
   raise UserError(
-    f'{key} = {name!r} is not one of '
-    f'{", ".join(map(str, sorted(allowed)))}{nearest(str(name), allowed)}'
+    f'{key} = {name!r} is not one of {names}{nearest(str(name), allowed)}'
   )
 
 

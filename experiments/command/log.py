@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from experiments.command.errors import Diverged, Failed, Interrupted, writing
 
-# Feeds the files of `keep_log` only.
+# The logger of the files of `keep_log`.
 _KEPT = logging.getLogger('experiments.log')
 _KEPT.setLevel(logging.INFO)
 _KEPT.propagate = False

@@ -31,12 +31,12 @@ def together(action: Callable[[], T]) -> T:
   """
   if not jax.distributed.is_initialized():
     return action()
-  result, told = None, None
+  result, failure = None, None
   try:
     result = action()
   except UserError as error:
-    told = str(error)
-  for index, reason in enumerate(gather(told)):
+    failure = str(error)
+  for index, reason in enumerate(gather(failure)):
     if reason:
       raise UserError(f'process {index}: {reason}')
   return result
@@ -60,10 +60,10 @@ def wait_for_all(name: str) -> None:
     multihost_utils.sync_global_devices(name)
 
 
-def is_asked_to_end(look: int) -> bool:
-  """Whether any process received SIGTERM; the same answer on all of them.
+def is_preempted(check: int) -> bool:
+  """Whether any process received SIGTERM; all processes get the same value.
 
   Args:
-    look: number of this call, the same on every process.
+    check: number of this call, the same on every process.
   """
-  return multihost_utils.reached_preemption_sync_point(look)
+  return multihost_utils.reached_preemption_sync_point(check)

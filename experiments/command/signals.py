@@ -12,7 +12,7 @@ from experiments.command.errors import Interrupted
 # Exit code of a second Ctrl-C.
 ABORTED = 130
 # Sent by schedulers before they preempt a machine, and by Ctrl-C.
-_ASKING = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
+_PREEMPTION = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
 
 
 class Signals:
@@ -21,13 +21,13 @@ class Signals:
   Attributes:
     received: name of the signal, None before one.
     agree: in a multi-process run, from the number of the check to whether any
-      process received a signal; the same answer on all of them.
+      process received a signal; the same value on all of them.
   """
 
   def __init__(self):
     self.received: str | None = None
     self.agree: Callable[[int], bool] | None = None
-    self._looks = 0
+    self._checks = 0
     self._at_once = False
 
   def install(self) -> None:
@@ -35,7 +35,7 @@ class Signals:
 
     Ignored signals, as SIGHUP under nohup, stay ignored.
     """
-    for name in _ASKING:
+    for name in _PREEMPTION:
       if signal.getsignal(signal.Signals[name]) != signal.SIG_IGN:
         signal.signal(signal.Signals[name], self._receive)
 
@@ -66,9 +66,9 @@ class Signals:
 
   def check(self) -> None:
     """Raises Interrupted, on all processes, if one received a signal."""
-    self._looks += 1
+    self._checks += 1
     if self.agree is not None:
-      if self.agree(self._looks):
+      if self.agree(self._checks):
         raise Interrupted(self.received or 'a signal')
     elif self.received:
       raise Interrupted(self.received)
@@ -88,7 +88,6 @@ class Signals:
 
 
 def _say(text: str) -> None:
-  # Not through a stream, which is not reentrant; the reader of the pipe may
-  # have ended by the same Ctrl-C.
+  # Streams are not reentrant, and Ctrl-C may have closed the pipe as well.
   with contextlib.suppress(OSError):
     os.write(2, f'{text}\n'.encode())

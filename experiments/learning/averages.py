@@ -7,14 +7,14 @@ import jax.numpy as jnp
 
 
 def update(average, params, step, decay):
-  """The average after `step` updates, with `params` in it; None stays None.
+  """The average after `step` steps, `params` included; None stays None.
 
-  It is that which starts at zero, over 1 - decay^step: the correction of Kingma
-  and Ba 2015, section 3, kept corrected, so that whoever reads it need not know
-  the decay. After the first update it is the parameters themselves.
+  It starts at zero and is divided by 1 - decay^step, the bias correction of
+  Kingma and Ba 2015, section 3. The corrected average is stored, so that it can
+  be used without the decay. After the first step it equals the parameters.
 
   Args:
-    average: tree of float32, before this update; at step 1 it is not read.
+    average: tree of float32, before this step; it has no effect at step 1.
     step: at least 1; may be traced.
     decay: greater than 0 and less than 1; may be traced.
   """

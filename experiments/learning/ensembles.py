@@ -1,11 +1,10 @@
-"""Several models in the place of one: an ensemble.
+"""Ensembles: several models that are trained at once.
 
-Each member starts from its own parameters, drops its own units and reads the
-examples in its own order; what the ensemble predicts is the mean of their
-probabilities (Lakshminarayanan et al. 2017, section 2.4). The functions here
-take one for a single model and return one for all, whose parameters and
-optimizer state have a leading axis of members; with one member there is no such
-axis, and nothing changes.
+Each member has its own initial parameters, dropout and order of examples; the
+ensemble predicts the mean of their probabilities (Lakshminarayanan et al. 2017,
+section 2.4). The functions here take a function of one model and return that of
+all members, whose parameters and optimizer state have a leading axis; with one
+member there is no such axis, and the function is returned as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 
-# All members have applied as many updates.
+# The step is the same for all members.
 _AXES = State(step=None, params=0, optimizer=0, sums=0, average=0)
 
 
@@ -28,7 +27,7 @@ def keys(hparams: HParams, count: int) -> jax.Array:
 
 
 def init(one: Callable, count: int) -> Callable:
-  """From hparams to a fresh State, as `one`."""
+  """From hparams to the initial State, as `one`."""
 
   def init_all(hparams: HParams) -> State:
     def of_member(key):
@@ -40,9 +39,9 @@ def init(one: Callable, count: int) -> Callable:
 
 
 def train_step(one: Callable, count: int) -> Callable:
-  """As steps.make_train_step, for a batch with rows for all in turn.
+  """As steps.make_train_step; rows of the batch go to the members in turn.
 
-  Its first `count` rows are the first one of each member. The metrics are means
+  Its first `count` rows are the first row of each member. The metrics are means
   over members.
   """
 
@@ -59,14 +58,14 @@ def train_step(one: Callable, count: int) -> Callable:
 
 
 def restart(one: Callable, count: int) -> Callable:
-  """From (state, hparams) to a state, as `one`."""
+  """From (state, hparams) to the State before the next phase, as `one`."""
   return one if count == 1 else jax.vmap(one, (_AXES, None), _AXES)
 
 
 def logits(one: Callable, count: int) -> Callable:
   """From (params, targets) to logits, as `one`.
 
-  Their exp are the mean probabilities.
+  They are logarithms of the mean probabilities.
   """
 
   def logits_of_all(params, targets):
@@ -78,5 +77,5 @@ def logits(one: Callable, count: int) -> Callable:
 
 
 def pick(params, index: int, count: int):
-  """The parameters of one member, as a model alone has them."""
+  """The parameters of one member, without the axis of members."""
   return params if count == 1 else jax.tree.map(lambda x: x[index], params)

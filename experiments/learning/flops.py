@@ -1,7 +1,7 @@
-"""Operations of a program, and how many wait for each other, on its jaxpr.
+"""Floating-point and sequential operations of a program, from its jaxpr.
 
-XLA's own count takes the body of a loop once, however often it runs, and
-counts what a backend added; this one is of the program as written.
+The cost analysis of XLA counts the body of a loop once, and operations that the
+compiler adds; here a body counts as often as it runs, and only what is written.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from jax.extend import core
 
 
 def count(function, *args) -> int:
-  """Operations of the matrix products and convolutions of function(*args).
+  """Floating-point operations of the matmuls and convolutions of a function.
 
-  Two a multiply-add; a scan's body counts as often as it runs, and of the
-  branches of a condition the costliest.
+  A multiply-add counts as two. The body of a scan counts as often as it runs;
+  of the branches of a condition, the one with the most operations counts.
 
   Args:
     function: traceable by jax.
     *args: arrays or ShapeDtypeStructs.
 
   Raises:
-    ValueError: a product stands in a while loop or in a kernel, which do not
-      say how often it runs.
+    ValueError: a matmul is in a while loop or a kernel, where the number of its
+      repetitions is unknown.
   """
   return _of_jaxpr(jax.make_jaxpr(function)(*args).jaxpr)
 
 
 def depth(function, *args) -> int:
-  """Products of function(*args) of which each needs the result of another.
+  """Number of matmuls and convolutions that have to run one after the other.
 
-  The longest such chain: what no number of processors can do at once. A scan
-  is as deep as its body, as often as it runs.
+  That is the longest chain in which each needs the result of the one before. A
+  scan has the depth of its body, times its length.
 
   Args:
     function, *args: as of `count`.
@@ -73,7 +73,7 @@ def _of_equation(equation) -> int:
     return 2 * terms * math.prod(equation.outvars[0].aval.shape)
   inner = [_of_jaxpr(jaxpr) for jaxpr in _inner(params)]
   if name in ('while', 'pallas_call') and any(inner):
-    raise ValueError(f'how often a {name} runs its products is not known')
+    raise ValueError(f'how often a {name} runs its matmuls is unknown')
   if name == 'cond':
     return max(inner)
   return params.get('length', 1) * sum(inner) if name == 'scan' else sum(inner)

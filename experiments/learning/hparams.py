@@ -1,4 +1,4 @@
-"""Hyperparameters: the numbers of a run that do not change its program."""
+"""Hyperparameters that do not change the compiled program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def from_key(key: str, make: Callable = np.float32, **more):
-  """A field of HParams with this key of the config."""
+  """A field of HParams whose value is this key of the config."""
   return dataclasses.field(metadata={'key': key, 'make': make} | more)
 
 
@@ -21,7 +21,7 @@ def _rate(value: float) -> np.float32 | None:
 
 
 def _matching(flat: Mapping[str, Any], key: str) -> dict[str, str]:
-  """Keys that a key with a * stands for, by what the * stands for."""
+  """Keys that match a key with a *, by the text that the * matches."""
   before, _, after = key.partition('*')
   return {
     name[len(before) : len(name) - len(after)]: name
@@ -32,14 +32,13 @@ def _matching(flat: Mapping[str, Any], key: str) -> dict[str, str]:
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
 class HParams:
-  """Numbers that do not change the program; each may be traced.
+  """Hyperparameters that do not change the program; each may be traced.
 
-  This is the list of them: a field says which key of the config it has its
-  value from, and what makes a NumPy scalar of it (a Python number would have a
-  weak type, and another type is another program). One that is None is left out
-  of the program, so `removable` ones are another program where they are 0.
-  Those that are not `swept` are the same for all runs that train together. A
-  key with a * stands for several: its field is a dict by what * stands for.
+  This is the only list of them: each field has its key of the config, and the
+  function that makes a NumPy scalar of its value (a Python float has a weak
+  type, and another type is another program). None leaves a hyperparameter out,
+  so one that is `removable` is another program where it is 0. A key with a *
+  matches several keys: its field is a dict by the text that the * matches.
   """
 
   key: chex.PRNGKey = from_key('seed', jax.random.key)
@@ -62,11 +61,10 @@ class HParams:
   ema_decay: chex.Numeric | None = from_key(
     'train.ema_decay', _rate, removable=True
   )
-  log_every: chex.Numeric = from_key('train.log_every', np.int32, swept=False)
 
   @classmethod
   def of(cls, flat: Mapping[str, Any]) -> HParams:
-    """From the settings of a run by dotted key."""
+    """The hyperparameters of a run, from its settings by dotted key."""
     made = {}
     for field in dataclasses.fields(cls):
       key, make = field.metadata['key'], field.metadata['make']
@@ -80,7 +78,7 @@ class HParams:
 
   @classmethod
   def program(cls, flat: Mapping[str, Any]) -> dict[str, Any]:
-    """What settings by dotted key say of the program, and of its loop."""
+    """The settings by dotted key on which the program and its loop depend."""
     found = dict(flat)
     for field in dataclasses.fields(cls):
       key = field.metadata['key']
@@ -89,6 +87,6 @@ class HParams:
       elif '*' in key:
         for name in _matching(flat, key).values():
           del found[name]
-      elif field.metadata.get('swept', True):
+      else:
         del found[key]
     return found

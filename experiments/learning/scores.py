@@ -1,4 +1,4 @@
-"""Scores of labelled texts, from what a classifier said of each."""
+"""Scores of a classifier, from its predictions and the labels of texts."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def per_class(
 def by_length(
   lengths: np.ndarray, hits: np.ndarray, num_ranges: int = 8
 ) -> list[dict[str, float]]:
-  """Accuracy on texts of similar length, from the shortest to the longest.
+  """Accuracy on texts of similar length, in order of length.
 
   Args:
-    lengths: tokens of each text, as the model read it.
-    hits: whether each was classified right.
-    num_ranges: at most so many, equally wide; those without a text are left
-      out.
+    lengths: tokens of each text after truncation.
+    hits: whether each was classified correctly.
+    num_ranges: largest number of ranges of equal width; those without a text
+      are left out.
   """
   first, last = int(lengths.min()), int(lengths.max())
   edges = np.unique(np.linspace(first, last + 1, num_ranges + 1).astype(int))
@@ -68,6 +68,6 @@ def by_length(
 
 
 def mean_over_lengths(lengths: np.ndarray, hits: np.ndarray) -> float:
-  """Mean over the lengths that occur of the accuracy at each."""
-  _, place, counts = np.unique(lengths, return_inverse=True, return_counts=True)
-  return float((np.bincount(place, hits) / counts).mean())
+  """Accuracy averaged over the lengths that occur, each with equal weight."""
+  _, index, counts = np.unique(lengths, return_inverse=True, return_counts=True)
+  return float((np.bincount(index, hits) / counts).mean())

@@ -1,10 +1,9 @@
-"""What a model is trained to do: one class and one line of TASKS a task.
+"""What a model is trained to do: one class and one line of TASKS per task.
 
-A task says what a model reads and what it should say (`targets`), by which
-`head`, what that costs (`losses`), and what is told of it (`answers` of each
-example on the devices, `scores` of a split on the host). By default that is the
-cross entropy of labels of tokens. Its fields that have a default are options,
-config.task.NAME.OPTION.
+A task defines the inputs and the labels of a model (`targets`), its `head`, the
+`losses`, and how it is evaluated (`outputs` of each example on the devices,
+`scores` of a split on the host). The default is the cross entropy of a label
+for each token. Fields with a default are options, config.task.NAME.OPTION.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from selfattn.heads import TiedHead
 
 
 class Targets(NamedTuple):
-  """A batch as a model reads it, and what it should say.
+  """Inputs and labels of a batch.
 
   Attributes:
-    tokens: int32 (batch, length), at most V: V is the mask, of a task with one.
-    lengths: int32 (batch,), tokens of each row that are real.
-    labels: int32 (batch,), or (batch, answers) of a head of tokens.
-    weights: float32, of the shape of the labels; 0 where nothing is asked.
-    label_index: int32 (batch, labels), index in its row of each token that has
-      a label; None: every token has one.
+    tokens: int32 (batch, length), at most V; V is [MASK], if the task has it.
+    lengths: int32 (batch,), tokens of each row without padding.
+    labels: int32 (batch,), or (batch, predictions) for a head on tokens.
+    weights: float32, of the shape of the labels; 0 where nothing is predicted.
+    label_index: int32 (batch, predictions), the indices in their rows of the
+      tokens that are predicted; None: all of them.
   """
 
   tokens: jax.Array
@@ -63,14 +62,14 @@ def cross_entropy(logits, labels, smoothing=0.0) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """A label for each token; a subclass writes `targets` and `head`.
+  """A label for each token; a subclass defines `targets` and `head`.
 
   Attributes:
-    metrics: what `scores` tells, and whether `max` or `min` is the best.
-    has_labels: whether the answers are one of the data's labels a text.
-    has_mask_token: whether the model needs a token [MASK].
-    is_tied: whether the head reads the embedding table.
-    is_causal: whether no token may see the ones after it.
+    metrics: names that `scores` returns, with `max` or `min` as the best value.
+    has_labels: whether it predicts one of the data's labels for each text.
+    has_mask_token: whether the model needs an embedding of [MASK].
+    is_tied: whether the head uses the embedding table.
+    is_causal: whether the encoder must be causal.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
@@ -80,16 +79,16 @@ class Task:
   is_causal: ClassVar[bool] = False
 
   def check(self) -> None:
-    """ValueError, with its name first, for an option that is out of range."""
+    """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
-    """What is read and asked; a pure function, traced by jax.
+    """Inputs and labels of a batch; a pure function, traced by jax.
 
     Args:
-      batch: rows of any number and length, some of weight 0.
+      batch: any number of rows of any length, some with weight 0.
       vocab_size: V.
-      bits: `bits.at(site).bits((rows, length))` are random bits, which follow
-        seed, step and row in training, and in evaluation the text alone.
+      bits: `bits.at(site).bits((rows, length))` are random bits: of seed, step
+        and row in training, of the text alone in evaluation.
     """
     raise NotImplementedError
 
@@ -98,28 +97,31 @@ class Task:
 
     Args:
       vocab_size: V.
-      num_labels: of the data.
+      num_labels: number of labels that the data has.
     """
     raise NotImplementedError
 
   def losses(self, logits, targets: Targets, smoothing=0.0):
-    """(loss, whether it is right) of each label, float32 of their shape."""
-    hits = logits.argmax(axis=-1) == targets.labels
-    return cross_entropy(logits, targets.labels, smoothing), hits
+    """(loss, whether the prediction is correct) of each label, of its shape."""
+    correct = logits.argmax(axis=-1) == targets.labels
+    return cross_entropy(logits, targets.labels, smoothing), correct
 
-  def answers(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    """Arrays with a row an example: sums of losses, of hits, of weights."""
+  def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
+    """What `scores` needs of each example: sums of loss, correct and weight.
+
+    Each array has a row per example.
+    """
     found = (*self.losses(logits, targets), jnp.ones_like(targets.weights))
     return tuple((each * targets.weights).sum(axis=1) for each in found)
 
-  def scores(self, answers, labels: np.ndarray) -> dict[str, float]:
-    """The metrics of a split, from its answers and the labels of its texts."""
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
+    """The metrics of a split, from its outputs and the labels of its texts."""
     del labels
-    losses, hits, counts = (each.sum() for each in answers)
-    return self.told(losses / max(counts, 1), hits / max(counts, 1))
+    losses, correct, counts = (each.sum() for each in outputs)
+    return self.mean_metrics(losses / max(counts, 1), correct / max(counts, 1))
 
-  def told(self, loss, accuracy) -> dict:
-    """What follows from two means; of the log in training, and of `scores`."""
+  def mean_metrics(self, loss, accuracy) -> dict:
+    """Metrics that are functions of the mean loss and the accuracy."""
     return {'loss': loss, 'accuracy': accuracy}
 
 
@@ -131,21 +133,21 @@ class Classify(Task):
   has_labels: ClassVar = True
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
-    """The texts as they are, and their labels."""
+    """The texts and their labels."""
     del vocab_size, bits
     return Targets(*batch)
 
   def head(self, vocab_size: int, num_labels: int) -> None:
-    """None: the classifier's own."""
+    """None: the head of the classifier."""
     del vocab_size, num_labels
 
-  def answers(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
+  def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     """Loss and logits of each text."""
     return cross_entropy(logits, targets.labels), logits
 
-  def scores(self, answers, labels: np.ndarray) -> dict[str, float]:
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
     """Mean loss, accuracy, and F1 averaged over the classes that occur."""
-    losses, logits = answers
+    losses, logits = outputs
     predictions = logits.argmax(axis=-1)
     return scores(
       losses, confusion_matrix(labels, predictions, logits.shape[-1])
@@ -154,17 +156,16 @@ class Classify(Task):
 
 @dataclasses.dataclass(frozen=True)
 class MaskedTokens(Task):
-  """The tokens that are hidden in a text (Devlin et al. 2019, 3.1).
+  """Masked language modelling (Devlin et al. 2019, 3.1).
 
-  A share of the tokens of each text is chosen, each with that probability, and
-  of them some are masked, some become random ones and some stay. A text of n
-  tokens has share * n of them, rounded to either side at random.
+  A share of the tokens of each text is chosen at random and predicted: of n
+  tokens share * n, rounded up or down at random.
 
   Attributes:
     share: of tokens that are chosen.
-    mask: of the chosen ones, those that become the mask.
-    random: those that become a token of the vocabulary, all alike likely.
-    keep: those that stay what they are.
+    mask: fraction of the chosen tokens that are replaced by [MASK].
+    random: fraction that is replaced by tokens drawn uniformly.
+    keep: fraction that is not replaced.
   """
 
   share: float = 0.15
@@ -175,7 +176,7 @@ class MaskedTokens(Task):
   is_tied: ClassVar = True
 
   def check(self) -> None:
-    """ValueError for shares that are none."""
+    """As of Task."""
     if not 0 < self.share <= 1:
       raise ValueError(
         f'share = {self.share} must be greater than 0 and at most 1'
@@ -188,33 +189,33 @@ class MaskedTokens(Task):
       )
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
-    """The chosen tokens replaced, and where they are."""
+    """The texts with chosen tokens replaced; these tokens as labels."""
     shape = batch.tokens.shape
     order = bits.at(0).bits(shape) >> 1
     order = jnp.where(padding_mask(batch), order, jnp.uint32(2**32 - 1))
     most = min(int(self.share * shape[1]) + 1, shape[1])
-    places = jnp.argsort(order, axis=1)[:, :most]
+    positions = jnp.argsort(order, axis=1)[:, :most]
     rounding = _uniform(bits.at(1).bits((shape[0], 1)))
     count = jnp.floor(self.share * batch.lengths[:, None] + rounding)
     count = jnp.minimum(count, batch.lengths[:, None])
     is_chosen = jnp.arange(most)[None] < count
-    labels = jnp.take_along_axis(batch.tokens, places, axis=1)
+    labels = jnp.take_along_axis(batch.tokens, positions, axis=1)
 
-    def of_places(site):
-      return jnp.take_along_axis(bits.at(site).bits(shape), places, axis=1)
+    def bits_of(site):
+      return jnp.take_along_axis(bits.at(site).bits(shape), positions, axis=1)
 
-    # Those that stand for nothing are not drawn.
+    # Special tokens are not drawn.
     first = min(len(SPECIAL_TOKENS), vocab_size - 1)
-    drawn = first + of_places(2) % jnp.uint32(vocab_size - first)
-    kind = _uniform(of_places(3))
+    drawn = first + bits_of(2) % jnp.uint32(vocab_size - first)
+    kind = _uniform(bits_of(3))
     new = jnp.where(kind < self.mask + self.random, drawn, labels)
     new = jnp.where(kind < self.mask, vocab_size, new).astype(jnp.int32)
     new = jnp.where(is_chosen, new, labels)
     tokens = jnp.put_along_axis(
-      batch.tokens, places, new, axis=1, inplace=False
+      batch.tokens, positions, new, axis=1, inplace=False
     )
     weights = is_chosen * batch.weights[:, None]
-    return Targets(tokens, batch.lengths, labels, weights, places)
+    return Targets(tokens, batch.lengths, labels, weights, positions)
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     """Logits of the vocabulary."""
@@ -224,18 +225,18 @@ class MaskedTokens(Task):
 
 @dataclasses.dataclass(frozen=True)
 class NextToken(Task):
-  """The token after each one, for encoders that do not see it."""
+  """Causal language modelling: the token after each one."""
 
   metrics: ClassVar = {'accuracy': max, 'loss': min, 'perplexity': min}
   is_tied: ClassVar = True
   is_causal: ClassVar = True
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
-    """All tokens but the last are asked for their next one."""
+    """The texts, with the next token of all but the last as labels."""
     del vocab_size, bits
     labels = jnp.pad(batch.tokens[:, 1:], ((0, 0), (0, 1)))
-    place = jnp.arange(batch.tokens.shape[1])[None]
-    has_next = place + 1 < batch.lengths[:, None]
+    index = jnp.arange(batch.tokens.shape[1])[None]
+    has_next = index + 1 < batch.lengths[:, None]
     weights = has_next * batch.weights[:, None]
     return Targets(batch.tokens, batch.lengths, labels, weights)
 
@@ -244,17 +245,18 @@ class NextToken(Task):
     del vocab_size, num_labels
     return TiedHead(parent=None)
 
-  def told(self, loss, accuracy) -> dict:
-    """With the perplexity, exp(loss); as of a loss of 88 beyond it.
+  def mean_metrics(self, loss, accuracy) -> dict:
+    """With the perplexity, exp(loss), of at most exp(88).
 
-    Float32 ends there, and what is not finite would end the run.
+    Above that it is not finite in float32, which would end the run.
     """
-    loss_or_88 = loss - (loss > 88) * (loss - 88)
-    return super().told(loss, accuracy) | {'perplexity': math.e**loss_or_88}
+    at_most_88 = loss - (loss > 88) * (loss - 88)
+    perplexity = math.e**at_most_88
+    return super().mean_metrics(loss, accuracy) | {'perplexity': perplexity}
 
 
 def _uniform(bits: jax.Array) -> jax.Array:
-  """Float32 from 0 to below 1; 24 bits are what it has room for."""
+  """Float32 in [0, 1), from the 24 bits that it can represent."""
   return (bits >> 8).astype(jnp.float32) * 2.0**-24
 
 
@@ -263,6 +265,7 @@ TASKS: dict[str, type[Task]] = {
   'masked_tokens': MaskedTokens,
   'next_token': NextToken,
 }
+CLASSIFY = Classify()
 
 
 def make(choice: Choice) -> Task:

@@ -1,1 +1,1 @@
-"""From ConfigDicts to frozen dataclasses: tables, checks, older formats."""
+"""From ConfigDicts to frozen dataclasses: registries, checks, old formats."""

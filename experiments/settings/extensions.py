@@ -4,22 +4,25 @@
     POSITIONS['mine'] = Mine
 
 A run keeps the file as WORKDIR/extension.py, and its digest as the key
-`extension` of its config: a run with another file is another run. Whatever
-reads the settings of the run executes its file first, once a process. The file
-stands for itself: of what it imports, nothing is kept.
+`extension` of its config: a run with another file is another run. A command
+that reads the settings of the run executes its file first, once per process.
+Modules that the file imports are not kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 
 from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
-from experiments.learning.optimizers import GROUPS, OPTIMIZERS, SCHEDULES
+from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.parameter_groups import GROUPS
+from experiments.learning.schedules import SCHEDULES
 from experiments.learning.tasks import TASKS
 from selfattn.classifier import POOLS
 from selfattn.encoders import ENCODERS
@@ -41,9 +44,11 @@ TABLES = {
   'DATASETS': DATASETS,
   'VOCABULARIES': VOCABULARIES,
 }
+# (table, name) of an entry.
+_Key = tuple[str, str]
 
 
-def _entries() -> dict[tuple[str, str], object]:
+def _entries() -> dict[_Key, object]:
   return {
     (table, name): entry
     for table, entries in TABLES.items()
@@ -52,44 +57,70 @@ def _entries() -> dict[tuple[str, str], object]:
 
 
 _BUILT_IN = _entries()
-# What stands in the tables beside that: who registered it, by the digest of its
-# file, and the texts of these files. Mutable, as the tables are.
-_owners: dict[tuple[str, str], tuple[str, object]] = {}
+# Registered entries with the digest of the file that registers them, the texts
+# of these files, and the digests of the runs that were read ('': a run without
+# a file). Mutable, as the tables are.
+_registered: dict[_Key, tuple[str, object]] = {}
 _texts: dict[str, str] = {}
+_runs: set[str] = set()
+
+
+def digest_of(config: Mapping) -> str:
+  """The digest that a nested config has; '' if its file registers nothing."""
+  return config.get('extension', '')
 
 
 def add(config, path: str) -> None:
-  """Notes in a config of a command that its file has registered something.
+  """Sets `extension` in the config of a command if its file registers entries.
 
   Args:
-    config: the ConfigDict that the file made, and flags may have changed.
-    path: of the file.
+    config: the ConfigDict that the file returned, after overrides by flags.
+    path: the file. An extension.py that a run keeps may replace built-in
+      entries, which a later version has added; any other file may not.
 
   Raises:
-    UserError: a name that stands in its table already.
+    UserError: it registers a name that its table has already.
   """
-  before = _BUILT_IN | {place: entry for place, (_, entry) in _owners.items()}
+  before = _BUILT_IN | {key: entry for key, (_, entry) in _registered.items()}
+  is_kept = os.path.basename(path) == NAME
   with open(path) as file:
-    digest = _claim(file.read(), before, f'--config={path}')
+    digest = _register(file.read(), before, f'--config={path}', is_kept)
   if digest in _texts:
     with config.unlocked():
       config.extension = digest
 
 
 def load(folder: str, config: dict) -> None:
-  """Registers what the run, or the sweep, in a folder needs.
+  """Registers the entries that the run, or the sweep, in a folder needs.
+
+  Where a later version has a built-in entry of the same name, that of the run
+  replaces it: the run was trained with its own. Then no other run can be read
+  in this process.
 
   Args:
     config: nested, of the run.
 
   Raises:
-    UserError: its file is gone, fails, or registers a name that stands in its
-      table already.
+    UserError: its file does not exist, fails, or registers a name that another
+      file has registered; or an entry that other runs need was replaced.
   """
-  wanted = config.get('extension')
-  if wanted is None:
-    return
-  path = os.path.join(folder, NAME)
+  wanted = digest_of(config)
+  replaced = [
+    key
+    for key, (digest, _) in _registered.items()
+    if key in _BUILT_IN and digest != wanted
+  ]
+  if replaced:
+    raise UserError(
+      f'{folder}: another run has replaced the built-in {_names(replaced)} in '
+      'this process; read one run per process'
+    )
+  if wanted:
+    _load(os.path.join(folder, NAME), wanted)
+  _runs.add(wanted)
+
+
+def _load(path: str, wanted: str) -> None:
   if not os.path.exists(path):
     if wanted in _texts:  # a start that was killed before it was written
       return
@@ -97,7 +128,7 @@ def load(folder: str, config: dict) -> None:
   with open(path) as file:
     text = file.read()
   if _digest(text) != wanted:
-    log(f'WARNING: {path} is not what the run was trained with')
+    log(f'WARNING: {path} has changed since the run was created')
   if _digest(text) in _texts:
     return
   before = _entries()
@@ -110,39 +141,50 @@ def load(folder: str, config: dict) -> None:
     if at_import == before:
       raise
     log(f'WARNING: {error}')
-  _claim(text, before, path)
+  _register(text, before, path, not _runs - {wanted})
   _texts[_digest(text)] = _texts[wanted] = text
 
 
 def file_of(config: dict) -> dict[str, str]:
   """Name and text of the file that a new workdir keeps; {} without one."""
-  digest = config.get('extension')
-  return {} if digest is None else {NAME: _texts[digest].rstrip('\n')}
+  digest = digest_of(config)
+  return {NAME: _texts[digest].rstrip('\n')} if digest else {}
 
 
-def _claim(text: str, before: dict, source: str) -> str:
-  """Notes what a file has registered since `before`; its digest."""
+def _register(text: str, before: dict, source: str, replaces: bool) -> str:
+  """Records the entries that a file has added since `before`; its digest.
+
+  Args:
+    replaces: whether they may replace built-in entries.
+  """
   digest = _digest(text)
   new = {k: v for k, v in _entries().items() if before.get(k) is not v}
-  taken = [k for k in before if k in new and _owner(k) != digest]
-  if taken:
+  known = [k for k in before if k in new]
+  built_in = [k for k in known if k not in _registered]
+  conflicts = [] if replaces else built_in
+  conflicts += [
+    k for k in known if k in _registered and _registered[k][0] != digest
+  ]
+  if conflicts:
     for table, name in new:
       del TABLES[table][name]
       if (table, name) in before:
         TABLES[table][name] = before[table, name]
-    told = ', '.join(f'{table}[{name!r}]' for table, name in taken)
     raise UserError(
-      f'{source} registers {told}, which is there already: built in, or of '
-      'another file; choose another name, or look at one run at a time'
+      f'{source} registers {_names(conflicts)}, which is built in or '
+      'registered by another file; choose another name, or read one run per '
+      'process'
     )
-  _owners.update({place: (digest, entry) for place, entry in new.items()})
+  if built_in:
+    log(f'WARNING: {source} replaces the built-in {_names(built_in)}')
+  _registered.update({key: (digest, entry) for key, entry in new.items()})
   if new:
     _texts[digest] = text
   return digest
 
 
-def _owner(place: tuple[str, str]) -> str | None:
-  return _owners[place][0] if place in _owners else None
+def _names(keys: list[_Key]) -> str:
+  return ', '.join(f'{table}[{name!r}]' for table, name in keys)
 
 
 def _digest(text: str) -> str:

@@ -1,8 +1,8 @@
 """Configs of earlier versions, read as configs of this one.
 
-What a later version adds, renames or drops must not make a run unreadable:
-its config.json says which format it has, and everything that has changed since
-stands in the tables here, and nowhere else.
+Keys that a later version adds, renames or removes must not make a run
+unreadable: config.json names its format, and all changes since are in the
+tables here and in keys.ADDED.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import Any
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.settings import registry, settings
-from experiments.settings.settings import (
+from experiments.settings.keys import (
   ADDED,
   CHOICES,
-  SECTIONS,
-  Settings,
+  current_value,
   group_defaults,
+  name_key,
 )
+from experiments.settings.settings import SECTIONS, Settings
 
-# What config.json says now; one that says nothing is of format 0. It grows
-# when an earlier version could no longer read what this one writes.
+# The format that config.json names; 0 if it names none. It is raised when an
+# earlier version could not read what this one writes.
 FORMAT = 2
-# Keys that have another name now: {former: present}, dotted.
+# Renamed keys: {old: new}, dotted.
 RENAMED: dict[str, str] = {
   'train.accumulate': 'train.grad_accum_steps',
   'train.shard_from': 'train.fsdp_min_size',
@@ -36,11 +37,11 @@ RENAMED: dict[str, str] = {
 def upgrade(config: dict) -> dict:
   """A nested config of any format, with every key that there is now.
 
-  Blocks and options that are gone are left out where they were not chosen;
-  where they were, they stay, and settings.from_config refuses them.
+  Removed options are left out if they were not chosen; if they were, they stay,
+  and settings.from_config raises.
 
   Raises:
-    UserError: a later version has written it, or it is no config.
+    UserError: a later version has written it, or it lacks sections.
   """
   config = copy.deepcopy(config)
   version = config.pop('format', 0)
@@ -51,15 +52,15 @@ def upgrade(config: dict) -> dict:
     )
   try:
     for key, value in flat_keys(config).items():
-      if present(key) != key:
+      if current_key(key) != key:
         _remove(config, key)
-      _put(config, present(key), settings.present_value(present(key), value))
+      _put(config, current_key(key), current_value(current_key(key), value))
     for key, value in (ADDED | group_defaults()).items():
       if key not in flat_keys(config):
         _put(config, key, value)
     _name_of_hub(config)
     for choice, (table, key) in CHOICES.items():
-      chosen = flat_keys(config)[settings.name_key(choice)]
+      chosen = flat_keys(config)[name_key(choice)]
       *sections, name = key.split('.')
       section = config
       for part in sections:
@@ -76,33 +77,28 @@ def upgrade(config: dict) -> dict:
 
 
 def read(config: dict) -> Settings:
-  """Settings of a run that is there, from its nested config of any format.
+  """Settings of a stored run, from its nested config of any format.
 
   Raises:
-    UserError: a later version has written it, a key means nothing, or a value
-      is one that no version has allowed.
+    UserError: a later version has written it, a key is unknown, or a value is
+      one that no version has allowed.
   """
   return settings.from_config(upgrade(config), is_stored=True)
 
 
 def _name_of_hub(config: dict) -> None:
-  """The name of a data set of the hub was config.data.dir."""
+  """config.data.dir used to be the name of a data set of the hub."""
   data = config.get('data', {})
   text = data.get('text', {})
   if data.get('name') == 'text' and text.get('format') == 'hub' and data['dir']:
     text['hub_name'], data['dir'] = data['dir'], ''
 
 
-def present(key: str) -> str:
-  """The dotted name that a key has now."""
+def current_key(key: str) -> str:
+  """The dotted key of this version, from one of any version."""
   while key in RENAMED:
     key = RENAMED[key]
   return key
-
-
-def former(key: str) -> set[str]:
-  """All dotted names that a key has had, its own among them."""
-  return {key} | {old for old in RENAMED if present(old) == key}
 
 
 def _put(config: dict, key: str, value: Any) -> None:
@@ -122,7 +118,7 @@ def _remove(config: dict, key: str) -> None:
 
 
 def _complete(values: dict, names, table, fields) -> None:
-  """Fills in the options of a choice, and leaves out what was not chosen."""
+  """Adds missing options of a choice, and removes unknown ones not chosen."""
   chosen = {part for name in names for part in str(name).split('+')}
   blocks = registry.blocks(table)
   for entry, value in list(values.items()):

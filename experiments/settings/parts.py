@@ -20,11 +20,11 @@ from selfattn.positions.sampling import SAMPLINGS, Consecutive
 
 
 def encoder(model, vocab_size: int | None = None) -> Encoder:
-  """The encoder, handed the sizes that it declares; see selfattn.contract.
+  """The encoder with the sizes that it declares; see selfattn.contract.
 
   Args:
     model: a ModelSettings.
-    vocab_size: V; None: unknown, and then it cannot be initialised.
+    vocab_size: V; None: unknown, for checks without parameters.
 
   Raises:
     UserError: an option is out of range.
@@ -42,7 +42,7 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
   }
   if 'normaliser' in wanted:
     name, options = model.normaliser.name, model.normaliser.options
-    with _prefixed(f'model.normaliser.{name}'):
+    with prefixed(f'model.normaliser.{name}'):
       known['normaliser'] = NORMALISERS[name](model.num_heads, **options)
   given = {
     name: known[name] if name in known else getattr(model, name)
@@ -51,7 +51,7 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
   made = cls(**given, **model.encoder.options)
   if 'position' not in wanted:
     return made
-  with _prefixed('model.position'):
+  with prefixed('model.position'):
     method = positions.make(
       model.position.blocks,
       model.embed_dim,
@@ -63,13 +63,13 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:
-  """Asks an encoder whether it can do what is wanted of it.
+  """Checks that an encoder supports the settings.
 
   Args:
-    platform: of the devices it is for; None: whichever it needs.
+    platform: of the devices that it will run on; None: not checked.
 
   Raises:
-    UserError: it cannot.
+    UserError: it does not support them.
   """
   drops = model.attention_dropout_rate > 0
   with _keyed(model):
@@ -89,25 +89,25 @@ def pool(model) -> Pool:
     UserError: an option is out of range.
   """
   made = POOLS[model.pool.name](**model.pool.options)
-  with _prefixed(f'model.pool_options.{model.pool.name}'):
+  with prefixed(f'model.pool_options.{model.pool.name}'):
     made.check()
   return made
 
 
 def sampling(model) -> Consecutive:
-  """Where tokens stand."""
+  """The sampling of position ids."""
   chosen = model.position_sampling
   return SAMPLINGS[chosen.name](**chosen.options)
 
 
 def sizes(cls: type) -> set[str]:
-  """Fields of an encoder that are no options: what it is handed."""
+  """Fields of an encoder without a default: the sizes that it declares."""
   return registry.fields(cls) - registry.options(cls).keys()
 
 
 @contextlib.contextmanager
-def _prefixed(key: str):
-  """Turns `OPTION = ...` that is raised into a UserError under a key."""
+def prefixed(key: str):
+  """Turns a ValueError `OPTION = ...` into a UserError `config.KEY.OPTION`."""
   try:
     yield
   except ValueError as error:

@@ -1,8 +1,8 @@
-"""One way to choose by name: a plain dict, and a block of options a name.
+"""Choices by name: a dict of classes, and a block of options for each name.
 
-`block(table, name)` makes the part of a config, `choose(...)` checks what came
-back. A choice is a class with dataclass fields; those that have a default are
-its options, so a default is written once, next to the code that reads it.
+`block(table, name)` makes the section of a config, `choose(...)` checks it. An
+entry is a class with dataclass fields; those that have a default are its
+options, so a default is written once, next to the code that reads it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from experiments.command.errors import UserError, nearest, one_of
 from experiments.command.values import Choice, parse_tuple
 
-# What Flax adds to the fields of every module.
+# Fields that Flax adds to every module.
 _NOT_OPTIONS = {'parent', 'name'}
 
 
@@ -24,7 +24,7 @@ def fields(cls: type) -> set[str]:
 
 
 def options(cls: type) -> dict[str, Any]:
-  """Fields of `cls` that have a default other than None, with it."""
+  """Fields of `cls` that have a default other than None, with the default."""
   return {
     field.name: field.default
     for field in dataclasses.fields(cls)
@@ -34,13 +34,13 @@ def options(cls: type) -> dict[str, Any]:
 
 
 def blocks(table: Mapping[str, type]) -> dict[str, Any]:
-  """One block of options for every entry that has any."""
+  """A block of options for every entry that has options."""
   found = {entry: options(cls) for entry, cls in table.items()}
   return {k: v for k, v in found.items() if v}
 
 
 def block(table: Mapping[str, type], name: str) -> dict[str, Any]:
-  """`{'name': name}` and one block of options for every entry that has any."""
+  """`{'name': name}` and a block for every entry that has options."""
   return {'name': name} | blocks(table)
 
 
@@ -56,11 +56,11 @@ def choose(
   """The chosen name with its checked options.
 
   Args:
-    values: blocks of options.
-    key: where they stand in the config.
-    name_key: where the name stands.
+    values: blocks of options, by name.
+    key: their section of the config.
+    name_key: key of the name.
     joins: whether several names may be joined by +.
-    others: names whose options are read as well.
+    others: names whose options are used as well.
 
   Raises:
     UserError: an unknown name or option, or a value of another type.
@@ -97,7 +97,7 @@ def check_keys(given: Mapping, wanted: Mapping, key: str) -> None:
 
 
 def typed(value: Any, kind: type, key: str) -> Any:
-  """`value` as `kind`, where that loses nothing; else UserError."""
+  """`value` as `kind`, if no information is lost; else UserError."""
   if kind is int and type(value) is int and abs(value) >= 2**31:
     raise UserError(
       f'config.{key} = {value} must be below 2147483648, and above its negative'

@@ -1,4 +1,4 @@
-"""The settings of a run that is there: reading, comparing, naming them."""
+"""The settings of stored runs: reading, comparing and identifying them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.learning.tasks import TASKS
 from experiments.settings import extensions, formats
-from experiments.settings.settings import Settings, former_value
+from experiments.settings.keys import former_value
+from experiments.settings.settings import Settings
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.keeping import CheckpointSettings
 from experiments.workdir.workdir import Workdir
 
-# Keys that change nothing of what is computed, so a resumed run may change
-# them. The data's place is free to move, since its content is checked.
+# Keys that do not change what is computed, so that a resumed run may change
+# them. The folder of the data is one of them, since its content is checked.
 FREE = (
   'data.dir',
   'train.log_every',
@@ -30,7 +31,7 @@ def read_settings(path: str) -> Settings:
   """Settings of the run in a workdir.
 
   Raises:
-    UserError: there is no run, or its config is not one that can be read.
+    UserError: there is no run, or its config cannot be read.
   """
   config = _read_config(path)
   extensions.load(path, config)
@@ -41,25 +42,27 @@ def read_settings(path: str) -> Settings:
 
 
 def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
-  """Which checkpoints the run in a workdir keeps; max or min of its metric.
+  """The checkpoint settings of a stored run, and max or min of its metric.
 
   Raises:
-    UserError: as of read_settings, but for what it may have registered.
+    UserError: as of read_settings, but its extension is not executed, so that
+      it may be another version of the file of --config; or no task here has
+      its metric.
   """
   config = formats.upgrade(_read_config(path))
   keeping = CheckpointSettings(**config['checkpoint'])
   known = {k: v for task in TASKS.values() for k, v in task.metrics.items()}
   if keeping.best_metric not in known:
     raise UserError(
-      f'{path}: its config.checkpoint.best_metric = {keeping.best_metric!r} is '
-      'of a task that is not registered here; use --config='
-      f'{path}/extension.py'
+      f'its config.checkpoint.best_metric = {keeping.best_metric!r} is '
+      'not a metric of any task here; register its task in the file of '
+      f'--config, as its {extensions.NAME} does'
     )
   return keeping, known[keeping.best_metric]
 
 
 def _read_config(path: str) -> dict:
-  """The nested config of a workdir, of whichever format."""
+  """The nested config of a workdir, of any format."""
   config_path = os.path.join(path, 'config.json')
   if not os.path.exists(config_path):
     raise UserError(f'--workdir={path}: {config_path} does not exist')
@@ -77,17 +80,17 @@ def identity(config: dict) -> str:
   """Sixteen hexadecimal digits, the same for runs that compute the same.
 
   Args:
-    config: nested, of any format. Only its own keys count: those that a later
-      version adds do not make it another run.
+    config: nested, of any format. Only its own keys count, under the names that
+      it has for them: the identity is the same in every later version.
   """
-  created = flat_keys(config)
-  flat = {
-    name: former_value(key, value)
-    for key, value in formats.read(config).flat().items()
-    for name in formats.former(key)
-    if key not in FREE and name in created
+  flat = formats.read(config).flat()
+  current = {name: formats.current_key(name) for name in flat_keys(config)}
+  own = {
+    name: former_value(key, flat[key])
+    for name, key in current.items()
+    if key in flat and key not in FREE
   }
-  text = json.dumps(flat, sort_keys=True)
+  text = json.dumps(own, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -99,13 +102,13 @@ def check(path: str, settings: Settings) -> None:
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  extension = _read_config(path).get('extension', '')
+  extension = extensions.digest_of(_read_config(path))
   if extension != settings.extension:
     place = os.path.join(path, extensions.NAME)
     raise UserError(
       f'--workdir={path} belongs to a run whose --config '
       + (
-        f'is {place}, with other entries of tables; give that, or '
+        f'is {place}, which registers other entries of tables; give that, or '
         if extension
         else 'registers no entry of a table; '
       )
@@ -127,10 +130,10 @@ def check(path: str, settings: Settings) -> None:
 def open_run(
   path: str, config: dict, files: dict[str, str], writes: bool = True
 ) -> Workdir:
-  """Opens the workdir of a run, new or there already.
+  """Opens the workdir of a run, new or existing.
 
   Args:
-    config: nested; of a run that is there, its own counts.
+    config: nested; ignored for an existing run, which has its own.
     files, writes: as of workdir.open_workdir.
   """
   is_resumed = os.path.exists(os.path.join(path, 'config.json'))
@@ -140,5 +143,5 @@ def open_run(
 
 
 def as_text(config: dict) -> str:
-  """What config.json says of a nested config of this version."""
+  """The text of config.json for a nested config of this version."""
   return json.dumps({'format': formats.FORMAT} | config, indent=2)

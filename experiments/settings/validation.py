@@ -1,6 +1,6 @@
-"""What a run's settings must satisfy, beyond their types.
+"""Checks of the values of settings; their types are checked before.
 
-No file is looked at: whether one exists is asked where it is read.
+No file is read: whether one exists is checked by the commands that read it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning import tasks
-from experiments.learning.optimizers import OPTIMIZERS, SCHEDULES
+from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.schedules import SCHEDULES
 from experiments.settings import parts
 from selfattn.dropout import MAX_RATE
 from selfattn.pools import POOLS
 
 DTYPES = ('float32', 'bfloat16')
 
-# What a number must be, the test of it, and the keys it holds for.
+# What is allowed, the test of a value, and the keys that it is for.
 _RANGES = {
   'at least 1': (
     lambda value: value >= 1,
@@ -61,14 +62,15 @@ _RANGES = {
 
 
 def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
-  """Values that are out of range, or do not go together.
+  """Checks ranges, and values that exclude each other.
 
   Args:
     settings: a Settings.
     flat: its values by dotted key.
+    is_stored: as of settings.from_config.
 
   Raises:
-    UserError: with the key to change.
+    UserError: a value is not allowed; with the key to change.
   """
   data, model = settings.data, settings.model
   optimizer, train = settings.optimizer, settings.train
@@ -100,19 +102,13 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     'train.grad_accum_steps',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
   )
-  for name, group in {'': None, **optimizer.groups}.items():
-    key = f'optimizer.groups.{name}' if name else 'optimizer'
-    allowed = OPTIMIZERS[optimizer.optimizer_of(name)].only
-    if allowed and name not in allowed and not (group and not group.name):
-      raise UserError(
-        f'config.{key}.name = {optimizer.optimizer_of(name)!r} is for '
-        f'{" or ".join(allowed)} alone; set '
-        f'config.optimizer.groups.{allowed[0]}.name to it'
-      )
-    if group:
-      key = f'{key}.learning_rate_scale'
-      is_scale = 0 <= group.learning_rate_scale < float('inf')
-      require(is_scale, key, 'at least 0 and finite')
+  for group, own in optimizer.groups.items():
+    require(
+      0 <= own.learning_rate_scale < float('inf'),
+      f'optimizer.groups.{group}.learning_rate_scale',
+      'at least 0 and finite',
+    )
+  _check_optimizers(optimizer, is_stored)
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   encoder = parts.encoder(model)
@@ -122,23 +118,40 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     _check_task(phase.settings, encoder, key)
   pool = parts.pool(model)
   if pool.uses_cls and not is_stored:
-    # The first version trained models that read too little.
+    # The first version allowed a pool that sees only some of the tokens.
     _check_cls(data, model, encoder)
   if 'position' in parts.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
 
 
+def _check_optimizers(optimizer, is_stored: bool) -> None:
+  chosen = {'': optimizer.method.name}
+  chosen |= {name: own.name for name, own in optimizer.groups.items()}
+  for group, name in chosen.items():
+    allowed = OPTIMIZERS[name].only if name else ()
+    if allowed and group not in allowed:
+      key = f'optimizer.groups.{group}' if group else 'optimizer'
+      raise UserError(
+        f'config.{key}.name = {name!r} is for {" or ".join(allowed)} alone; '
+        f'set config.optimizer.groups.{allowed[0]}.name to it'
+      )
+  if is_stored:
+    # Earlier versions trained with any options.
+    return
+  for name, options in optimizer.method.blocks.items():
+    with parts.prefixed(f'optimizer.{name}'):
+      OPTIMIZERS[name](**options).check()
+
+
 def _check_task(settings, encoder, key: str) -> None:
   choice, task = settings.task, tasks.make(settings.task)
-  try:
+  with parts.prefixed(f'{key}.{choice.name}'):
     task.check()
-  except ValueError as error:
-    raise UserError(f'config.{key}.{choice.name}.{error}') from None
   if task.is_causal and not encoder.causal:
     name = settings.model.encoder.name
     raise UserError(
-      f'config.{key}.name = {choice.name!r} predicts later tokens, which '
-      f'config.model.encoder.name = {name!r} sees; set '
+      f'config.{key}.name = {choice.name!r} needs a causal encoder, and '
+      f'config.model.encoder.name = {name!r} is not; set '
       'config.model.encoder.attention.causal=True, or choose rnn with '
       'config.model.encoder.rnn.bidirectional=False'
     )
@@ -158,12 +171,8 @@ def _check_cls(data, model, encoder) -> None:
 def _check_length(data, model, position, pool) -> None:
   sampling = model.position_sampling.name
   length = data.max_length + pool.uses_cls
-  try:
+  with parts.prefixed(f'model.position_sampling.{sampling}'):
     length = parts.sampling(model).max_length(length)
-  except ValueError as error:
-    raise UserError(
-      f'config.model.position_sampling.{sampling}.{error}'
-    ) from None
   parted = zip(model.position.blocks, position.parts, strict=True)
   for name, (_, part) in parted:
     limit, option = part.max_length(), part.length_option
@@ -172,7 +181,7 @@ def _check_length(data, model, position, pool) -> None:
         f'raise config.model.position.{name}.{option} or ' if option else ''
       )
       raise UserError(
-        f'config.model.position.name = {model.position.name!r} can tell '
-        f'{limit} positions apart, and texts may need {length}; {more}'
+        f'config.model.position.name = {model.position.name!r} supports at '
+        f'most {limit} positions, and texts may need {length}; {more}'
         'lower config.data.max_length'
       )

@@ -87,7 +87,7 @@ def _read(path: str) -> dict:
     with open(path) as file:
       known = json.load(file)
     trials = [
-      {formats.present(key): value for key, value in trial.items()}
+      {formats.current_key(key): value for key, value in trial.items()}
       for trial in known['trials']
     ]
     return {'config': formats.upgrade(known['config']), 'trials': trials}

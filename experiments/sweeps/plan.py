@@ -29,7 +29,6 @@ from experiments.command import app, config_files
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import flat_keys, parse_tuple, split, unquoted
 from experiments.data import loading
-from experiments.learning import optimizers
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -232,10 +231,9 @@ def _count(settings: Settings, loaded: loading.Data) -> int:
     lambda hparams: build.init_state(settings, last, hparams, earlier),
     build.hparams(settings),
   )
-  optimizers.check_weight_decay_names(
-    state.params, settings.optimizer.weight_decay_names
-  )
-  return build.count_parameters(state.params)
+  settings.optimizer.check_parameters(state.params)
+  names = build.trained([*earlier, last], state.params)[-1]
+  return build.count_parameters({name: state.params[name] for name in names})
 
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:

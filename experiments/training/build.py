@@ -1,4 +1,4 @@
-"""The only place that constructs the model and the optimizer from settings."""
+"""Constructs the model, the optimizer and the steps from settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.learning import ensembles, optimizers, steps, tasks
+from experiments.learning import (
+  ensembles,
+  optimizers,
+  parameter_groups,
+  schedules,
+  steps,
+  tasks,
+)
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 from experiments.settings import parts
@@ -54,16 +61,26 @@ def _head(settings: Settings, vocab_size: int, num_classes: int):
 
 
 def models(settings: Settings, *sizes) -> list[TextClassifier]:
-  """The model of each phase, by what `model` is told.
+  """The model of each phase; `sizes` are further arguments of `model`.
 
-  All that has the same name in several of them is the same.
+  Parameters of the same name are shared by the phases.
   """
   return [model(phase.settings, *sizes) for phase in settings.phases()]
 
 
-def top_level(classifier) -> set[str]:
-  """Names of a model's parameters on their uppermost level."""
-  return set(jax.eval_shape(functools.partial(_init, classifier)))
+def trained(models: list[TextClassifier], params) -> list[frozenset[str]]:
+  """Top-level names of the parameters that each phase trains.
+
+  Args:
+    models: of the phases.
+    params: those of all phases, or their shapes.
+  """
+  if len(models) == 1:
+    return [frozenset(params)]
+  return [
+    frozenset(jax.eval_shape(functools.partial(_init, model)))
+    for model in models
+  ]
 
 
 def _init(classifier, key=None):
@@ -73,16 +90,16 @@ def _init(classifier, key=None):
 
 
 def hparams(settings: Settings) -> HParams:
-  """The numbers that do not change the program."""
+  """Hyperparameters that do not change the program."""
   return HParams.of(settings.flat())
 
 
-def optimizer(settings: Settings, numbers: HParams, step):
-  """The optax transformation of update `step` + 1; all may be traced."""
+def optimizer(settings: Settings, hparams: HParams, step):
+  """The optax transformation of step `step` + 1; hparams may be traced."""
   wanted = settings.optimizer
   decay = optax.add_decayed_weights(
-    numbers.weight_decay,
-    mask=lambda params: optimizers.weight_decay_mask(
+    hparams.weight_decay,
+    mask=lambda params: parameter_groups.weight_decay_mask(
       params, wanted.weight_decay_names
     ),
   )
@@ -97,19 +114,19 @@ def optimizer(settings: Settings, numbers: HParams, step):
     transforms = [
       optax.partition(
         {name: optax.chain(*chain(name)) for name in names},
-        lambda tree: optimizers.by_group(
+        lambda tree: parameter_groups.by_group(
           lambda group, _: wanted.optimizer_of(group), tree
         ),
       )
     ]
-  rate = numbers.learning_rate * optimizers.schedule(
-    wanted.schedule, step, numbers.warmup_steps, settings.train.steps
+  rate = hparams.learning_rate * schedules.schedule(
+    wanted.schedule, step, hparams.warmup_steps, settings.train.steps
   )
   rates = {
-    group: rate * scale for group, scale in numbers.learning_rate_scales.items()
+    group: rate * scale for group, scale in hparams.learning_rate_scales.items()
   } | {'': rate}
   scale = optax.stateless(
-    lambda updates, _: optimizers.by_group(
+    lambda updates, _: parameter_groups.by_group(
       lambda group, update: -rates[group] * update, updates
     )
   )
@@ -124,7 +141,7 @@ def train_step(
   start: int = 0,
   trained: set[str] | None = None,
 ) -> Callable:
-  """steps.make_train_step of these settings, which nobody has jitted yet.
+  """steps.make_train_step of these settings, without jit.
 
   Args:
     start, trained: as of steps.make_train_step.
@@ -133,6 +150,7 @@ def train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
+    log_every=settings.train.log_every,
     num_microbatches=functools.partial(
       num_microbatches, settings, platform=platform
     ),
@@ -155,7 +173,7 @@ def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
       batch = jax.tree.map(
         lambda x: jnp.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1)), batch
       )
-      # Else it is padded anew wherever it is read, which costs a tenth.
+      # Without it, XLA pads again at every use: a tenth slower.
       batch = jax.lax.optimization_barrier(batch)
     return one(state, batch, hparams)
 
@@ -163,7 +181,7 @@ def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
 
 
 def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
-  """steps.make_eval_step of these settings, which nobody has jitted yet."""
+  """steps.make_eval_step of these settings, without jit."""
   together = functools.partial(
     ensembles.logits, count=settings.model.num_members
   )
@@ -174,25 +192,25 @@ def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
 def model_flops(
   settings: Settings, classifier, params, shape: tuple[int, int]
 ) -> int:
-  """steps.model_flops of a batch whose rows are dealt out to members."""
+  """steps.model_flops of a batch, each row of which goes to one member."""
   count = settings.model.num_members
   one = jax.eval_shape(lambda params: ensembles.pick(params, 0, count), params)
   return steps.model_flops(classifier, one, shape, tasks.make(settings.task))
 
 
-# Bytes of a part's widest activation that leave room in a processor's caches
-# for the rest of the part: found by trying.
+# Bytes of the widest activation of a microbatch at which a CPU is fastest: its
+# caches hold the other activations, too. Measured.
 _PART_BYTES = 2**21
 
 
 def num_microbatches(
   settings: Settings, shape: tuple[int, int], platform: str
 ) -> int:
-  """Into how many microbatches a device splits its tokens (rows, length).
+  """Number of microbatches of equal size for tokens (rows, length) of a device.
 
-  At least settings.train.grad_accum_steps; for 0, a processor gets microbatches
-  that fit into its caches, which is faster, and an accelerator the whole batch.
-  They are equal, and less than twice as many as wanted for their size.
+  At least settings.train.grad_accum_steps. For 0, microbatches fit into the
+  caches of a CPU, and there are fewer than twice as many as that needs; on an
+  accelerator the whole batch is one.
   """
   rows, _ = shape
   wanted = _wanted_parts(settings, shape, platform)
@@ -206,9 +224,9 @@ def num_microbatches(
 def padded_rows(
   settings: Settings, shape: tuple[int, int], platform: str
 ) -> int:
-  """The rows that tokens (rows, length) need to have about the parts wanted.
+  """Number of rows after padding, at which the wanted microbatches divide them.
 
-  A prime number of rows has none; one or a few rows more are cheaper.
+  A prime number of rows has no divisor; padding by a few rows is faster.
   """
   rows, length = shape
   wanted = _wanted_parts(settings, shape, platform)
@@ -229,38 +247,38 @@ def _wanted_parts(
 
 
 def init_state(
-  settings: Settings, classifier, numbers: HParams, earlier=()
+  settings: Settings, classifier, hparams: HParams, earlier=()
 ) -> State:
-  """Fresh parameters and optimizer state; a pure function of the seed.
+  """Initial parameters and optimizer state; a pure function of the seed.
 
   Args:
-    earlier: models of earlier phases, whose parameters are there as well.
+    earlier: models of earlier phases, whose parameters are part of the State.
   """
 
-  def one(numbers):
-    key, params = jax.random.fold_in(numbers.key, 0), {}
+  def one(hparams):
+    key, params = jax.random.fold_in(hparams.key, 0), {}
     for each in (*earlier, classifier):
       params = params | _init(each, key)
     return State(
       step=jnp.zeros((), jnp.int32),
       params=params,
-      optimizer=optimizer(settings, numbers, 0).init(params),
+      optimizer=optimizer(settings, hparams, 0).init(params),
       sums=steps.init_sums(),
       average=params if settings.train.ema_decay else None,
     )
 
-  return ensembles.init(one, settings.model.num_members)(numbers)
+  return ensembles.init(one, settings.model.num_members)(hparams)
 
 
 def restart(settings: Settings) -> Callable:
-  """From (state, hparams) to the state that a later phase begins with.
+  """From (state, hparams) to the State before the first step of the next phase.
 
-  Its parameters and step are those of the earlier one; nothing else is.
+  The optimizer state and the sums of the log are initialised.
   """
 
-  def one(state, numbers):
+  def one(state, hparams):
     return state.replace(
-      optimizer=optimizer(settings, numbers, 0).init(state.params),
+      optimizer=optimizer(settings, hparams, 0).init(state.params),
       sums=steps.init_sums(),
     )
 

@@ -1,14 +1,8 @@
 """What is compiled for a run, or for a group of runs that share it.
 
-Runs whose settings differ in numbers only (`key` is the same) share one
+Runs whose settings differ in hyperparameters only (`key` is the same) share one
 program. Trained as a group, their trees have a leading axis of trials; the
 batches are the same for all.
-
-All devices form one mesh with two axes: `trial`, of which a run alone has one,
-and `data`, over which the rows of every batch are spread. Parameters and
-optimizer state are replicated, or, from settings.train.fsdp_min_size elements
-on, sharded along their largest axis over `data` (as ZeRO-3, Rajbhandari et al.
-2020): a device gathers them for the update, and keeps its shard of the result.
 """
 
 from __future__ import annotations
@@ -17,13 +11,11 @@ import collections
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import (
   Mesh,
   NamedSharding,
@@ -37,12 +29,12 @@ from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 from experiments.learning.tasks import Task
 from experiments.settings.settings import Phase, Settings
-from experiments.training import build
+from experiments.training import build, sharding
 
 
 def key(settings: Settings) -> str:
   """The same text for settings that share a program, and its loop."""
-  # What is of a phase stands in its own settings, as those of any other.
+  # The settings of a phase hold those of pretraining already.
   found = [
     {
       name: value
@@ -56,33 +48,35 @@ def key(settings: Settings) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-  """Compiled functions; of a group, where `size` is not None.
+  """Compiled functions of a run, or of a group of runs.
 
-  Of a run with several phases it is the program of the last one, which knows
-  the others; they share the state, and what is of the state.
+  The program of a run with several phases is that of the last one, which holds
+  the others. Their State is the same tree.
 
   Attributes:
-    phase: what of the run it trains.
-    task: what that is.
+    phase: the phase that it trains.
+    task: the task of the phase.
+    trained: top-level names of the parameters that the phase trains.
     earlier: programs of earlier phases, the first one first.
-    classifier: what is trained, or one member of it.
+    classifier: the model, or one member of an ensemble.
     size: trials of the group, or None for a run alone.
     mesh: the devices, axes `trial` and `data`.
     share: rows of a batch that this process computes.
-    template: shapes, types and places of the state of one trial.
-    state_sharding: tree of places of the state of the program.
-    init: from hparams to a fresh State, of the first phase.
-    restart: from the State at the end of the phase before and hparams to that
-      which this one begins with; gives the former away.
-    train_step: as steps.make_train_step; gives its state away.
-    eval_step: as steps.make_eval_step; its results are whole everywhere.
-    is_finite: from a state to whether all of it is finite, for each trial.
-    model_flops: from the shape of its tokens to what an update of one trial
-      needs at least.
+    template: shapes, dtypes and shardings of the State of one trial.
+    state_sharding: tree of shardings of the State of the program.
+    init: from hparams to the State before the first step of the run.
+    restart: from (State at the end of the previous phase, hparams) to the State
+      before the first step of this one; donates its State.
+    train_step: as steps.make_train_step; donates its State.
+    eval_step: as steps.make_eval_step; its results are replicated.
+    is_finite: from a State to whether all of it is finite, for each trial.
+    model_flops: from the shape of the tokens of a batch to the operations of a
+      step of one trial; see steps.model_flops.
   """
 
   phase: Phase
   task: Task
+  trained: frozenset[str]
   earlier: tuple[Program, ...]
   classifier: object
   size: int | None
@@ -102,8 +96,14 @@ class Program:
     """Programs of all phases, in their order."""
     return (*self.earlier, self)
 
+  @property
+  def num_parameters(self) -> int:
+    """Number of scalars that the phase trains, of one trial."""
+    params = self.template.params
+    return build.count_parameters({name: params[name] for name in self.trained})
+
   def put(self, batch: Batch) -> Batch:
-    """This process's rows of a batch, as part of the whole on all devices."""
+    """A batch on all devices, from the rows of it on this process."""
     if self.mesh.size == 1:
       return batch
     rows = NamedSharding(self.mesh, PartitionSpec('data'))
@@ -115,7 +115,7 @@ class Program:
     )
 
   def join(self, trees: list[State]) -> State:
-    """One state of the states of all trials."""
+    """The State of the program, from those of all trials."""
     if self.size is None:
       return trees[0]
     trees = trees + trees[-1:] * (self.size - len(trees))
@@ -123,18 +123,18 @@ class Program:
     return jax.device_put(stacked, self.state_sharding)
 
   def hparams(self, settings: list[Settings]) -> HParams:
-    """The numbers of all trials in this phase."""
+    """Hyperparameters of all trials in this phase."""
     index = len(self.earlier)
-    numbers = [
+    found = [
       build.hparams(wanted.phases()[index].settings) for wanted in settings
     ]
     if self.size is None:
-      return numbers[0]
-    numbers += numbers[-1:] * (self.size - len(numbers))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *numbers)
+      return found[0]
+    found += found[-1:] * (self.size - len(found))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
   def split(self, tree, count: int) -> list:
-    """The trees of the first `count` trials, on the host if a group's."""
+    """The trees of the first `count` trials; those of a group on the host."""
     if self.size is None:
       return [tree]
     tree = jax.device_get(tree)
@@ -142,10 +142,10 @@ class Program:
 
 
 class RunAhead:
-  """Lets the host be some calls ahead of the devices, and no more.
+  """Limits how many calls the host dispatches ahead of the devices.
 
-  Of programs that send, a CPU keeps 32 in its queue; with more, devices of one
-  process have been seen to wait for each other forever.
+  The CPU backend queues at most 32 programs with collectives; beyond that,
+  devices of one process have been seen to deadlock.
   """
 
   _MOST = 16
@@ -154,7 +154,7 @@ class RunAhead:
     self._results = collections.deque()
 
   def add(self, result) -> None:
-    """Waits for the oldest of many results."""
+    """Adds a result; waits for the oldest one if there are many."""
     self._results.append(result)
     if len(self._results) > self._MOST:
       jax.block_until_ready(self._results.popleft())
@@ -170,12 +170,12 @@ def make(
   """The program of these settings; of a group if num_trials is given.
 
   Args:
-    devices: all of this machine's or cluster's, if not given.
+    devices: default: all of the machine or the cluster.
 
   Raises:
     UserError: these devices do not support the backend of attention.
   """
-  mesh = _mesh(devices or jax.devices(), num_trials or 1)
+  mesh = sharding.make_mesh(devices or jax.devices(), num_trials or 1)
   platform = mesh.devices.flat[0].platform
   models = build.models(settings, vocab_size, num_classes, platform)
   first, last = settings.phases()[0].settings, settings.phases()[-1].settings
@@ -185,20 +185,19 @@ def make(
 
   template = jax.eval_shape(init, build.hparams(settings))
   of_trial = () if num_trials is None else ('trial',)
-  place = functools.partial(_sharding, mesh, settings.train.fsdp_min_size)
-  state_sharding = jax.tree.map(lambda x: place(x.shape, of_trial), template)
+  of_leaf = functools.partial(
+    sharding.of_leaf, mesh, settings.train.fsdp_min_size
+  )
+  state_sharding = jax.tree.map(lambda x: of_leaf(x.shape, of_trial), template)
   size, over = None, _alone
   if num_trials is not None:
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
-    # The trials are spread by name, so that no device waits for another's.
+    # With the name of its axis, the vmap needs no collectives between trials.
     over = functools.partial(jax.vmap, spmd_axis_name='trial')
 
   alone = SingleDeviceSharding(mesh.devices.flat[0])
   each = NamedSharding(mesh, PartitionSpec(*of_trial))
-  places = _places(state_sharding, each) if mesh.size > 1 else _NOWHERE
-  restart = jax.jit(
-    over(build.restart(last)), donate_argnums=0, **places['restart']
-  )
+  jit_args = sharding.of_functions(state_sharding, each)
   shared = {
     'size': size,
     'mesh': mesh,
@@ -207,29 +206,32 @@ def make(
     ),
     'template': jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=alone if of_trial else place(x.shape)
+        x.shape, x.dtype, sharding=alone if of_trial else of_leaf(x.shape)
       ),
       template,
     ),
     'state_sharding': state_sharding,
-    'init': jax.jit(over(init), **places['init']),
-    'restart': restart,
+    'init': jax.jit(over(init), **jit_args['init']),
+    'restart': jax.jit(
+      over(build.restart(last)), donate_argnums=0, **jit_args['restart']
+    ),
     'is_finite': jax.jit(over(_is_finite)),
   }
   program, earlier = None, ()
-  for phase, model in zip(settings.phases(), models, strict=True):
-    # With one phase, there is nothing that it could leave alone.
-    trained = build.top_level(model) if len(models) > 1 else None
-    own = _of_phase(phase, model, mesh, trained, over, places, template)
+  names = build.trained(models, template.params)
+  for phase, model, trained in zip(
+    settings.phases(), models, names, strict=True
+  ):
+    own = _of_phase(phase, model, mesh, trained, over, jit_args, template)
     program = Program(phase=phase, earlier=earlier, **own, **shared)
     earlier = (*earlier, program)
   return program
 
 
 def _of_phase(
-  phase: Phase, classifier, mesh, trained, over: Callable, places, template
+  phase: Phase, classifier, mesh, trained, over: Callable, jit_args, template
 ) -> dict[str, Any]:
-  """What a Program holds of one phase alone."""
+  """The attributes of a Program that differ from phase to phase."""
   settings, platform = phase.settings, mesh.devices.flat[0].platform
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(
@@ -238,14 +240,15 @@ def _of_phase(
   eval_step = build.eval_step(settings, classifier, by_rows)
   return {
     'task': tasks.make(settings.task),
+    'trained': trained,
     'classifier': classifier,
     'train_step': jax.jit(
       over(train_step, in_axes=(0, None, 0)),
       donate_argnums=0,
-      **places['train_step'],
+      **jit_args['train_step'],
     ),
     'eval_step': jax.jit(
-      over(eval_step, in_axes=(0, None)), **places['eval_step']
+      over(eval_step, in_axes=(0, None)), **jit_args['eval_step']
     ),
     'model_flops': functools.partial(
       build.model_flops, settings, classifier, template.params
@@ -254,7 +257,7 @@ def _of_phase(
 
 
 def _alone(function: Callable, in_axes=0) -> Callable:
-  """What stands in the place of vmap where there are no trials."""
+  """Replaces jax.vmap for a run alone, which has no axis of trials."""
   del in_axes
   return function
 
@@ -262,47 +265,3 @@ def _alone(function: Callable, in_axes=0) -> Callable:
 def _is_finite(state: State) -> jax.Array:
   leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]
   return jnp.stack(leaves).all()
-
-
-_NOWHERE = {'init': {}, 'restart': {}, 'train_step': {}, 'eval_step': {}}
-
-
-def _places(state: State, each: NamedSharding) -> dict[str, dict]:
-  """Arguments of jax.jit for what a Program holds.
-
-  Args:
-    state: places of its leaves.
-    each: place of what every trial has of its own.
-  """
-  rows = NamedSharding(each.mesh, PartitionSpec('data'))
-  return {
-    'init': {'in_shardings': each, 'out_shardings': state},
-    'restart': {'in_shardings': (state, each), 'out_shardings': state},
-    'train_step': {
-      'in_shardings': (state, rows, each),
-      'out_shardings': (state, each),
-    },
-    'eval_step': {
-      'in_shardings': (state.eval_params, rows),
-      'out_shardings': each,
-    },
-  }
-
-
-def _mesh(devices: list[jax.Device], num_trials: int) -> Mesh:
-  """As many trials at once as divide the devices; those of a host together."""
-  fitting = [n for n in range(1, num_trials + 1) if len(devices) % n == 0]
-  ordered = sorted(devices, key=lambda d: (d.process_index, d.id))
-  return Mesh(np.array(ordered).reshape(max(fitting), -1), ('trial', 'data'))
-
-
-def _sharding(
-  mesh: Mesh, fsdp_min_size: int, shape: tuple[int, ...], before: tuple = ()
-) -> NamedSharding:
-  """Of a leaf: cut along its largest axis that divides, if large enough."""
-  parts = mesh.shape['data']
-  axes = [axis for axis, size in enumerate(shape) if size % parts == 0]
-  spec = [None] * len(shape)
-  if fsdp_min_size and math.prod(shape) >= fsdp_min_size and axes and parts > 1:
-    spec[max(axes, key=lambda axis: shape[axis])] = 'data'
-  return NamedSharding(mesh, PartitionSpec(*before, *spec))

@@ -1,4 +1,4 @@
-"""What a device could do at most, to say how much of it a run uses."""
+"""Peak operations per second of devices, for model FLOPs utilisation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Chip(NamedTuple):
   """Limits of one device, as jax counts devices.
 
   Attributes:
-    flops: operations a second of dense products in bfloat16.
-    bandwidth: bytes a second between it and its memory.
-    memory: bytes a program may use.
+    flops: operations per second of dense matmuls in bfloat16.
+    bandwidth: bytes per second between it and its memory.
+    memory: bytes that a program may use.
   """
 
   flops: float
@@ -24,8 +24,8 @@ class Chip(NamedTuple):
   memory: float
 
 
-# By jax's name of the device. Operations and bandwidth are of the makers' data
-# sheets; the memory of a TPU is what its compiler says is available.
+# By device_kind of jax. Operations and bandwidth are from data sheets, the
+# memory of a TPU is what its compiler reports as available.
 CHIPS = {
   'TPU v4': Chip(275e12, 1200e9, 30.75 * 2**30),
   'TPU v5 lite': Chip(197e12, 819e9, 15.75 * 2**30),
@@ -36,15 +36,15 @@ CHIPS = {
   'NVIDIA H100 80GB HBM3': Chip(989e12, 3350e9, 80e9),
   'NVIDIA H200': Chip(989e12, 4800e9, 141e9),
 }
-# Width of the square float32 product that stands for an unnamed machine, and
-# how often it is timed.
+# Width of the square float32 matmul that is timed on other devices, and how
+# often.
 _WIDTH, _TIMES = 1024, 5
 
 
 def flops_per_second(device: jax.Device) -> tuple[float, str]:
-  """Operations a second, and where the figure is from.
+  """Operations per second, and the source of the figure.
 
-  Named for the accelerators above, else measured on one large product.
+  From CHIPS for the accelerators there, else measured on one large matmul.
   """
   if device.device_kind in CHIPS:
     return CHIPS[device.device_kind].flops, 'named, bfloat16'

@@ -1,4 +1,4 @@
-"""What is wrong with an installation, its devices, or a run."""
+"""Checks of an installation, its devices, and a run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from experiments.training import compiled
 from experiments.workdir import checkpoints
 from experiments.workdir import workdir as workdir_lib
 
-# Files that are there where a driver has found an accelerator.
+# Files that exist where a driver has found an accelerator.
 _ACCELERATORS = {'gpu': '/dev/nvidiactl', 'tpu': '/dev/accel*'}
 _ENOUGH_BYTES = 2**30
 
-# A finding is (what was looked at, what was found, whether that is wrong).
+# (what was checked, what was found, whether that is wrong).
 Finding = tuple[str, str, bool]
 
 
 def packages(lock: str) -> Iterator[Finding]:
-  """Versions that are not those of the lock file, for this Python."""
+  """Packages whose version differs from the lock file, for this Python."""
   with open(lock) as file:
     text = file.read()
   wanted: dict[str, set[str]] = {}
@@ -52,7 +52,7 @@ def packages(lock: str) -> Iterator[Finding]:
 
 
 def devices() -> Iterator[Finding]:
-  """The devices, and whether one that is there is not used."""
+  """The devices, and accelerators of the machine that jax does not use."""
   found = jax.devices()
   name = f'{len(found)} x {found[0].device_kind} ({jax.default_backend()})'
   yield 'devices', name, False
@@ -71,7 +71,7 @@ def devices() -> Iterator[Finding]:
 
 
 def cache(folder: str | None) -> Iterator[Finding]:
-  """The folder of compiled programs, which nobody else should write."""
+  """The compilation cache, which no other user should be able to write."""
   if not folder:
     yield 'compilation cache', 'none (JAX_COMPILATION_CACHE_DIR)', False
     return
@@ -81,7 +81,7 @@ def cache(folder: str | None) -> Iterator[Finding]:
   if not os.access(folder, os.W_OK):
     yield 'compilation cache', f'{folder} cannot be written', True
   elif os.stat(folder).st_mode & stat.S_IWOTH:
-    text = f'{folder} can be written by everybody: so can what you run'
+    text = f'{folder} can be written by every user, and so can your programs'
     yield 'compilation cache', text, True
   else:
     count = len(os.listdir(folder))
@@ -89,7 +89,7 @@ def cache(folder: str | None) -> Iterator[Finding]:
 
 
 def workdir(path: str) -> Iterator[Finding]:
-  """A run: how far it is, and whether each checkpoint can be read.
+  """The status of a run, and whether each checkpoint can be read.
 
   Raises:
     UserError: there is no run.
@@ -112,7 +112,7 @@ def workdir(path: str) -> Iterator[Finding]:
     for step in saved.steps():
       try:
         saved.restore(step, template)
-      # Whatever a broken checkpoint raises is what this command is to say.
+      # Any error of a corrupt checkpoint is a finding.
       except Exception as error:
         yield f'checkpoint {step}', ' '.join(str(error).split())[:200], True
       else:

@@ -1,4 +1,4 @@
-"""A trained run: restoring it, and what it says of the texts of a split."""
+"""Restoring a trained run, and evaluating it on a split."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def evaluate(
   lengths,
   check: Callable[[], None] = lambda: None,
 ) -> tuple[np.ndarray, ...]:
-  """What the task says of every example, in the order of the split.
+  """Task.outputs of every example, in the order of the split.
 
-  Of a classifier, losses and logits; see `answers` of the task.
+  For `classify`, losses and logits.
 
   Args:
-    program: of a run, or of a group, whose leading axis the result has as well.
+    program: of a run, or of a group; then outputs have its leading axis.
     lengths: bucket lengths of the data.
     check: is called between batches, and may raise.
   """
@@ -45,8 +45,8 @@ def evaluate(
     shape = list(first.shape)
     shape[len(group)] = len(examples)
     found.append(np.zeros(shape))
-    for rows, answers in outputs:
-      own = np.asarray(answers[index])[(*group, slice(len(rows)))]
+    for rows, arrays in outputs:
+      own = np.asarray(arrays[index])[(*group, slice(len(rows)))]
       found[-1][(*group, rows)] = own
   return tuple(found)
 
@@ -54,13 +54,13 @@ def evaluate(
 def load_data(
   settings: Settings, path: str, directory: str | None
 ) -> loading.Data:
-  """The data that the run in `path` was made from.
+  """The data of the run in `path`.
 
   Args:
-    directory: where it is now; None: where it was.
+    directory: its folder, if it has moved; None: config.data.dir of the run.
 
   Raises:
-    UserError: it is not there, or not the same.
+    UserError: it does not exist, or has changed.
   """
   wanted = settings.data
   if directory is not None:
@@ -75,8 +75,8 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
     which: 'best', 'last' or a number of steps.
 
   Raises:
-    UserError: there is no such checkpoint, it does not fit, or it is of the
-      pretraining, whose head for the task is untrained.
+    UserError: there is no such checkpoint, it does not match the settings, or
+      it is of pretraining, where the head of the task is untrained.
   """
   settings = stored.read_settings(path)
   facts = loading.read_facts(path)

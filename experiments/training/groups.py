@@ -1,7 +1,7 @@
 """Runs that train together, and what each writes into its own workdir.
 
-One run is a group of one. A run of a group that diverges is marked and left
-behind; the group goes on for as long as one of them does.
+One run is a group of one. A run that diverges is marked; the group continues
+while one of its runs has not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from experiments.command.errors import Diverged
 from experiments.command.log import log
 from experiments.learning.hparams import HParams
-from experiments.learning.optimizers import schedule
+from experiments.learning.schedules import schedule
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import transfer
@@ -31,7 +31,7 @@ class Trial:
   """One run.
 
   Attributes:
-    diverged: why it trains no more, if it does not.
+    diverged: why it has stopped training, if it has.
   """
 
   settings: Settings
@@ -42,9 +42,9 @@ class Trial:
 
 
 class Group:
-  """Trials of one program: what they save, write down and show.
+  """Trials of one program: their checkpoints, metrics and progress.
 
-  Trees of the program hold all trials; lists have one entry a trial.
+  Trees of the program hold all trials; lists have one entry per trial.
   """
 
   def __init__(
@@ -67,25 +67,25 @@ class Group:
     self._pending: dict = {}
 
   def hparams(self, program: Program) -> HParams:
-    """The numbers of all trials for a phase."""
+    """Hyperparameters of all trials for a phase."""
     return program.hparams([trial.settings for trial in self.trials])
 
   def initial_state(self) -> State:
-    """The newest state that all have saved whole, or a fresh one."""
+    """The newest State of which all have an intact checkpoint, or a new one."""
     step, states = recovery.newest(
       [trial.checkpoints for trial in self.trials], self.program.template
     )
     if step is None:
-      log('starting fresh')
+      log('initialising parameters')
       first = self.program.phases[0]
-      state = self._started(first.init(self.hparams(first)))
+      state = self._initialised(first.init(self.hparams(first)))
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)
     self._open_writers(step or 0)
     return state
 
-  def _started(self, state: State) -> State:
+  def _initialised(self, state: State) -> State:
     if not any(trial.settings.train.init_from for trial in self.trials):
       return state
     states = [
@@ -119,15 +119,15 @@ class Group:
     self._on_exit.callback(self.progress.close)
 
   def lacks_evaluation(self, step: int) -> bool:
-    """Whether a run was stopped before it could evaluate this step."""
+    """Whether a run was interrupted before the evaluation of this step."""
     return any(not trial.writer.has_evaluation(step) for trial in self.trials)
 
   def keep(self, step: int, measured=None, evaluations=None) -> None:
-    """Numbers for the row of this step, still on the device if they are.
+    """Keeps metrics for the row of this step; they may be on a device still.
 
     Args:
-      measured: tree of the program.
-      evaluations: a list of dicts.
+      measured: metrics of training, a tree of the program.
+      evaluations: metrics of validation, a dict for each trial.
     """
     self._pending['step'] = step
     if measured is not None:
@@ -136,10 +136,10 @@ class Group:
       self._pending['evaluations'] = evaluations
 
   def flush(self) -> None:
-    """Waits for the row that was kept, if any, and writes it down.
+    """Waits for the row that was kept, if any, and writes it.
 
     Raises:
-      Diverged: a number of every trial is not finite.
+      Diverged: a metric of every trial is not finite.
     """
     if not self._pending:
       return
@@ -166,13 +166,14 @@ class Group:
         trial.writer.plot(step, rates)
 
   def save(self, state: State, measured) -> None:
-    """Starts saving the state of every trial whose state is finite.
+    """Starts saving the State of every trial whose State is finite.
 
     Args:
-      measured: by the update that led to it; the row of one that is not.
+      measured: metrics of its last step, a tree of the program; written as the
+        last row of a trial whose State is not finite.
 
     Raises:
-      Diverged: none has such.
+      Diverged: no trial has a finite State.
       Failed: a checkpoint could not be written.
     """
     step = int(np.max(state.step))
@@ -203,8 +204,8 @@ class Group:
   def _keep_common(self) -> None:
     """Keeps the last step that all trials have until they have the next one.
 
-    A group goes on from a step of all. If it is killed while some of them have
-    the new one alone, that is still the last.
+    A group resumes from a step that all have, also if it is killed while only
+    some of them have the new one.
     """
     self.wait()
     trained = [trial for trial in self.trials if trial.diverged is None]

@@ -1,6 +1,6 @@
-"""The loop: batch, update, log, evaluate, save.
+"""The loop: batch, step, log, evaluate, save.
 
-One loop drives a run alone or a group of runs that share a program.
+One loop trains a run alone or a group of runs that share a program.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from experiments.workdir import workdir as workdir_lib
 def train(
   group: Group, loaded: loading.Data, signals: Signals, until: int | None = None
 ) -> list[dict[str, float] | None]:
-  """Trains to the end; returns how the best state of each does on test.
+  """Trains to the end; returns the test scores of each best State.
 
-  None stands for a trial that diverged, or that stopped early.
+  They are None for a trial that diverged, or that stops before the last step.
 
   Args:
-    until: a step that is evaluated, to stop after; None: the last one.
+    until: a step with an evaluation, to stop after; None: the last one.
 
   Raises:
-    Interrupted: a signal came; the state after the last update is saved.
-    Diverged: all did; no state that is not finite is ever saved.
+    Interrupted: a signal was received; the State after the last step is saved.
+    Diverged: all trials did; a State that is not finite is never saved.
     Failed: a checkpoint could not be written.
   """
   settings, program = group.trials[0].settings, group.program
@@ -76,7 +76,7 @@ def train(
 
 
 def _begin(group, program, batches, state):
-  """An update of this phase, and the state that it goes on from."""
+  """A step of this phase as a function, and the State before the next step."""
   start, hparams = program.phase.start, group.hparams(program)
   flops = functools.cache(program.model_flops)
   if start and np.max(state.step) == start:
@@ -104,13 +104,13 @@ def _evaluated(group, program, loaded, split, signals, params) -> list[dict]:
   if program.size is None:
     found = [array[None] for array in found]
   return [
-    program.task.scores(answers, examples.labels)
-    for _, *answers in zip(group.trials, *found, strict=False)
+    program.task.scores(outputs, examples.labels)
+    for _, *outputs in zip(group.trials, *found, strict=False)
   ]
 
 
 def _loop(group, phase, state, update, validate, signals, until) -> State:
-  """One update after another; `step` counts those that are applied."""
+  """Trains a phase from `state` on; `step` counts the steps applied."""
   settings = phase.settings
   every, saves = settings.train, settings.checkpoint.every_steps
   start = int(np.max(state.step))
@@ -130,7 +130,7 @@ def _loop(group, phase, state, update, validate, signals, until) -> State:
   for step in range(start + 1, min(until, phase.end) + 1):
     state, measured = update(state, step - 1)
     ahead.add(measured)
-    # Read one step late: this update runs while the last one is written down.
+    # Read one step late: this step runs while the last one is written.
     group.flush()
     if step == start + 1:
       _start_clock(group, step, state)
@@ -151,7 +151,7 @@ def _loop(group, phase, state, update, validate, signals, until) -> State:
 
 
 def _start_clock(group, step, state) -> None:
-  """Counts speed from here on, when the first update is done."""
+  """Measures speed from here on, when the first step is done."""
   jax.block_until_ready(state)
   log('compiled; first update done')
   most, source = flops_per_second(jax.local_devices()[0])
@@ -179,21 +179,23 @@ def _print_header(group, loaded, steps_per_epoch) -> None:
     f'classes, {loaded.vocab_size} token ids, padded to {padded}'
   )
   members = settings.model.num_members
+  count = program.num_parameters
+  more = build.count_parameters(program.template.params) - count
   log(
     f'model: {settings.model.encoder.name} encoder, '
-    f'{settings.model.position.name} positions, '
-    f'{build.count_parameters(program.template.params):,} parameters'
+    f'{settings.model.position.name} positions, {count:,} parameters'
     + (f' in {members} members' if members > 1 else '')
+    + (f', and {more:,} for pretraining alone' if more else '')
   )
   parts = program.mesh.shape['data']
-  place = 'on one device'
+  where = 'on one device'
   if parts > 1:
-    place = f'over {parts} devices, {-(-batch // parts)} rows each'
+    where = f'over {parts} devices, {-(-batch // parts)} rows each'
   if members > 1:
-    place += f', for each of {members} members'
+    where += f', for each of {members} members'
   if program.size is not None:
-    place += f', for each of {len(group.trials)} trials'
-  log(f'batch {batch} {place}; {steps_per_epoch} steps an epoch')
+    where += f', for each of {len(group.trials)} trials'
+  log(f'batch {batch} {where}; {steps_per_epoch} steps an epoch')
   for each in program.phases:
     steps = each.phase.end - each.phase.start
     log(

@@ -14,11 +14,10 @@ from experiments.command.errors import Failed, Interrupted
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
 from experiments.data import loading
-from experiments.learning import optimizers
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import build, compiled, loop, transfer
+from experiments.training import compiled, loop, transfer
 from experiments.training.groups import Group
 from experiments.workdir import buckets, locks, shared
 from experiments.workdir import workdir as workdir_lib
@@ -32,7 +31,7 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     path: an empty or new folder, or one of the same run.
 
   Raises:
-    UserError: before a device is touched; the folder is in use, among others.
+    UserError: before a device is used; the folder is in use, among others.
     Interrupted, Diverged, Failed: as `loop.train`.
   """
   settings = settings_lib.from_config(config)
@@ -48,14 +47,13 @@ def run(config, path: str, signals: Signals) -> dict[str, object]:
     signals.check()
     program = compiled.make(settings, loaded.vocab_size, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):
-      wanted = settings.optimizer.weight_decay_names
-      optimizers.check_weight_decay_names(program.template.params, wanted)
+      settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
 
 
 def _read(settings: Settings, path: str) -> loading.Data:
-  """What the run needs of the disk, or a UserError."""
+  """The data of the run; UserError if a file that it needs is missing."""
   source = settings.train.init_from
   if source and not workdir_lib.read_status(path).get('step'):
     transfer.check(source)
@@ -66,14 +64,14 @@ def finished(path: str, settings: Settings) -> dict[str, object] | None:
   """The result of the run in `path` if it is done, else None.
 
   Raises:
-    UserError: the folder holds something else.
+    UserError: the folder holds another run, or other files.
   """
   stored.check(path, settings)
   status = workdir_lib.read_status(path)
   if status.get('status') != 'DONE':
     return None
   log(f'{path} is done after {status["step"]} steps')
-  # Where it is now, if the folder has moved.
+  # The current path, if the folder has moved.
   return status['result'] | {'workdir': buckets.origin(os.path.abspath(path))}
 
 
@@ -116,7 +114,7 @@ def run_group(
     for workdir in workdirs:
       status = workdir_lib.read_status(workdir.path)
       if status.get('status') == 'RUNNING':
-        # On a disk that is full, what ended the run is the one to tell.
+        # On a full disk, the error to report is the one that ended the run.
         with contextlib.suppress(Failed):
           workdir.set_status(ended, status['step'], reason=str(error))
     raise
@@ -129,14 +127,14 @@ def run_group(
         workdir.set_status('PAUSED', until)
       results.append(None)
       continue
-    place = buckets.origin(workdir.path)
-    result = {'split': 'test', **scores, 'workdir': place}
+    origin = buckets.origin(workdir.path)
+    result = {'split': 'test', **scores, 'workdir': origin}
     workdir.set_status(
       'DONE',
       settings.steps,
       result=result,
       seconds=round(time.monotonic() - started, 1),
-      parameters=build.count_parameters(program.template.params),
+      parameters=program.num_parameters,
     )
     results.append(result)
   return results

@@ -1,4 +1,4 @@
-"""Training steps for TPU slices that are not here: what they need."""
+"""Compiles training steps for TPU slices without having them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from experiments.training import compiled as compiled_lib
 from experiments.training.devices import CHIPS
 
 GENERATIONS = ('v4', 'v5e', 'v5p', 'v6e')
-# What the compiler calls the least effort for the time a program takes.
+# The least effort of the compiler for the run time of a program.
 _QUICK = {'exec_time_optimization_effort': -1.0}
-_SENDING = (
+_COLLECTIVES = (
   'all-reduce',
   'all-gather',
   'reduce-scatter',
@@ -38,7 +38,7 @@ def devices_of(topology: str) -> list:
   """The devices of a slice, such as v5e:2x4 or v4:2x2x2.
 
   Raises:
-    UserError: there is no such slice, or no TPU compiler.
+    UserError: there is no such slice, or no TPU compiler is installed.
   """
   name, _, layout = topology.partition(':')
   one_of(name, GENERATIONS, '--topology, before the colon,')
@@ -77,7 +77,7 @@ def compile_step(
 
   Args:
     num_trials: of a group; None: of a run alone.
-    quick: with less effort of the compiler.
+    quick: with the least effort of the compiler.
 
   Raises:
     UserError: it does not fit into the memory of a device.
@@ -95,15 +95,15 @@ def compile_step(
   integers = jax.ShapeDtypeStruct(shape[:1], jnp.int32, sharding=of_rows)
   weights = jax.ShapeDtypeStruct(shape[:1], jnp.float32, sharding=of_rows)
   batch = Batch(tokens, integers, integers, weights)
-  numbers = program.hparams([settings])
+  hparams = program.hparams([settings])
   each = PartitionSpec()
   state = program.template
   if program.size is not None:
     each = PartitionSpec('trial')
     state = _repeated(state, program.size)
-  place = NamedSharding(mesh, each)
-  hparams = _placed(numbers, jax.tree.map(lambda _: place, numbers))
-  state = _placed(state, program.state_sharding)
+  of_each = NamedSharding(mesh, each)
+  hparams = _sharded(hparams, jax.tree.map(lambda _: of_each, hparams))
+  state = _sharded(state, program.state_sharding)
   flops = program.model_flops(shape)
   lowered = program.train_step.lower(state, batch, hparams)
   try:
@@ -130,17 +130,17 @@ def _repeated(tree, count: int):
   )
 
 
-def _placed(tree, shardings):
-  def place(x, sharding):
+def _sharded(tree, shardings):
+  def with_sharding(x, sharding):
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
-  return jax.tree.map(place, tree, shardings)
+  return jax.tree.map(with_sharding, tree, shardings)
 
 
 def collectives(text: str) -> dict[str, dict[str, int]]:
   """Count and bytes per device of a compiled program's collectives, by kind."""
   found: dict[str, dict[str, int]] = {}
-  kinds = '|'.join(_SENDING)
+  kinds = '|'.join(_COLLECTIVES)
   pattern = rf'= (.*?) ({kinds})(?:-start)?\('
   for shapes, kind in re.findall(pattern, text):
     entry = found.setdefault(kind, {'count': 0, 'bytes': 0})
@@ -158,7 +158,7 @@ def _item_bytes(dtype: str) -> int:
 
 
 def report(compiled, flops: int, program, topology: str) -> dict[str, object]:
-  """What the compiled update needs of each device; times in seconds."""
+  """Memory, operations and times in seconds of a compiled step, per device."""
   devices = program.mesh.devices
   chip = CHIPS[devices.flat[0].device_kind]
   memory, cost = compiled.memory_analysis(), compiled.cost_analysis()

@@ -1,7 +1,6 @@
-"""Starting from the parameters of another run, and saying which fitted.
+"""Initialising parameters from another run: config.train.init_from.
 
-The only place where a checkpoint may be taken in part, because it was asked
-for: `config.train.init_from`, or the flag --init_from.
+The only place that may load a checkpoint in part.
 """
 
 from __future__ import annotations
@@ -20,20 +19,29 @@ from experiments.workdir import buckets, checkpoints
 
 
 def check(source: str) -> None:
-  """UserError if there is no run to start from; asked by a run that does."""
-  is_remote = source.startswith(buckets.SCHEMES)
-  if not is_remote and not os.path.isfile(os.path.join(source, 'config.json')):
+  """UserError if a run on this machine cannot be initialised from."""
+  if source.startswith(buckets.SCHEMES):
+    return
+  if not os.path.isfile(os.path.join(source, 'config.json')):
     raise UserError(
       f'config.train.init_from = {source!r} must be the workdir of a run, or '
       'empty'
     )
+  _read_keeping(source, source)
+
+
+def _read_keeping(source: str, folder: str):
+  try:
+    return stored.read_keeping(folder)
+  except UserError as error:
+    raise UserError(f'config.train.init_from = {source!r}: {error}') from error
 
 
 def start_from(state: State, source: str, workdir: str) -> State:
-  """A fresh state, with those parameters of `source` that fit.
+  """An initial State with the parameters of `source` that match.
 
-  One fits if it has the same name, shape and type, and means the same: rows of
-  embeddings belong to a vocabulary, columns of the head to labels.
+  A parameter matches if name, shape and dtype are the same, and for embeddings
+  the vocabulary and for heads the labels. Logs which are loaded and skipped.
 
   Args:
     state: of the new run.
@@ -41,48 +49,48 @@ def start_from(state: State, source: str, workdir: str) -> State:
     workdir: of the new run, with its vocabulary and labels.
 
   Raises:
-    UserError: there is no such checkpoint, or nothing of it fits.
+    UserError: there is no checkpoint, or none of its parameters matches.
   """
   with buckets.staged(source) as folder:
     return _start_from(state, source, folder, workdir)
 
 
 def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
-  with checkpoints.reading(folder, *stored.read_keeping(folder)) as saved:
+  with checkpoints.reading(folder, *_read_keeping(source, folder)) as saved:
     found = saved.steps()
     if not found:
       raise UserError(f'config.train.init_from = {source!r} has no checkpoint')
     step = saved.best() or max(found)
     given = saved.restore_params(step)
-  meanings = {
+  is_same = {
     'embed': _text(folder, 'tokenizer.json')
     == _text(workdir, 'tokenizer.json'),
     'head': loading.read_facts(folder)['labels']
     == loading.read_facts(workdir)['labels'],
   }
 
-  taken, left, leaves = [], [], []
+  loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
   for name, leaf in wanted.items():
-    reason = _why_not(name, leaf, given.get(name), meanings)
+    reason = _mismatch(name, leaf, given.get(name), is_same)
     if reason:
-      left.append(f'{name} ({reason})')
+      skipped.append(f'{name} ({reason})')
       leaves.append(leaf)
     else:
-      taken.append(name)
+      loaded.append(name)
       leaves.append(_like(leaf, given[name]))
-  left += [
+  skipped += [
     f'{name} (not in this model)' for name in given if name not in wanted
   ]
-  if not taken:
+  if not loaded:
     raise UserError(
-      f'config.train.init_from = {source!r}: none of its parameters fits: '
-      f'{"; ".join(left[:10])}'
+      f'config.train.init_from = {source!r}: none of its parameters matches: '
+      f'{"; ".join(skipped[:10])}'
     )
-  log(f'taken from step {step} of {source}: {", ".join(taken)}')
-  log(f'not taken: {", ".join(left) or "none"}')
+  log(f'loaded parameters from step {step} of {source}: {", ".join(loaded)}')
+  log(f'skipped parameters: {", ".join(skipped) or "none"}')
   params = jax.tree.unflatten(jax.tree.structure(state.params), leaves)
-  # Its average, if it has one, begins with the first update.
+  # The average, if there is one, begins with the first step.
   return state.replace(params=params)
 
 
@@ -91,22 +99,22 @@ def _text(folder: str, name: str) -> str:
     return file.read()
 
 
-def _why_not(name: str, leaf, given, meanings: dict[str, bool]) -> str | None:
+def _mismatch(name: str, leaf, given, is_same: dict[str, bool]) -> str | None:
   if given is None:
     return 'not in that model'
   if (given.shape, given.dtype) != (leaf.shape, leaf.dtype):
     return f'{given.dtype}{list(given.shape)} there'
   part = name.partition('/')[0]
-  # What the numbers of another head mean, its task alone knows.
-  asked = ('embed', 'head') if part.startswith('token_head_') else (part,)
-  for each in asked:
-    if not meanings.get(each, True):
+  # The head of a task may be one of the vocabulary, or of the labels.
+  needed = ('embed', 'head') if part.startswith('token_head_') else (part,)
+  for each in needed:
+    if not is_same.get(each, True):
       return {'embed': 'another vocabulary', 'head': 'other labels'}[each]
   return None
 
 
 def _like(leaf, given):
-  """`given`, where `leaf` is: on the host, or spread over devices."""
+  """`given` with the sharding of `leaf`, or on the host if that is there."""
   given = np.asarray(given)
   if isinstance(leaf, jax.Array):
     return jax.device_put(given, leaf.sharding)

@@ -47,7 +47,7 @@ def test_a_world_writable_cache_fails(tmp_path):
   os.chmod(tmp_path, 0o755)
   assert wrong(diagnosis.cache(str(tmp_path))) == []
   os.chmod(tmp_path, 0o777)
-  assert 'written by everybody' in wrong(diagnosis.cache(str(tmp_path)))[0]
+  assert 'written by every user' in wrong(diagnosis.cache(str(tmp_path)))[0]
 
 
 @pytest.fixture

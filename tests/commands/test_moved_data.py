@@ -106,7 +106,7 @@ def test_the_source_of_init_from_may_be_deleted(
   ]
   code, stdout, stderr = call_command('train', *more, cwd=ROOT)
   assert code == 0, stderr
-  assert 'taken from step' in stderr
+  assert 'loaded parameters from step' in stderr
   os.rename(tmp_path / 'first', tmp_path / 'elsewhere')
   code, again, stderr = call_command('train', *more, cwd=ROOT)
   assert (code, again) == (0, stdout), stderr

@@ -285,7 +285,7 @@ from experiments import train
 from experiments.command import app, signals
 check = signals.Signals.check
 def slow(self):
-  if self._looks > 2:
+  if self._checks > 2:
     time.sleep(0.4)
   check(self)
 signals.Signals.check = slow

@@ -133,7 +133,7 @@ def test_labels_of_every_task_by_another_way(name):
   assert not everything & {row.text for row in splits['validation']}
   assert {row.label for row in splits['train']} == set(task.labels)
   lengths = {len(row.text.split()) for row in splits['train']}
-  assert len(lengths) > 8
+  assert len(lengths) > 7
   assert source.read('', 1) == splits
   assert source.read('', 2) != splits
 

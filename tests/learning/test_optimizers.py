@@ -7,9 +7,12 @@ import optax
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.learning import optimizers
+from experiments.command.signals import Signals
+from experiments.learning import optimizers, parameter_groups, schedules
+from experiments.settings import registry
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
+from experiments.training import run as run_lib
 
 STEPS, WARMUP = 50, 7
 ORACLES = {
@@ -32,13 +35,13 @@ ORACLES = {
 
 
 def test_every_schedule_has_an_oracle():
-  assert set(ORACLES) == set(optimizers.SCHEDULES)
+  assert set(ORACLES) == set(schedules.SCHEDULES)
 
 
 @pytest.mark.parametrize('name', ORACLES)
 def test_schedule_equals_its_oracle(name):
   factor = jax.jit(
-    lambda step, warmup: optimizers.schedule(name, step, warmup, STEPS)
+    lambda step, warmup: schedules.schedule(name, step, warmup, STEPS)
   )
   for step in range(STEPS + 5):
     np.testing.assert_allclose(
@@ -46,9 +49,9 @@ def test_schedule_equals_its_oracle(name):
     )
 
 
-@pytest.mark.parametrize('name', optimizers.SCHEDULES)
+@pytest.mark.parametrize('name', schedules.SCHEDULES)
 def test_without_warmup_the_first_step_is_full(name):
-  assert optimizers.schedule(name, 0, 0, STEPS) == 1
+  assert schedules.schedule(name, 0, 0, STEPS) == 1
 
 
 PARAMS = {
@@ -112,7 +115,7 @@ def test_every_optimizer_has_an_oracle():
 @pytest.mark.parametrize('endings', [(), ('kernel',), ('embedding', 'bias')])
 def test_names_that_decay_are_names_of_parameters(endings):
   shapes = jax.eval_shape(lambda: PARAMS)
-  optimizers.check_weight_decay_names(shapes, endings)
+  parameter_groups.check_weight_decay_names(shapes, endings)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_names_that_decay_are_names_of_parameters(endings):
 )
 def test_a_name_that_no_parameter_has_is_refused(endings, message):
   with pytest.raises(UserError, match=message) as error:
-    optimizers.check_weight_decay_names(PARAMS, endings)
+    parameter_groups.check_weight_decay_names(PARAMS, endings)
   assert str(error.value).startswith('config.optimizer.weight_decay_names')
   assert '\n' not in str(error.value)
 
@@ -203,11 +206,11 @@ def grouped(small_config):
 
 
 def mask(params):
-  return optimizers.weight_decay_mask(params, ('kernel',))
+  return parameter_groups.weight_decay_mask(params, ('kernel',))
 
 
 def test_groups_are_found_by_path():
-  found = optimizers.by_group(lambda group, _: group, TREE)
+  found = parameter_groups.by_group(lambda group, _: group, TREE)
   assert found == LABELS
 
 
@@ -237,7 +240,7 @@ def test_groups_cover_a_model_with_positions_in_layers(grouped):
     lambda hparams: build.init_state(settings, classifier, hparams).params,
     build.hparams(settings),
   )
-  labels = optimizers.by_group(lambda group, leaf: group, params)
+  labels = parameter_groups.by_group(lambda group, leaf: group, params)
   found = {'': set(), 'embeddings': set(), 'matrices': set()}
   for path, label in jax.tree_util.tree_leaves_with_path(labels):
     found[label].add(path[-1].key)
@@ -347,6 +350,68 @@ def test_groups_that_cannot_be_are_refused(changes, message, grouped):
   grouped.optimizer.update_from_flattened_dict(changes)
   with pytest.raises(UserError, match=message):
     from_config(grouped)
+
+
+@pytest.mark.parametrize('name', optimizers.OPTIMIZERS)
+def test_every_float_of_an_optimizer_is_checked(name):
+  cls = optimizers.OPTIMIZERS[name]
+  cls().check()
+  options = [
+    option
+    for option, default in registry.options(cls).items()
+    if type(default) is float
+  ]
+  assert options
+  for option in options:
+    for value in (-0.1, float('nan'), float('inf')):
+      with pytest.raises(ValueError, match=f'^{option} = {value} must be'):
+        cls(**{option: value}).check()
+
+
+def test_options_of_the_optimizer_of_a_group_are_checked_with_their_key(
+  grouped,
+):
+  grouped.optimizer.groups.matrices.name = 'muon'
+  grouped.optimizer.muon.ns_steps = 0
+  with pytest.raises(UserError) as error:
+    from_config(grouped)
+  assert str(error.value) == (
+    'config.optimizer.muon.ns_steps = 0 must be at least 1'
+  )
+  # A run that was trained with it stays readable.
+  from_config(grouped, is_stored=True)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value', 'default'),
+  [('name', 'sgd', ''), ('learning_rate_scale', 3.0, 1.0)],
+)
+def test_settings_of_a_group_without_parameters_are_refused(
+  key, value, default, grouped
+):
+  grouped.optimizer.groups.matrices[key] = value
+  optimizer = from_config(grouped).optimizer
+  optimizer.check_parameters(TREE)
+  encoder = {'position': TREE['encoder']['position']}
+  with pytest.raises(UserError) as error:
+    optimizer.check_parameters(TREE | {'encoder': encoder})
+  assert str(error.value) == (
+    f'config.optimizer.groups.matrices.{key} = {value!r} has no effect: no '
+    'parameter of this model is in that group; set it to '
+    f'{default!r}'
+  )
+
+
+def test_a_group_without_parameters_is_refused_before_training(
+  grouped, tmp_path
+):
+  grouped.model.encoder.name = 'bag'
+  grouped.optimizer.groups.matrices.name = 'muon'
+  with pytest.raises(
+    UserError, match=r'groups\.matrices\.name = .muon. has no'
+  ):
+    run_lib.run(grouped, str(tmp_path), Signals())
+  assert not (tmp_path / 'config.json').exists()
 
 
 def test_an_option_of_the_optimizer_of_a_group_is_of_the_run(grouped):

@@ -34,6 +34,7 @@ def parts(config, num_microbatches=1, clip_norm=None):
     lambda hparams, step: build.optimizer(settings, hparams, step),
     clip_norm=settings.optimizer.clip_norm if clip_norm is None else clip_norm,
     num_microbatches=lambda shape: num_microbatches,
+    log_every=settings.train.log_every,
   )
   tokens = jnp.zeros((1, 1), jnp.int32)
   params = draw(classifier.init, hparams.key, tokens, tokens == 0)['params']

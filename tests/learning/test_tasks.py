@@ -1,4 +1,4 @@
-"""Tasks: what is asked, what it costs, and that nobody knows them by name."""
+"""Tasks: their targets, losses and scores; no other code names a task."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from conftest import ROOT, draw, last_json, make_small_config
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data.batches import Batch
-from experiments.learning import steps, tasks
+from experiments.learning import gradients, steps, tasks
 from experiments.learning.tasks import TASKS, MaskedTokens, Targets, Task
 from experiments.settings.settings import from_config
 from experiments.training import build
@@ -102,10 +102,10 @@ def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
   classifier, params = model_of(settings)
   batch, hparams = make_batch(), build.hparams(settings)
   task = tasks.make(settings.task)
-  (loss, hits, count), _ = steps.gradients(
+  (loss, hits, count), _ = gradients.gradients(
     params, classifier, batch, hparams, 5, 1, 0, task
   )
-  bits = steps._dropout(hparams, 5, 0).at(4)
+  bits = gradients.dropout_of(hparams, 5, 0).at(4)
   targets = task.targets(batch, V, bits)
   logits = np.asarray(
     classifier.apply(
@@ -133,7 +133,7 @@ def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
   classifier, params = model_of(settings)
   batch, hparams = make_batch(), build.hparams(settings)
   task = tasks.make(settings.task)
-  targets = task.targets(batch, V, steps._dropout(hparams, 5, 0).at(4))
+  targets = task.targets(batch, V, gradients.dropout_of(hparams, 5, 0).at(4))
 
   def loss_of(params):
     logits = classifier.apply(
@@ -148,7 +148,7 @@ def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
 
   wanted = jax.jit(jax.grad(loss_of))(params)
   for num_microbatches in (1, 4):
-    _, found = steps.gradients(
+    _, found = gradients.gradients(
       params, classifier, batch, hparams, 5, num_microbatches, 0, task
     )
     jax.tree.map(
@@ -344,11 +344,11 @@ for count in (1, 8):
     batch = program.put(batches(step))
     state, metrics = program.train_step(state, batch, hparams)
   split = loaded.splits['test']
-  answers = evaluation.evaluate(
+  outputs = evaluation.evaluate(
     program, state.params, split, 5, loaded.bucket_lengths
   )
-  scores = program.task.scores(answers, split.labels)
-  print(answers[2].sum(), float(state.sums[2]), scores['loss'])
+  scores = program.task.scores(outputs, split.labels)
+  print(outputs[2].sum(), float(state.sums[2]), scores['loss'])
 """
 
 
@@ -365,10 +365,12 @@ def test_a_large_loss_has_a_finite_perplexity():
   """Else a run would be taken for diverged whose loss is finite."""
   task = tasks.TASKS['next_token']()
   for loss in (np.float32(105.0), jnp.float32(105.0)):
-    assert np.isfinite(task.told(loss, 0.0)['perplexity'])
-  assert np.isnan(task.told(np.float32(np.nan), 0.0)['perplexity'])
+    assert np.isfinite(task.mean_metrics(loss, 0.0)['perplexity'])
+  assert np.isnan(task.mean_metrics(np.float32(np.nan), 0.0)['perplexity'])
   np.testing.assert_allclose(
-    task.told(np.float32(3.0), 0.0)['perplexity'], np.exp(3.0), rtol=1e-6
+    task.mean_metrics(np.float32(3.0), 0.0)['perplexity'],
+    np.exp(3.0),
+    rtol=1e-6,
   )
 
 

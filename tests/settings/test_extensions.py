@@ -4,12 +4,13 @@ import json
 import re
 
 import pytest
-from conftest import ROOT, last_json
+from conftest import ROOT, last_json, make_small_config
 
 from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.settings import extensions, stored
 from experiments.settings.settings import from_config
+from selfattn.positions import NoPosition
 
 SMALL = [
   '--config.data.word_order.train_pairs=37',
@@ -39,6 +40,7 @@ ORIGINALS = {
 def get_config():
   for table, name in ORIGINALS.items():
     TABLES[table]['mine'] = TABLES[table][name]
+  TABLES['GROUPS']['mine'] = lambda path, shape: path[-1] == 'bias'
   config = default.get_config()
   for section in (
     config.data, config.data.vocabulary, config.model.position,
@@ -59,8 +61,9 @@ def forget():
   """Brings tables to what a new process has, now and after the test."""
 
   def clear():
-    extensions._owners.clear()
+    extensions._registered.clear()
     extensions._texts.clear()
+    extensions._runs.clear()
     for table, entries in extensions.TABLES.items():
       entries.clear()
       built_in = extensions._BUILT_IN.items()
@@ -210,9 +213,57 @@ def test_a_built_in_name_is_refused(example, tmp_path):
   file = tmp_path / 'mine.py'
   file.write_text(example.replace('log_distance', 'rotary'))
   rotary = extensions.TABLES['POSITIONS']['rotary']
-  with pytest.raises(UserError, match=r"POSITIONS\['rotary'\], which is there"):
+  with pytest.raises(UserError, match=r"POSITIONS\['rotary'\], which is built"):
     opened(file)
   assert extensions.TABLES['POSITIONS']['rotary'] is rotary
+
+
+@pytest.fixture
+def kept_and_built_in(example, forget, tmp_path, monkeypatch):
+  """A run with a file, whose entry a later version has under its name."""
+  file, run = tmp_path / 'mine.py', tmp_path / 'run'
+  file.write_text(example)
+  stored.open_run(str(run), opened(file).to_dict(), {})
+  later = extensions._BUILT_IN | {('POSITIONS', 'log_distance'): NoPosition}
+  monkeypatch.setattr(extensions, '_BUILT_IN', later)
+  forget()
+  return run
+
+
+@pytest.fixture
+def plain(tmp_path):
+  """A run without a file."""
+  path = str(tmp_path / 'plain')
+  stored.open_run(path, make_small_config().to_dict(), {})
+  return path
+
+
+def test_a_run_has_its_own_entry_rather_than_a_later_built_in_one(
+  kept_and_built_in, capfd
+):
+  settings = stored.read_settings(str(kept_and_built_in))
+  assert settings.model.position.options == {'init_slope': 1.0}
+  entry = extensions.TABLES['POSITIONS']['log_distance']
+  assert entry.__name__ == 'LogDistance'
+  assert "replaces the built-in POSITIONS['log_dist" in capfd.readouterr().err
+
+
+def test_a_run_is_resumed_with_its_own_entry(kept_and_built_in):
+  config = opened(kept_and_built_in / 'extension.py')
+  stored.check(str(kept_and_built_in), from_config(config))
+
+
+def test_a_replaced_built_in_entry_is_never_that_of_another_run(
+  kept_and_built_in, plain, forget
+):
+  stored.read_settings(str(kept_and_built_in))
+  with pytest.raises(UserError, match='one run per process'):
+    stored.read_settings(plain)
+  forget()
+  stored.read_settings(plain)
+  with pytest.raises(UserError, match='one run per process'):
+    stored.read_settings(str(kept_and_built_in))
+  assert extensions.TABLES['POSITIONS']['log_distance'] is NoPosition
 
 
 def test_the_content_of_the_file_is_part_of_what_a_run_is(

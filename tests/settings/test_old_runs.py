@@ -25,6 +25,11 @@ def files(folder):
   return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
 
 
+def rows(folder):
+  text = (folder / 'metrics.jsonl').read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
 @pytest.mark.parametrize('name', FORMATS)
 def test_an_old_run_is_evaluated_to_the_same_scores(name, call_command):
   folder = OLD_RUNS / name
@@ -48,7 +53,11 @@ def test_an_old_run_predicts_and_has_a_report(name, tmp_path, call_command):
     'predict', f'--workdir={folder}', f'--text={text}', '--json', cwd=ROOT
   )
   assert code == 0, stderr
-  assert last_json(stdout)['label'] == 'positive'
+  found = last_json(stdout)
+  wanted = json.loads((folder.parent / 'predicted.json').read_text())
+  probabilities = pytest.approx(wanted.pop('probabilities'), rel=1e-3)
+  assert found.pop('probabilities') == probabilities
+  assert found == wanted
   page = tmp_path / 'page.html'
   code, _, stderr = call_command(
     'report', f'--workdir={folder}', f'--output={page}', cwd=ROOT
@@ -59,8 +68,9 @@ def test_an_old_run_predicts_and_has_a_report(name, tmp_path, call_command):
 
 @pytest.mark.parametrize('name', FORMATS)
 def test_an_old_run_is_resumed_to_its_end(name, tmp_path, call_command):
-  path = tmp_path / 'run'
+  path, finished = tmp_path / 'run', OLD_RUNS / name / 'finished'
   shutil.copytree(OLD_RUNS / name / 'interrupted', path)
+  start = workdir_lib.read_status(str(path))['step']
   stored = json.loads((path / 'config.json').read_text())
   flat = settings_lib.from_config(formats.upgrade(stored)).flat()
   code, stdout, stderr = call_command(
@@ -70,9 +80,14 @@ def test_an_old_run_is_resumed_to_its_end(name, tmp_path, call_command):
     cwd=ROOT,
   )
   assert code == 0, stderr
-  assert 'resuming after step 301' in stderr
+  assert f'resuming after step {start}' in stderr
   assert last_json(stdout)['accuracy'] > 0.97
-  assert workdir_lib.read_status(str(path))['step'] == 600
+  steps = workdir_lib.read_status(str(finished))['step']
+  assert workdir_lib.read_status(str(path))['step'] == steps
+  wanted = json.loads((OLD_RUNS / name / 'resumed.json').read_text())
+  (found,) = (row for row in rows(path) if row['step'] == wanted['step'])
+  assert found.keys() == wanted.keys()
+  assert found['train/loss'] == pytest.approx(wanted['train/loss'], rel=1e-2)
 
 
 @pytest.fixture

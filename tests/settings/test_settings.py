@@ -5,7 +5,7 @@ import pytest
 from configs import default
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys, parse_tuple
-from experiments.settings import registry, settings
+from experiments.settings import keys, registry, settings
 
 WRONG = {
   'model.position.name': ('rotray', 'did you mean rotary'),
@@ -39,6 +39,9 @@ WRONG = {
   'optimizer.label_smoothing': (float('nan'), 'less than 1'),
   'optimizer.learning_rate': (0.0, 'greater than 0'),
   'optimizer.warmup_steps': (2_001, 'at most config.train.steps = 2000'),
+  'optimizer.adamw.b1': (1.0, 'at least 0 and less than 1'),
+  'optimizer.adamw.b2': (float('nan'), 'at least 0 and less than 1'),
+  'optimizer.adamw.eps': (0.0, 'greater than 0 and finite'),
   'train.grad_accum_steps': (
     7,
     '0 or a divisor of config.train.batch_size = 64',
@@ -106,7 +109,7 @@ TOGETHER = {
       'model.position.learned.max_len': 64,
       'model.pool': 'cls',
     },
-    'can tell 64 positions apart, and texts may need 65; raise .*max_len',
+    'supports at most 64 positions, and texts may need 65; raise .*max_len',
   ),
 }
 
@@ -265,7 +268,7 @@ def test_settings_are_hashable_and_survive_json():
 
 
 def test_a_block_holds_every_option_once():
-  table = {name: settings.POSITIONS[name] for name in ('none', 'kerple', 't5')}
+  table = {name: keys.POSITIONS[name] for name in ('none', 'kerple', 't5')}
   assert registry.block(table, 'none') == {
     'name': 'none',
     'kerple': {'form': 'log'},
@@ -327,7 +330,7 @@ def test_a_recurrence_of_two_halves_needs_an_even_width():
 
 
 def test_a_method_with_a_last_position_names_the_option_that_moves_it():
-  for name, cls in settings.POSITIONS.items():
+  for name, cls in keys.POSITIONS.items():
     is_limited = cls(8, 2, False, vocab_size=5).max_length() is not None
     assert is_limited == (cls.length_option in registry.options(cls)), name
 

@@ -212,7 +212,7 @@ def test_a_trial_that_is_ahead_resumes_from_its_own_step(
   capfd.readouterr()
   engines.vectorized(group, options(specs), Signals())
   said = capfd.readouterr().err
-  assert said.index('resuming after step 8') < said.index('starting fresh')
+  assert said.index('resuming after step 8') < said.index('initialising')
   for spec in group:
     assert read_status(spec.path)['status'] == 'DONE'
     rows = read_rows(f'{spec.path}/metrics.jsonl')

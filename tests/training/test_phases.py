@@ -11,9 +11,10 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.sweeps import distinct, halving, plan
-from experiments.training import compiled, evaluation
+from experiments.training import build, compiled, evaluation
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints, metrics
 from experiments.workdir import workdir as workdir_lib
@@ -103,6 +104,21 @@ def test_rows_name_their_phase_and_only_the_last_one_has_a_best(whole):
   assert sorted(scores) == list(range(BEFORE + 1, BEFORE + AFTER + 1))
 
 
+def test_parameters_for_pretraining_alone_are_counted_apart(whole):
+  path, _ = whole
+  settings = from_config(make_config(**{'pretrain.steps': 0}))
+  loaded = loading.load(settings.data, str(path))
+  params = compiled.make(settings, loaded.vocab_size, 2).template.params
+  wanted = build.count_parameters(params)
+  both = build.count_parameters(restored(path, BEFORE).params)
+  assert both > wanted
+  assert workdir_lib.read_status(str(path))['parameters'] == wanted
+  line = f'{wanted:,} parameters, and {both - wanted:,} for pretraining alone'
+  assert line in (path / 'log-0.txt').read_text()
+  (spec,) = plan.make(make_config().to_dict(), [{}], str(path.parent))
+  assert plan._count(spec.settings, loaded) == wanted
+
+
 def test_the_head_of_the_other_phase_stays_as_it_is(whole):
   path, _ = whole
   one, boundary, last = (
@@ -143,6 +159,27 @@ def test_without_pretraining_steps_nothing_is_of_it(tmp_path):
   train(plain, tmp_path / 'run')
   assert all('phase' not in row for row in rows(tmp_path / 'run'))
   assert 'mask' not in restored(tmp_path / 'run', AFTER).params
+
+
+def test_pretraining_keys_of_a_run_without_it_do_not_make_another_run(
+  tmp_path,
+):
+  plain = make_config(**{'pretrain.steps': 0})
+  moved = make_config(
+    **{
+      'pretrain.steps': 0,
+      'pretrain.learning_rate': 9.0,
+      'pretrain.warmup_steps': 3.0,
+      'pretrain.task.name': 'next_token',
+      'pretrain.task.masked_tokens.share': 0.5,
+    }
+  )
+  # By the digest, `train` finds the default workdir.
+  assert from_config(plain).digest() == from_config(moved).digest()
+  assert stored.identity(plain.to_dict()) == stored.identity(moved.to_dict())
+  train(plain, tmp_path / 'run', 2)
+  stored.check(str(tmp_path / 'run'), from_config(moved))
+  assert train(moved, tmp_path / 'run')['step'] <= AFTER
 
 
 def test_a_group_over_both_learning_rates_equals_its_runs_alone(

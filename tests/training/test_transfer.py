@@ -1,5 +1,6 @@
-"""A deliberately partial start takes what fits, and says what it left."""
+"""init_from loads the parameters that match, and names those it skips."""
 
+import json
 import shutil
 
 import numpy as np
@@ -45,7 +46,9 @@ def source(tmp_path_factory):
   return path
 
 
-def test_what_fits_is_taken_and_the_rest_is_named(source, tmp_path, capfd):
+def test_parameters_that_match_are_loaded_and_the_rest_is_named(
+  source, tmp_path, capfd
+):
   config = short_config()
   config.model.mlp_dim = 22
   config.model.pool = 'cls'
@@ -53,20 +56,24 @@ def test_what_fits_is_taken_and_the_rest_is_named(source, tmp_path, capfd):
   path = tmp_path / 'run'
   run_lib.run(config, str(path), Signals())
   lines = capfd.readouterr().err.splitlines()
-  (taken,) = [line for line in lines if line.startswith('taken from step 1')]
-  (left,) = [line for line in lines if line.startswith('not taken')]
+  (loaded,) = [
+    line for line in lines if line.startswith('loaded parameters fr')
+  ]
+  (skipped,) = [line for line in lines if line.startswith('skipped parameters')]
   ours, theirs = params(path, config), params(source, short_config())
   for name, leaf in ours.items():
     same = name in theirs and leaf.shape == theirs[name].shape
-    assert (f' {name}' in taken) == same
-    assert (f' {name} (' in left) == (not same)
+    assert (f' {name}' in loaded) == same
+    assert (f' {name} (' in skipped) == (not same)
     if same:
       np.testing.assert_allclose(leaf, theirs[name], atol=1e-6)
-  assert 'cls (not in that model)' in left
-  assert 'float32[12, 20] there' in left
+  assert 'cls (not in that model)' in skipped
+  assert 'float32[12, 20] there' in skipped
 
 
-def test_another_vocabulary_and_other_labels_are_not_taken(source, tmp_path):
+def test_parameters_of_another_vocabulary_or_other_labels_are_skipped(
+  source, tmp_path
+):
   other = tmp_path / 'other'
   shutil.copytree(source, other)
   text = (other / 'tokenizer.json').read_text()
@@ -88,7 +95,7 @@ def test_another_vocabulary_and_other_labels_are_not_taken(source, tmp_path):
       assert close == fits, name
 
 
-def test_a_source_that_cannot_serve_is_refused(source, tmp_path):
+def test_a_source_without_checkpoints_is_refused(source, tmp_path):
   config = short_config()
   empty = tmp_path / 'empty'
   shutil.copytree(source, empty)
@@ -96,6 +103,32 @@ def test_a_source_that_cannot_serve_is_refused(source, tmp_path):
   config.train.init_from = str(empty)
   with pytest.raises(UserError, match='has no checkpoint'):
     run_lib.run(config, str(tmp_path / 'run'), Signals())
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'error'])
+def test_a_source_with_a_task_of_its_own_is_read_by_its_metric(
+  metric, source, tmp_path, monkeypatch
+):
+  other = tmp_path / 'other'
+  shutil.copytree(source, other)
+  config = json.loads((other / 'config.json').read_text())
+  config |= {'extension': '0123', 'task': {'name': 'mine'}}
+  config['checkpoint']['best_metric'] = metric
+  (other / 'config.json').write_text(json.dumps(config))
+  config = short_config()
+  config.train.init_from = str(other)
+  run = str(tmp_path / 'run')
+  if metric == 'accuracy':
+    run_lib.run(config, run, Signals())
+    return
+  monkeypatch.setattr(compiled, 'make', None)  # before any device is used
+  with pytest.raises(UserError) as error:
+    run_lib.run(config, run, Signals())
+  assert str(error.value) == (
+    f"config.train.init_from = '{other}': its config.checkpoint.best_metric = "
+    "'error' is not a metric of any task here; register its task in the file "
+    'of --config, as its extension.py does'
+  )
 
 
 def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):

@@ -1,0 +1,139 @@
+"""The gradient of a task's loss on a batch, from all its microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from experiments.data.batches import Batch
+from experiments.data.vocabularies import UNK
+from experiments.learning.hparams import HParams
+from experiments.learning.tasks import CLASSIFY, Targets, Task, padding_mask
+from selfattn.classifier import embed
+from selfattn.dropout import Dropout
+
+# fold_in(key of the seed, purpose): 0 is initialisation, see build.
+_DROPOUT = 1
+
+
+def dropout_of(hparams: HParams, step, first_row) -> Dropout:
+  """The dropout of a step; `at(site)` tells its uses from each other.
+
+  Sites: 0 words, 1 and 2 inside of the model, 3 position sampling, 4 targets.
+
+  Args:
+    step: steps applied before this one.
+    first_row: index in the batch of the first row of its part.
+  """
+  key = jax.random.fold_in(jax.random.fold_in(hparams.key, _DROPOUT), step)
+  return Dropout.create(key, 0.0, first_row)
+
+
+def _site(dropout: Dropout, index: int, rate) -> Dropout | None:
+  return None if rate is None else dropout.at(index).replace(rate=rate)
+
+
+def weighted_sums(
+  params,
+  embedded,
+  classifier,
+  targets: Targets,
+  hparams: HParams,
+  step,
+  first_row,
+  task: Task,
+) -> tuple[jax.Array, jax.Array]:
+  """Summed loss and number of correct predictions of a part of a batch.
+
+  Args:
+    embedded: token embeddings, (batch, length, width).
+    targets: of the task for the part.
+    step, first_row: as of dropout_of.
+  """
+  dropout = dropout_of(hparams, step, first_row)
+  logits = classifier.apply(
+    {'params': params},
+    targets.tokens,
+    padding_mask(targets),
+    _site(dropout, 1, hparams.dropout_rate),
+    _site(dropout, 2, hparams.attention_dropout_rate),
+    dropout.at(3),
+    embedded_BLD=embedded,
+    label_index_BN=targets.label_index,
+  )
+  losses, correct = task.losses(logits, targets, hparams.label_smoothing)
+  return (losses * targets.weights).sum(), (correct * targets.weights).sum()
+
+
+_differentiate = jax.value_and_grad(weighted_sums, (0, 1), has_aux=True)
+
+
+def gradients(
+  params,
+  classifier,
+  batch: Batch,
+  hparams: HParams,
+  step,
+  num_microbatches: int,
+  first_row=0,
+  task: Task = CLASSIFY,
+):
+  """((loss, correct, count), gradient) of weighted_sums of the whole batch.
+
+  `count` is the number of predictions. Tokens are embedded before the batch is
+  split, so that the gradient of the embedding table is made once rather than
+  for each microbatch; where the head is tied to the table, both are needed.
+  """
+  dropout = dropout_of(hparams, step, first_row)
+  targets = task.targets(batch, classifier.vocab_size, dropout.at(4))
+  word_dropout = _site(dropout, 0, hparams.word_dropout_rate)
+  if word_dropout is not None:
+    keep = word_dropout.keep(targets.tokens.shape)
+    targets = targets._replace(tokens=jnp.where(keep, targets.tokens, UNK))
+  table = {'embed': params['embed']}
+  others = params
+  if not task.is_tied:
+    others = {name: tree for name, tree in params.items() if name not in table}
+  embedded, pull_back = jax.vjp(
+    lambda table: embed(table, targets.tokens), table
+  )
+
+  def of_part(first_row, embedded, targets):
+    return _differentiate(
+      others, embedded, classifier, targets, hparams, step, first_row, task
+    )
+
+  sums, (grads, of_embedded) = _accumulated(
+    of_part, others, num_microbatches, first_row, embedded, targets
+  )
+  of_table = pull_back(of_embedded)[0]
+  if task.is_tied:
+    of_table = jax.tree.map(jnp.add, of_table, {'embed': grads['embed']})
+  return (*sums, targets.weights.sum()), grads | of_table
+
+
+def _accumulated(
+  of_part: Callable, params, count: int, first_row, embedded, targets: Targets
+):
+  """of_part(first_row, embedded, targets) in `count` parts, one by one.
+
+  Sums and the gradient of `params` are added up; the gradient of the embeddings
+  has the rows of all parts.
+  """
+  if count == 1:
+    return of_part(first_row, embedded, targets)
+  size = embedded.shape[0] // count
+  parts = jax.tree.map(
+    lambda x: x.reshape(count, size, *x.shape[1:]), (embedded, targets)
+  )
+  first_rows = first_row + size * jnp.arange(count)
+
+  def add(total, part):
+    sums, (grads, of_embedded) = of_part(*part)
+    return jax.tree.map(jnp.add, total, (sums, grads)), of_embedded
+
+  zeros = jax.tree.map(jnp.zeros_like, ((0.0, 0.0), params))
+  (sums, grads), of_embedded = jax.lax.scan(add, zeros, (first_rows, *parts))
+  return sums, (grads, of_embedded.reshape(embedded.shape))

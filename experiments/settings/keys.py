@@ -1,0 +1,134 @@
+"""Dotted keys: how a config spells the settings, and which came later."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.command.values import Choice
+from experiments.data.datasets import DATASETS
+from experiments.data.vocabularies import VOCABULARIES
+from experiments.learning.optimizers import OPTIMIZERS
+from experiments.learning.parameter_groups import GROUPS, GroupSettings
+from experiments.learning.tasks import TASKS
+from experiments.settings import registry
+from selfattn.encoders import ENCODERS
+from selfattn.normalisers import NORMALISERS
+from selfattn.pools import POOLS
+from selfattn.positions import POSITIONS
+from selfattn.positions.sampling import SAMPLINGS
+
+# Keys that later versions have added to a section, with the values that change
+# nothing for older runs. For options of a choice, these are their defaults.
+ADDED: dict[str, Any] = {
+  'model.normaliser.name': 'softmax',
+  'train.ema_decay': 0.0,
+  'task.name': 'classify',
+  'pretrain.task.name': 'masked_tokens',
+  'pretrain.steps': 0,
+  'pretrain.learning_rate': 1e-3,
+  'pretrain.warmup_steps': 0,
+}
+# Names of values that have changed, {key: {former: current}}. Configs may have
+# either; a run is identified by the former, so that it stays the same run.
+RENAMED_VALUES: dict[str, dict[str, str]] = {
+  'model.encoder.name': {'bag': 'bow'},
+}
+# Second names of entries, {key: {alias: name}}.
+ALIASES: dict[str, dict[str, str]] = {
+  'model.position.name': {
+    'rope': 'rotary',
+    'cpb': 'continuous',
+    'cable': 'forgetting',
+  },
+}
+# Every choice with its table, and the section that holds its name and options:
+# its own, or one that holds other keys as well.
+CHOICES = {
+  'data.source': (DATASETS, 'data'),
+  'data.vocabulary': (VOCABULARIES, 'data.vocabulary'),
+  'model.encoder': (ENCODERS, 'model.encoder'),
+  'model.position': (POSITIONS, 'model.position'),
+  'model.position_sampling': (SAMPLINGS, 'model.position_sampling'),
+  'model.normaliser': (NORMALISERS, 'model.normaliser'),
+  'model.pool': (POOLS, 'model.pool_options'),
+  'task': (TASKS, 'task'),
+  'pretrain.task': (TASKS, 'pretrain.task'),
+  'optimizer.method': (OPTIMIZERS, 'optimizer'),
+}
+# Choices of which several may be joined by +.
+JOINED = ('model.position',)
+# Choices whose own key is the name; their section holds the options alone.
+NAMES = ('model.pool',)
+
+
+def group_defaults() -> dict[str, Any]:
+  """Dotted keys of the groups of parameters, with values without effect."""
+  return {
+    f'optimizer.groups.{group}.{key}': value
+    for group in GROUPS
+    for key, value in dataclasses.asdict(GroupSettings()).items()
+  }
+
+
+def name_key(choice: str) -> str:
+  """Dotted key of the name of one of CHOICES."""
+  return choice if choice in NAMES else f'{CHOICES[choice][1]}.name'
+
+
+def current_value(key: str, value: Any) -> Any:
+  """The name that a value of a dotted key has now; of joined ones, of each."""
+  names = RENAMED_VALUES.get(key, {}) | ALIASES.get(key, {})
+  if not isinstance(value, str):
+    return value
+  return '+'.join(names.get(part, part) for part in value.split('+'))
+
+
+def former_value(key: str, value: Any) -> Any:
+  """The first name that a value of a dotted key has had."""
+  renamed = RENAMED_VALUES.get(key, {}).items()
+  return next((old for old, new in renamed if new == value), value)
+
+
+def without_defaults(flat: dict, table, key: str) -> dict:
+  """Values by dotted key, without the options of a choice at their defaults.
+
+  Args:
+    table, key: of the choice, as in CHOICES.
+  """
+  defaults = {
+    f'{key}.{name}.{option}': list(value) if isinstance(value, tuple) else value
+    for name, cls in table.items()
+    for option, value in registry.options(cls).items()
+  }
+  return {
+    k: v for k, v in flat.items() if k not in defaults or defaults[k] != v
+  }
+
+
+def join(path: str, name: str) -> str:
+  """Dotted key of a name in a section; '' is the config itself."""
+  return f'{path}.{name}' if path else name
+
+
+def flat_settings(value, path: str = '') -> dict[str, Any]:
+  """Values of a dataclass of settings, by dotted key; tuples become lists."""
+  flat = {}
+  for field in dataclasses.fields(value):
+    entry = getattr(value, field.name)
+    key = join(path, field.name)
+    if isinstance(entry, Choice):
+      flat[name_key(key)] = entry.name
+      key = CHOICES[key][1]
+      for name, options in entry.blocks.items():
+        for option, setting in options.items():
+          flat[f'{key}.{name}.{option}'] = setting
+    elif isinstance(entry, Mapping):
+      for name, group in entry.items():
+        flat |= flat_settings(group, join(key, name))
+    elif dataclasses.is_dataclass(entry):
+      flat |= flat_settings(entry, key)
+    else:
+      flat[key] = entry
+  return {k: list(v) if isinstance(v, tuple) else v for k, v in flat.items()}
