@@ -35,7 +35,7 @@ def tables():
 
 
 def test_the_methods_of_the_docs_equal_their_formulas(tables):
-  assert set(tables) == {'gaussian', 'salience', 'transformer_xl'}
+  assert set(tables) == {'gaussian', 'salience', 'clipped_xl'}
   D, H, L = 12, 2, 5
   gaussian = tables['gaussian'](D, H, False, init_width=3.0)
   row = Tokens().with_defaults(L)
@@ -52,7 +52,7 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
 
 def test_the_content_term_of_the_docs_equals_its_formula(tables):
   D, H, K, L, last = 12, 2, 6, 7, 4
-  method = tables['transformer_xl'](D, H, False, max_distance=last)
+  method = tables['clipped_xl'](D, H, False, max_distance=last)
   rng = np.random.default_rng(0)
   params = {
     name: rng.normal(size=leaf.shape)

@@ -225,7 +225,7 @@ def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
     jnp.zeros((1, 5), jnp.int32),
     jnp.ones((1, 5), bool),
   )['params']
-  labels = optimizers.by_group(lambda group, _: group, params)
+  labels = parameter_groups.by_group(lambda group, _: group, params)
   assert labels['mask'] == labels['cls'] == 'embeddings'
   assert labels['encoder']['position']['rates'] == ''
 

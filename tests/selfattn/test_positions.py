@@ -18,7 +18,7 @@ from selfattn.positions import POSITIONS, Position, contract
 from selfattn.positions.biases import slopes
 from selfattn.positions.contract import distances
 from selfattn.positions.distances import skew, unskew
-from tests.conftest import acts_in_attention, at
+from tests.conftest import acts_in_attention, at, is_causal_only
 
 B, H, K = 2, 3, 6
 D = H * K
@@ -685,7 +685,8 @@ def test_combined_methods_add_their_terms():
 @pytest.mark.parametrize('name', POSITIONS)
 def test_a_method_declares_the_width_of_heads_after_its_rotation(name):
   alone = POSITIONS[name](D, H, False, vocab_size=9)
-  joined = positions.make({'alibi': {}, name: {}}, D, H, False, 9)
+  causal = is_causal_only(name)
+  joined = positions.make({'alibi': {}, name: {}}, D, H, causal, 9)
   assert joined.rotated_dim == alone.rotated_dim
   row = Tokens().with_defaults(5)
   x_BLHK = jnp.ones((B, 5, H, K))
