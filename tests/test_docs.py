@@ -1,5 +1,6 @@
 """What the docs show in Python runs, block by block, as it stands."""
 
+import importlib.util
 import pathlib
 import re
 
@@ -17,6 +18,16 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
+
+
+def test_tables_of_the_docs_are_as_they_are_made():
+  path = ROOT / 'scripts/make_tables.py'
+  spec = importlib.util.spec_from_file_location('make_tables', path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  for name in module.FILES:
+    text = (ROOT / name).read_text()
+    assert module.filled(text) == text, f'run scripts/make_tables.py ({name})'
 
 
 @pytest.fixture(scope='module')

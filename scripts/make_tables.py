@@ -1,0 +1,79 @@
+"""Writes the tables of the docs that are made from code or from results.
+
+    bash scripts/run.sh python scripts/make_tables.py
+
+A table is between `<!-- table: NAME -->` and `<!-- end -->`; a test compares what
+is there with what this writes.
+"""
+
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+
+from selfattn import positions
+from selfattn.kernels import unsupported_reason
+from selfattn.positions import POSITIONS
+
+ROOT = pathlib.Path(__file__).parent.parent
+FILES = ('docs/positions.md',)
+_BLOCK = re.compile(r'(<!-- table: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
+
+
+def position_properties() -> str:
+  """One row per method, from its class at default options."""
+  rows = [
+    ('method', 'hooks', 'parameters', 'relative', 'cache', 'kernels'),
+    ('---',) * 6,
+  ]
+  for name, cls in POSITIONS.items():
+    method = positions.make({name: {}}, 64, 4, cls.causal_only, 1000)
+    model, layer = (
+      jax.eval_shape(init, jax.random.key(0))
+      for init in (method.init_model, method.init_layer)
+    )
+    sizes = [
+      sum(leaf.size for leaf in jax.tree.leaves(tree))
+      for tree in (model, layer)
+    ]
+    is_absolute = method.hooks == {'embed'} and method.supports_cache
+    reason = unsupported_reason(
+      'xla',
+      platform=None,
+      dtype=jnp.float32,
+      head_dim=method.rotated_dim,
+      has_dropout=False,
+      has_softcap=False,
+      hooks=method.hooks,
+    )
+    rows.append(
+      (
+        f'`{name}`' + (' (causal only)' if cls.causal_only else ''),
+        ', '.join(sorted(method.hooks)),
+        f'{sizes[0] + 2 * sizes[1]:,}',
+        # Of what is added to embeddings, attention sees no difference.
+        '' if is_absolute else _yes(method.is_relative),
+        _yes(method.supports_cache),
+        _yes(reason is None),
+      )
+    )
+  return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
+
+
+TABLES = {'positions': position_properties}
+
+
+def filled(text: str) -> str:
+  """A page with its tables as they are now."""
+  return _BLOCK.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], text)
+
+
+def _yes(holds: bool) -> str:
+  return 'yes' if holds else 'no'
+
+
+if __name__ == '__main__':
+  for name in FILES:
+    path = ROOT / name
+    path.write_text(filled(path.read_text()))
