@@ -155,6 +155,11 @@ def _inspect(values, path: str, output: str) -> dict:
     name = f'attention-{number}'
     files += figures.attention(output, name, maps)
     files += figures.rollout(output, f'{name}-rollout', maps)
+    for (part, layer), P in maps.terms.items():
+      suffix = position_figures.file_suffix(part, layer)
+      files += figures.term(
+        output, f'position-{number}{suffix}', P, maps.tokens
+      )
     if maps.pool_weights is not None:
       files += figures.pooling(output, f'pooling-{number}', maps)
     log(figures.most_attended(maps))

@@ -2,8 +2,8 @@
 
     bash scripts/run.sh python scripts/make_tables.py
 
-A table is between `<!-- table: NAME -->` and `<!-- end -->`; a test compares what
-is there with what this writes.
+A table is between `<!-- table: NAME -->` and `<!-- end -->`; a test compares
+what is there with what this writes.
 """
 
 import pathlib

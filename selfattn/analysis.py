@@ -7,7 +7,7 @@ that M = L. Rows that do not sum to one are divided by their sums.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -116,6 +116,31 @@ def sown(
       index = keys.index(name)
       found.append((keys[:index], keys[index + 1 :], value))
   return sorted(found, key=lambda entry: _natural(entry[0]))
+
+
+def encodings(
+  intermediates: Mapping, is_scanned: bool
+) -> Iterator[tuple[str, int | None, jax.Array]]:
+  """(name of the part, layer, P) of every `P` that a forward pass has sown.
+
+  Args:
+    is_scanned: whether the layers are one scanned block, whose `P` has a
+      leading axis of layers.
+
+  Returns:
+    The part is '' for a method that is not joined, the layer None for what the
+    encoder sows once.
+  """
+  found = sown(intermediates, 'P')
+  layers = list(dict.fromkeys(path for path, *_ in found if path))
+  for path, keys, P in found:
+    part = keys[0] if keys and not keys[0].isdecimal() else ''
+    if not path:
+      yield part, None, P
+    elif is_scanned:
+      yield from ((part, layer, one) for layer, one in enumerate(P))
+    else:
+      yield part, layers.index(path), P
 
 
 def _natural(path: tuple[str, ...]) -> list:

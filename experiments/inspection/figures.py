@@ -93,6 +93,37 @@ def pooling(folder: str, name: str, maps: AttentionMaps) -> list[str]:
   )
 
 
+def term(folder: str, name: str, P: np.ndarray, tokens: list[str]) -> list[str]:
+  """What a position method has done in a text, with its tokens.
+
+  Args:
+    P: added to scores, (heads, queries, keys), or to vectors, (tokens, width).
+  """
+  limit = float(abs(P).max()) or 1.0
+  is_score = P.ndim == 3
+  count = len(tokens)
+  maps = P if is_score else P[None]
+  has_names = count <= _MOST_NAMES
+  side = max(2.4, 0.16 * count) if has_names else 5.0
+  figure = plots.show_heatmaps(
+    maps[None],
+    xlabel='key' if is_score else 'channel',
+    ylabel='query' if is_score else 'token',
+    titles=[f'head {n}' for n in range(len(P))] if is_score else None,
+    figsize=(side * len(maps) + 1.6, side + 0.8),
+    cmap='RdBu',
+    limits=(-limit, limit),
+  )
+  if has_names:
+    style = {'parse_math': False, 'fontsize': 7}
+    for axis in figure.axes[: len(maps)]:
+      axis.set_yticks(range(count), tokens, **style)
+      if is_score:
+        axis.set_xticks(range(count), tokens, rotation=90, **style)
+  axes = ['head', 'query', 'key'] if is_score else ['token', 'channel']
+  return save(folder, name, figure, {'P': P}, {'P': axes, 'tokens': tokens})
+
+
 def most_attended(maps: AttentionMaps) -> str:
   """One line per token: the key with the greatest weight, for each head."""
   names = maps.tokens

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +32,17 @@ class AttentionMaps:
     weights: float32 (layers, heads, queries, keys).
     pool_weights: float32 (hops, tokens), of a pool that sows them, as
       selfattn.pools.Attentive does; None: of another one.
+    terms: what each part of the position method that depends on the text has
+      done, by (part, layer): added to scores, (heads, queries, keys), or to
+      vectors, (tokens, width).
   """
 
   tokens: list[str]
   weights: np.ndarray
   pool_weights: np.ndarray | None = None
+  terms: Mapping[tuple[str, int | None], np.ndarray] = dataclasses.field(
+    default_factory=dict
+  )
 
   def rollout(self) -> np.ndarray:
     """See selfattn.analysis.rollout; (queries, keys)."""
@@ -128,6 +133,23 @@ def sown_weights(
   return weights, pooled[0][-1] if pooled else None
 
 
+def _terms_of_text(classifier, params, batch: Batch) -> dict:
+  """`P` of the parts that have no encoding, by (part, layer)."""
+  _, sown = classifier.apply(
+    {'params': params},
+    batch.tokens,
+    padding_mask(batch),
+    mutable='intermediates',
+  )
+  position = getattr(classifier.encoder, 'position', None)
+  if position is None:
+    return {}
+  of_text = {name for name, part in position.parts if not part.has_encoding}
+  is_scanned = getattr(classifier.encoder, 'scan', False)
+  found = analysis.encodings(sown['intermediates']['encoder'], is_scanned)
+  return {(part, layer): P for part, layer, P in found if part in of_text}
+
+
 def attention_maps(
   classifier, params, examples: Examples, tokens: list[str]
 ) -> Iterator[AttentionMaps]:
@@ -141,17 +163,26 @@ def attention_maps(
     UserError: the encoder has no attention heads.
   """
   require_heads(classifier)
-  run = jax.jit(functools.partial(sown_weights, classifier))
+
+  @jax.jit
+  def run(params, batch):
+    found = sown_weights(classifier, params, batch)
+    return *found, _terms_of_text(classifier, params, batch)
+
   has_cls = classifier.has_cls
   for row, length in enumerate(examples.lengths.tolist()):
     batch = examples.batch(np.array([row]), 1, max(length, 1))
-    weights, pooled = jax.device_get(run(params, batch))
+    weights, pooled, terms = jax.device_get(run(params, batch))
     texts = [tokens[i] for i in batch.tokens[0, :length]]
     texts = [CLS, *texts] if has_cls else texts
     count = len(texts)
     weights = weights[:, 0, :, :count, :count].astype(np.float32)
     pooled = None if pooled is None else pooled[0, :, :count]
-    yield AttentionMaps(texts, weights, pooled)
+    terms = {
+      key: P[0, :, :count, :count] if P.ndim == 4 else P[0, :count]
+      for key, P in terms.items()
+    }
+    yield AttentionMaps(texts, weights, pooled, terms)
 
 
 def statistics(

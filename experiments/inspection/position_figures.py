@@ -49,7 +49,8 @@ def draw(
   )
   methods = list(_methods(encoder, encoder_params))
   is_scanned = getattr(encoder, 'scan', False)
-  for name, P in _encodings(sown['intermediates'], is_scanned):
+  for part, layer, P in analysis.encodings(sown['intermediates'], is_scanned):
+    name = file_suffix(part, layer)
     files += _encoding(folder, name, np.asarray(P, np.float32), length, columns)
   for name, method, params in methods:
     files += _curves(folder, name, method, params, max_length)
@@ -59,33 +60,25 @@ def draw(
   return files
 
 
+def file_suffix(part: str, layer: int | None) -> str:
+  """What names of files end with, for a part of a method in a layer."""
+  of_layer = '' if layer is None else f'-layer{layer}'
+  return (f'-{part}' if part else '') + of_layer
+
+
 def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
   """(suffix of file names, method, its parameters), per part and layer."""
   layers = analysis.attention_layers(params)
   for part, method in encoder.position.parts:
-    suffix = f'-{part}' if part else ''
-    paths = [(suffix, ())]
+    paths = [(file_suffix(part, None), ())]
     if method.per_layer:
-      paths = [(f'{suffix}-layer{n}', path) for n, path in enumerate(layers)]
+      paths = [
+        (file_suffix(part, layer), path) for layer, path in enumerate(layers)
+      ]
     for name, path in paths:
       tree = functools.reduce(operator.getitem, path, params)
       tree = tree.get('position', {})
       yield name, method, tree.get(part, {}) if part else tree
-
-
-def _encodings(sown, is_scanned: bool) -> Iterator[tuple[str, jax.Array]]:
-  """(suffix of file names, P) of all encodings P that a forward pass sows."""
-  found = analysis.sown(sown, 'P')
-  layers = list(dict.fromkeys(path for path, *_ in found if path))
-  for path, parts, P in found:
-    suffix = ''.join(f'-{name}' for name in parts)
-    if not path:
-      yield suffix, P
-    elif is_scanned:  # with a leading axis of layers
-      for layer, one in enumerate(P):
-        yield f'{suffix}-layer{layer}', one
-    else:
-      yield f'{suffix}-layer{layers.index(path)}', P
 
 
 def _encoding(folder, name, P, length, columns) -> list[str]:

@@ -98,14 +98,38 @@ class Path(Position):
     until_LM = _is_before(ordered, query, strict=False)
     wk = jnp.where(before_MM, _dots(w, k), 0.0) * b[..., None]
     ww = jnp.where(before_MM, _dots(w, w), 0.0) * b[..., None]
-    # Its diagonal is taken for 1.
-    undone = jax.scipy.linalg.solve_triangular(
-      ww, wk, lower=True, unit_diagonal=True
-    )
-    term = -jnp.where(until_LM, _dots(q, w), 0.0) @ undone
+    term = -jnp.where(until_LM, _dots(q, w), 0.0) @ _solve(ww, wk)
     back_BM = jnp.argsort(order_BM, axis=-1)
     back = jnp.broadcast_to(back_BM[:, None, None], term.shape)
     return jnp.take_along_axis(term, back, axis=-1)
+
+
+def _solve(lower, b):
+  """x with (I + lower) x = b, both (B, H, M, M), lower strictly so.
+
+  Row by row, since the triangular solver of LAPACK, called for many matrices at
+  once on a CPU of two cores, never returns (jaxlib 0.10.2).
+  """
+
+  def multiply(x):
+    return x + lower @ x
+
+  def solve(lower, b, reverse):
+    def row(x, now):
+      index, lower_BHM, b_BHN = now
+      found = b_BHN - jnp.einsum('BHM,BHMN->BHN', lower_BHM, x)
+      return x.at[:, :, index].set(found), None
+
+    rows = (jnp.arange(b.shape[2]), jnp.moveaxis(lower, 2, 0))
+    rows = (*rows, jnp.moveaxis(b, 2, 0))
+    return jax.lax.scan(row, jnp.zeros_like(b), rows, reverse=reverse)[0]
+
+  return jax.lax.custom_linear_solve(
+    multiply,
+    b,
+    lambda _, b: solve(lower, b, reverse=False),
+    lambda _, b: solve(lower.swapaxes(2, 3), b, reverse=True),
+  )
 
 
 def _dots(a_BHLK, b_BHMK):

@@ -403,3 +403,22 @@ def test_cable_is_forgetting_with_its_gates_turned():
   row = Tokens().with_defaults(L)
   gates = method.state({'kernel': -kernel, 'bias': jnp.zeros(H)}, X, row)
   np.testing.assert_allclose(gates, -jax.nn.softplus(X @ kernel), **close)
+
+
+def test_path_solves_for_many_texts_at_once():
+  """LAPACK's triangular solver never returns from so many matrices here."""
+  method = POSITIONS['path'](D, H, True)
+  params = draw(method.init, jax.random.key(1))
+  x = jax.random.normal(jax.random.key(2), (128, 24, D))
+  q, k = jax.random.normal(jax.random.key(3), (2, 128, 24, H, K))
+
+  @jax.jit
+  @jax.grad
+  def slopes(params):
+    row = Tokens().with_defaults(24)
+    row = row.replace(state=method.state(params, x, row))
+    return (method.content(params, q, k, row, row) ** 2).sum()
+
+  for grad in jax.tree.leaves(slopes(params)):
+    assert np.isfinite(grad).all()
+    assert abs(grad).max() > 0
