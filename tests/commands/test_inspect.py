@@ -314,3 +314,35 @@ def test_a_method_that_reads_the_text_is_drawn(
       # Drawn for a word that is there, or a term would be zero.
       assert np.any(arrays['P' if 'P' in arrays else 'cosine'])
       assert np.isfinite(arrays['P' if 'P' in arrays else 'cosine']).all()
+
+
+@pytest.mark.parametrize(
+  ('name', 'axes'),
+  [
+    ('alibi+dape', ['head', 'query', 'key']),
+    ('convolutional', ['token', 'channel']),
+  ],
+)
+def test_what_a_method_makes_of_a_text_is_drawn_with_its_tokens(
+  name, axes, call_command, tmp_path
+):
+  config = make_small_config()
+  config.train.steps = 3
+  config.model.position.name = name
+  config.model.encoder.attention.scan = '+' in name
+  path = tmp_path / 'run'
+  run_lib.run(config, str(path), Signals())
+  flags = (f'--workdir={path}', f'--text={TEXT}')
+  code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  (file,) = (path / 'inspect').glob('position-0*.npz')
+  assert file.stem == 'position-0' + ('-dape-layer0' if '+' in name else '')
+  labels = labels_of(file)
+  assert labels == {'P': axes, 'tokens': KNOWN}
+  P = np.load(file)['P']
+  count = len(KNOWN)
+  assert P.shape == ((2, count, count) if '+' in name else (count, 12))
+  # Another text, another term.
+  flags = (f'--workdir={path}', f'--text={TEXT[:-4]}weak')
+  call_command('inspect', *flags, cwd=tmp_path)
+  assert abs(np.load(file)['P'] - P).max() > 1e-4

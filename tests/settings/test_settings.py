@@ -377,3 +377,17 @@ def test_every_key_can_be_read_as_an_attribute():
   assert 'model.position.shaw.with_values' in keys
   taken = set(dir(type(config)))
   assert not {key for key in keys if key.rpartition('.')[2] in taken}
+
+
+@pytest.mark.parametrize(
+  ('alias', 'name'),
+  [('rope', 'rotary'), ('alibi+cpb', 'alibi+continuous')],
+)
+def test_a_second_name_is_the_same_setting(alias, name):
+  found, want = (
+    settings.from_config(with_changes(**{'model.position.name': text}))
+    for text in (alias, name)
+  )
+  assert found == want
+  assert found.digest() == want.digest()
+  assert found.model.position.name == name
