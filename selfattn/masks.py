@@ -26,7 +26,8 @@ class Tokens:
   Attributes:
     padding_mask: boolean, True at tokens and False at padding (as an
       attention_mask; the opposite of a key_padding_mask). None: no padding.
-    positions: position ids for the position method, integers below 2^31.
+    positions: position ids for the position method, integers below 2^31, or
+      real numbers for a method that supports them.
       None: those of index.
     segments: segment ids, integers; a token attends to its own segment only.
       Positions should begin at 0 in each. None: one segment.

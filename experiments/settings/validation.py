@@ -172,9 +172,16 @@ def _check_length(data, model, position, pool) -> None:
   sampling = model.position_sampling.name
   length = data.max_length + pool.uses_cls
   with parts.prefixed(f'model.position_sampling.{sampling}'):
-    length = parts.sampling(model).max_length(length)
+    sampled = parts.sampling(model)
+    length = sampled.max_length(length)
   parted = zip(model.position.blocks, position.parts, strict=True)
   for name, (_, part) in parted:
+    if sampled.is_real and not part.supports_real_positions:
+      raise UserError(
+        f'config.model.position_sampling.name = {sampling!r} gives position '
+        f'ids that are no integers, which {name!r} of '
+        'config.model.position.name does not support'
+      )
     limit, option = part.max_length(), part.length_option
     if limit is not None and length > limit:
       more = (

@@ -41,6 +41,7 @@ class Sinusoidal(Absolute):
   base: float = 10_000.0
 
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.layout in LAYOUTS, 'layout', self.layout, f'one of {LAYOUTS}')
@@ -144,6 +145,8 @@ class ComplexOrder(Position):
 
   shared: str = 'none'
   base: float = 10_000.0
+
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.shared in SHARING, 'shared', self.shared, f'one of {SHARING}')

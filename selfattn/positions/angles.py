@@ -18,16 +18,16 @@ def angles(positions_BL, rates: np.ndarray):
   would be equal.
 
   Args:
-    positions_BL: integers.
+    positions_BL: integers, or real numbers.
     rates: radians per position, float64 (N,), each below pi.
-
-  Raises:
-    ValueError: traced positions are not integers.
   """
   if isinstance(positions_BL, np.ndarray):
     return positions_BL[..., None] * _last(rates, positions_BL.ndim)
   if not jnp.issubdtype(positions_BL.dtype, jnp.integer):
-    raise ValueError(f'positions of {positions_BL.dtype} must be integers')
+    below_BL = jnp.floor(positions_BL)
+    rest_BL1 = (positions_BL - below_BL)[..., None]
+    last = jnp.asarray(_last(rates, positions_BL.ndim), jnp.float32)
+    return angles(below_BL.astype(jnp.int32), rates) + rest_BL1 * last
   steps = _last(rates, positions_BL.ndim) / (2 * np.pi) * 2.0**32
   whole = np.round(steps)
   positions_BL1 = positions_BL[..., None].astype(jnp.int32)

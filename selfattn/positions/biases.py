@@ -129,6 +129,7 @@ class Alibi(Bias):
   variant: str = 'symmetric'
 
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(
@@ -185,6 +186,7 @@ class Kerple(Bias):
   form: str = 'log'
 
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.form in FORMS, 'form', self.form, f'one of {FORMS}')
@@ -204,7 +206,7 @@ class Kerple(Bias):
     if self.form == 'log':
       return -r1 * jnp.log1p(r2 * size)
     # The gradient of 0^r2 would be 0 log 0.
-    power = jnp.maximum(size, 1) ** jnp.minimum(r2, 2.0)
+    power = jnp.where(size > 0, size, 1.0) ** jnp.minimum(r2, 2.0)
     return -r1 * jnp.where(size > 0, power, 0.0)
 
 
@@ -238,6 +240,7 @@ class Sandwich(Bias):
   base: float = 10_000.0
 
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(

@@ -32,7 +32,7 @@ HOOKS = ('embed', 'state', 'rotate', 'content', 'bias', 'scores', 'value')
 class Position:
   """The contract; a subclass implements some of the hooks.
 
-  Hooks get tokens as `Tokens`. Their `positions` are integers (1 or B, L):
+  Hooks get tokens as `Tokens`. Their `positions` are (1 or B, L):
   NumPy arrays where they are known while tracing, so that a hook may check
   them, and compute a table from them in float64; traced arrays otherwise.
   Padding and segments are for hooks that mix tokens; attention masks scores
@@ -50,6 +50,7 @@ class Position:
       through key - query alone; they may then be called with other positions
       that have the same differences.
     causal_only: whether it is defined only where later keys are masked.
+    supports_real_positions: whether position ids need not be integers.
     supports_cache: whether the hooks need of earlier tokens only what a cache
       keeps: positions, state, key and value. False where `embed` mixes tokens.
     length_option: the option to increase for more positions than max_length.
@@ -65,6 +66,7 @@ class Position:
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
   causal_only: ClassVar[bool] = False
+  supports_real_positions: ClassVar[bool] = False
   supports_cache: ClassVar[bool] = True
   length_option: ClassVar[str | None] = None
 

@@ -42,6 +42,7 @@ class TransformerXL(Position):
 
   per_layer = True
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.base > 1, 'base', self.base, 'greater than 1')

@@ -32,6 +32,11 @@ class Combined(Position):
     return all(part.is_relative for _, part in self.parts)
 
   @property
+  def supports_real_positions(self):
+    """Whether every part does."""
+    return all(part.supports_real_positions for _, part in self.parts)
+
+  @property
   def supports_cache(self):
     """Whether all parts do."""
     return all(part.supports_cache for _, part in self.parts)

@@ -29,6 +29,7 @@ class Neighbours(Position):
 
   is_relative = True
   supports_cache = False
+  supports_real_positions = True
 
   @property
   def per_layer(self):

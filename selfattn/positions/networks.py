@@ -33,6 +33,8 @@ class Fire(Bias):
   threshold: float = 16.0
   shared: bool = False
 
+  supports_real_positions = True
+
   def __post_init__(self):
     require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
     require(self.threshold > 0, 'threshold', self.threshold, 'greater than 0')
@@ -87,6 +89,7 @@ class Continuous(Bias):
   shared: bool = True
 
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')

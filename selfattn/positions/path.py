@@ -36,6 +36,7 @@ class Path(Position):
   per_layer = True
   is_relative = True
   causal_only = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.rank >= 1, 'rank', self.rank, 'at least 1')

@@ -51,6 +51,7 @@ class Rotary(Position):
   pair_factors: tuple[float, ...] = ()
 
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.layout in LAYOUTS, 'layout', self.layout, f'one of {LAYOUTS}')
@@ -174,6 +175,7 @@ class Pope(Position):
 
   per_layer = True
   is_relative = True
+  supports_real_positions = True
 
   def __post_init__(self):
     require(self.base > 1, 'base', self.base, 'greater than 1')

@@ -7,6 +7,8 @@ stream of random bits, in evaluation without one.
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,14 @@ from selfattn.positions.contract import require
 
 @dataclasses.dataclass(frozen=True)
 class Consecutive:
-  """0, 1, 2, ..."""
+  """0, 1, 2, ...
+
+  Attributes:
+    is_real: whether positions need not be integers.
+    Further fields are options, each with a default.
+  """
+
+  is_real: ClassVar[bool] = False
 
   def max_length(self, num_tokens: int) -> int:
     """Number of positions that texts of num_tokens tokens may use."""
@@ -95,8 +104,53 @@ class Randomised(Consecutive):
     return Tokens(padding_mask_BL, positions_BL)
 
 
+@dataclasses.dataclass(frozen=True)
+class Augmented(Consecutive):
+  """Real positions, moved and stretched (Likhomanenko et al. 2021, CAPE, 3).
+
+  Token n of a text is at s (n + shift + jitter_n): a shift of each text up to
+  max_shift to either side, a jitter of each token, and a scale s from
+  1 / max_scale to max_scale, uniform in its logarithm. In evaluation, at n.
+
+  Attributes:
+    max_shift, max_jitter: in tokens. The order is kept up to a jitter of 0.5.
+    max_scale: 1: none.
+  """
+
+  max_shift: float = 5.0
+  max_jitter: float = 0.5
+  max_scale: float = 1.03
+
+  is_real = True
+
+  def __post_init__(self):
+    for option in ('max_shift', 'max_jitter'):
+      value = getattr(self, option)
+      require(0 <= value < 1e6, option, value, 'from 0 to below 1e6')
+    require(
+      1 <= self.max_scale < 1e3, 'max_scale', self.max_scale, 'from 1 to 1000'
+    )
+
+  def tokens(self, padding_mask_BL, stream):
+    if stream is None:
+      return Tokens(padding_mask_BL)
+    num_rows, length = padding_mask_BL.shape
+
+    def uniform(site, columns):
+      """From -1 to 1."""
+      bits = stream.at(site).bits((num_rows, columns))
+      return bits.astype(jnp.float32) * 2.0**-31 - 1.0
+
+    where_BL = jnp.arange(length, dtype=jnp.float32)[None]
+    where_BL = where_BL + self.max_shift * uniform(0, 1)
+    where_BL = where_BL + self.max_jitter * uniform(1, length)
+    scale_B1 = jnp.exp(math.log(self.max_scale) * uniform(2, 1))
+    return Tokens(padding_mask_BL, scale_B1 * where_BL)
+
+
 SAMPLINGS = {
   'consecutive': Consecutive,
   'random_offset': RandomOffset,
   'randomised': Randomised,
+  'augmented': Augmented,
 }

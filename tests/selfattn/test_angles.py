@@ -46,10 +46,20 @@ def test_rows_of_other_positions_have_their_own_angles():
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-6)
 
 
-def test_traced_positions_that_are_no_integers_are_refused():
-  method = POSITIONS['rotary'](D, H, False)
-  with pytest.raises(ValueError, match='float32 must be integers'):
-    jax.jit(method.encoding)({}, at(jnp.array([[0.5]])))
+@pytest.mark.parametrize('variant', METHODS, ids=label)
+def test_positions_may_be_real_numbers(variant):
+  name, options = variant
+  method = POSITIONS[name](D, H, False, **options)
+  where = np.array([[0.5, -3.25, 70.125, 4_095.0, 30_000.75]])
+  known = method.encoding({}, at(where))
+  traced = jax.jit(method.encoding)({}, at(jnp.asarray(where, jnp.float32)))
+  np.testing.assert_allclose(traced, known, rtol=0, atol=1e-6)
+  between = (
+    method.encoding({}, at(np.floor(where))),
+    method.encoding({}, at(np.ceil(where))),
+  )
+  assert abs(known - between[0]).max() > 1e-2
+  assert abs(known - between[1]).max() > 1e-2
 
 
 VARIANTS = {'scan': {'scan': True}, 'remat': {'remat': True}}

@@ -17,6 +17,7 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.sampling import (
   SAMPLINGS,
+  Augmented,
   Consecutive,
   Randomised,
   RandomOffset,
@@ -288,7 +289,56 @@ def stream(seed):
 
 
 def test_every_sampling_has_a_test_here():
-  assert set(SAMPLINGS.values()) == {Consecutive, RandomOffset, Randomised}
+  assert set(SAMPLINGS.values()) == {
+    Augmented,
+    Consecutive,
+    RandomOffset,
+    Randomised,
+  }
+
+
+def test_augmented_positions_are_moved_stretched_and_jittered():
+  is_token = jnp.ones((400, L), bool)
+  method = Augmented(max_shift=3.0, max_jitter=0.25, max_scale=1.5)
+  tokens = method.tokens(is_token, stream(0))
+  positions = np.asarray(tokens.positions)
+  assert (np.diff(positions) > 0).all()
+  steps = np.diff(positions).mean(axis=1)
+  # One scale a text, and one shift; jitter moves the ends of a text at most.
+  wobble = 2 * 0.25 / (L - 1) * 1.5
+  assert 1.3 < steps.max() <= 1.5 + wobble
+  assert 1 / 1.5 - wobble <= steps.min() < 0.75
+  first = positions[:, 0] / steps
+  assert -3.6 < first.min() < -2.5
+  assert 2.5 < first.max() < 3.6
+  plain = Augmented(0.0, 0.0, 1.0).tokens(is_token, stream(0)).positions
+  np.testing.assert_allclose(plain, np.broadcast_to(np.arange(L), (400, L)))
+  assert method.tokens(is_token, None).positions is None
+  other = method.tokens(is_token, stream(1)).positions
+  assert abs(other - positions).min(axis=1).max() > 0
+
+
+REAL = [n for n in METHODS if make_encoder(n).position.supports_real_positions]
+
+
+@pytest.mark.parametrize('name', REAL)
+def test_real_positions_that_are_whole_are_those_of_integers(name):
+  encoder = make_encoder(name)
+  params = init(encoder)
+  apply = jax.jit(encoder.apply)
+
+  def output(positions):
+    tokens = Tokens(positions=jnp.asarray(positions), is_consecutive=False)
+    return apply({'params': params}, X, tokens)
+
+  whole = output(FAR)
+  np.testing.assert_allclose(whole, output(FAR.astype(np.float32)), **close)
+  position = encoder.position
+  reads = name == 'complex_order' or any(
+    part.hooks and part.has_encoding for _, part in position.parts
+  )
+  moved = output(FAR + np.linspace(0, 0.4, L, dtype=np.float32)[None])
+  assert (abs(moved - whole).max() > 1e-3) == bool(reads)
 
 
 def test_consecutive_positions_begin_at_zero():

@@ -391,3 +391,11 @@ def test_a_second_name_is_the_same_setting(alias, name):
   assert found == want
   assert found.digest() == want.digest()
   assert found.model.position.name == name
+
+
+def test_real_position_ids_are_for_methods_that_support_them():
+  changes = {'model.position_sampling.name': 'augmented'}
+  settings.from_config(with_changes(**changes))
+  changes['model.position.name'] = 'sinusoidal+t5'
+  with pytest.raises(UserError, match=r"no integers, which 't5' of"):
+    settings.from_config(with_changes(**changes))
