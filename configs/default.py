@@ -106,9 +106,12 @@ def get_config():
 
 
 def sweep_positions():
-  """Every position method."""
-  for name in POSITIONS:
-    yield {'model.position.name': name}
+  """Every position method; some are defined for causal encoders alone."""
+  for name, method in POSITIONS.items():
+    changes = {'model.position.name': name}
+    if method.causal_only:
+      changes['model.encoder.attention.causal'] = True
+    yield changes
 
 
 def sweep_seeds():
