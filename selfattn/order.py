@@ -9,16 +9,30 @@ import numpy as np
 from selfattn.masks import Tokens
 
 
-def cumulative_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
-  """Sums over keys up to each one, itself included: (B, H, L, M)."""
+def later_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:
+  """Sums over the keys after each one, itself excluded: (B, H, L, M)."""
+  reverse = cumulative_sum(x_BHLM[..., ::-1], -index_BM[:, ::-1], True)
+  return reverse[..., ::-1]
+
+
+def cumulative_sum(
+  x_BHLM: jax.Array, index_BM, is_exclusive: bool = False
+) -> jax.Array:
+  """Sums over keys up to each one, or before it: (B, H, L, M)."""
+
+  def sums(x):
+    if is_exclusive:
+      x = jnp.pad(x, [(0, 0)] * 3 + [(1, 0)])[..., :-1]
+    return jnp.cumsum(x, axis=-1)
+
   is_known = isinstance(index_BM, np.ndarray)
   if is_known and (np.diff(index_BM) > 0).all():
-    return jnp.cumsum(x_BHLM, axis=-1)
+    return sums(x_BHLM)
   shape = (len(index_BM), 1, 1, index_BM.shape[1])
   order = jnp.argsort(jnp.asarray(index_BM), axis=-1).reshape(shape)
   order = jnp.broadcast_to(order, x_BHLM.shape)
-  sums = jnp.cumsum(jnp.take_along_axis(x_BHLM, order, axis=-1), axis=-1)
-  return jnp.take_along_axis(sums, jnp.argsort(order, axis=-1), axis=-1)
+  ordered = sums(jnp.take_along_axis(x_BHLM, order, axis=-1))
+  return jnp.take_along_axis(ordered, jnp.argsort(order, axis=-1), axis=-1)
 
 
 def prefix_sums(

@@ -138,8 +138,8 @@ def indirect_indexing(rng, length: int) -> tuple[list[str], str]:
   """The letter at a distance from another one, which is named at the end.
 
   Of `a b P c Q a d ; Q <4`, the letter four before Q: b. As in Gopalakrishnan
-  et al. 2025, section 4.1. The capitals P, Q, R and S stand once each. Needs at
-  least 10 tokens.
+  et al. 2025, section 4.1. The capitals P, Q, R and S stand once each, and
+  distances are at most 9, whatever the length. Needs at least 10 tokens.
   """
   n = max(length - 3, 7)
   while True:
@@ -147,10 +147,11 @@ def indirect_indexing(rng, length: int) -> tuple[list[str], str]:
     places = rng.permutation(n)[:4]
     for place, name in zip(places, 'PQRS', strict=True):
       tokens[place] = name
-    source, target = (int(x) for x in rng.integers(n, size=2))
-    source = int(places[source % 4])
+    source = int(places[rng.integers(4)])
+    target = source + int(rng.integers(-9, 10))
     letters = {token for token in tokens if token in 'abcd'}
-    if tokens[target] in 'abcd' and len(letters) > 1:
+    is_inside = 0 <= target < n and tokens[target] in letters
+    if is_inside and len(letters) > 1:
       break
   distance = target - source
   sign = '>' if distance > 0 else '<'

@@ -89,10 +89,11 @@ class Algorithmic:
         f'config.{key}.longest_train = {self.longest_train} must be at least '
         '12: there are too few shorter strings to hold some out'
       )
-    if self.longest_test <= self.longest_train:
+    if self.longest_test < self.longest_train + 2:
+      # Some tasks have strings of even lengths alone, or of odd ones.
       raise UserError(
-        f'config.{key}.longest_test = {self.longest_test} must be more than '
-        f'config.{key}.longest_train = {self.longest_train}'
+        f'config.{key}.longest_test = {self.longest_test} must be at least 2 '
+        f'more than config.{key}.longest_train = {self.longest_train}'
       )
     if directory:
       raise UserError(

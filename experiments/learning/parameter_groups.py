@@ -41,8 +41,9 @@ def _is_embedding(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
 
 
 def _is_matrix(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-  """Kernels of the encoder."""
-  return path[0] == 'encoder' and path[-1] == 'kernel' and len(shape) >= 2
+  """Kernels of the encoder; those of single channels are no matrices."""
+  is_kernel = path[0] == 'encoder' and path[-1] == 'kernel'
+  return is_kernel and len(shape) >= 2 and min(shape[-2:]) > 1
 
 
 # Whether a parameter is in a group, by its path and shape. One that matches

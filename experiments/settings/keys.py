@@ -78,11 +78,18 @@ def name_key(choice: str) -> str:
 
 
 def current_value(key: str, value: Any) -> Any:
-  """The name that a value of a dotted key has now; of joined ones, of each."""
+  """The name that a value of a dotted key has now; of joined ones, of each.
+
+  An entry that has been registered under a former name is meant itself.
+  """
   names = RENAMED_VALUES.get(key, {}) | ALIASES.get(key, {})
-  if not isinstance(value, str):
+  if not names or not isinstance(value, str):
     return value
-  return '+'.join(names.get(part, part) for part in value.split('+'))
+  (table,) = (CHOICES[c][0] for c in CHOICES if name_key(c) == key)
+  return '+'.join(
+    part if part in table else names.get(part, part)
+    for part in value.split('+')
+  )
 
 
 def former_value(key: str, value: Any) -> Any:

@@ -69,7 +69,7 @@ def _read_config(path: str) -> dict:
   try:
     with open(config_path) as file:
       config = json.load(file)
-  except ValueError as error:
+  except (ValueError, RecursionError) as error:
     raise UserError(f'{config_path} is not JSON: {error}') from error
   if not isinstance(config, dict):
     raise UserError(f'{config_path} holds no config')

@@ -206,12 +206,19 @@ class Progress:
 
 
 def read_rows(path: str) -> list[dict[str, float]]:
-  """Rows of a metrics.jsonl, without an incomplete last line after a kill."""
+  """Rows of a metrics.jsonl, without an incomplete last line after a kill.
+
+  Raises:
+    UserError: a line is not JSON.
+  """
   if not os.path.exists(path):
     return []
-  with open(path) as file:
+  with open(path, 'rb') as file:
     lines = file.readlines()
-  return [json.loads(line) for line in lines if line.endswith('\n')]
+  try:
+    return [json.loads(line) for line in lines if line.endswith(b'\n')]
+  except (ValueError, RecursionError) as error:
+    raise UserError(f'{path} has a line that is not JSON: {error}') from error
 
 
 def read_last_phase(path: str) -> list[dict[str, float]]:

@@ -117,11 +117,13 @@ def read_status(path: str) -> dict[str, Any]:
       facts = json.load(file)
   except FileNotFoundError:
     return {}
-  except ValueError as error:
+  except (ValueError, RecursionError) as error:
+    facts = error
+  if not isinstance(facts, dict):
     raise UserError(
-      f'{name} is not JSON: {error}; remove it to resume the run from its '
-      'newest checkpoint'
-    ) from error
+      f'{name} is not a JSON object: {facts}; remove it to resume the run from '
+      'its newest checkpoint'
+    )
   if facts.get('status') in _RENAMED_STATES:
     facts['status'] = _RENAMED_STATES[facts['status']]
   return facts

@@ -123,11 +123,11 @@ class Llama3(Unscaled):
   @staticmethod
   def check(rotary):
     require(
-      rotary.high_freq_factor > rotary.low_freq_factor > 0,
+      math.inf > rotary.high_freq_factor > rotary.low_freq_factor > 0,
       'high_freq_factor',
       rotary.high_freq_factor,
-      f'greater than low_freq_factor = {rotary.low_freq_factor}, and that '
-      'than 0',
+      f'finite and greater than low_freq_factor = {rotary.low_freq_factor}, '
+      'and that than 0',
     )
 
   @staticmethod
@@ -148,8 +148,11 @@ class LongRope(Unscaled):
   @staticmethod
   def check(rotary):
     factors = rotary.pair_factors
+    are_numbers = all(
+      isinstance(f, int | float) and 0 < f < math.inf for f in factors
+    )
     require(
-      len(factors) == rotary.width // 2 and all(f > 0 for f in factors),
+      len(factors) == rotary.width // 2 and are_numbers,
       'pair_factors',
       factors,
       f'{rotary.width // 2} positive numbers, one a pair',

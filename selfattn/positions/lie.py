@@ -81,10 +81,11 @@ class LieRe(Position):
     first = _exponential(self._generator(params))
 
     def square(rotation, _):
-      twice = jnp.einsum(
-        '...ij,...jk->...ik', rotation, rotation, precision='highest'
-      )
-      return twice, rotation
+      twice = _multiply(rotation, rotation)
+      # Back towards a rotation (a Newton-Schulz step): rounding errors double
+      # with every square, and would overflow.
+      excess = _multiply(twice.swapaxes(-1, -2), twice)
+      return 1.5 * twice - 0.5 * _multiply(twice, excess), rotation
 
     return jax.lax.scan(square, first, length=count)[1]
 
@@ -126,11 +127,15 @@ def _exponential(A):
   A = A / 8
   result = term = jnp.broadcast_to(jnp.eye(A.shape[-1]), A.shape)
   for n in range(1, 19):
-    term = jnp.matmul(term, A, precision='highest') / n
+    term = _multiply(term, A) / n
     result = result + term
   for _ in range(3):
-    result = jnp.matmul(result, result, precision='highest')
+    result = _multiply(result, result)
   return result
+
+
+def _multiply(a, b):
+  return jnp.matmul(a, b, precision='highest')
 
 
 def _num_bits(positions_BL) -> int:

@@ -18,7 +18,8 @@ class Neighbours(Position):
   """A method that adds to each vector what is read from those around it.
 
   What is padding, beyond either end, or of another segment is not there. A
-  causal encoder reads what came before alone.
+  causal encoder reads what came before alone. Neighbours are those in the row,
+  whatever `index` and `positions` are.
 
   Attributes:
     every_layer: whether the input of each attention layer is changed, with

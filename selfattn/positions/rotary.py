@@ -135,13 +135,17 @@ class XPos(Rotary):
 
   def __post_init__(self):
     super().__post_init__()
-    require(self.scale_base > 0, 'scale_base', self.scale_base, 'above 0')
+    require(self.scale_base >= 1, 'scale_base', self.scale_base, 'at least 1')
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
     q_BLHK, k_BMGK = super().rotate(params, q_BLHK, k_BMGK, query, key)
-    # From the middle of the keys, so that neither side grows too large; the
-    # same for both, it changes no score.
-    middle = (key.positions.max() + key.positions.min()) // 2
+    # From the middle of the keys of each text, so that neither side grows too
+    # large; the same for both, it changes no score.
+    first, last = (
+      limit(axis=1, keepdims=True)
+      for limit in (key.positions.min, key.positions.max)
+    )
+    middle = (first + last) // 2
     return (
       self._scaled(q_BLHK, query.positions - middle, 1),
       self._scaled(k_BMGK, key.positions - middle, -1),
