@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.attention import Attention, sow_by_part
+from selfattn.attention import OUTPUT_GATES, Attention, sow_by_part
 from selfattn.backends import BACKENDS
 from selfattn.baselines import (
   BowEncoder,
@@ -49,6 +49,7 @@ class AttentionEncoder(Encoder):
     causal: whether a token attends only to itself and earlier tokens.
     window: (left, right), at most so many tokens on each side; (): all.
     qk_norm: normalise queries and keys.
+    output_gate: 'none', 'headwise' or 'elementwise'; see Attention.
     softcap: of the scores; 0: none.
     broadcast_dropout: drop the same weights in all rows and heads.
     backend: one of selfattn.backends.BACKENDS.
@@ -68,6 +69,7 @@ class AttentionEncoder(Encoder):
   causal: bool = False
   window: tuple[int, ...] = ()
   qk_norm: bool = False
+  output_gate: str = 'none'
   softcap: float = 0.0
   broadcast_dropout: bool = False
   backend: str = 'auto'
@@ -79,6 +81,7 @@ class AttentionEncoder(Encoder):
     for option, allowed in (
       ('norm', NORMS),
       ('activation', ACTIVATIONS),
+      ('output_gate', OUTPUT_GATES),
       ('backend', BACKENDS),
     ):
       value = getattr(self, option)
@@ -234,6 +237,7 @@ class AttentionEncoder(Encoder):
         causal=self.causal,
         window=self.window or None,
         qk_norm=self.qk_norm,
+        output_gate=self.output_gate,
         softcap=self.softcap,
         broadcast_dropout=self.broadcast_dropout,
         backend=self.backend,

@@ -30,6 +30,10 @@ WRONG = {
   'model.encoder.attention.num_kv_heads': (3, '0 or a divisor'),
   'model.encoder.attention.window': ((1,), '(left, right)'),
   'model.encoder.attention.softcap': (-1.0, 'at least 0'),
+  'model.encoder.attention.output_gate': (
+    'channelwise',
+    'elementwise, headwise, none',
+  ),
   'model.normaliser.name': ('sigmod', 'did you mean sigmoid'),
   'model.num_layers': (0, 'at least 1'),
   'model.dropout_rate': (1.0, 'less than 1'),

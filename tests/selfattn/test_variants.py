@@ -1,0 +1,165 @@
+"""Variants of attention against other libraries, and in every form of a stack.
+
+The arrays are made by scripts/make_text_goldens.py, which names the libraries.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_text_goldens import PATH, B, D, H, K, L, case
+
+from selfattn import backends
+from selfattn.attention import Attention
+from selfattn.encoders import AttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
+from tests.conftest import draw
+
+with np.load(PATH) as arrays:
+  GOLDENS = dict(arrays)
+LAYERS, F = 3, 19
+X = jax.random.normal(jax.random.key(1), (B, L, D))
+close = {'rtol': 1e-5, 'atol': 1e-5}
+
+
+def kernels(c, **names):
+  """Parameters of dense layers without a bias, by our names of theirs."""
+  return {
+    ours: {'kernel': jnp.asarray(c[f'{theirs}.weight'].T)}
+    for ours, theirs in names.items()
+  }
+
+
+# --- output gates ------------------------------------------------------------
+
+
+def test_the_gate_of_each_channel_of_qwen_3_next():
+  c = case(GOLDENS, 'output_gate/elementwise')
+  layer = Attention(
+    D, H, num_kv_heads=H // 2, use_bias=False, causal=True, qk_norm=True,
+    output_gate='elementwise',
+  )  # fmt: skip
+  params = kernels(c, key='k_proj', value='v_proj', out='o_proj')
+  # Its projection makes the query of a head, then the gate.
+  both = c['q_proj.weight'].T.reshape(D, H, 2, K)
+  for index, name in enumerate(('query', 'gate')):
+    params[name] = {'kernel': jnp.asarray(both[:, :, index].reshape(D, D))}
+  for ours, theirs in (('query_norm', 'q_norm'), ('key_norm', 'k_norm')):
+    params[ours] = {'scale': 1 + jnp.asarray(c[f'{theirs}.weight'])}
+  found, _ = layer.apply({'params': params}, GOLDENS['output_gate/x'])
+  np.testing.assert_allclose(found, c['output'], **close)
+
+
+def test_the_gate_of_each_head_of_x_transformers():
+  c = case(GOLDENS, 'output_gate/headwise')
+  layer = Attention(D, H, output_gate='headwise')
+  params = kernels(
+    c, query='to_q', key='to_k', value='to_v', gate='to_v_head_gate',
+    out='to_out',
+  )  # fmt: skip
+  for dense in params.values():
+    dense['bias'] = jnp.zeros(dense['kernel'].shape[1])
+  params['gate']['bias'] = jnp.asarray(c['to_v_head_gate.bias'])
+  found, _ = layer.apply({'params': params}, GOLDENS['output_gate/x'])
+  np.testing.assert_allclose(found, c['output'], **close)
+
+
+def test_a_layer_refuses_a_gate_that_it_does_not_have():
+  layer = Attention(D, H, output_gate='channelwise')
+  with pytest.raises(ValueError, match="'channelwise' is not one of"):
+    layer.init(jax.random.key(0), X)
+
+
+# --- in every form of a stack ------------------------------------------------
+
+VARIANTS = {
+  'headwise': {'output_gate': 'headwise'},
+  'elementwise': {'output_gate': 'elementwise'},
+}
+variants = pytest.mark.parametrize('fields', VARIANTS.values(), ids=VARIANTS)
+
+
+def encoder(**fields):
+  """Three layers, with two query heads for each KV head."""
+  method = POSITIONS['alibi'](D, H, fields.setdefault('causal', False))
+  return AttentionEncoder(
+    LAYERS, H, F, method, jnp.float32, num_kv_heads=H // 2, **fields
+  )
+
+
+def init(made):
+  return draw(made.init, jax.random.key(0), X, Tokens())
+
+
+@variants
+def test_it_changes_what_is_computed(fields):
+  found, plain = encoder(**fields), encoder()
+  output = found.apply(init(found), X, Tokens())
+  # Parameters that only the variant has are not read without it.
+  assert abs(output - plain.apply(init(found), X, Tokens())).max() > 1e-2
+
+
+@variants
+@pytest.mark.parametrize(
+  'form', [{'scan': True, 'remat': True}, {'backend': 'chunked'}], ids=str
+)
+def test_the_form_of_a_stack_changes_no_output_and_no_gradient(
+  fields, form, monkeypatch
+):
+  # One query at a time.
+  monkeypatch.setattr(backends, '_CHUNK_SCORES', 1)
+
+  def found(**form):
+    made = encoder(**fields, **form)
+
+    def total(params):
+      output = made.apply(params, X, Tokens())
+      return (output**2).sum(), output
+
+    return jax.jit(jax.grad(total, has_aux=True))(init(made))
+
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+    found(**form),
+    found(),
+  )
+
+
+@variants
+def test_step_by_step_equals_the_full_causal_pass(fields):
+  made = encoder(**fields, causal=True)
+  params = init(made)
+  step = jax.jit(
+    lambda cache, x: made.apply(
+      params | cache, x, Tokens(), cache_len=L + 2, mutable='cache'
+    )
+  )
+  cache, outputs = {}, []
+  for now in (slice(0, 4), slice(4, 5), slice(5, L)):
+    output, cache = step(cache, X[:, now])
+    outputs.append(output)
+  np.testing.assert_allclose(
+    jnp.concatenate(outputs, axis=1),
+    made.apply(params, X, Tokens()),
+    rtol=1e-4,
+    atol=2e-5,
+  )
+
+
+@variants
+def test_packed_and_padded_texts_equal_each_on_its_own(fields):
+  made = encoder(**fields)
+  params, apply = init(made), jax.jit(made.apply)
+  lengths = 3, 2
+  tokens = Tokens(
+    padding_mask=jnp.arange(L)[None] < sum(lengths),
+    positions=jnp.array([[0, 1, 2, 0, 1, 2, 3]]),
+    segments=jnp.array([[0] * 3 + [1] * 4]),
+  )
+  packed, begin = apply(params, X, tokens), 0
+  for length in lengths:
+    now = slice(begin, begin + length)
+    alone = apply(params, X[:, now], Tokens())
+    np.testing.assert_allclose(packed[:, now], alone, rtol=1e-4, atol=2e-5)
+    begin += length
