@@ -115,6 +115,12 @@ class AttentionEncoder(Encoder):
       f'True with {type(normaliser).__name__}, which reads keys before their '
       'query alone',
     )
+    require(
+      self.num_heads % 2 == 0 or not normaliser.pairs_heads,
+      'num_heads',
+      self.num_heads,
+      f'even with {type(normaliser).__name__}, which pairs heads',
+    )
     reason = unsupported_reason(
       self.backend,
       platform=platform,

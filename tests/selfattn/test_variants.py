@@ -3,6 +3,8 @@
 The arrays are made by scripts/make_text_goldens.py, which names the libraries.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +13,10 @@ from test_text_goldens import PATH, B, D, H, K, L, case
 
 from selfattn import backends
 from selfattn.attention import Attention
+from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
+from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
 from tests.conftest import draw
 
@@ -26,8 +30,7 @@ close = {'rtol': 1e-5, 'atol': 1e-5}
 def kernels(c, **names):
   """Parameters of dense layers without a bias, by our names of theirs."""
   return {
-    ours: {'kernel': jnp.asarray(c[f'{theirs}.weight'].T)}
-    for ours, theirs in names.items()
+    ours: {'kernel': jnp.asarray(c[theirs].T)} for ours, theirs in names.items()
   }
 
 
@@ -40,7 +43,9 @@ def test_the_gate_of_each_channel_of_qwen_3_next():
     D, H, num_kv_heads=H // 2, use_bias=False, causal=True, qk_norm=True,
     output_gate='elementwise',
   )  # fmt: skip
-  params = kernels(c, key='k_proj', value='v_proj', out='o_proj')
+  params = kernels(
+    c, key='k_proj.weight', value='v_proj.weight', out='o_proj.weight'
+  )
   # Its projection makes the query of a head, then the gate.
   both = c['q_proj.weight'].T.reshape(D, H, 2, K)
   for index, name in enumerate(('query', 'gate')):
@@ -55,8 +60,8 @@ def test_the_gate_of_each_head_of_x_transformers():
   c = case(GOLDENS, 'output_gate/headwise')
   layer = Attention(D, H, output_gate='headwise')
   params = kernels(
-    c, query='to_q', key='to_k', value='to_v', gate='to_v_head_gate',
-    out='to_out',
+    c, query='to_q.weight', key='to_k.weight', value='to_v.weight',
+    gate='to_v_head_gate.weight', out='to_out.weight',
   )  # fmt: skip
   for dense in params.values():
     dense['bias'] = jnp.zeros(dense['kernel'].shape[1])
@@ -69,6 +74,75 @@ def test_a_layer_refuses_a_gate_that_it_does_not_have():
   layer = Attention(D, H, output_gate='channelwise')
   with pytest.raises(ValueError, match="'channelwise' is not one of"):
     layer.init(jax.random.key(0), X)
+
+
+# --- differential attention --------------------------------------------------
+
+
+def by_head(kernel):
+  """Rows of pairs of heads, (H/2 2K, D), as rows of heads, (H K, D)."""
+  rows = kernel.reshape(H // 2, 2, K, D).swapaxes(0, 1)
+  return {'kernel': jnp.asarray(rows.reshape(D, D))}
+
+
+def test_the_layer_of_diff_llama_and_its_gradients():
+  c = case(GOLDENS, 'differential')
+  normaliser = NORMALISERS['differential'](
+    H, head_dim=K, lambda_init=0.8 - 0.6 * math.exp(-0.3)
+  )
+  layer = Attention(
+    D, H, num_kv_heads=H // 2, use_bias=False, causal=True,
+    normaliser=normaliser,
+  )  # fmt: skip
+
+  def ours(end):
+    params = kernels(
+      c, **{n: f'{n[0]}_proj.weight{end}' for n in ('query', 'key', 'value')}
+    )
+    params['out'] = by_head(c[f'o_proj.weight{end}'].T)
+    params['normaliser'] = {
+      f'lambda_{n}': jnp.asarray(c[f'lambda_{n}{end}'])
+      for n in ('q1', 'k1', 'q2', 'k2')
+    }
+    return params
+
+  def total(params, x):
+    output, _ = layer.apply({'params': params}, x)
+    return (output * c['cotangent']).sum(), output
+
+  grads, output = jax.grad(total, (0, 1), has_aux=True)(ours(''), c['x'])
+  np.testing.assert_allclose(output, c['output'], **close)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
+    grads,
+    (ours('_grad'), c['x_grad']),
+  )
+
+
+def test_a_row_without_keys_is_zero_in_differential_attention():
+  normaliser = NORMALISERS['differential'](H, head_dim=K)
+  params = normaliser.init(jax.random.key(0))
+  q = X.reshape(B, L, H, K)
+  padding_mask = jnp.ones((B, L), bool).at[0].set(False)
+
+  def total(q):
+    output, _ = attend(
+      q, q, q, query=padding_mask, normaliser=normaliser,
+      normaliser_params=params,
+    )  # fmt: skip
+    return output.sum(), output
+
+  grad, output = jax.grad(total, has_aux=True)(q)
+  assert (output[0] == 0).all()
+  assert (output[1] != 0).all()
+  assert (grad[0] == 0).all()
+
+
+def test_an_odd_number_of_heads_has_no_pairs():
+  q = X.reshape(B, L, 3, 8)
+  normaliser = NORMALISERS['differential'](3, head_dim=8)
+  with pytest.raises(ValueError, match='even number of heads, not 3'):
+    attend(q, q, q, normaliser=normaliser)
 
 
 # --- in every form of a stack ------------------------------------------------

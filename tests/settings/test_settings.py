@@ -100,6 +100,10 @@ TOGETHER = {
     },
     'attention.backend = .xla. .*its weights are a softmax, not Sinks; auto',
   ),
+  'pairs of an odd number of heads': (
+    {'model.normaliser.name': 'differential', 'model.num_heads': 1},
+    r'config\.model\.num_heads = 1 must be even with Differential',
+  ),
   'xla with dropout on weights': (
     {
       'model.encoder.attention.backend': 'xla',
@@ -364,6 +368,7 @@ def test_a_pool_is_its_name_and_its_options_stand_elsewhere():
 def test_options_of_methods_are_checked_with_their_key():
   for key, value in (
     ('model.position.rotary.factor', 0.5),
+    ('model.normaliser.differential.lambda_init', 1.0),
     ('model.position_sampling.randomised.max_position', 0),
     ('model.position_sampling.random_offset.max_offset', -1),
     ('model.position_sampling.randomised.max_position', 60),
