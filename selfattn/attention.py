@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -86,6 +88,7 @@ class Attention(nn.Module):
     key: Tokens | jax.Array | None = None,
     mask: jax.Array | None = None,
     position_params=None,
+    mix_values: Callable[[jax.Array], jax.Array] | None = None,
     dropout: Dropout | None = None,
     cache_len: int | None = None,
     return_weights: bool = False,
@@ -97,6 +100,8 @@ class Attention(nn.Module):
       value_BMD: None: the keys.
       query, key, mask: see `attend`.
       position_params: from `init_model` of the position method.
+      mix_values: from values (B, M, G, K) to those that are cached and attended
+        to, such as a mean with values of another layer; None: no change.
       dropout: on the weights.
       cache_len: number of keys that the cache holds, needed while `cache` is
         mutable; query.index is then the index of these tokens in it.
@@ -122,6 +127,8 @@ class Attention(nn.Module):
     value_BMD = key_BMD if value_BMD is None else value_BMD
 
     q_BLHK, k_BMGK, v_BMGK = self._project(query_BLD, key_BMD, value_BMD)
+    if mix_values is not None:
+      v_BMGK = mix_values(v_BMGK)
     if self.is_mutable_collection('cache') and not self.is_initializing():
       check_cache(method, is_self, query, cache_len)
       k_BMGK, v_BMGK, key = cached(self, k_BMGK, v_BMGK, query, cache_len)

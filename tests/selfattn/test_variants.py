@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 from test_text_goldens import PATH, B, D, H, K, L, case
 
 from selfattn import backends
@@ -145,11 +146,96 @@ def test_an_odd_number_of_heads_has_no_pairs():
     attend(q, q, q, normaliser=normaliser)
 
 
+# --- value residuals ---------------------------------------------------------
+
+
+def stack_of_x_transformers(c):
+  """Our parameters of its stack of three layers."""
+
+  def norm(name):
+    # Its scales are stored less one.
+    return {'scale': 1 + jnp.asarray(c[f'{name}.gamma'])}
+
+  params = {
+    'value_residual': jnp.full((2, 2), 0.5),
+    'norm_out': norm('final_norm'),
+  }
+  for layer in range(3):
+    attention, feed_forward = 2 * layer, 2 * layer + 1
+    mlp = f'layers.{feed_forward}.1.ff'
+    names = {'query': 'to_q', 'key': 'to_k', 'value': 'to_v', 'out': 'to_out'}
+    block = {
+      'attention': kernels(
+        c, **{n: f'layers.{attention}.1.{names[n]}.weight' for n in names}
+      ),
+      'norm_attention': norm(f'layers.{attention}.0.0'),
+      'norm_mlp': norm(f'layers.{feed_forward}.0.0'),
+      **kernels(c, mlp_in=f'{mlp}.0.0.weight', mlp_out=f'{mlp}.2.weight'),
+    }
+    block['mlp_in']['bias'] = jnp.asarray(c[f'{mlp}.0.0.bias'])
+    block['mlp_out']['bias'] = jnp.asarray(c[f'{mlp}.2.bias'])
+    params[f'block_{layer}'] = block
+  return params
+
+
+def test_values_are_means_with_the_first_as_in_x_transformers():
+  c = case(GOLDENS, 'value_residual')
+  made = AttentionEncoder(
+    3, H, D, POSITIONS['none'](D, H, False), jnp.float32,
+    activation='relu', value_residual=True,
+  )  # fmt: skip
+  zeros = jax.tree.map(
+    lambda x: jnp.zeros(x.shape),
+    jax.eval_shape(made.init, jax.random.key(0), c['x'], Tokens())['params'],
+  )
+  # Biases that the library does not have are zero.
+  params = traverse_util.unflatten_dict(
+    traverse_util.flatten_dict(zeros)
+    | traverse_util.flatten_dict(stack_of_x_transformers(c))
+  )
+  found = made.apply({'params': params}, c['x'], Tokens())
+  np.testing.assert_allclose(found, c['output'], **close)
+
+
+def test_fresh_values_are_even_means_in_all_layers_but_the_first():
+  made = encoder(value_residual=True)
+  params = made.init(jax.random.key(0), X, Tokens())['params']
+  np.testing.assert_array_equal(
+    params['value_residual'], np.full((LAYERS - 1, 2), 0.5)
+  )
+
+
+def test_a_weight_of_zero_for_the_first_values_leaves_a_plain_stack():
+  made = encoder(value_residual=True)
+  params = init(made)['params']
+  alone = jnp.tile(jnp.array([[0.0, 1.0]]), (LAYERS - 1, 1))
+  found = made.apply(
+    {'params': params | {'value_residual': alone}}, X, Tokens()
+  )
+  plain = encoder().apply({'params': params}, X, Tokens())
+  np.testing.assert_allclose(found, plain, **close)
+
+
+def test_a_layer_with_the_first_values_alone_does_not_read_its_own():
+  made = encoder(value_residual=True)
+  params = init(made)['params']
+  params['value_residual'] = jnp.array([[0.0, 1.0], [1.0, 0.0]])
+  grads = jax.grad(
+    lambda p: (made.apply({'params': p}, X, Tokens()) ** 2).sum()
+  )(params)
+  of_values = [
+    abs(grads[f'block_{n}']['attention']['value']['kernel']).max()
+    for n in range(LAYERS)
+  ]
+  assert [bool(slope > 0) for slope in of_values] == [True, True, False]
+
+
 # --- in every form of a stack ------------------------------------------------
 
 VARIANTS = {
   'headwise': {'output_gate': 'headwise'},
   'elementwise': {'output_gate': 'elementwise'},
+  'value_residual': {'value_residual': True},
 }
 variants = pytest.mark.parametrize('fields', VARIANTS.values(), ids=VARIANTS)
 

@@ -104,6 +104,10 @@ TOGETHER = {
     {'model.normaliser.name': 'differential', 'model.num_heads': 1},
     r'config\.model\.num_heads = 1 must be even with Differential',
   ),
+  'a value residual in one layer': (
+    {'model.encoder.attention.value_residual': True, 'model.num_layers': 1},
+    r'attention\.value_residual = True must be False with config\.model\.num_l',
+  ),
   'xla with dropout on weights': (
     {
       'model.encoder.attention.backend': 'xla',
