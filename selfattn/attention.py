@@ -18,6 +18,7 @@ from selfattn.positions.contract import (
   NoPosition,
   Position,
   parts_with,
+  with_rows,
   with_state,
 )
 
@@ -126,7 +127,9 @@ class Attention(nn.Module):
       key_BMD, key = self._embed(method, params, key_BMD, key, {})
     value_BMD = key_BMD if value_BMD is None else value_BMD
 
-    q_BLHK, k_BMGK, v_BMGK = self._project(query_BLD, key_BMD, value_BMD)
+    q_BLHK, k_BMGK, v_BMGK, params = self._project(
+      query_BLD, key_BMD, value_BMD, method, params
+    )
     if mix_values is not None:
       v_BMGK = mix_values(v_BMGK)
     if self.is_mutable_collection('cache') and not self.is_initializing():
@@ -190,27 +193,44 @@ class Attention(nn.Module):
           'Attention: call its `embed` there, and set in_encoder=True'
         )
 
-  def _project(self, query_BLD, key_BMD, value_BMD):
-    """Queries, keys and values by head."""
+  def _project(self, query_BLD, key_BMD, value_BMD, method, params):
+    """Queries, keys and values by head; position parameters with `rows`."""
     head_dim = self.embed_dim // self.num_heads
     num_kv_heads = self.num_kv_heads or self.num_heads
-    q_BLHK = self._heads('query', query_BLD, self.num_heads, head_dim)
-    k_BMGK = self._heads('key', key_BMD, num_kv_heads, head_dim)
-    v_BMGK = self._heads('value', value_BMD, num_kv_heads, head_dim)
+    to_query = self._heads('query', self.num_heads, head_dim)
+    to_key = self._heads('key', num_kv_heads, head_dim)
+    q_BLHK, k_BMGK = to_query(query_BLD), to_key(key_BMD)
+    v_BMGK = self._heads('value', num_kv_heads, head_dim)(value_BMD)
+
+    def rows_by_head(project):
+      def run(rows_ND):
+        rows = project(rows_ND).astype(jnp.float32).swapaxes(0, 1)
+        return jnp.repeat(rows, self.num_heads // len(rows), axis=0)
+
+      return run
+
+    params = with_rows(
+      method, params, rows_by_head(to_query), rows_by_head(to_key)
+    )
     if self.qk_norm:
       q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
       k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
-    return q_BLHK, k_BMGK, v_BMGK
+    return q_BLHK, k_BMGK, v_BMGK, params
 
   def _gate(self, query_BLD):
     """Gates from 0 to 1, (B, L, H, K) or (B, L, H, 1)."""
     head_dim = self.embed_dim // self.num_heads
     width = head_dim if self.output_gate == 'elementwise' else 1
-    return nn.sigmoid(self._heads('gate', query_BLD, self.num_heads, width))
+    return nn.sigmoid(self._heads('gate', self.num_heads, width)(query_BLD))
 
-  def _heads(self, name, x, num_heads, head_dim):
-    x = self._dense(name, num_heads * head_dim)(x)
-    return x.reshape(*x.shape[:-1], num_heads, head_dim)
+  def _heads(self, name, num_heads, head_dim):
+    """A projection from (..., D) to (..., heads, K)."""
+    dense = self._dense(name, num_heads * head_dim)
+
+    def project(x):
+      return dense(x).reshape(*x.shape[:-1], num_heads, head_dim)
+
+    return project
 
   def _dense(self, name, features):
     return nn.Dense(

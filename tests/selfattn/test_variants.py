@@ -12,13 +12,14 @@ import pytest
 from flax import traverse_util
 from test_text_goldens import PATH, B, D, H, K, L, case
 
-from selfattn import backends
+from selfattn import backends, positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
+from selfattn.positions.deberta import TERMS
 from tests.conftest import draw
 
 with np.load(PATH) as arrays:
@@ -230,19 +231,74 @@ def test_a_layer_with_the_first_values_alone_does_not_read_its_own():
   assert [bool(slope > 0) for slope in of_values] == [True, True, False]
 
 
+# --- DeBERTa with shared projections -----------------------------------------
+
+
+def test_a_table_of_deberta_through_the_matrices_of_the_layer():
+  c = case(GOLDENS, 'deberta/shared')
+  method = POSITIONS['deberta'](
+    D, H, False, max_distance=3, share_projections=True
+  )
+  layer = Attention(D, H, position=method)
+  params = kernels(
+    c, query='query_proj.weight', key='key_proj.weight',
+    value='value_proj.weight', out='value_proj.weight',
+  )  # fmt: skip
+  for name, dense in params.items():
+    dense['bias'] = jnp.asarray(c.get(f'{name}_proj.bias', np.zeros(D)))
+  _, weights = layer.apply(
+    {'params': params},
+    c['x'],
+    position_params={'table': jnp.asarray(c['table'])},
+    return_weights=True,
+  )
+  q, k = (
+    (c['x'] @ params[n]['kernel'] + params[n]['bias'][None, None]).reshape(
+      B, L, H, K
+    )
+    for n in ('query', 'key')
+  )
+  content = jnp.einsum('blhk,bmhk->bhlm', q, k) * (3 * K) ** -0.5
+  scores = content + c['scores'].reshape(B, H, L, L)
+  np.testing.assert_allclose(weights, jax.nn.softmax(scores), **close)
+
+
+@pytest.mark.parametrize('terms', TERMS)
+def test_a_shared_table_has_no_matrices_and_is_sown_as_it_was_used(terms):
+  method = POSITIONS['deberta'](
+    D, H, False, max_distance=3, share_projections=True, terms=terms
+  )
+  made = AttentionEncoder(LAYERS, H, F, method, jnp.float32)
+  params = init(made)
+  layer = params['params']['block_1']['attention']
+  assert layer.keys() == {'query', 'key', 'value', 'out'}
+  _, sown = made.apply(params, X, Tokens(), mutable='intermediates')
+  (found,) = sown['intermediates']['block_1']['attention']['P']
+  dense = layer['query' if terms == 'position_to_content' else 'key']
+  table = params['params']['position']['table']
+  rows = (table @ dense['kernel'] + dense['bias'][None]).reshape(-1, H, K)
+  index = np.clip(np.arange(L - 1, -L, -1), -3, 2) + 3
+  np.testing.assert_allclose(found, rows[index].swapaxes(0, 1), **close)
+
+
 # --- in every form of a stack ------------------------------------------------
 
 VARIANTS = {
   'headwise': {'output_gate': 'headwise'},
   'elementwise': {'output_gate': 'elementwise'},
   'value_residual': {'value_residual': True},
+  'shared_projections': {
+    'position': {'t5': {}, 'deberta': {'share_projections': True}}
+  },
 }
 variants = pytest.mark.parametrize('fields', VARIANTS.values(), ids=VARIANTS)
 
 
-def encoder(**fields):
+def encoder(**given):
   """Three layers, with two query heads for each KV head."""
-  method = POSITIONS['alibi'](D, H, fields.setdefault('causal', False))
+  fields = dict(given)
+  blocks = fields.pop('position', {'alibi': {}})
+  method = positions.make(blocks, D, H, fields.setdefault('causal', False))
   return AttentionEncoder(
     LAYERS, H, F, method, jnp.float32, num_kv_heads=H // 2, **fields
   )
