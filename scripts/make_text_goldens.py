@@ -20,9 +20,19 @@ import rotary_embedding_torch
 import torch
 from make_position_goldens import ROOT, B, H, K, L, M, make, write
 from PoPE_pytorch import PoPE
-from transformers import DebertaV2Config, LlamaConfig, Wav2Vec2Config
+from transformers import (
+  DebertaV2Config,
+  DiffLlamaConfig,
+  LlamaConfig,
+  Qwen3NextConfig,
+  Wav2Vec2Config,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.deberta_v2 import modeling_deberta_v2
+from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
+from transformers.models.qwen3_next.modeling_qwen3_next import (
+  Qwen3NextAttention,
+)
 from transformers.models.wav2vec2.modeling_wav2vec2 import (
   Wav2Vec2PositionalConvEmbedding,
 )
@@ -31,7 +41,12 @@ from transformers.models.xlnet.modeling_xlnet import (
   XLNetRelativeAttention,
 )
 from x_transformers.attend import Attend
-from x_transformers.x_transformers import CoPE, DataDependentAlibi
+from x_transformers.x_transformers import (
+  Attention,
+  CoPE,
+  DataDependentAlibi,
+  Encoder,
+)
 
 PATH = ROOT / 'tests/selfattn/goldens/text.npz'
 PACKAGES = (
@@ -268,9 +283,72 @@ def matrix_exponentials():
   }  # fmt: skip
 
 
+# Cosines and sines that turn nothing, and a causal mask to add.
+UNTURNED = torch.ones(1, L, K), torch.zeros(1, L, K)
+CAUSAL = torch.full((L, L), torch.finfo(torch.float32).min).triu(1)
+
+
+def drawn(layer):
+  for parameter in layer.parameters():
+    parameter.data = randn(*parameter.shape) / 3
+  return layer.eval()
+
+
+def differential():
+  """A causal layer of DiffLlama, with half as many KV heads; gradients."""
+  config = DiffLlamaConfig(
+    hidden_size=D, num_attention_heads=H, num_key_value_heads=H // 2,
+    attn_implementation='eager',
+  )  # fmt: skip
+  layer = drawn(DiffLlamaAttention(config, layer_idx=1))
+  x = randn(B, L, D).requires_grad_()
+  output, _ = layer(x, UNTURNED, CAUSAL)
+  cotangent = randn(B, L, D)
+  parameters = {'x': x, **dict(layer.named_parameters())}
+  grads = torch.autograd.grad(
+    (output * cotangent).sum(), list(parameters.values())
+  )
+  return {
+    **parameters, 'output': output, 'cotangent': cotangent,
+    **{f'{n}_grad': g for n, g in zip(parameters, grads, strict=True)},
+  }  # fmt: skip
+
+
+def output_gate():
+  """Of each channel in Qwen3-Next, with its norms; of each head."""
+  config = Qwen3NextConfig(
+    hidden_size=D, num_attention_heads=H, num_key_value_heads=H // 2,
+    head_dim=K, attn_implementation='eager',
+  )  # fmt: skip
+  x = randn(B, L, D)
+  layer = drawn(Qwen3NextAttention(config, layer_idx=0))
+  cases = {'x': x, 'elementwise/output': layer(x, UNTURNED, CAUSAL)[0]}
+  cases |= {f'elementwise/{n}': p for n, p in layer.named_parameters()}
+  layer = drawn(Attention(D, dim_head=K, heads=H, gate_value_heads=True))
+  cases['headwise/output'] = layer(x)
+  return cases | {f'headwise/{n}': p for n, p in layer.named_parameters()}
+
+
+def value_residual():
+  """A stack of three layers, whose values are means with the first ones."""
+  stack = drawn(
+    Encoder(
+      dim=D, depth=3, heads=H, attn_dim_head=K, ff_mult=1,
+      ff_custom_activation=torch.nn.ReLU(), add_value_residual=True,
+      learned_value_residual_mix=False,
+    )
+  )  # fmt: skip
+  for module in stack.modules():
+    if isinstance(module, torch.nn.LayerNorm):
+      module.eps = 1e-6  # that of Flax
+  x = randn(B, L, D)
+  return {'x': x, 'output': stack(x), **dict(stack.named_parameters())}
+
+
 CASES = (
   transformer_xl, deberta, xpos, frequencies, pope, cope, forgetting, path,
   stick_breaking, convolutional, normalisers, matrix_exponentials,
+  differential, output_gate, value_residual,
 )  # fmt: skip
 
 

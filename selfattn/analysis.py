@@ -1,7 +1,8 @@
 """Analysis of heads: statistics of attention weights, rollout, and gates.
 
 Functions take weights as a model sows them, (B, H, L, M), of self-attention, so
-that M = L. Rows that do not sum to one are divided by their sums.
+that M = L. Rows that do not sum to one are divided by their sums; of negative
+weights, as differential attention has them, the absolute values count.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ STATISTICS = (
 
 
 def entropy(weights_BHLM: jax.Array) -> jax.Array:
-  """-sum w log w in nats, (B, H, L)."""
+  """-sum w log w in nats, (B, H, L), of weights that are not negative."""
   return jax.scipy.special.entr(weights_BHLM).sum(axis=-1)
 
 
 def shares(weights: jax.Array) -> jax.Array:
-  """Weights divided by the sums of their rows; 0 in a row of zeros."""
+  """|w| divided by the sums of their rows; 0 in a row of zeros."""
+  weights = abs(weights)
   total = weights.sum(axis=-1, keepdims=True)
   return weights / jnp.where(total > 0, total, 1.0)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import traverse_util
 
 from selfattn.backends import attend
+from selfattn.caches import cached, check_cache
 from selfattn.dropout import Dropout
 from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
@@ -16,6 +18,7 @@ from selfattn.positions.contract import (
   NoPosition,
   Position,
   parts_with,
+  with_rows,
   with_state,
 )
 
@@ -24,6 +27,9 @@ def sow_by_part(module: nn.Module, P: dict) -> None:
   """Sows `P`: a dict by part, or the array of a single method."""
   if P:
     module.sow('intermediates', 'P', P.get('', P))
+
+
+OUTPUT_GATES = ('none', 'headwise', 'elementwise')
 
 
 class Attention(nn.Module):
@@ -45,6 +51,9 @@ class Attention(nn.Module):
     causal, window, softcap, broadcast_dropout, backend: see `attend`.
     qk_norm: RMSNorm of queries and of keys, per head, before their rotation
       (Henry et al. 2020; with learned scales).
+    output_gate: one of OUTPUT_GATES. The outputs of the heads are multiplied by
+      the sigmoid of a linear map of the queries' input (Qiu et al. 2025): one
+      gate a head, or one a channel.
     sow_weights: whether weights and `P` are sown.
     in_encoder: whether an encoder around it calls `embed` of the methods that
       are not `per_layer`, and sows their `P`. Without one, such a method is
@@ -61,6 +70,7 @@ class Attention(nn.Module):
   causal: bool = False
   window: tuple[int, int] | None = None
   qk_norm: bool = False
+  output_gate: str = 'none'
   softcap: float = 0.0
   broadcast_dropout: bool = False
   backend: str = 'auto'
@@ -79,6 +89,7 @@ class Attention(nn.Module):
     key: Tokens | jax.Array | None = None,
     mask: jax.Array | None = None,
     position_params=None,
+    mix_values: Callable[[jax.Array], jax.Array] | None = None,
     dropout: Dropout | None = None,
     cache_len: int | None = None,
     return_weights: bool = False,
@@ -90,6 +101,8 @@ class Attention(nn.Module):
       value_BMD: None: the keys.
       query, key, mask: see `attend`.
       position_params: from `init_model` of the position method.
+      mix_values: from values (B, M, G, K) to those that are cached and attended
+        to, such as a mean with values of another layer; None: no change.
       dropout: on the weights.
       cache_len: number of keys that the cache holds, needed while `cache` is
         mutable; query.index is then the index of these tokens in it.
@@ -114,10 +127,14 @@ class Attention(nn.Module):
       key_BMD, key = self._embed(method, params, key_BMD, key, {})
     value_BMD = key_BMD if value_BMD is None else value_BMD
 
-    q_BLHK, k_BMGK, v_BMGK = self._project(query_BLD, key_BMD, value_BMD)
+    q_BLHK, k_BMGK, v_BMGK, params = self._project(
+      query_BLD, key_BMD, value_BMD, method, params
+    )
+    if mix_values is not None:
+      v_BMGK = mix_values(v_BMGK)
     if self.is_mutable_collection('cache') and not self.is_initializing():
-      self._check_cache(method, is_self, query, cache_len)
-      k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
+      check_cache(method, is_self, query, cache_len)
+      k_BMGK, v_BMGK, key = cached(self, k_BMGK, v_BMGK, query, cache_len)
       is_self = False
 
     sows = self.sow_weights and self.is_mutable_collection('intermediates')
@@ -145,6 +162,8 @@ class Attention(nn.Module):
     if sows:
       self.sow('intermediates', 'weights', weights_BHLM)
       self._sow_encoding(method, params, query, P)
+    if self.output_gate != 'none':
+      output_BLHK *= self._gate(query_BLD)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
     return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
 
@@ -156,6 +175,10 @@ class Attention(nn.Module):
     ):
       if of % heads:
         raise ValueError(f'{name} = {heads} does not divide {of}')
+    if self.output_gate not in OUTPUT_GATES:
+      raise ValueError(
+        f'output_gate = {self.output_gate!r} is not one of {OUTPUT_GATES}'
+      )
     for _, part in method.parts:
       kind = type(part).__name__
       if part.causal != self.causal:
@@ -170,21 +193,44 @@ class Attention(nn.Module):
           'Attention: call its `embed` there, and set in_encoder=True'
         )
 
-  def _project(self, query_BLD, key_BMD, value_BMD):
-    """Queries, keys and values by head."""
+  def _project(self, query_BLD, key_BMD, value_BMD, method, params):
+    """Queries, keys and values by head; position parameters with `rows`."""
     head_dim = self.embed_dim // self.num_heads
     num_kv_heads = self.num_kv_heads or self.num_heads
-    q_BLHK = self._heads('query', query_BLD, self.num_heads, head_dim)
-    k_BMGK = self._heads('key', key_BMD, num_kv_heads, head_dim)
-    v_BMGK = self._heads('value', value_BMD, num_kv_heads, head_dim)
+    to_query = self._heads('query', self.num_heads, head_dim)
+    to_key = self._heads('key', num_kv_heads, head_dim)
+    q_BLHK, k_BMGK = to_query(query_BLD), to_key(key_BMD)
+    v_BMGK = self._heads('value', num_kv_heads, head_dim)(value_BMD)
+
+    def rows_by_head(project):
+      def run(rows_ND):
+        rows = project(rows_ND).astype(jnp.float32).swapaxes(0, 1)
+        return jnp.repeat(rows, self.num_heads // len(rows), axis=0)
+
+      return run
+
+    params = with_rows(
+      method, params, rows_by_head(to_query), rows_by_head(to_key)
+    )
     if self.qk_norm:
       q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
       k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
-    return q_BLHK, k_BMGK, v_BMGK
+    return q_BLHK, k_BMGK, v_BMGK, params
 
-  def _heads(self, name, x, num_heads, head_dim):
-    x = self._dense(name, num_heads * head_dim)(x)
-    return x.reshape(*x.shape[:-1], num_heads, head_dim)
+  def _gate(self, query_BLD):
+    """Gates from 0 to 1, (B, L, H, K) or (B, L, H, 1)."""
+    head_dim = self.embed_dim // self.num_heads
+    width = head_dim if self.output_gate == 'elementwise' else 1
+    return nn.sigmoid(self._heads('gate', self.num_heads, width)(query_BLD))
+
+  def _heads(self, name, num_heads, head_dim):
+    """A projection from (..., D) to (..., heads, K)."""
+    dense = self._dense(name, num_heads * head_dim)
+
+    def project(x):
+      return dense(x).reshape(*x.shape[:-1], num_heads, head_dim)
+
+    return project
 
   def _dense(self, name, features):
     return nn.Dense(
@@ -229,66 +275,3 @@ class Attention(nn.Module):
       if part.has_encoding and (part.per_layer or not self.in_encoder):
         P[name] = part.encoding(params.get(name, {}) if name else params, query)
     sow_by_part(self, P)
-
-  def _check_cache(self, method, is_self, query: Tokens, cache_len) -> None:
-    """Raises ValueError for what a cache does not support."""
-    if not is_self:
-      raise ValueError('a cache is for self-attention: key must be None')
-    if not method.supports_cache:
-      without = [part for _, part in method.parts if not part.supports_cache]
-      raise ValueError(
-        'a cache keeps no input vectors of earlier tokens, which are needed by '
-        + ', '.join(type(part).__name__ for part in without)
-      )
-    if cache_len is None:
-      raise ValueError('a mutable cache needs cache_len, the keys it holds')
-    if query.segments is not None:
-      raise ValueError('a cache holds one segment a row; segments must be None')
-    if isinstance(query.index, np.ndarray):
-      first = query.index[:, :1]
-      is_row = (first == first[0]).all() and (np.diff(query.index) == 1).all()
-      if not is_row or query.index.max() >= cache_len:
-        raise ValueError(
-          f'index {query.index.min()}..{query.index.max()} must be '
-          f'consecutive, the same for all rows, and below '
-          f'cache_len = {cache_len}'
-        )
-
-  def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int):
-    """All keys and values so far, these included, and their Tokens."""
-    B, L = k_BMGK.shape[:2]
-    padding_mask = (
-      jnp.ones((1, L), bool)
-      if query.padding_mask is None
-      else query.padding_mask
-    )
-    new = {
-      'keys': k_BMGK,
-      'values': v_BMGK,
-      'positions': query.positions,
-      'padding_mask': padding_mask,
-      'ids': query.ids,
-      'state': query.state,
-    }
-    for name, tree in new.items():
-      if tree is None:
-        continue
-      rows = jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (B, *jnp.shape(x)[1:])), tree
-      )
-      kept = self.variable('cache', name, _zeros, rows, cache_len)
-      kept.value = new[name] = jax.tree.map(
-        lambda old, x: jax.lax.dynamic_update_slice_in_dim(
-          old, x, query.index[0, 0], axis=1
-        ),
-        kept.value,
-        rows,
-      )
-    keys, values = new.pop('keys'), new.pop('values')
-    return keys, values, Tokens(**new).with_defaults(cache_len)
-
-
-def _zeros(rows, cache_len: int):
-  return jax.tree.map(
-    lambda x: jnp.zeros((x.shape[0], cache_len, *x.shape[2:]), x.dtype), rows
-  )

@@ -3,8 +3,8 @@
 Order of operations (Vaswani et al. 2017, equation 1, with later additions):
 rotation of queries and keys, their matmul, content term, scale, soft cap, bias,
 terms that depend on these scores, mask, normaliser (softmax) in float32,
-dropout on the weights, weighted sum of values, value term. A fully masked row
-returns exactly zero.
+dropout on the weights, weighted sum of values, value term, what the normaliser
+makes of the output. A fully masked row returns exactly zero.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def attend(
     position: method whose hooks are called, but for `embed` and `state`, whose
       results are in the vectors and in the `state` of query and key.
     position_params: its parameters.
-    normaliser: from scores to weights; None: softmax.
+    normaliser: from scores to weights; None: softmax. Some change the output,
+      too.
     normaliser_params: its parameters.
     softcap: c: scaled scores become c tanh(scores / c), before any bias; 0: no
       cap.
@@ -177,6 +178,10 @@ def _check(backend: str, q_k_v, position, normaliser, dropout, softcap) -> None:
   H, G = q_BLHK.shape[2], k_BMGK.shape[2]
   if H % G:
     raise ValueError(f'{G} KV heads do not divide {H} query heads')
+  if normaliser.pairs_heads and H % 2:
+    raise ValueError(
+      f'{type(normaliser).__name__} needs an even number of heads, not {H}'
+    )
   reason = unsupported_reason(
     backend,
     # The platform that a trace is compiled for is not known here.

@@ -6,18 +6,20 @@ in test_encoders.py.
 
 from __future__ import annotations
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.attention import Attention, sow_by_part
+from selfattn.attention import OUTPUT_GATES, Attention, sow_by_part
 from selfattn.backends import BACKENDS
 from selfattn.baselines import (
   BowEncoder,
   ConvolutionEncoder,
   RecurrentEncoder,
 )
-from selfattn.blocks import ACTIVATIONS, NORMS, Block
+from selfattn.blocks import ACTIVATIONS, NORMS, run_blocks
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
 from selfattn.kernels import unsupported_reason
@@ -49,6 +51,10 @@ class AttentionEncoder(Encoder):
     causal: whether a token attends only to itself and earlier tokens.
     window: (left, right), at most so many tokens on each side; (): all.
     qk_norm: normalise queries and keys.
+    output_gate: 'none', 'headwise' or 'elementwise'; see Attention.
+    value_residual: whether values of later layers are l1 v_1 + l2 v, with v_1
+      those of the first layer and two learned weights of each layer, 0.5 at
+      initialisation (Zhou et al. 2024, learnable ResFormer).
     softcap: of the scores; 0: none.
     broadcast_dropout: drop the same weights in all rows and heads.
     backend: one of selfattn.backends.BACKENDS.
@@ -68,6 +74,8 @@ class AttentionEncoder(Encoder):
   causal: bool = False
   window: tuple[int, ...] = ()
   qk_norm: bool = False
+  output_gate: str = 'none'
+  value_residual: bool = False
   softcap: float = 0.0
   broadcast_dropout: bool = False
   backend: str = 'auto'
@@ -79,6 +87,7 @@ class AttentionEncoder(Encoder):
     for option, allowed in (
       ('norm', NORMS),
       ('activation', ACTIVATIONS),
+      ('output_gate', OUTPUT_GATES),
       ('backend', BACKENDS),
     ):
       value = getattr(self, option)
@@ -111,6 +120,18 @@ class AttentionEncoder(Encoder):
       self.causal,
       f'True with {type(normaliser).__name__}, which reads keys before their '
       'query alone',
+    )
+    require(
+      self.num_heads % 2 == 0 or not normaliser.pairs_heads,
+      'num_heads',
+      self.num_heads,
+      f'even with {type(normaliser).__name__}, which pairs heads',
+    )
+    require(
+      self.num_layers > 1 or not self.value_residual,
+      'value_residual',
+      self.value_residual,
+      f'False with num_layers = {self.num_layers}: it is for later layers',
     )
     reason = unsupported_reason(
       self.backend,
@@ -178,8 +199,17 @@ class AttentionEncoder(Encoder):
     x_BLD = self._embed(position_params, x_BLD, known)
     x_BLD = drop(x_BLD, dropout, self.num_layers)
 
-    shared = (tokens, position_params, dropout, attention_dropout)
-    x_BLD = self._run_blocks(x_BLD, shared, cache_len, sow_layers)
+    weights_N2 = first_BLGK = None
+    if self.value_residual:
+      weights_N2 = self._value_weights()
+      heads = self.num_kv_heads or self.num_heads
+      head_dim = x_BLD.shape[-1] // self.num_heads
+      first_BLGK = jnp.zeros((B, L, heads, head_dim), self.dtype)
+    shared = (
+      tokens, position_params, weights_N2, dropout, attention_dropout
+    )  # fmt: skip
+    fields = functools.partial(self._fields, x_BLD.shape[-1], cache_len)
+    x_BLD, _ = run_blocks(self, fields, (x_BLD, first_BLGK), shared, sow_layers)
     if self.norm == 'pre':
       x_BLD = nn.LayerNorm(dtype=self.dtype, name='norm_out')(x_BLD)
     return x_BLD
@@ -201,6 +231,15 @@ class AttentionEncoder(Encoder):
     sow_by_part(self, P)
     return x_BLD
 
+  def _value_weights(self):
+    """Weights of the first values and of its own for each layer, (N, 2)."""
+    later_N2 = self.param(
+      'value_residual',
+      nn.initializers.constant(0.5),
+      (self.num_layers - 1, 2),
+    )
+    return jnp.concatenate([jnp.array([[0.0, 1.0]]), later_N2])
+
   def _continue(self, tokens, length, cache_len):
     """Tokens that continue at the end of the cache, and whether they fit."""
     if not self.causal or self.scan:
@@ -221,69 +260,34 @@ class AttentionEncoder(Encoder):
       index=index, positions=positions
     ), end.value <= cache_len
 
-  def _run_blocks(self, x_BLD, shared, cache_len, sow_layers):
-    block = nn.remat(Block) if self.remat else Block
-
-    def fields(sow_weights):
-      attention = Attention(
-        x_BLD.shape[-1],
-        self.num_heads,
-        num_kv_heads=self.num_kv_heads,
-        position=self.position,
-        normaliser=self.normaliser,
-        causal=self.causal,
-        window=self.window or None,
-        qk_norm=self.qk_norm,
-        softcap=self.softcap,
-        broadcast_dropout=self.broadcast_dropout,
-        backend=self.backend,
-        sow_weights=sow_weights,
-        in_encoder=True,
-        dtype=self.dtype,
-        parent=None,
-      )
-      return {
-        'attention': attention,
-        'mlp_dim': self.mlp_dim,
-        'norm': self.norm,
-        'activation': self.activation,
-        'dtype': self.dtype,
-        'cache_len': cache_len,
-      }
-
-    # Initialisation always unrolls, so that the tree is the same.
-    if not self.scan or self.is_initializing():
-      for layer in range(self.num_layers):
-        sows = sow_layers is None or layer in sow_layers
-        run = block(**fields(sows), name=f'block_{layer}')
-        x_BLD, _ = run(x_BLD, layer, *shared)
-      return x_BLD
-    if sow_layers is not None:
-      raise ValueError('sow_layers needs scan=False')
-
-    def scan_blocks(module, x_BLD):
-      scanned = nn.scan(
-        block,
-        variable_axes={'params': 0, 'intermediates': 0},
-        split_rngs={'params': False},
-        in_axes=(0, *(nn.broadcast,) * len(shared)),
-        length=self.num_layers,
-      )(**fields(True), name='blocks', parent=module)
-      return scanned(x_BLD, jnp.arange(self.num_layers), *shared)[0]
-
-    return nn.map_variables(
-      scan_blocks, 'params', trans_in_fn=self._stack_layers
-    )(self, x_BLD)
-
-  def _stack_layers(self, variables):
-    layers = [
-      variables['params'][f'block_{layer}'] for layer in range(self.num_layers)
-    ]
-    return {'params': {'blocks': jax.tree.map(_stack, *layers)}}
-
-
-def _stack(*leaves):
-  return jnp.stack(leaves)
+  def _fields(self, embed_dim, cache_len, sow_weights):
+    """Fields of a Block."""
+    attention = Attention(
+      embed_dim,
+      self.num_heads,
+      num_kv_heads=self.num_kv_heads,
+      position=self.position,
+      normaliser=self.normaliser,
+      causal=self.causal,
+      window=self.window or None,
+      qk_norm=self.qk_norm,
+      output_gate=self.output_gate,
+      softcap=self.softcap,
+      broadcast_dropout=self.broadcast_dropout,
+      backend=self.backend,
+      sow_weights=sow_weights,
+      in_encoder=True,
+      dtype=self.dtype,
+      parent=None,
+    )
+    return {
+      'attention': attention,
+      'mlp_dim': self.mlp_dim,
+      'norm': self.norm,
+      'activation': self.activation,
+      'dtype': self.dtype,
+      'cache_len': cache_len,
+    }
 
 
 ENCODERS: dict[str, type[Encoder]] = {

@@ -16,34 +16,7 @@ import jax.numpy as jnp
 from selfattn.masks import Tokens
 from selfattn.order import cumulative_sum
 from selfattn.positions.contract import require
-
-
-def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-  """Softmax over the last axis, float32; a fully masked row is all zero."""
-  scores = scores.astype(jnp.float32)
-  if mask is None:
-    return jax.nn.softmax(scores, axis=-1)
-  return _masked_softmax(scores, mask)
-
-
-@jax.custom_jvp
-def _masked_softmax(scores, mask):
-  scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
-  peak = scores.max(axis=-1, keepdims=True)
-  # Without the second where, a fully masked row, whose scores are all equal,
-  # would be uniform.
-  unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
-  total = unnormalised.sum(axis=-1, keepdims=True)
-  return unnormalised / jnp.where(total > 0, total, 1.0)
-
-
-@_masked_softmax.defjvp
-def _masked_softmax_jvp(primals, tangents):
-  # From the weights alone: the derivative of the steps above would keep, and
-  # read, more arrays.
-  weights = _masked_softmax(*primals)
-  weighted = weights * tangents[0]
-  return weights, weighted - weights * weighted.sum(axis=-1, keepdims=True)
+from selfattn.simplex import entmax, masked_softmax
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +25,18 @@ class Softmax:
 
   Attributes:
     num_heads: H.
+    head_dim: K, for normalisers with parameters of that width; None: unknown.
     causal_only: whether keys after their query have to be masked.
+    pairs_heads: whether num_heads has to be even.
     Further fields are the normaliser's options; each needs a default, and
     becomes a key of the config.
   """
 
   num_heads: int
+  head_dim: int | None = dataclasses.field(default=None, kw_only=True)
 
   causal_only: ClassVar[bool] = False
+  pairs_heads: ClassVar[bool] = False
 
   def init(self, key: jax.Array) -> dict[str, jax.Array]:
     """Parameters of one layer by name; {} if it has none."""
@@ -84,6 +61,14 @@ class Softmax:
     """
     del params, query, key
     return masked_softmax(scores_BHLM, mask)
+
+  def output(self, params, output_BLHK: jax.Array) -> jax.Array:
+    """Outputs of the heads, from their weighted sums of values.
+
+    Each query by itself; zero where all heads are.
+    """
+    del params
+    return output_BLHK
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,49 +161,7 @@ class Entmax(Softmax):
     if mask is None:
       mask = jnp.ones((1, 1, 1, 1), bool)
     scores = scores_BHLM.astype(jnp.float32)
-    return _entmax(scores, mask, alpha_H[None, :, None, None])
-
-
-@jax.custom_jvp
-def _entmax(scores, mask, alpha):
-  mask = jnp.broadcast_to(mask, scores.shape)
-  scaled = (alpha - 1) * jnp.where(mask, scores, -jnp.inf)
-  peak = scaled.max(axis=-1, keepdims=True)
-  scaled = scaled - jnp.where(jnp.isfinite(peak), peak, 0.0)
-
-  def weights(tau):
-    above = jnp.maximum(scaled - tau, 0.0)
-    return jnp.where(above > 0, above ** (1 / (alpha - 1)), 0.0)
-
-  def halve(tau, width):
-    middle = tau + width
-    is_below = weights(middle).sum(axis=-1, keepdims=True) >= 1
-    return jnp.where(is_below, middle, tau), None
-
-  # The largest weight alone would sum to one at tau = -1.
-  tau = jnp.full((*scaled.shape[:-1], 1), -1.0)
-  tau, _ = jax.lax.scan(halve, tau, 0.5 ** jnp.arange(1.0, 30.0))
-  found = weights(tau)
-  total = found.sum(axis=-1, keepdims=True)
-  return found / jnp.where(total > 0, total, 1.0)
-
-
-@_entmax.defjvp
-def _entmax_jvp(primals, tangents):
-  scores, mask, alpha = primals
-  weights = _entmax(scores, mask, alpha)
-  is_used = weights > 0
-  safe = jnp.where(is_used, weights, 1.0)
-  slope = jnp.where(is_used, safe ** (2 - alpha), 0.0)
-  total = slope.sum(axis=-1, keepdims=True)
-  share = slope / jnp.where(total > 0, total, 1.0)
-  of_scores = slope * tangents[0]
-  of_scores -= share * of_scores.sum(axis=-1, keepdims=True)
-  surprise = -weights * jnp.log(safe)
-  of_alpha = (weights - share) / (alpha - 1) ** 2 + (
-    surprise - share * surprise.sum(axis=-1, keepdims=True)
-  ) / (alpha - 1)
-  return weights, of_scores + of_alpha * tangents[2]
+    return entmax(scores, mask, alpha_H[None, :, None, None])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,6 +222,59 @@ class TalkingHeads(Softmax):
     return jnp.einsum('BHLM,HN->BNLM', weights, params['after'])
 
 
+@dataclasses.dataclass(frozen=True)
+class Differential(Softmax):
+  """softmax(s_1) - lambda softmax(s_2) (Ye et al. 2024, equations 1 to 3).
+
+  Heads h and h + H/2 are a pair: both have these weights, each its own values.
+  Their outputs are divided by the root mean square of the 2K channels of both,
+  and multiplied by 1 - lambda_init. Weights may be negative.
+
+  lambda is exp(q1 . k1) - exp(q2 . k2) + lambda_init, with four vectors of each
+  layer.
+
+  Attributes:
+    lambda_init: at least 0 and below 1, in every layer; the paper has
+      0.8 - 0.6 exp(-0.3 l) in layer l, from 0.
+  """
+
+  lambda_init: float = 0.8
+
+  pairs_heads = True
+
+  def __post_init__(self):
+    require(
+      0 <= self.lambda_init < 1,
+      'lambda_init',
+      self.lambda_init,
+      'at least 0 and below 1',
+    )
+
+  def init(self, key):
+    """`lambda_q1`, `lambda_k1`, `lambda_q2` and `lambda_k2`: (K,)."""
+    if self.head_dim is None:
+      raise ValueError('differential needs head_dim')
+    names = ('lambda_q1', 'lambda_k1', 'lambda_q2', 'lambda_k2')
+    vectors = 0.1 * jax.random.normal(key, (len(names), self.head_dim))
+    return dict(zip(names, vectors, strict=True))
+
+  def __call__(self, params, scores_BHLM, mask, query, key):
+    of_pairs = [
+      jnp.exp((params[f'lambda_q{n}'] * params[f'lambda_k{n}']).sum())
+      for n in (1, 2)
+    ]
+    scale = of_pairs[0] - of_pairs[1] + self.lambda_init
+    first, second = jnp.split(masked_softmax(scores_BHLM, mask), 2, axis=1)
+    return jnp.tile(first - scale * second, (1, 2, 1, 1))
+
+  def output(self, params, output_BLHK):
+    B, L, H, K = output_BLHK.shape
+    x = output_BLHK.astype(jnp.float32).reshape(B, L, 2, H // 2, K)
+    mean = (x**2).mean(axis=(2, 4), keepdims=True)
+    x *= (1 - self.lambda_init) * jax.lax.rsqrt(mean + 1e-5)
+    return x.reshape(output_BLHK.shape)
+
+
 NORMALISERS: dict[str, type[Softmax]] = {
   'softmax': Softmax,
   'sinks': Sinks,
@@ -287,4 +283,5 @@ NORMALISERS: dict[str, type[Softmax]] = {
   'entmax': Entmax,
   'stick_breaking': StickBreaking,
   'talking_heads': TalkingHeads,
+  'differential': Differential,
 }

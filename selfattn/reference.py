@@ -27,7 +27,7 @@ class Reference:
     causal, window, softcap, dropout, broadcast_dropout, return_weights: see
       selfattn.backends.attend.
     scale: of the scores.
-    normaliser, normaliser_params: from scores to weights.
+    normaliser, normaliser_params: from scores to weights, and to the output.
     num_queries: L, of all rows.
   """
 
@@ -69,6 +69,7 @@ class Reference:
     dropped_BHLM = self._drop(weights_BHLM, first)
     values = self.terms.values(dropped_BHLM, query, first)
     output = add([_weighted_sum(dropped_BHLM, self.v_BMGK), *values])
+    output = self.normaliser.output(self.normaliser_params, output)
     output = output.astype(q_BLHK.dtype)
     if not self.return_weights:
       return output, None, {}

@@ -42,8 +42,11 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
   }
   if 'normaliser' in wanted:
     name, options = model.normaliser.name, model.normaliser.options
+    head_dim = model.embed_dim // model.num_heads
     with prefixed(f'model.normaliser.{name}'):
-      known['normaliser'] = NORMALISERS[name](model.num_heads, **options)
+      known['normaliser'] = NORMALISERS[name](
+        model.num_heads, head_dim=head_dim, **options
+      )
   given = {
     name: known[name] if name in known else getattr(model, name)
     for name in wanted

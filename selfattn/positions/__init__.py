@@ -22,7 +22,8 @@ from selfattn.positions.contract import (
   Position,
   check_positions,
 )
-from selfattn.positions.disentangled import Deberta, TransformerXL, Tupe
+from selfattn.positions.deberta import Deberta
+from selfattn.positions.disentangled import TransformerXL, Tupe
 from selfattn.positions.joined import Combined
 from selfattn.positions.lie import LieRe
 from selfattn.positions.local import Convolutional, Recurrent

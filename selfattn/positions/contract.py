@@ -1,10 +1,11 @@
-"""The contract of a position method: a frozen dataclass with eight hooks.
+"""The contract of a position method: a frozen dataclass with nine hooks.
 
 Attention and encoders call hooks, and refer to no method by name. A hook that a
 method does not implement costs nothing; `hooks` has those that it implements.
 
   embed    token vectors with positions in them
   state    arrays per token from a layer's input, cached with its keys
+  rows     vectors that a layer projects by its own query and key matrices
   rotate   queries and keys for their matmul
   content  added to the scores before scaling, from queries and keys
   bias     added to the scaled scores, from positions and state
@@ -18,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -25,7 +27,9 @@ import numpy as np
 
 from selfattn.masks import Tokens
 
-HOOKS = ('embed', 'state', 'rotate', 'content', 'bias', 'scores', 'value')
+HOOKS = (
+  'embed', 'state', 'rows', 'rotate', 'content', 'bias', 'scores', 'value',
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +137,15 @@ class Position:
     """
     del params, x_BLD, tokens
 
+  def rows(self, params) -> jax.Array | None:
+    """Vectors (N, D) for the query and key projections of each layer.
+
+    For methods whose vectors, such as those of distances, share the matrices
+    (and biases) of tokens. Later hooks find the results in `params`, as
+    `query_rows` and `key_rows`: float32 (H, N, K), without `qk_norm`.
+    """
+    del params
+
   def rotate(
     self, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens
   ) -> tuple[jax.Array, jax.Array]:
@@ -221,6 +234,27 @@ def with_state(position: Position, params, x_BLD, tokens: Tokens) -> Tokens:
     for name, part, part_params in parts_with(position, 'state', params)
   }
   return tokens.replace(state=state or None)
+
+
+def with_rows(
+  position: Position,
+  params,
+  to_query: Callable[[jax.Array], jax.Array],
+  to_key: Callable[[jax.Array], jax.Array],
+):
+  """Parameters with the projected `rows` of each part.
+
+  Args:
+    to_query, to_key: projections of a layer, from (N, D) to (H, N, K).
+  """
+  for name, part, part_params in parts_with(position, 'rows', params):
+    rows_ND = part.rows(part_params)
+    part_params = part_params | {
+      'query_rows': to_query(rows_ND),
+      'key_rows': to_key(rows_ND),
+    }
+    params = params | {name: part_params} if name else part_params
+  return params
 
 
 def add(terms):

@@ -19,19 +19,24 @@ from selfattn.normalisers import NORMALISERS
 from tests.conftest import draw
 
 # All different, so that no axis can stand in for another.
-B, H, L, M, K = 2, 3, 4, 5, 6
+B, H, L, M, K = 2, 4, 3, 5, 6
 D, F, LAYERS = H * K, 7, 2
-TOKENS = Tokens(jnp.arange(L)[None] < jnp.array([4, 2])[:, None])
+TOKENS = Tokens(jnp.arange(L)[None] < jnp.array([3, 2])[:, None])
 X = jax.random.normal(jax.random.key(1), (B, L, D))
 # Queries that stand after all keys.
 SIDES = Tokens(index=np.full((1, L), M)), Tokens().with_defaults(M)
 # Query 1 of text 0 sees nothing, query 2 one key.
-MASK = np.array([[1, 1, 1, 0, 1], [0] * 5, [0, 0, 1, 0, 0], [1] * 5], bool)
-MASK = np.stack([MASK, MASK[::-1]])[:, None]
+MASK = np.array(
+  [
+    [[1, 1, 1, 0, 1], [0] * 5, [0, 0, 1, 0, 0]],
+    [[1] * 5, [0] * 5, [0, 1, 1, 0, 1]],
+  ],
+  bool,
+)[:, None]
 
 
 # One row a normaliser: the weights of one query in head h, in float64, from the
-# scores of that head; talking heads read those of all.
+# scores of that head; those of MIXING read those of all.
 
 
 def softmax(scores, params, h, options):
@@ -88,6 +93,22 @@ def stick_breaking(scores, params, h, options):
   return weights[::-1]
 
 
+def lambda_of(params, options):
+  pairs = [params[f'lambda_q{n}'] @ params[f'lambda_k{n}'] for n in (1, 2)]
+  return (
+    math.exp(pairs[0]) - math.exp(pairs[1]) + options.get('lambda_init', 0.8)
+  )
+
+
+def differential(scores, params, h, options):
+  first, second = (
+    np.array(softmax(scores[n], params, h, options))
+    for n in (h % (H // 2), h % (H // 2) + H // 2)
+  )
+  return first - lambda_of(params, options) * second
+
+
+MIXING = ('talking_heads', 'differential')
 ROWS = {
   'softmax': softmax,
   'sinks': sinks,
@@ -96,6 +117,7 @@ ROWS = {
   'entmax': entmax,
   'stick_breaking': stick_breaking,
   'talking_heads': talking_heads,
+  'differential': differential,
 }
 # Options whose value changes what is computed.
 VARIANTS = [
@@ -104,6 +126,7 @@ VARIANTS = [
   ('sigmoid', {'by_length': False}),
   ('entmax', {'alpha': 1.2}),
   ('entmax', {'learned': True}),
+  ('differential', {'lambda_init': 0.3}),
 ]
 variants = pytest.mark.parametrize(
   ('name', 'options'), VARIANTS, ids=lambda x: x if isinstance(x, str) else None
@@ -120,7 +143,7 @@ def test_every_normaliser_has_a_row_here_and_in_the_readme():
 
 
 def make(name, options):
-  normaliser = NORMALISERS[name](H, **options)
+  normaliser = NORMALISERS[name](H, head_dim=K, **options)
   return normaliser, draw(normaliser.init, jax.random.key(0))
 
 
@@ -131,7 +154,7 @@ def loop(name, options, params, scores, mask):
     seen = np.arange(M) if mask is None else np.flatnonzero(mask[b, 0, i])
     rows = [[float(s) for s in row[seen]] for row in scores[b, :, i]]
     if len(seen):
-      rows = rows if name == 'talking_heads' else rows[h]
+      rows = rows if name in MIXING else rows[h]
       weights[b, h, i, seen] = ROWS[name](rows, params, h, options)
   return weights
 
@@ -263,7 +286,7 @@ def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
 def encoder(name, options, **fields):
   fields.setdefault('causal', NORMALISERS[name].causal_only)
   method = positions.make({'alibi': {}}, D, H, fields['causal'])
-  normaliser = NORMALISERS[name](H, **options)
+  normaliser, _ = make(name, options)
   return AttentionEncoder(
     LAYERS, H, F, method, jnp.float32, normaliser=normaliser, **fields
   )
@@ -332,7 +355,7 @@ def test_step_by_step_equals_the_full_causal_pass(name, options):
 
 @variants
 def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
-  normaliser = NORMALISERS[name](H, **options)
+  normaliser = NORMALISERS[name](H, head_dim=K, **options)
   params = normaliser.init(jax.random.key(0))
   side = SIDES[0].replace(index=SIDES[0].index[:, :1])
   scores = jnp.zeros((1, H, 1, M))
@@ -343,4 +366,6 @@ def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
     'stick_breaking': 1 - 0.5**M,
   }.get(name, 1)
   want = M / 2 if options.get('by_length') is False else want
+  if name == 'differential':
+    want = 1 - lambda_of(params, options)
   np.testing.assert_allclose(weights.sum(axis=-1), want, rtol=1e-6)

@@ -30,6 +30,10 @@ WRONG = {
   'model.encoder.attention.num_kv_heads': (3, '0 or a divisor'),
   'model.encoder.attention.window': ((1,), '(left, right)'),
   'model.encoder.attention.softcap': (-1.0, 'at least 0'),
+  'model.encoder.attention.output_gate': (
+    'channelwise',
+    'elementwise, headwise, none',
+  ),
   'model.normaliser.name': ('sigmod', 'did you mean sigmoid'),
   'model.num_layers': (0, 'at least 1'),
   'model.dropout_rate': (1.0, 'less than 1'),
@@ -95,6 +99,14 @@ TOGETHER = {
       'model.normaliser.name': 'sinks',
     },
     'attention.backend = .xla. .*its weights are a softmax, not Sinks; auto',
+  ),
+  'pairs of an odd number of heads': (
+    {'model.normaliser.name': 'differential', 'model.num_heads': 1},
+    r'config\.model\.num_heads = 1 must be even with Differential',
+  ),
+  'a value residual in one layer': (
+    {'model.encoder.attention.value_residual': True, 'model.num_layers': 1},
+    r'attention\.value_residual = True must be False with config\.model\.num_l',
   ),
   'xla with dropout on weights': (
     {
@@ -360,6 +372,7 @@ def test_a_pool_is_its_name_and_its_options_stand_elsewhere():
 def test_options_of_methods_are_checked_with_their_key():
   for key, value in (
     ('model.position.rotary.factor', 0.5),
+    ('model.normaliser.differential.lambda_init', 1.0),
     ('model.position_sampling.randomised.max_position', 0),
     ('model.position_sampling.random_offset.max_offset', -1),
     ('model.position_sampling.randomised.max_position', 60),

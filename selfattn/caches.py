@@ -1,0 +1,78 @@
+"""The cache of an attention layer: keys, values and Tokens of earlier calls."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from selfattn.masks import Tokens
+from selfattn.positions.contract import Position
+
+
+def check_cache(
+  method: Position, is_self: bool, query: Tokens, cache_len: int | None
+) -> None:
+  """Raises ValueError for what a cache does not support."""
+  if not is_self:
+    raise ValueError('a cache is for self-attention: key must be None')
+  if not method.supports_cache:
+    without = [part for _, part in method.parts if not part.supports_cache]
+    raise ValueError(
+      'a cache keeps no input vectors of earlier tokens, which are needed by '
+      + ', '.join(type(part).__name__ for part in without)
+    )
+  if cache_len is None:
+    raise ValueError('a mutable cache needs cache_len, the keys it holds')
+  if query.segments is not None:
+    raise ValueError('a cache holds one segment a row; segments must be None')
+  if isinstance(query.index, np.ndarray):
+    first = query.index[:, :1]
+    is_row = (first == first[0]).all() and (np.diff(query.index) == 1).all()
+    if not is_row or query.index.max() >= cache_len:
+      raise ValueError(
+        f'index {query.index.min()}..{query.index.max()} must be '
+        f'consecutive, the same for all rows, and below '
+        f'cache_len = {cache_len}'
+      )
+
+
+def cached(
+  module: nn.Module, k_BMGK, v_BMGK, query: Tokens, cache_len: int
+) -> tuple[jax.Array, jax.Array, Tokens]:
+  """All keys and values so far, these included, and their Tokens."""
+  B, L = k_BMGK.shape[:2]
+  padding_mask = (
+    jnp.ones((1, L), bool) if query.padding_mask is None else query.padding_mask
+  )
+  new = {
+    'keys': k_BMGK,
+    'values': v_BMGK,
+    'positions': query.positions,
+    'padding_mask': padding_mask,
+    'ids': query.ids,
+    'state': query.state,
+  }
+  for name, tree in new.items():
+    if tree is None:
+      continue
+    rows = jax.tree.map(
+      lambda x: jnp.broadcast_to(x, (B, *jnp.shape(x)[1:])), tree
+    )
+    kept = module.variable('cache', name, _zeros, rows, cache_len)
+    kept.value = new[name] = jax.tree.map(
+      lambda old, x: jax.lax.dynamic_update_slice_in_dim(
+        old, x, query.index[0, 0], axis=1
+      ),
+      kept.value,
+      rows,
+    )
+  keys, values = new.pop('keys'), new.pop('values')
+  return keys, values, Tokens(**new).with_defaults(cache_len)
+
+
+def _zeros(rows, cache_len: int):
+  return jax.tree.map(
+    lambda x: jnp.zeros((x.shape[0], cache_len, *x.shape[2:]), x.dtype), rows
+  )

@@ -1,0 +1,141 @@
+"""Disentangled attention of DeBERTa."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from selfattn.positions.contract import Position, add, require
+from selfattn.positions.distances import distance_scores
+
+_kernel = jax.nn.initializers.lecun_normal()
+TERMS = ('both', 'content_to_position', 'position_to_content')
+
+
+@dataclasses.dataclass(frozen=True)
+class Deberta(Position):
+  """Disentangled attention (He et al. 2021, equations 2 to 4).
+
+  The score is (q_i . k_j + q_i . Kr[i - j] + k_j . Qr[i - j]) / sqrt(3K):
+  content to content, content to position, position to content; the last row as
+  in the authors' code, where the paper has j - i. One table of vectors by
+  distance serves all layers, each of which projects it to Kr and Qr: by
+  matrices for the table alone or, with share_projections (share_att_key of
+  DeBERTa v2), by those of its keys and queries.
+
+  Distances are clipped to max_distance or, with num_buckets (DeBERTa v2), put
+  into buckets that grow as a logarithm beyond half of num_buckets.
+
+  Attributes:
+    max_distance: k.
+    num_buckets: on each side; 0: one row a distance.
+    terms: one of TERMS; with one of both, the scale is 1/sqrt(2K).
+    init_std: standard deviation of a fresh entry of the table.
+    share_projections: whether the table has no matrices of its own.
+  """
+
+  max_distance: int = 64
+  num_buckets: int = 0
+  terms: str = 'both'
+  init_std: float = 1.0
+  share_projections: bool = False
+
+  per_layer = True
+  is_relative = True
+
+  def __post_init__(self):
+    require(
+      self.max_distance >= 1, 'max_distance', self.max_distance, 'at least 1'
+    )
+    require(
+      self.num_buckets == 0 or 4 <= self.num_buckets < self.max_distance,
+      'num_buckets',
+      self.num_buckets,
+      f'0, or from 4 to below max_distance = {self.max_distance}',
+    )
+    require(self.terms in TERMS, 'terms', self.terms, f'one of {TERMS}')
+    require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
+
+  @property
+  def hooks(self):
+    """Those of the class; `rows` with share_projections only."""
+    return super().hooks - (set() if self.share_projections else {'rows'})
+
+  @property
+  def scale(self):
+    return (3 if self.terms == 'both' else 2) ** -0.5
+
+  @property
+  def _rows(self) -> int:
+    return self.num_buckets or self.max_distance
+
+  def init_model(self, key):
+    """`table`: (2k, D), rows by query - key + k."""
+    shape = (2 * self._rows, self.embed_dim)
+    return {'table': self.init_std * jax.random.normal(key, shape)}
+
+  def init_layer(self, key):
+    """`query` and `key`: (D, H K), for those of TERMS that read them.
+
+    None with share_projections.
+    """
+    if self.share_projections:
+      return {}
+    keys = jax.random.split(key)
+    made = {}
+    if self.terms != 'content_to_position':
+      made['query'] = _kernel(keys[0], (self.embed_dim, self.embed_dim))
+    if self.terms != 'position_to_content':
+      made['key'] = _kernel(keys[1], (self.embed_dim, self.embed_dim))
+    return made
+
+  def index(self, distance):
+    """Row of distances query - key; any shape of integers."""
+    k = self._rows
+    if not self.num_buckets:
+      return distance.clip(-k, k - 1) + k
+    xp = np if isinstance(distance, np.ndarray) else jnp
+    half = k // 2
+    size = abs(distance)
+    far = math.log((self.max_distance - 1) / half)
+    grown = half + xp.ceil(
+      xp.log(xp.maximum(size, half) / half) / far * (half - 1)
+    ).astype(int)
+    bucket = xp.where(size <= half, distance, xp.sign(distance) * grown)
+    return bucket.clip(-k, k - 1) + k
+
+  def rows(self, params):
+    return params['table']
+
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    terms = []
+    if self.terms != 'position_to_content':
+      rows_HNK = self._project(params, 'key')
+      terms.append(
+        distance_scores(
+          q_BLHK, rows_HNK, lambda ahead: self.index(-ahead), query, key
+        )
+      )
+    if self.terms != 'content_to_position':
+      rows_HNK = self._project(params, 'query')
+      of_keys = distance_scores(k_BMHK, rows_HNK, self.index, key, query)
+      terms.append(of_keys.swapaxes(2, 3))
+    return add(terms)
+
+  def _project(self, params, side):
+    """Kr of the side 'key', or Qr of 'query': (H, N, K)."""
+    if self.share_projections:
+      return params[f'{side}_rows']
+    rows = params['table'] @ params[side]
+    return rows.reshape(-1, self.num_heads, self.head_dim).swapaxes(0, 1)
+
+  def encoding(self, params, tokens):
+    """Kr, or Qr where there is none, by distance key - query: (H, N, K)."""
+    length = tokens.positions.shape[1]
+    has_keys = self.terms != 'position_to_content'
+    rows_HNK = self._project(params, 'key' if has_keys else 'query')
+    return rows_HNK[:, self.index(-np.arange(1 - length, length))]

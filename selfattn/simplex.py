@@ -1,0 +1,77 @@
+"""From scores to weights that sum to one: softmax and entmax with a mask."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
+  """Softmax over the last axis, float32; a fully masked row is all zero."""
+  scores = scores.astype(jnp.float32)
+  if mask is None:
+    return jax.nn.softmax(scores, axis=-1)
+  return _masked_softmax(scores, mask)
+
+
+@jax.custom_jvp
+def _masked_softmax(scores, mask):
+  scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
+  peak = scores.max(axis=-1, keepdims=True)
+  # Without the second where, a fully masked row, whose scores are all equal,
+  # would be uniform.
+  unnormalised = jnp.where(mask, jnp.exp(scores - peak), 0.0)
+  total = unnormalised.sum(axis=-1, keepdims=True)
+  return unnormalised / jnp.where(total > 0, total, 1.0)
+
+
+@_masked_softmax.defjvp
+def _masked_softmax_jvp(primals, tangents):
+  # From the weights alone: the derivative of the steps above would keep, and
+  # read, more arrays.
+  weights = _masked_softmax(*primals)
+  weighted = weights * tangents[0]
+  return weights, weighted - weights * weighted.sum(axis=-1, keepdims=True)
+
+
+@jax.custom_jvp
+def entmax(scores: jax.Array, mask: jax.Array, alpha: jax.Array) -> jax.Array:
+  """See normalisers.Entmax; over the last axis, with alpha above 1, float32."""
+  mask = jnp.broadcast_to(mask, scores.shape)
+  scaled = (alpha - 1) * jnp.where(mask, scores, -jnp.inf)
+  peak = scaled.max(axis=-1, keepdims=True)
+  scaled = scaled - jnp.where(jnp.isfinite(peak), peak, 0.0)
+
+  def weights(tau):
+    above = jnp.maximum(scaled - tau, 0.0)
+    return jnp.where(above > 0, above ** (1 / (alpha - 1)), 0.0)
+
+  def halve(tau, width):
+    middle = tau + width
+    is_below = weights(middle).sum(axis=-1, keepdims=True) >= 1
+    return jnp.where(is_below, middle, tau), None
+
+  # The largest weight alone would sum to one at tau = -1.
+  tau = jnp.full((*scaled.shape[:-1], 1), -1.0)
+  tau, _ = jax.lax.scan(halve, tau, 0.5 ** jnp.arange(1.0, 30.0))
+  found = weights(tau)
+  total = found.sum(axis=-1, keepdims=True)
+  return found / jnp.where(total > 0, total, 1.0)
+
+
+@entmax.defjvp
+def _entmax_jvp(primals, tangents):
+  scores, mask, alpha = primals
+  weights = entmax(scores, mask, alpha)
+  is_used = weights > 0
+  safe = jnp.where(is_used, weights, 1.0)
+  slope = jnp.where(is_used, safe ** (2 - alpha), 0.0)
+  total = slope.sum(axis=-1, keepdims=True)
+  share = slope / jnp.where(total > 0, total, 1.0)
+  of_scores = slope * tangents[0]
+  of_scores -= share * of_scores.sum(axis=-1, keepdims=True)
+  surprise = -weights * jnp.log(safe)
+  of_alpha = (weights - share) / (alpha - 1) ** 2 + (
+    surprise - share * surprise.sum(axis=-1, keepdims=True)
+  ) / (alpha - 1)
+  return weights, of_scores + of_alpha * tangents[2]
