@@ -121,24 +121,16 @@ class Attention(nn.Module):
       is_self = False
 
     sows = self.sow_weights and self.is_mutable_collection('intermediates')
-    normaliser = self.normaliser or Softmax(self.num_heads)
-    output_BLHK, weights_BHLM = attend(
+    output_BLHK, weights_BHLM = self._attend(
       q_BLHK,
       k_BMGK,
       v_BMGK,
       query=query,
       key=None if is_self else key,
-      causal=self.causal,
-      window=self.window,
       mask=mask,
       position=method,
       position_params=params,
-      normaliser=normaliser,
-      normaliser_params=self._of_layer('normaliser', normaliser.init),
-      softcap=self.softcap,
       dropout=dropout,
-      broadcast_dropout=self.broadcast_dropout,
-      backend=self.backend,
       return_weights=return_weights or sows,
       terms=P,
     )
@@ -147,6 +139,21 @@ class Attention(nn.Module):
       self._sow_encoding(method, params, query, P)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
     return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
+
+  def _attend(self, *q_k_v, **given):
+    """See `attend`, whose arguments that are no fields are given."""
+    normaliser = self.normaliser or Softmax(self.num_heads)
+    return attend(
+      *q_k_v,
+      causal=self.causal,
+      window=self.window,
+      normaliser=normaliser,
+      normaliser_params=self._of_layer('normaliser', normaliser.init),
+      softcap=self.softcap,
+      broadcast_dropout=self.broadcast_dropout,
+      backend=self.backend,
+      **given,
+    )
 
   def _check(self, method: Position) -> None:
     """Raises ValueError for fields that do not go together."""
@@ -257,11 +264,9 @@ class Attention(nn.Module):
   def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int):
     """All keys and values so far, these included, and their Tokens."""
     B, L = k_BMGK.shape[:2]
-    padding_mask = (
-      jnp.ones((1, L), bool)
-      if query.padding_mask is None
-      else query.padding_mask
-    )
+    padding_mask = query.padding_mask
+    if padding_mask is None:
+      padding_mask = jnp.ones((1, L), bool)
     new = {
       'keys': k_BMGK,
       'values': v_BMGK,
