@@ -3,9 +3,13 @@
     bash scripts/run.sh experiments.benchmark --suite=step
     bash scripts/run.sh experiments.benchmark --suite=attention \\
         --lengths=1024 --positions=none,shaw --backends=reference,chunked
+    bash scripts/run.sh experiments.benchmark --suite=attention \\
+        --positions=all --normalisers=all --backends=chunked \\
+        --lengths=128,512,2048 --output=docs/results/attention.json
 
 Machines are shared and noisy, so repetitions of the alternatives are
-interleaved; compare their ratios. The last line is one JSON object.
+interleaved; compare their ratios. The last line is one JSON object, which
+--output writes to a file.
 
 attention  memory and time of the gradient of one attention call
 dropout    selfattn.dropout, by hashing, against nn.Dropout
@@ -20,6 +24,11 @@ sweep      32 trials as one sweep, against 32 launches
 """
 
 from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
 
 import jax
 
@@ -37,7 +46,9 @@ from experiments.command import app
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.sweeps.running import ENGINES
+from experiments.workdir.workdir import write_atomic
 from selfattn.backends import BACKENDS
+from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
 
 SUITES = {
@@ -66,10 +77,20 @@ def _define(values) -> None:
   for name, text in (
     ('data_dir', 'Folder of SST-2 (see configs/sst2.py), for suite epoch.'),
     ('against', 'Root of another checkout to compare with, for suite startup.'),
+    ('output', 'File for the result, as JSON; none: standard output alone.'),
   ):
     flags.DEFINE_string(name, None, text, flag_values=values)
   for name, default, text in (
-    ('positions', ['alibi'], 'Position methods of suite attention, a list.'),
+    (
+      'positions',
+      ['alibi'],
+      'Position methods of suite attention, a list, or all.',
+    ),
+    (
+      'normalisers',
+      ['softmax'],
+      'Normalisers of suite attention, a list, or all; without positions.',
+    ),
     (
       'lengths',
       ['128', '1024', '8192'],
@@ -89,8 +110,10 @@ def _define(values) -> None:
 def main(values) -> None:
   """Runs a suite and prints its table."""
   suite = app.required(values, 'suite')
-  for name in values.positions:
+  for name in attention.names(values.positions, POSITIONS):
     one_of(name, POSITIONS, '--positions')
+  for name in attention.names(values.normalisers, NORMALISERS):
+    one_of(name, NORMALISERS, '--normalisers')
   for backend in values.backends:
     one_of(backend, BACKENDS, '--backends')
   for model in values.models:
@@ -100,6 +123,8 @@ def main(values) -> None:
   for length in values.lengths:
     if not length.isdecimal() or length == '0':
       raise UserError(f'--lengths={length} must be a positive number of tokens')
+  if values.output is not None:
+    app.make_folder(os.path.dirname(os.path.abspath(values.output)), 'output')
   device = jax.devices()[0]
   log(
     f'backend {jax.default_backend()}, {device.device_kind}, '
@@ -107,14 +132,40 @@ def main(values) -> None:
   )
   rows = SUITES[suite](values)
   log(table(rows))
-  app.print_result(
-    {
-      'suite': suite,
-      'device': device.device_kind,
-      'jax': jax.__version__,
-      'rows': rows,
-    }
+  result = {
+    'suite': suite,
+    'command': ' '.join(app.command()),
+    'commit': _commit(),
+    'machine': f'{_processor()}, {os.cpu_count()} cores',
+    'device': device.device_kind,
+    'jax': jax.__version__,
+    'rows': rows,
+  }
+  if values.output is not None:
+    write_atomic(values.output, json.dumps(result, indent=1) + '\n')
+  app.print_result(result)
+
+
+def _commit() -> str:
+  """Of this code, with -dirty if files differ from it; '' without git."""
+  done = subprocess.run(
+    ['git', 'describe', '--always', '--dirty', '--abbrev=40'],
+    cwd=os.path.dirname(__file__),
+    capture_output=True,
+    text=True,
+    check=False,
   )
+  return done.stdout.strip()
+
+
+def _processor() -> str:
+  """The name of the processor, of Linux; elsewhere, its architecture."""
+  try:
+    with open('/proc/cpuinfo') as file:
+      lines = [line for line in file if line.startswith('model name')]
+  except OSError:
+    lines = []
+  return lines[0].partition(':')[2].strip() if lines else platform.machine()
 
 
 if __name__ == '__main__':

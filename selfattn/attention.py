@@ -134,28 +134,20 @@ class Attention(nn.Module):
       v_BMGK = mix_values(v_BMGK)
     if self.is_mutable_collection('cache') and not self.is_initializing():
       check_cache(method, is_self, query, cache_len)
-      k_BMGK, v_BMGK, key = cached(self, k_BMGK, v_BMGK, query, cache_len)
+      k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
       is_self = False
 
     sows = self.sow_weights and self.is_mutable_collection('intermediates')
-    normaliser = self.normaliser or Softmax(self.num_heads)
-    output_BLHK, weights_BHLM = attend(
+    output_BLHK, weights_BHLM = self._attend(
       q_BLHK,
       k_BMGK,
       v_BMGK,
       query=query,
       key=None if is_self else key,
-      causal=self.causal,
-      window=self.window,
       mask=mask,
       position=method,
       position_params=params,
-      normaliser=normaliser,
-      normaliser_params=self._of_layer('normaliser', normaliser.init),
-      softcap=self.softcap,
       dropout=dropout,
-      broadcast_dropout=self.broadcast_dropout,
-      backend=self.backend,
       return_weights=return_weights or sows,
       terms=P,
     )
@@ -166,6 +158,25 @@ class Attention(nn.Module):
       output_BLHK *= self._gate(query_BLD)
     output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
     return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
+
+  def _attend(self, *q_k_v, **given):
+    """See `attend`, whose arguments that are no fields are given."""
+    normaliser = self.normaliser or Softmax(self.num_heads)
+    return attend(
+      *q_k_v,
+      causal=self.causal,
+      window=self.window,
+      normaliser=normaliser,
+      normaliser_params=self._of_layer('normaliser', normaliser.init),
+      softcap=self.softcap,
+      broadcast_dropout=self.broadcast_dropout,
+      backend=self.backend,
+      **given,
+    )
+
+  def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int):
+    """All keys and values so far, these included, and their Tokens."""
+    return cached(self, k_BMGK, v_BMGK, query, cache_len)
 
   def _check(self, method: Position) -> None:
     """Raises ValueError for fields that do not go together."""

@@ -22,8 +22,8 @@ class Encoder(nn.Module):
   passes the parameters to selfattn.Attention, with in_encoder=True.
 
   An encoder with num_layers and num_heads has attention heads: D splits into
-  them, attention dropout applies to their weights, and every layer sows the
-  weights, float32 (B, H, L, M), as `weights`.
+  them, attention dropout applies to their weights, or `check` refuses it, and
+  every layer sows the weights, float32 (B, H, L, M), as `weights`.
 
   Attributes:
     causal: whether no vector depends on later tokens, as `causal` of its

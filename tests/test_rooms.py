@@ -187,7 +187,7 @@ def test_every_option_is_read_by_its_class():
   for table, path in (
     (setting_keys.POSITIONS, 'selfattn/positions/*.py'),
     (setting_keys.SAMPLINGS, 'selfattn/positions/sampling.py'),
-    (setting_keys.ENCODERS, 'selfattn/*s.py'),
+    (setting_keys.ENCODERS, 'selfattn/*.py'),
     (setting_keys.NORMALISERS, 'selfattn/normalisers.py'),
     (setting_keys.POOLS, 'selfattn/pools.py'),
     (setting_keys.DATASETS, 'experiments/data/*s.py'),

@@ -1,13 +1,19 @@
 """Memory and time of the gradient of one attention call, by length.
 
-One row for each position method, backend and length. Memory is that of the
-temporary buffers of the compiled program; rows above --memory_gib are not run.
-The slope is that of log time over log length, from the previous length: 2 is
-quadratic.
+One row for each position method with softmax, and for each normaliser without
+positions, by backend and length; those that are defined for earlier keys alone
+are causal. `embed` hooks are called on the queries. Ratios are to attention
+without positions and with softmax, of the same length, backend and causality,
+timed alternately. Memory is that of the temporary buffers of the compiled
+program; rows above --memory_gib are not run. Slopes are those of log time and
+log memory over log length, from the previous length: 2 is quadratic. With
+'chunked', memory of the longest calls is quadratic only where a method needs
+all pairs at once, whatever the backend; `note` says so.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -17,104 +23,196 @@ import jax.numpy as jnp
 
 from experiments.benchmarks import alternate, summary
 from experiments.command.errors import UserError
-from selfattn import positions
+from experiments.command.log import log
 from selfattn.backends import attend
 from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
-from selfattn.positions.contract import parts_with
+from selfattn.normalisers import NORMALISERS, Softmax
+from selfattn.positions import POSITIONS, Position
+from selfattn.positions.contract import NoPosition, parts_with, with_state
+
+# Memory of a chunked call that grows faster is called quadratic.
+_QUADRATIC = 1.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+  """An attention call of one length.
+
+  Attributes:
+    position: a method, with the same `causal`.
+    normaliser: one of NORMALISERS, made.
+    backend: one of selfattn.BACKENDS.
+    shape: of queries, keys and values, (B, L, H, K).
+  """
+
+  position: Position
+  normaliser: Softmax
+  backend: str
+  shape: tuple[int, int, int, int]
+
+  def base(self) -> Call:
+    """Without positions, and with softmax."""
+    of = self.position
+    none = NoPosition(of.embed_dim, of.num_heads, of.causal, vocab_size=1)
+    softmax = Softmax(of.num_heads)
+    return dataclasses.replace(self, position=none, normaliser=softmax)
+
+  def reason(self) -> str | None:
+    """Why the backend does not support it, or None."""
+    return unsupported_reason(
+      self.backend,
+      platform=jax.default_backend(),
+      dtype=jnp.float32,
+      head_dim=self.shape[-1],
+      has_dropout=False,
+      has_softcap=False,
+      hooks=self.position.hooks,
+      rotated_dim=self.position.rotated_dim,
+      normaliser=self.normaliser,
+    )
 
 
 def measure(values) -> list[dict]:
-  """One row each; ratios are to the first backend, same method and length.
+  """One row each.
 
   Args:
     values: flags of experiments.benchmark.
 
   Raises:
-    UserError: a backend does not support a method.
+    UserError: a backend does not support a method or a normaliser.
   """
-  for name, backend in itertools.product(values.positions, values.backends):
-    method = _make(name, values)
-    reason = unsupported_reason(
-      backend,
-      platform=jax.default_backend(),
-      dtype=jnp.float32,
-      head_dim=values.head_dim,
-      has_dropout=False,
-      has_softcap=False,
-      hooks=method.hooks,
-      rotated_dim=method.rotated_dim,
-    )
+  cases = [(name, 'softmax') for name in names(values.positions, POSITIONS)]
+  cases += [
+    ('none', name)
+    for name in names(values.normalisers, NORMALISERS)
+    if name != 'softmax'
+  ]
+  lengths = sorted(map(int, values.lengths))
+  for case, backend in itertools.product(cases, values.backends):
+    reason = _call(*case, backend, lengths[0], values).reason()
     if reason:
-      raise UserError(f'--backends={backend} does not support {name}: {reason}')
+      raise UserError(
+        f'--backends={backend} does not support {" with ".join(case)}: {reason}'
+      )
   rows, before = [], {}
-  for name, length in itertools.product(values.positions, values.lengths):
-    for row in _at(name, int(length), values):
-      key = (name, row['backend'])
-      row['slope'] = _slope(before.get(key), row)
-      before[key] = row
+  for length in lengths:
+    programs = {}
+    for case, backend in itertools.product(cases, values.backends):
+      row = _row(*case, _call(*case, backend, length, values), programs, values)
+      for what, column in (('time', 'median_ms'), ('memory', 'temporary_mib')):
+        row[f'{what}_slope'] = _slope(before.get((case, backend)), row, column)
+      is_last = length == lengths[-1] and row['memory_slope'] != ''
+      if is_last and backend == 'chunked' and row['memory_slope'] > _QUADRATIC:
+        row['note'] = 'memory is quadratic with every backend'
+      before[case, backend] = row
       rows.append(row)
+      log(' '.join(f'{name}={value}' for name, value in row.items()))
   return rows
 
 
-def _make(name, values):
-  width = values.heads * values.head_dim
-  # Tokens are not embedded here, so the vocabulary size does not matter.
-  return positions.make({name: {}}, width, values.heads, False, vocab_size=1)
+def names(given: list[str], table) -> list[str]:
+  """Names of a flag, with `all` for those of the table."""
+  return list(table) if given == ['all'] else given
 
 
-def _at(name, length, values):
-  """One row per backend."""
-  method = _make(name, values)
-  params = method.init(jax.random.key(1))
-  shape = (values.batch, length, values.heads, values.head_dim)
+def _call(position, normaliser, backend, length, values) -> Call:
+  """With a method that supports the length."""
+  H, K = values.heads, values.head_dim
+  classes = POSITIONS[position], NORMALISERS[normaliser]
+  causal = any(cls.causal_only for cls in classes)
+  make = functools.partial(POSITIONS[position], H * K, H, causal, vocab_size=1)
+  method = make()
+  if method.length_option and method.max_length() < length:
+    method = make(**{method.length_option: length})
+  shape = (values.batch, length, H, K)
+  return Call(method, classes[1](H), backend, shape)
+
+
+def _row(position, normaliser, call: Call, programs: dict, values) -> dict:
+  """Memory, times and ratio.
+
+  Args:
+    programs: compiled calls of this length and what they need in MiB, by Call;
+      this one and its base are added.
+  """
+  arrays = _arrays(call)
+  for one in (call, call.base()):
+    if one not in programs:
+      program = compile_gradient(one, arrays, _params(one))
+      mib = program.memory_analysis().temp_size_in_bytes / 2**20
+      programs[one] = program, mib
+  row = {
+    'position': position,
+    'normaliser': normaliser,
+    'causal': call.position.causal,
+    'length': call.shape[1],
+    'backend': call.backend,
+    'temporary_mib': round(programs[call][1], 3),
+  }
+  timed = {
+    one: functools.partial(programs[one][0], *arrays, _params(one))
+    for one in (call, call.base())
+    if programs[one][1] <= 1024 * values.memory_gib
+  }
+  if call in timed:
+    seconds = alternate(timed, values.repetitions)
+    row |= summary(seconds[call], seconds.get(call.base(), seconds[call]))
+  return row
+
+
+def _arrays(call: Call) -> list[jax.Array]:
   keys = jax.random.split(jax.random.key(0), 3)
-  arrays = [jax.random.normal(key, shape) for key in keys]
-  compiled, needed = {}, {}
-  for backend in values.backends:
-    program = compile_gradient(method, backend, arrays, params)
-    needed[backend] = program.memory_analysis().temp_size_in_bytes / 2**20
-    if needed[backend] <= 1024 * values.memory_gib:
-      compiled[backend] = functools.partial(program, *arrays, params)
-  seconds = alternate(compiled, values.repetitions)
-  for backend, mib in needed.items():
-    row = {'position': name, 'length': length, 'backend': backend}
-    row |= {'temporary_mib': round(mib, 1)}
-    if backend in seconds:
-      base = seconds.get(values.backends[0], seconds[backend])
-      row |= summary(seconds[backend], base)
-    yield row
+  return [jax.random.normal(key, call.shape) for key in keys]
 
 
-def _slope(before, row):
-  if not before or 'median_ms' not in before or 'median_ms' not in row:
+def _params(call: Call) -> tuple[dict, dict]:
+  """Of the method, of model and layer alike, and of the normaliser."""
+  key, method = jax.random.key(1), call.position
+  of_method = method.init_model(key) | method.init_layer(key)
+  return of_method, call.normaliser.init(key)
+
+
+def _slope(before, row, column):
+  if not before or column not in before or column not in row:
     return ''
-  times = row['median_ms'] / before['median_ms']
+  # A program may need no temporary buffer at all.
+  if not before[column] or not row[column]:
+    return ''
   lengths = row['length'] / before['length']
-  return round(math.log(times) / math.log(lengths), 2)
+  return round(math.log(row[column] / before[column]) / math.log(lengths), 2)
 
 
-def compile_gradient(method, backend, arrays, params):
+def compile_gradient(call: Call, arrays, params):
+  """The compiled `gradient` of a call."""
+  return jax.jit(gradient(call)).lower(*arrays, params).compile()
+
+
+def gradient(call: Call):
   """The gradient with respect to queries, keys, values and parameters."""
+  method = call.position
 
   def total(q, k, v, params):
+    of_method, of_normaliser = params
     # The input of a layer is as wide as its queries.
     rows, length = q.shape[:2]
-    x, tokens = q.reshape(rows, length, -1), Tokens().with_defaults(length)
-    state = {
-      name: part.state(part_params, x, tokens)
-      for name, part, part_params in parts_with(method, 'state', params)
-    }
+    x = q.reshape(rows, length, -1)
+    ids = jnp.zeros((rows, length), jnp.int32)
+    tokens = Tokens(ids=ids).with_defaults(length)
+    for _, part, part_params in parts_with(method, 'embed', of_method):
+      x = part.embed(part_params, x, tokens)
     output, _ = attend(
-      q,
+      x.reshape(q.shape),
       k,
       v,
-      query=tokens.replace(state=state or None),
+      query=with_state(method, of_method, x, tokens),
+      causal=method.causal,
       position=method,
-      position_params=params,
-      backend=backend,
+      position_params=of_method,
+      normaliser=call.normaliser,
+      normaliser_params=of_normaliser,
+      backend=call.backend,
     )
     return (output**2).sum()
 
-  gradient = jax.jit(jax.grad(total, argnums=(0, 1, 2, 3)))
-  return gradient.lower(*arrays, params).compile()
+  return jax.grad(total, argnums=(0, 1, 2, 3))

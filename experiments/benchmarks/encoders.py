@@ -20,6 +20,7 @@ from experiments.benchmarks import alternate, summary
 from experiments.learning import flops
 from selfattn.attention import Attention
 from selfattn.baselines import CELLS, ConvolutionEncoder, RecurrentEncoder
+from selfattn.linear import LinearAttention
 
 NUM_HEADS = 4
 _WIDTH = 16  # where a width does not matter
@@ -30,20 +31,19 @@ class AttentionAlone(nn.Module):
 
   Attributes:
     num_heads: number of heads H.
+    layer: makes the layer, from embed_dim, num_heads and dtype.
   """
 
   num_heads: int = NUM_HEADS
+  layer: Callable[..., Attention] = functools.partial(
+    Attention, backend='reference'
+  )
 
   @nn.compact
   def __call__(self, x_BLD, tokens, dropout=None, attention_dropout=None):
     """(B, L, D) to (B, L, D)."""
     del dropout
-    attention = Attention(
-      x_BLD.shape[-1],
-      self.num_heads,
-      backend='reference',
-      dtype=x_BLD.dtype,
-    )
+    attention = self.layer(x_BLD.shape[-1], self.num_heads, dtype=x_BLD.dtype)
     return attention(x_BLD, query=tokens, dropout=attention_dropout)[0]
 
 
@@ -64,16 +64,24 @@ def attention(k: int) -> nn.Module:
   return AttentionAlone()
 
 
+def linear_attention(k: int) -> nn.Module:
+  """Linear attention to all keys."""
+  del k
+  return AttentionAlone(layer=LinearAttention)
+
+
 LAYERS: dict[str, Callable[[int], nn.Module]] = {
   'cnn': cnn,
   'rnn': rnn,
   'attention': attention,
+  'linear_attention': linear_attention,
 }
-# The table of the chapter, as O().
+# The table of the chapter, as O(); of linear attention, with its projections.
 THEORETICAL = {
   'cnn': {'operations': 'k n d^2', 'sequential': '1', 'path': 'n / k'},
   'rnn': {'operations': 'n d^2', 'sequential': 'n', 'path': 'n'},
   'attention': {'operations': 'n^2 d', 'sequential': '1', 'path': '1'},
+  'linear_attention': {'operations': 'n d^2', 'sequential': '1', 'path': '1'},
 }
 
 

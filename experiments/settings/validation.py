@@ -149,10 +149,11 @@ def _check_task(settings, encoder, key: str) -> None:
     task.check()
   if task.is_causal and not encoder.causal:
     name = settings.model.encoder.name
+    able = name if 'causal' in settings.model.encoder.options else 'attention'
     raise UserError(
       f'config.{key}.name = {choice.name!r} needs a causal encoder, and '
       f'config.model.encoder.name = {name!r} is not; set '
-      'config.model.encoder.attention.causal=True, or choose rnn with '
+      f'config.model.encoder.{able}.causal=True, or choose rnn with '
       'config.model.encoder.rnn.bidirectional=False'
     )
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 from tqdm import tqdm
 
-from experiments.command.errors import Diverged, writing
+from experiments.command.errors import Diverged, UserError, writing
 from experiments.command.log import log
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.keeping import LAST_PHASE

@@ -1,6 +1,8 @@
 """Benchmark suites run, and refuse wrong input."""
 
 import itertools
+import json
+import types
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +11,8 @@ import pytest
 from experiments import benchmarks
 from experiments.benchmarks import attention
 from selfattn import positions
+from selfattn.normalisers import NORMALISERS, Softmax
+from selfattn.positions import POSITIONS
 from tests.conftest import ROOT, last_json
 
 
@@ -59,41 +63,100 @@ def test_chunked_needs_little_memory_for_long_sequences():
   if jax.default_backend() != 'cpu':
     pytest.skip('a bound for the CPU')
   method = positions.make({'alibi': {}}, 128, 4, False)
-  arrays = [jax.ShapeDtypeStruct((1, 8192, 4, 32), jnp.float32)] * 3
-  program = attention.compile_gradient(method, 'chunked', arrays, {})
+  call = attention.Call(method, Softmax(4), 'chunked', (1, 8192, 4, 32))
+  arrays = [jax.ShapeDtypeStruct(call.shape, jnp.float32)] * 3
+  program = attention.compile_gradient(call, arrays, ({}, {}))
   assert program.memory_analysis().temp_size_in_bytes < 32 * 2**20
 
 
-def test_attention_suite(run_command):
-  done = run_command(
+def test_attention_suite(call_command, tmp_path):
+  path = tmp_path / 'results' / 'attention.json'
+  code, stdout, stderr = call_command(
     'benchmark',
     '--suite=attention',
     '--lengths=17,33',
     '--repetitions=2',
-    '--positions=none,complex_order,forgetting',
+    '--positions=none,complex_order,xpos',
+    '--normalisers=softmax,stick_breaking',
     '--backends=reference,chunked',
+    f'--output={path}',
+    cwd=ROOT,
   )
-  assert done.returncode == 0, done.stderr
-  result = last_json(done.stdout)
-  keys = ('position', 'length', 'backend')
+  assert code == 0, stderr
+  result = last_json(stdout)
+  assert json.loads(path.read_text()) == result
+  assert result['command'].startswith('experiments.benchmark --suite=attention')
+  keys = ('length', 'position', 'normaliser', 'causal', 'backend')
   rows = [tuple(row[key] for key in keys) for row in result['rows']]
-  assert rows == list(
-    itertools.product(
-      ('none', 'complex_order', 'forgetting'),
-      (17, 33),
-      ('reference', 'chunked'),
+  cases = [
+    ('none', 'softmax', False),
+    ('complex_order', 'softmax', False),
+    ('xpos', 'softmax', True),
+    ('none', 'stick_breaking', True),
+  ]
+  assert rows == [
+    (length, *case, backend)
+    for length, case, backend in itertools.product(
+      (17, 33), cases, ('reference', 'chunked')
     )
-  )
+  ]
   for row in result['rows']:
-    assert row['ratio'] == 1 or row['backend'] == 'chunked'
-    assert (row['slope'] == '') == (row['length'] == 17)
-  assert 'temporary_mib' in done.stderr
+    assert row['ratio'] == 1 or row['position'] != 'none' or row['causal']
+    for what in ('time', 'memory'):
+      assert (row[f'{what}_slope'] == '') == (row['length'] == 17)
+  assert 'temporary_mib' in stderr
+
+
+def test_all_methods_and_normalisers_are_those_of_the_tables():
+  assert attention.names(['all'], POSITIONS) == list(POSITIONS)
+  assert attention.names(['alibi', 'none'], POSITIONS) == ['alibi', 'none']
+
+
+@pytest.mark.parametrize(
+  ('position', 'normaliser'),
+  [
+    *((name, 'softmax') for name in POSITIONS),
+    *(('none', name) for name in NORMALISERS),
+  ],
+)
+def test_every_method_and_normaliser_has_a_program(position, normaliser):
+  """At more tokens than the tables of absolute methods have by default."""
+  values = types.SimpleNamespace(batch=1, heads=2, head_dim=6)
+  call = attention._call(position, normaliser, 'chunked', 513, values)
+  arrays = [jax.ShapeDtypeStruct(call.shape, jnp.float32)] * 3
+  params = jax.eval_shape(lambda: attention._params(call))
+  gradient = jax.eval_shape(attention.gradient(call), *arrays, params)
+  assert gradient[0].shape == (1, 513, 2, 6)
+
+
+def test_a_quadratic_memory_is_noted(monkeypatch):
+  needed = {17: 1.0, 34: 3.0}
+
+  def row(position, normaliser, call, programs, values):
+    length = call.shape[1]
+    return {'length': length, 'temporary_mib': needed[length]}
+
+  monkeypatch.setattr(attention, '_row', row)
+  values = types.SimpleNamespace(
+    batch=1,
+    heads=2,
+    head_dim=6,
+    positions=['none'],
+    normalisers=['softmax'],
+    backends=['reference', 'chunked'],
+    lengths=['34', '17'],
+  )
+  rows = attention.measure(values)
+  notes = [row.get('note') for row in rows]
+  assert notes == [None] * 3 + ['memory is quadratic with every backend']
+  assert rows[-1]['memory_slope'] == 1.58
 
 
 @pytest.mark.parametrize(
   ('argument', 'said'),
   [
     ('--positions=alibbi', "--positions = 'alibbi' is not one of"),
+    ('--normalisers=softmix', "--normalisers = 'softmix' is not one of"),
     ('--engines=cereal', "--engines = 'cereal' is not one of"),
     ('--models=huge', "--models = 'huge' is not one of"),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),

@@ -5,6 +5,7 @@ import pytest
 from conftest import last_json
 
 from experiments.benchmarks import encoder_comparison, encoders
+from selfattn.encoders import ENCODERS
 
 D, K = 16, 5
 
@@ -19,10 +20,17 @@ def test_operations_are_those_of_the_formulas():
   assert encoders.operations('attention', n, D, K) == multiply_add * (
     4 * n * D**2 + 2 * n**2 * D
   )
+  # Keys times values, and queries times that, D / heads wide; one more column
+  # for the sum of the features.
+  width = D // encoders.NUM_HEADS
+  assert encoders.operations('linear_attention', n, D, K) == multiply_add * (
+    4 * n * D**2 + 2 * n * D * (width + 1)
+  )
 
 
 @pytest.mark.parametrize(
-  ('name', 'exponent'), [('cnn', 1), ('rnn', 1), ('attention', 2)]
+  ('name', 'exponent'),
+  [('cnn', 1), ('rnn', 1), ('attention', 2), ('linear_attention', 1)],
 )
 def test_measured_exponents_are_the_theoretical_ones(name, exponent):
   lengths = [2**14, 2**15, 2**16]
@@ -33,13 +41,14 @@ def test_measured_exponents_are_the_theoretical_ones(name, exponent):
 @pytest.mark.parametrize('n', [7, 12])
 def test_only_the_rnn_has_sequential_operations_in_every_token(n):
   steps = {name: encoders.sequential(name, n, D, K) for name in encoders.LAYERS}
-  # Sequential matmuls: projections, scores, sums, output.
-  assert steps == {'cnn': 1, 'rnn': n, 'attention': 4}
+  # Sequential matmuls: projections, scores, or sums over keys, sums, output.
+  assert steps == {'cnn': 1, 'rnn': n, 'attention': 4, 'linear_attention': 4}
 
 
 @pytest.mark.parametrize(('n', 'k'), [(5, 3), (17, 3), (18, 5), (40, 7)])
 def test_path_lengths_are_those_of_the_formulas(n, k):
   assert encoders.path_length('attention', n, k) == 1
+  assert encoders.path_length('linear_attention', n, k) == 1
   assert encoders.path_length('rnn', n, k) == n
   # A layer of width k reaches (k - 1) / 2 tokens further.
   assert encoders.path_length('cnn', n, k) == -(-2 * (n - 1) // (k - 1))
@@ -95,6 +104,9 @@ def test_everything_is_compared_and_trained(
   result = last_json(stdout)
   rows = {row['layer']: row for row in result['layers']}
   assert rows['attention']['operations_slope_n'] == pytest.approx(2, abs=0.05)
+  linear = rows['linear_attention']
+  assert linear['theoretical']['operations'] == 'n d^2'
+  assert linear['operations_slope_n'] == pytest.approx(1, abs=0.01)
   assert rows['cnn']['operations_slope_k'] == pytest.approx(1, abs=0.01)
   assert rows['rnn']['operations_slope_d'] == pytest.approx(2, abs=0.01)
   assert rows['rnn']['path'] == rows['rnn']['lengths']
@@ -110,7 +122,7 @@ def test_everything_is_compared_and_trained(
   assert counted['lstm'] == 2_560_000 + 4 * (2 * 256**2 + 256) + head
   assert counted['attention'] == 2_560_000 + 4 * (256**2 + 256) + head
   trained = {row['encoder']: row for row in result['accuracy']}
-  assert set(trained) == {'attention', 'cnn', 'rnn', 'bow'}
+  assert set(trained) == set(ENCODERS)
   assert trained['bow']['mean'] == 0.5
   arrays = np.load(tmp_path / 'out' / 'compare.npz')
   assert arrays['operations/cnn'].tolist() == [

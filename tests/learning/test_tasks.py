@@ -219,6 +219,10 @@ def test_the_next_token_is_asked_of_all_but_the_last():
       r'config\.task\.name = .next_token. .*causal',
     ),
     (
+      {'task.name': 'next_token', 'model.encoder.name': 'linear_attention'},
+      r'set config\.model\.encoder\.linear_attention\.causal=True',
+    ),
+    (
       {'pretrain.task.name': 'next_token', 'pretrain.steps': 3},
       r'config\.pretrain\.task\.name = .next_token. .*causal',
     ),

@@ -14,6 +14,7 @@ from selfattn.baselines import BowEncoder, ConvolutionEncoder, RecurrentEncoder
 from selfattn.classifier import POOLS, TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder
+from selfattn.linear import LinearAttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 from tests.conftest import draw, is_causal_only
@@ -32,6 +33,12 @@ def attention(position='sinusoidal', **fields):
   return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
 
 
+def linear_attention(position='rotary', **fields):
+  causal = fields.setdefault('causal', False)
+  method = POSITIONS[position](D, H, causal, vocab_size=V)
+  return LinearAttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
+
+
 def classifier(encoder=None, **fields):
   return TextClassifier(V, C, D, encoder or attention(), **fields)
 
@@ -43,6 +50,7 @@ def init(model):
 # How each encoder is made here: one row a name.
 ROWS = {
   'attention': attention,
+  'linear_attention': linear_attention,
   'cnn': functools.partial(ConvolutionEncoder, LAYERS, jnp.float32, 3, 2),
   'rnn': functools.partial(RecurrentEncoder, 2, jnp.float32),
   'bow': BowEncoder,
@@ -51,6 +59,7 @@ ROWS = {
 VARIANTS = (
   functools.partial(ConvolutionEncoder, 1, jnp.float32, 4),
   functools.partial(RecurrentEncoder, 1, jnp.float32, 'gru', False),
+  functools.partial(linear_attention, 'sinusoidal', causal=True),
 )
 
 
@@ -100,8 +109,9 @@ def test_a_masked_token_has_exactly_zero_gradient(name):
   assert (grad[IS_TOKEN] != 0).any(axis=-1).all()
 
 
-def test_causal_tokens_never_see_the_future():
-  encoder = attention(causal=True)
+@pytest.mark.parametrize('make', [attention, linear_attention])
+def test_causal_tokens_never_see_the_future(make):
+  encoder = make(causal=True)
   x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
   variables = draw(encoder.init, jax.random.key(0), x_BLD, IS_TOKEN)
 
@@ -119,9 +129,10 @@ def test_causal_tokens_never_see_the_future():
 PERMUTATION = jax.random.permutation(jax.random.key(9), L)
 
 
+@pytest.mark.parametrize('make', [attention, linear_attention])
 @pytest.mark.parametrize('norm', ['pre', 'post'])
-def test_without_positions_the_encoder_is_permutation_equivariant(norm):
-  encoder = attention('none', norm=norm)
+def test_without_positions_the_encoder_is_permutation_equivariant(norm, make):
+  encoder = make('none', norm=norm)
   x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
   everything = jnp.ones((B, L), bool)
   variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, everything)

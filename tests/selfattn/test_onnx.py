@@ -1,4 +1,4 @@
-"""The node tests of ONNX, which nobody here wrote, against `attend` and Rotary.
+"""The node tests of ONNX against attention, Rotary and linear attention.
 
 Each case is a call with NumPy arrays and what it has to return
 (onnx.backend.test.case.node); what is expected of an operator stands in
@@ -20,6 +20,7 @@ from onnx.backend.test.case.node import collect_testcases
 from selfattn import backends
 from selfattn.backends import attend
 from selfattn.kernels import unsupported_reason
+from selfattn.linear import linear_sums
 from selfattn.masks import Tokens
 from selfattn.positions.rotary import Rotary
 
@@ -207,3 +208,33 @@ def test_rotary_embedding(cases):
     np.testing.assert_allclose(
       found_BLHK, want.swapaxes(1, 2), rtol=1e-5, atol=1e-5, err_msg=case.name
     )
+
+
+def test_linear_attention(cases):
+  """The sums alone: the operator has no feature map, and no denominator."""
+  left_out = collections.Counter()
+  for case in cases['LinearAttention']:
+    options, given = case.options, case.given
+    rule = options.get('update_rule', b'gated_delta').decode()
+    if rule != 'linear':
+      left_out[rule] += 1
+      continue
+    num_heads = options['q_num_heads']
+    q, k, v = (
+      jnp.asarray(heads_first(given[name], num_heads))
+      for name in ('query', 'key', 'value')
+    )
+    tokens = Tokens().with_defaults(q.shape[2])
+    sums_BHLV, total_BHKV = linear_sums(q, k, v, tokens, causal=True)
+    want = heads_first(case.expected['output'], num_heads)
+    pairs = (
+      (sums_BHLV * q.shape[-1] ** -0.5, want),
+      (total_BHKV, case.expected['present_state']),
+    )
+    for found, expected in pairs:
+      np.testing.assert_allclose(
+        found, expected, rtol=1e-5, atol=1e-5, err_msg=case.name
+      )
+  assert len(cases['LinearAttention']) - left_out.total() == 2
+  # Decays and the delta rule are other encoders, which there are none of.
+  assert left_out == {'gated': 2, 'delta': 1, 'gated_delta': 9}

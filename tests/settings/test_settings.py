@@ -81,6 +81,29 @@ def test_a_wrong_value_names_its_key_and_what_is_allowed(key):
 
 
 TOGETHER = {
+  'cls under a causal mask of linear attention': (
+    {
+      'model.pool': 'cls',
+      'model.encoder.name': 'linear_attention',
+      'model.encoder.linear_attention.causal': True,
+    },
+    'attends to itself alone with config.model.encoder.linear_attention.causal',
+  ),
+  'linear attention with dropout on weights': (
+    {
+      'model.encoder.name': 'linear_attention',
+      'model.attention_dropout_rate': 0.1,
+    },
+    'config.model.attention_dropout_rate = 0.0 is needed: linear attention',
+  ),
+  'linear attention with a bias': (
+    {
+      'model.encoder.name': 'linear_attention',
+      'model.position.name': 'sinusoidal+t5',
+    },
+    'config.model.position = Combined is unsupported: .* bias hook is for; '
+    'choose one that embeds or rotates',
+  ),
   'cls in a bag of words': (
     {'model.pool': 'cls', 'model.encoder.name': 'bow'},
     'attends to no token .*encoder.name = .bow.*; use mean, max or attentive',

@@ -1,0 +1,313 @@
+"""Linear attention against loops over pairs in float64, and its limits."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import linear, positions
+from selfattn.dropout import Dropout
+from selfattn.encoders import AttentionEncoder
+from selfattn.linear import LinearAttention, LinearAttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.normalisers import Sigmoid
+from selfattn.positions import POSITIONS
+from tests.conftest import draw
+
+B, L, H, K, V, F, LAYERS = 3, 11, 2, 6, 5, 17, 2
+D = H * K
+X = jax.random.normal(jax.random.key(1), (B, L, D))
+PADDED = jnp.arange(L)[None] < jnp.array([11, 4, 7])[:, None]
+# Of which the tokens are no neighbours in the second row.
+SEGMENTS = jnp.array(
+  [[0] * 5 + [1] * 6, [2, 0, 2, 0, 0, 1, 2, 1, 0, 1, 1], [4] * 11]
+)
+SHUFFLED = jax.random.permutation(jax.random.key(4), L)[None]
+TOKENS = {
+  'plain': Tokens(),
+  'padded': Tokens(PADDED),
+  'packed': Tokens(PADDED, segments=SEGMENTS),
+  'shuffled': Tokens(index=SHUFFLED),
+}
+close = {'rtol': 1e-5, 'atol': 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def chunks_of_4(monkeypatch):
+  """More than one chunk, and a last one that is not full."""
+  monkeypatch.setattr(linear, '_CHUNK', 4)
+
+
+def sees(tokens, causal):
+  """Whether query l may attend to key m, (B, L, L), as a loop."""
+  tokens = tokens.with_defaults(L)
+  found = np.zeros((B, L, L), bool)
+  for b, q, k in np.ndindex(found.shape):
+    found[b, q, k] = all(
+      (
+        tokens.padding_mask is None or tokens.padding_mask[b, k],
+        tokens.segments is None
+        or tokens.segments[b, q] == tokens.segments[b, k],
+        not causal or tokens.index[0, k] <= tokens.index[0, q],
+      )
+    )
+  return found
+
+
+def by_pairs(params, tokens, causal, rotate):
+  """Output (B, L, D) and weights, float64, a pair of tokens at a time."""
+  x = np.asarray(X, np.float64)
+  seen = sees(tokens, causal)
+
+  def project(name):
+    part = jax.tree.map(lambda p: np.asarray(p, np.float64), params[name])
+    return (x @ part['kernel'] + part['bias']).reshape(B, L, H, K)
+
+  def phi(x):
+    return np.where(x > 0, x + 1, np.exp(x))
+
+  def turn(x, position):
+    """Pairs (j, j + K/2), by position / 10000^(2j/K) (Su et al. 2021, 34)."""
+    if not rotate:
+      return x
+    angle = position * 10_000.0 ** (-2 * np.arange(K // 2) / K)
+    a, b = np.split(x, 2)
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin])
+
+  q, k, v = phi(project('query')), phi(project('key')), project('value')
+  where = tokens.with_defaults(L).positions[0]
+  output, weights = np.zeros((B, L, H, K)), np.zeros((B, H, L, L))
+  for b, i, h in np.ndindex(B, L, H):
+    keys = np.flatnonzero(seen[b, i])
+    total = sum(q[b, i, h] @ k[b, j, h] for j in keys)
+    for j in keys:
+      one = turn(q[b, i, h], where[i]) @ turn(k[b, j, h], where[j])
+      weights[b, h, i, j] = one / total
+      output[b, i, h] += one / total * v[b, j, h]
+  out = jax.tree.map(lambda p: np.asarray(p, np.float64), params['out'])
+  return output.reshape(B, L, D) @ out['kernel'] + out['bias'], weights
+
+
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize('tokens', TOKENS)
+@pytest.mark.parametrize('position', ['none', 'rotary'])
+def test_it_is_a_loop_over_pairs(position, tokens, causal):
+  tokens = TOKENS[tokens]
+  method = POSITIONS[position](D, H, causal)
+  layer = LinearAttention(D, H, position=method, causal=causal)
+  variables = draw(layer.init, jax.random.key(0), X)
+  apply = jax.jit(functools.partial(layer.apply, return_weights=True))
+  output, weights = apply(variables, X, query=tokens)
+  want, want_weights = by_pairs(
+    variables['params'], tokens, causal, position == 'rotary'
+  )
+  np.testing.assert_allclose(output, want, **close)
+  np.testing.assert_allclose(weights, want_weights, **close)
+
+
+@pytest.mark.parametrize('causal', [False, True])
+@pytest.mark.parametrize('tokens', TOKENS)
+def test_gradients_are_those_of_all_pairs(tokens, causal):
+  tokens = TOKENS[tokens].with_defaults(L)
+  keys = jax.random.split(jax.random.key(5), 4)
+  q, k = (jax.random.uniform(key, (B, H, L, K)) for key in keys[:2])
+  v, bar = (jax.random.normal(key, (B, H, L, V)) for key in keys[2:])
+  seen = jnp.asarray(
+    sees(
+      TOKENS['plain'].replace(segments=tokens.segments, index=tokens.index),
+      causal,
+    )
+  )[:, None]
+
+  def found(q, k, v):
+    return (linear.linear_sums(q, k, v, tokens, causal)[0] * bar).sum()
+
+  def want(q, k, v):
+    scores = jnp.where(seen, jnp.einsum('BHLK,BHMK->BHLM', q, k), 0)
+    return (jnp.einsum('BHLM,BHMV->BHLV', scores, v) * bar).sum()
+
+  for ours, theirs in zip(
+    jax.jit(jax.grad(found, (0, 1, 2)))(q, k, v),
+    jax.jit(jax.grad(want, (0, 1, 2)))(q, k, v),
+    strict=True,
+  ):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize('causal', [False, True])
+def test_a_fully_masked_row_is_zero_with_finite_gradients(causal):
+  layer = LinearAttention(D, H, causal=causal, use_bias=False)
+  variables = draw(layer.init, jax.random.key(0), X)
+
+  def total(x):
+    output, _ = layer.apply(variables, x, query=jnp.zeros((B, L), bool))
+    return output.sum(), output
+
+  grad, output = jax.jit(jax.grad(total, has_aux=True))(X)
+  assert (output == 0).all()
+  assert np.isfinite(grad).all()
+
+
+@pytest.mark.parametrize('size', [-200.0, 1e4])
+def test_features_at_the_limits_of_float32_leave_outputs_finite(size):
+  x = jnp.array([size, size / 2])
+
+  def mean(x):
+    return linear.feature_map(x).mean()
+
+  assert linear.feature_map(x).dtype == jnp.float32
+  assert np.isfinite(jax.grad(mean)(x)).all()
+  np.testing.assert_allclose(
+    linear.feature_map(jnp.array([-20.0])), [np.exp(-20.0)], rtol=1e-6
+  )
+  layer = LinearAttention(D, H, causal=True)
+  variables = draw(layer.init, jax.random.key(0), X)
+  output, _ = layer.apply(variables, size * X)
+  assert np.isfinite(output).all()
+
+
+def test_equal_keys_give_the_mean_of_the_values_so_far():
+  q = k = jnp.ones((1, 1, L, 1))
+  v = jnp.arange(L, dtype=jnp.float32).reshape(1, 1, L, 1)
+  tokens = Tokens().with_defaults(L)
+  sums, _ = linear.linear_sums(q, k, v, tokens, causal=True)
+  np.testing.assert_allclose(
+    sums[0, 0, :, 0] / np.arange(1, L + 1), np.arange(L) / 2, rtol=1e-6
+  )
+
+
+def encoder(position='sinusoidal', causal=False, **fields):
+  method = positions.make(
+    {name: {} for name in position.split('+')}, D, H, causal, vocab_size=7
+  )
+  return LinearAttentionEncoder(
+    LAYERS, H, F, method, jnp.float32, causal=causal, **fields
+  )
+
+
+@pytest.mark.parametrize('position', ['sinusoidal', 'learned+rotary', 'lie_re'])
+@pytest.mark.parametrize('steps', [(4, 1, 5, 1), (1,) * L])
+def test_a_cache_of_sums_equals_the_full_causal_pass(position, steps):
+  model = encoder(position, causal=True)
+  padding_mask = jnp.ones((B, L), bool).at[1, 3].set(False)
+  params = draw(model.init, jax.random.key(0), X, Tokens())['params']
+  full = jax.jit(model.apply)({'params': params}, X, Tokens(padding_mask))
+  step = jax.jit(
+    lambda cache, x, padding_mask: model.apply(
+      {'params': params, **cache},
+      x,
+      Tokens(padding_mask),
+      cache_len=L,
+      mutable='cache',
+    )
+  )
+  cache, outputs, begin = {}, [], 0
+  for length in steps:
+    now = slice(begin, begin + length)
+    output, cache = step(cache, X[:, now], padding_mask[:, now])
+    outputs.append(output)
+    begin += length
+  np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full, **close)
+  kept = cache['cache']['block_0']['attention']
+  assert {name: x.shape for name, x in kept.items()} == {
+    'key_values': (B, H, K, K),
+    'keys': (B, H, K, 1),
+  }
+
+
+def test_scan_and_remat_equal_the_plain_stack():
+  drops = Dropout.create(jax.random.key(5), 0.3)
+  results = []
+  for fields in ({}, {'scan': True, 'remat': True}):
+    model = encoder('rotary', **fields)
+    params = draw(model.init, jax.random.key(0), X, PADDED)['params']
+
+    def total(params, model=model):
+      return (model.apply({'params': params}, X, PADDED, drops) ** 2).sum()
+
+    results.append(jax.jit(jax.value_and_grad(total))(params))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4),
+    *results,
+  )
+
+
+@pytest.mark.parametrize('causal', [False, True])
+def test_parameters_are_those_of_the_attention_encoder(causal):
+  """So that one can be loaded into the other."""
+  linear_one = encoder('learned', causal)
+  other = AttentionEncoder(
+    LAYERS, H, F, linear_one.position, jnp.float32, causal=causal
+  )
+  key = jax.random.key(0)
+  shapes = [
+    jax.eval_shape(model.init, key, X, PADDED) for model in (linear_one, other)
+  ]
+  assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize('causal', [False, True])
+def test_memory_of_the_gradient_is_linear_in_length(causal):
+  def temporary(length):
+    model = encoder('rotary', causal, remat=True)
+    x = jax.ShapeDtypeStruct((1, length, D), jnp.float32)
+    variables = jax.eval_shape(model.init, jax.random.key(0), X, None)
+
+    def total(variables, x):
+      return model.apply(variables, x, None).sum()
+
+    program = jax.jit(jax.grad(total)).lower(variables, x).compile()
+    return program.memory_analysis().temp_size_in_bytes
+
+  small, large = temporary(1 << 12), temporary(1 << 14)
+  assert large < 4.1 * small
+  assert large < (1 << 28) / 4  # a byte for each fourth pair
+
+
+@pytest.mark.parametrize(
+  ('fields', 'said'),
+  [
+    ({'window': (2, 0)}, r'window = \(2, 0\) must be None'),
+    ({'softcap': 3.0}, r'softcap = 3.0 must be 0.0'),
+    ({'backend': 'xla'}, r"backend = 'xla' must be 'auto'"),
+    ({'broadcast_dropout': True}, 'broadcast_dropout = True must be False'),
+    ({'normaliser': Sigmoid(H)}, 'normaliser = Sigmoid.* must be None'),
+    ({'position': POSITIONS['t5'](D, H, False)}, 'which its bias hook is for'),
+    ({'position': POSITIONS['pope'](D, H, False)}, 'changes the width'),
+    (
+      {
+        'position': positions.make({'none': {}, 'xpos': {}}, D, H, True),
+        'causal': True,
+      },
+      'depends on the other keys',
+    ),
+  ],
+)
+def test_what_acts_on_scores_is_refused(fields, said):
+  layer = LinearAttention(D, H, **fields)
+  with pytest.raises(ValueError, match=said):
+    layer.init(jax.random.key(0), X)
+
+
+@pytest.mark.parametrize(
+  ('given', 'name'),
+  [
+    ({'key_BMD': X}, 'key_BMD'),
+    ({'mask': jnp.ones((L, L), bool)}, 'mask'),
+    ({'dropout': Dropout.create(jax.random.key(0), 0.1)}, 'dropout'),
+  ],
+)
+def test_what_needs_weights_is_refused(given, name):
+  layer = LinearAttention(D, H)
+  with pytest.raises(ValueError, match=f'{name} must be None'):
+    layer.init(jax.random.key(0), X, **given)
+
+
+def test_a_cache_has_no_weights_to_return():
+  layer = LinearAttention(D, H, causal=True)
+  variables = draw(layer.init, jax.random.key(0), X)
+  with pytest.raises(ValueError, match='of which no weights can be made'):
+    layer.apply(variables, X, cache_len=L, return_weights=True, mutable='cache')
