@@ -95,9 +95,8 @@ def measure(values) -> list[dict]:
   for case, backend in itertools.product(cases, values.backends):
     reason = _call(*case, backend, lengths[0], values).reason()
     if reason:
-      raise UserError(
-        f'--backends={backend} does not support {" with ".join(case)}: {reason}'
-      )
+      name = case[0] if case[1] == 'softmax' else case[1]
+      raise UserError(f'--backends={backend} does not support {name}: {reason}')
   rows, before = [], {}
   for length in lengths:
     programs = {}
