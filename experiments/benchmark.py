@@ -130,12 +130,14 @@ def main(values) -> None:
     f'backend {jax.default_backend()}, {device.device_kind}, '
     f'jax {jax.__version__}, {values.repetitions} repetitions'
   )
+  # Before measuring, which may take long enough for files to change.
+  commit = _commit()
   rows = SUITES[suite](values)
   log(table(rows))
   result = {
     'suite': suite,
     'command': ' '.join(app.command()),
-    'commit': _commit(),
+    'commit': commit,
     'machine': f'{_processor()}, {os.cpu_count()} cores',
     'device': device.device_kind,
     'jax': jax.__version__,
