@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.masks import Tokens
-from selfattn.order import cumulative_sum
+from selfattn.order import later_sum
 from selfattn.positions.contract import require
 from selfattn.simplex import entmax, masked_softmax
 
@@ -120,20 +120,24 @@ class Sigmoid(Softmax):
     return jnp.where(mask, jax.nn.sigmoid(jnp.where(mask, scores, 0.0)), 0.0)
 
 
+# Nearer to 1, the exponent 1 / (alpha - 1) loses the digits of float32.
+_LOWEST_ALPHA = 1.01
+
+
 @dataclasses.dataclass(frozen=True)
 class Entmax(Softmax):
   """alpha-entmax: weights that can be exactly zero (Peters et al. 2019).
 
   relu((alpha - 1) s - tau)^(1 / (alpha - 1)), with tau such that a row sums to
   one: softmax as alpha tends to 1, sparsemax at 2. With `learned`, alpha is
-  1 + sigmoid(a), from 1 to 2, of each head and layer (Correia et al. 2019,
+  1 + sigmoid(a), from 1.01 to 2, of each head and layer (Correia et al. 2019,
   section 4.1), and begins at `alpha`.
 
   tau is found by bisection; gradients are those of the solution (equations 12
   and 13 of Correia et al.).
 
   Attributes:
-    alpha: above 1 and at most 2; below 2 where learned.
+    alpha: from 1.01 to 2; below 2 where learned.
     learned: whether each head learns its own.
   """
 
@@ -141,9 +145,13 @@ class Entmax(Softmax):
   learned: bool = False
 
   def __post_init__(self):
-    is_inside = 1 < self.alpha < 2 or (self.alpha == 2 and not self.learned)
-    allowed = 'above 1 and below 2' if self.learned else 'above 1, at most 2'
-    require(is_inside, 'alpha', self.alpha, allowed)
+    highest = 1.99 if self.learned else 2.0
+    require(
+      _LOWEST_ALPHA <= self.alpha <= highest,
+      'alpha',
+      self.alpha,
+      f'from {_LOWEST_ALPHA} to {highest}',
+    )
 
   def init(self, key):
     """`alpha_logit`, a: (H,), where it is learned."""
@@ -158,6 +166,7 @@ class Entmax(Softmax):
     alpha_H = jnp.full(self.num_heads, self.alpha)
     if self.learned:
       alpha_H = 1 + jax.nn.sigmoid(params['alpha_logit'])
+      alpha_H = jnp.maximum(alpha_H, _LOWEST_ALPHA)
     if mask is None:
       mask = jnp.ones((1, 1, 1, 1), bool)
     scores = scores_BHLM.astype(jnp.float32)
@@ -197,8 +206,7 @@ class StickBreaking(Softmax):
     seen = ahead_BLM <= 0 if self.attend_current else ahead_BLM < 0
     mask = jnp.asarray(seen)[:, None] if mask is None else mask & seen[:, None]
     left = jnp.where(mask, jax.nn.log_sigmoid(-scores), 0.0)
-    until = cumulative_sum(left, key.index)
-    nearer = left.sum(axis=-1, keepdims=True) - until
+    nearer = later_sum(left, key.index)
     weights = jnp.exp(jax.nn.log_sigmoid(scores) + nearer)
     return jnp.where(mask, weights, 0.0)
 

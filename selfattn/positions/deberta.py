@@ -79,19 +79,23 @@ class Deberta(Position):
     return {'table': self.init_std * jax.random.normal(key, shape)}
 
   def init_layer(self, key):
-    """`query` and `key`: (D, H K), for those of TERMS that read them.
+    """`query` and `key`: `kernel` (D, H K), for those of TERMS that read them.
 
     None with share_projections.
     """
     if self.share_projections:
       return {}
-    keys = jax.random.split(key)
-    made = {}
-    if self.terms != 'content_to_position':
-      made['query'] = _kernel(keys[0], (self.embed_dim, self.embed_dim))
-    if self.terms != 'position_to_content':
-      made['key'] = _kernel(keys[1], (self.embed_dim, self.embed_dim))
-    return made
+    sides = {
+      'both': ('query', 'key'),
+      'content_to_position': ('key',),
+      'position_to_content': ('query',),
+    }[self.terms]
+    shape = (self.embed_dim, self.embed_dim)
+    keys = jax.random.split(key, len(sides))
+    return {
+      side: {'kernel': _kernel(key, shape)}
+      for side, key in zip(sides, keys, strict=True)
+    }
 
   def index(self, distance):
     """Row of distances query - key; any shape of integers."""
@@ -99,14 +103,19 @@ class Deberta(Position):
     if not self.num_buckets:
       return distance.clip(-k, k - 1) + k
     xp = np if isinstance(distance, np.ndarray) else jnp
-    half = k // 2
-    size = abs(distance)
+    size = xp.asarray(self._buckets())[abs(distance).clip(0, self.max_distance)]
+    return (xp.sign(distance) * size).clip(-k, k - 1) + k
+
+  def _buckets(self):
+    """Bucket of each distance from 0 to max_distance.
+
+    By NumPy in float64, so that traced and known distances have the same one.
+    """
+    half = self._rows // 2
+    size = np.arange(self.max_distance + 1)
     far = math.log((self.max_distance - 1) / half)
-    grown = half + xp.ceil(
-      xp.log(xp.maximum(size, half) / half) / far * (half - 1)
-    ).astype(int)
-    bucket = xp.where(size <= half, distance, xp.sign(distance) * grown)
-    return bucket.clip(-k, k - 1) + k
+    steps = np.log(np.maximum(size, half) / half) / far * (half - 1)
+    return np.where(size <= half, size, half + np.ceil(steps)).astype(int)
 
   def rows(self, params):
     return params['table']
@@ -130,7 +139,7 @@ class Deberta(Position):
     """Kr of the side 'key', or Qr of 'query': (H, N, K)."""
     if self.share_projections:
       return params[f'{side}_rows']
-    rows = params['table'] @ params[side]
+    rows = params['table'] @ params[side]['kernel']
     return rows.reshape(-1, self.num_heads, self.head_dim).swapaxes(0, 1)
 
   def encoding(self, params, tokens):

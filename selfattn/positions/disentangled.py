@@ -43,26 +43,21 @@ class TransformerXL(Position):
 
   def __post_init__(self):
     require(self.base > 1, 'base', self.base, 'greater than 1')
-    require(
-      self.embed_dim % 2 == 0, 'base', self.base, 'used with an even width'
-    )
+    require(self.embed_dim % 2 == 0, 'embed_dim', self.embed_dim, 'even')
 
   def init(self, key):
-    """`kernel`: W (D, H, K); `content_bias`, u, and `position_bias`, w."""
+    """`kernel`: W (D, H K); `content_bias`, u, `position_bias`, w: (H, K)."""
     shape = (self.num_heads, self.head_dim)
-    kernel = _kernel(key, (self.embed_dim, self.num_heads * self.head_dim))
     return {
-      'kernel': kernel.reshape(self.embed_dim, *shape),
+      'kernel': _kernel(key, (self.embed_dim, self.embed_dim)),
       'content_bias': jnp.zeros(shape),
       'position_bias': jnp.zeros(shape),
     }
 
   def content(self, params, q_BLHK, k_BMHK, query, key):
     dtype = q_BLHK.dtype
-    of_keys = jnp.einsum(
-      'HK,BMHK->BHM', params['content_bias'].astype(dtype), k_BMHK,
-      preferred_element_type=jnp.float32,
-    )  # fmt: skip
+    u_HK = params['content_bias'][None, None]
+    of_keys = (k_BMHK.astype(jnp.float32) * u_HK).sum(axis=-1).swapaxes(1, 2)
     q_BLHK = q_BLHK + params['position_bias'].astype(dtype)[None, None]
     distance_N = distance_range(query, key)
     if distance_N is not None:
@@ -76,19 +71,17 @@ class TransformerXL(Position):
     """(q W) r, by the sine of a difference, so that no pair has its own r."""
     dtype = q_BLHK.dtype
     read_BHLD = jnp.einsum(
-      'BLHK,DHK->BHLD', q_BLHK, params['kernel'].astype(dtype)
+      'BLHK,DHK->BHLD', q_BLHK, self._by_head(params).astype(dtype)
     )
     of_sin, of_cos = jnp.split(read_BHLD.astype(jnp.float32), 2, axis=-1)
     sin, cos = jnp.split(self._sinusoids(query.positions)[:, None], 2, axis=-1)
     turned = jnp.concatenate(
       [of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1
     )
-    keys_BMD = self._sinusoids(key.positions).astype(dtype)
+    # In float32: no matmul of two bfloat16 of this form runs on a CPU.
+    keys_BMD = self._sinusoids(key.positions)
     keys_BMD = jnp.broadcast_to(keys_BMD, (len(turned), *keys_BMD.shape[1:]))
-    return jnp.einsum(
-      'BHLD,BMD->BHLM', turned.astype(dtype), keys_BMD,
-      preferred_element_type=jnp.float32,
-    )  # fmt: skip
+    return jnp.einsum('BHLD,BMD->BHLM', turned, keys_BMD)
 
   def encoding(self, params, tokens):
     """W r by distance key - query, from the farthest left: (H, N, K)."""
@@ -97,7 +90,11 @@ class TransformerXL(Position):
 
   def _rows(self, params, distance_N):
     rows_ND = self._sinusoids(-distance_N[None])[0]
-    return jnp.einsum('ND,DHK->HNK', rows_ND, params['kernel'])
+    return jnp.einsum('ND,DHK->HNK', rows_ND, self._by_head(params))
+
+  def _by_head(self, params):
+    shape = (self.embed_dim, self.num_heads, self.head_dim)
+    return params['kernel'].reshape(shape)
 
   def _sinusoids(self, positions_BL):
     """Sines, then cosines: float32 (1 or B, L, D)."""
@@ -143,7 +140,8 @@ class Tupe(Position):
 
   def init(self, key):
     """`table` (N or N + 2, D), whose last rows stand for [CLS], as a query and
-    as a key; `norm_scale` and `norm_bias` (D,); `query` and `key` (D, D)."""
+    as a key; `norm_scale` and `norm_bias` (D,); `query` and `key`, with
+    `kernel` (D, D)."""
     keys = jax.random.split(key, 3)
     D = self.embed_dim
     rows = self.max_len + 2 * self.untie_cls
@@ -151,8 +149,8 @@ class Tupe(Position):
       'table': self.init_std * jax.random.normal(keys[0], (rows, D)),
       'norm_scale': jnp.ones(D),
       'norm_bias': jnp.zeros(D),
-      'query': _kernel(keys[1], (D, D)),
-      'key': _kernel(keys[2], (D, D)),
+      'query': {'kernel': _kernel(keys[1], (D, D))},
+      'key': {'kernel': _kernel(keys[2], (D, D))},
     }
 
   def bias(self, params, query, key):
@@ -164,7 +162,8 @@ class Tupe(Position):
       self._pick(q_NHK, query.positions, key),
       self._pick(k_NHK, key.positions, query),
     )
-    if self.untie_cls and query.ids is not None and key.ids is not None:
+    facts = (query.ids, key.ids, self.vocab_size)
+    if self.untie_cls and all(fact is not None for fact in facts):
       theta_2H = (q_NHK[-2:] * k_NHK[-2:]).sum(axis=-1)
       of_query, of_key = theta_2H[:, None, :, None, None]
       is_cls = [side.ids == self.vocab_size + 1 for side in (query, key)]
@@ -181,7 +180,10 @@ class Tupe(Position):
     rows = jax.nn.standardize(params['table'], axis=-1, epsilon=1e-5)
     rows = rows * params['norm_scale'][None] + params['norm_bias'][None]
     shape = (-1, self.num_heads, self.head_dim)
-    return [(rows @ params[name]).reshape(shape) for name in ('query', 'key')]
+    return [
+      (rows @ params[name]['kernel']).reshape(shape)
+      for name in ('query', 'key')
+    ]
 
   def _pick(self, rows_NHK, positions_BL, other):
     """NaN past the table; as many rows as the other side has."""

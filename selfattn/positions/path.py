@@ -50,15 +50,17 @@ class Path(Position):
     return self.kernel_size == 1
 
   def init(self, key):
-    """`down` (D, R), `up` (R, D), `filter` (T, D) from the farthest before,
-    `gate` (D, H) and `gate_bias` (H,), for b."""
+    """`down` and `up`: `kernel` (D, R) and (R, D); `filter` (T, D) from the
+    farthest before; `gate`: `kernel` (D, H) and `bias` (H,), for b."""
     keys = jax.random.split(key, 4)
     kernel = jax.nn.initializers.lecun_normal()
     params = {
-      'down': kernel(keys[0], (self.embed_dim, self.rank)),
-      'up': kernel(keys[1], (self.rank, self.embed_dim)),
-      'gate': kernel(keys[2], (self.embed_dim, self.num_heads)),
-      'gate_bias': jnp.zeros(self.num_heads),
+      'down': {'kernel': kernel(keys[0], (self.embed_dim, self.rank))},
+      'up': {'kernel': kernel(keys[1], (self.rank, self.embed_dim))},
+      'gate': {
+        'kernel': kernel(keys[2], (self.embed_dim, self.num_heads)),
+        'bias': jnp.zeros(self.num_heads),
+      },
     }
     if self.kernel_size > 1:
       params['filter'] = kernel(keys[3], (self.kernel_size, self.embed_dim))
@@ -67,7 +69,7 @@ class Path(Position):
   def state(self, params, x_BLD, tokens):
     """`direction`, w (B, L, H, K); `strength`, b (B, L, H), 0 at padding."""
     x_BLD = x_BLD.astype(jnp.float32)
-    w_BLD = x_BLD @ params['down'] @ params['up']
+    w_BLD = x_BLD @ params['down']['kernel'] @ params['up']['kernel']
     if self.kernel_size > 1:
       near_BLTD, _ = windows(w_BLD, tokens, self.kernel_size - 1, 0)
       w_BLD = jnp.einsum('BLTD,TD->BLD', near_BLTD, params['filter'])
@@ -75,7 +77,7 @@ class Path(Position):
     w_BLHK = w_BLD.reshape(*w_BLD.shape[:2], self.num_heads, self.head_dim)
     square = (w_BLHK**2).sum(axis=-1, keepdims=True)
     strength = 2 * jax.nn.sigmoid(
-      x_BLD @ params['gate'] + params['gate_bias'][None, None]
+      x_BLD @ params['gate']['kernel'] + params['gate']['bias'][None, None]
     )
     if tokens.padding_mask is not None:
       strength = jnp.where(tokens.padding_mask[..., None], strength, 0.0)

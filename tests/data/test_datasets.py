@@ -763,3 +763,21 @@ def test_published_counts(name):
   counts, classes = REAL[name]
   assert {split: len(found) for split, found in rows.items()} == counts
   assert len({row.label for row in rows['train']}) == classes
+
+
+def test_a_long_text_asks_for_no_distance_that_a_short_one_lacks():
+  splits = datasets.Algorithmic('indirect_indexing', 3_000, 60, 900).read('', 0)
+  words = {
+    split: {word for row in rows for word in row.text.split()}
+    for split, rows in splits.items()
+  }
+  assert words['test'] <= words['train']
+
+
+@pytest.mark.parametrize('name', ['flip_flop', 'missing_duplicate'])
+def test_lengths_that_a_task_lacks_are_refused_or_skipped(name):
+  source = datasets.Algorithmic(name, 20, 10, 20, 13, 15)
+  source.check('')
+  assert source.read('', 0)['test']
+  with pytest.raises(UserError, match='at least 2 more than config'):
+    datasets.Algorithmic(name, 20, 10, 20, 13, 14).check('')

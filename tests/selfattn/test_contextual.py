@@ -355,7 +355,7 @@ def test_tupe_is_a_product_of_projected_positions(untie_cls, known):
   rows = p['table'] - p['table'].mean(-1, keepdims=True)
   rows /= np.sqrt((rows**2).mean(-1, keepdims=True) + 1e-5)
   rows = rows * p['norm_scale'] + p['norm_bias']
-  q, k = ((rows @ p[n]).reshape(-1, H, K) for n in ('query', 'key'))
+  q, k = ((rows @ p[n]['kernel']).reshape(-1, H, K) for n in ('query', 'key'))
   for h, i, j in np.ndindex(H, L, L):
     want = q[where[0, i], h] @ k[where[0, j], h]
     if untie_cls and 0 in (i, j):
@@ -422,3 +422,24 @@ def test_path_solves_for_many_texts_at_once():
   for grad in jax.tree.leaves(slopes(params)):
     assert np.isfinite(grad).all()
     assert abs(grad).max() > 0
+
+
+def test_rotations_of_traced_positions_stay_finite():
+  """Traced positions may need all bits: squares must not overflow."""
+  method = POSITIONS['lie_re'](D, H, False, init_std=4.0)
+  params = method.init(jax.random.key(1))
+  q, k = jax.random.normal(jax.random.key(2), (2, B, L, H, K))
+
+  @jax.jit
+  def total(params, positions):
+    row = Tokens(positions=positions).with_defaults(L)
+    turned = method.rotate(params, q, k, row, row)
+    return sum((x**3).sum() for x in turned), turned
+
+  where = jnp.arange(L)[None] + 2**30
+  grads, turned = jax.grad(total, has_aux=True)(params, where)
+  assert np.isfinite(grads['generator']).all()
+  for x, before in zip(turned, (q, k), strict=True):
+    np.testing.assert_allclose(
+      jnp.linalg.norm(x, axis=-1), jnp.linalg.norm(before, axis=-1), rtol=1e-4
+    )

@@ -202,8 +202,9 @@ def test_positions_given_by_hand_are_used(name, known):
   blocks = {part: {} for part in name.split(' ')[0].split('+')}
   if name.endswith('values'):
     blocks['shaw'] = {'max_distance': 3, 'with_values': True}
-  method = positions.make(blocks, D, H, False, V)
-  layer = Attention(D, H, position=method, in_encoder=True)
+  causal = is_causal_only(name)
+  method = positions.make(blocks, D, H, causal, V)
+  layer = Attention(D, H, position=method, causal=causal, in_encoder=True)
   shared = {'position_params': draw(method.init_model, jax.random.key(0))}
   variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
   apply = functools.partial(layer.apply, variables, **shared)

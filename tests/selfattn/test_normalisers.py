@@ -369,3 +369,17 @@ def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
   if name == 'differential':
     want = 1 - lambda_of(params, options)
   np.testing.assert_allclose(weights.sum(axis=-1), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize('far', [0.0, 1e8])
+def test_a_stick_is_broken_exactly_however_long_it_is(far):
+  """The share of a near key depends on no score of a far one."""
+  count = 4_096
+  scores = jnp.zeros((1, 1, 1, count)).at[..., 5].set(far)
+  normaliser = NORMALISERS['stick_breaking'](1)
+  sides = Tokens(index=np.full((1, 1), count)), Tokens().with_defaults(count)
+  weights = normaliser({}, scores, None, *sides)[0, 0, 0]
+  np.testing.assert_allclose(
+    weights[:-20:-1], 0.5 ** np.arange(1, 20), rtol=1e-6
+  )
+  assert weights.sum() <= 1 + 1e-6

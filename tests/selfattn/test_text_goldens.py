@@ -46,7 +46,8 @@ def both_ways(function):
 def test_transformer_xl_as_in_xlnet(goldens):
   c = case(goldens, 'transformer_xl')
   method = POSITIONS['transformer_xl'](D, H, False)
-  params = {n: c[n] for n in ('kernel', 'content_bias', 'position_bias')}
+  params = {n: c[n] for n in ('content_bias', 'position_bias')}
+  params['kernel'] = c['kernel'].reshape(D, D)
   q, k = (jnp.asarray(c[n]).swapaxes(0, 1) for n in 'qk')
   products = jnp.einsum('blhk,bmhk->bhlm', q, k)
   for term in both_ways(lambda row: method.content(params, q, k, row, row)):
@@ -70,8 +71,8 @@ def test_the_terms_of_deberta(goldens, name):
   )  # fmt: skip
   params = {
     'table': c['table'],
-    'query': c['pos_query_proj.weight'].T,
-    'key': c['pos_key_proj.weight'].T,
+    'query': {'kernel': c['pos_query_proj.weight'].T},
+    'key': {'kernel': c['pos_key_proj.weight'].T},
   }
   params = jax.tree.map(jnp.asarray, params)
   for term in both_ways(lambda row: method.content(params, q, k, row, row)):
@@ -272,3 +273,11 @@ def test_learned_rotations_are_matrix_exponentials(goldens):
   turned, _ = method.rotate(params, x, x, where, where)
   want = np.moveaxis(c['rotations'], -1, 0)
   np.testing.assert_allclose(turned, want, atol=5e-5)
+
+
+def test_buckets_of_deberta_are_the_same_for_traced_distances():
+  method = POSITIONS['deberta'](D, H, False, max_distance=64, num_buckets=32)
+  distance = np.arange(-100, 101)
+  np.testing.assert_array_equal(
+    jax.jit(method.index)(distance), method.index(distance)
+  )

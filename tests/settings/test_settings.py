@@ -435,3 +435,16 @@ def test_real_position_ids_are_for_methods_that_support_them():
   changes['model.position.name'] = 'sinusoidal+t5'
   with pytest.raises(UserError, match=r"no integers, which 't5' of"):
     settings.from_config(with_changes(**changes))
+
+
+def test_an_entry_that_is_named_as_an_alias_is_meant_itself(monkeypatch):
+  class Mine(settings.POSITIONS['alibi']):
+    """A method of one's own."""
+
+  monkeypatch.setitem(settings.POSITIONS, 'rope', Mine)
+  config = default.get_config()
+  with config.unlocked():
+    config.model.position.rope = {'variant': 'symmetric'}
+  config.model.position.name = 'rope+cpb'
+  found = settings.from_config(config).model.position
+  assert found.name == 'rope+continuous'
