@@ -1,5 +1,6 @@
 """Exact identities of the encoders, the classifier and what they sow."""
 
+import dataclasses
 import functools
 
 import flax.linen as nn
@@ -501,3 +502,18 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_elsewhere():
 
 def test_models_are_hashable():
   assert hash(classifier()) == hash(classifier())
+
+
+@pytest.mark.parametrize('name', POSITIONS)
+def test_every_method_runs_in_bfloat16(name):
+  """Compiled, with positions that are known and that are traced."""
+  encoder = attention(name, causal=is_causal_only(name))
+  encoder = dataclasses.replace(encoder, dtype=jnp.bfloat16)
+  variables = init(classifier(encoder))['params']['encoder']
+  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D), jnp.bfloat16)
+  apply = jax.jit(encoder.apply)
+  for positions in (None, jnp.arange(L)[None]):
+    tokens = Tokens(IS_TOKEN, positions=positions, ids=TOKENS)
+    output = apply({'params': variables}, x_BLD, tokens)
+    assert output.dtype == jnp.bfloat16
+    assert np.isfinite(output.astype(jnp.float32)).all()
