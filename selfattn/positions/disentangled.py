@@ -55,13 +55,14 @@ class TransformerXL(Position):
     }
 
   def content(self, params, q_BLHK, k_BMHK, query, key):
-    dtype = q_BLHK.dtype
-    u_HK = params['content_bias'][None, None]
-    of_keys = (k_BMHK.astype(jnp.float32) * u_HK).sum(axis=-1).swapaxes(1, 2)
-    q_BLHK = q_BLHK + params['position_bias'].astype(dtype)[None, None]
+    # In float32: XLA lacks some of these matmuls of two bfloat16 on a CPU.
+    q_BLHK, k_BMHK = (x.astype(jnp.float32) for x in (q_BLHK, k_BMHK))
+    u_HK, w_HK = params['content_bias'], params['position_bias']
+    of_keys = (k_BMHK * u_HK[None, None]).sum(axis=-1).swapaxes(1, 2)
+    q_BLHK = q_BLHK + w_HK[None, None]
     distance_N = distance_range(query, key)
     if distance_N is not None:
-      rows_HNK = self._rows(params, distance_N).astype(dtype)
+      rows_HNK = self._rows(params, distance_N)
       term = skew(row_scores(q_BLHK.swapaxes(1, 2), rows_HNK))
     else:
       term = self._of_pairs(params, q_BLHK, query, key)
@@ -69,16 +70,12 @@ class TransformerXL(Position):
 
   def _of_pairs(self, params, q_BLHK, query, key):
     """(q W) r, by the sine of a difference, so that no pair has its own r."""
-    dtype = q_BLHK.dtype
-    read_BHLD = jnp.einsum(
-      'BLHK,DHK->BHLD', q_BLHK, self._by_head(params).astype(dtype)
-    )
-    of_sin, of_cos = jnp.split(read_BHLD.astype(jnp.float32), 2, axis=-1)
+    read_BHLD = jnp.einsum('BLHK,DHK->BHLD', q_BLHK, self._by_head(params))
+    of_sin, of_cos = jnp.split(read_BHLD, 2, axis=-1)
     sin, cos = jnp.split(self._sinusoids(query.positions)[:, None], 2, axis=-1)
     turned = jnp.concatenate(
       [of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos], axis=-1
     )
-    # In float32: no matmul of two bfloat16 of this form runs on a CPU.
     keys_BMD = self._sinusoids(key.positions)
     keys_BMD = jnp.broadcast_to(keys_BMD, (len(turned), *keys_BMD.shape[1:]))
     return jnp.einsum('BHLD,BMD->BHLM', turned, keys_BMD)

@@ -512,8 +512,8 @@ def test_every_method_runs_in_bfloat16(name):
   variables = init(classifier(encoder))['params']['encoder']
   x_BLD = jax.random.normal(jax.random.key(1), (B, L, D), jnp.bfloat16)
   apply = jax.jit(encoder.apply)
-  for positions in (None, jnp.arange(L)[None]):
-    tokens = Tokens(IS_TOKEN, positions=positions, ids=TOKENS)
+  for given in (None, jnp.arange(L)[None]):
+    tokens = Tokens(IS_TOKEN, positions=given, ids=TOKENS)
     output = apply({'params': variables}, x_BLD, tokens)
     assert output.dtype == jnp.bfloat16
     assert np.isfinite(output.astype(jnp.float32)).all()

@@ -438,10 +438,10 @@ def test_real_position_ids_are_for_methods_that_support_them():
 
 
 def test_an_entry_that_is_named_as_an_alias_is_meant_itself(monkeypatch):
-  class Mine(POSITIONS['alibi']):
+  class Mine(keys.POSITIONS['alibi']):
     """A method of one's own."""
 
-  monkeypatch.setitem(POSITIONS, 'rope', Mine)
+  monkeypatch.setitem(keys.POSITIONS, 'rope', Mine)
   config = default.get_config()
   with config.unlocked():
     config.model.position.rope = {'variant': 'symmetric'}
