@@ -27,6 +27,7 @@ def get_config():
   config.data.num_buckets = 3
   # Randomised positions are sampled from this range.
   config.model.position.learned.max_len = 2048
+  config.model.position.tupe.max_len = 2048
   config.model.num_layers = 2
   config.model.num_heads = 8
   config.optimizer.warmup_steps = 0.1

@@ -58,7 +58,7 @@ class Call:
     """Without positions, and with softmax."""
     of = self.position
     none = NoPosition(of.embed_dim, of.num_heads, of.causal, vocab_size=1)
-    softmax = Softmax(of.num_heads)
+    softmax = Softmax(of.num_heads, head_dim=of.head_dim)
     return dataclasses.replace(self, position=none, normaliser=softmax)
 
   def reason(self) -> str | None:
@@ -128,7 +128,7 @@ def _call(position, normaliser, backend, length, values) -> Call:
   if method.length_option and method.max_length() < length:
     method = make(**{method.length_option: length})
   shape = (values.batch, length, H, K)
-  return Call(method, classes[1](H), backend, shape)
+  return Call(method, classes[1](H, head_dim=K), backend, shape)
 
 
 def _row(position, normaliser, call: Call, programs: dict, values) -> dict:

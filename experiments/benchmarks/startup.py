@@ -9,6 +9,7 @@ memory of the process, until that step.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import statistics
 import subprocess
@@ -67,7 +68,7 @@ def measure(values) -> list[dict]:
   for name, times in seconds.items():
     row = {'process': name} | summary(times, base)
     if name in trees:
-      row['peak_mib'] = round(statistics.median(peaks[name]))
+      row['peak_mib'] = round(statistics.median(peaks[name]), 1)
     rows.append(row)
   return rows
 
@@ -107,8 +108,19 @@ def _train_once(root: str, peaks: list[float]) -> None:
       try:
         if not any(_SIGN in line for line in process.stderr):
           raise RuntimeError('training ended before its first step')
+        peaks.append(_peak_mib(process.pid))
       finally:
         process.kill()
-        # Not process.wait, which does not return the memory.
-        _, process.returncode, usage = os.wait4(process.pid, 0)
-  peaks.append(usage.ru_maxrss / 2**10)
+
+
+def _peak_mib(pid: int) -> float:
+  """Peak resident memory of a process that runs, on Linux; else NaN.
+
+  Not of getrusage, which counts what the parent had when it started the child.
+  """
+  try:
+    with open(f'/proc/{pid}/status') as file:
+      (line,) = (line for line in file if line.startswith('VmHWM:'))
+  except FileNotFoundError:
+    return math.nan
+  return int(line.split()[1]) / 2**10

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -423,3 +424,25 @@ def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):
     run_lib.run(config, str(path), Signals())
   saved = sorted(int(name) for name in os.listdir(path / 'checkpoints'))
   assert saved[-1] == 5
+
+
+@pytest.mark.parametrize(
+  ('name', 'text'),
+  [
+    ('status.json', b'null'),
+    ('status.json', b'[' * 100_000),
+    ('config.json', b'[' * 100_000),
+    ('metrics.jsonl', b'\xff\xfe\n'),
+  ],
+  ids=['null', 'deep status', 'deep config', 'binary'],
+)
+def test_a_corrupt_file_of_a_run_is_one_line(
+  name, text, uninterrupted, tmp_path, call_command
+):
+  path = tmp_path / 'run'
+  shutil.copytree(uninterrupted[0], path)
+  (path / name).write_bytes(text)
+  code, _, stderr = call_command('report', f'--workdir={path}', cwd=tmp_path)
+  assert code == 2, stderr
+  assert name in stderr.splitlines()[-1]
+  assert 'JSON' in stderr.splitlines()[-1]

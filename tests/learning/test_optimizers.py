@@ -209,6 +209,22 @@ def mask(params):
   return parameter_groups.weight_decay_mask(params, ('kernel',))
 
 
+@pytest.mark.parametrize(
+  ('path', 'shape', 'group'),
+  [
+    (('encoder', 'position', 'kernel'), (7, 1, 6, 6), 'matrices'),
+    # One channel at a time.
+    (('encoder', 'position', 'kernel'), (7, 6, 1, 1), ''),
+    (('encoder', 'position', 'path', 'up', 'kernel'), (4, 6), 'matrices'),
+    (('encoder', 'block_0', 'position', 'query', 'kernel'), (6, 6), 'matrices'),
+  ],
+)
+def test_kernels_of_positions_are_matrices_unless_of_one_channel(
+  path, shape, group
+):
+  assert parameter_groups.group_of(path, shape) == group
+
+
 def test_groups_are_found_by_path():
   found = parameter_groups.by_group(lambda group, _: group, TREE)
   assert found == LABELS

@@ -371,6 +371,21 @@ def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
   np.testing.assert_allclose(weights.sum(axis=-1), want, rtol=1e-6)
 
 
+@pytest.mark.parametrize('logit', [-40.0, 40.0])
+def test_a_learned_exponent_stays_inside_its_range(logit):
+  normaliser = NORMALISERS['entmax'](1, learned=True)
+  params = {'alpha_logit': jnp.full(1, logit)}
+  scores = jnp.linspace(-2.0, 2.0, M)[None, None, None]
+  sides = SIDES[0], SIDES[1]
+  weights, grads = jax.value_and_grad(
+    lambda p: (normaliser(p, scores, None, *sides) ** 2).sum()
+  )(params)
+  assert np.isfinite(weights)
+  assert np.isfinite(grads['alpha_logit']).all()
+  with pytest.raises(ValueError, match=r'alpha = 1\.000001 must be from 1\.01'):
+    NORMALISERS['entmax'](1, alpha=1.000001)
+
+
 @pytest.mark.parametrize('far', [0.0, 1e8])
 def test_a_stick_is_broken_exactly_however_long_it_is(far):
   """The share of a near key depends on no score of a far one."""

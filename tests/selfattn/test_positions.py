@@ -393,6 +393,15 @@ WRONG = [
   ('rotary', {'scaling': 'cubic'}),
   ('rotary', {'factor': 0.5}),
   ('kerple', {'form': 'root'}),
+  ('sandwich', {'num_channels': 3}),
+  ('lie_re', {'block_dim': 4}),
+  ('deberta', {'num_buckets': 80}),
+  ('deberta', {'terms': 'none'}),
+  ('transformer_xl', {'base': 1.0}),
+  ('tupe', {'max_len': 0}),
+  ('dape', {'hidden_dim': 0}),
+  ('complex_order', {'shared': 'all'}),
+  ('cope', {'max_position': 0}),
   ('fire', {'threshold': 0.0}),
   ('fire', {'hidden_dim': 0}),
   ('continuous', {'hidden_dim': 0}),
@@ -416,6 +425,34 @@ def test_ntk_needs_more_than_one_pair_and_yarn_an_order():
     POSITIONS['rotary'](D, H, False, scaling='yarn', beta_fast=0.5)
   with pytest.raises(ValueError, match='original_length'):
     POSITIONS['rotary'](D, H, False, scaling='yarn', original_length=0)
+
+
+@pytest.mark.parametrize(
+  ('options', 'line'),
+  [
+    ({'scaling': 'longrope'}, '3 positive numbers'),
+    ({'scaling': 'longrope', 'pair_factors': ('a', 'b', 'c')}, 'positive num'),
+    ({'scaling': 'longrope', 'pair_factors': (1.0, 2.0, np.inf)}, 'positive'),
+    ({'scaling': 'llama3', 'high_freq_factor': np.inf}, 'must be finite'),
+    ({'scaling': 'llama3', 'high_freq_factor': 0.5}, 'greater than low_freq'),
+    ({'original_length': 1}, 'at least 2'),
+  ],
+  ids=str,
+)
+def test_frequencies_that_cannot_be_are_refused(options, line):
+  with pytest.raises(ValueError, match=line):
+    POSITIONS['rotary'](D, H, False, **options)
+
+
+def test_the_scores_of_xpos_are_finite_wherever_a_text_begins():
+  """Texts of one batch may be far apart."""
+  method = POSITIONS['xpos'](D, H, True)
+  q, _ = arrays(5, 5)
+  far = np.array([[0], [10**6]]) + np.arange(5)[None]
+  turned = method.rotate({}, q, q, at(far), at(far))
+  assert all(np.isfinite(x).all() for x in turned)
+  with pytest.raises(ValueError, match=r'scale_base = 0\.5 must be at least 1'):
+    POSITIONS['xpos'](D, H, True, scale_base=0.5)
 
 
 # --- positions past a table --------------------------------------------------

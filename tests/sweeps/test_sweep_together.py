@@ -242,7 +242,7 @@ def test_a_value_that_no_version_allowed_is_refused():
 
 def test_a_damaged_status_is_one_line(tmp_path):
   (tmp_path / 'status.json').write_text('{"status"')
-  with pytest.raises(UserError, match=r'status\.json is not JSON'):
+  with pytest.raises(UserError, match=r'status\.json is not a JSON object'):
     workdir_lib.read_status(str(tmp_path))
 
 
