@@ -287,7 +287,7 @@ from experiments.command import app, signals
 check = signals.Signals.check
 def slow(self):
   if self._checks > 2:
-    time.sleep(0.4)
+    time.sleep(0.25)
   check(self)
 signals.Signals.check = slow
 app.run(train.main, train._define, train.__doc__, takes_config=True)

@@ -28,13 +28,8 @@ def make(names):
 
 RELATIVE = [name for name in POSITIONS if make([name]).is_relative]
 ROTATING = [name for name in POSITIONS if 'rotate' in make([name]).hooks]
-# Each beside one that adds to the scores, and one that rotates.
-PAIRS = [
-  (name, other)
-  for name in RELATIVE
-  for other in ('t5', 'rotary')
-  if name != other and not {name, other} <= set(ROTATING)
-]
+# Each beside one that rotates or, if it rotates itself, one that adds a bias.
+PAIRS = [(name, 't5' if name in ROTATING else 'rotary') for name in RELATIVE]
 
 
 @pytest.mark.parametrize('names', PAIRS, ids='+'.join)
