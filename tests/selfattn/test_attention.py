@@ -21,6 +21,8 @@ from selfattn.positions import POSITIONS
 from selfattn.positions.contract import with_state
 from tests.conftest import draw, is_causal_only
 
+pytestmark = pytest.mark.matrix
+
 METHODS = [
   *POSITIONS,
   'shaw with values',

@@ -24,6 +24,8 @@ from selfattn.positions.sampling import (
 )
 from tests.conftest import acts_in_attention, draw, is_causal_only
 
+pytestmark = pytest.mark.matrix
+
 B, L, H, D, F, LAYERS, V = 3, 9, 4, 24, 17, 2, 7
 METHODS = [*POSITIONS, 'sinusoidal+t5', 'shaw with values']
 X = jax.random.normal(jax.random.key(1), (B, L, D))

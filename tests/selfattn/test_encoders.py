@@ -20,6 +20,8 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 from tests.conftest import draw, is_causal_only
 
+pytestmark = pytest.mark.matrix
+
 # All different, so that no axis can stand in for another.
 B, L, H, V, F, C, LAYERS = 4, 11, 6, 19, 23, 5, 2
 D = 42

@@ -15,6 +15,8 @@ from selfattn.positions import POSITIONS, Position
 from selfattn.positions.contract import HOOKS, distances
 from tests.conftest import draw, is_causal_only
 
+pytestmark = pytest.mark.matrix
+
 B, L, H, K = 2, 5, 3, 6
 D = H * K
 SCATTERED = np.array([[0, 1, 5, 2, 11]])

@@ -20,6 +20,8 @@ from selfattn.positions.contract import distances
 from selfattn.positions.distances import skew, unskew
 from tests.conftest import acts_in_attention, at, is_causal_only
 
+pytestmark = pytest.mark.matrix
+
 B, H, K = 2, 3, 6
 D = H * K
 SCATTERED = np.array([[0, 1, 5, 2, 11]])
