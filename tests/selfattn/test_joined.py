@@ -30,8 +30,11 @@ def make(names):
 
 RELATIVE = [name for name in POSITIONS if make([name]).is_relative]
 ROTATING = [name for name in POSITIONS if 'rotate' in make([name]).hooks]
-# Each beside one that rotates or, if it rotates itself, one that adds a bias.
-PAIRS = [(name, 't5' if name in ROTATING else 'rotary') for name in RELATIVE]
+PAIRS = [
+  pair
+  for pair in itertools.combinations(RELATIVE, 2)
+  if not set(pair) <= set(ROTATING)
+]
 
 
 @pytest.mark.parametrize('names', PAIRS, ids='+'.join)
