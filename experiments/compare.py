@@ -25,7 +25,7 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.settings import extensions
-from experiments.sweeps import comparison, engines, folder, plan, results
+from experiments.sweeps import comparison, engines, folder, grids, plan, results
 from selfattn.encoders import ENCODERS
 
 
@@ -105,7 +105,7 @@ def _specs(values) -> list[plan.Spec]:
   sweeps = [[{'model.encoder.name': name} for name in ENCODERS], seeds]
   extensions.add(values.config, values.config_path)
   base, workdir = values.config.to_dict(), os.path.abspath(values.workdir)
-  specs = plan.make(base, plan.product(sweeps), workdir)
+  specs = plan.make(base, grids.product(sweeps), workdir)
   plan.check_data_and_shapes(
     [s for s in specs if engines.is_unfinished(s, None)]
   )

@@ -30,6 +30,7 @@ from experiments.sweeps import (
   distinct,
   engines,
   folder,
+  grids,
   halving,
   plan,
   ray_cluster,
@@ -108,14 +109,14 @@ def _define(values) -> None:
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
   module, config = config_files.load_module(values.config_path)
-  sweeps = [plan.generated(module, name) for name in values.sweep]
-  sweeps += [plan.grid(text, config) for text in values.grid]
+  sweeps = [grids.generated(module, name) for name in values.sweep]
+  sweeps += [grids.grid(text, config) for text in values.grid]
   if not sweeps:
     raise UserError(
       '--sweep or --grid is required: give generators of the config, '
       'or config.KEY=VALUE,VALUE'
     )
-  return plan.make(base, plan.product(sweeps), workdir)
+  return plan.make(base, grids.product(sweeps), workdir)
 
 
 def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:

@@ -11,7 +11,7 @@ from experiments.command import app, config_files
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.settings.settings import from_config
-from experiments.sweeps import plan
+from experiments.sweeps import grids, plan
 from experiments.training import build
 
 PATHS = sorted(pathlib.Path(app.DEFAULT_CONFIG).parent.glob('*.py'))
@@ -119,7 +119,7 @@ def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
   if config.model.encoder.name == 'attention':
     wanted |= {'sweep_positions'}
   assert wanted <= set(names)
-  sweeps = [plan.generated(module, n.removeprefix('sweep_')) for n in names]
-  trials = plan.product(sweeps)
+  sweeps = [grids.generated(module, n.removeprefix('sweep_')) for n in names]
+  trials = grids.product(sweeps)
   specs = plan.make(config.to_dict(), trials, str(tmp_path))
   assert len(specs) == len(trials) >= 5 ** len(wanted)

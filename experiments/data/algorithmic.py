@@ -8,29 +8,37 @@ the papers; tokens are joined by spaces.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable
+
+from experiments.data.recall import (
+  associative_recall,
+  associative_recall_twin,
+  flip_flop,
+  flip_flop_twin,
+  indirect_indexing,
+  indirect_indexing_twin,
+)
+from experiments.data.strings import Task, choose
 
 MODULUS = 5
 
 
 def even_pairs(rng, length: int) -> tuple[list[str], str]:
   """Whether `a b` and `b a` together occur an even number of times."""
-  tokens = _choose(rng, 'ab', length)
+  tokens = choose(rng, 'ab', length)
   changes = sum(x != y for x, y in itertools.pairwise(tokens))
   return tokens, _yes(changes % 2 == 0)
 
 
 def parity(rng, length: int) -> tuple[list[str], str]:
   """Whether `b` occurs an even number of times."""
-  tokens = _choose(rng, 'ab', length)
+  tokens = choose(rng, 'ab', length)
   return tokens, _yes(tokens.count('b') % 2 == 0)
 
 
 def cycle_navigation(rng, length: int) -> tuple[list[str], str]:
   """The final position on a cycle of 5: f forwards, b backwards, s stays."""
-  tokens = _choose(rng, 'fbs', length)
+  tokens = choose(rng, 'fbs', length)
   position = tokens.count('f') - tokens.count('b')
   return tokens, str(position % MODULUS)
 
@@ -40,9 +48,9 @@ def modular_arithmetic(rng, length: int) -> tuple[list[str], str]:
 
   An even length is rounded down to the next odd one.
   """
-  tokens = _choose(rng, '01234', 1)
+  tokens = choose(rng, '01234', 1)
   while len(tokens) + 2 <= length:
-    tokens += _choose(rng, '+-*', 1) + _choose(rng, '01234', 1)
+    tokens += choose(rng, '+-*', 1) + choose(rng, '01234', 1)
   total, product, sign = 0, int(tokens[0]), 1
   for operator, digit in zip(tokens[1::2], tokens[2::2], strict=True):
     if operator == '*':
@@ -85,7 +93,7 @@ def missing_duplicate(rng, length: int) -> tuple[list[str], str]:
   can solve it. An odd length is rounded down to the next even one, but to no
   less than two tokens.
   """
-  half = _choose(rng, 'ab', max(length // 2, 1))
+  half = choose(rng, 'ab', max(length // 2, 1))
   tokens = half + half
   index = rng.integers(len(tokens))
   label, tokens[index] = tokens[index], '_'
@@ -98,107 +106,10 @@ def a_before_b(rng, length: int) -> tuple[list[str], str]:
   A string and its reverse have opposite labels, so a model that is blind to
   direction is at chance. Needs at least two tokens.
   """
-  tokens = _choose(rng, 'cdef', max(length, 2))
+  tokens = choose(rng, 'cdef', max(length, 2))
   first, second = sorted(rng.permutation(len(tokens))[:2])
   tokens[first], tokens[second] = 'ab' if rng.integers(2) else 'ba'
   return tokens, _yes(tokens.index('a') < tokens.index('b'))
-
-
-def flip_flop(rng, length: int) -> tuple[list[str], str]:
-  """The last bit written: `w` writes the next bit, `i` ignores it; `r` reads.
-
-  Flip-flop language modelling (Liu et al. 2023, section 3.1), asked once, at
-  the end. The last write is anywhere with the same probability, so that a model
-  which sees the last m of n bits is right in 1/2 + m/2n of the strings. Has an
-  odd length of at least 5.
-  """
-  n = max((length - 1) // 2, 2)
-  bits = _choose(rng, '01', n)
-  while len(set(bits)) == 1:
-    bits = _choose(rng, '01', n)
-  last = int(rng.integers(n))
-  writes = [step == last or (step < last and rng.random() < 0.2)
-            for step in range(n)]  # fmt: skip
-  writes[0] = True
-  steps = zip(writes, bits, strict=True)
-  return [
-    *itertools.chain(*(('w' if write else 'i', bit) for write, bit in steps)),
-    'r',
-  ], bits[last]
-
-
-def flip_flop_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
-  """The last bit written, exchanged with another one somewhere."""
-  last = len(tokens) - tokens[::-1].index('w')
-  others = range(1, len(tokens), 2)
-  return _exchanged(rng, tokens, last, others)
-
-
-def indirect_indexing(rng, length: int) -> tuple[list[str], str]:
-  """The letter at a distance from another one, which is named at the end.
-
-  Of `a b P c Q a d ; Q <4`, the letter four before Q: b. As in Gopalakrishnan
-  et al. 2025, section 4.1. The capitals P, Q, R and S stand once each, and
-  distances are at most 9, whatever the length. Needs at least 10 tokens.
-  """
-  n = max(length - 3, 7)
-  while True:
-    tokens = _choose(rng, 'abcd', n)
-    places = rng.permutation(n)[:4]
-    for place, name in zip(places, 'PQRS', strict=True):
-      tokens[place] = name
-    source = int(places[rng.integers(4)])
-    target = source + int(rng.integers(-9, 10))
-    letters = {token for token in tokens if token in 'abcd'}
-    is_inside = 0 <= target < n and tokens[target] in letters
-    if is_inside and len(letters) > 1:
-      break
-  distance = target - source
-  sign = '>' if distance > 0 else '<'
-  asked = [';', tokens[source], f'{sign}{abs(distance)}']
-  return [*tokens, *asked], tokens[target]
-
-
-def indirect_indexing_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
-  """The letter asked for, exchanged with another one."""
-  *text, _, name, distance = tokens
-  sign = 1 if distance[0] == '>' else -1
-  target = text.index(name) + sign * int(distance[1:])
-  letters = [n for n, token in enumerate(text) if token in 'abcd']
-  return _exchanged(rng, tokens, target, letters)
-
-
-# Names of associative recall; a string has at most so many pairs.
-_NAMES = tuple(f'k{number}' for number in range(32))
-
-
-def associative_recall(rng, length: int) -> tuple[list[str], str]:
-  """The value that follows the first place of the name at the end.
-
-  Pairs of a name and a value, with `_` between some (Arora et al. 2023, section
-  3.1), asked for one name. Needs at least 5 tokens.
-  """
-  n = max(length - 1, 4)
-  num_pairs = min(n // 2, len(_NAMES))
-  num_pairs = int(rng.integers((num_pairs + 3) // 2, num_pairs + 1))
-  values = _choose(rng, 'abcd', num_pairs)
-  while len(set(values)) == 1:
-    values = _choose(rng, 'abcd', num_pairs)
-  names = [_NAMES[k] for k in rng.permutation(len(_NAMES))[:num_pairs]]
-  parts = [[pair] for pair in zip(names, values, strict=True)]
-  parts += [['_']] * (n - 2 * num_pairs)
-  tokens = []
-  for part in rng.permutation(len(parts)):
-    tokens += parts[part][0]
-  asked = int(rng.integers(num_pairs))
-  return [*tokens, names[asked]], values[asked]
-
-
-def associative_recall_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
-  """The value asked for, exchanged with that of another name."""
-  target = tokens.index(tokens[-1]) + 1
-  values = [n for n, token in enumerate(tokens) if token in 'abcd']
-  return _exchanged(rng, tokens, target, values)
 
 
 def a_before_b_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
@@ -206,38 +117,6 @@ def a_before_b_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
   del rng
   tokens = tokens[::-1]
   return tokens, _yes(tokens.index('a') < tokens.index('b'))
-
-
-def _exchanged(rng, tokens, target, others):
-  """The tokens at a place and at another one of other content, and the first
-  of them: what the label becomes."""
-  others = [n for n in others if tokens[n] != tokens[target]]
-  other = others[rng.integers(len(others))]
-  tokens = list(tokens)
-  tokens[target], tokens[other] = tokens[other], tokens[target]
-  return tokens, tokens[target]
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-  """An algorithmic task.
-
-  Attributes:
-    write: maps (generator, length) to tokens and label.
-    labels: all labels.
-    is_order_sensitive: whether the label depends on the order of the tokens;
-      if so, a model without positions is at or near chance, else it can learn
-      the task.
-    twin: maps (generator, tokens) to the same tokens in another order, with
-      another label, and that label: a minimal pair. Both are in the data, one
-      after the other, so that a model without positions is right in half of
-      the strings at most.
-  """
-
-  write: Callable
-  labels: tuple[str, ...]
-  is_order_sensitive: bool = True
-  twin: Callable | None = None
 
 
 _YES_NO = ('no', 'yes')
@@ -263,30 +142,6 @@ TASKS = {
 }
 
 
-def strings(
-  task: Task, rng, lengths: tuple[int, int], count: int
-) -> list[tuple[str, str]]:
-  """`count` pairs (text, label), with lengths uniform in [first, last].
-
-  Lengths that a task does not have are skipped.
-  """
-  pairs = []
-  while len(pairs) < count:
-    length = int(rng.integers(lengths[0], lengths[1] + 1))
-    tokens, label = task.write(rng, length)
-    if not lengths[0] <= len(tokens) <= lengths[1]:
-      continue
-    pairs.append((' '.join(tokens), label))
-    if task.twin is not None:
-      twin, other = task.twin(rng, tokens)
-      pairs.append((' '.join(twin), other))
-  return pairs[:count]
-
-
-def _choose(rng, letters: str, count: int) -> list[str]:
-  return [letters[index] for index in rng.integers(len(letters), size=count)]
-
-
 def _yes(holds: bool) -> str:
   return 'yes' if holds else 'no'
 
@@ -294,14 +149,14 @@ def _yes(holds: bool) -> str:
 def _expression(rng, length: int) -> list[str]:
   """A digit, `- e`, or `( e operator e )`: exactly `length` tokens."""
   if length == 1:
-    return _choose(rng, '01234', 1)
+    return choose(rng, '01234', 1)
   if length < 5 or rng.integers(5) == 0:
     return ['-', *_expression(rng, length - 1)]
   left = int(rng.integers(1, length - 3))
   return [
     '(',
     *_expression(rng, left),
-    *_choose(rng, '+-*', 1),
+    *choose(rng, '+-*', 1),
     *_expression(rng, length - 3 - left),
     ')',
   ]

@@ -14,7 +14,7 @@ import itertools
 import numpy as np
 
 from experiments.command.errors import UserError, one_of
-from experiments.data import algorithmic, word_order
+from experiments.data import algorithmic, strings, word_order
 from experiments.data.text_files import SPLITS, Row, Text
 
 
@@ -107,16 +107,16 @@ class Algorithmic:
     task = algorithmic.TASKS[self.task]
     rng = np.random.default_rng(seed)
     short = (1, self.longest_train)
-    held_out = algorithmic.strings(
+    held_out = strings.strings(
       task, rng, (self.longest_train // 2, self.longest_train), self.validation
     )
     known = {text for text, _ in held_out}
     train = []
     while len(train) < self.train:
-      drawn = algorithmic.strings(task, rng, short, self.train - len(train))
+      drawn = strings.strings(task, rng, short, self.train - len(train))
       train += [pair for pair in drawn if pair[0] not in known]
     long = (self.longest_train + 1, self.longest_test)
-    test = algorithmic.strings(task, rng, long, self.test)
+    test = strings.strings(task, rng, long, self.test)
     return {
       split: [
         Row(text, label, self.task, number)

@@ -7,7 +7,14 @@ import os
 import statistics
 
 from experiments.inspection import pages
-from experiments.sweeps import comparison, distinct, folder, plots, results
+from experiments.sweeps import (
+  comparison,
+  distinct,
+  folder,
+  plots,
+  results,
+  tables,
+)
 from experiments.workdir.metrics import read_last_phase
 
 
@@ -38,8 +45,8 @@ def sections(values, path: str) -> list[str]:
     _mean_curves(specs, values.over, name), f'{name} on validation'
   )
   drawn.append(pages.figure(figure, f'{name} over steps'))
-  header, body = comparison.cells(found)
-  texts = [comparison.caption(found), comparison.conclusion(found) or '']
+  header, body = tables.cells(found)
+  texts = [tables.caption(found), comparison.conclusion(found) or '']
   columns = ['trial', 'name', *keys, values.over, 'status']
   columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']

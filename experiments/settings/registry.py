@@ -68,8 +68,6 @@ def choose(
   names = str(chosen).split('+') if joins else [chosen]
   for name in names:
     one_of(name, table, name_key)
-  if len(set(names)) < len(names):
-    raise UserError(f'config.{name_key} = {chosen!r} joins a name with itself')
   wanted = blocks(table)
   check_keys(values, wanted, key)
   found = {}

@@ -6,6 +6,7 @@ raises UserError with the key to change.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -257,15 +258,30 @@ def _section(cls, values: dict, path: str):
         chosen = given.pop('name')
       else:
         raise UserError(f'config.{block_key}.name is missing')
-      chosen = current_value(name_key(key), chosen)
       fields[name] = registry.choose(
-        chosen, given, table, block_key, name_key(key), key in JOINED, others
+        current_value(name_key(key), chosen),
+        given,
+        table,
+        block_key,
+        name_key(key),
+        key in JOINED,
+        others,
       )
+      if key in JOINED:
+        _check_distinct(fields[name].name, chosen, name_key(key))
     elif dataclasses.is_dataclass(kind):
       fields[name] = _section(kind, values[name], key)
     else:
       fields[name] = registry.typed(values[name], kind, key)
   return cls(**fields)
+
+
+def _check_distinct(names: str, given: str, key: str) -> None:
+  """UserError if a name is joined with itself, or with another name of it."""
+  counts = collections.Counter(names.split('+'))
+  name, count = counts.most_common(1)[0]
+  if count > 1:
+    raise UserError(f'config.{key} = {given!r} joins {name} with itself')
 
 
 def _groups(values: dict, path: str) -> dict[str, GroupSettings]:

@@ -1,49 +1,29 @@
 """Planning of sweeps: a config, and for each trial the overrides of keys.
 
-A config file may define generators beside get_config():
-
-    def sweep_positions():
-      for name in ('none', 'rotary', 't5'):
-        yield {'model.position.name': name}
-
-Several of them are combined to their product. The name of a trial is a hash of
-its overrides, so it does not depend on the other trials.
+The name of a trial is a hash of its overrides, so it does not depend on the
+other trials.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
-import math
 import os
 import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import numpy as np
 
-from experiments.command import app, config_files
+from experiments.command import app
 from experiments.command.errors import UserError, nearest
-from experiments.command.values import flat_keys, parse_tuple, split, unquoted
+from experiments.command.values import flat_keys
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled
-
-
-def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
-  """Random values, log-uniform in [low, high), for a sweep_ generator."""
-  rng = np.random.default_rng(seed)
-  return np.exp(rng.uniform(math.log(low), math.log(high), count)).tolist()
-
-
-def uniform(low: float, high: float, count: int, seed: int) -> list[float]:
-  """Random values, uniform in [low, high), for a sweep_ generator."""
-  return np.random.default_rng(seed).uniform(low, high, count).tolist()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,95 +56,6 @@ def identity(overrides: Mapping[str, Any]) -> str:
   """Eight hexadecimal digits, the same for the same overrides."""
   text = json.dumps(dict(overrides), sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def product(sweeps: list[list[dict]]) -> list[dict]:
-  """Cartesian product of lists of overrides.
-
-  Raises:
-    UserError: two sweeps override the same key.
-  """
-  trials = []
-  for parts in itertools.product(*sweeps):
-    merged: dict = {}
-    for part in parts:
-      twice = merged.keys() & part.keys()
-      if twice:
-        raise UserError(f'two sweeps override config.{min(twice)}')
-      merged |= part
-    trials.append(merged)
-  return trials
-
-
-def generated(module, name: str) -> list[dict]:
-  """Overrides from the generator sweep_NAME of a config file.
-
-  Raises:
-    UserError: there is no such generator, or it does not yield dicts.
-  """
-  known = _generators(module)
-  if name not in known:
-    # Those of the default config are not inherited: they may not fit a config.
-    default, _ = config_files.load_module(config_files.DEFAULT_CONFIG)
-    shown = ', '.join(sorted(known)) or 'no other'
-    remedy = nearest(name, known) or '; define it in that file'
-    if name in _generators(default):
-      remedy = f'; add to it: from configs.default import sweep_{name}'
-    raise UserError(
-      f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
-      f'{shown}{remedy}'
-    )
-  found = list(getattr(module, f'sweep_{name}')())
-  if not found or not all(isinstance(entry, dict) for entry in found):
-    raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
-  return found
-
-
-def _generators(module) -> list[str]:
-  return [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
-
-
-def grid(text: str, config) -> list[dict]:
-  """Overrides of --grid 'config.KEY=VALUE,VALUE,...', parsed by type of KEY.
-
-  A comma inside of quotes or brackets belongs to a value.
-
-  Raises:
-    UserError: no such key, or a value of another type.
-  """
-  name, separator, values = text.partition('=')
-  key = name.removeprefix('config.')
-  keys = flat_keys(config)
-  if key not in keys or not separator or not values:
-    raise UserError(
-      f'--grid={text} is not config.KEY=VALUE,VALUE'
-      f'{nearest(key, list(keys)) if key not in keys else ""}'
-    )
-  try:
-    parts = split(values)
-  except ValueError as error:
-    raise UserError(f'--grid=config.{key}: {error}') from error
-  return [{key: _parsed(part, keys[key], text)} for part in parts]
-
-
-def _parsed(text: str, current: Any, flag: str) -> Any:
-  if isinstance(current, str):
-    return unquoted(text)
-  try:
-    if isinstance(current, bool):
-      return {'true': True, 'false': False}[text.lower()]
-    if isinstance(current, int | float):
-      return type(current)(text)
-    # Quotes of either kind enclose one word, but those of a tuple are CSV.
-    word = unquoted(text)
-    if word != text:
-      text = '"' + word.replace('"', '""') + '"'
-    return parse_tuple(text)
-  except (KeyError, ValueError) as error:
-    raise UserError(
-      f'--grid={flag}: {text!r} is not of type {type(current).__name__}, '
-      f'as {current!r} is'
-    ) from error
 
 
 def make(

@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from experiments.sweeps.comparison import SPLITS, Comparison, markdown, metrics
+from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
+from experiments.sweeps.tables import markdown
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_last_phase
 

@@ -12,6 +12,7 @@ from experiments.sweeps import (
   plots,
   results,
   running,
+  tables,
 )
 
 
@@ -50,7 +51,7 @@ def write(workdir: str, values) -> dict:
   )
   results.write(workdir, rows, found)
   plots.write(workdir, found, specs)
-  Console(stderr=True).print(comparison.terminal(found))
+  Console(stderr=True).print(tables.terminal(found))
   for row in rows:
     if row['status'] in ('FAILED', 'DIVERGED'):
       log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
@@ -58,7 +59,7 @@ def write(workdir: str, values) -> dict:
   if run is not None:
     log(f'best setting: {best["setting"]}')
     log(f'best run: trial {run["trial"]}, {run["workdir"]}')
-  conclusion = comparison.conclusion(found)
+  conclusion = tables.conclusion(found)
   if conclusion is not None:
     log(conclusion)
   return {

@@ -10,7 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import algorithmic, datasets, file_records, word_order
+from experiments.data import (
+  algorithmic,
+  datasets,
+  file_records,
+  strings,
+  word_order,
+)
 from experiments.data.text_files import Row, Text
 
 # --- word_order --------------------------------------------------------------
@@ -145,7 +151,7 @@ def test_tasks_are_order_sensitive_as_declared(name):
   rng = np.random.default_rng(0)
   by_bag = {}
   lengths = (10, 11) if task.twin else (6, 7)
-  for text, label in algorithmic.strings(task, rng, lengths, 3_000):
+  for text, label in strings.strings(task, rng, lengths, 3_000):
     by_bag.setdefault(tuple(sorted(text.split())), set()).add(label)
   assert task.is_order_sensitive == any(len(s) > 1 for s in by_bag.values())
 
@@ -166,7 +172,7 @@ def test_the_last_write_of_a_flip_flop_is_anywhere():
   task, rng = algorithmic.TASKS['flip_flop'], np.random.default_rng(0)
   last = [
     text.split()[0::2][:-1][::-1].index('w')
-    for text, _ in algorithmic.strings(task, rng, (17, 17), 4_000)
+    for text, _ in strings.strings(task, rng, (17, 17), 4_000)
   ]
   shares = np.bincount(last, minlength=8) / len(last)
   np.testing.assert_allclose(shares, 1 / 8, atol=0.03)

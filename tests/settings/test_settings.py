@@ -325,7 +325,8 @@ def test_names_joined_by_plus_are_methods_at_once():
   assert flat['model.position.t5.num_buckets'] == 32
   for name, message in (
     ('t5+alibo', "'alibo' is not one of .* did you mean alibi"),
-    ('t5+t5', "'t5\\+t5' joins a name with itself"),
+    ('t5+t5', "'t5\\+t5' joins t5 with itself"),
+    ('rope+alibi+rotary', "'rope\\+alibi\\+rotary' joins rotary with itself"),
     ('t5+', "'' is not one of"),
   ):
     with pytest.raises(UserError, match=message):

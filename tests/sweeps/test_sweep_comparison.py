@@ -9,7 +9,7 @@ from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.learning.tasks import Classify
-from experiments.sweeps import comparison, plan, results
+from experiments.sweeps import comparison, grids, plan, results, tables
 
 RATE, POSITION = 'optimizer.learning_rate', 'model.position.name'
 
@@ -86,7 +86,7 @@ def test_the_metric_and_its_direction_are_those_of_checkpoints(
   assert run['trial'] == 1
   losses = {0.1: of_test(0.7, 0.6), 0.2: of_test(0.5, 0.401)}
   found, _ = compared(tmp_path, losses, best_metric='loss')
-  assert 'loss on test -0.1995 ± 0.0064, better' in comparison.conclusion(found)
+  assert 'loss on test -0.1995 ± 0.0064, better' in tables.conclusion(found)
   found, _ = compared(tmp_path, scores, best_metric='loss', metric='accuracy')
   assert settings(found) == ['0.1', '0.2']
   with pytest.raises(UserError, match=r"--metric = 'acc' is not one of"):
@@ -103,7 +103,7 @@ def test_incomplete_settings_rank_behind_complete_ones(tmp_path):
     },
   )
   assert settings(found) == ['0.2', '0.1', '0.3']
-  assert [row[1] for row in comparison.cells(found)[1]] == [
+  assert [row[1] for row in tables.cells(found)[1]] == [
     '2',
     '1 of 2',
     '0 of 2',
@@ -132,7 +132,7 @@ def test_differences_are_to_no_positions_or_to_the_first_setting(
 
 
 def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
-  trials = plan.product(
+  trials = grids.product(
     [
       [{POSITION: 'none'}, {POSITION: 'shaw'}],
       [{RATE: 0.1}, {RATE: 0.2}],
@@ -198,7 +198,7 @@ def test_a_sentence_says_what_the_interval_means(
 ):
   found, _ = compared(tmp_path, {0.1: first, 0.2: second}, over=over)
   expected = f'{RATE}=0.2 against {RATE}=0.1: {said}'
-  assert comparison.conclusion(found) == expected
+  assert tables.conclusion(found) == expected
 
 
 def test_a_key_that_repeats_nothing_is_refused(tmp_path):
@@ -234,7 +234,7 @@ def test_differences_are_paired_by_seed(tmp_path):
   assert first['difference']['mean'] == pytest.approx(0.02)
   assert first['difference']['std'] == pytest.approx(0.01)
   assert first['test']['half_width'] > 10 * first['difference']['half_width']
-  shown = comparison.markdown(found)
+  shown = tables.markdown(found)
   assert f'| {RATE}=0.2 | 3 | 0.5200 ' in shown
   assert '+0.0200 ± 0.0248' in shown
   with pytest.raises(UserError, match=rf'is not one of {RATE}=0\.2'):
@@ -247,7 +247,7 @@ def test_equal_values_have_no_interval(tmp_path):
     found = comparison.interval(values)
     assert (found['std'], found['half_width']) == (0.0, None)
   found, _ = compared(tmp_path, {0.1: of_test(0.5, 0.5), 0.2: of_test(0.6)})
-  text = comparison.markdown(found)
+  text = tables.markdown(found)
   assert f'| {RATE}=0.1 | 2 | 0.5000 ± ? | 0.5000 ± ? |' in text
   assert '± 0.0000' not in text
   assert '± ?: equal in all seeds, so without interval' in text
@@ -259,7 +259,7 @@ def test_tables_hold_validation_and_test(tmp_path):
     {'none': [(0.6, 0.5), (0.7, 0.6)], 'shaw': [(0.8, 0.7), (0.7, 0.9)]},
     key=POSITION,
   )
-  lines = comparison.markdown(found).splitlines()
+  lines = tables.markdown(found).splitlines()
   assert lines[0] == ('| setting | n | validation | test | test - baseline |')
   assert lines[2] == (
     f'| {POSITION}=shaw | 2 | 0.7500 ± 0.6353 | 0.8000 ± 1.2706 | '
@@ -267,5 +267,5 @@ def test_tables_hold_validation_and_test(tmp_path):
   )
   assert lines[3].endswith('| baseline |')
   assert any('± half-width of its 95% interval' in line for line in lines)
-  assert comparison.conclusion(found) in lines
+  assert tables.conclusion(found) in lines
   json.dumps(found.table)

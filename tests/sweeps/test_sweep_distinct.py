@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 
 from experiments.settings import settings as settings_lib
-from experiments.sweeps import distinct, plan
+from experiments.sweeps import distinct, grids, plan
 from experiments.training import build
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS
@@ -87,7 +87,7 @@ def specs_of(trials, path):
 
 
 def test_positions_of_an_encoder_without_any_are_one_trial(tmp_path):
-  trials = plan.product(
+  trials = grids.product(
     [
       [{'model.encoder.name': name} for name in ('attention', 'rnn')],
       [{'model.position.name': name} for name in ('none', 'shaw', 't5')],
@@ -107,7 +107,7 @@ def test_positions_of_an_encoder_without_any_are_one_trial(tmp_path):
 
 
 def test_options_of_other_choices_are_unused(tmp_path):
-  trials = plan.product(
+  trials = grids.product(
     [
       [{'model.position.name': name} for name in ('t5', 'shaw')],
       [{'model.position.t5.num_buckets': n} for n in (8, 16)],

@@ -12,20 +12,20 @@ from configs import default
 from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
-from experiments.sweeps import comparison, halving, plan, plots, results
+from experiments.sweeps import comparison, grids, halving, plan, plots, results
 from experiments.training import compiled
 
 
 def test_product_is_every_combination_in_order():
   one, two = [{'a': 1}, {'a': 2}], [{'b': 3}, {'b': 4}]
-  assert plan.product([one, two]) == [
+  assert grids.product([one, two]) == [
     {'a': 1, 'b': 3},
     {'a': 1, 'b': 4},
     {'a': 2, 'b': 3},
     {'a': 2, 'b': 4},
   ]
   with pytest.raises(UserError, match=r'two sweeps override config\.a'):
-    plan.product([one, one])
+    grids.product([one, one])
 
 
 def test_identity_depends_on_the_overrides_alone():
@@ -83,7 +83,7 @@ def test_identity_depends_on_the_overrides_alone():
   ],
 )
 def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
-  found = plan.grid(text, default.get_config())
+  found = grids.grid(text, default.get_config())
   assert found == [{key: value} for value in values]
   assert all(
     type(f[key]) is type(v) for f, v in zip(found, values, strict=True)
@@ -95,7 +95,7 @@ def test_a_missing_generator_of_the_default_config_may_be_imported(tmp_path):
   path.write_text('from configs.default import get_config')
   module, _ = config_files.load_module(str(path))
   with pytest.raises(UserError) as error:
-    plan.generated(module, 'seeds')
+    grids.generated(module, 'seeds')
   assert str(error.value) == (
     f'--sweep=seeds: {path} has no sweep_seeds(); it has no other; add to it: '
     'from configs.default import sweep_seeds'
@@ -120,7 +120,7 @@ def test_a_missing_generator_of_the_default_config_may_be_imported(tmp_path):
 )
 def test_wrong_values_of_a_grid_are_refused(text, said):
   with pytest.raises(UserError, match=said):
-    plan.grid(text, default.get_config())
+    grids.grid(text, default.get_config())
 
 
 def test_generators_are_found_by_name():
@@ -128,21 +128,21 @@ def test_generators_are_found_by_name():
   module.__file__ = 'some.py'
   module.sweep_seeds = lambda: ({'seed': s} for s in range(2))
   module.sweep_none = lambda: []
-  assert plan.generated(module, 'seeds') == [{'seed': 0}, {'seed': 1}]
+  assert grids.generated(module, 'seeds') == [{'seed': 0}, {'seed': 1}]
   with pytest.raises(UserError, match='it has none, seeds; did you mean seeds'):
-    plan.generated(module, 'seed')
+    grids.generated(module, 'seed')
   with pytest.raises(UserError, match='must yield dicts'):
-    plan.generated(module, 'none')
+    grids.generated(module, 'none')
 
 
 def test_random_samples_are_a_function_of_the_seed():
-  numbers = plan.log_uniform(1e-4, 1e-1, 200, seed=3)
-  assert numbers == plan.log_uniform(1e-4, 1e-1, 200, seed=3)
-  assert numbers != plan.log_uniform(1e-4, 1e-1, 200, seed=4)
+  numbers = grids.log_uniform(1e-4, 1e-1, 200, seed=3)
+  assert numbers == grids.log_uniform(1e-4, 1e-1, 200, seed=3)
+  assert numbers != grids.log_uniform(1e-4, 1e-1, 200, seed=4)
   assert 1e-4 <= min(numbers) < 1e-3 < 1e-2 < max(numbers) <= 1e-1
   logs = (np.log10(numbers) + 4) / 3
   assert scipy.stats.kstest(logs, 'uniform').pvalue > 0.01
-  assert all(2 <= x <= 5 for x in plan.uniform(2, 5, 50, seed=0))
+  assert all(2 <= x <= 5 for x in grids.uniform(2, 5, 50, seed=0))
 
 
 def test_all_invalid_trials_are_listed(tmp_path):

@@ -1,0 +1,116 @@
+"""The comparison of a sweep as a table, for Markdown, pages and terminals."""
+
+from __future__ import annotations
+
+from experiments.sweeps.comparison import ROUNDING, SPLITS, Comparison
+
+_UNKNOWN = '± ?'
+# Columns of the table beside the keys that a setting changes.
+_COLUMNS = ('setting', 'n', 'missing', *SPLITS, 'difference')
+
+
+def conclusion(found: Comparison) -> str | None:
+  """Whether the best setting differs significantly from the baseline, or None.
+
+  If the baseline is the best setting, the second best is compared with it.
+  """
+  first = next((e for e in found.table if e['setting'] != found.baseline), {})
+  if 'difference' not in first:
+    return None
+  entry = first
+  difference = entry['difference']
+  mean, half_width = difference['mean'], difference['half_width']
+  seeds = _repetitions(difference['n'], found.over)
+  verdict = 'better' if found.sign * mean > 0 else 'worse'
+  if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
+    verdict = 'no significant difference'
+  elif half_width is None and abs(mean) <= ROUNDING:
+    return f'{_against(entry, found)}, equal in {seeds}'
+  elif half_width is None:
+    verdict = 'no interval from the same difference in'
+    return f'{_against(entry, found)}, {verdict} {seeds}'
+  return f'{_against(entry, found)}, {verdict} with {seeds}'
+
+
+def _against(entry: dict, found: Comparison) -> str:
+  shown = _plus_minus(entry['difference'], '+')
+  return (
+    f'{entry["setting"]} against {found.baseline}: {found.metric} on test '
+    f'{shown}'
+  )
+
+
+def _repetitions(count: int, over: str) -> str:
+  if over == 'seed':
+    return f'{count} seed{"s" * (count > 1)}'
+  return f'{count} value{"s" * (count > 1)} of {over}'
+
+
+def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
+  """Header and rows of the table, as text."""
+  header = ['setting', 'n', *SPLITS]
+  if found.baseline is not None:
+    header.append('test - baseline')
+  body = []
+  for entry in found.table:
+    of = f' of {entry["n"] + entry["missing"]}' if entry['missing'] else ''
+    row = [entry['setting'], f'{entry["n"]}{of}']
+    row += [_plus_minus(entry.get(split)) for split in SPLITS]
+    if entry['setting'] == found.baseline:
+      row.append('baseline')
+    elif found.baseline is not None:
+      row.append(_plus_minus(entry.get('difference'), '+'))
+    body.append(row)
+  return header, body
+
+
+def _plus_minus(found: dict | None, sign: str = '') -> str:
+  if found is None:
+    return ''
+  shown = f'{found["mean"]:{sign}.4f}'
+  if found['half_width'] is not None:
+    return f'{shown} ± {found["half_width"]:.4f}'
+  return shown if found['std'] is None else f'{shown} {_UNKNOWN}'
+
+
+def caption(found: Comparison) -> str:
+  """A caption of the table."""
+  over = 'seeds' if found.over == 'seed' else f'values of {found.over}'
+  text = (
+    f'{found.metric} of the checkpoint that is best on validation, mean over '
+    f'{over} ± half-width of its 95% interval (Student), over other {over} on '
+    'the same data; the best setting on validation first.'
+  )
+  if any(_UNKNOWN in cell for row in cells(found)[1] for cell in row):
+    text += f' {_UNKNOWN}: equal in all {over}, so without interval.'
+  return text
+
+
+def markdown(found: Comparison) -> str:
+  """The table, its caption and the conclusion, as Markdown."""
+  header, body = cells(found)
+  lines = [header, ['---'] * len(header), *body]
+  text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+  parts = [text, caption(found), conclusion(found)]
+  return '\n\n'.join(filter(None, parts)) + '\n'
+
+
+def terminal(found: Comparison):
+  """The table for rich to print, with a column per key."""
+  from rich import box
+  from rich.table import Column, Table
+
+  (first, *header), body = cells(found)
+  keys = dict.fromkeys(k for e in found.table for k in e if k not in _COLUMNS)
+  shown = Table(
+    *[Column(name, overflow='fold') for name in keys or [first]],
+    *[Column(name, no_wrap=True) for name in header],
+    box=box.SIMPLE_HEAD,
+    pad_edge=False,
+    caption=caption(found),
+    caption_justify='left',
+  )
+  for entry, (name, *scores) in zip(found.table, body, strict=True):
+    values = [str(entry.get(key, '')) for key in keys] or [name]
+    shown.add_row(*values, *scores)
+  return shown
