@@ -16,7 +16,7 @@ from experiments.workdir import workdir as workdir_lib
 from selfattn.classifier import TextClassifier
 from selfattn.contract import has_heads
 from selfattn.encoders import ENCODERS
-from selfattn.positions import POSITIONS, NoPosition
+from selfattn.positions import POSITIONS
 
 _PRETRAINING = 'pretrain.steps'
 
@@ -31,8 +31,10 @@ def used(settings: Settings) -> dict[str, Any]:
   unread -= registry.fields(chosen) | registry.fields(TextClassifier)
   if not has_heads(chosen):
     unread.add('attention_dropout_rate')
-  methods = [POSITIONS[name] for name in model.position.blocks]
-  if 'position' in unread or all(method is NoPosition for method in methods):
+  ids_are_used = any(
+    POSITIONS[name].uses_positions for name in model.position.blocks
+  )
+  if 'position' in unread or not ids_are_used:
     unread.add('position_sampling')
   flat = settings.flat()
   if not settings.pretrain.steps:

@@ -34,6 +34,7 @@ class Cope(Position):
   per_layer = True
   is_relative = True
   supports_real_positions = True
+  uses_positions = False
 
   def __post_init__(self):
     require(
@@ -101,6 +102,7 @@ class Forgetting(Position):
   per_layer = True
   is_relative = True
   supports_real_positions = True
+  uses_positions = False
 
   def init(self, key):
     """`kernel` (D, H or 2H) and `bias`: gates of earlier, then later keys."""
@@ -150,6 +152,7 @@ class Dape(Position):
   per_layer = True
   is_relative = True
   supports_real_positions = True
+  uses_positions = False
 
   def __post_init__(self):
     require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')

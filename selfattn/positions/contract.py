@@ -53,6 +53,8 @@ class Position:
     is_relative: whether bias, content, scores and value depend on positions
       through key - query alone; they may then be called with other positions
       that have the same differences.
+    uses_positions: whether position ids change anything. Methods that read the
+      order of the row and the text alone do not use them.
     causal_only: whether it is defined only where later keys are masked.
     supports_real_positions: whether position ids need not be integers.
     supports_cache: whether the hooks need of earlier tokens only what a cache
@@ -69,6 +71,7 @@ class Position:
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
+  uses_positions: ClassVar[bool] = True
   causal_only: ClassVar[bool] = False
   supports_real_positions: ClassVar[bool] = False
   supports_cache: ClassVar[bool] = True
@@ -213,6 +216,7 @@ class NoPosition(Position):
   """No positions: attention without a mask is equivariant to permutations."""
 
   is_relative = True
+  uses_positions = False
 
 
 def parts_with(position: Position, hook: str, params):

@@ -37,6 +37,11 @@ class Combined(Position):
     return all(part.supports_real_positions for _, part in self.parts)
 
   @property
+  def uses_positions(self):
+    """Whether any part does."""
+    return any(part.uses_positions for _, part in self.parts)
+
+  @property
   def supports_cache(self):
     """Whether all parts do."""
     return all(part.supports_cache for _, part in self.parts)

@@ -31,6 +31,7 @@ class Neighbours(Position):
   is_relative = True
   supports_cache = False
   supports_real_positions = True
+  uses_positions = False
 
   @property
   def per_layer(self):

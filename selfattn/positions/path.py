@@ -37,6 +37,7 @@ class Path(Position):
   is_relative = True
   causal_only = True
   supports_real_positions = True
+  uses_positions = False
 
   def __post_init__(self):
     require(self.rank >= 1, 'rank', self.rank, 'at least 1')

@@ -12,6 +12,7 @@ from experiments.sweeps import distinct, grids, plan
 from experiments.training import build
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS
+from selfattn.positions import POSITIONS
 
 # Another value of every key of the model that some encoders do not use.
 CHANGES = {
@@ -80,6 +81,22 @@ def test_unused_settings_change_no_program(encoder, position):
     other = changed(encoder, position, key)
     same = distinct.used(other) == known
     assert same == (lowered(other) == program), key
+
+
+@pytest.mark.parametrize(
+  'name', [n for n, cls in POSITIONS.items() if not cls.uses_positions]
+)
+def test_position_ids_change_nothing_where_they_are_not_used(name):
+  def settings(sampling):
+    config = make_small_config()
+    config.model.position.name = name
+    config.model.position_sampling.name = sampling
+    config.model.encoder.attention.causal = POSITIONS[name].causal_only
+    return settings_lib.from_config(config)
+
+  plain, other = settings('consecutive'), settings('randomised')
+  assert distinct.used(plain) == distinct.used(other)
+  assert lowered(plain) == lowered(other)
 
 
 def specs_of(trials, path):
