@@ -27,8 +27,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
-import subprocess
 
 import jax
 
@@ -42,7 +40,7 @@ from experiments.benchmarks import (
   sweep,
   table,
 )
-from experiments.command import app
+from experiments.command import app, provenance
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.sweeps.running import ENGINES
@@ -131,14 +129,14 @@ def main(values) -> None:
     f'jax {jax.__version__}, {values.repetitions} repetitions'
   )
   # Before measuring, which may take long enough for files to change.
-  commit = _commit()
+  commit = provenance.commit()
   rows = SUITES[suite](values)
   log(table(rows))
   result = {
     'suite': suite,
     'command': ' '.join(app.command()),
     'commit': commit,
-    'machine': f'{_processor()}, {os.cpu_count()} cores',
+    'machine': provenance.machine(),
     'device': device.device_kind,
     'jax': jax.__version__,
     'rows': rows,
@@ -146,28 +144,6 @@ def main(values) -> None:
   if values.output is not None:
     write_atomic(values.output, json.dumps(result, indent=1) + '\n')
   app.print_result(result)
-
-
-def _commit() -> str:
-  """Of this code, with -dirty if files differ from it; '' without git."""
-  done = subprocess.run(
-    ['git', 'describe', '--always', '--dirty', '--abbrev=40'],
-    cwd=os.path.dirname(__file__),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  return done.stdout.strip()
-
-
-def _processor() -> str:
-  """The name of the processor, of Linux; elsewhere, its architecture."""
-  try:
-    with open('/proc/cpuinfo') as file:
-      lines = [line for line in file if line.startswith('model name')]
-  except OSError:
-    lines = []
-  return lines[0].partition(':')[2].strip() if lines else platform.machine()
 
 
 if __name__ == '__main__':

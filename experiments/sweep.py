@@ -104,6 +104,13 @@ def _define(values) -> None:
     ('retry', 'Train FAILED trials again.'),
   ):
     flags.DEFINE_bool(name, False, text, flag_values=values)
+  flags.DEFINE_string(
+    'output',
+    None,
+    'File for the table of the sweep as JSON, with the command, the commit and '
+    'the machine of its trials; none: no such file.',
+    flag_values=values,
+  )
   comparison.define(values)
 
 
@@ -157,6 +164,8 @@ def main(values) -> None:
       'mounted by gcsfuse; only experiments.train accepts the address'
     )
   workdir = os.path.abspath(workdir)
+  if values.output is not None:
+    app.make_folder(os.path.dirname(os.path.abspath(values.output)), 'output')
   if values.report:
     app.print_result(summary.write(workdir, values))
     return

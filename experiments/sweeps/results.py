@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import io
 import json
@@ -10,6 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from experiments.command.errors import UserError
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
@@ -111,3 +113,47 @@ def write(workdir: str, rows: list[dict], found: Comparison) -> None:
   }
   for name, content in files.items():
     workdir_lib.write_atomic(os.path.join(workdir, name), content)
+
+
+def publish(
+  path: str, rows: list[dict], specs: list[Spec], found: Comparison
+) -> None:
+  """Writes the table and where it comes from: for a page, not for a resume.
+
+  `commands`, `commits`, `machines` and `versions` of jax are those of all
+  attempts of all trials; `trials` counts them by status.
+
+  Raises:
+    UserError: the env.json of a trial is corrupt.
+  """
+  attempts = [entry for spec in specs for entry in _attempts(spec.path)]
+  content = {
+    'commands': _distinct(' '.join(entry['command']) for entry in attempts),
+    'commits': _distinct(entry['commit'] for entry in attempts),
+    # Runs of former versions did not record it.
+    'machines': _distinct(entry.get('machine') for entry in attempts),
+    'versions': _distinct(entry['packages']['jax'] for entry in attempts),
+    'seconds': round(sum(row['seconds'] or 0 for row in rows)),
+    'trials': dict(collections.Counter(row['status'] for row in rows)),
+    'metric': found.metric,
+    found.over: _distinct(spec.overrides.get(found.over) for spec in specs),
+    'baseline': found.baseline,
+    'table': found.table,
+  }
+  workdir_lib.write_atomic(path, json.dumps(content, indent=1) + '\n')
+
+
+def _attempts(path: str) -> list[dict]:
+  file = os.path.join(path, 'env.json')
+  try:
+    with open(file) as opened:
+      return json.load(opened)
+  except FileNotFoundError:
+    return []
+  except json.JSONDecodeError as error:
+    raise UserError(f'{file} is not JSON: {error}') from error
+
+
+def _distinct(values) -> list:
+  """Without repetitions and None, in order of appearance."""
+  return [v for v in dict.fromkeys(values) if v is not None]

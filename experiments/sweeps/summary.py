@@ -23,7 +23,7 @@ def write_at_end(workdir: str, values) -> dict:
   one to end writes the results of all.
 
   Args:
-    values: flags of comparison.define.
+    values: flags of comparison.define, and `output`.
   """
   specs = distinct.distinct(folder.read(workdir))
   unfinished = len(running.unfinished(specs))
@@ -40,7 +40,7 @@ def write(workdir: str, values) -> dict:
   """Writes, prints and returns the results of a sweep so far.
 
   Args:
-    values: flags of comparison.define.
+    values: flags of comparison.define, and `output`.
   """
   from rich.console import Console
 
@@ -50,6 +50,8 @@ def write(workdir: str, values) -> dict:
     rows, specs, values.metric, values.over, values.baseline
   )
   results.write(workdir, rows, found)
+  if values.output is not None:
+    results.publish(values.output, rows, specs, found)
   plots.write(workdir, found, specs)
   Console(stderr=True).print(tables.terminal(found))
   for row in rows:

@@ -26,11 +26,10 @@ import os
 import platform
 import re
 import secrets
-import subprocess
 from importlib import metadata
 from typing import Any
 
-from experiments.command import app
+from experiments.command import app, provenance
 from experiments.command.errors import Failed, UserError, writing
 from experiments.workdir import buckets, locks
 
@@ -229,23 +228,8 @@ def record_environment(workdir: Workdir, devices) -> None:
       'python': platform.python_version(),
       'packages': {name: metadata.version(name) for name in _PACKAGES},
       'devices': [str(device) for device in devices],
-      'commit': _commit(),
+      'machine': provenance.machine(),
+      'commit': provenance.commit(),
     }
   )
   write_atomic(path, json.dumps(attempts, indent=2) + '\n')
-
-
-def _commit() -> str | None:
-  """Git commit of this code, with '+' for local changes; None without git."""
-  command = ['git', 'describe', '--always', '--dirty=+', '--abbrev=40']
-  try:
-    found = subprocess.run(
-      [*command, '--exclude=*'],
-      cwd=os.path.dirname(__file__),
-      capture_output=True,
-      text=True,
-      check=True,
-    )
-  except (OSError, subprocess.CalledProcessError):
-    return None
-  return found.stdout.strip()
