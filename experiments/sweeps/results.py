@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -121,14 +122,14 @@ def publish(
   """Writes the table and where it comes from: for a page, not for a resume.
 
   `commands`, `commits`, `machines` and `versions` of jax are those of all
-  attempts of all trials; `trials` counts them by status.
+  attempts of all trials, with PATH for folders; `trials` counts them by status.
 
   Raises:
     UserError: the env.json of a trial is corrupt.
   """
   attempts = [entry for spec in specs for entry in _attempts(spec.path)]
   content = {
-    'commands': _distinct(' '.join(entry['command']) for entry in attempts),
+    'commands': _distinct(_without_paths(e['command']) for e in attempts),
     'commits': _distinct(entry['commit'] for entry in attempts),
     # Runs of former versions did not record it.
     'machines': _distinct(entry.get('machine') for entry in attempts),
@@ -152,6 +153,12 @@ def _attempts(path: str) -> list[dict]:
     return []
   except json.JSONDecodeError as error:
     raise UserError(f'{file} is not JSON: {error}') from error
+
+
+def _without_paths(command: list[str]) -> str:
+  kept = [word for word in command if not word.startswith('--output=')]
+  folder = re.compile(r'^(--workdir|--config\.data\.dir)=.*')
+  return ' '.join(folder.sub(r'\1=PATH', word) for word in kept)
 
 
 def _distinct(values) -> list:

@@ -26,7 +26,8 @@ def test_a_table_says_command_commit_machine_and_seeds(tmp_path, call_command):
   assert code == 0, stderr
   found = json.loads(output.read_text())
   (command,) = found['commands']
-  assert command.startswith('experiments.sweep --workdir=')
+  assert command.startswith('experiments.sweep --workdir=PATH --engine')
+  assert str(tmp_path) not in output.read_text()
   assert '--grid config.seed=3,4' in command
   assert found['commits'] == [provenance.commit()]
   assert found['machines'] == [provenance.machine()]
