@@ -112,16 +112,27 @@ def deberta():
       if name_of.startswith('pos_') and name_of.endswith('bias'):
         parameter.data = torch.zeros_like(parameter)
     table = randn(2 * (buckets if buckets > 0 else farthest), D)
-    x = randn(B, L, D)
+    table.requires_grad_()
+    x = randn(B, L, D).requires_grad_()
     q, k = (
       layer.transpose_for_scores(project(x), H)
       for project in (layer.query_proj, layer.key_proj)
     )
     cases[f'{name}/x'], cases[f'{name}/table'] = x, table
-    cases[f'{name}/scores'] = layer.disentangled_attention_bias(
-      q, k, None, table, 3
-    )
+    scores = layer.disentangled_attention_bias(q, k, None, table, 3)
+    cases[f'{name}/scores'] = scores
     cases |= {f'{name}/{n}': p for n, p in layer.named_parameters()}
+    content = q @ k.transpose(-1, -2) / (3 * K) ** 0.5
+    weights = (content + scores.view_as(content)).softmax(-1)
+    cotangent = randn(*weights.shape)
+    of_x, of_table = torch.autograd.grad(
+      (weights * cotangent).sum(), (x, table)
+    )
+    cases |= {
+      f'{name}/cotangent': cotangent,
+      f'{name}/x_grad': of_x,
+      f'{name}/table_grad': of_table,
+    }
   distance = torch.arange(-30, 31)
   cases['log_buckets'] = modeling_deberta_v2.make_log_bucket_position(
     distance, 8, 20
@@ -294,6 +305,20 @@ def drawn(layer):
   return layer.eval()
 
 
+def gradients(layer, x, output):
+  """Of the sum of an output times a cotangent, to x and all parameters."""
+  cotangent = randn(*output.shape)
+  leaves = {'x': x, **dict(layer.named_parameters())}
+  grads = torch.autograd.grad(
+    (output * cotangent).sum(), list(leaves.values()), allow_unused=True
+  )
+  return {'output': output, 'cotangent': cotangent, **leaves} | {
+    f'{name}_grad': grad
+    for name, grad in zip(leaves, grads, strict=True)
+    if grad is not None
+  }
+
+
 def differential():
   """A causal layer of DiffLlama, with half as many KV heads; gradients."""
   config = DiffLlamaConfig(
@@ -302,16 +327,7 @@ def differential():
   )  # fmt: skip
   layer = drawn(DiffLlamaAttention(config, layer_idx=1))
   x = randn(B, L, D).requires_grad_()
-  output, _ = layer(x, UNTURNED, CAUSAL)
-  cotangent = randn(B, L, D)
-  parameters = {'x': x, **dict(layer.named_parameters())}
-  grads = torch.autograd.grad(
-    (output * cotangent).sum(), list(parameters.values())
-  )
-  return {
-    **parameters, 'output': output, 'cotangent': cotangent,
-    **{f'{n}_grad': g for n, g in zip(parameters, grads, strict=True)},
-  }  # fmt: skip
+  return gradients(layer, x, layer(x, UNTURNED, CAUSAL)[0])
 
 
 def output_gate():
@@ -320,13 +336,16 @@ def output_gate():
     hidden_size=D, num_attention_heads=H, num_key_value_heads=H // 2,
     head_dim=K, attn_implementation='eager',
   )  # fmt: skip
-  x = randn(B, L, D)
-  layer = drawn(Qwen3NextAttention(config, layer_idx=0))
-  cases = {'x': x, 'elementwise/output': layer(x, UNTURNED, CAUSAL)[0]}
-  cases |= {f'elementwise/{n}': p for n, p in layer.named_parameters()}
-  layer = drawn(Attention(D, dim_head=K, heads=H, gate_value_heads=True))
-  cases['headwise/output'] = layer(x)
-  return cases | {f'headwise/{n}': p for n, p in layer.named_parameters()}
+  x = randn(B, L, D).requires_grad_()
+  of_channels = drawn(Qwen3NextAttention(config, layer_idx=0))
+  of_heads = drawn(Attention(D, dim_head=K, heads=H, gate_value_heads=True))
+  found = {
+    'elementwise': gradients(
+      of_channels, x, of_channels(x, UNTURNED, CAUSAL)[0]
+    ),
+    'headwise': gradients(of_heads, x, of_heads(x)),
+  }
+  return {f'{n}/{k}': v for n, case in found.items() for k, v in case.items()}
 
 
 def value_residual():
@@ -341,8 +360,8 @@ def value_residual():
   for module in stack.modules():
     if isinstance(module, torch.nn.LayerNorm):
       module.eps = 1e-6  # that of Flax
-  x = randn(B, L, D)
-  return {'x': x, 'output': stack(x), **dict(stack.named_parameters())}
+  x = randn(B, L, D).requires_grad_()
+  return gradients(stack, x, stack(x))
 
 
 CASES = (

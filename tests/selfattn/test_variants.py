@@ -29,6 +29,24 @@ X = jax.random.normal(jax.random.key(1), (B, L, D))
 close = {'rtol': 1e-5, 'atol': 1e-5}
 
 
+def equals(found, want):
+  np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def gradients(apply, c, params):
+  """Of the sum of the output, which is checked, times the library's cotangent,
+  to parameters and x."""
+
+  def total(params, x):
+    output = apply(params, x)
+    return (output * c['cotangent']).sum(), output
+
+  grads, output = jax.grad(total, (0, 1), has_aux=True)(params, c['x'])
+  np.testing.assert_allclose(output, c['output'], **close)
+  equals(grads[1], c['x_grad'])
+  return grads[0]
+
+
 def kernels(c, **names):
   """Parameters of dense layers without a bias, by our names of theirs."""
   return {
@@ -45,31 +63,50 @@ def test_the_gate_of_each_channel_of_qwen_3_next():
     D, H, num_kv_heads=H // 2, use_bias=False, causal=True, qk_norm=True,
     output_gate='elementwise',
   )  # fmt: skip
-  params = kernels(
-    c, key='k_proj.weight', value='v_proj.weight', out='o_proj.weight'
+
+  def ours(end='', one=0):
+    params = kernels(
+      c,
+      key=f'k_proj.weight{end}',
+      value=f'v_proj.weight{end}',
+      out=f'o_proj.weight{end}',
+    )
+    # Its projection makes the query of a head, then the gate.
+    both = c[f'q_proj.weight{end}'].T.reshape(D, H, 2, K)
+    for index, name in enumerate(('query', 'gate')):
+      params[name] = {'kernel': jnp.asarray(both[:, :, index].reshape(D, D))}
+    for mine, theirs in (('query_norm', 'q_norm'), ('key_norm', 'k_norm')):
+      params[mine] = {'scale': one + jnp.asarray(c[f'{theirs}.weight{end}'])}
+    return params
+
+  grads = gradients(
+    lambda params, x: layer.apply({'params': params}, x)[0], c, ours(one=1)
   )
-  # Its projection makes the query of a head, then the gate.
-  both = c['q_proj.weight'].T.reshape(D, H, 2, K)
-  for index, name in enumerate(('query', 'gate')):
-    params[name] = {'kernel': jnp.asarray(both[:, :, index].reshape(D, D))}
-  for ours, theirs in (('query_norm', 'q_norm'), ('key_norm', 'k_norm')):
-    params[ours] = {'scale': 1 + jnp.asarray(c[f'{theirs}.weight'])}
-  found, _ = layer.apply({'params': params}, GOLDENS['output_gate/x'])
-  np.testing.assert_allclose(found, c['output'], **close)
+  jax.tree.map(equals, grads, ours('_grad'))
 
 
 def test_the_gate_of_each_head_of_x_transformers():
   c = case(GOLDENS, 'output_gate/headwise')
   layer = Attention(D, H, output_gate='headwise')
-  params = kernels(
-    c, query='to_q.weight', key='to_k.weight', value='to_v.weight',
-    gate='to_v_head_gate.weight', out='to_out.weight',
-  )  # fmt: skip
+
+  def ours(end=''):
+    return kernels(
+      c, query=f'to_q.weight{end}', key=f'to_k.weight{end}',
+      value=f'to_v.weight{end}', gate=f'to_v_head_gate.weight{end}',
+      out=f'to_out.weight{end}',
+    )  # fmt: skip
+
+  params = ours()
   for dense in params.values():
     dense['bias'] = jnp.zeros(dense['kernel'].shape[1])
   params['gate']['bias'] = jnp.asarray(c['to_v_head_gate.bias'])
-  found, _ = layer.apply({'params': params}, GOLDENS['output_gate/x'])
-  np.testing.assert_allclose(found, c['output'], **close)
+  grads = gradients(
+    lambda params, x: layer.apply({'params': params}, x)[0], c, params
+  )
+  equals(grads['gate']['bias'], c['to_v_head_gate.bias_grad'])
+  # Other biases are not in the library.
+  of_kernels = {n: {'kernel': grads[n]['kernel']} for n in grads}
+  jax.tree.map(equals, of_kernels, ours('_grad'))
 
 
 def test_a_layer_refuses_a_gate_that_it_does_not_have():
@@ -108,17 +145,10 @@ def test_the_layer_of_diff_llama_and_its_gradients():
     }
     return params
 
-  def total(params, x):
-    output, _ = layer.apply({'params': params}, x)
-    return (output * c['cotangent']).sum(), output
-
-  grads, output = jax.grad(total, (0, 1), has_aux=True)(ours(''), c['x'])
-  np.testing.assert_allclose(output, c['output'], **close)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
-    grads,
-    (ours('_grad'), c['x_grad']),
+  grads = gradients(
+    lambda params, x: layer.apply({'params': params}, x)[0], c, ours('')
   )
+  jax.tree.map(equals, grads, ours('_grad'))
 
 
 def test_a_row_without_keys_is_zero_in_differential_attention():
@@ -194,8 +224,20 @@ def test_values_are_means_with_the_first_as_in_x_transformers():
     traverse_util.flatten_dict(zeros)
     | traverse_util.flatten_dict(stack_of_x_transformers(c))
   )
-  found = made.apply({'params': params}, c['x'], Tokens())
-  np.testing.assert_allclose(found, c['output'], **close)
+  grads = gradients(
+    lambda params, x: made.apply({'params': params}, x, Tokens()), c, params
+  )
+  for layer in range(3):
+    block = grads[f'block_{layer}']
+    for ours, theirs in (
+      ('query', 'to_q'),
+      ('value', 'to_v'),
+      ('out', 'to_out'),
+    ):
+      want = c[f'layers.{2 * layer}.1.{theirs}.weight_grad'].T
+      equals(block['attention'][ours]['kernel'], want)
+    want = c[f'layers.{2 * layer + 1}.1.ff.0.0.weight_grad'].T
+    equals(block['mlp_in']['kernel'], want)
 
 
 def test_fresh_values_are_even_means_in_all_layers_but_the_first():
@@ -246,12 +288,20 @@ def test_a_table_of_deberta_through_the_matrices_of_the_layer():
   )  # fmt: skip
   for name, dense in params.items():
     dense['bias'] = jnp.asarray(c.get(f'{name}_proj.bias', np.zeros(D)))
-  _, weights = layer.apply(
-    {'params': params},
-    c['x'],
-    position_params={'table': jnp.asarray(c['table'])},
-    return_weights=True,
+
+  def total(x, table):
+    _, weights = layer.apply(
+      {'params': params},
+      x,
+      position_params={'table': table},
+      return_weights=True,
+    )
+    return (weights * c['cotangent'].reshape(weights.shape)).sum(), weights
+
+  grads, weights = jax.grad(total, (0, 1), has_aux=True)(
+    c['x'], jnp.asarray(c['table'])
   )
+  jax.tree.map(equals, grads, (c['x_grad'], c['table_grad']))
   q, k = (
     (c['x'] @ params[n]['kernel'] + params[n]['bias'][None, None]).reshape(
       B, L, H, K
