@@ -6,6 +6,7 @@ A table is between `<!-- table: NAME -->` and `<!-- end -->`; a test compares
 what is there with what this writes.
 """
 
+import json
 import pathlib
 import re
 
@@ -17,6 +18,7 @@ from selfattn.kernels import unsupported_reason
 from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
+RESULTS = ROOT / 'docs/results'
 FILES = ('docs/positions.md',)
 _BLOCK = re.compile(r'(<!-- table: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
@@ -61,7 +63,54 @@ def position_properties() -> str:
   return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
 
 
-TABLES = {'positions': position_properties}
+def scores(columns: dict[str, str]) -> str:
+  """Accuracy on test of each method, mean over seeds; a column a results file.
+
+  Args:
+    columns: title by name of the file.
+  """
+  found = {}
+  for name, title in columns.items():
+    path = RESULTS / f'{name}.json'
+    if path.exists():
+      table = json.loads(path.read_text())['table']
+      found[title] = {e['model.position.name']: e for e in table}
+  rows = [('method', *found), ('---',) * (1 + len(found))]
+  for name in POSITIONS:
+    cells = (_score(column.get(name, {})) for column in found.values())
+    rows.append((f'`{name}`', *cells))
+  return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
+
+
+def _score(entry: dict) -> str:
+  """Test with its interval, and the mean on validation in brackets."""
+  if not entry.get('n'):
+    return ''
+  test = entry['test']
+  shown = f'{test["mean"]:.2f}'
+  if test['half_width'] is not None:
+    shown += f' ± {test["half_width"]:.2f}'
+  return f'{shown} ({entry["validation"]["mean"]:.2f})'
+
+
+_GENERATED = {
+  'a_before_b': 'a_before_b',
+  'even_pairs': 'even_pairs',
+  'cycle_navigation': 'cycle_navigation',
+  'flip_flop': 'flip_flop',
+  'associative_recall': 'associative_recall',
+  'indirect_indexing': 'indirect_indexing',
+}
+TABLES = {
+  'positions': position_properties,
+  'lengths': lambda: scores(_GENERATED),
+  'randomised': lambda: scores(
+    {f'{name}_randomised': title for name, title in _GENERATED.items()}
+  ),
+  'texts': lambda: scores(
+    {'word_order': 'word_order', 'trec': 'TREC', 'sst2_sentences': 'SST-2'}
+  ),
+}
 
 
 def filled(text: str) -> str:
