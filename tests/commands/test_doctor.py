@@ -10,6 +10,8 @@ from experiments.command.signals import Signals
 from experiments.training import diagnosis
 from experiments.training import run as run_lib
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
 
 def wrong(findings):
   return [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]

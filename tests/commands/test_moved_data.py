@@ -7,6 +7,7 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import arguments
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 ROWS = 'label\ttext\n' + ''.join(
   f'{label}\t{word} {number}\n'
   for number in range(20)
