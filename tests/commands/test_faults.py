@@ -11,8 +11,11 @@ import jax
 import numpy as np
 import pytest
 from conftest import last_json
-from test_train import busy_config, restored, rows, start
+from test_train import arguments, busy_config, restored, rows, start
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+# Seconds that a process of its own takes before it trains, at least.
+_IMPORTS = 2.0
 SIGNALS = (
   signal.SIGTERM,
   signal.SIGINT,
@@ -31,24 +34,21 @@ def long_config():
   return config
 
 
-def run(path, sent=None, after=None):
-  """(exit code, stdout, stderr, seconds), of a run that is sent a signal."""
-  started = time.monotonic()
+def run(path, sent, after):
+  """(exit code, stdout, stderr) of a run that is sent a signal."""
   process = start(path, long_config())
-  if sent is not None:
-    time.sleep(after)
-    process.send_signal(sent)
+  time.sleep(after)
+  process.send_signal(sent)
   stdout, stderr = process.communicate(timeout=200)
-  return process.returncode, stdout, stderr, time.monotonic() - started
+  return process.returncode, stdout, stderr
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, printed_json):
   """(path, result, seconds) of an uninterrupted run."""
-  path = tmp_path_factory.mktemp('whole') / 'run'
-  code, stdout, stderr, seconds = run(path)
-  assert code == 0, stderr
-  return path, last_json(stdout), seconds
+  path, started = tmp_path_factory.mktemp('whole') / 'run', time.monotonic()
+  result = printed_json('train', *arguments(path, long_config()))
+  return path, result, _IMPORTS + time.monotonic() - started
 
 
 def assert_sound(path):
@@ -83,7 +83,7 @@ def assert_same(path, result, whole):
   assert not (path / 'corrupt').exists()
 
 
-def storm(tmp_path, whole, seed, kills, signals):
+def storm(tmp_path, whole, printed_json, seed, kills, signals):
   """Sends signals at random moments; compares each run that finishes."""
   rng = np.random.default_rng(seed)
   sent = [signal.SIGKILL] * kills
@@ -92,7 +92,7 @@ def storm(tmp_path, whole, seed, kills, signals):
   for each in rng.permutation(np.array(sent, object)):
     path = tmp_path / str(number)
     moment = rng.uniform(0, whole[2])
-    code, stdout, stderr, _ = run(path, each, moment)
+    code, stdout, stderr = run(path, each, moment)
     if code == 0:  # it was faster than the signal
       assert_same(path, last_json(stdout), whole)
       number += 1
@@ -106,16 +106,17 @@ def storm(tmp_path, whole, seed, kills, signals):
       assert code == -each or 'KeyboardInterrupt' in stderr
     assert_sound(path)
   path = tmp_path / str(number)
-  code, stdout, stderr, _ = run(path)
-  assert code == 0, stderr
-  assert_same(path, last_json(stdout), whole)
+  result = printed_json('train', *arguments(path, long_config()))
+  assert_same(path, result, whole)
 
 
-def test_a_few_kills_and_signals_change_nothing(tmp_path, whole):
-  storm(tmp_path, whole, seed=115, kills=1, signals=1)
+def test_a_few_kills_and_signals_change_nothing(tmp_path, whole, printed_json):
+  storm(tmp_path, whole, printed_json, seed=115, kills=1, signals=1)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize('seed', range(10))
-def test_many_kills_and_signals_change_nothing(tmp_path, whole, seed):
-  storm(tmp_path, whole, seed, kills=10, signals=5)
+def test_many_kills_and_signals_change_nothing(
+  tmp_path, whole, printed_json, seed
+):
+  storm(tmp_path, whole, printed_json, seed, kills=10, signals=5)
