@@ -14,8 +14,6 @@ from conftest import last_json
 from test_train import arguments, busy_config, restored, rows, start
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
-# Seconds that a process of its own takes before it trains, at least.
-_IMPORTS = 2.0
 SIGNALS = (
   signal.SIGTERM,
   signal.SIGINT,
@@ -34,21 +32,24 @@ def long_config():
   return config
 
 
-def run(path, sent, after):
-  """(exit code, stdout, stderr) of a run that is sent a signal."""
+def run(path, sent=None, after=None):
+  """(exit code, stdout, stderr, seconds), of a run that is sent a signal."""
+  started = time.monotonic()
   process = start(path, long_config())
-  time.sleep(after)
-  process.send_signal(sent)
+  if sent is not None:
+    time.sleep(after)
+    process.send_signal(sent)
   stdout, stderr = process.communicate(timeout=200)
-  return process.returncode, stdout, stderr
+  return process.returncode, stdout, stderr, time.monotonic() - started
 
 
 @pytest.fixture(scope='module')
-def whole(tmp_path_factory, printed_json):
+def whole(tmp_path_factory):
   """(path, result, seconds) of an uninterrupted run."""
-  path, started = tmp_path_factory.mktemp('whole') / 'run', time.monotonic()
-  result = printed_json('train', *arguments(path, long_config()))
-  return path, result, _IMPORTS + time.monotonic() - started
+  path = tmp_path_factory.mktemp('whole') / 'run'
+  code, stdout, stderr, seconds = run(path)
+  assert code == 0, stderr
+  return path, last_json(stdout), seconds
 
 
 def assert_sound(path):
@@ -92,7 +93,7 @@ def storm(tmp_path, whole, printed_json, seed, kills, signals):
   for each in rng.permutation(np.array(sent, object)):
     path = tmp_path / str(number)
     moment = rng.uniform(0, whole[2])
-    code, stdout, stderr = run(path, each, moment)
+    code, stdout, stderr, _ = run(path, each, moment)
     if code == 0:  # it was faster than the signal
       assert_same(path, last_json(stdout), whole)
       number += 1

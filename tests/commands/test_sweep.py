@@ -259,8 +259,8 @@ def test_finished_trials_are_unchanged(whole, sweep, arguments):
   assert last_json(printed) == result
 
 
-def killed(command, rng, kills, seconds):
-  """Runs a command again and again, killing it at random moments."""
+def kill(command, path, rng, kills, seconds):
+  """Kills a command again and again, at random moments after a first save."""
   for _ in range(kills):
     process = subprocess.Popen(
       command,
@@ -271,6 +271,9 @@ def killed(command, rng, kills, seconds):
       start_new_session=True,
     )
     time.sleep(rng.uniform(*seconds))
+    while not list(path.glob('trials/*/checkpoints/3')):
+      assert process.poll() is None
+      time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -290,7 +293,7 @@ def test_a_sweep_killed_at_random_moments_has_the_same_table(
   path = tmp_path / 'killed'
   flags = [*arguments, f'--workdir={path}', f'--engine={engine}']
   command = [sys.executable, '-m', 'experiments.sweep', *flags]
-  killed(command, random.Random(2), kills, (2.0, 7.0))
+  kill(command, path, random.Random(kills), kills, (2.0, 7.0))
   code, _, said = sweep(*flags)
   assert code == 0, said
   if engine == 'vectorized':
