@@ -16,6 +16,7 @@ standard output is one JSON object.
 
 from __future__ import annotations
 
+import functools
 import os
 
 import jax
@@ -98,7 +99,8 @@ def main(values) -> None:
     _length(values, settings, classifier)
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')
-    state = build.init_state(settings, classifier, build.hparams(settings))
+    init = functools.partial(build.init_state, settings, classifier)
+    state = jax.jit(init)(build.hparams(settings))
     params = head_analysis.of_member(settings, values.member, state.eval_params)
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})

@@ -1,6 +1,8 @@
 """One place for what all tests share: sizes, a small config, a command."""
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import pathlib
@@ -75,21 +77,18 @@ def run_command():
   return run
 
 
-@pytest.fixture
-def call_command(monkeypatch, capfd):
-  """The same as run_command within this process: (code, stdout, stderr)."""
-
-  def call(name, *arguments, cwd):
-    module = importlib.import_module(f'experiments.{name}')
-    takes_config = name in ('train', 'sweep', 'compile', 'inspect', 'compare')
-    monkeypatch.chdir(cwd)
-    words = list(map(str, arguments))
-    monkeypatch.setattr(sys, 'argv', [name, *words])
-    typed = [sys.executable, '-m', f'experiments.{name}', *words]
-    monkeypatch.setattr(sys, 'orig_argv', typed)
-    capfd.readouterr()
-    numbers = signal.valid_signals()
-    handlers = {number: signal.getsignal(number) for number in numbers}
+def exit_code(name, *arguments, cwd):
+  """That of a command which runs within this process."""
+  module = importlib.import_module(f'experiments.{name}')
+  takes_config = name in ('train', 'sweep', 'compile', 'inspect', 'compare')
+  words = list(map(str, arguments))
+  typed = [sys.executable, '-m', f'experiments.{name}', *words]
+  numbers = signal.valid_signals()
+  handlers = {number: signal.getsignal(number) for number in numbers}
+  with pytest.MonkeyPatch.context() as patch:
+    patch.chdir(cwd)
+    patch.setattr(sys, 'argv', [name, *words])
+    patch.setattr(sys, 'orig_argv', typed)
     try:
       with pytest.raises(SystemExit) as end:
         app.run(module.main, module._define, module.__doc__, takes_config)
@@ -97,7 +96,28 @@ def call_command(monkeypatch, capfd):
       for number, handler in handlers.items():
         if signal.getsignal(number) != handler:
           signal.signal(number, handler)
-    return end.value.code, *capfd.readouterr()
+  return end.value.code
+
+
+@pytest.fixture
+def call_command(capfd):
+  """The same as run_command within this process: (code, stdout, stderr)."""
+
+  def call(name, *arguments, cwd):
+    capfd.readouterr()
+    return exit_code(name, *arguments, cwd=cwd), *capfd.readouterr()
+
+  return call
+
+
+@pytest.fixture(scope='module')
+def printed_json():
+  """The last line on stdout of a command in this process, which succeeds."""
+
+  def call(name, *arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+      assert exit_code(name, *arguments, cwd=ROOT) == 0
+    return last_json(stdout.getvalue())
 
   return call
 

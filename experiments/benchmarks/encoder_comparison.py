@@ -77,7 +77,7 @@ def classifiers(repetitions: int) -> list[dict]:
     ('attention', encoders.AttentionAlone(peers.NUM_HEADS)),
   ):
     model = TextClassifier(_VOCAB_SIZE, peers.NUM_CLASSES, _WIDTH, encoder)
-    params = model.init(jax.random.key(1), tokens, padding_mask)
+    params = jax.jit(model.init)(jax.random.key(1), tokens, padding_mask)
 
     def predict(params, model=model):
       return model.apply(params, tokens, padding_mask)

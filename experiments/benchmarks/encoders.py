@@ -94,6 +94,8 @@ def shapes(module: nn.Module, n: int, d: int):
   return functools.partial(_run, module), (variables, x)
 
 
+# One program: initialised op by op, a layer compiles one for each operation.
+@functools.partial(jax.jit, static_argnums=0)
 def _init(module, key, x):
   return module.init(key, x, jnp.ones(x.shape[:2], bool))
 
@@ -176,7 +178,7 @@ def _step_back(n: int):
   cell = CELLS['lstm'](_WIDTH)
   x = jax.random.normal(jax.random.key(1), (n, _WIDTH))
   state = cell.initialize_carry(jax.random.key(2), (_WIDTH,))
-  variables = cell.init(jax.random.key(0), state, x[0])
+  variables = jax.jit(cell.init)(jax.random.key(0), state, x[0])
 
   @jax.jit
   def pull(state_bar, x):

@@ -46,7 +46,7 @@ def sections(values, path: str) -> list[str]:
   )
   drawn.append(pages.figure(figure, f'{name} over steps'))
   header, body = tables.cells(found)
-  texts = [tables.caption(found), comparison.conclusion(found) or '']
+  texts = [tables.caption(found), tables.conclusion(found) or '']
   columns = ['trial', 'name', *keys, values.over, 'status']
   columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']

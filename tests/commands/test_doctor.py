@@ -3,12 +3,14 @@
 import os
 
 import pytest
-from conftest import last_json, make_small_config
+from conftest import ROOT, last_json, make_small_config
 from test_checkpoints import truncate
 
 from experiments.command.signals import Signals
 from experiments.training import diagnosis
 from experiments.training import run as run_lib
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
 
 
 def wrong(findings):
@@ -68,7 +70,7 @@ def test_checkpoints_that_were_set_aside_do_not_fail(name, run):
   ]
 
 
-def test_a_corrupt_checkpoint_fails_and_nothing_is_changed(run, run_command):
+def test_a_corrupt_checkpoint_fails_and_nothing_is_changed(run, call_command):
   found = list(diagnosis.workdir(str(run)))
   assert wrong(found) == []
   texts = {name: text for name, text, _ in found}
@@ -76,11 +78,11 @@ def test_a_corrupt_checkpoint_fails_and_nothing_is_changed(run, run_command):
   assert sum(text.endswith('the best') for text in texts.values()) == 1
   truncate(run / 'checkpoints' / '6')
   before = {p: p.stat().st_mtime_ns for p in run.rglob('*')}
-  done = run_command('doctor', f'--workdir={run}')
+  code, stdout, stderr = call_command('doctor', f'--workdir={run}', cwd=ROOT)
   assert {p: p.stat().st_mtime_ns for p in run.rglob('*')} == before
-  assert done.returncode == 1
-  assert 'FAIL checkpoint 6' in done.stderr
+  assert code == 1
+  assert 'FAIL checkpoint 6' in stderr
   (line,) = [
-    line for line in last_json(done.stdout)['failed'] if 'checkpoint' in line
+    line for line in last_json(stdout)['failed'] if 'checkpoint' in line
   ]
   assert line.startswith('checkpoint 6: ')

@@ -11,8 +11,9 @@ import jax
 import numpy as np
 import pytest
 from conftest import last_json
-from test_train import busy_config, restored, rows, start
+from test_train import arguments, busy_config, restored, rows, start
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 SIGNALS = (
   signal.SIGTERM,
   signal.SIGINT,
@@ -83,7 +84,7 @@ def assert_same(path, result, whole):
   assert not (path / 'corrupt').exists()
 
 
-def storm(tmp_path, whole, seed, kills, signals):
+def storm(tmp_path, whole, printed_json, seed, kills, signals):
   """Sends signals at random moments; compares each run that finishes."""
   rng = np.random.default_rng(seed)
   sent = [signal.SIGKILL] * kills
@@ -106,16 +107,17 @@ def storm(tmp_path, whole, seed, kills, signals):
       assert code == -each or 'KeyboardInterrupt' in stderr
     assert_sound(path)
   path = tmp_path / str(number)
-  code, stdout, stderr, _ = run(path)
-  assert code == 0, stderr
-  assert_same(path, last_json(stdout), whole)
+  result = printed_json('train', *arguments(path, long_config()))
+  assert_same(path, result, whole)
 
 
-def test_a_few_kills_and_signals_change_nothing(tmp_path, whole):
-  storm(tmp_path, whole, seed=115, kills=1, signals=1)
+def test_a_few_kills_and_signals_change_nothing(tmp_path, whole, printed_json):
+  storm(tmp_path, whole, printed_json, seed=115, kills=1, signals=1)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize('seed', range(10))
-def test_many_kills_and_signals_change_nothing(tmp_path, whole, seed):
-  storm(tmp_path, whole, seed, kills=10, signals=5)
+def test_many_kills_and_signals_change_nothing(
+  tmp_path, whole, printed_json, seed
+):
+  storm(tmp_path, whole, printed_json, seed, kills=10, signals=5)

@@ -17,6 +17,7 @@ from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.positions.absolute import Sinusoidal
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 TEXT = 'the zebra was dull but the acting was fine'
 KNOWN = TEXT.replace('zebra', '[UNK]').split()
 

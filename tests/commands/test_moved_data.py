@@ -7,6 +7,7 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import arguments
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 ROWS = 'label\ttext\n' + ''.join(
   f'{label}\t{word} {number}\n'
   for number in range(20)
@@ -30,12 +31,11 @@ def moved(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def trained(moved, run_command):
+def trained(moved, printed_json):
   base, command = moved
-  done = run_command('train', *command)
-  assert done.returncode == 0, done.stderr
+  result = printed_json('train', *command)
   os.rename(base / 'then', base / 'now')
-  return base, command, last_json(done.stdout)
+  return base, command, result
 
 
 def test_a_finished_run_prints_its_result(trained, call_command):

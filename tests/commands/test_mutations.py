@@ -12,6 +12,7 @@ from experiments.command import app
 from experiments.command.values import flat_keys
 from experiments.training import run as run_lib
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT / 'tests')!r})

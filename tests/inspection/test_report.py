@@ -14,6 +14,7 @@ from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
 from experiments.training import run as run_lib
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 _BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 
 

@@ -18,6 +18,7 @@ from experiments.training import build, compiled
 from experiments.training import run as run_lib
 from experiments.training.evaluation import restore_run
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 COUNT = 3
 
 

@@ -24,6 +24,7 @@ from experiments.training import build
 from experiments.training import run as run_lib
 from selfattn.dropout import Dropout
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 V, B, L = 23, 8, 9
 
 
@@ -51,6 +52,18 @@ def model_of(settings):
   key = jax.random.key(0)
   params = draw(classifier.init, key, tokens, tokens == 0)['params']
   return classifier, params
+
+
+def gradients_of(params, classifier, batch, hparams, num_microbatches, task):
+  """`gradients` of step 5, as one program rather than one per operation."""
+
+  @jax.jit
+  def of(params, batch, hparams):
+    return gradients.gradients(
+      params, classifier, batch, hparams, 5, num_microbatches, 0, task
+    )
+
+  return of(params, batch, hparams)
 
 
 @functools.cache
@@ -102,15 +115,14 @@ def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
   classifier, params = model_of(settings)
   batch, hparams = make_batch(), build.hparams(settings)
   task = tasks.make(settings.task)
-  (loss, hits, count), _ = gradients.gradients(
-    params, classifier, batch, hparams, 5, 1, 0, task
+  (loss, hits, count), _ = gradients_of(
+    params, classifier, batch, hparams, 1, task
   )
   bits = gradients.dropout_of(hparams, 5, 0).at(4)
   targets = task.targets(batch, V, bits)
+  apply = jax.jit(classifier.apply)
   logits = np.asarray(
-    classifier.apply(
-      {'params': params}, targets.tokens, tasks.padding_mask(batch)
-    ),
+    apply({'params': params}, targets.tokens, tasks.padding_mask(batch)),
     np.float64,
   )
   assert logits.shape == (B, L, V)
@@ -148,8 +160,8 @@ def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
 
   wanted = jax.jit(jax.grad(loss_of))(params)
   for num_microbatches in (1, 4):
-    _, found = gradients.gradients(
-      params, classifier, batch, hparams, 5, num_microbatches, 0, task
+    _, found = gradients_of(
+      params, classifier, batch, hparams, num_microbatches, task
     )
     jax.tree.map(
       lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5),

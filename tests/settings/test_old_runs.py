@@ -17,6 +17,7 @@ from experiments.sweeps import folder, plan
 from experiments.workdir import workdir as workdir_lib
 from selfattn.positions import POSITIONS
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 OLD_RUNS = pathlib.Path(__file__).parent / 'old_runs'
 FORMATS = sorted(path.name for path in OLD_RUNS.glob('format_*'))
 

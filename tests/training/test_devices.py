@@ -43,7 +43,7 @@ def make_settings(seed=0, fsdp_min_size=0, num_members=1, has_groups=False):
 LOADED = loading.load(make_settings().data, '')
 
 
-def run(program, settings):
+def run(program, settings, step=None):
   batches = TrainBatches(
     LOADED.splits['train'],
     12,
@@ -55,7 +55,7 @@ def run(program, settings):
   batch = program.put(batches(0))
   hparams = program.hparams(settings)
   state = program.init(hparams)
-  step = program.train_step.lower(state, batch, hparams).compile()
+  step = step or program.train_step.lower(state, batch, hparams).compile()
   losses = []
   for index in range(NUM_STEPS):
     state, metrics = step(state, program.put(batches(index)), hparams)
@@ -68,6 +68,7 @@ def run(program, settings):
       x.addressable_shards[0].data.size < x.size for x in jax.tree.leaves(state)
     ),
     'state': state,
+    'step': step,
   }
 
 
@@ -113,12 +114,14 @@ folder.close()
 
 seeds = [make_settings(seed) for seed in range(3)]
 for seed in (1, 2):
-  found[f'seed {seed}'] = run(made['whole 1'], [seeds[seed]])
+  found[f'seed {seed}'] = run(
+    made['whole 1'], [seeds[seed]], found['whole 1']['step']
+  )
 group = make(seeds[0], 8, 3)
 found['group'] = run(group, seeds)
 found['group'] |= {'mesh': dict(group.mesh.shape), 'size': group.size}
 for each in found.values():
-  del each['state']
+  del each['state'], each['step']
 print(json.dumps(found))
 """
 

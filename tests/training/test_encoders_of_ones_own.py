@@ -22,6 +22,8 @@ from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
 from selfattn.positions import Position
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
 
 class Parallel(Encoder):
   """Attention and a network side by side, with a gate between them."""

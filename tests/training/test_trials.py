@@ -12,6 +12,8 @@ from experiments.training import compiled
 from experiments.training import run as run_lib
 from experiments.workdir.checkpoints import Checkpoints
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
 
 class Killed(BaseException):
   """Stands for SIGKILL between the saves of two trials."""

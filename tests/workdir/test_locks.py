@@ -21,6 +21,7 @@ from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 
+pytestmark = pytest.mark.usefixtures('shared_programs')
 HOLD = """
 import sys
 from experiments.workdir import locks
