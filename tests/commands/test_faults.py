@@ -111,10 +111,6 @@ def storm(tmp_path, whole, printed_json, seed, kills, signals):
   assert_same(path, result, whole)
 
 
-def test_a_few_kills_and_signals_change_nothing(tmp_path, whole, printed_json):
-  storm(tmp_path, whole, printed_json, seed=115, kills=1, signals=1)
-
-
 @pytest.mark.faults
 @pytest.mark.parametrize('seed', range(10))
 def test_many_kills_and_signals_change_nothing(
