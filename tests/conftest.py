@@ -13,8 +13,13 @@ import textwrap
 
 # Before jax is imported anywhere: tests never look for an accelerator.
 os.environ['JAX_PLATFORMS'] = 'cpu'
-# Tests wait for the compiler, not for what it compiles.
-os.environ.setdefault('XLA_FLAGS', '--xla_backend_optimization_level=0')
+# Tests wait for the compiler, not for what it compiles; the emitters of fused
+# loops take more than half of its time.
+os.environ.setdefault(
+  'XLA_FLAGS',
+  '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true '
+  '--xla_cpu_use_fusion_emitters=false',
+)
 
 import jax
 import jax.numpy as jnp

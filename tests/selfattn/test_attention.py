@@ -147,14 +147,15 @@ def run(backend, request, q, k, v, bias):
   return differentiate(q, k, v, bias, params)
 
 
-def assert_equal_to_the_reference(backend, request):
+def assert_equal_to_the_reference(request, *others):
   r = request
   q, k, v, bias = arrays(r['B'], r['L'], r['M'], r['H'], r['K'], r['G'])
-  ours = run('reference', r, q, k, v, bias)
-  theirs = run(backend, r, q, k, v, bias)
-  for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-    assert np.isfinite(a).all()
-    np.testing.assert_allclose(a, b, rtol=3e-5, atol=3e-5)
+  ours = jax.tree.leaves(run('reference', r, q, k, v, bias))
+  for backend in others:
+    theirs = jax.tree.leaves(run(backend, r, q, k, v, bias))
+    for a, b in zip(ours, theirs, strict=True):
+      assert np.isfinite(a).all()
+      np.testing.assert_allclose(a, b, rtol=3e-5, atol=3e-5)
 
 
 @hypothesis.settings(max_examples=15, deadline=None)
@@ -164,7 +165,7 @@ def test_chunked_equals_the_reference(request, rows_at_once):
   with pytest.MonkeyPatch.context() as patch:
     scores = rows_at_once * request['B'] * request['H'] * request['M']
     patch.setattr(backends, '_CHUNK_SCORES', scores)
-    assert_equal_to_the_reference('chunked', request)
+    assert_equal_to_the_reference(request, 'chunked')
 
 
 def refusal(backend, request, platform):
@@ -184,7 +185,7 @@ def refusal(backend, request, platform):
 def test_xla_equals_the_reference_or_says_why_not(request):
   reason = refusal('xla', request, 'cpu')
   if reason is None:
-    assert_equal_to_the_reference('xla', request)
+    assert_equal_to_the_reference(request, 'xla')
     return
   q, k, v, bias = arrays(*(request[n] for n in ('B', 'L', 'M', 'H', 'K', 'G')))
   with pytest.raises(ValueError, match=f"'xla' is unsupported: {reason}"):
@@ -208,9 +209,10 @@ def test_every_method_is_the_same_in_chunks_and_in_xla(method, causal):
   }  # fmt: skip
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(backends, '_CHUNK_SCORES', 3 * 2 * 2 * 7)
-    assert_equal_to_the_reference('chunked', request)
-  if refusal('xla', request, 'cpu') is None:
-    assert_equal_to_the_reference('xla', request)
+    served = [
+      name for name in ('xla',) if refusal(name, request, 'cpu') is None
+    ]
+    assert_equal_to_the_reference(request, 'chunked', *served)
 
 
 @pytest.mark.parametrize('method', ['none', 't5', 'shaw', 'pope'])
@@ -237,9 +239,8 @@ def test_the_tpu_kernel_equals_the_reference(method, causal, monkeypatch):
       )
       return (output**2).sum(), output
 
-    return jax.grad(scalar, (0, 1, 2, 3, 4), has_aux=True)(
-      q, k, v, bias, params
-    )
+    differentiate = jax.jit(jax.grad(scalar, (0, 1, 2, 3, 4), has_aux=True))
+    return differentiate(q, k, v, bias, params)
 
   ours = both('reference')
   with pallas_tpu.force_tpu_interpret_mode():

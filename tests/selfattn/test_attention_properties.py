@@ -128,22 +128,20 @@ def arrays(B, L, M, G):
   return [jnp.asarray(rng.standard_normal(s), jnp.float32) for s in shapes]
 
 
-def run(call, method, params, shift=0):
-  """Output and weights of `attend`, all positions moved by `shift`."""
+def run(call, method, params, shifts=(0,)):
+  """Output and weights of `attend`, with all positions moved by each shift."""
   c = call
   B, _, M, _ = c['shape']
 
-  def tokens(places):
+  def tokens(places, shift):
     if shift and 'positions' in places:
       places = places | {'positions': places['positions'] + shift}
     return Tokens(c['padding_mask'], segments=c['segments'], **places)
 
-  query, key = tokens(c['query']), tokens(c['key'])
-  if not c['is_self']:
-    query = query.replace(padding_mask=None)
-
-  @jax.jit
-  def attended(q, k, v):
+  def moved(q, k, v, shift):
+    query, key = tokens(c['query'], shift), tokens(c['key'], shift)
+    if not c['is_self']:
+      query = query.replace(padding_mask=None)
     return attend(
       q,
       k,
@@ -157,6 +155,10 @@ def run(call, method, params, shift=0):
       return_weights=True,
       **{n: c[n] for n in ('backend', 'causal', 'window', 'softcap')},
     )
+
+  @jax.jit
+  def attended(*arrays):
+    return [moved(*arrays, shift) for shift in shifts]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(backends, '_CHUNK_SCORES', c['rows_at_once'] * B * H * M)
@@ -205,7 +207,7 @@ def test_attend_equals_the_reference_or_says_why_not(variant, call, partner):
     0.0 if bias is None else bias,
     call['softcap'],
   )
-  output, weights = run(call, method, params)
+  ((output, weights),) = run(call, method, params)
   np.testing.assert_allclose(weights, want_weights, **close)
   np.testing.assert_allclose(output, want, **close)
 
@@ -228,7 +230,7 @@ def test_relative_methods_do_not_see_a_shift(variant, call, partner, shift):
   assert method.is_relative
   hypothesis.assume('positions' in call['key'])
   hypothesis.assume(refusal(call, method) is None)
-  near, far = run(call, method, params), run(call, method, params, shift)
+  near, far = run(call, method, params, (0, shift))
   for one, other in zip(near, far, strict=True):
     np.testing.assert_allclose(one, other, **close)
 

@@ -33,7 +33,7 @@ IDS = jax.random.randint(jax.random.key(2), (B, L), 0, V)
 close = {'rtol': 1e-4, 'atol': 2e-5}
 
 
-def make_encoder(name, **fields):
+def make_encoder(name, num_layers=LAYERS, **fields):
   blocks = {part: {} for part in name.split(' ')[0].split('+')}
   if name.endswith('values'):
     blocks = {'shaw': {'max_distance': 3, 'with_values': True}}
@@ -43,7 +43,7 @@ def make_encoder(name, **fields):
     blocks = {name: {'kernel_size': 1}}
   causal = fields.setdefault('causal', is_causal_only(name))
   method = positions.make(blocks, D, H, causal, V)
-  return AttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
+  return AttentionEncoder(num_layers, H, F, method, jnp.float32, **fields)
 
 
 CACHED = [n for n in METHODS if make_encoder(n).position.supports_cache]
@@ -57,11 +57,16 @@ def init(encoder):
 
 
 @pytest.mark.parametrize(
-  ('name', 'steps'),
-  [*((name, (4, 1, 3, 1)) for name in CACHED), ('rotary', (1,) * L)],
+  ('name', 'num_layers', 'steps'),
+  [
+    *((name, 1, (4, 1, 3, 1)) for name in CACHED),
+    ('rotary', LAYERS, (1,) * L),
+  ],
 )
-def test_step_by_step_equals_the_full_causal_pass(name, steps):
-  encoder = make_encoder(name, causal=True, num_kv_heads=2, window=(5, 0))
+def test_step_by_step_equals_the_full_causal_pass(name, num_layers, steps):
+  encoder = make_encoder(
+    name, num_layers, causal=True, num_kv_heads=2, window=(5, 0)
+  )
   params = init(encoder)
   # Padding in the middle of one row: it is never seen later either.
   padding_mask = jnp.ones((B, L), bool).at[1, 3].set(False)
@@ -81,7 +86,7 @@ def test_step_by_step_equals_the_full_causal_pass(name, steps):
     output, cache = step(cache, X[:, now], padding_mask[:, now])
     outputs.append(output)
     begin += length
-  np.testing.assert_allclose(jnp.concatenate(outputs, axis=1), full, **close)
+  np.testing.assert_allclose(np.concatenate(outputs, axis=1), full, **close)
   assert cache['cache']['end'] == L
   assert cache['cache']['block_0']['attention']['keys'].shape[2] == 2
 
@@ -210,11 +215,15 @@ def test_positions_given_by_hand_are_used(name, known):
   shared = {'position_params': draw(method.init_model, jax.random.key(0))}
   variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
   apply = functools.partial(layer.apply, variables, **shared)
-  given = Tokens(positions=FAR if known else jnp.asarray(FAR))
-  alone, _ = jax.jit(lambda x: apply(x, query=given))(X)
-  apart, _ = jax.jit(lambda x: apply(x, x, query=given, key=given))(X)
+
+  @jax.jit
+  def outputs(x, places):
+    given = Tokens(positions=FAR if known else places)
+    calls = apply(x), apply(x, query=given), apply(x, x, query=given, key=given)
+    return [output for output, _ in calls]
+
+  counted, alone, apart = outputs(X, FAR)
   np.testing.assert_allclose(alone, apart, **close)
-  counted, _ = apply(X)
   if acts_in_attention(method) and not method.hooks & {'state', 'scores'}:
     assert abs(alone - counted).max() > 1e-3
 
@@ -259,26 +268,29 @@ def test_a_random_offset_leaves_distances_to_be_counted():
   ],
 )
 def test_packed_sequences_equal_each_on_its_own(name, causal):
-  encoder = make_encoder(name, causal=causal)
+  encoder = make_encoder(name, 1, causal=causal)
   params = init(encoder)
   apply = jax.jit(encoder.apply)
   lengths = (3, 1, 3)
   segments = jnp.array([[0] * 3 + [1] + [2] * 3 + [3] * 2])
   places = jnp.array([[*range(3), 0, *range(3), 0, 1]])
   padding_mask = jnp.arange(L)[None] < sum(lengths)
-  for is_consecutive in (True, False, None):
+  begins = np.cumsum([0, *lengths[:-1]])
+  parts = [
+    slice(begin, begin + length)
+    for begin, length in zip(begins, lengths, strict=True)
+  ]
+  alone = [apply({'params': params}, X[:, now], Tokens()) for now in parts]
+  for is_consecutive in (True, False):
     # Within a segment positions do differ as places in the row do, so a
     # relative method may count distances; FIRE reads the positions anyway.
+    # None is False for positions that are traced.
     tokens = Tokens(
       padding_mask, places, segments, is_consecutive=is_consecutive
     )
-    packed = apply({'params': params}, X, tokens)
-    begin = 0
-    for length in lengths:
-      now = slice(begin, begin + length)
-      alone = apply({'params': params}, X[:, now], Tokens())
-      np.testing.assert_allclose(packed[:, now], alone, **close)
-      begin += length
+    packed = np.asarray(apply({'params': params}, X, tokens))
+    for now, want in zip(parts, alone, strict=True):
+      np.testing.assert_allclose(packed[:, now], want, **close)
 
 
 # --- where the tokens stand --------------------------------------------------
@@ -326,7 +338,7 @@ REAL = [n for n in METHODS if make_encoder(n).position.supports_real_positions]
 
 @pytest.mark.parametrize('name', REAL)
 def test_real_positions_that_are_whole_are_those_of_integers(name):
-  encoder = make_encoder(name)
+  encoder = make_encoder(name, 1)
   params = init(encoder)
   apply = jax.jit(encoder.apply)
 

@@ -21,6 +21,7 @@ B, L, H, K = 2, 5, 3, 6
 D = H * K
 SCATTERED = np.array([[0, 1, 5, 2, 11]])
 X = jax.random.normal(jax.random.key(3), (B, L, D))
+PROJECTIONS = draw(Attention(D, H).init, jax.random.key(1), X)['params']
 
 
 def make(names):
@@ -45,16 +46,15 @@ def test_joined_relative_methods_see_differences_only(names):
     D, H, position=method, causal=method.causal, in_encoder=True
   )
   shared = {'position_params': draw(method.init_model, jax.random.key(0))}
-  variables = draw(lambda key: layer.init(key, X, **shared), jax.random.key(1))
+  of_layer = draw(method.init_layer, jax.random.key(1))
+  params = PROJECTIONS | ({'position': of_layer} if of_layer else {})
 
   @jax.jit
   def output(places):
-    return layer.apply(variables, X, query=Tokens(positions=places), **shared)[
-      0
-    ]
+    query = Tokens(positions=places)
+    return layer.apply({'params': params}, X, query=query, **shared)[0]
 
-  near = output(jnp.asarray(SCATTERED))
-  far = output(jnp.asarray(SCATTERED) + 100)
+  near, far = output(SCATTERED), output(SCATTERED + 100)
   np.testing.assert_allclose(near, far, rtol=1e-5, atol=1e-5)
 
 

@@ -65,6 +65,8 @@ def entmax(scores, params, h, options):
   for _ in range(200):
     above = [max(s - tau, 0.0) for s in scaled]
     excess = sum(a**power for a in above) - 1
+    if excess < 1e-15:
+      break
     tau += excess / sum(power * a ** (power - 1) for a in above if a > 0)
   return [max(s - tau, 0.0) ** power for s in scaled]
 
@@ -283,12 +285,12 @@ def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
     attend(q, q, q, backend=backend, normaliser=normaliser)
 
 
-def encoder(name, options, **fields):
+def encoder(name, options, num_layers=LAYERS, **fields):
   fields.setdefault('causal', NORMALISERS[name].causal_only)
   method = positions.make({'alibi': {}}, D, H, fields['causal'])
   normaliser, _ = make(name, options)
   return AttentionEncoder(
-    LAYERS, H, F, method, jnp.float32, normaliser=normaliser, **fields
+    num_layers, H, F, method, jnp.float32, normaliser=normaliser, **fields
   )
 
 
@@ -334,7 +336,7 @@ def test_scan_and_remat_change_no_output_and_no_gradient(name, options):
 
 @variants
 def test_step_by_step_equals_the_full_causal_pass(name, options):
-  made = encoder(name, options, causal=True)
+  made = encoder(name, options, 1, causal=True)
   params = draw(made.init, jax.random.key(0), X, TOKENS)
   want = jax.jit(made.apply)(params, X, Tokens())
 
@@ -349,7 +351,7 @@ def test_step_by_step_equals_the_full_causal_pass(name, options):
     output, cache = step(cache, X[:, place : place + 1])
     outputs.append(output)
   np.testing.assert_allclose(
-    jnp.concatenate(outputs, axis=1), want, rtol=1e-4, atol=2e-5
+    np.concatenate(outputs, axis=1), want, rtol=1e-4, atol=2e-5
   )
 
 

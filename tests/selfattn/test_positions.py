@@ -18,7 +18,7 @@ from selfattn.positions import POSITIONS, Position, contract
 from selfattn.positions.biases import slopes
 from selfattn.positions.contract import distances
 from selfattn.positions.distances import skew, unskew
-from tests.conftest import acts_in_attention, at, is_causal_only
+from tests.conftest import acts_in_attention, at, draw, is_causal_only
 
 pytestmark = pytest.mark.matrix
 
@@ -27,6 +27,12 @@ D = H * K
 SCATTERED = np.array([[0, 1, 5, 2, 11]])
 IN_ROW = np.arange(5)[None]
 KEYS_IN_ROW = np.arange(2, 9)[None]
+# Positions of queries and keys: scattered, of self- and of cross-attention.
+SIDES = [
+  (SCATTERED, SCATTERED[:, ::-1] + 1),
+  (IN_ROW, IN_ROW),
+  (IN_ROW, KEYS_IN_ROW),
+]
 
 
 # One row a method: its terms in float64, as loops over positions and heads.
@@ -247,21 +253,16 @@ def label(variant):
 
 def make(name, causal=False, **options):
   method = POSITIONS[name](D, H, causal, **options)
-  params = method.init(jax.random.key(0))
   # Fresh biases are zero and fresh slopes equal: then some terms are hidden.
-  keys = jax.random.split(jax.random.key(1), len(params) + 1)
-  noise = {
-    n: 0.1 * abs(jax.random.normal(key, params[n].shape))
-    for n, key in zip(params, keys[:-1], strict=True)
-  }
-  return method, jax.tree.map(lambda p, n: p + n, params, noise)
+  return method, draw(method.init, jax.random.key(0))
 
 
 def arrays(L, M):
-  keys = jax.random.split(jax.random.key(2), 2)
-  q = jax.random.normal(keys[0], (B, L, H, K))
-  weights = jax.nn.softmax(jax.random.normal(keys[1], (B, H, L, M)))
-  return q, weights
+  rng = np.random.default_rng(2)
+  q = rng.standard_normal((B, L, H, K), np.float32)
+  weights = np.exp(rng.standard_normal((B, H, L, M), np.float32))
+  weights /= weights.sum(-1, keepdims=True)
+  return jnp.asarray(q), jnp.asarray(weights)
 
 
 def found_terms(method, params, query_BL, key_BM, q, weights):
@@ -299,44 +300,36 @@ def test_every_method_has_a_row_here_and_in_the_docs():
 
 @pytest.mark.parametrize('causal', [False, True])
 @pytest.mark.parametrize('known', [True, False], ids=['known', 'traced'])
-@pytest.mark.parametrize(
-  ('query', 'key'),
-  [
-    (SCATTERED, SCATTERED[:, ::-1] + 1),
-    (IN_ROW, IN_ROW),
-    (IN_ROW, KEYS_IN_ROW),
-  ],
-  ids=['scattered', 'self', 'cross'],
-)
 @pytest.mark.parametrize('variant', VARIANTS, ids=label)
-def test_every_hook_equals_its_formula(variant, query, key, known, causal):
+def test_every_hook_equals_its_formula(variant, known, causal):
   name, options = variant
   method, params = make(name, causal, **options)
-  q, weights = arrays(query.shape[1], key.shape[1])
-  if known:
-    found = found_terms(method, params, query, key, q, weights)
-  else:
-    found = jax.jit(
-      lambda query, key: found_terms(method, params, query, key, q, weights)
-    )(jnp.asarray(query), jnp.asarray(key))
-  want = ROWS[name](
-    method, float64(params), query[0], key[0], *float64((q, weights))
-  )
-  assert set(found) == set(want)
-  if causal and 'value' in want:
+  given = [arrays(query.shape[1], key.shape[1]) for query, key in SIDES]
+
+  def terms(sides):
+    return [
+      found_terms(method, params, *side, *each)
+      for side, each in zip(sides, given, strict=True)
+    ]
+
+  all_found = jax.device_get((terms if known else jax.jit(terms))(SIDES))
+  if causal and 'value' in method.hooks:
     # A causal table ends at distance 0; nothing after it has a weight.
     assert method.num_rows == len(params['values'])
-  for hook, term in want.items():
-    assert found[hook].dtype == jnp.float32
-    seen = ~np.isnan(term)
-    np.testing.assert_allclose(
-      np.broadcast_to(found[hook], term.shape)[seen]
-      if found[hook].ndim == term.ndim
-      else found[hook][0][seen],
-      term[seen],
-      rtol=1e-5,
-      atol=1e-5,
-    )
+  for (query, key), each, found in zip(SIDES, given, all_found, strict=True):
+    want = ROWS[name](method, float64(params), query[0], key[0], *float64(each))
+    assert set(found) == set(want)
+    for hook, term in want.items():
+      assert found[hook].dtype == jnp.float32
+      seen = ~np.isnan(term)
+      np.testing.assert_allclose(
+        np.broadcast_to(found[hook], term.shape)[seen]
+        if found[hook].ndim == term.ndim
+        else found[hook][0][seen],
+        term[seen],
+        rtol=1e-5,
+        atol=1e-5,
+      )
 
 
 @pytest.mark.parametrize('variant', VARIANTS, ids=label)
@@ -344,18 +337,18 @@ def test_positions_may_differ_from_row_to_row(variant):
   """Two rows at once give what each gives alone."""
   name, options = variant
   method, params = make(name, **options)
-  both = jnp.concatenate([SCATTERED, IN_ROW])
   q, weights = arrays(5, 5)
-  found = found_terms(method, params, both, both, q, weights)
-  for row, positions_BL in enumerate((SCATTERED, IN_ROW)):
-    one = found_terms(
-      method,
-      params,
-      jnp.asarray(positions_BL),
-      jnp.asarray(positions_BL),
-      q[row : row + 1],
-      weights[row : row + 1],
-    )
+
+  @jax.jit
+  def terms(both):
+    rows = [slice(0, 2), slice(0, 1), slice(1, 2)]
+    return [
+      found_terms(method, params, both[row], both[row], q[row], weights[row])
+      for row in rows
+    ]
+
+  found, *alone = jax.device_get(terms(np.concatenate([SCATTERED, IN_ROW])))
+  for row, one in enumerate(alone):
     for hook in found:
       np.testing.assert_allclose(found[hook][row], one[hook][0], atol=1e-5)
 
