@@ -38,6 +38,11 @@ def get_config():
   # Held out from train if the data has no such split:
   data.validation_fraction = 0.1
   data.test_fraction = 0.0
+  # Cross-validation: of so many folds of train, one is test; 0: none.
+  data.num_folds = 0
+  data.fold = 0
+  # What is never split: 'text', equal texts, or 'sentence', also its phrases.
+  data.split_by = 'text'
   data.num_buckets = 2  # number of padded lengths, each compiled once
   data.vocabulary = block(VOCABULARIES, 'word')
 

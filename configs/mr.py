@@ -1,14 +1,16 @@
 """MR (Pang and Lee 2005): movie-review sentences, 5,331 of each sentiment.
 
-There is no official split: config.data.test_fraction of the data is held out
-for testing, and config.data.validation_fraction of the rest for validation, by
-config.data.seed. Published results are averages over 10 folds.
+There is no official split. As published results, test is one of ten folds; of
+the rest, config.data.validation_fraction is held out for validation.
 
 Data: rt-polarity.neg and rt-polarity.pos, latin-1, from
 https://www.cs.cornell.edu/people/pabo/movie-review-data.
 
     bash scripts/run.sh experiments.train --config=configs/mr.py \
         --config.data.dir=PATH --workdir=runs/mr
+    bash scripts/run.sh experiments.sweep --config=configs/mr.py \
+        --config.data.dir=PATH --workdir=runs/mr_folds \
+        --sweep=folds --over=data.fold
 """
 
 from configs import default, trec
@@ -24,9 +26,15 @@ def get_config():
   )
   config.data.text.test = ()
   config.data.text.label_depth = 0
-  config.data.test_fraction = 0.1
+  config.data.num_folds = 10
   return config
 
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+
+
+def sweep_folds():
+  """Each of the ten folds is test once."""
+  for fold in range(10):
+    yield {'data.fold': fold}

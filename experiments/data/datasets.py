@@ -139,28 +139,6 @@ _FEW = 5
 _COPIES = 3
 
 
-def hold_out(
-  rows: list[Row], fraction: float, seed: int
-) -> tuple[list[Row], list[Row]]:
-  """Splits rows into (the rest, `fraction` of them), stratified by label.
-
-  Equal texts stay on the same side.
-  """
-  texts_of: dict[str, list[str]] = {}
-  for text, label in {row.text: row.label for row in rows}.items():
-    texts_of.setdefault(label, []).append(text)
-  rng = np.random.default_rng(seed)
-  held_out = set()
-  for label in sorted(texts_of):
-    texts = texts_of[label]
-    chosen = rng.permutation(len(texts))[: round(fraction * len(texts))]
-    held_out.update(texts[index] for index in chosen)
-  return (
-    [row for row in rows if row.text not in held_out],
-    [row for row in rows if row.text in held_out],
-  )
-
-
 def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
   """Messages about probable mistakes in the data, each with example rows.
 

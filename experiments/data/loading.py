@@ -19,6 +19,7 @@ from experiments.command.log import log
 from experiments.command.values import Choice
 from experiments.data import datasets
 from experiments.data.batches import Examples, bucket_lengths, offsets
+from experiments.data.splits import fold, hold_out
 from experiments.data.vocabularies import VOCABULARIES
 
 
@@ -32,6 +33,9 @@ class DataSettings:
   seed: int
   validation_fraction: float
   test_fraction: float
+  num_folds: int
+  fold: int
+  split_by: str
   num_buckets: int
   vocabulary: Choice
 
@@ -118,14 +122,18 @@ def _read_splits(
   source, settings: DataSettings
 ) -> dict[str, list[datasets.Row]]:
   rows = source.read(settings.dir, settings.seed)
+  how = (settings.seed, settings.split_by)
+  if settings.num_folds:
+    # The files of test, if there are any, are not looked at.
+    rows['train'], rows['test'] = fold(
+      rows['train'], settings.num_folds, settings.fold, *how
+    )
   for split, fraction in (
     ('test', settings.test_fraction),
     ('validation', settings.validation_fraction),
   ):
     if split not in rows and fraction > 0:
-      rows['train'], rows[split] = datasets.hold_out(
-        rows['train'], fraction, settings.seed
-      )
+      rows['train'], rows[split] = hold_out(rows['train'], fraction, *how)
   for split in datasets.SPLITS:
     _require_rows(split, rows.get(split))
   return {split: rows[split] for split in datasets.SPLITS}

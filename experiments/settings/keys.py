@@ -22,6 +22,9 @@ from selfattn.positions.sampling import SAMPLINGS
 # Keys that later versions have added to a section, with the values that change
 # nothing for older runs. For options of a choice, these are their defaults.
 ADDED: dict[str, Any] = {
+  'data.num_folds': 0,
+  'data.fold': 0,
+  'data.split_by': 'text',
   'model.normaliser.name': 'softmax',
   'train.ema_decay': 0.0,
   'task.name': 'classify',

@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS
+from experiments.data.splits import GROUPINGS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning import tasks
 from experiments.learning.optimizers import OPTIMIZERS
@@ -42,7 +43,7 @@ _RANGES = {
   ),
   'at least 0': (
     lambda value: value >= 0,
-    'train.fsdp_min_size pretrain.steps',
+    'train.fsdp_min_size pretrain.steps data.num_folds data.fold',
   ),
   'at least 0 and finite': (
     lambda value: 0 <= value < float('inf'),
@@ -83,6 +84,18 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     for key in keys.split():
       require(holds(flat[key]), key, allowed)
 
+  require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
+  require(
+    data.fold < max(data.num_folds, 1),
+    'data.fold',
+    f'less than config.data.num_folds = {data.num_folds}',
+  )
+  require(
+    not (data.num_folds and data.test_fraction),
+    'data.test_fraction',
+    f'0 where config.data.num_folds = {data.num_folds}, of which one is test',
+  )
+  one_of(data.split_by, GROUPINGS, 'data.split_by')
   one_of(model.dtype, DTYPES, 'model.dtype')
   one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
   metrics = tasks.TASKS[settings.task.name].metrics

@@ -8,6 +8,7 @@ difference is narrower than those of the two means.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import statistics
@@ -25,6 +26,8 @@ SPLITS = ('validation', 'test')
 _CONFIDENCE = 0.95
 # Rounding error of the difference of equal accuracies.
 ROUNDING = 1e-9
+# Repetitions over folds also have the accuracy of all test texts together.
+FOLD, _ACCURACY = 'data.fold', 'accuracy'
 # The default baseline, if it is one of several settings.
 _WITHOUT = ('model.position.name', 'none')
 
@@ -41,7 +44,8 @@ class Comparison:
     table: one entry per setting, the best first: `setting`, the keys that it
       changes, the number `n` of trials that are done and of those `missing`; if
       n > 0 also `validation`, `test`, and the `difference` to the baseline on
-      test, each as returned by `interval`.
+      test, each as returned by `interval`; and over folds `pooled`, the
+      accuracy on the test texts of all folds together.
     sign: 1 for a metric to maximise, -1 for one to minimise.
   """
 
@@ -169,6 +173,8 @@ def compare(
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
       entry[split] = interval(list(scores.values()))
+  if over == FOLD and metric == _ACCURACY:
+    _pool(rows, specs, table)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
   for name, entry in table.items():
@@ -177,6 +183,18 @@ def compare(
     if name != chosen and pairs:
       entry['difference'] = interval([scores[k] - base[k] for k in pairs])
   return Comparison(metric, over, chosen, ranked, sign)
+
+
+def _pool(rows, specs, table) -> None:
+  """Adds `pooled`, the share of the test texts of all folds that are right."""
+  right, total = collections.Counter(), collections.Counter()
+  for row, spec in zip(rows, specs, strict=True):
+    name, _ = setting_of(spec, FOLD)
+    if row[f'best/test/{_ACCURACY}'] is not None:
+      right[name] += row[f'best/test/{_ACCURACY}'] * row['test_texts']
+      total[name] += row['test_texts']
+  for name in total:
+    table[name]['pooled'] = right[name] / total[name]
 
 
 def _rank(entry: dict, sign: int) -> tuple:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments.command.errors import UserError
+from experiments.data.loading import read_facts
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
@@ -46,6 +47,9 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
       row[f'best/test/{metric}'] = result.get(metric)
       row[f'best/validation/{metric}'] = best.get(metric)
       row[f'last/validation/{metric}'] = last.get(metric)
+    row['test_texts'] = (
+      read_facts(spec.path)['counts']['test'] if result else None
+    )
     row['parameters'] = status.get('parameters')
     row['seconds'] = status.get('seconds')
     row['reason'] = status.get('reason')

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.sweeps.comparison import ROUNDING, SPLITS, Comparison
+from experiments.sweeps.comparison import FOLD, ROUNDING, SPLITS, Comparison
 
 _UNKNOWN = '± ?'
 # Columns of the table beside the keys that a setting changes.
-_COLUMNS = ('setting', 'n', 'missing', *SPLITS, 'difference')
+_COLUMNS = ('setting', 'n', 'missing', *SPLITS, 'pooled', 'difference')
 
 
 def conclusion(found: Comparison) -> str | None:
@@ -40,15 +40,22 @@ def _against(entry: dict, found: Comparison) -> str:
   )
 
 
+# Keys that distinguish repetitions, as words.
+_WORDS = {'seed': 'seed', FOLD: 'fold'}
+
+
 def _repetitions(count: int, over: str) -> str:
-  if over == 'seed':
-    return f'{count} seed{"s" * (count > 1)}'
+  if over in _WORDS:
+    return f'{count} {_WORDS[over]}{"s" * (count > 1)}'
   return f'{count} value{"s" * (count > 1)} of {over}'
 
 
 def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
   """Header and rows of the table, as text."""
   header = ['setting', 'n', *SPLITS]
+  is_pooled = any('pooled' in entry for entry in found.table)
+  if is_pooled:
+    header.append('all folds')
   if found.baseline is not None:
     header.append('test - baseline')
   body = []
@@ -56,6 +63,8 @@ def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
     of = f' of {entry["n"] + entry["missing"]}' if entry['missing'] else ''
     row = [entry['setting'], f'{entry["n"]}{of}']
     row += [_plus_minus(entry.get(split)) for split in SPLITS]
+    if is_pooled:
+      row.append(f'{entry["pooled"]:.4f}' if 'pooled' in entry else '')
     if entry['setting'] == found.baseline:
       row.append('baseline')
     elif found.baseline is not None:
@@ -75,11 +84,13 @@ def _plus_minus(found: dict | None, sign: str = '') -> str:
 
 def caption(found: Comparison) -> str:
   """A caption of the table."""
-  over = 'seeds' if found.over == 'seed' else f'values of {found.over}'
+  word = _WORDS.get(found.over)
+  over = f'{word}s' if word else f'values of {found.over}'
+  of = 'of the same data' if found.over == FOLD else 'on the same data'
   text = (
     f'{found.metric} of the checkpoint that is best on validation, mean over '
-    f'{over} ± half-width of its 95% interval (Student), over other {over} on '
-    'the same data; the best setting on validation first.'
+    f'{over} ± half-width of its 95% interval (Student), over other {over} '
+    f'{of}; the best setting on validation first.'
   )
   if any(_UNKNOWN in cell for row in cells(found)[1] for cell in row):
     text += f' {_UNKNOWN}: equal in all {over}, so without interval.'

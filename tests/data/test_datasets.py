@@ -1,6 +1,5 @@
 """Every format of labelled text is read exactly, or refused with the row."""
 
-import hashlib
 import os
 import re
 
@@ -694,52 +693,6 @@ def test_missing_files_are_refused_before_any_is_read(
 def test_a_missing_folder_is_refused_where_it_is_read(tmp_path):
   with pytest.raises(UserError, match=r'data\.dir = .*gone.* is not a folder'):
     read(tmp_path / 'gone')
-
-
-# --- hold_out ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize('seed', range(4))
-def test_hold_out_is_stratified_and_keeps_equal_texts_together(seed):
-  rng = np.random.default_rng(seed)
-  rows = [
-    Row(f'text {n}', 'ab'[n % 5 == 0], 'f', i + 1)
-    for i, n in enumerate(rng.integers(0, 200, 300).tolist())
-  ]
-  rest, held_out = datasets.hold_out(rows, 0.2, seed)
-  assert sorted(rest + held_out) == sorted(rows)
-  assert not {r.text for r in rest} & {r.text for r in held_out}
-  for label in 'ab':
-    whole = {r.text for r in rows if r.label == label}
-    part = {r.text for r in held_out if r.label == label}
-    assert abs(len(part) - 0.2 * len(whole)) <= 0.5
-  assert datasets.hold_out(rows, 0.2, seed) == (rest, held_out)
-  assert datasets.hold_out(rows, 0.2, seed + 1) != (rest, held_out)
-
-
-def rows_of(*counts):
-  """Rows with so many copies of each text, by label."""
-  return [
-    Row(f'{label} {text}', label, 'f', 1)
-    for label, texts in zip('ab', counts, strict=True)
-    for text, count in enumerate(texts)
-    for _ in range(count)
-  ]
-
-
-@pytest.mark.parametrize(
-  ('counts', 'digest'),
-  [
-    (([1] * 137, [1] * 61), '8895ec2a33fbd55d'),
-    (([7] + [1] * 93, [3] * 40), '1c6c02ffee39e0c3'),
-    (([950] + [1] * 49, [1] * 50), 'ac056c1c9442dbde'),
-  ],
-)
-def test_splits_are_those_of_version_1(counts, digest):
-  """Digests of version 1, so that its runs can still be evaluated."""
-  _, held_out = datasets.hold_out(rows_of(*counts), 0.15, 3)
-  text = ' '.join(row.text for row in held_out)
-  assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
 
 
 # --- real data, if available -------------------------------------------------

@@ -175,14 +175,18 @@ def test_a_key_of_a_section_is_renamed_or_added_by_a_table(stored, monkeypatch):
 def test_an_encoder_of_two_names_is_one_run(name, stored, tmp_path):
   """Its folder, its checkpoints, and the settings that it is resumed with."""
   stored['model']['encoder']['name'] = name
-  for settings in (read(stored), settings_lib.from_config(stored)):
-    assert settings.model.encoder.name == 'bow'
-    assert settings.digest() == '2dd38be6'
+  # Keys that came later are not part of its identity.
+  for key in ('num_folds', 'fold', 'split_by'):
+    del stored['data'][key]
+  settings = read(stored)
+  assert settings.model.encoder.name == 'bow'
+  assert settings.digest() == '2dd38be6'
+  assert settings_lib.from_config(formats.upgrade(stored)) == settings
   assert stored_lib.identity(stored) == 'b1905cf5fcb72e9a'
   other = copy.deepcopy(stored)
   other['model']['encoder']['name'] = 'bow'
   (tmp_path / 'config.json').write_text(json.dumps(stored))
-  stored_lib.check(str(tmp_path), settings_lib.from_config(other))
+  stored_lib.check(str(tmp_path), read(other))
 
 
 def test_a_trial_of_a_renamed_value_keeps_its_folder(stored, tmp_path):

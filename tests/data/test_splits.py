@@ -1,0 +1,163 @@
+"""What is held out, and folds: stratified, disjoint, and of whole groups."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.data import loading
+from experiments.data.splits import fold, hold_out, sentences
+from experiments.data.text_files import Row
+from experiments.settings import settings
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_hold_out_is_stratified_and_keeps_equal_texts_together(seed):
+  rng = np.random.default_rng(seed)
+  rows = [
+    Row(f'text {n}', 'ab'[n % 5 == 0], 'f', i + 1)
+    for i, n in enumerate(rng.integers(0, 200, 300).tolist())
+  ]
+  rest, held_out = hold_out(rows, 0.2, seed)
+  assert sorted(rest + held_out) == sorted(rows)
+  assert not {r.text for r in rest} & {r.text for r in held_out}
+  for label in 'ab':
+    whole = {r.text for r in rows if r.label == label}
+    part = {r.text for r in held_out if r.label == label}
+    assert abs(len(part) - 0.2 * len(whole)) <= 0.5
+  assert hold_out(rows, 0.2, seed) == (rest, held_out)
+  assert hold_out(rows, 0.2, seed + 1) != (rest, held_out)
+
+
+def rows_of(*counts):
+  """Rows with so many copies of each text, by label."""
+  return [
+    Row(f'{label} {text}', label, 'f', 1)
+    for label, texts in zip('ab', counts, strict=True)
+    for text, count in enumerate(texts)
+    for _ in range(count)
+  ]
+
+
+@pytest.mark.parametrize(
+  ('counts', 'digest'),
+  [
+    (([1] * 137, [1] * 61), '8895ec2a33fbd55d'),
+    (([7] + [1] * 93, [3] * 40), '1c6c02ffee39e0c3'),
+    (([950] + [1] * 49, [1] * 50), 'ac056c1c9442dbde'),
+  ],
+)
+def test_splits_are_those_of_version_1(counts, digest):
+  """Digests of version 1, so that its runs can still be evaluated."""
+  _, held_out = hold_out(rows_of(*counts), 0.15, 3)
+  text = ' '.join(row.text for row in held_out)
+  assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+
+
+def drawn_rows(seed):
+  rng = np.random.default_rng(seed)
+  return [
+    Row(f'text {n}', 'abc'[n % 7 % 3], 'f', i + 1)
+    for i, n in enumerate(rng.integers(0, 150, 200).tolist())
+  ]
+
+
+@pytest.mark.parametrize('num_folds', [2, 3, 10])
+def test_folds_are_disjoint_whole_stratified_and_as_large_as_each_other(
+  num_folds,
+):
+  rows = drawn_rows(0)
+  parts = [fold(rows, num_folds, index, 5) for index in range(num_folds)]
+  assert sorted(row for _, part in parts for row in part) == sorted(rows)
+  for rest, part in parts:
+    assert sorted(rest + part) == sorted(rows)
+    assert not {row.text for row in rest} & {row.text for row in part}
+  texts = [{row.text for row in part} for _, part in parts]
+  sizes = [len(found) for found in texts]
+  assert max(sizes) - min(sizes) <= 1
+  for label in 'abc':
+    of_label = {row.text for row in rows if row.label == label}
+    counts = [len(found & of_label) for found in texts]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_folds_depend_on_the_seed_alone():
+  rows = drawn_rows(1)
+  assert fold(rows, 4, 1, 7) == fold(rows, 4, 1, 7)
+  assert fold(rows, 4, 1, 7) != fold(rows, 4, 1, 8)
+
+
+PHRASES = [
+  'a fine film', 'the plot is thin', 'fine', 'plot is',
+  'a fine film , with wit',
+  'with wit', 'thin', 'a dull end', 'dull', 'is', 'wit wins', 'wit',
+]  # fmt: skip
+
+
+def test_a_phrase_belongs_to_the_longest_text_with_its_words():
+  found = sentences(PHRASES)
+  first, second = 'a fine film , with wit', 'the plot is thin'
+  of_first = {'a fine film', 'fine', first, 'with wit', 'wit'}
+  assert {text for text in PHRASES if found[text] == first} == of_first
+  of_second = {second, 'plot is', 'thin', 'is'}
+  assert {text for text in PHRASES if found[text] == second} == of_second
+  assert found['wit wins'] == 'wit wins'
+  # Words, not letters.
+  assert sentences(['a filmy light', 'film'])['film'] == 'film'
+
+
+@pytest.mark.parametrize('split', [0.4, 2])
+def test_a_sentence_and_its_phrases_are_on_one_side(split):
+  rows = [Row(text, 'ab'[n % 2], 'f', n) for n, text in enumerate(PHRASES)]
+  of = sentences(PHRASES)
+  for seed in range(5):
+    if split == 2:
+      rest, part = fold(rows, 2, 0, seed, 'sentence')
+    else:
+      rest, part = hold_out(rows, split, seed, 'sentence')
+    assert part
+    assert not {of[r.text] for r in rest} & {of[r.text] for r in part}
+
+
+def folds_config(tmp_path, **data):
+  config = make_small_config()
+  lines = ['label\ttext'] + [f'{"xy"[n % 2]}\tword {n}' for n in range(40)]
+  (tmp_path / 'all.tsv').write_text('\n'.join(lines) + '\n')
+  (tmp_path / 'test.tsv').write_text('label\ttext\nx\tnever read\n')
+  config.data.name = 'text'
+  config.data.dir = str(tmp_path)
+  config.data.text.train = ('all.tsv',)
+  config.data.text.test = ('test.tsv',)
+  config.data.validation_fraction = 0.2
+  config.data.update(data)
+  return config
+
+
+def test_a_fold_stands_for_test_and_validation_is_of_the_rest(tmp_path):
+  counts, ids = [], []
+  for index in range(4):
+    config = folds_config(tmp_path, num_folds=4, fold=index)
+    loaded = loading.load(settings.from_config(config).data, '')
+    counts.append({n: len(part.labels) for n, part in loaded.splits.items()})
+    ids.append('never' in loaded.files['tokenizer.json'])
+  assert counts == [{'train': 24, 'validation': 6, 'test': 10}] * 4
+  assert not any(ids)
+
+
+@pytest.mark.parametrize(
+  ('data', 'said'),
+  [
+    ({'num_folds': 1}, 'data.num_folds = 1 must be at least 2, or 0'),
+    ({'num_folds': 3, 'fold': 3}, 'data.fold = 3 must be less than'),
+    ({'fold': 1}, 'data.fold = 1 must be less than'),
+    ({'num_folds': -2}, 'data.num_folds = -2 must be at least 0'),
+    ({'num_folds': 2, 'test_fraction': 0.1}, 'data.test_fraction = 0.1 must'),
+    ({'split_by': 'word'}, "data.split_by = 'word' is not one of"),
+  ],
+)
+def test_wrong_folds_are_one_line(data, said, tmp_path):
+  with pytest.raises(UserError) as error:
+    settings.from_config(folds_config(tmp_path, **data))
+  assert said in str(error.value)
