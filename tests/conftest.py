@@ -10,16 +10,17 @@ import signal
 import subprocess
 import sys
 import textwrap
+from importlib import metadata
 
 # Before jax is imported anywhere: tests never look for an accelerator.
 os.environ['JAX_PLATFORMS'] = 'cpu'
 # Tests wait for the compiler, not for what it compiles; the emitters of fused
-# loops take more than half of its time.
-os.environ.setdefault(
-  'XLA_FLAGS',
-  '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true '
-  '--xla_cpu_use_fusion_emitters=false',
-)
+# loops take more than half of its time, where they can be left out.
+_FLAGS = ['--xla_backend_optimization_level=0']
+_FLAGS += ['--xla_llvm_disable_expensive_passes=true']
+if metadata.version('jaxlib').startswith('0.10.'):
+  _FLAGS += ['--xla_cpu_use_fusion_emitters=false']
+os.environ.setdefault('XLA_FLAGS', ' '.join(_FLAGS))
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,11 @@ from selfattn.positions import POSITIONS
 ROOT = pathlib.Path(__file__).parent.parent
 # No array is ever broadcast to another rank by accident.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+
+def pytest_xdist_auto_num_workers():
+  """One more than cores, since tests of commands wait for processes."""
+  return os.cpu_count() + 1
 
 
 def make_small_config():
@@ -132,10 +138,10 @@ def shared_programs():
   """Runs that could share a program do, as those of a sweep: it is slow."""
   made, make = {}, compiled.make
 
-  def make_once(settings, *more):
-    key = compiled.key(settings), *more
+  def make_once(settings, *more, **named):
+    key = compiled.key(settings), *more, *sorted(named.items())
     if key not in made:
-      made[key] = make(settings, *more)
+      made[key] = make(settings, *more, **named)
     return made[key]
 
   with pytest.MonkeyPatch.context() as patch:
