@@ -16,11 +16,12 @@ from importlib import metadata
 os.environ['JAX_PLATFORMS'] = 'cpu'
 # Tests wait for the compiler, not for what it compiles; the emitters of fused
 # loops take more than half of its time, where they can be left out.
-_FLAGS = ['--xla_backend_optimization_level=0']
-_FLAGS += ['--xla_llvm_disable_expensive_passes=true']
-if metadata.version('jaxlib').startswith('0.10.'):
-  _FLAGS += ['--xla_cpu_use_fusion_emitters=false']
-os.environ.setdefault('XLA_FLAGS', ' '.join(_FLAGS))
+os.environ.setdefault(
+  'XLA_FLAGS',
+  '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
+  + ' --xla_cpu_use_fusion_emitters=false'
+  * metadata.version('jaxlib').startswith('0.10.'),
+)
 
 import jax
 import jax.numpy as jnp
