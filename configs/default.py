@@ -41,7 +41,8 @@ def get_config():
   # Cross-validation: of so many folds of train, one is test; 0: none.
   data.num_folds = 0
   data.fold = 0
-  # What is never split: 'text', equal texts, or 'sentence', also its phrases.
+  # What is never split: 'text', equal texts; 'sentence', also each phrase and
+  # one sentence with it.
   data.split_by = 'text'
   data.num_buckets = 2  # number of padded lengths, each compiled once
   data.vocabulary = block(VOCABULARIES, 'word')

@@ -26,7 +26,6 @@ sweep      32 trials as one sweep, against 32 launches
 from __future__ import annotations
 
 import json
-import os
 
 import jax
 
@@ -122,7 +121,7 @@ def main(values) -> None:
     if not length.isdecimal() or length == '0':
       raise UserError(f'--lengths={length} must be a positive number of tokens')
   if values.output is not None:
-    app.make_folder(os.path.dirname(os.path.abspath(values.output)), 'output')
+    app.check_output(values.output)
   device = jax.devices()[0]
   log(
     f'backend {jax.default_backend()}, {device.device_kind}, '

@@ -165,7 +165,7 @@ def main(values) -> None:
     )
   workdir = os.path.abspath(workdir)
   if values.output is not None:
-    app.make_folder(os.path.dirname(os.path.abspath(values.output)), 'output')
+    app.check_output(values.output)
   if values.report:
     app.print_result(summary.write(workdir, values))
     return

@@ -41,7 +41,8 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 
 def pytest_xdist_auto_num_workers():
   """One more than cores, since tests of commands wait for processes."""
-  return os.cpu_count() + 1
+  given = os.environ.get('PYTEST_XDIST_AUTO_NUM_WORKERS')
+  return int(given or os.cpu_count() + 1)
 
 
 def make_small_config():

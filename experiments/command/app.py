@@ -37,8 +37,17 @@ DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
 _RENAMED_FLAGS = {'sweep_over': 'grid', 'only': 'trial_ids'}
 
 
+# Environment variable of workers: the command that started them.
+COMMAND = 'SELFATTN_COMMAND'
+
+
 def command() -> list[str]:
-  """The command line as it was typed, from `experiments.NAME` on."""
+  """The command line as it was typed, from `experiments.NAME` on.
+
+  In a worker of a sweep, that of the sweep.
+  """
+  if COMMAND in os.environ:
+    return json.loads(os.environ[COMMAND])
   words = sys.orig_argv
   return words[words.index('-m') + 1 :] if '-m' in words else words
 
@@ -128,6 +137,18 @@ def _is_one_of_several() -> bool:
   from jax import distributed, process_count
 
   return distributed.is_initialized() and process_count() > 1
+
+
+def check_output(path: str) -> None:
+  """Creates the folder of the file given by --output.
+
+  Raises:
+    UserError: it is a folder or empty, or cannot be written.
+    Failed: the disk is full.
+  """
+  if not path or os.path.isdir(path):
+    raise UserError(f'--output={path} is not the name of a file; give one')
+  make_folder(os.path.dirname(os.path.abspath(path)), 'output')
 
 
 def make_folder(path: str, name: str) -> None:

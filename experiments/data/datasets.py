@@ -126,6 +126,8 @@ class Algorithmic:
     }
 
 
+# Made by a program, which also makes test. Folds would part minimal pairs.
+GENERATED = ('word_order', 'algorithmic')
 DATASETS = {
   'word_order': WordOrder,
   'algorithmic': Algorithmic,

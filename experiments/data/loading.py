@@ -77,7 +77,7 @@ def load(settings: DataSettings, workdir: str) -> Data:
   source = datasets.DATASETS[settings.source.name](**settings.source.options)
   rows = _read_splits(source, settings)
   labels = _labels(rows['train'], source)
-  rows = _of_labels(rows, labels, source)
+  rows = _of_labels(rows, labels, source, settings.num_folds)
   facts = {
     'labels': labels,
     'counts': {split: len(rows[split]) for split in rows},
@@ -124,7 +124,7 @@ def _read_splits(
   rows = source.read(settings.dir, settings.seed)
   how = (settings.seed, settings.split_by)
   if settings.num_folds:
-    # The files of test, if there are any, are not looked at.
+    # Texts of test, if there are any, are not used.
     rows['train'], rows['test'] = fold(
       rows['train'], settings.num_folds, settings.fold, *how
     )
@@ -135,14 +135,16 @@ def _read_splits(
     if split not in rows and fraction > 0:
       rows['train'], rows[split] = hold_out(rows['train'], fraction, *how)
   for split in datasets.SPLITS:
-    _require_rows(split, rows.get(split))
+    _require_rows(split, rows.get(split), settings.num_folds)
   return {split: rows[split] for split in datasets.SPLITS}
 
 
-def _require_rows(split: str, rows) -> None:
+def _require_rows(split: str, rows, num_folds: int) -> None:
   if rows:
     return
   remedy = f'set config.data.{split}_fraction'
+  if split == 'test' and num_folds:
+    remedy = f'lower config.data.num_folds = {num_folds}'
   if split == 'train':
     remedy = (
       'lower config.data.test_fraction or config.data.validation_fraction'
@@ -160,7 +162,7 @@ def _labels(train: list[datasets.Row], source) -> list[str]:
   return labels
 
 
-def _of_labels(rows, labels: list[str], source):
+def _of_labels(rows, labels: list[str], source, num_folds: int):
   """Rows by split, without those with unknown labels.
 
   Raises:
@@ -184,7 +186,7 @@ def _of_labels(rows, labels: list[str], source):
         f'WARNING: {split} texts of unknown labels, dropped: '
         f'{len(unknown)} of {len(rows[split])} ({shown})'
       )
-    _require_rows(split, kept[split])
+    _require_rows(split, kept[split], num_folds)
   return kept
 
 

@@ -12,6 +12,8 @@ from experiments.data.text_files import Row
 
 # What stays on one side: equal texts, or a sentence and its phrases.
 GROUPINGS = ('text', 'sentence')
+# Words of the longest sentence; all of its phrases are kept.
+_LONGEST = 100
 
 
 def hold_out(
@@ -44,14 +46,15 @@ def sentences(texts: list[str]) -> dict[str, str]:
   """The text that each text is a phrase of: the longest one with its words.
 
   A text that is part of no other is its own. Of several, the first among the
-  longest; so a short phrase of many sentences belongs to one of them.
+  longest; so a short phrase of many sentences belongs to one of them. Texts of
+  more than 100 words are no sentences, and nothing is a phrase of them.
   """
   owner: dict[str, str] = {}
   found = {}
   for text in sorted(dict.fromkeys(texts), key=lambda t: -len(t.split())):
     words = text.split()
     found[text] = owner.setdefault(' '.join(words), text)
-    if found[text] is text:
+    if found[text] is text and len(words) <= _LONGEST:
       for start in range(len(words)):
         for end in range(start + 1, len(words) + 1):
           owner.setdefault(' '.join(words[start:end]), text)

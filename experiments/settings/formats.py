@@ -24,7 +24,7 @@ from experiments.settings.settings import SECTIONS, Settings
 
 # The format that config.json names; 0 if it names none. It is raised when an
 # earlier version could not read what this one writes.
-FORMAT = 2
+FORMAT = 3
 # Renamed keys: {old: new}, dotted.
 RENAMED: dict[str, str] = {
   'train.accumulate': 'train.grad_accum_steps',

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.command.errors import UserError, one_of
-from experiments.data.datasets import DATASETS
+from experiments.data.datasets import DATASETS, GENERATED
 from experiments.data.splits import GROUPINGS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning import tasks
@@ -85,6 +85,11 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
       require(holds(flat[key]), key, allowed)
 
   require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
+  require(
+    not (data.num_folds and data.source.name in GENERATED),
+    'data.num_folds',
+    f'0 for config.data.name = {data.source.name!r}, which has a test split',
+  )
   require(
     data.fold < max(data.num_folds, 1),
     'data.fold',

@@ -26,7 +26,7 @@ SPLITS = ('validation', 'test')
 _CONFIDENCE = 0.95
 # Rounding error of the difference of equal accuracies.
 ROUNDING = 1e-9
-# Repetitions over folds also have the accuracy of all test texts together.
+# Over folds, there is also the accuracy of all their test texts together.
 FOLD, _ACCURACY = 'data.fold', 'accuracy'
 # The default baseline, if it is one of several settings.
 _WITHOUT = ('model.position.name', 'none')
@@ -173,7 +173,8 @@ def compare(
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
       entry[split] = interval(list(scores.values()))
-  if over == FOLD and metric == _ACCURACY:
+  is_of_texts = specs[0].settings.task.name == 'classify'
+  if over == FOLD and metric == _ACCURACY and is_of_texts:
     _pool(rows, specs, table)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
@@ -190,7 +191,7 @@ def _pool(rows, specs, table) -> None:
   right, total = collections.Counter(), collections.Counter()
   for row, spec in zip(rows, specs, strict=True):
     name, _ = setting_of(spec, FOLD)
-    if row[f'best/test/{_ACCURACY}'] is not None:
+    if None not in (row[f'best/test/{_ACCURACY}'], row['test_texts']):
       right[name] += row[f'best/test/{_ACCURACY}'] * row['test_texts']
       total[name] += row['test_texts']
   for name in total:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -151,7 +152,9 @@ def _start(cores, count, options, log_fd: int) -> subprocess.Popen:
       text=True,
       # Workers that share an accelerator preallocate equal fractions of its
       # memory.
-      env=os.environ | {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{0.9 / count:.3f}'},
+      env=os.environ
+      | {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{0.9 / count:.3f}'}
+      | {app.COMMAND: json.dumps(app.command())},
     )
   finally:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,11 +8,12 @@ import io
 import json
 import math
 import os
-import re
+import shlex
 from collections.abc import Callable
 from typing import Any
 
 from experiments.command.errors import UserError
+from experiments.command.values import flat_keys
 from experiments.data.loading import read_facts
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.distinct import overrides
@@ -47,14 +48,20 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
       row[f'best/test/{metric}'] = result.get(metric)
       row[f'best/validation/{metric}'] = best.get(metric)
       row[f'last/validation/{metric}'] = last.get(metric)
-    row['test_texts'] = (
-      read_facts(spec.path)['counts']['test'] if result else None
-    )
+    row['test_texts'] = _test_texts(spec.path) if result else None
     row['parameters'] = status.get('parameters')
     row['seconds'] = status.get('seconds')
     row['reason'] = status.get('reason')
     rows.append(row)
   return rows
+
+
+def _test_texts(path: str) -> int | None:
+  """Number of texts of test; None if the run does not say."""
+  try:
+    return read_facts(path)['counts'].get('test')
+  except UserError:
+    return None
 
 
 def evaluation(path: str, step: int, metric: str, best: Callable) -> float:
@@ -133,15 +140,19 @@ def publish(
   """
   attempts = [entry for spec in specs for entry in _attempts(spec.path)]
   content = {
-    'commands': _distinct(_without_paths(e['command']) for e in attempts),
-    'commits': _distinct(entry['commit'] for entry in attempts),
+    'commands': _distinct(
+      _without_paths(entry.get('command', [])) for entry in attempts
+    ),
+    'commits': _distinct(entry.get('commit') for entry in attempts),
     # Runs of former versions did not record it.
     'machines': _distinct(entry.get('machine') for entry in attempts),
-    'versions': _distinct(entry['packages']['jax'] for entry in attempts),
+    'versions': _distinct(
+      entry.get('packages', {}).get('jax') for entry in attempts
+    ),
     'seconds': round(sum(row['seconds'] or 0 for row in rows)),
     'trials': dict(collections.Counter(row['status'] for row in rows)),
     'metric': found.metric,
-    found.over: _distinct(spec.overrides.get(found.over) for spec in specs),
+    found.over: _distinct(flat_keys(spec.config)[found.over] for spec in specs),
     'baseline': found.baseline,
     'table': found.table,
   }
@@ -159,12 +170,29 @@ def _attempts(path: str) -> list[dict]:
     raise UserError(f'{file} is not JSON: {error}') from error
 
 
+# Flags whose values are folders of one's own.
+_FOLDERS = ('--workdir', '--config.data.dir', '--output')
+
+
 def _without_paths(command: list[str]) -> str:
-  kept = [word for word in command if not word.startswith('--output=')]
-  folder = re.compile(r'^(--workdir|--config\.data\.dir)=.*')
-  return ' '.join(folder.sub(r'\1=PATH', word) for word in kept)
+  """The command with PATH for folders, as it can be typed elsewhere."""
+  words, is_folder = [], False
+  for word in command:
+    flag, separator, _ = word.partition('=')
+    if is_folder:
+      words.append('PATH')
+    elif flag in _FOLDERS and separator:
+      words.append(f'{flag}=PATH')
+    else:
+      words.append(word)
+    is_folder = word in _FOLDERS
+  return shlex.join(words)
 
 
 def _distinct(values) -> list:
   """Without repetitions and None, in order of appearance."""
-  return [v for v in dict.fromkeys(values) if v is not None]
+  found: list = []
+  for value in values:
+    if value not in (None, '') and value not in found:
+      found.append(value)
+  return found

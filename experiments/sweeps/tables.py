@@ -55,7 +55,7 @@ def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
   header = ['setting', 'n', *SPLITS]
   is_pooled = any('pooled' in entry for entry in found.table)
   if is_pooled:
-    header.append('all folds')
+    header.append('test, pooled')
   if found.baseline is not None:
     header.append('test - baseline')
   body = []

@@ -261,7 +261,7 @@ def test_finished_trials_are_unchanged(whole, sweep, arguments):
 
 def kill(command, path, rng, kills, seconds):
   """Kills a command again and again, at random moments after a first save."""
-  for _ in range(kills):
+  for killed in range(kills):
     process = subprocess.Popen(
       command,
       cwd=ROOT,
@@ -271,9 +271,13 @@ def kill(command, path, rng, kills, seconds):
       start_new_session=True,
     )
     time.sleep(rng.uniform(*seconds))
-    while not list(path.glob('trials/*/checkpoints/3')):
-      assert process.poll() is None
+    is_saved = False
+    while not is_saved and process.poll() is None:
+      is_saved = bool(list(path.glob('trials/*/checkpoints/[0-9]*')))
       time.sleep(0.05)
+    if process.poll() is not None:
+      assert killed, 'it ended before the first signal'
+      return
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

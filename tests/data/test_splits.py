@@ -136,14 +136,31 @@ def folds_config(tmp_path, **data):
 
 
 def test_a_fold_stands_for_test_and_validation_is_of_the_rest(tmp_path):
-  counts, ids = [], []
+  counts = []
   for index in range(4):
     config = folds_config(tmp_path, num_folds=4, fold=index)
     loaded = loading.load(settings.from_config(config).data, '')
     counts.append({n: len(part.labels) for n, part in loaded.splits.items()})
-    ids.append('never' in loaded.files['tokenizer.json'])
   assert counts == [{'train': 24, 'validation': 6, 'test': 10}] * 4
-  assert not any(ids)
+
+
+def test_a_fold_without_texts_names_the_key_to_lower(tmp_path):
+  config = folds_config(tmp_path, num_folds=100, fold=99)
+  with pytest.raises(UserError, match='num_folds = 100'):
+    loading.load(settings.from_config(config).data, '')
+
+
+def test_minimal_pairs_are_not_parted_by_folds():
+  config = make_small_config()
+  config.data.num_folds = 5
+  with pytest.raises(UserError, match='num_folds = 5 must be 0 for'):
+    settings.from_config(config)
+
+
+def test_a_long_text_has_no_phrases():
+  long = ' '.join(f'w{n}' for n in range(101))
+  assert sentences([long, 'w1 w2'])['w1 w2'] == 'w1 w2'
+  assert sentences([long[:-5], 'w1 w2'])['w1 w2'] == long[:-5]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 import json
 
-from conftest import make_small_config
+import pytest
+from conftest import ROOT, make_small_config
 
 from experiments.command import provenance
 from experiments.command.values import flat_keys
+from experiments.sweeps import comparison, plan, results
 
 
 def small_flags():
@@ -18,10 +20,15 @@ def small_flags():
   ]
 
 
-def test_a_table_says_command_commit_machine_and_seeds(tmp_path, call_command):
+@pytest.mark.parametrize('engine', ['serial', 'processes'])
+def test_a_table_says_command_commit_machine_and_seeds(
+  engine, tmp_path, call_command, monkeypatch
+):
+  monkeypatch.setenv('PYTHONPATH', str(ROOT))
   sweep, output = tmp_path / 'sweep', tmp_path / 'results' / 'seeds.json'
-  flags = [f'--workdir={sweep}', '--engine=serial', '--grid', 'config.seed=3,4']
-  flags += [*small_flags(), f'--output={output}']
+  flags = [f'--workdir={sweep}', f'--engine={engine}']
+  flags += ['--grid', 'config.seed=3,4']
+  flags += [*small_flags(), '--output', output]
   code, _, stderr = call_command('sweep', *flags, cwd=tmp_path)
   assert code == 0, stderr
   found = json.loads(output.read_text())
@@ -31,6 +38,7 @@ def test_a_table_says_command_commit_machine_and_seeds(tmp_path, call_command):
   assert '--grid config.seed=3,4' in command
   assert found['commits'] == [provenance.commit()]
   assert found['machines'] == [provenance.machine()]
+  assert '--output PATH' in command
   assert found['seed'] == [3, 4]
   assert found['trials'] == {'DONE': 2}
   table = json.loads((sweep / 'results.json').read_text())['table']
@@ -42,3 +50,29 @@ def test_a_table_says_command_commit_machine_and_seeds(tmp_path, call_command):
   assert code == 2
   assert 'env.json is not JSON' in stderr.splitlines()[-1]
   assert json.loads(output.read_text()) == found
+
+
+def test_an_output_that_is_no_file_is_refused_at_once(tmp_path, call_command):
+  for output in (tmp_path, ''):
+    flags = [f'--workdir={tmp_path / "sweep"}', '--sweep=seeds']
+    code, _, stderr = call_command(
+      'sweep', *flags, f'--output={output}', cwd=tmp_path
+    )
+    assert code == 2
+    assert 'is not the name of a file' in stderr.splitlines()[-1]
+    assert not (tmp_path / 'sweep').exists()
+
+
+def test_a_list_may_distinguish_repetitions_and_gaps_are_left_out(tmp_path):
+  key = 'optimizer.weight_decay_names'
+  trials = [{key: ['kernel']}, {key: ['kernel', 'bias']}]
+  specs = plan.make(make_small_config().to_dict(), trials, str(tmp_path / 's'))
+  row = {'status': 'DONE', 'seconds': None}
+  table = comparison.Comparison('accuracy', key, None, [], 1)
+  path = tmp_path / 's' / 'trials' / specs[0].name
+  path.mkdir(parents=True)
+  (path / 'env.json').write_text('[{}]')
+  results.publish(str(tmp_path / 'x.json'), [row, row], specs, table)
+  found = json.loads((tmp_path / 'x.json').read_text())
+  assert found[key] == [['kernel'], ['kernel', 'bias']]
+  assert found['commands'] == found['commits'] == found['versions'] == []

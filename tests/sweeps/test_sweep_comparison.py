@@ -79,6 +79,7 @@ def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
 
 def test_folds_are_pooled_by_the_number_of_their_texts(tmp_path):
   base = make_small_config()
+  base.data.name, base.data.dir = 'text', str(tmp_path)
   base.data.num_folds = 3
   trials = [
     {RATE: rate, 'data.fold': fold} for rate in (0.1, 0.2) for fold in range(3)
@@ -94,7 +95,7 @@ def test_folds_are_pooled_by_the_number_of_their_texts(tmp_path):
   pooled = {e[RATE]: e['pooled'] for e in found.table}
   assert pooled == pytest.approx({0.1: 16 / 28, 0.2: 18 / 19})
   header, body = tables.cells(found)
-  assert header[4] == 'all folds'
+  assert header[4] == 'test, pooled'
   assert body[0][4] == '0.5714'
   assert 'over folds' in tables.caption(found)
   assert 'with 2 folds' in tables.conclusion(found)
