@@ -104,12 +104,6 @@ _GENERATED = {
 TABLES = {
   'positions': position_properties,
   'lengths': lambda: scores(_GENERATED),
-  'randomised': lambda: scores(
-    {f'{name}_randomised': title for name, title in _GENERATED.items()}
-  ),
-  'texts': lambda: scores(
-    {'word_order': 'word_order', 'trec': 'TREC', 'sst2_sentences': 'SST-2'}
-  ),
 }
 
 
