@@ -1,6 +1,7 @@
 """What the docs show in Python runs, block by block, as it stands."""
 
 import importlib.util
+import json
 import pathlib
 import re
 
@@ -121,3 +122,13 @@ def test_what_the_docs_register_trains(tables, changes, tmp_path):
   config.update_from_flattened_dict(changes)
   result = run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert np.isfinite(result['loss'])
+
+
+def test_the_row_of_mr_is_that_of_its_results():
+  results = json.loads((ROOT / 'docs/results/mr_folds.json').read_text())
+  (entry,) = results['table']
+  test = entry['test']
+  assert (
+    f'| `mr.py`, ten folds | {test["mean"]:.3f} ({test["std"]:.3f}) | '
+    f'all folds together {entry["pooled"]:.3f} |'
+  ) in (ROOT / 'README.md').read_text()
