@@ -91,6 +91,8 @@ def cloud(tmp_path, monkeypatch):
   call.hosts = hosts
   yield call
   for pid in hosts.glob('*/selfattn-run/pid'):
+    # A run that has just been started may not have written it yet.
+    wait_for(pid, '\n')
     with contextlib.suppress(ProcessLookupError):
       os.kill(int(pid.read_text()), signal.SIGKILL)
 
