@@ -260,7 +260,7 @@ def test_finished_trials_are_unchanged(whole, sweep, arguments):
 
 
 def kill(command, path, rng, kills, seconds):
-  """Kills a command again and again, at random moments after a first save."""
+  """Kills a command soon after its first save, then at random moments."""
   for killed in range(kills):
     process = subprocess.Popen(
       command,
@@ -270,7 +270,8 @@ def kill(command, path, rng, kills, seconds):
       stderr=subprocess.DEVNULL,
       start_new_session=True,
     )
-    time.sleep(rng.uniform(*seconds))
+    if killed:
+      time.sleep(rng.uniform(*seconds))
     is_saved = False
     while not is_saved and process.poll() is None:
       is_saved = bool(list(path.glob('trials/*/checkpoints/[0-9]*')))
