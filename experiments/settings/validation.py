@@ -84,23 +84,7 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     for key in keys.split():
       require(holds(flat[key]), key, allowed)
 
-  require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
-  require(
-    not (data.num_folds and data.source.name in GENERATED),
-    'data.num_folds',
-    f'0 for config.data.name = {data.source.name!r}, which has a test split',
-  )
-  require(
-    data.fold < max(data.num_folds, 1),
-    'data.fold',
-    f'less than config.data.num_folds = {data.num_folds}',
-  )
-  require(
-    not (data.num_folds and data.test_fraction),
-    'data.test_fraction',
-    f'0 where config.data.num_folds = {data.num_folds}, of which one is test',
-  )
-  one_of(data.split_by, GROUPINGS, 'data.split_by')
+  _check_folds(data, require)
   one_of(model.dtype, DTYPES, 'model.dtype')
   one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
   metrics = tasks.TASKS[settings.task.name].metrics
@@ -140,6 +124,26 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     _check_cls(data, model, encoder)
   if 'position' in parts.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
+
+
+def _check_folds(data, require) -> None:
+  require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
+  require(
+    not (data.num_folds and data.source.name in GENERATED),
+    'data.num_folds',
+    f'0 for config.data.name = {data.source.name!r}, which has a test split',
+  )
+  require(
+    data.fold < max(data.num_folds, 1),
+    'data.fold',
+    f'less than config.data.num_folds = {data.num_folds}',
+  )
+  require(
+    not (data.num_folds and data.test_fraction),
+    'data.test_fraction',
+    f'0 where config.data.num_folds = {data.num_folds}, of which one is test',
+  )
+  one_of(data.split_by, GROUPINGS, 'data.split_by')
 
 
 def _check_optimizers(optimizer, is_stored: bool) -> None:
