@@ -19,9 +19,10 @@ from matplotlib.figure import Figure
 
 import selfattn
 from experiments.benchmarks import encoders
-from selfattn import analysis, plots
+from selfattn import analysis, plots, positions
 from selfattn import chapters as d2l
 from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS
 from selfattn.positions.absolute import Sinusoidal
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -167,6 +168,53 @@ def untrained_heads():
   )
 
 
+def methods():
+  """Attention weights of every position method, for one word repeated.
+
+  Words are equal, so that what differs between weights is due to positions.
+  """
+  figure = Figure(figsize=(9, 9), layout='constrained')
+  axes = figure.subplots(5, -(-len(POSITIONS) // 5), squeeze=False)
+  for axis, (name, cls) in zip(axes.flat, POSITIONS.items(), strict=True):
+    weights_LM = one_word_weights(name, cls.causal_only)
+    share = np.where(weights_LM == 0, np.nan, weights_LM)
+    image = axis.imshow(
+      np.log2(share * len(share)), cmap='RdBu', vmin=-2, vmax=2
+    )
+    axis.set(xticks=[], yticks=[])
+    axis.set_title(name, fontsize=9)
+    axis.set_facecolor('0.75')
+  figure.supxlabel('key position')
+  figure.supylabel('query position')
+  figure.colorbar(
+    image,
+    ax=axes,
+    shrink=0.4,
+    extend='both',
+    label='log2 of the weight over that of uniform attention',
+  )
+  save('methods', figure)
+
+
+def one_word_weights(name, causal, length=24, embed_dim=64, num_heads=4):
+  """Weights of the first head of an untrained layer, (query, key)."""
+  encoder = selfattn.AttentionEncoder(
+    num_layers=1,
+    num_heads=num_heads,
+    mlp_dim=64,
+    position=positions.make({name: {}}, embed_dim, num_heads, causal, 1000),
+    causal=causal,
+    dtype=jnp.float32,
+  )
+  word = 0.1 * jax.random.normal(jax.random.key(7), (embed_dim,))
+  x = jnp.broadcast_to(word, (1, length, embed_dim))
+  tokens = Tokens(jnp.ones((1, length), bool), ids=jnp.full((1, length), 7))
+  variables = encoder.init(jax.random.key(0), x, tokens)
+  _, sown = encoder.apply(variables, x, tokens, mutable='intermediates')
+  ((_, _, weights),) = analysis.sown(sown['intermediates'], 'weights')
+  return np.asarray(weights)[0, 0]
+
+
 def command(name, *arguments):
   subprocess.run(
     [sys.executable, '-m', f'experiments.{name}', *arguments],
@@ -205,6 +253,7 @@ def main():
   encoding()
   architectures()
   untrained_heads()
+  methods()
   with tempfile.TemporaryDirectory() as folder:
     trained(folder)
 
