@@ -72,6 +72,8 @@ def get_config():
   pretrain.task = block(TASKS, 'masked_tokens')
   pretrain.learning_rate = 1e-3
   pretrain.warmup_steps = 0.05  # below 1: a fraction of pretrain.steps
+  # On validation; training begins with the best checkpoint of pretraining.
+  pretrain.best_metric = 'loss'
 
   # A name, and one block of options each (experiments/learning/optimizers.py).
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))

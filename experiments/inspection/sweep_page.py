@@ -15,7 +15,7 @@ from experiments.sweeps import (
   results,
   tables,
 )
-from experiments.workdir.metrics import read_last_phase
+from experiments.workdir.metrics import read_phase
 
 
 def sections(values, path: str) -> list[str]:
@@ -78,7 +78,7 @@ def _mean_curves(specs, over: str, name: str) -> dict[str, dict[int, float]]:
   for spec in specs:
     setting, _ = comparison.setting_of(spec, over)
     points = found.setdefault(setting, collections.defaultdict(list))
-    for row in read_last_phase(os.path.join(spec.path, 'metrics.jsonl')):
+    for row in read_phase(os.path.join(spec.path, 'metrics.jsonl')):
       value = row.get(f'validation/{name}')
       if value is not None:
         points[row['step']].append(value)

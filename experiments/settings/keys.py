@@ -32,6 +32,7 @@ ADDED: dict[str, Any] = {
   'pretrain.steps': 0,
   'pretrain.learning_rate': 1e-3,
   'pretrain.warmup_steps': 0,
+  'pretrain.best_metric': 'loss',
 }
 # Names of values that have changed, {key: {former: current}}. Configs may have
 # either; a run is identified by the former, so that it stays the same run.

@@ -66,6 +66,7 @@ class PretrainSettings:
   steps: int
   learning_rate: float
   warmup_steps: float
+  best_metric: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +141,9 @@ class Settings:
         warmup_steps=before.warmup_steps,
       ),
       train=dataclasses.replace(self.train, steps=before.steps),
+      checkpoint=dataclasses.replace(
+        self.checkpoint, best_metric=before.best_metric
+      ),
     )
     return Phase('pretrain', 0, first), Phase(LAST_PHASE, before.steps, self)
 
@@ -172,7 +176,7 @@ class Settings:
 def _no_pretraining() -> PretrainSettings:
   values = {
     name: ADDED[f'pretrain.{name}']
-    for name in ('steps', 'learning_rate', 'warmup_steps')
+    for name in ('steps', 'learning_rate', 'warmup_steps', 'best_metric')
   }
   name = ADDED['pretrain.task.name']
   task = Choice(name, {name: registry.options(tasks.TASKS[name])})

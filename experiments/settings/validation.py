@@ -15,6 +15,7 @@ from experiments.learning import tasks
 from experiments.learning.optimizers import OPTIMIZERS
 from experiments.learning.schedules import SCHEDULES
 from experiments.settings import parts
+from experiments.workdir.keeping import LAST_PHASE
 from selfattn.dropout import MAX_RATE
 from selfattn.pools import POOLS
 
@@ -87,11 +88,14 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
   _check_folds(data, require)
   one_of(model.dtype, DTYPES, 'model.dtype')
   one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
-  metrics = tasks.TASKS[settings.task.name].metrics
-  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
   for phase in settings.phases():
     updates = phase.settings.optimizer.warmup_steps
-    key = 'pretrain' if phase.name == 'pretrain' else 'optimizer'
+    is_last = phase.name == LAST_PHASE
+    metrics = tasks.TASKS[phase.settings.task.name].metrics
+    key = 'checkpoint' if is_last else phase.name
+    own = phase.settings.checkpoint.best_metric
+    one_of(own, metrics, f'{key}.best_metric')
+    key = 'optimizer' if is_last else phase.name
     require(
       type(updates) is int and updates <= phase.settings.train.steps,
       f'{key}.warmup_steps',
@@ -116,7 +120,7 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
   for phase in settings.phases():
-    key = 'pretrain.task' if phase.name == 'pretrain' else 'task'
+    key = 'task' if phase.name == LAST_PHASE else f'{phase.name}.task'
     _check_task(phase.settings, encoder, key)
   pool = parts.pool(model)
   if pool.uses_cls and not is_stored:

@@ -16,12 +16,13 @@ from experiments.command.log import log
 from experiments.learning.hparams import HParams
 from experiments.learning.schedules import schedule
 from experiments.learning.steps import State
-from experiments.settings.settings import Settings
+from experiments.settings.settings import Phase, Settings
 from experiments.training import transfer
 from experiments.training.compiled import Program
 from experiments.workdir import buckets, metrics, recovery
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
+from experiments.workdir.keeping import LAST_PHASE
 from experiments.workdir.metrics import MetricWriter, Progress
 from experiments.workdir.workdir import Workdir
 
@@ -39,6 +40,12 @@ class Trial:
   checkpoints: Checkpoints
   writer: MetricWriter | None = None
   diverged: Diverged | None = None
+
+  def scores_of(self, phase: Phase) -> dict[int, float]:
+    """The scores that select its best checkpoint, by step."""
+    if phase.name == LAST_PHASE:
+      return self.checkpoints.scores
+    return self.checkpoints.pretrain_scores
 
 
 class Group:
@@ -58,7 +65,11 @@ class Group:
     self.trials = []
     for settings, workdir in runs:
       folder = Checkpoints(
-        workdir.path, settings.checkpoint, workdir.run, settings.best
+        workdir.path,
+        settings.checkpoint,
+        workdir.run,
+        settings.best,
+        settings.phases()[0].settings.best,
       )
       on_exit.callback(folder.close)
       self.trials.append(Trial(settings, workdir, folder))
@@ -105,16 +116,38 @@ class Group:
       ]
     )
 
+  def best_pretrained(self, state: State) -> State:
+    """The best State of pretraining, with the step of `state`, its last one.
+
+    Raises:
+      Failed: its checkpoint is corrupt.
+    """
+    self.wait()
+    states = self._split(state)
+    for index, trial in enumerate(self.trials):
+      step = trial.checkpoints.best_pretrained()
+      if trial.diverged is None and step not in (None, states[index].step):
+        log(f'{trial.workdir.path}: training begins with checkpoint {step}')
+        found = recovery.best_pretrained(
+          trial.checkpoints, step, self.program.template
+        )
+        states[index] = found.replace(step=states[index].step)
+    return self.program.join(states)
+
   def _open_writers(self, start: int) -> None:
     last = self.trials[0].settings.steps
     for trial in self.trials:
       trial.writer = MetricWriter(trial.workdir, start)
       self._on_exit.callback(trial.writer.close)
-      trial.checkpoints.scores |= metrics.scores(
-        trial.workdir.file('metrics.jsonl'),
-        trial.settings.checkpoint.best_metric,
-        start,
-      )
+      for phase in trial.settings.phases():
+        trial.scores_of(phase).update(
+          metrics.scores(
+            trial.workdir.file('metrics.jsonl'),
+            phase.settings.checkpoint.best_metric,
+            start,
+            phase.name,
+          )
+        )
     self.progress = Progress(start, last)
     self._on_exit.callback(self.progress.close)
 
@@ -154,9 +187,10 @@ class Group:
       row |= {f'validation/{name}': value for name, value in evaluation.items()}
       rows.append(row)
       trial.writer.write(step, row, _phase(trial.settings, step))
-      if evaluation and step > self.program.phase.start:
-        best_metric = trial.settings.checkpoint.best_metric
-        trial.checkpoints.scores[step] = evaluation[best_metric]
+      if evaluation:
+        phase = trial.settings.phase_of(step)
+        best_metric = phase.settings.checkpoint.best_metric
+        trial.scores_of(phase)[step] = evaluation[best_metric]
 
     try:
       self._each(write, measured, kept.get('evaluations', nothing))

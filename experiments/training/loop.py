@@ -80,7 +80,7 @@ def _begin(group, program, batches, state):
   start, hparams = program.phase.start, group.hparams(program)
   flops = functools.cache(program.model_flops)
   if start and np.max(state.step) == start:
-    state = program.restart(state, hparams)
+    state = program.restart(group.best_pretrained(state), hparams)
 
   def update(state, step):
     batch = program.put(batches(step - start))

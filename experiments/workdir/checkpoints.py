@@ -22,7 +22,7 @@ from etils import epath
 from experiments.command import processes
 from experiments.command.errors import Failed, UserError, writing
 from experiments.workdir import buckets, metrics
-from experiments.workdir.keeping import CheckpointSettings
+from experiments.workdir.keeping import CheckpointSettings, best_step
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T')
@@ -45,6 +45,8 @@ class Checkpoints:
 
   Attributes:
     scores: the validation metric that selects the best checkpoint, by step.
+    pretrain_scores: that which selects the checkpoint that the last phase
+      begins with, by step of pretraining.
     common: a step that other runs of the group resume from; it is kept.
   """
 
@@ -54,6 +56,7 @@ class Checkpoints:
     settings: CheckpointSettings,
     run: str | None = None,
     best: Callable | None = None,
+    best_pretrained: Callable | None = None,
   ):
     """Opens or creates the folder, and removes interrupted saves.
 
@@ -61,10 +64,13 @@ class Checkpoints:
       run: identity of the run, stored with every checkpoint and checked when
         one is restored; None: read only, checkpoints of any run.
       best: max or min, of the scores; None: there are no scores.
+      best_pretrained: likewise, of the scores of pretraining.
     """
     self.scores: dict[int, float] = {}
+    self.pretrain_scores: dict[int, float] = {}
     self.common: int | None = None
-    self._settings, self._run, self._choose = settings, run, best
+    self._settings, self._run = settings, run
+    self._best, self._best_pretrained = best, best_pretrained
     origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
     folder = origin / 'checkpoints'
     if run is not None:
@@ -86,7 +92,8 @@ class Checkpoints:
     steps = [info.step for info in checkpoints]
     kept = {
       *steps[-self._settings.max_to_keep :],
-      self._best(steps),
+      best_step(self._best, self.scores, steps),
+      best_step(self._best_pretrained, self.pretrain_scores, steps),
       self.common,
     }
     return [step in kept for step in steps]
@@ -102,14 +109,11 @@ class Checkpoints:
 
   def best(self) -> int | None:
     """The step with the best score, the latest on ties; None without scores."""
-    return self._best(self.steps())
+    return best_step(self._best, self.scores, self.steps())
 
-  def _best(self, steps: list[int]) -> int | None:
-    scores = {step: self.scores[step] for step in steps if step in self.scores}
-    if not scores:
-      return None
-    best = self._choose(scores.values())
-    return max(step for step, score in scores.items() if score == best)
+  def best_pretrained(self) -> int | None:
+    """Likewise, of pretraining."""
+    return best_step(self._best_pretrained, self.pretrain_scores, self.steps())
 
   def save(self, state) -> None:
     """Starts saving `state`, a tree, as checkpoint state.step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 
 # Of a run with several phases, the one whose checkpoints may be the best.
 LAST_PHASE = 'train'
@@ -15,3 +16,18 @@ class CheckpointSettings:
   every_steps: int
   max_to_keep: int
   best_metric: str
+
+
+def best_step(
+  best: Callable | None, scores: Mapping[int, float], steps: list[int]
+) -> int | None:
+  """Of these steps, the one with the best score, the latest on ties.
+
+  Args:
+    best: max or min; None, only if there are no scores.
+  """
+  there = {step: scores[step] for step in steps if step in scores}
+  if not there:
+    return None
+  score = best(there.values())
+  return max(step for step in there if there[step] == score)

@@ -221,19 +221,21 @@ def read_rows(path: str) -> list[dict[str, float]]:
     raise UserError(f'{path} has a line that is not JSON: {error}') from error
 
 
-def read_last_phase(path: str) -> list[dict[str, float]]:
-  """Rows of a metrics.jsonl; of a run with several phases, of the last one."""
+def read_phase(path: str, phase: str = LAST_PHASE) -> list[dict[str, float]]:
+  """Rows of a metrics.jsonl; of a run with several phases, of this one."""
   return [
-    row for row in read_rows(path) if row.get('phase', LAST_PHASE) == LAST_PHASE
+    row for row in read_rows(path) if row.get('phase', LAST_PHASE) == phase
   ]
 
 
-def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
-  """A validation metric by step, of the last phase."""
+def scores(
+  path: str, metric: str, until: float = math.inf, phase: str = LAST_PHASE
+) -> dict[int, float]:
+  """A validation metric by step, of a phase."""
   name = f'validation/{metric}'
   return {
     row['step']: row[name]
-    for row in read_last_phase(path)
+    for row in read_phase(path, phase)
     if row.get(name) is not None and row['step'] <= until
   }
 

@@ -1,20 +1,21 @@
 """A run of two phases: pretraining and classifying, as one."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
 import pytest
 from conftest import make_small_config
 
-from experiments.command.errors import UserError
+from experiments.command.errors import Failed, UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.sweeps import distinct, halving, plan
-from experiments.training import build, compiled, evaluation
+from experiments.training import build, compiled, evaluation, loop
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints, metrics
 from experiments.workdir import workdir as workdir_lib
@@ -254,3 +255,54 @@ def test_rungs_are_of_the_last_phase(tmp_path):
   assert halving.parse(['6'], 0.5, specs).steps == (6,)
   with pytest.raises(Exception, match=rf'config\.pretrain\.steps = {BEFORE}'):
     halving.parse([str(BEFORE)], 0.5, specs)
+
+
+@pytest.fixture
+def rising_losses(monkeypatch):
+  """The second of three evaluations of pretraining has the least loss."""
+  evaluated, losses = loop._evaluated, iter([3.0, 1.0, 2.0])
+
+  def with_losses(group, program, *rest):
+    found = evaluated(group, program, *rest)
+    if program.phase.name == 'pretrain':
+      found = [each | {'loss': next(losses)} for each in found]
+    return found
+
+  monkeypatch.setattr(loop, '_evaluated', with_losses)
+
+
+@pytest.mark.parametrize('until', [None, BEFORE])
+@pytest.mark.usefixtures('rising_losses')
+def test_training_begins_with_the_best_checkpoint_of_pretraining(
+  until, tmp_path
+):
+  changes = {
+    'checkpoint.max_to_keep': 1,
+    'optimizer.learning_rate': 1e-30,  # too small to change a parameter
+    'optimizer.weight_decay': 0.0,
+  }
+  path = tmp_path / 'run'
+  train(make_config(**changes), path, until)
+  if until:
+    train(make_config(**changes), path)
+  best, last = restored(path, 2), restored(path, BEFORE + AFTER)
+  jax.tree.map(
+    lambda one, other: np.testing.assert_allclose(one, other, 0, 1e-20),
+    best.params,
+    last.params,
+  )
+  assert (
+    f'{path}: training begins with checkpoint 2'
+    in (path / 'log-0.txt').read_text()
+  )
+
+
+@pytest.mark.usefixtures('rising_losses')
+def test_a_corrupt_best_checkpoint_of_pretraining_is_one_line(tmp_path):
+  path = tmp_path / 'run'
+  train(make_config(), path, BEFORE)
+  shutil.rmtree(path / 'checkpoints/2/state')
+  with pytest.raises(Failed, match='checkpoints/2 is the best one of pretrain'):
+    train(make_config(), path)
+  shutil.rmtree(path / 'checkpoints/2')
+  assert train(make_config(), path)['step'] > BEFORE
