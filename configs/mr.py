@@ -9,8 +9,7 @@ https://www.cs.cornell.edu/people/pabo/movie-review-data.
     bash scripts/run.sh experiments.train --config=configs/mr.py \
         --config.data.dir=PATH --workdir=runs/mr
     bash scripts/run.sh experiments.sweep --config=configs/mr.py \
-        --config.data.dir=PATH --workdir=runs/mr_folds \
-        --sweep=folds --over=data.fold
+        --config.data.dir=PATH --workdir=runs/mr_folds --sweep=folds
 """
 
 from configs import default, trec

@@ -120,7 +120,7 @@ def _train(values, specs) -> list[dict]:
   options = engines.Options(workdir, None, 1, 1, '')
   engines.serial(specs, options, signals)
   rows = results.collect(specs)
-  found = comparison.compare(rows, specs, 'accuracy', 'seed', '')
+  found = comparison.compare(rows, specs, 'accuracy', ['seed'], '')
   results.write(workdir, rows, found)
   counts = {row['model.encoder.name']: row['parameters'] for row in rows}
   shown = [

@@ -32,7 +32,7 @@ def sections(values, path: str) -> list[str]:
   found = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
-  keys = plots.swept(specs, values.over)
+  keys = plots.swept(specs, found.over)
   drawn = []
   if any(entry['n'] for entry in found.table):
     figure = plots.settings(found)
@@ -42,12 +42,12 @@ def sections(values, path: str) -> list[str]:
     drawn.append(pages.figure(figure, f'{found.metric} against {key}'))
   name = found.metric
   figure = plots.curves(
-    _mean_curves(specs, values.over, name), f'{name} on validation'
+    _mean_curves(specs, found.over, name), f'{name} on validation'
   )
   drawn.append(pages.figure(figure, f'{name} over steps'))
   header, body = tables.cells(found)
   texts = [tables.caption(found), tables.conclusion(found) or '']
-  columns = ['trial', 'name', *keys, values.over, 'status']
+  columns = ['trial', 'name', *keys, *found.over, 'status']
   columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']
   columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
@@ -72,7 +72,7 @@ def _shared(specs) -> dict:
   return {key: flat[key] for key in flat if key not in changed}
 
 
-def _mean_curves(specs, over: str, name: str) -> dict[str, dict[int, float]]:
+def _mean_curves(specs, over, name: str) -> dict[str, dict[int, float]]:
   """Validation metric, mean over repetitions, by setting and step."""
   found: dict[str, dict[int, list]] = {}
   for spec in specs:

@@ -12,7 +12,7 @@ import collections
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.command import app
@@ -28,6 +28,8 @@ _CONFIDENCE = 0.95
 ROUNDING = 1e-9
 # Over folds, there is also the accuracy of all their test texts together.
 FOLD, _ACCURACY = 'data.fold', 'accuracy'
+# Keys that make repetitions of a setting, if they are swept.
+_REPEATED = ('seed', FOLD)
 # The default baseline, if it is one of several settings.
 _WITHOUT = ('model.position.name', 'none')
 
@@ -38,7 +40,7 @@ class Comparison:
 
   Attributes:
     metric: what settings are ranked by.
-    over: the key that distinguishes repetitions of a setting.
+    over: the keys that distinguish repetitions of a setting.
     baseline: the setting that others are compared with; None if no other is
       done.
     table: one entry per setting, the best first: `setting`, the keys that it
@@ -50,7 +52,7 @@ class Comparison:
   """
 
   metric: str
-  over: str
+  over: tuple[str, ...]
   baseline: str | None
   table: list[dict[str, Any]]
   sign: int
@@ -66,12 +68,6 @@ def define(values) -> None:
       'not given, config.checkpoint.best_metric.',
     ),
     (
-      'over',
-      'seed',
-      'Config key that distinguishes repetitions of a setting; scores are '
-      'averaged over it.',
-    ),
-    (
       'baseline',
       '',
       'Setting to compare others with, KEY=VALUE, ... as in table.md; if not '
@@ -79,6 +75,14 @@ def define(values) -> None:
     ),
   ):
     app.flags.DEFINE_string(name, default, text, flag_values=values)
+  app.flags.DEFINE_list(
+    'over',
+    [],
+    'Config keys that distinguish repetitions of a setting; scores are '
+    f'averaged over them. If not given, {" and ".join(_REPEATED)}, where they '
+    'are swept.',
+    flag_values=values,
+  )
 
 
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
@@ -96,8 +100,13 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
   return TASKS[tasks[0]].metrics
 
 
-def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
-  """Checks that trials can be compared; '' stands for a flag not given.
+def check(
+  specs: list[Spec], metric: str, over: Sequence[str], baseline: str
+) -> tuple[str, ...]:
+  """Checks that trials can be compared; empty: a flag that is not given.
+
+  Returns:
+    The keys that distinguish repetitions.
 
   Raises:
     UserError: several tasks, or an unknown metric, key or setting.
@@ -105,16 +114,21 @@ def check(specs: list[Spec], metric: str, over: str, baseline: str) -> None:
   known = metrics(specs)
   one_of(metric or next(iter(known)), known, '--metric')
   keys = flat_keys(specs[0].config)
-  if over not in keys:
-    raise UserError(f'--over={over} is not a key{nearest(over, list(keys))}')
+  for key in over:
+    if key not in keys:
+      raise UserError(f'--over={key} is not a key{nearest(key, list(keys))}')
+  if not over:
+    swept = {key for spec in specs for key in spec.overrides}
+    over = [key for key in _REPEATED if key in swept] or _REPEATED[:1]
   names = dict.fromkeys(setting_of(spec, over)[0] for spec in specs)
   if baseline and baseline not in names:
     raise UserError(f'--baseline={baseline} is not one of {"; ".join(names)}')
+  return tuple(over)
 
 
-def setting_of(spec: Spec, over: str) -> tuple[str, dict[str, Any]]:
+def setting_of(spec: Spec, over: Sequence[str]) -> tuple[str, dict[str, Any]]:
   """The setting of a trial, shared by all repetitions: (name, overrides)."""
-  rest = {k: v for k, v in overrides(spec).items() if k != over}
+  rest = {k: v for k, v in overrides(spec).items() if k not in over}
   return describe(rest) or 'all', rest
 
 
@@ -140,20 +154,25 @@ def interval(values: list[float]) -> dict[str, float | int | None]:
 
 
 def compare(
-  rows: list[dict], specs: list[Spec], metric: str, over: str, baseline: str
+  rows: list[dict],
+  specs: list[Spec],
+  metric: str,
+  over: Sequence[str],
+  baseline: str,
 ) -> Comparison:
   """Ranks the settings; incomplete ones come after complete ones.
 
   Args:
     rows: returned by results.collect.
     metric: one of `metrics`, or '' for config.checkpoint.best_metric.
-    over: the key that distinguishes repetitions, such as `seed`.
+    over: the keys that distinguish repetitions; empty: the seed and the fold,
+      where they are swept.
     baseline: 'KEY=VALUE, ...' of the setting to compare others with, or ''.
 
   Raises:
     UserError: several tasks, or an unknown metric, key or setting.
   """
-  check(specs, metric, over, baseline)
+  over = check(specs, metric, over, baseline)
   metric = metric or specs[0].settings.checkpoint.best_metric
   sign = 1 if metrics(specs)[metric] is max else -1
   # By setting, split and repetition.
@@ -169,13 +188,13 @@ def compare(
     is_done = None not in scores.values()
     entry['n' if is_done else 'missing'] += 1
     for split, score in scores.items() if is_done else ():
-      found[split][str(spec.overrides.get(over))] = score
+      found[split][str([spec.overrides.get(key) for key in over])] = score
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
       entry[split] = interval(list(scores.values()))
   is_of_texts = specs[0].settings.task.name == 'classify'
-  if over == FOLD and metric == _ACCURACY and is_of_texts:
-    _pool(rows, specs, table)
+  if FOLD in over and metric == _ACCURACY and is_of_texts:
+    _pool(rows, specs, table, over)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = baseline or _natural_baseline(list(table.values()), ranked)
   for name, entry in table.items():
@@ -186,11 +205,11 @@ def compare(
   return Comparison(metric, over, chosen, ranked, sign)
 
 
-def _pool(rows, specs, table) -> None:
+def _pool(rows, specs, table, over) -> None:
   """Adds `pooled`, the share of the test texts of all folds that are right."""
   right, total = collections.Counter(), collections.Counter()
   for row, spec in zip(rows, specs, strict=True):
-    name, _ = setting_of(spec, FOLD)
+    name, _ = setting_of(spec, over)
     if None not in (row[f'best/test/{_ACCURACY}'], row['test_texts']):
       right[name] += row[f'best/test/{_ACCURACY}'] * row['test_texts']
       total[name] += row['test_texts']

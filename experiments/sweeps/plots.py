@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.sweeps.comparison import SPLITS, Comparison
 from experiments.sweeps.plan import Spec, describe
@@ -16,7 +16,8 @@ def figure(found: Comparison, key: str, keys: Iterable[str]):
   """Means on validation against config.`key`, a numeric hyperparameter.
 
   Args:
-    keys: all swept keys except `over`; one curve per setting of the others.
+    keys: all swept keys except those of repetitions; one curve per setting of
+      the others.
   """
   from matplotlib.figure import Figure
 
@@ -100,10 +101,10 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   return shown
 
 
-def swept(specs: list[Spec], over: str) -> list[str]:
-  """The keys that trials override, except `over`."""
+def swept(specs: list[Spec], over: Sequence[str]) -> list[str]:
+  """The keys that trials override, except those in `over`."""
   keys = dict.fromkeys(key for spec in specs for key in spec.overrides)
-  return [key for key in keys if key != over]
+  return [key for key in keys if key not in over]
 
 
 def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:

@@ -152,7 +152,10 @@ def publish(
     'seconds': round(sum(row['seconds'] or 0 for row in rows)),
     'trials': dict(collections.Counter(row['status'] for row in rows)),
     'metric': found.metric,
-    found.over: _distinct(flat_keys(spec.config)[found.over] for spec in specs),
+    **{
+      key: _distinct(flat_keys(spec.config)[key] for spec in specs)
+      for key in found.over
+    },
     'baseline': found.baseline,
     'table': found.table,
   }

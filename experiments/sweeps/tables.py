@@ -20,7 +20,7 @@ def conclusion(found: Comparison) -> str | None:
   entry = first
   difference = entry['difference']
   mean, half_width = difference['mean'], difference['half_width']
-  seeds = _repetitions(difference['n'], found.over)
+  seeds = _repetitions(found.over, difference['n'])
   verdict = 'better' if found.sign * mean > 0 else 'worse'
   if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
     verdict = 'no significant difference'
@@ -44,10 +44,15 @@ def _against(entry: dict, found: Comparison) -> str:
 _WORDS = {'seed': 'seed', FOLD: 'fold'}
 
 
-def _repetitions(count: int, over: str) -> str:
-  if over in _WORDS:
-    return f'{count} {_WORDS[over]}{"s" * (count > 1)}'
-  return f'{count} value{"s" * (count > 1)} of {over}'
+def _repetitions(over: tuple[str, ...], count: int | None = None) -> str:
+  """What they are called, and how many there are."""
+  number = '' if count is None else f'{count} '
+  plural = 's' * (count != 1)
+  if len(over) > 1:
+    return f'{number}repetition{plural} ({" and ".join(over)})'
+  if over[0] in _WORDS:
+    return f'{number}{_WORDS[over[0]]}{plural}'
+  return f'{number}value{plural} of {over[0]}'
 
 
 def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -84,9 +89,8 @@ def _plus_minus(found: dict | None, sign: str = '') -> str:
 
 def caption(found: Comparison) -> str:
   """A caption of the table."""
-  word = _WORDS.get(found.over)
-  over = f'{word}s' if word else f'values of {found.over}'
-  of = 'of the same data' if found.over == FOLD else 'on the same data'
+  over = _repetitions(found.over)
+  of = 'of the same data' if FOLD in found.over else 'on the same data'
   text = (
     f'{found.metric} of the checkpoint that is best on validation, mean over '
     f'{over} ± half-width of its 95% interval (Student), over other {over} '

@@ -39,7 +39,7 @@ def compared(
         }
       rows.append(row)
   specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
-  found = comparison.compare(rows, specs, metric, over, baseline)
+  found = comparison.compare(rows, specs, metric, [over], baseline)
   return found, results.best_run(rows, specs, found.metric)
 
 
@@ -56,8 +56,8 @@ def test_scores_of_different_tasks_are_not_ranked(tmp_path):
   base = make_small_config().to_dict()
   specs = plan.make(base, trials, str(tmp_path / 'sweep'))
   with pytest.raises(UserError, match='is classify, masked_tokens: scores of'):
-    comparison.check(specs, 'accuracy', 'seed', '')
-  comparison.check(specs[1:], 'accuracy', 'seed', '')
+    comparison.check(specs, 'accuracy', ['seed'], '')
+  comparison.check(specs[1:], 'accuracy', ['seed'], '')
 
 
 def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
@@ -91,7 +91,7 @@ def test_folds_are_pooled_by_the_number_of_their_texts(tmp_path):
     for r, n in zip(right, [10, 9, 9] * 2, strict=True)
   ]  # fmt: skip
   specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
-  found = comparison.compare(rows, specs, 'accuracy', 'data.fold', '')
+  found = comparison.compare(rows, specs, 'accuracy', [], '')
   pooled = {e[RATE]: e['pooled'] for e in found.table}
   assert pooled == pytest.approx({0.1: 16 / 28, 0.2: 18 / 19})
   header, body = tables.cells(found)
@@ -99,7 +99,7 @@ def test_folds_are_pooled_by_the_number_of_their_texts(tmp_path):
   assert body[0][4] == '0.5714'
   assert 'over folds' in tables.caption(found)
   assert 'with 2 folds' in tables.conclusion(found)
-  by_seed = comparison.compare(rows, specs, 'accuracy', 'seed', '')
+  by_seed = comparison.compare(rows, specs, 'accuracy', ['seed'], '')
   assert 'pooled' not in by_seed.table[0]
 
 
@@ -170,7 +170,7 @@ def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
     {'best/validation/accuracy': v, 'best/test/accuracy': v}
     for v in (0.5, 0.6, 0.9, 0.8)
   ]
-  found = comparison.compare(rows, specs, '', 'seed', '')
+  found = comparison.compare(rows, specs, '', ['seed'], '')
   assert found.baseline == f'{POSITION}=none, {RATE}=0.2'
   assert found.table[0]['difference']['mean'] == pytest.approx(0.3)
 
@@ -227,11 +227,42 @@ def test_a_sentence_says_what_the_interval_means(
   assert tables.conclusion(found) == expected
 
 
+def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
+  """Unless another key is given, as those that distinguish them."""
+  base = make_small_config()
+  base.data.name, base.data.dir = 'text', str(tmp_path)
+  base.data.num_folds = 2
+  trials = [
+    {RATE: rate, 'data.fold': fold, 'seed': seed}
+    for rate in (0.1, 0.2)
+    for fold in range(2)
+    for seed in range(3)
+  ]
+  rows = [
+    {
+      'best/validation/accuracy': trial[RATE],
+      'best/test/accuracy': trial[RATE] + trial['seed'] / 100,
+      'test_texts': 10,
+    }
+    for trial in trials
+  ]
+  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  found = comparison.compare(rows, specs, 'accuracy', [], '')
+  assert found.over == ('seed', 'data.fold')
+  assert [entry['n'] for entry in found.table] == [6, 6]
+  # Paired by both: the difference is the same in each.
+  assert found.table[0]['difference']['mean'] == pytest.approx(0.1)
+  assert found.table[0]['difference']['std'] == 0
+  assert found.table[0]['pooled'] == pytest.approx(0.21)
+  said = 'no interval from the same difference in 6 repetitions (seed and'
+  assert said in tables.conclusion(found)
+
+
 def test_a_key_that_repeats_nothing_is_refused(tmp_path):
   base = make_small_config().to_dict()
   specs = plan.make(base, [{'seed': 1}], str(tmp_path))
   with pytest.raises(UserError, match='--over=sed is not a key; did you mean'):
-    comparison.check(specs, '', 'sed', '')
+    comparison.check(specs, '', ['sed'], '')
 
 
 def test_the_interval_is_students():

@@ -215,7 +215,7 @@ def test_a_plot_has_one_curve_per_group_with_intervals():
   ]
   # A setting that does not use the rate.
   table.append({'pool': 'none', 'n': 3, 'validation': None})
-  found = comparison.Comparison('accuracy', 'seed', None, table, 1)
+  found = comparison.Comparison('accuracy', ('seed',), None, table, 1)
   axes = plots.figure(found, 'lr', ['lr', 'pool']).axes[0]
   assert axes.get_xscale() == 'log'
   assert axes.get_xlabel() == 'lr'
