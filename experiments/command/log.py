@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 import sys
+import time
 import traceback
+from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
 
@@ -52,6 +54,31 @@ def log(text: str) -> None:
   tqdm.write(text, file=sys.stderr)
   sys.stderr.flush()
   _KEPT.info(text)
+
+
+class Reporter:
+  """Logs how much of something long is done, every ten seconds.
+
+  Args:
+    text: with one field, for the count so far.
+  """
+
+  def __init__(self, text: str):
+    self._text, self._count = text, 0
+    self._next = time.monotonic() + 10
+
+  def counted(self, lists: Iterable[list]) -> Iterator[list]:
+    """The same lists; counts their elements."""
+    for found in lists:
+      self.add(len(found))
+      yield found
+
+  def add(self, count: int) -> None:
+    """Counts `count` more."""
+    self._count += count
+    if time.monotonic() >= self._next:
+      log(self._text.format(f'{self._count:,}'))
+      self._next = time.monotonic() + 10
 
 
 class _LogFile(logging.FileHandler):

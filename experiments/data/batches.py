@@ -53,7 +53,8 @@ class Examples:
   """Tokenised examples of one split, concatenated in one array.
 
   Attributes:
-    tokens: token ids of all texts, and at least one more.
+    tokens: token ids of all texts, and at least one more; of any integer type,
+      and maybe memory-mapped.
     starts: int64 (examples,), index of the first token of each text; see
       `offsets`.
     lengths: int32 (examples,), number of tokens of each text.
@@ -164,40 +165,44 @@ class TrainBatches:
     if epoch not in self._orders:
       self._orders.clear()
       self._orders[epoch] = self._order(epoch)
-    rows = self._orders[epoch][index]
+    order, sequence = self._orders[epoch]
+    start = sequence[index] * self.batch_size
+    rows = order[start : start + self.batch_size].reshape(-1)
     length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
     # Padding rows are equal for all members.
     share = self.share._replace(multiple=self.share.multiple * self.num_members)
     size = self.batch_size * self.num_members
     return self.examples.batch(rows, size, length, share)
 
-  def _order(self, epoch: int) -> list[np.ndarray]:
-    """Rows of each batch; all members use the same bucket in a step."""
-    of_members = []
+  def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """(rows of the batches, one after the other; the sequence of batches).
+
+    A column for each member; all use the same bucket in a step.
+    """
+    count = len(self.examples)
+    order = np.empty((count, self.num_members), np.min_scalar_type(count))
     for member in range(self.num_members):
       rng = np.random.default_rng((self.seed, epoch, member))
-      of_members.append(self._batches(rng.permutation(len(self.examples))))
+      order[:, member] = self._by_bucket(rng.permutation(count))
       if member == 0:
         sequence = rng.permutation(self.steps_per_epoch)
-    batches = zip(*of_members, strict=True)
-    rows = [np.stack(batch, axis=1).reshape(-1) for batch in batches]
-    return [rows[index] for index in sequence]
+    return order, sequence
 
-  def _batches(self, shuffled: np.ndarray) -> list[np.ndarray]:
+  def _by_bucket(self, shuffled: np.ndarray) -> np.ndarray:
+    """Full batches of each bucket, then the remainders of all.
+
+    Both from the shortest bucket to the longest.
+    """
     lengths = self.examples.lengths[shuffled]
+    buckets = len(self.bucket_lengths)
     bucket = np.searchsorted(self.bucket_lengths, lengths)
-    batches, rest = [], []
-    for number in range(len(self.bucket_lengths)):
-      rows = shuffled[bucket == number]
-      full = len(rows) - len(rows) % self.batch_size
-      batches += self._chunks(rows[:full])
-      rest.append(rows[full:])
-    # The remainders of the buckets, from the shortest to the longest.
-    return batches + self._chunks(np.concatenate(rest))
-
-  def _chunks(self, rows: np.ndarray) -> list[np.ndarray]:
-    starts = range(0, len(rows), self.batch_size)
-    return [rows[start : start + self.batch_size] for start in starts]
+    bucket = bucket.astype(np.min_scalar_type(2 * buckets))
+    order = np.argsort(bucket, kind='stable')
+    counts = np.bincount(bucket, minlength=buckets)
+    for number, end in enumerate(np.cumsum(counts)):
+      rest = counts[number] % self.batch_size
+      bucket[order[end - rest : end]] += buckets
+    return shuffled[np.argsort(bucket, kind='stable')]
 
 
 def eval_batches(

@@ -2,7 +2,9 @@
 
 A data set is a frozen dataclass with its options as fields, `check(dir)`, which
 validates the options without reading files, and `read(dir, seed)`, which
-returns rows by split. To add one: a class here, a line in DATASETS, a row in
+returns rows by split. One that also has `key(dir, digest)`, a JSON value of all
+that the rows depend on, is read once and stored (experiments.data.store). To
+add one: a class here, a line in DATASETS, a row in
 tests/data/test_datasets.py.
 """
 
@@ -15,7 +17,8 @@ import numpy as np
 
 from experiments.command.errors import UserError, one_of
 from experiments.data import algorithmic, strings, word_order
-from experiments.data.text_files import SPLITS, Row, Text
+from experiments.data.rows import Row
+from experiments.data.text_files import SPLITS, Text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,91 +136,3 @@ DATASETS = {
   'algorithmic': Algorithmic,
   'text': Text,
 }
-
-
-# Warn about classes with fewer training examples.
-_FEW = 5
-# Warn about texts with at least so many copies.
-_COPIES = 3
-
-
-def problems(splits: dict[str, list[Row]], labels: list[str]) -> list[str]:
-  """Messages about probable mistakes in the data, each with example rows.
-
-  Args:
-    labels: names of the classes.
-  """
-  lines = []
-  for split, rows in splits.items():
-    if empty := [row for row in rows if not row.text.strip()]:
-      lines.append(
-        f'empty {split} texts: {len(empty)} of {len(rows)} ({_rows_at(empty)})'
-      )
-    if copies := _copies(rows):
-      shown = _first(
-        (f'{len(same)} of {len(rows)}: {_rows_at(same)}' for same in copies),
-        '; ',
-      )
-      lines.append(
-        f'texts in more than a tenth of the {split} rows: {len(copies)} '
-        f'({shown}); config.data.text.max_copies=1 keeps one of each'
-      )
-  by_text: dict[str, list[Row]] = {}
-  for row in itertools.chain(*splits.values()):
-    by_text.setdefault(row.text, []).append(row)
-  mixed = [
-    rows for rows in by_text.values() if len({r.label for r in rows}) > 1
-  ]
-  if mixed:
-    rows = list(itertools.chain(*mixed))
-    shown = _first(f'{row.file}:{row.number} {row.label!r}' for row in rows)
-    lines.append(
-      f'equal texts with different labels: {len(rows)} rows of {len(mixed)} '
-      f'texts ({shown})'
-    )
-  return lines + _rare_classes(splits, labels)
-
-
-def _copies(rows: list[Row]) -> list[list[Row]]:
-  """The rows of each text that makes up more than a tenth of all rows."""
-  by_text: dict[str, list[Row]] = {}
-  for row in rows:
-    by_text.setdefault(row.text, []).append(row)
-  most = max(len(rows) / 10, _COPIES - 1)
-  return [same for same in by_text.values() if len(same) > most]
-
-
-def _rare_classes(splits, labels: list[str]) -> list[str]:
-  """Messages about classes with few train examples, or none in a split."""
-  lines = []
-  of_class = {label: [] for label in labels}
-  for row in splits['train']:
-    of_class[row.label].append(row)
-  few = {k: rows for k, rows in of_class.items() if 0 < len(rows) < _FEW}
-  if few:
-    shown = _first(
-      (f'{k!r} {len(rows)}: {_rows_at(rows)}' for k, rows in few.items()),
-      '; ',
-    )
-    lines.append(
-      f'classes with fewer than {_FEW} train texts: {len(few)} of '
-      f'{len(labels)} ({shown})'
-    )
-  for split, rows in splits.items():
-    found = {row.label for row in rows}
-    if missing := [label for label in labels if label not in found]:
-      lines.append(
-        f'classes without {split} texts: {len(missing)} of {len(labels)} '
-        f'({_first(map(repr, missing))})'
-      )
-  return lines
-
-
-def _rows_at(rows: list[Row]) -> str:
-  return _first(f'{row.file}:{row.number}' for row in rows)
-
-
-def _first(words, separator: str = ', ') -> str:
-  """The first three words, followed by dots if there are more."""
-  words = list(words)
-  return separator.join(words[:3] + ['...'] * (len(words) > 3))

@@ -7,6 +7,7 @@ like the keys config.data.text.KEY.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import glob
 import os
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 
 from experiments.command.errors import UserError
 
+# Rows that are converted at once.
+_ROWS = 1_000
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
 
 
@@ -28,32 +31,58 @@ def read(options, path: str, columns: list[str], split: str) -> Iterator[tuple]:
   Raises:
     UserError: it cannot be read, or lacks a column.
   """
-  for record in _records(options, path, split):
-    missing = [name for name in columns if name not in record]
+  for table in _tables(options, path, split):
+    missing = [name for name in columns if name not in table.column_names]
     if missing:
       raise UserError(
-        f'{path} has no column {missing[0]!r} but {sorted(record)}; '
+        f'{path} has no column {missing[0]!r} but '
+        f'{sorted(table.column_names)}; '
         'change config.data.text.text_columns or label_column'
         + _quoting_hint(options, path)
       )
-    yield tuple(record[name] for name in columns)
+    values = (table[name].to_pylist() for name in columns)
+    yield from zip(*values, strict=True)
 
 
-def _records(options, path: str, split: str) -> Iterator[dict]:
-  # Imported late: it takes a second, and built-in data does not need it.
+def hub_files(options, path: str, split: str) -> list[str]:
+  """The files in which the library keeps a hub split, once it is downloaded.
+
+  Args, Raises: as `read`.
+  """
+  with _reading(options, path, split):
+    files = _hub_split(options, path).cache_files
+  return [file['filename'] for file in files]
+
+
+def _tables(options, path: str, split: str) -> Iterator:
+  with _reading(options, path, split):
+    # Imported late: it takes a second, and built-in data does not need it.
+    import datasets
+
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    if options.format == 'hub':
+      found = _hub_split(options, path)
+    else:
+      loader, arguments = _loader(options, path, split)
+      found = datasets.load_dataset(
+        loader, split='train', streaming=True, **arguments
+      )
+    yield from found.with_format('arrow').iter(_ROWS)
+
+
+def _hub_split(options, name: str):
   import datasets
 
   datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+  config = options.hub_config or None
+  return datasets.load_dataset(options.hub_name, config, split=name)
+
+
+@contextlib.contextmanager
+def _reading(options, path: str, split: str):
+  """Raises UserError for whatever a parser raises."""
   try:
-    if options.format == 'hub':
-      yield from datasets.load_dataset(
-        options.hub_name, options.hub_config or None, split=path
-      )
-    else:
-      loader, arguments = _loader(options, path, split)
-      yield from datasets.load_dataset(
-        loader, split='train', streaming=True, **arguments
-      )
+    yield
   except UserError:
     raise
   # Every parser and every kind of compression has exceptions of its own; an

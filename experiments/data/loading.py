@@ -6,20 +6,20 @@ cannot be resumed or evaluated on other data than it was trained on.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import hashlib
+import itertools
 import json
 import os
 
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.command.log import log
+from experiments.command.log import Reporter, log
 from experiments.command.values import Choice
-from experiments.data import datasets
+from experiments.data import datasets, selection
+from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths, offsets
-from experiments.data.splits import fold, hold_out
+from experiments.data.store import Store, default_folder
 from experiments.data.vocabularies import VOCABULARIES
 
 
@@ -66,7 +66,8 @@ class Data:
 def load(settings: DataSettings, workdir: str) -> Data:
   """Reads, splits and tokenises, with the vocabulary of the workdir if any.
 
-  Writes nothing: `files` of the result are to be stored in the workdir.
+  What was read before is taken from `store`. Writes nothing into the workdir:
+  `files` of the result are to be stored there.
 
   Args:
     workdir: folder of a run; '' for none.
@@ -75,14 +76,24 @@ def load(settings: DataSettings, workdir: str) -> Data:
     UserError: the data is invalid, or not that of this workdir.
   """
   source = datasets.DATASETS[settings.source.name](**settings.source.options)
-  rows = _read_splits(source, settings)
-  labels = _labels(rows['train'], source)
-  rows = _of_labels(rows, labels, source, settings.num_folds)
+  # Data that a program makes is made again as fast as it is read.
+  is_stored = hasattr(source, 'key')
+  store = Store(default_folder() if is_stored else None)
+  directory, seed = settings.dir, settings.seed
+  splits = source.read(directory, seed)
+  key = source.key(directory, store.digest) if is_stored else None
+  arrays = store.arrays(
+    'rows', key, lambda writer: rows_lib.write(splits, directory, writer)
+  )
+  rows = rows_lib.of(arrays, directory)
+  chosen = _select(store, key, rows, source, settings)
   facts = {
-    'labels': labels,
-    'counts': {split: len(rows[split]) for split in rows},
-    'fingerprint': _fingerprint(rows),
+    'labels': chosen.labels,
+    'counts': {split: len(part) for split, part in chosen.splits.items()},
+    'fingerprint': chosen.fingerprint,
   }
+  for line in chosen.dropped:
+    log(line)
   if workdir and os.path.exists(os.path.join(workdir, 'data.json')):
     known = read_facts(workdir)
     if known != facts:
@@ -93,24 +104,16 @@ def load(settings: DataSettings, workdir: str) -> Data:
       )
     tokenizer = read_tokenizer(workdir)
   else:
-    chosen = settings.vocabulary
-    vocabulary = VOCABULARIES[chosen.name](**chosen.options)
-    tokenizer = vocabulary.train(row.text for row in rows['train'])
-    for problem in datasets.problems(rows, labels):
+    tokenizer = _vocabulary(store, rows, chosen, settings.vocabulary)
+    for problem in chosen.problems:
       log(f'WARNING: {problem}')
-
-  splits = {
-    split: _encode(
-      tokenizer, rows[split], labels, settings.max_length, f'{split} texts'
-    )
-    for split in rows
-  }
-  longest = max(int(examples.lengths.max()) for examples in splits.values())
+  examples = _examples(store, key, rows, chosen, tokenizer, settings.max_length)
+  longest = max(int(part.lengths.max()) for part in examples.values())
   return Data(
-    splits,
-    labels,
+    examples,
+    chosen.labels,
     tokenizer.get_vocab_size(),
-    bucket_lengths(splits['train'].lengths, settings.num_buckets, longest),
+    bucket_lengths(examples['train'].lengths, settings.num_buckets, longest),
     {
       'tokenizer.json': tokenizer.to_str(pretty=True),
       'data.json': json.dumps(facts, indent=2),
@@ -118,84 +121,66 @@ def load(settings: DataSettings, workdir: str) -> Data:
   )
 
 
-def _read_splits(
-  source, settings: DataSettings
-) -> dict[str, list[datasets.Row]]:
-  rows = source.read(settings.dir, settings.seed)
-  how = (settings.seed, settings.split_by)
-  if settings.num_folds:
-    # Texts of test, if there are any, are not used.
-    rows['train'], rows['test'] = fold(
-      rows['train'], settings.num_folds, settings.fold, *how
-    )
-  for split, fraction in (
-    ('test', settings.test_fraction),
-    ('validation', settings.validation_fraction),
-  ):
-    if split not in rows and fraction > 0:
-      rows['train'], rows[split] = hold_out(rows['train'], fraction, *how)
-  for split in datasets.SPLITS:
-    _require_rows(split, rows.get(split), settings.num_folds)
-  return {split: rows[split] for split in datasets.SPLITS}
+def _select(store, key, rows, source, settings) -> selection.Selection:
+  options = ('labels', 'unknown_labels', 'max_copies')
+  options = [getattr(source, name, None) for name in options]
+  how = ('dir', 'seed', 'validation_fraction', 'test_fraction')
+  how += ('num_folds', 'fold', 'split_by')
+  how = [getattr(settings, name) for name in how]
+
+  def write(writer):
+    selection.select(rows, source, settings).write(writer)
+
+  return selection.of(store.arrays('splits', [key, options, how], write))
 
 
-def _require_rows(split: str, rows, num_folds: int) -> None:
-  if rows:
-    return
-  remedy = f'set config.data.{split}_fraction'
-  if split == 'test' and num_folds:
-    remedy = f'lower config.data.num_folds = {num_folds}'
-  if split == 'train':
-    remedy = (
-      'lower config.data.test_fraction or config.data.validation_fraction'
-    )
-  raise UserError(f'the {split} split is empty; give files for it, or {remedy}')
+def _vocabulary(store, rows, chosen, choice: Choice):
+  """The vocabulary of the train texts, trained once."""
+  import tokenizers
+
+  def write(writer):
+    vocabulary = VOCABULARIES[choice.name](**choice.options)
+    report = Reporter('{} train texts read for the vocabulary')
+    texts = report.counted(rows.stream(chosen.splits['train']))
+    text = vocabulary.train(texts).to_str()
+    writer.add(tokenizer=np.frombuffer(text.encode(), np.uint8))
+
+  options = [choice.name, dict(choice.options), tokenizers.__version__]
+  arrays = store.arrays('vocabulary', [chosen.fingerprint, options], write)
+  text = arrays['tokenizer'].tobytes().decode()
+  return tokenizers.Tokenizer.from_str(text)
 
 
-def _labels(train: list[datasets.Row], source) -> list[str]:
-  """Names of the classes: those in the settings, or else those in train."""
-  named = getattr(source, 'labels', ())
-  shown = [entry.partition('=')[2] or entry for entry in named]
-  labels = list(dict.fromkeys(shown)) or sorted({row.label for row in train})
-  if len(labels) < 2:
-    raise UserError(f'the train split has one class only: {labels}')
-  return labels
+def _examples(
+  store, key, rows, chosen, tokenizer, max_length: int
+) -> dict[str, Examples]:
+  """The examples of each split; logs how many are truncated."""
+  import tokenizers
 
+  def write(writer):
+    dtype = np.min_scalar_type(tokenizer.get_vocab_size() - 1)
+    writer.add(offsets=np.zeros(1, np.int64))
+    end = 0
+    for texts in Reporter('{} texts tokenised').counted(rows.stream()):
+      ids = _ids(tokenizer, texts)
+      ends = np.cumsum([len(i) for i in ids], dtype=np.int64) + end
+      end = int(ends[-1])
+      writer.add(tokens=_concatenated(ids, dtype), offsets=ends)
+    # As in `encode`.
+    writer.add(tokens=np.zeros(1, dtype))
 
-def _of_labels(rows, labels: list[str], source, num_folds: int):
-  """Rows by split, without those with unknown labels.
-
-  Raises:
-    UserError: there are such rows, and the settings do not drop them.
-  """
-  known, kept = set(labels), {}
-  for split in rows:
-    kept[split] = [row for row in rows[split] if row.label in known]
-    unknown = [row for row in rows[split] if row.label not in known]
-    if unknown and getattr(source, 'unknown_labels', '') != 'drop':
-      row = unknown[0]
-      raise UserError(
-        f'{row.file} row {row.number}: label {row.label!r} of the {split} '
-        f'split is not one of {labels}; list all in config.data.text.labels, '
-        "or drop such rows with config.data.text.unknown_labels='drop'"
-      )
-    if unknown:
-      counts = sorted(collections.Counter(row.label for row in unknown).items())
-      shown = ', '.join(f'{label!r} {count}' for label, count in counts)
-      log(
-        f'WARNING: {split} texts of unknown labels, dropped: '
-        f'{len(unknown)} of {len(rows[split])} ({shown})'
-      )
-    _require_rows(split, kept[split], num_folds)
-  return kept
-
-
-def _fingerprint(rows) -> str:
-  digest = hashlib.sha256()
-  for split, examples in rows.items():
-    for row in examples:
-      digest.update(f'{split}\0{row.label}\0{row.text}\0'.encode())
-  return digest.hexdigest()
+  # Equal vocabularies of different runs have equal token ids.
+  vocabulary = [tokenizer.to_str(), tokenizers.__version__]
+  arrays = store.arrays('tokens', [key, vocabulary], write)
+  offsets, found = arrays['offsets'], {}
+  for split, part in chosen.splits.items():
+    starts = offsets[part]
+    lengths = (offsets[part + 1] - starts).astype(np.int32)
+    _log_truncated(lengths, max_length, f'{split} texts')
+    labels = chosen.class_of(rows)[rows.labels[part]]
+    lengths = np.minimum(lengths, max_length)
+    found[split] = Examples(arrays['tokens'], starts, lengths, labels)
+  return found
 
 
 def read_facts(workdir: str) -> dict:
@@ -254,27 +239,31 @@ def encode(
   Args:
     name: what the texts are called in that message.
   """
-  # The text '[PAD]' is tokenised as characters, not as a special token.
-  tokenizer.encode_special_tokens = True
-  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-  if num_truncated := sum(len(e.ids) > max_length for e in encoded):
-    log(
-      f'{num_truncated} of {len(texts)} {name} are truncated to {max_length} '
-      'tokens (config.data.max_length)'
-    )
-  ids = [np.asarray(e.ids[:max_length], np.int32) for e in encoded]
+  ids = _ids(tokenizer, texts)
   lengths = np.array([len(i) for i in ids], np.int32)
+  _log_truncated(lengths, max_length, name)
+  lengths = np.minimum(lengths, max_length)
   # One more token, so that the start of an empty last text is a valid index.
-  tokens = np.concatenate([*ids, np.zeros(1, np.int32)])
-  labels = np.zeros(len(ids), np.int32)
+  ids = [*(i[:max_length] for i in ids), [0]]
+  labels = np.zeros(len(lengths), np.int32)
+  tokens = _concatenated(ids, np.int32)
   return Examples(tokens, offsets(lengths), lengths, labels)
 
 
-def _encode(
-  tokenizer, rows, labels: list[str], max_length: int, name: str
-) -> Examples:
-  examples = encode(tokenizer, [row.text for row in rows], max_length, name)
-  ids = {label: index for index, label in enumerate(labels)}
-  return dataclasses.replace(
-    examples, labels=np.array([ids[row.label] for row in rows], np.int32)
-  )
+def _ids(tokenizer, texts: list[str]) -> list[list[int]]:
+  # The text '[PAD]' is tokenised as characters, not as a special token.
+  tokenizer.encode_special_tokens = True
+  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+  return [one.ids for one in encoded]
+
+
+def _concatenated(ids: list[list[int]], dtype) -> np.ndarray:
+  return np.fromiter(itertools.chain.from_iterable(ids), dtype)
+
+
+def _log_truncated(lengths: np.ndarray, max_length: int, name: str) -> None:
+  if num_truncated := int((lengths > max_length).sum()):
+    log(
+      f'{num_truncated} of {len(lengths)} {name} are truncated to {max_length} '
+      'tokens (config.data.max_length)'
+    )

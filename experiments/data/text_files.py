@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import codecs
-import collections
 import dataclasses
 import glob
 import itertools
 import os
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
 
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.data import file_records
+from experiments.data.rows import Row
 
 SPLITS = ('train', 'validation', 'test')
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
 )  # fmt: skip
-
-
-class Row(NamedTuple):
-  """A labelled text, with its file and row number in it, from 1."""
-
-  text: str
-  label: str
-  file: str
-  number: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,18 +119,63 @@ class Text:
         "config.data.text.format = 'hub'"
       )
 
-  def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
+  def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
     """Rows of the given splits, in the order of the files.
+
+    Files are read by whoever iterates over the rows, each time anew.
 
     A file that several names or patterns of a split match is read once.
 
     Raises:
-      UserError: a file is missing (before any is read) or cannot be parsed.
+      UserError: a file is missing; while iterating: one cannot be parsed.
     """
     del seed
+    files = self._found(directory)
+    paths = {split: {path for _, path in files[split]} for split in files}
+    for one, other in itertools.combinations(files, 2):
+      for path in sorted(paths[one] & paths[other]):
+        log(f'WARNING: {path} is read for {one} and for {other}')
+    return {split: _Reading(self, files[split], split) for split in files}
+
+  def key(self, directory: str, digest: Callable[[str], str]) -> list:
+    """All that the rows depend on, as a JSON value.
+
+    Args:
+      digest: of the content of a file.
+
+    Raises:
+      UserError: a file is missing or cannot be read.
+    """
+    options = dataclasses.asdict(self)
+    for name in (*SPLITS, 'unknown_labels', 'max_copies'):
+      del options[name]
+    content = [
+      [split, label, os.path.relpath(path, directory or '.'), digests]
+      for split, files in self._found(directory).items()
+      for label, path in files
+      for digests in [self._digests(path, split, digest)]
+    ]
+    return [options, content, metadata.version('datasets')]
+
+  def _digests(self, path, split, digest) -> list:
+    """Names and digests of the files of one file, folder or hub split."""
+    files = [path]
+    if self.format == 'hub':
+      files = file_records.hub_files(self, path, split)
+    if self.format == 'class_folders':
+      files = sorted(entry.path for entry in os.scandir(path))
+    try:
+      return [[os.path.basename(file), digest(file)] for file in files]
+    except OSError as error:
+      raise UserError(
+        f'{error.filename}: cannot read this {split} file: {error.strerror}'
+      ) from error
+
+  def _found(self, directory):
+    """(label or None, path) of the files by split, each once."""
     if self.format != 'hub' and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
-    files = {
+    return {
       split: dict.fromkeys(
         file
         for name in getattr(self, split)
@@ -147,37 +184,6 @@ class Text:
       for split in SPLITS
       if getattr(self, split)
     }
-    paths = {split: {path for _, path in files[split]} for split in files}
-    for one, other in itertools.combinations(files, 2):
-      for path in sorted(paths[one] & paths[other]):
-        log(f'WARNING: {path} is read for {one} and for {other}')
-    return {
-      split: self._first_copies(
-        [
-          row
-          for label, path in found
-          for row in self._read_file(path, label, split)
-        ],
-        split,
-      )
-      for split, found in files.items()
-    }
-
-  def _first_copies(self, rows, split):
-    """The rows that max_copies keeps."""
-    if not self.max_copies:
-      return rows
-    counts, kept = collections.Counter(), []
-    for row in rows:
-      counts[row.text, row.label] += 1
-      if counts[row.text, row.label] <= self.max_copies:
-        kept.append(row)
-    if left_out := len(rows) - len(kept):
-      log(
-        f'{split} rows dropped: {left_out} of {len(rows)}, more than '
-        f'{self.max_copies} of one text and label (config.data.text.max_copies)'
-      )
-    return kept
 
   def _files(self, directory, split, name):
     """(label or None, path) of each file that a name or pattern matches."""
@@ -218,12 +224,20 @@ class Text:
       raise UserError(f'config.data.text.{split} names {path}, which {reason}')
     return list(map(os.path.normpath, paths))
 
-  def _read_file(self, path, label, split):
-    """Rows of one file, folder or hub split."""
+  def read_file(self, path: str, label: str | None, split: str):
+    """Rows of one file, folder or hub split.
+
+    Args:
+      label: of all of them; None: each has its own.
+
+    Raises:
+      UserError: it cannot be parsed.
+    """
     columns = [*self.text_columns, self.label_column]
     if label is not None or self.format == 'lines':
       columns = ['text']
     records = file_records.read(self, path, columns, split)
+    shown: dict[str, str] = {}
     for number, record in enumerate(records, 1):
       texts, found = list(record), label
       if self.format == 'lines':
@@ -232,13 +246,29 @@ class Text:
         found = texts.pop()
       if found in (None, '') or None in texts:
         raise UserError(f'{path} row {number}: no text or no label in {record}')
-      yield Row(' '.join(map(str, texts)), self._label(found), path, number)
+      found = str(found)
+      if found not in shown:
+        shown[found] = self._label(found)
+      yield Row(' '.join(map(str, texts)), shown[found], path, number)
 
-  def _label(self, raw) -> str:
-    parts = str(raw).split(':')
+  def _label(self, raw: str) -> str:
+    parts = raw.split(':')
     raw = ':'.join(parts[: self.label_depth or len(parts)])
     for entry in self.labels:
       name, _, shown = entry.partition('=')
       if raw == name:
         return shown or name
     return raw
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+  """The rows of some files."""
+
+  options: Text
+  files: Iterable[tuple[str | None, str]]
+  split: str
+
+  def __iter__(self) -> Iterator[Row]:
+    for label, path in self.files:
+      yield from self.options.read_file(path, label, self.split)

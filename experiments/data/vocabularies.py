@@ -33,7 +33,7 @@ class Word:
     """UserError for a size without room for a word."""
     _check('word', self, size=3, min_count=1)
 
-  def train(self, texts: Iterable[str]):
+  def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import models, pre_tokenizers, trainers
 
@@ -70,7 +70,7 @@ class BytePair:
     """UserError for a size without room for the bytes."""
     _check('bpe', self, size=258, min_count=1)
 
-  def train(self, texts: Iterable[str]):
+  def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -105,7 +105,7 @@ class Byte:
   def check(self) -> None:
     """Does nothing: all options are valid."""
 
-  def train(self, texts: Iterable[str]):
+  def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer; the texts are not used."""
     del texts
     return BytePair(size=258, min_count=1, lowercase=self.lowercase).train([])

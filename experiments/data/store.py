@@ -1,0 +1,270 @@
+"""Arrays on disk, written once and shared by all runs that need the same ones.
+
+An entry is a folder of files NAME.DTYPE, each the elements of one array and
+nothing else. Its name is a digest of all that its content depends on, with
+FORMAT, so that no entry is ever changed, or read by a version that would have
+written another. It is written beside its place and renamed as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.command.log import log
+
+# Raise when what the functions that write entries write changes.
+FORMAT = 1
+VARIABLE = 'SELFATTN_CACHE'
+# Sizes in bytes of the files of an entry; written last.
+_SIZES = 'sizes.json'
+_ENTRY = re.compile(r'[a-z]+-[0-9a-f]{32}')
+# Smaller files are hashed faster than a digest of theirs is looked up.
+_LARGE_BYTES = 2**26
+# A file that changed less than so many seconds ago may change again without
+# another time of its own.
+_SETTLED = 2.0
+# Error numbers of a file system without locks.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+Arrays = dict[str, np.ndarray]
+
+
+class Writer:
+  """Appends to named arrays, in files or in memory."""
+
+  def __init__(self, folder: str | None):
+    self._folder = folder
+    self._files: dict[str, Any] = {}
+    self._chunks: dict[str, list[np.ndarray]] = {}
+
+  def add(self, **chunks: np.ndarray) -> None:
+    """Appends to arrays by name; one name always has the same dtype."""
+    for name, chunk in chunks.items():
+      if self._folder is None:
+        self._chunks.setdefault(name, []).append(chunk)
+        continue
+      file = f'{name}.{chunk.dtype.name}'
+      if file not in self._files:
+        path = os.path.join(self._folder, file)
+        self._files[file] = open(path, 'wb')  # noqa: SIM115
+      self._files[file].write(np.ascontiguousarray(chunk).data)
+
+  def arrays(self) -> Arrays:
+    """What was added, in memory."""
+    return {k: np.concatenate(chunks) for k, chunks in self._chunks.items()}
+
+  def finish(self) -> None:
+    """Makes the files durable, and closes them."""
+    sizes = {}
+    for name, file in self._files.items():
+      file.flush()
+      os.fsync(file.fileno())
+      sizes[name] = file.tell()
+    self.close()
+    with open(os.path.join(self._folder, _SIZES), 'w') as file:
+      json.dump(sizes, file)
+      file.flush()
+      os.fsync(file.fileno())
+
+  def close(self) -> None:
+    """Closes the files; those of a full disk cannot be flushed."""
+    for file in self._files.values():
+      with contextlib.suppress(OSError):
+        file.close()
+
+
+class Store:
+  """A folder of entries, or memory if there is none or it is not writable."""
+
+  def __init__(self, folder: str | None):
+    self._folder = folder
+
+  def arrays(
+    self, kind: str, key: Any, write: Callable[[Writer], None]
+  ) -> Arrays:
+    """The arrays that `write` adds, memory-mapped where they are on disk.
+
+    Of several processes that need an entry at once, one writes it, and the
+    others wait. What cannot be written to disk is kept in memory.
+
+    Args:
+      kind: lower-case letters, the first part of the name of the entry.
+      key: a JSON value; all that the arrays depend on, apart from FORMAT.
+      write: is called if there is no such entry.
+    """
+    if self._folder is not None:
+      text = json.dumps([FORMAT, kind, key], sort_keys=True)
+      digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+      path = os.path.join(self._folder, f'{kind}-{digest}')
+      try:
+        found = _read(path) or _written(path, write)
+        with contextlib.suppress(OSError):
+          os.utime(path)  # the age of an entry is since it was last used
+        return found
+      except OSError as error:
+        log(
+          f'WARNING: {error.filename or self._folder} cannot be written '
+          f'({error.strerror or error}): the data is kept in memory, and is '
+          f'read again at each start; {VARIABLE}=FOLDER names another cache'
+        )
+        self._folder = None
+    writer = Writer(None)
+    write(writer)
+    return writer.arrays()
+
+  def digest(self, path: str) -> str:
+    """SHA-256 of a file's content; of a large one that did not change, stored.
+
+    The time of the last change of an inode is set by the kernel alone, also
+    where the content is replaced by as many bytes and its times are restored.
+    """
+
+    def write(writer):
+      with open(path, 'rb') as file:
+        digest = hashlib.file_digest(file, 'sha256').digest()
+      writer.add(digest=np.frombuffer(digest, np.uint8))
+
+    stat = os.stat(path)
+    settled = time.time() - stat.st_ctime > _SETTLED
+    is_stored = settled and stat.st_size >= _LARGE_BYTES
+    store = self if is_stored else Store(None)
+    key = [os.path.abspath(path), stat.st_dev, stat.st_ino, stat.st_size]
+    key += [stat.st_mtime_ns, stat.st_ctime_ns]
+    return store.arrays('digest', key, write)['digest'].tobytes().hex()
+
+
+def _read(path: str) -> Arrays | None:
+  """The arrays of an entry; None if it is absent or not intact."""
+  try:
+    with open(os.path.join(path, _SIZES)) as file:
+      sizes = json.load(file)
+    found = {}
+    for name, size in sizes.items():
+      file = os.path.join(path, name)
+      if os.path.getsize(file) != size:
+        return None
+      name, _, dtype = name.rpartition('.')
+      found[name] = np.zeros(0, dtype)
+      if size:
+        found[name] = np.memmap(file, dtype, 'r')
+    return found
+  except (OSError, ValueError):
+    return None
+
+
+def _written(path: str, write) -> Arrays:
+  """Writes an entry, unless another process just did; its arrays."""
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with _locked(f'{path}.lock') as is_alone:
+    found = _read(path)
+    if found is not None:
+      return found
+    if is_alone:
+      for left in glob.glob(f'{glob.escape(path)}.part-*'):
+        shutil.rmtree(left)
+    part = f'{path}.part-{secrets.token_hex(4)}'
+    os.mkdir(part)
+    writer = Writer(part)
+    try:
+      write(writer)
+      writer.finish()
+      # An entry that is not intact would be in the way.
+      shutil.rmtree(path, ignore_errors=True)
+      os.rename(part, path)
+    finally:
+      writer.close()
+      shutil.rmtree(part, ignore_errors=True)
+  found = _read(path)
+  if found is None:
+    raise OSError(errno.EIO, 'it changed while it was written', path)
+  return found
+
+
+@contextlib.contextmanager
+def _locked(path: str, patient: bool = True) -> Iterator[bool]:
+  """Holds a lock of the kernel, released when the process ends in any way.
+
+  Yields False where the file system has none: then the last writer wins.
+
+  Args:
+    patient: whether to wait for another process; else BlockingIOError.
+  """
+  with open(path, 'wb') as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      if not patient:
+        raise
+      log('waiting for another process, which reads the same data')
+      fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:
+      if error.errno not in _NO_LOCKS:
+        raise
+      yield False
+      return
+    yield True
+
+
+def default_folder() -> str:
+  """SELFATTN_CACHE, or a folder in the cache of the user."""
+  cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  default = os.path.join(cache, 'selfattn')
+  return os.path.abspath(os.environ.get(VARIABLE) or default)
+
+
+class Entry(NamedTuple):
+  """An entry, or what a process that was killed left of one.
+
+  Attributes:
+    age: seconds since it was last used.
+  """
+
+  path: str
+  size: int
+  age: float
+
+
+def entries(folder: str) -> list[Entry]:
+  """All entries of a cache, those last used first."""
+  found = []
+  for path in glob.glob(os.path.join(glob.escape(folder), '*-*')):
+    name = os.path.basename(path)
+    if not _ENTRY.match(name) or not os.path.isdir(path):
+      continue
+    # A file may vanish while it is listed.
+    with contextlib.suppress(OSError):
+      size = sum(file.stat().st_size for file in os.scandir(path))
+      found.append(Entry(path, size, time.time() - os.stat(path).st_mtime))
+  return sorted(found, key=lambda entry: entry.age)
+
+
+def clear(folder: str) -> int:
+  """Removes all entries that no process is writing; the bytes that were freed.
+
+  Processes that have one open keep it. Other files are not touched.
+
+  Raises:
+    OSError: an entry cannot be removed.
+  """
+  freed = 0
+  for path, size, _ in entries(folder):
+    lock = path.partition('.')[0] + '.lock'
+    with contextlib.suppress(BlockingIOError), _locked(lock, patient=False):
+      shutil.rmtree(path)
+      os.remove(lock)
+      freed += size
+  return freed
