@@ -2,8 +2,9 @@
 
     bash scripts/run.sh experiments.doctor
     bash scripts/run.sh experiments.doctor --workdir=runs/sst2
+    bash scripts/run.sh experiments.doctor --clear_data_cache
 
-Changes nothing. Exit code 1 if a check fails; the last line of standard output
+Without --clear_data_cache it changes nothing. Exit code 1 if a check fails; the last line of standard output
 is one JSON object.
 """
 
@@ -14,8 +15,9 @@ import platform
 from importlib import metadata
 
 from experiments.command import app
-from experiments.command.errors import Failed
+from experiments.command.errors import Failed, writing
 from experiments.command.log import log
+from experiments.data import store
 from experiments.training import diagnosis
 from experiments.workdir import buckets
 
@@ -29,6 +31,12 @@ def _define(values) -> None:
   app.flags.DEFINE_string(
     'workdir', None, 'Folder of a run to check, too.', flag_values=values
   )
+  app.flags.DEFINE_bool(
+    'clear_data_cache',
+    False,
+    'Remove the stored texts and tokens, which are read again when needed.',
+    flag_values=values,
+  )
 
 
 def main(values) -> None:
@@ -41,6 +49,11 @@ def main(values) -> None:
   findings += diagnosis.packages(_LOCK)
   findings += diagnosis.devices()
   findings += diagnosis.cache(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
+  folder = store.default_folder()
+  if values.clear_data_cache:
+    with writing(folder):
+      log(f'{folder}: {store.clear(folder) / 2**20:,.1f} MiB removed')
+  findings += diagnosis.data_cache(folder)
   if values.workdir is not None:
     with buckets.staged(values.workdir) as path:
       findings += diagnosis.workdir(path)

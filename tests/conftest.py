@@ -45,6 +45,12 @@ def pytest_xdist_auto_num_workers():
   return int(given or os.cpu_count() + 1)
 
 
+@pytest.fixture(scope='session', autouse=True)
+def own_cache(tmp_path_factory):
+  """Tests read and write a data cache of their own."""
+  os.environ['SELFATTN_CACHE'] = str(tmp_path_factory.mktemp('cache'))
+
+
 def make_small_config():
   """The default config, small enough to train in a second or two."""
   config = default.get_config()

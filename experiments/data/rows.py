@@ -85,16 +85,16 @@ class Rows:
       stop = min(max(stop - 1, start + 1), count)
       chosen = np.arange(start, stop)
       if rows is not None:
-        chosen = rows[slice(*np.searchsorted(rows, (start, stop)))]
-        chosen = chosen.astype(np.int64)
+        # Of the dtype of the rows, which would be converted otherwise.
+        limits = np.array((start, stop), rows.dtype)
+        chosen = rows[slice(*np.searchsorted(rows, limits))].astype(np.int64)
       if len(chosen):
         data = self._bytes(first, int(self.offsets[stop]))
-        begins = (self.offsets[chosen] - first).tolist()
-        ends = (self.offsets[chosen + 1] - first).tolist()
-        yield [
-          data[begin:end].decode()
-          for begin, end in zip(begins, ends, strict=True)
-        ]
+        begins, ends = (
+          (self.offsets[at] - first).tolist() for at in (chosen, chosen + 1)
+        )
+        bounds = zip(begins, ends, strict=True)
+        yield [data[begin:end].decode() for begin, end in bounds]
       start = stop
 
   def _bytes(self, start: int, stop: int) -> bytes:

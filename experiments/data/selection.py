@@ -85,14 +85,10 @@ def select(rows: Rows, source, settings) -> Selection:
 def _splits(rows: Rows, source, settings, dropped) -> dict[str, np.ndarray]:
   dtype = np.min_scalar_type(len(rows))
   found = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  if most := getattr(source, 'max_copies', 0):
-    for split, chosen in found.items():
-      found[split] = first_copies(rows, chosen, most)
-      if left_out := len(chosen) - len(found[split]):
-        dropped.append(
-          f'{split} rows dropped: {left_out} of {len(chosen)}, more than '
-          f'{most} of one text and label (config.data.text.max_copies)'
-        )
+  found, messages = without_copies(
+    rows, found, getattr(source, 'max_copies', 0)
+  )
+  dropped += messages
   how = (settings.seed, settings.split_by)
   if settings.num_folds:
     # Texts of test, if there are any, are not used.
@@ -110,6 +106,27 @@ def _splits(rows: Rows, source, settings, dropped) -> dict[str, np.ndarray]:
   for split in SPLITS:
     _require_rows(split, found.get(split, ()), settings.num_folds)
   return {split: found[split] for split in SPLITS}
+
+
+def without_copies(
+  rows: Rows, splits: dict[str, np.ndarray], most: int
+) -> tuple[dict[str, np.ndarray], list[str]]:
+  """(the first `most` rows of each text and label of a split, messages).
+
+  Args:
+    most: 0 keeps all.
+  """
+  if not most:
+    return splits, []
+  kept, messages = {}, []
+  for split, chosen in splits.items():
+    kept[split] = first_copies(rows, chosen, most)
+    if left_out := len(chosen) - len(kept[split]):
+      messages.append(
+        f'{split} rows dropped: {left_out} of {len(chosen)}, more than '
+        f'{most} of one text and label (config.data.text.max_copies)'
+      )
+  return kept, messages
 
 
 def _require_rows(split: str, chosen, num_folds: int) -> None:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from packaging.markers import Marker
 
-from experiments.data import loading
+from experiments.data import loading, store
 from experiments.settings import stored
 from experiments.training import compiled
 from experiments.workdir import checkpoints
@@ -86,6 +86,30 @@ def cache(folder: str | None) -> Iterator[Finding]:
   else:
     count = len(os.listdir(folder))
     yield 'compilation cache', f'{folder}, {count} files', False
+
+
+def data_cache(folder: str) -> Iterator[Finding]:
+  """The size of the cache of texts and tokens, and each of its entries."""
+  entries = store.entries(folder)
+  size = sum(entry.size for entry in entries)
+  text = f'{folder}, {len(entries)} entries, {size / 2**20:,.1f} MiB'
+  parent = folder
+  while not os.path.exists(parent):
+    parent = os.path.dirname(parent)
+  if not os.access(parent, os.W_OK):
+    # Not wrong: what it holds is read, the rest is kept in memory.
+    text += f', cannot be written ({store.VARIABLE})'
+  yield 'data cache', text, False
+  for entry in entries:
+    text = f'{entry.size / 2**20:,.1f} MiB, used {_duration(entry.age)} ago'
+    yield os.path.basename(entry.path), text, False
+
+
+def _duration(seconds: float) -> str:
+  for unit, length in (('days', 86_400), ('hours', 3_600), ('minutes', 60)):
+    if seconds >= 2 * length:
+      return f'{seconds / length:.0f} {unit}'
+  return f'{max(seconds, 0):.0f} seconds'
 
 
 def workdir(path: str) -> Iterator[Finding]:

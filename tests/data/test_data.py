@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import datasets, loading
-from experiments.data.text_files import Row
+from experiments.data import loading
+from experiments.data import problems as problems_lib
+from experiments.data import rows as rows_lib
+from experiments.data.rows import Row
 from experiments.settings.settings import from_config
 
 
@@ -196,21 +198,24 @@ CLEAN = {
 LABELS = ['billing', 'bug']
 
 
+def problems(splits, labels):
+  rows = rows_lib.gather(splits)
+  return problems_lib.problems(rows, rows.splits(), labels)
+
+
 def test_clean_rows_have_no_problem():
-  assert datasets.problems(CLEAN, LABELS) == []
+  assert problems(CLEAN, LABELS) == []
 
 
 def test_empty_texts_are_a_problem():
   pairs = [('', 'bug'), *TRAIN, (' \t', 'bug'), ('', 'billing'), ('', 'bug')]
   dirty = CLEAN | {'train': rows_of(*pairs)}
-  found = datasets.problems(dirty, LABELS)
+  found = problems(dirty, LABELS)
   assert found[0] == (
     'empty train texts: 4 of 19 (f.tsv:1, f.tsv:17, f.tsv:18, ...)'
   )
   dirty = CLEAN | {'test': rows_of(*OTHERS['test'][:2], ('', 'bug'))}
-  assert datasets.problems(dirty, LABELS) == [
-    'empty test texts: 1 of 3 (f.tsv:3)'
-  ]
+  assert problems(dirty, LABELS) == ['empty test texts: 1 of 3 (f.tsv:3)']
 
 
 def test_equal_texts_with_different_labels_are_a_problem():
@@ -220,7 +225,7 @@ def test_equal_texts_with_different_labels_are_a_problem():
     'train': rows_of(*TRAIN, *more),
     'test': rows_of(*OTHERS['test'][:2], ('crash 0', 'billing'), file='t.tsv'),
   }
-  assert datasets.problems(dirty, LABELS) == [
+  assert problems(dirty, LABELS) == [
     'equal texts with different labels: 4 rows of 2 texts '
     "(f.tsv:4 'billing', f.tsv:16 'bug', f.tsv:9 'bug', ...)"
   ]
@@ -229,16 +234,16 @@ def test_equal_texts_with_different_labels_are_a_problem():
 def test_one_text_in_more_than_a_tenth_of_a_split_is_a_problem():
   fewer = [*numbered('ok', 10, 'bug'), *[('echo', 'bug')] * 3]
   dirty = CLEAN | {'train': rows_of(*TRAIN, *fewer, *[('echo', 'billing')])}
-  found = datasets.problems(dirty, LABELS)
+  found = problems(dirty, LABELS)
   assert found[0] == (
     'texts in more than a tenth of the train rows: 1 (4 of 29: f.tsv:26, '
     'f.tsv:27, f.tsv:28, ...); config.data.text.max_copies=1 keeps one of each'
   )
   clean = CLEAN | {'train': rows_of(*TRAIN, *numbered('ok', 12, 'bug'))}
   clean['train'] += rows_of(*[('echo', 'bug')] * 3)
-  assert datasets.problems(clean, LABELS) == []  # A tenth and no more.
+  assert problems(clean, LABELS) == []  # A tenth and no more.
   few = CLEAN | {'test': rows_of(*OTHERS['test'][:2], *[('echo', 'bug')] * 2)}
-  assert datasets.problems(few, LABELS) == []
+  assert problems(few, LABELS) == []
 
 
 def test_classes_with_few_examples_are_a_problem():
@@ -254,7 +259,7 @@ def test_classes_with_few_examples_are_a_problem():
       for split in ('validation', 'test')
     },
   }
-  assert datasets.problems(dirty, names) == [
+  assert problems(dirty, names) == [
     "classes with fewer than 5 train texts: 2 of 4 ('bag' 1: f.tsv:20; "
     "'bugs' 4: f.tsv:16, f.tsv:17, f.tsv:18, ...)"
   ]
@@ -262,12 +267,12 @@ def test_classes_with_few_examples_are_a_problem():
 
 def test_classes_missing_from_a_split_are_a_problem():
   dirty = CLEAN | {'test': rows_of(('a', 'bug'))}
-  assert datasets.problems(dirty, [*LABELS, 'late']) == [
+  assert problems(dirty, [*LABELS, 'late']) == [
     "classes without train texts: 1 of 3 ('late')",
     "classes without validation texts: 1 of 3 ('late')",
     "classes without test texts: 2 of 3 ('billing', 'late')",
   ]
-  *_, last = datasets.problems(CLEAN, [*LABELS, *'abcd'])
+  *_, last = problems(CLEAN, [*LABELS, *'abcd'])
   assert last == "classes without test texts: 4 of 6 ('a', 'b', 'c', ...)"
 
 

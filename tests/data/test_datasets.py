@@ -13,10 +13,13 @@ from experiments.data import (
   algorithmic,
   datasets,
   file_records,
+  selection,
   strings,
   word_order,
 )
-from experiments.data.text_files import Row, Text
+from experiments.data import rows as rows_lib
+from experiments.data.rows import Row
+from experiments.data.text_files import Text
 
 # --- word_order --------------------------------------------------------------
 
@@ -183,7 +186,8 @@ def test_the_last_write_of_a_flip_flop_is_anywhere():
 def read(folder, **options):
   data = Text(**options)
   data.check(str(folder))
-  return data.read(str(folder), 0)
+  rows = data.read(str(folder), 0)
+  return {split: list(found) for split, found in rows.items()}
 
 
 def pairs(rows):
@@ -302,7 +306,8 @@ def hub(monkeypatch):
 
   def load_dataset(name, config=None, *, split):
     asked.append((name, config, split))
-    return [{'text': f'{split} a', 'label': 1}, {'text': 'b', 'label': 0}]
+    rows = [{'text': f'{split} a', 'label': 1}, {'text': 'b', 'label': 0}]
+    return library.Dataset.from_list(rows)
 
   monkeypatch.setattr(library, 'load_dataset', load_dataset)
   return asked
@@ -338,12 +343,12 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
     '- config_name: two\n  data_files: two/*.csv\n---\n'
   )
   options = {'format': 'hub', 'hub_name': str(folder), 'train': ('train',)}
-  rows = Text(**options, hub_config='two').read('', 0)['train']
-  assert pairs(rows) == [('two a', '1')]
+  data = Text(**options, hub_config='two')
+  assert pairs(data.read('', 0)['train']) == [('two a', '1')]
   with pytest.raises(
     UserError, match=r"split 'train': .*'one', 'two'.*hub_config"
   ):
-    Text(**options).read('', 0)
+    list(Text(**options).read('', 0)['train'])
 
 
 def test_several_files_are_concatenated(tmp_path):
@@ -515,21 +520,26 @@ def write_copies(folder):
   ],
 )
 def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
-  most, train, test, tmp_path, capsys
+  most, train, test, tmp_path
 ):
   write_copies(tmp_path)
-  rows = read(tmp_path, test=('test.tsv',), max_copies=most)
-  assert [row.number for row in rows['train']] == train
-  assert [row.number for row in rows['test']] == test
-  assert capsys.readouterr().err == ''.join(
+  source = Text(test=('test.tsv',))
+  rows = rows_lib.gather(source.read(str(tmp_path), 0))
+  splits, messages = selection.without_copies(rows, rows.splits(), most)
+  found = {
+    split: [rows.row(index).number for index in part]
+    for split, part in splits.items()
+  }
+  assert found == {'train': train, 'test': test}
+  assert messages == [
     f'{split} rows dropped: {left_out} of {count}, more than {most} of one '
-    'text and label (config.data.text.max_copies)\n'
+    'text and label (config.data.text.max_copies)'
     for split, left_out, count in (
       ('train', 6 - len(train), 6),
       ('test', 3 - len(test), 3),
     )
     if left_out
-  )
+  ]
 
 
 BROKEN = {

@@ -7,10 +7,31 @@ import pytest
 from conftest import make_small_config
 
 from experiments.command.errors import UserError
-from experiments.data import loading
-from experiments.data.splits import fold, hold_out, sentences
-from experiments.data.text_files import Row
+from experiments.data import loading, splits
+from experiments.data import rows as rows_lib
+from experiments.data.rows import Row
 from experiments.settings import settings
+
+
+def parted(cut, rows, *arguments):
+  """(the rest, the part) of a list of rows."""
+  columns = rows_lib.gather({'train': rows})
+  parts = cut(columns, columns.splits()['train'], *arguments)
+  return tuple([rows[index] for index in part] for part in parts)
+
+
+def hold_out(rows, *arguments):
+  return parted(splits.hold_out, rows, *arguments)
+
+
+def fold(rows, *arguments):
+  return parted(splits.fold, rows, *arguments)
+
+
+def sentences(texts):
+  """The sentence of each text."""
+  found = splits.sentences(lambda: iter([texts]))
+  return {text: texts[n] for text, n in zip(texts, found, strict=True)}
 
 
 @pytest.mark.parametrize('seed', range(4))
