@@ -12,6 +12,9 @@ interleaved; compare their ratios. The last line is one JSON object, which
 --output writes to a file.
 
 attention  memory and time of the gradient of one attention call
+data       from the start of a process to the first batch of a file of --rows
+           texts, read for the first time, again, and by two processes
+           at once; with --against, also by another checkout
 dropout    selfattn.dropout, by hashing, against nn.Dropout
 epoch      training steps on SST-2, by how batches are made; needs --data_dir
 models     a training step of classifiers of three sizes, in bfloat16; for
@@ -31,6 +34,7 @@ import jax
 
 from experiments.benchmarks import (
   attention,
+  data,
   dropout,
   epoch,
   models,
@@ -50,7 +54,7 @@ from selfattn.positions import POSITIONS
 
 SUITES = {
   module.__name__.rpartition('.')[2]: module.measure
-  for module in (attention, dropout, epoch, models, startup, step, sweep)
+  for module in (attention, data, dropout, epoch, models, startup, step, sweep)
 }
 
 
@@ -68,12 +72,13 @@ def _define(values) -> None:
     ('batch', 1, 'Batch size of suite attention.'),
     ('heads', 4, 'Number of heads of suite attention.'),
     ('head_dim', 32, 'Channels per head of suite attention.'),
+    ('rows', 1_000_000, 'Number of texts of suite data.'),
     ('memory_gib', 6, 'Memory limit of a row of suite attention, in GiB.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
   for name, text in (
     ('data_dir', 'Folder of SST-2 (see configs/sst2.py), for suite epoch.'),
-    ('against', 'Root of another checkout to compare with, for suite startup.'),
+    ('against', 'Root of another checkout, for suites startup and data.'),
     ('output', 'File for the result, as JSON; none: standard output alone.'),
   ):
     flags.DEFINE_string(name, None, text, flag_values=values)

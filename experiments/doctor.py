@@ -4,8 +4,8 @@
     bash scripts/run.sh experiments.doctor --workdir=runs/sst2
     bash scripts/run.sh experiments.doctor --clear_data_cache
 
-Without --clear_data_cache it changes nothing. Exit code 1 if a check fails; the last line of standard output
-is one JSON object.
+Changes nothing without --clear_data_cache. Exit code 1 if a check fails; the
+last line of standard output is one JSON object.
 """
 
 from __future__ import annotations

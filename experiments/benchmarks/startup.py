@@ -108,12 +108,12 @@ def _train_once(root: str, peaks: list[float]) -> None:
       try:
         if not any(_SIGN in line for line in process.stderr):
           raise RuntimeError('training ended before its first step')
-        peaks.append(_peak_mib(process.pid))
+        peaks.append(peak_mib(process.pid))
       finally:
         process.kill()
 
 
-def _peak_mib(pid: int) -> float:
+def peak_mib(pid: int) -> float:
   """Peak resident memory of a process that runs, on Linux; else NaN.
 
   Not of getrusage, which counts what the parent had when it started the child.

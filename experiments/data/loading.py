@@ -77,15 +77,8 @@ def load(settings: DataSettings, workdir: str) -> Data:
   """
   source = datasets.DATASETS[settings.source.name](**settings.source.options)
   # Data that a program makes is made again as fast as it is read.
-  is_stored = hasattr(source, 'key')
-  store = Store(default_folder() if is_stored else None)
-  directory, seed = settings.dir, settings.seed
-  splits = source.read(directory, seed)
-  key = source.key(directory, store.digest) if is_stored else None
-  arrays = store.arrays(
-    'rows', key, lambda writer: rows_lib.write(splits, directory, writer)
-  )
-  rows = rows_lib.of(arrays, directory)
+  store = Store(default_folder() if hasattr(source, 'key') else None)
+  rows, key = _read(store, source, settings)
   chosen = _select(store, key, rows, source, settings)
   facts = {
     'labels': chosen.labels,
@@ -119,6 +112,27 @@ def load(settings: DataSettings, workdir: str) -> Data:
       'data.json': json.dumps(facts, indent=2),
     },
   )
+
+
+def _read(store, source, settings: DataSettings):
+  """(the rows of all files, the key of what they depend on)."""
+  directory = settings.dir
+  splits = source.read(directory, settings.seed)
+
+  def current():
+    has_key = hasattr(source, 'key')
+    return source.key(directory, store.digest) if has_key else None
+
+  def write(writer):
+    rows_lib.write(splits, directory, writer)
+    if current() != key:
+      raise UserError(
+        f'config.data.dir = {directory!r}: a file has changed while it was '
+        'read; run the same command again'
+      )
+
+  key = current()
+  return rows_lib.of(store.arrays('rows', key, write), directory), key
 
 
 def _select(store, key, rows, source, settings) -> selection.Selection:

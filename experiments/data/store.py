@@ -34,9 +34,9 @@ _SIZES = 'sizes.json'
 _ENTRY = re.compile(r'[a-z]+-[0-9a-f]{32}')
 # Smaller files are hashed faster than a digest of theirs is looked up.
 _LARGE_BYTES = 2**26
-# A file that changed less than so many seconds ago may change again without
-# another time of its own.
-_SETTLED = 2.0
+# A file that changed less than so many seconds ago may change again, and have
+# the same times.
+_SETTLED = 10.0
 # Error numbers of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -117,9 +117,9 @@ class Store:
         return found
       except OSError as error:
         log(
-          f'WARNING: {error.filename or self._folder} cannot be written '
-          f'({error.strerror or error}): the data is kept in memory, and is '
-          f'read again at each start; {VARIABLE}=FOLDER names another cache'
+          f'WARNING: {self._folder} cannot be written ({error.strerror}): '
+          'the data is kept in memory, and is read again at each start; '
+          f'{VARIABLE}=FOLDER names another cache'
         )
         self._folder = None
     writer = Writer(None)
@@ -203,20 +203,39 @@ def _locked(path: str, patient: bool = True) -> Iterator[bool]:
   Args:
     patient: whether to wait for another process; else BlockingIOError.
   """
-  with open(path, 'wb') as file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      if not patient:
-        raise
-      log('waiting for another process, which reads the same data')
-      fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:
-      if error.errno not in _NO_LOCKS:
-        raise
-      yield False
+  while True:
+    with open(path, 'wb') as file:
+      has_locks = _lock(file, patient)
+      # The last holder has removed the file that this process waited for.
+      if not _is_at(file, path):
+        continue
+      try:
+        yield has_locks
+      finally:
+        with contextlib.suppress(OSError):
+          os.remove(path)
       return
-    yield True
+
+
+def _lock(file, patient: bool) -> bool:
+  try:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    if not patient:
+      raise
+    log('waiting for another process, which reads the same data')
+    fcntl.flock(file, fcntl.LOCK_EX)
+  except OSError as error:
+    if error.errno not in _NO_LOCKS:
+      raise
+    return False
+  return True
+
+
+def _is_at(file, path: str) -> bool:
+  with contextlib.suppress(FileNotFoundError):
+    return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+  return False
 
 
 def default_folder() -> str:
@@ -262,9 +281,9 @@ def clear(folder: str) -> int:
   """
   freed = 0
   for path, size, _ in entries(folder):
-    lock = path.partition('.')[0] + '.lock'
+    folder, name = os.path.split(path)
+    lock = os.path.join(folder, _ENTRY.match(name)[0] + '.lock')
     with contextlib.suppress(BlockingIOError), _locked(lock, patient=False):
       shutil.rmtree(path)
-      os.remove(lock)
       freed += size
   return freed
