@@ -58,6 +58,22 @@ def test_startup_suite_compares_checkouts(call_command, tmp_path):
   assert 1 < other['peak_mib'] < ours['peak_mib'] < 10_000
 
 
+def test_data_suite(call_command):
+  flags = ['--suite=data', '--rows=300', '--repetitions=1']
+  code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  found = {row['start']: row for row in last_json(stdout)['rows']}
+  assert list(found) == [
+    'built-in data',
+    'first start',
+    'second start',
+    'two at once',
+  ]
+  for row in found.values():
+    assert row['cpu_s'] > 0
+    assert 1 < row['peak_mib'] < 10_000
+
+
 def test_chunked_needs_little_memory_for_long_sequences():
   """L = 8192, four heads of 32: unfused attention needs 1 GiB for weights."""
   if jax.default_backend() != 'cpu':

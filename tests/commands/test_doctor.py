@@ -1,12 +1,15 @@
 """experiments.doctor fails broken installations and runs, and no others."""
 
 import os
+import time
 
+import numpy as np
 import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_checkpoints import truncate
 
 from experiments.command.signals import Signals
+from experiments.data import store
 from experiments.training import diagnosis
 from experiments.training import run as run_lib
 
@@ -86,3 +89,25 @@ def test_a_corrupt_checkpoint_fails_and_nothing_is_changed(run, call_command):
     line for line in last_json(stdout)['failed'] if 'checkpoint' in line
   ]
   assert line.startswith('checkpoint 6: ')
+
+
+def test_the_data_cache_is_listed_and_cleared_by_a_flag_alone(
+  tmp_path, monkeypatch, call_command
+):
+  folder = tmp_path / 'cache'
+  monkeypatch.setenv(store.VARIABLE, str(folder))
+  tokens = np.zeros(3 * 2**20, np.uint8)
+  store.Store(str(folder)).arrays(
+    'tokens', [1], lambda writer: writer.add(tokens=tokens)
+  )
+  (path,) = folder.iterdir()
+  earlier = time.time() - 3 * 3_600
+  os.utime(path, (earlier, earlier))
+  _, _, stderr = call_command('doctor', cwd=ROOT)
+  assert f'ok   data cache: {folder}, 1 entries, 3.0 MiB' in stderr
+  assert f'ok   {path.name}: 3.0 MiB, used 3 hours ago' in stderr
+  assert path.exists()
+  _, _, stderr = call_command('doctor', '--clear_data_cache', cwd=ROOT)
+  assert f'{folder}: 3.0 MiB removed' in stderr
+  assert f'ok   data cache: {folder}, 0 entries, 0.0 MiB' in stderr
+  assert list(folder.iterdir()) == []

@@ -50,6 +50,51 @@ def test_an_epoch_holds_every_example_once(count, batch_size, epoch):
   assert sorted(seen) == list(range(count))
 
 
+def orders_by_lists(batches, epoch):
+  """The rows of each batch of an epoch, by lists of batches."""
+  of_members = []
+  for member in range(batches.num_members):
+    rng = np.random.default_rng((batches.seed, epoch, member))
+    shuffled = rng.permutation(len(batches.examples))
+    lengths = batches.examples.lengths[shuffled]
+    bucket = np.searchsorted(batches.bucket_lengths, lengths)
+    full, rest = [], []
+    for number in range(len(batches.bucket_lengths)):
+      rows = shuffled[bucket == number].tolist()
+      end = len(rows) - len(rows) % batches.batch_size
+      full += rows[:end]
+      rest += rows[end:]
+    of_members.append(full + rest)
+    if member == 0:
+      sequence = rng.permutation(batches.steps_per_epoch)
+  rows = list(zip(*of_members, strict=True))
+  size = batches.batch_size
+  return [rows[n * size : (n + 1) * size] for n in sequence]
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(
+  st.integers(1, 300), st.integers(1, 40), st.integers(0, 3), st.integers(1, 3)
+)
+def test_the_order_of_an_epoch(count, batch_size, epoch, num_members):
+  """Full batches of a bucket, then the rest, in a sequence of their own."""
+  batches = batches_of(count, batch_size, 5, num_members)
+  wanted = orders_by_lists(batches, epoch)
+  for index, rows in enumerate(wanted):
+    batch = batches(epoch * batches.steps_per_epoch + index)
+    found = batch.tokens[batch.weights == 1, 0] - 1
+    assert found.tolist() == list(itertools.chain.from_iterable(rows))
+
+
+def test_an_order_costs_no_more_than_its_indices():
+  count = 70_001
+  batches = batches_of(count, 2)
+  batches(0)
+  ((order, sequence),) = batches._orders.values()
+  assert order.nbytes == 4 * count
+  assert sequence.nbytes <= 8 * (count // 2 + 1)
+
+
 def test_texts_of_one_bucket_share_a_batch():
   """All batches but those of remainders, less than one per bucket."""
   batches = batches_of(4000, 9)

@@ -2,6 +2,8 @@
 
 import hashlib
 
+import hypothesis
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from conftest import make_small_config
@@ -127,6 +129,39 @@ def test_a_phrase_belongs_to_the_longest_text_with_its_words():
   assert found['wit wins'] == 'wit wins'
   # Words, not letters.
   assert sentences(['a filmy light', 'film'])['film'] == 'film'
+
+
+def sentences_of_all_phrases(texts):
+  """By a table of all phrases of all sentences."""
+  owner, found = {}, {}
+  for text in sorted(texts, key=lambda t: -len(t.split())):
+    words = text.split()
+    found[text] = owner.setdefault(' '.join(words), text)
+    if found[text] is text and len(words) <= 100:
+      for start in range(len(words)):
+        for end in range(start + 1, len(words) + 1):
+          owner.setdefault(' '.join(words[start:end]), text)
+  return found
+
+
+@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.given(
+  st.lists(
+    st.lists(st.sampled_from(['a', 'b', 'c', ' ']), max_size=9).map(' '.join),
+    min_size=1,
+    max_size=40,
+    unique=True,
+  ),
+  st.integers(1, 7),
+)
+@hypothesis.example(['', ' ', 'a'], 2)
+@hypothesis.example([' '.join('ab' * 51), ' '.join('ab' * 50), 'a b'], 2)
+def test_sentences_are_those_of_a_table_of_all_phrases(texts, size):
+  """In lists of any size."""
+  lists = [texts[n : n + size] for n in range(0, len(texts), size)]
+  found = splits.sentences(lambda: iter(lists))
+  wanted = sentences_of_all_phrases(texts)
+  assert [texts[n] for n in found] == [wanted[text] for text in texts]
 
 
 @pytest.mark.parametrize('split', [0.4, 2])

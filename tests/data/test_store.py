@@ -1,0 +1,380 @@
+"""Entries are whole or absent, and written once, whatever happens meanwhile."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from experiments.data import store as store_lib
+from experiments.data.batches import Examples
+from experiments.data.store import Store, Writer
+
+WANTED = {
+  'tokens': np.arange(700, dtype=np.uint16),
+  'offsets': np.array([0, 2**40, 2**40 + 3]),
+  'empty': np.zeros(0, bool),
+}
+
+
+def write(writer):
+  writer.add(**WANTED)
+  writer.add(tokens=WANTED['tokens'][:0], empty=WANTED['empty'])
+
+
+def refuse(writer):
+  pytest.fail('the entry exists')
+
+
+def check(found, wanted=WANTED):
+  assert found.keys() == wanted.keys()
+  for name, array in wanted.items():
+    assert found[name].dtype == array.dtype
+    np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.fixture
+def folder(tmp_path):
+  return str(tmp_path / 'not made yet' / 'cache')
+
+
+def names(folder):
+  return sorted(os.listdir(folder))
+
+
+def test_an_entry_is_written_once_and_read_from_disk(folder):
+  check(Store(folder).arrays('kind', [1], write))
+  found = Store(folder).arrays('kind', [1], refuse)
+  check(found)
+  assert isinstance(found['tokens'], np.memmap)
+  assert not found['tokens'].flags.writeable
+  (name,) = names(folder)
+  assert name.startswith('kind-')
+
+
+def test_without_a_folder_arrays_are_in_memory():
+  check(Store(None).arrays('kind', [1], write))
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(
+  st.lists(st.lists(st.integers(0, 255), max_size=7), min_size=1, max_size=9)
+)
+def test_arrays_on_disk_equal_those_in_memory(tmp_path_factory, chunks):
+  def add(writer):
+    for chunk in chunks:
+      sums = np.cumsum(chunk, dtype=np.int64)
+      writer.add(values=np.array(chunk, np.uint8), sums=sums)
+
+  folder = str(tmp_path_factory.mktemp('cache'))
+  check(Store(folder).arrays('k', 0, add), Store(None).arrays('k', 0, add))
+
+
+def test_what_depends_on_something_else_is_another_entry(folder, monkeypatch):
+  calls = []
+
+  def count(writer):
+    calls.append(1)
+    write(writer)
+
+  for kind, key in (('a', [1]), ('b', [1]), ('a', [2]), ('a', {'x': None})):
+    Store(folder).arrays(kind, key, count)
+  assert len(calls) == len(names(folder)) == 4
+  Store(folder).arrays('a', [2], refuse)
+  monkeypatch.setattr(store_lib, 'FORMAT', store_lib.FORMAT + 1)
+  Store(folder).arrays('a', [2], count)
+  assert len(calls) == len(names(folder)) == 5
+
+
+# --- interrupted, full, read-only, damaged -----------------------------------
+
+
+def test_an_entry_that_fails_leaves_nothing(folder):
+  class Stopped(BaseException):
+    pass
+
+  def fail(writer):
+    write(writer)
+    raise Stopped
+
+  with pytest.raises(Stopped):
+    Store(folder).arrays('kind', [1], fail)
+  assert names(folder) == []
+  check(Store(folder).arrays('kind', [1], write))
+
+
+CHILD = """
+import sys
+import numpy as np
+from experiments.data.store import Store
+
+def write(writer):
+  writer.add(tokens=np.arange(700, dtype=np.uint16))
+  print('writing', flush=True)
+  sys.stdin.readline()
+  writer.add(offsets=np.array([0, 2**40, 2**40 + 3]), empty=np.zeros(0, bool))
+  print('written', flush=True)
+
+Store(sys.argv[1]).arrays('kind', [1], write)
+print('done', flush=True)
+"""
+
+
+@pytest.fixture
+def child(folder):
+  """A process that has begun an entry, and ends it after a line."""
+  processes = []
+
+  def start():
+    process = subprocess.Popen(
+      [sys.executable, '-c', CHILD, folder],
+      cwd=ROOT,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    processes.append(process)
+    return process
+
+  yield start
+  for process in processes:
+    process.kill()
+    process.communicate()
+
+
+def test_a_killed_process_leaves_no_entry_and_its_rest_is_removed(
+  folder, child
+):
+  process = child()
+  assert process.stdout.readline() == 'writing\n'
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  assert any('.part-' in name for name in names(folder))
+  check(Store(folder).arrays('kind', [1], write))
+  (name,) = names(folder)
+  assert '.' not in name
+
+
+def test_of_two_processes_one_writes_and_the_other_waits(folder, child):
+  first = child()
+  assert first.stdout.readline() == 'writing\n'
+  second = child()
+  assert 'waiting for another process' in second.stderr.readline()
+  first.stdin.write('\n')
+  first.stdin.flush()
+  assert first.stdout.read() == 'written\ndone\n'
+  # The second one has not written.
+  assert second.stdout.read() == 'done\n'
+  assert first.wait() == second.wait() == 0
+  assert len(names(folder)) == 1
+
+
+def test_a_process_that_waited_for_one_that_was_killed_writes(folder, child):
+  first = child()
+  assert first.stdout.readline() == 'writing\n'
+  second = child()
+  assert 'waiting for another process' in second.stderr.readline()
+  first.send_signal(signal.SIGKILL)
+  assert second.stdout.readline() == 'writing\n'
+  assert second.communicate('\n')[0] == 'written\ndone\n'
+  check(Store(folder).arrays('kind', [1], refuse))
+
+
+@pytest.fixture
+def entry(folder):
+  Store(folder).arrays('kind', [1], write)
+  (name,) = names(folder)
+  return os.path.join(folder, name)
+
+
+@pytest.mark.parametrize(
+  'name', ['tokens.uint16', 'offsets.int64', 'empty.bool', 'sizes.json']
+)
+@pytest.mark.parametrize('damage', ['removed', 'cut', 'longer'])
+def test_a_damaged_entry_is_written_again(folder, entry, name, damage):
+  path = os.path.join(entry, name)
+  if damage == 'removed':
+    os.remove(path)
+  elif damage == 'longer':
+    with open(path, 'ab') as file:
+      file.write(b'\n}')
+  elif size := os.path.getsize(path):
+    os.truncate(path, size - 1)
+  check(Store(folder).arrays('kind', [1], write))
+  check(Store(folder).arrays('kind', [1], refuse))
+
+
+def test_a_full_disk_is_one_line_and_the_arrays_are_in_memory(folder, capsys):
+  big = {'tokens': np.arange(300_000, dtype=np.uint32)}
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
+  try:
+    store = Store(folder)
+    found = store.arrays('kind', [1], lambda writer: writer.add(**big))
+    check(store.arrays('other', [1], write))
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+  check(found, big)
+  assert names(folder) == []
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith(f'WARNING: {folder} cannot be written (File too large')
+  assert 'SELFATTN_CACHE=FOLDER' in line
+
+
+def test_a_cache_that_cannot_be_made_is_one_line(tmp_path, capsys):
+  (tmp_path / 'file').touch()
+  store = Store(str(tmp_path / 'file' / 'cache'))
+  check(store.arrays('kind', [1], write))
+  check(store.arrays('other', [2], write))
+  assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_read_only_cache_is_read(folder, entry, monkeypatch, capsys):
+  def refused(*_, **__):
+    raise OSError(30, 'Read-only file system')
+
+  for name in ('mkdir', 'makedirs', 'utime', 'rename'):
+    monkeypatch.setattr(os, name, refused)
+  check(Store(folder).arrays('kind', [1], refuse))
+  assert capsys.readouterr().err == ''
+  check(Store(folder).arrays('kind', [2], write))
+  assert 'cannot be written (Read-only' in capsys.readouterr().err
+
+
+def test_a_file_system_without_locks_is_used(folder, monkeypatch):
+  def refused(*_):
+    raise OSError(store_lib.errno.ENOLCK, 'No locks available')
+
+  monkeypatch.setattr(store_lib.fcntl, 'flock', refused)
+  check(Store(folder).arrays('kind', [1], write))
+  check(Store(folder).arrays('kind', [1], refuse))
+
+
+# --- digests of files --------------------------------------------------------
+
+
+@pytest.fixture
+def stored_digests(monkeypatch):
+  """As if all files were large, and had not changed for long."""
+  monkeypatch.setattr(store_lib, '_LARGE_BYTES', 0)
+  monkeypatch.setattr(store_lib, '_SETTLED', -1.0)
+
+
+@pytest.mark.parametrize('is_stored', [False, True])
+def test_another_content_of_equal_size_and_time_is_noticed(
+  is_stored, folder, tmp_path, request
+):
+  if is_stored:
+    request.getfixturevalue('stored_digests')
+  path = tmp_path / 'a.tsv'
+  path.write_text('one')
+  stat = path.stat()
+  before = Store(folder).digest(str(path))
+  assert Store(folder).digest(str(path)) == before
+  with open(path, 'r+') as file:
+    file.write('two')
+  os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+  after = path.stat()
+  assert (after.st_size, after.st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+  assert after.st_ino == stat.st_ino
+  assert Store(folder).digest(str(path)) != before
+
+
+def test_a_large_file_that_did_not_change_is_not_read_again(
+  folder, tmp_path, stored_digests, monkeypatch
+):
+  path = tmp_path / 'a.tsv'
+  path.write_text('one')
+  before = Store(folder).digest(str(path))
+  monkeypatch.setattr(store_lib.hashlib, 'file_digest', refuse)
+  assert Store(folder).digest(str(path)) == before
+
+
+def test_a_file_that_changed_just_now_has_no_stored_digest(
+  folder, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(store_lib, '_LARGE_BYTES', 0)
+  path = tmp_path / 'a.tsv'
+  path.write_text('one')
+  Store(folder).digest(str(path))
+  assert not os.path.exists(folder)
+
+
+# --- sizes, listing, clearing ------------------------------------------------
+
+
+def test_tokens_past_32_bits_are_right_at_both_ends(folder):
+  """A sparse file needs no space."""
+  end = 2**31 + 7
+
+  def write_sparse(writer):
+    writer.add(tokens=np.array([5, 6, 7], np.uint8))
+    writer._files['tokens.uint8'].seek(end - 2)
+    writer.add(tokens=np.array([8, 9], np.uint8))
+    writer.add(offsets=np.array([0, 3, end - 2, end]))
+
+  found = Store(folder).arrays('tokens', [1], write_sparse)
+  assert len(found['tokens']) == end
+  starts = found['offsets'][:-1]
+  lengths = np.minimum(np.diff(found['offsets']), 4)
+  split = Examples(found['tokens'], starts, lengths, np.zeros(3, np.int32))
+  batch = split.batch(np.array([2, 0, 1]), 3, 4)
+  assert batch.tokens.tolist() == [[8, 9, 0, 0], [5, 6, 7, 0], [0] * 4]
+
+
+def test_clearing_removes_entries_and_what_kills_left_and_nothing_else(
+  folder, child
+):
+  Store(folder).arrays('kind', [2], write)
+  process = child()
+  assert process.stdout.readline() == 'writing\n'
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  os.mkdir(os.path.join(folder, 'of-mine'))
+  listed = store_lib.entries(folder)
+  assert len(listed) == 2
+  assert all(entry.age < 60 for entry in listed)
+  assert store_lib.clear(folder) == sum(entry.size for entry in listed)
+  assert names(folder) == ['of-mine']
+
+
+def test_clearing_keeps_what_is_being_written(folder, child):
+  process = child()
+  assert process.stdout.readline() == 'writing\n'
+  assert store_lib.clear(folder) == 0
+  assert process.communicate('\n')[0] == 'written\ndone\n'
+  check(Store(folder).arrays('kind', [1], refuse))
+
+
+def test_an_open_entry_outlives_the_cache(folder, entry):
+  found = Store(folder).arrays('kind', [1], refuse)
+  assert store_lib.clear(folder) > 0
+  check(found)
+
+
+def test_the_folder_is_that_of_the_variable_or_of_the_users_cache(monkeypatch):
+  monkeypatch.setenv('SELFATTN_CACHE', 'here')
+  assert store_lib.default_folder() == os.path.abspath('here')
+  monkeypatch.delenv('SELFATTN_CACHE')
+  monkeypatch.setenv('XDG_CACHE_HOME', '/xdg')
+  assert store_lib.default_folder() == '/xdg/selfattn'
+  monkeypatch.delenv('XDG_CACHE_HOME')
+  monkeypatch.setenv('HOME', '/home/me')
+  assert store_lib.default_folder() == '/home/me/.cache/selfattn'
+
+
+def test_sizes_are_written_last(tmp_path):
+  writer = Writer(str(tmp_path))
+  write(writer)
+  assert 'sizes.json' not in names(tmp_path)
+  writer.finish()
+  sizes = json.loads((tmp_path / 'sizes.json').read_text())
+  assert sizes == {'tokens.uint16': 1400, 'offsets.int64': 24, 'empty.bool': 0}

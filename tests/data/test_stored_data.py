@@ -1,0 +1,259 @@
+"""Data that was read before is the same, and is not read again."""
+
+import os
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.data import datasets, file_records, loading
+from experiments.data import rows as rows_lib
+from experiments.data import store as store_lib
+from experiments.data.rows import Row
+from experiments.data.vocabularies import Word
+from experiments.settings.settings import from_config
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+  """A cache of its own for each test."""
+  folder = tmp_path / 'cache'
+  monkeypatch.setenv(store_lib.VARIABLE, str(folder))
+  return folder
+
+
+def content(rng, count):
+  words = ['a', 'b\u00e9', 'c', ' ', 'film', '\U0001f600']
+  lines = ['text\tlabel']
+  for _ in range(count):
+    text = ' '.join(rng.choice(words, rng.integers(0, 12)).tolist())
+    lines.append(f'{text}\t{rng.choice(["x", "y", "z"])}')
+  return '\n'.join(lines) + '\n'
+
+
+@pytest.fixture
+def config(small_config, tmp_path):
+  rng = np.random.default_rng(0)
+  (tmp_path / 'data').mkdir()
+  for name, count in (('train', 317), ('test', 41)):
+    (tmp_path / 'data' / f'{name}.tsv').write_text(content(rng, count))
+  data = small_config.data
+  data.name, data.dir = 'text', str(tmp_path / 'data')
+  data.text.test = ('test.tsv',)
+  data.max_length = 5
+  return small_config
+
+
+def load(config, workdir=''):
+  return loading.load(from_config(config).data, workdir)
+
+
+def assert_equal(one, other):
+  assert one.files == other.files
+  assert one.bucket_lengths == other.bucket_lengths
+  assert (one.labels, one.vocab_size) == (other.labels, other.vocab_size)
+  assert one.splits.keys() == other.splits.keys()
+  for name, split in one.splits.items():
+    rows = np.arange(len(split))
+    size, length = len(split), one.bucket_lengths[-1]
+    batch = split.batch(rows, size, length)
+    for a, b in zip(
+      batch, other.splits[name].batch(rows, size, length), strict=True
+    ):
+      np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture
+def unread(monkeypatch):
+  """From now on, nothing may be read, trained, or tokenised."""
+
+  def stop():
+    for where, name in (
+      (file_records, 'read'),
+      (Word, 'train'),
+      (loading, '_ids'),
+      (rows_lib.Rows, 'stream'),
+    ):
+      monkeypatch.setattr(where, name, None)
+
+  return stop
+
+
+FORMS = {
+  'split': {},
+  'folds': {'num_folds': 3, 'fold': 1},
+  'sentences': {'split_by': 'sentence', 'test_fraction': 0.2},
+}
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_a_second_start_reads_nothing_and_a_full_disk_changes_nothing(
+  form, config, unread, monkeypatch, tmp_path, capsys
+):
+  config.data.update(FORMS[form])
+  one = load(config)
+  first = capsys.readouterr().err
+  (tmp_path / 'file').touch()
+  with monkeypatch.context() as patch:
+    patch.setenv(store_lib.VARIABLE, str(tmp_path / 'file' / 'cache'))
+    assert_equal(load(config), one)
+  warning, *rest = capsys.readouterr().err.splitlines()
+  assert 'cannot be written' in warning
+  assert rest == first.splitlines()
+  unread()
+  assert_equal(load(config), one)
+  assert capsys.readouterr().err == first
+
+
+def test_blocks_of_any_size_give_the_same_data(config, monkeypatch, cache):
+  one = load(config)
+  monkeypatch.setattr(rows_lib, '_BLOCK_BYTES', 7)
+  monkeypatch.setattr(rows_lib, '_CHUNK', 3)
+  monkeypatch.setattr(file_records, '_ROWS', 2)
+  monkeypatch.setenv(store_lib.VARIABLE, str(cache) + '2')
+  assert_equal(load(config), one)
+
+
+def test_runs_of_other_splits_share_the_rows_and_of_other_lengths_all(
+  config, cache
+):
+  def count(kind):
+    return sum(path.name.startswith(kind) for path in cache.iterdir())
+
+  load(config)
+  config.data.seed = 1
+  load(config)
+  assert count('rows') == 1
+  assert count('splits') == count('tokens') == count('vocabulary') == 2
+  config.data.max_length, config.data.num_buckets = 9, 2
+  load(config)
+  assert count('splits') == count('tokens') == 2
+
+
+def test_the_vocabulary_of_a_workdir_has_its_own_tokens(config, tmp_path):
+  one = load(config)
+  for name, text in one.files.items():
+    (tmp_path / name).write_text(text)
+  config.data.vocabulary.word.size = 5
+  other = load(config)
+  assert other.vocab_size < one.vocab_size
+  assert_equal(load(config, str(tmp_path)), one)
+
+
+def test_a_changed_file_of_equal_size_and_time_is_read(config, tmp_path):
+  path = tmp_path / 'data' / 'test.tsv'
+  one, before = load(config), path.stat()
+  path.write_text(path.read_text().replace('film', 'plot'))
+  os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+  assert path.stat().st_size == before.st_size
+  other = load(config)
+  assert other.files['data.json'] != one.files['data.json']
+  assert other.files['tokenizer.json'] == one.files['tokenizer.json']
+
+
+def test_data_that_moved_is_not_read_again_and_messages_name_its_new_place(
+  config, tmp_path, monkeypatch, capsys
+):
+  one = load(config)
+  before = capsys.readouterr().err
+  (tmp_path / 'data').rename(tmp_path / 'moved')
+  config.data.dir = str(tmp_path / 'moved')
+  monkeypatch.setattr(file_records, 'read', None)
+  assert_equal(load(config), one)
+  said = capsys.readouterr().err
+  assert f'{tmp_path}/data/' in before
+  assert said == before.replace(f'{tmp_path}/data/', f'{tmp_path}/moved/')
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+  config, tmp_path, monkeypatch, cache
+):
+  write = rows_lib.write
+
+  def slowly(*arguments):
+    write(*arguments)
+    (tmp_path / 'data' / 'test.tsv').write_text('text\tlabel\nnew\tx\n')
+
+  with monkeypatch.context() as patch:
+    patch.setattr(rows_lib, 'write', slowly)
+    with pytest.raises(UserError, match='changed while it was read'):
+      load(config)
+  assert list(cache.iterdir()) == []
+  assert len(load(config).splits['test']) == 1
+
+
+def test_invalid_rows_are_refused_at_each_start(config, tmp_path, cache):
+  path = tmp_path / 'data' / 'train.tsv'
+  path.write_text(path.read_text() + 'no label\n')
+  for _ in range(2):
+    with pytest.raises(UserError, match=r'train\.tsv row 318: no text or no'):
+      load(config)
+  assert list(cache.iterdir()) == []
+
+
+def test_a_hub_data_set_that_changed_is_read(config, tmp_path, monkeypatch):
+  import datasets as library
+
+  monkeypatch.setattr(
+    library.config, 'HF_DATASETS_CACHE', str(tmp_path / 'hub')
+  )
+  path = tmp_path / 'data' / 'train.csv'
+  for name in ('train', 'test'):
+    (tmp_path / 'data' / f'{name}.tsv').unlink()
+  data = config.data
+  data.text.format, data.text.hub_name, data.dir = 'hub', data.dir, ''
+  data.text.train, data.text.test = ('train',), ()
+  data.test_fraction = 0.2
+  lines = [f'text {n},{"xy"[n % 2]}' for n in range(40)]
+  path.write_text('\n'.join(['text,label', *lines]) + '\n')
+  one = load(config)
+  assert_equal(load(config), one)
+  path.write_text('\n'.join(['text,label', *lines[:30]]) + '\n')
+  now = time.time()
+  os.utime(path, (now + 5, now + 5))
+  assert sum(map(len, load(config).splits.values())) == 30
+
+
+def test_generated_data_and_data_without_a_key_use_no_disk(
+  small_config, cache, monkeypatch
+):
+  load(small_config)
+
+  class Own:
+    def read(self, directory, seed):
+      del directory, seed
+      rows = [Row(f'text {n}', 'xy'[n % 2], 'own', n + 1) for n in range(40)]
+      return {'train': rows}
+
+  small_config.data.test_fraction = 0.2
+  settings = from_config(small_config)
+  monkeypatch.setitem(datasets.DATASETS, 'word_order', lambda **_: Own())
+  assert len(loading.load(settings.data, '').splits['train']) > 20
+  assert not cache.exists()
+
+
+def test_memory_is_bounded_while_rows_are_written_and_streamed(cache):
+  count, size = 20_000, 1_000
+
+  def rows():
+    for number in range(count):
+      text = f'{number} ' + 'x' * size
+      yield Row(text, 'xy'[number % 2], 'file', number + 1)
+
+  store = store_lib.Store(str(cache))
+  tracemalloc.start()
+  try:
+    arrays = store.arrays(
+      'rows', 0, lambda writer: rows_lib.write({'train': rows()}, '', writer)
+    )
+    found = rows_lib.of(arrays, '')
+    streamed = sum(len(texts) for texts in found.stream())
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert streamed == count
+  assert len(found.texts) > count * size
+  assert peak < count * size / 2
+  assert found.row(count - 1).number == count
