@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 
 import hypothesis
 import hypothesis.strategies as st
@@ -172,7 +173,7 @@ def test_of_two_processes_one_writes_and_the_other_waits(folder, child):
   first.stdin.flush()
   assert first.stdout.read() == 'written\ndone\n'
   # The second one has not written.
-  assert second.stdout.read() == 'done\n'
+  assert second.communicate()[0] == 'done\n'
   assert first.wait() == second.wait() == 0
   assert len(names(folder)) == 1
 
@@ -186,6 +187,26 @@ def test_a_process_that_waited_for_one_that_was_killed_writes(folder, child):
   assert second.stdout.readline() == 'writing\n'
   assert second.communicate('\n')[0] == 'written\ndone\n'
   check(Store(folder).arrays('kind', [1], refuse))
+
+
+def test_a_lock_that_was_waited_for_is_that_of_later_processes(
+  tmp_path, monkeypatch
+):
+  """Not one of a file that its last holder has removed."""
+  path, waiting, found = str(tmp_path / 'lock'), threading.Event(), []
+  monkeypatch.setattr(store_lib, 'log', lambda _: waiting.set())
+
+  def wait():
+    with store_lib._locked(path):
+      found.append(os.path.exists(path))
+
+  thread = threading.Thread(target=wait)
+  with store_lib._locked(path):
+    thread.start()
+    assert waiting.wait(60)
+  thread.join(60)
+  assert found == [True]
+  assert names(tmp_path) == []
 
 
 @pytest.fixture
