@@ -77,7 +77,7 @@ def load(settings: DataSettings, workdir: str) -> Data:
   """
   source = datasets.DATASETS[settings.source.name](**settings.source.options)
   # Data that a program makes is made again as fast as it is read.
-  store = Store(default_folder() if hasattr(source, 'key') else None)
+  store = Store(default_folder() if _has_key(source) else None)
   rows, key = _read(store, source, settings)
   chosen = _select(store, key, rows, source, settings)
   facts = {
@@ -120,8 +120,8 @@ def _read(store, source, settings: DataSettings):
   splits = source.read(directory, settings.seed)
 
   def current():
-    has_key = hasattr(source, 'key')
-    return source.key(directory, store.digest) if has_key else None
+    is_stored = _has_key(source)
+    return source.key(directory, store.digest) if is_stored else None
 
   def write(writer):
     rows_lib.write(splits, directory, writer)
@@ -133,6 +133,11 @@ def _read(store, source, settings: DataSettings):
 
   key = current()
   return rows_lib.of(store.arrays('rows', key, write), directory), key
+
+
+def _has_key(source) -> bool:
+  """Whether its own class has a key; that of a base is of what the base reads."""
+  return 'key' in vars(type(source))
 
 
 def _select(store, key, rows, source, settings) -> selection.Selection:
