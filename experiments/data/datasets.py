@@ -3,9 +3,9 @@
 A data set is a frozen dataclass with its options as fields, `check(dir)`, which
 validates the options without reading files, and `read(dir, seed)`, which
 returns rows by split. One that also has `key(dir, digest)`, a JSON value of all
-that the rows depend on, is read once and stored (experiments.data.store). To
-add one: a class here, a line in DATASETS, a row in
-tests/data/test_datasets.py.
+that the rows depend on, is read once and stored (experiments.data.store); a
+class that inherits it is not. To add one: a class here, a line in DATASETS, a
+row in tests/data/test_datasets.py.
 """
 
 from __future__ import annotations

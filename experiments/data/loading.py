@@ -136,7 +136,7 @@ def _read(store, source, settings: DataSettings):
 
 
 def _has_key(source) -> bool:
-  """Whether its own class has a key; that of a base is of what the base reads."""
+  """Whether its own class has a key, not a base, which may read otherwise."""
   return 'key' in vars(type(source))
 
 
