@@ -139,6 +139,7 @@ def test_the_vocabulary_of_a_workdir_has_its_own_tokens(config, tmp_path):
   config.data.vocabulary.word.size = 5
   other = load(config)
   assert other.vocab_size < one.vocab_size
+  assert other.splits['train'].tokens.max() < other.vocab_size
   assert_equal(load(config, str(tmp_path)), one)
 
 
