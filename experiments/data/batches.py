@@ -75,6 +75,15 @@ class Examples:
       self.tokens, self.starts[rows], self.lengths[rows], self.labels[rows]
     )
 
+  def followed_by(self, others: Examples) -> Examples:
+    """These and others of the same array of tokens."""
+    return Examples(
+      self.tokens,
+      np.concatenate([self.starts, others.starts]),
+      np.concatenate([self.lengths, others.lengths]),
+      np.concatenate([self.labels, others.labels]),
+    )
+
   def batch(
     self, rows: np.ndarray, size: int, length: int, share: Share = ALL_ROWS
   ) -> Batch:

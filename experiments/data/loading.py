@@ -20,6 +20,7 @@ from experiments.data import datasets, selection
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths, offsets
 from experiments.data.store import Store, default_folder
+from experiments.data.text_files import UNLABELLED
 from experiments.data.vocabularies import VOCABULARIES
 
 
@@ -50,6 +51,7 @@ class Data:
 
   Attributes:
     splits: examples of train, validation and test.
+    pretraining: those of train, followed by the unlabelled ones, of class -1.
     labels: names of the classes, by class index.
     vocab_size: number of token ids.
     bucket_lengths: lengths that batches are padded to, ascending.
@@ -57,6 +59,7 @@ class Data:
   """
 
   splits: dict[str, Examples]
+  pretraining: Examples
   labels: list[str]
   vocab_size: int
   bucket_lengths: tuple[int, ...]
@@ -101,12 +104,14 @@ def load(settings: DataSettings, workdir: str) -> Data:
     for problem in chosen.problems:
       log(f'WARNING: {problem}')
   examples = _examples(store, key, rows, chosen, tokenizer, settings.max_length)
-  longest = max(int(part.lengths.max()) for part in examples.values())
+  longest = max(int(part.lengths.max(initial=0)) for part in examples.values())
+  train, unlabelled = examples['train'], examples.pop(UNLABELLED, None)
   return Data(
     examples,
+    train if unlabelled is None else train.followed_by(unlabelled),
     chosen.labels,
     tokenizer.get_vocab_size(),
-    bucket_lengths(examples['train'].lengths, settings.num_buckets, longest),
+    bucket_lengths(train.lengths, settings.num_buckets, longest),
     {
       'tokenizer.json': tokenizer.to_str(pretty=True),
       'data.json': json.dumps(facts, indent=2),
@@ -154,13 +159,18 @@ def _select(store, key, rows, source, settings) -> selection.Selection:
 
 
 def _vocabulary(store, rows, chosen, choice: Choice):
-  """The vocabulary of the train texts, trained once."""
+  """The vocabulary of the train and the unlabelled texts, trained once."""
   import tokenizers
 
   def write(writer):
     vocabulary = VOCABULARIES[choice.name](**choice.options)
-    report = Reporter('{} train texts read for the vocabulary')
-    texts = report.counted(rows.stream(chosen.splits['train']))
+    report = Reporter('{} texts read for the vocabulary')
+    parts = [
+      chosen.splits[name]
+      for name in ('train', UNLABELLED)
+      if name in chosen.splits
+    ]
+    texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
     text = vocabulary.train(texts).to_str()
     writer.add(tokenizer=np.frombuffer(text.encode(), np.uint8))
 

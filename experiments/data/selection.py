@@ -14,7 +14,7 @@ from experiments.data.problems import problems
 from experiments.data.rows import Rows
 from experiments.data.splits import first_copies, fold, hold_out
 from experiments.data.store import Arrays, Writer
-from experiments.data.text_files import SPLITS
+from experiments.data.text_files import SPLITS, UNLABELLED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Selection:
   """The rows of a run.
 
   Attributes:
-    splits: ascending row indices of train, validation and test.
+    splits: ascending row indices of train, validation and test, and of the
+      unlabelled texts, if there are any.
     labels: names of the classes, by class index.
     fingerprint: SHA-256 of splits, labels and texts.
     dropped: messages about rows that the settings leave out.
@@ -51,7 +52,8 @@ class Selection:
 def of(arrays: Arrays) -> Selection:
   """The selection whose arrays `Selection.write` has added."""
   about = json.loads(arrays['about'].tobytes())
-  return Selection({split: arrays[split] for split in SPLITS}, **about)
+  names = [name for name in (*SPLITS, UNLABELLED) if name in arrays]
+  return Selection({name: arrays[name] for name in names}, **about)
 
 
 def select(rows: Rows, source, settings) -> Selection:
@@ -67,18 +69,19 @@ def select(rows: Rows, source, settings) -> Selection:
   dropped: list[str] = []
   splits = _splits(rows, source, settings, dropped)
   labels = _labels(rows, splits['train'], source)
-  splits = {
-    split: _of_labels(rows, split, chosen, labels, source, dropped)
-    for split, chosen in splits.items()
+  labelled = {
+    split: _of_labels(rows, split, splits[split], labels, source, dropped)
+    for split in SPLITS
   }
-  for split, chosen in splits.items():
+  for split, chosen in labelled.items():
     _require_rows(split, chosen, settings.num_folds)
+  splits |= labelled
   return Selection(
     splits,
     labels,
     _fingerprint(rows, splits),
     dropped,
-    problems(rows, splits, labels),
+    problems(rows, labelled, labels),
   )
 
 
@@ -105,7 +108,22 @@ def _splits(rows: Rows, source, settings, dropped) -> dict[str, np.ndarray]:
       )
   for split in SPLITS:
     _require_rows(split, found.get(split, ()), settings.num_folds)
-  return {split: found[split] for split in SPLITS}
+  splits = {split: found[split] for split in SPLITS}
+  if UNLABELLED in found:
+    splits[UNLABELLED] = _unseen(rows, found[UNLABELLED], splits, dropped)
+  return splits
+
+
+def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
+  """The unlabelled rows whose texts are not in validation nor in test."""
+  held_out = np.concatenate([splits['validation'], splits['test']])
+  is_seen = np.isin(rows.hashes[unlabelled], rows.hashes[held_out])
+  if is_seen.any():
+    dropped.append(
+      f'unlabelled texts dropped: {is_seen.sum()} of {len(unlabelled)}, which '
+      'are in validation or test'
+    )
+  return unlabelled[~is_seen]
 
 
 def without_copies(

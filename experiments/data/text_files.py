@@ -16,6 +16,7 @@ from experiments.data import file_records
 from experiments.data.rows import Row
 
 SPLITS = ('train', 'validation', 'test')
+UNLABELLED = 'unlabelled'
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
 )  # fmt: skip
@@ -34,6 +35,10 @@ class Text:
       as `part-*.tsv` and `**/*.tsv`, read in order of file name; a folder for
       'class_folders'; `label=file` for 'class_files'; names of hub splits for
       'hub'. An empty validation or test split is held out from train.
+    unlabelled: likewise, of texts without labels, for pretraining alone: the
+      vocabulary is that of train and of these. Of 'lines' and 'class_files',
+      each line is a text; of 'class_folders', each file of the folder. Texts
+      that are in validation or test are left out.
     hub_name: name of a data set on the hub, such as `nyu-mll/glue`.
     hub_config: configuration of that data set, such as `sst2`; empty if it has
       only one.
@@ -56,6 +61,7 @@ class Text:
   train: tuple = ('train.tsv',)
   validation: tuple = ()
   test: tuple = ()
+  unlabelled: tuple = ()
   hub_name: str = ''
   hub_config: str = ''
   text_columns: tuple = ('text',)
@@ -71,7 +77,7 @@ class Text:
 
   def __post_init__(self):
     # 0,1 on a command line is parsed as integers, but names are strings.
-    for field in ('train', 'validation', 'test', 'text_columns', 'labels'):
+    for field in (*SPLITS, UNLABELLED, 'text_columns', 'labels'):
       names = tuple(map(str, getattr(self, field)))
       object.__setattr__(self, field, names)
 
@@ -147,7 +153,7 @@ class Text:
       UserError: a file is missing or cannot be read.
     """
     options = dataclasses.asdict(self)
-    for name in (*SPLITS, 'unknown_labels', 'max_copies'):
+    for name in (*SPLITS, UNLABELLED, 'unknown_labels', 'max_copies'):
       del options[name]
     content = [
       [split, label, os.path.relpath(path, directory or '.'), digests]
@@ -181,7 +187,7 @@ class Text:
         for name in getattr(self, split)
         for file in self._files(directory, split, name)
       )
-      for split in SPLITS
+      for split in (*SPLITS, UNLABELLED)
       if getattr(self, split)
     }
 
@@ -190,10 +196,11 @@ class Text:
     if self.format == 'hub':
       return [(None, name)]
     label = None
-    if self.format == 'class_files':
+    is_labelled = split != UNLABELLED
+    if self.format == 'class_files' and is_labelled:
       label, _, name = name.partition('=')
     paths = self._matching(directory, split, name)
-    if self.format != 'class_folders':
+    if self.format != 'class_folders' or not is_labelled:
       return [(label, path) for path in paths]
     known = [label.partition('=')[0] for label in self.labels]
     folders = [
@@ -233,20 +240,23 @@ class Text:
     Raises:
       UserError: it cannot be parsed.
     """
-    columns = [*self.text_columns, self.label_column]
-    if label is not None or self.format == 'lines':
+    is_labelled = split != UNLABELLED
+    columns = list(self.text_columns)
+    if self.format in ('lines', 'class_files', 'class_folders'):
       columns = ['text']
+    elif is_labelled:
+      columns.append(self.label_column)
     records = file_records.read(self, path, columns, split)
     shown: dict[str, str] = {}
     for number, record in enumerate(records, 1):
       texts, found = list(record), label
-      if self.format == 'lines':
+      if is_labelled and self.format == 'lines':
         found, _, texts[0] = record[0].partition(' ')
-      elif label is None:
+      elif is_labelled and label is None:
         found = texts.pop()
-      if found in (None, '') or None in texts:
+      if (found in (None, '') and is_labelled) or None in texts:
         raise UserError(f'{path} row {number}: no text or no label in {record}')
-      found = str(found)
+      found = str(found) if is_labelled else ''
       if found not in shown:
         shown[found] = self._label(found)
       yield Row(' '.join(map(str, texts)), shown[found], path, number)

@@ -21,6 +21,7 @@ from experiments.training.devices import flops_per_second
 from experiments.training.evaluation import evaluate
 from experiments.training.groups import Group
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.keeping import LAST_PHASE
 
 
 def train(
@@ -39,24 +40,17 @@ def train(
     Failed: a checkpoint could not be written.
   """
   settings, program = group.trials[0].settings, group.program
-  batches = TrainBatches(
-    loaded.splits['train'],
-    settings.train.batch_size,
-    settings.data.seed,
-    loaded.bucket_lengths,
-    program.share,
-    settings.model.num_members,
-  )
+  batches = [_batches(loaded, settings, each) for each in program.phases]
   state = group.initial_state()
-  _print_header(group, loaded, batches.steps_per_epoch)
+  _print_header(group, loaded, batches)
   last = until or settings.steps
-  for own in program.phases:
+  for own, its_batches in zip(program.phases, batches, strict=True):
     reached, phase = int(np.max(state.step)), own.phase
     if phase.start < last and phase.start <= reached <= phase.end:
       validate = functools.partial(
         _evaluated, group, own, loaded, 'validation', signals
       )
-      update, state = _begin(group, own, batches, state)
+      update, state = _begin(group, own, its_batches, state)
       state = _loop(group, phase, state, update, validate, signals, last)
   group.flush()
   group.wait()
@@ -73,6 +67,19 @@ def train(
     for trial, own, step in zip(trained, scores, best, strict=False)
   }
   return [found.get(trial.workdir) for trial in group.trials]
+
+
+def _batches(loaded, settings, program) -> TrainBatches:
+  """The batches of a phase."""
+  is_last = program.phase.name == LAST_PHASE
+  return TrainBatches(
+    loaded.splits['train'] if is_last else loaded.pretraining,
+    settings.train.batch_size,
+    settings.data.seed,
+    loaded.bucket_lengths,
+    program.share,
+    settings.model.num_members,
+  )
 
 
 def _begin(group, program, batches, state):
@@ -160,12 +167,15 @@ def _start_clock(group, step, state) -> None:
   group.progress.start_clock(step, most)
 
 
-def _print_header(group, loaded, steps_per_epoch) -> None:
+def _print_header(group, loaded, batches) -> None:
   settings = group.trials[0].settings
   program = group.program
   devices = list(program.mesh.devices.flat)
   batch = settings.train.batch_size
-  counts = ', '.join(f'{len(e)} {s}' for s, e in loaded.splits.items())
+  sizes = {split: len(part) for split, part in loaded.splits.items()}
+  if unlabelled := len(loaded.pretraining) - sizes['train']:
+    sizes['unlabelled'] = unlabelled
+  counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))
   for trial in group.trials:
     workdir_lib.record_environment(trial.workdir, devices)
@@ -195,10 +205,10 @@ def _print_header(group, loaded, steps_per_epoch) -> None:
     where += f', for each of {members} members'
   if program.size is not None:
     where += f', for each of {len(group.trials)} trials'
-  log(f'batch {batch} {where}; {steps_per_epoch} steps an epoch')
-  for each in program.phases:
+  log(f'batch {batch} {where}; {batches[-1].steps_per_epoch} steps an epoch')
+  for each, its_batches in zip(program.phases, batches, strict=True):
     steps = each.phase.end - each.phase.start
     log(
       f'{each.phase.settings.task.name}: {steps} steps are '
-      f'{steps / steps_per_epoch:.1f} epochs'
+      f'{steps / its_batches.steps_per_epoch:.1f} epochs'
     )

@@ -1,0 +1,148 @@
+"""Texts without labels, which are for pretraining alone."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.data.text_files import Text
+from experiments.settings.settings import from_config
+from experiments.training import run
+
+# By format: a file with labels; one without, of the texts `a b` and `c`.
+FILES = {
+  'csv': ('text\tlabel\na b\tx\nd\ty\n', 'text\na b\nc\n'),
+  'lines': ('x a b\ny d\n', 'a b\nc\n'),
+  'json': (
+    '{"text": "a b", "label": "x"}\n{"text": "d", "label": "y"}\n',
+    '{"text": "a b"}\n{"text": "c"}\n',
+  ),
+  'class_files': ('a b\n', 'a b\nc\n'),
+}
+
+
+def unlabelled_texts(folder, format, train, unlabelled):
+  source = Text(format=format, train=train, unlabelled=unlabelled)
+  rows = list(source.read(str(folder), 0)['unlabelled'])
+  assert {row.label for row in rows} == {''}
+  return [row.text for row in rows]
+
+
+@pytest.mark.parametrize('format', FILES)
+def test_each_format_has_texts_without_labels(format, tmp_path):
+  for name, content in zip(('train', 'more'), FILES[format], strict=True):
+    (tmp_path / name).write_text(content)
+  train = ('x=train',) if format == 'class_files' else ('train',)
+  found = unlabelled_texts(tmp_path, format, train, ('more',))
+  assert found == ['a b', 'c']
+
+
+def test_a_folder_and_a_parquet_file_have_texts_without_labels(tmp_path):
+  for name in ('train/x/0', 'train/y/0', 'unsup/0', 'unsup/1'):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(f'text of {name[:5]}')
+  found = unlabelled_texts(tmp_path, 'class_folders', ('train',), ('unsup',))
+  assert found == ['text of unsup'] * 2
+  pq.write_table(pa.table({'text': ['c', 'd']}), tmp_path / 'more.parquet')
+  names = ('more.parquet',)
+  assert unlabelled_texts(tmp_path, 'parquet', names, names) == ['c', 'd']
+
+
+@pytest.fixture
+def config(small_config, tmp_path):
+  """Six train texts, and seven unlabelled ones, two of them held out."""
+  folder = tmp_path / 'data'
+  folder.mkdir()
+  rows = [f'{word} film\t{n % 2}' for n, word in enumerate('abcdef')]
+  (folder / 'train.tsv').write_text('text\tlabel\n' + '\n'.join(rows) + '\n')
+  for split, word in (('dev', 'v'), ('test', 't')):
+    lines = [f'a {word}\t0', f'b {word}\t1']
+    (folder / f'{split}.tsv').write_text(
+      'text\tlabel\n' + '\n'.join(lines) + '\n'
+    )
+  texts = ['a v', 'b t', 'a film', 'one two', 'two three four', 'new', 'g']
+  (folder / 'more.tsv').write_text('text\n' + '\n'.join(texts) + '\n')
+  data = small_config.data
+  data.name, data.dir = 'text', str(folder)
+  data.text.validation, data.text.test = ('dev.tsv',), ('test.tsv',)
+  data.text.unlabelled = ('more.tsv',)
+  return small_config
+
+
+def load(config):
+  return loading.load(from_config(config).data, '')
+
+
+def test_pretraining_reads_train_and_then_what_is_not_held_out(config, caplog):
+  found = load(config)
+  assert (
+    'unlabelled texts dropped: 2 of 7, which are in validation or test'
+    in caplog.text
+  )
+  assert len(found.pretraining) == 6 + 5
+  assert len(found.splits['train']) == 6
+  assert found.splits.keys() == {'train', 'validation', 'test'}
+  for name in ('lengths', 'labels', 'starts'):
+    np.testing.assert_array_equal(
+      getattr(found.pretraining, name)[:6], getattr(found.splits['train'], name)
+    )
+  np.testing.assert_array_equal(found.pretraining.lengths[6:], [2, 2, 3, 1, 1])
+  assert (found.pretraining.labels[6:] == -1).all()
+  assert max(found.bucket_lengths) == 3
+  for word in ('three', 'new'):
+    assert f'"{word}"' in found.files['tokenizer.json']
+  # A word that is held out alone is unknown.
+  assert '"v"' not in found.files['tokenizer.json']
+
+
+def test_data_without_unlabelled_texts_is_what_it_was(config):
+  config.data.text.unlabelled = ()
+  found = load(config)
+  assert found.pretraining is found.splits['train']
+  assert '"three"' not in found.files['tokenizer.json']
+
+
+def test_other_unlabelled_texts_are_other_data(config):
+  """Also of a stored run, whose vocabulary they are part of."""
+  config.data.text.unlabelled = ()
+  without = load(config).files['data.json']
+  config.data.text.unlabelled = ('more.tsv',)
+  assert load(config).files['data.json'] != without
+
+
+def test_texts_of_a_test_fold_are_left_out(config):
+  config.data.text.validation = config.data.text.test = ()
+  config.data.num_folds, config.data.validation_fraction = 3, 0.3
+  held_out = []
+  for fold in range(3):
+    config.data.fold = fold
+    found = load(config)
+    count = len(found.pretraining) - len(found.splits['train'])
+    held_out.append(7 - count)
+  # `a film` is in the test fold once, and may be in validation otherwise.
+  assert max(held_out) == 1
+  assert sum(held_out) >= 1
+
+
+def test_a_run_is_pretrained_on_them(config, tmp_path):
+  config.pretrain.steps, config.train.steps = 6, 2
+  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
+  config.train.batch_size, config.train.eval_every = 2, 2
+  config.data.max_length = 8
+  path = tmp_path / 'run'
+  run.run(config, str(path), Signals())
+  text = (path / 'log-0.txt').read_text()
+  assert '6 train, 2 validation, 2 test, 5 unlabelled' in text
+  # Batches of two: eleven texts, and six.
+  assert 'masked_tokens: 6 steps are 1.0 epochs' in text
+  assert 'classify: 2 steps are 0.7 epochs' in text
+
+
+def test_no_file_matches(tmp_path):
+  source = Text(train=('train',), unlabelled=('*.tsv',))
+  (tmp_path / 'train').write_text('text\tlabel\na\tx\n')
+  with pytest.raises(UserError, match=r'text\.unlabelled .* matches no file'):
+    source.read(str(tmp_path), 0)
