@@ -84,7 +84,7 @@ def _define(values) -> None:
     'Columns of the position encoding P to draw as curves.',
     flag_values=values,
   )
-  head_analysis.define_member(values)
+  app.define_member(values)
 
 
 def main(values) -> None:

@@ -3,30 +3,84 @@
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
         --text="not a good film , a great one" --attention=map.png
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json < texts
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
+        --file=texts --output=predictions.parquet
 
 Without --text or --file, texts are read from standard input, one text per line.
 With --json, every line of output is one JSON object; otherwise one line per
 text, then one JSON object. An empty text has no label: null, or (empty).
+Results are printed in the order of the texts, as soon as they are known, and
+memory does not grow with their number.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import json
 import os
 import sys
-
-import jax
-import numpy as np
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import loading
-from experiments.inspection import figures, head_analysis
-from experiments.learning.tasks import TASKS
-from experiments.settings import stored
-from experiments.training.evaluation import evaluate, restore_run
-from experiments.workdir import buckets
+from experiments.command.signals import Signals
+from experiments.data import loading, text_stream
+from experiments.workdir import buckets, record_files
+
+# What imports jax is imported in functions: --help and wrong input do not wait.
+
+# Seconds between two lines about progress.
+_EVERY = 10.0
+
+
+def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
+  """A trained run as a function of texts; no training files are needed.
+
+      from experiments import predict
+      classify = predict.load('runs/sst2')
+      for each in classify(['a fine film', 'a dull one']):
+        print(each.label, each.probabilities)
+
+  Compiles a program at the first call and for every new length of texts; see
+  experiments.training.prediction.Predictor, which is returned, and Prediction,
+  of which it returns one for each text.
+
+  Args:
+    workdir: folder of a run, or gs://BUCKET/FOLDER.
+    checkpoint: 'best', 'last', or a number of steps.
+    batch_size: texts of a batch, at most, over all devices.
+
+  Raises:
+    UserError: there is no such run or checkpoint, or its task predicts tokens
+      and no labels.
+  """
+  from experiments.learning.tasks import TASKS
+  from experiments.settings import stored
+  from experiments.training import evaluation, prediction
+
+  with buckets.staged(workdir) as path:
+    settings = stored.read_settings(path)
+    task = settings.task.name
+    if not TASKS[task].has_labels:
+      raise UserError(
+        f'--workdir={path} was trained on config.task.name = {task!r}, which '
+        'predicts tokens and no labels; use experiments.evaluate for its '
+        'scores on a split, experiments.inspect --text for its attention'
+      )
+    settings, program, state = evaluation.restore_run(path, str(checkpoint))
+    return prediction.Predictor(
+      settings=settings,
+      labels=loading.read_facts(path)['labels'],
+      step=int(state.step),
+      tokenizer=loading.read_tokenizer(path),
+      program=program,
+      params=state.eval_params,
+      batch_size=batch_size,
+    )
 
 
 def _define(values) -> None:
@@ -50,6 +104,13 @@ def _define(values) -> None:
     flag_values=values,
   )
   flags.DEFINE_string(
+    'output',
+    None,
+    'New file NAME.jsonl or NAME.parquet: write the results there, with all '
+    'probabilities, and print the last line only.',
+    flag_values=values,
+  )
+  flags.DEFINE_string(
     'checkpoint',
     'best',
     'Checkpoint to load: best, last, or a step.',
@@ -65,40 +126,77 @@ def _define(values) -> None:
   flags.DEFINE_integer(
     'batch_size', 64, 'Texts per batch.', 1, flag_values=values
   )
-  head_analysis.define_member(values)
-
-
-def _texts(values) -> list[str]:
-  if values.text is not None and values.file is not None:
-    raise UserError('--text and --file exclude one another')
-  if values.text is not None:
-    return values.text
-  try:
-    if values.file is not None:
-      with open(values.file, encoding='utf-8-sig') as file:
-        return file.read().splitlines()
-    return sys.stdin.read().splitlines()
-  except (OSError, UnicodeDecodeError) as error:
-    raise UserError(f'cannot read texts: {error}') from error
+  app.define_member(values)
 
 
 def main(values) -> None:
   """Restores a run, predicts and prints."""
   workdir = app.required(values, 'workdir')
-  texts = _texts(values)
-  loading.check_texts(texts)
+  if values.text is not None and values.file is not None:
+    raise UserError('--text and --file exclude one another')
   if values.attention is None and values.member:
     raise UserError('--member requires --attention')
-  if values.attention is not None:
-    _check_figure(values.attention)
-    if len(texts) != 1:
-      raise UserError(f'--attention needs exactly one text, not {len(texts)}')
-  with buckets.staged(workdir) as path:
-    _predict(values, path, texts)
+  signals = Signals()
+  with signals.at_once(), _source(values) as windows:
+    signals.install()
+    texts = []
+    if values.attention is not None:
+      _check_figure(values.attention)
+      texts = list(itertools.chain.from_iterable(windows(1)))
+      if len(texts) != 1:
+        count = len(texts)
+        raise UserError(f'--attention needs exactly one text, not {count}')
+      windows = functools.partial(_one_window, texts)
+    if values.output is not None:
+      record_files.check_path(values.output)
+    with buckets.staged(workdir) as path:
+      if texts:
+        _check_member(path, values.member)
+      predictor = load(path, values.checkpoint, values.batch_size)
+    if texts:
+      _draw(values, predictor, texts)
+    try:
+      with _writer(values, predictor.labels) as write:
+        count = _predict(predictor, windows(predictor.window), write)
+      result = {'count': count, 'step': predictor.step}
+      if values.output is not None:
+        app.print_result(result | {'output': values.output})
+      elif not values.json:
+        app.print_result(result)
+    except BrokenPipeError:
+      # Its reader, such as `head`, has read enough.
+      app.drop_output()
+
+
+@contextlib.contextmanager
+def _source(values) -> Iterator[Callable[[int], Iterable[list[str]]]]:
+  """A function from the size of a window to all windows of texts."""
+  if values.text is not None:
+    loading.check_texts(values.text)
+    yield functools.partial(_one_window, values.text)
+  elif values.file is not None:
+    try:
+      file = open(values.file, 'rb')  # noqa: SIM115
+    except OSError as error:
+      raise UserError(f'cannot read texts: {error}') from error
+    with file:
+      name = f'--file={values.file}'
+      yield functools.partial(text_stream.windows, file, name)
+  elif sys.stdin is None:
+    raise UserError('standard input is closed; give --text or --file')
+  else:
+    yield functools.partial(text_stream.windows, sys.stdin, 'standard input')
+
+
+def _one_window(texts: list[str], size: int) -> list[list[str]]:
+  del size
+  return [texts]
 
 
 def _check_figure(path: str) -> None:
   """UserError if a figure cannot be written there, or would replace a file."""
+  from experiments.inspection import figures
+
   stem, kind = os.path.splitext(os.path.abspath(path))
   if kind not in ('.png', '.svg'):
     raise UserError(f'--attention={path} is not NAME.png or NAME.svg')
@@ -111,60 +209,91 @@ def _check_figure(path: str) -> None:
     )
 
 
-def _predict(values, path: str, texts: list[str]) -> None:
-  settings = stored.read_settings(path)
-  head_analysis.require_member(settings, values.member)
-  task = settings.task.name
-  if not TASKS[task].has_labels:
-    raise UserError(
-      f'--workdir={path} was trained on config.task.name = {task!r}, which '
-      'predicts tokens and no labels; use experiments.evaluate for its scores '
-      'on a split, experiments.inspect --text for its attention'
-    )
-  settings, program, state = restore_run(path, values.checkpoint)
-  labels = loading.read_facts(path)['labels']
-  probabilities = np.zeros((0, len(labels)))
-  is_empty = np.zeros(len(texts), bool)
-  if texts:
-    tokenizer = loading.read_tokenizer(path)
-    examples = loading.encode(tokenizer, texts, settings.data.max_length)
-    is_empty = examples.lengths == 0
-    if is_empty.any():
-      log(
-        f'WARNING: {is_empty.sum()} of {len(texts)} texts are empty and have '
-        f'no label, first: text {is_empty.argmax() + 1}'
-      )
-    longest = max(1, int(examples.lengths.max()))
-    _, logits = evaluate(
-      program,
-      state.eval_params,
-      examples,
-      min(values.batch_size, len(texts)),
-      (longest,),
-    )
-    probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
-    if values.attention is not None:
-      head_analysis.require_tokens(texts, examples)
-      names = head_analysis.names(tokenizer)
-      params = head_analysis.of_member(
-        settings, values.member, state.eval_params
-      )
-      maps = head_analysis.attention_maps(
-        program.classifier, params, examples, names
-      )
-      stem, _ = os.path.splitext(os.path.abspath(values.attention))
-      figures.attention(*os.path.split(stem), next(maps))
-  for text, row, empty in zip(
-    texts, probabilities.tolist(), is_empty, strict=True
-  ):
-    label = None if empty else labels[int(np.argmax(row))]
+def _check_member(path: str, member: int) -> None:
+  """UserError if the run has no such member."""
+  from experiments.inspection import head_analysis
+  from experiments.settings import stored
+
+  head_analysis.require_member(stored.read_settings(path), member)
+
+
+def _draw(values, predictor, texts: list[str]) -> None:
+  """Draws the attention of the only text."""
+  from experiments.inspection import figures, head_analysis
+
+  examples, _ = predictor.encode(texts)
+  head_analysis.require_tokens(texts, examples)
+  params = head_analysis.of_member(
+    predictor.settings, values.member, predictor.params
+  )
+  names = head_analysis.names(predictor.tokenizer)
+  maps = head_analysis.attention_maps(
+    predictor.program.classifier, params, examples, names
+  )
+  stem, _ = os.path.splitext(os.path.abspath(values.attention))
+  figures.attention(*os.path.split(stem), next(maps))
+
+
+@contextlib.contextmanager
+def _writer(values, labels: list[str]) -> Iterator[Callable]:
+  """A function that prints or writes texts and their predictions."""
+
+  def records(texts, found):
+    return [
+      {'text': text, 'label': each.label, 'probabilities': each.probabilities}
+      for text, each in zip(texts, found, strict=True)
+    ]
+
+  def lines(texts, found):
     if values.json:
-      each = None if empty else dict(zip(labels, row, strict=True))
-      print(json.dumps({'text': text, 'label': label, 'probabilities': each}))
-    else:
-      print('(empty)' if empty else f'{label}  {max(row):.4f}  {text}')
-  if not values.json:
-    app.print_result({'count': len(texts), 'step': int(state.step)})
+      return map(json.dumps, records(texts, found))
+    return (
+      '(empty)'
+      if each.label is None
+      else f'{each.label}  {each.probabilities[each.label]:.4f}  {text}'
+      for text, each in zip(texts, found, strict=True)
+    )
+
+  if values.output is None:
+    yield lambda *given: app.print_lines(lines(*given))
+    return
+  fields = {
+    'text': str,
+    'label': str,
+    'probabilities': dict.fromkeys(labels, float),
+  }
+  with record_files.opened(values.output, fields) as add:
+    yield lambda *given: add(records(*given))
+
+
+def _predict(predictor, windows, write: Callable) -> int:
+  """Writes predictions window by window; returns the number of texts."""
+  count, said, start = 0, 0, time.monotonic()
+  last, num_truncated, num_empty, first_empty = start, 0, 0, 0
+  for texts in windows:
+    found = predictor(texts)
+    write(texts, found)
+    for number, each in enumerate(found, count + 1):
+      if each.label is None:
+        num_empty, first_empty = num_empty + 1, first_empty or number
+    num_truncated += sum(each.is_truncated for each in found)
+    count += len(texts)
+    now = time.monotonic()
+    # Not for texts that are typed.
+    if now - last >= _EVERY and count - said >= predictor.window:
+      log(f'{count:,} texts, {count / (now - start):,.0f} texts/s')
+      last, said = now, count
+  if num_empty:
+    log(
+      f'WARNING: {num_empty} of {count} texts are empty and have no label, '
+      f'first: text {first_empty}'
+    )
+  if num_truncated:
+    log(
+      f'{num_truncated} of {count} texts are truncated to '
+      f'{predictor.settings.data.max_length} tokens (config.data.max_length)'
+    )
+  return count
 
 
 if __name__ == '__main__':

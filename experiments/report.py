@@ -51,7 +51,7 @@ def _define(values) -> None:
     0,
     flag_values=values,
   )
-  head_analysis.define_member(values)
+  app.define_member(values)
   comparison.define(values)
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from absl import flags
 from absl import logging as absl_logging
@@ -58,18 +58,28 @@ def print_result(result: dict) -> None:
   Raises:
     Failed: the file it is redirected to is full.
   """
+  print_lines([json.dumps(result)])
+
+
+def print_lines(lines: Iterable[str]) -> None:
+  """Prints lines on standard output, at once.
+
+  Raises:
+    BrokenPipeError: its reader has closed the pipe.
+    Failed: the file it is redirected to is full.
+  """
   try:
-    print(json.dumps(result), flush=True)
+    print(*lines, sep='\n', flush=True)
   except BrokenPipeError:
     raise
   except OSError as error:
-    _drop_output()
+    drop_output()
     raise Failed(
       f'standard output could not be written: {error.strerror}'
     ) from error
 
 
-def _drop_output() -> None:
+def drop_output() -> None:
   """Redirects stdout to /dev/null, so that the flush at exit cannot fail."""
   os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -117,7 +127,7 @@ def _run(main, define, doc, takes_config) -> None:
     code = ERROR
   except BrokenPipeError:
     # The reader of the pipe has closed it.
-    _drop_output()
+    drop_output()
     code = ERROR
   except Exception:
     traceback.print_exc()
@@ -182,6 +192,16 @@ def required(values: flags.FlagValues, name: str) -> str:
     text = values[name].help.rstrip('.')
     raise UserError(f'--{name} is required: {text[0].lower()}{text[1:]}')
   return value
+
+
+def define_member(values: flags.FlagValues) -> None:
+  """Adds the flag --member."""
+  flags.DEFINE_integer(
+    'member',
+    0,
+    'Index of the ensemble member to inspect, from 0.',
+    flag_values=values,
+  )
 
 
 def _parse(argv, define, doc, takes_config) -> flags.FlagValues:

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
 from experiments.learning import ensembles
@@ -57,16 +56,6 @@ def require_heads(classifier) -> None:
       f'config.model.encoder.name must be {" or ".join(map(repr, having))}: '
       'other encoders have no attention heads'
     )
-
-
-def define_member(values) -> None:
-  """Adds the flag --member."""
-  app.flags.DEFINE_integer(
-    'member',
-    0,
-    'Index of the ensemble member to inspect, from 0.',
-    flag_values=values,
-  )
 
 
 def require_member(settings: Settings, index: int) -> None:

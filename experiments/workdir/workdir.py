@@ -26,8 +26,9 @@ import os
 import platform
 import re
 import secrets
+from collections.abc import Iterator
 from importlib import metadata
-from typing import Any
+from typing import Any, BinaryIO
 
 from experiments.command import app, provenance
 from experiments.command.errors import Failed, UserError, writing
@@ -52,12 +53,24 @@ def write_atomic(path: str, content: str | bytes) -> None:
   Raises:
     Failed: it cannot be written; an existing file is unchanged.
   """
+  with temporary_file(path) as file, writing(path):
+    file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def temporary_file(path: str) -> Iterator[BinaryIO]:
+  """A binary file that is renamed to `path` after the block, or removed.
+
+  Raises:
+    Failed: it cannot be opened or renamed; an existing file is unchanged.
+  """
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
-  mode = 'w' if isinstance(content, str) else 'wb'
+  with writing(path):
+    file = open(temporary, 'wb')  # noqa: SIM115
   try:
-    with writing(path), open(temporary, mode) as file:
-      file.write(content)
+    yield file
+    with writing(path):
       file.flush()
       os.fsync(file.fileno())
       os.replace(temporary, path)
@@ -65,6 +78,10 @@ def write_atomic(path: str, content: str | bytes) -> None:
     with contextlib.suppress(OSError):
       os.remove(temporary)
     raise
+  finally:
+    # It flushes once more, which fails again on a full disk.
+    with contextlib.suppress(OSError):
+      file.close()
 
 
 def write_figure(path: str, figure, **options) -> None:

@@ -1,0 +1,130 @@
+"""A trained classifier as a function of texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.data import loading
+from experiments.data.batches import Examples
+from experiments.settings.settings import Settings
+from experiments.training.compiled import Program
+from experiments.training.evaluation import evaluate
+
+# Batches of a window, inside which texts are sorted by length: the more, the
+# less padding, and the later the first results.
+_BATCHES = 16
+# Factor between numbers of rows, for which a program is compiled each.
+_ROWS = 8
+_SHORTEST = 8
+
+
+class Prediction(NamedTuple):
+  """What a run predicts for one text.
+
+  Attributes:
+    label: the most probable class; None if the text has no tokens.
+    probabilities: by class, they sum to 1; None if the text has no tokens.
+    is_truncated: whether the text has more tokens than config.data.max_length
+      of the run, so that only the first ones were used.
+  """
+
+  label: str | None
+  probabilities: dict[str, float] | None
+  is_truncated: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+  """A trained run, restored on all devices of this process.
+
+  Attributes:
+    settings: of the run.
+    labels: names of the classes.
+    step: of the checkpoint.
+    tokenizer: vocabulary of the run.
+    program: its compiled functions.
+    params: of the checkpoint, averaged if the run averages them.
+    batch_size: texts of a batch, at most.
+  """
+
+  settings: Settings
+  labels: list[str]
+  step: int
+  tokenizer: object
+  program: Program
+  params: object
+  batch_size: int
+
+  @property
+  def window(self) -> int:
+    """Number of texts that are sorted by length and predicted together."""
+    return _BATCHES * self.batch_size
+
+  def __call__(self, texts: Iterable[str]) -> list[Prediction]:
+    """One prediction for each text, in their order.
+
+    Texts are sorted by length within windows and padded to few lengths, so the
+    number of compiled programs is bounded whatever the texts are. Probabilities
+    do not depend on other texts beyond rounding.
+
+    Raises:
+      TypeError: `texts` is one text, or one of them is not a str.
+    """
+    if isinstance(texts, str):
+      raise TypeError('texts must be a list of texts, not one text')
+    return [each for window in self._windows(texts) for each in window]
+
+  def _windows(self, texts: Iterable[str]) -> Iterator[list[Prediction]]:
+    remaining = iter(texts)
+    while window := list(itertools.islice(remaining, self.window)):
+      yield self._of_window(window)
+
+  def _of_window(self, texts: list[str]) -> list[Prediction]:
+    examples, is_truncated = self.encode(texts)
+    sizes = itertools.takewhile(
+      lambda size: size < self.batch_size,
+      (_ROWS**power for power in itertools.count()),
+    )
+    rows = next((n for n in sizes if n >= len(texts)), self.batch_size)
+    _, logits = evaluate(
+      self.program, self.params, examples, rows, self.padded_lengths
+    )
+    found = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    found /= found.sum(axis=-1, keepdims=True)
+    best = found.argmax(axis=-1)
+    return [
+      Prediction(
+        self.labels[index], dict(zip(self.labels, row, strict=True)), cut
+      )
+      if length
+      else Prediction(None, None, cut)
+      for index, row, length, cut in zip(
+        best.tolist(),
+        found.tolist(),
+        examples.lengths.tolist(),
+        is_truncated.tolist(),
+        strict=True,
+      )
+    ]
+
+  def encode(self, texts: list[str]) -> tuple[Examples, np.ndarray]:
+    """Token ids of texts, and whether each was truncated."""
+    most = self.settings.data.max_length
+    # Untruncated, which `encode` would log for each window.
+    examples = loading.encode(self.tokenizer, texts, np.iinfo(np.int32).max)
+    lengths = np.minimum(examples.lengths, np.int32(most))
+    is_truncated = examples.lengths > most
+    return dataclasses.replace(examples, lengths=lengths), is_truncated
+
+  @property
+  def padded_lengths(self) -> tuple[int, ...]:
+    """Powers of two, and those times 1.5, up to config.data.max_length."""
+    most, lengths = self.settings.data.max_length, [_SHORTEST]
+    while lengths[-1] < most:
+      lengths += [lengths[-1] * 3 // 2, lengths[-1] * 2]
+    return *(length for length in lengths if length < most), most
