@@ -81,11 +81,11 @@ def main(values) -> None:
 def _evaluate(values, path: str) -> None:
   settings = stored.read_settings(path)
   loaded = evaluation.load_data(settings, path, values.data_dir)
-  _, program, state = evaluation.restore_run(path, values.checkpoint)
+  _, program, step, params = evaluation.restore_params(path, values.checkpoint)
   examples = loaded.splits[values.split]
   answers = evaluation.evaluate(
     program,
-    state.eval_params,
+    params,
     examples,
     values.batch_size,
     loaded.bucket_lengths,
@@ -96,8 +96,7 @@ def _evaluate(values, path: str) -> None:
     result |= _by_label(answers, examples, loaded.labels)
   else:
     log('\n'.join(f'{name:<12}{value:.4f}' for name, value in found.items()))
-  count, step = len(examples), int(state.step)
-  app.print_result(result | {'count': count, 'step': step})
+  app.print_result(result | {'count': len(examples), 'step': step})
 
 
 def _by_label(answers, examples, labels: list[str]) -> dict:

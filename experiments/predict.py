@@ -71,15 +71,11 @@ def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
         'predicts tokens and no labels; use experiments.evaluate for its '
         'scores on a split, experiments.inspect --text for its attention'
       )
-    settings, program, state = evaluation.restore_run(path, str(checkpoint))
     return prediction.Predictor(
-      settings=settings,
-      labels=loading.read_facts(path)['labels'],
-      step=int(state.step),
-      tokenizer=loading.read_tokenizer(path),
-      program=program,
-      params=state.eval_params,
-      batch_size=batch_size,
+      evaluation.restore_params(path, str(checkpoint)),
+      loading.read_tokenizer(path),
+      loading.read_facts(path)['labels'],
+      batch_size,
     )
 
 
@@ -158,7 +154,7 @@ def main(values) -> None:
     try:
       with _writer(values, predictor.labels) as write:
         count = _predict(predictor, windows(predictor.window), write)
-      result = {'count': count, 'step': predictor.step}
+      result = {'count': count, 'step': predictor.run.step}
       if values.output is not None:
         app.print_result(result | {'output': values.output})
       elif not values.json:
@@ -224,11 +220,11 @@ def _draw(values, predictor, texts: list[str]) -> None:
   examples, _ = predictor.encode(texts)
   head_analysis.require_tokens(texts, examples)
   params = head_analysis.of_member(
-    predictor.settings, values.member, predictor.params
+    predictor.run.settings, values.member, predictor.run.params
   )
   names = head_analysis.names(predictor.tokenizer)
   maps = head_analysis.attention_maps(
-    predictor.program.classifier, params, examples, names
+    predictor.run.program.classifier, params, examples, names
   )
   stem, _ = os.path.splitext(os.path.abspath(values.attention))
   figures.attention(*os.path.split(stem), next(maps))
@@ -291,7 +287,7 @@ def _predict(predictor, windows, write: Callable) -> int:
   if num_truncated:
     log(
       f'{num_truncated} of {count} texts are truncated to '
-      f'{predictor.settings.data.max_length} tokens (config.data.max_length)'
+      f'{predictor.run.settings.data.max_length} tokens (config.data.max_length)'
     )
   return count
 

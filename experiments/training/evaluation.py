@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import NamedTuple
 
+import chex
 import numpy as np
 
 from experiments.command.errors import UserError, one_of
@@ -78,10 +81,46 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
     UserError: there is no such checkpoint, it does not match the settings, or
       it is of pretraining, where the head of the task is untrained.
   """
+  settings, program = _program(path)
+  with _reading(path, settings, which) as (saved, step):
+    return settings, program, saved.restore(step, program.template)
+
+
+class Evaluated(NamedTuple):
+  """What evaluates a trained workdir.
+
+  Attributes:
+    settings: of the run.
+    program: of the run.
+    step: of the checkpoint.
+    params: State.eval_params of the checkpoint.
+  """
+
+  settings: Settings
+  program: Program
+  step: int
+  params: chex.ArrayTree
+
+
+def restore_params(path: str, which: str) -> Evaluated:
+  """As restore_run, without reading what only training needs."""
+  settings, program = _program(path)
+  with _reading(path, settings, which) as (saved, step):
+    wanted = program.template.eval_params
+    params = saved.restore_params(step, wanted)
+  return Evaluated(settings, program, step, params)
+
+
+def _program(path: str) -> tuple[Settings, Program]:
   settings = stored.read_settings(path)
   facts = loading.read_facts(path)
   vocab_size = loading.read_tokenizer(path).get_vocab_size()
-  program = compiled.make(settings, vocab_size, len(facts['labels']))
+  return settings, compiled.make(settings, vocab_size, len(facts['labels']))
+
+
+@contextlib.contextmanager
+def _reading(path: str, settings: Settings, which: str):
+  """The checkpoints of a run, and the wanted step; see restore_run."""
   with checkpoints_lib.reading(
     path, settings.checkpoint, settings.best
   ) as saved:
@@ -100,5 +139,4 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
         f'{settings.pretrain.steps} steps, and not trained for its task yet; '
         'run experiments.train again'
       )
-    state = saved.restore(step, program.template)
-  return settings, program, state
+    yield saved, step

@@ -11,9 +11,7 @@ import numpy as np
 
 from experiments.data import loading
 from experiments.data.batches import Examples
-from experiments.settings.settings import Settings
-from experiments.training.compiled import Program
-from experiments.training.evaluation import evaluate
+from experiments.training.evaluation import Evaluated, evaluate
 
 # Batches of a window, inside which texts are sorted by length: the more, the
 # less padding, and the later the first results.
@@ -43,21 +41,15 @@ class Predictor:
   """A trained run, restored on all devices of this process.
 
   Attributes:
-    settings: of the run.
-    labels: names of the classes.
-    step: of the checkpoint.
+    run: its settings, program and parameters.
     tokenizer: vocabulary of the run.
-    program: its compiled functions.
-    params: of the checkpoint, averaged if the run averages them.
+    labels: names of the classes.
     batch_size: texts of a batch, at most.
   """
 
-  settings: Settings
-  labels: list[str]
-  step: int
+  run: Evaluated
   tokenizer: object
-  program: Program
-  params: object
+  labels: list[str]
   batch_size: int
 
   @property
@@ -92,7 +84,11 @@ class Predictor:
     )
     rows = next((n for n in sizes if n >= len(texts)), self.batch_size)
     _, logits = evaluate(
-      self.program, self.params, examples, rows, self.padded_lengths
+      self.run.program,
+      self.run.params,
+      examples,
+      rows,
+      self.padded_lengths,
     )
     found = np.exp(logits - logits.max(axis=-1, keepdims=True))
     found /= found.sum(axis=-1, keepdims=True)
@@ -114,7 +110,7 @@ class Predictor:
 
   def encode(self, texts: list[str]) -> tuple[Examples, np.ndarray]:
     """Token ids of texts, and whether each was truncated."""
-    most = self.settings.data.max_length
+    most = self.run.settings.data.max_length
     # Untruncated, which `encode` would log for each window.
     examples = loading.encode(self.tokenizer, texts, np.iinfo(np.int32).max)
     lengths = np.minimum(examples.lengths, np.int32(most))
@@ -124,7 +120,7 @@ class Predictor:
   @property
   def padded_lengths(self) -> tuple[int, ...]:
     """Powers of two, and those times 1.5, up to config.data.max_length."""
-    most, lengths = self.settings.data.max_length, [_SHORTEST]
+    most, lengths = self.run.settings.data.max_length, [_SHORTEST]
     while lengths[-1] < most:
       lengths += [lengths[-1] * 3 // 2, lengths[-1] * 2]
     return *(length for length in lengths if length < most), most

@@ -160,12 +160,7 @@ class Checkpoints:
     everything = leaves(template)
     added = {k: v for k, v in everything.items() if k in _ADDED - found.keys()}
     wanted = {k: v for k, v in everything.items() if k not in added}
-    differences = _differences(found, wanted)
-    if differences:
-      raise UserError(
-        f'checkpoint {folder} does not fit this model, in '
-        f'{len(differences)} arrays: {"; ".join(differences[:10])}'
-      )
+    self._check(step, found, wanted)
     if self._run not in (None, run):
       raise UserError(f'checkpoint {folder} belongs to another run')
     saved = self._read(step, wanted)
@@ -178,23 +173,56 @@ class Checkpoints:
       raise ValueError(f'{folder} holds step {int(state.step)}')
     return state
 
-  def restore_params(self, step: int) -> dict[str, jax.Array]:
-    """The parameters saved at `step` by name, without a template.
+  def restore_params(self, step: int, template=None):
+    """The parameters that the step was evaluated with, and nothing else.
 
-    Their averages, if any were kept: what the step was evaluated with.
+    Args:
+      template: tree of shapes, dtypes and shardings; the result is like it.
+        None: the result is a dict by name, on one device.
+
+    Raises:
+      UserError: paths, shapes or dtypes differ from the template.
     """
-    one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    wanted = {
-      name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
-      for name, leaf in self._saved(step).items()
-    }
-    is_averaged = any(name.startswith('average/') for name in wanted)
+    saved = self._saved(step)
+    is_averaged = any(name.startswith('average/') for name in saved)
     prefix = 'average/' if is_averaged else 'params/'
-    return {
+    wanted = {
       name.removeprefix(prefix): leaf
-      for name, leaf in self._read(step, wanted).items()
+      for name, leaf in saved.items()
       if name.startswith(prefix)
     }
+    if template is None:
+      one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+      wanted = {
+        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
+        for name, leaf in wanted.items()
+      }
+    else:
+      found, wanted = wanted, leaves(template)
+      self._check(step, found, wanted)
+    item = _nest({prefix + name: leaf for name, leaf in wanted.items()})
+    found = ocp.PyTreeCheckpointHandler().restore(
+      self.directory / str(step) / 'state',
+      args=ocp.args.PyTreeRestore(
+        item,
+        ocp.checkpoint_utils.construct_restore_args(item),
+        partial_restore=True,
+      ),
+    )
+    read = leaves(found)
+    params = {name: read[prefix + name] for name in wanted}
+    if template is None:
+      return params
+    return jax.tree.unflatten(jax.tree.structure(template), params.values())
+
+  def _check(self, step: int, found: Mapping, wanted: Mapping) -> None:
+    """UserError if names, shapes or dtypes of arrays differ."""
+    differences = _differences(found, wanted)
+    if differences:
+      raise UserError(
+        f'checkpoint {self.directory / str(step)} does not fit this model, in '
+        f'{len(differences)} arrays: {"; ".join(differences[:10])}'
+      )
 
   def _read(self, step: int, wanted: Mapping[str, object]) -> dict:
     """The arrays of a step by name, with the sharding of those in `wanted`.
