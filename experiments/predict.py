@@ -287,7 +287,8 @@ def _predict(predictor, windows, write: Callable) -> int:
   if num_truncated:
     log(
       f'{num_truncated} of {count} texts are truncated to '
-      f'{predictor.run.settings.data.max_length} tokens (config.data.max_length)'
+      f'{predictor.run.settings.data.max_length} tokens '
+      '(config.data.max_length)'
     )
   return count
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import chex
+import jax
 import numpy as np
 
 from experiments.command.errors import UserError, one_of
@@ -106,8 +107,9 @@ def restore_params(path: str, which: str) -> Evaluated:
   """As restore_run, without reading what only training needs."""
   settings, program = _program(path)
   with _reading(path, settings, which) as (saved, step):
-    wanted = program.template.eval_params
-    params = saved.restore_params(step, wanted)
+    template = program.template.eval_params
+    found = saved.restore_params(step, template)
+  params = jax.tree.unflatten(jax.tree.structure(template), found.values())
   return Evaluated(settings, program, step, params)
 
 

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
@@ -23,6 +22,7 @@ from experiments.command import processes
 from experiments.command.errors import Failed, UserError, writing
 from experiments.workdir import buckets, metrics
 from experiments.workdir.keeping import CheckpointSettings, best_step
+from experiments.workdir.named_leaves import differences, leaves, nest
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T')
@@ -127,7 +127,7 @@ class Checkpoints:
     with self._reported():
       self._manager.save(
         int(state.step),
-        args=ocp.args.Composite(state=ocp.args.StandardSave(_nest(kept))),
+        args=ocp.args.Composite(state=ocp.args.StandardSave(nest(kept))),
         custom_metadata={'run': self._run},
         force=True,
       )
@@ -173,12 +173,14 @@ class Checkpoints:
       raise ValueError(f'{folder} holds step {int(state.step)}')
     return state
 
-  def restore_params(self, step: int, template=None):
-    """The parameters that the step was evaluated with, and nothing else.
+  def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
+    """The parameters saved at `step` by name, without the rest of the state.
+
+    Their averages, if any were kept: what the step was evaluated with.
 
     Args:
-      template: tree of shapes, dtypes and shardings; the result is like it.
-        None: the result is a dict by name, on one device.
+      template: tree of their shapes, dtypes and shardings; None: any shapes, on
+        one device.
 
     Raises:
       UserError: paths, shapes or dtypes differ from the template.
@@ -186,7 +188,7 @@ class Checkpoints:
     saved = self._saved(step)
     is_averaged = any(name.startswith('average/') for name in saved)
     prefix = 'average/' if is_averaged else 'params/'
-    wanted = {
+    found = {
       name.removeprefix(prefix): leaf
       for name, leaf in saved.items()
       if name.startswith(prefix)
@@ -195,33 +197,21 @@ class Checkpoints:
       one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
       wanted = {
         name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
-        for name, leaf in wanted.items()
+        for name, leaf in found.items()
       }
     else:
-      found, wanted = wanted, leaves(template)
+      wanted = leaves(template)
       self._check(step, found, wanted)
-    item = _nest({prefix + name: leaf for name, leaf in wanted.items()})
-    found = ocp.PyTreeCheckpointHandler().restore(
-      self.directory / str(step) / 'state',
-      args=ocp.args.PyTreeRestore(
-        item,
-        ocp.checkpoint_utils.construct_restore_args(item),
-        partial_restore=True,
-      ),
-    )
-    read = leaves(found)
-    params = {name: read[prefix + name] for name in wanted}
-    if template is None:
-      return params
-    return jax.tree.unflatten(jax.tree.structure(template), params.values())
+    read = self._read(step, {prefix + name: wanted[name] for name in wanted})
+    return {name: read[prefix + name] for name in wanted}
 
   def _check(self, step: int, found: Mapping, wanted: Mapping) -> None:
     """UserError if names, shapes or dtypes of arrays differ."""
-    differences = _differences(found, wanted)
-    if differences:
+    several = differences(found, wanted)
+    if several:
       raise UserError(
         f'checkpoint {self.directory / str(step)} does not fit this model, in '
-        f'{len(differences)} arrays: {"; ".join(differences[:10])}'
+        f'{len(several)} arrays: {"; ".join(several[:10])}'
       )
 
   def _read(self, step: int, wanted: Mapping[str, object]) -> dict:
@@ -230,9 +220,14 @@ class Checkpoints:
     Through the handler, since the manager synchronizes all processes: if one of
     them cannot read its shard, the others would wait forever.
     """
-    saved = ocp.StandardCheckpointHandler().restore(
+    item = nest(wanted)
+    saved = ocp.PyTreeCheckpointHandler().restore(
       self.directory / str(step) / 'state',
-      args=ocp.args.StandardRestore(_nest(wanted)),
+      args=ocp.args.PyTreeRestore(
+        item,
+        ocp.checkpoint_utils.construct_restore_args(item),
+        partial_restore=True,
+      ),
     )
     return leaves(saved)
 
@@ -296,37 +291,3 @@ def _kept(leaf):
     return leaf
   platforms = {device.platform for device in leaf.sharding.device_set}
   return jnp.copy(leaf) if platforms == {'cpu'} else leaf
-
-
-def leaves(tree) -> dict[str, object]:
-  """Leaves of a tree by name, `block_0/attention/query/kernel`."""
-  paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-  return {
-    jax.tree_util.keystr(path, simple=True, separator='/'): leaf
-    for path, leaf in paths
-  }
-
-
-def _nest(leaves: Mapping[str, object]) -> dict:
-  nested: dict = {}
-  for name, leaf in leaves.items():
-    *parents, last = name.split('/')
-    node = nested
-    for parent in parents:
-      node = node.setdefault(parent, {})
-    node[last] = leaf
-  return nested
-
-
-def _differences(found, wanted) -> list[str]:
-  differences = [f'{name} is missing' for name in wanted if name not in found]
-  differences += [f'{name} is extra' for name in found if name not in wanted]
-  for name in wanted:
-    if name in found:
-      here = (tuple(found[name].shape), np.dtype(found[name].dtype))
-      there = (tuple(wanted[name].shape), np.dtype(wanted[name].dtype))
-      if here != there:
-        differences.append(
-          f'{name} is {here[1]}{list(here[0])}, not {there[1]}{list(there[0])}'
-        )
-  return differences
