@@ -13,9 +13,9 @@ from experiments.command import app
 from experiments.command.log import log
 from experiments.data.text_files import SPLITS
 from experiments.learning import scores
-from experiments.settings import stored
-from experiments.training import evaluation
 from experiments.workdir import buckets
+
+# What imports jax is imported in functions: --help and wrong input do not wait.
 
 
 def _table(labels, confusion) -> str:
@@ -74,11 +74,16 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
-  with buckets.staged(app.required(values, 'workdir')) as path:
+  workdir = app.required(values, 'workdir')
+  app.import_without_garbage('experiments.training.evaluation')
+  with buckets.staged(workdir) as path:
     _evaluate(values, path)
 
 
 def _evaluate(values, path: str) -> None:
+  from experiments.settings import stored
+  from experiments.training import evaluation
+
   settings = stored.read_settings(path)
   loaded = evaluation.load_data(settings, path, values.data_dir)
   _, program, step, params = evaluation.restore_params(path, values.checkpoint)

@@ -148,6 +148,7 @@ def main(values) -> None:
     with buckets.staged(workdir) as path:
       if texts:
         _check_member(path, values.member)
+      app.import_without_garbage('experiments.training.prediction')
       predictor = load(path, values.checkpoint, values.batch_size)
     if texts:
       _draw(values, predictor, texts)
