@@ -81,3 +81,8 @@ COMMANDS = sorted(
 @pytest.mark.parametrize('name', COMMANDS)
 def test_help(name, imported):
   assert not imported(name, '--help') & HEAVY
+
+
+@pytest.mark.parametrize('name', ['evaluate', 'predict'])
+def test_help_does_not_wait_for_jax(name, imported):
+  assert not imported(name, '--help') & {'jax', 'flax', 'optax', 'orbax'}

@@ -103,6 +103,31 @@ def test_missing_extra_and_reshaped_leaves_are_named(tmp_path):
   folder.close()
 
 
+def test_parameters_are_restored_without_the_rest(tmp_path, monkeypatch):
+  read, seen = Checkpoints._read, []
+
+  def spy(self, step, wanted):
+    seen.extend(wanted)
+    return read(self, step, wanted)
+
+  monkeypatch.setattr(Checkpoints, '_read', spy)
+  folder = save_all(tmp_path, SETTINGS, [None, None])
+  for template in (None, state(0).params):
+    ((name, kernel),) = folder.restore_params(2, template).items()
+    assert name == 'layer/kernel'
+    np.testing.assert_array_equal(kernel, np.full((2, 3), 2))
+  assert seen == ['params/layer/kernel'] * 2
+  folder.close()
+
+
+def test_parameters_that_differ_from_their_template_are_named(tmp_path):
+  folder = save_all(tmp_path, SETTINGS, [None])
+  with pytest.raises(UserError) as error:
+    folder.restore_params(1, state(0, width=4).params)
+  assert 'layer/kernel is float32[2, 3], not float32[2, 4]' in str(error.value)
+  folder.close()
+
+
 def truncate(folder):
   for file in (folder / 'state').rglob('d/*'):
     os.truncate(file, file.stat().st_size // 2)

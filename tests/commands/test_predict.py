@@ -1,0 +1,210 @@
+"""experiments.predict with pipes, large input, bad input and --output."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, last_json
+from pyarrow import parquet
+from test_old_runs import OLD_RUNS
+
+from experiments import predict
+
+RUN = OLD_RUNS / 'format_2' / 'finished'
+COMMAND = [sys.executable, '-m', 'experiments.predict', f'--workdir={RUN}']
+ENVIRONMENT = os.environ | {'PYTHONPATH': str(ROOT)}
+TEXTS = ['the plot was dull', '', *['the cast was fine'] * 39, 'fine ' * 65]
+
+
+@pytest.fixture
+def file(tmp_path):
+  path = tmp_path / 'texts'
+  path.write_text('\n'.join(TEXTS) + '\n')
+  return path
+
+
+@pytest.fixture
+def started():
+  """Starts the command with pipes; ends it after the test."""
+  processes = []
+
+  def start(*more):
+    pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
+    processes.append(
+      subprocess.Popen(
+        [*COMMAND, *more], cwd=ROOT, env=ENVIRONMENT, text=True, **pipes
+      )
+    )
+    return processes[-1]
+
+  yield start
+  for process in processes:
+    process.kill()
+    process.communicate()
+
+
+def test_a_pipe_has_its_first_results_before_its_end(started):
+  process = started('--json')
+  for text in ('fine', 'dull'):
+    process.stdin.write(f'{text}\n')
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())['text'] == text
+  stdout, stderr = process.communicate(timeout=60)
+  assert (process.returncode, stdout, stderr) == (0, '', '')
+
+
+def test_ctrl_c_is_one_line_and_leaves_no_file(started, tmp_path):
+  process = started(f'--output={tmp_path}/new/found.jsonl')
+  process.stdin.write('fine\n')
+  process.stdin.flush()
+  while not list(tmp_path.glob('new/*.tmp-*')):
+    assert process.poll() is None
+  process.send_signal(signal.SIGINT)
+  _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 75
+  assert stderr == 'interrupted: SIGINT; nothing to save\n'
+  assert os.listdir(tmp_path / 'new') == []
+
+
+@pytest.mark.parametrize('more', [[], ['--json']])
+def test_a_reader_may_close_the_pipe(tmp_path, more):
+  path = tmp_path / 'texts'
+  path.write_text('the plot was dull\n' * 20_000)
+  words = shlex.join([*COMMAND, f'--file={path}', *more])
+  script = f'{words} | head -n 1; echo "${{PIPESTATUS[0]}}"'
+  done = subprocess.run(
+    ['bash', '-c', script],
+    cwd=ROOT,
+    env=ENVIRONMENT,
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  first, code = done.stdout.splitlines()
+  assert 'the plot was dull' in first
+  assert (code, done.stderr) == ('0', '')
+
+
+def test_windows_are_printed_in_order_with_one_summary(
+  file, call_command, monkeypatch
+):
+  monkeypatch.setattr(predict, '_EVERY', 0)
+  code, stdout, stderr = call_command(
+    'predict', f'--workdir={RUN}', f'--file={file}', '--batch_size=1', cwd=ROOT
+  )
+  assert code == 0, stderr
+  *lines, last = stdout.splitlines()
+  shown = [line.split('  ')[-1].strip() for line in lines]
+  assert shown == ['(empty)' if not t else t.strip() for t in TEXTS]
+  assert json.loads(last)['count'] == len(TEXTS)
+  *progress, empty, truncated = stderr.splitlines()
+  assert [line.partition(', ')[0] for line in progress] == [
+    '16 texts',
+    '32 texts',
+  ]
+  assert all(line.endswith(' texts/s') for line in progress)
+  assert empty == (
+    'WARNING: 1 of 42 texts are empty and have no label, first: text 2'
+  )
+  assert truncated == (
+    '1 of 42 texts are truncated to 64 tokens (config.data.max_length)'
+  )
+
+
+def read(path):
+  if path.suffix == '.parquet':
+    return parquet.read_table(path).to_pylist()
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize('ending', ['jsonl', 'parquet'])
+def test_output_holds_what_json_prints(ending, file, tmp_path, call_command):
+  path = tmp_path / 'new' / f'found.{ending}'
+  flags = ['predict', f'--workdir={RUN}', f'--file={file}']
+  code, stdout, stderr = call_command(*flags, f'--output={path}', cwd=ROOT)
+  assert code == 0, stderr
+  assert len(stdout.splitlines()) == 1
+  result = last_json(stdout)
+  assert (result['count'], result['output']) == (len(TEXTS), str(path))
+  _, stdout, _ = call_command(*flags, '--json', cwd=ROOT)
+  assert read(path) == [json.loads(line) for line in stdout.splitlines()]
+  assert os.listdir(path.parent) == [path.name]
+  code, stdout, stderr = call_command(*flags, f'--output={path}', cwd=ROOT)
+  assert (code, stdout) == (2, '')
+  assert stderr == (
+    f'error: --output={path} exists; remove it, or give another name\n'
+  )
+
+
+@pytest.mark.parametrize('more', [[], ['--output=found.jsonl']])
+def test_a_line_that_is_not_utf8_is_named_after_the_results_before_it(
+  more, tmp_path, call_command
+):
+  (tmp_path / 'texts').write_bytes(b'fine\ndull\nb\xffd\nfine\n')
+  code, stdout, stderr = call_command(
+    'predict', f'--workdir={RUN}', '--file=texts', *more, cwd=tmp_path
+  )
+  assert code == 2
+  assert len(stdout.splitlines()) == (0 if more else 2)
+  assert stderr == (
+    'error: cannot read texts: --file=texts line 3 is not UTF-8: invalid start '
+    'byte 0xff\n'
+  )
+  assert os.listdir(tmp_path) == ['texts']
+
+
+@pytest.mark.parametrize('ending', ['jsonl', 'parquet'])
+def test_a_disk_that_is_filled_by_the_output_is_one_line(
+  ending, file, tmp_path
+):
+  """Simulated by a limit on the size of files, one KiB."""
+  path = tmp_path / f'found.{ending}'
+  words = shlex.join([*COMMAND, f'--file={file}', f'--output={path}'])
+  # Of the cache of compiled programs, jax would warn as well.
+  no_cache = {'JAX_ENABLE_COMPILATION_CACHE': 'false'}
+  done = subprocess.run(
+    ['bash', '-c', f'ulimit -f 1; exec {words}'],
+    cwd=ROOT,
+    env=ENVIRONMENT | no_cache,
+    capture_output=True,
+    text=True,
+    timeout=120,
+    check=False,
+  )
+  assert (done.returncode, done.stdout) == (1, '')
+  (line,) = done.stderr.splitlines()
+  assert line.startswith(f'failed: {path} could not be written: File too large')
+  assert os.listdir(tmp_path) == [file.name]
+
+
+def test_standard_output_on_a_full_disk_is_one_line(file):
+  with open('/dev/full', 'w') as full:
+    done = subprocess.run(
+      [*COMMAND, f'--file={file}'],
+      cwd=ROOT,
+      env=ENVIRONMENT,
+      stdout=full,
+      stderr=subprocess.PIPE,
+      text=True,
+      timeout=120,
+      check=False,
+    )
+  assert done.returncode == 1
+  assert done.stderr == (
+    'failed: standard output could not be written: No space left on device\n'
+  )
+
+
+def test_a_missing_file_is_refused(call_command):
+  code, stdout, stderr = call_command(
+    'predict', f'--workdir={RUN}', '--file=nowhere', cwd=ROOT
+  )
+  assert (code, stdout) == (2, '')
+  (line,) = stderr.splitlines()
+  assert line.startswith('error: cannot read texts: ')
+  assert 'nowhere' in line

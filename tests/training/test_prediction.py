@@ -1,0 +1,112 @@
+"""predict.load: a trained run as a function of texts, without its data."""
+
+import json
+
+import numpy as np
+import pytest
+from test_old_runs import OLD_RUNS
+
+from experiments import predict
+from experiments.command.errors import UserError
+from experiments.data import loading
+
+RUN = OLD_RUNS / 'format_2' / 'finished'
+WORDS = ['the', 'plot', 'was', 'dull', 'but', 'cast', 'fine', 'zzz']
+
+
+@pytest.fixture(scope='module')
+def classify():
+  """The run, with windows of 48 texts."""
+  return predict.load(str(RUN), batch_size=3)
+
+
+def near(probabilities):
+  return probabilities and pytest.approx(probabilities, rel=1e-5)
+
+
+def draw(count, longest, seed=0):
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(0, longest + 1, count)
+  return [' '.join(rng.choice(WORDS, length)) for length in lengths]
+
+
+def test_texts_are_predicted_as_they_are_alone_and_in_their_order(classify):
+  texts = draw(50, 70)
+  together = classify(texts)
+  assert len(together) == len(texts)
+  for text, found in zip(texts[-9:], together[-9:], strict=True):
+    (alone,) = classify([text])
+    assert alone.label == found.label
+    assert alone.is_truncated == found.is_truncated
+    assert alone.probabilities == near(found.probabilities)
+
+
+def test_a_prediction_has_a_label_and_probabilities_of_all_classes(classify):
+  labels = loading.read_facts(str(RUN))['labels']
+  (found,) = classify(['the plot was dull'])
+  assert list(found.probabilities) == labels
+  assert sum(found.probabilities.values()) == pytest.approx(1)
+  best = max(found.probabilities, key=found.probabilities.get)
+  assert found.label == best
+
+
+def test_a_text_without_tokens_has_no_label(classify):
+  first, empty, _ = classify(['fine', '', 'dull'])
+  assert empty == (None, None, False)
+  assert first.label is not None
+
+
+def test_only_a_text_above_max_length_is_truncated(classify):
+  texts = [' '.join(['fine'] * count) for count in (64, 65, 64 + 9)]
+  found = classify(texts)
+  assert [each.is_truncated for each in found] == [False, True, True]
+  same = [each.probabilities for each in found]
+  assert same[1] == near(same[0])
+
+
+def test_no_text_gives_no_prediction(classify):
+  assert classify([]) == []
+
+
+def test_one_text_in_place_of_a_list_is_refused(classify):
+  with pytest.raises(TypeError, match='a list of texts'):
+    classify('fine')
+
+
+def test_each_of_a_few_lengths_is_compiled_once():
+  classify = predict.load(str(RUN), 'last', batch_size=3)
+  assert classify.padded_lengths == (8, 12, 16, 24, 32, 48, 64)
+  step = classify.run.program.eval_step
+  for seed in range(2):
+    classify(draw(200, 80, seed))
+    assert step._cache_size() == 7
+  for count in (1, 2, 3):
+    classify(draw(count, 3))
+  # One row, and three, of the shortest length; three were known.
+  assert step._cache_size() == 8
+
+
+def test_unknown_runs_and_checkpoints_are_refused(tmp_path):
+  with pytest.raises(UserError, match='--checkpoint = '):
+    predict.load(str(RUN), 13)
+  with pytest.raises(UserError, match='does not exist'):
+    predict.load(str(tmp_path))
+
+
+def test_eight_devices_predict_as_one(classify, eight_devices):
+  texts = draw(20, 30)
+  printed = eight_devices(
+    """
+    import json, sys, jax
+    from experiments import predict
+    classify = predict.load(sys.argv[1], batch_size=3)
+    assert classify.run.program.mesh.size == jax.device_count() == 8
+    found = classify(json.loads(sys.argv[2]))
+    print(json.dumps([each.probabilities for each in found]))
+    """,
+    RUN,
+    json.dumps(texts),
+  )
+  wanted = [each.probabilities for each in classify(texts)]
+  for found, each in zip(json.loads(printed), wanted, strict=True):
+    assert found == near(each)
