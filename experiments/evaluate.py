@@ -10,6 +10,7 @@ The last line is the same as one JSON object.
 from __future__ import annotations
 
 from experiments.command import app
+from experiments.command.imports import import_without_garbage
 from experiments.command.log import log
 from experiments.data.text_files import SPLITS
 from experiments.learning import scores
@@ -75,7 +76,7 @@ def _define(values) -> None:
 def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
   workdir = app.required(values, 'workdir')
-  app.import_without_garbage('experiments.training.evaluation')
+  import_without_garbage('experiments.training.evaluation')
   with buckets.staged(workdir) as path:
     _evaluate(values, path)
 

@@ -34,6 +34,7 @@ from experiments.inspection import (
   pages,
   position_figures,
 )
+from experiments.inspection import flags as inspection_flags
 from experiments.settings import extensions, stored
 from experiments.settings import settings as settings_lib
 from experiments.settings.settings import Settings
@@ -84,7 +85,7 @@ def _define(values) -> None:
     'Columns of the position encoding P to draw as curves.',
     flag_values=values,
   )
-  app.define_member(values)
+  inspection_flags.define_member(values)
 
 
 def main(values) -> None:

@@ -26,9 +26,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from experiments.command import app
 from experiments.command.errors import UserError
+from experiments.command.imports import import_without_garbage
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.data import loading, text_stream
+from experiments.inspection import flags as inspection_flags
 from experiments.workdir import buckets, record_files
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
@@ -122,7 +124,7 @@ def _define(values) -> None:
   flags.DEFINE_integer(
     'batch_size', 64, 'Texts per batch.', 1, flag_values=values
   )
-  app.define_member(values)
+  inspection_flags.define_member(values)
 
 
 def main(values) -> None:
@@ -148,7 +150,7 @@ def main(values) -> None:
     with buckets.staged(workdir) as path:
       if texts:
         _check_member(path, values.member)
-      app.import_without_garbage('experiments.training.prediction')
+      import_without_garbage('experiments.training.prediction')
       predictor = load(path, values.checkpoint, values.batch_size)
     if texts:
       _draw(values, predictor, texts)

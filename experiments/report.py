@@ -16,6 +16,7 @@ import os
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.text_files import SPLITS
+from experiments.inspection import flags as inspection_flags
 from experiments.inspection import head_analysis, pages, run_page, sweep_page
 from experiments.settings import stored
 from experiments.sweeps import comparison
@@ -51,7 +52,7 @@ def _define(values) -> None:
     0,
     flag_values=values,
   )
-  app.define_member(values)
+  inspection_flags.define_member(values)
   comparison.define(values)
 
 

@@ -8,8 +8,6 @@ is used.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import json
 import logging
 import os
@@ -194,26 +192,6 @@ def required(values: flags.FlagValues, name: str) -> str:
     text = values[name].help.rstrip('.')
     raise UserError(f'--{name} is required: {text[0].lower()}{text[1:]}')
   return value
-
-
-def define_member(values: flags.FlagValues) -> None:
-  """Adds the flag --member."""
-  flags.DEFINE_integer(
-    'member',
-    0,
-    'Index of the ensemble member to inspect, from 0.',
-    flag_values=values,
-  )
-
-
-def import_without_garbage(module: str) -> None:
-  """Imports a module, and exempts all imported so far from garbage collection.
-
-  Their objects are many and stay: to search them while a model is traced takes
-  a tenth of the time of a short command.
-  """
-  importlib.import_module(module)
-  gc.freeze()
 
 
 def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
