@@ -1,7 +1,7 @@
 """All config keys and their defaults; trains on the built-in word_order task.
 
 A position-aware encoder distinguishes the sentences of a minimal pair, a bag of
-words cannot (see experiments/data/word_order.py).
+words cannot (see experiments/data/word_order.py). --help prints these comments.
 
     bash scripts/run.sh experiments.train
 """
@@ -26,90 +26,108 @@ from selfattn.positions.sampling import SAMPLINGS
 def get_config():
   """A locked ConfigDict."""
   config = ConfigDict()
-  config.seed = 0  # of parameters and dropout
+  config.seed = 0  # seed of initial parameters and of dropout
 
-  # A name, and a block of options per data set (experiments/data/datasets.py).
+  # the data set (experiments/data/datasets.py)
   config.data = data = ConfigDict(block(DATASETS, 'word_order'))
-  data.dir = ''  # folder of the files; empty for built-in data and the hub
-  data.max_length = 64  # tokens; longer texts are truncated
-  # Seed of generated data, of splits held out from train, and of the order of
-  # examples: runs that differ in config.seed only train on the same batches.
+  data.dir = ''  # folder of the files; empty for generated data and the hub
+  data.max_length = 64  # tokens of a text; longer texts are truncated
+  # seed of generated data, of splits held out from train, and of the order of
+  # examples: runs that differ in config.seed only train on the same batches
   data.seed = 0
-  # Held out from train if the data has no such split:
+  # share of train to hold out for validation, if the data has no such split
   data.validation_fraction = 0.1
+  # share of train to hold out for test, if the data has no such split
   data.test_fraction = 0.0
-  # Cross-validation: of so many folds of train, one is test; 0: none.
+  # cross-validation: train is split into so many folds, of which one is test,
+  # at least 2; 0: none
   data.num_folds = 0
-  data.fold = 0
-  # What is never split: 'text', equal texts; 'sentence', also each phrase and
-  # one sentence with it.
+  data.fold = 0  # which fold is test, from 0
+  # what is never split between train, validation and test: 'text', equal texts;
+  # 'sentence', also a sentence and its phrases
   data.split_by = 'text'
-  data.num_buckets = 2  # number of padded lengths, each compiled once
-  data.vocabulary = block(VOCABULARIES, 'word')
+  data.num_buckets = 2  # number of lengths that batches are padded to
+  data.vocabulary = block(VOCABULARIES, 'word')  # what tokens are
 
   config.model = model = ConfigDict()
+  # the encoder, from token vectors to contextual vectors
   model.encoder = block(ENCODERS, 'attention')
-  model.position = block(POSITIONS, 'sinusoidal')  # or several: a+b
+  # the position method, or several joined by +, such as sinusoidal+t5
+  model.position = block(POSITIONS, 'sinusoidal')
+  # how position ids are chosen in training
   model.position_sampling = block(SAMPLINGS, 'consecutive')
-  model.normaliser = block(NORMALISERS, 'softmax')  # of attention weights
-  model.num_layers = 2
-  model.num_heads = 4
-  model.embed_dim = 64
-  model.mlp_dim = 128
-  model.dropout_rate = 0.1  # of embeddings, residual branches, pooled vector
-  model.attention_dropout_rate = 0.0  # of attention weights
-  model.word_dropout_rate = 0.0  # of tokens, which are replaced by [UNK]
-  model.embed_init_std = 0.1  # larger ones dominate learned positions
-  model.pool = 'mean'  # or max, cls, attentive
+  # the function from attention scores to weights
+  model.normaliser = block(NORMALISERS, 'softmax')
+  model.num_layers = 2  # layers of the encoder
+  model.num_heads = 4  # heads of attention; a divisor of config.model.embed_dim
+  model.embed_dim = 64  # width of the token vectors
+  model.mlp_dim = 128  # width of the hidden layer of feed-forward layers
+  # dropout rate of embeddings, residual branches and the pooled vector
+  model.dropout_rate = 0.1
+  model.attention_dropout_rate = 0.0  # dropout rate of attention weights
+  # share of the tokens that are replaced by [UNK] in training
+  model.word_dropout_rate = 0.0
+  # standard deviation of token embeddings at initialisation; larger ones
+  # dominate learned positions
+  model.embed_init_std = 0.1
+  model.pool = 'mean'  # how the vectors of the tokens become one
   model.pool_options = blocks(POOLS)
-  model.dtype = 'float32'  # of the encoder, or bfloat16; parameters: float32
+  model.dtype = 'float32'  # type of the encoder; parameters are float32
   model.num_members = 1  # ensemble size; probabilities are averaged
 
-  # What the model is trained to do (experiments/learning/tasks.py).
+  # what the model is trained to do (experiments/learning/tasks.py)
   config.task = block(TASKS, 'classify')
-  config.pretrain = pretrain = ConfigDict()  # before that, on the same texts
-  pretrain.steps = 0  # 0: none
-  pretrain.task = block(TASKS, 'masked_tokens')
-  pretrain.learning_rate = 1e-3
-  pretrain.warmup_steps = 0.05  # below 1: a fraction of pretrain.steps
-  # On validation; training begins with the best checkpoint of pretraining.
+  # pretraining: another task, before config.task, on the texts of train
+  config.pretrain = pretrain = ConfigDict()
+  pretrain.steps = 0  # steps of pretraining; 0: none
+  pretrain.task = block(TASKS, 'masked_tokens')  # the task of pretraining
+  pretrain.learning_rate = 1e-3  # its peak in pretraining, after warm-up
+  # steps that the learning rate rises over; below 1: a share of pretrain.steps
+  pretrain.warmup_steps = 0.05
+  # metric on validation that selects the checkpoint of pretraining which
+  # training begins with, one of the task's
   pretrain.best_metric = 'loss'
 
-  # A name, and one block of options each (experiments/learning/optimizers.py).
+  # the optimizer (experiments/learning/optimizers.py)
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
-  # Another optimizer, or another multiple of the learning rate, for the
-  # embeddings, or the matrices of the encoder; '': as the rest.
+  # of parameters with an optimizer or a learning rate of their own: embeddings,
+  # and the matrices of the encoder
   optimizer.groups = {group: asdict(GroupSettings()) for group in GROUPS}
-  optimizer.learning_rate = 1e-3  # the peak, after warm-up
-  optimizer.schedule = 'cosine'  # or constant, linear, inverse_sqrt
-  optimizer.warmup_steps = 0.05  # below 1: a fraction of train.steps
-  optimizer.weight_decay = 0.01
-  optimizer.weight_decay_names = (
-    'kernel',
-  )  # names of parameters with weight decay
-  optimizer.clip_norm = 1.0  # of the global gradient; 0: no clipping
+  optimizer.learning_rate = 1e-3  # its peak, after warm-up
+  # the learning rate after warm-up: 'cosine' and 'linear' fall to 0 at
+  # train.steps, so a shorter run has a shorter schedule
+  optimizer.schedule = 'cosine'
+  # steps that the learning rate rises over; below 1: a share of train.steps
+  optimizer.warmup_steps = 0.05
+  optimizer.weight_decay = 0.01  # rate of weight decay, before learning_rate
+  # last names of the parameters that have weight decay
+  optimizer.weight_decay_names = ('kernel',)
+  optimizer.clip_norm = 1.0  # bound of the norm of the gradient; 0: none
+  # share of a label's probability that all labels get, in training
   optimizer.label_smoothing = 0.0
 
   config.train = train = ConfigDict()
-  train.steps = 2_000
+  train.steps = 2_000  # updates of the parameters
   train.batch_size = 64  # examples per step, over all devices
-  # Number of microbatches, to save memory; 0: chosen by the caches of a CPU.
+  # number of microbatches, to save memory; 0: chosen by the caches of a CPU
   train.grad_accum_steps = 0
-  # Decay of an exponential moving average of the parameters, which evaluation
-  # then uses; 0: none.
+  # decay of an exponential moving average of the parameters, which evaluation
+  # then uses; 0: none
   train.ema_decay = 0.0
-  # Shard parameters of at least so many elements over devices; 0: shard none.
+  # shard parameters of at least so many elements over devices; 0: shard none
   train.fsdp_min_size = 0
-  train.log_every = 100  # steps
-  train.eval_every = 500  # steps
-  train.eval_batch_size = 256  # examples
-  # Workdir of a run to initialise parameters from, where they fit.
+  train.log_every = 100  # steps between lines with the means of training
+  train.eval_every = 500  # steps between evaluations on validation
+  train.eval_batch_size = 256  # examples per batch of an evaluation
+  # workdir of a run to initialise parameters from, where they fit; empty: none
   train.init_from = ''
 
   config.checkpoint = checkpoint = ConfigDict()
+  # steps between checkpoints; there is one at each evaluation, too
   checkpoint.every_steps = 500
   checkpoint.max_to_keep = 2  # newest checkpoints; the best one is kept, too
-  checkpoint.best_metric = 'accuracy'  # on validation; or another of the task
+  # metric on validation that selects the best checkpoint, one of the task's
+  checkpoint.best_metric = 'accuracy'
   return config.lock()
 
 

@@ -24,7 +24,7 @@ from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.settings import extensions
+from experiments.settings import extensions, reference
 from experiments.sweeps import comparison, engines, folder, grids, plan, results
 from selfattn.encoders import ENCODERS
 
@@ -137,4 +137,4 @@ def _train(values, specs) -> list[dict]:
 
 
 if __name__ == '__main__':
-  app.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, reference.described)

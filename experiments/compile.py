@@ -26,7 +26,7 @@ os.environ |= {
 from experiments.command import app
 from experiments.command.log import log
 from experiments.data import loading
-from experiments.settings import extensions
+from experiments.settings import extensions, reference
 from experiments.settings import settings as settings_lib
 from experiments.training import tpu_slices
 
@@ -93,4 +93,4 @@ def main(values) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, reference.described)

@@ -35,7 +35,7 @@ from experiments.inspection import (
   position_figures,
 )
 from experiments.inspection import flags as inspection_flags
-from experiments.settings import extensions, stored
+from experiments.settings import extensions, reference, stored
 from experiments.settings import settings as settings_lib
 from experiments.settings.settings import Settings
 from experiments.training import build, evaluation
@@ -253,4 +253,4 @@ def _positions(values, settings, classifier, params, output) -> list[str]:
 
 
 if __name__ == '__main__':
-  app.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, reference.described)

@@ -24,7 +24,7 @@ import jax
 from experiments.command import app, config_files
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
-from experiments.settings import extensions
+from experiments.settings import extensions, reference
 from experiments.sweeps import (
   comparison,
   distinct,
@@ -236,4 +236,4 @@ def _check(specs, values) -> dict[int, int]:
 
 
 if __name__ == '__main__':
-  app.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, reference.described)

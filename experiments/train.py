@@ -17,7 +17,7 @@ import jax
 
 from experiments.command import app, distributed, processes
 from experiments.command.signals import Signals
-from experiments.settings import extensions
+from experiments.settings import extensions, reference
 from experiments.settings import settings as settings_lib
 from experiments.training import run as run_lib
 from experiments.workdir import buckets
@@ -73,4 +73,4 @@ def main(values) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main, _define, __doc__, takes_config=True)
+  app.run(main, _define, __doc__, reference.described)

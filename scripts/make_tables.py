@@ -13,13 +13,17 @@ import re
 import jax
 import jax.numpy as jnp
 
+from configs import default
+from experiments.command.values import flat_keys
+from experiments.settings import reference
+from experiments.settings.keys import CHOICES, name_key
 from selfattn import positions
 from selfattn.kernels import unsupported_reason
 from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / 'docs/results'
-FILES = ('docs/positions.md',)
+FILES = ('docs/positions.md', 'docs/configuration.md')
 _BLOCK = re.compile(r'(<!-- table: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
 
@@ -60,7 +64,61 @@ def position_properties() -> str:
         _yes(reason is None),
       )
     )
-  return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
+  return _table(rows)
+
+
+def config_keys() -> str:
+  """A heading per section of the config, and per table with its entries."""
+  values = flat_keys(default.get_config())
+  meanings, allowed = reference.meanings(), reference.allowed()
+  rows = {
+    key: (f'`{key}`', _value(values[key]), allowed[key], meaning)
+    for key, meaning in meanings.items()
+    if key in allowed
+  }
+  options = {
+    choice: [
+      rows.pop(key)
+      for name in table
+      for key in list(rows)
+      if key.startswith(f'{block}.{name}.')
+    ]
+    for choice, (table, block) in CHOICES.items()
+  }
+  sections: dict[str, list] = {}
+  for key, row in rows.items():
+    sections.setdefault(key.partition('.')[0], []).append(row)
+  text = ''
+  for section, own in sections.items():
+    text += f'\n## {section}\n\n{_table([*_KEY_TITLES, *own])}'
+    for choice, (table, block) in CHOICES.items():
+      if block.partition('.')[0] == section:
+        text += f'\n### {name_key(choice)}\n\n{_entries(table)}'
+        if options[choice]:
+          text += f'\n{_table([*_KEY_TITLES, *options[choice]])}'
+  return text
+
+
+_KEY_TITLES = [('key', 'default', 'allowed', 'meaning'), ('---',) * 4]
+
+
+def _entries(table) -> str:
+  """Names of a table, with the first sentences of their docstrings."""
+  rows = [
+    (f'`{name}`', ' '.join(cls.__doc__.partition('\n\n')[0].split()))
+    for name, cls in table.items()
+  ]
+  return _table([('name', 'what it is'), ('---',) * 2, *rows])
+
+
+def _value(value) -> str:
+  shown = ','.join(map(str, value)) if isinstance(value, tuple) else value
+  return '' if shown == '' else f'`{shown}`'
+
+
+def _table(rows) -> str:
+  cells = ([cell.replace('|', '\\|') for cell in row] for row in rows)
+  return ''.join(f'| {" | ".join(row)} |\n' for row in cells)
 
 
 def scores(columns: dict[str, str]) -> str:
@@ -79,7 +137,7 @@ def scores(columns: dict[str, str]) -> str:
   for name in POSITIONS:
     cells = (_score(column.get(name, {})) for column in found.values())
     rows.append((f'`{name}`', *cells))
-  return ''.join(f'| {" | ".join(row)} |\n' for row in rows)
+  return _table(rows)
 
 
 def _score(entry: dict) -> str:
@@ -104,6 +162,7 @@ _GENERATED = {
 TABLES = {
   'positions': position_properties,
   'lengths': lambda: scores(_GENERATED),
+  'keys': config_keys,
 }
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
 from selfattn.masks import Tokens
-from selfattn.positions.contract import require
+from selfattn.positions.contract import require, require_one_of
 
 CELLS = {'lstm': nn.OptimizedLSTMCell, 'gru': nn.GRUCell}
 
@@ -48,8 +48,8 @@ class ConvolutionEncoder(Encoder):
   Attributes:
     num_layers: number of layers, at least 1.
     dtype: of the computation.
-    kernel_size: k, in tokens.
-    dilation: r; 1: none.
+    kernel_size: tokens that one output reads, before dilation.
+    dilation: factor of the dilation from layer to layer; 1: none.
   """
 
   num_layers: int
@@ -114,7 +114,7 @@ class RecurrentEncoder(Encoder):
   Attributes:
     num_layers: number of layers, at least 1.
     dtype: of the computation.
-    cell: a name of CELLS.
+    cell: cell of the network.
     bidirectional: whether to read in both directions; D must then be even.
   """
 
@@ -129,8 +129,7 @@ class RecurrentEncoder(Encoder):
     return not self.bidirectional
 
   def check(self, embed_dim, *, drops_weights, platform):
-    allowed = f'one of {", ".join(sorted(CELLS))}'
-    require(self.cell in CELLS, 'cell', self.cell, allowed)
+    require_one_of(CELLS, 'cell', self.cell)
     require(
       embed_dim % 2 == 0 or not self.bidirectional,
       'bidirectional',

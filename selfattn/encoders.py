@@ -20,7 +20,7 @@ from selfattn.contract import Encoder
 from selfattn.kernels import unsupported_reason
 from selfattn.linear import LinearAttentionEncoder
 from selfattn.normalisers import Softmax
-from selfattn.positions.contract import require
+from selfattn.positions.contract import require, require_one_of
 from selfattn.stack import Stack
 
 
@@ -28,16 +28,20 @@ class AttentionEncoder(Stack):
   """A stack of blocks of softmax attention, or of another normaliser's.
 
   Attributes:
-    num_kv_heads: see selfattn.attention.Attention; 0: num_heads.
-    window: (left, right), at most so many tokens on each side; (): all.
-    qk_norm: normalise queries and keys.
-    output_gate: 'none', 'headwise' or 'elementwise'; see Attention.
-    value_residual: whether values of later layers are l1 v_1 + l2 v, with v_1
-      those of the first layer and two learned weights of each layer, 0.5 at
-      initialisation (Zhou et al. 2024, learnable ResFormer).
-    softcap: of the scores; 0: none.
-    broadcast_dropout: drop the same weights in all rows and heads.
-    backend: one of selfattn.backends.BACKENDS.
+    num_kv_heads: heads of keys and values, each shared by several of queries
+      (grouped-query attention); 0: num_heads.
+    window: tokens to the left and to the right that a token attends to; empty:
+      all; -1: all of that side.
+    qk_norm: whether queries and keys are normalised.
+    output_gate: whether the output of attention is gated by its input, a gate
+      for each head or for each channel.
+    value_residual: whether values of later layers are mixed with those of the
+      first, by two learned weights of each layer, 0.5 at initialisation (Zhou
+      et al. 2024, learnable ResFormer).
+    softcap: bound c of scores, as c tanh(score / c); 0: none.
+    broadcast_dropout: whether the same weights are dropped in all rows and
+      heads.
+    backend: the implementation of attention.
     normaliser: one of selfattn.normalisers; None: softmax.
     Further fields are those of Stack.
   """
@@ -58,9 +62,7 @@ class AttentionEncoder(Stack):
       ('output_gate', OUTPUT_GATES),
       ('backend', BACKENDS),
     ):
-      value = getattr(self, option)
-      among = f'one of {", ".join(sorted(allowed))}'
-      require(value in allowed, option, value, among)
+      require_one_of(allowed, option, getattr(self, option))
     heads = self.num_kv_heads or self.num_heads
     require(
       0 < heads <= self.num_heads and self.num_heads % heads == 0,

@@ -77,6 +77,9 @@ class Sinks(Softmax):
 
   With `learned`, one sink per head and layer, 0 at initialisation (as in
   gpt-oss); without, all are 0: softmax-off-by-one (Miller 2023).
+
+  Attributes:
+    learned: whether sinks are parameters.
   """
 
   learned: bool = True
@@ -105,6 +108,9 @@ class Sigmoid(Softmax):
 
   n is the number of visible keys of the query, so that a row sums to about one
   at initialisation; without `by_length`, it is 1.
+
+  Attributes:
+    by_length: whether log n, of n visible keys, is subtracted.
   """
 
   by_length: bool = True
@@ -137,8 +143,8 @@ class Entmax(Softmax):
   and 13 of Correia et al.).
 
   Attributes:
-    alpha: from 1.01 to 2; below 2 where learned.
-    learned: whether each head learns its own.
+    alpha: the exponent's alpha; below 2 where learned.
+    learned: whether each head learns its own, from alpha on.
   """
 
   alpha: float = 1.5
@@ -193,7 +199,7 @@ class StickBreaking(Softmax):
   further position method. A row may sum to less than one.
 
   Attributes:
-    attend_current: whether a token sees itself.
+    attend_current: whether a token attends to itself.
   """
 
   attend_current: bool = True
@@ -242,7 +248,7 @@ class Differential(Softmax):
   layer.
 
   Attributes:
-    lambda_init: at least 0 and below 1, in every layer; the paper has
+    lambda_init: share of the second softmax at initialisation; the paper has
       0.8 - 0.6 exp(-0.3 l) in layer l, from 0.
   """
 

@@ -75,8 +75,8 @@ class Attentive(Pool):
   Sows A, float32 (B, N, L), as `pool_weights`.
 
   Attributes:
-    hidden_dim: rows of W_s1.
-    num_hops: N, rows of W_s2.
+    hidden_dim: width of the hidden layer, rows of W_s1.
+    num_hops: rows of weights N, those of W_s2; their vectors are concatenated.
   """
 
   hidden_dim: int = 64

@@ -14,7 +14,7 @@ from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
 from selfattn.masks import Tokens
 from selfattn.positions import Position
-from selfattn.positions.contract import require
+from selfattn.positions.contract import require_one_of
 
 
 class Stack(Encoder):
@@ -33,11 +33,13 @@ class Stack(Encoder):
     mlp_dim: F.
     position: a method of selfattn.positions.
     dtype: of the computation.
-    norm: 'pre' or 'post'.
-    activation: 'relu' or 'gelu'.
+    norm: whether layer norms are before ('pre') or after ('post') each
+      residual branch.
+    activation: activation of the feed-forward layer.
     causal: whether a token attends only to itself and earlier tokens.
-    scan: compile one block and loop over it; for deep stacks.
-    remat: recompute a block in the backward pass; for memory.
+    scan: whether to compile one block and loop over it, for deep stacks.
+    remat: whether to recompute each block in the backward pass, which saves
+      memory.
   """
 
   num_layers: int
@@ -53,9 +55,7 @@ class Stack(Encoder):
 
   def check(self, embed_dim, *, drops_weights, platform):
     for option, allowed in (('norm', NORMS), ('activation', ACTIVATIONS)):
-      value = getattr(self, option)
-      among = f'one of {", ".join(sorted(allowed))}'
-      require(value in allowed, option, value, among)
+      require_one_of(allowed, option, getattr(self, option))
 
   def unsupported_cls(self, num_tokens):
     if self.causal:

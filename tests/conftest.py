@@ -30,6 +30,7 @@ import pytest
 
 from configs import default
 from experiments.command import app
+from experiments.settings import reference
 from experiments.training import compiled
 from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
@@ -99,7 +100,8 @@ def run_command():
 def exit_code(name, *arguments, cwd):
   """That of a command which runs within this process."""
   module = importlib.import_module(f'experiments.{name}')
-  takes_config = name in ('train', 'sweep', 'compile', 'inspect', 'compare')
+  has_config = name in ('train', 'sweep', 'compile', 'inspect', 'compare')
+  describe = reference.described if has_config else None
   words = list(map(str, arguments))
   typed = [sys.executable, '-m', f'experiments.{name}', *words]
   numbers = signal.valid_signals()
@@ -110,7 +112,7 @@ def exit_code(name, *arguments, cwd):
     patch.setattr(sys, 'orig_argv', typed)
     try:
       with pytest.raises(SystemExit) as end:
-        app.run(module.main, module._define, module.__doc__, takes_config)
+        app.run(module.main, module._define, module.__doc__, describe)
     finally:
       for number, handler in handlers.items():
         if signal.getsignal(number) != handler:

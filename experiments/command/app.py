@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from absl import flags
 from absl import logging as absl_logging
@@ -88,23 +88,24 @@ def run(
   main: Callable[[flags.FlagValues], None],
   define: Callable[[flags.FlagValues], None],
   doc: str,
-  takes_config: bool = False,
+  describe: Callable[[], Mapping[str, str]] | None = None,
 ) -> None:
   """Parses the command line, calls `main`, and exits with the right code.
 
   Args:
     main: is called with the flags, including `config` and `config_path` if
-      takes_config.
+      there is `describe`.
     define: adds the flags of this command.
     doc: first paragraphs of --help.
-    takes_config: whether to add --config, a file, and --config.key=value for
-      every key in it.
+    describe: what each key of a config is, for --help. It adds the flags
+      --config, a file, and --config.KEY=VALUE for every key in it. None: the
+      command has no config.
   """
   with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
-    _run(main, define, doc, takes_config)
+    _run(main, define, doc, describe)
 
 
-def _run(main, define, doc, takes_config) -> None:
+def _run(main, define, doc, describe) -> None:
   # Silences library logs: what Orbax logs as an error it raises as well.
   flags.FLAGS.mark_as_parsed()
   absl_logging.set_verbosity(absl_logging.FATAL)
@@ -112,7 +113,7 @@ def _run(main, define, doc, takes_config) -> None:
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
   code = DONE
   try:
-    main(_parse(sys.argv, define, doc, takes_config))
+    main(_parse(sys.argv, define, doc, describe))
   except UserError as error:
     print(f'error: {" ".join(str(error).split())}', file=sys.stderr)
     code = WRONG_INPUT
@@ -194,13 +195,13 @@ def required(values: flags.FlagValues, name: str) -> str:
   return value
 
 
-def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
+def _parse(argv, define, doc, describe) -> flags.FlagValues:
   values = flags.FlagValues()
   define(values)
   path, config = None, None
   try:
     argv = values.read_flags_from_files(argv, force_gnu=False)
-    if takes_config:
+    if describe is not None:
       path, argv = _take_config(argv)
       config = load_config(path)
       _check_overrides(argv, config)
@@ -212,7 +213,7 @@ def _parse(argv, define, doc, takes_config) -> flags.FlagValues:
           values[name].parser = _Tuples()
       flags.DEFINE_string('config_path', path, '', flag_values=values)
     if {'--help', '-h', '--helpfull', '--helpshort', '-help'} & set(argv):
-      _print_help(values, doc, path, config)
+      _print_help(values, doc, path, config, describe)
       sys.exit(DONE)
     rest = values(argv)
   except flags.Error as error:
@@ -275,7 +276,7 @@ def _check_overrides(argv, config: ConfigDict) -> None:
       raise UserError(f'--{name} is a section; change one of {inside}')
 
 
-def _print_help(values, doc: str, path: str | None, config) -> None:
+def _print_help(values, doc: str, path: str | None, config, describe) -> None:
   print(f'{doc.strip()}\n\nflags:')
   if config is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
@@ -287,6 +288,9 @@ def _print_help(values, doc: str, path: str | None, config) -> None:
       print(f'  --{name}: {flag.help}{default}')
   if config is not None:
     print(f'\nkeys of {path}:')
+    meanings = describe()
     for key, value in flat_keys(config).items():
       if not isinstance(value, ConfigDict):
-        print(f'  --config.{key}={value}')
+        shown = ','.join(map(str, value)) if isinstance(value, tuple) else value
+        meaning = f': {meanings[key]}' if key in meanings else ''
+        print(f'  --config.{key}={shown}{meaning}')

@@ -23,7 +23,13 @@ from experiments.data.text_files import SPLITS, Text
 
 @dataclasses.dataclass(frozen=True)
 class WordOrder:
-  """Minimal pairs of experiments.data.word_order; never split over splits."""
+  """Minimal pairs of experiments.data.word_order; never split over splits.
+
+  Attributes:
+    train_pairs: pairs of sentences to train on.
+    validation_pairs: pairs of the validation split.
+    test_pairs: pairs of the test split.
+  """
 
   train_pairs: int = 8_000
   validation_pairs: int = 500
@@ -62,12 +68,15 @@ class Algorithmic:
   """Strings of experiments.data.algorithmic: train on short, test on long ones.
 
   Attributes:
-    task: one of algorithmic.TASKS.
-    train, validation, test: number of strings of each split. Splits are
-      disjoint; train may repeat strings, since there are few short ones.
-    longest_train: in tokens; strings of train have 1 to longest_train tokens,
-      those of validation at least half of it, since there are few shorter ones.
-    longest_test: in tokens; strings of test have more than longest_train.
+    task: the program that computes the labels.
+    train: number of strings to train on, some of them equal, since there are
+      few short ones; splits are disjoint.
+    validation: number of strings of the validation split.
+    test: number of strings of the test split.
+    longest_train: tokens of the longest string of train; strings of validation
+      have at least half as many, since there are few shorter ones.
+    longest_test: tokens of the longest string of test; the shortest has more
+      than longest_train.
   """
 
   task: str = 'even_pairs'

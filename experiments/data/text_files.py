@@ -27,32 +27,37 @@ class Text:
   """Labelled text in files, or on the Hugging Face hub.
 
   Attributes:
-    format: one of FORMATS. 'csv': any delimited table; 'lines': label, space
+    format: 'csv': any delimited table; 'lines': label, space
       and text; 'json': one object per line; 'parquet'; 'class_files': one file
       per class, one text per line; 'class_folders': one folder per class, one
       text per file; 'hub': a data set on the hub, with config.data.dir empty.
-    train, validation, test: file names below config.data.dir, or patterns such
-      as `part-*.tsv` and `**/*.tsv`, read in order of file name; a folder for
-      'class_folders'; `label=file` for 'class_files'; names of hub splits for
-      'hub'. An empty validation or test split is held out from train.
-    unlabelled: likewise, of texts without labels, for pretraining alone: the
-      vocabulary is that of train and of these. Of 'lines' and 'class_files',
-      each line is a text; of 'class_folders', each file of the folder. Texts
-      that are in validation or test are left out.
+    train: names of files below config.data.dir, or patterns such as
+      `part-*.tsv` and `**/*.tsv`, read in order of file name; a folder for
+      'class_folders'; `label=file` for 'class_files'; names of splits for
+      'hub'.
+    validation: files of the validation split, as for train; empty: a share of
+      train is held out, see config.data.validation_fraction.
+    test: files of the test split, as for train; empty: see
+      config.data.test_fraction and config.data.num_folds.
+    unlabelled: names of files with texts without labels, as for train, for
+      pretraining alone: the vocabulary is that of train and of these. Of 'lines'
+      and 'class_files', each line is a text; of 'class_folders', each file of
+      the folder. Texts that are in validation or test are left out.
     hub_name: name of a data set on the hub, such as `nyu-mll/glue`.
-    hub_config: configuration of that data set, such as `sst2`; empty if it has
-      only one.
-    text_columns: names of columns, joined by a space if there are several;
-      indices from 0 in a file without header.
-    label_column: name of a column, or its index.
-    delimiter: one of file_records.DELIMITERS, for 'csv'.
-    quoted: whether double quotes enclose fields, for 'csv'.
+    hub_config: configuration of the data set on the hub, such as `sst2`; empty
+      if it has only one.
+    text_columns: names of the columns with the text, joined by a space if there
+      are several; indices from 0 in a file without header.
+    label_column: name of the column with the label, or its index.
+    delimiter: character between fields, for 'csv'.
+    quoted: whether double quotes may enclose fields, for 'csv'.
     header: whether the first line holds the names of the columns, for 'csv'.
     encoding: encoding of the files; a UTF-8 byte order mark is skipped.
     label_depth: number of levels to keep of a label such as DESC:manner, which
       has two; 0: all.
-    labels: `raw=shown` for each class, in order; empty: those of train, sorted.
-    unknown_labels: 'error' for rows of other labels, or 'drop'.
+    labels: the classes in order, each as in the files, or `raw=shown` for
+      another name; empty: those of train, sorted.
+    unknown_labels: what to do with rows of other labels.
     max_copies: number of rows with the same text and label to keep per split,
       the first ones; 0: all.
   """

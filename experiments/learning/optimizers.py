@@ -90,7 +90,7 @@ class Sgd(Optimizer):
 
   Attributes:
     momentum: decay rate of the sum of gradients; 0: no momentum.
-    nesterov: look one step ahead (Sutskever et al. 2013).
+    nesterov: whether to look one step ahead (Sutskever et al. 2013).
   """
 
   momentum: float = 0.9
@@ -107,7 +107,12 @@ class Sgd(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class Adagrad(Optimizer):
-  """Adagrad (Duchi et al. 2011); weight decay is added to the gradient."""
+  """Adagrad (Duchi et al. 2011); weight decay is added to the gradient.
+
+  Attributes:
+    initial_accumulator: value that the sums of squares begin at.
+    eps: added to the root, against a division by zero.
+  """
 
   initial_accumulator: float = 0.1
   eps: float = 1e-7
@@ -126,7 +131,13 @@ class Adagrad(Optimizer):
 
 @dataclasses.dataclass(frozen=True)
 class Adam(Optimizer):
-  """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
+  """Adam (Kingma and Ba 2015); weight decay is added to the gradient.
+
+  Attributes:
+    b1: decay rate of the mean of gradients.
+    b2: decay rate of the mean of their squares.
+    eps: added to the root, against a division by zero.
+  """
 
   b1: float = 0.9
   b2: float = 0.999
@@ -167,7 +178,12 @@ class Lamb(AdamW):
 
 @dataclasses.dataclass(frozen=True)
 class Lion(Optimizer):
-  """Lion: signs of a momentum (Chen et al. 2023), decoupled weight decay."""
+  """Lion: signs of a momentum (Chen et al. 2023), decoupled weight decay.
+
+  Attributes:
+    b1: weight of the momentum in the update; the gradient has 1 - b1.
+    b2: decay rate of the momentum.
+  """
 
   b1: float = 0.9
   b2: float = 0.99
@@ -192,6 +208,7 @@ class Muon(Optimizer):
   Attributes:
     beta: decay rate of the momentum, which is Nesterov's.
     ns_steps: number of Newton-Schulz iterations.
+    eps: added to the norm, against a division by zero.
   """
 
   only: ClassVar[tuple[str, ...]] = ('matrices',)

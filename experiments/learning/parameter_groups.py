@@ -19,8 +19,8 @@ class GroupSettings:
   """How a group of parameters is trained.
 
   Attributes:
-    name: name of its optimizer; '': config.optimizer.name.
-    learning_rate_scale: factor of the learning rate; may be traced.
+    name: optimizer of the group; '': that of config.optimizer.name.
+    learning_rate_scale: factor of the learning rate for the group.
   """
 
   name: str = ''

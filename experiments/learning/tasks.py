@@ -162,8 +162,9 @@ class MaskedTokens(Task):
   tokens share * n, rounded up or down at random.
 
   Attributes:
-    share: of tokens that are chosen.
-    mask: fraction of the chosen tokens that are replaced by [MASK].
+    share: share of the tokens that are chosen.
+    mask: fraction of the chosen tokens that are replaced by [MASK]; mask,
+      random and keep sum to 1.
     random: fraction that is replaced by tokens drawn uniformly.
     keep: fraction that is not replaced.
   """

@@ -9,7 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.positions.angles import angles
-from selfattn.positions.contract import Position, check_positions, require
+from selfattn.positions.contract import (
+  Position,
+  check_positions,
+  require,
+  require_one_of,
+)
 
 LAYOUTS = ('interleaved', 'concatenated', 'tensor2tensor')
 
@@ -35,6 +40,10 @@ class Sinusoidal(Absolute):
                    of columns
     tensor2tensor  concatenated, with exponent j / (D/2 - 1) instead of
                    2j / D, and a zero for the last column of an odd D
+
+  Attributes:
+    layout: order of the columns, as above.
+    base: base of the angles.
   """
 
   layout: str = 'interleaved'
@@ -44,7 +53,7 @@ class Sinusoidal(Absolute):
   supports_real_positions = True
 
   def __post_init__(self):
-    require(self.layout in LAYOUTS, 'layout', self.layout, f'one of {LAYOUTS}')
+    require_one_of(LAYOUTS, 'layout', self.layout)
     require(self.base > 1, 'base', self.base, 'greater than 1')
 
   def encoding(self, params, tokens):
@@ -79,6 +88,11 @@ class Learned(Absolute):
   NaN where it is not; it is never clamped. With stretch s > 1, the encoding of
   position p is the table at p / s, linearly interpolated between two rows, so
   that a table trained on short texts can be used for texts s times as long.
+
+  Attributes:
+    max_len: rows of the table.
+    init_std: standard deviation at initialisation.
+    stretch: factor s that positions are divided by; 1: none.
   """
 
   max_len: int = 512
@@ -140,7 +154,7 @@ class ComplexOrder(Position):
   Attributes:
     shared: across what rates are shared: 'none', all 'words' (D/2 rates), or
       all 'channels' of a word (one rate per word).
-    base: of the rates at initialisation.
+    base: base of the rates at initialisation.
   """
 
   shared: str = 'none'
@@ -149,7 +163,7 @@ class ComplexOrder(Position):
   supports_real_positions = True
 
   def __post_init__(self):
-    require(self.shared in SHARING, 'shared', self.shared, f'one of {SHARING}')
+    require_one_of(SHARING, 'shared', self.shared)
     require(self.base > 1, 'base', self.base, 'greater than 1')
     require(
       self.embed_dim % 2 == 0, 'shared', self.shared, 'used with an even width'

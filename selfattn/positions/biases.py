@@ -9,7 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.positions.angles import angles
-from selfattn.positions.contract import Position, distances, require
+from selfattn.positions.contract import (
+  Position,
+  distances,
+  require,
+  require_one_of,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +38,8 @@ class T5(Bias):
   added after that, so that it has the same effect.
 
   Attributes:
-    num_buckets, max_distance: as above.
+    num_buckets: rows of the table.
+    max_distance: distance at which the last bucket of a side begins.
     shared: whether all layers share one table, as in T5, or have one each.
     init_std: standard deviation at initialisation. As large as a score: heads
       that begin with equal biases are slow to break symmetry.
@@ -124,6 +130,9 @@ class Alibi(Bias):
                 its reverse have the same logits
     asymmetric  half a slope less for earlier keys (Ruoss et al. 2023)
     learned     a slope per head and side, initialised to those of the paper
+
+  Attributes:
+    variant: how the two sides of a query differ, as above.
   """
 
   variant: str = 'symmetric'
@@ -132,9 +141,7 @@ class Alibi(Bias):
   supports_real_positions = True
 
   def __post_init__(self):
-    require(
-      self.variant in VARIANTS, 'variant', self.variant, f'one of {VARIANTS}'
-    )
+    require_one_of(VARIANTS, 'variant', self.variant)
 
   def init(self, key):
     if self.variant != 'learned':
@@ -181,6 +188,9 @@ class Kerple(Bias):
   'log' is -r1 log(1 + r2 |d|), 'power' is -r1 |d|^r2 with r2 at most 2, with
   r1 and r2 learned for each head and shared by all layers. The
   same on both sides of a query.
+
+  Attributes:
+    form: the kernel, a logarithm of the distance or a power.
   """
 
   form: str = 'log'
@@ -189,7 +199,7 @@ class Kerple(Bias):
   supports_real_positions = True
 
   def __post_init__(self):
-    require(self.form in FORMS, 'form', self.form, f'one of {FORMS}')
+    require_one_of(FORMS, 'form', self.form)
 
   def init(self, key):
     key_1, key_2 = jax.random.split(key)
@@ -232,8 +242,8 @@ class Sandwich(Bias):
   cannot tell left from right.
 
   Attributes:
-    num_channels: D'.
-    base: of the angles.
+    num_channels: D', channels of the sinusoids.
+    base: base of the angles.
   """
 
   num_channels: int = 128

@@ -94,7 +94,7 @@ class Forgetting(Position):
   x-transformers).
 
   Attributes:
-    bias_init: b at initialisation; a larger one forgets less.
+    bias_init: bias of the gates at initialisation; a larger one forgets less.
   """
 
   bias_init: float = 0.0
@@ -144,7 +144,7 @@ class Dape(Position):
   The paper's for causal encoders; nothing in it depends on that.
 
   Attributes:
-    hidden_dim: of f, with leaky relu.
+    hidden_dim: width of the hidden layer of f, with leaky relu.
   """
 
   hidden_dim: int = 32

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ClassVar
 
 import jax
@@ -282,6 +282,12 @@ def require(holds: bool, option: str, value, allowed: str) -> None:
   """Raises ValueError that names an option, its value and what is allowed."""
   if not holds:
     raise ValueError(f'{option} = {value!r} must be {allowed}')
+
+
+def require_one_of(allowed: Collection[str], option: str, value) -> None:
+  """As `require`, for an option that is one of several names."""
+  among = f'one of {", ".join(sorted(allowed))}'
+  require(value in allowed, option, value, among)
 
 
 def distances(query: Tokens, key: Tokens):

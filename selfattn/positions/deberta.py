@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.positions.contract import Position, add, require
+from selfattn.positions.contract import Position, add, require, require_one_of
 from selfattn.positions.distances import distance_scores
 
 _kernel = jax.nn.initializers.lecun_normal()
@@ -31,9 +31,11 @@ class Deberta(Position):
   into buckets that grow as a logarithm beyond half of num_buckets.
 
   Attributes:
-    max_distance: k.
-    num_buckets: on each side; 0: one row a distance.
-    terms: one of TERMS; with one of both, the scale is 1/sqrt(2K).
+    max_distance: distances beyond it are clipped.
+    num_buckets: number of buckets of distances on each side; 0: one row a
+      distance.
+    terms: which of the two terms with positions the score has; with one of
+      them, the scale is 1/sqrt(2K).
     init_std: standard deviation of a fresh entry of the table.
     share_projections: whether the table has no matrices of its own.
   """
@@ -57,7 +59,7 @@ class Deberta(Position):
       self.num_buckets,
       f'0, or from 4 to below max_distance = {self.max_distance}',
     )
-    require(self.terms in TERMS, 'terms', self.terms, f'one of {TERMS}')
+    require_one_of(TERMS, 'terms', self.terms)
     require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
 
   @property

@@ -32,7 +32,7 @@ class TransformerXL(Position):
   head looks for a word, or for a distance, whatever the query is. XLNet's too.
 
   Attributes:
-    base: of the sinusoids, whose sines come first, then cosines.
+    base: base of the sinusoids, whose sines come first, then cosines.
   """
 
   base: float = 10_000.0
@@ -115,6 +115,7 @@ class Tupe(Position):
 
   Attributes:
     max_len: rows of the table.
+    untie_cls: whether [CLS] has a number of its own instead of a position.
     init_std: standard deviation of a fresh entry.
   """
 

@@ -24,7 +24,7 @@ class LieRe(Position):
   that no position has a matrix of its own.
 
   Attributes:
-    block_dim: channels that one block of A joins; 0: all K of a head.
+    block_dim: channels of a head that one block of A joins; 0: all.
     init_std: standard deviation of a fresh entry of A, times sqrt(block_dim).
   """
 

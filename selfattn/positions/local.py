@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.masks import Tokens
-from selfattn.positions.contract import Position, require
+from selfattn.positions.contract import Position, require, require_one_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +51,9 @@ class Convolutional(Neighbours):
   Attributes:
     kernel_size: tokens that one output reads; of an even number, one more
       before it than after it.
-    num_groups: of channels that are read together; 0: each channel by itself.
-    activation: 'gelu' or 'none'.
+    num_groups: groups of channels, which are read together; 0: each channel by
+      itself.
+    activation: what follows the convolution.
   """
 
   kernel_size: int = 7
@@ -69,12 +70,7 @@ class Convolutional(Neighbours):
       self.num_groups,
       f'0 or a divisor of the width, {self.embed_dim}',
     )
-    require(
-      self.activation in ('gelu', 'none'),
-      'activation',
-      self.activation,
-      "'gelu' or 'none'",
-    )
+    require_one_of(('gelu', 'none'), 'activation', self.activation)
 
   def init(self, key):
     """`kernel` (T, G, D/G, D/G), taps from the farthest before, and `bias`."""
@@ -111,9 +107,10 @@ class Recurrent(Neighbours):
   both sides has two networks of half the width; one reads from the right.
 
   Attributes:
-    cell: 'lstm' or 'gru'.
+    cell: cell of the network.
     window: tokens that are read for one output; 0: all.
-    residual: whether x is added; if not, the states stand in its place.
+    residual: whether states are added to the vectors; if not, they replace
+      them.
   """
 
   cell: str = 'lstm'
@@ -121,7 +118,7 @@ class Recurrent(Neighbours):
   residual: bool = True
 
   def __post_init__(self):
-    require(self.cell in CELLS, 'cell', self.cell, f'one of {tuple(CELLS)}')
+    require_one_of(CELLS, 'cell', self.cell)
     require(self.window >= 0, 'window', self.window, 'at least 0')
     require(
       self.causal or self.embed_dim % 2 == 0,

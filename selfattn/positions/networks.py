@@ -22,10 +22,10 @@ class Fire(Bias):
   j <= i this is the same. Depends on positions, not only on their difference.
 
   Attributes:
-    hidden_dim: of f.
-    threshold: at initialisation; a quarter of the longest text, as in the
-      paper, where that is 512 of 2048. A larger one flattens the bias of short
-      texts.
+    hidden_dim: width of the hidden layer of f.
+    threshold: the threshold at initialisation; a quarter of the longest text,
+      as in the paper, where that is 512 of 2048. A larger one flattens the bias
+      of short texts.
     shared: whether all layers share one network, or have one each.
   """
 
@@ -83,6 +83,10 @@ class Continuous(Bias):
 
   The continuous relative position bias of Liu et al. 2022 (Swin V2, equations 3
   and 4), in one dimension.
+
+  Attributes:
+    hidden_dim: width of its hidden layer.
+    shared: whether all layers share one network, or have one each.
   """
 
   hidden_dim: int = 32

@@ -25,7 +25,7 @@ class Path(Position):
   the lower triangles of the brackets (the UT transform of the paper).
 
   Attributes:
-    rank: of the map from the input to w.
+    rank: rank of the map from the layer's input to w.
     kernel_size: tokens of the short convolution over w, which silu follows; 1:
       neither. A cache holds no neighbours, so it needs 1.
   """

@@ -65,6 +65,9 @@ class Shaw(RelativeKeys):
 
   The heads of a layer share one table. With `with_values`, b[d] is added to the
   value of a key at distance d.
+
+  Attributes:
+    with_values: whether vectors of distances are added to values, too.
   """
 
   with_values: bool = False

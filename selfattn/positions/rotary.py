@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.positions.angles import angles
-from selfattn.positions.contract import Position, require
+from selfattn.positions.contract import Position, require, require_one_of
 from selfattn.positions.frequencies import SCALINGS
 
 LAYOUTS = ('half', 'interleaved')
@@ -25,17 +25,23 @@ class Rotary(Position):
   Attributes:
     layout: which channels are a pair. 'half': j and j + R/2; 'interleaved':
       2j and 2j + 1. The same up to a permutation of channels.
-    base: of the angles.
-    fraction: of the channels that are rotated, rounded down to pairs; 1: R = K.
-      With scaling 'proportional', of the pairs that rotate, and R = K.
-    scaling: of the frequencies, for texts longer than those of training: a name
-      of selfattn.positions.frequencies.SCALINGS, where the formulas are.
+    base: base of the angles.
+    fraction: share of the channels that are rotated, rounded down to pairs; 1:
+      R = K. With scaling 'proportional', share of the pairs that rotate, and
+      R = K.
+    scaling: how frequencies are scaled for texts longer than those of training;
+      the formulas are in selfattn.positions.frequencies.
     factor: longest text over longest text of training.
     original_length: longest text of training, in tokens; for 'yarn', 'llama3'
       and 'longrope'.
-    beta_fast, beta_slow: periods, for 'yarn'.
-    low_freq_factor, high_freq_factor: periods, for 'llama3'.
-    pair_factors: one for each pair, for 'longrope'.
+    beta_fast: pairs with more periods in original_length keep their frequency,
+      for 'yarn'.
+    beta_slow: pairs with fewer periods have theirs divided by factor, for
+      'yarn'.
+    low_freq_factor: pairs with fewer periods in original_length have their
+      frequency divided by factor, for 'llama3'.
+    high_freq_factor: pairs with more periods keep theirs, for 'llama3'.
+    pair_factors: a divisor of each frequency, for 'longrope'.
   """
 
   layout: str = 'half'
@@ -54,13 +60,8 @@ class Rotary(Position):
   supports_real_positions = True
 
   def __post_init__(self):
-    require(self.layout in LAYOUTS, 'layout', self.layout, f'one of {LAYOUTS}')
-    require(
-      self.scaling in SCALINGS,
-      'scaling',
-      self.scaling,
-      f'one of {tuple(SCALINGS)}',
-    )
+    require_one_of(LAYOUTS, 'layout', self.layout)
+    require_one_of(SCALINGS, 'scaling', self.scaling)
     require(self.base > 1, 'base', self.base, 'greater than 1')
     require(
       0 < self.fraction <= 1 and int(self.head_dim * self.fraction / 2) >= 1,
@@ -172,7 +173,7 @@ class Pope(Position):
   the K/2 of RoPE; queries and keys are twice as wide in their matmul.
 
   Attributes:
-    base: of the rates, base^(-c/K).
+    base: base of the rates, base^(-c/K).
   """
 
   base: float = 10_000.0

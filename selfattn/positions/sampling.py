@@ -44,6 +44,9 @@ class RandomOffset(Consecutive):
   """Positions begin at 0 to max_offset (Kiyono et al. 2021, SHAPE).
 
   Each text has its own random offset; in evaluation, all are 0.
+
+  Attributes:
+    max_offset: largest offset.
   """
 
   max_offset: int = 100
@@ -70,6 +73,9 @@ class Randomised(Consecutive):
   A text of n tokens has n of max_position positions, sampled without
   replacement: one sample per training step, of which texts of n tokens use the
   first n. Evaluation uses one fixed sample.
+
+  Attributes:
+    max_position: number of positions to sample from.
   """
 
   max_position: int = 2048
@@ -113,8 +119,10 @@ class Augmented(Consecutive):
   1 / max_scale to max_scale, uniform in its logarithm. In evaluation, at n.
 
   Attributes:
-    max_shift, max_jitter: in tokens. The order is kept up to a jitter of 0.5.
-    max_scale: 1: none.
+    max_shift: largest shift of a text, in tokens.
+    max_jitter: largest jitter of a token, in tokens; the order is kept up to
+      0.5.
+    max_scale: largest scale; 1: none.
   """
 
   max_shift: float = 5.0

@@ -284,7 +284,7 @@ from experiments import train
 from experiments.command import app
 from experiments.workdir import shared
 shared._VISIBLE = 1.0
-app.run(train.main, train._define, train.__doc__, takes_config=True)
+app.run(train.main, train._define, train.__doc__, dict)
 """
 
 

@@ -251,7 +251,15 @@ def test_help_lists_flags_first_and_every_key(call_command):
   flags = [line.strip() for line in lines if line.startswith('  --')]
   assert flags[0].startswith('--config:')
   assert any(flag.startswith('--workdir:') for flag in flags[:4])
-  assert '--config.model.position.sinusoidal.base=10000.0' in flags
+  # Each with its meaning and what is allowed, and lists as they are typed.
+  assert (
+    '--config.model.position.sinusoidal.base=10000.0: '
+    'base of the angles (a number, greater than 1)'
+  ) in flags
+  assert any(
+    flag.startswith('--config.optimizer.weight_decay_names=kernel: ')
+    for flag in flags
+  )
   # One line for each option of each entry of every table.
   assert len(flags) == len(set(flags)) < 260
   assert not any('alsologtostderr' in flag for flag in flags)  # absl's own

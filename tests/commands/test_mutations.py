@@ -77,7 +77,7 @@ def attempt(monkeypatch, capfd, tmp_path):
         outcomes.append('trains')
 
     try:
-      app.run(main, train._define, 'doc', takes_config=True)
+      app.run(main, train._define, 'doc', dict)
     except SystemExit as error:
       outcomes.append(error.code)
     out, err = capfd.readouterr()

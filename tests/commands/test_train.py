@@ -290,7 +290,7 @@ def slow(self):
     time.sleep(0.25)
   check(self)
 signals.Signals.check = slow
-app.run(train.main, train._define, train.__doc__, takes_config=True)
+app.run(train.main, train._define, train.__doc__, dict)
 """
 
 

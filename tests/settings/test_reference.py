@@ -1,0 +1,77 @@
+"""What keys of the config mean, and which values they may have."""
+
+import ml_collections
+import pytest
+
+from configs import default
+from experiments.command.values import flat_keys
+from experiments.settings import reference
+from selfattn.positions import POSITIONS, Position
+
+
+def test_every_key_of_the_default_config_has_a_meaning():
+  config = flat_keys(default.get_config())
+  keys = {
+    k for k, v in config.items() if not isinstance(v, ml_collections.ConfigDict)
+  }
+  meanings = reference.meanings()
+  assert keys - meanings.keys() == set()
+  assert [key for key in keys if not meanings[key]] == []
+
+
+def test_meanings_are_comments_of_the_config_and_docstrings_of_classes():
+  meanings = reference.meanings()
+  for key, meaning in {
+    # Behind the line, above it, of two lines, of a table and its block.
+    'train.steps': 'updates of the parameters',
+    'model.embed_dim': 'width of the token vectors',
+    'train.ema_decay': 'decay of an exponential moving average of the '
+    'parameters, which evaluation then uses; 0: none',
+    'optimizer.name': 'the optimizer (experiments/learning/optimizers.py)',
+    # An attribute, of a base class, and of a group of parameters.
+    'data.text.quoted': "whether double quotes may enclose fields, for 'csv'",
+    'optimizer.lamb.b1': 'decay rate of the mean of gradients',
+    'optimizer.groups.matrices.learning_rate_scale': (
+      'factor of the learning rate for the group'
+    ),
+  }.items():
+    assert meanings[key] == meaning
+
+
+@pytest.mark.parametrize(
+  ('key', 'allowed'),
+  [
+    ('data.dir', 'text'),
+    ('data.text.quoted', 'True or False'),
+    ('data.text.labels', 'a list, as a,b'),
+    ('model.pool', 'one of attentive, cls, max, mean'),
+    ('model.position.alibi.variant', 'one of asymmetric, learned, symmetric'),
+    ('model.position.path.rank', 'an integer, at least 1'),
+    ('model.num_layers', 'an integer, at least 1'),
+    ('optimizer.learning_rate', 'a number, greater than 0 and finite'),
+    ('optimizer.muon.beta', 'a number, at least 0 and less than 1'),
+    (
+      'train.grad_accum_steps',
+      'an integer, 0 or a divisor of config.train.batch_size',
+    ),
+  ],
+)
+def test_allowed_values_are_those_that_the_checks_name(key, allowed):
+  assert reference.allowed()[key] == allowed
+
+
+class Documented(Position):
+  """A method.
+
+  Attributes:
+    width: how far
+      it looks.
+  """
+
+  width: int = 3
+
+
+def test_an_attribute_of_two_lines_is_one_sentence():
+  assert reference.attribute(Documented, 'width') == 'how far it looks'
+  assert reference.attribute(Documented, 'causal').startswith('whether a token')
+  assert reference.attribute(POSITIONS['rotary'], 'nothing') == ''
