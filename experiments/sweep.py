@@ -43,7 +43,6 @@ from experiments.workdir import workdir as workdir_lib
 
 def _define(values) -> None:
   flags = app.flags
-  cores = len(os.sched_getaffinity(0))
   flags.DEFINE_string(
     'workdir', None, "The sweep's folder.", flag_values=values
   )
@@ -73,11 +72,11 @@ def _define(values) -> None:
     'Ids of the trials to run, from 0, a list; if not given, all trials.',
     flag_values=values,
   )
-  for name, default, text in (
-    ('max_parallel', cores, 'Number of processes of engine processes.'),
-    ('group_size', 32, 'Largest number of trials trained as one program.'),
+  for name, default, text, least in (
+    ('max_parallel', 0, 'Processes of engine processes; 0: one per core.', 0),
+    ('group_size', 32, 'Largest number of trials trained as one program.', 1),
   ):
-    flags.DEFINE_integer(name, default, text, 1, flag_values=values)
+    flags.DEFINE_integer(name, default, text, least, flag_values=values)
   flags.DEFINE_string(
     'ray_address',
     '',
@@ -199,7 +198,7 @@ def main(values) -> None:
     engines.Options(
       workdir=workdir,
       until=None,
-      max_parallel=values.max_parallel,
+      max_parallel=values.max_parallel or len(os.sched_getaffinity(0)),
       group_size=values.group_size,
       ray_address=values.ray_address,
     ),

@@ -1,7 +1,7 @@
 """Trains a text classifier, evaluates it, and saves it in a workdir.
 
     bash scripts/run.sh experiments.train
-    bash scripts/run.sh experiments.train --config=configs/trec.py \
+    bash scripts/run.sh experiments.train --config=configs/trec.py \\
         --config.data.dir=PATH --workdir=runs/trec
 
 The same command again resumes an interrupted run, or prints the result of a

@@ -6,6 +6,7 @@ A table is between `<!-- table: NAME -->` and `<!-- end -->`; a test compares
 what is there with what this writes.
 """
 
+import importlib
 import json
 import pathlib
 import re
@@ -14,7 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from configs import default
-from experiments.command.values import flat_keys
+from experiments.command import app
+from experiments.command.values import flat_keys, typed
 from experiments.settings import reference
 from experiments.settings.keys import CHOICES, name_key
 from selfattn import positions
@@ -23,7 +25,7 @@ from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / 'docs/results'
-FILES = ('docs/positions.md', 'docs/configuration.md')
+FILES = ('docs/positions.md', 'docs/configuration.md', 'docs/cli.md')
 _BLOCK = re.compile(r'(<!-- table: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
 
@@ -111,13 +113,34 @@ def _entries(table) -> str:
   return _table([('name', 'what it is'), ('---',) * 2, *rows])
 
 
+def command_flags() -> str:
+  """A heading per command, with what it does and its flags."""
+  text = ''
+  for path in sorted((ROOT / 'experiments').glob('*.py')):
+    if path.stem == '__init__':
+      continue
+    command = importlib.import_module(f'experiments.{path.stem}')
+    values = app.flags.FlagValues()
+    command._define(values)
+    rows = [
+      (f'`--{name}`', _value(default), meaning)
+      for name, (meaning, default) in app.described_flags(values).items()
+    ]
+    what = command.__doc__.partition('\n')[0]
+    text += f'\n### experiments.{path.stem}\n\n{what}\n\n'
+    text += _table([('flag', 'default', 'meaning'), ('---',) * 3, *rows])
+  return text
+
+
 def _value(value) -> str:
-  shown = ','.join(map(str, value)) if isinstance(value, tuple) else value
-  return '' if shown == '' else f'`{shown}`'
+  return f'`{typed(value)}`' if typed(value) else ''
 
 
 def _table(rows) -> str:
-  cells = ([cell.replace('|', '\\|') for cell in row] for row in rows)
+  cells = (
+    [cell.replace('|', '\\|').replace('<', '&lt;') for cell in row]
+    for row in rows
+  )
   return ''.join(f'| {" | ".join(row)} |\n' for row in cells)
 
 
@@ -163,6 +186,7 @@ TABLES = {
   'positions': position_properties,
   'lengths': lambda: scores(_GENERATED),
   'keys': config_keys,
+  'flags': command_flags,
 }
 
 

@@ -36,6 +36,7 @@ from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
+CONFIG_COMMANDS = ('train', 'sweep', 'compile', 'inspect', 'compare')
 # No array is ever broadcast to another rank by accident.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 
@@ -100,8 +101,7 @@ def run_command():
 def exit_code(name, *arguments, cwd):
   """That of a command which runs within this process."""
   module = importlib.import_module(f'experiments.{name}')
-  has_config = name in ('train', 'sweep', 'compile', 'inspect', 'compare')
-  describe = reference.described if has_config else None
+  describe = reference.described if name in CONFIG_COMMANDS else None
   words = list(map(str, arguments))
   typed = [sys.executable, '-m', f'experiments.{name}', *words]
   numbers = signal.valid_signals()

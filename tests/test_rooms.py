@@ -2,7 +2,6 @@
 
 import ast
 import pathlib
-import re
 
 import pytest
 
@@ -157,30 +156,6 @@ def test_every_key_is_read():
   keys = {key for key in keys if not key.startswith(blocks)}
   unread = {key for key in keys if key.rpartition('.')[2] not in read}
   assert not unread
-
-
-def test_what_the_pages_name_exists():
-  tests = {
-    node.name
-    for path in (ROOT / 'tests').rglob('test_*.py')
-    for node in ast.walk(ast.parse(path.read_text()))
-    if isinstance(node, ast.FunctionDef)
-  }
-  for page in (ROOT / 'README.md', ROOT / 'docs/chapters.md'):
-    text = page.read_text()
-    named = set(re.findall(r'`(test_\w+)`', text))
-    assert not named - tests, page
-    modules = set(re.findall(r'\bexperiments\.([a-z_]+)', text))
-    for name in modules:
-      path = ROOT / 'experiments' / name
-      assert path.is_dir() or path.with_suffix('.py').exists(), name
-    links = re.findall(r'\]\(([^)#:]+)[^)]*\)', text)
-    assert links
-    for link in links:
-      assert (page.parent / link).exists(), (page.name, link)
-    folders = 'tests|scripts|configs|selfattn'
-    for path in re.findall(rf'`((?:{folders})/[\w/.]+)`', text):
-      assert (ROOT / path).exists(), (page.name, path)
 
 
 def test_every_option_is_read_by_its_class():

@@ -30,7 +30,7 @@ from experiments.command.errors import (
   unwritten,
 )
 from experiments.command.log import Unbreakable, log
-from experiments.command.values import flat_keys, parse_tuple
+from experiments.command.values import flat_keys, parse_tuple, typed
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
 # Old names of flags, for the message that gives the new one.
@@ -281,16 +281,24 @@ def _print_help(values, doc: str, path: str | None, config, describe) -> None:
   if config is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')
-  for name in values:
-    flag = values[name]
-    if name not in ('config', 'config_path'):
-      default = '' if flag.default is None else f' (default: {flag.default})'
-      print(f'  --{name}: {flag.help}{default}')
+  for name, (meaning, default) in described_flags(values).items():
+    shown = f' (default: {default})' if default else ''
+    print(f'  --{name}: {meaning}{shown}')
   if config is not None:
     print(f'\nkeys of {path}:')
     meanings = describe()
     for key, value in flat_keys(config).items():
       if not isinstance(value, ConfigDict):
-        shown = ','.join(map(str, value)) if isinstance(value, tuple) else value
         meaning = f': {meanings[key]}' if key in meanings else ''
-        print(f'  --config.{key}={shown}{meaning}')
+        print(f'  --config.{key}={typed(value)}{meaning}')
+
+
+def described_flags(values: flags.FlagValues) -> dict[str, tuple[str, str]]:
+  """(help, default as it is typed) of each flag but those of the config."""
+  found = {}
+  for name in values:
+    if name not in ('config', 'config_path'):
+      # absl adds a line to the help of a flag that may be repeated.
+      meaning = values[name].help.partition(';\n')[0]
+      found[name] = meaning, typed(values[name].default)
+  return found

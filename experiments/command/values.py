@@ -58,6 +58,13 @@ def parse_tuple(text: str) -> tuple:
   return tuple(int(w) if _INTEGER.fullmatch(w) else w for w in words)
 
 
+def typed(value: Any) -> str:
+  """A value as it is typed on a command line; '' for None."""
+  if isinstance(value, list | tuple):
+    return ','.join(map(str, value))
+  return '' if value is None else str(value)
+
+
 def split(text: str) -> list[str]:
   """Splits at the commas outside of quotes and brackets.
 

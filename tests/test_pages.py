@@ -1,0 +1,259 @@
+"""What README and docs name exists: links, files, tests, command lines."""
+
+import ast
+import importlib
+import json
+import os
+import re
+import shlex
+import sys
+
+import pytest
+from conftest import CONFIG_COMMANDS, ROOT, last_json
+
+from experiments.command import app, config_files
+from experiments.command.values import flat_keys
+from experiments.data import loading
+from experiments.settings import reference
+from experiments.settings.settings import from_config
+
+PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
+# With the docstrings that --help prints, and the headers of configs.
+SOURCES = [
+  *PAGES,
+  *sorted((ROOT / 'experiments').glob('[a-z]*.py')),
+  *sorted((ROOT / 'configs').glob('[a-z]*.py')),
+]
+IDS = [str(path.relative_to(ROOT)) for path in SOURCES]
+RUN = 'bash scripts/run.sh '
+
+
+def page(name):
+  return (ROOT / 'docs' / name).read_text()
+
+
+def without_code(text):
+  return re.sub(r'```.*?```|`[^`\n]*`', '', text, flags=re.DOTALL)
+
+
+def anchors(path):
+  """Those of the headings of a page, as GitHub makes them."""
+  text = re.sub(r'```.*?```', '', path.read_text(), flags=re.DOTALL)
+  return {
+    re.sub(r'[^\w\- ]', '', heading.lower()).strip().replace(' ', '-')
+    for heading in re.findall(r'^#+ (.*)$', text, flags=re.MULTILINE)
+  }
+
+
+@pytest.mark.parametrize('path', PAGES, ids=IDS[: len(PAGES)])
+def test_links_lead_to_a_file_and_a_heading(path):
+  for link in re.findall(r'\]\(([^)\s]+)\)', without_code(path.read_text())):
+    if '://' in link:
+      continue
+    name, _, anchor = link.partition('#')
+    target = path.parent / name if name else path
+    assert target.exists(), link
+    assert not anchor or anchor in anchors(target), link
+
+
+def test_files_tests_and_modules_that_pages_name_exist():
+  tests = {
+    node.name
+    for path in (ROOT / 'tests').rglob('test_*.py')
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.FunctionDef)
+  }
+  for path in PAGES:
+    text = path.read_text()
+    assert not set(re.findall(r'`(test_\w+)`', text)) - tests, path
+    for name in set(re.findall(r'\bexperiments\.([a-z_]+)', text)):
+      module = ROOT / 'experiments' / name
+      assert module.is_dir() or module.with_suffix('.py').exists(), name
+    folders = 'tests|scripts|configs|selfattn|experiments|docs'
+    for name in re.findall(rf'`((?:{folders})/[\w/.]+)`', text):
+      # A file that the reader writes.
+      assert (ROOT / name).exists() or name == 'configs/reviews.py', name
+
+
+def commands(path):
+  """The words of each command line, in blocks and within sentences."""
+  text = path.read_text()
+  if path.suffix == '.py':
+    # Not as `__doc__`, where a backslash may have joined lines.
+    text = text.split('"""')[1].replace('\\\\\n', '\\\n')
+  text = re.sub(r'\s*\\\n\s*', ' ', text)
+  blocks = re.findall(rf'^ +{RUN}(.*)$', text, flags=re.MULTILINE)
+  inline = re.findall(rf'(?<!`)`(?:{RUN})?([a-z][^`]*)`', text)
+  for line in (*blocks, *(line for line in inline if ' ' in line)):
+    words = shlex.split(re.sub(r' [<>|] .*| & .*|\s\.\.\.', '', line))
+    if words[0] in ('pytest', 'python') or is_command(words[0]):
+      yield words
+
+
+def is_command(name):
+  room, _, command = name.partition('.')
+  path = ROOT / room / f'{command}.py'
+  return room == 'experiments' and path.exists()
+
+
+def parsed(words, monkeypatch):
+  """The flags of a command of experiments, and its config if it has one."""
+  name = words[0].removeprefix('experiments.')
+  command = importlib.import_module(words[0])
+  # Files that the reader writes.
+  arguments = [
+    word
+    for word in words[1:]
+    if word not in ('--config=mine.py', '--config=configs/reviews.py')
+  ]
+  arguments = [re.sub(r'\$\w+', '0', word) for word in arguments]
+  arguments = [word for word in arguments if word != '--help']
+  monkeypatch.chdir(ROOT)
+  monkeypatch.setattr(sys, 'argv', [name, *arguments])
+  describe = reference.described if name in CONFIG_COMMANDS else None
+  return app._parse(sys.argv, command._define, command.__doc__, describe)
+
+
+@pytest.mark.parametrize('path', SOURCES, ids=IDS)
+def test_command_lines_parse_and_their_configs_are_valid(path, monkeypatch):
+  for words in commands(path):
+    line = ' '.join(words)
+    if words[0] in ('pytest', 'python'):
+      assert all(map(exists, words[1:])), line
+    elif not re.search('NAME|KEY', line):
+      values = parsed(words, monkeypatch)
+      if 'config' in values and '--help' not in words:
+        assert from_config(values.config), line
+
+
+def exists(word):
+  """Whether an argument of pytest or python names a file, or a marker."""
+  markers = (ROOT / 'pyproject.toml').read_text()
+  return word == '-m' or (ROOT / word).exists() or f'"{word}: ' in markers
+
+
+def test_command_lines_are_found_in_blocks_and_in_sentences():
+  found = {path.name: list(commands(path)) for path in SOURCES}
+  assert ['experiments.train'] in found['README.md']
+  assert ['pytest'] in found['README.md']
+  assert ['experiments.compare', '--output=FOLDER'] in found['chapters.md']
+  (trec,) = found['trec.py']
+  assert trec[0] == 'experiments.train'
+  assert trec[2:] == ['--config.data.dir=PATH', '--workdir=runs/trec']
+
+
+SMALL = (
+  '--config.train.steps=4', '--config.train.eval_every=2',
+  '--config.model.num_layers=1', '--config.model.embed_dim=12',
+)  # fmt: skip
+
+
+@pytest.fixture(scope='module')
+def from_csv(tmp_path_factory):
+  """Blocks of the section from a CSV to predictions, and a folder with it."""
+  section = page('data.md').split('## From a CSV')[1].split('\n## ')[0]
+  found = dict(re.findall(r'```(csv)\n(.*?)```', section, re.DOTALL))
+  blocks = re.findall(r'```python\n(.*?)```', section, re.DOTALL)
+  folder = tmp_path_factory.mktemp('reader')
+  (folder / 'reviews').mkdir()
+  header, *rows = found['csv'].splitlines()
+  rows = [row.replace('.', f' {n}.', 1) for n in range(20) for row in rows]
+  (folder / 'reviews/reviews.csv').write_text('\n'.join([header, *rows]) + '\n')
+  (folder / 'new.txt').write_text('A touching film.\nDull.\n')
+  (folder / 'configs').mkdir()
+  (folder / 'configs/reviews.py').write_text(blocks[1])
+  return folder, blocks
+
+
+def test_the_way_from_a_csv_to_predictions_can_be_gone(
+  from_csv, call_command, monkeypatch, capfd
+):
+  folder, (snippet, _) = from_csv
+  lines = list(commands(ROOT / 'docs/data.md'))
+  train = next(words for words in lines if '--workdir=runs/reviews' in words)
+  code, stdout, stderr = call_command('train', *train[1:], *SMALL, cwd=folder)
+  assert code == 0, stderr
+  assert '32 train, 4 validation, 4 test; 2 classes' in stderr
+  assert 'WARNING: classes' not in stderr
+  assert last_json(stdout)['split'] == 'test'
+  for words in lines[1:5]:
+    assert '--workdir=runs/reviews' in words
+    name = words[0].removeprefix('experiments.')
+    code, stdout, stderr = call_command(name, *words[1:], cwd=folder)
+    assert code == 0, stderr
+  monkeypatch.chdir(folder)
+  monkeypatch.setenv('PYTHONPATH', str(ROOT))
+  exec(snippet, {})
+  printed = capfd.readouterr().out.splitlines()
+  assert len(printed) == 2
+  assert all(line.startswith(('negative {', 'positive {')) for line in printed)
+
+
+def test_the_config_file_of_the_page_is_the_command_of_the_page(
+  from_csv, monkeypatch
+):
+  folder, _ = from_csv
+  (train,) = (
+    words
+    for words in commands(ROOT / 'docs/data.md')
+    if '--config.data.text.train=reviews.csv' in words
+  )
+  values = parsed(train, monkeypatch)
+  config = config_files.load_config(str(folder / 'configs/reviews.py'))
+  config.train.steps = values.config.train.steps
+  assert flat_keys(config) == flat_keys(values.config)
+
+
+def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
+  table = page('data.md').split('## What the messages mean')[1]
+  rows = re.findall(r'^\| `([^`]+)` \|', table, flags=re.MULTILINE)
+  patterns = [re.sub(r'\b[A-Z]+\b', '.*', re.escape(row)) for row in rows]
+  lines = [
+    *(f'good\tfilm {n}' for n in range(9)),
+    *(f'bad\tplay {n}' for n in range(9)),
+    *(['good\tsame'] * 9),
+    *('good\tboth', 'bad\tboth', 'bad\t ', 'rare\tseldom', 'bad\t1 2 3 4 5 6'),
+  ]
+  (tmp_path / 'train.tsv').write_text('\n'.join(lines) + '\n')
+  (tmp_path / 'test.tsv').write_text('good\tfine\nbad\tdull\nodd\todd\n')
+  config = small_config
+  config.data.name, config.data.dir = 'text', str(tmp_path)
+  config.data.max_length = 5
+  config.data.text.update(
+    header=False, text_columns=(1,), label_column='0', labels=('bad', 'good',
+    'rare'), unknown_labels='drop', max_copies=8, train=('train.tsv',),
+    validation=('train.tsv',), test=('test.tsv',),
+  )  # fmt: skip
+  loading.load(from_config(config).data, '')
+  logged = capfd.readouterr().err.splitlines()
+  for line in logged:
+    assert any(re.search(pattern, line) for pattern in patterns), line
+  unseen = [
+    row
+    for row, pattern in zip(rows, patterns, strict=True)
+    if not re.search(pattern, '\n'.join(logged))
+  ]
+  # It is a message of experiments.predict.
+  assert unseen == [row for row in rows if 'have no label' in row]
+
+
+def test_words_of_the_log_and_of_the_result_are_explained(
+  tmp_path, call_command
+):
+  flags = [f'--workdir={tmp_path / "run"}', *SMALL]
+  flags += ['--config.data.word_order.train_pairs=40']
+  code, stdout, stderr = call_command('train', *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  section = page('cli.md').split('## What a run prints')[1].split('\n## ')[0]
+  explained = set(re.findall(r'`([^`]+)`', section))
+  words = set(last_json(stdout))
+  for line in stderr.splitlines():
+    words |= set(re.findall(r'  ([a-z]+/\w+) ', line))
+    words |= {word for word in ('steps/s', 'mfu', 'padded to') if word in line}
+  assert {'train/loss', 'mfu', 'padded to', 'macro_f1'} <= words
+  assert words <= explained
+  assert set(os.listdir(tmp_path / 'run')) - {'lock'} <= {
+    name.rstrip('/').replace('-P', '-0')
+    for name in re.findall(r'`([\w.\-/]+)`', page('cli.md'))
+  } | {'checkpoints'}
+  assert json.loads((tmp_path / 'run/status.json').read_text())
