@@ -43,7 +43,7 @@ from experiments.benchmarks import (
   sweep,
   table,
 )
-from experiments.command import app, provenance
+from experiments.command import app, invocation, provenance
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.sweeps.running import ENGINES
@@ -138,7 +138,7 @@ def main(values) -> None:
   log(table(rows))
   result = {
     'suite': suite,
-    'command': ' '.join(app.command()),
+    'command': ' '.join(invocation.command()),
     'commit': commit,
     'machine': provenance.machine(),
     'device': device.device_kind,

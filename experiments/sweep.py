@@ -17,11 +17,10 @@ writes those so far. The last line of standard output is one JSON object.
 from __future__ import annotations
 
 import os
-import shlex
 
 import jax
 
-from experiments.command import app, config_files
+from experiments.command import app, config_files, invocation
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
 from experiments.settings import extensions, reference
@@ -207,8 +206,8 @@ def main(values) -> None:
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:
-    words = [word for word in app.command() if word != '--retry']
-    again = shlex.join(['bash', 'scripts/run.sh', *words, '--retry'])
+    words = [word for word in invocation.command() if word != '--retry']
+    again = invocation.shell_line([*words, '--retry'])
     raise Failed(f'{failed} of {len(specs)} trials; to retry: {again}')
   unfinished = running.unfinished(chosen)
   if unfinished:

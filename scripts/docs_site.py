@@ -1,4 +1,4 @@
-"""Hooks of mkdocs.yml: README as the first page, and an API reference.
+"""Hooks of mkdocs.yml: pages beside docs/, and an API reference.
 
 A page of the reference has the modules of one package, from their docstrings,
 which mkdocstrings reads without importing them.
@@ -11,6 +11,12 @@ from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGES = ('selfattn', 'experiments')
+# Pages beside docs/, by their names on the site.
+BESIDE = {
+  'index.md': 'README.md',
+  'contributing.md': 'CONTRIBUTING.md',
+  'changelog.md': 'CHANGELOG.md',
+}
 
 
 def on_config(config):
@@ -21,24 +27,26 @@ def on_config(config):
 
 
 def on_files(files, config):
-  """Adds README and the pages of the reference."""
-  readme = (ROOT / 'README.md').read_text(encoding='utf-8')
-  # Links of README are to files below docs/, those of pages to README.
-  text = readme.replace('](docs/', '](')
-  files.append(File.generated(config, 'index.md', content=text))
+  """Adds the pages beside docs/ and those of the reference."""
+  pages = {
+    name: (ROOT / source).read_text(encoding='utf-8')
+    for name, source in BESIDE.items()
+  }
   for name, modules in _packages().items():
     body = '\n\n'.join(f'::: {module}' for module in modules)
-    page = File.generated(
-      config, f'api/{name}.md', content=f'# {name}\n\n{body}\n'
-    )
-    files.append(page)
+    pages[f'api/{name}.md'] = f'# {name}\n\n{body}\n'
+  for name, text in pages.items():
+    files.append(File.generated(config, name, content=text))
   return files
 
 
 def on_page_markdown(markdown, page, config, files):
-  """Links to README as links to the first page."""
+  """Links between docs/ and what is beside it, as links within the site."""
   del page, config, files
-  return re.sub(r'\]\(\.\./README\.md', '](index.md', markdown)
+  text = re.sub(r'\]\((?:\.\./|docs/)', '](', markdown)
+  for name, source in BESIDE.items():
+    text = re.sub(rf'\]\({re.escape(source)}', f']({name}', text)
+  return text
 
 
 def _packages() -> dict[str, list[str]]:

@@ -116,9 +116,7 @@ def _entries(table) -> str:
 def command_flags() -> str:
   """A heading per command, with what it does and its flags."""
   text = ''
-  for path in sorted((ROOT / 'experiments').glob('*.py')):
-    if path.stem == '__init__':
-      continue
+  for path in sorted((ROOT / 'experiments').glob('[a-z]*.py')):
     command = importlib.import_module(f'experiments.{path.stem}')
     values = app.flags.FlagValues()
     command._define(values)

@@ -26,6 +26,9 @@ from selfattn.pools import POOLS, Pool
 from selfattn.positions import POSITIONS, Combined, Position
 from selfattn.positions.sampling import SAMPLINGS
 
+# Of pyproject.toml, CITATION.cff and the newest section of CHANGELOG.md.
+__version__ = '0.1.0'
+
 __all__ = [
   'BACKENDS',
   'ENCODERS',

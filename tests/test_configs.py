@@ -14,7 +14,7 @@ from experiments.settings.settings import from_config
 from experiments.sweeps import grids, plan
 from experiments.training import build
 
-PATHS = sorted(pathlib.Path(app.DEFAULT_CONFIG).parent.glob('*.py'))
+PATHS = sorted(pathlib.Path(app.DEFAULT_CONFIG).parent.glob('[a-z]*.py'))
 SENTENCES = ['a fine film', 'the plot , however , is dull', 'so it goes on']
 
 

@@ -9,6 +9,7 @@ import shlex
 import sys
 
 import pytest
+import yaml
 from conftest import CONFIG_COMMANDS, ROOT, last_json
 
 from experiments.command import app, config_files
@@ -73,6 +74,14 @@ def test_files_tests_and_modules_that_pages_name_exist():
     for name in re.findall(rf'`((?:{folders})/[\w/.]+)`', text):
       # A file that the reader writes.
       assert (ROOT / name).exists() or name == 'configs/reviews.py', name
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+  site = yaml.safe_load((ROOT / 'mkdocs.yml').read_text())
+  shown = set(re.findall(r"'([\w.]+\.md)'", str(site['nav'])))
+  pages = {path.name for path in (ROOT / 'docs').glob('*.md')}
+  beside = {'index.md', 'contributing.md', 'changelog.md'}
+  assert shown == pages | beside
 
 
 def commands(path):

@@ -19,7 +19,11 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
-from experiments.command.config_files import DEFAULT_CONFIG, load_config
+from experiments.command.config_files import (
+  DEFAULT_CONFIG,
+  find_config,
+  load_config,
+)
 from experiments.command.errors import (
   FULL,
   Diverged,
@@ -35,21 +39,6 @@ from experiments.command.values import flat_keys, parse_tuple, typed
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
 # Old names of flags, for the message that gives the new one.
 _RENAMED_FLAGS = {'sweep_over': 'grid', 'only': 'trial_ids'}
-
-
-# Environment variable of workers: the command that started them.
-COMMAND = 'SELFATTN_COMMAND'
-
-
-def command() -> list[str]:
-  """The command line as it was typed, from `experiments.NAME` on.
-
-  In a worker of a sweep, that of the sweep.
-  """
-  if COMMAND in os.environ:
-    return json.loads(os.environ[COMMAND])
-  words = sys.orig_argv
-  return words[words.index('-m') + 1 :] if '-m' in words else words
 
 
 def print_result(result: dict) -> None:
@@ -257,7 +246,7 @@ def _take_config(argv) -> tuple[str, list[str]]:
       path = value
     else:
       path = next(arguments, '')
-  return path, rest
+  return find_config(path), rest
 
 
 def _check_overrides(argv, config: ConfigDict) -> None:

@@ -17,6 +17,15 @@ DEFAULT_CONFIG = os.path.abspath(
 )
 
 
+def find_config(path: str) -> str:
+  """The path itself or, of configs/NAME that is not there, one of this code."""
+  folder = os.path.dirname(DEFAULT_CONFIG)
+  if os.path.dirname(path) != os.path.basename(folder) or os.path.exists(path):
+    return path
+  found = os.path.join(folder, os.path.basename(path))
+  return found if os.path.exists(found) else path
+
+
 def load_config(path: str) -> ConfigDict:
   """The ConfigDict that get_config() of a Python file returns.
 

@@ -10,13 +10,12 @@ import dataclasses
 import hashlib
 import json
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 
-from experiments.command import app
+from experiments.command import app, invocation
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import flat_keys
 from experiments.data import loading
@@ -181,8 +180,7 @@ def command(spec: Spec, config_path: str, base: dict) -> str:
     for key, value in (changed | dict(spec.overrides)).items()
   ]
   words = [f'--config={config_path}', *flags, f'--workdir={spec.path}']
-  line = ' '.join(shlex.quote(word) for word in words)
-  return f'bash scripts/run.sh experiments.train {line}'
+  return invocation.shell_line(['experiments.train', *words])
 
 
 def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 
-from experiments.command import app
+from experiments.command import app, invocation
 from experiments.command.errors import Interrupted
 from experiments.command.log import log
 from experiments.command.signals import Signals
@@ -154,7 +154,7 @@ def _start(cores, count, options, log_fd: int) -> subprocess.Popen:
       # memory.
       env=os.environ
       | {'XLA_PYTHON_CLIENT_MEM_FRACTION': f'{0.9 / count:.3f}'}
-      | {app.COMMAND: json.dumps(app.command())},
+      | {invocation.COMMAND: json.dumps(invocation.command())},
     )
   finally:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -29,7 +29,12 @@ Finding = tuple[str, str, bool]
 
 
 def packages(lock: str) -> Iterator[Finding]:
-  """Packages whose version differs from the lock file, for this Python."""
+  """Packages whose version differs from the lock file, for this Python.
+
+  Nothing where there is no such file, as in an installed package.
+  """
+  if not os.path.exists(lock):
+    return
   with open(lock) as file:
     text = file.read()
   wanted: dict[str, set[str]] = {}

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, BinaryIO
 
-from experiments.command import app, provenance
+from experiments.command import invocation, provenance
 from experiments.command.errors import Failed, UserError, writing
 from experiments.workdir import buckets, locks
 
@@ -241,7 +241,7 @@ def record_environment(workdir: Workdir, devices) -> None:
     {
       'attempt': workdir.attempt,
       'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
-      'command': app.command(),
+      'command': invocation.command(),
       'python': platform.python_version(),
       'packages': {name: metadata.version(name) for name in _PACKAGES},
       'devices': [str(device) for device in devices],

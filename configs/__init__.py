@@ -1,0 +1,1 @@
+"""Configs of experiments: what differs from default.py, and why."""

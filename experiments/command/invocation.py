@@ -1,0 +1,40 @@
+"""The command line of this process, and how to type one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+
+# Environment variable of workers: the command that started them.
+COMMAND = 'SELFATTN_COMMAND'
+_ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
+
+
+def command() -> list[str]:
+  """The command line as it was typed, from `experiments.NAME` on.
+
+  In a worker of a sweep, that of the sweep.
+  """
+  if COMMAND in os.environ:
+    return json.loads(os.environ[COMMAND])
+  words = sys.orig_argv
+  # `selfattn NAME`, and `python -m experiments NAME`.
+  is_script = os.path.basename((*words, '', '')[1]) == 'selfattn'
+  if is_script or words[1:3] == ['-m', 'experiments']:
+    name, *more = words[2 if is_script else 3 :]
+    return [f'experiments.{name}', *more]
+  return words[words.index('-m') + 1 :] if '-m' in words else words
+
+
+def shell_line(words: list[str]) -> str:
+  """A line for a shell that runs a command, here or in an installed package.
+
+  Args:
+    words: as `command` returns them.
+  """
+  if os.path.exists(os.path.join(_ROOT, 'scripts', 'run.sh')):
+    return shlex.join(['bash', 'scripts/run.sh', *words])
+  name = words[0].removeprefix('experiments.')
+  return shlex.join(['selfattn', name, *words[1:]])

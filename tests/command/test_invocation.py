@@ -1,0 +1,96 @@
+"""How a command was typed, and where its config is found."""
+
+import os
+import re
+import sys
+
+import pytest
+from conftest import ROOT
+
+import selfattn
+from experiments import __main__
+from experiments.command import config_files, invocation
+
+
+@pytest.mark.parametrize(
+  'typed',
+  [
+    ['python', '-m', 'experiments.train', '--workdir=x', '-m'],
+    ['python', '-m', 'experiments', 'train', '--workdir=x', '-m'],
+    ['/usr/bin/python3', '/usr/bin/selfattn', 'train', '--workdir=x', '-m'],
+  ],
+)
+def test_a_command_has_one_name_however_it_is_started(typed, monkeypatch):
+  monkeypatch.setattr(sys, 'orig_argv', typed)
+  monkeypatch.delenv(invocation.COMMAND, raising=False)
+  assert invocation.command() == ['experiments.train', '--workdir=x', '-m']
+
+
+def test_a_worker_has_the_command_that_started_it(monkeypatch):
+  monkeypatch.setenv(invocation.COMMAND, '["experiments.sweep"]')
+  assert invocation.command() == ['experiments.sweep']
+
+
+def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):
+  words = ['experiments.sweep', '--grid', 'a b']
+  line = invocation.shell_line(words)
+  assert line == "bash scripts/run.sh experiments.sweep --grid 'a b'"
+  monkeypatch.setattr(invocation, '_ROOT', str(tmp_path))
+  assert invocation.shell_line(words) == "selfattn sweep --grid 'a b'"
+
+
+def test_a_config_of_this_code_is_found_from_anywhere(tmp_path, monkeypatch):
+  ours = str(ROOT / 'configs/trec.py')
+  monkeypatch.chdir(tmp_path)
+  assert config_files.find_config('configs/trec.py') == ours
+  for path in ('configs/mine.py', 'trec.py', 'other/trec.py'):
+    assert config_files.find_config(path) == path
+  os.mkdir('configs')
+  (tmp_path / 'configs/trec.py').touch()
+  assert config_files.find_config('configs/trec.py') == 'configs/trec.py'
+
+
+def test_one_command_lists_and_runs_all_of_them(tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, 'argv', ['selfattn'])
+  __main__.main()
+  listed = re.findall(r'^  (\w+): .+\.$', capsys.readouterr().out, re.M)
+  found = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
+  assert set(listed) == found
+  monkeypatch.setattr(sys, 'argv', ['selfattn', 'evaluate', '--workdir=none'])
+  with pytest.raises(SystemExit) as end:
+    __main__.main()
+  assert end.value.code == 2
+  assert 'none/config.json does not exist' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+  ('name', 'hidden', 'said'),
+  [
+    ('tran', (), 'did you mean train?'),
+    ('train', ('ml_collections',), "pip install 'selfattn[train]'"),
+  ],
+)
+def test_what_is_no_command_here_is_one_line(
+  name, hidden, said, monkeypatch, capsys
+):
+  find = __main__.util.find_spec
+  monkeypatch.setattr(
+    __main__.util, 'find_spec', lambda n: None if n in hidden else find(n)
+  )
+  monkeypatch.setattr(sys, 'argv', ['selfattn', name])
+  with pytest.raises(SystemExit) as end:
+    __main__.main()
+  assert end.value.code == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith('error: ')
+  assert said in line
+
+
+def test_the_version_is_the_same_everywhere():
+  for name, pattern in (
+    ('CITATION.cff', r'^version: (.*)$'),
+    ('CHANGELOG.md', r'^## (\S+)$'),
+  ):
+    found = re.search(pattern, (ROOT / name).read_text(), re.M)
+    assert found[1] == selfattn.__version__, name
