@@ -72,7 +72,8 @@ for module in pkgutil.walk_packages(selfattn.__path__, 'selfattn.'):
   importlib.import_module(module.name)
 import jax.numpy as jnp
 x_BLHK = jnp.ones((2, 5, 3, 4))
-assert selfattn.attend(x_BLHK, x_BLHK, x_BLHK).shape == x_BLHK.shape
+output_BLHK, _ = selfattn.attend(x_BLHK, x_BLHK, x_BLHK)
+assert output_BLHK.shape == x_BLHK.shape
 found = importlib.metadata.metadata('selfattn').get_all('Requires-Dist')
 print(json.dumps({
   'requires': [line for line in found if 'extra ==' not in line],
