@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+import tomllib
 
 import pytest
 import yaml
@@ -82,6 +83,13 @@ def test_every_page_is_in_the_navigation_of_the_site():
   pages = {path.name for path in (ROOT / 'docs').glob('*.md')}
   beside = {'index.md', 'contributing.md', 'changelog.md'}
   assert shown == pages | beside
+
+
+def test_every_extra_is_in_the_table_of_the_installation():
+  project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+  table = page('installation.md').split('| extra | for |')[1]
+  named = re.findall(r'^\| `([^`]+)` \|', table, flags=re.MULTILINE)
+  assert set(named) == set(project['optional-dependencies'])
 
 
 def commands(path):

@@ -45,9 +45,9 @@ def test_flags_of_other_tools_are_parsed(tmp_path, call_command):
     assert node == float(value)
 
 
-def test_the_optuna_function_of_the_readme_runs(tmp_path, monkeypatch):
+def test_the_optuna_function_of_the_page_runs(tmp_path, monkeypatch):
   optuna = pytest.importorskip('optuna', reason='pip install optuna')
-  text = (ROOT / 'README.md').read_text()
+  text = (ROOT / 'docs/sweeps.md').read_text()
   block = re.search(r'```python\n(  import json.*?)```', text, re.DOTALL)
   code = textwrap.dedent(block.group(1))
   small = ''.join(f", '--{k}={v}'" for k, v in SMALL.items())
