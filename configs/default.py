@@ -47,7 +47,8 @@ def get_config():
   # 'sentence', also a sentence and its phrases
   data.split_by = 'text'
   data.num_buckets = 2  # number of lengths that batches are padded to
-  data.vocabulary = block(VOCABULARIES, 'word')  # what tokens are
+  # how texts are split into tokens
+  data.vocabulary = block(VOCABULARIES, 'word')
 
   config.model = model = ConfigDict()
   # the encoder, from token vectors to contextual vectors
