@@ -57,6 +57,8 @@ def test_one_command_lists_and_runs_all_of_them(tmp_path, monkeypatch, capsys):
   listed = re.findall(r'^  (\w+): .+\.$', capsys.readouterr().out, re.M)
   found = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
   assert set(listed) == found
+  # Another test may have imported it, of which runpy warns.
+  monkeypatch.delitem(sys.modules, 'experiments.evaluate', raising=False)
   monkeypatch.setattr(sys, 'argv', ['selfattn', 'evaluate', '--workdir=none'])
   with pytest.raises(SystemExit) as end:
     __main__.main()
