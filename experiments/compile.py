@@ -70,8 +70,11 @@ def main(values) -> None:
     *tpu_slices.compile_step(
       settings, loaded, devices, values.num_trials, values.quick
     ),
+    loaded.bucket_lengths[-1],
     topology,
   )
+  if found['attention']:
+    log(f'attention: {found["attention"]}')
   available = found['memory_available_bytes']
   log(
     f'memory per device: {found["memory_bytes"] / 2**20:,.1f} MiB of '

@@ -48,7 +48,7 @@ class Attention(nn.Module):
     use_bias: whether the four projections have a bias.
     position: a method of selfattn.positions with the same `causal`, or None.
     normaliser: one of selfattn.normalisers, or None: softmax.
-    causal, window, softcap, broadcast_dropout, backend: see `attend`.
+    causal, window, softcap, broadcast_dropout, backend, platform: see `attend`.
     qk_norm: RMSNorm of queries and of keys, per head, before their rotation
       (Henry et al. 2020; with learned scales).
     output_gate: one of OUTPUT_GATES. The outputs of the heads are multiplied by
@@ -74,6 +74,7 @@ class Attention(nn.Module):
   softcap: float = 0.0
   broadcast_dropout: bool = False
   backend: str = 'auto'
+  platform: str | None = None
   sow_weights: bool = True
   in_encoder: bool = False
   dtype: jnp.dtype = jnp.float32
@@ -171,6 +172,7 @@ class Attention(nn.Module):
       softcap=self.softcap,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
+      platform=self.platform,
       **given,
     )
 

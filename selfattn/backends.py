@@ -9,22 +9,19 @@ makes of the output. A fully masked row returns exactly zero.
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
+from selfattn.choice import BACKENDS, Choice, by_platform, choose
 from selfattn.dropout import Dropout
 from selfattn.kernels import KERNELS, call, unsupported_reason
-from selfattn.masks import Tokens, mask_and_bias
+from selfattn.masks import Tokens, has_pairs, mask_and_bias
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import NoPosition, Position, parts_with
 from selfattn.reference import Reference, in_chunks
 from selfattn.terms import Terms
-
-# See `attend`.
-BACKENDS = ('auto', 'reference', 'chunked', *KERNELS)
-# Scores that 'chunked' keeps in memory, and above which 'auto' chooses it.
-_CHUNK_SCORES = 2**19
-_MANY_SCORES = 2**26
 
 
 def attend(
@@ -46,6 +43,7 @@ def attend(
   dropout: Dropout | None = None,
   broadcast_dropout: bool = False,
   backend: str = 'auto',
+  platform: str | None = None,
   return_weights: bool = False,
   terms: dict[str, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array | None]:
@@ -78,7 +76,12 @@ def attend(
         backward pass: supports everything, with memory linear in length.
       'xla', 'cudnn' are `jax.nn.dot_product_attention`.
       'pallas_tpu' is the TPU flash attention of jax.
-      'auto' is 'chunked' for more than 2^26 scores, else 'reference'.
+      'auto' is 'cudnn' on NVIDIA GPUs and 'pallas_tpu' on TPUs where they
+        support the call and form no mask or bias of more than 2^26 elements;
+        else, 'chunked' for more than 2^26 scores, and 'reference'. See choose.
+    platform: 'cpu', 'tpu', 'gpu' or 'rocm', that it is compiled for; None: that
+      of the first device of this process, or a CPU, whichever it is compiled
+      for.
     return_weights: whether to return the weights as well.
     terms: a dict to which, with return_weights, what each part of the position
       method without `encoding` added to the scaled scores is added, by the name
@@ -98,9 +101,17 @@ def attend(
   position = position or NoPosition(H * K, H, causal)
   normaliser = normaliser or Softmax(H)
   query, key = _sides(query, key, B, L, M)
-  _check(
-    backend, (q_BLHK, k_BMGK, v_BMGK), position, normaliser, dropout, softcap
-  )
+  facts = {
+    'dtype': q_BLHK.dtype,
+    'head_dim': K,
+    'has_dropout': dropout is not None,
+    'has_softcap': softcap > 0,
+    'hooks': position.hooks,
+    'rotated_dim': position.rotated_dim,
+    'normaliser': normaliser,
+    'value_dim': v_BMGK.shape[-1],
+  }
+  _check(backend, platform, H, k_BMGK.shape[2], normaliser, facts)
   if 'state' in position.hooks and (query.state is None or key.state is None):
     raise ValueError(
       f'{type(position).__name__} needs the state of query and key; '
@@ -110,13 +121,6 @@ def attend(
   if not L or not M:
     nothing = jnp.zeros((B, L, H, v_BMGK.shape[-1]), q_BLHK.dtype)
     return nothing, jnp.zeros((B, H, L, M)) if return_weights else None
-  if backend == 'auto':
-    many = B * H * L * M > _MANY_SCORES and not return_weights
-    backend = 'chunked' if many else 'reference'
-  size = L
-  if backend == 'chunked':
-    size = min(L, max(1, _CHUNK_SCORES // (B * H * M)))
-  num_chunks = -(-L // size)
 
   params = position_params or {}
   rotated_BLHK, rotated_BMGK = q_BLHK, k_BMGK
@@ -124,8 +128,8 @@ def attend(
     rotated_BLHK, rotated_BMGK = part.rotate(
       part_params, rotated_BLHK, rotated_BMGK, query, key
     )
-  reference = Reference(
-    terms=Terms(position, params, k_BMGK, query, key, num_chunks * size),
+  reference_of = functools.partial(
+    Reference,
     rotated_BMGK=rotated_BMGK,
     v_BMGK=v_BMGK,
     key=key,
@@ -140,21 +144,58 @@ def attend(
     num_queries=L,
     return_weights=return_weights,
   )
-  rows = q_BLHK, rotated_BLHK, query, mask, bias
-  if num_chunks > 1:
-    output, weights, found = in_chunks(reference, size, num_chunks, *rows)
-  elif backend in ('reference', 'chunked') or return_weights:
-    output, weights, found = reference(*rows, 0)
+
+  def run(choice: Choice):
+    num_rows = -(-L // choice.rows) * choice.rows
+    return _run(
+      choice,
+      reference_of(Terms(position, params, k_BMGK, query, key, num_rows)),
+      (q_BLHK, rotated_BLHK, query, mask, bias),
+    )
+
+  output, weights, found = by_platform(
+    run,
+    platform,
+    functools.partial(
+      choose,
+      backend,
+      shape=(B, H, L, M),
+      has_pairs=bias is not None or has_pairs(query, key, causal, window, mask),
+      has_token_masks=key.padding_mask is not None or key.segments is not None,
+      returns_weights=return_weights,
+      **facts,
+    ),
+  )
   if terms is not None and return_weights:
     terms |= found
-  if backend in ('reference', 'chunked'):
-    return output, weights
-  # A kernel never forms the weights. Where they are returned, the reference
-  # computes them, and the output is that of the kernel all the same.
-  output = call(
-    backend, rotated_BLHK, rotated_BMGK, v_BMGK, reference.term(*rows)
-  )
-  return output, weights if return_weights else None
+  return output, weights
+
+
+def _run(choice: Choice, reference: Reference, rows: tuple):
+  """Output, weights or None, and terms by part.
+
+  Args:
+    rows: those of all queries, as `reference` takes them.
+  """
+  L = reference.num_queries
+  weights, found = None, {}
+  if choice.rows < L:
+    num_chunks = -(-L // choice.rows)
+    return in_chunks(reference, choice.rows, num_chunks, *rows)
+  is_kernel = choice.backend in KERNELS
+  if not is_kernel or reference.return_weights:
+    output, weights, found = reference(*rows, 0)
+  if is_kernel:
+    # A kernel never forms the weights. Where they are returned, the reference
+    # computes them, and the output is that of the kernel all the same.
+    output = call(
+      choice.backend,
+      rows[1],
+      reference.rotated_BMGK,
+      reference.v_BMGK,
+      reference.term(*rows),
+    )
+  return output, weights, found
 
 
 def _sides(query, key, B: int, L: int, M: int) -> tuple[Tokens, Tokens]:
@@ -170,30 +211,16 @@ def _sides(query, key, B: int, L: int, M: int) -> tuple[Tokens, Tokens]:
   return query, query if is_self else Tokens.of(key).with_defaults(M, B)
 
 
-def _check(backend: str, q_k_v, position, normaliser, dropout, softcap) -> None:
+def _check(backend, platform, H: int, G: int, normaliser, facts: dict) -> None:
   """Raises ValueError for what the backend does not support."""
   if backend not in BACKENDS:
     raise ValueError(f'backend {backend!r} is not one of {BACKENDS}')
-  q_BLHK, k_BMGK, v_BMGK = q_k_v
-  H, G = q_BLHK.shape[2], k_BMGK.shape[2]
   if H % G:
     raise ValueError(f'{G} KV heads do not divide {H} query heads')
   if normaliser.pairs_heads and H % 2:
     raise ValueError(
       f'{type(normaliser).__name__} needs an even number of heads, not {H}'
     )
-  reason = unsupported_reason(
-    backend,
-    # The platform that a trace is compiled for is not known here.
-    platform=None,
-    dtype=q_BLHK.dtype,
-    head_dim=q_BLHK.shape[-1],
-    has_dropout=dropout is not None,
-    has_softcap=softcap > 0,
-    hooks=position.hooks,
-    rotated_dim=position.rotated_dim,
-    normaliser=normaliser,
-    value_dim=v_BMGK.shape[-1],
-  )
+  reason = unsupported_reason(backend, platform=platform, **facts)
   if reason:
     raise ValueError(f'backend {backend!r} is unsupported: {reason}')

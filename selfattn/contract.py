@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import flax.linen as nn
 
+from selfattn.choice import Choice
+
 
 class Encoder(nn.Module):
   """Token vectors in, token vectors out.
@@ -13,9 +15,9 @@ class Encoder(nn.Module):
 
   Fields without a default, or with None, are sizes. They are passed by name, as
   far as a class declares them: num_layers, num_heads, embed_dim, mlp_dim,
-  vocab_size, dtype, position (a method of selfattn.positions) and normaliser
-  (one of selfattn.normalisers). Every other field is an option, and becomes a
-  key of the config.
+  vocab_size, dtype, platform (that it is compiled for), position (a method of
+  selfattn.positions) and normaliser (one of selfattn.normalisers). Every other
+  field is an option, and becomes a key of the config.
 
   An encoder with `position` makes its `init_model` a parameter named
   `position`, calls `embed` of each part (positions.contract.parts_with) and
@@ -45,6 +47,18 @@ class Encoder(nn.Module):
       drops_weights: whether attention weights are dropped.
       platform: 'cpu', 'gpu' or 'tpu'; None: the one that it needs.
     """
+
+  def attention_choice(
+    self, shape: tuple[int, int, int], *, drops_weights: bool
+  ) -> Choice | None:
+    """The backend of attention in a classifier; None: there is no choice.
+
+    Args:
+      shape: (B, L, D) of the token vectors.
+      drops_weights: whether attention weights are dropped.
+    """
+    del shape, drops_weights
+    return None
 
   def unsupported_cls(self, num_tokens: int) -> str | None:
     """Why [CLS], put before the tokens, does not attend to all; or None.

@@ -7,6 +7,7 @@ in test_encoders.py.
 from __future__ import annotations
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from selfattn.attention import OUTPUT_GATES, Attention
@@ -16,8 +17,9 @@ from selfattn.baselines import (
   ConvolutionEncoder,
   RecurrentEncoder,
 )
+from selfattn.choice import choose
 from selfattn.contract import Encoder
-from selfattn.kernels import unsupported_reason
+from selfattn.kernels import platform_of, unsupported_reason
 from selfattn.linear import LinearAttentionEncoder
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import require, require_one_of
@@ -43,6 +45,7 @@ class AttentionEncoder(Stack):
       heads.
     backend: the implementation of attention.
     normaliser: one of selfattn.normalisers; None: softmax.
+    platform: see `attend`.
     Further fields are those of Stack.
   """
 
@@ -55,6 +58,7 @@ class AttentionEncoder(Stack):
   broadcast_dropout: bool = False
   backend: str = 'auto'
   normaliser: Softmax | None = None
+  platform: str | None = None
 
   def check(self, embed_dim, *, drops_weights, platform):
     super().check(embed_dim, drops_weights=drops_weights, platform=platform)
@@ -104,21 +108,38 @@ class AttentionEncoder(Stack):
       f'False with num_layers = {self.num_layers}: it is for later layers',
     )
     reason = unsupported_reason(
-      self.backend,
-      platform=platform,
-      dtype=self.dtype,
-      head_dim=embed_dim // self.num_heads,
-      has_dropout=drops_weights,
-      has_softcap=self.softcap > 0,
-      hooks=self.position.hooks,
-      rotated_dim=self.position.rotated_dim,
-      normaliser=self.normaliser,
+      self.backend, platform=platform, **self._facts(embed_dim, drops_weights)
     )
     if reason:
       raise ValueError(
         f'backend = {self.backend!r} is unsupported: {reason}; auto, reference '
         'and chunked support everything'
       )
+
+  def _facts(self, embed_dim: int, drops_weights: bool) -> dict:
+    """What unsupported_reason reads."""
+    head_dim = embed_dim // self.num_heads
+    return {
+      'dtype': self.dtype,
+      'head_dim': head_dim,
+      'has_dropout': drops_weights,
+      'has_softcap': self.softcap > 0,
+      'hooks': self.position.hooks,
+      'rotated_dim': self.position.rotated_dim,
+      'normaliser': self.normaliser,
+      'value_dim': head_dim,
+    }
+
+  def attention_choice(self, shape, *, drops_weights):
+    B, L, D = shape
+    return choose(
+      self.backend,
+      self.platform or platform_of(jax.devices()[0]),
+      (B, self.num_heads, L, L),
+      has_pairs=bool(self.window),
+      has_token_masks=True,
+      **self._facts(D, drops_weights),
+    )
 
   def unsupported_cls(self, num_tokens):
     # [CLS] stands before all tokens.
@@ -139,6 +160,7 @@ class AttentionEncoder(Stack):
       softcap=self.softcap,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
+      platform=self.platform,
       **fields,
     )
 

@@ -7,20 +7,35 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
 
-# Rows and columns of the TPU kernel come in multiples of this.
-_TPU_BLOCK = 128
+# Rows and columns of the TPU kernel come in multiples of the smallest. Keys are
+# read once for each block of queries: in blocks of 128, the memory of a v5e
+# would be slower than its matmuls.
+TPU_BLOCKS = (512, 256, 128)
+# The segment of keys that no query attends to.
+_HIDDEN = np.iinfo(np.int32).min
 
 
 class Term(NamedTuple):
-  """What is added to the scores of some queries, and their mask and scale."""
+  """What is added to the scores of all queries, and their mask and scale.
+
+  Attributes:
+    content, bias: added before and after scaling, or None.
+    mask: all masks combined, or None.
+    scale: of the scores.
+    by_token: (query, key, causal) if the mask is that of their padding and
+      segments alone, and causal in the order of the row; else None.
+  """
 
   content: jax.Array | None
   bias: jax.Array | None
   mask: jax.Array | None
   scale: float
+  by_token: tuple[Tokens, Tokens, bool] | None = None
 
   def all_biases(self):
     """The bias of other libraries: all terms but q k, scaled."""
@@ -28,6 +43,20 @@ class Term(NamedTuple):
       return self.bias
     content = self.content * self.scale
     return content if self.bias is None else content + self.bias
+
+  def is_causal_alone(self) -> bool:
+    """Whether the mask is that of causal attention without padding."""
+    if self.by_token is None:
+      return False
+    query, key, causal = self.by_token
+    return causal and key.padding_mask is None and query.segments is None
+
+
+def platform_of(device: jax.Device) -> str:
+  """'cpu', 'tpu', 'gpu' of NVIDIA, or 'rocm' of AMD."""
+  if device.platform == 'gpu' and 'rocm' in device.client.platform_version:
+    return 'rocm'
+  return device.platform
 
 
 def unsupported_reason(
@@ -109,14 +138,17 @@ def call(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
 
 def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
   """`jax.nn.dot_product_attention`."""
-  bias, mask = term.all_biases(), term.mask
+  bias, mask, is_causal = term.all_biases(), term.mask, False
   if implementation == 'cudnn':
     # It broadcasts neither, and supports a bias of the queries' type only.
     B, L, H, _ = q_BLHK.shape
     shape = (B, H, L, k_BMGK.shape[1])
     if bias is not None:
       bias = jnp.broadcast_to(bias, shape).astype(q_BLHK.dtype)
-    if mask is not None:
+    is_causal = term.is_causal_alone() and shape[-1] == L
+    if is_causal:
+      mask = None
+    elif mask is not None:
       mask = jnp.broadcast_to(mask, shape)
   return jax.nn.dot_product_attention(
     q_BLHK,
@@ -125,6 +157,7 @@ def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
     bias=bias,
     mask=mask,
     scale=term.scale,
+    is_causal=is_causal,
     implementation=implementation,
   )
 
@@ -135,37 +168,73 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
 
   B, L, H, _ = q_BLHK.shape
   M, G = k_BMGK.shape[1:3]
-  num_rows, num_keys = (-(-n // _TPU_BLOCK) * _TPU_BLOCK for n in (L, M))
+  least = TPU_BLOCKS[-1]
+  num_rows, num_keys = (-(-n // least) * least for n in (L, M))
 
   def padded(x_BNHK, length):
     x_BHNK = x_BNHK.swapaxes(1, 2)
     missing = length - x_BHNK.shape[2]
     return jnp.pad(x_BHNK, [(0, 0), (0, 0), (0, missing), (0, 0)])
 
-  bias = term.all_biases()
+  bias, is_causal = term.all_biases(), False
   if bias is not None:
     # The kernel scales the sum of scores and bias.
     bias = bias / term.scale
-  if term.mask is not None:
+  query = key = Tokens()
+  if term.by_token is not None:
+    query, key, is_causal = term.by_token
+  elif term.mask is not None:
     # Finite, or a fully masked block would be 0/0.
     hidden = flash_attention.DEFAULT_MASK_VALUE
     bias = jnp.where(term.mask, 0.0 if bias is None else bias, hidden)
   if bias is not None:
     bias = jnp.broadcast_to(bias, (B, H, L, M))
     bias = jnp.pad(bias, [(0, 0), (0, 0), (0, num_rows - L), (0, num_keys - M)])
-  is_padding = (jnp.arange(num_keys) >= M).astype(jnp.int32)[None]
+
+  def segments(tokens, length, num_padded):
+    ids = 0 if tokens.segments is None else tokens.segments
+    if tokens.padding_mask is not None:
+      ids = jnp.where(tokens.padding_mask, ids, _HIDDEN)
+    ids = jnp.broadcast_to(jnp.asarray(ids, jnp.int32), (B, length))
+    missing = [(0, 0), (0, num_padded - length)]
+    return jnp.pad(ids, missing, constant_values=_HIDDEN)
+
   output_BHLK = flash_attention.flash_attention(
     padded(q_BLHK, num_rows),
     padded(jnp.repeat(k_BMGK, H // G, axis=2), num_keys),
     padded(jnp.repeat(v_BMGK, H // G, axis=2), num_keys),
     bias,
     flash_attention.SegmentIds(
-      jnp.zeros((B, num_rows), jnp.int32),
-      jnp.broadcast_to(is_padding, (B, num_keys)),
+      # Padding attends as other queries do.
+      segments(query.replace(padding_mask=None), L, num_rows),
+      segments(key, M, num_keys),
     ),
+    causal=is_causal,
     sm_scale=term.scale,
+    block_sizes=_block_sizes(flash_attention.BlockSizes, num_rows, num_keys),
   )
   return output_BHLK[:, :, :L].swapaxes(1, 2)
+
+
+def _block_sizes(cls, num_rows: int, num_keys: int):
+  """The largest of TPU_BLOCKS that divide the lengths."""
+  q, k = (
+    next(size for size in TPU_BLOCKS if n % size == 0)
+    for n in (num_rows, num_keys)
+  )
+  return cls(
+    block_q=q,
+    block_k_major=k,
+    block_k=k,
+    block_b=1,
+    block_q_major_dkv=q,
+    block_k_major_dkv=k,
+    block_k_dkv=k,
+    block_q_dkv=q,
+    block_k_major_dq=k,
+    block_k_dq=k,
+    block_q_dq=q,
+  )
 
 
 # From (q_BLHK, k_BMGK, v_BMGK, Term), without fully masked rows, to the

@@ -92,6 +92,13 @@ class Tokens:
       (np.diff(positions) == 1).all()
     )
 
+  def is_in_order(self) -> bool:
+    """Whether index is 0, 1, ..., known while tracing."""
+    index = self.index
+    return isinstance(index, np.ndarray) and bool(
+      (index == np.arange(index.shape[1])[None]).all()
+    )
+
 
 def _signed(x):
   """Signed integers: differences of unsigned ones would wrap."""
@@ -127,6 +134,23 @@ def visible(
   if window is not None:
     masks.append(window_mask(query.index, key.index, window))
   return combine(*masks)
+
+
+def has_pairs(
+  query: Tokens,
+  key: Tokens,
+  causal: bool,
+  window: tuple[int, int] | None,
+  mask: jax.Array | None,
+) -> bool:
+  """Whether masks need more than padding, segments and the order of the row.
+
+  Args:
+    query, key, causal, window: see `visible`.
+    mask: further one, or None.
+  """
+  in_order = query.is_in_order() and key.is_in_order()
+  return mask is not None or window is not None or (causal and not in_order)
 
 
 def key_mask(padding_mask_BM: jax.Array) -> jax.Array:

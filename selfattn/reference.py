@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from selfattn.dropout import Dropout
 from selfattn.kernels import Term
-from selfattn.masks import Tokens, combine, visible
+from selfattn.masks import Tokens, combine, has_pairs, visible
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import add
 from selfattn.terms import Terms
@@ -85,11 +85,15 @@ class Reference:
     """What a kernel adds to the scores of all queries."""
     del rotated_BLHK
     content, biases = self.terms(q_BLHK, query, 0)
+    by_token = None
+    if not has_pairs(query, self.key, self.causal, self.window, mask):
+      by_token = query, self.key, self.causal
     return Term(
       add(content.values()),
       add([bias, *biases.values()]),
       combine(visible(query, self.key, self.causal, self.window), mask),
       self.scale,
+      by_token,
     )
 
   def _drop(self, weights_BHLM, first):

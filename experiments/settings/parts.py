@@ -19,12 +19,15 @@ from selfattn.pools import POOLS, Pool
 from selfattn.positions.sampling import SAMPLINGS, Consecutive
 
 
-def encoder(model, vocab_size: int | None = None) -> Encoder:
+def encoder(
+  model, vocab_size: int | None = None, platform: str | None = None
+) -> Encoder:
   """The encoder with the sizes that it declares; see selfattn.contract.
 
   Args:
     model: a ModelSettings.
     vocab_size: V; None: unknown, for checks without parameters.
+    platform: that it is compiled for; None: unknown, likewise.
 
   Raises:
     UserError: an option is out of range.
@@ -36,6 +39,7 @@ def encoder(model, vocab_size: int | None = None) -> Encoder:
       check_heads(model.embed_dim, model.num_heads)
   known: dict[str, Any] = {
     'vocab_size': vocab_size,
+    'platform': platform,
     'dtype': jnp.dtype(model.dtype),
     'position': None,
     'normaliser': None,

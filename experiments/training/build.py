@@ -22,6 +22,7 @@ from experiments.learning.steps import State
 from experiments.settings import parts
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
+from selfattn.kernels import platform_of
 
 
 def model(
@@ -33,14 +34,16 @@ def model(
   """The classifier, without parameters, with the head of the settings' task.
 
   Args:
-    platform: of the devices it is for, if not of this machine.
+    platform: of the devices it is for, see selfattn.kernels.platform_of; None:
+      of this machine.
 
   Raises:
     UserError: this machine does not support the backend of attention.
   """
   wanted = settings.model
-  encoder = parts.encoder(wanted, vocab_size)
-  parts.check_encoder(wanted, encoder, platform or jax.default_backend())
+  platform = platform or platform_of(jax.devices()[0])
+  encoder = parts.encoder(wanted, vocab_size, platform)
+  parts.check_encoder(wanted, encoder, platform)
   return TextClassifier(
     vocab_size=vocab_size,
     num_classes=num_classes,
@@ -244,6 +247,17 @@ def _wanted_parts(
     wide = settings.model.mlp_dim * settings.model.num_members
     wanted = 4 * rows * length * wide / _PART_BYTES
   return min(max(wanted, 1), rows)
+
+
+def attention_choice(
+  settings: Settings, classifier, shape: tuple[int, int], platform: str
+):
+  """Encoder.attention_choice in training, for tokens (rows, length)."""
+  rows = padded_rows(settings, shape, platform)
+  rows //= num_microbatches(settings, (rows, shape[1]), platform)
+  vectors = rows, shape[1] + classifier.has_cls, settings.model.embed_dim
+  drops = settings.model.attention_dropout_rate > 0
+  return classifier.encoder.attention_choice(vectors, drops_weights=drops)
 
 
 def init_state(

@@ -30,6 +30,7 @@ from experiments.learning.steps import State
 from experiments.learning.tasks import Task
 from experiments.settings.settings import Phase, Settings
 from experiments.training import build, sharding
+from selfattn.kernels import platform_of
 
 
 def key(settings: Settings) -> str:
@@ -101,6 +102,14 @@ class Program:
     """Number of scalars that the phase trains, of one trial."""
     params = self.template.params
     return build.count_parameters({name: params[name] for name in self.trained})
+
+  def attention_choice(self, length: int):
+    """Encoder.attention_choice of a training batch of this length."""
+    settings, devices = self.phase.settings, self.mesh.devices
+    rows = -(-settings.train.batch_size // self.mesh.shape['data'])
+    return build.attention_choice(
+      settings, self.classifier, (rows, length), platform_of(devices.flat[0])
+    )
 
   def put(self, batch: Batch) -> Batch:
     """A batch on all devices, from the rows of it on this process."""
@@ -176,7 +185,7 @@ def make(
     UserError: these devices do not support the backend of attention.
   """
   mesh = sharding.make_mesh(devices or jax.devices(), num_trials or 1)
-  platform = mesh.devices.flat[0].platform
+  platform = platform_of(mesh.devices.flat[0])
   models = build.models(settings, vocab_size, num_classes, platform)
   first, last = settings.phases()[0].settings, settings.phases()[-1].settings
 
@@ -232,7 +241,7 @@ def _of_phase(
   phase: Phase, classifier, mesh, trained, over: Callable, jit_args, template
 ) -> dict[str, Any]:
   """The attributes of a Program that differ from phase to phase."""
-  settings, platform = phase.settings, mesh.devices.flat[0].platform
+  settings, platform = phase.settings, platform_of(mesh.devices.flat[0])
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(
     settings, classifier, platform, by_rows, phase.start, trained

@@ -206,6 +206,9 @@ def _print_header(group, loaded, batches) -> None:
   if program.size is not None:
     where += f', for each of {len(group.trials)} trials'
   log(f'batch {batch} {where}; {batches[-1].steps_per_epoch} steps an epoch')
+  longest = loaded.bucket_lengths[-1]
+  if choice := program.attention_choice(longest):
+    log(f'attention over {longest} tokens: {choice}')
   for each, its_batches in zip(program.phases, batches, strict=True):
     steps = each.phase.end - each.phase.start
     log(

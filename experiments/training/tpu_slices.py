@@ -157,9 +157,17 @@ def _item_bytes(dtype: str) -> int:
   return max(1, int(bits or 8) // 8)
 
 
-def report(compiled, flops: int, program, topology: str) -> dict[str, object]:
-  """Memory, operations and times in seconds of a compiled step, per device."""
-  devices = program.mesh.devices
+def report(
+  compiled, flops: int, program, length: int, topology: str
+) -> dict[str, object]:
+  """Memory, operations and times in seconds of a compiled step, per device.
+
+  Args:
+    compiled, flops, program: from compile_step.
+    length: of its batch, in tokens.
+    topology: of its devices.
+  """
+  devices, attention = program.mesh.devices, program.attention_choice(length)
   chip = CHIPS[devices.flat[0].device_kind]
   memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
   accessed = cost.get('bytes accessed', 0.0)
@@ -171,6 +179,7 @@ def report(compiled, flops: int, program, topology: str) -> dict[str, object]:
     'devices': devices.size,
     'hosts': hosts,
     'mesh': dict(program.mesh.shape),
+    'attention': attention and str(attention),
     'fits': memory.peak_memory_in_bytes <= chip.memory,
     'memory_bytes': memory.peak_memory_in_bytes,
     'memory_available_bytes': int(chip.memory),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pallas_tpu
 
-from selfattn import backends, masks, positions
+from selfattn import choice, masks, positions
 from selfattn.backends import BACKENDS, attend
 from selfattn.dropout import Dropout
 from selfattn.kernels import unsupported_reason
@@ -164,7 +164,7 @@ def test_chunked_equals_the_reference(request, rows_at_once):
   """Whatever the method, the mask and the feature: it serves everything."""
   with pytest.MonkeyPatch.context() as patch:
     scores = rows_at_once * request['B'] * request['H'] * request['M']
-    patch.setattr(backends, '_CHUNK_SCORES', scores)
+    patch.setattr(choice, '_CHUNK_SCORES', scores)
     assert_equal_to_the_reference(request, 'chunked')
 
 
@@ -208,7 +208,7 @@ def test_every_method_is_the_same_in_chunks_and_in_xla(method, causal):
     'softcap': 0.0, 'has_dropout': False, 'broadcast': False,
   }  # fmt: skip
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(backends, '_CHUNK_SCORES', 3 * 2 * 2 * 7)
+    patch.setattr(choice, '_CHUNK_SCORES', 3 * 2 * 2 * 7)
     served = [
       name for name in ('xla',) if refusal(name, request, 'cpu') is None
     ]
@@ -278,9 +278,9 @@ def test_auto_takes_chunks_when_there_are_many_scores(monkeypatch):
     text = jax.jit(lambda q, k, v: attend(q, k, v)[0]).lower(q, k, v).as_text()
     return 'while' in text
 
-  monkeypatch.setattr(backends, '_CHUNK_SCORES', 40)
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 40)
   assert not has_loop()
-  monkeypatch.setattr(backends, '_MANY_SCORES', 2 * 9 * 9 - 1)
+  monkeypatch.setattr(choice, '_MANY_SCORES', 2 * 9 * 9 - 1)
   assert has_loop()
 
 
@@ -296,7 +296,7 @@ def test_weights_are_float32_rows_that_sum_to_one_whatever_the_dtype():
 def test_a_query_that_sees_nothing_is_zero_with_finite_gradients(
   backend, monkeypatch
 ):
-  monkeypatch.setattr(backends, '_CHUNK_SCORES', 2 * 2 * 2 * 5)
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 2 * 2 * 2 * 5)
   q, k, v, _ = arrays(2, 3, 5, 2, 4)
   mask = jnp.ones((2, 1, 3, 5), bool).at[0].set(False).at[1, 0, 2].set(False)
 

@@ -12,7 +12,7 @@ from attention_reference import reference, visible
 from conftest import draw
 from test_positions import ROWS, VARIANTS, D, H, K, label
 
-from selfattn import backends, positions
+from selfattn import choice, positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.kernels import unsupported_reason
@@ -161,7 +161,7 @@ def run(call, method, params, shifts=(0,)):
     return [moved(*arrays, shift) for shift in shifts]
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(backends, '_CHUNK_SCORES', c['rows_at_once'] * B * H * M)
+    patch.setattr(choice, '_CHUNK_SCORES', c['rows_at_once'] * B * H * M)
     return attended(*arrays(*c['shape']))
 
 
@@ -299,7 +299,7 @@ def test_a_cache_gives_what_the_reference_gives_at_once(variant, case, partner):
     np.arange(L)[None],
   )
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(backends, '_CHUNK_SCORES', B * H * M)
+    patch.setattr(choice, '_CHUNK_SCORES', B * H * M)
     for length in case['steps']:
       now = slice(begin, begin + length)
       (output, _), cache = step(cache, *(x[:, now] for x in everything))

@@ -78,7 +78,7 @@ def forgetting(method, params, x, q, scores, seen, b, h, i):
 def test_a_layer_equals_loops_over_pairs(
   name, options, term, causal, packed, backend, monkeypatch
 ):
-  monkeypatch.setattr('selfattn.backends._CHUNK_SCORES', 2 * B * H * L)
+  monkeypatch.setattr('selfattn.choice._CHUNK_SCORES', 2 * B * H * L)
   method = POSITIONS[name](D, H, causal, **options)
   layer = Attention(D, H, position=method, causal=causal, backend=backend)
   tokens = Tokens(IS_TOKEN, segments=SEGMENTS if packed else None)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn import backends, chapters, masks
+from selfattn import chapters, choice, masks
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.masks import Tokens
@@ -38,7 +38,7 @@ def formula(q, k, v, bias=None, mask=None):
 
 @pytest.fixture(params=['reference', 'chunked', 'xla'])
 def backend(request, monkeypatch):
-  monkeypatch.setattr(backends, '_CHUNK_SCORES', 1)  # a query at a time
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 1)  # a query at a time
   return request.param
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn import backends, positions
+from selfattn import choice, positions
 from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
 from selfattn.kernels import KERNELS, unsupported_reason
@@ -258,7 +258,7 @@ def test_chunked_equals_the_reference(name, options, monkeypatch):
 
   want = found('reference')
   # One query at a time.
-  monkeypatch.setattr(backends, '_CHUNK_SCORES', 1)
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 1)
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
     found('chunked'),

@@ -17,7 +17,7 @@ import pytest
 from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 
-from selfattn import backends
+from selfattn import choice
 from selfattn.backends import attend
 from selfattn.kernels import unsupported_reason
 from selfattn.linear import linear_sums
@@ -140,7 +140,7 @@ def refusal(case, backend):
 
 @pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
 def test_attention(cases, backend, monkeypatch):
-  monkeypatch.setattr(backends, '_CHUNK_SCORES', 1)  # a query at a time
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 1)  # a query at a time
   assert len(cases['Attention']) == 93
   served = [case for case in cases['Attention'] if not refusal(case, backend)]
   assert len(served) == {'xla': 82}.get(backend, 93)

@@ -165,7 +165,7 @@ def test_forgetting_on_both_sides(goldens):
 
 @pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
 def test_path_attention(goldens, backend, monkeypatch):
-  monkeypatch.setattr('selfattn.backends._CHUNK_SCORES', 2 * B * H * L)
+  monkeypatch.setattr('selfattn.choice._CHUNK_SCORES', 2 * B * H * L)
   c = case(goldens, 'path')
   method = POSITIONS['path'](D, H, True)
   state = {'direction': jnp.asarray(c['w']), 'strength': jnp.asarray(c['beta'])}

@@ -12,7 +12,7 @@ import pytest
 from flax import traverse_util
 from test_text_goldens import PATH, B, D, H, K, L, case
 
-from selfattn import backends, positions
+from selfattn import choice, positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
@@ -371,7 +371,7 @@ def test_the_form_of_a_stack_changes_no_output_and_no_gradient(
   fields, monkeypatch
 ):
   # One query at a time.
-  monkeypatch.setattr(backends, '_CHUNK_SCORES', 1)
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 1)
 
   def found(**form):
     made = encoder(**fields, **form)

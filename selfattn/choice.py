@@ -1,0 +1,140 @@
+"""Which backend computes a call of attention, on which platform."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+
+from selfattn.kernels import (
+  KERNELS,
+  TPU_BLOCKS,
+  platform_of,
+  unsupported_reason,
+)
+
+# See backends.attend.
+BACKENDS = ('auto', 'reference', 'chunked', *KERNELS)
+# The kernel that 'auto' chooses, by platform.
+_KERNEL_OF = {'gpu': 'cudnn', 'tpu': 'pallas_tpu'}
+# Heads that cuDNN supports on GPUs before Hopper, too.
+_WIDTH_OF_ALL_GPUS = 128
+# Scores that 'chunked' keeps in memory: those that fit into the caches of a
+# CPU, or that fill an accelerator, where fewer rows than its matmuls are wide
+# would leave most of it idle.
+_CHUNK_SCORES = 2**19
+_CHUNK_SCORES_OF_ACCELERATORS = 2**24
+_CHUNK_ROWS_OF_ACCELERATORS = 128
+# Scores above which 'auto' does not form an array of them.
+_MANY_SCORES = 2**26
+
+
+class Choice(NamedTuple):
+  """How a call is computed.
+
+  Attributes:
+    backend: one of BACKENDS, but 'auto'.
+    rows: queries that the reference computes at once.
+    reason: why 'auto' is not the kernel of the platform; None: it is, or it was
+      not to choose, or the platform has none.
+  """
+
+  backend: str
+  rows: int
+  reason: str | None
+
+  def __str__(self):
+    text = self.backend
+    if text == 'chunked':
+      text += f', {self.rows} queries at once'
+    return f'{text} ({self.reason})' if self.reason else text
+
+
+def choose(
+  backend: str,
+  platform: str,
+  shape: tuple[int, int, int, int],
+  *,
+  has_pairs: bool,
+  has_token_masks: bool,
+  returns_weights: bool = False,
+  **facts,
+) -> Choice:
+  """What backends.attend does on a platform.
+
+  Args:
+    backend: one of BACKENDS.
+    platform: 'cpu', 'tpu', 'gpu' or 'rocm'.
+    shape: (B, H, L, M).
+    has_pairs: whether a bias, a window or a mask has an element for each query
+      and key, beside those of the position method.
+    has_token_masks: whether there is padding, or segments.
+    returns_weights: whether the weights are returned.
+    facts: further ones, see unsupported_reason.
+  """
+  B, H, L, M = shape
+  reason = None
+  if backend == 'auto':
+    many = B * H * L * M > _MANY_SCORES and not returns_weights
+    backend = 'chunked' if many else 'reference'
+    kernel = _KERNEL_OF.get(platform)
+    if kernel:
+      forms_pairs = (
+        has_pairs
+        or not facts['hooks'].isdisjoint(('content', 'bias'))
+        or (has_token_masks and kernel == 'cudnn')
+      )
+      found = _against(kernel, shape, forms_pairs, returns_weights, facts)
+      backend = backend if found else kernel
+      reason = found and f'{kernel}: {found}'
+  rows = L
+  if backend == 'chunked':
+    least, most = 1, _CHUNK_SCORES
+    if platform != 'cpu':
+      least = _CHUNK_ROWS_OF_ACCELERATORS
+      most = _CHUNK_SCORES_OF_ACCELERATORS
+    rows = min(L, max(least, most // (B * H * M)))
+  return Choice(backend, rows, reason)
+
+
+def _against(
+  kernel: str, shape, forms_pairs: bool, returns_weights: bool, facts: dict
+) -> str | None:
+  """Why 'auto' is not this kernel, on its own platform; None: it is."""
+  B, H, L, M = shape
+  if returns_weights:
+    return 'it never forms the weights, which are returned'
+  reason = unsupported_reason(kernel, platform=None, **facts)
+  if reason:
+    return reason
+  if forms_pairs and B * H * L * M > _MANY_SCORES:
+    return f'it would form a mask or bias of {B * H * L * M:,} elements'
+  if kernel == 'pallas_tpu' and min(L, M) < TPU_BLOCKS[-1]:
+    return f'its blocks hold {TPU_BLOCKS[-1]} tokens, more than {min(L, M)}'
+  if kernel == 'cudnn':
+    width = max(facts['rotated_dim'], facts['value_dim'])
+    if width > _WIDTH_OF_ALL_GPUS:
+      return (
+        f'not all GPUs support heads more than {_WIDTH_OF_ALL_GPUS} wide, '
+        f'as these of {width}'
+      )
+    if forms_pairs and (L % 2 or M % 2):
+      return f'a mask or bias needs even lengths, not {L} and {M}'
+  return None
+
+
+def by_platform(run: Callable, platform: str | None, choose: Callable):
+  """`run` of what is chosen for the platform, or for each that is possible."""
+  if platform is not None:
+    return run(choose(platform))
+  default, own = choose('cpu'), platform_of(jax.devices()[0])
+  choice = choose(own)
+  if (choice.backend, choice.rows) == (default.backend, default.rows):
+    return run(default)
+  own = {'gpu': 'cuda'}.get(own, own)
+  branches = {own: functools.partial(run, choice)}
+  return jax.lax.platform_dependent(
+    default=functools.partial(run, default), **branches
+  )
