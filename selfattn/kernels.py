@@ -217,7 +217,11 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
 
 
 def _block_sizes(cls, num_rows: int, num_keys: int):
-  """The largest of TPU_BLOCKS that divide the lengths."""
+  """The largest of TPU_BLOCKS that divide the lengths.
+
+  In the gradient of queries, the smallest block of keys: the kernel forms an
+  array of queries times the size of that block.
+  """
   q, k = (
     next(size for size in TPU_BLOCKS if n % size == 0)
     for n in (num_rows, num_keys)
@@ -231,8 +235,8 @@ def _block_sizes(cls, num_rows: int, num_keys: int):
     block_k_major_dkv=k,
     block_k_dkv=k,
     block_q_dkv=q,
-    block_k_major_dq=k,
-    block_k_dq=k,
+    block_k_major_dq=TPU_BLOCKS[-1],
+    block_k_dq=TPU_BLOCKS[-1],
     block_q_dq=q,
   )
 

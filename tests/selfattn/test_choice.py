@@ -1,0 +1,208 @@
+"""What `auto` is on each platform, found by lowering for it, and chunks."""
+
+import itertools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+from selfattn import choice
+from selfattn.backends import attend
+from selfattn.choice import choose
+from selfattn.dropout import Dropout
+from selfattn.encoders import AttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.normalisers import NORMALISERS
+from selfattn.positions import POSITIONS
+
+B, L, H, K = 2, 130, 3, 8
+CALLS = {'tpu': 'tpu_custom_call', 'gpu': '__cudnn$fmha'}
+# As jax names them when it lowers.
+LOWERED = {'tpu': 'tpu', 'gpu': 'cuda', 'rocm': 'rocm', 'cpu': 'cpu'}
+
+
+@pytest.fixture(autouse=True)
+def has_cudnn(monkeypatch):
+  """As on a machine with an NVIDIA GPU."""
+  monkeypatch.setattr(cudnn, 'check_cudnn_version', lambda: 91000)
+
+
+def shapes(length=L, dtype=jnp.bfloat16):
+  return [jax.ShapeDtypeStruct((B, length, H, K), dtype)] * 3
+
+
+def lowered(lower_for, arrays=None, **given):
+  """A call and its gradient as text, lowered for a platform."""
+
+  def total(*arrays):
+    output, _ = attend(*arrays, **given)
+    return output.astype(jnp.float32).sum()
+
+  traced = jax.jit(jax.grad(total, (0, 1, 2))).trace(*arrays or shapes())
+  return traced.lower(lowering_platforms=(LOWERED[lower_for],)).as_text()
+
+
+def kernels(text):
+  return {name for name in CALLS.values() if name in text}
+
+
+@pytest.mark.parametrize('platform', ['tpu', 'gpu', 'rocm', 'cpu'])
+def test_auto_is_the_kernel_of_the_platform_it_is_compiled_for(platform):
+  found = kernels(lowered(platform, platform=platform))
+  assert found == ({CALLS[platform]} if platform in CALLS else set())
+
+
+@pytest.mark.parametrize('own', ['tpu', 'gpu'])
+def test_one_trace_of_a_process_with_an_accelerator_serves_a_cpu_too(
+  own, monkeypatch
+):
+  monkeypatch.setattr(choice, 'platform_of', lambda device: own)
+  assert kernels(lowered(own)) == {CALLS[own]}
+  assert kernels(lowered('cpu')) == set()
+  rng = np.random.default_rng(0)
+  arrays = [jnp.asarray(rng.normal(size=x.shape), x.dtype) for x in shapes()]
+  found, want = (
+    jax.jit(lambda *arrays, given=given: attend(*arrays, **given)[0])(*arrays)
+    for given in ({}, {'backend': 'reference'})
+  )
+  np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])
+def test_the_program_of_a_cpu_is_that_of_the_reference(dtype):
+  given = {'arrays': shapes(dtype=dtype), 'causal': True}
+  want = lowered('cpu', backend='reference', **given)
+  assert lowered('cpu', **given) == want
+  assert lowered('cpu', platform='cpu', **given) == want
+
+
+def test_padding_segments_and_order_form_no_array_of_pairs_on_a_tpu():
+  """They are compared within the kernel; a bias has an element a pair."""
+  tokens = Tokens(jnp.ones((B, L), bool), segments=jnp.zeros((B, L), jnp.int32))
+  given = {'platform': 'tpu', 'query': tokens, 'causal': True}
+  pairs = re.compile(r'tensor<(?:\d+x){1,3}(?:130x130|256x256)xb?f')
+  assert not pairs.search(lowered('tpu', **given))
+  assert pairs.search(lowered('tpu', **given, bias=jnp.zeros((L, L))))
+
+
+def test_order_alone_forms_no_array_of_pairs_on_a_gpu():
+  given = {'platform': 'gpu', 'causal': True}
+  assert 'fmhaSoftmax' in lowered('gpu', **given)
+  assert 'fmhaScaleBias' in lowered('gpu', **given, mask=jnp.ones(L, bool))
+
+
+def facts(**changes):
+  given = {
+    'backend': 'auto',
+    'platform': 'tpu',
+    'shape': (4, H, 256, 256),
+    'has_pairs': False,
+    'has_token_masks': True,
+    'dtype': jnp.bfloat16,
+    'head_dim': 64,
+    'has_dropout': False,
+    'has_softcap': False,
+    'hooks': frozenset(),
+    'rotated_dim': 64,
+    'normaliser': None,
+    'value_dim': 64,
+  }
+  return given | changes
+
+
+@pytest.mark.parametrize(
+  ('platforms', 'changes', 'reason'),
+  [
+    ('tpu gpu', {'has_dropout': True}, 'no dropout on the weights'),
+    ('tpu gpu', {'has_softcap': True}, 'no soft cap'),
+    ('tpu gpu', {'hooks': {'value'}}, 'the value hook'),
+    ('tpu gpu', {'hooks': {'scores'}}, 'the scores hook'),
+    ('tpu gpu', {'normaliser': NORMALISERS['sigmoid'](H)}, 'not Sigmoid'),
+    ('tpu gpu', {'returns_weights': True}, 'which are returned'),
+    ('gpu', {'dtype': jnp.float32}, 'not float32'),
+    ('gpu', {'rotated_dim': 68}, '8, 16, ... 256 wide, not 68'),
+    ('gpu', {'rotated_dim': 136}, '128 wide, as these of 136'),
+    ('gpu', {'shape': (4, H, 256, 255)}, 'even lengths, not 256 and 255'),
+    ('tpu', {'shape': (4, H, 99, 256)}, 'hold 128 tokens, more than 99'),
+  ],
+)
+def test_auto_says_why_it_is_not_the_kernel(platforms, changes, reason):
+  for platform in platforms.split():
+    found = choose(**facts(platform=platform, **changes))
+    assert found.backend == 'reference'
+    assert reason in found.reason
+    assert f'({choice._KERNEL_OF[platform]}: ' in str(found)
+    assert choose(**facts(platform=platform)).reason is None
+
+
+@pytest.mark.parametrize(
+  ('platform', 'changes', 'backend'),
+  [
+    ('tpu', {}, 'pallas_tpu'),
+    ('tpu', {'has_pairs': True}, 'chunked'),
+    ('tpu', {'hooks': {'bias'}}, 'chunked'),
+    ('gpu', {}, 'chunked'),
+    ('gpu', {'has_token_masks': False}, 'cudnn'),
+  ],
+)
+def test_auto_forms_no_mask_or_bias_of_many_elements(
+  platform, changes, backend
+):
+  given = facts(platform=platform, **changes)
+  long = {'shape': (1, H, 32_768, 32_768)}
+  assert choose(**given).backend in ('pallas_tpu', 'cudnn')
+  assert choose(**given | long).backend == backend
+
+
+@pytest.mark.parametrize('platform', ['tpu', 'gpu', 'rocm'])
+def test_chunks_of_accelerators_have_at_least_128_rows(platform):
+  rows = {}
+  for batch, length in itertools.product((1, 32), (64, 300, 2_048, 32_768)):
+    given = facts(shape=(batch, 8, length, length), backend='chunked')
+    for name in ('cpu', platform):
+      rows[name, batch, length] = choose(**given | {'platform': name}).rows
+  assert rows['cpu', 32, 2_048] == 1
+  assert rows['cpu', 1, 2_048] == 32
+  assert rows[platform, 32, 2_048] == 128
+  assert rows[platform, 1, 32_768] == 128
+  assert rows[platform, 1, 2_048] == 1_024
+  assert rows[platform, 32, 64] == 64
+
+
+def test_the_loop_of_a_lowered_program_has_the_chunks_of_its_platform(
+  monkeypatch,
+):
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 50 * B * H * L)
+  monkeypatch.setattr(choice, '_CHUNK_SCORES_OF_ACCELERATORS', 50 * B * H * L)
+  for platform, rows in (('cpu', 50), ('tpu', 128)):
+    text = lowered(platform, platform=platform, backend='chunked')
+    assert f'tensor<{-(-L // rows)}x{B}x{rows}x{H}x{K}xbf16>' in text
+
+
+def test_an_encoder_passes_its_platform_on():
+  """Without a device call: the platform is that of its program."""
+  for drops, want in ((False, {'tpu_custom_call'}), (True, set())):
+    encoder = AttentionEncoder(
+      num_layers=1,
+      num_heads=H,
+      mlp_dim=5,
+      position=POSITIONS['rotary'](H * K, H, False),
+      dtype=jnp.float32,
+      platform='tpu',
+    )
+    x = jax.ShapeDtypeStruct((B, L, H * K), jnp.float32)
+    mask = jax.ShapeDtypeStruct((B, L), bool)
+    params = jax.eval_shape(encoder.init, jax.random.key(0), x, mask)
+    dropout = Dropout.create(jax.random.key(1), 0.1) if drops else None
+    traced = jax.jit(
+      lambda *given, encoder=encoder, dropout=dropout: encoder.apply(
+        *given, attention_dropout=dropout
+      )
+    ).trace(params, x, mask)
+    text = traced.lower(lowering_platforms=('tpu',)).as_text()
+    assert kernels(text) == want
+    chosen = encoder.attention_choice(x.shape, drops_weights=drops)
+    assert (chosen.backend == 'pallas_tpu') == bool(want)
