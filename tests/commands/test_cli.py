@@ -295,6 +295,7 @@ def test_training_logs_and_ends_with_json(trained):
     'parameters',
     'batch 64',
     '2 steps an epoch',
+    ' tokens: reference\n',
     'step 6/6',
   ):
     assert part in done.stderr

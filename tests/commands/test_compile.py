@@ -31,6 +31,13 @@ LARGE = (
   '--config.train.batch_size=64', '--config.model.encoder.attention.scan=True',
   '--config.model.encoder.attention.remat=True',
 )  # fmt: skip
+LONG = (
+  '--config.data.algorithmic.longest_test=32768',
+  '--config.data.algorithmic.train=200', '--config.data.max_length=32768',
+  '--config.model.num_layers=12', '--config.model.embed_dim=768',
+  '--config.model.num_heads=12', '--config.model.mlp_dim=3072',
+  '--config.train.batch_size=8',
+)  # fmt: skip
 CONFIGS = {
   'default': (),
   'sst2': ('--config=configs/sst2.py',),
@@ -141,6 +148,23 @@ class TestWithCompiler:
     done = run_command('compile', '--topology=v5e:3x5')
     assert done.returncode == 2
     assert 'not divisible' in done.stderr
+
+  @pytest.mark.parametrize('topology', ['v5e:2x4', 'v5p:2x2x2', 'v6e:2x4'])
+  def test_a_text_of_32_768_tokens_fits_on_each_device(
+    self, compiled, topology
+  ):
+    """As large as BERT-base, batch 1 a device, forward and gradient."""
+    found = compiled(f'--topology={topology}', *LARGE, *LONG)
+    assert found['devices'] == 8
+    assert found['attention'] == 'pallas_tpu'
+    assert found['memory_bytes'] < 5 * 2**30
+
+  def test_what_the_tpu_kernel_does_not_support_is_said(self, compiled):
+    rate = '--config.model.attention_dropout_rate=0.1'
+    found = compiled('--topology=v5e:2x2', rate)
+    assert found['attention'] == (
+      'reference (pallas_tpu: it has no dropout on the weights)'
+    )
 
   def test_the_tpu_kernel_compiles(self, compiled):
     found = compiled(

@@ -20,12 +20,19 @@ CASES = {
   'a window past a block': (200, 200, 'window', 16),
   'a window and padding past two blocks': (300, 300, 'both', 8),
   'a mask of few rows': (130, 260, 'mask', 24),
+  'packed rows, by token': (260, 260, 'packed', 8),
 }
 
 
 def hidden(L, M, kinds):
   """What attend takes to hide some keys; a row or more then sees none."""
   given = {}
+  if kinds == 'packed':
+    # Segments end within blocks and between them, and one is all padding.
+    is_token = (jnp.arange(L) < L - 9) & (jnp.arange(L) // 50 != 3)
+    segments = jnp.arange(L)[None] // jnp.array([[50], [128]])
+    given['query'] = Tokens(is_token[None], segments=segments)
+    given['causal'] = True
   if kinds in ('padding', 'both'):
     given['query'] = jnp.arange(L)[None] < jnp.array([[L - 9], [0]])
   if kinds in ('window', 'both'):
@@ -48,7 +55,9 @@ def run(backend, L, M, kinds, K):
   @jax.jit
   def differentiate(*arrays):
     def total(q, k, v, bias):
-      output, _ = attend(q, k, v, bias=bias, backend=backend, **given)
+      # Packed rows are compared in the kernel; a bias is an array of pairs.
+      more = {} if kinds == 'packed' else {'bias': bias}
+      output, _ = attend(q, k, v, backend=backend, **given, **more)
       return (output**2).sum() + output.sum(), output
 
     return jax.grad(total, (0, 1, 2, 3), has_aux=True)(*arrays)
