@@ -139,18 +139,20 @@ def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
 
 
 def _print_plan(specs, counts, values, base) -> None:
-  order = list(plan.programs_of(specs))
   groups = plan.programs_of(specs)
   number = {
-    spec.index: order.index(key) for key in order for spec in groups[key]
+    spec.index: index
+    for index, group in enumerate(groups.values())
+    for spec in group
   }
+  changed = plan.changed_keys(values.config_path, base)
   for spec in specs:
     log(
       f'trial {spec.index} {spec.name}  program {number[spec.index]}  '
       f'{counts[spec.index]:,} parameters  {plan.describe(spec.overrides)}'
     )
-    log(f'  {plan.command(spec, values.config_path, base)}')
-  log(f'{len(specs)} trials, {len(order)} programs')
+    log(f'  {plan.command(spec, values.config_path, changed)}')
+  log(f'{len(specs)} trials, {len(groups)} programs')
 
 
 def main(values) -> None:
@@ -202,7 +204,7 @@ def main(values) -> None:
       ray_address=values.ray_address,
     ),
   )
-  report = summary.write_at_end(workdir, values)
+  report = summary.write_at_end(workdir, values, planned)
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:

@@ -55,12 +55,14 @@ def upgrade(config: dict) -> dict:
       if current_key(key) != key:
         _remove(config, key)
       _put(config, current_key(key), current_value(current_key(key), value))
+    known = flat_keys(config)
     for key, value in (ADDED | group_defaults()).items():
-      if key not in flat_keys(config):
+      if key not in known:
         _put(config, key, value)
+        known = flat_keys(config)
     _name_of_hub(config)
     for choice, (table, key) in CHOICES.items():
-      chosen = flat_keys(config)[name_key(choice)]
+      chosen = known[name_key(choice)]
       *sections, name = key.split('.')
       section = config
       for part in sections:

@@ -94,15 +94,23 @@ def identity(config: dict) -> str:
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def check(path: str, settings: Settings) -> None:
-  """UserError if the workdir belongs to a run with other settings."""
+def check(path: str, settings: Settings, config: dict | None = None) -> None:
+  """UserError if the workdir belongs to a run with other settings.
+
+  Args:
+    config: nested, of this version, that the settings were read from: if it is
+      that of the run, nothing is compared; None: unknown.
+  """
   if not os.path.exists(os.path.join(path, 'config.json')):
     if not workdir_lib.is_new(path):
       raise UserError(
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  extension = extensions.digest_of(_read_config(path))
+  known = _read_config(path)
+  if config is not None and known == {'format': formats.FORMAT} | config:
+    return
+  extension = extensions.digest_of(known)
   if extension != settings.extension:
     place = os.path.join(path, extensions.NAME)
     raise UserError(

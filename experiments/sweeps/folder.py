@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
@@ -50,8 +51,12 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
         f'--workdir={workdir} is a sweep of another config: it differs in '
         f'{", ".join(f"config.{key}" for key in keys)}'
       )
-    names = {plan.identity(overrides) for overrides in trials}
-    trials += [t for t in known['trials'] if plan.identity(t) not in names]
+    names = {plan.identity(trial, plan.MORE_DIGITS) for trial in trials}
+    trials += [
+      trial
+      for trial in known['trials']
+      if plan.identity(trial, plan.MORE_DIGITS) not in names
+    ]
   content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
   workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
   for name, text in extensions.file_of(base).items():
@@ -70,13 +75,18 @@ def _flat(config: dict) -> dict:
   }
 
 
-def read(workdir: str) -> list[Spec]:
+def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:
   """The specs of the sweep in `workdir`.
+
+  Args:
+    planned: specs in this folder, which are returned if they are all.
 
   Raises:
     UserError: there is none.
   """
   known = _read(os.path.join(workdir, _FILE))
+  if known['trials'] == [spec.overrides for spec in planned]:
+    return list(planned)
   extensions.load(workdir, known['config'])
   return plan.make(known['config'], known['trials'], workdir, formats.read)
 

@@ -51,10 +51,22 @@ class Spec:
     return os.path.basename(self.path)
 
 
-def identity(overrides: Mapping[str, Any]) -> str:
-  """Eight hexadecimal digits, the same for the same overrides."""
+# Hexadecimal digits of a name, and of one whose first digits are taken: of two
+# of 1,000 trials in one of 10,000 sweeps.
+_DIGITS, MORE_DIGITS = 8, 16
+
+
+def identity(overrides: Mapping[str, Any], digits: int = _DIGITS) -> str:
+  """Hexadecimal digits, the same for the same overrides."""
   text = json.dumps(dict(overrides), sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:8]
+  return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+def _path(folder: str, overrides: Mapping[str, Any], taken: set[str]) -> str:
+  """The workdir of a trial, of a name that no other trial has."""
+  longer = os.path.join(folder, identity(overrides, MORE_DIGITS))
+  path = os.path.join(folder, identity(overrides))
+  return longer if path in taken or os.path.exists(longer) else path
 
 
 def make(
@@ -73,17 +85,19 @@ def make(
   Raises:
     UserError: lists every trial that is invalid.
   """
-  specs, wrong, names = [], [], {}
+  folder = os.path.join(os.path.abspath(workdir), 'trials')
+  specs, wrong, names, taken = [], [], {}, set()
   for index, overrides in enumerate(trials):
-    name = identity(overrides)
+    name = identity(overrides, MORE_DIGITS)
     if name in names:
       raise UserError(f'trials {names[name]} and {index} are equal')
     names[name] = index
     try:
       config = _changed(base, overrides)
       settings = read(config)
-      path = os.path.join(os.path.abspath(workdir), 'trials', name)
-      stored.check(path, settings)
+      path = _path(folder, overrides, taken)
+      taken.add(path)
+      stored.check(path, settings, config)
       specs.append(Spec(index, overrides, config, settings, path))
     except UserError as error:
       wrong.append((index, overrides, error))
@@ -97,7 +111,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
   Raises:
     UserError: lists every trial that is invalid.
   """
-  wrong, loaded, counts = [], {}, {}
+  wrong, loaded, shapes, counts = [], {}, {}, {}
   for spec in specs:
     source = repr(spec.settings.data)
     if source not in loaded:
@@ -108,22 +122,28 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
     try:
       if isinstance(loaded[source], UserError):
         raise loaded[source]
-      counts[spec.index] = _count(spec.settings, loaded[source])
+      # Trials that share a program have the same shapes.
+      program = source, compiled.key(spec.settings)
+      if program not in shapes:
+        shapes[program] = _shapes(spec.settings, loaded[source])
+      params, trained = shapes[program]
+      spec.settings.optimizer.check_parameters(params)
+      counts[spec.index] = build.count_parameters(trained)
     except (UserError, ValueError) as error:
       wrong.append((spec.index, spec.overrides, error))
   _raise_all(wrong, len(specs))
   return counts
 
 
-def _count(settings: Settings, loaded: loading.Data) -> int:
+def _shapes(settings: Settings, loaded: loading.Data):
+  """Shapes of all parameters, and of those that the last phase trains."""
   *earlier, last = build.models(settings, loaded.vocab_size, len(loaded.labels))
   state = jax.eval_shape(
     lambda hparams: build.init_state(settings, last, hparams, earlier),
     build.hparams(settings),
   )
-  settings.optimizer.check_parameters(state.params)
   names = build.trained([*earlier, last], state.params)[-1]
-  return build.count_parameters({name: state.params[name] for name in names})
+  return state.params, {name: state.params[name] for name in names}
 
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
@@ -165,16 +185,24 @@ def describe(overrides: Mapping[str, Any]) -> str:
   return ', '.join(f'{key}={value}' for key, value in overrides.items())
 
 
-def command(spec: Spec, config_path: str, base: dict) -> str:
-  """The command line that trains this trial alone."""
+def changed_keys(config_path: str, base: dict) -> dict[str, Any]:
+  """Values of `base` that are not those of its config file, by dotted key."""
   original = flat_keys(app.load_config(config_path).to_dict())
-  changed = {
+  return {
     key: value
     for key, value in flat_keys(base).items()
     if key in original
     and not isinstance(value, dict)
     and original[key] != value
   }
+
+
+def command(spec: Spec, config_path: str, changed: dict[str, Any]) -> str:
+  """The command line that trains this trial alone.
+
+  Args:
+    changed: from changed_keys.
+  """
   flags = [
     f'--config.{key}={tuple(value) if isinstance(value, list) else value}'
     for key, value in (changed | dict(spec.overrides)).items()

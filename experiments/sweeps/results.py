@@ -110,7 +110,7 @@ def best_run(
 
 
 def write(workdir: str, rows: list[dict], found: Comparison) -> None:
-  """Writes results.csv, results.json and table.md, each atomically."""
+  """Writes results.csv, results.json and table.md, those that have changed."""
   names = list(dict.fromkeys(name for row in rows for name in row))
   text = io.StringIO()
   writer = csv.DictWriter(text, names, lineterminator='\n')
@@ -124,7 +124,17 @@ def write(workdir: str, rows: list[dict], found: Comparison) -> None:
     'table.md': markdown(found),
   }
   for name, content in files.items():
-    workdir_lib.write_atomic(os.path.join(workdir, name), content)
+    path = os.path.join(workdir, name)
+    if not _is_equal(path, content):
+      workdir_lib.write_atomic(path, content)
+
+
+def _is_equal(path: str, content: str) -> bool:
+  try:
+    with open(path, newline='') as file:
+      return file.read() == content
+  except (OSError, UnicodeDecodeError):
+    return False
 
 
 def publish(

@@ -14,9 +14,10 @@ from experiments.sweeps import (
   running,
   tables,
 )
+from experiments.sweeps.plan import Spec
 
 
-def write_at_end(workdir: str, values) -> dict:
+def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
   """`write` if all trials have ended; else only the count of each status.
 
   The tasks of a job array each train some of the trials of a sweep: the last
@@ -24,11 +25,12 @@ def write_at_end(workdir: str, values) -> dict:
 
   Args:
     values: flags of comparison.define, and `output`.
+    planned: trials of this command.
   """
-  specs = distinct.distinct(folder.read(workdir))
+  specs = distinct.distinct(folder.read(workdir, planned))
   unfinished = len(running.unfinished(specs))
   if not unfinished:
-    return write(workdir, values)
+    return _write(workdir, values, specs)
   log(
     f'{unfinished} of {len(specs)} trials are unfinished: results are written '
     'when all have ended; --report writes those so far'
@@ -42,9 +44,12 @@ def write(workdir: str, values) -> dict:
   Args:
     values: flags of comparison.define, and `output`.
   """
+  return _write(workdir, values, distinct.distinct(folder.read(workdir)))
+
+
+def _write(workdir: str, values, specs: list[Spec]) -> dict:
   from rich.console import Console
 
-  specs = distinct.distinct(folder.read(workdir))
   rows = results.collect(specs)
   found = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline

@@ -36,6 +36,55 @@ def test_identity_depends_on_the_overrides_alone():
   assert plan.identity({'seed': 1}) == 'a4bbadc1'
 
 
+def test_trials_whose_names_begin_alike_have_folders_of_their_own(
+  tmp_path, monkeypatch
+):
+  """Of one digit, names of 17 trials cannot all differ."""
+  monkeypatch.setattr(plan.identity, '__defaults__', (1,))
+  base = default.get_config().to_dict()
+  trials = [{'seed': seed} for seed in range(17)]
+  specs = plan.make(base, trials, str(tmp_path))
+  assert len({spec.path for spec in specs}) == 17
+  assert len(specs[0].name) == 1
+  for spec in specs:
+    (tmp_path / 'trials' / spec.name).mkdir(parents=True)
+  again = plan.make(base, trials[::-1], str(tmp_path))
+  assert {s.path: s.overrides for s in again if len(s.name) > 1} == {
+    s.path: s.overrides for s in specs if len(s.name) > 1
+  }
+
+
+def test_shapes_are_traced_once_for_each_program(tmp_path, monkeypatch):
+  base = default.get_config().to_dict()
+  base['data']['word_order']['train_pairs'] = 5
+  base['model']['num_layers'] = 1
+  trials = [
+    {'seed': seed, 'model.mlp_dim': width}
+    for seed in range(3)
+    for width in (7, 9)
+  ]
+  traced, shapes = [], plan._shapes
+  monkeypatch.setattr(
+    plan, '_shapes', lambda *given: traced.append(given) or shapes(*given)
+  )
+  counts = plan.check_data_and_shapes(plan.make(base, trials, str(tmp_path)))
+  assert len(traced) == 2
+  assert counts[2] == counts[0] < counts[3] == counts[1]
+
+
+def test_results_that_have_not_changed_are_not_written_again(tmp_path):
+  found = comparison.Comparison('accuracy', 'seed', None, [], 1)
+  times = []
+  for score in (0.5, 0.5, 0.75):
+    results.write(str(tmp_path), [{'trial': 0, 'score': score}], found)
+    times.append((tmp_path / 'results.csv').stat().st_ino)
+    (tmp_path / f'keeps the number of {len(times)}').hardlink_to(
+      tmp_path / 'results.csv'
+    )
+  assert times[0] == times[1] != times[2]
+  assert '0.75' in (tmp_path / 'results.csv').read_text()
+
+
 @pytest.mark.parametrize(
   ('text', 'key', 'values'),
   [
