@@ -41,9 +41,7 @@ def sections(values, path: str) -> list[str]:
     figure = plots.figure(found, key, keys)
     drawn.append(pages.figure(figure, f'{found.metric} against {key}'))
   name = found.metric
-  figure = plots.curves(
-    _mean_curves(specs, found.over, name), f'{name} on validation'
-  )
+  figure = plots.curves(_mean_curves(specs, found), f'{name} on validation')
   drawn.append(pages.figure(figure, f'{name} over steps'))
   header, body = tables.cells(found)
   texts = [tables.caption(found), tables.conclusion(found) or '']
@@ -72,17 +70,23 @@ def _shared(specs) -> dict:
   return {key: flat[key] for key in flat if key not in changed}
 
 
-def _mean_curves(specs, over, name: str) -> dict[str, dict[int, float]]:
-  """Validation metric, mean over repetitions, by setting and step."""
-  found: dict[str, dict[int, list]] = {}
+def _mean_curves(specs, found) -> dict[str, dict[int, float]]:
+  """Validation metric, mean over repetitions, by setting and step.
+
+  The best settings first, and no more than a figure shows.
+  """
+  best = [entry['setting'] for entry in found.table]
+  values = {setting: collections.defaultdict(list) for setting in best}
   for spec in specs:
-    setting, _ = comparison.setting_of(spec, over)
-    points = found.setdefault(setting, collections.defaultdict(list))
+    setting, _ = comparison.setting_of(spec, found.over)
+    if setting not in best[: plots.MOST]:
+      continue
+    points = values[setting]
     for row in read_phase(os.path.join(spec.path, 'metrics.jsonl')):
-      value = row.get(f'validation/{name}')
+      value = row.get(f'validation/{found.metric}')
       if value is not None:
         points[row['step']].append(value)
   return {
     setting: {step: statistics.fmean(points[step]) for step in sorted(points)}
-    for setting, points in found.items()
+    for setting, points in values.items()
   }

@@ -11,6 +11,9 @@ from experiments.sweeps.plan import Spec, describe
 from experiments.workdir import workdir as workdir_lib
 from selfattn.plots import COLOURS, MARKERS, style
 
+# Settings or curves that a figure can show, and that still can be told apart.
+MOST = 24
+
 
 def figure(found: Comparison, key: str, keys: Iterable[str]):
   """Means on validation against config.`key`, a numeric hyperparameter.
@@ -29,7 +32,7 @@ def figure(found: Comparison, key: str, keys: Iterable[str]):
     if entry['n'] and key in entry:
       name = describe({k: entry[k] for k in others if k in entry})
       curves.setdefault(name, []).append(entry)
-  for index, (name, entries) in enumerate(curves.items()):
+  for index, (name, entries) in enumerate(list(curves.items())[:MOST]):
     entries = sorted(entries, key=lambda entry: entry[key])
     means = [entry['validation']['mean'] for entry in entries]
     axes.errorbar(
@@ -44,6 +47,7 @@ def figure(found: Comparison, key: str, keys: Iterable[str]):
   values = [entry[key] for entry in found.table if key in entry]
   if min(values) > 0 and max(values) / min(values) >= 10:
     axes.set_xscale('log')
+  _say_best(axes, len(curves))
   axes.set_xlabel(key)
   axes.set_ylabel(f'{found.metric} on validation (mean, 95% interval)')
   if len(curves) > 1:
@@ -55,7 +59,8 @@ def settings(found: Comparison):
   """Means and intervals of each setting, the best on top."""
   from matplotlib.figure import Figure
 
-  entries = [entry for entry in found.table if entry['n']][::-1]
+  done = [entry for entry in found.table if entry['n']]
+  entries = done[:MOST][::-1]
   shown = Figure(figsize=(8.4, 1.4 + 0.28 * len(entries)), layout='constrained')
   axes = shown.add_subplot()
   for index, split in enumerate(SPLITS):
@@ -75,6 +80,7 @@ def settings(found: Comparison):
     fontsize=8,
     parse_math=False,
   )
+  _say_best(axes, len(done))
   axes.set_xlabel(f'{found.metric} (mean, 95% interval)')
   axes.grid(axis='x', alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
@@ -85,20 +91,26 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   """Means over steps, one curve per setting.
 
   Args:
-    means: by setting and step.
+    means: by setting and step; the best settings first.
   """
   from matplotlib.figure import Figure
 
-  height = max(4.2, 1.0 + 0.2 * len(means))
+  height = max(4.2, 1.0 + 0.2 * min(len(means), MOST))
   shown = Figure(figsize=(8.4, height), layout='constrained')
   axes = shown.add_subplot()
-  for index, (name, values) in enumerate(means.items()):
+  for index, (name, values) in enumerate(list(means.items())[:MOST]):
     axes.plot(list(values), list(values.values()), label=name, **style(index))
+  _say_best(axes, len(means))
   axes.set_xlabel('steps')
   axes.set_ylabel(ylabel)
   axes.grid(alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
   return shown
+
+
+def _say_best(axes, count: int) -> None:
+  if count > MOST:
+    axes.set_title(f'the best {MOST} of {count} settings', fontsize=9)
 
 
 def swept(specs: list[Spec], over: Sequence[str]) -> list[str]:

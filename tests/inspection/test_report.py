@@ -33,7 +33,8 @@ def test_user_text_is_escaped(tmp_path):
   )
   text = page.read_text()
   assert '<b' not in text.replace('<body', '')
-  assert text.count('</script>') == 2
+  # Of the data, and of the scripts of maps and of tables.
+  assert text.count('</script>') == 3
   assert 'http://' not in text.replace('http://www.w3.org', '')
   assert 'https://' not in text
 
@@ -152,6 +153,40 @@ def test_a_browser_shows_the_selected_weights(browser, tmp_path):
   assert browser.get_log('browser') == []
 
 
+def test_a_long_table_is_sorted_and_searched(browser, tmp_path):
+  from selenium.webdriver.common.by import By
+
+  rows = [[f'name{n % 7}', n, (n * 37) % 101 / 8] for n in range(40)]
+  rows[3][2] = None
+  page = tmp_path / 'page.html'
+  head = ['name', 'trial', 'score']
+  tables = [pages.table(head, rows), pages.table(head, rows[:5])]
+  pages.write(str(page), 'tables', tables)
+  browser.get(f'file://{page}')
+
+  def column(index):
+    lines = browser.find_elements(By.CSS_SELECTOR, '.long tbody tr')
+    shown = [line for line in lines if line.is_displayed()]
+    return [line.find_elements(By.TAG_NAME, 'td')[index].text for line in shown]
+
+  # The short one has no box.
+  (box,) = browser.find_elements(By.CSS_SELECTOR, 'input[type=search]')
+  score = browser.find_elements(By.CSS_SELECTOR, '.long th')[2]
+  score.click()
+  *numbers, last = column(2)
+  assert last == ''
+  assert numbers == [
+    f'{value:.4g}'
+    for value in sorted(row[2] for row in rows if row[2] is not None)
+  ]
+  score.click()
+  assert column(2) == ['', *numbers[::-1]]
+  box.send_keys('NAME3')
+  assert column(0) == ['name3'] * 6
+  assert '6 of 40 rows' in browser.find_element(By.TAG_NAME, 'body').text
+  assert browser.get_log('browser') == []
+
+
 def test_the_page_of_a_run_has_all_its_parts(run, call_command, browser):
   from selenium.webdriver.common.by import By
 
@@ -263,6 +298,29 @@ def test_settings_are_drawn_with_their_intervals_the_best_on_top():
   names = [text.get_text() for text in axes.get_legend().get_texts()]
   assert names == ['validation', 'test']
   assert 'loss' in axes.get_xlabel()
+
+
+def test_figures_show_the_best_of_many_settings():
+  score = {'mean': 0.5, 'half_width': None}
+  table = [
+    {'setting': f's{n}', 'n': 1, 'rate': n + 1, 'other': n}
+    | {split: score for split in comparison.SPLITS}
+    for n in range(40)
+  ]
+  found = comparison.Comparison('loss', ('seed',), None, table, -1)
+  means = {entry['setting']: {1: 0.5} for entry in table}
+  for figure in (
+    sweep_plots.settings(found),
+    sweep_plots.figure(found, 'rate', ['rate', 'other']),
+    sweep_plots.curves(means, 'loss'),
+  ):
+    (axes,) = figure.axes
+    assert axes.get_title() == 'the best 24 of 40 settings'
+  labels = sweep_plots.settings(found).axes[0].get_yticklabels()
+  assert [label.get_text() for label in labels][::-1] == [
+    f's{n}' for n in range(24)
+  ]
+  assert len(sweep_plots.curves(means, 'loss').axes[0].lines) == 24
 
 
 def test_each_curve_of_a_sweep_has_a_name():

@@ -142,7 +142,7 @@ def test_a_recurrence_reads_the_text_or_a_window(options, causal, packed):
   [
     ('convolutional', {'kernel_size': 0}, 'kernel_size = 0 must be at least 1'),
     ('convolutional', {'num_groups': 4}, 'divisor of the width, 6'),
-    ('convolutional', {'activation': 'relu'}, "one of gelu, none"),
+    ('convolutional', {'activation': 'relu'}, 'one of gelu, none'),
     ('recurrent', {'cell': 'rnn'}, "cell = 'rnn' must be one of"),
     ('recurrent', {'window': -1}, 'window = -1 must be at least 0'),
   ],

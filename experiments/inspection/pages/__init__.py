@@ -21,6 +21,8 @@ from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
 
 _HERE = pathlib.Path(__file__).parent
+# Longer tables scroll inside their own box, and can be searched.
+_LONG = 30
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
 
@@ -33,7 +35,10 @@ def escape(text: object) -> str:
 def write(path: str, title: str, sections: Iterable[str]) -> None:
   """Writes a page of sections, which are HTML; atomically."""
   style = (_HERE / 'page.css').read_text()
-  script = (_HERE / 'attention.js').read_text()
+  scripts = ''.join(
+    f'<script>\n{(_HERE / name).read_text()}</script>\n'
+    for name in ('attention.js', 'tables.js')
+  )
   text = '\n'.join(sections)
   workdir_lib.write_atomic(
     path,
@@ -43,7 +48,7 @@ def write(path: str, title: str, sections: Iterable[str]) -> None:
     '<link rel="icon" href="data:,">\n'
     f'<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n'
     f'<body>\n<h1>{escape(title)}</h1>\n{text}\n'
-    f'<script>\n{script}</script>\n</body>\n</html>\n',
+    f'{scripts}</body>\n</html>\n',
   )
 
 
@@ -57,7 +62,7 @@ def table(
   rows: Iterable[Sequence[object]],
   marked: Iterable[int] = (),
 ) -> str:
-  """A table of texts and scalars.
+  """A table of texts and scalars, sorted by a click on the head of a column.
 
   Args:
     marked: indices of the rows to highlight.
@@ -67,9 +72,10 @@ def table(
   for index, row in enumerate(rows):
     cells = ''.join(_cell(cell) for cell in row)
     lines.append(f'<tr{" class=marked" * (index in marked)}>{cells}</tr>')
+  kind = 'scroll long' if len(lines) > _LONG else 'scroll'
   lines = '\n'.join(lines)
   body = f'<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody>'
-  return f'<div class="scroll"><table>\n{body}\n</table></div>'
+  return f'<div class="{kind}"><table>\n{body}\n</table></div>'
 
 
 def _cell(value) -> str:
