@@ -74,6 +74,19 @@ def _define(values) -> None:
   for name, default, text, least in (
     ('max_parallel', 0, 'Processes of engine processes; 0: one per core.', 0),
     ('group_size', 32, 'Largest number of trials trained as one program.', 1),
+    (
+      'num_processes',
+      1,
+      'Processes that share --workdir, such as one on each host; each trains '
+      'its share of the trials, on its own devices, without communication.',
+      1,
+    ),
+    (
+      'process_id',
+      0,
+      'Index of this process, from 0 to num_processes - 1.',
+      0,
+    ),
   ):
     flags.DEFINE_integer(name, default, text, least, flag_values=values)
   flags.DEFINE_string(
@@ -138,6 +151,25 @@ def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
   return [spec for spec in specs if spec.index in indices]
 
 
+def _share(specs, values) -> list[plan.Spec]:
+  """The trials of this process."""
+  count, index = values.num_processes, values.process_id
+  if index >= count:
+    raise UserError(
+      f'--process_id={index} must be below --num_processes={count}'
+    )
+  if count == 1:
+    return specs
+  if values.rungs:
+    raise UserError(
+      '--rungs compares all trials, and --num_processes trains a share; leave '
+      'out one of them'
+    )
+  found = plan.share(specs, count, index)
+  log(f'process {index} of {count}: {len(found)} of {len(specs)} trials')
+  return found
+
+
 def _print_plan(specs, counts, values, base) -> None:
   groups = plan.programs_of(specs)
   number = {
@@ -175,7 +207,7 @@ def main(values) -> None:
     raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
   planned = _specs(values, base, workdir)
   specs = distinct.distinct(planned)
-  chosen = _chosen(specs, values.trial_ids)
+  chosen = _share(_chosen(specs, values.trial_ids), values)
   rungs = halving.parse(values.rungs, values.keep_fraction, specs)
   comparison.check(specs, values.metric, values.over, values.baseline)
   if values.engine == 'processes':

@@ -217,3 +217,31 @@ def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
   for spec in specs:
     groups.setdefault(compiled.key(spec.settings), []).append(spec)
   return groups
+
+
+# Parts of a sweep that a process trains, at least, if there are as many trials.
+_PIECES = 4
+
+
+def share(specs: list[Spec], count: int, index: int) -> list[Spec]:
+  """The specs that process `index` of `count` trains, in their order.
+
+  Without communication: all processes compute the same shares. Trials of one
+  program stay together, so that few programs are compiled, unless there are too
+  few programs for shares of about equal size; then each is split into parts.
+  """
+  groups = list(programs_of(specs).values())
+  parts = -(-_PIECES * count // max(len(groups), 1))
+  pieces = [
+    piece
+    for group in groups
+    for n in range(parts)
+    if (piece := group[n * len(group) // parts : (n + 1) * len(group) // parts])
+  ]
+  loads, mine = [0] * count, set()
+  for piece in sorted(pieces, key=len, reverse=True):
+    least = loads.index(min(loads))
+    loads[least] += len(piece)
+    if least == index:
+      mine |= {spec.index for spec in piece}
+  return [spec for spec in specs if spec.index in mine]

@@ -433,6 +433,28 @@ def test_several_processes_have_the_same_table_though_they_are_preempted(
   assert table(path) == table(whole[0])
 
 
+def test_processes_of_one_sweep_train_their_shares(
+  tmp_path, config_path, sweep
+):
+  path = tmp_path / 'sweep'
+  flags = [f'--config={config_path}', '--config.train.steps=4', '--sweep=seeds']
+  flags += [f'--workdir={path}', '--engine=serial', '--num_processes=2']
+  code, printed, said = sweep(*flags, '--process_id=1')
+  assert code == 0, said
+  assert 'process 1 of 2: 1 of 2 trials' in said
+  assert last_json(printed)['trials'] == {'DONE': 1, 'PENDING': 1}
+  code, printed, said = sweep(*flags, '--process_id=0')
+  assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 2}
+  for wrong, words in (
+    (['--process_id=2'], '--process_id=2 must be below --num_processes=2'),
+    (['--rungs=2'], '--rungs compares all trials'),
+  ):
+    code, _, said = sweep(*flags, *wrong)
+    assert code == 2
+    assert words in said.splitlines()[-1]
+
+
 def test_the_last_of_a_job_array_writes_the_results(
   tmp_path, config_path, sweep
 ):

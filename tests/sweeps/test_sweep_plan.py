@@ -54,6 +54,39 @@ def test_trials_whose_names_begin_alike_have_folders_of_their_own(
   }
 
 
+@pytest.mark.parametrize(
+  ('sizes', 'count'),
+  [
+    ([5, 5, 5], 2),
+    ([7, 1, 2, 3], 1),
+    ([2, 1, 1, 1, 2, 2, 1, 1], 2),
+    ([4], 3),
+    ([2, 1], 5),
+  ],
+)
+def test_processes_train_each_trial_once_and_few_programs(
+  sizes, count, tmp_path
+):
+  base = default.get_config().to_dict()
+  trials = [
+    {'model.num_layers': layers, 'seed': seed}
+    for layers, size in enumerate(sizes, 1)
+    for seed in range(size)
+  ]
+  specs = plan.make(base, trials, str(tmp_path))
+  shares = [plan.share(specs, count, index) for index in range(count)]
+  found = [spec.index for share in shares for spec in share]
+  assert sorted(found) == list(range(len(specs)))
+  assert all([s.index for s in share] == sorted(s.index for s in share)
+             for share in shares)  # fmt: skip
+  used = [{s.overrides['model.num_layers'] for s in share} for share in shares]
+  if len(sizes) >= 4 * count:
+    # No program is compiled twice.
+    assert sum(map(len, used)) == len(sizes)
+  counts = list(map(len, shares))
+  assert max(counts) - min(counts) <= 2
+
+
 def test_shapes_are_traced_once_for_each_program(tmp_path, monkeypatch):
   base = default.get_config().to_dict()
   base['data']['word_order']['train_pairs'] = 5
