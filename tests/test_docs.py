@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
+from configs import default
 from experiments.command.signals import Signals
 from experiments.settings.extensions import TABLES
 from experiments.training import run as run_lib
@@ -47,13 +48,16 @@ def tables():
 
 
 def test_the_methods_of_the_docs_equal_their_formulas(tables):
-  assert set(tables) == {'gaussian', 'salience', 'clipped_xl'}
+  assert set(tables) == {'log_distance', 'gaussian', 'salience', 'clipped_xl'}
   D, H, L = 12, 2, 5
   gaussian = tables['gaussian'](D, H, False, init_width=3.0)
   row = Tokens().with_defaults(L)
   bias = gaussian.bias(gaussian.init(None), row, row)
   far = np.arange(L)[None] - np.arange(L)[:, None]
   np.testing.assert_allclose(bias[0, 1], -(far**2) / 18, rtol=1e-6)
+  logarithm = tables['log_distance'](D, H, False, init_slope=0.5)
+  bias = logarithm.bias(logarithm.init(None), row, row)
+  np.testing.assert_allclose(bias[0, 1], -np.log1p(abs(far)) / 2, rtol=1e-6)
   salience = tables['salience'](D, H, False)
   x_BLD = jax.random.normal(jax.random.key(0), (2, L, D))
   params = salience.init(jax.random.key(1))
@@ -131,4 +135,69 @@ def test_the_row_of_mr_is_that_of_its_results():
   assert (
     f'| `mr.py`, ten folds | {test["mean"]:.3f} ({test["std"]:.3f}) | '
     f'all folds together {entry["pooled"]:.3f} |'
-  ) in (ROOT / 'README.md').read_text()
+  ) in (ROOT / 'docs/results.md').read_text()
+
+
+def accuracies(text):
+  """Accuracy, with its standard deviation if it has one, by config."""
+  rows = re.findall(r'^\| (`\w+\.py`[^|]*) (\|.*)$', text, re.MULTILINE)
+  found = {
+    name: re.search(r'\| (0\.\d+(?: \(0\.\d+\))?)(?= \|)', row)
+    for name, row in rows
+  }
+  return {name: match[1] for name, match in found.items() if match}
+
+
+def test_accuracies_of_the_readme_are_those_of_the_results():
+  readme = accuracies((ROOT / 'README.md').read_text())
+  assert len(readme) == 4
+  results = accuracies((ROOT / 'docs/results.md').read_text())
+  assert readme.items() <= results.items()
+
+
+@pytest.fixture
+def snippets():
+  """The Python blocks of the README; what they register is removed after."""
+  before = dict(POSITIONS)
+  text = (ROOT / 'README.md').read_text()
+  yield re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+  POSITIONS.clear()
+  POSITIONS.update(before)
+
+
+def test_the_layer_of_the_readme_runs(snippets):
+  names = {}
+  exec(snippets[0], names)
+  assert names['output_BLD'].shape == (2, 10, 64)
+  assert names['weights_BHLM'].shape == (2, 4, 10, 10)
+
+
+def test_the_method_of_the_readme_adds_its_bonus_to_adjacent_tokens(snippets):
+  exec(snippets[1], {'__name__': 'readme'})
+  method = positions.make({'neighbours': {}}, 12, 2, False)
+  row = Tokens().with_defaults(4)
+  bias = method.bias({'bonus': np.float32([2, 3])}, row, row)
+  want = np.eye(4, k=1) + np.eye(4, k=-1)
+  np.testing.assert_array_equal(bias[0], np.stack([2 * want, 3 * want]))
+
+
+def test_the_run_of_the_readme_trains_and_predicts(
+  snippets, tmp_path, monkeypatch, capfd
+):
+  config = make_small_config()
+  monkeypatch.setattr(default, 'get_config', lambda: config)
+  monkeypatch.chdir(tmp_path)
+  exec(snippets[2], {})
+  scores, predicted = capfd.readouterr().out.splitlines()
+  assert "'split': 'test'" in scores
+  assert predicted.startswith(('negative {', 'positive {'))
+  assert config.model.position.name == 'rotary'
+
+
+def test_the_page_on_inspection_shows_what_is_sown():
+  text = (ROOT / 'docs/interpretability.md').read_text()
+  (block,) = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+  names = {}
+  exec(block, names)
+  assert names['P_1LD'].shape == (1, 7, 32)
+  assert names['weights_BHLM'].shape == (2, 4, 7, 7)

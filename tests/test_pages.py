@@ -18,6 +18,7 @@ from experiments.command.values import flat_keys
 from experiments.data import loading
 from experiments.settings import reference
 from experiments.settings.settings import from_config
+from selfattn import ENCODERS, NORMALISERS, POOLS, POSITIONS
 
 PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
 # With the docstrings that --help prints, and the headers of configs.
@@ -90,6 +91,16 @@ def test_every_extra_is_in_the_table_of_the_installation():
   table = page('installation.md').split('| extra | for |')[1]
   named = re.findall(r'^\| `([^`]+)` \|', table, flags=re.MULTILINE)
   assert set(named) == set(project['optional-dependencies'])
+
+
+def test_the_readme_counts_the_entries_of_the_tables():
+  text = ' '.join((ROOT / 'README.md').read_text().split())
+  words = {4: 'four', 5: 'five', 8: 'Eight'}
+  assert f'{len(POSITIONS)} position methods behind one contract' in text
+  assert f'| {len(POSITIONS)}, joined by + |' in text
+  assert f'{words[len(NORMALISERS)]} [normalisers]' in text
+  pools, encoders = words[len(POOLS)], words[len(ENCODERS)]
+  assert f'{pools} pools and {encoders} encoders are chosen' in text
 
 
 def commands(path):

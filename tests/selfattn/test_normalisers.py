@@ -135,10 +135,10 @@ variants = pytest.mark.parametrize(
 )
 
 
-def test_every_normaliser_has_a_row_here_and_in_the_readme():
+def test_every_normaliser_has_a_row_here_and_in_the_docs():
   assert list(ROWS) == list(NORMALISERS)
-  readme = pathlib.Path(__file__).parent.parent.parent / 'README.md'
-  table = readme.read_text().partition('| normaliser | ')[2]
+  page = pathlib.Path(__file__).parent.parent.parent / 'docs/attention.md'
+  table = page.read_text().partition('| normaliser | ')[2]
   table = table.partition('\n\n')[0]
   found = re.findall(r'^\| `(\w+)` \|', table, re.MULTILINE)
   assert found == list(NORMALISERS)

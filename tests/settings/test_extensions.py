@@ -75,14 +75,15 @@ def forget():
 
 @pytest.fixture
 def example():
-  """The file of the README."""
-  section = (ROOT / 'README.md').read_text().split('## A file of your own')[1]
+  """The file of the docs."""
+  page = (ROOT / 'docs/extending.md').read_text()
+  section = page.split('## A file of your own')[1]
   (text,) = re.findall(r'```python\n(.*?)```', section.split('\n## ')[0], re.S)
   assert len(text.splitlines()) <= 40
   return text
 
 
-def test_the_example_of_the_readme_from_training_to_report(
+def test_the_example_of_the_docs_from_training_to_report(
   example, forget, tmp_path, call_command
 ):
   file, run = tmp_path / 'mine.py', tmp_path / 'run'
