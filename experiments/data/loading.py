@@ -16,11 +16,11 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.command.values import Choice
-from experiments.data import datasets, selection
+from experiments.data import datasets, selection, vocabularies
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths, offsets
 from experiments.data.store import Store, default_folder
-from experiments.data.text_files import UNLABELLED
+from experiments.data.text_files import SPLITS, UNLABELLED
 from experiments.data.vocabularies import VOCABULARIES
 
 
@@ -39,6 +39,14 @@ class DataSettings:
   split_by: str
   num_buckets: int
   vocabulary: Choice
+
+  def labelled_only(self) -> DataSettings:
+    """The same data without the unlabelled texts, if there are any."""
+    name = self.source.name
+    if not self.source.options.get(UNLABELLED):
+      return self
+    options = {**self.source.options, UNLABELLED: ()}
+    return dataclasses.replace(self, source=Choice(name, {name: options}))
 
   def moved_to(self, directory: str) -> DataSettings:
     """The same data in another folder."""
@@ -83,19 +91,32 @@ def load(settings: DataSettings, workdir: str) -> Data:
   store = Store(default_folder() if _has_key(source) else None)
   rows, key = _read(store, source, settings)
   chosen = _select(store, key, rows, source, settings)
+  counts = {split: len(part) for split, part in chosen.splits.items()}
   facts = {
     'labels': chosen.labels,
-    'counts': {split: len(part) for split, part in chosen.splits.items()},
+    'counts': {split: counts[split] for split in SPLITS},
     'fingerprint': chosen.fingerprint,
   }
+  if UNLABELLED in counts:
+    more = {'count': counts[UNLABELLED], 'fingerprint': chosen.unlabelled}
+    facts[UNLABELLED] = more
   for line in chosen.dropped:
     log(line)
   if workdir and os.path.exists(os.path.join(workdir, 'data.json')):
     known = read_facts(workdir)
+    if UNLABELLED not in facts:
+      # What only evaluates does not read them.
+      known.pop(UNLABELLED, None)
     if known != facts:
+      counts = [
+        each['counts'] | {UNLABELLED: each[UNLABELLED]['count']}
+        if UNLABELLED in each
+        else each['counts']
+        for each in (known, facts)
+      ]
       raise UserError(
         f'the data has changed since {workdir} was created: '
-        f'{known["counts"]} then, {facts["counts"]} now; '
+        f'{counts[0]} then, {counts[1]} now; '
         'restore it, or choose another --workdir'
       )
     tokenizer = read_tokenizer(workdir)
@@ -174,8 +195,12 @@ def _vocabulary(store, rows, chosen, choice: Choice):
     text = vocabulary.train(texts).to_str()
     writer.add(tokenizer=np.frombuffer(text.encode(), np.uint8))
 
-  options = [choice.name, dict(choice.options), tokenizers.__version__]
-  arrays = store.arrays('vocabulary', [chosen.fingerprint, options], write)
+  if VOCABULARIES[choice.name].__module__ != vocabularies.__name__:
+    # The file of a config, which may change, has registered it.
+    store = Store(None)
+  key = [chosen.fingerprint, chosen.unlabelled, choice.name]
+  key += [dict(choice.options), tokenizers.__version__]
+  arrays = store.arrays('vocabulary', key, write)
   text = arrays['tokenizer'].tobytes().decode()
   return tokenizers.Tokenizer.from_str(text)
 

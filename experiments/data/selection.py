@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import hashlib
 import json
+import re
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from experiments.data.rows import Rows
 from experiments.data.splits import first_copies, fold, hold_out
 from experiments.data.store import Arrays, Writer
 from experiments.data.text_files import SPLITS, UNLABELLED
+
+# Words, and single marks.
+_WORDS = re.compile(r'\w+|[^\w\s]')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Selection:
       unlabelled texts, if there are any.
     labels: names of the classes, by class index.
     fingerprint: SHA-256 of splits, labels and texts.
+    unlabelled: the same of the unlabelled texts; '' if there are none.
     dropped: messages about rows that the settings leave out.
     problems: messages about probable mistakes in the rest.
   """
@@ -33,6 +38,7 @@ class Selection:
   splits: dict[str, np.ndarray]
   labels: list[str]
   fingerprint: str
+  unlabelled: str
   dropped: list[str]
   problems: list[str]
 
@@ -79,7 +85,10 @@ def select(rows: Rows, source, settings) -> Selection:
   return Selection(
     splits,
     labels,
-    _fingerprint(rows, splits),
+    _fingerprint(rows, labelled),
+    _fingerprint(rows, {UNLABELLED: splits[UNLABELLED]})
+    if UNLABELLED in splits
+    else '',
     dropped,
     problems(rows, labelled, labels),
   )
@@ -115,15 +124,33 @@ def _splits(rows: Rows, source, settings, dropped) -> dict[str, np.ndarray]:
 
 
 def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
-  """The unlabelled rows whose texts are not in validation nor in test."""
+  """The unlabelled rows whose texts are not in validation nor in test.
+
+  Equal words and marks are equal, whatever their case and white space.
+  """
   held_out = np.concatenate([splits['validation'], splits['test']])
-  is_seen = np.isin(rows.hashes[unlabelled], rows.hashes[held_out])
+  is_seen = np.isin(
+    _folded_hashes(rows, unlabelled), _folded_hashes(rows, np.sort(held_out))
+  )
   if is_seen.any():
     dropped.append(
       f'unlabelled texts dropped: {is_seen.sum()} of {len(unlabelled)}, which '
       'are in validation or test'
     )
   return unlabelled[~is_seen]
+
+
+def _folded_hashes(rows: Rows, chosen: np.ndarray) -> np.ndarray:
+  """Hashes of the words and marks of texts, of which all case is folded."""
+  folded = (
+    ' '.join(_WORDS.findall(text.casefold())).encode()
+    for texts in rows.stream(chosen)
+    for text in texts
+  )
+  digests = b''.join(
+    hashlib.blake2b(text, digest_size=8).digest() for text in folded
+  )
+  return np.frombuffer(digests, np.uint64)
 
 
 def without_copies(

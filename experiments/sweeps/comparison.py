@@ -41,6 +41,7 @@ class Comparison:
   Attributes:
     metric: what settings are ranked by.
     over: the keys that distinguish repetitions of a setting.
+    units: those that distinguish the values of which an interval is.
     baseline: the setting that others are compared with; None if no other is
       done.
     table: one entry per setting, the best first: `setting`, the keys that it
@@ -53,6 +54,7 @@ class Comparison:
 
   metric: str
   over: tuple[str, ...]
+  units: tuple[str, ...]
   baseline: str | None
   table: list[dict[str, Any]]
   sign: int
@@ -175,8 +177,10 @@ def compare(
   over = check(specs, metric, over, baseline)
   metric = metric or specs[0].settings.checkpoint.best_metric
   sign = 1 if metrics(specs)[metric] is max else -1
-  # By setting, split and repetition.
-  values: dict[str, dict[str, dict[str, float]]] = {}
+  # By setting, split and repetition. Seeds of one fold have the same test
+  # texts: their mean is one of the independent values, which folds are.
+  units = (FOLD,) if FOLD in over else over
+  values: dict[str, dict[str, dict[str, Any]]] = {}
   table: dict[str, dict[str, Any]] = {}
   for row, spec in zip(rows, specs, strict=True):
     name, changed = setting_of(spec, over)
@@ -188,9 +192,12 @@ def compare(
     is_done = None not in scores.values()
     entry['n' if is_done else 'missing'] += 1
     for split, score in scores.items() if is_done else ():
-      found[split][str([spec.overrides.get(key) for key in over])] = score
+      flat = flat_keys(spec.config)
+      unit = str([flat[key] for key in units])
+      found[split].setdefault(unit, []).append(score)
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
+      scores |= {unit: statistics.fmean(each) for unit, each in scores.items()}
       entry[split] = interval(list(scores.values()))
   is_of_texts = specs[0].settings.task.name == 'classify'
   if FOLD in over and metric == _ACCURACY and is_of_texts:
@@ -202,7 +209,7 @@ def compare(
     pairs = sorted(scores.keys() & base.keys())
     if name != chosen and pairs:
       entry['difference'] = interval([scores[k] - base[k] for k in pairs])
-  return Comparison(metric, over, chosen, ranked, sign)
+  return Comparison(metric, over, units, chosen, ranked, sign)
 
 
 def _pool(rows, specs, table, over) -> None:

@@ -20,7 +20,7 @@ def conclusion(found: Comparison) -> str | None:
   entry = first
   difference = entry['difference']
   mean, half_width = difference['mean'], difference['half_width']
-  seeds = _repetitions(found.over, difference['n'])
+  seeds = _repetitions(found.units, difference['n'])
   verdict = 'better' if found.sign * mean > 0 else 'worse'
   if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
     verdict = 'no significant difference'
@@ -89,7 +89,7 @@ def _plus_minus(found: dict | None, sign: str = '') -> str:
 
 def caption(found: Comparison) -> str:
   """A caption of the table."""
-  over = _repetitions(found.over)
+  over = _repetitions(found.units)
   of = 'of the same data' if FOLD in found.over else 'on the same data'
   text = (
     f'{found.metric} of the checkpoint that is best on validation, mean over '

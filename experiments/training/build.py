@@ -287,12 +287,14 @@ def init_state(
 def restart(settings: Settings) -> Callable:
   """From (state, hparams) to the State before the first step of the next phase.
 
-  The optimizer state and the sums of the log are initialised.
+  The optimizer state and the sums of the log are initialised; parameters are
+  their averages, if there are any, since these were evaluated.
   """
 
   def one(state, hparams):
     return state.replace(
-      optimizer=optimizer(settings, hparams, 0).init(state.params),
+      params=state.eval_params,
+      optimizer=optimizer(settings, hparams, 0).init(state.eval_params),
       sums=steps.init_sums(),
     )
 

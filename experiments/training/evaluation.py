@@ -66,7 +66,7 @@ def load_data(
   Raises:
     UserError: it does not exist, or has changed.
   """
-  wanted = settings.data
+  wanted = settings.data.labelled_only()
   if directory is not None:
     wanted = wanted.moved_to(directory)
   return loading.load(wanted, path)

@@ -122,6 +122,7 @@ class Group:
     Raises:
       Failed: its checkpoint is corrupt.
     """
+    self.flush()
     self.wait()
     states = self._split(state)
     for index, trial in enumerate(self.trials):

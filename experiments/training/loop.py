@@ -168,13 +168,13 @@ def _start_clock(group, step, state) -> None:
 
 
 def _print_header(group, loaded, batches) -> None:
-  settings = group.trials[0].settings
-  program = group.program
+  settings, program = group.trials[0].settings, group.program
   devices = list(program.mesh.devices.flat)
   batch = settings.train.batch_size
   sizes = {split: len(part) for split, part in loaded.splits.items()}
   if unlabelled := len(loaded.pretraining) - sizes['train']:
-    sizes['unlabelled'] = unlabelled
+    is_used = len(program.phases) > 1
+    sizes['unlabelled' if is_used else 'for the vocabulary'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))
   for trial in group.trials:

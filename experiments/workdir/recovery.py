@@ -62,6 +62,8 @@ def best_pretrained(folder: Checkpoints, step: int, template: T) -> T:
   """
   try:
     return folder.restore(step, template)
+  except UserError:
+    raise
   # A corrupt file may raise anything, in Orbax or in TensorStore.
   except Exception as error:
     raise Failed(

@@ -1,5 +1,6 @@
 """Data that was read before is the same, and is not read again."""
 
+import dataclasses
 import os
 import time
 import tracemalloc
@@ -12,7 +13,8 @@ from experiments.data import datasets, file_records, loading
 from experiments.data import rows as rows_lib
 from experiments.data import store as store_lib
 from experiments.data.rows import Row
-from experiments.data.vocabularies import Word
+from experiments.data.vocabularies import VOCABULARIES, Word
+from experiments.settings import registry
 from experiments.settings.settings import from_config
 
 
@@ -114,6 +116,23 @@ def test_blocks_of_any_size_give_the_same_data(config, monkeypatch, cache):
   monkeypatch.setattr(file_records, '_ROWS', 2)
   monkeypatch.setenv(store_lib.VARIABLE, str(cache) + '2')
   assert_equal(load(config), one)
+
+
+def test_a_vocabulary_of_ones_own_is_trained_as_it_is_now(config, monkeypatch):
+  """The file of a config that has registered it may have changed."""
+
+  @dataclasses.dataclass(frozen=True)
+  class Mine(Word):
+    def train(self, texts):
+      return Word(size=size).train(texts)
+
+  monkeypatch.setitem(VOCABULARIES, 'mine', Mine)
+  config.data.vocabulary = registry.block(VOCABULARIES, 'mine')
+  settings = from_config(config).data
+  size = 5
+  assert loading.load(settings, '').vocab_size == 5
+  size = 4
+  assert loading.load(settings, '').vocab_size == 4
 
 
 def test_runs_of_other_splits_share_the_rows_and_of_other_lengths_all(

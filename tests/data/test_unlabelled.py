@@ -1,5 +1,7 @@
 """Texts without labels, which are for pretraining alone."""
 
+import pathlib
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +12,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.text_files import Text
 from experiments.settings.settings import from_config
-from experiments.training import run
+from experiments.training import evaluation, run
 
 # By format: a file with labels; one without, of the texts `a b` and `c`.
 FILES = {
@@ -113,6 +115,39 @@ def test_other_unlabelled_texts_are_other_data(config):
   assert load(config).files['data.json'] != without
 
 
+def test_a_held_out_text_in_other_case_and_spacing_is_left_out(config):
+  """A vocabulary may give it the same token ids."""
+  folder = pathlib.Path(config.data.dir)
+  (folder / 'test.tsv').write_text('text\tlabel\na Film, t\t0\nb\t1\n')
+  texts = ['A film, T', ' a  Film , t ', 'a film t', 'film a t', 'B']
+  (folder / 'more.tsv').write_text('text\n' + '\n'.join(texts) + '\n')
+  found = load(config)
+  assert len(found.pretraining) == 6 + 2
+
+
+def test_what_only_evaluates_needs_no_unlabelled_texts(config, tmp_path):
+  path = str(tmp_path / 'run')
+  config.pretrain.steps, config.train.steps = 2, 2
+  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
+  config.train.batch_size, config.train.eval_every = 2, 2
+  config.data.max_length = 8
+  run.run(config, path, Signals())
+  settings = from_config(config)
+  unlabelled = pathlib.Path(config.data.dir) / 'more.tsv'
+  text = unlabelled.read_text()
+  unlabelled.unlink()
+  with_all = evaluation.load_data(settings, path, None)
+  assert with_all.splits.keys() == {'train', 'validation', 'test'}
+  # What trains does, and they must be the same.
+  with pytest.raises(UserError, match=r'more\.tsv, which does not exist'):
+    loading.load(settings.data, path)
+  unlabelled.write_text(text + 'one more\n')
+  with pytest.raises(UserError, match=r"'unlabelled': 5} then, .*: 6} now"):
+    loading.load(settings.data, path)
+  unlabelled.write_text(text)
+  assert len(loading.load(settings.data, path).pretraining) == 11
+
+
 def test_texts_of_a_test_fold_are_left_out(config):
   config.data.text.validation = config.data.text.test = ()
   config.data.num_folds, config.data.validation_fraction = 3, 0.3
@@ -139,6 +174,15 @@ def test_a_run_is_pretrained_on_them(config, tmp_path):
   # Batches of two: eleven texts, and six.
   assert 'masked_tokens: 6 steps are 1.0 epochs' in text
   assert 'classify: 2 steps are 0.7 epochs' in text
+
+
+def test_a_run_without_pretraining_says_what_they_are_for(config, tmp_path):
+  config.train.steps = config.train.eval_every = 2
+  config.optimizer.warmup_steps = 0
+  config.data.max_length = 8
+  run.run(config, str(tmp_path / 'run'), Signals())
+  text = (tmp_path / 'run' / 'log-0.txt').read_text()
+  assert '6 train, 2 validation, 2 test, 5 for the vocabulary' in text
 
 
 def test_no_file_matches(tmp_path):

@@ -287,7 +287,7 @@ def test_settings_are_drawn_with_their_intervals_the_best_on_top():
 
   table = [entry('a=2', 0.7, 0.1), entry('a=1', 0.9, None)]
   table.append({'setting': 'a=3', 'n': 0})
-  found = comparison.Comparison('loss', ('seed',), None, table, -1)
+  found = comparison.Comparison('loss', ('seed',), ('seed',), None, table, -1)
   (axes,) = sweep_plots.settings(found).axes
   assert [t.get_text() for t in axes.get_yticklabels()] == ['a=1', 'a=2']
   validation, test = axes.containers
@@ -307,7 +307,7 @@ def test_figures_show_the_best_of_many_settings():
     | {split: score for split in comparison.SPLITS}
     for n in range(40)
   ]
-  found = comparison.Comparison('loss', ('seed',), None, table, -1)
+  found = comparison.Comparison('loss', ('seed',), ('seed',), None, table, -1)
   means = {entry['setting']: {1: 0.5} for entry in table}
   for figure in (
     sweep_plots.settings(found),

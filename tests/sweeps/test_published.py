@@ -68,7 +68,7 @@ def test_a_list_may_distinguish_repetitions_and_gaps_are_left_out(tmp_path):
   trials = [{key: ['kernel']}, {key: ['kernel', 'bias']}]
   specs = plan.make(make_small_config().to_dict(), trials, str(tmp_path / 's'))
   row = {'status': 'DONE', 'seconds': None}
-  table = comparison.Comparison('accuracy', (key,), None, [], 1)
+  table = comparison.Comparison('accuracy', (key,), (key,), None, [], 1)
   path = tmp_path / 's' / 'trials' / specs[0].name
   path.mkdir(parents=True)
   (path / 'env.json').write_text('[{}]')

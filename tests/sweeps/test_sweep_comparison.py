@@ -250,12 +250,27 @@ def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
   found = comparison.compare(rows, specs, 'accuracy', [], '')
   assert found.over == ('seed', 'data.fold')
   assert [entry['n'] for entry in found.table] == [6, 6]
-  # Paired by both: the difference is the same in each.
-  assert found.table[0]['difference']['mean'] == pytest.approx(0.1)
-  assert found.table[0]['difference']['std'] == 0
   assert found.table[0]['pooled'] == pytest.approx(0.21)
-  said = 'no interval from the same difference in 6 repetitions (seed and'
+  # Seeds of a fold are not independent: the interval is that of folds.
+  difference = found.table[0]['difference']
+  assert difference['mean'] == pytest.approx(0.1)
+  assert (difference['n'], difference['std']) == (2, 0)
+  said = 'no interval from the same difference in 2 folds'
   assert said in tables.conclusion(found)
+
+
+def test_a_trial_with_the_default_seed_is_paired_with_that_seed(tmp_path):
+  trials = [{RATE: 0.1}, {RATE: 0.2, 'seed': 0}, {RATE: 0.2, 'seed': 1}]
+  rows = [
+    {f'best/{split}/accuracy': score for split in comparison.SPLITS}
+    for score in (0.5, 0.7, 0.8)
+  ]
+  base = make_small_config().to_dict()
+  specs = plan.make(base, trials, str(tmp_path / 'sweep'))
+  found = comparison.compare(rows, specs, 'accuracy', [], '')
+  entry = next(e for e in found.table if e[RATE] == 0.2)
+  assert entry['difference']['n'] == 1
+  assert entry['difference']['mean'] == pytest.approx(0.2)
 
 
 def test_a_key_that_repeats_nothing_is_refused(tmp_path):

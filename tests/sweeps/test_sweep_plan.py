@@ -106,7 +106,7 @@ def test_shapes_are_traced_once_for_each_program(tmp_path, monkeypatch):
 
 
 def test_results_that_have_not_changed_are_not_written_again(tmp_path):
-  found = comparison.Comparison('accuracy', 'seed', None, [], 1)
+  found = comparison.Comparison('accuracy', ('seed',), ('seed',), None, [], 1)
   times = []
   for score in (0.5, 0.5, 0.75):
     results.write(str(tmp_path), [{'trial': 0, 'score': score}], found)
@@ -297,7 +297,9 @@ def test_a_plot_has_one_curve_per_group_with_intervals():
   ]
   # A setting that does not use the rate.
   table.append({'pool': 'none', 'n': 3, 'validation': None})
-  found = comparison.Comparison('accuracy', ('seed',), None, table, 1)
+  found = comparison.Comparison(
+    'accuracy', ('seed',), ('seed',), None, table, 1
+  )
   axes = plots.figure(found, 'lr', ['lr', 'pool']).axes[0]
   assert axes.get_xscale() == 'log'
   assert axes.get_xlabel() == 'lr'

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
-from experiments.command.errors import Failed, UserError
+from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
@@ -19,6 +19,7 @@ from experiments.training import build, compiled, evaluation, loop
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints, metrics
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.named_leaves import leaves
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 BEFORE, AFTER = 3, 5
@@ -296,6 +297,51 @@ def test_training_begins_with_the_best_checkpoint_of_pretraining(
     f'{path}: training begins with checkpoint 2'
     in (path / 'log-0.txt').read_text()
   )
+
+
+def test_a_signal_in_the_last_evaluation_of_pretraining_loses_no_score(
+  tmp_path, monkeypatch
+):
+  """It is made when the run goes on, before the best one is chosen."""
+  losses = iter([3.0, 2.0, None, 1.0])
+  evaluated = loop._evaluated
+
+  def with_losses(group, program, *rest):
+    found = evaluated(group, program, *rest)
+    if program.phase.name == 'pretrain':
+      loss = next(losses)
+      if loss is None:
+        raise Interrupted('SIGTERM')
+      found = [each | {'loss': loss} for each in found]
+    return found
+
+  monkeypatch.setattr(loop, '_evaluated', with_losses)
+  path = tmp_path / 'run'
+  with pytest.raises(Interrupted, match=f'saved after step {BEFORE}'):
+    train(make_config(), path)
+  train(make_config(), path)
+  # The last one is the best.
+  assert 'training begins with' not in (path / 'log-0.txt').read_text()
+
+
+@pytest.mark.usefixtures('rising_losses')
+def test_training_begins_with_the_averages_that_were_evaluated(tmp_path):
+  changes = {
+    'train.ema_decay': 0.5,
+    'optimizer.learning_rate': 1e-30,
+    'optimizer.weight_decay': 0.0,
+  }
+  path = tmp_path / 'run'
+  train(make_config(**changes), path)
+  settings = from_config(make_config(**changes))
+  with checkpoints.reading(
+    str(path), settings.checkpoint, settings.best
+  ) as saved:
+    averages = saved.restore_params(2)
+  last = leaves(restored(path, BEFORE + AFTER).params)
+  assert last.keys() == averages.keys()
+  for name, leaf in last.items():
+    np.testing.assert_allclose(leaf, averages[name], 0, 1e-20, err_msg=name)
 
 
 @pytest.mark.usefixtures('rising_losses')
