@@ -9,12 +9,10 @@ makes of the output. A fully masked row returns exactly zero.
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
-from selfattn.choice import BACKENDS, Choice, by_platform, choose
+from selfattn.choice import BACKENDS, Choice, choose
 from selfattn.dropout import Dropout
 from selfattn.kernels import KERNELS, call, unsupported_reason
 from selfattn.masks import Tokens, has_pairs, mask_and_bias
@@ -76,12 +74,15 @@ def attend(
         backward pass: supports everything, with memory linear in length.
       'xla', 'cudnn' are `jax.nn.dot_product_attention`.
       'pallas_tpu' is the TPU flash attention of jax.
-      'auto' is 'cudnn' on NVIDIA GPUs and 'pallas_tpu' on TPUs where they
-        support the call and form no mask or bias of more than 2^26 elements;
-        else, 'chunked' for more than 2^26 scores, and 'reference'. See choose.
-    platform: 'cpu', 'tpu', 'gpu' or 'rocm', that it is compiled for; None: that
-      of the first device of this process, or a CPU, whichever it is compiled
-      for.
+      'auto' is 'cudnn' for platform 'gpu' and 'pallas_tpu' for 'tpu' where
+        they support the call and form no mask or bias of more than 2^26
+        elements; else, 'chunked' for more than 2^26 scores, and 'reference'.
+        An axis of vmap does not count. See choose.
+    platform: 'cpu', 'gpu' ('cuda') of NVIDIA, 'rocm' or 'tpu', that it is
+      compiled for; None: any, and 'auto' is no kernel, since kernels do not
+      support all transformations of jax: neither has a second derivative,
+      'cudnn' needs queries, keys and values that are all batched in a vmap, and
+      'pallas_tpu' needs `check_vma=False` in a shard_map.
     return_weights: whether to return the weights as well.
     terms: a dict to which, with return_weights, what each part of the position
       method without `encoding` added to the scaled scores is added, by the name
@@ -92,9 +93,9 @@ def attend(
     float32 weights before dropout (B, H, L, M), or None.
 
   Raises:
-    ValueError: the backend is unknown, or does not support the call; a mask or
-      bias does not broadcast, a mask is not boolean, or Tokens have another
-      number of rows.
+    ValueError: the backend or the platform is unknown, or the backend does not
+      support the call; a mask or bias does not broadcast, a mask is not
+      boolean, or Tokens have another number of rows.
   """
   B, L, H, K = q_BLHK.shape
   M = k_BMGK.shape[1]
@@ -128,8 +129,18 @@ def attend(
     rotated_BLHK, rotated_BMGK = part.rotate(
       part_params, rotated_BLHK, rotated_BMGK, query, key
     )
-  reference_of = functools.partial(
-    Reference,
+  choice = choose(
+    backend,
+    platform,
+    (B, H, L, M),
+    has_pairs=bias is not None or has_pairs(query, key, causal, window, mask),
+    has_token_masks=key.padding_mask is not None or key.segments is not None,
+    returns_weights=return_weights,
+    **facts,
+  )
+  num_rows = -(-L // choice.rows) * choice.rows
+  reference = Reference(
+    terms=Terms(position, params, k_BMGK, query, key, num_rows),
     rotated_BMGK=rotated_BMGK,
     v_BMGK=v_BMGK,
     key=key,
@@ -145,26 +156,8 @@ def attend(
     return_weights=return_weights,
   )
 
-  def run(choice: Choice):
-    num_rows = -(-L // choice.rows) * choice.rows
-    return _run(
-      choice,
-      reference_of(Terms(position, params, k_BMGK, query, key, num_rows)),
-      (q_BLHK, rotated_BLHK, query, mask, bias),
-    )
-
-  output, weights, found = by_platform(
-    run,
-    platform,
-    functools.partial(
-      choose,
-      backend,
-      shape=(B, H, L, M),
-      has_pairs=bias is not None or has_pairs(query, key, causal, window, mask),
-      has_token_masks=key.padding_mask is not None or key.segments is not None,
-      returns_weights=return_weights,
-      **facts,
-    ),
+  output, weights, found = _run(
+    choice, reference, (q_BLHK, rotated_BLHK, query, mask, bias)
   )
   if terms is not None and return_weights:
     terms |= found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -11,6 +9,7 @@ import jax
 from selfattn.kernels import (
   KERNELS,
   TPU_BLOCKS,
+  known_platform,
   platform_of,
   unsupported_reason,
 )
@@ -19,6 +18,7 @@ from selfattn.kernels import (
 BACKENDS = ('auto', 'reference', 'chunked', *KERNELS)
 # The kernel that 'auto' chooses, by platform.
 _KERNEL_OF = {'gpu': 'cudnn', 'tpu': 'pallas_tpu'}
+_PLATFORM_OF = {kernel: platform for platform, kernel in _KERNEL_OF.items()}
 # Heads that cuDNN supports on GPUs before Hopper, too.
 _WIDTH_OF_ALL_GPUS = 128
 # Scores that 'chunked' keeps in memory: those that fit into the caches of a
@@ -27,7 +27,7 @@ _WIDTH_OF_ALL_GPUS = 128
 _CHUNK_SCORES = 2**19
 _CHUNK_SCORES_OF_ACCELERATORS = 2**24
 _CHUNK_ROWS_OF_ACCELERATORS = 128
-# Scores above which 'auto' does not form an array of them.
+# Scores of a call above which 'auto' does not form an array of them.
 _MANY_SCORES = 2**26
 
 
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
 
 def choose(
   backend: str,
-  platform: str,
+  platform: str | None,
   shape: tuple[int, int, int, int],
   *,
   has_pairs: bool,
@@ -66,8 +66,10 @@ def choose(
 
   Args:
     backend: one of BACKENDS.
-    platform: 'cpu', 'tpu', 'gpu' or 'rocm'.
-    shape: (B, H, L, M).
+    platform: one of PLATFORMS; None: unknown, 'auto' is no kernel, and chunks
+      are those of the first device of this process.
+    shape: (B, H, L, M), of one call: an axis of vmap, such as the trials of a
+      group, is not in it, and multiplies the memory of the scores.
     has_pairs: whether a bias, a window or a mask has an element for each query
       and key, beside those of the position method.
     has_token_masks: whether there is padding, or segments.
@@ -75,7 +77,7 @@ def choose(
     facts: further ones, see unsupported_reason.
   """
   B, H, L, M = shape
-  reason = None
+  platform, reason = known_platform(platform), None
   if backend == 'auto':
     many = B * H * L * M > _MANY_SCORES and not returns_weights
     backend = 'chunked' if many else 'reference'
@@ -92,7 +94,7 @@ def choose(
   rows = L
   if backend == 'chunked':
     least, most = 1, _CHUNK_SCORES
-    if platform != 'cpu':
+    if (platform or platform_of(jax.devices()[0])) != 'cpu':
       least = _CHUNK_ROWS_OF_ACCELERATORS
       most = _CHUNK_SCORES_OF_ACCELERATORS
     rows = min(L, max(least, most // (B * H * M)))
@@ -106,7 +108,7 @@ def _against(
   B, H, L, M = shape
   if returns_weights:
     return 'it never forms the weights, which are returned'
-  reason = unsupported_reason(kernel, platform=None, **facts)
+  reason = unsupported_reason(kernel, platform=_PLATFORM_OF[kernel], **facts)
   if reason:
     return reason
   if forms_pairs and B * H * L * M > _MANY_SCORES:
@@ -123,18 +125,3 @@ def _against(
     if forms_pairs and (L % 2 or M % 2):
       return f'a mask or bias needs even lengths, not {L} and {M}'
   return None
-
-
-def by_platform(run: Callable, platform: str | None, choose: Callable):
-  """`run` of what is chosen for the platform, or for each that is possible."""
-  if platform is not None:
-    return run(choose(platform))
-  default, own = choose('cpu'), platform_of(jax.devices()[0])
-  choice = choose(own)
-  if (choice.backend, choice.rows) == (default.backend, default.rows):
-    return run(default)
-  own = {'gpu': 'cuda'}.get(own, own)
-  branches = {own: functools.partial(run, choice)}
-  return jax.lax.platform_dependent(
-    default=functools.partial(run, default), **branches
-  )

@@ -45,7 +45,7 @@ class Encoder(nn.Module):
     Args:
       embed_dim: D.
       drops_weights: whether attention weights are dropped.
-      platform: 'cpu', 'gpu' or 'tpu'; None: the one that it needs.
+      platform: as of unsupported_reason.
     """
 
   def attention_choice(

@@ -7,7 +7,6 @@ in test_encoders.py.
 from __future__ import annotations
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from selfattn.attention import OUTPUT_GATES, Attention
@@ -19,7 +18,7 @@ from selfattn.baselines import (
 )
 from selfattn.choice import choose
 from selfattn.contract import Encoder
-from selfattn.kernels import platform_of, unsupported_reason
+from selfattn.kernels import unsupported_reason
 from selfattn.linear import LinearAttentionEncoder
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import require, require_one_of
@@ -134,7 +133,7 @@ class AttentionEncoder(Stack):
     B, L, D = shape
     return choose(
       self.backend,
-      self.platform or platform_of(jax.devices()[0]),
+      self.platform,
       (B, self.num_heads, L, L),
       has_pairs=bool(self.window),
       has_token_masks=True,

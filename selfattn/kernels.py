@@ -16,6 +16,10 @@ from selfattn.normalisers import Softmax
 # read once for each block of queries: in blocks of 128, the memory of a v5e
 # would be slower than its matmuls.
 TPU_BLOCKS = (512, 256, 128)
+# What a program may be compiled for: 'gpu' is NVIDIA's, 'rocm' AMD's.
+PLATFORMS = ('cpu', 'gpu', 'tpu', 'rocm')
+# Ampere.
+_CUDNN_CAPABILITY = 8.0
 # The segment of keys that no query attends to.
 _HIDDEN = np.iinfo(np.int32).min
 
@@ -53,10 +57,33 @@ class Term(NamedTuple):
 
 
 def platform_of(device: jax.Device) -> str:
-  """'cpu', 'tpu', 'gpu' of NVIDIA, or 'rocm' of AMD."""
+  """The one of PLATFORMS that a device is."""
   if device.platform == 'gpu' and 'rocm' in device.client.platform_version:
     return 'rocm'
   return device.platform
+
+
+def known_platform(platform: str | None) -> str | None:
+  """One of PLATFORMS, 'gpu' for 'cuda' (jax's name), or None for None.
+
+  Raises:
+    ValueError: it is another.
+  """
+  platform = {'cuda': 'gpu'}.get(platform, platform)
+  if platform not in (None, *PLATFORMS):
+    raise ValueError(
+      f"platform {platform!r} is not one of {PLATFORMS}, 'cuda' or None"
+    )
+  return platform
+
+
+def _compute_capability() -> float | None:
+  """Of the first GPU of this process; None: it has none of NVIDIA."""
+  found = getattr(jax.local_devices()[0], 'compute_capability', None)
+  try:
+    return float(found)
+  except (TypeError, ValueError):
+    return None
 
 
 def unsupported_reason(
@@ -76,7 +103,8 @@ def unsupported_reason(
 
   Args:
     backend: one of selfattn.backends.BACKENDS.
-    platform: 'cpu', 'gpu' or 'tpu'; None: the one that it needs.
+    platform: one of PLATFORMS, or 'cuda', which is 'gpu'; None: the one that
+      it needs.
     dtype: of queries; keys and values are cast to it.
     head_dim: K.
     has_dropout: whether weights are dropped.
@@ -85,7 +113,11 @@ def unsupported_reason(
     rotated_dim: width of queries and keys after its rotation; None: K.
     normaliser: None: softmax.
     value_dim: width of a value; None: K.
+
+  Raises:
+    ValueError: the platform is unknown.
   """
+  platform = known_platform(platform)
   if 'value' in hooks and value_dim not in (None, head_dim):
     return f'a value term is as wide as keys, {head_dim}, not {value_dim}'
   if backend not in KERNELS:
@@ -107,6 +139,12 @@ def unsupported_reason(
     width = max(rotated_dim or head_dim, value_dim or 0)
     if width % 8 or width > 256:
       return f'it supports heads 8, 16, ... 256 wide, not {width}'
+    capability = _compute_capability() if platform == 'gpu' else None
+    if capability and capability < _CUDNN_CAPABILITY:
+      return (
+        f'it needs compute capability {_CUDNN_CAPABILITY} (Ampere), and the '
+        f'GPU of this process has {capability}'
+      )
   if backend == 'xla' and (platform, jnp.dtype(dtype)) == ('cpu', jnp.float16):
     return 'its float16 matmuls do not compile for a cpu'
   if backend == 'pallas_tpu' and platform not in (None, 'tpu'):
@@ -143,13 +181,17 @@ def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
     # It broadcasts neither, and supports a bias of the queries' type only.
     B, L, H, _ = q_BLHK.shape
     shape = (B, H, L, k_BMGK.shape[1])
+    # Its batching rule does not broadcast a bias or mask that has no axis of a
+    # vmap over the queries: these get one, and change where a query is NaN.
+    is_nan_BHL1 = jnp.isnan(q_BLHK[..., :1]).swapaxes(1, 2)
     if bias is not None:
       bias = jnp.broadcast_to(bias, shape).astype(q_BLHK.dtype)
+      bias = jnp.where(is_nan_BHL1, 0, bias)
     is_causal = term.is_causal_alone() and shape[-1] == L
     if is_causal:
       mask = None
     elif mask is not None:
-      mask = jnp.broadcast_to(mask, shape)
+      mask = jnp.broadcast_to(mask, shape) | is_nan_BHL1
   return jax.nn.dot_product_attention(
     q_BLHK,
     k_BMGK,

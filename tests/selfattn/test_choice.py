@@ -2,10 +2,10 @@
 
 import itertools
 import re
+import types
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
@@ -14,6 +14,7 @@ from selfattn.backends import attend
 from selfattn.choice import choose
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
+from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
@@ -55,20 +56,87 @@ def test_auto_is_the_kernel_of_the_platform_it_is_compiled_for(platform):
   assert found == ({CALLS[platform]} if platform in CALLS else set())
 
 
-@pytest.mark.parametrize('own', ['tpu', 'gpu'])
-def test_one_trace_of_a_process_with_an_accelerator_serves_a_cpu_too(
-  own, monkeypatch
-):
-  monkeypatch.setattr(choice, 'platform_of', lambda device: own)
-  assert kernels(lowered(own)) == {CALLS[own]}
-  assert kernels(lowered('cpu')) == set()
-  rng = np.random.default_rng(0)
-  arrays = [jnp.asarray(rng.normal(size=x.shape), x.dtype) for x in shapes()]
-  found, want = (
-    jax.jit(lambda *arrays, given=given: attend(*arrays, **given)[0])(*arrays)
-    for given in ({}, {'backend': 'reference'})
+@pytest.fixture(params=['tpu', 'gpu'])
+def own(request, monkeypatch):
+  """The platform of the first device, as it seems to this process."""
+  monkeypatch.setattr(choice, 'platform_of', lambda device: request.param)
+  return request.param
+
+
+def test_auto_without_a_platform_is_no_kernel(own):
+  assert kernels(lowered(own)) == set()
+
+
+def output_of(*arrays, **given):
+  return attend(*arrays, **given)[0]
+
+
+def vmapped(*axes):
+  return lambda q, *others: jax.vmap(output_of, axes)(
+    *(
+      array if axis is None else jnp.stack([array] * 2)
+      for array, axis in zip((q, *others), axes, strict=True)
+    )
   )
-  np.testing.assert_array_equal(found, want)
+
+
+def sharded(*arrays):
+  mesh = jax.sharding.Mesh(jax.devices()[:1], 'data')
+  rows = jax.sharding.PartitionSpec('data')
+  return jax.shard_map(output_of, mesh=mesh, in_specs=rows, out_specs=rows)(
+    *arrays
+  )
+
+
+def curvature(*arrays):
+  grad = jax.grad(lambda *arrays: (output_of(*arrays) ** 2).sum(), (0, 1, 2))
+  return jax.jvp(grad, arrays, arrays)
+
+
+@pytest.mark.parametrize(
+  'transformed',
+  [
+    vmapped(0, None, None),
+    vmapped(None, 0, 0),
+    vmapped(None, None, 0),
+    sharded,
+    curvature,
+  ],
+  ids=['queries', 'keys and values', 'values', 'shard_map', 'jvp of grad'],
+)
+def test_auto_without_a_platform_supports_all_transformations(own, transformed):
+  traced = jax.jit(transformed).trace(*shapes())
+  traced.lower(lowering_platforms=(LOWERED[own],))
+
+
+def test_the_platform_is_one_of_those_listed():
+  cuda, gpu = (lowered('gpu', platform=name) for name in ('cuda', 'gpu'))
+  assert cuda == gpu
+  message = "'nonsense' is not one of .*'cpu', 'gpu', 'tpu', 'rocm'.*'cuda'"
+  given = facts(platform='nonsense')
+  del given['shape'], given['has_pairs'], given['has_token_masks']
+  for call in (
+    lambda: lowered('cpu', platform='nonsense'),
+    lambda: choose(**facts(platform='nonsense')),
+    lambda: unsupported_reason(**given),
+  ):
+    with pytest.raises(ValueError, match=message):
+      call()
+
+
+@pytest.mark.parametrize(
+  ('capability', 'backend'),
+  [('7.0', 'reference'), ('7.5', 'reference'), ('8.0', 'cudnn')],
+)
+def test_auto_is_not_cudnn_on_gpus_before_ampere(
+  capability, backend, monkeypatch
+):
+  device = types.SimpleNamespace(compute_capability=capability)
+  monkeypatch.setattr(jax, 'local_devices', lambda: [device])
+  found = choose(**facts(platform='gpu'))
+  assert found.backend == backend
+  assert (found.reason is None) == (backend == 'cudnn')
+  assert backend == 'cudnn' or f'process has {capability}' in found.reason
 
 
 @pytest.mark.parametrize('dtype', [jnp.float32, jnp.bfloat16])

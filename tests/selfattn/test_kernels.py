@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax.experimental.pallas import tpu as pallas_tpu
 
 from selfattn.backends import attend
@@ -160,3 +161,25 @@ def test_a_value_term_needs_values_as_wide_as_keys():
   for backend in ('reference', 'chunked', 'auto'):
     with pytest.raises(ValueError, match='a value term is as wide as keys, 8'):
       attend(q, k, v, position=method, position_params=params, backend=backend)
+
+
+def test_cudnn_takes_a_mask_and_a_bias_that_a_vmap_shares(monkeypatch):
+  """As in a group of trials: q, k and v have its axis, and the mask has not."""
+  monkeypatch.setattr(cudnn, 'check_cudnn_version', lambda: 91000)
+  T, L, K = 5, 6, 8
+  mask, bias = jnp.ones((B, L), bool), jnp.zeros((B, H, L, L))
+
+  def loss(*arrays, **given):
+    output, _ = attend(*arrays, platform='gpu', **given)
+    return (output.astype(jnp.float32) ** 2).sum()
+
+  arrays = [jax.ShapeDtypeStruct((T, B, L, H, K), jnp.bfloat16)] * 3
+  for given in ({'query': mask}, {'bias': bias}):
+    grad = jax.grad(functools.partial(loss, **given), (0, 1, 2))
+    traced = jax.jit(jax.vmap(grad)).trace(*arrays)
+    text = traced.lower(lowering_platforms=('cuda',)).as_text()
+    calls = [line for line in text.splitlines() if '@__cudnn$' in line]
+    assert len(calls) == 2
+    for call in calls:
+      assert f'tensor<{T * B}x{H}x{L}x{L}xbf16>' in call
+      assert f'tensor<{B}x{H}x{L}x{L}xbf16>' not in call

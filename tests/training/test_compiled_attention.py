@@ -1,0 +1,68 @@
+"""Groups, members and sharded runs have the kernel of their platform."""
+
+import json
+
+SCRIPT = """
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+from experiments.data.batches import Batch
+from experiments.settings.settings import from_config
+from experiments.training import compiled
+from tests.conftest import make_small_config
+
+LENGTH = 128
+cudnn.check_cudnn_version = lambda: 91000
+CALLS = {'gpu': ('cuda', '@__cudnn'), 'tpu': ('tpu', '@tpu_custom_call')}
+
+
+def calls(platform, count, num_members, num_trials):
+  config = make_small_config()
+  config.model.embed_dim = 16
+  config.model.dtype = 'bfloat16'
+  config.model.attention_dropout_rate = 0.0
+  config.model.num_members = num_members
+  compiled.platform_of = lambda device: platform
+  settings = from_config(config)
+  program = compiled.make(settings, 11, 2, num_trials, jax.devices()[:count])
+  hparams = program.hparams([settings])
+  state = jax.eval_shape(program.init, hparams)
+  rows = jnp.ones(8 * num_members, jnp.int32)
+  tokens = jnp.ones((len(rows), LENGTH), jnp.int32)
+  batch = Batch(tokens, rows, rows, rows.astype(jnp.float32))
+  lowering, name = CALLS[platform]
+  traced = program.train_step.trace(state, batch, hparams)
+  text = traced.lower(lowering_platforms=(lowering,)).as_text()
+  lines = [line for line in text.splitlines() if name in line]
+  shapes = {
+    shape
+    for line in lines
+    for shape in re.findall(r'tensor<(\\d+)x2x128x128xbf16>', line)
+  }
+  return len(lines), sorted(shapes)
+
+
+print(json.dumps({
+  f'{platform} {name}': calls(platform, *sizes)
+  for platform in CALLS
+  for name, sizes in {
+    'group': (1, 1, 3),
+    'members': (1, 3, None),
+    'sharded group': (4, 1, 2),
+  }.items()
+}))
+"""
+
+
+def test_groups_members_and_shards_take_kernels_with_masks_of_their_size(
+  eight_devices,
+):
+  """The forward pass and the backward; the axis of vmap is in the mask."""
+  rows = {'group': 24, 'members': 24, 'sharded group': 4}
+  want = {f'gpu {name}': [2, [str(count)]] for name, count in rows.items()}
+  want |= {f'tpu {name}': [3, []] for name in rows}
+  assert json.loads(eight_devices(SCRIPT)) == want
