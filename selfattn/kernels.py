@@ -57,10 +57,11 @@ class Term(NamedTuple):
 
 
 def platform_of(device: jax.Device) -> str:
-  """The one of PLATFORMS that a device is."""
+  """The one of PLATFORMS that a device is, or is used as."""
   if device.platform == 'gpu' and 'rocm' in device.client.platform_version:
     return 'rocm'
-  return device.platform
+  # On those of other vendors, what every platform supports.
+  return device.platform if device.platform in PLATFORMS else 'cpu'
 
 
 def known_platform(platform: str | None) -> str | None:

@@ -274,3 +274,10 @@ def test_an_encoder_passes_its_platform_on():
     assert kernels(text) == want
     chosen = encoder.attention_choice(x.shape, drops_weights=drops)
     assert (chosen.backend == 'pallas_tpu') == bool(want)
+
+
+def test_a_device_of_another_vendor_is_used_as_a_cpu_is():
+  class Other:
+    platform = 'METAL'
+
+  assert kernels.platform_of(Other()) == 'cpu'
