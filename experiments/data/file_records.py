@@ -75,7 +75,11 @@ def _hub_split(options, name: str):
 
   datasets.logging.set_verbosity(datasets.logging.CRITICAL)
   config = options.hub_config or None
-  return datasets.load_dataset(options.hub_name, config, split=name)
+  # In memory, which HF_DATASETS_IN_MEMORY_MAX_SIZE could set, rows are of no
+  # files that a key could depend on.
+  return datasets.load_dataset(
+    options.hub_name, config, split=name, keep_in_memory=False
+  )
 
 
 @contextlib.contextmanager

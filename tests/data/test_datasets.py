@@ -304,7 +304,8 @@ def hub(monkeypatch):
 
   asked = []
 
-  def load_dataset(name, config=None, *, split):
+  def load_dataset(name, config=None, *, split, keep_in_memory):
+    assert not keep_in_memory
     asked.append((name, config, split))
     rows = [{'text': f'{split} a', 'label': 1}, {'text': 'b', 'label': 0}]
     return library.Dataset.from_list(rows)
