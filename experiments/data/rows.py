@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import mmap
 import os
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
@@ -98,12 +99,12 @@ class Rows:
       start = stop
 
   def _bytes(self, start: int, stop: int) -> bytes:
-    if not isinstance(self.texts, np.memmap):
-      return self.texts[start:stop].tobytes()
-    # Pages of a memory map would stay in the memory of the process.
-    with open(self.texts.filename, 'rb') as file:
-      file.seek(start)
-      return file.read(stop - start)
+    found = self.texts[start:stop].tobytes()
+    if isinstance(self.texts, np.memmap):
+      # Pages that were read would stay in the memory of the process. The file
+      # cannot be read by name in place of the map: the cache may be cleared.
+      self.texts.base.madvise(mmap.MADV_DONTNEED)
+    return found
 
   def row(self, index: int) -> Row:
     """The row with its text, for messages."""

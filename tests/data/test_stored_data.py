@@ -1,6 +1,7 @@
 """Data that was read before is the same, and is not read again."""
 
 import dataclasses
+import itertools
 import os
 import time
 import tracemalloc
@@ -213,9 +214,13 @@ def test_invalid_rows_are_refused_at_each_start(config, tmp_path, cache):
   assert list(cache.iterdir()) == []
 
 
-def test_a_hub_data_set_that_changed_is_read(config, tmp_path, monkeypatch):
+@pytest.mark.parametrize('in_memory_bytes', [0, 2**30])
+def test_a_hub_data_set_that_changed_is_read(
+  in_memory_bytes, config, tmp_path, monkeypatch
+):
   import datasets as library
 
+  monkeypatch.setattr(library.config, 'IN_MEMORY_MAX_SIZE', in_memory_bytes)
   monkeypatch.setattr(
     library.config, 'HF_DATASETS_CACHE', str(tmp_path / 'hub')
   )
@@ -295,3 +300,50 @@ def test_memory_is_bounded_while_rows_are_written_and_streamed(cache):
   assert len(found.texts) > count * size
   assert peak < count * size / 2
   assert found.row(count - 1).number == count
+
+
+@pytest.fixture
+def mapped(cache):
+  """Rows of 9 MB on disk."""
+  rows = [
+    Row(f'{n} ' + 'x' * 3_000, 'xy'[n % 2], 'f', n + 1) for n in range(3_000)
+  ]
+  arrays = store_lib.Store(str(cache)).arrays(
+    'rows', 0, lambda writer: rows_lib.write({'train': rows}, '', writer)
+  )
+  return rows_lib.of(arrays, '')
+
+
+def test_clearing_the_cache_leaves_open_rows(mapped, cache):
+  stream = mapped.stream()
+  found = [*next(stream)]
+  store_lib.clear(str(cache))
+  assert list(cache.iterdir()) == []
+  for texts in stream:
+    found += texts
+  assert [int(text.split()[0]) for text in found] == list(range(3_000))
+
+
+def resident(path):
+  """Bytes of a mapped file that are in the memory of this process."""
+  with open('/proc/self/smaps') as file:
+    lines = iter(file.read().splitlines())
+  for line in lines:
+    if line.endswith(path):
+      (size,) = (
+        line.split()[1]
+        for line in itertools.takewhile(
+          lambda line: 'VmFlags' not in line, lines
+        )
+        if line.startswith('Rss:')
+      )
+      return int(size) * 1024
+  pytest.fail(f'{path} is not mapped')
+
+
+@pytest.mark.skipif(
+  not os.path.exists('/proc/self/smaps'), reason='needs the maps of Linux'
+)
+def test_pages_of_texts_that_were_streamed_do_not_stay_in_memory(mapped):
+  for _ in mapped.stream():
+    assert resident(mapped.texts.filename) <= rows_lib._BLOCK_BYTES
