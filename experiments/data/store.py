@@ -32,11 +32,6 @@ VARIABLE = 'SELFATTN_CACHE'
 # Sizes in bytes of the files of an entry; written last.
 _SIZES = 'sizes.json'
 _ENTRY = re.compile(r'[a-z]+-[0-9a-f]{32}')
-# Smaller files are hashed faster than a digest of theirs is looked up.
-_LARGE_BYTES = 2**26
-# A file that changed less than so many seconds ago may change again, and have
-# the same times.
-_SETTLED = 10.0
 # Error numbers of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -126,25 +121,15 @@ class Store:
     write(writer)
     return writer.arrays()
 
-  def digest(self, path: str) -> str:
-    """SHA-256 of a file's content; of a large one that did not change, stored.
+  @staticmethod
+  def digest(path: str) -> str:
+    """SHA-256 of a file's content.
 
-    The time of the last change of an inode is set by the kernel alone, also
-    where the content is replaced by as many bytes and its times are restored.
+    It is computed each time, about a second per GB: through a memory map, a
+    file can change without a change of its times.
     """
-
-    def write(writer):
-      with open(path, 'rb') as file:
-        digest = hashlib.file_digest(file, 'sha256').digest()
-      writer.add(digest=np.frombuffer(digest, np.uint8))
-
-    stat = os.stat(path)
-    settled = time.time() - stat.st_ctime > _SETTLED
-    is_stored = settled and stat.st_size >= _LARGE_BYTES
-    store = self if is_stored else Store(None)
-    key = [os.path.abspath(path), stat.st_dev, stat.st_ino, stat.st_size]
-    key += [stat.st_mtime_ns, stat.st_ctime_ns]
-    return store.arrays('digest', key, write)['digest'].tobytes().hex()
+    with open(path, 'rb') as file:
+      return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _read(path: str) -> Arrays | None:
@@ -175,7 +160,7 @@ def _written(path: str, write) -> Arrays:
       return found
     if is_alone:
       for left in glob.glob(f'{glob.escape(path)}.part-*'):
-        shutil.rmtree(left)
+        shutil.rmtree(left, ignore_errors=True)
     part = f'{path}.part-{secrets.token_hex(4)}'
     os.mkdir(part)
     writer = Writer(part)
@@ -185,10 +170,10 @@ def _written(path: str, write) -> Arrays:
       # An entry that is not intact would be in the way.
       shutil.rmtree(path, ignore_errors=True)
       os.rename(part, path)
+      found = _read(path)
     finally:
       writer.close()
       shutil.rmtree(part, ignore_errors=True)
-  found = _read(path)
   if found is None:
     raise OSError(errno.EIO, 'it changed while it was written', path)
   return found
@@ -204,7 +189,7 @@ def _locked(path: str, patient: bool = True) -> Iterator[bool]:
     patient: whether to wait for another process; else BlockingIOError.
   """
   while True:
-    with open(path, 'wb') as file:
+    with _lock_file(path) as file:
       has_locks = _lock(file, patient)
       # The last holder has removed the file that this process waited for.
       if not _is_at(file, path):
@@ -215,6 +200,17 @@ def _locked(path: str, patient: bool = True) -> Iterator[bool]:
         with contextlib.suppress(OSError):
           os.remove(path)
       return
+
+
+def _lock_file(path: str):
+  try:
+    return open(path, 'wb')
+  except PermissionError:
+    if not os.path.exists(path):
+      raise
+    # Of a process of another user that was killed. That a file is locked needs
+    # no permission to write it, except on NFS.
+    return open(path, 'rb')
 
 
 def _lock(file, patient: bool) -> bool:
@@ -283,7 +279,11 @@ def clear(folder: str) -> int:
   for path, size, _ in entries(folder):
     folder, name = os.path.split(path)
     lock = os.path.join(folder, _ENTRY.match(name)[0] + '.lock')
-    with contextlib.suppress(BlockingIOError), _locked(lock, patient=False):
+    # It is being written, or another process has just removed it.
+    with (
+      contextlib.suppress(BlockingIOError, FileNotFoundError),
+      _locked(lock, patient=False),
+    ):
       shutil.rmtree(path)
       freed += size
   return freed

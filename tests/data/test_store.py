@@ -3,9 +3,11 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import hypothesis
@@ -279,54 +281,61 @@ def test_a_file_system_without_locks_is_used(folder, monkeypatch):
   check(Store(folder).arrays('kind', [1], refuse))
 
 
+@pytest.fixture
+def shared():
+  """A folder that every user may write, as a user that is not root."""
+  user = os.geteuid()
+  with tempfile.TemporaryDirectory() as folder:
+    os.chmod(folder, 0o777)
+    yield folder
+    os.seteuid(user)
+
+
+def test_what_a_killed_process_of_another_user_left_is_not_in_the_way(
+  shared, capsys
+):
+  Store(shared).arrays('kind', [1], write)
+  (name,) = names(shared)
+  path = os.path.join(shared, name)
+  os.rename(path, f'{path}.part-1')
+  os.chmod(f'{path}.part-1', 0o555)
+  os.close(os.open(f'{path}.lock', os.O_CREAT, 0o444))
+  if not os.geteuid():
+    os.seteuid(65534)
+  check(Store(shared).arrays('kind', [1], write))
+  check(Store(shared).arrays('kind', [1], refuse))
+  assert capsys.readouterr().err == ''
+
+
 # --- digests of files --------------------------------------------------------
 
 
-@pytest.fixture
-def stored_digests(monkeypatch):
-  """As if all files were large, and had not changed for long."""
-  monkeypatch.setattr(store_lib, '_LARGE_BYTES', 0)
-  monkeypatch.setattr(store_lib, '_SETTLED', -1.0)
-
-
-@pytest.mark.parametrize('is_stored', [False, True])
-def test_another_content_of_equal_size_and_time_is_noticed(
-  is_stored, folder, tmp_path, request
-):
-  if is_stored:
-    request.getfixturevalue('stored_digests')
+def test_another_content_of_equal_size_and_time_is_noticed(tmp_path):
   path = tmp_path / 'a.tsv'
   path.write_text('one')
   stat = path.stat()
-  before = Store(folder).digest(str(path))
-  assert Store(folder).digest(str(path)) == before
+  before = Store.digest(str(path))
+  assert Store.digest(str(path)) == before
   with open(path, 'r+') as file:
     file.write('two')
   os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
   after = path.stat()
   assert (after.st_size, after.st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
   assert after.st_ino == stat.st_ino
-  assert Store(folder).digest(str(path)) != before
+  assert Store.digest(str(path)) != before
 
 
-def test_a_large_file_that_did_not_change_is_not_read_again(
-  folder, tmp_path, stored_digests, monkeypatch
-):
+def test_a_second_change_through_a_memory_map_is_noticed(tmp_path):
+  """The kernel sets no time, since the page is to be written already."""
   path = tmp_path / 'a.tsv'
   path.write_text('one')
-  before = Store(folder).digest(str(path))
-  monkeypatch.setattr(store_lib.hashlib, 'file_digest', refuse)
-  assert Store(folder).digest(str(path)) == before
-
-
-def test_a_file_that_changed_just_now_has_no_stored_digest(
-  folder, tmp_path, monkeypatch
-):
-  monkeypatch.setattr(store_lib, '_LARGE_BYTES', 0)
-  path = tmp_path / 'a.tsv'
-  path.write_text('one')
-  Store(folder).digest(str(path))
-  assert not os.path.exists(folder)
+  mapped = np.memmap(path, np.uint8, 'r+')
+  mapped[:] = list(b'two')
+  before, stat = Store.digest(str(path)), path.stat()
+  mapped[:] = list(b'six')
+  after = path.stat()
+  assert after.st_ctime_ns == stat.st_ctime_ns
+  assert Store.digest(str(path)) != before
 
 
 # --- sizes, listing, clearing ------------------------------------------------
@@ -373,6 +382,19 @@ def test_clearing_keeps_what_is_being_written(folder, child):
   assert store_lib.clear(folder) == 0
   assert process.communicate('\n')[0] == 'written\ndone\n'
   check(Store(folder).arrays('kind', [1], refuse))
+
+
+def test_an_entry_that_another_process_has_just_removed_is_not_counted(
+  folder, entry, monkeypatch
+):
+  Store(folder).arrays('kind', [2], write)
+  listed = store_lib.entries(folder)
+  shutil.rmtree(entry)
+  monkeypatch.setattr(store_lib, 'entries', lambda _: listed)
+  assert store_lib.clear(folder) == sum(
+    each.size for each in listed if each.path != entry
+  )
+  assert names(folder) == []
 
 
 def test_an_open_entry_outlives_the_cache(folder, entry):
