@@ -54,7 +54,7 @@ def windows(file: io.IOBase, name: str, size: int) -> Iterator[list[str]]:
       texts = texts[size:]
   if texts:
     yield texts
-  if isinstance(error, UserError):
+  if not isinstance(error, EOFError):
     raise error
 
 
@@ -71,23 +71,26 @@ def _read(descriptor: int, arrived: queue.Queue) -> None:
     if last := b''.join(begun):
       arrived.put(last + b'\n')
     arrived.put(EOFError())
-  except OSError as error:
+  # Whatever it is: the consumer would wait for ever.
+  except BaseException as error:
     arrived.put(error)
   finally:
     os.close(descriptor)
 
 
-def _decode(found, name: str, count: int) -> tuple[list[str], Exception | None]:
+def _decode(
+  found, name: str, count: int
+) -> tuple[list[str], BaseException | None]:
   """(lines, None), or the valid lines and what has ended the file.
 
   Args:
     found: of `_read`.
     count: number of lines before.
   """
-  if isinstance(found, EOFError):
-    return [], found
   if isinstance(found, OSError):
     return [], UserError(f'cannot read texts: {name}: {found.strerror}')
+  if isinstance(found, BaseException):
+    return [], found
   if not count:
     found = found.removeprefix(codecs.BOM_UTF8)
   error = None

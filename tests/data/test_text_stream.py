@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -77,6 +78,36 @@ def test_a_folder_is_refused():
   with pytest.raises(UserError, match='here: Is a directory'):
     list(text_stream.windows(Folder(), 'here', 3))
   os.close(descriptor)
+
+
+def test_an_error_of_the_reader_is_raised_after_the_texts_before_it(
+  tmp_path, monkeypatch
+):
+  chunks = iter([b'a\nb\n'])
+
+  def fail(descriptor, size):
+    del descriptor, size
+    for chunk in chunks:
+      return chunk
+    raise MemoryError('full')
+
+  found = []
+
+  def consume():
+    try:
+      for window in windows:
+        found.extend(window)
+    except MemoryError as error:
+      found.append(str(error))
+
+  (tmp_path / 'texts').touch()
+  monkeypatch.setattr(text_stream.os, 'read', fail)
+  with open(tmp_path / 'texts', 'rb') as file:
+    windows = text_stream.windows(file, 'here', 3)
+    consumer = threading.Thread(target=consume, daemon=True)
+    consumer.start()
+    consumer.join(20)
+  assert found == ['a', 'b', 'full']
 
 
 def test_a_file_is_read_only_a_bounded_number_of_bytes_ahead(
