@@ -109,7 +109,15 @@ class Predictor:
     ]
 
   def encode(self, texts: list[str]) -> tuple[Examples, np.ndarray]:
-    """Token ids of texts, and whether each was truncated."""
+    """Token ids of texts, and whether each was truncated.
+
+    Raises:
+      TypeError: one of them is not a str.
+    """
+    for text in texts:
+      # The tokenizer would take a tuple or a list as a pair of texts.
+      if not isinstance(text, str):
+        raise TypeError(f'a text must be a str, not a {type(text).__name__}')
     most = self.run.settings.data.max_length
     # Untruncated, which `encode` would log for each window.
     examples = loading.encode(self.tokenizer, texts, np.iinfo(np.int32).max)

@@ -73,6 +73,12 @@ def test_one_text_in_place_of_a_list_is_refused(classify):
     classify('fine')
 
 
+@pytest.mark.parametrize('text', [('the', 'plot'), ['the', 'plot'], b'plot', 3])
+def test_a_text_that_is_not_a_str_is_refused(classify, text):
+  with pytest.raises(TypeError, match=f'not a {type(text).__name__}'):
+    classify(['fine', text])
+
+
 def test_each_of_a_few_lengths_is_compiled_once():
   classify = predict.load(str(RUN), 'last', batch_size=3)
   assert classify.padded_lengths == (8, 12, 16, 24, 32, 48, 64)
