@@ -14,7 +14,7 @@ from selfattn.backends import attend
 from selfattn.choice import choose
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
-from selfattn.kernels import unsupported_reason
+from selfattn.kernels import platform_of, unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
@@ -280,4 +280,4 @@ def test_a_device_of_another_vendor_is_used_as_a_cpu_is():
   class Other:
     platform = 'METAL'
 
-  assert kernels.platform_of(Other()) == 'cpu'
+  assert platform_of(Other()) == 'cpu'
