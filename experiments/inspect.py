@@ -25,7 +25,7 @@ import numpy as np
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import loading
+from experiments.data import encoding
 from experiments.data.text_files import SPLITS
 from experiments.inspection import (
   ablation,
@@ -132,7 +132,7 @@ def _check(values) -> None:
       raise UserError(
         f'--output is required: --workdir={workdir} is read-only here'
       )
-  loading.check_texts(values.text)
+  encoding.check_texts(values.text)
   for text in values.columns:
     if not text.isdecimal():
       raise UserError(f'--columns={text} is not a column index of P, from 0')
@@ -144,9 +144,9 @@ def _inspect(values, path: str, output: str) -> dict:
   params = jax.device_put(jax.device_get(state.eval_params), jax.devices()[0])
   params = head_analysis.of_member(settings, values.member, params)
   classifier = program.classifier
-  tokenizer = loading.read_tokenizer(path)
+  tokenizer = encoding.read_tokenizer(path)
   tokens = head_analysis.names(tokenizer)
-  texts = loading.encode(tokenizer, values.text, settings.data.max_length)
+  texts = encoding.encode(tokenizer, values.text, settings.data.max_length)
   head_analysis.require_tokens(values.text, texts)
   split = _examples(values, settings, path)
   result = {'output': output, 'step': int(state.step)}

@@ -29,7 +29,7 @@ from experiments.command.errors import UserError
 from experiments.command.imports import import_without_garbage
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.data import loading, text_stream
+from experiments.data import encoding, loading, text_stream
 from experiments.inspection import flags as inspection_flags
 from experiments.workdir import buckets, record_files
 
@@ -75,7 +75,7 @@ def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
       )
     return prediction.Predictor(
       evaluation.restore_params(path, str(checkpoint)),
-      loading.read_tokenizer(path),
+      encoding.read_tokenizer(path),
       loading.read_facts(path)['labels'],
       batch_size,
     )
@@ -171,7 +171,7 @@ def main(values) -> None:
 def _source(values) -> Iterator[Callable[[int], Iterable[list[str]]]]:
   """A function from the size of a window to all windows of texts."""
   if values.text is not None:
-    loading.check_texts(values.text)
+    encoding.check_texts(values.text)
     yield functools.partial(_one_window, values.text)
   elif values.file is not None:
     try:

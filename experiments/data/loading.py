@@ -7,7 +7,6 @@ cannot be resumed or evaluated on other data than it was trained on.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 
@@ -16,9 +15,9 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.command.values import Choice
-from experiments.data import datasets, selection, vocabularies
+from experiments.data import datasets, encoding, selection, vocabularies
 from experiments.data import rows as rows_lib
-from experiments.data.batches import Examples, bucket_lengths, offsets
+from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.store import Store, default_folder
 from experiments.data.text_files import SPLITS, UNLABELLED
 from experiments.data.vocabularies import VOCABULARIES
@@ -119,7 +118,7 @@ def load(settings: DataSettings, workdir: str) -> Data:
         f'{counts[0]} then, {counts[1]} now; '
         'restore it, or choose another --workdir'
       )
-    tokenizer = read_tokenizer(workdir)
+    tokenizer = encoding.read_tokenizer(workdir)
   else:
     tokenizer = _vocabulary(store, rows, chosen, settings.vocabulary)
     for problem in chosen.problems:
@@ -216,10 +215,10 @@ def _examples(
     writer.add(offsets=np.zeros(1, np.int64))
     end = 0
     for texts in Reporter('{} texts tokenised').counted(rows.stream()):
-      ids = _ids(tokenizer, texts)
+      ids = encoding.token_ids(tokenizer, texts)
       ends = np.cumsum([len(i) for i in ids], dtype=np.int64) + end
       end = int(ends[-1])
-      writer.add(tokens=_concatenated(ids, dtype), offsets=ends)
+      writer.add(tokens=encoding.concatenated(ids, dtype), offsets=ends)
     # As in `encode`.
     writer.add(tokens=np.zeros(1, dtype))
 
@@ -230,7 +229,7 @@ def _examples(
   for split, part in chosen.splits.items():
     starts = offsets[part]
     lengths = (offsets[part + 1] - starts).astype(np.int32)
-    _log_truncated(lengths, max_length, f'{split} texts')
+    encoding.log_truncated(lengths, max_length, f'{split} texts')
     labels = chosen.class_of(rows)[rows.labels[part]]
     lengths = np.minimum(lengths, max_length)
     found[split] = Examples(arrays['tokens'], starts, lengths, labels)
@@ -254,70 +253,3 @@ def read_facts(workdir: str) -> dict:
   except ValueError as error:
     raise UserError(f'{path} is corrupt: {error}') from error
   return facts
-
-
-def read_tokenizer(workdir: str):
-  """The vocabulary of a workdir.
-
-  Raises:
-    UserError: tokenizer.json is missing or corrupt.
-  """
-  import tokenizers
-
-  path = os.path.join(workdir, 'tokenizer.json')
-  if not os.path.exists(path):
-    raise UserError(f'{path} does not exist; is --workdir the folder of a run?')
-  try:
-    return tokenizers.Tokenizer.from_file(path)
-  # The library raises bare Exception for a file that it cannot parse.
-  except Exception as error:
-    raise UserError(f'{path} is not a vocabulary: {error}') from error
-
-
-def check_texts(texts: list[str]) -> None:
-  """UserError if a text of --text is not valid UTF-8."""
-  for text in texts:
-    try:
-      text.encode()
-    except UnicodeEncodeError as error:
-      raise UserError(f'--text={text!a} is not UTF-8') from error
-
-
-def encode(
-  tokenizer, texts: list[str], max_length: int, name: str = 'texts'
-) -> Examples:
-  """Token ids of each text, truncated to max_length; labels are all 0.
-
-  Logs how many were truncated.
-
-  Args:
-    name: what the texts are called in that message.
-  """
-  ids = _ids(tokenizer, texts)
-  lengths = np.array([len(i) for i in ids], np.int32)
-  _log_truncated(lengths, max_length, name)
-  lengths = np.minimum(lengths, max_length)
-  # One more token, so that the start of an empty last text is a valid index.
-  ids = [*(i[:max_length] for i in ids), [0]]
-  labels = np.zeros(len(lengths), np.int32)
-  tokens = _concatenated(ids, np.int32)
-  return Examples(tokens, offsets(lengths), lengths, labels)
-
-
-def _ids(tokenizer, texts: list[str]) -> list[list[int]]:
-  # The text '[PAD]' is tokenised as characters, not as a special token.
-  tokenizer.encode_special_tokens = True
-  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-  return [one.ids for one in encoded]
-
-
-def _concatenated(ids: list[list[int]], dtype) -> np.ndarray:
-  return np.fromiter(itertools.chain.from_iterable(ids), dtype)
-
-
-def _log_truncated(lengths: np.ndarray, max_length: int, name: str) -> None:
-  if num_truncated := int((lengths > max_length).sum()):
-    log(
-      f'{num_truncated} of {len(lengths)} {name} are truncated to {max_length} '
-      'tokens (config.data.max_length)'
-    )

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import loading
+from experiments.data import encoding
 from experiments.inspection import head_analysis, pages
 from experiments.learning.scores import (
   by_length,
@@ -152,7 +152,7 @@ def _worst(
   examples = loaded.splits[values.split]
   order = np.argsort(-losses, kind='stable')[: values.num_examples]
   chosen = examples.take(order)
-  tokenizer = loading.read_tokenizer(path)
+  tokenizer = encoding.read_tokenizer(path)
   texts = [
     tokenizer.decode(
       chosen.tokens[start : start + length].tolist(), skip_special_tokens=False

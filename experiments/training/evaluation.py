@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from experiments.command.errors import UserError, one_of
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.data.batches import Examples, eval_batches
 from experiments.learning.steps import State
 from experiments.settings import stored
@@ -116,7 +116,7 @@ def restore_params(path: str, which: str) -> Evaluated:
 def _program(path: str) -> tuple[Settings, Program]:
   settings = stored.read_settings(path)
   facts = loading.read_facts(path)
-  vocab_size = loading.read_tokenizer(path).get_vocab_size()
+  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
   return settings, compiled.make(settings, vocab_size, len(facts['labels']))
 
 

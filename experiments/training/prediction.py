@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.data import loading
+from experiments.data import encoding
 from experiments.data.batches import Examples
 from experiments.training.evaluation import Evaluated, evaluate
 
@@ -120,7 +120,7 @@ class Predictor:
         raise TypeError(f'a text must be a str, not a {type(text).__name__}')
     most = self.run.settings.data.max_length
     # Untruncated, which `encode` would log for each window.
-    examples = loading.encode(self.tokenizer, texts, np.iinfo(np.int32).max)
+    examples = encoding.encode(self.tokenizer, texts, np.iinfo(np.int32).max)
     lengths = np.minimum(examples.lengths, np.int32(most))
     is_truncated = examples.lengths > most
     return dataclasses.replace(examples, lengths=lengths), is_truncated

@@ -18,7 +18,7 @@ from conftest import ROOT, last_json, make_small_config
 from configs import default
 from experiments.command.errors import Diverged, Interrupted, UserError
 from experiments.command.signals import Signals
-from experiments.data import loading
+from experiments.data import encoding
 from experiments.learning import steps
 from experiments.settings import settings as settings_lib
 from experiments.training import compiled
@@ -45,7 +45,7 @@ class StopAt(Signals):
 
 def restored(path, config, step):
   settings = settings_lib.from_config(config)
-  vocab_size = loading.read_tokenizer(path).get_vocab_size()
+  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
   template = compiled.make(settings, vocab_size, 2).template
   with checkpoints.reading(
     str(path), settings.checkpoint, settings.best

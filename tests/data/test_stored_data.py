@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import datasets, file_records, loading
+from experiments.data import datasets, encoding, file_records, loading
 from experiments.data import rows as rows_lib
 from experiments.data import store as store_lib
 from experiments.data.rows import Row
@@ -76,7 +76,7 @@ def unread(monkeypatch):
     for where, name in (
       (file_records, 'read'),
       (Word, 'train'),
-      (loading, '_ids'),
+      (encoding, 'token_ids'),
       (rows_lib.Rows, 'stream'),
     ):
       monkeypatch.setattr(where, name, None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import loading
+from experiments.data import encoding
 from experiments.data.vocabularies import (
   PAD,
   UNK,
@@ -24,7 +24,7 @@ def test_special_ids_and_range(name):
   tokenizer = VOCABULARIES[name]().train(TEXTS)
   assert tokenizer.token_to_id('[PAD]') == PAD == 0
   assert tokenizer.token_to_id('[UNK]') == UNK == 1
-  examples = loading.encode(tokenizer, [*TEXTS, 'zebra \u00e9 \U0001f600'], 64)
+  examples = encoding.encode(tokenizer, [*TEXTS, 'zebra \u00e9 \U0001f600'], 64)
   assert examples.tokens.max() < tokenizer.get_vocab_size()
 
 
@@ -61,7 +61,7 @@ TOKENIZERS = {
 @hypothesis.example('not [PAD] but [UNK]')
 def test_bytes_hold_any_text(text):
   for name, tokenizer in TOKENIZERS.items():
-    examples = loading.encode(tokenizer, [text], 1_000)
+    examples = encoding.encode(tokenizer, [text], 1_000)
     ids = examples.tokens[: examples.lengths[0]].tolist()
     assert not {PAD, UNK} & {*ids}
     if name == 'byte':
@@ -79,9 +79,9 @@ def test_pairs_are_merged():
 def test_encode_truncates_long_texts_and_keeps_empty_ones(caplog):
   tokenizer = Word().train(TEXTS)
   with caplog.at_level('INFO'):
-    loading.encode(tokenizer, ['the plot', 'film'], 2, 'train texts')
+    encoding.encode(tokenizer, ['the plot', 'film'], 2, 'train texts')
     assert not caplog.messages
-    examples = loading.encode(
+    examples = encoding.encode(
       tokenizer, ['the plot is bad', '', 'film'], 2, 'train texts'
     )
   (said,) = caplog.messages
@@ -115,4 +115,4 @@ def test_a_corrupt_vocabulary_is_refused(tmp_path):
   text = Word().train(TEXTS).to_str()
   (tmp_path / 'tokenizer.json').write_text(text[: len(text) // 2])
   with pytest.raises(UserError, match='is not a vocabulary'):
-    loading.read_tokenizer(str(tmp_path))
+    encoding.read_tokenizer(str(tmp_path))

@@ -9,7 +9,7 @@ import scipy.special
 from conftest import last_json, make_small_config
 
 from experiments.command.signals import Signals
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.data.batches import TrainBatches, eval_batches
 from experiments.inspection import head_analysis
 from experiments.learning import ensembles
@@ -119,7 +119,7 @@ def test_what_an_ensemble_predicts_is_the_mean_of_probabilities(trained):
   path, _ = trained
   settings, program, state = restore_run(str(path), 'last')
   examples = loading.load(settings.data, str(path)).splits['test']
-  vocab_size = loading.read_tokenizer(path).get_vocab_size()
+  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
   one = compiled.make(of_one(settings), vocab_size, 2)
   for rows, batch in eval_batches(examples, 8, (17,)):
     losses, logits = program.eval_step(state.params, batch)

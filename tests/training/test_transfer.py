@@ -9,7 +9,7 @@ from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.settings.settings import from_config
 from experiments.training import compiled
 from experiments.training import run as run_lib
@@ -28,7 +28,7 @@ def short_config():
 
 def params(path, config):
   settings = from_config(config)
-  vocab_size = loading.read_tokenizer(path).get_vocab_size()
+  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
   labels = loading.read_facts(str(path))['labels']
   template = compiled.make(settings, vocab_size, len(labels)).template
   with checkpoints.reading(
