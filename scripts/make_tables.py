@@ -172,6 +172,11 @@ def _score(entry: dict) -> str:
   return f'{shown} ({entry["validation"]["mean"]:.2f})'
 
 
+_TEXTS = {
+  'word_order': 'word_order',
+  'trec': 'TREC',
+  'sst2_sentences': 'SST-2, sentences',
+}
 _GENERATED = {
   'a_before_b': 'a_before_b',
   'even_pairs': 'even_pairs',
@@ -183,6 +188,7 @@ _GENERATED = {
 TABLES = {
   'positions': position_properties,
   'lengths': lambda: scores(_GENERATED),
+  'texts': lambda: scores(_TEXTS),
   'keys': config_keys,
   'flags': command_flags,
 }
