@@ -107,15 +107,9 @@ def load(settings: DataSettings, workdir: str) -> Data:
       # What only evaluates does not read them.
       known.pop(UNLABELLED, None)
     if known != facts:
-      counts = [
-        each['counts'] | {UNLABELLED: each[UNLABELLED]['count']}
-        if UNLABELLED in each
-        else each['counts']
-        for each in (known, facts)
-      ]
       raise UserError(
         f'the data has changed since {workdir} was created: '
-        f'{counts[0]} then, {counts[1]} now; '
+        f'{_counts(known)} then, {_counts(facts)} now; '
         'restore it, or choose another --workdir'
       )
     tokenizer = encoding.read_tokenizer(workdir)
@@ -137,6 +131,12 @@ def load(settings: DataSettings, workdir: str) -> Data:
       'data.json': json.dumps(facts, indent=2),
     },
   )
+
+
+def _counts(facts: dict) -> dict[str, int]:
+  """Number of texts of all splits."""
+  more = facts.get(UNLABELLED)
+  return facts['counts'] | ({UNLABELLED: more['count']} if more else {})
 
 
 def _read(store, source, settings: DataSettings):
