@@ -172,6 +172,46 @@ def _score(entry: dict) -> str:
   return f'{shown} ({entry["validation"]["mean"]:.2f})'
 
 
+def costs() -> str:
+  """Time and memory of the gradient of attention, of docs/results/attention.
+
+  One row per method and per normaliser; times are ratios to attention without
+  positions and with softmax, of the same length and causality.
+  """
+  path = RESULTS / 'attention.json'
+  entries = json.loads(path.read_text())['rows'] if path.exists() else []
+  lengths = sorted({entry['length'] for entry in entries})
+  found: dict[str, dict] = {}
+  for entry in entries:
+    of_softmax = entry['normaliser'] == 'softmax'
+    name = entry['position' if of_softmax else 'normaliser']
+    causal = ' (causal)' if entry['causal'] else ''
+    found.setdefault(f'`{name}`{causal}', {})[entry['length']] = entry
+  rows = [
+    (
+      'method or normaliser',
+      *(f'time, {length:,}' for length in lengths),
+      'slope',
+      'MiB',
+      'slope of MiB',
+    ),
+    ('---',) * (4 + len(lengths)),
+  ]
+  for name, of_length in found.items():
+    last = of_length[lengths[-1]]
+    ratios = (of_length[length].get('ratio') for length in lengths)
+    rows.append(
+      (
+        name,
+        *('' if ratio is None else f'{ratio:.2f}' for ratio in ratios),
+        str(last['time_slope']),
+        f'{last["temporary_mib"]:,.0f}',
+        str(last['memory_slope']),
+      )
+    )
+  return _table(rows)
+
+
 _TEXTS = {
   'word_order': 'word_order',
   'trec': 'TREC',
@@ -189,6 +229,7 @@ TABLES = {
   'positions': position_properties,
   'lengths': lambda: scores(_GENERATED),
   'texts': lambda: scores(_TEXTS),
+  'costs': costs,
   'keys': config_keys,
   'flags': command_flags,
 }
