@@ -173,9 +173,11 @@ def methods():
 
   Words are equal, so that what differs between weights is due to positions.
   """
-  figure = Figure(figsize=(9, 9), layout='constrained')
-  axes = figure.subplots(5, -(-len(POSITIONS) // 5), squeeze=False)
-  for axis, (name, cls) in zip(axes.flat, POSITIONS.items(), strict=True):
+  figure = Figure(figsize=(10, 7), layout='constrained')
+  axes = figure.subplots(4, -(-len(POSITIONS) // 4), squeeze=False)
+  for axis in axes.flat[len(POSITIONS) :]:
+    axis.set_visible(False)
+  for axis, (name, cls) in zip(axes.flat, POSITIONS.items(), strict=False):
     weights_LM = one_word_weights(name, cls.causal_only)
     share = np.where(weights_LM == 0, np.nan, weights_LM)
     image = axis.imshow(

@@ -26,7 +26,7 @@ from selfattn.positions.deberta import Deberta
 from selfattn.positions.disentangled import TransformerXL, Tupe
 from selfattn.positions.joined import Combined
 from selfattn.positions.lie import LieRe
-from selfattn.positions.local import Convolutional, Recurrent
+from selfattn.positions.local import Convolutional, NGram, Recurrent
 from selfattn.positions.networks import Continuous, Fire
 from selfattn.positions.path import Path
 from selfattn.positions.relative import MusicTransformer, Shaw
@@ -58,6 +58,7 @@ POSITIONS: dict[str, type[Position]] = {
   'path': Path,
   'convolutional': Convolutional,
   'recurrent': Recurrent,
+  'ngram': NGram,
 }
 
 

@@ -50,7 +50,7 @@ CACHED = [n for n in METHODS if make_encoder(n).position.supports_cache]
 
 
 def init(encoder):
-  return draw(encoder.init, jax.random.key(0), X, Tokens())['params']
+  return draw(encoder.init, jax.random.key(0), X, Tokens(ids=IDS))['params']
 
 
 # --- a cache of keys and values ----------------------------------------------
@@ -280,13 +280,16 @@ def test_packed_sequences_equal_each_on_its_own(name, causal):
     slice(begin, begin + length)
     for begin, length in zip(begins, lengths, strict=True)
   ]
-  alone = [apply({'params': params}, X[:, now], Tokens()) for now in parts]
+  alone = [
+    apply({'params': params}, X[:, now], Tokens(ids=IDS[:, now]))
+    for now in parts
+  ]
   for is_consecutive in (True, False):
     # Within a segment positions do differ as places in the row do, so a
     # relative method may count distances; FIRE reads the positions anyway.
     # None is False for positions that are traced.
     tokens = Tokens(
-      padding_mask, places, segments, is_consecutive=is_consecutive
+      padding_mask, places, segments, ids=IDS, is_consecutive=is_consecutive
     )
     packed = np.asarray(apply({'params': params}, X, tokens))
     for now, want in zip(parts, alone, strict=True):
@@ -343,7 +346,9 @@ def test_real_positions_that_are_whole_are_those_of_integers(name):
   apply = jax.jit(encoder.apply)
 
   def output(positions):
-    tokens = Tokens(positions=jnp.asarray(positions), is_consecutive=False)
+    tokens = Tokens(
+      positions=jnp.asarray(positions), ids=IDS, is_consecutive=False
+    )
     return apply({'params': params}, X, tokens)
 
   whole = output(FAR)
