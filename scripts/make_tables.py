@@ -142,11 +142,12 @@ def _table(rows) -> str:
   return ''.join(f'| {" | ".join(row)} |\n' for row in cells)
 
 
-def scores(columns: dict[str, str]) -> str:
+def scores(columns: dict[str, str], missing: bool = True) -> str:
   """Accuracy on test of each method, mean over seeds; a column a results file.
 
   Args:
     columns: title by name of the file.
+    missing: whether to list methods that are not in all of the files.
   """
   found = {}
   for name, title in columns.items():
@@ -156,8 +157,9 @@ def scores(columns: dict[str, str]) -> str:
       found[title] = {e['model.position.name']: e for e in table}
   rows = [('method', *found), ('---',) * (1 + len(found))]
   for name in POSITIONS:
-    cells = (_score(column.get(name, {})) for column in found.values())
-    rows.append((f'`{name}`', *cells))
+    if missing or all(name in column for column in found.values()):
+      cells = (_score(column.get(name, {})) for column in found.values())
+      rows.append((f'`{name}`', *cells))
   return _table(rows)
 
 
@@ -225,10 +227,17 @@ _GENERATED = {
   'associative_recall': 'associative_recall',
   'indirect_indexing': 'indirect_indexing',
 }
+_RANDOMISED = {
+  name + end: title + end.replace('_', ', ')
+  for name, title in _GENERATED.items()
+  for end in ('', '_randomised')
+  if (RESULTS / f'{name}_randomised.json').exists()
+}
 TABLES = {
   'positions': position_properties,
   'lengths': lambda: scores(_GENERATED),
   'texts': lambda: scores(_TEXTS),
+  'randomised': lambda: scores(_RANDOMISED, missing=False),
   'costs': costs,
   'keys': config_keys,
   'flags': command_flags,
