@@ -7,6 +7,7 @@ what is there with what this writes.
 """
 
 import importlib
+import itertools
 import json
 import pathlib
 import re
@@ -142,12 +143,20 @@ def _table(rows) -> str:
   return ''.join(f'| {" | ".join(row)} |\n' for row in cells)
 
 
-def scores(columns: dict[str, str], missing: bool = True) -> str:
-  """Accuracy on test of each method, mean over seeds; a column a results file.
+def scores(
+  columns: dict[str, str],
+  *,
+  missing: bool = True,
+  digits: int = 2,
+  differences: bool = False,
+) -> str:
+  """Accuracy of each method, mean over seeds; a column per results file.
 
   Args:
     columns: title by name of the file.
     missing: whether to list methods that are not in all of the files.
+    digits: after the point.
+    differences: whether the paired difference to `none` follows each column.
   """
   found = {}
   for name, title in columns.items():
@@ -155,23 +164,36 @@ def scores(columns: dict[str, str], missing: bool = True) -> str:
     if path.exists():
       table = json.loads(path.read_text())['table']
       found[title] = {e['model.position.name']: e for e in table}
-  rows = [('method', *found), ('---',) * (1 + len(found))]
+  titles = ((title, 'to `none`')[: 1 + differences] for title in found)
+  header = ['method', *itertools.chain(*titles)]
+  rows = [header, ['---'] * len(header)]
   for name in POSITIONS:
-    if missing or all(name in column for column in found.values()):
-      cells = (_score(column.get(name, {})) for column in found.values())
-      rows.append((f'`{name}`', *cells))
+    entries = [column.get(name, {}) for column in found.values()]
+    if missing or all(entries):
+      rows.append([f'`{name}`'])
+      for entry in entries:
+        rows[-1].append(_score(entry, digits))
+        if differences:
+          rows[-1].append(_interval(entry.get('difference'), f'+.{digits}f'))
   return _table(rows)
 
 
-def _score(entry: dict) -> str:
+def _score(entry: dict, digits: int) -> str:
   """Test with its interval, and the mean on validation in brackets."""
   if not entry.get('n'):
     return ''
-  test = entry['test']
-  shown = f'{test["mean"]:.2f}'
-  if test['half_width'] is not None:
-    shown += f' ± {test["half_width"]:.2f}'
-  return f'{shown} ({entry["validation"]["mean"]:.2f})'
+  validation = f'{entry["validation"]["mean"]:.{digits}f}'
+  return f'{_interval(entry["test"], f".{digits}f")} ({validation})'
+
+
+def _interval(summary: dict | None, form: str) -> str:
+  """A mean and the half-width of its interval, if it has one."""
+  if not summary:
+    return ''
+  shown = f'{summary["mean"]:{form}}'
+  if summary['half_width'] is not None:
+    shown += f' ± {summary["half_width"]:{form.lstrip("+")}}'
+  return shown
 
 
 def costs() -> str:
@@ -215,11 +237,11 @@ def costs() -> str:
 
 
 _TEXTS = {
-  'word_order': 'word_order',
   'trec': 'TREC',
   'sst2_sentences': 'SST-2, sentences',
 }
 _GENERATED = {
+  'word_order': 'word_order',
   'a_before_b': 'a_before_b',
   'even_pairs': 'even_pairs',
   'cycle_navigation': 'cycle_navigation',
@@ -236,7 +258,7 @@ _RANDOMISED = {
 TABLES = {
   'positions': position_properties,
   'lengths': lambda: scores(_GENERATED),
-  'texts': lambda: scores(_TEXTS),
+  'texts': lambda: scores(_TEXTS, digits=3, differences=True),
   'randomised': lambda: scores(_RANDOMISED, missing=False),
   'costs': costs,
   'keys': config_keys,
