@@ -287,25 +287,47 @@ def test_slurm_requeues_runs_that_are_preempted_before_they_start(
   assert calls.read_text().splitlines()[-1] == 'scontrol requeue 17'
 
 
-def test_the_kubernetes_job_restarts_after_75_and_stops_after_2_and_3():
-  service, job = yaml.safe_load_all((SCRIPTS / 'kubernetes.yaml').read_text())
-  spec = job['spec']
-  pod = spec['template']['spec']
-  assert service['metadata']['name'] == pod['subdomain']
-  assert pod['restartPolicy'] == 'Never'  # as podFailurePolicy wants it
+def kubernetes_job():
+  """The JobSet, and the spec of its only Job."""
+  job_set = yaml.safe_load((SCRIPTS / 'kubernetes.yaml').read_text())
+  (job,) = job_set['spec']['replicatedJobs']
+  assert job['replicas'] == 1
+  return job_set, job['template']['spec']
+
+
+def test_hosts_in_kubernetes_restart_together_but_not_after_2_and_3():
+  job_set, spec = kubernetes_job()
+  # Any host that fails ends the Job; the JobSet then restarts all of them,
+  assert spec['backoffLimit'] == 0
+  assert job_set['spec']['failurePolicy']['maxRestarts'] > 0
+  # except after these exit codes.
+  (rule,) = spec['podFailurePolicy']['rules']
+  assert rule['action'] == 'FailJob'
+  assert rule['onExitCodes']['values'] == [2, 3]
+  assert job_set['spec']['failurePolicy']['rules'] == [
+    {'action': 'FailJobSet', 'onJobFailureReasons': ['PodFailurePolicy']}
+  ]
+  # As podFailurePolicy wants them.
   assert spec['podReplacementPolicy'] == 'Failed'
-  assert spec['completions'] == spec['parallelism']
-  (container,) = pod['containers']
-  actions = {}
-  for rule in spec['podFailurePolicy']['rules']:
-    for code in rule.get('onExitCodes', {}).get('values', ()):
-      actions[code] = rule['action']
-      assert rule['onExitCodes']['containerName'] == container['name']
-  assert actions == {2: 'FailJob', 3: 'FailJob', 75: 'Ignore'}
+  assert spec['template']['spec']['restartPolicy'] == 'Never'
+
+
+def test_hosts_in_kubernetes_find_the_first():
+  job_set, spec = kubernetes_job()
+  (container,) = spec['template']['spec']['containers']
+  (rule,) = spec['podFailurePolicy']['rules']
+  assert rule['onExitCodes']['containerName'] == container['name']
   (line,) = container['args']
+  assert spec['completions'] == spec['parallelism']
   assert f'--num_processes={spec["completions"]} ' in line
-  port = service['spec']['ports'][0]['port']
-  assert f'--coordinator_address=selfattn-0.selfattn:{port} ' in line
+  name = job_set['metadata']['name']
+  (job,) = job_set['spec']['replicatedJobs']
+  network = job_set['spec']['network']
+  assert network['enableDNSHostnames']
+  assert network['publishNotReadyAddresses']
+  (port,) = (port['containerPort'] for port in container['ports'])
+  host = f'{name}-{job["name"]}-0-0.{network["subdomain"]}'
+  assert f'--coordinator_address={host}:{port} ' in line
 
 
 def test_skypilot_restarts_after_75():
@@ -335,12 +357,14 @@ def test_skypilot_parses_its_file(tmp_path, monkeypatch):
   assert resources.job_recovery['recover_on_exit_codes'] == [75]
 
 
-def test_kubernetes_has_such_objects():
+def test_kubernetes_has_such_jobs():
   validate = pytest.importorskip(
     'kubernetes_validate', reason='kubernetes-validate is not installed'
   )
-  for each in yaml.safe_load_all((SCRIPTS / 'kubernetes.yaml').read_text()):
-    validate.validate(each, '1.33', strict=True)
+  # It knows the Job of a JobSet, which is no object of its own.
+  _, spec = kubernetes_job()
+  job = {'apiVersion': 'batch/v1', 'kind': 'Job', 'spec': spec}
+  validate.validate(job | {'metadata': {'name': 'hosts'}}, '1.33', strict=True)
 
 
 def test_shellcheck_finds_nothing():
