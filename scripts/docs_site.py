@@ -1,9 +1,12 @@
-"""Hooks of mkdocs.yml: pages beside docs/, and an API reference.
+"""Hooks of mkdocs.yml: pages beside docs/, notebooks, and an API reference.
 
 A page of the reference has the modules of one package, from their docstrings,
-which mkdocstrings reads without importing them.
+which mkdocstrings reads without importing them. Notebooks are shown with their
+stored outputs; plugins for them load scripts of other servers.
 """
 
+import base64
+import json
 import pathlib
 import re
 
@@ -35,6 +38,8 @@ def on_files(files, config):
   for name, modules in _packages().items():
     body = '\n\n'.join(f'::: {module}' for module in modules)
     pages[f'api/{name}.md'] = f'# {name}\n\n{body}\n'
+  for path in sorted((ROOT / 'docs/notebooks').glob('*.ipynb')):
+    pages |= _notebook(path)
   for name, text in pages.items():
     files.append(File.generated(config, name, content=text))
   return files
@@ -42,11 +47,33 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
   """Links between docs/ and what is beside it, as links within the site."""
-  del page, config, files
+  del config, files
+  if page.file.src_uri.startswith('notebooks/'):
+    return markdown
   text = re.sub(r'\]\((?:\.\./|docs/)', '](', markdown)
+  text = text.replace('.ipynb)', '.md)')
   for name, source in BESIDE.items():
     text = re.sub(rf'\]\({re.escape(source)}', f']({name}', text)
   return text
+
+
+def _notebook(path: pathlib.Path) -> dict[str, str | bytes]:
+  """The page of a notebook, and its figures, by name on the site."""
+  text, figures = [], {}
+  for cell in json.loads(path.read_text(encoding='utf-8'))['cells']:
+    source = ''.join(cell['source'])
+    is_code = cell['cell_type'] == 'code'
+    text.append(f'```python\n{source}\n```' if is_code else source)
+    for output in cell.get('outputs', ()):
+      data = output.get('data', {})
+      if 'image/png' in data:
+        name = f'{path.stem}-{len(figures)}.png'
+        figures[f'notebooks/{name}'] = base64.b64decode(data['image/png'])
+        text.append(f'![{data["text/plain"][0]}]({name})')
+      else:
+        lines = output.get('text') or data['text/plain']
+        text.append(f'```text\n{"".join(lines).rstrip()}\n```')
+  return {f'notebooks/{path.stem}.md': '\n\n'.join(text)} | figures
 
 
 def _packages() -> dict[str, list[str]]:

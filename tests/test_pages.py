@@ -21,6 +21,7 @@ from experiments.settings.settings import from_config
 from selfattn import ENCODERS, NORMALISERS, POOLS, POSITIONS
 
 PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
+NOTEBOOKS = sorted((ROOT / 'docs/notebooks').glob('*.ipynb'))
 # With the docstrings that --help prints, and the headers of configs.
 SOURCES = [
   *PAGES,
@@ -35,7 +36,13 @@ def page(name):
   return (ROOT / 'docs' / name).read_text()
 
 
-def without_code(text):
+def prose(path):
+  """A page without its code, or the Markdown of a notebook."""
+  text = path.read_text()
+  if path.suffix == '.ipynb':
+    cells = json.loads(text)['cells']
+    kept = [cell['source'] for cell in cells if cell['cell_type'] != 'code']
+    text = '\n\n'.join(map(''.join, kept))
   return re.sub(r'```.*?```|`[^`\n]*`', '', text, flags=re.DOTALL)
 
 
@@ -48,9 +55,11 @@ def anchors(path):
   }
 
 
-@pytest.mark.parametrize('path', PAGES, ids=IDS[: len(PAGES)])
+@pytest.mark.parametrize(
+  'path', [*PAGES, *NOTEBOOKS], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_links_lead_to_a_file_and_a_heading(path):
-  for link in re.findall(r'\]\(([^)\s]+)\)', without_code(path.read_text())):
+  for link in re.findall(r'\]\(([^)\s]+)\)', prose(path)):
     if '://' in link:
       continue
     name, _, anchor = link.partition('#')
@@ -80,8 +89,9 @@ def test_files_tests_and_modules_that_pages_name_exist():
 
 def test_every_page_is_in_the_navigation_of_the_site():
   site = yaml.safe_load((ROOT / 'mkdocs.yml').read_text())
-  shown = set(re.findall(r"'([\w.]+\.md)'", str(site['nav'])))
+  shown = set(re.findall(r"'([\w./]+\.md)'", str(site['nav'])))
   pages = {path.name for path in (ROOT / 'docs').glob('*.md')}
+  pages |= {f'notebooks/{path.stem}.md' for path in NOTEBOOKS}
   beside = {'index.md', 'contributing.md', 'changelog.md'}
   assert shown == pages | beside
 
