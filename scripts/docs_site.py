@@ -1,8 +1,8 @@
 """Hooks of mkdocs.yml: pages beside docs/, notebooks, and an API reference.
 
 A page of the reference has the modules of one package, from their docstrings,
-which mkdocstrings reads without importing them. Notebooks are shown with their
-stored outputs; plugins for them load scripts of other servers.
+which mkdocstrings reads without importing them. A notebook is a page with its
+stored outputs.
 """
 
 import base64
