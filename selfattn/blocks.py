@@ -21,6 +21,14 @@ class Block(nn.Module):
 
   'post' normalises after each sum (Vaswani et al. 2017, section 3.1), 'pre'
   the input of each branch (Xiong et al. 2020, figure 1b).
+
+  Attributes:
+    attention: the layer of the first branch.
+    mlp_dim: width of the hidden layer of the second.
+    norm: 'pre' or 'post'.
+    activation: of the hidden layer, a name of ACTIVATIONS.
+    dtype: of the computation; parameters are float32.
+    cache_len: tokens that the cache of keys holds; None: no cache.
   """
 
   attention: Attention

@@ -120,6 +120,9 @@ def visible(
     causal: only keys at or before the query in the index.
     window: (left, right): only keys at most so far before or after the query
       in the index; -1: any number.
+
+  Raises:
+    ValueError: only one side has segments.
   """
   masks = []
   if key.padding_mask is not None:

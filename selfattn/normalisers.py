@@ -63,9 +63,9 @@ class Softmax:
     return masked_softmax(scores_BHLM, mask)
 
   def output(self, params, output_BLHK: jax.Array) -> jax.Array:
-    """Outputs of the heads, from their weighted sums of values.
+    """Outputs of the heads, from their weighted sums of values, `output_BLHK`.
 
-    Each query by itself; zero where all heads are.
+    Each query by itself; zero where all heads are. `params` are from `init`.
     """
     del params
     return output_BLHK
@@ -265,7 +265,10 @@ class Differential(Softmax):
     )
 
   def init(self, key):
-    """`lambda_q1`, `lambda_k1`, `lambda_q2` and `lambda_k2`: (K,)."""
+    """`lambda_q1`, `lambda_k1`, `lambda_q2` and `lambda_k2`: (K,).
+
+    ValueError without head_dim.
+    """
     if self.head_dim is None:
       raise ValueError('differential needs head_dim')
     names = ('lambda_q1', 'lambda_k1', 'lambda_q2', 'lambda_k2')

@@ -35,7 +35,11 @@ VOCAB_SIZE = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-  """Sizes of a classifier, and of its batch."""
+  """Sizes of a classifier, and of its batch.
+
+  num_layers, num_heads, embed_dim and mlp_dim are those of config.model; a
+  batch has `batch` texts of `length` tokens.
+  """
 
   num_layers: int
   num_heads: int

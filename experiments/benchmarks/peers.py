@@ -31,7 +31,12 @@ def has_torch() -> bool:
 
 
 class FlaxClassifier(nn.Module):
-  """A post-norm encoder block as in the documentation of Flax."""
+  """A post-norm encoder block as in the documentation of Flax.
+
+  Attributes:
+    vocab_size: V.
+    width: D.
+  """
 
   vocab_size: int
   width: int

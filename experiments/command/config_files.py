@@ -36,7 +36,7 @@ def load_config(path: str) -> ConfigDict:
 
 
 def load_module(path: str) -> tuple[ModuleType, ConfigDict]:
-  """(module, ConfigDict) of a config file; see load_config."""
+  """(module, ConfigDict) of a config file; UserError as of load_config."""
   name = f'--config={path}'
   if not os.path.isfile(path):
     raise UserError(f'{name} is not a file')

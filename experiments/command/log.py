@@ -32,10 +32,12 @@ class Unbreakable:
     self._stream = stream or open(os.devnull, 'w')  # noqa: SIM115
 
   def write(self, text: str) -> int:
+    """Number of characters, as if all were written."""
     self._try(self._stream.write, text)
     return len(text)
 
   def flush(self) -> None:
+    """Flushes, if it can."""
     self._try(self._stream.flush)
 
   def __getattr__(self, name):

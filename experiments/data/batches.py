@@ -153,6 +153,14 @@ class TrainBatches:
   Members of an ensemble have separate orders. A batch then has `batch_size`
   rows per member, interleaved: the first row of each member, then the second,
   and so on.
+
+  Attributes:
+    examples: those of train.
+    batch_size: examples per batch, of one member.
+    seed: of the order.
+    bucket_lengths: lengths that batches are padded to, ascending.
+    share: rows of each batch that this process makes.
+    num_members: members of the ensemble.
   """
 
   examples: Examples

@@ -25,7 +25,11 @@ from experiments.data.vocabularies import VOCABULARIES
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
-  """The data set, how it is split, and how it is batched."""
+  """The data set, how it is split, and how it is batched.
+
+  Fields are the keys of config.data, explained in configs/default.py; `source`
+  is its `name` with the options.
+  """
 
   source: Choice
   dir: str

@@ -22,7 +22,7 @@ _CHUNK, _BLOCK_BYTES = 1_000, 2**21
 
 
 class Row(NamedTuple):
-  """A labelled text, with its file and row number in it, from 1."""
+  """A `text` and its `label`, with its file and row number in it, from 1."""
 
   text: str
   label: str
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Source(NamedTuple):
-  """Adjacent rows of a split that are those of one file, from its first."""
+  """`count` adjacent rows of a split that are those of one file."""
 
   split: str
   file: str

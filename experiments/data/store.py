@@ -245,6 +245,8 @@ class Entry(NamedTuple):
   """An entry, or what a process that was killed left of one.
 
   Attributes:
+    path: its folder.
+    size: bytes of its files.
     age: seconds since it was last used.
   """
 

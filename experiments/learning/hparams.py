@@ -34,11 +34,12 @@ def _matching(flat: Mapping[str, Any], key: str) -> dict[str, str]:
 class HParams:
   """Hyperparameters that do not change the program; each may be traced.
 
-  This is the only list of them: each field has its key of the config, and the
-  function that makes a NumPy scalar of its value (a Python float has a weak
-  type, and another type is another program). None leaves a hyperparameter out,
-  so one that is `removable` is another program where it is 0. A key with a *
-  matches several keys: its field is a dict by the text that the * matches.
+  This is the only list of them: each field has its key of the config, explained
+  in configs/default.py, and the function that makes a NumPy scalar of its value
+  (a Python float has a weak type, and another type is another program). None
+  leaves a hyperparameter out, so one that is `removable` is another program
+  where it is 0. A key with a * matches several keys: its field is a dict by the
+  text that the * matches.
   """
 
   key: chex.PRNGKey = from_key('seed', jax.random.key)

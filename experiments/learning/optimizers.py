@@ -22,7 +22,11 @@ from selfattn.positions.contract import require
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerSettings:
-  """From gradients to updates."""
+  """From gradients to updates.
+
+  Fields are the keys of config.optimizer, explained in configs/default.py;
+  `method` is its `name` with the options.
+  """
 
   method: Choice
   groups: Mapping[str, GroupSettings]

@@ -102,14 +102,19 @@ class Task:
     raise NotImplementedError
 
   def losses(self, logits, targets: Targets, smoothing=0.0):
-    """(loss, whether the prediction is correct) of each label, of its shape."""
+    """(loss, whether the prediction is correct) of each label, of its shape.
+
+    Args:
+      logits: a row of classes or tokens per label, on the last axis.
+      smoothing: label smoothing, in training.
+    """
     correct = logits.argmax(axis=-1) == targets.labels
     return cross_entropy(logits, targets.labels, smoothing), correct
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     """What `scores` needs of each example: sums of loss, correct and weight.
 
-    Each array has a row per example.
+    Each array has a row per example. `logits` are as of `losses`.
     """
     found = (*self.losses(logits, targets), jnp.ones_like(targets.weights))
     return tuple((each * targets.weights).sum(axis=1) for each in found)

@@ -39,7 +39,7 @@ from experiments.workdir.keeping import LAST_PHASE, CheckpointSettings
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-  """The classifier."""
+  """The classifier: config.model, explained in configs/default.py."""
 
   encoder: Choice
   position: Choice
@@ -60,7 +60,7 @@ class ModelSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainSettings:
-  """Pretraining on the same texts, with its own head."""
+  """Pretraining: config.pretrain, explained in configs/default.py."""
 
   task: Choice
   steps: int
@@ -71,7 +71,7 @@ class PretrainSettings:
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-  """Length of training, batches, and when it logs and evaluates."""
+  """The loop of training: config.train, explained in configs/default.py."""
 
   steps: int
   batch_size: int
@@ -86,7 +86,7 @@ class TrainSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """A whole run.
+  """A whole run; configs/default.py explains the sections.
 
   Attributes:
     extension: digest of the file that registered entries of tables, or ''; set

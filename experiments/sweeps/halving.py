@@ -22,7 +22,12 @@ from experiments.workdir import workdir as workdir_lib
 
 @dataclasses.dataclass(frozen=True)
 class Rungs:
-  """Steps, ascending, and the fraction of trials that is kept at each."""
+  """When the worst trials of a sweep are stopped.
+
+  Attributes:
+    steps: steps of the rungs, ascending.
+    keep_fraction: fraction of the trials that is kept at each.
+  """
 
   steps: tuple[int, ...]
   keep_fraction: float

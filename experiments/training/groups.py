@@ -32,6 +32,10 @@ class Trial:
   """One run.
 
   Attributes:
+    settings: those of the run.
+    workdir: opened.
+    checkpoints: in the workdir.
+    writer: of its metrics; None until training begins.
     diverged: why it has stopped training, if it has.
   """
 

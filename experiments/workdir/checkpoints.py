@@ -153,6 +153,7 @@ class Checkpoints:
     Raises:
       UserError: it belongs to another run, or its paths, shapes or dtypes
         differ from the template.
+      ValueError: the folder of a step holds the state of another.
     """
     folder = self.directory / str(step)
     run = (self._manager.metadata(step).custom_metadata or {}).get('run')

@@ -11,7 +11,7 @@ LAST_PHASE = 'train'
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSettings:
-  """How often checkpoints are saved, how many are kept, which is the best."""
+  """Checkpoints: config.checkpoint, explained in configs/default.py."""
 
   every_steps: int
   max_to_keep: int

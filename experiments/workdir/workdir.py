@@ -126,7 +126,11 @@ class Workdir:
 
 
 def read_status(path: str) -> dict[str, Any]:
-  """Content of status.json; {} if there is none."""
+  """Content of status.json; {} if there is none.
+
+  Raises:
+    UserError: it is corrupt.
+  """
   name = os.path.join(path, 'status.json')
   try:
     with open(name) as file:

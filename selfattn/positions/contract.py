@@ -40,7 +40,9 @@ class Position:
   NumPy arrays where they are known while tracing, so that a hook may check
   them, and compute a table from them in float64; traced arrays otherwise.
   Padding and segments are for hooks that mix tokens; attention masks scores
-  itself. `params` are those of `init`.
+  itself. `params` are those of `init`, x_BLD token vectors, and weights_BHLM
+  attention weights, float32. Queries, q_BLHK, have H heads, and keys as many,
+  k_BMHK, or in `rotate` G, k_BMGK, each of which is used by H / G of queries.
 
   Attributes:
     embed_dim: D.

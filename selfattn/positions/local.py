@@ -237,6 +237,7 @@ class NGram(Position):
     return {'table': jax.random.normal(key, shape) * self.init_std}
 
   def embed(self, params, x_BLD, tokens):
+    """As of Position; ValueError without tokens.ids."""
     if tokens.ids is None:
       raise ValueError('ngram needs tokens.ids')
     ids_BL = jnp.broadcast_to(tokens.ids, x_BLD.shape[:2])

@@ -34,7 +34,12 @@ class Consecutive:
     return num_tokens
 
   def tokens(self, padding_mask_BL, stream: Dropout | None) -> Tokens:
-    """Tokens with positions; `stream` is None in evaluation."""
+    """Tokens with positions, and with this padding_mask_BL.
+
+    Args:
+      padding_mask_BL: boolean, True at tokens.
+      stream: random bits, a row per text; None in evaluation.
+    """
     del stream
     return Tokens(padding_mask_BL)
 
