@@ -75,7 +75,7 @@ def main(values) -> None:
       if is_sweep
       else run_page.sections(values, path)
     )
-    pages.write(output, workdir, sections)
+    pages.write(output, os.path.basename(os.path.abspath(workdir)), sections)
   app.print_result({'page': output, 'bytes': os.path.getsize(output)})
 
 

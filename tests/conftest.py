@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -218,3 +219,27 @@ def at(positions_BL):
 def last_json(stdout):
   """The last line of standard output, which every command promises is JSON."""
   return json.loads(stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope='module')
+def browser():
+  """A headless browser."""
+  names = ('chromium', 'chromium-browser', 'google-chrome')
+  found = next(filter(None, map(shutil.which, names)), None)
+  driver = shutil.which('chromedriver')
+  if found is None or driver is None:
+    pytest.skip(
+      'no browser; on Debian: apt-get install chromium chromium-driver'
+    )
+  from selenium import webdriver
+  from selenium.webdriver.chrome.service import Service
+
+  options = webdriver.ChromeOptions()
+  options.binary_location = found
+  for flag in ('headless=new', 'no-sandbox', 'disable-dev-shm-usage'):
+    options.add_argument(f'--{flag}')
+  options.add_argument('--window-size=1000,1600')
+  options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
+  opened = webdriver.Chrome(options=options, service=Service(driver))
+  yield opened
+  opened.quit()

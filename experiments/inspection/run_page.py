@@ -39,7 +39,7 @@ def sections(values, path: str) -> list[str]:
   settings, program, state = evaluation.restore_run(path, values.checkpoint)
   step = int(state.step)
   about = [
-    pages.section('Run', _status(path, step)),
+    pages.section('Run', _status(values.workdir, path, step)),
     pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
   ]
   config = pages.section('Config', pages.config(settings.flat()))
@@ -80,9 +80,9 @@ def sections(values, path: str) -> list[str]:
   ]
 
 
-def _status(path: str, step: int) -> str:
+def _status(workdir: str, path: str, step: int) -> str:
   status = workdir_lib.read_status(path)
-  shown = {'checkpoint': step} | status
+  shown = {'workdir': workdir, 'checkpoint': step} | status
   return pages.table(
     ['', ''],
     [
@@ -109,15 +109,18 @@ def _curves(rows: list[dict]) -> str:
       *zip(*next(iter(splits.values())), strict=True),
       xlabel='steps',
       ylabel=quantity,
-      figsize=(5.6, 2.4),
+      figsize=(4.2, 2.6),
     )
     (axis,) = figure.axes
     axis.lines[0].remove()
     for index, (split, points) in enumerate(splits.items()):
       axis.plot(*zip(*points, strict=True), label=split, **plots.style(index))
-    axis.legend(loc='upper left', bbox_to_anchor=(1, 1))
+    # Above the curves, not over them.
+    axis.legend(
+      loc='lower right', bbox_to_anchor=(1, 1), ncols=2, frameon=False
+    )
     drawn.append(pages.figure(figure, f'{quantity} over steps'))
-  return '\n'.join(drawn)
+  return pages.figures(drawn, 20)
 
 
 def _results(labels, examples, losses, logits) -> str:
@@ -126,9 +129,9 @@ def _results(labels, examples, losses, logits) -> str:
   found = scores(losses, confusion) | {'examples': len(examples)}
   of_class = np.stack(per_class(confusion), axis=1).tolist()
   ranges = by_length(examples.lengths, predictions == examples.labels)
-  return '\n'.join(
+  summary = pages.table(list(found), [list(found.values())])
+  return summary + pages.beside(
     [
-      pages.table(list(found), [list(found.values())]),
       pages.confusion(labels, confusion),
       pages.table(
         ['class', 'precision', 'recall', 'F1'],

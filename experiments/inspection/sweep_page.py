@@ -57,7 +57,7 @@ def sections(values, path: str) -> list[str]:
       pages.table(header, body)
       + ''.join(f'<p>{pages.escape(text)}</p>' for text in texts),
     ),
-    pages.section('Figures', '\n'.join(drawn)),
+    pages.section('Figures', pages.figures(drawn, 30)),
     pages.section('Trials', pages.table(columns, trials, ended)),
     pages.section('Config', pages.config(_shared(specs))),
   ]

@@ -1,7 +1,6 @@
 """HTML pages: their content, and that a browser shows them without errors."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from experiments.sweeps import plots as sweep_plots
 from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
-_BROWSERS = ('chromium', 'chromium-browser', 'google-chrome')
 
 
 def test_user_text_is_escaped(tmp_path):
@@ -62,29 +60,6 @@ def run(tmp_path_factory):
   path = tmp_path_factory.mktemp('report') / 'run'
   run_lib.run(make_small_config(), str(path), Signals())
   return path
-
-
-@pytest.fixture(scope='module')
-def browser():
-  """A headless browser."""
-  found = next(filter(None, map(shutil.which, _BROWSERS)), None)
-  driver = shutil.which('chromedriver')
-  if found is None or driver is None:
-    pytest.skip(
-      'no browser; on Debian: apt-get install chromium chromium-driver'
-    )
-  from selenium import webdriver
-  from selenium.webdriver.chrome.service import Service
-
-  options = webdriver.ChromeOptions()
-  options.binary_location = found
-  for flag in ('headless=new', 'no-sandbox', 'disable-dev-shm-usage'):
-    options.add_argument(f'--{flag}')
-  options.add_argument('--window-size=1000,1600')
-  options.set_capability('goog:loggingPrefs', {'browser': 'ALL'})
-  opened = webdriver.Chrome(options=options, service=Service(driver))
-  yield opened
-  opened.quit()
 
 
 def select(browser, name, index):
@@ -197,6 +172,8 @@ def test_the_page_of_a_run_has_all_its_parts(run, call_command, browser):
   page = last_json(stdout)['page']
   browser.get(f'file://{page}')
   assert browser.get_log('browser') == []
+  # The name of the run, not its path.
+  assert browser.title == browser.find_element(By.TAG_NAME, 'h1').text == 'run'
   heads = [h.text for h in browser.find_elements(By.TAG_NAME, 'h2')]
   assert heads == [
     'Run',

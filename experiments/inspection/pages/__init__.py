@@ -23,6 +23,10 @@ from experiments.workdir import workdir as workdir_lib
 _HERE = pathlib.Path(__file__).parent
 # Longer tables scroll inside their own box, and can be searched.
 _LONG = 30
+# Columns of cells with longer texts keep some width on narrow screens.
+_LONG_TEXT = 40
+# Confusion matrices of more classes are printed across the paper.
+_MANY_CLASSES = 16
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
 
@@ -47,7 +51,7 @@ def write(path: str, title: str, sections: Iterable[str]) -> None:
     # An empty icon, so that browsers do not request one.
     '<link rel="icon" href="data:,">\n'
     f'<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n'
-    f'<body>\n<h1>{escape(title)}</h1>\n{text}\n'
+    f'<body>\n<h1 dir="auto">{escape(title)}</h1>\n{text}\n'
     f'{scripts}</body>\n</html>\n',
   )
 
@@ -83,7 +87,9 @@ def _cell(value) -> str:
     return f'<td class="number">{value:.4g}</td>'
   if isinstance(value, int) and not isinstance(value, bool):
     return f'<td class="number">{value:,}</td>'
-  return f'<td>{escape("" if value is None else value)}</td>'
+  text = '' if value is None else str(value)
+  kind = ' class="text"' if len(text) > _LONG_TEXT else ''
+  return f'<td{kind} dir="auto">{escape(text)}</td>'
 
 
 def config(flat: dict) -> str:
@@ -103,7 +109,9 @@ def config(flat: dict) -> str:
 
 def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
   """Confusion matrix (true class, predicted class), shaded by share of row."""
-  head = ''.join(f'<th>{escape(label)}</th>' for label in labels)
+  head = ''.join(
+    f'<th class="slanted"><span>{escape(label)}</span></th>' for label in labels
+  )
   lines = []
   for label, row in zip(labels, matrix.tolist(), strict=True):
     total = max(sum(row), 1)
@@ -112,11 +120,13 @@ def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
       f'{0.6 * count / total:.3f})">{count}</td>'
       for count in row
     )
-    lines.append(f'<tr><th>{escape(label)}</th>{cells}</tr>')
+    lines.append(f'<tr><th dir="auto">{escape(label)}</th>{cells}</tr>')
   body = '\n'.join(lines)
+  kind = 'scroll wide' if len(lines) > _MANY_CLASSES else 'scroll'
   return (
-    '<table class="confusion">\n<caption>row: true class, column: predicted'
-    f'</caption>\n<tr><td></td>{head}</tr>\n{body}\n</table>'
+    f'<div class="{kind}"><table class="confusion">\n<caption>row: true class, '
+    f'column: predicted</caption>\n<tr><th></th>{head}</tr>\n{body}\n'
+    '</table></div>'
   )
 
 
@@ -128,6 +138,25 @@ def figure(figure, description: str) -> str:
   return (
     f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(description)}">'
   )
+
+
+def figures(drawn: Iterable[str], least_rem: int) -> str:
+  """Figures side by side, as many in a row as the page has room for.
+
+  Args:
+    drawn: each as returned by `figure`.
+    least_rem: width below which there are fewer in a row, in rem.
+  """
+  content = '\n'.join(drawn)
+  return (
+    f'<div class="figures" style="--least: {least_rem}rem">\n{content}\n</div>'
+  )
+
+
+def beside(tables: Iterable[str]) -> str:
+  """Tables side by side, as far as the page has room; HTML."""
+  content = '\n'.join(tables)
+  return f'<div class="beside">\n{content}\n</div>'
 
 
 def attention(texts: Sequence[tuple[str, AttentionMaps]]) -> str:

@@ -15,10 +15,10 @@ function unpack(text) {
   );
 }
 
-// White to blue, a single hue: safe for colour-blind readers and in print.
+// The page's colour to blue, a single hue: safe for colour-blind readers and in
+// print.
 function shade(share) {
-  const rest = 1 - share;
-  return `rgb(${255 * rest} ${255 - 141 * share} ${255 - 77 * share})`;
+  return `rgb(0 114 178 / ${share})`;
 }
 
 function element(name, parent, text) {
@@ -49,6 +49,7 @@ function show(root) {
   );
   const words = element('div', root);
   words.className = 'tokens';
+  words.dir = 'auto';
   const output = element('output', root);
   const scale = element('small', root);
   const canvas = element('canvas', root);
@@ -139,9 +140,17 @@ function show(root) {
 
   function say(row, column) {
     const weight = weights[row * tokens.length + column];
-    output.textContent =
-      `from ${tokens[row]} (${row}) to ${tokens[column]} (${column}): ` +
-      weight.toFixed(4);
+    output.textContent = '';
+    // Each token in its own direction, whatever that of the other is.
+    const name = (index) => {
+      element('bdi', output, tokens[index]);
+      output.append(` (${index})`);
+    };
+    output.append('from ');
+    name(row);
+    output.append(' to ');
+    name(column);
+    output.append(`: ${weight.toFixed(4)}`);
   }
 
   function attend(row) {
@@ -153,7 +162,7 @@ function show(root) {
 
   function redraw() {
     weights = select();
-    scale.textContent = `white: 0, darkest: ${highest.toFixed(4)}`;
+    scale.textContent = `no colour: 0, full colour: ${highest.toFixed(4)}`;
     head.disabled = layer.selectedIndex === texts[text.selectedIndex].layers;
     draw();
     attend(query);

@@ -33,7 +33,7 @@
     found.textContent = `${count} of ${table.tBodies[0].rows.length} rows`;
   }
 
-  for (const table of document.querySelectorAll('.scroll > table')) {
+  for (const table of document.querySelectorAll('.scroll > table:not(.confusion)')) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       head.tabIndex = 0;
       head.title = 'sort';
