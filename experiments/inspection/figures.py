@@ -173,11 +173,8 @@ def heads(folder: str, rows: list[dict]) -> list[str]:
     ],
     limits=(0.0, 1.0),
   )
-  axis = figure.axes[0]
-  for (row, column), share in np.ndenumerate(shares):
-    colour = 'white' if share > 0.6 else 'black'
-    text = '' if np.isnan(share) else f'{share:.2f}'
-    axis.text(column, row, text, ha='center', va='center', color=colour)
+  texts = ['' if np.isnan(s) else f'{s:.2f}' for s in shares.ravel()]
+  plots.write_cells(figure.axes[0], np.reshape(texts, shares.shape))
   labels = {'table': ['head', 'column'], 'columns': names}
   return save(folder, 'heads', figure, {'table': values}, labels)
 

@@ -92,19 +92,33 @@ def _status(workdir: str, path: str, step: int) -> str:
   )
 
 
-def _curves(rows: list[dict]) -> str:
-  """A figure per metric, with a curve for each split that has it."""
+def _points(rows: list[dict]) -> dict[str, dict[str, list]]:
+  """(step, value) of each point of a curve, by metric and split.
+
+  Metrics of train are means over the steps after the row before, and stand in
+  the middle of these; its learning rate is that of the step.
+  """
   curves: dict[str, dict[str, list]] = {}
+  before = 0
   for row in rows:
+    middle = (before + 1 + row['step']) / 2
     for name, value in row.items():
       split, slash, quantity = name.rpartition('/')
+      is_mean = split == 'train' and quantity != 'learning_rate'
       if 'phase' in row:
         quantity = f'{quantity} ({row["phase"]})'
       if slash and value is not None:
         curve = curves.setdefault(quantity, {}).setdefault(split, [])
-        curve.append((row['step'], value))
+        curve.append((middle if is_mean else row['step'], value))
+      if is_mean:
+        before = row['step']
+  return curves
+
+
+def _curves(rows: list[dict]) -> str:
+  """A figure per metric, with a curve for each split that has it."""
   drawn = []
-  for quantity, splits in curves.items():
+  for quantity, splits in _points(rows).items():
     figure = plots.plot(
       *zip(*next(iter(splits.values())), strict=True),
       xlabel='steps',
@@ -120,7 +134,11 @@ def _curves(rows: list[dict]) -> str:
       loc='lower right', bbox_to_anchor=(1, 1), ncols=2, frameon=False
     )
     drawn.append(pages.figure(figure, f'{quantity} over steps'))
-  return pages.figures(drawn, 20)
+  note = (
+    '<p>Metrics of train are means over the steps between two rows of the log, '
+    'and are drawn in the middle of these.</p>'
+  )
+  return note + pages.figures(drawn, 20)
 
 
 def _results(labels, examples, losses, logits) -> str:

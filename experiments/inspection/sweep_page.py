@@ -37,8 +37,7 @@ def sections(values, path: str) -> list[str]:
   if any(entry['n'] for entry in found.table):
     figure = plots.settings(found)
     drawn.append(pages.figure(figure, f'{found.metric} of each setting'))
-  for key in plots.numeric_keys(found.table, keys):
-    figure = plots.figure(found, key, keys)
+  for key, figure in plots.against(found, keys).items():
     drawn.append(pages.figure(figure, f'{found.metric} against {key}'))
   name = found.metric
   figure = plots.curves(_mean_curves(specs, found), f'{name} on validation')

@@ -6,13 +6,17 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from experiments.sweeps.comparison import SPLITS, Comparison
 from experiments.sweeps.plan import Spec, describe
 from experiments.workdir import workdir as workdir_lib
-from selfattn.plots import COLOURS, MARKERS, style
+from selfattn.plots import COLOURS, MARKERS, show_heatmaps, style, write_cells
 
 # Settings or curves that a figure can show, and that still can be told apart.
 MOST = 24
+# Maps that a figure has room for, and cells of a map that show their values.
+_MOST_MAPS, _MOST_VALUES = 4, 100
 
 
 def figure(found: Comparison, key: str, keys: Iterable[str]):
@@ -53,6 +57,83 @@ def figure(found: Comparison, key: str, keys: Iterable[str]):
   if len(curves) > 1:
     axes.legend(fontsize='small')
   return shown
+
+
+def surface(found: Comparison, pair: tuple[str, str], keys: Iterable[str]):
+  """Means on validation over two numeric hyperparameters, as a heat map.
+
+  The darkest cell is the best; cells without a trial that is done are grey.
+
+  Args:
+    pair: keys of the rows and of the columns.
+    keys: as of `figure`; one map per setting of the others, the best first.
+  """
+  row, column = pair
+  others = [name for name in keys if name not in pair]
+  ticks = [_values(found.table, key) for key in pair]
+  shape = tuple(map(len, ticks))
+  means: dict[str, np.ndarray] = {}
+  texts: dict[str, np.ndarray] = {}
+  for entry in _done(found.table, pair):
+    name = describe({k: entry[k] for k in others if k in entry})
+    cell = ticks[0].index(entry[row]), ticks[1].index(entry[column])
+    score = entry['validation']
+    width = score['half_width']
+    shown = f'{score["mean"]:#.3g}' + (f'\n± {width:.2g}' if width else '')
+    means.setdefault(name, np.full(shape, np.nan))[cell] = score['mean']
+    texts.setdefault(name, np.full(shape, '', object))[cell] = shown
+  names = list(means)[:_MOST_MAPS]
+  maps = np.stack([means[name] for name in names])
+  height, width = (max(2.4, 0.75 * count) for count in shape)
+  drawn = show_heatmaps(
+    maps[None],
+    xlabel=column,
+    ylabel=row,
+    titles=names if names != [''] else None,
+    figsize=(max(6.4, width * len(names) + 2.0), max(4.2, 0.8 * height + 1.2)),
+    cmap='Blues' if found.sign > 0 else 'Blues_r',
+    xticks=[f'{value:g}' for value in ticks[1]],
+    yticks=[f'{value:g}' for value in ticks[0]],
+    limits=(float(np.nanmin(maps)), float(np.nanmax(maps))),
+  )
+  *axes, scale = drawn.axes
+  for axis, name in zip(axes, names, strict=True):
+    axis.set_facecolor('0.85')
+    axis.title.set_fontsize(9)
+    if maps[0].size <= _MOST_VALUES:
+      write_cells(axis, texts[name], 8)
+  scale.set_ylabel(f'{found.metric} on validation (mean, 95% interval)')
+  if len(means) > len(names):
+    drawn.suptitle(f'the best {len(names)} of {len(means)}', fontsize=9)
+  return drawn
+
+
+def _done(table: list[dict], keys: Iterable[str]) -> list[dict]:
+  """Settings with a trial that is done and with all these keys."""
+  return [e for e in table if e['n'] and all(key in e for key in keys)]
+
+
+def _values(table: list[dict], key: str) -> list:
+  """Values of a key, ascending; a setting that does not use it has none."""
+  return sorted({entry[key] for entry in table if key in entry})
+
+
+def against(found: Comparison, keys: list[str]) -> dict:
+  """Figures of the metric against numeric hyperparameters, by their keys.
+
+  Two that are crossed are one surface; otherwise, each has a figure.
+
+  Args:
+    keys: all swept keys except those of repetitions.
+  """
+  numeric = numeric_keys(found.table, keys)
+  if len(numeric) == 2:
+    done = _done(found.table, numeric)
+    cells = {tuple(entry[key] for key in numeric) for entry in done}
+    every = [_values(found.table, key) for key in numeric]
+    if 2 * len(cells) >= len(every[0]) * len(every[1]):
+      return {' and '.join(numeric): surface(found, tuple(numeric), keys)}
+  return {key: figure(found, key, keys) for key in numeric}
 
 
 def settings(found: Comparison):
@@ -123,7 +204,6 @@ def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:
   """The keys with several values, all of them numeric."""
   found = []
   for key in keys:
-    # A setting that does not use a key has no value of it.
     values = {entry[key] for entry in table if key in entry}
     numeric = all(
       isinstance(value, int | float) and not isinstance(value, bool)
@@ -135,11 +215,11 @@ def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:
 
 
 def write(workdir: str, found: Comparison, specs: list[Spec]) -> None:
-  """Writes a PNG and an SVG per numeric hyperparameter, and of all settings."""
+  """Writes a PNG and an SVG per figure of `against`, and of all settings."""
   keys = swept(specs, found.over)
   figures = {
-    re.sub('[^a-z0-9]+', '_', key): figure(found, key, keys)
-    for key in numeric_keys(found.table, keys)
+    re.sub('[^a-z0-9]+', '_', name): shown
+    for name, shown in against(found, keys).items()
   }
   if any(entry['n'] for entry in found.table):
     figures['settings'] = settings(found)

@@ -7,7 +7,7 @@ import pytest
 from conftest import last_json, make_small_config
 
 from experiments.command.signals import Signals
-from experiments.inspection import pages
+from experiments.inspection import pages, run_page
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
@@ -53,6 +53,23 @@ def test_a_table_marks_rows_and_aligns_numbers():
   assert text.count('<tr>') == 2  # the header and the row that is not marked
   assert '<td class="number">12,345</td>' in text.partition('marked')[2]
   assert '<td class="number">0.5</td>' in text
+
+
+def test_curves_of_train_stand_in_the_middle_of_what_they_are_means_of():
+  rows = [
+    {'step': 1, 'train/loss': 0.9, 'train/learning_rate': 0.1},
+    {'step': 4, 'train/loss': 0.8, 'train/learning_rate': 0.2},
+    {'step': 6, 'validation/loss': 0.5},
+    {'step': 8, 'train/loss': 0.7, 'validation/loss': None},
+  ]
+  # Steps 1, 2 to 4, and 5 to 8.
+  assert run_page._points(rows) == {
+    'loss': {
+      'train': [(1, 0.9), (3, 0.8), (6.5, 0.7)],
+      'validation': [(6, 0.5)],
+    },
+    'learning_rate': {'train': [(1, 0.1), (4, 0.2)]},
+  }
 
 
 @pytest.fixture(scope='module')
