@@ -154,6 +154,7 @@ def _inspect(values, path: str, output: str) -> dict:
     head_analysis.attention_maps(classifier, params, texts, tokens)
   )
   files = _positions(values, settings, classifier, params, output)
+  figures.check_fonts(attended)
   for number, maps in enumerate(attended):
     name = f'attention-{number}'
     files += figures.attention(output, name, maps)

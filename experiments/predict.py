@@ -226,11 +226,12 @@ def _draw(values, predictor, texts: list[str]) -> None:
     predictor.run.settings, values.member, predictor.run.params
   )
   names = head_analysis.names(predictor.tokenizer)
-  maps = head_analysis.attention_maps(
+  (maps,) = head_analysis.attention_maps(
     predictor.run.program.classifier, params, examples, names
   )
+  figures.check_fonts([maps])
   stem, _ = os.path.splitext(os.path.abspath(values.attention))
-  figures.attention(*os.path.split(stem), next(maps))
+  figures.attention(*os.path.split(stem), maps)
 
 
 @contextlib.contextmanager

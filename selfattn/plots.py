@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from selfattn.fonts import token_style
+
 # The palette of Okabe and Ito, distinguishable by colour-blind readers, and
 # markers for prints without colour.
 COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
@@ -152,6 +154,7 @@ def attention_maps(
   figure, axes = _figure(
     num_layers, num_heads, (side * num_heads + 0.8, side * num_layers + 0.4)
   )
+  plain = token_style(tokens)
   for layer, head in np.ndindex(num_layers, num_heads):
     axis = axes[layer, head]
     axis.set_facecolor(_PADDING)
@@ -168,8 +171,6 @@ def attention_maps(
       title += f'\nlargest of each {block} x {block}'
     axis.set_title(title, fontsize='small')
     if length <= _MOST_NAMES:
-      # A dollar sign in a token is not a formula.
-      plain = {'parse_math': False, 'fontsize': 7}
       axis.set_xticks(range(len(tokens)), tokens, rotation=90, **plain)
       axis.set_yticks(range(len(tokens)), tokens, **plain)
   for axis in axes[-1]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from experiments.command.errors import writing
+from experiments.command.log import log
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
-from selfattn import plots
+from selfattn import fonts, plots
 
 KINDS = ('png', 'svg', 'npz', 'json')
 # Names of more tokens do not fit below a figure.
@@ -35,14 +37,28 @@ def save(
   with writing(folder):
     os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, name)
-  for kind in KINDS[:2]:
-    workdir_lib.write_figure(f'{path}.{kind}', figure, dpi=plots.DPI)
+  with warnings.catch_warnings():
+    # `check_fonts` logs them, once.
+    warnings.filterwarnings('ignore', r'Glyph .* missing from font')
+    for kind in KINDS[:2]:
+      workdir_lib.write_figure(f'{path}.{kind}', figure, dpi=plots.DPI)
   packed = io.BytesIO()
   np.savez_compressed(packed, **arrays)
   workdir_lib.write_atomic(f'{path}.npz', packed.getvalue())
   text = json.dumps(labels, indent=2, ensure_ascii=False)
   workdir_lib.write_atomic(f'{path}.json', text)
   return [f'{name}.{kind}' for kind in KINDS]
+
+
+def check_fonts(texts: Iterable[AttentionMaps]) -> None:
+  """Logs the characters of all tokens that no installed font has."""
+  _, missing = fonts.families(token for maps in texts for token in maps.tokens)
+  if missing:
+    log(
+      f'WARNING: no installed font has {missing[:8]} '
+      f'({len(missing)} characters); figures show boxes. Install one, such as '
+      'Noto Sans CJK'
+    )
 
 
 def attention(folder: str, name: str, maps: AttentionMaps) -> list[str]:
@@ -81,9 +97,8 @@ def pooling(folder: str, name: str, maps: AttentionMaps) -> list[str]:
     limits=(0.0, float(maps.pool_weights.max())),
   )
   if has_names:
-    # Tokens are text: a dollar sign begins no formula.
-    style = {'rotation': 90, 'parse_math': False, 'fontsize': 7}
-    figure.axes[0].set_xticks(range(count), maps.tokens, **style)
+    style = fonts.token_style(maps.tokens)
+    figure.axes[0].set_xticks(range(count), maps.tokens, rotation=90, **style)
   return save(
     folder,
     name,
@@ -115,7 +130,7 @@ def term(folder: str, name: str, P: np.ndarray, tokens: list[str]) -> list[str]:
     limits=(-limit, limit),
   )
   if has_names:
-    style = {'parse_math': False, 'fontsize': 7}
+    style = fonts.token_style(tokens)
     for axis in figure.axes[: len(maps)]:
       axis.set_yticks(range(count), tokens, **style)
       if is_score:
