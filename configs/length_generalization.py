@@ -22,7 +22,7 @@ one token: chosen by how soon associative_recall is learnt, on validation.
 """
 
 from configs import default
-from experiments.data.algorithmic import TASKS
+from experiments.data.algorithmic import ALGORITHMS
 
 
 def get_config():
@@ -57,7 +57,7 @@ def sweep_seeds():
 
 def sweep_tasks():
   """Every task of experiments/data/algorithmic.py."""
-  for task in TASKS:
+  for task in ALGORITHMS:
     yield {'data.algorithmic.task': task}
 
 

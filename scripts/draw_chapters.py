@@ -179,9 +179,10 @@ def methods():
     axis.set_visible(False)
   for axis, (name, cls) in zip(axes.flat, POSITIONS.items(), strict=False):
     weights_LM = one_word_weights(name, cls.causal_only)
+    visible_L1 = (weights_LM > 0).sum(axis=1, keepdims=True)
     share = np.where(weights_LM == 0, np.nan, weights_LM)
     image = axis.imshow(
-      np.log2(share * len(share)), cmap='RdBu', vmin=-2, vmax=2
+      np.log2(share * visible_L1), cmap='RdBu', vmin=-2, vmax=2
     )
     axis.set(xticks=[], yticks=[])
     axis.set_title(name, fontsize=9)

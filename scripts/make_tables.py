@@ -183,7 +183,10 @@ def _score(entry: dict, digits: int) -> str:
   if not entry.get('n'):
     return ''
   validation = f'{entry["validation"]["mean"]:.{digits}f}'
-  return f'{_interval(entry["test"], f".{digits}f")} ({validation})'
+  shown = f'{_interval(entry["test"], f".{digits}f")} ({validation})'
+  if entry['missing']:
+    shown += f', {entry["n"]} of {entry["n"] + entry["missing"]} seeds'
+  return shown
 
 
 def _interval(summary: dict | None, form: str) -> str:
@@ -204,6 +207,7 @@ def costs() -> str:
   """
   path = RESULTS / 'attention.json'
   entries = json.loads(path.read_text())['rows'] if path.exists() else []
+  entries = [entry for entry in entries if entry['backend'] == 'chunked']
   lengths = sorted({entry['length'] for entry in entries})
   found: dict[str, dict] = {}
   for entry in entries:

@@ -121,7 +121,7 @@ def a_before_b_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
 
 _YES_NO = ('no', 'yes')
 _DIGITS = tuple(map(str, range(MODULUS)))
-TASKS = {
+ALGORITHMS = {
   'even_pairs': Task(even_pairs, _YES_NO),
   'parity': Task(parity, _YES_NO, is_order_sensitive=False),
   'cycle_navigation': Task(cycle_navigation, _DIGITS, is_order_sensitive=False),

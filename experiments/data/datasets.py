@@ -89,7 +89,7 @@ class Algorithmic:
   def check(self, directory: str) -> None:
     """UserError for an unknown task or invalid sizes."""
     key = 'data.algorithmic'
-    one_of(self.task, algorithmic.TASKS, f'{key}.task')
+    one_of(self.task, algorithmic.ALGORITHMS, f'{key}.task')
     for name in ('train', 'validation', 'test'):
       size = getattr(self, name)
       if not 2 <= size <= 10_000_000:
@@ -116,7 +116,7 @@ class Algorithmic:
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split."""
     del directory
-    task = algorithmic.TASKS[self.task]
+    task = algorithmic.ALGORITHMS[self.task]
     rng = np.random.default_rng(seed)
     short = (1, self.longest_train)
     held_out = strings.strings(

@@ -15,9 +15,10 @@ def flip_flop(rng, length: int) -> tuple[list[str], str]:
   """The last bit written: `w` writes the next bit, `i` ignores it; `r` reads.
 
   Flip-flop language modelling (Liu et al. 2023, section 3.1), asked once, at
-  the end. The last write is anywhere with the same probability, so that a model
-  which sees the last m of n bits is right in 1/2 + m/2n of the strings. Has an
-  odd length of at least 5.
+  the end. The last write is anywhere with the same probability. A bag of words
+  is right in 1/2 of the strings, a model that sees the last of n steps alone in
+  1/2 + 1/n: its bit if it is written, else the other one, since a bit that is
+  not the label is the other one more often. Has an odd length of at least 5.
   """
   n = max((length - 1) // 2, 2)
   bits = choose(rng, '01', n)

@@ -50,8 +50,10 @@ def draw(
   methods = list(_methods(encoder, encoder_params))
   is_scanned = getattr(encoder, 'scan', False)
   for part, layer, P in analysis.encodings(sown['intermediates'], is_scanned):
-    name = file_suffix(part, layer)
-    files += _encoding(folder, name, np.asarray(P, np.float32), length, columns)
+    P = np.asarray(P, np.float32)
+    # It is zero for n-grams that are in no text of train, for example.
+    if P.any():
+      files += _encoding(folder, file_suffix(part, layer), P, length, columns)
   for name, method, params in methods:
     files += _curves(folder, name, method, params, max_length)
     is_plain = getattr(method, 'layout', '') == 'interleaved'

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.command.log import log
+from experiments.data.algorithmic import ALGORITHMS
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import OPTIMIZERS
@@ -42,6 +43,7 @@ TABLES = {
   'SCHEDULES': SCHEDULES,
   'TASKS': TASKS,
   'DATASETS': DATASETS,
+  'ALGORITHMS': ALGORITHMS,
   'VOCABULARIES': VOCABULARIES,
 }
 # (table, name) of an entry.

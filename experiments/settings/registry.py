@@ -24,13 +24,25 @@ def fields(cls: type) -> set[str]:
 
 
 def options(cls: type) -> dict[str, Any]:
-  """Fields of `cls` that have a default other than None, with the default."""
-  return {
+  """Fields of `cls` that have a default other than None, with the default.
+
+  Raises:
+    UserError: a default is of a type that a config cannot hold.
+  """
+  found = {
     field.name: field.default
     for field in dataclasses.fields(cls)
     if field.default not in (dataclasses.MISSING, None)
     and field.name not in _NOT_OPTIONS
   }
+  for name, default in found.items():
+    if not isinstance(default, bool | int | float | str | tuple):
+      raise UserError(
+        f'{cls.__name__}.{name} = {default!r} is the default of an option, '
+        'which must be a bool, int, float, str or tuple; without a default, it '
+        'is none'
+      )
+  return found
 
 
 def blocks(table: Mapping[str, type]) -> dict[str, Any]:

@@ -93,6 +93,9 @@ class Forgetting(Position):
   the tokens after the query, up to the key (as the data-dependent ALiBi of
   x-transformers).
 
+  Biases are differences of prefix sums in float32, with an error of 1e-7 of the
+  sum over the text, or over all texts of a packed row: 5e-4 at 8,192 tokens.
+
   Attributes:
     bias_init: bias of the gates at initialisation; a larger one forgets less.
   """

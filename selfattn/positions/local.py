@@ -212,7 +212,7 @@ class NGram(Position):
     max_n: tokens of the longest n-gram, N.
     num_buckets: rows of the table; n-grams with equal hashes share a row.
     init_std: standard deviation at initialisation. With 0, an n-gram that is in
-      no text of train changes nothing.
+      no text of train changes nothing, unless it shares its row.
   """
 
   max_n: int = 2

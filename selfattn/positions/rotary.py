@@ -124,7 +124,9 @@ class XPos(Rotary):
   shrinks by it, z_j = (2j/R + 0.4) / 1.4, so that a score of distance d fades
   by z_j^(d / scale_base); the fast pairs fade first.
 
-  Defined for causal encoders alone: a key after its query would grow.
+  Defined for causal encoders alone: a key after its query would grow. Both
+  sides are scaled from the middle of a text, so that float32 overflows only if
+  positions span more than `max_length`.
 
   Attributes:
     scale_base: positions in which a pair fades by z_j.
@@ -133,10 +135,15 @@ class XPos(Rotary):
   scale_base: float = 512.0
 
   causal_only = True
+  length_option = 'scale_base'
 
   def __post_init__(self):
     super().__post_init__()
     require(self.scale_base >= 1, 'scale_base', self.scale_base, 'at least 1')
+
+  def max_length(self):
+    # exp(80) leaves float32 room for queries and keys themselves.
+    return int(2 * 80 * self.scale_base / -np.log(0.4 / 1.4))
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
     q_BLHK, k_BMGK = super().rotate(params, q_BLHK, k_BMGK, query, key)
@@ -206,7 +213,7 @@ class Pope(Position):
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
     # Applied to queries, since query heads may share a KV head.
-    delta_HK = jnp.clip(params['delta'], -2 * np.pi, 0.0)
+    delta_HK = _clamped(params['delta'], -2 * np.pi, 0.0)
     cos, sin = jnp.split(self.encoding(params, query)[:, :, None], 2, axis=-1)
     turn_cos, turn_sin = jnp.cos(delta_HK), jnp.sin(delta_HK)
     turn_cos, turn_sin = turn_cos[None, None], turn_sin[None, None]
@@ -216,6 +223,11 @@ class Pope(Position):
     )
     of_key = jnp.split(self.encoding(params, key)[:, :, None], 2, axis=-1)
     return _polar(q_BLHK, *of_query), _polar(k_BMGK, *of_key)
+
+
+def _clamped(x, low, high):
+  """As jnp.clip, whose gradient at a bound, where delta begins, is 1/2."""
+  return jnp.where(x < low, low, jnp.where(x > high, high, x))
 
 
 def _polar(x_BLHK, cos, sin):

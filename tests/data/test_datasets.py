@@ -2,12 +2,14 @@
 
 import os
 import re
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from configs import length_generalization
 from experiments.command.errors import UserError
 from experiments.data import (
   algorithmic,
@@ -20,6 +22,7 @@ from experiments.data import (
 from experiments.data import rows as rows_lib
 from experiments.data.rows import Row
 from experiments.data.text_files import Text
+from tests.conftest import ROOT
 
 # --- word_order --------------------------------------------------------------
 
@@ -121,7 +124,7 @@ def exact(task, text):
   return 'yes' if text.index('a') < text.index('b') else 'no'
 
 
-@pytest.mark.parametrize('name', algorithmic.TASKS)
+@pytest.mark.parametrize('name', algorithmic.ALGORITHMS)
 def test_labels_of_every_task_by_another_way(name):
   source = datasets.Algorithmic(name, 300, 60, 80, 20, 50)
   splits = source.read('', 1)
@@ -130,7 +133,7 @@ def test_labels_of_every_task_by_another_way(name):
     'validation': 60,
     'test': 80,
   }
-  task = algorithmic.TASKS[name]
+  task = algorithmic.ALGORITHMS[name]
   for split, rows in splits.items():
     for row in rows:
       assert row.label == exact(name, row.text)
@@ -146,10 +149,10 @@ def test_labels_of_every_task_by_another_way(name):
   assert source.read('', 2) != splits
 
 
-@pytest.mark.parametrize('name', algorithmic.TASKS)
+@pytest.mark.parametrize('name', algorithmic.ALGORITHMS)
 def test_tasks_are_order_sensitive_as_declared(name):
   """Sorting the tokens of a text changes some label, or none."""
-  task = algorithmic.TASKS[name]
+  task = algorithmic.ALGORITHMS[name]
   rng = np.random.default_rng(0)
   by_bag = {}
   lengths = (10, 11) if task.twin else (6, 7)
@@ -158,7 +161,7 @@ def test_tasks_are_order_sensitive_as_declared(name):
   assert task.is_order_sensitive == any(len(s) > 1 for s in by_bag.values())
 
 
-TWINS = [name for name, task in algorithmic.TASKS.items() if task.twin]
+TWINS = [name for name, task in algorithmic.ALGORITHMS.items() if task.twin]
 
 
 @pytest.mark.parametrize('name', TWINS)
@@ -169,9 +172,50 @@ def test_twins_have_the_same_tokens_and_other_labels(name):
     assert one.label != other.label
 
 
+def bag_of_words_share(counts):
+  """Best share of right answers from the counts of all labels in a string.
+
+  The label v of a string is that of one of n places, all with the same
+  probability, and that of its twin one of another content.
+  """
+  n = sum(counts.values())
+
+  def probability(v):
+    of_twin = sum(
+      counts[u] / n * counts[v] / (n - counts[u]) for u in counts if u != v
+    )
+    return (counts[v] / n + of_twin) / 2
+
+  return max(map(probability, counts))
+
+
+@pytest.mark.parametrize('name', ['associative_recall', 'indirect_indexing'])
+def test_what_a_bag_of_words_can_reach_is_as_the_page_says(name):
+  options = length_generalization.get_config().data.algorithmic.to_dict()
+  rows = datasets.Algorithmic(**options | {'task': name}).read('', 0)
+  shown = {}
+  for split in ('test', 'validation'):
+    texts = (row.text.partition(';')[0].split() for row in rows[split])
+    counts = [Counter(t for t in text if t in 'abcd') for text in texts]
+    shown[split] = f'{np.mean(list(map(bag_of_words_share, counts))):.2f}'
+  page = (ROOT / 'docs/positions.md').read_text()
+  known = f'{shown["test"]} ({shown["validation"]}) on `{name}`'
+  assert known in ' '.join(page.split())
+
+
+@pytest.mark.parametrize('n', [5, 9])
+def test_what_the_last_step_of_a_flip_flop_tells(n):
+  task, rng = algorithmic.ALGORITHMS['flip_flop'], np.random.default_rng(0)
+  length = 2 * n + 1
+  right = []
+  for text, label in strings.strings(task, rng, (length, length), 4_000):
+    *_, write, bit, _ = text.split()
+    right.append((bit == label) == (write == 'w'))
+  np.testing.assert_allclose(np.mean(right), 1 / 2 + 1 / n, atol=0.02)
+
+
 def test_the_last_write_of_a_flip_flop_is_anywhere():
-  """So a model that sees the last m of n bits is right in 1/2 + m/2n."""
-  task, rng = algorithmic.TASKS['flip_flop'], np.random.default_rng(0)
+  task, rng = algorithmic.ALGORITHMS['flip_flop'], np.random.default_rng(0)
   last = [
     text.split()[0::2][:-1][::-1].index('w')
     for text, _ in strings.strings(task, rng, (17, 17), 4_000)

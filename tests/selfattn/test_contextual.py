@@ -424,6 +424,45 @@ def test_path_solves_for_many_texts_at_once():
     assert abs(grad).max() > 0
 
 
+@pytest.mark.parametrize('known', [True, False], ids=['known', 'traced'])
+def test_learned_rotations_see_differences_also_of_negative_positions(known):
+  method = POSITIONS['lie_re'](D, H, False)
+  params = method.init(jax.random.key(1))
+  q, k = jax.random.normal(jax.random.key(2), (2, B, L, H, K))
+
+  def scores(positions):
+    row = Tokens(positions=positions).with_defaults(L)
+    q_BLHK, k_BMHK = method.rotate(params, q, k, row, row)
+    return jnp.einsum('BLHK,BMHK->BHLM', q_BLHK, k_BMHK)
+
+  where = np.array([[0, 1, 3, 4, 7, 8, 9]])
+  found = [
+    scores(where + shift) if known else jax.jit(scores)(where + shift)
+    for shift in (0, -5, 7)
+  ]
+  np.testing.assert_allclose(found[1], found[0], **close)
+  np.testing.assert_allclose(found[2], found[0], **close)
+
+
+def test_the_gradient_of_polar_phases_is_whole_where_they_begin():
+  """That of jnp.clip is halved at a bound; that of torch.clamp is not."""
+  method = POSITIONS['pope'](D, H, False)
+  q, k = jax.random.normal(jax.random.key(2), (2, B, L, H, K))
+  row = Tokens().with_defaults(L)
+
+  @jax.jit
+  @jax.grad
+  def slope(delta):
+    q_BLHK, k_BMHK = method.rotate({'delta': delta}, q, k, row, row)
+    return jnp.einsum('BLHK,BMHK->BHLM', q_BLHK, k_BMHK).sum()
+
+  first = method.init(jax.random.key(0))['delta']
+  found = slope(first)
+  np.testing.assert_allclose(found, slope(first - 1e-4), rtol=1e-2, atol=1e-1)
+  np.testing.assert_array_equal(slope(first + 1e-4), jnp.zeros_like(first))
+  assert abs(found).max() > 1
+
+
 def test_rotations_of_traced_positions_stay_finite():
   """Traced positions may need all bits: squares must not overflow."""
   method = POSITIONS['lie_re'](D, H, False, init_std=4.0)
@@ -436,7 +475,7 @@ def test_rotations_of_traced_positions_stay_finite():
     turned = method.rotate(params, q, k, row, row)
     return sum((x**3).sum() for x in turned), turned
 
-  where = jnp.arange(L)[None] + 2**30
+  where = jnp.arange(L)[None] * 2**27
   grads, turned = jax.grad(total, has_aux=True)(params, where)
   assert np.isfinite(grads['generator']).all()
   for x, before in zip(turned, (q, k), strict=True):

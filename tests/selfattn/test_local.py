@@ -159,7 +159,7 @@ def test_an_n_gram_has_the_row_of_its_hash(max_n, causal, packed):
     np.testing.assert_allclose(found[b, i], want, **close)
 
 
-def test_unseen_n_grams_change_nothing_at_first():
+def test_n_grams_change_nothing_before_training():
   method = POSITIONS['ngram'](D, 1, False)
   params = method.init(jax.random.key(0))
   here = tokens(packed=False).replace(ids=jnp.asarray(IDS))

@@ -446,6 +446,12 @@ def test_the_scores_of_xpos_are_finite_wherever_a_text_begins():
   far = np.array([[0], [10**6]]) + np.arange(5)[None]
   turned = method.rotate({}, q, q, at(far), at(far))
   assert all(np.isfinite(x).all() for x in turned)
+  # Of one text they have a limit, which scale_base raises.
+  ends = np.array([[0, method.max_length()]])
+  q, k = 3 * arrays(2, 2)[0], jnp.ones((B, 2, H, K))
+  turned = method.rotate({}, q, k, at(ends), at(ends))
+  assert all(np.isfinite(x).all() for x in turned)
+  assert method.max_length() > 60_000
   with pytest.raises(ValueError, match=r'scale_base = 0\.5 must be at least 1'):
     POSITIONS['xpos'](D, H, True, scale_base=0.5)
 

@@ -1,11 +1,13 @@
 """Files of --config that register entries of tables, from train to report."""
 
+import dataclasses
 import json
 import re
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
 
+from configs import default
 from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.settings import extensions, stored
@@ -34,7 +36,7 @@ ORIGINALS = {
   'POSITIONS': 't5', 'SAMPLINGS': 'random_offset', 'ENCODERS': 'attention',
   'POOLS': 'mean', 'NORMALISERS': 'softmax', 'OPTIMIZERS': 'lion',
   'GROUPS': 'matrices', 'SCHEDULES': 'linear', 'DATASETS': 'word_order',
-  'VOCABULARIES': 'word', 'TASKS': 'classify',
+  'VOCABULARIES': 'word', 'TASKS': 'classify', 'ALGORITHMS': 'parity',
 }
 
 def get_config():
@@ -71,6 +73,17 @@ def forget():
 
   yield clear
   clear()
+
+
+def test_a_default_that_no_config_can_hold_is_named(monkeypatch):
+  @dataclasses.dataclass(frozen=True)
+  class Typed:
+    width: int = 3
+    dtype: type = float
+
+  monkeypatch.setitem(extensions.TABLES['POOLS'], 'typed', Typed)
+  with pytest.raises(UserError, match=r"Typed\.dtype = <class 'float'> is the"):
+    default.get_config()
 
 
 @pytest.fixture
