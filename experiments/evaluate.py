@@ -4,12 +4,15 @@
 
 Prints loss, accuracy, precision, recall and F1 of each class, the confusion
 matrix, and accuracy by length; for a task that predicts tokens, its metrics.
-The last line is the same as one JSON object.
+The last line is the same as one JSON object. With several processes, process 0
+prints.
 """
 
 from __future__ import annotations
 
-from experiments.command import app
+import os
+
+from experiments.command import app, distributed
 from experiments.command.imports import import_without_garbage
 from experiments.command.log import log
 from experiments.data.text_files import SPLITS
@@ -71,22 +74,29 @@ def _define(values) -> None:
   flags.DEFINE_integer(
     'batch_size', 256, 'Examples per batch.', 1, flag_values=values
   )
+  distributed.define(values)
 
 
 def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
   workdir = app.required(values, 'workdir')
+  cluster = distributed.find(values, os.environ)
   import_without_garbage('experiments.training.evaluation')
+  if cluster is not None:
+    distributed.join(cluster, values.start_timeout, values.peer_timeout)
   with buckets.staged(workdir) as path:
     _evaluate(values, path)
 
 
 def _evaluate(values, path: str) -> None:
+  from experiments.command import processes
   from experiments.settings import stored
   from experiments.training import evaluation
 
   settings = stored.read_settings(path)
-  loaded = evaluation.load_data(settings, path, values.data_dir)
+  loaded = processes.together(
+    lambda: evaluation.load_data(settings, path, values.data_dir)
+  )
   _, program, step, params = evaluation.restore_params(path, values.checkpoint)
   examples = loaded.splits[values.split]
   answers = evaluation.evaluate(
@@ -96,6 +106,8 @@ def _evaluate(values, path: str) -> None:
     values.batch_size,
     loaded.bucket_lengths,
   )
+  if not processes.is_first():
+    return
   found = program.task.scores(answers, examples.labels)
   result = {'split': values.split, **found}
   if program.task.has_labels:

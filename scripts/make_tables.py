@@ -26,7 +26,12 @@ from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / 'docs/results'
-FILES = ('docs/positions.md', 'docs/configuration.md', 'docs/cli.md')
+FILES = (
+  'docs/positions.md',
+  'docs/results.md',
+  'docs/configuration.md',
+  'docs/cli.md',
+)
 _BLOCK = re.compile(r'(<!-- table: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
 
 
@@ -199,15 +204,41 @@ def _interval(summary: dict | None, form: str) -> str:
   return shown
 
 
+def accuracy() -> str:
+  """Accuracy of the configs, a row for each with a results file."""
+  rows = [
+    ('config', 'reported on', 'accuracy', 'standard deviation', 'of', 'one run')
+  ]
+  rows.append(('---',) * len(rows[0]))
+  for label, (name, chosen, reported_on) in _CONFIGS.items():
+    path = RESULTS / f'{name}.json'
+    if not path.exists():
+      continue
+    found = json.loads(path.read_text())
+    (entry,) = (e for e in found['table'] if chosen.items() <= e.items())
+    count, seconds = sum(found['trials'].values()), found['seconds']
+    repetition = 'folds' if 'data.fold' in found else 'seeds'
+    rows.append(
+      (
+        label,
+        reported_on,
+        _interval(entry['test'], '.3f'),
+        f'{entry["test"]["std"]:.3f}',
+        f'{entry["n"]} {repetition}',
+        f'{seconds / count:.0f} s',
+      )
+    )
+  return _table(rows)
+
+
 def costs() -> str:
-  """Time and memory of the gradient of attention, of docs/results/attention.
+  """Time and memory of the gradient of attention, docs/results/attention*.
 
   One row per method and per normaliser; times are ratios to attention without
   positions and with softmax, of the same length and causality.
   """
-  path = RESULTS / 'attention.json'
-  entries = json.loads(path.read_text())['rows'] if path.exists() else []
-  entries = [entry for entry in entries if entry['backend'] == 'chunked']
+  paths = sorted(RESULTS.glob('attention*.json'))
+  entries = [e for path in paths for e in json.loads(path.read_text())['rows']]
   lengths = sorted({entry['length'] for entry in entries})
   found: dict[str, dict] = {}
   for entry in entries:
@@ -226,20 +257,32 @@ def costs() -> str:
     ('---',) * (4 + len(lengths)),
   ]
   for name, of_length in found.items():
-    last = of_length[lengths[-1]]
-    ratios = (of_length[length].get('ratio') for length in lengths)
-    rows.append(
-      (
-        name,
-        *('' if ratio is None else f'{ratio:.2f}' for ratio in ratios),
+    ratios = (of_length.get(n, {}).get('ratio') for n in lengths)
+    rows.append([name])
+    rows[-1] += ['' if ratio is None else f'{ratio:.2f}' for ratio in ratios]
+    last = of_length.get(lengths[-1])
+    rows[-1] += (
+      ['', '', '']
+      if last is None
+      else [
         str(last['time_slope']),
         f'{last["temporary_mib"]:,.0f}',
         str(last['memory_slope']),
-      )
+      ]
     )
   return _table(rows)
 
 
+# Of each config its results file, the row of its defaults, and the split.
+_LEARNED = {'model.position.name': 'learned'}
+_CONFIGS = {
+  '`trec.py`': ('trec', _LEARNED, 'test'),
+  '`sst2.py`': ('sst2', {}, 'dev'),
+  '`sst2_recurrent.py`': ('sst2_recurrent', {}, 'dev'),
+  '`sst2_sentences.py`': ('sst2_sentences', _LEARNED, 'test'),
+  '`mr.py`': ('mr_folds', {}, 'ten folds'),
+  '`r8.py`': ('r8', {}, 'test'),
+}
 _TEXTS = {
   'trec': 'TREC',
   'sst2_sentences': 'SST-2, sentences',
@@ -264,6 +307,7 @@ TABLES = {
   'lengths': lambda: scores(_GENERATED),
   'texts': lambda: scores(_TEXTS, digits=3, differences=True),
   'randomised': lambda: scores(_RANDOMISED, missing=False),
+  'accuracy': accuracy,
   'costs': costs,
   'keys': config_keys,
   'flags': command_flags,

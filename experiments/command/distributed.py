@@ -14,7 +14,6 @@ import socket
 import time
 from collections.abc import Mapping
 
-import jax
 from absl import flags
 
 from experiments.command.errors import UserError
@@ -163,6 +162,9 @@ def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
   Raises:
     UserError: some did not start in time, or the port is in use.
   """
+  # Late: commands that import jax late define these flags, too.
+  import jax
+
   if cluster.count is not None:
     log(
       f'process {cluster.index} of {cluster.count} ({cluster.source}), '

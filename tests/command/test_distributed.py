@@ -137,18 +137,23 @@ def busy_config(**changes):
 
 
 def start(paths, config, *more, command=('-m', 'experiments.train')):
-  """Starts one process per path."""
+  """Starts one process of training per path."""
+  return start_each(
+    [[*command, *arguments(path, config), *more] for path in paths]
+  )
+
+
+def start_each(commands):
+  """Starts the processes of a cluster."""
   address = free_address()
   return [
     subprocess.Popen(
       [
         sys.executable,
         *command,
-        *arguments(path, config),
         f'--coordinator_address={address}',
-        f'--num_processes={len(paths)}',
+        f'--num_processes={len(commands)}',
         f'--process_id={index}',
-        *more,
       ],
       cwd=ROOT,
       env=os.environ | {'PYTHONPATH': str(ROOT)},
@@ -156,7 +161,7 @@ def start(paths, config, *more, command=('-m', 'experiments.train')):
       stderr=subprocess.PIPE,
       text=True,
     )
-    for index, path in enumerate(paths)
+    for index, command in enumerate(commands)
   ]
 
 
@@ -219,6 +224,17 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
     assert mine['train/loss'] == pytest.approx(its['train/loss'], rel=1e-5)
   attempts = json.loads((path / 'env.json').read_text())
   assert [len(attempt['devices']) for attempt in attempts] == [2, 1, 2]
+
+  # 26 texts of test, in batches of 5 that are padded for two processes.
+  evaluate = ['-m', 'experiments.evaluate', f'--workdir={path}']
+  evaluate.append('--batch_size=5')
+  codes, printed, said = zip(*ends(start_each([evaluate] * 2)), strict=True)
+  assert codes == (0, 0), said
+  assert '{' not in printed[1]
+  both = last_json(printed[0])
+  assert both['accuracy'] == found['accuracy']
+  assert both['loss'] == pytest.approx(found['loss'], rel=1e-5)
+  assert sum(map(sum, both['confusion'])) == both['count'] == 26
 
 
 def test_a_checkpoint_corrupt_on_one_process_is_skipped_by_all(tmp_path):
