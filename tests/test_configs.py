@@ -35,7 +35,7 @@ def write_files(name, folder):
     for split in ('train', 'test'):
       labels = ('DESC:manner', 'NUM:date', 'DESC:def')
       table(folder / f'TREC.{split}', labels, ' ')
-  elif name in ('sst2', 'sst2_cnn'):
+  elif name in ('sst2', 'sst2_cnn', 'sst2_recurrent'):
     for split in ('train', 'dev'):
       table(folder / f'{split}.tsv', '01', '\t', 'sentence\tlabel')
   elif name == 'sst2_sentences':

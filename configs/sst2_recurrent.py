@@ -1,0 +1,37 @@
+"""SST-2 as in GLUE, with a BiLSTM in the place of the embeddings.
+
+Self-attention on the states of a BiLSTM: the position method `recurrent` without
+its residual connection, so that no bag of words passes by, and SGD.
+
+Data: train.tsv and dev.tsv as for configs/sst2.py, from the GLUE archive
+(https://gluebenchmark.com/tasks). Validation holds out complete sentences with
+their phrases.
+
+    bash scripts/run.sh experiments.train --config=configs/sst2_recurrent.py \
+        --config.data.dir=PATH --workdir=runs/sst2_recurrent
+"""
+
+from configs import default, sst2
+
+
+def get_config():
+  """Differences from configs/sst2.py."""
+  config = sst2.get_config()
+  config.data.split_by = 'sentence'
+  config.model.position.name = 'recurrent'
+  config.model.position.recurrent.residual = False
+  config.model.embed_dim = 128
+  config.model.word_dropout_rate = 0.1
+  config.model.num_members = 1
+  config.optimizer.name = 'sgd'
+  config.optimizer.learning_rate = 0.1
+  config.optimizer.schedule = 'constant'
+  config.optimizer.warmup_steps = 0
+  config.optimizer.weight_decay = 0.0
+  config.optimizer.label_smoothing = 0.0
+  config.train.batch_size = 64
+  config.train.steps = 6_000
+  return config
+
+
+sweep_seeds = default.sweep_seeds
