@@ -1,7 +1,8 @@
 """SST-2 as in GLUE, with a BiLSTM in the place of the embeddings.
 
-Self-attention on the states of a BiLSTM: the position method `recurrent` without
-its residual connection, so that no bag of words passes by, and SGD.
+Self-attention on the states of a BiLSTM, trained by SGD: the position method
+`recurrent` without its residual connection, past which there is no bag of
+words.
 
 Data: train.tsv and dev.tsv as for configs/sst2.py, from the GLUE archive
 (https://gluebenchmark.com/tasks). Validation holds out complete sentences with
@@ -34,4 +35,5 @@ def get_config():
   return config
 
 
+sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
