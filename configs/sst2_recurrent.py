@@ -27,7 +27,7 @@ def get_config():
   config.optimizer.name = 'sgd'
   config.optimizer.learning_rate = 0.1
   config.optimizer.schedule = 'constant'
-  config.optimizer.warmup_steps = 0
+  config.optimizer.warmup_steps = 1 / 60
   config.optimizer.weight_decay = 0.0
   config.optimizer.label_smoothing = 0.0
   config.train.batch_size = 64
