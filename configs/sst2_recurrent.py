@@ -21,7 +21,7 @@ def get_config():
   config.data.split_by = 'sentence'
   config.model.position.name = 'recurrent'
   config.model.position.recurrent.residual = False
-  config.model.embed_dim = 128
+  config.model.embed_dim = 256
   config.model.word_dropout_rate = 0.1
   config.model.num_members = 1
   config.optimizer.name = 'sgd'

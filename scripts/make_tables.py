@@ -237,7 +237,8 @@ def costs() -> str:
   One row per method and per normaliser; times are ratios to attention without
   positions and with softmax, of the same length and causality.
   """
-  paths = sorted(RESULTS.glob('attention*.json'))
+  # Where two have a length, the last: the one of many repetitions.
+  paths = sorted(RESULTS.glob('attention_*.json'))
   entries = [e for path in paths for e in json.loads(path.read_text())['rows']]
   lengths = sorted({entry['length'] for entry in entries})
   found: dict[str, dict] = {}
