@@ -20,9 +20,9 @@ class LieRe(Position):
   score depends on the difference alone. RoPE is the case of 2 x 2 blocks with
   fixed rates.
 
-  exp(p A) is applied as the product of exp(2^b A) over the bits b of p, counted
-  from the first position of the text, so that no position has a matrix of its
-  own.
+  exp(p A) is applied as the product of exp(2^b A) over the bits b of p, so
+  that no position has a matrix of its own. Positions are at least 0: ValueError
+  where they are known while tracing.
 
   Attributes:
     block_dim: channels of a head that one block of A joins; 0: all.
@@ -91,18 +91,14 @@ class LieRe(Position):
     return jax.lax.scan(square, first, length=count)[1]
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
-    # The bits of positions from 0 on; the same shift of both changes no score.
-    first = _minimum(
-      *(side.positions.min(axis=1, keepdims=True) for side in (query, key))
-    )
-    of_query, of_key = query.positions - first, key.positions - first
-    rotations = self.rotations(params, max(map(_num_bits, (of_query, of_key))))
+    count = max(_num_bits(query.positions), _num_bits(key.positions))
+    rotations = self.rotations(params, count)
     # Heads that share a key turn it each by its own matrix.
     shared = self.num_heads // k_BMGK.shape[2]
     k_BMHK = k_BMGK if shared == 1 else jnp.repeat(k_BMGK, shared, axis=2)
     return (
-      self._turn(q_BLHK, rotations, of_query),
-      self._turn(k_BMHK, rotations, of_key),
+      self._turn(q_BLHK, rotations, query.positions),
+      self._turn(k_BMHK, rotations, key.positions),
     )
 
   def _turn(self, x_BLHK, rotations, positions_BL):
@@ -143,14 +139,11 @@ def _multiply(a, b):
   return jnp.matmul(a, b, precision='highest')
 
 
-def _minimum(a, b):
-  """NumPy where both are."""
-  is_known = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-  return (np if is_known else jnp).minimum(a, b)
-
-
 def _num_bits(positions_BL) -> int:
   """Of the largest position; 31 where it is traced."""
   if isinstance(positions_BL, np.ndarray):
+    first = int(positions_BL.min(initial=0))
+    if first < 0:
+      raise ValueError(f'lie_re supports positions from 0 on, not {first}')
     return max(int(positions_BL.max(initial=0)).bit_length(), 1)
   return 31
