@@ -174,7 +174,7 @@ def scores(
   rows = [header, ['---'] * len(header)]
   for name in POSITIONS:
     entries = [column.get(name, {}) for column in found.values()]
-    if missing or all(entries):
+    if missing or all(entry.get('n') for entry in entries):
       rows.append([f'`{name}`'])
       for entry in entries:
         rows[-1].append(_score(entry, digits))

@@ -38,6 +38,7 @@ def read(options, path: str, columns: list[str], split: str) -> Iterator[tuple]:
         f'{path} has no column {missing[0]!r} but '
         f'{sorted(table.column_names)}; '
         'change config.data.text.text_columns or label_column'
+        + _delimiter_hint(options, table.column_names)
         + _quoting_hint(options, path)
       )
     values = (table[name].to_pylist() for name in columns)
@@ -100,6 +101,14 @@ def _reading(options, path: str, split: str):
       what = f'{path}: cannot read this {split} file'
       reason += _quoting_hint(options, path)
     raise UserError(f'{what}: {reason}') from error
+
+
+def _delimiter_hint(options, columns: list[str]) -> str:
+  """Hint for a table of one column whose name has another delimiter in it."""
+  found = [name for name, mark in DELIMITERS.items() if mark in columns[0]]
+  if options.format != 'csv' or len(columns) > 1 or not found:
+    return ''
+  return f', or set config.data.text.delimiter={found[0]}'
 
 
 def _quoting_hint(options, path: str) -> str:

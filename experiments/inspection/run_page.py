@@ -128,7 +128,10 @@ def _curves(rows: list[dict]) -> str:
     (axis,) = figure.axes
     axis.lines[0].remove()
     for index, (split, points) in enumerate(splits.items()):
-      axis.plot(*zip(*points, strict=True), label=split, **plots.style(index))
+      # A point alone is no line.
+      marker = 'o' if len(points) == 1 else None
+      style = plots.style(index) | {'marker': marker}
+      axis.plot(*zip(*points, strict=True), label=split, **style)
     # Above the curves, not over them.
     axis.legend(
       loc='lower right', bbox_to_anchor=(1, 1), ncols=2, frameon=False

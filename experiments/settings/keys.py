@@ -13,6 +13,7 @@ from experiments.learning.optimizers import OPTIMIZERS
 from experiments.learning.parameter_groups import GROUPS, GroupSettings
 from experiments.learning.tasks import TASKS
 from experiments.settings import registry
+from selfattn import positions
 from selfattn.encoders import ENCODERS
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS
@@ -41,11 +42,7 @@ RENAMED_VALUES: dict[str, dict[str, str]] = {
 }
 # Second names of entries, {key: {alias: name}}.
 ALIASES: dict[str, dict[str, str]] = {
-  'model.position.name': {
-    'rope': 'rotary',
-    'cpb': 'continuous',
-    'cable': 'forgetting',
-  },
+  'model.position.name': positions.ALIASES,
 }
 # Every choice with its table, and the section that holds its name and options:
 # its own, or one that holds other keys as well.

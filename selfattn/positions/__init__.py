@@ -21,6 +21,7 @@ from selfattn.positions.contract import (
   NoPosition,
   Position,
   check_positions,
+  require_one_of,
 )
 from selfattn.positions.deberta import Deberta
 from selfattn.positions.disentangled import TransformerXL, Tupe
@@ -60,6 +61,8 @@ POSITIONS: dict[str, type[Position]] = {
   'recurrent': Recurrent,
   'ngram': NGram,
 }
+# Second names.
+ALIASES = {'rope': 'rotary', 'cpb': 'continuous', 'cable': 'forgetting'}
 
 
 def make(
@@ -72,14 +75,18 @@ def make(
   """A method, or several at once.
 
   Args:
-    blocks: options by name of POSITIONS; several names are combined.
+    blocks: options by name of POSITIONS or ALIASES; several names are combined.
     embed_dim, num_heads, causal, vocab_size: see Position.
 
   Raises:
-    ValueError: `NAME.OPTION = VALUE must be ...`, or several methods rotate.
+    ValueError: an unknown name, `NAME.OPTION = VALUE must be ...`, or several
+      methods rotate.
   """
   made, sizes = {}, (embed_dim, num_heads, causal)
   for name, options in blocks.items():
+    if name not in POSITIONS:  # which may have an entry of a second name
+      name = ALIASES.get(name, name)
+    require_one_of(POSITIONS, 'name', name)
     if POSITIONS[name].causal_only and not causal:
       raise ValueError(
         f'name = {"+".join(blocks)!r} must be used with causal = True: {name} '
@@ -102,6 +109,7 @@ def make(
 
 
 __all__ = [
+  'ALIASES',
   'POSITIONS',
   'Combined',
   'NoPosition',

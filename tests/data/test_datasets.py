@@ -595,6 +595,7 @@ BROKEN = {
   ),
   'many fields first': ('csv', 'text\tlabel\na\t1\tb\n', r'row 1: 3 fields'),
   'many fields': ('csv', 'text\tlabel\na\t1\na\t1\tb\n', r'line 3'),
+  'of commas': ('csv', 'text,label\na,1\n', r'no column.*delimiter=comma'),
   'quoted first': ('csv', 'text\tlabel\n"a\tb"\t1\n', r'row 1.*quoted=True'),
   'quoted later': (
     'csv',

@@ -38,6 +38,14 @@ PAIRS = [
 ]
 
 
+def test_second_names_are_names_also_in_python():
+  assert positions.make({'rope': {}}, 8, 2, False) == positions.make(
+    {'rotary': {}}, 8, 2, False
+  )
+  with pytest.raises(ValueError, match="name = 'rop' must be one of alibi"):
+    positions.make({'rop': {}}, 8, 2, False)
+
+
 @pytest.mark.parametrize('names', PAIRS, ids='+'.join)
 def test_joined_relative_methods_see_differences_only(names):
   method = make(names)
