@@ -138,7 +138,7 @@ def main(values) -> None:
   log(table(rows))
   result = {
     'suite': suite,
-    'command': ' '.join(invocation.command()),
+    'command': invocation.without_paths(invocation.command()),
     'commit': commit,
     'machine': provenance.machine(),
     'device': device.device_kind,

@@ -38,3 +38,24 @@ def shell_line(words: list[str]) -> str:
     return shlex.join(['bash', 'scripts/run.sh', *words])
   name = words[0].removeprefix('experiments.')
   return shlex.join(['selfattn', name, *words[1:]])
+
+
+# Flags whose values are folders of one's own.
+_FOLDERS = (
+  '--workdir', '--config.data.dir', '--output', '--data_dir', '--against',
+)  # fmt: skip
+
+
+def without_paths(command: list[str]) -> str:
+  """The command with PATH for folders, as it can be typed elsewhere."""
+  words, is_folder = [], False
+  for word in command:
+    flag, separator, _ = word.partition('=')
+    if is_folder:
+      words.append('PATH')
+    elif flag in _FOLDERS and separator:
+      words.append(f'{flag}=PATH')
+    else:
+      words.append(word)
+    is_folder = word in _FOLDERS
+  return shlex.join(words)

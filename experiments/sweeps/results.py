@@ -8,10 +8,10 @@ import io
 import json
 import math
 import os
-import shlex
 from collections.abc import Callable
 from typing import Any
 
+from experiments.command import invocation
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.data.loading import read_facts
@@ -151,7 +151,7 @@ def publish(
   attempts = [entry for spec in specs for entry in _attempts(spec.path)]
   content = {
     'commands': _distinct(
-      _without_paths(entry.get('command', [])) for entry in attempts
+      invocation.without_paths(entry.get('command', [])) for entry in attempts
     ),
     'commits': _distinct(entry.get('commit') for entry in attempts),
     # Runs of former versions did not record it.
@@ -181,25 +181,6 @@ def _attempts(path: str) -> list[dict]:
     return []
   except json.JSONDecodeError as error:
     raise UserError(f'{file} is not JSON: {error}') from error
-
-
-# Flags whose values are folders of one's own.
-_FOLDERS = ('--workdir', '--config.data.dir', '--output')
-
-
-def _without_paths(command: list[str]) -> str:
-  """The command with PATH for folders, as it can be typed elsewhere."""
-  words, is_folder = [], False
-  for word in command:
-    flag, separator, _ = word.partition('=')
-    if is_folder:
-      words.append('PATH')
-    elif flag in _FOLDERS and separator:
-      words.append(f'{flag}=PATH')
-    else:
-      words.append(word)
-    is_folder = word in _FOLDERS
-  return shlex.join(words)
 
 
 def _distinct(values) -> list:

@@ -102,6 +102,7 @@ def test_attention_suite(call_command, tmp_path):
   result = last_json(stdout)
   assert json.loads(path.read_text()) == result
   assert result['command'].startswith('experiments.benchmark --suite=attention')
+  assert result['command'].endswith('--output=PATH')
   keys = ('length', 'position', 'normaliser', 'causal', 'backend')
   rows = [tuple(row[key] for key in keys) for row in result['rows']]
   cases = [
