@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import codecs
 import io
 import os
 import queue
 import stat
-import threading
 from collections.abc import Iterator
 
 from experiments.command.errors import UserError
@@ -36,7 +36,9 @@ def windows(file: io.IOBase, name: str, size: int) -> Iterator[list[str]]:
   # By descriptor: at exit, the thread could hold the lock of `file`. Its own
   # one, since `file` may be closed before the thread has ended.
   source = (os.dup(file.fileno()), arrived)
-  threading.Thread(target=_read, args=source, daemon=True).start()
+  # Not threading.Thread, whose thread fails with a KeyError, to standard error,
+  # if a signal raises an exception in its `start`.
+  _thread.start_new_thread(_read, source)
   is_on_disk = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
   texts, count, error = [], 0, None
   while error is None:

@@ -1,13 +1,16 @@
 """Texts of files and pipes: in order, whole, and as soon as they arrive."""
 
+import _thread
 import itertools
 import os
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 
-from experiments.command.errors import UserError
+from experiments.command.errors import Interrupted, UserError
 from experiments.data import text_stream
 
 
@@ -127,3 +130,28 @@ def test_a_file_is_read_only_a_bounded_number_of_bytes_ahead(
       used = 3 * len(found)
       assert os.lseek(file.fileno(), 0, os.SEEK_CUR) <= used + 4 * 8
   assert found == texts
+
+
+def test_a_signal_while_the_reader_starts_is_the_only_error(pipe, monkeypatch):
+  file, target = pipe
+  start, uncaught, ended = _thread.start_new_thread, [], threading.Event()
+
+  def run(function, *arguments):
+    try:
+      function(*arguments)
+    finally:
+      ended.set()
+
+  def interrupted(function, arguments):
+    start(run, (function, *arguments))
+    raise Interrupted('SIGINT')
+
+  monkeypatch.setattr(_thread, 'start_new_thread', interrupted)
+  monkeypatch.setattr(threading, '_start_new_thread', interrupted)
+  monkeypatch.setattr(sys, 'unraisablehook', uncaught.append)
+  with pytest.raises(Interrupted):
+    next(text_stream.windows(file, 'pipe', 3))
+  os.close(target)
+  assert ended.wait(20)
+  time.sleep(0.05)  # until the error, if any, is reported
+  assert uncaught == []
