@@ -36,7 +36,7 @@ from experiments.sweeps import (
   running,
   summary,
 )
-from experiments.workdir import buckets
+from experiments.workdir import buckets, curves
 from experiments.workdir import workdir as workdir_lib
 
 
@@ -201,6 +201,7 @@ def main(values) -> None:
   if values.report:
     app.print_result(summary.write(workdir, values))
     return
+  curves.check()
   extensions.add(values.config, values.config_path)
   base = values.config.to_dict()
   if values.engine == 'ray' and ray_cluster.unsupported_reason():

@@ -20,7 +20,7 @@ from experiments.command.signals import Signals
 from experiments.settings import extensions, reference
 from experiments.settings import settings as settings_lib
 from experiments.training import run as run_lib
-from experiments.workdir import buckets
+from experiments.workdir import buckets, curves
 
 
 def default_workdir(config, config_path: str) -> str:
@@ -57,6 +57,7 @@ def main(values) -> None:
     if not values.init_from.startswith(buckets.SCHEMES):
       config.train.init_from = os.path.abspath(values.init_from)
   path = values.workdir or default_workdir(config, values.config_path)
+  curves.check()
   signals = Signals()
   signals.install()
   settings = settings_lib.from_config(config)

@@ -142,7 +142,8 @@ class Group:
   def _open_writers(self, start: int) -> None:
     last = self.trials[0].settings.steps
     for trial in self.trials:
-      trial.writer = MetricWriter(trial.workdir, start)
+      config = trial.settings.flat()
+      trial.writer = MetricWriter(trial.workdir, config, start)
       self._on_exit.callback(trial.writer.close)
       for phase in trial.settings.phases():
         trial.scores_of(phase).update(

@@ -184,6 +184,8 @@ def _print_header(group, loaded, batches) -> None:
     f'{devices[0].device_kind}; jax {jax.__version__}; '
     f'workdir {", ".join(trial.workdir.path for trial in group.trials)}'
   )
+  if len(group.trials) == 1:
+    log(f'curves: tensorboard --logdir={group.trials[0].workdir.path}')
   log(
     f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
     f'classes, {loaded.vocab_size} token ids, padded to {padded}'
@@ -205,7 +207,8 @@ def _print_header(group, loaded, batches) -> None:
     where += f', for each of {members} members'
   if program.size is not None:
     where += f', for each of {len(group.trials)} trials'
-  log(f'batch {batch} {where}; {batches[-1].steps_per_epoch} steps an epoch')
+  steps = batches[-1].steps_per_epoch
+  log(f'batch {batch} {where}; {steps} step{"s" * (steps != 1)} an epoch')
   longest = loaded.bucket_lengths[-1]
   if choice := program.attention_choice(longest):
     log(f'attention over {longest} tokens: {choice}')

@@ -1,4 +1,4 @@
-"""Logging of metrics: metrics.jsonl, TensorBoard, log lines, a progress bar.
+"""Logging of metrics: metrics.jsonl, curves, log lines, a progress bar.
 
 metrics.jsonl holds only values that are functions of config and step, so that
 an interrupted and resumed run writes the same file as an uninterrupted one.
@@ -6,19 +6,20 @@ an interrupted and resumed run writes the same file as an uninterrupted one.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from tqdm import tqdm
 
 from experiments.command.errors import Diverged, UserError, writing
 from experiments.command.log import log
+from experiments.workdir import curves
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.keeping import LAST_PHASE
 
@@ -26,20 +27,25 @@ from experiments.workdir.keeping import LAST_PHASE
 class MetricWriter:
   """Writes the metrics of one run.
 
+  Args:
+    workdir: opened.
+    config: values by dotted key, to be shown beside the curves.
+    start: steps of the checkpoint that the run goes on from, or 0.
+
   Attributes:
     last: the last row; {} before the first.
   """
 
-  def __init__(self, workdir, start: int):
+  def __init__(self, workdir, config: Mapping[str, Any], start: int):
     self._path = workdir.file('metrics.jsonl')
     self._writes = workdir.writes
     rows = [row for row in read_rows(self._path) if row['step'] <= start]
     self.last = rows[-1] if rows else {}
-    self._board = None
+    self._curves = ()
     if self._writes:
       # Without rows of steps after `start`, which are trained again.
       _write_rows(self._path, rows)
-      self._board = _Board(workdir.file('tensorboard'), start + 1)
+      self._curves = curves.opened(workdir, config, start + 1)
 
   def write(
     self, step: int, row: Mapping[str, float], phase: str | None = None
@@ -76,9 +82,9 @@ class MetricWriter:
     return any(name.startswith('validation/') for name in names)
 
   def plot(self, step: int, row: Mapping[str, float]) -> None:
-    """Writes scalars to TensorBoard only."""
-    for name, value in row.items() if self._board else ():
-      self._board.add(name, value, step)
+    """Adds a point to each of the curves of `row`, and no line to the file."""
+    for each in self._curves:
+      each.add(row, step)
 
   def sync(self) -> None:
     """Flushes the rows to disk; call it before a checkpoint is saved."""
@@ -87,63 +93,9 @@ class MetricWriter:
         os.fsync(file.fileno())
 
   def close(self) -> None:
-    """Closes the TensorBoard file."""
-    if self._board:
-      self._board.close()
-
-
-class _Board:
-  """TensorBoard event file of one attempt at a run.
-
-  Written synchronously: the writer thread of tensorboardX dies at the first
-  error, after which the run would block forever. Write errors, such as a full
-  disk, are ignored: plots are no reason to end a run.
-  """
-
-  def __init__(self, folder: str, first_step: int):
-    with _without('torch'):
-      from tensorboardX import event_file_writer
-      from tensorboardX.proto import event_pb2, summary_pb2
-    self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-    with writing(folder):
-      os.makedirs(folder, exist_ok=True)
-      path = os.path.join(folder, 'events')
-      self._file = event_file_writer.EventsWriter(path)
-    # TensorBoard then discards these steps of earlier attempts.
-    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    self._write(step=first_step, session_log=start)
-
-  def add(self, name: str, value: float, step: int) -> None:
-    """Adds a point to the curve `name`."""
-    point = self._summary.Value(tag=name, simple_value=value)
-    self._write(step=step, summary=self._summary(value=[point]))
-
-  def close(self) -> None:
-    """Flushes and closes the file."""
-    with contextlib.suppress(OSError):
-      self._file.close()
-
-  def _write(self, **fields) -> None:
-    with contextlib.suppress(OSError):
-      self._file.write_event(self._event(wall_time=time.time(), **fields))
-      self._file.flush()
-
-
-@contextlib.contextmanager
-def _without(package: str) -> Iterator[None]:
-  """A block in which `package`, unless already imported, cannot be imported.
-
-  tensorboardX imports PyTorch if installed, which takes two seconds, to support
-  its tensors, which are not used here.
-  """
-  if package in sys.modules:
-    yield
-    return
-  sys.modules[package] = None
-  try:
-    yield
-  finally:
-    del sys.modules[package]
+    """Closes the curves."""
+    for each in self._curves:
+      each.close()
 
 
 class Progress:

@@ -7,7 +7,7 @@ data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary
 log-P.txt        log of process P
 metrics.jsonl    one JSON object per line, steps strictly increasing
-tensorboard/     the same, for TensorBoard
+tensorboard/     the same, for TensorBoard; wandb/ for Weights & Biases
 checkpoints/N/   parameters and optimizer state after N steps
 corrupt/N/       a checkpoint that could not be read
 status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep with

@@ -138,7 +138,7 @@ def test_a_trial_on_a_full_disk_is_one_line_and_stops_no_other(
 
 def test_a_row_that_does_not_fit_names_its_file(tmp_path):
   workdir = workdir_lib.Workdir(str(tmp_path), 1)
-  writer = metrics.MetricWriter(workdir, 0)
+  writer = metrics.MetricWriter(workdir, {'checkpoint.best_metric': 'loss'}, 0)
   writer.write(1, {'train/loss': 0.5})
   writer._path = '/dev/full'
   with pytest.raises(Failed, match='/dev/full could not be written: No space'):

@@ -1,0 +1,157 @@
+"""Curves of a run in other tools: TensorBoard, and Weights & Biases.
+
+Points that cannot be written are left out: curves are no reason to end a run,
+and metrics.jsonl has all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from experiments.command.errors import UserError, writing
+from experiments.command.log import log
+from experiments.workdir import workdir as workdir_lib
+
+# Weights & Biases has its settings in the environment, of its own names.
+WANDB_PROJECT = 'WANDB_PROJECT'
+
+
+def check() -> None:
+  """UserError if the environment asks for a tool that is not installed."""
+  project = os.environ.get(WANDB_PROJECT)
+  if project and importlib.util.find_spec('wandb') is None:
+    raise UserError(
+      f'{WANDB_PROJECT}={project} is in the environment, and wandb is not '
+      'installed: bash scripts/run.sh pip install wandb, or unset it'
+    )
+
+
+def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
+  """Where the curves of one attempt at a run are written.
+
+  Args:
+    workdir: opened.
+    config: values by dotted key, to be shown beside the curves.
+    first_step: whose points this attempt can add first.
+  """
+  found = [_TensorBoard(workdir.file('tensorboard'), config, first_step)]
+  if os.environ.get(WANDB_PROJECT):
+    found += _wandb(workdir, config)
+  return found
+
+
+class _TensorBoard:
+  """The event file of one attempt at a run.
+
+  Written synchronously: the writer thread of tensorboardX dies at the first
+  error, after which the run would block forever.
+  """
+
+  def __init__(self, folder: str, config: Mapping[str, Any], first_step: int):
+    with _without('torch'):
+      from tensorboardX import event_file_writer, summary
+      from tensorboardX.proto import event_pb2, summary_pb2
+    self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+    with writing(folder):
+      os.makedirs(folder, exist_ok=True)
+      path = os.path.join(folder, 'events')
+      self._file = event_file_writer.EventsWriter(path)
+    # TensorBoard then discards these steps of earlier attempts.
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._write(step=first_step, session_log=start)
+    shown = {
+      name: value if isinstance(value, int | float) else str(value)
+      for name, value in config.items()
+    }
+    metric = f'validation/{config["checkpoint.best_metric"]}'
+    for part in summary.hparams(shown, [metric])[:2]:
+      self._write(summary=part)
+
+  def add(self, row: Mapping[str, float], step: int) -> None:
+    """Adds a point to the curve of each name."""
+    for name, value in row.items():
+      point = self._summary.Value(tag=name, simple_value=value)
+      self._write(step=step, summary=self._summary(value=[point]))
+
+  def close(self) -> None:
+    """Flushes and closes the file."""
+    with contextlib.suppress(OSError):
+      self._file.close()
+
+  def _write(self, **fields) -> None:
+    with contextlib.suppress(OSError):
+      self._file.write_event(self._event(wall_time=time.time(), **fields))
+      self._file.flush()
+
+
+@contextlib.contextmanager
+def _without(package: str) -> Iterator[None]:
+  """A block in which `package`, unless already imported, cannot be imported.
+
+  tensorboardX imports PyTorch if installed, which takes two seconds, to support
+  its tensors, which are not used here.
+  """
+  if package in sys.modules:
+    yield
+    return
+  sys.modules[package] = None
+  try:
+    yield
+  finally:
+    del sys.modules[package]
+
+
+class _WandB:
+  """One run of Weights & Biases, the same for all attempts."""
+
+  def __init__(self, run):
+    self._run = run
+
+  def add(self, row: Mapping[str, float], step: int) -> None:
+    """Adds a point to the curve of each name."""
+    with contextlib.suppress(Exception):
+      self._run.log(dict(row), step=step)
+
+  def close(self) -> None:
+    """Waits until everything is sent, or written where it is offline."""
+    with contextlib.suppress(Exception):
+      self._run.finish()
+
+
+def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
+  """The run of Weights & Biases; none if it cannot be reached."""
+  import wandb
+
+  try:
+    run = wandb.init(
+      id=_wandb_id(workdir.file('wandb/id')),
+      resume='allow',
+      dir=workdir.path,
+      name=os.path.basename(workdir.path),
+      config=dict(config),
+      # Trials that train together have one each.
+      reinit='create_new',
+      # log-0.txt has what is printed.
+      settings=wandb.Settings(console='off'),
+    )
+  except wandb.Error as error:
+    log(f'warning: no curves for Weights & Biases: {error}')
+    return []
+  return [_WandB(run)]
+
+
+def _wandb_id(path: str) -> str:
+  """The name of the run there, made at the first attempt."""
+  if not os.path.exists(path):
+    with writing(path):
+      os.makedirs(os.path.dirname(path), exist_ok=True)
+    workdir_lib.write_atomic(path, secrets.token_hex(8))
+  with open(path) as file:
+    return file.read()
