@@ -5,8 +5,11 @@
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json < texts
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
         --file=texts --output=predictions.parquet
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
+        --table=new.tsv --output=predictions.parquet
 
-Without --text or --file, texts are read from standard input, one text per line.
+--file has one text per line; --table is read as the training files were,
+without labels. Without them and --text, texts are lines of standard input.
 With --json, every line of output is one JSON object; otherwise one line per
 text, then one JSON object. An empty text has no label: null, or (empty).
 Results are printed in the order of the texts, as soon as they are known, and
@@ -22,14 +25,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.imports import import_without_garbage
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.data import encoding, loading, text_stream
+from experiments.data import encoding, loading, text_files, text_stream
 from experiments.inspection import flags as inspection_flags
 from experiments.workdir import buckets, record_files
 
@@ -95,6 +98,13 @@ def _define(values) -> None:
     'File of texts to classify, one text per line.',
     flag_values=values,
   )
+  flags.DEFINE_string(
+    'table',
+    None,
+    'File of texts to classify, of the format and with the text columns of '
+    'config.data.text of the run; labels are not read.',
+    flag_values=values,
+  )
   flags.DEFINE_bool(
     'json',
     False,
@@ -130,12 +140,21 @@ def _define(values) -> None:
 def main(values) -> None:
   """Restores a run, predicts and prints."""
   workdir = app.required(values, 'workdir')
-  if values.text is not None and values.file is not None:
-    raise UserError('--text and --file exclude one another')
+  given = [
+    f'--{name}'
+    for name in ('text', 'file', 'table')
+    if getattr(values, name) is not None
+  ]
+  if len(given) > 1:
+    raise UserError(f'{" and ".join(given)} exclude one another')
   if values.attention is None and values.member:
     raise UserError('--member requires --attention')
   signals = Signals()
-  with signals.at_once(), _source(values) as windows:
+  with (
+    signals.at_once(),
+    buckets.staged(workdir) as path,
+    _source(values, path) as windows,
+  ):
     signals.install()
     texts = []
     if values.attention is not None:
@@ -147,11 +166,10 @@ def main(values) -> None:
       windows = functools.partial(_one_window, texts)
     if values.output is not None:
       record_files.check_path(values.output)
-    with buckets.staged(workdir) as path:
-      if texts:
-        _check_member(path, values.member)
-      import_without_garbage('experiments.training.prediction')
-      predictor = load(path, values.checkpoint, values.batch_size)
+    if texts:
+      _check_member(path, values.member)
+    import_without_garbage('experiments.training.prediction')
+    predictor = load(path, values.checkpoint, values.batch_size)
     if texts:
       _draw(values, predictor, texts)
     try:
@@ -168,19 +186,23 @@ def main(values) -> None:
 
 
 @contextlib.contextmanager
-def _source(values) -> Iterator[Callable[[int], Iterable[list[str]]]]:
+def _source(values, path: str) -> Iterator[Callable]:
   """A function from the size of a window to all windows of texts."""
   if values.text is not None:
     encoding.check_texts(values.text)
     yield functools.partial(_one_window, values.text)
-  elif values.file is not None:
+  elif values.file is not None or values.table is not None:
+    flag = 'table' if values.file is None else 'file'
+    name = getattr(values, flag)
     try:
-      file = open(values.file, 'rb')  # noqa: SIM115
+      file = open(name, 'rb')  # noqa: SIM115
     except OSError as error:
       raise UserError(f'cannot read texts: {error}') from error
     with file:
-      name = f'--file={values.file}'
-      yield functools.partial(text_stream.windows, file, name)
+      if flag == 'table':
+        yield functools.partial(_of_table, name, path)
+      else:
+        yield functools.partial(text_stream.windows, file, f'--file={name}')
   elif sys.stdin is None:
     raise UserError('standard input is closed; give --text or --file')
   else:
@@ -190,6 +212,27 @@ def _source(values) -> Iterator[Callable[[int], Iterable[list[str]]]]:
 def _one_window(texts: list[str], size: int) -> list[list[str]]:
   del size
   return [texts]
+
+
+def _of_table(table: str, path: str, size: int) -> Iterator[list[str]]:
+  """Windows of the texts of a table like those that the run was trained on.
+
+  Raises:
+    UserError: it was trained on no files; a row has no text, among others.
+  """
+  from experiments.data.datasets import DATASETS
+  from experiments.settings import stored
+
+  source = stored.read_settings(path).data.source
+  kind = DATASETS[source.name]
+  if not hasattr(kind, 'read_file'):
+    raise UserError(
+      f'--table={table}: {path} was trained on config.data.name = '
+      f'{source.name!r}, which reads no files; use --file, one text per line'
+    )
+  rows = kind(**source.options).read_file(table, None, text_files.UNLABELLED)
+  while texts := [row.text for row in itertools.islice(rows, size)]:
+    yield texts
 
 
 def _check_figure(path: str) -> None:
