@@ -9,9 +9,6 @@ program; rows above --memory_gib are not run. Slopes are those of log time and
 log memory over log length, from the previous length: 2 is quadratic. With
 'chunked', memory of the longest calls is quadratic only where a method needs
 all pairs at once, whatever the backend; `note` says so.
-
-On a CPU with more than one core, jax 0.10.2 may deadlock in the triangular
-solves of `path`, from 256 tokens on; `taskset -c 0` avoids it.
 """
 
 from __future__ import annotations

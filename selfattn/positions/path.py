@@ -11,6 +11,9 @@ from selfattn.masks import Tokens
 from selfattn.positions.contract import Position, require
 from selfattn.positions.local import windows
 
+# Rows of a block of the triangular solver.
+_ROWS = 64
+
 
 @dataclasses.dataclass(frozen=True)
 class Path(Position):
@@ -102,38 +105,79 @@ class Path(Position):
     until_LM = _is_before(ordered, query, strict=False)
     wk = jnp.where(before_MM, _dots(w, k), 0.0) * b[..., None]
     ww = jnp.where(before_MM, _dots(w, w), 0.0) * b[..., None]
-    term = -jnp.where(until_LM, _dots(q, w), 0.0) @ _solve(ww, wk)
+    # From the queries on: there may be a few of them, of a chunk.
+    term = -_solve(ww, jnp.where(until_LM, _dots(q, w), 0.0)) @ wk
     back_BM = jnp.argsort(order_BM, axis=-1)
     back = jnp.broadcast_to(back_BM[:, None, None], term.shape)
     return jnp.take_along_axis(term, back, axis=-1)
 
 
 def _solve(lower, b):
-  """x with (I + lower) x = b, both (B, H, M, M), lower strictly so.
+  """x (B, H, L, M) with x (I + lower) = b, lower (B, H, M, M) strictly so.
 
-  Row by row, since the triangular solver of LAPACK, called for many matrices at
+  Not by the triangular solver of LAPACK, which, called for many matrices at
   once on a CPU of two cores, never returns (jaxlib 0.10.2).
   """
 
   def multiply(x):
-    return x + lower @ x
+    return x + x @ lower
 
-  def solve(lower, b, reverse):
-    def row(x, now):
-      index, lower_BHM, b_BHN = now
-      found = b_BHN - jnp.einsum('BHM,BHMN->BHN', lower_BHM, x)
-      return x.at[:, :, index].set(found), None
-
-    rows = (jnp.arange(b.shape[2]), jnp.moveaxis(lower, 2, 0))
-    rows = (*rows, jnp.moveaxis(b, 2, 0))
-    return jax.lax.scan(row, jnp.zeros_like(b), rows, reverse=reverse)[0]
+  def solve(_, b):
+    # From the last row to the first, the transpose is lower, too.
+    x = _by_blocks(lower[..., ::-1, ::-1].mT, b[..., ::-1].mT)
+    return x.mT[..., ::-1]
 
   return jax.lax.custom_linear_solve(
-    multiply,
-    b,
-    lambda _, b: solve(lower, b, reverse=False),
-    lambda _, b: solve(lower.swapaxes(2, 3), b, reverse=True),
+    multiply, b, solve, lambda _, b: _by_blocks(lower, b.mT).mT
   )
+
+
+def _by_blocks(lower, b):
+  """x with (I + lower) x = b.
+
+  Blocks of rows are solved one after another, by products with what is solved
+  already.
+  """
+  B, H, M, N = b.shape
+  if M <= _ROWS:
+    return _by_rows(lower, b)
+  rows = _ROWS
+  count = -(-M // rows)
+  more = count * rows - M
+  lower = jnp.pad(lower, ((0, 0), (0, 0), (0, more), (0, more)))
+  b = jnp.pad(b, ((0, 0), (0, 0), (0, more), (0, 0)))
+  lower_CBHRM = jnp.moveaxis(lower.reshape(B, H, count, rows, -1), 2, 0)
+  b_CBHRN = jnp.moveaxis(b.reshape(B, H, count, rows, N), 2, 0)
+  starts_C = jnp.arange(count) * rows
+  diagonal_CBHRR = jax.vmap(
+    lambda block, start: jax.lax.dynamic_slice_in_dim(block, start, rows, -1)
+  )(lower_CBHRM, starts_C)
+  identity = jnp.broadcast_to(jnp.eye(rows), diagonal_CBHRR.shape)
+  inverse_CBHRR = _by_rows(diagonal_CBHRR, identity)
+
+  def block(x, now):
+    start, lower_BHRM, inverse_BHRR, b_BHRN = now
+    found = inverse_BHRR @ (b_BHRN - lower_BHRM @ x)
+    return jax.lax.dynamic_update_slice_in_dim(x, found, start, 2), None
+
+  blocks = (starts_C, lower_CBHRM, inverse_CBHRR, b_CBHRN)
+  x, _ = jax.lax.scan(block, jnp.zeros_like(b), blocks)
+  return x[:, :, :M]
+
+
+def _by_rows(lower, b):
+  """As `_by_blocks`, row by row, with any leading axes."""
+
+  def row(x, now):
+    index, lower_M, b_N = now
+    found = b_N - jnp.einsum('...M,...MN->...N', lower_M, x)
+    return x.at[..., index, :].set(found), None
+
+  rows = (
+    jnp.arange(b.shape[-2]),
+    *(jnp.moveaxis(y, -2, 0) for y in (lower, b)),
+  )
+  return jax.lax.scan(row, jnp.zeros_like(b), rows)[0]
 
 
 def _dots(a_BHLK, b_BHMK):

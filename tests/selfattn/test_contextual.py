@@ -396,6 +396,46 @@ def test_path_multiplies_reflections(rank):
       turned = turned - b[n, j, h] * w[n, j, h] * (w[n, j, h] @ turned)
 
 
+@pytest.mark.parametrize('count', [64, 65, 150])
+def test_path_of_several_blocks_inverts_the_whole_matrix(count):
+  """Values and slopes."""
+  method = POSITIONS['path'](D, H, True)
+  keys = jax.random.split(jax.random.key(1), 4)
+  q, k = jax.random.normal(keys[0], (2, 1, count, H, K))
+  w = jax.random.normal(keys[1], (1, count, H, K))
+  w /= jnp.linalg.norm(w, axis=-1, keepdims=True)
+  b = 2 * jax.random.uniform(keys[2], (1, count, H))
+  row = Tokens().with_defaults(count)
+  weight = jnp.tril(jax.random.normal(keys[3], (1, H, count, count)))
+
+  def ours(q, k, w, b):
+    seen = row.replace(state={'direction': w, 'strength': b})
+    return method.content({}, q, k, seen, seen)
+
+  def inverted(q, k, w, b):
+    def dots(x, y):
+      return jnp.einsum('BLHK,BMHK->BHLM', x, y)
+
+    below = jnp.tril(dots(w, w), -1) * b.swapaxes(1, 2)[..., None]
+    right = jnp.tril(dots(w, k), -1) * b.swapaxes(1, 2)[..., None]
+    inverse = jnp.linalg.inv(jnp.eye(count)[None, None] + below)
+    return -jnp.tril(dots(q, w)) @ inverse @ right
+
+  def slopes(function):
+    found = jax.grad(
+      lambda *given: (weight * function(*given)).sum(), argnums=(0, 1, 2, 3)
+    )
+    return found(q, k, w, b)
+
+  with jax.enable_x64(True):
+    given = [np.asarray(each, float) for each in (q, k, w, b)]
+    want = np.asarray(inverted(*map(jnp.asarray, given)))
+  scale = abs(want).max()
+  np.testing.assert_allclose(ours(q, k, w, b), want, atol=1e-5 * scale)
+  for found, want in zip(slopes(ours), slopes(inverted), strict=True):
+    np.testing.assert_allclose(found, want, atol=1e-4 * abs(want).max())
+
+
 def test_cable_is_forgetting_with_its_gates_turned():
   """-softplus(z), its bias of a token, is log sigmoid(-z)."""
   method = POSITIONS['forgetting'](D, H, True)
