@@ -147,10 +147,13 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
 
 
 def _curves(folder, name, method, params, max_length) -> list[str]:
-  """The bias of each head over distances up to twice max_length."""
+  """The bias of each head over distances up to twice max_length.
+
+  None if it is a function of the text.
+  """
   reach = 2 * max_length
   last = 0 if method.causal else reach
-  if 'bias' not in method.hooks or not method.has_encoding:
+  if 'bias' not in method.hooks or 'state' in method.hooks:
     return []
   keys = np.arange(reach + last + 1)[None]
   query = Tokens(positions=np.full((1, 1), reach))

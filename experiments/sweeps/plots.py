@@ -15,6 +15,8 @@ from selfattn.plots import COLOURS, MARKERS, show_heatmaps, style, write_cells
 
 # Settings or curves that a figure can show, and that still can be told apart.
 MOST = 24
+# Metrics from 0 to 1, which an interval of few seeds may leave.
+_SHARES = ('accuracy', 'macro_f1')
 # Maps that a figure has room for, and cells of a map that show their values.
 _MOST_MAPS, _MOST_VALUES = 4, 100
 
@@ -52,6 +54,7 @@ def figure(found: Comparison, key: str, keys: Iterable[str]):
   if min(values) > 0 and max(values) / min(values) >= 10:
     axes.set_xscale('log')
   _say_best(axes, len(curves))
+  axes.set_ylim(*_limits(found.metric, axes.get_ylim()))
   axes.set_xlabel(key)
   axes.set_ylabel(f'{found.metric} on validation (mean, 95% interval)')
   if len(curves) > 1:
@@ -162,6 +165,7 @@ def settings(found: Comparison):
     parse_math=False,
   )
   _say_best(axes, len(done))
+  axes.set_xlim(*_limits(found.metric, axes.get_xlim()))
   axes.set_xlabel(f'{found.metric} (mean, 95% interval)')
   axes.grid(axis='x', alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
@@ -187,6 +191,13 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   axes.grid(alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
   return shown
+
+
+def _limits(metric: str, shown: tuple[float, float]) -> tuple[float, float]:
+  """Limits of an axis, without values that the metric cannot have."""
+  low, high = shown
+  # Room for the marker of a mean of 0 or 1.
+  return (max(low, -0.02), min(high, 1.02)) if metric in _SHARES else shown
 
 
 def _say_best(axes, count: int) -> None:

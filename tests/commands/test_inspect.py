@@ -15,7 +15,9 @@ from selfattn import analysis, positions
 from selfattn.contract import Encoder
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS, Position
 from selfattn.positions.absolute import Sinusoidal
+from selfattn.positions.contract import distances
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 TEXT = 'the zebra was dull but the acting was fine'
@@ -191,6 +193,36 @@ def test_drawn_values_are_those_of_the_method(call_command, tmp_path):
   expected = -abs(curves['distance']) * np.array([[2.0**-4], [2.0**-8]])
   np.testing.assert_allclose(curves['bias'], expected, rtol=1e-6)
   assert np.load(tmp_path / 'bias.npz')['P'].shape == (1, 2, 11, 11)
+
+
+class Far(Position):
+  """A bias without `encoding`."""
+
+  is_relative = True
+
+  def bias(self, params, query, key):
+    d_BLM = distances(query, key)
+    return jnp.stack([d_BLM, -2.0 * d_BLM], axis=1)
+
+
+def test_the_bias_of_a_new_method_is_drawn_over_distance(
+  call_command, tmp_path, monkeypatch
+):
+  monkeypatch.setitem(POSITIONS, 'far', Far)
+  code, stdout, stderr = call_command(
+    'inspect',
+    f'--output={tmp_path}',
+    '--config.model.position.name=far',
+    '--config.model.embed_dim=8',
+    '--config.model.num_heads=2',
+    '--config.data.max_length=5',
+    cwd=tmp_path,
+  )
+  assert code == 0, stderr
+  assert 'distance.png' in last_json(stdout)['files']
+  curves = np.load(tmp_path / 'distance.npz')
+  assert curves['distance'].tolist() == list(range(-10, 11))
+  np.testing.assert_array_equal(curves['bias'][1], -2.0 * curves['distance'])
 
 
 def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):

@@ -96,3 +96,17 @@ def test_numbers_that_are_not_crossed_have_a_figure_each(settings):
   table = [entry(0.5, rate=rate, decay=decay) for rate, decay in settings]
   found = plots.against(compared(table), KEYS)
   assert list(found) == KEYS[: len(settings) - 1]
+
+
+@pytest.mark.parametrize('metric', ['accuracy', 'loss'])
+def test_intervals_of_shares_end_at_0_and_1(metric):
+  table = [entry(0.5, 3.0, rate=rate) for rate in RATES]
+  table = [row | {'test': row['validation']} for row in table]
+  found = comparison.Comparison(metric, ('seed',), ('seed',), None, table, 1)
+  (settings,) = plots.settings(found).axes
+  (curve,) = plots.figure(found, 'rate', ['rate']).axes
+  for low, high in (settings.get_xlim(), curve.get_ylim()):
+    if metric == 'accuracy':
+      assert (low, high) == (-0.02, 1.02)
+    else:
+      assert low < -2 < 3 < high
