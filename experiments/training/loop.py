@@ -151,7 +151,9 @@ def _loop(group, phase, state, update, validate, signals, until) -> State:
     except Interrupted as error:
       save(step)
       group.wait()
-      raise Interrupted(f'{error}; saved after step {step}') from None
+      raise Interrupted(
+        f'{error}; saved after step {step}, from which the same command resumes'
+      ) from None
     if any(due(step, n) for n in (every.eval_every, saves)):
       save(step)
   return state

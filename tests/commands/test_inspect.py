@@ -1,12 +1,13 @@
 """Files of experiments.inspect and predict --attention, and wrong input."""
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import last_json, make_small_config
+from conftest import ROOT, last_json, make_small_config
 
 from experiments.command.signals import Signals
 from experiments.inspection import figures, position_figures
@@ -15,7 +16,7 @@ from selfattn import analysis, positions
 from selfattn.contract import Encoder
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
-from selfattn.positions import POSITIONS, Position
+from selfattn.positions import Position
 from selfattn.positions.absolute import Sinusoidal
 from selfattn.positions.contract import distances
 
@@ -32,6 +33,13 @@ def run(tmp_path_factory):
   config.model.position.name = 'learned'
   run_lib.run(config, str(path), Signals())
   return path
+
+
+def documented():
+  """Stems of the names of files on the page about inspecting a model."""
+  page = (ROOT / 'docs/interpretability.md').read_text()
+  cells = re.findall(r'^\| (`.*?) \|', page, re.MULTILINE)
+  return set(re.findall('`([a-z]+)', ' '.join(cells)))
 
 
 def labels_of(path):
@@ -53,6 +61,7 @@ def test_a_trained_run_is_inspected(run, call_command):
   folder = run / 'inspect'
   assert {path.name for path in folder.iterdir()} == set(result['files'])
   for name in result['files']:
+    assert re.match('[a-z]+', name)[0] in documented()
     # Beside every figure are its data, and the names of their axes.
     for kind in ('png', 'svg', 'npz', 'json') if '.html' not in name else ():
       assert (folder / name).with_suffix(f'.{kind}').stat().st_size > 0
@@ -153,6 +162,7 @@ def test_untrained_methods_are_drawn(name, call_command, tmp_path):
   files = last_json(stdout)['files']
   assert {path.name for path in tmp_path.iterdir()} == set(files)
   kinds = {file.partition('.')[0].partition('-')[0] for file in files}
+  assert kinds <= documented()
   expected = set()
   for part in name.split('+'):
     if part == 'fire':
@@ -205,21 +215,21 @@ class Far(Position):
     return jnp.stack([d_BLM, -2.0 * d_BLM], axis=1)
 
 
-def test_the_bias_of_a_new_method_is_drawn_over_distance(
-  call_command, tmp_path, monkeypatch
-):
-  monkeypatch.setitem(POSITIONS, 'far', Far)
-  code, stdout, stderr = call_command(
-    'inspect',
-    f'--output={tmp_path}',
-    '--config.model.position.name=far',
-    '--config.model.embed_dim=8',
-    '--config.model.num_heads=2',
-    '--config.data.max_length=5',
-    cwd=tmp_path,
+def test_the_bias_of_a_new_method_is_drawn_over_distance(tmp_path):
+  encoder = AttentionEncoder(
+    num_layers=1,
+    num_heads=2,
+    mlp_dim=8,
+    position=Far(8, 2, False),
+    dtype=jnp.float32,
   )
-  assert code == 0, stderr
-  assert 'distance.png' in last_json(stdout)['files']
+  x_BLD, ids_BL = jnp.ones((1, 4, 8)), np.ones((1, 4), int)
+  padding_mask_BL = jnp.ones((1, 4), bool)
+  params = encoder.init(jax.random.key(0), x_BLD, padding_mask_BL)['params']
+  files = position_figures.draw(
+    str(tmp_path), encoder, params, x_BLD, ids_BL, 5, [0]
+  )
+  assert 'distance.png' in files
   curves = np.load(tmp_path / 'distance.npz')
   assert curves['distance'].tolist() == list(range(-10, 11))
   np.testing.assert_array_equal(curves['bias'][1], -2.0 * curves['distance'])
