@@ -1,7 +1,6 @@
 """What the docs show in Python runs, block by block, as it stands."""
 
 import importlib.util
-import json
 import pathlib
 import re
 
@@ -126,33 +125,6 @@ def test_what_the_docs_register_trains(tables, changes, tmp_path):
   config.update_from_flattened_dict(changes)
   result = run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert np.isfinite(result['loss'])
-
-
-def test_the_row_of_mr_is_that_of_its_results():
-  results = json.loads((ROOT / 'docs/results/mr_folds.json').read_text())
-  (entry,) = results['table']
-  test = entry['test']
-  assert (
-    f'| `mr.py`, ten folds | {test["mean"]:.3f} ({test["std"]:.3f}) | '
-    f'all folds together {entry["pooled"]:.3f} |'
-  ) in (ROOT / 'docs/results.md').read_text()
-
-
-def accuracies(text):
-  """Accuracy, with its standard deviation if it has one, by config."""
-  rows = re.findall(r'^\| (`\w+\.py`[^|]*) (\|.*)$', text, re.MULTILINE)
-  found = {
-    name: re.search(r'\| (0\.\d+(?: \(0\.\d+\))?)(?= \|)', row)
-    for name, row in rows
-  }
-  return {name: match[1] for name, match in found.items() if match}
-
-
-def test_accuracies_of_the_readme_are_those_of_the_results():
-  readme = accuracies((ROOT / 'README.md').read_text())
-  assert len(readme) == 4
-  results = accuracies((ROOT / 'docs/results.md').read_text())
-  assert readme.items() <= results.items()
 
 
 @pytest.fixture
