@@ -2,7 +2,8 @@
 
 Self-attention on the states of a BiLSTM, trained by SGD: the position method
 `recurrent` without its residual connection, past which there is no bag of
-words.
+words. Learning rate, width and the average of the parameters were chosen on
+validation, among few, with two seeds.
 
 Data: train.tsv and dev.tsv as for configs/sst2.py, from the GLUE archive
 (https://gluebenchmark.com/tasks). Validation holds out complete sentences with
@@ -21,17 +22,18 @@ def get_config():
   config.data.split_by = 'sentence'
   config.model.position.name = 'recurrent'
   config.model.position.recurrent.residual = False
-  config.model.embed_dim = 256
+  config.model.embed_dim = 128
   config.model.word_dropout_rate = 0.1
   config.model.num_members = 1
   config.optimizer.name = 'sgd'
-  config.optimizer.learning_rate = 0.1
+  config.optimizer.learning_rate = 0.2
   config.optimizer.schedule = 'constant'
   config.optimizer.warmup_steps = 1 / 60
   config.optimizer.weight_decay = 0.0
   config.optimizer.label_smoothing = 0.0
   config.train.batch_size = 64
   config.train.steps = 6_000
+  config.train.ema_decay = 0.999
   return config
 
 

@@ -11,7 +11,8 @@ heads on the texts of a split, and accuracy as heads are ablated; always, the
 position encoding, of a trained model or, without --workdir, of an untrained
 model of --config, at initialisation. Each figure is written as PNG and SVG,
 with its data as .npz and the names of their axes as .json. The last line of
-standard output is one JSON object.
+standard output is one JSON object. Of several processes, which all restore the
+run, process 0 does the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import os
 import jax
 import numpy as np
 
-from experiments.command import app
+from experiments.command import app, distributed, processes
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import encoding
@@ -86,6 +87,7 @@ def _define(values) -> None:
     flag_values=values,
   )
   inspection_flags.define_member(values)
+  distributed.define(values)
 
 
 def main(values) -> None:
@@ -106,12 +108,24 @@ def main(values) -> None:
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})
     return
+  cluster = distributed.find(values, os.environ)
+  if cluster is not None:
+    distributed.join(cluster, values.start_timeout, values.peer_timeout)
   with buckets.staged(workdir) as path:
     settings = stored.read_settings(path)
     _length(values, settings, build.model(settings, 1, 2))
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')
-    app.print_result(_inspect(values, path, output))
+    _, program, state = evaluation.restore_run(path, values.checkpoint)
+    params = processes.whole(state.eval_params)
+    result = processes.together(
+      lambda: (
+        processes.is_first()
+        and _inspect(values, path, output, settings, program, params)
+      )
+    )
+    if result:
+      app.print_result(result | {'step': int(state.step)})
 
 
 def _check(values) -> None:
@@ -138,10 +152,9 @@ def _check(values) -> None:
       raise UserError(f'--columns={text} is not a column index of P, from 0')
 
 
-def _inspect(values, path: str, output: str) -> dict:
-  settings, program, state = evaluation.restore_run(path, values.checkpoint)
+def _inspect(values, path, output, settings, program, params) -> dict:
   # One device is enough, even if the run was sharded.
-  params = jax.device_put(jax.device_get(state.eval_params), jax.devices()[0])
+  params = jax.device_put(params, jax.local_devices()[0])
   params = head_analysis.of_member(settings, values.member, params)
   classifier = program.classifier
   tokenizer = encoding.read_tokenizer(path)
@@ -149,7 +162,7 @@ def _inspect(values, path: str, output: str) -> dict:
   texts = encoding.encode(tokenizer, values.text, settings.data.max_length)
   head_analysis.require_tokens(values.text, texts)
   split = _examples(values, settings, path)
-  result = {'output': output, 'step': int(state.step)}
+  result = {'output': output}
   attended = list(
     head_analysis.attention_maps(classifier, params, texts, tokens)
   )

@@ -13,7 +13,8 @@ without labels. Without them and --text, texts are lines of standard input.
 With --json, every line of output is one JSON object; otherwise one line per
 text, then one JSON object. An empty text has no label: null, or (empty).
 Results are printed in the order of the texts, as soon as they are known, and
-memory does not grow with their number.
+memory does not grow with their number. Of several processes, each computes its
+rows of every batch, and process 0 prints and writes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from experiments.command import app
+from experiments.command import app, distributed
 from experiments.command.errors import UserError
 from experiments.command.imports import import_without_garbage
 from experiments.command.log import log
@@ -135,6 +136,7 @@ def _define(values) -> None:
     'batch_size', 64, 'Texts per batch.', 1, flag_values=values
   )
   inspection_flags.define_member(values)
+  distributed.define(values)
 
 
 def main(values) -> None:
@@ -149,6 +151,12 @@ def main(values) -> None:
     raise UserError(f'{" and ".join(given)} exclude one another')
   if values.attention is None and values.member:
     raise UserError('--member requires --attention')
+  cluster = distributed.find(values, os.environ)
+  if cluster is not None and (values.attention is not None or not given):
+    raise UserError(
+      'of several processes, each reads --text, --file or --table, and none '
+      'draws --attention; start one with --distributed=off'
+    )
   signals = Signals()
   with (
     signals.at_once(),
@@ -166,13 +174,20 @@ def main(values) -> None:
       windows = functools.partial(_one_window, texts)
     if values.output is not None:
       record_files.check_path(values.output)
+    if cluster is not None:
+      distributed.join(cluster, values.start_timeout, values.peer_timeout)
     if texts:
       _check_member(path, values.member)
     import_without_garbage('experiments.training.prediction')
+    from experiments.command import processes
+
     predictor = load(path, values.checkpoint, values.batch_size)
     if texts:
       _draw(values, predictor, texts)
     try:
+      if not processes.is_first():
+        _predict(predictor, windows(predictor.window), lambda *_: None)
+        return
       with _writer(values, predictor.labels) as write:
         count = _predict(predictor, windows(predictor.window), write)
       result = {'count': count, 'step': predictor.run.step}

@@ -54,6 +54,13 @@ def gather(value) -> list:
   return [json.loads(bytes(r[:n])) for r, n in zip(rows, sizes, strict=True)]
 
 
+def whole(tree):
+  """The arrays of a tree, each complete, on every process: NumPy arrays."""
+  if not jax.distributed.is_initialized():
+    return jax.device_get(tree)
+  return multihost_utils.process_allgather(tree, tiled=True)
+
+
 def wait_for_all(name: str) -> None:
   """Barrier `name`: returns when every process has reached it."""
   if jax.distributed.is_initialized():

@@ -236,6 +236,65 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   assert both['loss'] == pytest.approx(found['loss'], rel=1e-5)
   assert sum(map(sum, both['confusion'])) == both['count'] == 26
 
+  texts = tmp_path / 'texts'
+  texts.write_text(
+    ''.join(f'{"the plot was dull " * (n % 3)}\n' for n in range(7))
+  )
+  predict = ['-m', 'experiments.predict', f'--workdir={path}', '--batch_size=3']
+  predict.append(f'--file={texts}')
+  both = tmp_path / 'both.jsonl'
+  codes, printed, said = zip(
+    *ends(start_each([[*predict, f'--output={both}']] * 2)), strict=True
+  )
+  assert codes == (0, 0), said
+  assert '{' not in printed[1]
+  assert last_json(printed[0])['count'] == 7
+  one = tmp_path / 'one.jsonl'
+  call = [sys.executable, *predict, f'--output={one}']
+  subprocess.run(
+    call, cwd=ROOT, env=os.environ | {'PYTHONPATH': str(ROOT)}, check=True
+  )
+  for mine, its in zip(
+    *(p.read_text().splitlines() for p in (both, one)), strict=True
+  ):
+    mine, its = json.loads(mine), json.loads(its)
+    assert (mine['text'], mine['label']) == (its['text'], its['label'])
+    assert mine['probabilities'] == (
+      its['probabilities'] and pytest.approx(its['probabilities'], rel=1e-5)
+    )
+
+  inspect = [
+    '-m',
+    'experiments.inspect',
+    f'--workdir={path}',
+    '--text=the plot',
+  ]
+  codes, printed, said = zip(
+    *ends(start_each([[*inspect, '--split=validation']] * 2)), strict=True
+  )
+  assert codes == (0, 0), said
+  assert '{' not in printed[1]
+  assert len(last_json(printed[0])['heads']) == 2
+  assert (path / 'inspect' / 'heads.png').exists()
+
+
+@pytest.mark.parametrize(
+  ('command', 'flags', 'line'),
+  [
+    ('predict', [], 'each reads --text, --file or --table'),
+    ('predict', ['--text=a', '--attention=a.png'], 'none draws --attention'),
+  ],
+)
+def test_what_one_process_alone_does_is_refused_of_several(
+  command, flags, line, call_command, tmp_path
+):
+  more = ['--coordinator_address=127.0.0.1:9', '--num_processes=2']
+  code, _, stderr = call_command(
+    command, '--workdir=never', *flags, *more, '--process_id=0', cwd=tmp_path
+  )
+  assert code == 2
+  assert line in stderr
+
 
 def test_a_checkpoint_corrupt_on_one_process_is_skipped_by_all(tmp_path):
   path = tmp_path / 'run'
