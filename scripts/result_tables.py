@@ -1,0 +1,374 @@
+"""Tables made from the results files of docs/results/, for make_tables.py."""
+
+import itertools
+import json
+import pathlib
+
+from selfattn.positions import POSITIONS
+
+RESULTS = pathlib.Path(__file__).parent.parent / 'docs/results'
+
+
+def markdown(rows) -> str:
+  """A table of Markdown; the second row is that of its rule."""
+  cells = (
+    [cell.replace('|', '\\|').replace('<', '&lt;') for cell in row]
+    for row in rows
+  )
+  return ''.join(f'| {" | ".join(row)} |\n' for row in cells)
+
+
+def scores(
+  columns: dict[str, str],
+  *,
+  missing: bool = True,
+  digits: int = 2,
+  differences: bool = False,
+) -> str:
+  """Accuracy of each method, mean over seeds; a column per results file.
+
+  Args:
+    columns: title by name of the file.
+    missing: whether to list methods that are not in all of the files.
+    digits: after the point.
+    differences: whether the paired difference to `none` follows each column.
+  """
+  found = {}
+  for name, title in columns.items():
+    path = RESULTS / f'{name}.json'
+    if path.exists():
+      entries = json.loads(path.read_text())['table']
+      found[title] = {e['model.position.name']: e for e in entries}
+  titles = ((title, 'to `none`')[: 1 + differences] for title in found)
+  header = ['method', *itertools.chain(*titles)]
+  rows = [header, ['---'] * len(header)]
+  for name in POSITIONS:
+    entries = [column.get(name, {}) for column in found.values()]
+    if missing or all(entry.get('n') for entry in entries):
+      rows.append([f'`{name}`'])
+      for entry in entries:
+        rows[-1].append(_score(entry, digits))
+        if differences:
+          rows[-1].append(_interval(entry.get('difference'), f'+.{digits}f'))
+  return markdown(rows)
+
+
+def _score(entry: dict, digits: int) -> str:
+  """Test with its interval, and the mean on validation in brackets."""
+  if not entry.get('n'):
+    return ''
+  validation = f'{entry["validation"]["mean"]:.{digits}f}'
+  shown = f'{_interval(entry["test"], f".{digits}f")} ({validation})'
+  if entry['missing']:
+    shown += f', {entry["n"]} of {entry["n"] + entry["missing"]} seeds'
+  return shown
+
+
+def _interval(summary: dict | None, form: str) -> str:
+  """A mean and the half-width of its interval, if it has one."""
+  if not summary:
+    return ''
+  shown = f'{summary["mean"]:{form}}'
+  if summary['half_width'] is not None:
+    shown += f' ± {summary["half_width"]:{form.lstrip("+")}}'
+  return shown
+
+
+def accuracy() -> str:
+  """Accuracy of the configs, a row for each with a results file."""
+  rows = [('config', 'reported on', 'accuracy', 'over', 'one run')]
+  rows.append(('---',) * len(rows[0]))
+  for label, (_, reported_on, *_) in _CONFIGS.items():
+    found, entry = _found(label)
+    if entry is None:
+      continue
+    over = f'{entry["n"]} seeds'
+    if 'pooled' in entry:
+      over = f'{entry["n"]} folds, together {entry["pooled"]:.3f}'
+    seconds = found['seconds'] / sum(found['trials'].values())
+    shown = f'{seconds:.0f} s' if seconds < 120 else f'{seconds / 60:.0f} min'
+    rows.append((label, reported_on, _spread(entry['test']), over, shown))
+  return markdown(rows)
+
+
+def published() -> str:
+  """Accuracy of the configs beside the best that was found published."""
+  rows = [
+    (
+      'config',
+      'data',
+      'here',
+      'self-attention, published',
+      'any model, published',
+    )
+  ]
+  rows.append(('---',) * len(rows[0]))
+  for label, (_, _, data, *best) in _CONFIGS.items():
+    _, entry = _found(label)
+    if entry is not None and best:
+      rows.append((label, data, _spread(entry['test']), *best))
+  return markdown(rows)
+
+
+def _found(label: str) -> tuple[dict, dict | None]:
+  """The results file of a config, and the row of its defaults, if any."""
+  name, *_ = _CONFIGS[label]
+  path = RESULTS / f'{name}.json'
+  if not path.exists():
+    return {}, None
+  found = json.loads(path.read_text())
+  wanted = _LEARNED if len(found['table']) > 1 else {}
+  (entry,) = (e for e in found['table'] if wanted.items() <= e.items())
+  return found, entry
+
+
+def _spread(summary: dict) -> str:
+  """A mean and its standard deviation."""
+  return f'{summary["mean"]:.3f} ({summary["std"]:.3f})'
+
+
+def costs() -> str:
+  """Time and memory of the gradient of attention, docs/results/attention*.
+
+  One row per method and per normaliser; times are ratios to attention without
+  positions and with softmax, of the same length and causality.
+  """
+  # Where two have a length, the last: the one of many repetitions.
+  paths = sorted(RESULTS.glob('attention_*.json'))
+  entries = [e for path in paths for e in json.loads(path.read_text())['rows']]
+  lengths = sorted({entry['length'] for entry in entries})
+  found: dict[str, dict] = {}
+  for entry in entries:
+    of_softmax = entry['normaliser'] == 'softmax'
+    name = entry['position' if of_softmax else 'normaliser']
+    causal = ' (causal)' if entry['causal'] else ''
+    found.setdefault(f'`{name}`{causal}', {})[entry['length']] = entry
+  rows = [
+    (
+      'method or normaliser',
+      *(f'time, {length:,}' for length in lengths),
+      'slope',
+      'MiB',
+      'slope of MiB',
+    ),
+    ('---',) * (4 + len(lengths)),
+  ]
+  for name, of_length in found.items():
+    ratios = (of_length.get(n, {}).get('ratio') for n in lengths)
+    rows.append([name])
+    rows[-1] += ['' if ratio is None else f'{ratio:.2f}' for ratio in ratios]
+    last = of_length.get(lengths[-1])
+    rows[-1] += (
+      ['', '', '']
+      if last is None
+      else [
+        str(last['time_slope']),
+        f'{last["temporary_mib"]:,.0f}',
+        str(last['memory_slope']),
+      ]
+    )
+  return markdown(rows)
+
+
+def training_step() -> str:
+  """A training step by library, docs/results/step.json."""
+  of_shape: dict[tuple, dict] = {}
+  for row in _rows('step'):
+    shape = tuple(
+      row[size] for size in ('batch', 'length', 'vocab_size', 'width')
+    )
+    of_shape.setdefault(shape, {})[row['step']] = row
+  rows = [('batch, length, vocabulary, width', 'ours', *_STEPS.values())]
+  rows.append(('---',) * len(rows[0]))
+  for shape, found in of_shape.items():
+    ratios = (f'{found[name]["ratio"]:.2f}' for name in _STEPS)
+    ours = f'{found["ours"]["median_ms"]:.3g} ms'
+    rows.append((', '.join(f'{size:,}' for size in shape), ours, *ratios))
+  return markdown(rows)
+
+
+def attention_lengths() -> str:
+  """Attention by length and backend, docs/results/lengths.json."""
+  of_length: dict[int, dict] = {}
+  for row in _rows('lengths'):
+    of_length.setdefault(row['length'], {})[row['backend']] = row
+  rows = [
+    (
+      'length',
+      'temporary memory, chunked and xla',
+      'time, chunked',
+      'xla',
+      'slope of time, chunked and xla',
+    ),
+    ('---',) * 5,
+  ]
+  for length, found in of_length.items():
+    chunked, xla = found['chunked'], found['xla']
+    slopes = [each.get('time_slope', '') for each in (chunked, xla)]
+    rows.append(
+      (
+        f'{length:,}',
+        f'{chunked["temporary_mib"]:,.3g} and {xla["temporary_mib"]:,.5g} MiB',
+        f'{chunked["median_ms"]:.3g} ms',
+        f'{xla["ratio"] / chunked["ratio"]:.2f}' if 'ratio' in xla else '',
+        ' and '.join(str(slope) for slope in slopes if slope != ''),
+      )
+    )
+  return markdown(rows)
+
+
+def other_suites() -> str:
+  """Ratios of the suites that compare few alternatives."""
+  rows = [('suite', 'what', 'ratio'), ('---',) * 3]
+  for suite, (column, base, names) in _SUITES.items():
+    for row in _rows(suite):
+      if row[column] in names:
+        what = f'{names[row[column]]}, to {base}'
+        rows.append((f'`{suite}`', what, f'{row["ratio"]:.2f}'))
+  return markdown(rows)
+
+
+def measured() -> str:
+  """What the README says of speed and of sweeps."""
+  torch = [r['ratio'] for r in _rows('step') if r['step'] == 'pytorch']
+  (sweep,) = (r['ratio'] for r in _rows('sweep') if r['how'] == 'launches')
+  rows = [
+    ('what', 'result', '`bash scripts/run.sh` ...', 'page'),
+    ('---',) * 4,
+    (
+      'speed',
+      f'a training step of a one-block classifier takes {min(torch):.1f} to '
+      f'{max(torch):.1f} times as long in PyTorch',
+      '`experiments.benchmark --suite=step`',
+      '[performance](docs/performance.md)',
+    ),
+    (
+      'resume',
+      'after 150 kills and signals at random moments, parameters and metrics '
+      'are those of an uninterrupted run, bit for bit',
+      '`pytest -m faults`',
+      '[resuming](docs/cli.md#resuming)',
+    ),
+    (
+      'sweeps',
+      f'32 trials as one sweep take 1 / {sweep:.2f} of the time of 32 commands',
+      '`experiments.benchmark --suite=sweep`',
+      '[sweeps](docs/sweeps.md)',
+    ),
+    (
+      'longer texts',
+      'the accuracy of each method on strings longer than in training',
+      '`experiments.sweep --config=configs/length_generalization.py '
+      '--sweep=positions,seeds --workdir=runs/length`',
+      '[positions](docs/positions.md#which-method-learns-what)',
+    ),
+  ]
+  return markdown(rows)
+
+
+def _rows(suite: str) -> list[dict]:
+  """Rows of the results file of a benchmark."""
+  return json.loads((RESULTS / f'{suite}.json').read_text())['rows']
+
+
+# Columns of the table of training steps, by the name of the row.
+_STEPS = {
+  'without dropout': 'without dropout',
+  'flax layers': 'Flax layers, nn.Dropout',
+  'pytorch': 'PyTorch',
+  'pytorch compiled': 'PyTorch, compiled',
+  'matmuls': 'matmuls',
+}
+# Of each suite the column of the alternatives, that which the others are
+# compared with, and the alternatives that are shown.
+_SUITES = {
+  'dropout': (
+    'dropout',
+    'the hash',
+    {
+      'nn.Dropout, threefry': 'nn.Dropout with threefry',
+      'nn.Dropout, rbg': 'nn.Dropout with rbg',
+    },
+  ),
+  'startup': (
+    'process',
+    'command to first step, default config',
+    {'imports and compilation': 'imports and one compilation'},
+  ),
+  'epoch': (
+    'batches',
+    '`experiments.train`',
+    {
+      'prepared': 'steps of SST-2 on prepared batches',
+      'padded': 'SST-2 padded to 64',
+    },
+  ),
+  'sweep': (
+    'how',
+    'one sweep of the same 32 trials',
+    {'launches': '32 launches of the default config'},
+  ),
+}
+# Of sweeps over positions, the row of the position method of the config.
+_LEARNED = {'model.position.name': 'learned'}
+# Of each config its results file, what is reported on, and the data; with the
+# best published from scratch, of self-attention and of any model.
+_CONFIGS = {
+  '`trec.py`': (
+    'trec',
+    'test',
+    'TREC, 6 classes',
+    '0.896, complex-order (Wang et al. 2020)',
+    '0.930, DCNN (Kalchbrenner et al. 2014, in Kim 2014)',
+  ),
+  '`sst2.py`, eight members': (
+    'sst2',
+    'dev',
+    'SST-2 phrases, dev of GLUE',
+    '0.8348, MHBA-Mixer (README of Liu-Xiaoyan97/MHBA-Mixer; split not stated)',
+    '0.8521, BiLSTM (the Flax example)',
+  ),
+  '`sst2.py`, one': ('sst2_one', 'dev', 'SST-2 phrases'),
+  '`sst2_cnn.py`, one': ('sst2_cnn_one', 'dev', 'SST-2 phrases'),
+  '`sst2_recurrent.py`': (
+    'sst2_recurrent',
+    'dev',
+    'the same',
+    'the same',
+    'the same',
+  ),
+  '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
+  '`mr.py`, ten folds': (
+    'mr_folds',
+    'ten folds',
+    'MR',
+    '0.746, complex-order (Wang et al. 2020)',
+    '0.794, NBSVM (Wang and Manning 2012, in Kim 2014)',
+  ),
+  '`r8.py`': (
+    'r8',
+    'test',
+    'R8',
+    'none found',
+    '0.9707, Text GCN (Yao et al. 2019), which reads the texts of test',
+  ),
+}
+TEXTS = {
+  'trec': 'TREC',
+  'sst2_sentences': 'SST-2, sentences',
+}
+GENERATED = {
+  'word_order': 'word_order',
+  'a_before_b': 'a_before_b',
+  'even_pairs': 'even_pairs',
+  'cycle_navigation': 'cycle_navigation',
+  'flip_flop': 'flip_flop',
+  'associative_recall': 'associative_recall',
+  'indirect_indexing': 'indirect_indexing',
+}
+RANDOMISED = {
+  name + end: title + end.replace('_', ', ')
+  for name, title in GENERATED.items()
+  for end in ('', '_randomised')
+  if (RESULTS / f'{name}_randomised.json').exists()
+}
