@@ -12,19 +12,19 @@ https://www.cs.cornell.edu/people/pabo/movie-review-data.
         --config.data.dir=PATH --workdir=runs/mr_folds --sweep=folds
 """
 
-from configs import default, trec
+from configs import default, small_text
 
 
 def get_config():
-  """Hyperparameters of configs/trec.py, for small data, on MR."""
-  config = trec.get_config()
+  """Differences from configs/small_text.py."""
+  config = small_text.get_config()
   config.data.text.format = 'class_files'
   config.data.text.train = (
     'negative=rt-polarity.neg',
     'positive=rt-polarity.pos',
   )
-  config.data.text.test = ()
-  config.data.text.label_depth = 0
+  config.data.text.encoding = 'latin-1'
+  config.data.validation_fraction = 0.05
   config.data.num_folds = 10
   return config
 

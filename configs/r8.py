@@ -7,20 +7,18 @@ https://github.com/yao8839836/text_gcn (folder data/R8).
         --config.data.dir=PATH --workdir=runs/r8
 """
 
-from configs import default, trec
+from configs import default, small_text
 
 
 def get_config():
-  """Hyperparameters of configs/trec.py, for small data, on R8."""
-  config = trec.get_config()
-  config.data.text.format = 'csv'
+  """Differences from configs/small_text.py."""
+  config = small_text.get_config()
   config.data.text.header = False
   config.data.text.text_columns = ('1',)
   config.data.text.label_column = '0'
   config.data.text.train = ('train.txt',)
   config.data.text.test = ('test.txt',)
-  config.data.text.encoding = 'utf-8'
-  config.data.text.label_depth = 0
+  config.data.validation_fraction = 0.05
   config.data.max_length = 256
   return config
 

