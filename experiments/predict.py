@@ -1,4 +1,4 @@
-"""Predicts the labels of texts with a trained run.
+r"""Predicts the labels of texts with a trained run.
 
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
         --text="not a good film , a great one" --attention=map.png
@@ -212,7 +212,9 @@ def _source(values, path: str) -> Iterator[Callable]:
     try:
       file = open(name, 'rb')  # noqa: SIM115
     except OSError as error:
-      raise UserError(f'cannot read texts: {error}') from error
+      raise UserError(
+        f'cannot read texts: --{flag}={name}: {error.strerror}'
+      ) from error
     with file:
       if flag == 'table':
         yield functools.partial(_of_table, name, path)

@@ -34,7 +34,12 @@ from experiments.command.errors import (
   unwritten,
 )
 from experiments.command.log import Unbreakable, log
-from experiments.command.values import flat_keys, parse_tuple, typed
+from experiments.command.values import (
+  flat_keys,
+  kind_of,
+  parse_tuple,
+  typed,
+)
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
 # Old names of flags, for the message that gives the new one.
@@ -231,7 +236,7 @@ def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
   if config is None or not given.startswith('--config.'):
     return text
   value = flat_keys(config)[key]
-  return f'{given} is not of type {type(value).__name__}, as {value!r} is'
+  return f'{given} is not {kind_of(value)}'
 
 
 def _take_config(argv) -> tuple[str, list[str]]:

@@ -65,6 +65,23 @@ def typed(value: Any) -> str:
   return '' if value is None else str(value)
 
 
+# What values of a type of a config are called.
+KINDS = {
+  bool: 'True or False',
+  int: 'an integer',
+  float: 'a number',
+  str: 'text',
+  tuple: 'a list, as a,b',
+}
+
+
+def kind_of(value: Any) -> str:
+  """What values of its type are called, with numbers as an example."""
+  name = KINDS[type(value)]
+  is_number = type(value) in (int, float)
+  return f'{name}, such as {value!r}' if is_number else name
+
+
 def split(text: str) -> list[str]:
   """Splits at the commas outside of quotes and brackets.
 

@@ -16,19 +16,19 @@ from typing import Any
 
 from experiments.command.config_files import DEFAULT_CONFIG, load_config
 from experiments.command.errors import UserError
-from experiments.command.values import flat_keys
+from experiments.command.values import KINDS, flat_keys
 from experiments.learning.optimizers import OPTIMIZERS
 from experiments.learning.parameter_groups import GROUPS, GroupSettings
 from experiments.settings import registry, settings
 from experiments.settings.keys import CHOICES, NAMES, name_key
 
-# A value of each type that is refused wherever some are, and its name.
-_REFUSED: dict[type, tuple[Any, str]] = {
-  bool: (False, 'True or False'),
-  int: (-7, 'an integer'),
-  float: (-7.0, 'a number'),
-  str: ('?', 'text'),
-  tuple: (('?',), 'a list, as a,b'),
+# A value of each type that is refused wherever some are.
+_REFUSED: dict[type, Any] = {
+  bool: False,
+  int: -7,
+  float: -7.0,
+  str: '?',
+  tuple: ('?',),
 }
 
 
@@ -122,7 +122,7 @@ def _comments(text: str) -> dict[str, str]:
 
 
 def _allowed(base: dict, key: str, value: Any) -> str:
-  refused, name = _REFUSED[type(value)]
+  refused, name = _REFUSED[type(value)], KINDS[type(value)]
   config = copy.deepcopy(base)
   for choice, (table, block) in CHOICES.items():
     entry = key.removeprefix(f'{block}.').partition('.')[0]

@@ -27,6 +27,10 @@ FREE = (
 )
 
 
+# Keys that a message about another config names.
+_MOST_DIFFERENCES = 10
+
+
 def read_settings(path: str) -> Settings:
   """Settings of the run in a workdir.
 
@@ -129,9 +133,12 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
     if key not in FREE and old.get(key) != new.get(key)
   ]
   if differences:
+    more = len(differences) - _MOST_DIFFERENCES
+    shown = '; '.join(differences[:_MOST_DIFFERENCES])
     raise UserError(
-      f'--workdir={path} belongs to a run with another config: '
-      f'{"; ".join(differences)}; choose another --workdir'
+      f'--workdir={path} belongs to a run with another config: {shown}'
+      + (f'; and {more} more keys' if more > 0 else '')
+      + '; choose another --workdir'
     )
 
 

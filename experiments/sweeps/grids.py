@@ -18,7 +18,13 @@ import numpy as np
 
 from experiments.command import config_files
 from experiments.command.errors import UserError, nearest
-from experiments.command.values import flat_keys, parse_tuple, split, unquoted
+from experiments.command.values import (
+  flat_keys,
+  kind_of,
+  parse_tuple,
+  split,
+  unquoted,
+)
 
 
 def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
@@ -90,10 +96,11 @@ def grid(text: str, config) -> list[dict]:
   key = name.removeprefix('config.')
   keys = flat_keys(config)
   if key not in keys or not separator or not values:
-    raise UserError(
-      f'--grid={text} is not config.KEY=VALUE,VALUE'
-      f'{nearest(key, list(keys)) if key not in keys else ""}'
-    )
+    if separator and values:
+      raise UserError(
+        f'--grid={text}: config has no key {key}{nearest(key, list(keys))}'
+      )
+    raise UserError(f'--grid={text} is not config.KEY=VALUE,VALUE')
   try:
     parts = split(values)
   except ValueError as error:
@@ -116,6 +123,5 @@ def _parsed(text: str, current: Any, flag: str) -> Any:
     return parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(
-      f'--grid={flag}: {text!r} is not of type {type(current).__name__}, '
-      f'as {current!r} is'
+      f'--grid={flag}: {text!r} is not {kind_of(current)}'
     ) from error

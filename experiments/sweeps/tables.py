@@ -22,7 +22,9 @@ def conclusion(found: Comparison) -> str | None:
   mean, half_width = difference['mean'], difference['half_width']
   seeds = _repetitions(found.units, difference['n'])
   verdict = 'better' if found.sign * mean > 0 else 'worse'
-  if difference['n'] == 1 or (half_width and abs(mean) <= half_width):
+  if difference['n'] == 1:
+    return f'{_against(entry, found)}, not tested with {seeds}'
+  if half_width and abs(mean) <= half_width:
     verdict = 'no significant difference'
   elif half_width is None and abs(mean) <= ROUNDING:
     return f'{_against(entry, found)}, equal in {seeds}'

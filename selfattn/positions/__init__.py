@@ -89,8 +89,9 @@ def make(
     require_one_of(POSITIONS, 'name', name)
     if POSITIONS[name].causal_only and not causal:
       raise ValueError(
-        f'name = {"+".join(blocks)!r} must be used with causal = True: {name} '
-        'is defined for keys before their query alone'
+        f'name = {"+".join(blocks)!r} must be used with causal = True, in a '
+        f'config encoder.attention.causal: {name} is defined for keys before '
+        'their query alone'
       )
     try:
       method = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)

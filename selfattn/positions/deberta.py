@@ -36,7 +36,7 @@ class Deberta(Position):
       distance.
     terms: which of the two terms with positions the score has; with one of
       them, the scale is 1/sqrt(2K).
-    init_std: standard deviation of a fresh entry of the table.
+    init_std: standard deviation of the table at initialisation.
     share_projections: whether the table has no matrices of its own.
   """
 

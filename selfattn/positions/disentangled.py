@@ -115,8 +115,8 @@ class Tupe(Position):
 
   Attributes:
     max_len: rows of the table.
-    untie_cls: whether [CLS] has a number of its own instead of a position.
-    init_std: standard deviation of a fresh entry.
+    untie_cls: whether [CLS] has a learned scalar instead of a position.
+    init_std: standard deviation of the table at initialisation.
   """
 
   max_len: int = 512

@@ -26,7 +26,7 @@ class LieRe(Position):
 
   Attributes:
     block_dim: channels of a head that one block of A joins; 0: all.
-    init_std: standard deviation of a fresh entry of A, times sqrt(block_dim).
+    init_std: standard deviation of A at initialisation, times sqrt(block_dim).
   """
 
   block_dim: int = 0

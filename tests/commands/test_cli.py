@@ -62,7 +62,7 @@ def cases(tmp):
     'bool': (
       'train',
       ['--config.data.text.header=maybe'],
-      ['header=maybe', 'bool'],
+      ['header=maybe', 'True or False'],
     ),
     'heads': (
       'train',

@@ -208,7 +208,7 @@ def test_of_several_without_positions_the_best_one_is_the_baseline(tmp_path):
       of_test(0.5),
       of_test(0.9),
       'seed',
-      'accuracy on test +0.4000, no significant difference with 1 seed',
+      'accuracy on test +0.4000, not tested with 1 seed',
     ),
     # The best is the baseline: the second best is compared with it.
     (

@@ -193,7 +193,7 @@ def test_a_missing_generator_of_the_default_config_may_be_imported(tmp_path):
     ),
     ('config.seed', 'is not config.KEY=VALUE,VALUE'),
     ('config.seed=', 'is not config.KEY=VALUE,VALUE'),
-    ('config.seed=1,two', "'two' is not of type int"),
+    ('config.seed=1,two', "'two' is not an integer, such as 0"),
     ("config.data.dir='a,b", "quotes or brackets that do not match in .'a,b"),
     ('config.data.dir=a(b,c', 'quotes or brackets that do not match'),
     ('config.data.dir=a),b', 'quotes or brackets that do not match'),
