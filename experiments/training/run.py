@@ -23,18 +23,22 @@ from experiments.workdir import buckets, locks, shared
 from experiments.workdir import workdir as workdir_lib
 
 
-def run(config, path: str, signals: Signals) -> dict[str, object]:
+def run(
+  config, path: str, signals: Signals | None = None
+) -> dict[str, object]:
   """Checks everything, trains in the workdir `path`, returns the result.
 
   Args:
     config: a ConfigDict.
     path: an empty or new folder, or one of the same run.
+    signals: after which the run saves and stops; None: none.
 
   Raises:
     UserError: before a device is used; the folder is in use, among others.
     Interrupted, Diverged, Failed: as `loop.train`.
   """
   settings = settings_lib.from_config(config)
+  signals = signals or Signals()
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
       lock = locks.held(path) if processes.is_first() else nullcontext()
