@@ -11,8 +11,8 @@ heads on the texts of a split, and accuracy as heads are ablated; always, the
 position encoding, of a trained model or, without --workdir, of an untrained
 model of --config, at initialisation. Each figure is written as PNG and SVG,
 with its data as .npz and the names of their axes as .json. The last line of
-standard output is one JSON object. Of several processes, which all restore the
-run, process 0 does the rest.
+standard output is one JSON object. With several processes, all restore the
+run, and process 0 does the rest.
 """
 
 from __future__ import annotations
@@ -94,8 +94,11 @@ def main(values) -> None:
   """Restores or initialises a model, and writes the figures."""
   workdir = values.workdir
   _check(values)
+  cluster = distributed.find(values, os.environ)
   output = values.output or os.path.join(workdir, 'inspect')
   if workdir is None:
+    if cluster is not None and cluster.index:
+      return  # process 0 draws an untrained model alone
     extensions.add(values.config, values.config_path)
     settings = settings_lib.from_config(values.config)
     classifier = build.model(settings, vocab_size=1, num_classes=2)
@@ -108,7 +111,6 @@ def main(values) -> None:
     found = _positions(values, settings, classifier, params, output)
     app.print_result({'output': output, 'files': found})
     return
-  cluster = distributed.find(values, os.environ)
   if cluster is not None:
     distributed.join(cluster, values.start_timeout, values.peer_timeout)
   with buckets.staged(workdir) as path:
@@ -117,7 +119,7 @@ def main(values) -> None:
     head_analysis.require_member(settings, values.member)
     app.make_folder(output, 'output')
     _, program, state = evaluation.restore_run(path, values.checkpoint)
-    params = processes.whole(state.eval_params)
+    params = processes.gather_arrays(state.eval_params)
     result = processes.together(
       lambda: (
         processes.is_first()

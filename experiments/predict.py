@@ -13,8 +13,8 @@ without labels. Without them and --text, texts are lines of standard input.
 With --json, every line of output is one JSON object; otherwise one line per
 text, then one JSON object. An empty text has no label: null, or (empty).
 Results are printed in the order of the texts, as soon as they are known, and
-memory does not grow with their number. Of several processes, each computes its
-rows of every batch, and process 0 prints and writes.
+memory does not grow with their number. With several processes, each reads the
+same texts and computes its rows of every batch; process 0 prints and writes.
 """
 
 from __future__ import annotations
@@ -176,6 +176,9 @@ def main(values) -> None:
       record_files.check_path(values.output)
     if cluster is not None:
       distributed.join(cluster, values.start_timeout, values.peer_timeout)
+      from experiments.command import processes
+
+      signals.share(processes.is_preempted)
     if texts:
       _check_member(path, values.member)
     import_without_garbage('experiments.training.prediction')
@@ -184,12 +187,13 @@ def main(values) -> None:
     predictor = load(path, values.checkpoint, values.batch_size)
     if texts:
       _draw(values, predictor, texts)
+    read = processes.checked_equal(windows(predictor.window), 'texts')
+    if not processes.is_first():
+      _predict(predictor, read, lambda *_: None, signals)
+      return
     try:
-      if not processes.is_first():
-        _predict(predictor, windows(predictor.window), lambda *_: None)
-        return
       with _writer(values, predictor.labels) as write:
-        count = _predict(predictor, windows(predictor.window), write)
+        count = _predict(predictor, read, write, signals)
       result = {'count': count, 'step': predictor.run.step}
       if values.output is not None:
         app.print_result(result | {'output': values.output})
@@ -197,6 +201,8 @@ def main(values) -> None:
         app.print_result(result)
     except BrokenPipeError:
       # Its reader, such as `head`, has read enough.
+      if cluster is not None:
+        raise  # the other processes end, too
       app.drop_output()
 
 
@@ -326,11 +332,17 @@ def _writer(values, labels: list[str]) -> Iterator[Callable]:
     yield lambda *given: add(records(*given))
 
 
-def _predict(predictor, windows, write: Callable) -> int:
-  """Writes predictions window by window; returns the number of texts."""
+def _predict(predictor, windows, write: Callable, signals: Signals) -> int:
+  """Writes predictions window by window; returns the number of texts.
+
+  Raises:
+    Interrupted: a signal was received.
+  """
   count, said, start = 0, 0, time.monotonic()
   last, num_truncated, num_empty, first_empty = start, 0, 0, 0
   for texts in windows:
+    # An exception of a handler is lost inside of a callback of jax.
+    signals.check()
     found = predictor(texts)
     write(texts, found)
     for number, each in enumerate(found, count + 1):

@@ -57,7 +57,6 @@ def main(values) -> None:
     if not values.init_from.startswith(buckets.SCHEMES):
       config.train.init_from = os.path.abspath(values.init_from)
   path = values.workdir or default_workdir(config, values.config_path)
-  curves.check()
   signals = Signals()
   signals.install()
   settings = settings_lib.from_config(config)
@@ -65,6 +64,7 @@ def main(values) -> None:
   with buckets.staged(path) as folder:
     result = run_lib.finished(folder, settings)
     if result is None:
+      curves.check()
       if cluster is not None:
         distributed.join(cluster, values.start_timeout, values.peer_timeout)
         signals.share(processes.is_preempted)

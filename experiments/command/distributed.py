@@ -7,12 +7,15 @@ detect others, such as the hosts of a TPU VM.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import re
 import socket
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from absl import flags
 
@@ -164,6 +167,7 @@ def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
   """
   # Late: commands that import jax late define these flags, too.
   import jax
+  from jax.experimental import multihost_utils
 
   if cluster.count is not None:
     log(
@@ -178,15 +182,21 @@ def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
       'run this command on every host'
     )
   try:
-    jax.distributed.initialize(
-      cluster.address,
-      cluster.count,
-      cluster.index,
-      cluster_detection_method=None if cluster.count is None else 'deactivate',
-      coordinator_bind_address=cluster.address if cluster.index == 0 else None,
-      initialization_timeout=start_timeout,
-      heartbeat_timeout_seconds=peer_timeout,
-    )
+    with _printing_to_stderr():
+      jax.distributed.initialize(
+        cluster.address,
+        cluster.count,
+        cluster.index,
+        cluster_detection_method=(
+          None if cluster.count is None else 'deactivate'
+        ),
+        coordinator_bind_address=(
+          cluster.address if cluster.index == 0 else None
+        ),
+        initialization_timeout=start_timeout,
+        heartbeat_timeout_seconds=peer_timeout,
+      )
+      multihost_utils.sync_global_devices('joined')
   except (RuntimeError, ValueError) as error:
     raise UserError(
       f'--distributed={"on" if cluster.count is None else "auto"}: jax cannot '
@@ -194,6 +204,22 @@ def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
       '--coordinator_address, --num_processes and --process_id, or '
       '--distributed=off'
     ) from error
+
+
+@contextlib.contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+  """A block in which libraries in C++ print to standard error.
+
+  Gloo says on standard output, which is for results, what it is connected to.
+  """
+  sys.stdout.flush()
+  saved = os.dup(1)
+  os.dup2(2, 1)
+  try:
+    yield
+  finally:
+    os.dup2(saved, 1)
+    os.close(saved)
 
 
 def roll_call(cluster: Cluster, seconds: float) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import jax
@@ -54,8 +55,34 @@ def gather(value) -> list:
   return [json.loads(bytes(r[:n])) for r, n in zip(rows, sizes, strict=True)]
 
 
-def whole(tree):
-  """The arrays of a tree, each complete, on every process: NumPy arrays."""
+def checked_equal(items: Iterable[T], what: str) -> Iterator[T]:
+  """The items, which are JSON values, if all processes have the same ones.
+
+  Args:
+    what: they are called in the error.
+
+  Raises:
+    UserError: on all processes, if they differ, or one cannot be read.
+  """
+  if not jax.distributed.is_initialized():
+    yield from items
+    return
+  remaining = iter(items)
+  while True:
+    item = together(lambda: next(remaining, None))
+    digest = hashlib.sha256(json.dumps(item).encode()).hexdigest()
+    if len(set(gather(digest))) > 1:
+      raise UserError(
+        f'{what} differ between processes; give all the same ones, from a '
+        'folder that they share'
+      )
+    if item is None:
+      return
+    yield item
+
+
+def gather_arrays(tree):
+  """The arrays of a tree, each complete on every process, as NumPy arrays."""
   if not jax.distributed.is_initialized():
     return jax.device_get(tree)
   return multihost_utils.process_allgather(tree, tiled=True)

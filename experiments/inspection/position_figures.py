@@ -149,7 +149,7 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
 def _curves(folder, name, method, params, max_length) -> list[str]:
   """The bias of each head over distances up to twice max_length.
 
-  None if it is a function of the text.
+  [] if it is a function of the text.
   """
   reach = 2 * max_length
   last = 0 if method.causal else reach

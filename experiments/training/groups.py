@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -144,7 +145,7 @@ class Group:
     for trial in self.trials:
       config = trial.settings.flat()
       trial.writer = MetricWriter(trial.workdir, config, start)
-      self._on_exit.callback(trial.writer.close)
+      self._on_exit.push(functools.partial(_close, trial))
       for phase in trial.settings.phases():
         trial.scores_of(phase).update(
           metrics.scores(
@@ -277,6 +278,11 @@ class Group:
           log(f'{trial.workdir.path} diverged: {error}')
     if all(trial.diverged for trial in self.trials):
       raise self.trials[0].diverged
+
+
+def _close(trial: Trial, kind, error, trace) -> None:
+  del error, trace
+  trial.writer.close(kind is not None or trial.diverged is not None)
 
 
 def _row(settings: Settings, step: int, measured) -> dict[str, float]:

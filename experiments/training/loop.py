@@ -20,6 +20,7 @@ from experiments.training import build, compiled
 from experiments.training.devices import flops_per_second
 from experiments.training.evaluation import evaluate
 from experiments.training.groups import Group
+from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.keeping import LAST_PHASE
 
@@ -187,7 +188,8 @@ def _print_header(group, loaded, batches) -> None:
     f'workdir {", ".join(trial.workdir.path for trial in group.trials)}'
   )
   if len(group.trials) == 1:
-    log(f'curves: tensorboard --logdir={group.trials[0].workdir.path}')
+    folder = buckets.origin(group.trials[0].workdir.path)
+    log(f'curves: tensorboard --logdir={folder}')
   log(
     f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
     f'classes, {loaded.vocab_size} token ids, padded to {padded}'

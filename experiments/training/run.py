@@ -23,9 +23,7 @@ from experiments.workdir import buckets, locks, shared
 from experiments.workdir import workdir as workdir_lib
 
 
-def run(
-  config, path: str, signals: Signals | None = None
-) -> dict[str, object]:
+def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
   """Checks everything, trains in the workdir `path`, returns the result.
 
   Args:

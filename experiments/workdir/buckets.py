@@ -70,8 +70,11 @@ def push(folder: str, only: str | None = None) -> None:
     return
   here, there = pathlib.Path(folder), epath.Path(address)
   for file in here.rglob('*') if only is None else [here / only]:
-    if file.is_file() and file.name not in _LOCAL:
-      target = there / str(file.relative_to(here))
+    name = file.relative_to(here)
+    # Of Weights & Biases, whose files change meanwhile, the id of the run.
+    is_local = name.parts[0] == 'wandb' and name.name != 'id'
+    if file.is_file() and file.name not in _LOCAL and not is_local:
+      target = there / str(name)
       with writing(str(target)):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.read_bytes())

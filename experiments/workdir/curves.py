@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments.command.errors import UserError, writing
 from experiments.command.log import log
+from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
 # Weights & Biases has its settings in the environment, of its own names.
@@ -26,7 +27,11 @@ WANDB_PROJECT = 'WANDB_PROJECT'
 def check() -> None:
   """UserError if the environment asks for a tool that is not installed."""
   project = os.environ.get(WANDB_PROJECT)
-  if project and importlib.util.find_spec('wandb') is None:
+  if not project:
+    return
+  found = importlib.util.find_spec('wandb')
+  # A folder `wandb`, which the tool itself makes, is a package without origin.
+  if found is None or found.origin is None:
     raise UserError(
       f'{WANDB_PROJECT}={project} is in the environment, and wandb is not '
       'installed: bash scripts/run.sh pip install wandb, or unset it'
@@ -80,8 +85,9 @@ class _TensorBoard:
       point = self._summary.Value(tag=name, simple_value=value)
       self._write(step=step, summary=self._summary(value=[point]))
 
-  def close(self) -> None:
+  def close(self, has_failed: bool) -> None:
     """Flushes and closes the file."""
+    del has_failed
     with contextlib.suppress(OSError):
       self._file.close()
 
@@ -119,10 +125,10 @@ class _WandB:
     with contextlib.suppress(Exception):
       self._run.log(dict(row), step=step)
 
-  def close(self) -> None:
+  def close(self, has_failed: bool) -> None:
     """Waits until everything is sent, or written where it is offline."""
     with contextlib.suppress(Exception):
-      self._run.finish()
+      self._run.finish(exit_code=int(has_failed))
 
 
 def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
@@ -134,24 +140,27 @@ def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
       id=_wandb_id(workdir.file('wandb/id')),
       resume='allow',
       dir=workdir.path,
-      name=os.path.basename(workdir.path),
+      name=os.path.basename(buckets.origin(workdir.path)),
       config=dict(config),
       # Trials that train together have one each.
       reinit='create_new',
       # log-0.txt has what is printed.
       settings=wandb.Settings(console='off'),
     )
-  except wandb.Error as error:
-    log(f'warning: no curves for Weights & Biases: {error}')
+  # Its settings, its network and its files have exceptions of their own.
+  except Exception as error:
+    reason = ' '.join(str(error).split())
+    log(f'WARNING: no curves for Weights & Biases: {reason}')
     return []
   return [_WandB(run)]
 
 
 def _wandb_id(path: str) -> str:
   """The name of the run there, made at the first attempt."""
-  if not os.path.exists(path):
-    with writing(path):
-      os.makedirs(os.path.dirname(path), exist_ok=True)
-    workdir_lib.write_atomic(path, secrets.token_hex(8))
-  with open(path) as file:
-    return file.read()
+  with contextlib.suppress(FileNotFoundError), open(path) as file:
+    if found := file.read().strip():
+      return found
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  made = secrets.token_hex(8)
+  workdir_lib.write_atomic(path, made)
+  return made

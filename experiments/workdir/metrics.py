@@ -92,10 +92,14 @@ class MetricWriter:
       with writing(self._path), open(self._path, 'a') as file:
         os.fsync(file.fileno())
 
-  def close(self) -> None:
-    """Closes the curves."""
+  def close(self, has_failed: bool = False) -> None:
+    """Closes the curves.
+
+    Args:
+      has_failed: whether the run has ended before its last step.
+    """
     for each in self._curves:
-      each.close()
+      each.close(has_failed)
 
 
 class Progress:

@@ -152,8 +152,10 @@ def _by_blocks(lower, b):
   diagonal_CBHRR = jax.vmap(
     lambda block, start: jax.lax.dynamic_slice_in_dim(block, start, rows, -1)
   )(lower_CBHRM, starts_C)
-  identity = jnp.broadcast_to(jnp.eye(rows), diagonal_CBHRR.shape)
-  inverse_CBHRR = _by_rows(diagonal_CBHRR, identity)
+  # Of the type of the blocks, and varying over devices as they do.
+  identity_CBHRR = jnp.zeros_like(diagonal_CBHRR)
+  identity_CBHRR += jnp.eye(rows, dtype=lower.dtype)[None, None, None]
+  inverse_CBHRR = _by_rows(diagonal_CBHRR, identity_CBHRR)
 
   def block(x, now):
     start, lower_BHRM, inverse_BHRR, b_BHRN = now

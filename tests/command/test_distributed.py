@@ -12,6 +12,7 @@ import types
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
+from test_old_runs import OLD_RUNS
 from test_train import SLOW, arguments, rows, wait_for_rows
 
 from experiments.command import distributed
@@ -247,7 +248,8 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
     *ends(start_each([[*predict, f'--output={both}']] * 2)), strict=True
   )
   assert codes == (0, 0), said
-  assert '{' not in printed[1]
+  # Gloo has said on standard error what it is connected to.
+  assert (printed[0].count('\n'), printed[1]) == (1, '')
   assert last_json(printed[0])['count'] == 7
   one = tmp_path / 'one.jsonl'
   call = [sys.executable, *predict, f'--output={one}']
@@ -263,6 +265,14 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
       its['probabilities'] and pytest.approx(its['probabilities'], rel=1e-5)
     )
 
+  other = tmp_path / 'other'
+  other.write_text(texts.read_text() + 'one more\n')
+  flags = [[f'--file={texts}'], [f'--file={other}']]
+  ended = ends(start_each([[*predict[:-1], *each] for each in flags]))
+  for code, stdout, stderr in ended:
+    assert (code, '{' in stdout) == (2, False), stderr
+    assert 'texts differ between processes' in stderr
+
   inspect = [
     '-m',
     'experiments.inspect',
@@ -276,6 +286,32 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   assert '{' not in printed[1]
   assert len(last_json(printed[0])['heads']) == 2
   assert (path / 'inspect' / 'heads.png').exists()
+
+
+@pytest.fixture
+def predicting(tmp_path):
+  """Two processes that predict for long, the first one of which has begun."""
+  texts = tmp_path / 'texts'
+  texts.write_text('the plot was dull\n' * 200_000)
+  run = OLD_RUNS / 'format_2' / 'finished'
+  command = ['-m', 'experiments.predict', f'--workdir={run}', '--json']
+  command += [f'--file={texts}', '--peer_timeout=10']
+  processes = start_each([command] * 2)
+  assert 'probabilities' in processes[0].stdout.readline()
+  return processes
+
+
+def test_a_signal_to_one_ends_predictions_on_all(predicting):
+  predicting[1].send_signal(signal.SIGINT)
+  codes, _, said = zip(*ends(predicting), strict=True)
+  assert codes == (75, 75), said
+
+
+def test_the_others_end_where_the_reader_of_the_results_does(predicting):
+  predicting[0].stdout.close()
+  codes, _, said = zip(*ends(predicting, timeout=60), strict=True)
+  assert codes[0] == 1, said
+  assert codes[1] not in (0, -signal.SIGKILL), said
 
 
 @pytest.mark.parametrize(

@@ -430,10 +430,29 @@ def test_path_of_several_blocks_inverts_the_whole_matrix(count):
   with jax.enable_x64(True):
     given = [np.asarray(each, float) for each in (q, k, w, b)]
     want = np.asarray(inverted(*map(jnp.asarray, given)))
+    ours(*map(jnp.asarray, given))  # of any type of floats
   scale = abs(want).max()
   np.testing.assert_allclose(ours(q, k, w, b), want, atol=1e-5 * scale)
   for found, want in zip(slopes(ours), slopes(inverted), strict=True):
     np.testing.assert_allclose(found, want, atol=1e-4 * abs(want).max())
+
+
+def test_path_of_several_blocks_may_be_sharded():
+  method = POSITIONS['path'](D, H, True)
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), 'i')
+  by_text = jax.sharding.PartitionSpec('i')
+  q, k, w = jax.random.normal(jax.random.key(1), (3, 2, 70, H, K))
+  b = jnp.ones((2, 70, H))
+
+  def content(q, k, w, b):
+    row = Tokens().with_defaults(70)
+    row = row.replace(state={'direction': w, 'strength': b})
+    return method.content({}, q, k, row, row)
+
+  sharded = jax.shard_map(
+    content, mesh=mesh, in_specs=(by_text,) * 4, out_specs=by_text
+  )
+  np.testing.assert_allclose(sharded(q, k, w, b), content(q, k, w, b), **close)
 
 
 def test_cable_is_forgetting_with_its_gates_turned():

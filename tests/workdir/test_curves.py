@@ -7,9 +7,10 @@ import sys
 import types
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, make_small_config
 
-from experiments.command.errors import UserError
+from experiments.command.errors import Diverged, UserError
+from experiments.training import run as run_lib
 from experiments.workdir import curves, metrics
 from experiments.workdir.workdir import Workdir
 
@@ -44,12 +45,12 @@ class Fake(types.ModuleType):
 
   def __init__(self, fails=False):
     super().__init__('wandb')
-    self.__spec__ = importlib.machinery.ModuleSpec('wandb', None)
+    self.__spec__ = importlib.machinery.ModuleSpec('wandb', None, origin='x')
     self.runs, self.rows, self.fails = [], [], fails
 
   def init(self, **named):
     if self.fails:
-      raise self.Error('no key')
+      raise self.fails
     self.runs.append(named)
     return self
 
@@ -58,8 +59,8 @@ class Fake(types.ModuleType):
       raise OSError('no connection')
     self.rows.append((step, row))
 
-  def finish(self):
-    self.rows.append('finished')
+  def finish(self, exit_code):
+    self.rows.append(f'finished {exit_code}')
 
 
 def write(workdir, start, steps):
@@ -113,8 +114,8 @@ def test_attempts_are_one_run_of_wandb(workdir, project, monkeypatch):
   assert first['resume'] == 'allow'
   assert first['config'] == CONFIG
   assert fake.rows == [
-    (1, {'loss': 1.0}), (2, {'loss': 0.5}), 'finished',
-    (2, {'loss': 0.5}), (4, {'loss': 0.25}), 'finished',
+    (1, {'loss': 1.0}), (2, {'loss': 0.5}), 'finished 0',
+    (2, {'loss': 0.5}), (4, {'loss': 0.25}), 'finished 0',
   ]  # fmt: skip
 
 
@@ -128,6 +129,36 @@ def test_two_workdirs_are_two_runs_of_wandb(tmp_path, project, monkeypatch):
   assert [run['name'] for run in fake.runs] == ['a', 'b']
 
 
+def test_wandb_knows_that_a_run_has_ended_early(workdir, project, monkeypatch):
+  fake = Fake()
+  monkeypatch.setitem(sys.modules, 'wandb', fake)
+  config = make_small_config()
+  config.optimizer.learning_rate = 1e30
+  with pytest.raises(Diverged):
+    run_lib.run(config, workdir.path)
+  assert fake.rows[-1] == 'finished 1'
+  assert (fake.runs[0]['config']['seed'], fake.runs[0]['dir']) == (
+    0, workdir.path,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize('content', [None, ''])
+def test_an_id_that_cannot_be_read_ends_no_run(
+  content, workdir, tmp_path, project, monkeypatch, capfd
+):
+  fake = Fake()
+  monkeypatch.setitem(sys.modules, 'wandb', fake)
+  if content is None:
+    (tmp_path / 'wandb').touch()
+    write(workdir, 0, [1])
+    assert 'no curves for Weights & Biases' in capfd.readouterr().err
+  else:
+    (tmp_path / 'wandb').mkdir()
+    (tmp_path / 'wandb' / 'id').write_text(content)
+    write(workdir, 0, [1])
+    assert len(fake.runs[0]['id']) == 16
+
+
 def test_only_the_environment_asks_for_wandb(workdir, monkeypatch):
   monkeypatch.delenv('WANDB_PROJECT', raising=False)
   monkeypatch.setitem(sys.modules, 'wandb', None)
@@ -135,22 +166,33 @@ def test_only_the_environment_asks_for_wandb(workdir, monkeypatch):
   write(workdir, 0, [1])
 
 
-def test_a_run_goes_on_without_wandb(workdir, project, monkeypatch, capfd):
-  monkeypatch.setitem(sys.modules, 'wandb', Fake(fails=True))
+@pytest.mark.parametrize('error', [Fake.Error, ValueError])
+def test_a_run_continues_without_wandb(
+  error, workdir, project, monkeypatch, capfd
+):
+  monkeypatch.setitem(sys.modules, 'wandb', Fake(error('no\nkey')))
   write(workdir, 0, [1])
-  assert 'no curves for Weights & Biases: no key' in capfd.readouterr().err
+  assert 'no curves for Weights & Biases: no key\n' in capfd.readouterr().err
   fake = Fake()
   monkeypatch.setitem(sys.modules, 'wandb', fake)
   writer = metrics.MetricWriter(workdir, CONFIG, 0)
   writer.write(1, {'loss': 0.0})
   writer.close()
-  assert fake.rows == ['finished']
+  assert fake.rows == ['finished 0']
   assert len(metrics.read_rows(workdir.file('metrics.jsonl'))) == 1
 
 
 @pytest.mark.parametrize('command', ['train', 'sweep'])
-def test_wandb_is_missing(command, project, monkeypatch, call_command):
-  monkeypatch.setitem(sys.modules, 'wandb', None)
+def test_wandb_is_missing(
+  command, project, monkeypatch, call_command, tmp_path
+):
+  if command == 'train':
+    monkeypatch.setitem(sys.modules, 'wandb', None)
+  else:
+    # Its own folder, in the folder of the command, is a package of no file.
+    monkeypatch.delitem(sys.modules, 'wandb', raising=False)
+    (tmp_path / 'wandb').mkdir()
+    monkeypatch.setattr(sys, 'path', [str(tmp_path)])
   with pytest.raises(UserError, match='WANDB_PROJECT=positions is in'):
     curves.check()
   flags = ['--workdir=never', '--grid', 'config.seed=0,1']
