@@ -396,7 +396,7 @@ def test_path_multiplies_reflections(rank):
       turned = turned - b[n, j, h] * w[n, j, h] * (w[n, j, h] @ turned)
 
 
-@pytest.mark.parametrize('count', [64, 65, 150])
+@pytest.mark.parametrize('count', [65, 150])
 def test_path_of_several_blocks_inverts_the_whole_matrix(count):
   """Values and slopes."""
   method = POSITIONS['path'](D, H, True)
@@ -425,7 +425,7 @@ def test_path_of_several_blocks_inverts_the_whole_matrix(count):
     found = jax.grad(
       lambda *given: (weight * function(*given)).sum(), argnums=(0, 1, 2, 3)
     )
-    return found(q, k, w, b)
+    return jax.jit(found)(q, k, w, b)
 
   with jax.enable_x64(True):
     given = [np.asarray(each, float) for each in (q, k, w, b)]
