@@ -29,6 +29,7 @@ FILES = (
   'README.md',
   'docs/positions.md',
   'docs/results.md',
+  'docs/performance.md',
   'docs/configuration.md',
   'docs/cli.md',
 )
@@ -152,6 +153,10 @@ TABLES = {
   'accuracy': result_tables.accuracy,
   'published': result_tables.published,
   'costs': result_tables.costs,
+  'training_step': result_tables.training_step,
+  'attention_lengths': result_tables.attention_lengths,
+  'other_suites': result_tables.other_suites,
+  'measured': result_tables.measured,
   'keys': config_keys,
   'flags': command_flags,
 }

@@ -172,6 +172,153 @@ def costs() -> str:
   return markdown(rows)
 
 
+def training_step() -> str:
+  """A training step by library, docs/results/step.json."""
+  of_shape: dict[tuple, dict] = {}
+  for row in _rows('step'):
+    shape = tuple(
+      row[size] for size in ('batch', 'length', 'vocab_size', 'width')
+    )
+    of_shape.setdefault(shape, {})[row['step']] = row
+  rows = [('batch, length, vocabulary, width', 'ours', *_STEPS.values())]
+  rows.append(('---',) * len(rows[0]))
+  for shape, found in of_shape.items():
+    ratios = (f'{found[name]["ratio"]:.2f}' for name in _STEPS)
+    ours = f'{found["ours"]["median_ms"]:.3g} ms'
+    rows.append((', '.join(f'{size:,}' for size in shape), ours, *ratios))
+  return markdown(rows)
+
+
+def attention_lengths() -> str:
+  """Attention by length and backend, docs/results/lengths.json."""
+  of_length: dict[int, dict] = {}
+  for row in _rows('lengths'):
+    of_length.setdefault(row['length'], {})[row['backend']] = row
+  rows = [
+    (
+      'length',
+      'temporary memory, chunked and xla',
+      'time, chunked',
+      'xla',
+      'slope of time, chunked and xla',
+    ),
+    ('---',) * 5,
+  ]
+  for length, found in of_length.items():
+    chunked, xla = found['chunked'], found['xla']
+    slopes = [each.get('time_slope', '') for each in (chunked, xla)]
+    rows.append(
+      (
+        f'{length:,}',
+        f'{_short(chunked["temporary_mib"])} and {_short(xla["temporary_mib"])} MiB',
+        f'{_short(chunked["median_ms"])} ms',
+        f'{xla["median_ms"] / chunked["median_ms"]:.2f}'
+        if 'median_ms' in xla
+        else '',
+        ' and '.join(str(slope) for slope in slopes if slope != ''),
+      )
+    )
+  return markdown(rows)
+
+
+def other_suites() -> str:
+  """Ratios of the suites that compare few alternatives."""
+  rows = [('suite', 'what', 'ratio'), ('---',) * 3]
+  for suite, (column, base, names) in _SUITES.items():
+    for row in _rows(suite):
+      if row[column] in names:
+        what = f'{names[row[column]]}, to {base}'
+        rows.append((f'`{suite}`', what, f'{row["ratio"]:.2f}'))
+  return markdown(rows)
+
+
+def measured() -> str:
+  """What the README says of speed and of sweeps."""
+  torch = [r['ratio'] for r in _rows('step') if r['step'] == 'pytorch']
+  (sweep,) = (r['ratio'] for r in _rows('sweep') if r['how'] == 'launches')
+  rows = [
+    ('what', 'result', '`bash scripts/run.sh` ...', 'page'),
+    ('---',) * 4,
+    (
+      'speed',
+      f'a training step of a one-block classifier takes {min(torch):.1f} to '
+      f'{max(torch):.1f} times as long in PyTorch',
+      '`experiments.benchmark --suite=step`',
+      '[performance](docs/performance.md)',
+    ),
+    (
+      'resume',
+      'after 150 kills and signals at random moments, parameters and metrics '
+      'are those of an uninterrupted run, bit for bit',
+      '`pytest -m faults`',
+      '[resuming](docs/cli.md#resuming)',
+    ),
+    (
+      'sweeps',
+      f'32 trials as one sweep are {sweep:.2f} times as fast as 32 commands',
+      '`experiments.benchmark --suite=sweep`',
+      '[sweeps](docs/sweeps.md)',
+    ),
+    (
+      'longer texts',
+      'with randomised positions, seven relative methods are right on 0.94 to '
+      '1.00 of strings up to five times as long as in training, on three tasks',
+      '`experiments.sweep --config=configs/length_generalization.py '
+      '--sweep=positions,seeds --workdir=runs/length`',
+      '[positions](docs/positions.md#which-method-learns-what)',
+    ),
+  ]
+  return markdown(rows)
+
+
+def _short(value: float) -> str:
+  """Three digits, or all of those before the point."""
+  return f'{value:.3g}' if value < 1_000 else f'{value:,.0f}'
+
+
+def _rows(suite: str) -> list[dict]:
+  """Rows of the results file of a benchmark."""
+  return json.loads((RESULTS / f'{suite}.json').read_text())['rows']
+
+
+# Columns of the table of training steps, by the name of the row.
+_STEPS = {
+  'without dropout': 'without dropout',
+  'flax layers': 'Flax layers, nn.Dropout',
+  'pytorch': 'PyTorch',
+  'pytorch compiled': 'PyTorch, compiled',
+  'matmuls': 'matmuls',
+}
+# Of each suite the column of the alternatives, that which the others are
+# compared with, and the alternatives that are shown.
+_SUITES = {
+  'dropout': (
+    'dropout',
+    'the hash',
+    {
+      'nn.Dropout, threefry': 'nn.Dropout with threefry',
+      'nn.Dropout, rbg': 'nn.Dropout with rbg',
+    },
+  ),
+  'startup': (
+    'process',
+    'imports and one compilation',
+    {'experiments.train': 'command to first step, default config'},
+  ),
+  'epoch': (
+    'batches',
+    '`experiments.train`',
+    {
+      'prepared': 'steps of SST-2 on prepared batches',
+      'padded': 'SST-2 padded to 64',
+    },
+  ),
+  'sweep': (
+    'how',
+    'one sweep of the same 32 trials',
+    {'launches': '32 launches of the default config'},
+  ),
+}
 # Of sweeps over positions, the row of the position method of the config.
 _LEARNED = {'model.position.name': 'learned'}
 # Of each config its results file, what is reported on, and the data; with the
