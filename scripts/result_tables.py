@@ -210,7 +210,8 @@ def attention_lengths() -> str:
     rows.append(
       (
         f'{length:,}',
-        f'{_short(chunked["temporary_mib"])} and {_short(xla["temporary_mib"])} MiB',
+        ' and '.join(_short(each['temporary_mib']) for each in (chunked, xla))
+        + ' MiB',
         f'{_short(chunked["median_ms"])} ms',
         f'{xla["median_ms"] / chunked["median_ms"]:.2f}'
         if 'median_ms' in xla
