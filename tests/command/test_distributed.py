@@ -288,26 +288,27 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   assert (path / 'inspect' / 'heads.png').exists()
 
 
-@pytest.fixture
-def predicting(tmp_path):
+def start_predicting(tmp_path, *flags):
   """Two processes that predict for long, the first one of which has begun."""
   texts = tmp_path / 'texts'
   texts.write_text('the plot was dull\n' * 200_000)
   run = OLD_RUNS / 'format_2' / 'finished'
   command = ['-m', 'experiments.predict', f'--workdir={run}', '--json']
-  command += [f'--file={texts}', '--peer_timeout=10']
+  command += [f'--file={texts}', *flags]
   processes = start_each([command] * 2)
   assert 'probabilities' in processes[0].stdout.readline()
   return processes
 
 
-def test_a_signal_to_one_ends_predictions_on_all(predicting):
+def test_a_signal_to_one_ends_predictions_on_all(tmp_path):
+  predicting = start_predicting(tmp_path)
   predicting[1].send_signal(signal.SIGINT)
   codes, _, said = zip(*ends(predicting), strict=True)
   assert codes == (75, 75), said
 
 
-def test_the_others_end_where_the_reader_of_the_results_does(predicting):
+def test_the_others_end_where_the_reader_of_the_results_does(tmp_path):
+  predicting = start_predicting(tmp_path, '--peer_timeout=10')
   predicting[0].stdout.close()
   codes, _, said = zip(*ends(predicting, timeout=60), strict=True)
   assert codes[0] == 1, said
