@@ -164,29 +164,28 @@ def main(values) -> None:
     _source(values, path) as windows,
   ):
     signals.install()
-    texts = []
     if values.attention is not None:
-      _check_figure(values.attention)
+      from experiments.inspection import single_text
+
+      single_text.check_figure(values.attention)
       texts = list(itertools.chain.from_iterable(windows(1)))
       if len(texts) != 1:
         count = len(texts)
         raise UserError(f'--attention needs exactly one text, not {count}')
       windows = functools.partial(_one_window, texts)
+      single_text.check_member(path, values.member)
     if values.output is not None:
       record_files.check_path(values.output)
     if cluster is not None:
       distributed.join(cluster, values.start_timeout, values.peer_timeout)
-      from experiments.command import processes
-
-      signals.share(processes.is_preempted)
-    if texts:
-      _check_member(path, values.member)
     import_without_garbage('experiments.training.prediction')
     from experiments.command import processes
 
+    if cluster is not None:
+      signals.share(processes.is_preempted)
     predictor = load(path, values.checkpoint, values.batch_size)
-    if texts:
-      _draw(values, predictor, texts)
+    if values.attention is not None:
+      single_text.draw(values.attention, predictor, texts, values.member)
     read = processes.checked_equal(windows(predictor.window), 'texts')
     if not processes.is_first():
       _predict(predictor, read, lambda *_: None, signals)
@@ -256,48 +255,6 @@ def _of_table(table: str, path: str, size: int) -> Iterator[list[str]]:
   rows = kind(**source.options).read_file(table, None, text_files.UNLABELLED)
   while texts := [row.text for row in itertools.islice(rows, size)]:
     yield texts
-
-
-def _check_figure(path: str) -> None:
-  """UserError if a figure cannot be written there, or would replace a file."""
-  from experiments.inspection import figures
-
-  stem, kind = os.path.splitext(os.path.abspath(path))
-  if kind not in ('.png', '.svg'):
-    raise UserError(f'--attention={path} is not NAME.png or NAME.svg')
-  app.make_folder(os.path.dirname(stem), 'attention')
-  there = [os.path.exists(f'{stem}.{k}') for k in figures.KINDS]
-  if any(there) and not all(there):
-    raise UserError(
-      f'--attention={path} would overwrite a file of another program; it '
-      f'writes NAME{", NAME".join(f".{k}" for k in figures.KINDS)}'
-    )
-
-
-def _check_member(path: str, member: int) -> None:
-  """UserError if the run has no such member."""
-  from experiments.inspection import head_analysis
-  from experiments.settings import stored
-
-  head_analysis.require_member(stored.read_settings(path), member)
-
-
-def _draw(values, predictor, texts: list[str]) -> None:
-  """Draws the attention of the only text."""
-  from experiments.inspection import figures, head_analysis
-
-  examples, _ = predictor.encode(texts)
-  head_analysis.require_tokens(texts, examples)
-  params = head_analysis.of_member(
-    predictor.run.settings, values.member, predictor.run.params
-  )
-  names = head_analysis.names(predictor.tokenizer)
-  (maps,) = head_analysis.attention_maps(
-    predictor.run.program.classifier, params, examples, names
-  )
-  figures.check_fonts([maps])
-  stem, _ = os.path.splitext(os.path.abspath(values.attention))
-  figures.attention(*os.path.split(stem), maps)
 
 
 @contextlib.contextmanager

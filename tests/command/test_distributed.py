@@ -237,24 +237,30 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   assert both['loss'] == pytest.approx(found['loss'], rel=1e-5)
   assert sum(map(sum, both['confusion'])) == both['count'] == 26
 
+
+RUN = OLD_RUNS / 'format_2' / 'finished'
+PREDICT = ['-m', 'experiments.predict', f'--workdir={RUN}']
+
+
+def test_two_processes_predict_what_one_predicts(tmp_path):
   texts = tmp_path / 'texts'
   texts.write_text(
     ''.join(f'{"the plot was dull " * (n % 3)}\n' for n in range(7))
   )
-  predict = ['-m', 'experiments.predict', f'--workdir={path}', '--batch_size=3']
-  predict.append(f'--file={texts}')
-  both = tmp_path / 'both.jsonl'
+  command = [*PREDICT, '--batch_size=3', f'--file={texts}']
+  both, one = tmp_path / 'both.jsonl', tmp_path / 'one.jsonl'
   codes, printed, said = zip(
-    *ends(start_each([[*predict, f'--output={both}']] * 2)), strict=True
+    *ends(start_each([[*command, f'--output={both}']] * 2)), strict=True
   )
   assert codes == (0, 0), said
   # Gloo has said on standard error what it is connected to.
   assert (printed[0].count('\n'), printed[1]) == (1, '')
   assert last_json(printed[0])['count'] == 7
-  one = tmp_path / 'one.jsonl'
-  call = [sys.executable, *predict, f'--output={one}']
   subprocess.run(
-    call, cwd=ROOT, env=os.environ | {'PYTHONPATH': str(ROOT)}, check=True
+    [sys.executable, *command, f'--output={one}'],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    check=True,
   )
   for mine, its in zip(
     *(p.read_text().splitlines() for p in (both, one)), strict=True
@@ -265,36 +271,32 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
       its['probabilities'] and pytest.approx(its['probabilities'], rel=1e-5)
     )
 
-  other = tmp_path / 'other'
-  other.write_text(texts.read_text() + 'one more\n')
-  flags = [[f'--file={texts}'], [f'--file={other}']]
-  ended = ends(start_each([[*predict[:-1], *each] for each in flags]))
-  for code, stdout, stderr in ended:
-    assert (code, '{' in stdout) == (2, False), stderr
+
+def test_processes_that_read_other_texts_predict_nothing(tmp_path):
+  commands = []
+  for name, count in (('a', 7), ('b', 8)):
+    (tmp_path / name).write_text('the plot was dull\n' * count)
+    commands.append([*PREDICT, f'--file={tmp_path / name}'])
+  for code, stdout, stderr in ends(start_each(commands)):
+    assert (code, stdout) == (2, ''), stderr
     assert 'texts differ between processes' in stderr
 
-  inspect = [
-    '-m',
-    'experiments.inspect',
-    f'--workdir={path}',
-    '--text=the plot',
-  ]
-  codes, printed, said = zip(
-    *ends(start_each([[*inspect, '--split=validation']] * 2)), strict=True
-  )
+
+def test_the_first_of_two_processes_inspects(tmp_path):
+  command = ['-m', 'experiments.inspect', f'--workdir={RUN}']
+  command += ['--text=the plot', '--split=validation', f'--output={tmp_path}']
+  codes, printed, said = zip(*ends(start_each([command] * 2)), strict=True)
   assert codes == (0, 0), said
-  assert '{' not in printed[1]
-  assert len(last_json(printed[0])['heads']) == 2
-  assert (path / 'inspect' / 'heads.png').exists()
+  assert printed[1] == ''
+  assert set(last_json(printed[0])['files']) == set(os.listdir(tmp_path))
+  assert (tmp_path / 'heads.png').exists()
 
 
 def start_predicting(tmp_path, *flags):
   """Two processes that predict for long, the first one of which has begun."""
   texts = tmp_path / 'texts'
   texts.write_text('the plot was dull\n' * 200_000)
-  run = OLD_RUNS / 'format_2' / 'finished'
-  command = ['-m', 'experiments.predict', f'--workdir={run}', '--json']
-  command += [f'--file={texts}', *flags]
+  command = [*PREDICT, '--json', f'--file={texts}', *flags]
   processes = start_each([command] * 2)
   assert 'probabilities' in processes[0].stdout.readline()
   return processes
