@@ -117,7 +117,7 @@ def _train(values, specs) -> list[dict]:
   workdir = os.path.abspath(values.workdir)
   signals = Signals()
   signals.install()
-  options = engines.Options(workdir, None, 1, 1, '')
+  options = engines.Options(workdir, None, 1, 1, '', {})
   engines.serial(specs, options, signals)
   rows = results.collect(specs)
   found = comparison.compare(rows, specs, 'accuracy', ['seed'], '')

@@ -96,6 +96,13 @@ def _define(values) -> None:
     flag_values=values,
   )
   flags.DEFINE_list(
+    'ray_resources',
+    [],
+    'What a task of engine ray asks for, as a list of NAME=AMOUNT: CPU=4,GPU=1 '
+    'or TPU=4; if not given, one CPU, and one GPU if the cluster has any.',
+    flag_values=values,
+  )
+  flags.DEFINE_list(
     'rungs',
     [],
     'Steps at which trials are pruned (successive halving), a list.',
@@ -189,21 +196,24 @@ def _print_plan(specs, counts, values, base) -> None:
 
 def main(values) -> None:
   """Plans, validates, trains and reports."""
-  workdir = app.required(values, 'workdir')
-  if workdir.startswith(buckets.SCHEMES):
-    raise UserError(
-      f'--workdir={workdir}: a sweep needs a file system, such as the bucket '
-      'mounted by gcsfuse; only experiments.train accepts the address'
-    )
-  workdir = os.path.abspath(workdir)
   if values.output is not None:
     app.check_output(values.output)
+  with buckets.staged(app.required(values, 'workdir')) as path:
+    _main(values, os.path.abspath(path))
+
+
+def _main(values, workdir: str) -> None:
   if values.report:
     app.print_result(summary.write(workdir, values))
     return
   curves.check()
   extensions.add(values.config, values.config_path)
   base = values.config.to_dict()
+  resources = ray_cluster.parse(values.ray_resources)
+  if values.engine != 'ray' and resources:
+    raise UserError(
+      f'--ray_resources is for --engine=ray, which is {values.engine!r}'
+    )
   if values.engine == 'ray' and ray_cluster.unsupported_reason():
     raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
   planned = _specs(values, base, workdir)
@@ -235,6 +245,7 @@ def main(values) -> None:
       max_parallel=values.max_parallel or len(os.sched_getaffinity(0)),
       group_size=values.group_size,
       ray_address=values.ray_address,
+      ray_resources=resources,
     ),
   )
   report = summary.write_at_end(workdir, values, planned)

@@ -39,6 +39,8 @@ class Options:
     max_parallel: number of processes of engine `processes`.
     group_size: largest number of trials trained as one program.
     ray_address: address of a cluster; '' starts one on this machine.
+    ray_resources: amounts that a task of engine `ray` asks for, by name; {}:
+      one CPU, and one GPU if the cluster has any.
   """
 
   workdir: str
@@ -46,6 +48,7 @@ class Options:
   max_parallel: int
   group_size: int
   ray_address: str
+  ray_resources: dict[str, float]
 
 
 def is_unfinished(spec: Spec, until: int | None) -> bool:

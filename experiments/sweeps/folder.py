@@ -14,7 +14,7 @@ from experiments.command.values import flat_keys
 from experiments.settings import extensions, formats, stored
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
-from experiments.workdir import locks
+from experiments.workdir import buckets, locks
 from experiments.workdir import workdir as workdir_lib
 
 _FILE = 'sweep.json'
@@ -33,6 +33,7 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
   # Tasks of a job array share the folder, and each may add trials.
   with locks.held(workdir, queues=True):
     _add(path, workdir, base, [dict(spec.overrides) for spec in specs])
+  buckets.push(workdir, '*')
 
 
 def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:

@@ -23,6 +23,7 @@ from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled
+from experiments.workdir import buckets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +208,8 @@ def command(spec: Spec, config_path: str, changed: dict[str, Any]) -> str:
     f'--config.{key}={tuple(value) if isinstance(value, list) else value}'
     for key, value in (changed | dict(spec.overrides)).items()
   ]
-  words = [f'--config={config_path}', *flags, f'--workdir={spec.path}']
+  workdir = buckets.origin(spec.path)
+  words = [f'--config={config_path}', *flags, f'--workdir={workdir}']
   return invocation.shell_line(['experiments.train', *words])
 
 

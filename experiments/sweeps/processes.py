@@ -25,6 +25,7 @@ from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
+from experiments.workdir import buckets
 
 # Seconds between checks for signals.
 _POLL = 0.2
@@ -45,7 +46,7 @@ def processes(
   count = min(options.max_parallel, len(queue))
   cores = sorted(os.sched_getaffinity(0))
   workers = _Workers(options, count, signals)
-  log(f'logs of trials: {options.workdir}/trials/NAME.txt')
+  log(f'logs of trials: {buckets.origin(options.workdir)}/trials/NAME.txt')
   with concurrent.futures.ThreadPoolExecutor(max(count, 1)) as pool:
     feeding = [
       pool.submit(_feed, queue, cores[n % len(cores) :: count], workers)
@@ -118,7 +119,8 @@ def _feed(queue, cores: list[int], workers: _Workers) -> None:
     code, process = _end(process), None
     # A worker that ends after a signal has not failed, whatever its code.
     if code != app.INTERRUPTED and not workers.signals.received:
-      reason = f'its process ended with {code}; see {spec.path}.txt'
+      path = buckets.origin(f'{spec.path}.txt')
+      reason = f'its process ended with {code}; see {path}'
       engines.give_up(spec, reason)
   if process is not None:
     _end(process)

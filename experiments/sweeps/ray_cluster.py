@@ -1,18 +1,21 @@
 """Engine `ray`: tasks of one trial each, or of a group on a cluster with GPUs.
 
 A task lost with its node is restarted on another one and resumes from the last
-checkpoint; the workdir must be on a file system shared by all nodes. Ray is the
-extra `ray` of pyproject.toml.
+checkpoint; the workdir must be in a bucket, or on a file system that all nodes
+share. Ray is the extra `ray` of pyproject.toml.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import re
 
 from experiments.command.errors import Interrupted, UserError
+from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
+from experiments.workdir import buckets
 
 _RETRIES = 5
 _POLL = 1.0  # seconds between checks for signals
@@ -44,22 +47,27 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
   except (ConnectionError, ValueError) as error:
     raise UserError(f'--ray_address={options.ray_address}: {error}') from error
   try:
-    has_gpus = library.cluster_resources().get('GPU', 0) > 0
-    size = options.group_size if has_gpus else 1
-    task = library.remote(
-      num_cpus=1, num_gpus=int(has_gpus), max_retries=_RETRIES
-    )(_train)
-    pending = {}
+    wanted = options.ray_resources or {
+      'CPU': 1,
+      'GPU': int(library.cluster_resources().get('GPU', 0) > 0),
+    }
+    _warn_if_lacking(wanted, library.nodes())
+    # A trial alone does not fill an accelerator.
+    on_cpus = {name for name in wanted if wanted[name]} <= {'CPU'}
+    size = 1 if on_cpus else options.group_size
+    task = _task(library, wanted)
+    workdir, pending = buckets.origin(options.workdir), {}
     for same in plan.programs_of(specs).values():
       for start in range(0, len(same), size):
         group = same[start : start + size]
         if any(engines.is_unfinished(spec, options.until) for spec in group):
           names = [spec.name for spec in group]
-          pending[task.remote(options.workdir, names, options.until)] = group
+          pending[task.remote(workdir, names, options.until)] = group
     while pending:
       done, _ = library.wait(list(pending), timeout=_POLL)
       for reference in done:
         group = pending.pop(reference)
+        buckets.pull(options.workdir, [spec.name for spec in group])
         try:
           library.get(reference)
         except library.exceptions.RayError as error:
@@ -76,8 +84,55 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
     library.shutdown()
 
 
+def _task(library, wanted: dict[str, float]):
+  """The remote function that trains trials with these resources."""
+  others = {n: wanted[n] for n in wanted if n not in ('CPU', 'GPU')}
+  try:
+    return library.remote(
+      num_cpus=wanted.get('CPU', 1),
+      num_gpus=wanted.get('GPU', 0),
+      resources=others,
+      max_retries=_RETRIES,
+    )(_train)
+  except ValueError as error:
+    raise UserError(f'--ray_resources: {error}') from error
+
+
 def _train(workdir: str, names: list[str], until: int | None) -> None:
   """A Ray task that trains some trials of a sweep."""
-  specs = {spec.name: spec for spec in folder.read(workdir)}
-  group = [specs[name] for name in names]
-  engines.run(group, until, Signals(), engines.Shared())
+  with buckets.staged(workdir, names) as path:
+    specs = {spec.name: spec for spec in folder.read(path)}
+    group = [specs[name] for name in names]
+    engines.run(group, until, Signals(), engines.Shared())
+
+
+def parse(amounts: list[str]) -> dict[str, float]:
+  """The amounts of --ray_resources by name.
+
+  Raises:
+    UserError: one of them is not NAME=AMOUNT.
+  """
+  found = {}
+  for text in amounts:
+    name, _, amount = text.partition('=')
+    # A whole amount above 1 is all that Ray accepts.
+    match = re.fullmatch(r'0?\.\d+|\d+', amount)
+    if not name or match is None or name in found or float(amount) == 0:
+      raise UserError(
+        f'--ray_resources={text} is not NAME=AMOUNT, such as CPU=4 or GPU=0.5, '
+        'above 0, each name once'
+      )
+    found[name] = float(amount)
+  return found
+
+
+def _warn_if_lacking(wanted: dict[str, float], nodes: list[dict]) -> None:
+  """Says that tasks wait for a node that has all that they ask for."""
+  has_room = [
+    all(node['Resources'].get(name, 0) >= wanted[name] for name in wanted)
+    for node in nodes
+    if node['Alive']
+  ]
+  if not any(has_room):
+    asked = ', '.join(f'{name}={wanted[name]:g}' for name in wanted)
+    log(f'WARNING: no node of the Ray cluster has {asked}; waiting for one')

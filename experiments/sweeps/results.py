@@ -19,6 +19,7 @@ from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
 from experiments.sweeps.tables import markdown
+from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_phase
 
@@ -105,7 +106,7 @@ def best_run(
     'name': row['name'],
     **overrides(spec),
     **{split: row[f'best/{split}/{metric}'] for split in SPLITS},
-    'workdir': spec.path,
+    'workdir': buckets.origin(spec.path),
   }
 
 

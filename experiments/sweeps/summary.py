@@ -15,6 +15,7 @@ from experiments.sweeps import (
   tables,
 )
 from experiments.sweeps.plan import Spec
+from experiments.workdir import buckets
 
 
 def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
@@ -27,7 +28,10 @@ def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
     values: flags of comparison.define, and `output`.
     planned: trials of this command.
   """
+  buckets.push(workdir, 'trials/*.txt')
   specs = distinct.distinct(folder.read(workdir, planned))
+  # Of a bucket, others may have ended meanwhile.
+  buckets.pull(workdir, [spec.name for spec in running.unfinished(specs)])
   unfinished = len(running.unfinished(specs))
   if not unfinished:
     return _write(workdir, values, specs)
@@ -35,7 +39,8 @@ def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
     f'{unfinished} of {len(specs)} trials are unfinished: results are written '
     'when all have ended; --report writes those so far'
   )
-  return {'workdir': workdir, 'trials': _ended(results.collect(specs))}
+  ended = _ended(results.collect(specs))
+  return {'workdir': buckets.origin(workdir), 'trials': ended}
 
 
 def write(workdir: str, values) -> dict:
@@ -58,6 +63,7 @@ def _write(workdir: str, values, specs: list[Spec]) -> dict:
   if values.output is not None:
     results.publish(values.output, rows, specs, found)
   plots.write(workdir, found, specs)
+  buckets.push(workdir, '*')
   Console(stderr=True).print(tables.terminal(found))
   for row in rows:
     if row['status'] in ('FAILED', 'DIVERGED'):
@@ -70,7 +76,7 @@ def _write(workdir: str, values, specs: list[Spec]) -> dict:
   if conclusion is not None:
     log(conclusion)
   return {
-    'workdir': workdir,
+    'workdir': buckets.origin(workdir),
     'trials': _ended(rows),
     'metric': found.metric,
     'best_setting': best if best['n'] else None,

@@ -1,4 +1,4 @@
-"""Workdirs in a bucket, --workdir=gs://BUCKET/FOLDER.
+"""Workdirs in a bucket, --workdir=gs://BUCKET/FOLDER, of a run or of a sweep.
 
 Checkpoints are written directly to the bucket. The small files beside them are
 staged in a local folder, and copied whenever a checkpoint begins or the status
@@ -7,11 +7,12 @@ changes, so that the files in the bucket are never behind a checkpoint.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from etils import epath
 
@@ -21,13 +22,20 @@ SCHEMES = ('gs://',)
 # Folders that stay in the bucket ('torn': `corrupt` of older runs), and files
 # that stay local.
 _REMOTE, _LOCAL = ('checkpoints', 'corrupt', 'torn'), ('lock',)
-# File beside the local folder that holds the address of the bucket.
-_ORIGIN = '.selfattn-origin'
+# A staged folder, and the file beside it that holds the address of the bucket.
+_STAGED, _ORIGIN = 'run', '.selfattn-origin'
+# Files that are copied at once; each waits for the network.
+_AT_ONCE = 32
+# Size and time of the staged files that are in the bucket, by path.
+_copied: dict[str, tuple[int, int]] = {}
 
 
 @contextlib.contextmanager
-def staged(path: str) -> Iterator[str]:
+def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
   """A local copy of the workdir `path` in a bucket, or a local `path` itself.
+
+  Args:
+    trials: names of the trials of a sweep to copy; None: all.
 
   Raises:
     UserError: the extra gcs is not installed.
@@ -36,66 +44,112 @@ def staged(path: str) -> Iterator[str]:
     yield path
     return
   with tempfile.TemporaryDirectory(prefix='selfattn-') as parent:
-    folder = os.path.join(parent, 'run')
+    name = os.path.join(parent, _ORIGIN)
+    with writing(name), open(name, 'w') as file:
+      file.write(path)
+    folder = os.path.join(parent, _STAGED)
     try:
-      _fetch(path, folder)
+      pull(folder, trials)
     except ImportError as error:
       raise UserError(
         f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
         'pip install gcsfs google-cloud-storage'
       ) from error
-    name = os.path.join(parent, _ORIGIN)
-    with writing(name), open(name, 'w') as file:
-      file.write(path)
     yield folder
 
 
-def origin(folder: str) -> str:
-  """The bucket address of a staged folder; the path of any other folder."""
-  path = os.path.join(os.path.dirname(folder), _ORIGIN)
-  if not os.path.exists(path):
-    return folder
-  with open(path) as file:
-    return file.read()
+def origin(path: str) -> str:
+  """The address in a bucket of what is staged at `path`; else `path`."""
+  for parent in pathlib.Path(path).parents:
+    if (parent / _ORIGIN).exists():
+      inside = pathlib.Path(path).relative_to(parent / _STAGED)
+      return os.path.join((parent / _ORIGIN).read_text(), *inside.parts)
+  return path
 
 
-def push(folder: str, only: str | None = None) -> None:
-  """Copies the files of a staged folder to its bucket.
+def push(folder: str, pattern: str = '**/*') -> None:
+  """Copies files of a staged folder that have changed to its bucket.
 
   Args:
-    only: name of a single file; None: all files.
+    pattern: of their paths in the folder.
   """
   address = origin(folder)
   if address == folder:
     return
   here, there = pathlib.Path(folder), epath.Path(address)
-  for file in here.rglob('*') if only is None else [here / only]:
-    name = file.relative_to(here)
-    # Of Weights & Biases, whose files change meanwhile, the id of the run.
-    is_local = name.parts[0] == 'wandb' and name.name != 'id'
-    if file.is_file() and file.name not in _LOCAL and not is_local:
-      target = there / str(name)
-      with writing(str(target)):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.read_bytes())
+
+  def copy(name: pathlib.Path) -> None:
+    version = _version(here / name)
+    if _copied.get(str(here / name)) == version:
+      return
+    target = there / str(name)
+    with writing(str(target)):
+      target.parent.mkdir(parents=True, exist_ok=True)
+      target.write_bytes((here / name).read_bytes())
+    _copied[str(here / name)] = version
+
+  names = [path.relative_to(here) for path in here.glob(pattern)]
+  _each(copy, [name for name in names if _is_kept(here, name)])
 
 
-def _fetch(address: str, folder: str) -> None:
+def _is_kept(here: pathlib.Path, name: pathlib.Path) -> bool:
+  # Of Weights & Biases, whose files change meanwhile, the id of the run.
+  is_local = 'wandb' in name.parts[:-1] and name.name != 'id'
+  is_local |= name.name in _LOCAL or '.tmp-' in name.name
+  return not is_local and (here / name).is_file()
+
+
+def pull(folder: str, trials: Collection[str] | None = None) -> None:
+  """Copies what is in the bucket of a staged folder into it.
+
+  Args:
+    trials: names of the trials of a sweep to copy; None: all.
+  """
+  address = origin(folder)
+  if address == folder:
+    return
   import fsspec
 
   # Another process may have written since the last listing.
   fsspec.config.conf.setdefault('gcs', {})['use_listings_cache'] = False
-  there, here = epath.Path(address), epath.Path(folder)
+  there, here = epath.Path(address), pathlib.Path(folder)
+  files: list[pathlib.Path] = []
   folders = [there] if there.exists() else []
-  while folders:
-    for path in folders.pop().iterdir():
-      name = str(path.relative_to(there))
-      if name in _REMOTE:
+
+  def list_folder(path: epath.Path) -> list[epath.Path]:
+    found = []
+    for entry in path.iterdir():
+      is_other = (
+        trials is not None
+        and path == there / 'trials'
+        and entry.name not in trials
+      )
+      if entry.name in _REMOTE or is_other:
         continue
-      if path.is_dir():
-        folders.append(path)
+      if entry.is_dir():
+        found.append(entry)
       else:
-        content = path.read_bytes()
-        with writing(str(here / name)):
-          (here / name).parent.mkdir(parents=True, exist_ok=True)
-          (here / name).write_bytes(content)
+        files.append(pathlib.Path(entry.relative_to(there)))
+    return found
+
+  def copy(name: pathlib.Path) -> None:
+    target = here / name
+    content = (there / str(name)).read_bytes()
+    with writing(str(target)):
+      target.parent.mkdir(parents=True, exist_ok=True)
+      target.write_bytes(content)
+    _copied[str(target)] = _version(target)
+
+  while folders:
+    folders = sum(_each(list_folder, folders), [])
+  _each(copy, files)
+
+
+def _version(path: pathlib.Path) -> tuple[int, int]:
+  found = path.stat()
+  return found.st_size, found.st_mtime_ns
+
+
+def _each(function: Callable, values: list) -> list:
+  with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+    return list(pool.map(function, values))

@@ -43,7 +43,7 @@ def options(specs, **more):
   workdir = os.path.dirname(os.path.dirname(specs[0].path))
   return engines.Options(
     **{'workdir': workdir, 'until': None, 'max_parallel': 1, 'group_size': 32}
-    | {'ray_address': ''}
+    | {'ray_address': '', 'ray_resources': {}}
     | more
   )
 

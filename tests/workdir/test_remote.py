@@ -78,6 +78,99 @@ def test_corrupt_checkpoints_stay_in_the_bucket(name, bucket):
     assert os.listdir(folder) == ['config.json']
 
 
+def small_files(folder):
+  """Files beside the checkpoints, without those named by time and host."""
+  found = {name for name in names(folder) if '/checkpoints/' not in name}
+  return {name for name in found if 'tfevents' not in name}
+
+
+SWEEP = """
+import sys
+sys.path.insert(0, TESTS)
+from conftest import make_small_config as get_config
+
+def sweep_seeds():
+  for seed in range(4):
+    yield {'seed': seed}
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path):
+  """Flags of a sweep of four small trials."""
+  config = tmp_path / 'small.py'
+  config.write_text(SWEEP.replace('TESTS', repr(str(ROOT / 'tests'))))
+  return [f'--config={config}', '--sweep=seeds']
+
+
+@pytest.mark.parametrize('engine', ['serial', 'vectorized', 'processes'])
+def test_a_sweep_in_a_bucket_is_that_of_a_disk(
+  engine, bucket, tmp_path, sweep, call_command
+):
+  address, disk = bucket / 'sweep', tmp_path / 'disk'
+  flags = [*sweep, f'--engine={engine}', '--max_parallel=2']
+  code, out, err = call_command(
+    'sweep', *flags, f'--workdir={address}', cwd=ROOT
+  )
+  assert code == 0, err
+  found = last_json(out)
+  code, out, _ = call_command('sweep', *flags, f'--workdir={disk}', cwd=ROOT)
+  assert code == 0
+  assert found['table'] == last_json(out)['table']
+  assert found['workdir'] == str(address)
+  assert found['best_run']['workdir'].startswith(f'{address}/trials/')
+  assert small_files(address) == small_files(disk)
+  assert len(list(address.glob('trials/*/checkpoints/12'))) == 4
+  before = {p: p.stat().st_mtime_ns for p in address.glob('trials/**/*')}
+  code, out, err = call_command(
+    'sweep', *flags, f'--workdir={address}', cwd=ROOT
+  )
+  assert (code, last_json(out)['table']) == (0, found['table'])
+  assert 'none of 4 trials has steps left' in err
+  assert {
+    p: p.stat().st_mtime_ns for p in address.glob('trials/**/*')
+  } == before
+
+
+def test_processes_without_a_disk_of_both_share_a_sweep(
+  bucket, sweep, call_command
+):
+  flags = [*sweep, '--engine=serial', f'--workdir={bucket}']
+  for index, trials in enumerate(({'DONE': 2, 'PENDING': 2}, {'DONE': 4})):
+    share = ['--num_processes=2', f'--process_id={index}']
+    code, out, err = call_command('sweep', *flags, *share, cwd=ROOT)
+    assert code == 0, err
+    assert last_json(out)['trials'] == trials
+    assert (bucket / 'results.csv').exists() == bool(index)
+  code, out, err = call_command('sweep', *flags, cwd=ROOT)
+  assert (code, 'none of 4 trials' in err) == (0, True)
+
+
+def test_a_process_sees_what_another_has_pushed_meanwhile(bucket, sweep):
+  trial = 'trials/one/status.json'
+  with (
+    buckets.staged(str(bucket)) as one,
+    buckets.staged(str(bucket), ['two']) as other,
+  ):
+    for folder, text in ((one, 'first'), (other, 'second')):
+      path = os.path.join(folder, trial)
+      assert buckets.origin(path) == str(bucket / trial)
+      os.makedirs(os.path.dirname(path), exist_ok=True)
+      with open(path, 'w') as file:
+        file.write(text)
+    buckets.push(one)
+    buckets.pull(other, ['two'])
+    with open(os.path.join(other, trial)) as file:
+      assert file.read() == 'second'
+    buckets.pull(other, ['one'])
+    with open(os.path.join(other, trial)) as file:
+      assert file.read() == 'first'
+    # What came from the bucket is not copied back.
+    (bucket / trial).write_text('third')
+    buckets.push(other)
+    assert (bucket / trial).read_text() == 'third'
+
+
 def test_a_local_workdir_is_not_remote(tmp_path):
   assert buckets.origin(str(tmp_path / 'run')) == str(tmp_path / 'run')
   with buckets.staged('runs/first') as folder:
@@ -85,10 +178,10 @@ def test_a_local_workdir_is_not_remote(tmp_path):
 
 
 def test_a_missing_extra_is_named(monkeypatch):
-  def fetch(*_):
+  def pull(*_):
     raise ImportError('Please install gcsfs to access Google Storage')
 
-  monkeypatch.setattr(buckets, '_fetch', fetch)
+  monkeypatch.setattr(buckets, 'pull', pull)
   with (
     pytest.raises(UserError, match='needs the extra gcs'),
     buckets.staged('gs://bucket/run'),
