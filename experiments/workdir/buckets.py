@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import itertools
 import os
 import pathlib
 import tempfile
@@ -141,7 +142,8 @@ def pull(folder: str, trials: Collection[str] | None = None) -> None:
     _copied[str(target)] = _version(target)
 
   while folders:
-    folders = sum(_each(list_folder, folders), [])
+    found = _each(list_folder, folders)
+    folders = list(itertools.chain.from_iterable(found))
   _each(copy, files)
 
 

@@ -12,6 +12,9 @@ import time
 import pytest
 from conftest import ROOT, last_json
 
+from experiments.command.errors import UserError
+from experiments.sweeps import ray_cluster
+
 CONFIG = """
 import sys
 sys.path.insert(0, TESTS)
@@ -31,6 +34,8 @@ def sweep_seeds():
 """
 
 
+# The cluster is forked from this process, which may have used jax before.
+pytestmark = pytest.mark.filterwarnings('ignore:os.fork')
 _LOOPBACK = '127.0.0.1'
 
 
@@ -90,6 +95,67 @@ def test_trials_of_a_lost_node_are_restarted(tmp_path, run_command, cluster):
   assert sorted(attempts) == [1, 1, 1, 2]
   done = run_command('sweep', *flags, f'--workdir={whole}', '--engine=serial')
   assert last_json(done.stdout)['table'] == last_json(out)['table']
+
+
+@pytest.mark.parametrize(
+  ('given', 'wanted'),
+  [
+    ([], {}),
+    (['CPU=4'], {'CPU': 4}),
+    (['CPU=2', 'GPU=0.5', 'TPU-v5e=8'], {'CPU': 2, 'GPU': 0.5, 'TPU-v5e': 8}),
+  ],
+)
+def test_resources_are_amounts_by_name(given, wanted):
+  assert ray_cluster.parse(given) == wanted
+
+
+@pytest.mark.parametrize(
+  'given', ['GPU', '=1', 'GPU=', 'GPU=-1', 'GPU=0', 'GPU=1.5', 'GPU=nan']
+)
+def test_resources_that_ray_refuses_are_named(given):
+  with pytest.raises(UserError, match=f'--ray_resources={given} is not NAME='):
+    ray_cluster.parse(['CPU=1', given])
+
+
+def test_resources_are_of_engine_ray_alone(tmp_path, call_command):
+  flags = ['--sweep=seeds', f'--workdir={tmp_path / "s"}']
+  flags += ['--engine=serial', '--ray_resources=CPU=2']
+  code, _, stderr = call_command('sweep', *flags, cwd=ROOT)
+  assert code == 2
+  assert "--ray_resources is for --engine=ray, which is 'serial'" in stderr
+  assert not (tmp_path / 's').exists()
+
+
+def test_resources_that_no_node_has_are_waited_for(tmp_path, cluster):
+  started, _ = cluster
+  config = tmp_path / 'small.py'
+  config.write_text(CONFIG.replace('TESTS', repr(str(ROOT / 'tests'))))
+  command = [sys.executable, '-m', 'experiments.sweep', f'--config={config}']
+  command += ['--grid=config.train.steps=5,6', '--engine=ray']
+  command += [f'--ray_address={started.address}', '--ray_resources=CPU=1,tpu=4']
+  with subprocess.Popen(
+    [*command, f'--workdir={tmp_path / "sweep"}'],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  ) as process:
+    said = ''
+    while 'waiting for one' not in said:
+      line = process.stderr.readline()
+      assert line, said
+      said += line
+    assert 'no node of the Ray cluster has CPU=1, tpu=4' in said
+    started.add_node(
+      num_cpus=1,
+      resources={'tpu': 4},
+      object_store_memory=100 * 2**20,
+      node_ip_address=_LOOPBACK,
+    )
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert last_json(out)['trials'] == {'DONE': 2}
 
 
 def test_without_ray_the_error_says_how_to_install_it(tmp_path, call_command):

@@ -232,6 +232,7 @@ def losing_ray(monkeypatch):
   library.__dict__.update(
     init=lambda **_: None,
     cluster_resources=dict,
+    nodes=list,
     remote=lambda **_: lambda _: remote,
     wait=lambda references, timeout: (references, []),
     get=lost,

@@ -189,55 +189,82 @@ def test_a_missing_extra_is_named(monkeypatch):
     pass
 
 
-@pytest.mark.oracle
-def test_gs_addresses_work(tmp_path):
-  """With the extra gcs, and the storage of fake_gcs on the loopback."""
+@pytest.fixture
+def storage(monkeypatch):
+  """Objects of fake_gcs on the loopback; commands need the extra gcs."""
   pytest.importorskip('gcsfs', reason='the extra gcs is not installed')
   from fake_gcs import FakeGcs
 
   with FakeGcs('bucket') as storage:
-    environment = os.environ | {
-      'PYTHONPATH': str(ROOT),
-      'STORAGE_EMULATOR_HOST': storage.url,
-      'TENSORSTORE_GCS_HTTP_URL': storage.url,
-      'GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT': 'false',
-      'FSSPEC_GCS_TOKEN': 'anon',
-      'NO_GCE_CHECK': 'true',
-    }
+    monkeypatch.setenv('STORAGE_EMULATOR_HOST', storage.url)
+    monkeypatch.setenv('TENSORSTORE_GCS_HTTP_URL', storage.url)
+    monkeypatch.setenv('GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT', 'false')
+    monkeypatch.setenv('FSSPEC_GCS_TOKEN', 'anon')
+    monkeypatch.setenv('NO_GCE_CHECK', 'true')
+    yield storage.buckets['bucket']
 
-    def start(name, *flags):
-      return subprocess.Popen(
-        [sys.executable, '-m', f'experiments.{name}', *flags],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-      )
 
-    def run(name, *flags):
-      process = start(name, *flags)
-      out, err = process.communicate(timeout=200)
-      assert process.returncode == 0, err
-      return last_json(out)
+def start(name, *flags):
+  return subprocess.Popen(
+    [sys.executable, '-m', f'experiments.{name}', *flags],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
 
-    config = make_small_config()
-    address = 'gs://bucket/runs/first'
-    process = start('train', *arguments(address, config))
-    deadline = time.monotonic() + 100
-    marker = 'runs/first/checkpoints/6/commit_success.txt'
-    while marker not in storage.buckets['bucket']:
-      assert time.monotonic() < deadline
-      assert process.poll() is None
-      time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    result = run('train', *arguments(address, config))
-    assert result['workdir'] == address
-    assert run('train', *arguments(address, config)) == result
-    found = run('evaluate', f'--workdir={address}')
-    assert found['accuracy'] == pytest.approx(result['accuracy'])
-    metrics, _, _ = storage.buckets['bucket']['runs/first/metrics.jsonl']
+
+def result_of(name, *flags):
+  process = start(name, *flags)
+  out, err = process.communicate(timeout=200)
+  assert process.returncode == 0, err
+  return last_json(out)
+
+
+@pytest.mark.oracle
+def test_gs_addresses_work(tmp_path, storage):
+  config = make_small_config()
+  address = 'gs://bucket/runs/first'
+  process = start('train', *arguments(address, config))
+  deadline = time.monotonic() + 100
+  while 'runs/first/checkpoints/6/commit_success.txt' not in storage:
+    assert time.monotonic() < deadline
+    assert process.poll() is None
+    time.sleep(0.01)
+  process.kill()
+  process.communicate()
+  result = result_of('train', *arguments(address, config))
+  assert result['workdir'] == address
+  assert result_of('train', *arguments(address, config)) == result
+  found = result_of('evaluate', f'--workdir={address}')
+  assert found['accuracy'] == pytest.approx(result['accuracy'])
+  metrics, _, _ = storage['runs/first/metrics.jsonl']
   whole = tmp_path / 'whole'
   run_lib.run(config, str(whole), Signals())
   assert metrics.decode() == (whole / 'metrics.jsonl').read_text()
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize('engine', ['processes', 'ray'])
+def test_a_sweep_at_a_gs_address_is_that_of_a_disk(
+  engine, tmp_path, storage, sweep
+):
+  """Trials of Ray see nothing of the folder that the sweep is staged in."""
+  flags = [*sweep, f'--engine={engine}']
+  if engine == 'ray':
+    pytest.importorskip('ray', reason='the extra ray is not installed')
+    flags += ['--ray_resources=CPU=1']
+  address, disk = 'gs://bucket/sweep', tmp_path / 'disk'
+  found = result_of('sweep', *flags, f'--workdir={address}')
+  whole = result_of('sweep', *sweep, f'--workdir={disk}')
+  assert found['trials'] == {'DONE': 4}
+  assert found['table'] == whole['table']
+  results, _, _ = storage['sweep/results.csv']
+  rows = [line.split(',')[:6] for line in results.decode().splitlines()]
+  same = (disk / 'results.csv').read_text().splitlines()
+  assert rows == [line.split(',')[:6] for line in same]
+  trial = found['best_run']['workdir']
+  assert trial.startswith(f'{address}/trials/')
+  scores = result_of('evaluate', f'--workdir={trial}')
+  assert scores['accuracy'] == pytest.approx(found['best_run']['test'])
