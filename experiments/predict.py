@@ -252,7 +252,9 @@ def _of_table(table: str, path: str, size: int) -> Iterator[list[str]]:
       f'--table={table}: {path} was trained on config.data.name = '
       f'{source.name!r}, which reads no files; use --file, one text per line'
     )
-  rows = kind(**source.options).read_file(table, None, text_files.UNLABELLED)
+  # Each row has a prediction.
+  options = source.options | {'invalid_rows': 'error'}
+  rows = kind(**options).read_file(table, None, text_files.UNLABELLED)
   while texts := [row.text for row in itertools.islice(rows, size)]:
     yield texts
 

@@ -252,7 +252,14 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
     *(f'good\tfilm {n}' for n in range(9)),
     *(f'bad\tplay {n}' for n in range(9)),
     *(['good\tsame'] * 9),
-    *('good\tboth', 'bad\tboth', 'bad\t ', 'rare\tseldom', 'bad\t1 2 3 4 5 6'),
+    *(
+      'good\tboth',
+      'bad\tboth',
+      'bad\ttwo\tfields',
+      'bad\t ',
+      'rare\tseldom',
+      'bad\t1 2 3 4 5 6',
+    ),
   ]
   (tmp_path / 'train.tsv').write_text('\n'.join(lines) + '\n')
   (tmp_path / 'test.tsv').write_text('good\tfine\nbad\tdull\nodd\todd\n')
@@ -261,7 +268,8 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
   config.data.max_length = 5
   config.data.text.update(
     header=False, text_columns=(1,), label_column='0', labels=('bad', 'good',
-    'rare'), unknown_labels='drop', max_copies=8, train=('train.tsv',),
+    'rare'), unknown_labels='drop', invalid_rows='drop', max_copies=8,
+    train=('train.tsv',),
     validation=('train.tsv',), test=('test.tsv',),
   )  # fmt: skip
   loading.load(from_config(config).data, '')

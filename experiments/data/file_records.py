@@ -10,6 +10,8 @@ import codecs
 import contextlib
 import csv
 import glob
+import itertools
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -18,11 +20,18 @@ from experiments.command.errors import UserError
 
 # Rows that are converted at once.
 _ROWS = 1_000
+# What stands for bytes that cannot be decoded.
+_UNDECODABLE = '\ufffd'
+# A text may be longer than the limit of the library.
+csv.field_size_limit(2**31 - 1)
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
 
 
 def read(options, path: str, columns: list[str], split: str) -> Iterator[tuple]:
   """The values of some columns of each record.
+
+  With config.data.text.invalid_rows='drop', those of a record that cannot be
+  parsed are None.
 
   Args:
     path: a file, a folder for 'class_folders', or a hub split for 'hub'.
@@ -31,18 +40,77 @@ def read(options, path: str, columns: list[str], split: str) -> Iterator[tuple]:
   Raises:
     UserError: it cannot be read, or lacks a column.
   """
+  if options.invalid_rows == 'drop' and options.format in _LENIENT:
+    with _reading(options, path, split), _opened(options, path) as file:
+      yield from _LENIENT[options.format](options, path, columns, file)
+    return
   for table in _tables(options, path, split):
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-      raise UserError(
-        f'{path} has no column {missing[0]!r} but '
-        f'{sorted(table.column_names)}; '
-        'change config.data.text.text_columns or label_column'
-        + _delimiter_hint(options, table.column_names)
-        + _quoting_hint(options, path)
-      )
+    _require_columns(options, path, columns, table.column_names)
     values = (table[name].to_pylist() for name in columns)
-    yield from zip(*values, strict=True)
+    for record in zip(*values, strict=True):
+      is_valid = options.invalid_rows == 'error' or _is_decoded(record)
+      yield record if is_valid else (None,) * len(columns)
+
+
+def _require_columns(options, path: str, columns, known: list[str]) -> None:
+  missing = [name for name in columns if name not in known]
+  if missing:
+    raise UserError(
+      f'{path} has no column {missing[0]!r} but {sorted(known)}; '
+      'change config.data.text.text_columns or label_column'
+      + _delimiter_hint(options, known)
+      + _quoting_hint(options, path)
+    )
+
+
+def _is_decoded(record: tuple) -> bool:
+  return not any(
+    isinstance(value, str) and _UNDECODABLE in value for value in record
+  )
+
+
+def _lenient_table(options, path, columns, file) -> Iterator[tuple]:
+  reader = csv.reader(file, **_dialect(options))
+  first = next(reader, [])
+  names = first if options.header else [str(n) for n in range(len(first))]
+  _require_columns(options, path, columns, names)
+  rows = reader if options.header else itertools.chain([first], reader)
+  for fields in rows:
+    record = (None,) * len(columns)
+    if len(fields) == len(names) and _is_decoded(fields):
+      record = tuple(fields[names.index(name)] for name in columns)
+    # Empty lines are no rows.
+    if len(fields) > 1 or ''.join(fields).strip():
+      yield record
+
+
+def _lenient_json(options, path, columns, file) -> Iterator[tuple]:
+  del options, path
+  for line in file:
+    try:
+      found = json.loads(line) if _is_decoded((line,)) else {}
+    except (ValueError, RecursionError):
+      found = {}
+    if not isinstance(found, dict):
+      found = {}
+    if line.strip():
+      yield tuple(found.get(name) for name in columns)
+
+
+def _lenient_lines(options, path, columns, file) -> Iterator[tuple]:
+  del options, path, columns
+  for line in file:
+    yield (line.rstrip('\r\n') if _is_decoded((line,)) else None,)
+
+
+# Parsers of formats of which the datasets library reads no row at all, or no
+# later one, if one of them is invalid.
+_LENIENT = {
+  'csv': _lenient_table,
+  'json': _lenient_json,
+  'lines': _lenient_lines,
+  'class_files': _lenient_lines,
+}
 
 
 def hub_files(options, path: str, split: str) -> list[str]:
@@ -94,6 +162,8 @@ def _reading(options, path: str, split: str):
   # empty JSON file raises one without words.
   except Exception as error:
     reason = ' '.join(str(error).split()) or 'it may be empty'
+    if 'zstd not supported' in reason:
+      reason += ': bash scripts/run.sh pip install zstandard'
     if options.format == 'hub':
       what = f'{options.hub_name}: cannot read its split {path!r}'
       reason += f' (config.data.text.hub_name, hub_config, {split})'
@@ -116,10 +186,27 @@ def _quoting_hint(options, path: str) -> str:
   if options.format != 'csv' or options.quoted:
     return ''
   mark = re.escape(DELIMITERS[options.delimiter])
+  found = False
+  # What cannot be decompressed is named in another error.
   enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
-  with open(path, encoding=_codec(options), errors='replace') as file:
+  with contextlib.suppress(Exception), _opened(options, path) as file:
     found = any(map(enclosed.search, file))
   return '; its fields are quoted: set config.data.text.quoted=True' * found
+
+
+def _opened(options, path: str):
+  """The text file, decompressed; what cannot be decoded becomes U+FFFD."""
+  import fsspec
+
+  return fsspec.open(
+    path,
+    'rt',
+    encoding=_codec(options),
+    errors='replace',
+    newline='',
+    # Without the extra zst, 'infer' would read the compressed bytes.
+    compression='zstd' if path.endswith('.zst') else 'infer',
+  )
 
 
 def _codec(options) -> str:
@@ -146,19 +233,26 @@ def _loader(options, path: str, split: str) -> tuple[str, dict]:
   if options.format == 'csv':
     return 'csv', {'data_files': names} | _table_arguments(options, path)
   arguments = {'data_files': names, 'encoding': _codec(options)}
+  if options.invalid_rows == 'drop':
+    arguments['encoding_errors'] = 'replace'
   if options.format == 'class_folders':
     arguments['sample_by'] = 'document'
   return 'text', arguments
+
+
+def _dialect(options) -> dict:
+  """Arguments of a parser of delimited tables."""
+  quoting = csv.QUOTE_MINIMAL if options.quoted else csv.QUOTE_NONE
+  return {'delimiter': DELIMITERS[options.delimiter], 'quoting': quoting}
 
 
 def _table_arguments(options, path: str) -> dict:
   """Arguments of the loader of delimited tables."""
   import datasets
 
-  delimiter = DELIMITERS[options.delimiter]
-  quoting = csv.QUOTE_MINIMAL if options.quoted else csv.QUOTE_NONE
-  with open(path, encoding=_codec(options), newline='') as file:
-    reader = csv.reader(file, delimiter=delimiter, quoting=quoting)
+  dialect = _dialect(options)
+  with _opened(options, path) as file:
+    reader = csv.reader(file, **dialect)
     first = next(reader, [])
     second = next((row for row in reader if row), first)
   # The library rejects later rows with too many fields; in the first one it
@@ -174,8 +268,7 @@ def _table_arguments(options, path: str) -> dict:
   return {
     'names': columns,
     'skiprows': 1 if options.header else 0,
-    'delimiter': delimiter,
-    'quoting': quoting,
+    **dialect,
     # This parser skips a byte order mark, too.
     'encoding': options.encoding,
     'keep_default_na': False,

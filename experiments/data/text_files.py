@@ -13,7 +13,7 @@ from importlib import metadata
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.data import file_records
-from experiments.data.rows import Row
+from experiments.data.rows import INVALID, Row
 
 SPLITS = ('train', 'validation', 'test')
 UNLABELLED = 'unlabelled'
@@ -58,6 +58,9 @@ class Text:
     labels: the classes in order, each as in the files, or `raw=shown` for
       another name; empty: those of train, sorted.
     unknown_labels: what to do with rows of other labels.
+    invalid_rows: what to do with rows that cannot be parsed, or lack a text or
+      a label: 'error', or 'drop', which logs how many, and reads tables and
+      JSON more slowly.
     max_copies: number of rows with the same text and label to keep per split,
       the first ones; 0: all.
   """
@@ -78,6 +81,7 @@ class Text:
   label_depth: int = 0
   labels: tuple = ()
   unknown_labels: str = 'error'
+  invalid_rows: str = 'error'
   max_copies: int = 0
 
   def __post_init__(self):
@@ -90,7 +94,8 @@ class Text:
     """UserError for invalid options; `read` checks whether files exist."""
     one_of(self.format, FORMATS, 'data.text.format')
     one_of(self.delimiter, file_records.DELIMITERS, 'data.text.delimiter')
-    one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
+    for field in ('unknown_labels', 'invalid_rows'):
+      one_of(getattr(self, field), ('error', 'drop'), f'data.text.{field}')
     if not self.train:
       raise UserError('config.data.text.train is empty; give at least one file')
     if not self.text_columns:
@@ -239,6 +244,9 @@ class Text:
   def read_file(self, path: str, label: str | None, split: str):
     """Rows of one file, folder or hub split.
 
+    With config.data.text.invalid_rows='drop', invalid rows have the label
+    rows.INVALID.
+
     Args:
       label: of all of them; None: each has its own.
 
@@ -255,12 +263,18 @@ class Text:
     shown: dict[str, str] = {}
     for number, record in enumerate(records, 1):
       texts, found = list(record), label
-      if is_labelled and self.format == 'lines':
+      if is_labelled and self.format == 'lines' and None not in texts:
         found, _, texts[0] = record[0].partition(' ')
       elif is_labelled and label is None:
         found = texts.pop()
       if (found in (None, '') and is_labelled) or None in texts:
-        raise UserError(f'{path} row {number}: no text or no label in {record}')
+        if self.invalid_rows == 'drop':
+          yield Row('', INVALID, path, number)
+          continue
+        raise UserError(
+          f'{path} row {number}: no text or no label in {record}; correct it, '
+          "or set config.data.text.invalid_rows='drop'"
+        )
       found = str(found) if is_labelled else ''
       if found not in shown:
         shown[found] = self._label(found)

@@ -1,13 +1,19 @@
 """Every format of labelled text is read exactly, or refused with the row."""
 
+import gzip
 import os
+import pathlib
 import re
+import tempfile
 from collections import Counter
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from configs import length_generalization
 from experiments.command.errors import UserError
@@ -15,6 +21,7 @@ from experiments.data import (
   algorithmic,
   datasets,
   file_records,
+  loading,
   selection,
   strings,
   word_order,
@@ -22,6 +29,7 @@ from experiments.data import (
 from experiments.data import rows as rows_lib
 from experiments.data.rows import Row
 from experiments.data.text_files import Text
+from experiments.settings.settings import from_config
 from tests.conftest import ROOT
 
 # --- word_order --------------------------------------------------------------
@@ -611,11 +619,6 @@ BROKEN = {
   'json': ('json', '{"text": "a", "label": 1}\n{"text": \n', r'a: cannot read'),
   'json null': ('json', '{"text": "a", "label": null}\n', r'a row 1: no text'),
   'lines': ('lines', '1 a\n\n', r'a row 2: no text or no label'),
-  'long field': (
-    'csv',
-    f'text\tlabel\n{"a" * 140_000}\t1\n',
-    r'a: cannot read.*limit',
-  ),
 }
 
 
@@ -626,6 +629,129 @@ def test_broken_data_names_the_file_and_the_row(name, tmp_path):
   with pytest.raises(UserError, match=message) as error:
     read(tmp_path, format=format, train=('a',))
   assert str(tmp_path / 'a') in str(error.value)
+
+
+VALID = [Row('a b', '1', 'a', 1), Row('d', '2', 'a', 4), Row('e', '1', 'a', 5)]
+INVALID = {
+  # Too many fields, an empty label.
+  'csv': ({}, 'text\tlabel\na b\t1\nc\t1\t2\nc\t\n\nd\t2\ne\t1\n'),
+  # Too many fields in the first row, too few.
+  'quoted csv': (
+    {'format': 'csv', 'quoted': True, 'delimiter': 'comma'},
+    'text,label\n"a b",1\nc,1,2\nc\nd,"2"\ne,1\n',
+  ),
+  'no header': (
+    {'header': False, 'text_columns': ('0',), 'label_column': '1'},
+    'a b\t1\nc\n\ufffd\t2\nd\t2\ne\t1\n',
+  ),
+  # Not JSON, no object.
+  'json': (
+    {'format': 'json'},
+    '{"text": "a b", "label": 1}\n{"text": "c"\n[1]\n'
+    '{"text": "d", "label": "2"}\n\n{"label": "1", "more": 0, "text": "e"}\n',
+  ),
+  # No label, bytes of another encoding.
+  'lines': ({'format': 'lines'}, '1 a b\n\n2 caf\ufffd\n2 d\n1 e\n'),
+}
+
+
+@pytest.mark.parametrize('end', ['', '.gz'])
+@pytest.mark.parametrize('name', INVALID)
+def test_invalid_rows_are_dropped_and_the_others_keep_their_numbers(
+  name, end, tmp_path, small_config, capsys
+):
+  options, content = INVALID[name]
+  options = {'train': (f'a{end}',), **options}
+  content = content.encode().replace('\ufffd'.encode(), b'\xe9')
+  path = tmp_path / f'a{end}'
+  path.write_bytes(gzip.compress(content) if end else content)
+  with pytest.raises(UserError, match=f'^{path}'):
+    read(tmp_path, **options)
+  rows = read(tmp_path, **options, invalid_rows='drop')['train']
+  assert [row.number for row in rows] == [1, 2, 3, 4, 5]
+  kept = [row for row in rows if row.label != rows_lib.INVALID]
+  assert kept == [row._replace(file=str(path)) for row in VALID]
+  data = small_config.data
+  data.name, data.dir = 'text', str(tmp_path)
+  options |= {'validation': options['train'], 'test': options['train']}
+  for key, value in {**options, 'invalid_rows': 'drop'}.items():
+    setattr(data.text, key, value)
+  loaded = loading.load(from_config(small_config).data, '')
+  assert [len(split) for split in loaded.splits.values()] == [3, 3, 3]
+  assert loaded.labels == ['1', '2']
+  said = capsys.readouterr().err
+  assert f'invalid train rows, dropped: 2 of 5, first: {path} row 2' in said
+
+
+@pytest.mark.parametrize('name', ['csv', 'json', 'lines'])
+def test_a_file_without_a_valid_row_is_refused(name, tmp_path, small_config):
+  content = 'text\tlabel\n' * (name == 'csv') + '\ufffd\n\ufffd\n'
+  (tmp_path / 'a').write_text(content)
+  rows = read(tmp_path, format=name, train=('a',), invalid_rows='drop')
+  with pytest.raises(UserError, match=r'dropped: 2 of 2, .*none is left'):
+    selection.select(rows_lib.gather(rows), Text(), small_config.data)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+  st.lists(st.sampled_from([*'ab1"\t\n\\ ', '\r\n']), max_size=30).map(''.join),
+  st.booleans(),
+)
+@example('"a\nb"\t1', True)
+@example('"a""b"\t1', True)
+def test_what_the_strict_parser_reads_the_other_one_reads_equally(body, quoted):
+  with tempfile.TemporaryDirectory() as folder:
+    with open(os.path.join(folder, 'a'), 'w', newline='') as file:
+      file.write(f'text\tlabel\nx\t1\n{body}')
+    options = {'train': ('a',), 'quoted': quoted}
+    try:
+      strict = read(pathlib.Path(folder), **options)['train']
+    except UserError:
+      return
+    found = read(pathlib.Path(folder), **options, invalid_rows='drop')
+    assert found['train'] == strict
+
+
+def test_a_long_text_is_read(tmp_path):
+  (tmp_path / 'a').write_text(f'text\tlabel\n{"a" * 140_000}\t1\n')
+  for how in ('error', 'drop'):
+    rows = read(tmp_path, train=('a',), invalid_rows=how)['train']
+    assert [len(row.text) for row in rows] == [140_000]
+
+
+COMPRESSED = {
+  'csv': 'text\tlabel\na\t1\nb\t2\n',
+  'json': '{"text": "a", "label": 1}\n{"text": "b", "label": 2}\n',
+  'lines': '1 a\n2 b\n',
+}
+
+
+@pytest.mark.parametrize('end', ['gz', 'bz2', 'xz', 'zst'])
+@pytest.mark.parametrize('format', COMPRESSED)
+def test_compressed_files_are_read(format, end, tmp_path):
+  module = pytest.importorskip(
+    {'gz': 'gzip', 'xz': 'lzma', 'zst': 'zstandard'}.get(end, end),
+    reason='the extra zst is not installed',
+  )
+  content = module.compress(COMPRESSED[format].encode())
+  (tmp_path / f'a.txt.{end}').write_bytes(content)
+  for how in ('error', 'drop'):
+    options = {
+      'format': format,
+      'train': (f'a.txt.{end}',),
+      'invalid_rows': how,
+    }
+    assert pairs(read(tmp_path, **options)['train']) == [('a', '1'), ('b', '2')]
+
+
+@pytest.mark.parametrize('format', COMPRESSED)
+def test_zst_files_without_the_extra_say_what_to_install(
+  format, tmp_path, monkeypatch
+):
+  monkeypatch.delitem(fsspec.compression.compr, 'zstd', raising=False)
+  (tmp_path / 'a.txt.zst').write_bytes(b'')
+  with pytest.raises(UserError, match=r'pip install zstandard$'):
+    read(tmp_path, format=format, train=('a.txt.zst',))
 
 
 CORRUPT = {
