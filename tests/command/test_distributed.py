@@ -242,6 +242,18 @@ RUN = OLD_RUNS / 'format_2' / 'finished'
 PREDICT = ['-m', 'experiments.predict', f'--workdir={RUN}']
 
 
+def output_of(command):
+  done = subprocess.run(
+    [sys.executable, *command],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  return done.stdout
+
+
 def test_two_processes_predict_what_one_predicts(tmp_path):
   texts = tmp_path / 'texts'
   texts.write_text(
@@ -256,12 +268,7 @@ def test_two_processes_predict_what_one_predicts(tmp_path):
   # Gloo has said on standard error what it is connected to.
   assert (printed[0].count('\n'), printed[1]) == (1, '')
   assert last_json(printed[0])['count'] == 7
-  subprocess.run(
-    [sys.executable, *command, f'--output={one}'],
-    cwd=ROOT,
-    env=os.environ | {'PYTHONPATH': str(ROOT)},
-    check=True,
-  )
+  output_of([*command, f'--output={one}'])
   for mine, its in zip(
     *(p.read_text().splitlines() for p in (both, one)), strict=True
   ):
@@ -270,6 +277,86 @@ def test_two_processes_predict_what_one_predicts(tmp_path):
     assert mine['probabilities'] == (
       its['probabilities'] and pytest.approx(its['probabilities'], rel=1e-5)
     )
+
+
+@pytest.mark.pod
+def test_four_processes_train_evaluate_and_predict_as_one(tmp_path):
+  config = busy_config()
+  path, alone = tmp_path / 'four', tmp_path / 'alone'
+  codes, printed, said = zip(*ends(start([path] * 4, config)), strict=True)
+  assert codes == (0, 0, 0, 0), said
+  result = run_lib.run(config, str(alone), Signals())
+  assert last_json(printed[0])['accuracy'] == result['accuracy']
+  for mine, its in zip(rows(path), rows(alone), strict=True):
+    assert mine == pytest.approx(its, rel=1e-4, abs=1e-6)
+
+  evaluate = ['-m', 'experiments.evaluate', '--batch_size=5']
+  four = [[*evaluate, f'--workdir={path}']] * 4
+  codes, printed, said = zip(*ends(start_each(four)), strict=True)
+  assert codes == (0, 0, 0, 0), said
+  one = last_json(output_of([*evaluate, f'--workdir={path}']))
+  four = last_json(printed[0])
+  assert four.pop('loss') == pytest.approx(one.pop('loss'), rel=1e-5)
+  assert four == one
+
+  texts = tmp_path / 'texts'
+  texts.write_text(
+    ''.join(f'{"the plot was dull " * (n % 3)}\n' for n in range(7))
+  )
+  predict = ['-m', 'experiments.predict', f'--workdir={path}', '--json']
+  predict += ['--batch_size=3', f'--file={texts}']
+  codes, printed, said = zip(*ends(start_each([predict] * 4)), strict=True)
+  assert codes == (0, 0, 0, 0), said
+  four, one = (
+    [json.loads(line) for line in text.splitlines()]
+    for text in (printed[0], output_of(predict))
+  )
+  assert len(four) == len(one) == 7
+  for mine, its in zip(four, one, strict=True):
+    assert (mine['text'], mine['label']) == (its['text'], its['label'])
+    assert mine['probabilities'] == (
+      its['probabilities'] and pytest.approx(its['probabilities'], rel=1e-5)
+    )
+
+
+@pytest.mark.pod
+def test_four_processes_train_a_sweep_as_one(tmp_path):
+  """At once, in one folder."""
+  four, one = tmp_path / 'four', tmp_path / 'one'
+  config = make_small_config()
+  command = ['-m', 'experiments.sweep', '--engine=serial']
+  command += ['--grid=config.seed=0,1,2', '--grid=config.model.mlp_dim=8,16']
+  command += arguments(four, config)[2:]
+  processes = [
+    subprocess.Popen(
+      [
+        sys.executable,
+        *command,
+        f'--workdir={four}',
+        '--num_processes=4',
+        f'--process_id={index}',
+      ],
+      cwd=ROOT,
+      env=os.environ | {'PYTHONPATH': str(ROOT)},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for index in range(4)
+  ]
+  codes, _, said = zip(*ends(processes), strict=True)
+  assert codes == (0, 0, 0, 0), said
+  found = last_json(output_of([*command, f'--workdir={one}']))
+  tables = [
+    json.loads((folder / 'results.json').read_text())['table']
+    for folder in (four, one)
+  ]
+  assert tables[0] == tables[1] == found['table']
+  attempts = [
+    json.loads(file.read_text())['attempt']
+    for file in four.glob('trials/*/status.json')
+  ]
+  assert attempts == [1] * 6
 
 
 def test_processes_that_read_other_texts_predict_nothing(tmp_path):
