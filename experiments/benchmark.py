@@ -19,11 +19,16 @@ dropout    selfattn.dropout, by hashing, against nn.Dropout
 epoch      training steps on SST-2, by how batches are made; needs --data_dir
 models     a training step of classifiers of three sizes, in bfloat16; for
            accelerators
+predict    experiments.predict of one text, of --rows and of ten times as many,
+           and the first answer of a pipe; with --against, also by another
+           checkout
 startup    from the command to the first training step, and peak memory;
            with --against, compared with another checkout
 step       a training step of the tutorial's classifier, against PyTorch and
            the layers of Flax
 sweep      32 trials as one sweep, against 32 launches
+trials     plans of one trial and of a thousand, and a sweep of a thousand that
+           has ended; with --against, also by another checkout
 """
 
 from __future__ import annotations
@@ -38,10 +43,12 @@ from experiments.benchmarks import (
   dropout,
   epoch,
   models,
+  predict,
   startup,
   step,
   sweep,
   table,
+  trials,
 )
 from experiments.command import app, invocation, provenance
 from experiments.command.errors import UserError, one_of
@@ -54,7 +61,18 @@ from selfattn.positions import POSITIONS
 
 SUITES = {
   module.__name__.rpartition('.')[2]: module.measure
-  for module in (attention, data, dropout, epoch, models, startup, step, sweep)
+  for module in (
+    attention,
+    data,
+    dropout,
+    epoch,
+    models,
+    predict,
+    startup,
+    step,
+    sweep,
+    trials,
+  )
 }
 
 
@@ -72,13 +90,16 @@ def _define(values) -> None:
     ('batch', 1, 'Batch size of suite attention.'),
     ('heads', 4, 'Number of heads of suite attention.'),
     ('head_dim', 32, 'Channels per head of suite attention.'),
-    ('rows', 1_000_000, 'Number of texts of suite data.'),
+    ('rows', 1_000_000, 'Number of texts of suites data and predict.'),
     ('memory_gib', 6, 'Memory limit of a row of suite attention, in GiB.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
   for name, text in (
     ('data_dir', 'Folder of SST-2 (see configs/sst2.py), for suite epoch.'),
-    ('against', 'Root of another checkout, for suites startup and data.'),
+    (
+      'against',
+      'Root of another checkout, for suites data, predict, startup and trials.',
+    ),
     ('output', 'File for the result, as JSON; none: standard output alone.'),
   ):
     flags.DEFINE_string(name, None, text, flag_values=values)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import benchmarks
-from experiments.benchmarks import attention
+from experiments.benchmarks import attention, trials
 from selfattn import positions
 from selfattn.normalisers import NORMALISERS, Softmax
 from selfattn.positions import POSITIONS
@@ -72,6 +72,36 @@ def test_data_suite(call_command):
   for row in found.values():
     assert row['cpu_s'] > 0
     assert 1 < row['peak_mib'] < 10_000
+
+
+def test_predict_suite(call_command):
+  flags = ['--suite=predict', '--rows=30', '--repetitions=1']
+  flags.append(f'--against={ROOT}')
+  code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  found = {row['texts']: row for row in last_json(stdout)['rows']}
+  assert list(found) == [
+    'one text',
+    'first answer of a pipe',
+    '30 texts',
+    '300 texts',
+    str(ROOT),
+  ]
+  assert found['one text']['ratio'] == 1
+  for row in found.values():
+    assert 100 < row['peak_mib'] < 10_000
+
+
+def test_trials_suite(call_command, monkeypatch):
+  monkeypatch.setattr(trials, '_TRIALS', 3)
+  flags = ['--suite=trials', '--repetitions=1']
+  code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  assert [row['sweep'] for row in last_json(stdout)['rows']] == [
+    'plan of one',
+    'plan of 3',
+    '3 that have ended',
+  ]
 
 
 def test_chunked_needs_little_memory_for_long_sequences():
