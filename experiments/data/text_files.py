@@ -94,8 +94,8 @@ class Text:
     """UserError for invalid options; `read` checks whether files exist."""
     one_of(self.format, FORMATS, 'data.text.format')
     one_of(self.delimiter, file_records.DELIMITERS, 'data.text.delimiter')
-    for field in ('unknown_labels', 'invalid_rows'):
-      one_of(getattr(self, field), ('error', 'drop'), f'data.text.{field}')
+    one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
+    one_of(self.invalid_rows, ('error', 'drop'), 'data.text.invalid_rows')
     if not self.train:
       raise UserError('config.data.text.train is empty; give at least one file')
     if not self.text_columns:
