@@ -120,7 +120,8 @@ def peak_mib(pid: int) -> float:
   """
   try:
     with open(f'/proc/{pid}/status') as file:
-      (line,) = (line for line in file if line.startswith('VmHWM:'))
+      lines = [line for line in file if line.startswith('VmHWM:')]
   except FileNotFoundError:
-    return math.nan
-  return int(line.split()[1]) / 2**10
+    lines = []
+  # None while it ends.
+  return int(lines[0].split()[1]) / 2**10 if lines else math.nan
