@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+import numpy as np
+
 from experiments.benchmarks import startup, summary
 from experiments.command import app
 from experiments.data.datasets import WordOrder
@@ -58,11 +60,15 @@ def measure(values) -> list[dict]:
 
 
 def _write(path: str, count: int) -> None:
-  texts = [row.text for row in WordOrder(2_000, 1, 1).read('', 0)['train']]
+  """Texts of 1 to 60 words, 10 in the mean, most of them short."""
+  rng = np.random.default_rng(0)
+  rows = WordOrder(2_000, 1, 1).read('', 0)['train']
+  words = ' '.join(row.text for row in rows).split()
+  sizes = np.minimum(1 + rng.exponential(9, count).astype(int), 60)
+  starts = rng.integers(len(words) - 60, size=count)
   with open(path, 'w') as file:
-    for start in range(0, count, len(texts)):
-      for text in texts[: count - start]:
-        file.write(f'{text}\n')
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+      file.write(f'{" ".join(words[start : start + size])}\n')
 
 
 def _train(root: str, folder: str) -> str:
