@@ -92,7 +92,7 @@ export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
 # Compiled programs are cached in .venv, separately for each kind of CPU.
 features="$({ grep -m1 -E '^(flags|Features)' /proc/cpuinfo 2>/dev/null || true; } | cksum)"
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$venv/compiled-${features%% *}}"
-export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="${JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS:-0.3}"
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="${JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS:-0.1}"
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 name="$1"
 shift
