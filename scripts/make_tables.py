@@ -31,6 +31,7 @@ FILES = (
   'docs/results.md',
   'docs/performance.md',
   'docs/configuration.md',
+  'docs/data.md',
   'docs/cli.md',
 )
 _BLOCK = re.compile(r'(<!-- table: (\w+) -->\n).*?(<!-- end -->)', re.DOTALL)
@@ -156,6 +157,7 @@ TABLES = {
   'training_step': result_tables.training_step,
   'attention_lengths': result_tables.attention_lengths,
   'other_suites': result_tables.other_suites,
+  'large_data': result_tables.large_data,
   'measured': result_tables.measured,
   'keys': config_keys,
   'flags': command_flags,

@@ -233,6 +233,25 @@ def other_suites() -> str:
   return markdown(rows)
 
 
+def large_data() -> str:
+  """Seconds and peak memory by the size of data, of texts, of sweeps."""
+  rows = [('what', 'seconds', 'ratio', 'to', 'peak memory'), ('---',) * 5]
+  for suite, (column, base, names) in _LARGE.items():
+    for row in _rows(suite):
+      if row[column] in names:
+        memory = row.get('peak_mib')
+        rows.append(
+          (
+            names[row[column]],
+            _short(row['median_ms'] / 1e3),
+            f'{row["ratio"]:.3g}',
+            base,
+            '' if memory is None else f'{memory:.0f} MiB',
+          )
+        )
+  return markdown(rows)
+
+
 def measured() -> str:
   """What the README says of speed and of sweeps."""
   torch = [r['ratio'] for r in _rows('step') if r['step'] == 'pytorch']
@@ -318,6 +337,37 @@ _SUITES = {
     'how',
     'one sweep of the same 32 trials',
     {'launches': '32 launches of the default config'},
+  ),
+}
+_FIRST, _SECOND = 'first start with {} texts of 22 words', 'the next start'
+# The same of suites that measure sizes.
+_LARGE = {
+  'data': (
+    'start',
+    'a start with the built-in data',
+    {'first start': _FIRST.format('1,000,000'), 'second start': _SECOND},
+  ),
+  'data_ten_million': (
+    'start',
+    'a start with the built-in data',
+    {'first start': _FIRST.format('10,000,000'), 'second start': _SECOND},
+  ),
+  'predict': (
+    'texts',
+    'predict of one text',
+    {
+      'first answer of a pipe': 'first answer of predict, from a pipe',
+      '100000 texts': 'predict of 100,000 texts',
+      '1000000 texts': 'predict of 1,000,000 texts',
+    },
+  ),
+  'trials': (
+    'sweep',
+    'plan of one trial',
+    {
+      'plan of 1000': 'plan of a sweep of 1,000 trials',
+      '1000 that have ended': 'a sweep of 1,000 trials that have ended, again',
+    },
   ),
 }
 # Of sweeps over positions, the row of the position method of the config.
