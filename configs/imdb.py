@@ -1,7 +1,7 @@
 """IMDB (Maas et al. 2011): long movie reviews, 25,000 train, 25,000 test.
 
-Self-attention on words and bigrams. Bigrams, the number of steps, the words that
-are read of a review and word dropout were chosen on a tenth of train, held out.
+Self-attention on words and bigrams. Bigrams, the number of steps, the length
+and word dropout were chosen on a tenth of train, held out.
 
 Data: the folder aclImdb (train/pos, train/neg, test/pos, test/neg), from
 https://ai.stanford.edu/~amaas/data/sentiment.

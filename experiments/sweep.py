@@ -235,19 +235,22 @@ def _main(values, workdir: str) -> None:
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
-  running.train(
-    chosen,
-    rungs,
-    values.engine,
-    engines.Options(
-      workdir=workdir,
-      until=None,
-      max_parallel=values.max_parallel or len(os.sched_getaffinity(0)),
-      group_size=values.group_size,
-      ray_address=values.ray_address,
-      ray_resources=resources,
-    ),
+  options = engines.Options(
+    workdir=workdir,
+    until=None,
+    max_parallel=values.max_parallel or len(os.sched_getaffinity(0)),
+    group_size=values.group_size,
+    ray_address=values.ray_address,
+    ray_resources=resources,
   )
+  try:
+    running.train(chosen, rungs, values.engine, options)
+  finally:
+    # Logs of the engine processes, also after a signal.
+    buckets.upload(workdir, 'trials/*.txt')
+  if buckets.origin(workdir) != workdir:
+    # Without a lock, another command may have replaced it.
+    folder.write(workdir, base, planned)
   report = summary.write_at_end(workdir, values, planned)
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)

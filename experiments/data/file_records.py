@@ -6,7 +6,6 @@ like the keys config.data.text.KEY.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import csv
 import glob
@@ -14,14 +13,15 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from experiments.command.errors import UserError
+from experiments.data import decompressed
 
 # Rows that are converted at once.
 _ROWS = 1_000
-# What stands for bytes that cannot be decoded.
-_UNDECODABLE = '\ufffd'
+# A line after the last one of a table.
+_END = '\0end'
 # A text may be longer than the limit of the library.
 csv.field_size_limit(2**31 - 1)
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
@@ -30,8 +30,8 @@ DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
 def read(options, path: str, columns: list[str], split: str) -> Iterator[tuple]:
   """The values of some columns of each record.
 
-  With config.data.text.invalid_rows='drop', those of a record that cannot be
-  parsed are None.
+  With config.data.text.invalid_rows='drop', values that cannot be parsed are
+  None.
 
   Args:
     path: a file, a folder for 'class_folders', or a hub split for 'hub'.
@@ -41,15 +41,13 @@ def read(options, path: str, columns: list[str], split: str) -> Iterator[tuple]:
     UserError: it cannot be read, or lacks a column.
   """
   if options.invalid_rows == 'drop' and options.format in _LENIENT:
-    with _reading(options, path, split), _opened(options, path) as file:
-      yield from _LENIENT[options.format](options, path, columns, file)
+    with _reading(options, path, split):
+      yield from _LENIENT[options.format](options, path, columns)
     return
   for table in _tables(options, path, split):
     _require_columns(options, path, columns, table.column_names)
     values = (table[name].to_pylist() for name in columns)
-    for record in zip(*values, strict=True):
-      is_valid = options.invalid_rows == 'error' or _is_decoded(record)
-      yield record if is_valid else (None,) * len(columns)
+    yield from zip(*values, strict=True)
 
 
 def _require_columns(options, path: str, columns, known: list[str]) -> None:
@@ -63,44 +61,57 @@ def _require_columns(options, path: str, columns, known: list[str]) -> None:
     )
 
 
-def _is_decoded(record: tuple) -> bool:
-  return not any(
-    isinstance(value, str) and _UNDECODABLE in value for value in record
-  )
+def _lenient_table(options, path, columns) -> Iterator[tuple]:
+  with decompressed.opened(path, options.encoding) as file:
+    # A quote that never closes takes in all lines after it, this one too.
+    lines = itertools.chain(file, [_END])
+    reader = csv.reader(lines, **_dialect(options))
+    first = next(reader)
+    names = first if options.header else [str(n) for n in range(len(first))]
+    _require_columns(options, path, columns, [] if first == [_END] else names)
+    if repeated := [name for name in columns if names.count(name) > 1]:
+      raise UserError(f'{path} has two columns {repeated[0]!r}')
+    fields = first
+    for fields in (
+      reader if options.header else itertools.chain([first], reader)
+    ):
+      # Empty lines are no rows.
+      if fields == [_END] or not (len(fields) > 1 or ''.join(fields).strip()):
+        continue
+      if len(fields) > len(names):
+        fields = []
+      # As the strict parser: missing fields are None.
+      fields += [None] * (len(names) - len(fields))
+      yield _decoded(fields[names.index(name)] for name in columns)
+    if fields != [_END]:
+      raise ValueError('the file ends in a field whose quote is not closed')
 
 
-def _lenient_table(options, path, columns, file) -> Iterator[tuple]:
-  reader = csv.reader(file, **_dialect(options))
-  first = next(reader, [])
-  names = first if options.header else [str(n) for n in range(len(first))]
-  _require_columns(options, path, columns, names)
-  rows = reader if options.header else itertools.chain([first], reader)
-  for fields in rows:
-    record = (None,) * len(columns)
-    if len(fields) == len(names) and _is_decoded(fields):
-      record = tuple(fields[names.index(name)] for name in columns)
-    # Empty lines are no rows.
-    if len(fields) > 1 or ''.join(fields).strip():
-      yield record
+def _lenient_json(options, path, columns) -> Iterator[tuple]:
+  with decompressed.opened(path, options.encoding) as file:
+    for line in file:
+      try:
+        found = json.loads(line)
+      except (ValueError, RecursionError):
+        found = {}
+      if not isinstance(found, dict):
+        found = {}
+      if line.strip():
+        yield _decoded(found.get(name) for name in columns)
 
 
-def _lenient_json(options, path, columns, file) -> Iterator[tuple]:
-  del options, path
-  for line in file:
-    try:
-      found = json.loads(line) if _is_decoded((line,)) else {}
-    except (ValueError, RecursionError):
-      found = {}
-    if not isinstance(found, dict):
-      found = {}
-    if line.strip():
-      yield tuple(found.get(name) for name in columns)
+def _lenient_lines(options, path, columns) -> Iterator[tuple]:
+  del columns
+  with decompressed.opened(path, options.encoding) as file:
+    for line in file:
+      yield _decoded([line.rstrip('\r\n')])
 
 
-def _lenient_lines(options, path, columns, file) -> Iterator[tuple]:
-  del options, path, columns
-  for line in file:
-    yield (line.rstrip('\r\n') if _is_decoded((line,)) else None,)
+def _lenient_documents(options, path, columns) -> Iterator[tuple]:
+  del columns
+  for file in sorted(entry.path for entry in os.scandir(path)):
+    with decompressed.opened(file, options.encoding) as opened:
+      yield _decoded([opened.read()])
 
 
 # Parsers of formats of which the datasets library reads no row at all, or no
@@ -110,7 +121,21 @@ _LENIENT = {
   'json': _lenient_json,
   'lines': _lenient_lines,
   'class_files': _lenient_lines,
+  'class_folders': _lenient_documents,
 }
+
+
+def _decoded(values: Iterable) -> tuple:
+  """The values, None in the place of a text that no Unicode can hold."""
+  found = []
+  for value in values:
+    try:
+      str(value).encode()
+    # Of bytes that could not be decoded, or half of a pair in JSON.
+    except UnicodeEncodeError:
+      value = None
+    found.append(value)
+  return tuple(found)
 
 
 def hub_files(options, path: str, split: str) -> list[str]:
@@ -132,6 +157,8 @@ def _tables(options, path: str, split: str) -> Iterator:
     if options.format == 'hub':
       found = _hub_split(options, path)
     else:
+      if path.endswith('.zst'):
+        decompressed.require_whole(path)
       loader, arguments = _loader(options, path, split)
       found = datasets.load_dataset(
         loader, split='train', streaming=True, **arguments
@@ -162,8 +189,6 @@ def _reading(options, path: str, split: str):
   # empty JSON file raises one without words.
   except Exception as error:
     reason = ' '.join(str(error).split()) or 'it may be empty'
-    if 'zstd not supported' in reason:
-      reason += ': bash scripts/run.sh pip install zstandard'
     if options.format == 'hub':
       what = f'{options.hub_name}: cannot read its split {path!r}'
       reason += f' (config.data.text.hub_name, hub_config, {split})'
@@ -175,7 +200,8 @@ def _reading(options, path: str, split: str):
 
 def _delimiter_hint(options, columns: list[str]) -> str:
   """Hint for a table of one column whose name has another delimiter in it."""
-  found = [name for name, mark in DELIMITERS.items() if mark in columns[0]]
+  named = ''.join(columns[:1])
+  found = [name for name, mark in DELIMITERS.items() if mark in named]
   if options.format != 'csv' or len(columns) > 1 or not found:
     return ''
   return f', or set config.data.text.delimiter={found[0]}'
@@ -189,30 +215,12 @@ def _quoting_hint(options, path: str) -> str:
   found = False
   # What cannot be decompressed is named in another error.
   enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
-  with contextlib.suppress(Exception), _opened(options, path) as file:
+  with (
+    contextlib.suppress(Exception),
+    decompressed.opened(path, options.encoding) as file,
+  ):
     found = any(map(enclosed.search, file))
   return '; its fields are quoted: set config.data.text.quoted=True' * found
-
-
-def _opened(options, path: str):
-  """The text file, decompressed; what cannot be decoded becomes U+FFFD."""
-  import fsspec
-
-  return fsspec.open(
-    path,
-    'rt',
-    encoding=_codec(options),
-    errors='replace',
-    newline='',
-    # Without the extra zst, 'infer' would read the compressed bytes.
-    compression='zstd' if path.endswith('.zst') else 'infer',
-  )
-
-
-def _codec(options) -> str:
-  """The encoding, one that skips a byte order mark for UTF-8."""
-  is_utf_8 = codecs.lookup(options.encoding).name == 'utf-8'
-  return 'utf-8-sig' if is_utf_8 else options.encoding
 
 
 def _loader(options, path: str, split: str) -> tuple[str, dict]:
@@ -232,9 +240,10 @@ def _loader(options, path: str, split: str) -> tuple[str, dict]:
     return options.format, {'data_files': names}
   if options.format == 'csv':
     return 'csv', {'data_files': names} | _table_arguments(options, path)
-  arguments = {'data_files': names, 'encoding': _codec(options)}
-  if options.invalid_rows == 'drop':
-    arguments['encoding_errors'] = 'replace'
+  arguments = {
+    'data_files': names,
+    'encoding': decompressed.codec(options.encoding),
+  }
   if options.format == 'class_folders':
     arguments['sample_by'] = 'document'
   return 'text', arguments
@@ -251,7 +260,7 @@ def _table_arguments(options, path: str) -> dict:
   import datasets
 
   dialect = _dialect(options)
-  with _opened(options, path) as file:
+  with decompressed.opened(path, options.encoding) as file:
     reader = csv.reader(file, **dialect)
     first = next(reader, [])
     second = next((row for row in reader if row), first)

@@ -267,13 +267,15 @@ class Text:
         found, _, texts[0] = record[0].partition(' ')
       elif is_labelled and label is None:
         found = texts.pop()
-      if (found in (None, '') and is_labelled) or None in texts:
+      has_label = found not in (None, '', INVALID) or not is_labelled
+      if not has_label or None in texts:
         if self.invalid_rows == 'drop':
           yield Row('', INVALID, path, number)
           continue
+        hint = "; correct it, or set config.data.text.invalid_rows='drop'"
         raise UserError(
-          f'{path} row {number}: no text or no label in {record}; correct it, '
-          "or set config.data.text.invalid_rows='drop'"
+          f'{path} row {number}: no text or no label in {record}'
+          + hint * is_labelled
         )
       found = str(found) if is_labelled else ''
       if found not in shown:

@@ -27,13 +27,17 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
     UserError: the folder holds something else, or a sweep of another config.
     Failed: it cannot be written.
   """
+  # Of a bucket: others may have added trials.
+  buckets.download(workdir, trials=())
   path = os.path.join(workdir, _FILE)
   if not workdir_lib.is_new(workdir) and not os.path.exists(path):
-    raise UserError(f'--workdir={workdir} holds files but no sweep')
+    raise UserError(
+      f'--workdir={buckets.origin(workdir)} holds files but no sweep'
+    )
   # Tasks of a job array share the folder, and each may add trials.
   with locks.held(workdir, queues=True):
     _add(path, workdir, base, [dict(spec.overrides) for spec in specs])
-  buckets.push(workdir, '*')
+  buckets.upload(workdir, '*')
 
 
 def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
@@ -41,16 +45,16 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
     known = _read(path)
     if known['config'].get('extension') != base.get('extension'):
       raise UserError(
-        f'--workdir={workdir} is a sweep of another config, which registers '
-        f'other entries of tables than --config (see its {extensions.NAME}, if '
-        'there is one); choose another --workdir'
+        f'--workdir={buckets.origin(workdir)} is a sweep of another config, '
+        'which registers other entries of tables than --config (see its '
+        f'{extensions.NAME}, if there is one); choose another --workdir'
       )
     old, new = _flat(known['config']), _flat(base)
     keys = [key for key in new if old.get(key) != new[key]]
     if keys:
       raise UserError(
-        f'--workdir={workdir} is a sweep of another config: it differs in '
-        f'{", ".join(f"config.{key}" for key in keys)}'
+        f'--workdir={buckets.origin(workdir)} is a sweep of another config: it '
+        f'differs in {", ".join(f"config.{key}" for key in keys)}'
       )
     names = {plan.identity(trial, plan.MORE_DIGITS) for trial in trials}
     trials += [
@@ -104,7 +108,8 @@ def _read(path: str) -> dict:
     return {'config': formats.upgrade(known['config']), 'trials': trials}
   except FileNotFoundError as error:
     raise UserError(
-      f'{path} does not exist; is --workdir the folder of a sweep?'
+      f'{buckets.origin(path)} does not exist; is --workdir the folder of a '
+      'sweep?'
     ) from error
   except json.JSONDecodeError as error:
-    raise UserError(f'{path} is not JSON: {error}') from error
+    raise UserError(f'{buckets.origin(path)} is not JSON: {error}') from error

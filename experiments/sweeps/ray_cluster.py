@@ -53,8 +53,8 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
     }
     _warn_if_lacking(wanted, library.nodes())
     # A trial alone does not fill an accelerator.
-    on_cpus = {name for name in wanted if wanted[name]} <= {'CPU'}
-    size = 1 if on_cpus else options.group_size
+    kinds = {name.split('-')[0] for name in wanted if wanted[name]}
+    size = options.group_size if kinds & {'GPU', 'TPU'} else 1
     task = _task(library, wanted)
     workdir, pending = buckets.origin(options.workdir), {}
     for same in plan.programs_of(specs).values():
@@ -67,7 +67,7 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
       done, _ = library.wait(list(pending), timeout=_POLL)
       for reference in done:
         group = pending.pop(reference)
-        buckets.pull(options.workdir, [spec.name for spec in group])
+        buckets.download(options.workdir, [spec.name for spec in group])
         try:
           library.get(reference)
         except library.exceptions.RayError as error:
@@ -86,16 +86,19 @@ def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
 
 def _task(library, wanted: dict[str, float]):
   """The remote function that trains trials with these resources."""
-  others = {n: wanted[n] for n in wanted if n not in ('CPU', 'GPU')}
-  try:
-    return library.remote(
-      num_cpus=wanted.get('CPU', 1),
-      num_gpus=wanted.get('GPU', 0),
-      resources=others,
-      max_retries=_RETRIES,
-    )(_train)
-  except ValueError as error:
-    raise UserError(f'--ray_resources: {error}') from error
+  named = ('CPU', 'GPU', 'memory')
+  share, environment = wanted.get('GPU', 0), {}
+  if 0 < share < 1:
+    # Tasks that share a GPU preallocate their shares of its memory.
+    environment['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{0.9 * share:.3f}'
+  return library.remote(
+    num_cpus=wanted.get('CPU', 1),
+    num_gpus=share,
+    memory=wanted.get('memory'),
+    resources={name: wanted[name] for name in wanted if name not in named},
+    runtime_env={'env_vars': environment},
+    max_retries=_RETRIES,
+  )(_train)
 
 
 def _train(workdir: str, names: list[str], until: int | None) -> None:
@@ -117,10 +120,12 @@ def parse(amounts: list[str]) -> dict[str, float]:
     name, _, amount = text.partition('=')
     # A whole amount above 1 is all that Ray accepts.
     match = re.fullmatch(r'0?\.\d+|\d+', amount)
-    if not name or match is None or name in found or float(amount) == 0:
+    is_known = name not in ('', 'object_store_memory', *found)
+    if not is_known or match is None or float(amount) == 0:
       raise UserError(
-        f'--ray_resources={text} is not NAME=AMOUNT, such as CPU=4 or GPU=0.5, '
-        'above 0, each name once'
+        f'--ray_resources={text} is not NAME=AMOUNT, such as CPU=4, GPU=0.5 or '
+        'memory=1000000000 (bytes), an integer or a fraction below 1, each '
+        'name once'
       )
     found[name] = float(amount)
   return found

@@ -28,10 +28,9 @@ def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
     values: flags of comparison.define, and `output`.
     planned: trials of this command.
   """
-  buckets.push(workdir, 'trials/*.txt')
+  # Of a bucket: others may have ended, and have added trials.
+  buckets.download(workdir)
   specs = distinct.distinct(folder.read(workdir, planned))
-  # Of a bucket, others may have ended meanwhile.
-  buckets.pull(workdir, [spec.name for spec in running.unfinished(specs)])
   unfinished = len(running.unfinished(specs))
   if not unfinished:
     return _write(workdir, values, specs)
@@ -63,7 +62,7 @@ def _write(workdir: str, values, specs: list[Spec]) -> dict:
   if values.output is not None:
     results.publish(values.output, rows, specs, found)
   plots.write(workdir, found, specs)
-  buckets.push(workdir, '*')
+  buckets.upload(workdir, '*')
   Console(stderr=True).print(tables.terminal(found))
   for row in rows:
     if row['status'] in ('FAILED', 'DIVERGED'):

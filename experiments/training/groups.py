@@ -233,7 +233,7 @@ class Group:
         )
       trial.writer.sync()
       if trial.workdir.writes:
-        buckets.push(trial.workdir.path)
+        buckets.upload(trial.workdir.path)
       trial.checkpoints.save(state)
       trial.workdir.set_status('RUNNING', step)
 

@@ -105,7 +105,7 @@ def run_group(
     with contextlib.ExitStack() as on_exit:
       for workdir in workdirs:
         kept = keep_log(workdir.file(f'log-{index}.txt'))
-        on_exit.callback(buckets.push, workdir.path, f'log-{index}.txt')
+        on_exit.callback(buckets.upload, workdir.path, f'log-{index}.txt')
         on_exit.enter_context(kept)
       settings = [settings for _, settings, _ in runs]
       pairs = list(zip(settings, workdirs, strict=True))

@@ -12,12 +12,13 @@ import contextlib
 import itertools
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 
 from etils import epath
 
-from experiments.command.errors import UserError, writing
+from experiments.command.errors import UserError, unwritten, writing
 
 SCHEMES = ('gs://',)
 # Folders that stay in the bucket ('torn': `corrupt` of older runs), and files
@@ -25,10 +26,12 @@ SCHEMES = ('gs://',)
 _REMOTE, _LOCAL = ('checkpoints', 'corrupt', 'torn'), ('lock',)
 # A staged folder, and the file beside it that holds the address of the bucket.
 _STAGED, _ORIGIN = 'run', '.selfattn-origin'
-# Files that are copied at once; each waits for the network.
-_AT_ONCE = 32
+# Each waits for the network most of the time.
+_NUM_THREADS = 32
+# Files that are copied before all others, and after them.
+_ORDER = {'config.json': -1, 'status.json': 1}
 # Size and time of the staged files that are in the bucket, by path.
-_copied: dict[str, tuple[int, int]] = {}
+_uploaded: dict[str, tuple[int, int]] = {}
 
 
 @contextlib.contextmanager
@@ -39,9 +42,14 @@ def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
     trials: names of the trials of a sweep to copy; None: all.
 
   Raises:
-    UserError: the extra gcs is not installed.
+    UserError: the extra gcs is not installed; an address of another scheme.
   """
   if not path.startswith(SCHEMES):
+    if re.match(r'\w+://', path):
+      raise UserError(
+        f'--workdir={path}: a workdir is a folder, or an address of '
+        f'{", ".join(SCHEMES)}'
+      )
     yield path
     return
   with tempfile.TemporaryDirectory(prefix='selfattn-') as parent:
@@ -50,7 +58,7 @@ def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
       file.write(path)
     folder = os.path.join(parent, _STAGED)
     try:
-      pull(folder, trials)
+      download(folder, trials)
     except ImportError as error:
       raise UserError(
         f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
@@ -68,11 +76,14 @@ def origin(path: str) -> str:
   return path
 
 
-def push(folder: str, pattern: str = '**/*') -> None:
+def upload(folder: str, pattern: str = '**/*') -> None:
   """Copies files of a staged folder that have changed to its bucket.
 
   Args:
     pattern: of their paths in the folder.
+
+  Raises:
+    Failed: one could not be copied.
   """
   address = origin(folder)
   if address == folder:
@@ -81,16 +92,25 @@ def push(folder: str, pattern: str = '**/*') -> None:
 
   def copy(name: pathlib.Path) -> None:
     version = _version(here / name)
-    if _copied.get(str(here / name)) == version:
+    if _uploaded.get(str(here / name)) == version:
       return
     target = there / str(name)
-    with writing(str(target)):
+    try:
       target.parent.mkdir(parents=True, exist_ok=True)
       target.write_bytes((here / name).read_bytes())
-    _copied[str(here / name)] = version
+    # Every storage has exceptions of its own.
+    except Exception as error:
+      raise unwritten(str(target), OSError(str(error))) from error
+    _uploaded[str(here / name)] = version
 
   names = [path.relative_to(here) for path in here.glob(pattern)]
-  _each(copy, [name for name in names if _is_kept(here, name)])
+  names = [name for name in names if _is_kept(here, name)]
+  # After a kill, a folder with files but no config would be no run, and one
+  # with a status ahead of its files not what the status says.
+  for order in (-1, 0, 1):
+    _in_threads(
+      copy, [name for name in names if _ORDER.get(name.name, 0) == order]
+    )
 
 
 def _is_kept(here: pathlib.Path, name: pathlib.Path) -> bool:
@@ -100,7 +120,7 @@ def _is_kept(here: pathlib.Path, name: pathlib.Path) -> bool:
   return not is_local and (here / name).is_file()
 
 
-def pull(folder: str, trials: Collection[str] | None = None) -> None:
+def download(folder: str, trials: Collection[str] | None = None) -> None:
   """Copies what is in the bucket of a staged folder into it.
 
   Args:
@@ -117,21 +137,13 @@ def pull(folder: str, trials: Collection[str] | None = None) -> None:
   files: list[pathlib.Path] = []
   folders = [there] if there.exists() else []
 
-  def list_folder(path: epath.Path) -> list[epath.Path]:
-    found = []
-    for entry in path.iterdir():
-      is_other = (
-        trials is not None
-        and path == there / 'trials'
-        and entry.name not in trials
-      )
-      if entry.name in _REMOTE or is_other:
-        continue
-      if entry.is_dir():
-        found.append(entry)
-      else:
-        files.append(pathlib.Path(entry.relative_to(there)))
-    return found
+  def is_wanted(path: epath.Path) -> bool:
+    is_other = (
+      trials is not None
+      and path.parent == there / 'trials'
+      and path.name not in trials
+    )
+    return path.name not in _REMOTE and not is_other
 
   def copy(name: pathlib.Path) -> None:
     target = here / name
@@ -139,12 +151,20 @@ def pull(folder: str, trials: Collection[str] | None = None) -> None:
     with writing(str(target)):
       target.parent.mkdir(parents=True, exist_ok=True)
       target.write_bytes(content)
-    _copied[str(target)] = _version(target)
+    _uploaded[str(target)] = _version(target)
 
   while folders:
-    found = _each(list_folder, folders)
-    folders = list(itertools.chain.from_iterable(found))
-  _each(copy, files)
+    found = _in_threads(lambda folder: list(folder.iterdir()), folders)
+    entries = list(filter(is_wanted, itertools.chain.from_iterable(found)))
+    kinds = _in_threads(lambda entry: entry.is_dir(), entries)
+    pairs = list(zip(entries, kinds, strict=True))
+    folders = [entry for entry, is_folder in pairs if is_folder]
+    files += [
+      pathlib.Path(entry.relative_to(there))
+      for entry, is_folder in pairs
+      if not is_folder
+    ]
+  _in_threads(copy, files)
 
 
 def _version(path: pathlib.Path) -> tuple[int, int]:
@@ -152,6 +172,6 @@ def _version(path: pathlib.Path) -> tuple[int, int]:
   return found.st_size, found.st_mtime_ns
 
 
-def _each(function: Callable, values: list) -> list:
-  with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+def _in_threads(function: Callable, values: list) -> list:
+  with concurrent.futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
     return list(pool.map(function, values))

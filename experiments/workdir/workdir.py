@@ -122,7 +122,7 @@ class Workdir:
       return
     facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
     write_atomic(self.file('status.json'), json.dumps(facts) + '\n')
-    buckets.push(self.path)
+    buckets.upload(self.path)
 
 
 def read_status(path: str) -> dict[str, Any]:

@@ -4,10 +4,10 @@ import gzip
 import os
 import pathlib
 import re
+import sys
 import tempfile
 from collections import Counter
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -686,7 +686,8 @@ def test_invalid_rows_are_dropped_and_the_others_keep_their_numbers(
 @pytest.mark.parametrize('name', ['csv', 'json', 'lines'])
 def test_a_file_without_a_valid_row_is_refused(name, tmp_path, small_config):
   content = 'text\tlabel\n' * (name == 'csv') + '\ufffd\n\ufffd\n'
-  (tmp_path / 'a').write_text(content)
+  content = content.encode().replace('\ufffd'.encode(), b'\xe9')
+  (tmp_path / 'a').write_bytes(content)
   rows = read(tmp_path, format=name, train=('a',), invalid_rows='drop')
   with pytest.raises(UserError, match=r'dropped: 2 of 2, .*none is left'):
     selection.select(rows_lib.gather(rows), Text(), small_config.data)
@@ -710,6 +711,68 @@ def test_what_the_strict_parser_reads_the_other_one_reads_equally(body, quoted):
       return
     found = read(pathlib.Path(folder), **options, invalid_rows='drop')
     assert found['train'] == strict
+
+
+EQUAL = {
+  'a replacement character': ('csv', 'text\tlabel\na \ufffd\t1\nb\t2\n'),
+  'no last field': ('csv', 'text\tlabel\tnote\na\t1\nb\t2\t3\n'),
+  'a replacement character in JSON': (
+    'json', '{"text": "\ufffd", "label": "1"}\n{"text": "b", "label": "2"}\n'
+  ),
+  'one in a line': ('lines', '1 \ufffd\n2 b\n'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', EQUAL)
+def test_rows_that_are_valid_are_not_dropped(name, tmp_path):
+  format, content = EQUAL[name]
+  (tmp_path / 'a').write_text(content)
+  options = {'format': format, 'train': ('a',)}
+  rows = read(tmp_path, **options)
+  assert read(tmp_path, **options, invalid_rows='drop') == rows
+  assert [row.label for row in rows['train']] == ['1', '2']
+
+
+def test_half_of_a_surrogate_pair_in_json_is_dropped(tmp_path):
+  (tmp_path / 'a').write_text(
+    '{"text": "a \\ud83d", "label": 1}\n{"text": "b", "label": 2}\n'
+  )
+  options = {'format': 'json', 'train': ('a',), 'invalid_rows': 'drop'}
+  rows = read(tmp_path, **options)['train']
+  assert [row.label for row in rows] == [rows_lib.INVALID, '2']
+
+
+@pytest.mark.parametrize(
+  ('content', 'message'),
+  [
+    ('text\tlabel\na\t1\n"b\t2\nc\t1\n', 'quote is not closed'),
+    ('', "has no column 'text'"),
+    ('\n\na\t1\n', "has no column 'text'"),
+    ('text\tlabel\ttext\na\t1\tb\n', "has two columns 'text'"),
+  ],
+)
+def test_tables_that_cannot_be_read_are_refused_whatever_is_dropped(
+  content, message, tmp_path
+):
+  (tmp_path / 'a').write_text(content)
+  with pytest.raises(UserError, match=message):
+    read(tmp_path, train=('a',), quoted=True, invalid_rows='drop')
+
+
+@pytest.mark.parametrize('how', ['error', 'drop'])
+@pytest.mark.parametrize('format', ['csv', 'json', 'lines'])
+def test_truncated_zst_files_are_refused(how, format, tmp_path):
+  module = pytest.importorskip(
+    'zstandard', reason='the extra zst is not installed'
+  )
+  whole = module.compress(COMPRESSED[format].encode() * 9)
+  for content in (whole[:-1], whole + whole[:9], b''):
+    (tmp_path / 'a.txt.zst').write_bytes(content)
+    with pytest.raises(UserError, match='truncated'):
+      read(tmp_path, format=format, train=('a.txt.zst',), invalid_rows=how)
+  (tmp_path / 'a.txt.zst').write_bytes(whole + whole)
+  options = {'format': format, 'train': ('a.txt.zst',), 'invalid_rows': how}
+  assert len(read(tmp_path, **options)['train']) > 18
 
 
 def test_a_long_text_is_read(tmp_path):
@@ -748,7 +811,7 @@ def test_compressed_files_are_read(format, end, tmp_path):
 def test_zst_files_without_the_extra_say_what_to_install(
   format, tmp_path, monkeypatch
 ):
-  monkeypatch.delitem(fsspec.compression.compr, 'zstd', raising=False)
+  monkeypatch.setitem(sys.modules, 'zstandard', None)
   (tmp_path / 'a.txt.zst').write_bytes(b'')
   with pytest.raises(UserError, match=r'pip install zstandard$'):
     read(tmp_path, format=format, train=('a.txt.zst',))

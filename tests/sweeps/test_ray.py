@@ -101,7 +101,7 @@ def test_trials_of_a_lost_node_are_restarted(tmp_path, run_command, cluster):
   ('given', 'wanted'),
   [
     ([], {}),
-    (['CPU=4'], {'CPU': 4}),
+    (['CPU=4', 'memory=1000000'], {'CPU': 4, 'memory': 1e6}),
     (['CPU=2', 'GPU=0.5', 'TPU-v5e=8'], {'CPU': 2, 'GPU': 0.5, 'TPU-v5e': 8}),
   ],
 )
@@ -110,7 +110,17 @@ def test_resources_are_amounts_by_name(given, wanted):
 
 
 @pytest.mark.parametrize(
-  'given', ['GPU', '=1', 'GPU=', 'GPU=-1', 'GPU=0', 'GPU=1.5', 'GPU=nan']
+  'given',
+  [
+    'GPU',
+    '=1',
+    'GPU=',
+    'GPU=-1',
+    'GPU=0',
+    'GPU=1.5',
+    'GPU=nan',
+    'object_store_memory=1',
+  ],
 )
 def test_resources_that_ray_refuses_are_named(given):
   with pytest.raises(UserError, match=f'--ray_resources={given} is not NAME='):

@@ -1,5 +1,6 @@
 """A workdir in a bucket is the same as one on a disk."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from test_train import StopAt, arguments, rows
 
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
+from experiments.sweeps import running
 from experiments.training import run as run_lib
 from experiments.workdir import buckets
 
@@ -158,17 +160,121 @@ def test_a_process_sees_what_another_has_pushed_meanwhile(bucket, sweep):
       os.makedirs(os.path.dirname(path), exist_ok=True)
       with open(path, 'w') as file:
         file.write(text)
-    buckets.push(one)
-    buckets.pull(other, ['two'])
+    buckets.upload(one)
+    buckets.download(other, ['two'])
     with open(os.path.join(other, trial)) as file:
       assert file.read() == 'second'
-    buckets.pull(other, ['one'])
+    buckets.download(other, ['one'])
     with open(os.path.join(other, trial)) as file:
       assert file.read() == 'first'
     # What came from the bucket is not copied back.
     (bucket / trial).write_text('third')
-    buckets.push(other)
+    buckets.upload(other)
     assert (bucket / trial).read_text() == 'third'
+
+
+def test_a_kill_while_files_are_copied_leaves_a_run_or_nothing(
+  bucket, monkeypatch
+):
+  copied = []
+
+  def write(path, content):
+    copied.append(path.name)
+    if len(copied) > count:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(type(buckets.epath.Path('x')), 'write_bytes', write)
+  with buckets.staged(str(bucket)) as folder:
+    os.makedirs(folder)
+    for name in ('status.json', 'a', 'config.json', 'data.json'):
+      with open(os.path.join(folder, name), 'w') as file:
+        file.write(name)
+    for count in (0, 1, 4):
+      copied.clear()
+      with contextlib.suppress(KeyboardInterrupt):
+        buckets.upload(folder)
+      buckets._uploaded.clear()
+      assert copied[0] == 'config.json'
+      assert (copied[-1] == 'status.json') == (count == 4)
+
+
+def test_a_failing_upload_fails_a_trial_and_not_the_sweep(
+  bucket, sweep, call_command, monkeypatch
+):
+  class HttpError(Exception):
+    pass
+
+  path_class = type(buckets.epath.Path('x'))
+  write = path_class.write_bytes
+
+  def fail_once(path, content):
+    if 'trials' in path.parts and path.name == 'data.json':
+      failed.add(path.parent)
+      if len(failed) == 1:
+        raise HttpError('quota')
+    return write(path, content)
+
+  failed = set()
+  monkeypatch.setattr(path_class, 'write_bytes', fail_once)
+  flags = [*sweep, '--engine=serial', f'--workdir={bucket}']
+  code, out, err = call_command('sweep', *flags, cwd=ROOT)
+  assert code == 1, err
+  assert last_json(out)['trials'] == {'FAILED': 1, 'DONE': 3}
+  assert 'data.json could not be written: quota' in err
+  code, out, err = call_command('sweep', *flags, '--retry', cwd=ROOT)
+  assert (code, last_json(out)['trials']) == (0, {'DONE': 4}), err
+
+
+def test_commands_that_began_at_once_keep_the_trials_of_both(
+  bucket, sweep, call_command, monkeypatch
+):
+  """The other one adds and trains a trial while this one trains."""
+  train, other = running.train, [*sweep[:1], '--grid=config.seed=7']
+  other += ['--engine=serial', f'--workdir={bucket}']
+
+  def meanwhile(*given):
+    train(*given)
+    monkeypatch.setattr(running, 'train', train)
+    code, _, err = call_command('sweep', *other, cwd=ROOT)
+    assert code == 0, err
+    # As of one that had not seen this one's.
+    known = json.loads((bucket / 'sweep.json').read_text())
+    known['trials'] = [{'seed': 7}]
+    (bucket / 'sweep.json').write_text(json.dumps(known))
+
+  monkeypatch.setattr(running, 'train', meanwhile)
+  flags = [*sweep, '--engine=serial', f'--workdir={bucket}']
+  code, _, err = call_command('sweep', *flags, cwd=ROOT)
+  assert code == 0, err
+  assert len((bucket / 'results.csv').read_text().splitlines()) == 1 + 5
+
+
+def test_logs_of_an_interrupted_sweep_are_in_the_bucket(
+  bucket, sweep, call_command, monkeypatch
+):
+  def interrupted(specs, *_):
+    path = f'{specs[0].path}.txt'
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, 'w') as file:
+      file.write('said')
+    raise Interrupted('SIGTERM')
+
+  monkeypatch.setattr(running, 'train', interrupted)
+  flags = [*sweep, f'--workdir={bucket}', '--engine=processes']
+  code, _, err = call_command('sweep', *flags, cwd=ROOT)
+  assert code == 75, err
+  (log,) = bucket.glob('trials/*.txt')
+  assert log.read_text() == 'said'
+
+
+def test_addresses_of_other_storages_are_refused(call_command, tmp_path):
+  for command in ('train', 'sweep', 'evaluate'):
+    flags = ['--workdir=s3://bucket/run']
+    flags += ['--grid=config.seed=0,1'] * (command == 'sweep')
+    code, _, err = call_command(command, *flags, cwd=tmp_path)
+    assert code == 2, err
+    assert 'is a folder, or an address of gs://' in err
+  assert not list(tmp_path.iterdir())
 
 
 def test_a_local_workdir_is_not_remote(tmp_path):
@@ -181,7 +287,7 @@ def test_a_missing_extra_is_named(monkeypatch):
   def pull(*_):
     raise ImportError('Please install gcsfs to access Google Storage')
 
-  monkeypatch.setattr(buckets, 'pull', pull)
+  monkeypatch.setattr(buckets, 'download', pull)
   with (
     pytest.raises(UserError, match='needs the extra gcs'),
     buckets.staged('gs://bucket/run'),
