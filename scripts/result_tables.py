@@ -406,6 +406,13 @@ _CONFIGS = {
     '0.746, complex-order (Wang et al. 2020)',
     '0.794, NBSVM (Wang and Manning 2012, in Kim 2014)',
   ),
+  '`imdb.py`': (
+    'imdb',
+    'test',
+    'IMDB, the first 512 tokens',
+    '0.879, MHBA-Mixer (README of Liu-Xiaoyan97/MHBA-Mixer)',
+    '0.937, n-gram embeddings (DV-ngrams-cosine, without its evaluation error)',
+  ),
   '`r8.py`': (
     'r8',
     'test',

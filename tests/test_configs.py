@@ -95,10 +95,10 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
 def test_a_shorter_run_warms_up_for_less(path):
   config = app.load_config(str(path))
   config.data.dir = 'anywhere' if config.data.name == 'text' else ''
-  # The number of steps of the scores in the headers.
-  assert from_config(config).optimizer.warmup_steps == 100
+  whole = from_config(config).optimizer.warmup_steps
+  assert whole in (40, 100)
   config.train.steps //= 20
-  assert from_config(config).optimizer.warmup_steps == 5
+  assert from_config(config).optimizer.warmup_steps == whole // 20
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
