@@ -322,8 +322,11 @@ def start(name, *flags):
 
 
 def result_of(name, *flags):
-  process = start(name, *flags)
-  out, err = process.communicate(timeout=200)
+  with start(name, *flags) as process:
+    try:
+      out, err = process.communicate(timeout=200)
+    finally:
+      process.kill()
   assert process.returncode == 0, err
   return last_json(out)
 
