@@ -398,6 +398,7 @@ _CONFIGS = {
     'the same',
     'the same',
   ),
+  'BiLSTM with attentive pool': ('sst2_bilstm', 'dev', 'SST-2 phrases'),
   '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
   '`mr.py`, ten folds': (
     'mr_folds',
