@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
 
 import jax
@@ -62,6 +65,22 @@ def interval(values: list[float]) -> tuple[float, float]:
     left_out += 1
     outside += 2 * math.comb(count, left_out)
   return ordered[left_out], ordered[count - 1 - left_out]
+
+
+def run(root: str, name: str, *flags: str) -> subprocess.CompletedProcess:
+  """Runs experiments.NAME of a checkout, which must succeed.
+
+  Args:
+    root: folder of the checkout.
+  """
+  return subprocess.run(
+    [sys.executable, '-m', f'experiments.{name}', *flags],
+    cwd=root,
+    env=os.environ | {'PYTHONPATH': root},
+    capture_output=True,
+    text=True,
+    check=True,
+  )
 
 
 def table(rows: list[dict]) -> str:

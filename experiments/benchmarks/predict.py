@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from experiments.benchmarks import startup, summary
+from experiments.benchmarks import run, startup, summary
 from experiments.command import app
 from experiments.data.datasets import WordOrder
 
@@ -73,15 +73,8 @@ def _write(path: str, count: int) -> None:
 
 def _train(root: str, folder: str) -> str:
   workdir = os.path.join(folder, root.replace(os.sep, '-'))
-  command = ['-m', 'experiments.train', f'--workdir={workdir}']
   if not os.path.exists(workdir):
-    subprocess.run(
-      [sys.executable, *command, '--config.train.steps=20'],
-      cwd=root,
-      env=os.environ | {'PYTHONPATH': root},
-      capture_output=True,
-      check=True,
-    )
+    run(root, 'train', f'--workdir={workdir}', '--config.train.steps=20')
   return workdir
 
 

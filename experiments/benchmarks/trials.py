@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 
-from experiments.benchmarks import summary
+from experiments.benchmarks import run, summary
 from experiments.command import app
 
 _ROOT = os.path.dirname(os.path.dirname(app.DEFAULT_CONFIG))
@@ -75,13 +73,5 @@ def _finish(root: str, workdir: str) -> None:
 def _sweep(root: str, workdir: str, count: int, *flags: str) -> str:
   """What the command has logged."""
   seeds = ','.join(map(str, range(count)))
-  command = ['-m', 'experiments.sweep', f'--grid=config.seed={seeds}']
-  command += ['--config.train.steps=20', f'--workdir={workdir}', *flags]
-  return subprocess.run(
-    [sys.executable, *command],
-    cwd=root,
-    env=os.environ | {'PYTHONPATH': root},
-    capture_output=True,
-    text=True,
-    check=True,
-  ).stderr
+  flags = ('--config.train.steps=20', f'--workdir={workdir}', *flags)
+  return run(root, 'sweep', f'--grid=config.seed={seeds}', *flags).stderr

@@ -14,13 +14,11 @@ def opened(path: str, encoding: str):
   Lines keep their ends.
 
   Raises:
-    ValueError: a .zst file is truncated, or the extra zst is not installed.
+    ValueError: the extra zst is not installed.
   """
   import fsspec
 
   is_zst = path.endswith('.zst')
-  if is_zst:
-    require_whole(path)
   return fsspec.open(
     path,
     'rt',
@@ -33,11 +31,13 @@ def opened(path: str, encoding: str):
 
 
 def require_whole(path: str) -> None:
-  """Reads a .zst file once, since its readers end early if it is truncated.
+  """Reads a .zst file, since its readers end early if it is truncated.
 
   Raises:
     ValueError: it is, or the extra zst is not installed.
   """
+  if not path.endswith('.zst'):
+    return
   try:
     import zstandard
   except ImportError as error:

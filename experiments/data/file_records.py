@@ -40,6 +40,9 @@ def read(options, path: str, columns: list[str], split: str) -> Iterator[tuple]:
   Raises:
     UserError: it cannot be read, or lacks a column.
   """
+  with _reading(options, path, split):
+    for file in _paths(options, path):
+      decompressed.require_whole(file)
   if options.invalid_rows == 'drop' and options.format in _LENIENT:
     with _reading(options, path, split):
       yield from _LENIENT[options.format](options, path, columns)
@@ -109,7 +112,7 @@ def _lenient_lines(options, path, columns) -> Iterator[tuple]:
 
 def _lenient_documents(options, path, columns) -> Iterator[tuple]:
   del columns
-  for file in sorted(entry.path for entry in os.scandir(path)):
+  for file in _paths(options, path):
     with decompressed.opened(file, options.encoding) as opened:
       yield _decoded([opened.read()])
 
@@ -157,8 +160,6 @@ def _tables(options, path: str, split: str) -> Iterator:
     if options.format == 'hub':
       found = _hub_split(options, path)
     else:
-      if path.endswith('.zst'):
-        decompressed.require_whole(path)
       loader, arguments = _loader(options, path, split)
       found = datasets.load_dataset(
         loader, split='train', streaming=True, **arguments
@@ -212,9 +213,9 @@ def _quoting_hint(options, path: str) -> str:
   if options.format != 'csv' or options.quoted:
     return ''
   mark = re.escape(DELIMITERS[options.delimiter])
+  enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
   found = False
   # What cannot be decompressed is named in another error.
-  enclosed = re.compile(rf'(^|{mark})".*"({mark}|\s*$)')
   with (
     contextlib.suppress(Exception),
     decompressed.opened(path, options.encoding) as file,
@@ -223,11 +224,16 @@ def _quoting_hint(options, path: str) -> str:
   return '; its fields are quoted: set config.data.text.quoted=True' * found
 
 
+def _paths(options, path: str) -> list[str]:
+  """The files of a folder of one class, in order; else the file itself."""
+  if options.format == 'class_folders':
+    return sorted(entry.path for entry in os.scandir(path))
+  return [path]
+
+
 def _loader(options, path: str, split: str) -> tuple[str, dict]:
   """Name and arguments of the loader in the datasets library."""
-  paths = [path]
-  if options.format == 'class_folders':
-    paths = sorted(entry.path for entry in os.scandir(path))
+  paths = _paths(options, path)
   for file in map(os.path.abspath, paths):
     if '::' in file:
       raise UserError(

@@ -144,23 +144,28 @@ def start(paths, config, *more, command=('-m', 'experiments.train')):
   )
 
 
+def start_alone(command):
+  return subprocess.Popen(
+    [sys.executable, *command],
+    cwd=ROOT,
+    env=os.environ | {'PYTHONPATH': str(ROOT)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
 def start_each(commands):
   """Starts the processes of a cluster."""
   address = free_address()
   return [
-    subprocess.Popen(
+    start_alone(
       [
-        sys.executable,
         *command,
         f'--coordinator_address={address}',
         f'--num_processes={len(commands)}',
         f'--process_id={index}',
-      ],
-      cwd=ROOT,
-      env=os.environ | {'PYTHONPATH': str(ROOT)},
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
+      ]
     )
     for index, command in enumerate(commands)
   ]
@@ -328,19 +333,13 @@ def test_four_processes_train_a_sweep_as_one(tmp_path):
   command += ['--grid=config.seed=0,1,2', '--grid=config.model.mlp_dim=8,16']
   command += arguments(four, config)[2:]
   processes = [
-    subprocess.Popen(
+    start_alone(
       [
-        sys.executable,
         *command,
         f'--workdir={four}',
         '--num_processes=4',
         f'--process_id={index}',
-      ],
-      cwd=ROOT,
-      env=os.environ | {'PYTHONPATH': str(ROOT)},
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
+      ]
     )
     for index in range(4)
   ]
