@@ -20,7 +20,7 @@ from experiments.learning.steps import State
 from experiments.settings.settings import Phase, Settings
 from experiments.training import transfer
 from experiments.training.compiled import Program
-from experiments.workdir import buckets, metrics, recovery
+from experiments.workdir import metrics, recovery
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
 from experiments.workdir.keeping import LAST_PHASE
@@ -232,10 +232,8 @@ class Group:
           f'finite after step {step}'
         )
       trial.writer.sync()
-      if trial.workdir.writes:
-        buckets.upload(trial.workdir.path)
-      trial.checkpoints.save(state)
-      trial.workdir.set_status('RUNNING', step)
+      trial.checkpoints.save(state, files=trial.workdir.start_upload())
+      trial.workdir.set_progress(step)
 
     count = len(self.trials)
     self._each(

@@ -1,8 +1,9 @@
 """Workdirs in a bucket, --workdir=gs://BUCKET/FOLDER, of a run or of a sweep.
 
 Checkpoints are written directly to the bucket. The small files beside them are
-staged in a local folder, and copied whenever a checkpoint begins or the status
-changes, so that the files in the bucket are never behind a checkpoint.
+staged in a local folder, and copied in a thread whenever a checkpoint begins or
+the status changes; a checkpoint is complete only when they are, so that the
+files in the bucket are never behind it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _NUM_THREADS = 32
 _ORDER = {'config.json': -1, 'status.json': 1}
 # Size and time of the staged files that are in the bucket, by path.
 _uploaded: dict[str, tuple[int, int]] = {}
+# One thread, so that uploads end in the order of their starts.
+_uploads = concurrent.futures.ThreadPoolExecutor(1)
 
 
 @contextlib.contextmanager
@@ -64,7 +67,11 @@ def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
         f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
         'pip install gcsfs google-cloud-storage'
       ) from error
-    yield folder
+    try:
+      yield folder
+    finally:
+      # The folder is removed.
+      finish_uploads()
 
 
 def origin(path: str) -> str:
@@ -85,17 +92,40 @@ def upload(folder: str, pattern: str = '**/*') -> None:
   Raises:
     Failed: one could not be copied.
   """
+  started = start_upload(folder, pattern)
+  if started is not None:
+    started.result()
+
+
+def start_upload(
+  folder: str, pattern: str = '**/*'
+) -> concurrent.futures.Future | None:
+  """As `upload`, in a thread; uploads end in the order of their starts.
+
+  Returns:
+    done when the files are in the bucket, or what `upload` raises; None if
+    `folder` is not staged.
+  """
   address = origin(folder)
   if address == folder:
-    return
+    return None
+  return _uploads.submit(_upload, folder, address, pattern)
+
+
+def finish_uploads() -> None:
+  """Waits for all uploads that were started, whether or not they succeed."""
+  _uploads.submit(lambda: None).result()
+
+
+def _upload(folder: str, address: str, pattern: str) -> None:
   here, there = pathlib.Path(folder), epath.Path(address)
 
   def copy(name: pathlib.Path) -> None:
-    version = _version(here / name)
-    if _uploaded.get(str(here / name)) == version:
-      return
     target = there / str(name)
     try:
+      version = _version(here / name)
+      if _uploaded.get(str(here / name)) == version:
+        return
       target.parent.mkdir(parents=True, exist_ok=True)
       target.write_bytes((here / name).read_bytes())
     # Every storage has exceptions of its own.

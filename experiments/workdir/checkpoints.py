@@ -8,6 +8,7 @@ only after a newer one is complete.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
 from collections.abc import Callable, Mapping
@@ -69,6 +70,7 @@ class Checkpoints:
     self.scores: dict[int, float] = {}
     self.pretrain_scores: dict[int, float] = {}
     self.common: int | None = None
+    self._files: concurrent.futures.Future | None = None
     self._settings, self._run = settings, run
     self._best, self._best_pretrained = best, best_pretrained
     origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
@@ -83,6 +85,9 @@ class Checkpoints:
         preservation_policy=self,
         cleanup_tmp_directories=run is not None,
         create=run is not None,
+        async_options=ocp.options.AsyncOptions(
+          post_finalization_callback=self._wait_for_files
+        ),
       ),
     )
 
@@ -115,8 +120,12 @@ class Checkpoints:
     """Likewise, of pretraining."""
     return best_step(self._best_pretrained, self.pretrain_scores, self.steps())
 
-  def save(self, state) -> None:
+  def save(self, state, files: concurrent.futures.Future | None = None) -> None:
     """Starts saving `state`, a tree, as checkpoint state.step.
+
+    Args:
+      files: the checkpoint is complete only when this is done, and fails if it
+        does; None: nothing to wait for.
 
     Raises:
       Failed: this checkpoint or the previous one could not be written.
@@ -125,12 +134,20 @@ class Checkpoints:
     # (donation) while the save continues in the background.
     kept = {name: _kept(leaf) for name, leaf in leaves(state).items()}
     with self._reported():
+      # The previous save would wait for the files of this one.
+      self._manager.wait_until_finished()
+      self._files = files
       self._manager.save(
         int(state.step),
         args=ocp.args.Composite(state=ocp.args.StandardSave(nest(kept))),
         custom_metadata={'run': self._run},
         force=True,
       )
+
+  def _wait_for_files(self) -> None:
+    """Called by Orbax in its thread, before a checkpoint is complete."""
+    if self._files is not None:
+      self._files.result()
 
   def wait(self) -> None:
     """Waits for all saves to finish.

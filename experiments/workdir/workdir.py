@@ -17,6 +17,7 @@ lock             the process that writes into the folder, while it does
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -66,9 +67,11 @@ def temporary_file(path: str) -> Iterator[BinaryIO]:
   """
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
-  with writing(path):
-    file = open(temporary, 'wb')  # noqa: SIM115
+  file = None
+  # Opened inside: a signal may raise an exception as soon as the file is there.
   try:
+    with writing(path):
+      file = open(temporary, 'wb')  # noqa: SIM115
     yield file
     with writing(path):
       file.flush()
@@ -81,7 +84,8 @@ def temporary_file(path: str) -> Iterator[BinaryIO]:
   finally:
     # It flushes once more, which fails again on a full disk.
     with contextlib.suppress(OSError):
-      file.close()
+      if file is not None:
+        file.close()
 
 
 def write_figure(path: str, figure, **options) -> None:
@@ -120,9 +124,23 @@ class Workdir:
     """Replaces status.json."""
     if not self.writes:
       return
+    # They would copy it, maybe without the files that it speaks of.
+    buckets.finish_uploads()
+    self._write_status(status, step, **more)
+    buckets.upload(self.path)
+
+  def set_progress(self, step: int) -> None:
+    """Replaces status.json of a run that goes on; a bucket has it later."""
+    if self.writes:
+      self._write_status('RUNNING', step)
+
+  def _write_status(self, status: str, step: int, **more: Any) -> None:
     facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
     write_atomic(self.file('status.json'), json.dumps(facts) + '\n')
-    buckets.upload(self.path)
+
+  def start_upload(self) -> concurrent.futures.Future | None:
+    """Starts to copy the files of this folder, see buckets.start_upload."""
+    return buckets.start_upload(self.path) if self.writes else None
 
 
 def read_status(path: str) -> dict[str, Any]:

@@ -46,15 +46,15 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
   program = compiled.make(settings, loaded.vocab_size, 2, 2)
   save = Checkpoints.save
 
-  def killed(self, state):
+  def killed(self, state, files):
     if f'step {int(state.step)}' == until:
       is_first = str(self._manager.directory).startswith(str(tmp_path / 'a'))
       if not is_first:
         raise Killed
-      save(self, state)
+      save(self, state, files)
       self.wait()
     else:
-      save(self, state)
+      save(self, state, files)
 
   with monkeypatch.context() as patch:
     patch.setattr(Checkpoints, 'save', killed)

@@ -5,6 +5,8 @@ import json
 import os
 import resource
 import shutil
+import subprocess
+import sys
 
 import jax.numpy as jnp
 import pytest
@@ -222,6 +224,25 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     recovery.newest([folder], state(0, width=4))
   folder.close()
   assert tree(tmp_path) == before
+
+
+def test_orbax_alone_reads_a_checkpoint(tmp_path):
+  save_all(tmp_path, SETTINGS, [None]).close()
+  code = (
+    'import sys, orbax.checkpoint as ocp\n'
+    'read = ocp.CheckpointManager(sys.argv[1]).restore(1)\n'
+    "print(sorted(read['state']['params']['layer']))"
+  )
+  found = subprocess.run(
+    [sys.executable, '-c', code, str(tmp_path / 'checkpoints')],
+    cwd=tmp_path,
+    env={k: v for k, v in os.environ.items() if k != 'PYTHONPATH'},
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+  assert found.stdout == "['kernel']\n", found.stderr
 
 
 def test_interrupted_saves_are_removed_and_never_read(tmp_path):

@@ -7,8 +7,9 @@ import os
 import pytest
 from pyarrow import parquet
 
-from experiments.command.errors import Failed, UserError
+from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.workdir import record_files
+from experiments.workdir import workdir as workdir_lib
 
 FIELDS = {'text': str, 'label': str, 'scores': {'a b': float, 'c': float}}
 RECORDS = [
@@ -85,3 +86,14 @@ def test_a_file_that_exists_is_refused(path):
   path.write_text('theirs')
   with pytest.raises(UserError, match='exists; remove it'):
     record_files.check_path(str(path))
+
+
+def test_a_signal_while_the_file_is_opened_leaves_none(tmp_path, monkeypatch):
+  def interrupted(*given):
+    open(*given).close()
+    raise Interrupted('SIGINT')
+
+  monkeypatch.setattr(workdir_lib, 'open', interrupted, raising=False)
+  with pytest.raises(Interrupted):
+    workdir_lib.write_atomic(str(tmp_path / 'found.jsonl'), 'a')
+  assert os.listdir(tmp_path) == []

@@ -6,16 +6,19 @@ import os
 import subprocess
 import sys
 import time
+from threading import Event
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import StopAt, arguments, rows
 
-from experiments.command.errors import Interrupted, UserError
+from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.sweeps import running
 from experiments.training import run as run_lib
 from experiments.workdir import buckets
+from experiments.workdir.checkpoints import _Manager
+from experiments.workdir.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
@@ -196,6 +199,93 @@ def test_a_kill_while_files_are_copied_leaves_a_run_or_nothing(
       buckets._uploaded.clear()
       assert copied[0] == 'config.json'
       assert (copied[-1] == 'status.json') == (count == 4)
+
+
+def test_training_does_not_wait_for_files_and_a_checkpoint_does(
+  bucket, monkeypatch
+):
+  upload, started, may_end = buckets._upload, Event(), Event()
+
+  def slow(folder, *given):
+    if os.path.exists(os.path.join(folder, 'metrics.jsonl')):
+      started.set()
+      assert may_end.wait(60), 'training waited for an upload'
+    upload(folder, *given)
+
+  class Look(Signals):
+    def check(self):
+      if started.is_set() and not may_end.is_set():
+        # Long enough for a checkpoint that would not wait.
+        time.sleep(1)
+        folder = bucket / 'checkpoints'
+        seen.extend(path.name for path in folder.iterdir())
+        may_end.set()
+      super().check()
+
+  seen = []
+  monkeypatch.setattr(buckets, '_upload', slow)
+  run(bucket, Look())
+  assert seen
+  assert not any(name.isdecimal() for name in seen)
+  assert '12' in os.listdir(bucket / 'checkpoints')
+
+
+def test_a_checkpoint_whose_files_could_not_be_copied_is_none(
+  bucket, monkeypatch
+):
+  def fail(path, content):
+    if path.name == 'metrics.jsonl':
+      raise OSError('quota')
+    return write(path, content)
+
+  path_class = type(buckets.epath.Path('x'))
+  write = path_class.write_bytes
+  monkeypatch.setattr(path_class, 'write_bytes', fail)
+  with pytest.raises(Failed, match='could not be written: quota'):
+    run(bucket, Signals())
+  assert not any(
+    path.name.isdecimal() for path in (bucket / 'checkpoints').iterdir()
+  )
+
+
+def test_a_status_counts_no_step_whose_save_was_not_started(
+  tmp_path, monkeypatch
+):
+  def fail(*_, **__):
+    raise OSError('full')
+
+  monkeypatch.setattr(_Manager, 'save', fail)
+  with pytest.raises(Failed, match='full'):
+    run_lib.run(make_small_config(), str(tmp_path / 'run'), Signals())
+  status = json.loads((tmp_path / 'run' / 'status.json').read_text())
+  assert (status['status'], status['step']) == ('FAILED', 0)
+
+
+def test_a_status_is_copied_after_what_it_speaks_of(bucket, monkeypatch):
+  path_class = type(buckets.epath.Path('x'))
+  write, begun, seen = path_class.write_bytes, Event(), []
+
+  def slow(path, content):
+    begun.set()
+    if path.name == 'metrics.jsonl':
+      time.sleep(0.5)
+    write(path, content)
+    if path.name == 'status.json':
+      rows = (bucket / 'metrics.jsonl').read_text().splitlines()
+      seen.append((json.loads(content)['status'], rows))
+
+  monkeypatch.setattr(path_class, 'write_bytes', slow)
+  with buckets.staged(str(bucket)) as folder:
+    os.makedirs(folder)
+    workdir = Workdir(folder, attempt=1)
+    with open(workdir.file('metrics.jsonl'), 'w') as file:
+      print('one', file=file, flush=True)
+      workdir.set_progress(3)
+      workdir.start_upload()
+      assert begun.wait(60)
+      print('two', file=file, flush=True)
+    workdir.set_status('DIVERGED', 3)
+  assert seen == [('RUNNING', ['one']), ('DIVERGED', ['one', 'two'])]
 
 
 def test_a_failing_upload_fails_a_trial_and_not_the_sweep(
