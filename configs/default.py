@@ -17,6 +17,7 @@ from experiments.learning.parameter_groups import GROUPS, GroupSettings
 from experiments.learning.tasks import TASKS
 from experiments.settings.registry import block, blocks
 from selfattn.encoders import ENCODERS
+from selfattn.heads import HEADS
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
@@ -73,6 +74,8 @@ def get_config():
   model.embed_init_std = 0.1
   model.pool = 'mean'  # how the vectors of the tokens become one
   model.pool_options = blocks(POOLS)
+  # the classification head: from that vector, and maybe the tokens, to logits
+  model.head = block(HEADS, 'linear')
   model.dtype = 'float32'  # type of the encoder; parameters are float32
   model.num_members = 1  # ensemble size; probabilities are averaged
 

@@ -26,3 +26,4 @@ def get_config():
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+sweep_pretraining = small_text.sweep_pretraining

@@ -152,6 +152,9 @@ TABLES = {
     result_tables.RANDOMISED, missing=False
   ),
   'accuracy': result_tables.accuracy,
+  'choice': result_tables.choice,
+  'pretraining': result_tables.pretraining,
+  'pretraining_methods': result_tables.pretraining_methods,
   'published': result_tables.published,
   'costs': result_tables.costs,
   'training_step': result_tables.training_step,

@@ -86,7 +86,7 @@ def accuracy() -> str:
     if 'pooled' in entry:
       over = f'{entry["n"]} folds, together {entry["pooled"]:.3f}'
     shown = ''
-    if len(found['table']) == 1 and '--engine=serial' in found['commands'][0]:
+    if '--engine=serial' in found['commands'][0]:
       seconds = found['seconds'] / sum(found['trials'].values())
       shown = f'{seconds:.0f} s' if seconds < 120 else f'{seconds / 60:.0f} min'
     rows.append((label, reported_on, _spread(entry['test']), over, shown))
@@ -113,20 +113,61 @@ def published() -> str:
 
 
 def _found(label: str) -> tuple[dict, dict | None]:
-  """The results file of a config, and the row of its defaults, if any."""
+  """The results file of a config, and its row, if any."""
   name, *_ = _CONFIGS[label]
   path = RESULTS / f'{name}.json'
   if not path.exists():
     return {}, None
   found = json.loads(path.read_text())
-  wanted = _LEARNED if len(found['table']) > 1 else {}
-  (entry,) = (e for e in found['table'] if wanted.items() <= e.items())
+  (entry,) = found['table']
   return found, entry
 
 
 def _spread(summary: dict) -> str:
   """A mean and its standard deviation."""
   return f'{summary["mean"]:.3f} ({summary["std"]:.3f})'
+
+
+def choice() -> str:
+  """What the recipe of small data was chosen on, a row per setting."""
+  found = json.loads((RESULTS / 'small_text_choice.json').read_text())
+  rows = [('setting', 'MR', 'SST-2 sentences', 'TREC', 'TREC', 'mean')]
+  rows.append(('---',) * len(rows[0]))
+  for setting, *scores in (row.values() for row in found['rows']):
+    rows.append((setting, *(f'{score:.3f}' for score in scores)))
+  return markdown(rows)
+
+
+def pretraining() -> str:
+  """Accuracy on TREC without and with pretraining, over methods and seeds."""
+  found = json.loads((RESULTS / 'trec_pretraining.json').read_text())
+  rows = [('training', 'runs', 'test', 'paired difference'), ('---',) * 4]
+  entries = {entry['setting']: entry for entry in found['table']}
+  for setting, title in _PRETRAINING.items():
+    entry = entries[setting]
+    difference = _interval(entry.get('difference'), '+.4f')
+    test = f'{entry["test"]["mean"]:.4f}'
+    rows.append((title, str(entry['n']), test, difference))
+  return markdown(rows)
+
+
+def pretraining_methods() -> str:
+  """The same by position method: means over seeds."""
+  path = RESULTS / 'trec_pretraining_methods.json'
+  found: dict[str, dict[str, float]] = {}
+  for entry in json.loads(path.read_text())['table']:
+    keys = [key for key in _PRETRAINING if key.partition('=')[0] in entry]
+    setting = keys[0] if keys else 'all'
+    name = entry['model.position.name']
+    found.setdefault(name, {})[setting] = entry['test']['mean']
+  rows = [('method', *_PRETRAINING.values(), 'gain of pretraining')]
+  rows.append(('---',) * len(rows[0]))
+  for name in POSITIONS:
+    if len(means := found.get(name, {})) == len(_PRETRAINING):
+      gain = means['pretrain.steps=700'] - means['all']
+      shown = [f'{means[setting]:.3f}' for setting in _PRETRAINING]
+      rows.append((f'`{name}`', *shown, f'{gain:+.3f}'))
+  return markdown(rows)
 
 
 def costs() -> str:
@@ -371,7 +412,6 @@ _LARGE = {
   ),
 }
 # Of sweeps over positions, the row of the position method of the config.
-_LEARNED = {'model.position.name': 'learned'}
 # Of each config its results file, what is reported on, and the data; with the
 # best published from scratch, of self-attention and of any model.
 _CONFIGS = {
@@ -422,9 +462,14 @@ _CONFIGS = {
     '0.9707, Text GCN (Yao et al. 2019), which reads the texts of test',
   ),
 }
+_PRETRAINING = {
+  'all': '700 steps',
+  'train.steps=1400': '1,400 steps',
+  'pretrain.steps=700': '700 steps of masked tokens, then 700',
+}
 TEXTS = {
-  'trec': 'TREC',
-  'sst2_sentences': 'SST-2, sentences',
+  'trec_positions': 'TREC',
+  'sst2_sentences_positions': 'SST-2, sentences',
 }
 GENERATED = {
   'word_order': 'word_order',

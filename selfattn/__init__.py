@@ -18,6 +18,7 @@ from selfattn.classifier import TextClassifier
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder, BowEncoder
+from selfattn.heads import HEADS, Head
 from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
@@ -32,6 +33,7 @@ __version__ = '0.1.0'
 __all__ = [
   'BACKENDS',
   'ENCODERS',
+  'HEADS',
   'NORMALISERS',
   'POOLS',
   'POSITIONS',
@@ -42,6 +44,7 @@ __all__ = [
   'Combined',
   'Dropout',
   'Encoder',
+  'Head',
   'MultiHeadAttention',
   'Pool',
   'Position',

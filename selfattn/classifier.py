@@ -1,6 +1,6 @@
-"""Token ids to logits: embedding, encoder, pool and linear layer.
+"""Token ids to logits: embedding, encoder, pool and head.
 
-Or a head on each token in place of pool and linear layer.
+Or a head on each token in place of the pool and the head of a text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
+from selfattn.heads import HEADS, Head
 from selfattn.pools import POOLS, Pool
 from selfattn.positions.sampling import Consecutive
 
@@ -31,12 +32,13 @@ class TextClassifier(nn.Module):
     encoder: a module of selfattn.encoders.
     pool: one of selfattn.pools, or its name. For one that uses_cls, a learned
       vector `cls` is put before the tokens.
+    head: one of selfattn.heads.HEADS, or its name.
     embed_init_std: standard deviation of embeddings at initialisation.
     sampling: one of selfattn.positions.sampling, for position ids.
     dtype: of the encoder; logits are float32.
     token_head: {name: module}, from vectors of tokens, float32 (B, L, D), and
       the nn.Embed of the model to logits (B, L, ...), in place of pool and
-      linear layer, or None. Its parameters are under token_head_NAME.
+      head, or None. Its parameters are under token_head_NAME.
     has_mask_token: whether there is a token [MASK] of id V; its vector is the
       parameter `mask`.
   """
@@ -46,6 +48,7 @@ class TextClassifier(nn.Module):
   embed_dim: int
   encoder: nn.Module
   pool: Pool | str = 'mean'
+  head: Head | str = 'linear'
   embed_init_std: float = 0.1
   sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
@@ -89,6 +92,7 @@ class TextClassifier(nn.Module):
       self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
     )
     x_BLD = table(tokens_BL) if embedded_BLD is None else embedded_BLD
+    text_BL, text_mask_BL = tokens_BL, padding_mask_BL
     length = x_BLD.shape[1]
     if self.has_mask_token:
       mask_D = self.param('mask', init, (self.embed_dim,))
@@ -123,4 +127,6 @@ class TextClassifier(nn.Module):
     named = isinstance(self.pool, str)
     pool = POOLS[self.pool](name='pool') if named else self.pool
     pooled_BP = drop(pool(x_BLD, padding_mask_BL), dropout, 1)
-    return nn.Dense(self.num_classes, name='head')(pooled_BP)
+    named = isinstance(self.head, str)
+    head = HEADS[self.head](name='head') if named else self.head
+    return head(pooled_BP, text_BL, text_mask_BL, self.num_classes)

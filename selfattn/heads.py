@@ -1,9 +1,13 @@
-"""Heads on each token, for selfattn.classifier."""
+"""Classification heads, HEADS, and heads on each token."""
 
 from __future__ import annotations
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
+
+from selfattn.positions.contract import Tokens, require
+from selfattn.positions.local import ngrams
 
 
 class TiedHead(nn.Module):
@@ -26,3 +30,100 @@ class TiedHead(nn.Module):
     h_BLD = nn.LayerNorm(name='norm')(nn.gelu(h_BLD, approximate=False))
     bias_V = self.param('bias', nn.initializers.zeros, (embed.num_embeddings,))
     return embed.attend(h_BLD) + bias_V[None, None]
+
+
+class Head(nn.Module):
+  """The contract of a classification head: logits, float32 (B, C).
+
+  The pooled vector of a text without tokens may be 0, and gradients must be
+  finite there. Fields are options, each with a default, and become keys of the
+  config.
+  """
+
+  def check(self) -> None:
+    """Raises ValueError `OPTION = VALUE must be ...`."""
+
+  def __call__(
+    self,
+    pooled_BP: jax.Array,
+    tokens_BL: jax.Array,
+    padding_mask_BL: jax.Array,
+    num_classes: int,
+  ) -> jax.Array:
+    """Logits of each class.
+
+    Args:
+      pooled_BP: the vectors of the texts, from the pool.
+      tokens_BL: integer ids, without [CLS].
+      padding_mask_BL: boolean, False at padding, which changes no logit.
+      num_classes: C.
+    """
+    raise NotImplementedError
+
+
+class Linear(Head):
+  """An affine function of the pooled vector."""
+
+  @nn.compact
+  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+    """As of Head."""
+    del tokens_BL, padding_mask_BL
+    return self._of_pooled(pooled_BP, num_classes)
+
+  def _of_pooled(self, pooled_BP, num_classes: int) -> jax.Array:
+    shape = (pooled_BP.shape[-1], num_classes)
+    kernel_PC = self.param('kernel', nn.initializers.lecun_normal(), shape)
+    bias_C = self.param('bias', nn.initializers.zeros, (num_classes,))
+    return pooled_BP @ kernel_PC + bias_C[None]
+
+
+class WideAndDeep(Linear):
+  """An affine function of the pooled vector and of the n-grams of the text.
+
+  Adds to `Linear` a linear model of the n-grams of up to max_n tokens: each row
+  of a table that one of them hashes to adds its logits once, zero at
+  initialisation. Binary features of n-grams as of Wang and Manning (2012),
+  without Naive Bayes, trained with the encoder as in Wide & Deep (Cheng et al.
+  2016, section 3).
+
+  Attributes:
+    max_n: tokens of the longest n-gram.
+    num_buckets: rows of the table, `embedding`; n-grams with equal hashes share
+      a row, see selfattn.positions.local.ngrams.
+  """
+
+  max_n: int = 2
+  num_buckets: int = 100_000
+
+  def check(self) -> None:
+    """As of Head."""
+    require(self.max_n >= 1, 'max_n', self.max_n, 'at least 1')
+    require(
+      1 <= self.num_buckets < 2**31,
+      'num_buckets',
+      self.num_buckets,
+      'at least 1 and below 2147483648',
+    )
+
+  @nn.compact
+  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+    """As of Head."""
+    rows_BN = self._rows(tokens_BL, padding_mask_BL)
+    shape = (self.num_buckets, num_classes)
+    table = self.param('embedding', nn.initializers.zeros, shape)
+    found_BNC = jnp.take(table, rows_BN, axis=0, mode='fill', fill_value=0)
+    return self._of_pooled(pooled_BP, num_classes) + found_BNC.sum(axis=1)
+
+  def _rows(self, tokens_BL, padding_mask_BL) -> jax.Array:
+    """Rows of the table, each once; num_buckets, which is none, elsewhere."""
+    tokens = Tokens(padding_mask=padding_mask_BL)
+    rows = [
+      jnp.where(is_there_BL, code_BL % self.num_buckets, self.num_buckets)
+      for code_BL, is_there_BL in ngrams(tokens_BL, tokens, self.max_n)
+    ]
+    rows_BN = jnp.sort(jnp.concatenate(rows, axis=1).astype(jnp.int32), axis=1)
+    is_first_BN = jnp.diff(rows_BN, axis=1, prepend=-1) > 0
+    return jnp.where(is_first_BN, rows_BN, self.num_buckets)
+
+
+HEADS: dict[str, type[Head]] = {'linear': Linear, 'wide_and_deep': WideAndDeep}

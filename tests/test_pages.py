@@ -18,7 +18,7 @@ from experiments.command.values import flat_keys
 from experiments.data import loading
 from experiments.settings import reference
 from experiments.settings.settings import from_config
-from selfattn import ENCODERS, NORMALISERS, POOLS, POSITIONS
+from selfattn import ENCODERS, HEADS, NORMALISERS, POOLS, POSITIONS
 
 PAGES = sorted([*ROOT.glob('*.md'), *(ROOT / 'docs').rglob('*.md')])
 NOTEBOOKS = sorted((ROOT / 'docs/notebooks').glob('*.ipynb'))
@@ -107,12 +107,17 @@ def test_every_extra_is_in_the_table_of_the_installation():
 
 def test_the_readme_counts_the_entries_of_the_tables():
   text = ' '.join((ROOT / 'README.md').read_text().split())
-  words = {4: 'four', 5: 'five', 8: 'Eight'}
+  words = {2: 'two', 4: 'four', 5: 'five', 8: 'Eight'}
   assert f'{len(POSITIONS)} position methods behind one contract' in text
   assert f'| {len(POSITIONS)}, joined by + |' in text
   assert f'{words[len(NORMALISERS)]} [normalisers]' in text
-  pools, encoders = words[len(POOLS)], words[len(ENCODERS)]
-  assert f'{pools} pools and {encoders} encoders are chosen' in text
+  pools, heads, encoders = (
+    words[len(table)] for table in (POOLS, HEADS, ENCODERS)
+  )
+  assert (
+    f'{pools} pools, {heads} classification heads and {encoders} encoders are '
+    'chosen'
+  ) in text
 
 
 def commands(path):

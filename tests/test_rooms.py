@@ -165,6 +165,7 @@ def test_every_option_is_read_by_its_class():
     (setting_keys.ENCODERS, 'selfattn/*.py'),
     (setting_keys.NORMALISERS, 'selfattn/normalisers.py'),
     (setting_keys.POOLS, 'selfattn/pools.py'),
+    (setting_keys.HEADS, 'selfattn/heads.py'),
     (setting_keys.DATASETS, 'experiments/data/*s.py'),
     (setting_keys.VOCABULARIES, 'experiments/data/vocabularies.py'),
     (setting_keys.OPTIMIZERS, 'experiments/learning/optimizers.py'),

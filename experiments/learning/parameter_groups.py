@@ -28,7 +28,7 @@ class GroupSettings:
 
 
 def _is_embedding(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-  """Token embeddings, those of [CLS] and [MASK], and tables of positions.
+  """Embeddings of tokens, [CLS], [MASK] and n-grams, and tables of positions.
 
   The rates of `complex_order` are angular frequencies, of another scale than
   embeddings, and are in no group, as slopes of biases.
@@ -36,7 +36,7 @@ def _is_embedding(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
   del shape
   is_table = path[-1] in ('table', 'keys', 'values')
   return path[0] in ('embed', 'cls', 'mask') or (
-    'position' in path and is_table
+    path[-1] == 'embedding' or ('position' in path and is_table)
   )
 
 

@@ -27,6 +27,7 @@ from experiments.learning.schedules import SCHEDULES
 from experiments.learning.tasks import TASKS
 from selfattn.classifier import POOLS
 from selfattn.encoders import ENCODERS
+from selfattn.heads import HEADS
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
@@ -37,6 +38,7 @@ TABLES = {
   'SAMPLINGS': SAMPLINGS,
   'ENCODERS': ENCODERS,
   'POOLS': POOLS,
+  'HEADS': HEADS,
   'NORMALISERS': NORMALISERS,
   'OPTIMIZERS': OPTIMIZERS,
   'GROUPS': GROUPS,

@@ -15,6 +15,7 @@ from experiments.learning.tasks import TASKS
 from experiments.settings import registry
 from selfattn import positions
 from selfattn.encoders import ENCODERS
+from selfattn.heads import HEADS
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
@@ -27,6 +28,7 @@ ADDED: dict[str, Any] = {
   'data.fold': 0,
   'data.split_by': 'text',
   'model.normaliser.name': 'softmax',
+  'model.head.name': 'linear',
   'train.ema_decay': 0.0,
   'task.name': 'classify',
   'pretrain.task.name': 'masked_tokens',
@@ -54,6 +56,7 @@ CHOICES = {
   'model.position_sampling': (SAMPLINGS, 'model.position_sampling'),
   'model.normaliser': (NORMALISERS, 'model.normaliser'),
   'model.pool': (POOLS, 'model.pool_options'),
+  'model.head': (HEADS, 'model.head'),
   'task': (TASKS, 'task'),
   'pretrain.task': (TASKS, 'pretrain.task'),
   'optimizer.method': (OPTIMIZERS, 'optimizer'),

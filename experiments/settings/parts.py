@@ -14,6 +14,7 @@ from experiments.settings import registry
 from selfattn import positions
 from selfattn.contract import Encoder, check_heads
 from selfattn.encoders import ENCODERS
+from selfattn.heads import HEADS, Head
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS, Pool
 from selfattn.positions.sampling import SAMPLINGS, Consecutive
@@ -97,6 +98,14 @@ def pool(model) -> Pool:
   """
   made = POOLS[model.pool.name](**model.pool.options)
   with prefixed(f'model.pool_options.{model.pool.name}'):
+    made.check()
+  return made
+
+
+def head(model) -> Head:
+  """The head of a text; raises as `pool`."""
+  made = HEADS[model.head.name](**model.head.options)
+  with prefixed(f'model.head.{model.head.name}'):
     made.check()
   return made
 

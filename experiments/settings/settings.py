@@ -54,6 +54,7 @@ class ModelSettings:
   word_dropout_rate: float
   embed_init_std: float
   pool: Choice
+  head: Choice
   dtype: str
   num_members: int
 

@@ -122,6 +122,7 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
   for phase in settings.phases():
     key = 'task' if phase.name == LAST_PHASE else f'{phase.name}.task'
     _check_task(phase.settings, encoder, key)
+  parts.head(model)
   pool = parts.pool(model)
   if pool.uses_cls and not is_stored:
     # The first version allowed a pool that sees only some of the tokens.

@@ -105,8 +105,10 @@ def _mismatch(name: str, leaf, given, is_same: dict[str, bool]) -> str | None:
   if (given.shape, given.dtype) != (leaf.shape, leaf.dtype):
     return f'{given.dtype}{list(given.shape)} there'
   part = name.partition('/')[0]
-  # The head of a task may be one of the vocabulary, or of the labels.
-  needed = ('embed', 'head') if part.startswith('token_head_') else (part,)
+  # The head of a task may be one of the vocabulary, or of the labels. Logits of
+  # n-grams are of both.
+  is_both = part.startswith('token_head_') or name == 'head/embedding'
+  needed = ('embed', 'head') if is_both else (part,)
   for each in needed:
     if not is_same.get(each, True):
       return {'embed': 'another vocabulary', 'head': 'other labels'}[each]

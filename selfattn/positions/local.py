@@ -198,14 +198,31 @@ class Recurrent(Neighbours):
 _PRIME = 2_654_435_789
 
 
+def ngrams(ids_BL: jax.Array, tokens: Tokens, max_n: int):
+  """Yields, for n = 1 to max_n, the n-gram that ends at each token.
+
+  As its code, sum_j (id_(i - j) + 1) a^j mod 2^32 for j < n and a prime a,
+  uint32 (B, L), and whether it is valid, boolean (B, L): one that begins before
+  the text, or in another segment, is not.
+  """
+  ids_BLN1, is_token_BLN = windows(ids_BL[..., None], tokens, max_n - 1, 0)
+  code_BL = jnp.zeros(ids_BL.shape, jnp.uint32)
+  is_there_BL = jnp.ones(ids_BL.shape, bool)
+  for before in range(max_n):
+    at = max_n - 1 - before
+    factor = jnp.uint32(pow(_PRIME, before, 2**32))
+    code_BL += (ids_BLN1[:, :, at, 0].astype(jnp.uint32) + 1) * factor
+    is_there_BL &= is_token_BLN[:, :, at]
+    yield code_BL, is_there_BL
+
+
 @dataclasses.dataclass(frozen=True)
 class NGram(Position):
   """x + the embeddings of the n-grams of tokens that end at it, 2 <= n <= N.
 
   Hash n-gram embeddings (Pagnoni et al. 2024, section 3.2.1), with one table
   for all n, as the word n-grams of fastText (Joulin et al. 2017, section 2.2):
-  row (sum_j (id_(i - j) + 1) a^j mod 2^32) mod num_buckets, j < n, a prime. An
-  n-gram that begins before the text, or in another segment, is not there.
+  row code mod num_buckets of each valid one, see `ngrams`.
   Neighbours are those in the row, whatever `index` and `positions` are.
 
   Attributes:
@@ -241,21 +258,12 @@ class NGram(Position):
     if tokens.ids is None:
       raise ValueError('ngram needs tokens.ids')
     ids_BL = jnp.broadcast_to(tokens.ids, x_BLD.shape[:2])
-    ids_BLN1, is_token_BLN = windows(
-      ids_BL[..., None], tokens, self.max_n - 1, 0
-    )
-    code_BL = jnp.zeros(ids_BL.shape, jnp.uint32)
-    is_there_BL = jnp.ones(ids_BL.shape, bool)
-    for before in range(self.max_n):
-      at = self.max_n - 1 - before
-      factor = jnp.uint32(pow(_PRIME, before, 2**32))
-      code_BL += (ids_BLN1[:, :, at, 0].astype(jnp.uint32) + 1) * factor
-      is_there_BL &= is_token_BLN[:, :, at]
-      if before:
-        row_BL = code_BL % jnp.uint32(self.num_buckets)
-        found_BLD = jnp.take(params['table'], row_BL, axis=0)
-        found_BLD = jnp.where(is_there_BL[..., None], found_BLD, 0)
-        x_BLD = x_BLD + found_BLD.astype(x_BLD.dtype)
+    _, *longer = ngrams(ids_BL, tokens, self.max_n)
+    for code_BL, is_there_BL in longer:
+      row_BL = code_BL % jnp.uint32(self.num_buckets)
+      found_BLD = jnp.take(params['table'], row_BL, axis=0)
+      found_BLD = jnp.where(is_there_BL[..., None], found_BLD, 0)
+      x_BLD = x_BLD + found_BLD.astype(x_BLD.dtype)
     return x_BLD
 
 

@@ -37,6 +37,7 @@ ORIGINALS = {
   'POOLS': 'mean', 'NORMALISERS': 'softmax', 'OPTIMIZERS': 'lion',
   'GROUPS': 'matrices', 'SCHEDULES': 'linear', 'DATASETS': 'word_order',
   'VOCABULARIES': 'word', 'TASKS': 'classify', 'ALGORITHMS': 'parity',
+  'HEADS': 'linear',
 }
 
 def get_config():
@@ -46,7 +47,8 @@ def get_config():
   config = default.get_config()
   for section in (
     config.data, config.data.vocabulary, config.model.position,
-    config.model.position_sampling, config.optimizer, config.task,
+    config.model.position_sampling, config.model.head, config.optimizer,
+    config.task,
   ):
     section.name = 'mine'
   config.data.mine.train_pairs = 17

@@ -1,0 +1,147 @@
+"""Classification heads, from pooled vectors and tokens to logits."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import draw
+
+from configs import default
+from experiments.command.errors import UserError
+from experiments.settings import settings as settings_lib
+from experiments.training import build
+from selfattn.baselines import BowEncoder
+from selfattn.classifier import TextClassifier
+from selfattn.heads import HEADS, Head, WideAndDeep
+
+B, L, P, C, V, D = 3, 7, 5, 4, 11, 6
+# One n-gram twice, one across the end of the text, a text without tokens.
+TOKENS = jnp.array([[3, 4, 3, 4, 9, 9, 2], [8, 8, 8, 5, 1, 0, 0], [0] * 7])
+LENGTHS = (7, 5, 0)
+IS_TOKEN = jnp.arange(L)[None] < jnp.array(LENGTHS)[:, None]
+POOLED = jax.random.normal(jax.random.key(0), (B, P))
+BUCKETS = 97
+
+
+def made(name):
+  options = {'max_n': 3, 'num_buckets': BUCKETS}
+  head = HEADS[name](**(options if name == 'wide_and_deep' else {}))
+
+  def init(key):
+    return head.init(key, POOLED, TOKENS, IS_TOKEN, C)
+
+  return head, draw(init, jax.random.key(1))
+
+
+def of_ngrams(tokens, table):
+  """The formula, in float64: a sum over the set of rows of n-grams."""
+  rows = {
+    sum(
+      (int(token) + 1) * pow(2_654_435_789, back, 2**32)
+      for back, token in enumerate(reversed(tokens[end - n : end]))
+    )
+    % 2**32
+    % BUCKETS
+    for n in (1, 2, 3)
+    for end in range(n, len(tokens) + 1)
+  }
+  return sum((table[row] for row in rows), np.zeros(C))
+
+
+@pytest.mark.parametrize('name', HEADS)
+def test_a_head_equals_its_formula_and_never_sees_padding(name):
+  head, variables = made(name)
+  params = jax.tree.map(np.float64, variables['params'])
+  tokens = jnp.where(IS_TOKEN, TOKENS, 10)
+  found = jax.jit(head.apply, static_argnums=4)(
+    variables, POOLED, tokens, IS_TOKEN, C
+  )
+  assert (found.shape, found.dtype) == ((B, C), jnp.float32)
+  for row, length in enumerate(LENGTHS):
+    wanted = np.float64(POOLED[row]) @ params['kernel'] + params['bias']
+    if name == 'wide_and_deep':
+      table = params['embedding']
+      wanted = wanted + of_ngrams(TOKENS[row, :length].tolist(), table)
+    np.testing.assert_allclose(found[row], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', HEADS)
+def test_parameters_and_logits_are_those_of_a_dense_layer(name):
+  """Of which a run of before has a checkpoint, and a seed its parameters."""
+
+  class Both(nn.Module):
+    is_dense: bool
+
+    @nn.compact
+    def __call__(self):
+      if self.is_dense:
+        return nn.Dense(C, name='head')(POOLED)
+      return HEADS[name](name='head')(POOLED, TOKENS, IS_TOKEN, C)
+
+  wanted, dense = Both(True).init_with_output(jax.random.key(3))
+  found, variables = Both(False).init_with_output(jax.random.key(3))
+  np.testing.assert_array_equal(found, wanted)
+  for leaf in ('kernel', 'bias'):
+    np.testing.assert_array_equal(
+      variables['params']['head'][leaf], dense['params']['head'][leaf]
+    )
+
+
+def test_ngrams_change_nothing_at_initialisation_and_count_once():
+  models = [
+    TextClassifier(V, C, D, BowEncoder(), pool='cls', head=head)
+    for head in ('linear', WideAndDeep(3, BUCKETS))
+  ]
+  variables = [m.init(jax.random.key(0), TOKENS, IS_TOKEN) for m in models]
+  plain, wide = (
+    m.apply(v, TOKENS, IS_TOKEN) for m, v in zip(models, variables, strict=True)
+  )
+  # Also the parameters of the head are drawn alike.
+  np.testing.assert_array_equal(plain, wide)
+
+  def loss(params):
+    return models[1].apply({'params': params}, TOKENS, IS_TOKEN).sum()
+
+  grads = jax.grad(loss)(variables[1]['params'])['head']['embedding']
+  # Each n-gram of a text once for each class; none share a row here.
+  counts = [
+    len({tuple(t[i : i + n]) for n in (1, 2, 3) for i in range(len(t) - n + 1)})
+    for t in (TOKENS[r, :length].tolist() for r, length in enumerate(LENGTHS))
+  ]
+  assert grads.sum() == sum(counts) * C
+
+
+class Sharp(Head):
+  """A stranger's."""
+
+  temperature: float = 2.0
+
+  def setup(self):
+    self.scale = self.param('scale', jax.nn.initializers.ones, ())
+
+  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+    return self.temperature * self.scale * pooled_BP[:, :num_classes]
+
+
+def test_a_head_of_ones_own_is_one_class_and_one_line(monkeypatch):
+  monkeypatch.setitem(HEADS, 'sharp', Sharp)
+  config = default.get_config()
+  config.model.head.name = 'sharp'
+  config.model.head.sharp.temperature = 3.0
+  settings = settings_lib.from_config(config)
+  assert settings.flat()['model.head.sharp.temperature'] == 3.0
+  model = build.model(settings, V, C)
+  params = jax.eval_shape(model.init, jax.random.key(0), TOKENS, IS_TOKEN)
+  assert params['params']['head']['scale'].shape == ()
+
+
+@pytest.mark.parametrize('option', ['max_n', 'num_buckets'])
+def test_options_of_a_head_are_checked_with_their_key(option):
+  config = default.get_config()
+  config.model.head.name = 'wide_and_deep'
+  config.model.head.wide_and_deep[option] = 0
+  with pytest.raises(
+    UserError, match=rf'config\.model\.head\.wide_and_deep\.{option} = 0 must'
+  ):
+    settings_lib.from_config(config)
