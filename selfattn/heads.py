@@ -108,11 +108,13 @@ class WideAndDeep(Linear):
   @nn.compact
   def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
     """As of Head."""
+    # First, so that its kernel is initialised as that of Linear.
+    logits_BC = self._of_pooled(pooled_BP, num_classes)
     rows_BN = self._rows(tokens_BL, padding_mask_BL)
     shape = (self.num_buckets, num_classes)
     table = self.param('embedding', nn.initializers.zeros, shape)
     found_BNC = jnp.take(table, rows_BN, axis=0, mode='fill', fill_value=0)
-    return self._of_pooled(pooled_BP, num_classes) + found_BNC.sum(axis=1)
+    return logits_BC + found_BNC.sum(axis=1)
 
   def _rows(self, tokens_BL, padding_mask_BL) -> jax.Array:
     """Rows of the table, each once; num_buckets, which is none, elsewhere."""
