@@ -299,10 +299,9 @@ def _predict(predictor, windows, write: Callable, signals: Signals) -> int:
   """
   count, said, start = 0, 0, time.monotonic()
   last, num_truncated, num_empty, first_empty = start, 0, 0, 0
-  for texts in windows:
+  for texts, found in predictor.stream(windows):
     # An exception of a handler is lost inside of a callback of jax.
     signals.check()
-    found = predictor(texts)
     write(texts, found)
     for number, each in enumerate(found, count + 1):
       if each.label is None:

@@ -17,10 +17,11 @@ _BYTES, _AHEAD = 2**16, 16
 
 
 def windows(file: io.IOBase, name: str, size: int) -> Iterator[list[str]]:
-  """Yields all texts in order, in lists of at least one.
+  """Yields all texts in order, in lists.
 
   Lists of a file on disk are full, but for the last one. One of a pipe holds
-  what has arrived, so that its texts do not wait for later ones. A line ends
+  what has arrived, so that its texts do not wait for later ones; it is empty
+  if nothing has, and the next one is waited for. A line ends
   with LF or CR LF; a byte order mark is skipped. Memory is bounded by `size`
   and the longest line.
 
@@ -40,14 +41,16 @@ def windows(file: io.IOBase, name: str, size: int) -> Iterator[list[str]]:
   # if a signal raises an exception in its `start`.
   _thread.start_new_thread(_read, source)
   is_on_disk = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-  texts, count, error = [], 0, None
+  texts, count, error, waits = [], 0, None, is_on_disk
   while error is None:
     try:
-      found = arrived.get(block=is_on_disk or not texts)
+      found = arrived.get(block=waits)
     except queue.Empty:
+      waits = not texts
       yield texts
       texts = []
       continue
+    waits = is_on_disk
     lines, error = _decode(found, name, count)
     count += len(lines)
     texts += lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -33,6 +34,21 @@ def evaluate(
 
   For `classify`, losses and logits.
 
+  Args: as of `begin`.
+  """
+  return begin(program, params, examples, batch_size, lengths, check)()
+
+
+def begin(
+  program: Program,
+  params,
+  examples: Examples,
+  batch_size: int,
+  lengths,
+  check: Callable[[], None] = lambda: None,
+) -> Callable[[], tuple[np.ndarray, ...]]:
+  """Dispatches `evaluate`, and returns a function that waits for its results.
+
   Args:
     program: of a run, or of a group; then outputs have its leading axis.
     lengths: bucket lengths of the data.
@@ -43,11 +59,21 @@ def evaluate(
     check()
     outputs.append((rows, program.eval_step(params, program.put(batch))))
     ahead.add(outputs[-1][1])
-  group = (slice(None),) * (program.size is not None)
+  return functools.partial(_gathered, outputs, program.size, len(examples))
+
+
+def _gathered(outputs, size: int | None, count: int) -> tuple[np.ndarray, ...]:
+  """Results of batches, [(rows, arrays), ...], in the order of the split.
+
+  Args:
+    size: trials of the program.
+    count: number of examples.
+  """
+  group = (slice(None),) * (size is not None)
   found = []
   for index, first in enumerate(outputs[0][1]):
     shape = list(first.shape)
-    shape[len(group)] = len(examples)
+    shape[len(group)] = count
     found.append(np.zeros(shape))
     for rows, arrays in outputs:
       own = np.asarray(arrays[index])[(*group, slice(len(rows)))]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from experiments.command.errors import UserError
 from experiments.data import encoding
 from experiments.data.batches import Examples
-from experiments.training.evaluation import Evaluated, evaluate
+from experiments.training import evaluation
 
 # Batches of a window, inside which texts are sorted by length: the more, the
 # less padding, and the later the first results.
@@ -47,7 +49,7 @@ class Predictor:
     batch_size: texts of a batch, at most.
   """
 
-  run: Evaluated
+  run: evaluation.Evaluated
   tokenizer: object
   labels: list[str]
   batch_size: int
@@ -69,31 +71,63 @@ class Predictor:
     """
     if isinstance(texts, str):
       raise TypeError('texts must be a list of texts, not one text')
-    return [each for window in self._windows(texts) for each in window]
-
-  def _windows(self, texts: Iterable[str]) -> Iterator[list[Prediction]]:
     remaining = iter(texts)
-    while window := list(itertools.islice(remaining, self.window)):
-      yield self._of_window(window)
+    windows = iter(lambda: list(itertools.islice(remaining, self.window)), [])
+    return [each for _, found in self.stream(windows) for each in found]
 
-  def _of_window(self, texts: list[str]) -> list[Prediction]:
+  def stream(
+    self, windows: Iterable[list[str]]
+  ) -> Iterator[tuple[list[str], list[Prediction]]]:
+    """Yields each list of texts with one prediction for each, in turn.
+
+    Reads and encodes the next list while the devices compute one. An empty
+    list, which is not yielded, says that the next one is not there yet: those
+    before it are yielded first.
+
+    Raises:
+      UserError: of `windows`; all lists before it have been yielded.
+      TypeError: as of __call__.
+    """
+    begun = None
+    try:
+      for texts in windows:
+        following = self._begin(texts) if texts else None
+        if begun is not None:
+          yield begun()
+        begun = following
+    except UserError:
+      # Of a text that cannot be read: those before it are predicted.
+      if begun is not None:
+        yield begun()
+      raise
+    if begun is not None:
+      yield begun()
+
+  def _begin(self, texts: list[str]) -> Callable[[], tuple]:
+    """Dispatches one list; a function that waits for what `stream` yields."""
     examples, is_truncated = self.encode(texts)
     sizes = itertools.takewhile(
       lambda size: size < self.batch_size,
       (_ROWS**power for power in itertools.count()),
     )
     rows = next((n for n in sizes if n >= len(texts)), self.batch_size)
-    _, logits = evaluate(
+    outputs = evaluation.begin(
       self.run.program,
       self.run.params,
       examples,
       rows,
       self.padded_lengths,
     )
+    return functools.partial(
+      self._finish, texts, examples.lengths, is_truncated, outputs
+    )
+
+  def _finish(self, texts, lengths, is_truncated, outputs):
+    _, logits = outputs()
     found = np.exp(logits - logits.max(axis=-1, keepdims=True))
     found /= found.sum(axis=-1, keepdims=True)
     best = found.argmax(axis=-1)
-    return [
+    return texts, [
       Prediction(
         self.labels[index], dict(zip(self.labels, row, strict=True)), cut
       )
@@ -102,7 +136,7 @@ class Predictor:
       for index, row, length, cut in zip(
         best.tolist(),
         found.tolist(),
-        examples.lengths.tolist(),
+        lengths.tolist(),
         is_truncated.tolist(),
         strict=True,
       )

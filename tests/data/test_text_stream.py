@@ -49,11 +49,23 @@ def pipe():
 
 def test_texts_of_a_pipe_do_not_wait_for_later_ones(pipe):
   file, target = pipe
-  windows = text_stream.windows(file, 'pipe', 3)
+  windows = filter(None, text_stream.windows(file, 'pipe', 3))
   os.write(target, b'first\nsecond\nhalf')
   assert next(windows) == ['first', 'second']
   os.write(target, b' of it\n')
   assert next(windows) == ['half of it']
+  os.close(target)
+  assert list(windows) == []
+
+
+def test_a_pipe_yields_an_empty_list_before_it_waits(pipe):
+  file, target = pipe
+  windows = text_stream.windows(file, 'pipe', 3)
+  assert next(windows) == []
+  for text in ('first', 'second'):
+    os.write(target, f'{text}\n'.encode())
+    assert next(windows) == [text]
+    assert next(windows) == []
   os.close(target)
   assert list(windows) == []
 

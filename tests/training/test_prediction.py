@@ -50,6 +50,50 @@ def test_a_prediction_has_a_label_and_probabilities_of_all_classes(classify):
   assert found.label == best
 
 
+def test_the_next_list_is_read_while_one_is_computed(classify):
+  read = []
+
+  def windows():
+    for text in ('fine', 'dull', 'the'):
+      read.append(text)
+      yield [text]
+
+  for count, (texts, found) in enumerate(classify.stream(windows())):
+    assert len(read) == min(count + 2, 3)
+    assert texts == read[count : count + 1]
+    assert found[0].probabilities == near(classify(texts)[0].probabilities)
+  assert count == 2
+
+
+def test_a_list_is_not_held_back_while_the_next_one_is_waited_for(classify):
+  found = []
+
+  def windows():
+    yield []
+    for text in ('fine', 'dull'):
+      yield [text]
+      yield []
+      assert found[-1] == [text]
+
+  for texts, _ in classify.stream(windows()):
+    found.append(texts)
+  assert found == [['fine'], ['dull']]
+
+
+def test_lists_before_one_that_cannot_be_read_are_predicted(classify):
+  found = []
+
+  def windows():
+    yield ['fine']
+    yield ['dull']
+    raise UserError('line 3 is not UTF-8')
+
+  with pytest.raises(UserError, match='line 3'):
+    for texts, _ in classify.stream(windows()):
+      found.append(texts)
+  assert found == [['fine'], ['dull']]
+
+
 def test_a_text_without_tokens_has_no_label(classify):
   first, empty, _ = classify(['fine', '', 'dull'])
   assert empty == (None, None, False)
