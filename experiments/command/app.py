@@ -33,6 +33,7 @@ from experiments.command.errors import (
   nearest,
   unwritten,
 )
+from experiments.command.imports import exempt_from_garbage
 from experiments.command.log import Unbreakable, log
 from experiments.command.values import (
   flat_keys,
@@ -105,6 +106,7 @@ def _run(main, define, doc, describe) -> None:
   absl_logging.set_verbosity(absl_logging.FATAL)
   # Further parts of a failed save, whose first error is raised.
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
+  exempt_from_garbage()
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, describe))

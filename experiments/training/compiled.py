@@ -192,7 +192,8 @@ def make(
   def init(hparams):
     return build.init_state(first, models[-1], hparams, models[:-1])
 
-  template = jax.eval_shape(init, build.hparams(settings))
+  # Traced, too: as an array, the key of the seed would compile a program.
+  template = jax.eval_shape(lambda: init(build.hparams(settings)))
   of_trial = () if num_trials is None else ('trial',)
   of_leaf = functools.partial(
     sharding.of_leaf, mesh, settings.train.fsdp_min_size

@@ -89,8 +89,7 @@ def test_lists_before_one_that_cannot_be_read_are_predicted(classify):
     raise UserError('line 3 is not UTF-8')
 
   with pytest.raises(UserError, match='line 3'):
-    for texts, _ in classify.stream(windows()):
-      found.append(texts)
+    found.extend(texts for texts, _ in classify.stream(windows()))
   assert found == [['fine'], ['dull']]
 
 
