@@ -19,13 +19,14 @@ dropout    selfattn.dropout, by hashing, against nn.Dropout
 epoch      training steps on SST-2, by how batches are made; needs --data_dir
 models     a training step of classifiers of three sizes, in bfloat16; for
            accelerators
+operations where a training step of the default config spends its time, on a CPU
 predict    experiments.predict of one text, of --rows and of ten times as many,
            and the first answer of a pipe; with --against, also by another
            checkout
 startup    from the command to the first training step, and peak memory;
            with --against, compared with another checkout
-step       a training step of the tutorial's classifier, against PyTorch and
-           the layers of Flax
+step       a training step of the tutorial's classifier and of the default
+           config, against PyTorch and the layers of Flax
 sweep      32 trials as one sweep, against 32 launches
 trials     plans of one trial and of a thousand, and a sweep of a thousand that
            has ended; with --against, also by another checkout
@@ -43,6 +44,7 @@ from experiments.benchmarks import (
   dropout,
   epoch,
   models,
+  operations,
   predict,
   startup,
   step,
@@ -67,6 +69,7 @@ SUITES = {
     dropout,
     epoch,
     models,
+    operations,
     predict,
     startup,
     step,

@@ -141,14 +141,16 @@ def make_torch_step(tokens, labels, vocab_size, width, *, is_compiled):
   return step
 
 
-def make_torch_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
+def make_torch_encoder_step(
+  size, tokens, labels, vocab_size, *, is_compiled, dtype='bfloat16'
+):
   """A training step of PyTorch's pre-norm encoder.
 
-  In bfloat16 by autocast, on a GPU if there is one; its layers use fused
-  attention.
+  On a GPU if there is one; its layers use fused attention.
 
   Args:
     size: a models.Size.
+    dtype: 'bfloat16', by autocast, or 'float32'.
   """
   import torch
   from torch import nn as torch_nn
@@ -184,7 +186,8 @@ def make_torch_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
   targets = torch.tensor(labels, device=device).long()
 
   def loss():
-    with torch.autocast(device, torch.bfloat16):
+    is_mixed = dtype == 'bfloat16'
+    with torch.autocast(device, torch.bfloat16, enabled=is_mixed):
       x = model['encoder'](model['embed'](texts) + encoding)
       logits = model['head'](x.mean(dim=1))
     return torch_nn.functional.cross_entropy(logits.float(), targets)

@@ -33,8 +33,8 @@ startup.compile_step()"""
 # Logged by experiments.train after its first step.
 _SIGN = 'first update done'
 _ROOT = os.path.dirname(os.path.dirname(app.DEFAULT_CONFIG))
-# Vocabulary size and longest sentence of the default data.
-_VOCAB_SIZE, _LENGTH = 73, 17
+# Vocabulary size and longest text of the default data.
+DEFAULT_DATA = 73, 17
 
 
 def measure(values) -> list[dict]:
@@ -76,10 +76,11 @@ def measure(values) -> list[dict]:
 def compile_step() -> None:
   """Compiles the training step of the default config for one shape."""
   wanted = settings.from_config(app.load_config(app.DEFAULT_CONFIG))
-  program = compiled.make(wanted, _VOCAB_SIZE, 2, devices=jax.devices()[:1])
+  vocab_size, length = DEFAULT_DATA
+  program = compiled.make(wanted, vocab_size, 2, devices=jax.devices()[:1])
   size = wanted.train.batch_size
   rows = np.zeros(size, np.int32)
-  tokens = np.zeros((size, _LENGTH), np.int32)
+  tokens = np.zeros((size, length), np.int32)
   batch = Batch(tokens, rows, rows, rows.astype(np.float32))
   hparams = program.hparams([wanted])
   program.train_step.lower(program.template, batch, hparams).compile()
