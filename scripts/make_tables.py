@@ -158,6 +158,7 @@ TABLES = {
   'published': result_tables.published,
   'costs': result_tables.costs,
   'training_step': result_tables.training_step,
+  'operations': result_tables.operations,
   'attention_lengths': result_tables.attention_lengths,
   'other_suites': result_tables.other_suites,
   'large_data': result_tables.large_data,

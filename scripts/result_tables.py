@@ -217,16 +217,38 @@ def training_step() -> str:
   """A training step by library, docs/results/step.json."""
   of_shape: dict[tuple, dict] = {}
   for row in _rows('step'):
-    shape = tuple(
-      row[size] for size in ('batch', 'length', 'vocab_size', 'width')
-    )
+    sizes = ('batch', 'length', 'vocab_size', 'width', 'model')
+    shape = tuple(row[size] for size in sizes)
     of_shape.setdefault(shape, {})[row['step']] = row
   rows = [('batch, length, vocabulary, width', 'ours', *_STEPS.values())]
   rows.append(('---',) * len(rows[0]))
-  for shape, found in of_shape.items():
-    ratios = (f'{found[name]["ratio"]:.2f}' for name in _STEPS)
+  for (*sizes, model), found in of_shape.items():
+    ratios = [
+      f'{found[name]["ratio"]:.2f}' if name in found else '' for name in _STEPS
+    ]
     ours = f'{found["ours"]["median_ms"]:.3g} ms'
-    rows.append((', '.join(f'{size:,}' for size in shape), ours, *ratios))
+    title = ', '.join(f'{size:,}' for size in sizes)
+    if model != 'tutorial':
+      title += f' ({model})'
+    rows.append((title, ours, *ratios))
+  return markdown(rows)
+
+
+def operations() -> str:
+  """A training step by what operations compute, docs/results/operations.json.
+
+  The time of the matmuls at the peak rate is a share of the same sum.
+  """
+  entries = {row['operations']: row for row in _rows('operations')}
+  total = entries['all']['us']
+  rows = [
+    ('operations', 'number', 'share of the time', 'matmuls at the peak rate'),
+    ('---',) * 4,
+  ]
+  for kind, row in entries.items():
+    if 'share' in row:
+      floor = f'{row["floor_us"] / total:.0%}' if row['floor_us'] else ''
+      rows.append((kind, str(row['count']), f'{row["share"]:.0%}', floor))
   return markdown(rows)
 
 
@@ -266,7 +288,7 @@ def attention_lengths() -> str:
 def other_suites() -> str:
   """Ratios of the suites that compare few alternatives."""
   rows = [('suite', 'what', 'ratio'), ('---',) * 3]
-  for suite, (column, base, names) in _SUITES.items():
+  for suite, column, base, names in _SUITES:
     for row in _rows(suite):
       if row[column] in names:
         what = f'{names[row[column]]}, to {base}'
@@ -302,7 +324,7 @@ def measured() -> str:
     ('---',) * 4,
     (
       'speed',
-      f'a training step of a one-block classifier takes {min(torch):.1f} to '
+      f'a training step of a small classifier takes {min(torch):.1f} to '
       f'{max(torch):.1f} times as long in PyTorch',
       '`experiments.benchmark --suite=step`',
       '[performance](docs/performance.md)',
@@ -352,8 +374,9 @@ _STEPS = {
 }
 # Of each suite the column of the alternatives, that which the others are
 # compared with, and the alternatives that are shown.
-_SUITES = {
-  'dropout': (
+_SUITES = (
+  (
+    'dropout',
     'dropout',
     'the hash',
     {
@@ -361,12 +384,23 @@ _SUITES = {
       'nn.Dropout, rbg': 'nn.Dropout with rbg',
     },
   ),
-  'startup': (
+  (
+    'startup',
     'process',
     'imports and one compilation',
     {'experiments.train': 'command to first step, default config'},
   ),
-  'epoch': (
+  (
+    'startup',
+    'process',
+    'imports',
+    {
+      'experiments.predict': '`experiments.predict` of one text',
+      'experiments.evaluate': '`experiments.evaluate`, default config',
+    },
+  ),
+  (
+    'epoch',
     'batches',
     '`experiments.train`',
     {
@@ -374,12 +408,13 @@ _SUITES = {
       'padded': 'SST-2 padded to 64',
     },
   ),
-  'sweep': (
+  (
+    'sweep',
     'how',
     'one sweep of the same 32 trials',
     {'launches': '32 launches of the default config'},
   ),
-}
+)
 _FIRST, _SECOND = 'first start with {} texts of 22 words', 'the next start'
 # The same of suites that measure sizes.
 _LARGE = {

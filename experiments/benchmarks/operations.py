@@ -43,7 +43,7 @@ _OPTIMIZER = 'optimizer, norm of the gradient, rest'
 _PRODUCTS = {
   'products of attention': r'/attention\._attend/.*dot_general$',
   'gradients of weights': r'/transpose$',
-  'projections and feed-forward, forward': r'dot_general$',
+  'projections and feed-forward': r'dot_general$',
 }
 _GRADIENT = ', gradients'
 
@@ -144,7 +144,7 @@ def _floors(size: Size) -> dict[str, float]:
   most, _ = flops_per_second(jax.devices()[0])
   of_weights = step_lib.flops_of_weights(size)
   of_attention = step_lib.flops_of_attention(size)
-  forward = 'projections and feed-forward, forward'
+  forward = 'projections and feed-forward'
   floors = {
     forward: of_weights,
     forward + _GRADIENT: of_weights,

@@ -1,7 +1,8 @@
 """Time from the command to the first training step of the default config.
 
 Against its lower bounds: a process that only imports the libraries, and one
-that imports them and compiles the same step. With --against, against
+that imports them and compiles the same step; and that of predict of one text,
+and evaluate, of a trained run against the imports. With --against, against
 experiments.train of another checkout instead. `peak_mib` is the peak resident
 memory of the process, until that step.
 """
@@ -19,7 +20,7 @@ import tempfile
 import jax
 import numpy as np
 
-from experiments.benchmarks import alternate, summary
+from experiments.benchmarks import alternate, run, summary
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch
@@ -30,6 +31,8 @@ _IMPORTS = 'import jax, flax, optax, orbax.checkpoint'
 _COMPILE = f"""{_IMPORTS}
 from experiments.benchmarks import startup
 startup.compile_step()"""
+# Commands that compile one short program, and their flags.
+_SHORT = {'predict': ('--text=fine',), 'evaluate': ()}
 # Logged by experiments.train after its first step.
 _SIGN = 'first update done'
 _ROOT = os.path.dirname(os.path.dirname(app.DEFAULT_CONFIG))
@@ -38,7 +41,7 @@ DEFAULT_DATA = 73, 17
 
 
 def measure(values) -> list[dict]:
-  """One row per process; ratios are to the first.
+  """One row per process; ratios are to the first, of short commands to imports.
 
   Args:
     values: flags of experiments.benchmark.
@@ -62,10 +65,19 @@ def measure(values) -> list[dict]:
   peaks = {name: [] for name in trees}
   for name, root in trees.items():
     functions[name] = functools.partial(_train_once, root, peaks[name])
-  seconds = alternate(functions, values.repetitions)
-  base = next(iter(seconds.values()))
+  with tempfile.TemporaryDirectory() as folder:
+    if values.against is None:
+      run(_ROOT, 'train', f'--workdir={folder}/run', '--config.train.steps=1')
+      for name, flags in _SHORT.items():
+        functions[f'experiments.{name}'] = functools.partial(
+          run, _ROOT, name, f'--workdir={folder}/run', *flags
+        )
+    seconds = alternate(functions, values.repetitions)
+  first = next(iter(seconds.values()))
   rows = []
   for name, times in seconds.items():
+    is_short = name.rpartition('.')[2] in _SHORT
+    base = seconds['imports'] if is_short else first
     row = {'process': name} | summary(times, base)
     if name in trees:
       row['peak_mib'] = round(statistics.median(peaks[name]), 1)

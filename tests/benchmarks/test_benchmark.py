@@ -92,6 +92,28 @@ def test_predict_suite(call_command):
     assert 100 < row['peak_mib'] < 10_000
 
 
+def test_operations_suite(call_command):
+  flags = ['--suite=operations', '--repetitions=2']
+  code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  rows = last_json(stdout)['rows']
+  found = {row['operations']: row for row in rows}
+  *kinds, every, step = found
+  assert (every, step) == ('all', 'step, not traced')
+  assert {kind for kind in kinds if found[kind]['floor_us']} == {
+    'projections and feed-forward',
+    'projections and feed-forward, gradients',
+    'gradients of weights',
+    'products of attention',
+    'products of attention, gradients',
+  }
+  for name in ('count', 'us', 'share'):
+    total = sum(found[kind][name] for kind in kinds)
+    assert found['all'][name] == pytest.approx(total, rel=1e-2)
+  # Six weights of each of two layers, and those of the head.
+  assert found['gradients of weights']['count'] >= 2 * 6 + 1
+
+
 def test_trials_suite(call_command, monkeypatch):
   monkeypatch.setattr(trials, '_TRIALS', 3)
   flags = ['--suite=trials', '--repetitions=1']
