@@ -20,7 +20,7 @@ def get_config():
   config.data.text.test = ('test.txt',)
   config.data.validation_fraction = 0.05
   config.data.max_length = 256
-  # The n-grams of the recipe were not tried on texts of this length.
+  # On these longer texts, the n-grams of the recipe lower validation accuracy.
   config.model.head.name = 'linear'
   return config
 

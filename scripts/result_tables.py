@@ -457,6 +457,7 @@ _CONFIGS = {
     '0.896, complex-order (Wang et al. 2020)',
     '0.930, DCNN (Kalchbrenner et al. 2014, in Kim 2014)',
   ),
+  '`trec.py`, eight members': ('trec_ensemble', 'test', 'TREC, 6 classes'),
   '`sst2.py`, eight members': (
     'sst2',
     'dev',
@@ -475,6 +476,11 @@ _CONFIGS = {
   ),
   'BiLSTM with attentive pool': ('sst2_bilstm', 'dev', 'SST-2 phrases'),
   '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
+  '`sst2_sentences.py`, eight members': (
+    'sst2_sentences_ensemble',
+    'test',
+    'SST-2 sentences',
+  ),
   '`mr.py`, ten folds': (
     'mr_folds',
     'ten folds',
@@ -482,6 +488,7 @@ _CONFIGS = {
     '0.746, complex-order (Wang et al. 2020)',
     '0.794, NBSVM (Wang and Manning 2012, in Kim 2014)',
   ),
+  '`mr.py`, eight members': ('mr_folds_ensemble', 'ten folds', 'MR'),
   '`imdb.py`': (
     'imdb',
     'test',
