@@ -23,9 +23,9 @@ operations where a training step of the default config spends its time, on a CPU
 predict    experiments.predict of one text, of --rows and of ten times as many,
            and the first answer of a pipe; with --against, also by another
            checkout
-startup    from the command to the first training step, and peak memory;
-           predict of one text and evaluate; with --against, the first
-           compared with another checkout
+startup    from the command to the first training step, and peak memory, and
+           predict of one text and evaluate; with --against, the first step
+           alone, against that of another checkout
 step       a training step of the tutorial's classifier and of the default
            config, against PyTorch and the layers of Flax
 sweep      32 trials as one sweep, against 32 launches

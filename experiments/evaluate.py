@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 from experiments.command import app, distributed
-from experiments.command.imports import import_without_garbage
+from experiments.command.imports import import_frozen
 from experiments.command.log import log
 from experiments.data.text_files import SPLITS
 from experiments.learning import scores
@@ -81,7 +81,7 @@ def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
   workdir = app.required(values, 'workdir')
   cluster = distributed.find(values, os.environ)
-  import_without_garbage('experiments.training.evaluation')
+  import_frozen('experiments.training.evaluation')
   if cluster is not None:
     distributed.join(cluster, values.start_timeout, values.peer_timeout)
   with buckets.staged(workdir) as path:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 
 from experiments.command import app, distributed
 from experiments.command.errors import UserError
-from experiments.command.imports import import_without_garbage
+from experiments.command.imports import import_frozen
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.data import encoding, loading, text_files, text_stream
@@ -178,7 +178,7 @@ def main(values) -> None:
       record_files.check_path(values.output)
     if cluster is not None:
       distributed.join(cluster, values.start_timeout, values.peer_timeout)
-    import_without_garbage('experiments.training.prediction')
+    import_frozen('experiments.training.prediction')
     from experiments.command import processes
 
     if cluster is not None:

@@ -86,15 +86,17 @@ if ! cmp -s "$lock" "$stamp"; then
   ) 9>"$venv.lock"
 fi
 
-# Every step allocates and frees large buffers, whose pages the kernel clears. With
-# pages of 4 KiB that takes a third of the time on a CPU. What is freed stays with the
-# process, or the same program takes 1.4 times as long in some processes as in others.
+# Every step allocates and frees large buffers, whose pages the kernel clears: with
+# pages of 4 KiB, a third of the time on a CPU. What is freed stays with the process, or
+# some processes, by chance, return it to the kernel in every step.
 malloc=glibc.malloc.hugetlb=1
-# Older versions refuse so high a threshold, and would then take 128 KiB.
-if [[ ! "$(getconf GNU_LIBC_VERSION 2>/dev/null)" < 'glibc 2.36' ]]; then
+# Older versions may refuse so high a threshold, and keep their first one of 128 KiB,
+# since trim_threshold ends its adjustment.
+if printf 'glibc 2.36\n%s\n' "$(getconf GNU_LIBC_VERSION 2>/dev/null)" |
+  sort -V -C 2>/dev/null; then
   malloc+=:glibc.malloc.mmap_threshold=$((1 << 30)):glibc.malloc.trim_threshold=$((1 << 32))
 fi
-export GLIBC_TUNABLES="${GLIBC_TUNABLES:-$malloc}"
+export GLIBC_TUNABLES="${GLIBC_TUNABLES-$malloc}"
 # Compiled programs are cached in .venv, separately for each kind of CPU.
 features="$({ grep -m1 -E '^(flags|Features)' /proc/cpuinfo 2>/dev/null || true; } | cksum)"
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$venv/compiled-${features%% *}}"

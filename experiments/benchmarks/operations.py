@@ -1,9 +1,9 @@
 """Where the time of a training step of the default config goes on a CPU.
 
 Operations of the compiled program are timed by the profiler of JAX, and added
-up by what they compute. A fused operation counts as what its last part
-computes. `floor_us` is the time of its matmuls at the rate that this machine
-reaches on a large square one. On one core, operations do not overlap:
+up by what they compute: a fused one by its matmul, or else its last part.
+`floor_us` is the time of its matmuls at the rate that this machine reaches on a
+large square one. On one core, operations do not overlap:
 
     taskset -c 0 bash scripts/run.sh experiments.benchmark --suite=operations
 """
@@ -17,19 +17,20 @@ import pathlib
 import re
 import statistics
 import tempfile
-import time
 
 import jax
 
+from experiments.benchmarks import alternate
 from experiments.benchmarks import step as step_lib
 from experiments.benchmarks.models import Size
 from experiments.benchmarks.startup import DEFAULT_DATA
 from experiments.command import app
-from experiments.training.devices import flops_per_second
 
 # Steps before those that are traced.
 _WARM_UP = 30
-_INSTRUCTION = re.compile(r'^ *(?:ROOT )?%(\S+) = \S+ (\S+?)\(.*')
+_COMPUTATION = re.compile(r'^(?:ENTRY )?%(\S+) \(')
+_INSTRUCTION = re.compile(r'^ +(?:ROOT )?%(\S+) = (?:\(.*?\)|\S+) ([\w-]+)\(')
+_CALLED = re.compile(r'calls=%(\S+?)[,}\s]')
 _NAME = re.compile(r'op_name="([^"]*)"')
 _BACKWARD = 'transpose(jvp('
 # By pattern of the name of an operation in the model; the first that matches.
@@ -61,49 +62,70 @@ def measure(values) -> list[dict]:
   step, compiled = step_lib.step_of(config, *texts, vocab_size)
   for _ in range(_WARM_UP):
     jax.block_until_ready(step())
-  start = time.perf_counter()
-  for _ in range(values.repetitions):
-    jax.block_until_ready(step())
-  wall = (time.perf_counter() - start) / values.repetitions
+  matmul, flops = step_lib.large_matmul()
+  seconds = alternate({'step': step, 'matmul': matmul}, values.repetitions)
+  wall, peak = (1e6 * statistics.median(took) for took in seconds.values())
   kinds = _kinds(compiled().as_text())
   total, count = _traced(step, kinds, values.repetitions)
-  floors = _floors(size)
+  floors = _floors(size, flops / peak)
   rows = [
     {
       'operations': kind,
       'count': count[kind],
       'us': round(took, 1),
-      'share': round(took / sum(total.values()), 3),
+      'share': round(took / wall, 3),
       'floor_us': floors.get(kind, ''),
     }
     for kind, took in total.most_common()
   ]
+  rest = wall - sum(total.values())
   rows.append(
     {
-      'operations': 'all',
-      'count': sum(count.values()),
-      'us': round(sum(total.values()), 1),
-      'share': 1.0,
-      'floor_us': round(sum(floors.values()), 1),
+      'operations': 'between operations, or not in the trace',
+      'count': 0,
+      'us': round(rest, 1),
+      'share': round(rest / wall, 3),
+      'floor_us': '',
     }
   )
-  return [*rows, {'operations': 'step, not traced', 'us': round(1e6 * wall, 1)}]
+  step = {
+    'operations': 'step',
+    'count': sum(count.values()),
+    'us': round(wall, 1),
+    'share': 1.0,
+    'floor_us': round(sum(floors.values()), 1),
+  }
+  return [*rows, step]
 
 
 def _kinds(program: str) -> dict[str, str]:
   """What each operation of a compiled program computes, by its name."""
-  found = {}
-  for line in program[program.index('\nENTRY') :].splitlines():
-    if instruction := _INSTRUCTION.match(line):
-      name = _NAME.search(line)
-      found[instruction[1]] = _kind(instruction[1], name[1] if name else '')
-  return found
+  # Of computations that have a matmul, its name in the model.
+  names, matmuls, computation = {}, {}, ''
+  for line in program.splitlines():
+    if start := _COMPUTATION.match(line):
+      computation = start[1]
+    elif instruction := _INSTRUCTION.match(line):
+      operation, opcode = instruction.groups()
+      found = _NAME.search(line)
+      name = found[1] if found else ''
+      if opcode == 'dot':
+        matmuls[computation] = name
+      # What these do has operations of its own.
+      if opcode not in ('call', 'conditional', 'while'):
+        called = _CALLED.search(line)
+        names[operation] = name, called and called[1], opcode
+  return {
+    operation: _kind(
+      operation, matmuls.get(called, name), opcode == 'dot' or called in matmuls
+    )
+    for operation, (name, called, opcode) in names.items()
+  }
 
 
-def _kind(operation: str, name: str) -> str:
+def _kind(operation: str, name: str, has_matmul: bool) -> str:
   is_backward = _BACKWARD in name
-  # A matmul by itself, or in a fusion of the library of XLA.
-  if operation.startswith('dot') or name.endswith('dot_general'):
+  if has_matmul:
     for kind, pattern in _PRODUCTS.items():
       if re.search(pattern, name):
         return kind + _GRADIENT * (is_backward and 'gradients' not in kind)
@@ -139,9 +161,8 @@ def _traced(step, kinds: dict[str, str], repetitions: int):
   return total, count
 
 
-def _floors(size: Size) -> dict[str, float]:
-  """Microseconds of the matmuls of each kind at the peak rate."""
-  most, _ = flops_per_second(jax.devices()[0])
+def _floors(size: Size, peak: float) -> dict[str, float]:
+  """Microseconds of the matmuls of each kind at so many FLOPs a microsecond."""
   of_weights = step_lib.flops_of_weights(size)
   of_attention = step_lib.flops_of_attention(size)
   forward = 'projections and feed-forward'
@@ -152,4 +173,4 @@ def _floors(size: Size) -> dict[str, float]:
     'products of attention': of_attention,
     'products of attention' + _GRADIENT: 2 * of_attention,
   }
-  return {kind: round(1e6 * each / most, 1) for kind, each in floors.items()}
+  return {kind: round(each / peak, 1) for kind, each in floors.items()}

@@ -8,6 +8,7 @@ is used.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -33,7 +34,6 @@ from experiments.command.errors import (
   nearest,
   unwritten,
 )
-from experiments.command.imports import exempt_from_garbage
 from experiments.command.log import Unbreakable, log
 from experiments.command.values import (
   flat_keys,
@@ -106,7 +106,8 @@ def _run(main, define, doc, describe) -> None:
   absl_logging.set_verbosity(absl_logging.FATAL)
   # Further parts of a failed save, whose first error is raised.
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
-  exempt_from_garbage()
+  # Modules, see imports.
+  gc.freeze()
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, describe))

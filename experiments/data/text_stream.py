@@ -20,8 +20,8 @@ def windows(file: io.IOBase, name: str, size: int) -> Iterator[list[str]]:
   """Yields all texts in order, in lists.
 
   Lists of a file on disk are full, but for the last one. One of a pipe holds
-  what has arrived, so that its texts do not wait for later ones; it is empty
-  if nothing has, and the next one is waited for. A line ends
+  what has arrived, so that its texts do not wait for later ones; an empty list
+  is yielded before this blocks. A line ends
   with LF or CR LF; a byte order mark is skipped. Memory is bounded by `size`
   and the longest line.
 

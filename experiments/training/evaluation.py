@@ -34,17 +34,21 @@ def evaluate(
 
   For `classify`, losses and logits.
 
-  Args: as of `begin`.
+  Args: as of `dispatch`.
   """
-  return begin(program, params, examples, batch_size, lengths, check)()
+  ahead = compiled.RunAhead()
+  return dispatch(
+    program, params, examples, batch_size, lengths, ahead, check
+  )()
 
 
-def begin(
+def dispatch(
   program: Program,
   params,
   examples: Examples,
   batch_size: int,
   lengths,
+  ahead: compiled.RunAhead,
   check: Callable[[], None] = lambda: None,
 ) -> Callable[[], tuple[np.ndarray, ...]]:
   """Dispatches `evaluate`, and returns a function that waits for its results.
@@ -52,9 +56,10 @@ def begin(
   Args:
     program: of a run, or of a group; then outputs have its leading axis.
     lengths: bucket lengths of the data.
+    ahead: of all calls whose results are not there yet.
     check: is called between batches, and may raise.
   """
-  outputs, ahead = [], compiled.RunAhead()
+  outputs = []
   for rows, batch in eval_batches(examples, batch_size, lengths, program.share):
     check()
     outputs.append((rows, program.eval_step(params, program.put(batch))))

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.command.errors import UserError
 from experiments.data import encoding
 from experiments.data.batches import Examples
-from experiments.training import evaluation
+from experiments.training import compiled, evaluation
 
 # Batches of a window, inside which texts are sorted by length: the more, the
 # less padding, and the later the first results.
@@ -82,47 +81,50 @@ class Predictor:
 
     Reads and encodes the next list while the devices compute one. An empty
     list, which is not yielded, says that the next one is not there yet: those
-    before it are yielded first.
+    before it are yielded first, as before any exception.
 
     Raises:
-      UserError: of `windows`; all lists before it have been yielded.
-      TypeError: as of __call__.
+      TypeError: as of __call__; others are of `windows`.
     """
-    begun = None
-    try:
-      for texts in windows:
-        following = self._begin(texts) if texts else None
-        if begun is not None:
-          yield begun()
-        begun = following
-    except UserError:
-      # Of a text that cannot be read: those before it are predicted.
-      if begun is not None:
-        yield begun()
-      raise
-    if begun is not None:
-      yield begun()
+    remaining, texts = iter(windows), []
+    ahead = compiled.RunAhead()
+    pending = error = None
+    while texts is not None and error is None:
+      dispatched = None
+      try:
+        texts = next(remaining, None)
+        if texts:
+          dispatched = self._dispatch(list(texts), ahead)
+      # Whatever it is: the list before has been computed.
+      except Exception as reason:
+        error = reason
+      if pending is not None:
+        yield pending()
+      pending = dispatched
+    if error is not None:
+      raise error
 
-  def _begin(self, texts: list[str]) -> Callable[[], tuple]:
-    """Dispatches one list; a function that waits for what `stream` yields."""
+  def _dispatch(self, texts: list[str], ahead) -> Callable[[], tuple]:
+    """Starts one list; a function that waits for what `stream` yields."""
     examples, is_truncated = self.encode(texts)
     sizes = itertools.takewhile(
       lambda size: size < self.batch_size,
       (_ROWS**power for power in itertools.count()),
     )
     rows = next((n for n in sizes if n >= len(texts)), self.batch_size)
-    outputs = evaluation.begin(
+    outputs = evaluation.dispatch(
       self.run.program,
       self.run.params,
       examples,
       rows,
       self.padded_lengths,
+      ahead,
     )
     return functools.partial(
-      self._finish, texts, examples.lengths, is_truncated, outputs
+      self._predictions, texts, examples.lengths, is_truncated, outputs
     )
 
-  def _finish(self, texts, lengths, is_truncated, outputs):
+  def _predictions(self, texts, lengths, is_truncated, outputs):
     _, logits = outputs()
     found = np.exp(logits - logits.max(axis=-1, keepdims=True))
     found /= found.sum(axis=-1, keepdims=True)

@@ -98,8 +98,8 @@ def test_operations_suite(call_command):
   assert code == 0, stderr
   rows = last_json(stdout)['rows']
   found = {row['operations']: row for row in rows}
-  *kinds, every, step = found
-  assert (every, step) == ('all', 'step, not traced')
+  *kinds, step = found
+  assert step == 'step'
   assert {kind for kind in kinds if found[kind]['floor_us']} == {
     'projections and feed-forward',
     'projections and feed-forward, gradients',
@@ -109,9 +109,14 @@ def test_operations_suite(call_command):
   }
   for name in ('count', 'us', 'share'):
     total = sum(found[kind][name] for kind in kinds)
-    assert found['all'][name] == pytest.approx(total, rel=1e-2)
-  # Six weights of each of two layers, and those of the head.
-  assert found['gradients of weights']['count'] >= 2 * 6 + 1
+    assert found['step'][name] == pytest.approx(total, rel=1e-2)
+  # Of two layers, each with six weights and two products; and of the head.
+  matmuls = {kind: found[kind]['count'] for kind in kinds}
+  assert matmuls['projections and feed-forward'] == 2 * 6 + 1
+  assert matmuls['gradients of weights'] == 2 * 6 + 1
+  assert matmuls['projections and feed-forward, gradients'] == 2 * 6 + 1
+  assert matmuls['products of attention'] == 2 * 2
+  assert matmuls['products of attention, gradients'] == 2 * 4
 
 
 def test_trials_suite(call_command, monkeypatch):

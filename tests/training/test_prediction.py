@@ -1,5 +1,6 @@
 """predict.load: a trained run as a function of texts, without its data."""
 
+import itertools
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ from test_old_runs import OLD_RUNS
 from experiments import predict
 from experiments.command.errors import UserError
 from experiments.data import loading
+from experiments.training import evaluation
 
 RUN = OLD_RUNS / 'format_2' / 'finished'
 WORDS = ['the', 'plot', 'was', 'dull', 'but', 'cast', 'fine', 'zzz']
@@ -80,17 +82,56 @@ def test_a_list_is_not_held_back_while_the_next_one_is_waited_for(classify):
   assert found == [['fine'], ['dull']]
 
 
-def test_lists_before_one_that_cannot_be_read_are_predicted(classify):
+@pytest.mark.parametrize('kind', [UserError, OSError, MemoryError])
+def test_lists_before_one_that_cannot_be_read_are_predicted(classify, kind):
   found = []
 
   def windows():
     yield ['fine']
     yield ['dull']
-    raise UserError('line 3 is not UTF-8')
+    raise kind('line 3')
 
-  with pytest.raises(UserError, match='line 3'):
+  with pytest.raises(kind, match='line 3'):
     found.extend(texts for texts, _ in classify.stream(windows()))
   assert found == [['fine'], ['dull']]
+
+
+def test_lists_before_one_that_is_not_of_texts_are_predicted(classify):
+  found = []
+  with pytest.raises(TypeError, match='not a int'):
+    found.extend(classify.stream([['fine'], [3], ['dull']]))
+  assert [texts for texts, _ in found] == [['fine']]
+
+
+def test_an_error_of_a_device_is_raised_once_and_ends_it(classify, monkeypatch):
+  dispatch, count = evaluation.dispatch, itertools.count(1)
+
+  def failing(*given):
+    outputs, number = dispatch(*given), next(count)
+
+    def wait():
+      if number == 2:
+        raise RuntimeError('out of memory')
+      return outputs()
+
+    return wait
+
+  monkeypatch.setattr(evaluation, 'dispatch', failing)
+  found = []
+  with pytest.raises(RuntimeError, match='out of memory'):
+    found.extend(classify.stream([['fine'], ['dull'], ['the']]))
+  assert [texts for texts, _ in found] == [['fine']]
+
+
+def test_a_list_may_be_used_again_by_its_owner(classify):
+  def windows():
+    texts = []
+    for text in ('fine', 'dull', 'the'):
+      texts[:] = [text]
+      yield texts
+
+  found = [texts for texts, _ in classify.stream(windows())]
+  assert found == [['fine'], ['dull'], ['the']]
 
 
 def test_a_text_without_tokens_has_no_label(classify):
