@@ -41,6 +41,25 @@ sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
 
 
+def sweep_choice():
+  """The recipe, and what differs from it in one thing: validation decides."""
+  yield {}
+  yield {'model.head.name': 'linear'}
+  yield {'model.head.wide_and_deep.max_n': 3}
+  yield {'model.head.name': 'linear', 'model.position.name': 'learned+ngram'}
+  yield {'model.pool': 'mean'}
+  yield {'model.pool': 'attentive'}
+  yield {'model.position.name': 'learned+recurrent'}
+  yield {'model.dropout_rate': 0.5}
+  yield {'model.word_dropout_rate': 0.1}
+  yield {'optimizer.learning_rate': 1e-3}
+  yield {'optimizer.weight_decay': 0.1}
+  yield {'optimizer.weight_decay': 1.0}
+  yield {'optimizer.label_smoothing': 0.0}
+  yield {'train.steps': 1_400}
+  yield {'train.ema_decay': 0.99}
+
+
 def sweep_pretraining():
   """None, none for as many steps as the two phases take, and masked tokens."""
   yield {}

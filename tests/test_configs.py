@@ -1,5 +1,6 @@
 """Every config loads and builds, with generated data files."""
 
+import math
 import os
 import pathlib
 
@@ -123,7 +124,11 @@ def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
   if config.model.encoder.name == 'attention':
     wanted |= {'sweep_positions'}
   assert wanted <= set(names)
-  sweeps = [grids.generated(module, n.removeprefix('sweep_')) for n in names]
-  trials = grids.product(sweeps)
-  specs = plan.make(config.to_dict(), trials, str(tmp_path))
-  assert len(specs) == len(trials) >= 5 ** len(wanted)
+  sweeps = {
+    name: grids.generated(module, name.removeprefix('sweep_')) for name in names
+  }
+  together = [sweeps[name] for name in sorted(wanted)]
+  for chosen in (together, *([sweep] for sweep in sweeps.values())):
+    trials = grids.product(chosen)
+    specs = plan.make(config.to_dict(), trials, str(tmp_path))
+    assert len(specs) == len(trials) == math.prod(map(len, chosen)) > 1
