@@ -153,6 +153,7 @@ TABLES = {
   ),
   'accuracy': result_tables.accuracy,
   'choice': result_tables.choice,
+  'recipe': result_tables.recipe,
   'pretraining': result_tables.pretraining,
   'pretraining_methods': result_tables.pretraining_methods,
   'published': result_tables.published,

@@ -138,6 +138,17 @@ def choice() -> str:
   return markdown(rows)
 
 
+def recipe() -> str:
+  """The recipe of small data and its changes, on validation of TREC."""
+  found = json.loads((RESULTS / 'trec_choice.json').read_text())
+  rows = [('what differs', 'validation'), ('---',) * 2]
+  for entry in found['table']:
+    name = entry['setting']
+    setting = 'nothing' if name == 'all' else f'`{name}`'
+    rows.append((setting, _spread(entry['validation'])))
+  return markdown(rows)
+
+
 def pretraining() -> str:
   """Accuracy on TREC without and with pretraining, over methods and seeds."""
   found = json.loads((RESULTS / 'trec_pretraining.json').read_text())
