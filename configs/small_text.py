@@ -5,7 +5,8 @@ of words and bigrams that is trained with it. Most parameters are embeddings of
 tokens and logits of n-grams, which weight decay, label smoothing and, for the
 former, dropout keep from overfitting. Chosen on folds of the train split of
 TREC, the n-grams on the validation split of SST-2 sentences and a tenth of MR,
-too: see docs/results.md, and sweep_choice below. The base of the configs of small data sets.
+too: see docs/results.md, and sweep_choice below. The base of the configs of
+small data sets.
 
     bash scripts/run.sh experiments.train --config=configs/small_text.py \
         --config.data.dir=PATH --config.data.test_fraction=0.1 \
