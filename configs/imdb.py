@@ -36,3 +36,16 @@ def get_config():
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+
+
+def sweep_choice():
+  """The recipe, and what differs from it in one thing: validation decides."""
+  yield {}
+  yield {'model.position.ngram.max_n': 3}
+  yield {'model.word_dropout_rate': 0.0}
+  yield {'model.head.name': 'wide_and_deep'}
+  yield {'data.max_length': 256}
+  yield {'optimizer.learning_rate': 4e-3}
+  yield {'optimizer.weight_decay_names': ('kernel', 'embedding', 'table')}
+  yield {'optimizer.weight_decay': 2.0}
+  yield {'train.steps': 1_600}

@@ -27,3 +27,14 @@ def get_config():
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+
+
+def sweep_choice():
+  """The recipe, and what differs from it in one thing: validation decides."""
+  yield {}
+  yield {'model.head.name': 'wide_and_deep'}
+  yield {'model.pool': 'mean'}
+  yield {'model.dropout_rate': 0.5}
+  yield {'optimizer.weight_decay': 0.1}
+  yield {'optimizer.weight_decay': 1.0}
+  yield {'train.steps': 1_400}

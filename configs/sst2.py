@@ -42,3 +42,22 @@ def get_config():
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+
+
+def sweep_choice():
+  """The recipe, and what differs from it in one thing: validation decides."""
+  yield {}
+  yield {'model.num_members': 1}
+  yield {'model.embed_dim': 32}
+  yield {'model.embed_dim': 128}
+  yield {'model.pool': 'max'}
+  yield {'model.dropout_rate': 0.3}
+  yield {'model.attention_dropout_rate': 0.1}
+  yield {'model.word_dropout_rate': 0.1}
+  yield {'model.position.name': 'learned+convolutional'}
+  yield {'data.vocabulary.word.min_count': 2}
+  yield {'data.vocabulary.name': 'bpe'}
+  yield {'optimizer.learning_rate': 1e-3}
+  yield {'optimizer.weight_decay': 2.0}
+  yield {'optimizer.label_smoothing': 0.2}
+  yield {'train.steps': 2_000, 'train.eval_every': 1_000}

@@ -39,3 +39,17 @@ def get_config():
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+
+
+def sweep_choice():
+  """The recipe, and what differs from it in one thing: validation decides."""
+  yield {}
+  yield {'model.embed_dim': 64}
+  yield {'model.pool': 'max'}
+  yield {'model.word_dropout_rate': 0.0}
+  yield {'model.encoder.name': 'rnn'}
+  yield {'model.position.recurrent.residual': True}
+  yield {'optimizer.learning_rate': 0.1}
+  yield {'optimizer.name': 'adamw', 'optimizer.learning_rate': 1e-3}
+  yield {'train.ema_decay': 0.0}
+  yield {'train.steps': 12_000}

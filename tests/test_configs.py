@@ -11,6 +11,7 @@ import pytest
 from experiments.command import app, config_files
 from experiments.data import loading
 from experiments.data.batches import Batch
+from experiments.learning.tasks import CLASSIFY
 from experiments.settings.settings import from_config
 from experiments.sweeps import grids, plan
 from experiments.training import build
@@ -80,14 +81,14 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   loaded = loading.load(settings.data, str(tmp_path / 'workdir'))
   assert len(loaded.labels) == CLASSES.get(path.stem, 2)
   assert all(len(split) for split in loaded.splits.values())
-  classifier = build.model(settings, loaded.vocab_size, len(loaded.labels))
+  classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
   state = jax.eval_shape(
     lambda: build.init_state(settings, classifier, build.hparams(settings))
   )
   tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
   row = jax.ShapeDtypeStruct((2,), jnp.int32)
   batch = Batch(tokens, row, row, row)
-  step = build.eval_step(settings, classifier)
+  step = build.eval_step(settings, classifier, CLASSIFY)
   _, logits = jax.eval_shape(step, state.params, batch)
   assert logits.shape == (2, len(loaded.labels))
 

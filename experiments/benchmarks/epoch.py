@@ -43,7 +43,7 @@ def measure(values) -> list[dict]:
   wanted = settings.from_config(config)
   loaded = loading.load(wanted.data, workdir='')
   program = compiled.make(
-    wanted, loaded.vocab_size, len(loaded.labels), devices=jax.devices()[:1]
+    wanted, loaded.vocabulary, len(loaded.labels), devices=jax.devices()[:1]
   )
   hparams = jax.device_put(program.hparams([wanted]))
 

@@ -26,6 +26,7 @@ from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data.batches import Batch
+from experiments.data.vocabularies import Vocabulary
 from experiments.settings import settings
 from experiments.training import compiled
 from experiments.training.devices import flops_per_second
@@ -121,7 +122,7 @@ def _ours(wanted, tokens, labels):
   """(a training step, memory of its program in MiB, model FLOPs)."""
   size, length = tokens.shape
   ours = compiled.make(
-    wanted, VOCAB_SIZE, NUM_CLASSES, devices=jax.devices()[:1]
+    wanted, Vocabulary(VOCAB_SIZE), NUM_CLASSES, devices=jax.devices()[:1]
   )
   hparams = ours.hparams([wanted])
   state = ours.init(hparams)

@@ -24,6 +24,7 @@ from experiments.benchmarks import alternate, run, summary
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch
+from experiments.data.vocabularies import Vocabulary
 from experiments.settings import settings
 from experiments.training import compiled
 
@@ -89,7 +90,9 @@ def compile_step() -> None:
   """Compiles the training step of the default config for one shape."""
   wanted = settings.from_config(app.load_config(app.DEFAULT_CONFIG))
   vocab_size, length = DEFAULT_DATA
-  program = compiled.make(wanted, vocab_size, 2, devices=jax.devices()[:1])
+  program = compiled.make(
+    wanted, Vocabulary(vocab_size), 2, devices=jax.devices()[:1]
+  )
   size = wanted.train.batch_size
   rows = np.zeros(size, np.int32)
   tokens = np.zeros((size, length), np.int32)

@@ -31,6 +31,7 @@ from experiments.benchmarks.startup import DEFAULT_DATA
 from experiments.command import app
 from experiments.command.log import log
 from experiments.data.batches import Batch
+from experiments.data.vocabularies import Vocabulary
 from experiments.settings import settings
 from experiments.training import compiled
 
@@ -159,7 +160,7 @@ def step_of(config, tokens, labels, vocab_size) -> tuple[Callable, Callable]:
   """
   wanted = settings.from_config(config)
   program = compiled.make(
-    wanted, vocab_size, NUM_CLASSES, devices=jax.devices()[:1]
+    wanted, Vocabulary(vocab_size), NUM_CLASSES, devices=jax.devices()[:1]
   )
   hparams = program.hparams([wanted])
   state = program.init(hparams)

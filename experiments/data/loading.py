@@ -20,7 +20,7 @@ from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.store import Store, default_folder
 from experiments.data.text_files import SPLITS, UNLABELLED
-from experiments.data.vocabularies import VOCABULARIES
+from experiments.data.vocabularies import VOCABULARIES, Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Data:
     splits: examples of train, validation and test.
     pretraining: those of train, followed by the unlabelled ones, of class -1.
     labels: names of the classes, by class index.
-    vocab_size: number of token ids.
+    vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
     files: files to store in the workdir, content by name.
   """
@@ -72,7 +72,7 @@ class Data:
   splits: dict[str, Examples]
   pretraining: Examples
   labels: list[str]
-  vocab_size: int
+  vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]
   files: dict[str, str]
 
@@ -128,7 +128,7 @@ def load(settings: DataSettings, workdir: str) -> Data:
     examples,
     train if unlabelled is None else train.followed_by(unlabelled),
     chosen.labels,
-    tokenizer.get_vocab_size(),
+    Vocabulary.of(tokenizer),
     bucket_lengths(train.lengths, settings.num_buckets, longest),
     {
       'tokenizer.json': tokenizer.to_str(pretty=True),

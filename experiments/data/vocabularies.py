@@ -8,11 +8,51 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from experiments.command.errors import UserError
 
 PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
+# Byte-level BPE writes space, newline, tab and carriage return as these.
+_WHITESPACE = ('Ġ', 'Ċ', 'ĉ', 'č')
+
+
+class Vocabulary(NamedTuple):
+  """What a model has to know about token ids.
+
+  Attributes:
+    size: V, the number of token ids.
+    begins_word: for each id, False for a token that continues a word; None:
+      every token is a word.
+  """
+
+  size: int
+  begins_word: tuple[bool, ...] | None = None
+
+  @classmethod
+  def of(cls, tokenizer) -> Vocabulary:
+    """That of a tokenizers.Tokenizer.
+
+    Words are separated by whitespace for byte-level BPE; a continuing token of
+    another model has its `continuing_subword_prefix`.
+    """
+    from tokenizers import pre_tokenizers
+
+    size = tokenizer.get_vocab_size()
+    prefix = getattr(tokenizer.model, 'continuing_subword_prefix', None)
+    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+
+      def begins(token):
+        return token in SPECIAL_TOKENS or token.startswith(_WHITESPACE)
+    elif prefix:
+
+      def begins(token):
+        return not token.startswith(prefix)
+    else:
+      return cls(size)
+    tokens = [tokenizer.id_to_token(index) or '' for index in range(size)]
+    return cls(size, tuple(map(begins, tokens)))
 
 
 @dataclasses.dataclass(frozen=True)

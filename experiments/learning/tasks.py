@@ -70,6 +70,7 @@ class Task:
     has_mask_token: whether the model needs an embedding of [MASK].
     is_tied: whether the head uses the embedding table.
     is_causal: whether the encoder must be causal.
+    begins_word: as of Vocabulary; no option.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
@@ -77,6 +78,9 @@ class Task:
   has_mask_token: ClassVar[bool] = False
   is_tied: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
+  begins_word: tuple[bool, ...] | None = dataclasses.field(
+    default=None, repr=False, kw_only=True
+  )
 
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
@@ -164,7 +168,8 @@ class MaskedTokens(Task):
   """Masked language modelling (Devlin et al. 2019, 3.1).
 
   A share of the tokens of each text is chosen at random and predicted: of n
-  tokens share * n, rounded up or down at random.
+  tokens share * n, rounded up or down at random. Whole words are chosen until
+  they have that many tokens (of the last one, at most 16 more).
 
   Attributes:
     share: share of the tokens that are chosen.
@@ -172,12 +177,15 @@ class MaskedTokens(Task):
       random and keep sum to 1.
     random: fraction that is replaced by tokens drawn uniformly.
     keep: fraction that is not replaced.
+    whole_words: whether all tokens of a word are chosen together (whole word
+      masking); words of `bpe` and `byte` are separated by whitespace.
   """
 
   share: float = 0.15
   mask: float = 0.8
   random: float = 0.1
   keep: float = 0.1
+  whole_words: bool = False
   has_mask_token: ClassVar = True
   is_tied: ClassVar = True
 
@@ -198,13 +206,27 @@ class MaskedTokens(Task):
     """The texts with chosen tokens replaced; these tokens as labels."""
     shape = batch.tokens.shape
     order = bits.at(0).bits(shape) >> 1
+    most = int(self.share * shape[1]) + 1
+    if has_parts := self.whole_words and self.begins_word is not None:
+      first = self._first_of_word(batch.tokens)
+      order = jnp.take_along_axis(order, first, axis=1)
+      most += _LONGEST_WORD
+    most = min(most, shape[1])
     order = jnp.where(padding_mask(batch), order, jnp.uint32(2**32 - 1))
-    most = min(int(self.share * shape[1]) + 1, shape[1])
     positions = jnp.argsort(order, axis=1)[:, :most]
     rounding = _uniform(bits.at(1).bits((shape[0], 1)))
     count = jnp.floor(self.share * batch.lengths[:, None] + rounding)
     count = jnp.minimum(count, batch.lengths[:, None])
     is_chosen = jnp.arange(most)[None] < count
+    if has_parts:
+      # The sort is stable, so a word begins with its first token.
+      first = jnp.take_along_axis(first, positions, axis=1)
+      is_last = first == jnp.take_along_axis(
+        first, jnp.maximum(count.astype(jnp.int32) - 1, 0), axis=1
+      )
+      # Padding follows the last word.
+      is_last &= positions < batch.lengths[:, None]
+      is_chosen |= is_last & (count > 0)
     labels = jnp.take_along_axis(batch.tokens, positions, axis=1)
 
     def bits_of(site):
@@ -222,6 +244,12 @@ class MaskedTokens(Task):
     )
     weights = is_chosen * batch.weights[:, None]
     return Targets(tokens, batch.lengths, labels, weights, positions)
+
+  def _first_of_word(self, tokens):
+    """Index of the first token of the word of each token, (batch, length)."""
+    index = jnp.arange(tokens.shape[1])[None]
+    begins = jnp.asarray(self.begins_word)[tokens]
+    return jax.lax.cummax(jnp.where(begins, index, 0), axis=1)
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     """Logits of the vocabulary."""
@@ -272,8 +300,10 @@ TASKS: dict[str, type[Task]] = {
   'next_token': NextToken,
 }
 CLASSIFY = Classify()
+# Tokens of a word that is chosen last, beyond which it is cut.
+_LONGEST_WORD = 16
 
 
-def make(choice: Choice) -> Task:
-  """The task of a config's choice."""
-  return TASKS[choice.name](**choice.options)
+def make(choice: Choice, begins_word: tuple[bool, ...] | None = None) -> Task:
+  """The task of a config's choice; `begins_word` is of the vocabulary."""
+  return TASKS[choice.name](**choice.options, begins_word=begins_word)

@@ -88,7 +88,7 @@ class Shared:
       self._program = (
         key,
         compiled.make(
-          settings, loaded.vocab_size, len(loaded.labels), num_trials
+          settings, loaded.vocabulary, len(loaded.labels), num_trials
         ),
       )
     return self._program[1]

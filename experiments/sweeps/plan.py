@@ -138,7 +138,9 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
 
 def _shapes(settings: Settings, loaded: loading.Data):
   """Shapes of all parameters, and of those that the last phase trains."""
-  *earlier, last = build.models(settings, loaded.vocab_size, len(loaded.labels))
+  *earlier, last = build.models(
+    settings, loaded.vocabulary.size, len(loaded.labels)
+  )
   state = jax.eval_shape(
     lambda hparams: build.init_state(settings, last, hparams, earlier),
     build.hparams(settings),

@@ -19,6 +19,7 @@ from experiments.learning import (
 )
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
+from experiments.learning.tasks import Task
 from experiments.settings import parts
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
@@ -140,6 +141,7 @@ def optimizer(settings: Settings, hparams: HParams, step):
 def train_step(
   settings: Settings,
   classifier,
+  task: Task,
   platform: str,
   mesh=None,
   start: int = 0,
@@ -159,7 +161,7 @@ def train_step(
       num_microbatches, settings, platform=platform
     ),
     mesh=mesh,
-    task=tasks.make(settings.task),
+    task=task,
     start=start,
     trained=trained,
   )
@@ -184,22 +186,23 @@ def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
   return padded
 
 
-def eval_step(settings: Settings, classifier, mesh=None) -> Callable:
+def eval_step(
+  settings: Settings, classifier, task: Task, mesh=None
+) -> Callable:
   """steps.make_eval_step of these settings, without jit."""
   together = functools.partial(
     ensembles.logits, count=settings.model.num_members
   )
-  task = tasks.make(settings.task)
   return steps.make_eval_step(classifier, mesh, task, together)
 
 
 def model_flops(
-  settings: Settings, classifier, params, shape: tuple[int, int]
+  settings: Settings, classifier, task: Task, params, shape: tuple[int, int]
 ) -> int:
   """steps.model_flops of a batch, each row of which goes to one member."""
   count = settings.model.num_members
   one = jax.eval_shape(lambda params: ensembles.pick(params, 0, count), params)
-  return steps.model_flops(classifier, one, shape, tasks.make(settings.task))
+  return steps.model_flops(classifier, one, shape, task)
 
 
 # Bytes of the widest activation of a microbatch at which a CPU is fastest: its

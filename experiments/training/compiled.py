@@ -24,6 +24,7 @@ from jax.sharding import (
 )
 
 from experiments.data.batches import Batch, Share
+from experiments.data.vocabularies import Vocabulary
 from experiments.learning import tasks
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
@@ -171,7 +172,7 @@ class RunAhead:
 
 def make(
   settings: Settings,
-  vocab_size: int,
+  vocabulary: Vocabulary,
   num_classes: int,
   num_trials: int | None = None,
   devices: list[jax.Device] | None = None,
@@ -186,7 +187,7 @@ def make(
   """
   mesh = sharding.make_mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
-  models = build.models(settings, vocab_size, num_classes, platform)
+  models = build.models(settings, vocabulary.size, num_classes, platform)
   first, last = settings.phases()[0].settings, settings.phases()[-1].settings
 
   def init(hparams):
@@ -232,24 +233,25 @@ def make(
   for phase, model, trained in zip(
     settings.phases(), models, names, strict=True
   ):
-    own = _of_phase(phase, model, mesh, trained, over, jit_args, template)
+    task = tasks.make(phase.settings.task, vocabulary.begins_word)
+    own = _of_phase(phase, model, task, mesh, trained, over, jit_args, template)
     program = Program(phase=phase, earlier=earlier, **own, **shared)
     earlier = (*earlier, program)
   return program
 
 
 def _of_phase(
-  phase: Phase, classifier, mesh, trained, over: Callable, jit_args, template
+  phase: Phase, classifier, task, mesh, trained, over, jit_args, template
 ) -> dict[str, Any]:
   """The attributes of a Program that differ from phase to phase."""
   settings, platform = phase.settings, platform_of(mesh.devices.flat[0])
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(
-    settings, classifier, platform, by_rows, phase.start, trained
+    settings, classifier, task, platform, by_rows, phase.start, trained
   )
-  eval_step = build.eval_step(settings, classifier, by_rows)
+  eval_step = build.eval_step(settings, classifier, task, by_rows)
   return {
-    'task': tasks.make(settings.task),
+    'task': task,
     'trained': trained,
     'classifier': classifier,
     'train_step': jax.jit(
@@ -261,7 +263,7 @@ def _of_phase(
       over(eval_step, in_axes=(0, None)), **jit_args['eval_step']
     ),
     'model_flops': functools.partial(
-      build.model_flops, settings, classifier, template.params
+      build.model_flops, settings, classifier, task, template.params
     ),
   }
 

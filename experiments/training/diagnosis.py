@@ -15,6 +15,7 @@ import numpy as np
 from packaging.markers import Marker
 
 from experiments.data import encoding, loading, store
+from experiments.data.vocabularies import Vocabulary
 from experiments.settings import stored
 from experiments.training import compiled
 from experiments.workdir import checkpoints
@@ -135,8 +136,8 @@ def workdir(path: str) -> Iterator[Finding]:
   bad = status.get('status') in ('FAILED', 'DIVERGED')
   yield 'status', text, bad
   labels = loading.read_facts(path)['labels']
-  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
-  template = compiled.make(settings, vocab_size, len(labels)).template
+  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
+  template = compiled.make(settings, vocabulary, len(labels)).template
   with checkpoints.reading(path, settings.checkpoint, settings.best) as saved:
     for step in saved.steps():
       try:

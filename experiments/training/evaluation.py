@@ -14,6 +14,7 @@ import numpy as np
 from experiments.command.errors import UserError, one_of
 from experiments.data import encoding, loading
 from experiments.data.batches import Examples, eval_batches
+from experiments.data.vocabularies import Vocabulary
 from experiments.learning.steps import State
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -147,8 +148,8 @@ def restore_params(path: str, which: str) -> Evaluated:
 def _program(path: str) -> tuple[Settings, Program]:
   settings = stored.read_settings(path)
   facts = loading.read_facts(path)
-  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
-  return settings, compiled.make(settings, vocab_size, len(facts['labels']))
+  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
+  return settings, compiled.make(settings, vocabulary, len(facts['labels']))
 
 
 @contextlib.contextmanager

@@ -192,7 +192,7 @@ def _print_header(group, loaded, batches) -> None:
     log(f'curves: tensorboard --logdir={folder}')
   log(
     f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
-    f'classes, {loaded.vocab_size} token ids, padded to {padded}'
+    f'classes, {loaded.vocabulary.size} token ids, padded to {padded}'
   )
   members = settings.model.num_members
   count = program.num_parameters

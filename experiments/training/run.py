@@ -47,7 +47,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
       loaded = processes.together(lambda: _read(settings, path))
     shared.check_shared(path)
     signals.check()
-    program = compiled.make(settings, loaded.vocab_size, len(loaded.labels))
+    program = compiled.make(settings, loaded.vocabulary, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):
       settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]

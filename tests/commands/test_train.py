@@ -19,6 +19,7 @@ from configs import default
 from experiments.command.errors import Diverged, Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding
+from experiments.data.vocabularies import Vocabulary
 from experiments.learning import steps
 from experiments.settings import settings as settings_lib
 from experiments.training import compiled
@@ -45,8 +46,8 @@ class StopAt(Signals):
 
 def restored(path, config, step):
   settings = settings_lib.from_config(config)
-  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
-  template = compiled.make(settings, vocab_size, 2).template
+  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
+  template = compiled.make(settings, vocabulary, 2).template
   with checkpoints.reading(
     str(path), settings.checkpoint, settings.best
   ) as saved:

@@ -56,7 +56,7 @@ def load(config, workdir=''):
 def assert_equal(one, other):
   assert one.files == other.files
   assert one.bucket_lengths == other.bucket_lengths
-  assert (one.labels, one.vocab_size) == (other.labels, other.vocab_size)
+  assert (one.labels, one.vocabulary) == (other.labels, other.vocabulary)
   assert one.splits.keys() == other.splits.keys()
   for name, split in one.splits.items():
     rows = np.arange(len(split))
@@ -131,9 +131,9 @@ def test_a_vocabulary_of_ones_own_is_trained_as_it_is_now(config, monkeypatch):
   config.data.vocabulary = registry.block(VOCABULARIES, 'mine')
   settings = from_config(config).data
   size = 5
-  assert loading.load(settings, '').vocab_size == 5
+  assert loading.load(settings, '').vocabulary.size == 5
   size = 4
-  assert loading.load(settings, '').vocab_size == 4
+  assert loading.load(settings, '').vocabulary.size == 4
 
 
 def test_runs_of_other_splits_share_the_rows_and_of_other_lengths_all(
@@ -158,8 +158,8 @@ def test_the_vocabulary_of_a_workdir_has_its_own_tokens(config, tmp_path):
     (tmp_path / name).write_text(text)
   config.data.vocabulary.word.size = 5
   other = load(config)
-  assert other.vocab_size < one.vocab_size
-  assert other.splits['train'].tokens.max() < other.vocab_size
+  assert other.vocabulary.size < one.vocabulary.size
+  assert other.splits['train'].tokens.max() < other.vocabulary.size
   assert_equal(load(config, str(tmp_path)), one)
 
 

@@ -4,6 +4,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tokenizers
 
 from experiments.command.errors import UserError
 from experiments.data import encoding
@@ -13,6 +14,7 @@ from experiments.data.vocabularies import (
   VOCABULARIES,
   Byte,
   BytePair,
+  Vocabulary,
   Word,
 )
 
@@ -54,6 +56,30 @@ TOKENIZERS = {
   'bpe': BytePair(lowercase=False, size=300).train(TEXTS),
   'byte': Byte().train(TEXTS),
 }
+
+
+@pytest.mark.parametrize('name', TOKENIZERS)
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(st.lists(st.text('ab.\u00e9', min_size=1), min_size=1))
+def test_a_token_of_bytes_begins_a_word_after_a_space(name, words):
+  tokenizer = TOKENIZERS[name]
+  size, begins = Vocabulary.of(tokenizer)
+  assert len(begins) == size == tokenizer.get_vocab_size()
+  (ids,) = encoding.token_ids(tokenizer, [' '.join(words)])
+  assert sum(begins[one] for one in ids) == len(words)
+  assert begins[ids[0]]
+  ids = tokenizer.encode('a\nb\tc').ids
+  assert sum(begins[one] for one in ids) == 3
+
+
+def test_words_begin_with_each_token_and_parts_with_a_prefix_do_not():
+  tokenizer = Word().train(TEXTS)
+  assert Vocabulary.of(tokenizer) == (tokenizer.get_vocab_size(), None)
+  pieces = tokenizers.models.WordPiece(
+    {'[UNK]': 0, 'play': 1, '##ing': 2, '##ed': 3}, unk_token='[UNK]'
+  )
+  _, begins = Vocabulary.of(tokenizers.Tokenizer(pieces))
+  assert begins == (True, True, False, False)
 
 
 @hypothesis.settings(max_examples=60, deadline=None)

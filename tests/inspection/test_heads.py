@@ -26,7 +26,7 @@ def model(tmp_path_factory):
   config.model.num_layers = 2
   settings = from_config(config)
   loaded = loading.load(settings.data, str(tmp_path_factory.mktemp('none')))
-  program = compiled.make(settings, loaded.vocab_size, 2)
+  program = compiled.make(settings, loaded.vocabulary, 2)
   params = program.init(program.hparams([settings])).params
   params = jax.tree.map(lambda x: 1.5 * x, params)
   return program.classifier, params, loaded, program

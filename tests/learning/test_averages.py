@@ -58,7 +58,7 @@ def test_each_member_of_each_trial_has_an_average_by_its_own_decay():
   batches = TrainBatches(
     loaded.splits['train'], 16, 0, loaded.bucket_lengths, num_members=3
   )
-  program = compiled.make(settings[0], loaded.vocab_size, 2, 2)
+  program = compiled.make(settings[0], loaded.vocabulary, 2, 2)
   hparams = program.hparams(settings)
   state, seen = program.init(hparams), []
   for step in range(5):
@@ -148,7 +148,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(trained, tmp_path):
   config = averaged_config()
   settings = from_config(config)
   loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocab_size, 2)
+  program = compiled.make(settings, loaded.vocabulary, 2)
   runs = [(config.to_dict(), settings, str(tmp_path))]
   assert run_lib.run_group(runs, loaded, program, Signals(), until=8) == [None]
   again = run_lib.run(config, str(tmp_path), Signals())

@@ -9,6 +9,7 @@ from jax import lax
 
 from experiments.command import app
 from experiments.learning import flops, steps
+from experiments.learning.tasks import CLASSIFY
 from experiments.settings import settings
 from experiments.training import build
 from experiments.training.devices import flops_per_second
@@ -80,7 +81,7 @@ def test_a_training_step_without_recomputation_is_the_model_three_times():
   rows = np.zeros(6, np.int32)
   batch = steps.Batch(np.zeros((6, 10), np.int32), rows, rows, rows)
   whole = flops.count(
-    build.train_step(wanted, classifier, 'cpu'), state, batch, hparams
+    build.train_step(wanted, classifier, CLASSIFY, 'cpu'), state, batch, hparams
   )
   model = steps.model_flops(classifier, state.params, (6, 10))
   assert model == whole

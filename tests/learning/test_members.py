@@ -11,6 +11,7 @@ from conftest import last_json, make_small_config
 from experiments.command.signals import Signals
 from experiments.data import encoding, loading
 from experiments.data.batches import TrainBatches, eval_batches
+from experiments.data.vocabularies import Vocabulary
 from experiments.inspection import head_analysis
 from experiments.learning import ensembles
 from experiments.settings.settings import from_config
@@ -68,8 +69,8 @@ def test_members_train_as_they_would_alone():
   settings = from_config(config)
   loaded = loading.load(settings.data, '')
   batches = make_batches(loaded)
-  all_of_them = compiled.make(settings, loaded.vocab_size, 2)
-  one = compiled.make(of_one(settings), loaded.vocab_size, 2)
+  all_of_them = compiled.make(settings, loaded.vocabulary, 2)
+  one = compiled.make(of_one(settings), loaded.vocabulary, 2)
   hparams = build.hparams(settings)
   own = [hparams.replace(key=key) for key in ensembles.keys(hparams, COUNT)]
   state = all_of_them.init(hparams)
@@ -102,8 +103,8 @@ def test_a_group_of_ensembles_trains_each_as_alone():
     trials.append(from_config(config))
   loaded = loading.load(trials[0].data, '')
   batches = make_batches(loaded)
-  group = compiled.make(trials[0], loaded.vocab_size, 2, num_trials=2)
-  one = compiled.make(trials[0], loaded.vocab_size, 2)
+  group = compiled.make(trials[0], loaded.vocabulary, 2, num_trials=2)
+  one = compiled.make(trials[0], loaded.vocabulary, 2)
   hparams = group.hparams(trials)
   _, metrics = group.train_step(group.init(hparams), batches(0), hparams)
   for index, settings in enumerate(trials):
@@ -119,8 +120,8 @@ def test_what_an_ensemble_predicts_is_the_mean_of_probabilities(trained):
   path, _ = trained
   settings, program, state = restore_run(str(path), 'last')
   examples = loading.load(settings.data, str(path)).splits['test']
-  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
-  one = compiled.make(of_one(settings), vocab_size, 2)
+  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
+  one = compiled.make(of_one(settings), vocabulary, 2)
   for rows, batch in eval_batches(examples, 8, (17,)):
     losses, logits = program.eval_step(state.params, batch)
     each = [
@@ -143,7 +144,7 @@ def test_an_ensemble_resumes_bit_for_bit(trained, tmp_path):
   config = make_config()
   settings = from_config(config)
   loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocab_size, 2)
+  program = compiled.make(settings, loaded.vocabulary, 2)
   path = tmp_path / 'run'
   runs = [(config.to_dict(), settings, str(path))]
   assert run_lib.run_group(runs, loaded, program, Signals(), until=5) == [None]

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.data.batches import Batch
 from experiments.learning import steps, tasks
+from experiments.learning.tasks import CLASSIFY
 from experiments.settings.settings import from_config
 from experiments.training import build
 from tests.conftest import draw
@@ -159,7 +160,7 @@ def test_the_update_of_a_padded_batch_is_that_of_the_batch(
   found = []
   for part_bytes in (2**21, 4 * 2 * L * 20 * num_members):
     monkeypatch.setattr(build, '_PART_BYTES', part_bytes)
-    step = build.train_step(settings, classifier, 'cpu')
+    step = build.train_step(settings, classifier, CLASSIFY, 'cpu')
     found.append(jax.jit(step)(state, rows, hparams))
   assert build.padded_rows(settings, (7, L), 'cpu') == 8
   assert build.num_microbatches(settings, (8, L), 'cpu') == 4

@@ -16,12 +16,14 @@ from conftest import ROOT, draw, last_json, make_small_config
 
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
+from experiments.data import encoding
 from experiments.data.batches import Batch
 from experiments.learning import gradients, steps, tasks
 from experiments.learning.tasks import TASKS, MaskedTokens, Targets, Task
 from experiments.settings.settings import from_config
 from experiments.training import build
 from experiments.training import run as run_lib
+from experiments.training.evaluation import restore_run
 from selfattn.dropout import Dropout
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -108,6 +110,91 @@ def test_only_what_is_asked_is_changed_and_nothing_of_the_padding_is_asked():
   np.testing.assert_array_equal(
     targets.labels[rows, columns], batch.tokens[rows, places]
   )
+
+
+# Whether each token begins a word: words of one to a dozen tokens.
+BEGINS = tuple(index % 7 < 3 for index in range(V))
+
+
+def whole_words(batch, begins=BEGINS):
+  """The targets of a batch, with whole words."""
+  bits = Dropout.create(jax.random.key(3), 0.0)
+  task = MaskedTokens(whole_words=True, begins_word=begins)
+  targets = jax.jit(task.targets, static_argnums=1)(batch, V, bits)
+  return jax.tree.map(np.asarray, targets)
+
+
+def words_of(row, length):
+  """Indices of the tokens of each word, by the index of the first one."""
+  words = {}
+  for index in range(length):
+    if index == 0 or BEGINS[row[index]]:
+      words[index] = word = []
+    word.append(index)
+  return words
+
+
+def test_words_are_chosen_whole_until_they_have_a_share_of_the_tokens():
+  batch, _ = drawn()
+  targets = whole_words(batch)
+  num_parts = num_chosen = 0
+  for row, length, index, weights in zip(
+    batch.tokens,
+    batch.lengths,
+    targets.label_index,
+    targets.weights,
+    strict=True,
+  ):
+    words, chosen = words_of(row, length), index[weights > 0].tolist()
+    num_chosen += len(chosen)
+    assert len(chosen) >= np.floor(0.15 * length)
+    last = []
+    while chosen:
+      last = words[chosen[0]]
+      assert chosen[: len(last)] == last
+      chosen = chosen[len(last) :]
+      num_parts += len(last) > 1
+    without_last = (weights > 0).sum() - len(last)
+    assert not last or without_last < np.ceil(0.15 * length)
+  assert num_parts > 100
+  assert 0.15 < num_chosen / batch.lengths.sum() < 0.25
+
+
+def test_a_word_is_cut_sixteen_tokens_after_the_share():
+  batch = make_batch(8, 50)._replace(weights=np.ones(8, np.float32))
+  targets = whole_words(batch, (False,) * V)
+  assert targets.labels.shape == (8, int(0.15 * 50) + 1 + 16)
+  for length, index, weights in zip(
+    batch.lengths, targets.label_index, targets.weights, strict=True
+  ):
+    count = int((weights > 0).sum())
+    assert count in (0, min(length, 24))
+    assert index[:count].tolist() == list(range(count))
+
+
+@pytest.mark.parametrize('begins', [None, (True,) * V])
+def test_whole_words_of_a_vocabulary_of_words_are_its_tokens(begins):
+  batch, targets = drawn()
+  found, most = whole_words(batch, begins), targets.labels.shape[1]
+  np.testing.assert_array_equal(found.tokens, targets.tokens)
+  np.testing.assert_array_equal(found.weights[:, :most], targets.weights)
+  assert not found.weights[:, most:].any()
+
+
+def test_a_run_with_byte_pairs_is_told_which_tokens_begin_a_word(tmp_path):
+  config = make_small_config()
+  config.task.name = 'masked_tokens'
+  config.task.masked_tokens.whole_words = True
+  config.data.vocabulary.name = 'bpe'
+  config.train.steps = config.train.eval_every = 6
+  path = str(tmp_path / 'run')
+  run_lib.run(config, path, Signals())
+  _, program, _ = restore_run(path, 'last')
+  tokenizer = encoding.read_tokenizer(path)
+  begins = np.array(program.task.begins_word)
+  ids = tokenizer.encode('the plot was dull').ids
+  assert begins[ids].sum() == 4
+  assert 0 < begins.mean() < 1
 
 
 def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
@@ -350,7 +437,7 @@ settings = from_config(config)
 loaded = loading.load(settings.data, '')
 for count in (1, 8):
   devices = jax.devices()[:count]
-  program = compiled.make(settings, loaded.vocab_size, 2, None, devices)
+  program = compiled.make(settings, loaded.vocabulary, 2, None, devices)
   batches = TrainBatches(
     loaded.splits['train'], 12, 0, loaded.bucket_lengths, program.share
   )

@@ -74,7 +74,7 @@ def run(program, settings, step=None):
 
 def make(settings, count, num_trials=None):
   return compiled.make(
-    settings, LOADED.vocab_size, 2, num_trials, DEVICES[:count]
+    settings, LOADED.vocabulary, 2, num_trials, DEVICES[:count]
   )
 
 

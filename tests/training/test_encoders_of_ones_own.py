@@ -92,7 +92,7 @@ def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   assert int(state.step) == 2
   loaded = evaluation.load_data(settings, str(path), None)
   examples = loaded.splits['validation'].take(np.arange(3))
-  tokens = ['a'] * loaded.vocab_size
+  tokens = ['a'] * loaded.vocabulary.size
   (one, *_) = head_analysis.attention_maps(
     program.classifier, state.params, examples, tokens
   )

@@ -31,7 +31,7 @@ def test_confusion_counts_rows_as_truth():
 
 def fresh(settings, loaded):
   """A program, and parameters nobody has trained."""
-  program = compiled.make(settings, loaded.vocab_size, 2)
+  program = compiled.make(settings, loaded.vocabulary, 2)
   return program, program.init(program.hparams([settings])).params
 
 

@@ -46,7 +46,7 @@ def restored(path, step):
   config.pop('format')
   settings = from_config(config)
   loaded = loading.load(settings.data, str(path))
-  program = compiled.make(settings, loaded.vocab_size, 2)
+  program = compiled.make(settings, loaded.vocabulary, 2)
   with checkpoints.reading(
     str(path), settings.checkpoint, settings.best
   ) as saved:
@@ -56,7 +56,7 @@ def restored(path, step):
 def train(config, path, until=None):
   settings = settings_lib.from_config(config)
   loaded = loading.load(settings.data, str(path))
-  program = compiled.make(settings, loaded.vocab_size, 2)
+  program = compiled.make(settings, loaded.vocabulary, 2)
   run = (config.to_dict(), settings, str(path))
   return run_lib.run_group([run], loaded, program, Signals(), until)[0]
 
@@ -110,7 +110,7 @@ def test_parameters_for_pretraining_alone_are_counted_apart(whole):
   path, _ = whole
   settings = from_config(make_config(**{'pretrain.steps': 0}))
   loaded = loading.load(settings.data, str(path))
-  params = compiled.make(settings, loaded.vocab_size, 2).template.params
+  params = compiled.make(settings, loaded.vocabulary, 2).template.params
   wanted = build.count_parameters(params)
   both = build.count_parameters(restored(path, BEFORE).params)
   assert both > wanted
@@ -200,7 +200,7 @@ def test_a_group_over_both_learning_rates_equals_its_runs_alone(
   ]
   assert len({compiled.key(settings) for _, settings, _ in runs}) == 1
   loaded = loading.load(runs[0][1].data, '')
-  program = compiled.make(runs[0][1], loaded.vocab_size, 2, 3)
+  program = compiled.make(runs[0][1], loaded.vocabulary, 2, 3)
   run_lib.run_group(runs, loaded, program, Signals())
   losses = [
     [row['validation/loss'] for row in rows(tmp_path / f'group-{index}')]

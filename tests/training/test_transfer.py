@@ -10,6 +10,7 @@ from conftest import make_small_config
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, loading
+from experiments.data.vocabularies import Vocabulary
 from experiments.settings.settings import from_config
 from experiments.training import compiled
 from experiments.training import run as run_lib
@@ -28,9 +29,9 @@ def short_config():
 
 def params(path, config):
   settings = from_config(config)
-  vocab_size = encoding.read_tokenizer(path).get_vocab_size()
+  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
   labels = loading.read_facts(str(path))['labels']
-  template = compiled.make(settings, vocab_size, len(labels)).template
+  template = compiled.make(settings, vocabulary, len(labels)).template
   with checkpoints.reading(
     str(path), settings.checkpoint, settings.best
   ) as saved:
@@ -152,7 +153,7 @@ def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
   configs[1].train.init_from = str(source)
   settings = [from_config(config) for config in configs]
   loaded = loading.load(settings[0].data, '')
-  program = compiled.make(settings[0], loaded.vocab_size, 2, 2)
+  program = compiled.make(settings[0], loaded.vocabulary, 2, 2)
   runs = [
     (config.to_dict(), each, str(tmp_path / str(index)))
     for index, (config, each) in enumerate(zip(configs, settings, strict=True))

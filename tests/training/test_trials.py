@@ -43,7 +43,7 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
   ]
   settings = runs[0][1]
   loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocab_size, 2, 2)
+  program = compiled.make(settings, loaded.vocabulary, 2, 2)
   save = Checkpoints.save
 
   def killed(self, state, files):
