@@ -300,9 +300,9 @@ def _predict(predictor, windows, write: Callable, signals: Signals) -> int:
   count, said, start = 0, 0, time.monotonic()
   last, num_truncated, num_empty, first_empty = start, 0, 0, 0
   for texts, found in predictor.stream(windows):
+    write(texts, found)
     # An exception of a handler is lost inside of a callback of jax.
     signals.check()
-    write(texts, found)
     for number, each in enumerate(found, count + 1):
       if each.label is None:
         num_empty, first_empty = num_empty + 1, first_empty or number

@@ -238,7 +238,7 @@ def _main(values, workdir: str) -> None:
   options = engines.Options(
     workdir=workdir,
     until=None,
-    max_parallel=values.max_parallel or len(os.sched_getaffinity(0)),
+    max_parallel=values.max_parallel or len(engines.available_cores()),
     group_size=values.group_size,
     ray_address=values.ray_address,
     ray_resources=resources,

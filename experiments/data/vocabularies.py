@@ -7,6 +7,7 @@ tokenizer.json, for evaluation and prediction.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ from experiments.command.errors import UserError
 
 PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
-# Byte-level BPE writes space, newline, tab and carriage return as these.
-_WHITESPACE = ('Ġ', 'Ċ', 'ĉ', 'č')
+# How pre-tokenizers write whitespace; ByteLevel: space, newline, tab, return.
+_WHITESPACE = {'ByteLevel': 'ĠĊĉč', 'Metaspace': '▁'}
 
 
 class Vocabulary(NamedTuple):
@@ -24,7 +25,7 @@ class Vocabulary(NamedTuple):
   Attributes:
     size: V, the number of token ids.
     begins_word: for each id, False for a token that continues a word; None:
-      every token is a word.
+      every token is a word; (): that is not known from the ids.
   """
 
   size: int
@@ -34,25 +35,27 @@ class Vocabulary(NamedTuple):
   def of(cls, tokenizer) -> Vocabulary:
     """That of a tokenizers.Tokenizer.
 
-    Words are separated by whitespace for byte-level BPE; a continuing token of
-    another model has its `continuing_subword_prefix`.
+    Words are separated by whitespace for ByteLevel and Metaspace; a continuing
+    token of another model has its `continuing_subword_prefix`.
     """
-    from tokenizers import pre_tokenizers
+    from tokenizers import models
 
     size = tokenizer.get_vocab_size()
-    prefix = getattr(tokenizer.model, 'continuing_subword_prefix', None)
-    if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
-
-      def begins(token):
-        return token in SPECIAL_TOKENS or token.startswith(_WHITESPACE)
-    elif prefix:
-
-      def begins(token):
-        return not token.startswith(prefix)
-    else:
+    if isinstance(tokenizer.model, models.WordLevel):
       return cls(size)
+    stored = json.loads(tokenizer.to_str())
+    prefix = stored['model'].get('continuing_subword_prefix')
+    splits = stored['pre_tokenizer'] or {}
+    kinds = {each.get('type') for each in splits.get('pretokenizers', [splits])}
+    first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
+    if not (first or prefix):
+      return cls(size, ())
     tokens = [tokenizer.id_to_token(index) or '' for index in range(size)]
-    return cls(size, tuple(map(begins, tokens)))
+    if first:
+      begins = [t.startswith((*first, *SPECIAL_TOKENS)) for t in tokens]
+    else:
+      begins = [not t.startswith(prefix) for t in tokens]
+    return cls(size, tuple(begins))
 
 
 @dataclasses.dataclass(frozen=True)

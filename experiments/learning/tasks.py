@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.command.errors import UserError
 from experiments.command.values import Choice
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import SPECIAL_TOKENS
@@ -168,8 +169,9 @@ class MaskedTokens(Task):
   """Masked language modelling (Devlin et al. 2019, 3.1).
 
   A share of the tokens of each text is chosen at random and predicted: of n
-  tokens share * n, rounded up or down at random. Whole words are chosen until
-  they have that many tokens (of the last one, at most 16 more).
+  tokens share * n, rounded up or down at random. Of whole words, the last one
+  is chosen with the probability with which they have share * n tokens on
+  average (of a word that goes more than 16 tokens beyond, the first ones).
 
   Attributes:
     share: share of the tokens that are chosen.
@@ -188,6 +190,13 @@ class MaskedTokens(Task):
   whole_words: bool = False
   has_mask_token: ClassVar = True
   is_tied: ClassVar = True
+
+  def __post_init__(self):
+    if self.whole_words and self.begins_word == ():
+      raise UserError(
+        'masked_tokens.whole_words = True needs a vocabulary whose tokens say '
+        'where words begin: words, WordPiece, ByteLevel or Metaspace'
+      )
 
   def check(self) -> None:
     """As of Task."""
@@ -208,25 +217,25 @@ class MaskedTokens(Task):
     order = bits.at(0).bits(shape) >> 1
     most = int(self.share * shape[1]) + 1
     if has_parts := self.whole_words and self.begins_word is not None:
-      first = self._first_of_word(batch.tokens)
+      first, size = self._words(batch)
+      # The sort is stable, so the tokens of a word stay in their order.
       order = jnp.take_along_axis(order, first, axis=1)
       most += _LONGEST_WORD
     most = min(most, shape[1])
     order = jnp.where(padding_mask(batch), order, jnp.uint32(2**32 - 1))
     positions = jnp.argsort(order, axis=1)[:, :most]
+    rank = jnp.arange(most)[None]
     rounding = _uniform(bits.at(1).bits((shape[0], 1)))
-    count = jnp.floor(self.share * batch.lengths[:, None] + rounding)
-    count = jnp.minimum(count, batch.lengths[:, None])
-    is_chosen = jnp.arange(most)[None] < count
+    wanted = self.share * batch.lengths[:, None]
+    count = jnp.floor(wanted + rounding)
     if has_parts:
-      # The sort is stable, so a word begins with its first token.
-      first = jnp.take_along_axis(first, positions, axis=1)
-      is_last = first == jnp.take_along_axis(
-        first, jnp.maximum(count.astype(jnp.int32) - 1, 0), axis=1
-      )
-      # Padding follows the last word.
-      is_last &= positions < batch.lengths[:, None]
-      is_chosen |= is_last & (count > 0)
+      size = jnp.take_along_axis(size, positions, axis=1)
+      begin = rank - (positions - jnp.take_along_axis(first, positions, axis=1))
+      is_chosen = begin + size <= wanted + rounding * size
+      is_chosen &= rank <= jnp.floor(wanted) + _LONGEST_WORD
+    else:
+      is_chosen = rank < count
+    is_chosen &= rank < batch.lengths[:, None]
     labels = jnp.take_along_axis(batch.tokens, positions, axis=1)
 
     def bits_of(site):
@@ -245,11 +254,19 @@ class MaskedTokens(Task):
     weights = is_chosen * batch.weights[:, None]
     return Targets(tokens, batch.lengths, labels, weights, positions)
 
-  def _first_of_word(self, tokens):
-    """Index of the first token of the word of each token, (batch, length)."""
-    index = jnp.arange(tokens.shape[1])[None]
-    begins = jnp.asarray(self.begins_word)[tokens]
-    return jax.lax.cummax(jnp.where(begins, index, 0), axis=1)
+  def _words(self, batch):
+    """Of the word of each token: its first index and its size, both (B, L)."""
+    length = batch.tokens.shape[1]
+    index = jnp.arange(length)[None]
+    begins = jnp.asarray(self.begins_word)[batch.tokens]
+    first = jax.lax.cummax(jnp.where(begins, index, 0), axis=1)
+    # Padding is of no word.
+    ends = jnp.where(begins, index, length)
+    ends = jnp.minimum(ends, batch.lengths[:, None])
+    ends = jax.lax.cummin(ends, axis=1, reverse=True)
+    ends = jnp.pad(ends[:, 1:], ((0, 0), (0, 1)), constant_values=length)
+    ends = jnp.minimum(ends, batch.lengths[:, None])
+    return first, ends - first
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     """Logits of the vocabulary."""
@@ -300,7 +317,7 @@ TASKS: dict[str, type[Task]] = {
   'next_token': NextToken,
 }
 CLASSIFY = Classify()
-# Tokens of a word that is chosen last, beyond which it is cut.
+# Tokens of a word beyond the share, after which it is cut.
 _LONGEST_WORD = 16
 
 

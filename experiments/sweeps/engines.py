@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import traceback
 
 import jax
@@ -27,6 +28,13 @@ from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
+
+
+def available_cores() -> list[int]:
+  """The cores that this process may use; all where that is unknown (macOS)."""
+  if hasattr(os, 'sched_getaffinity'):
+    return sorted(os.sched_getaffinity(0))
+  return list(range(os.cpu_count() or 1))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,7 +44,7 @@ def processes(
     spec for spec in ordered if engines.is_unfinished(spec, options.until)
   )
   count = min(options.max_parallel, len(queue))
-  cores = sorted(os.sched_getaffinity(0))
+  cores = engines.available_cores()
   workers = _Workers(options, count, signals)
   log(f'logs of trials: {buckets.origin(options.workdir)}/trials/NAME.txt')
   with concurrent.futures.ThreadPoolExecutor(max(count, 1)) as pool:
@@ -170,7 +170,8 @@ def main() -> None:
 
 def _main(workdir: str, cores: str, until: str) -> None:
   # Before the first computation, which creates one thread per core.
-  os.sched_setaffinity(0, map(int, cores.split(',')))
+  if hasattr(os, 'sched_setaffinity'):
+    os.sched_setaffinity(0, map(int, cores.split(',')))
   signals, shared = Signals(), engines.Shared()
   signals.install()
   signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())

@@ -105,7 +105,9 @@ class Group:
     if not any(trial.settings.train.init_from for trial in self.trials):
       return state
     states = [
-      transfer.start_from(each, source, trial.workdir.path)
+      transfer.start_from(
+        each, self.program.classifier, source, trial.workdir.path
+      )
       if (source := trial.settings.train.init_from)
       else each
       for trial, each in zip(self.trials, self._split(state), strict=True)

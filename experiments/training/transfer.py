@@ -37,14 +37,16 @@ def _read_keeping(source: str, folder: str):
     raise UserError(f'config.train.init_from = {source!r}: {error}') from error
 
 
-def start_from(state: State, source: str, workdir: str) -> State:
+def start_from(state: State, classifier, source: str, workdir: str) -> State:
   """An initial State with the parameters of `source` that match.
 
   A parameter matches if name, shape and dtype are the same, and for embeddings
-  the vocabulary and for heads the labels. Logs which are loaded and skipped.
+  and Position.token_params the vocabulary and for heads the labels. Logs which
+  are loaded and skipped.
 
   Args:
     state: of the new run.
+    classifier: its model.
     source: workdir of a trained run; its best checkpoint is read.
     workdir: of the new run, with its vocabulary and labels.
 
@@ -52,10 +54,12 @@ def start_from(state: State, source: str, workdir: str) -> State:
     UserError: there is no checkpoint, or none of its parameters matches.
   """
   with buckets.staged(source) as folder:
-    return _start_from(state, source, folder, workdir)
+    return _start_from(state, classifier, source, folder, workdir)
 
 
-def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
+def _start_from(
+  state: State, classifier, source: str, folder: str, workdir: str
+) -> State:
   with checkpoints.reading(folder, *_read_keeping(source, folder)) as saved:
     found = saved.steps()
     if not found:
@@ -69,10 +73,12 @@ def _start_from(state: State, source: str, folder: str, workdir: str) -> State:
     == loading.read_facts(workdir)['labels'],
   }
 
+  of_tokens = _token_params(classifier)
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
   for name, leaf in wanted.items():
-    reason = _mismatch(name, leaf, given.get(name), is_same)
+    kind = 'embed' if name in of_tokens else name.partition('/')[0]
+    reason = _mismatch(name, kind, leaf, given.get(name), is_same)
     if reason:
       skipped.append(f'{name} ({reason})')
       leaves.append(leaf)
@@ -99,16 +105,27 @@ def _text(folder: str, name: str) -> str:
     return file.read()
 
 
-def _mismatch(name: str, leaf, given, is_same: dict[str, bool]) -> str | None:
+def _token_params(classifier) -> set[str]:
+  """Names of the parameters of positions that belong to a vocabulary."""
+  position = getattr(classifier.encoder, 'position', None)
+  return {
+    '/'.join(filter(None, ('encoder/position', part, param)))
+    for part, method in (() if position is None else position.parts)
+    for param in method.token_params
+  }
+
+
+def _mismatch(
+  name: str, kind: str, leaf, given, is_same: dict[str, bool]
+) -> str | None:
   if given is None:
     return 'not in that model'
   if (given.shape, given.dtype) != (leaf.shape, leaf.dtype):
     return f'{given.dtype}{list(given.shape)} there'
-  part = name.partition('/')[0]
   # The head of a task may be one of the vocabulary, or of the labels. Logits of
   # n-grams are of both.
-  is_both = part.startswith('token_head_') or name == 'head/embedding'
-  needed = ('embed', 'head') if is_both else (part,)
+  is_both = kind.startswith('token_head_') or name == 'head/embedding'
+  needed = ('embed', 'head') if is_both else (kind,)
   for each in needed:
     if not is_same.get(each, True):
       return {'embed': 'another vocabulary', 'head': 'other labels'}[each]

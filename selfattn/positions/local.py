@@ -240,6 +240,7 @@ class NGram(Position):
   supports_cache = False
   supports_real_positions = True
   uses_positions = False
+  token_params = ('table',)
 
   def __post_init__(self):
     require(self.max_n >= 2, 'max_n', self.max_n, 'at least 2')

@@ -82,6 +82,21 @@ def test_words_begin_with_each_token_and_parts_with_a_prefix_do_not():
   assert begins == (True, True, False, False)
 
 
+def test_words_are_known_of_sequences_and_metaspace_and_not_of_suffixes():
+  of, bpe = tokenizers.pre_tokenizers, tokenizers.models.BPE
+  ids = {'[UNK]': 0, 'Ġplay': 1, 'ing': 2, '▁play': 3}
+  tokenizer = tokenizers.Tokenizer(bpe(ids, [], unk_token='[UNK]'))
+  assert Vocabulary.of(tokenizer).begins_word == ()
+  tokenizer.pre_tokenizer = of.Sequence([of.Digits(), of.ByteLevel()])
+  assert Vocabulary.of(tokenizer).begins_word == (True, True, False, False)
+  tokenizer.pre_tokenizer = of.Metaspace()
+  assert Vocabulary.of(tokenizer).begins_word == (True, False, False, True)
+  suffix = bpe(ids, [], unk_token='[UNK]', end_of_word_suffix='</w>')
+  tokenizer = tokenizers.Tokenizer(suffix)
+  tokenizer.pre_tokenizer = of.Whitespace()
+  assert Vocabulary.of(tokenizer).begins_word == ()
+
+
 @hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(st.text(st.characters(exclude_categories=['Cs'])))
 @hypothesis.example('not [PAD] but [UNK]')

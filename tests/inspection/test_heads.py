@@ -11,7 +11,7 @@ from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.data import loading
-from experiments.data.vocabularies import Byte
+from experiments.data.vocabularies import Byte, Vocabulary
 from experiments.inspection import ablation, figures, head_analysis
 from experiments.learning.tasks import cross_entropy, padding_mask
 from experiments.settings.settings import from_config
@@ -182,7 +182,7 @@ def test_other_encoders_have_no_heads(model):
   classifier, _, _, _ = model
   config = make_small_config()
   config.model.encoder.name = 'bow'
-  bow = compiled.make(from_config(config), 10, 2).classifier
+  bow = compiled.make(from_config(config), Vocabulary(10), 2).classifier
   head_analysis.require_heads(classifier)
   with pytest.raises(UserError, match=r'config\.model\.encoder\.name'):
     head_analysis.require_heads(bow)

@@ -9,6 +9,7 @@ from conftest import last_json, make_small_config
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
+from experiments.data.vocabularies import Vocabulary
 from experiments.learning import averages
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
@@ -81,7 +82,7 @@ def test_without_a_decay_state_and_program_have_no_average():
   none, some = make_small_config(), averaged_config()
   keys = [compiled.key(from_config(config)) for config in (none, some)]
   assert keys[0] != keys[1]
-  template = compiled.make(from_config(none), 30, 2).template
+  template = compiled.make(from_config(none), Vocabulary(30), 2).template
   assert template.average is None
   names = {name.partition('/')[0] for name in checkpoints.leaves(template)}
   assert names == {'step', 'params', 'optimizer', 'sums'}

@@ -261,3 +261,9 @@ def test_a_task_ended_by_a_signal_fails_no_trial(specs, losing_ray):
   with pytest.raises(Interrupted):
     ray_cluster.ray(specs[:1], options(specs), signals)
   assert read_status(specs[0].path) == {}
+
+
+def test_all_cores_are_used_where_a_system_does_not_say_which(monkeypatch):
+  """As on macOS."""
+  monkeypatch.delattr(os, 'sched_getaffinity')
+  assert engines.available_cores() == list(range(os.cpu_count()))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
 from experiments.data.batches import Batch
+from experiments.data.vocabularies import Vocabulary
 from experiments.settings.settings import from_config
 from experiments.training import compiled
 from tests.conftest import make_small_config
@@ -28,7 +29,9 @@ def calls(platform, count, num_members, num_trials):
   config.model.num_members = num_members
   compiled.platform_of = lambda device: platform
   settings = from_config(config)
-  program = compiled.make(settings, 11, 2, num_trials, jax.devices()[:count])
+  program = compiled.make(
+    settings, Vocabulary(11), 2, num_trials, jax.devices()[:count]
+  )
   hparams = program.hparams([settings])
   state = jax.eval_shape(program.init, hparams)
   rows = jnp.ones(8 * num_members, jnp.int32)

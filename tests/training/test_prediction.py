@@ -8,7 +8,8 @@ import pytest
 from test_old_runs import OLD_RUNS
 
 from experiments import predict
-from experiments.command.errors import UserError
+from experiments.command.errors import Interrupted, UserError
+from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.training import evaluation
 
@@ -200,3 +201,18 @@ def test_eight_devices_predict_as_one(classify, eight_devices):
   wanted = [each.probabilities for each in classify(texts)]
   for found, each in zip(json.loads(printed), wanted, strict=True):
     assert found == near(each)
+
+
+def test_a_window_that_was_computed_is_written_though_a_signal_came(classify):
+  signals, written = Signals(), []
+
+  def windows():
+    yield ['fine']
+    signals.received = 'SIGTERM'
+    yield ['dull']
+
+  with pytest.raises(Interrupted):
+    predict._predict(
+      classify, windows(), lambda texts, found: written.append(texts), signals
+    )
+  assert written[:1] == [['fine']]

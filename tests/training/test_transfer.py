@@ -112,6 +112,22 @@ def test_logits_of_ngrams_of_another_vocabulary_are_skipped(tmp_path, capfd):
   assert 'head/kernel' not in skipped
 
 
+def test_ngrams_of_another_vocabulary_are_not_loaded(tmp_path, capfd):
+  config = short_config()
+  config.model.position.name = 'learned+ngram'
+  config.model.position.ngram.num_buckets = 50
+  source = tmp_path / 'source'
+  run_lib.run(config, str(source), Signals())
+  text = (source / 'tokenizer.json').read_text()
+  (source / 'tokenizer.json').write_text(text.replace('"the"', '"teh"'))
+  config.train.init_from = str(source)
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  lines = capfd.readouterr().err.splitlines()
+  (skipped,) = [line for line in lines if line.startswith('skipped param')]
+  assert 'encoder/position/ngram/table (another vocabulary)' in skipped
+  assert 'encoder/position/learned' not in skipped
+
+
 def test_a_source_without_checkpoints_is_refused(source, tmp_path):
   config = short_config()
   empty = tmp_path / 'empty'
