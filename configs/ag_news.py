@@ -22,6 +22,7 @@ def get_config():
   config.data.text.text_columns = ('1', '2')
   config.data.text.label_column = '0'
   config.data.text.labels = ('1=world', '2=sports', '3=business', '4=science')
+  config.data.split_by = 'text'
   config.data.max_length = 128
   config.model.num_members = 1
   config.optimizer.warmup_steps = 1 / 15

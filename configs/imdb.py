@@ -20,6 +20,7 @@ def get_config():
   config.data.text.train = ('train',)
   config.data.text.test = ('test',)
   config.data.text.labels = ('neg=negative', 'pos=positive')
+  config.data.split_by = 'text'
   config.data.max_length = 512
   config.data.num_buckets = 6
   config.model.position.name = 'ngram'

@@ -19,7 +19,6 @@ from configs import default, sst2
 def get_config():
   """Differences from configs/sst2.py."""
   config = sst2.get_config()
-  config.data.split_by = 'sentence'
   config.model.position.name = 'recurrent'
   config.model.position.recurrent.residual = False
   config.model.embed_dim = 128

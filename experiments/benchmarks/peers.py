@@ -129,7 +129,7 @@ def make_torch_step(tokens, labels, vocab_size, width, *, is_compiled):
 
   torch.manual_seed(0)
   model = Classifier()
-  optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+  optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
   texts, targets = torch.tensor(tokens), torch.tensor(labels).long()
   run = torch.compile(model) if is_compiled else model
 
@@ -146,7 +146,8 @@ def make_torch_encoder_step(
 ):
   """A training step of PyTorch's pre-norm encoder.
 
-  On a GPU if there is one; its layers use fused attention.
+  On a GPU if there is one. Its layers use fused attention, and as those of the
+  default config drop no attention weights.
 
   Args:
     size: a models.Size.
@@ -166,21 +167,26 @@ def make_torch_encoder_step(
     size.num_heads,
     size.mlp_dim,
     DROPOUT_RATE,
-    'gelu',
+    functools.partial(torch_nn.functional.gelu, approximate='tanh'),
     batch_first=True,
     norm_first=True,
   )
+  layer.self_attn.dropout = 0.0
   model = torch_nn.ModuleDict(
     {
       'embed': torch_nn.Embedding(vocab_size, size.embed_dim),
       'encoder': torch_nn.TransformerEncoder(
-        layer, size.num_layers, enable_nested_tensor=False
+        layer,
+        size.num_layers,
+        torch_nn.LayerNorm(size.embed_dim),
+        enable_nested_tensor=False,
       ),
+      'drop': torch_nn.Dropout(DROPOUT_RATE),
       'head': torch_nn.Linear(size.embed_dim, NUM_CLASSES),
     }
   ).to(device)
   optimizer = torch.optim.AdamW(
-    model.parameters(), lr=LEARNING_RATE, fused=device == 'cuda'
+    model.parameters(), lr=LEARNING_RATE, fused=True
   )
   texts = torch.tensor(tokens, device=device)
   targets = torch.tensor(labels, device=device).long()
@@ -188,8 +194,9 @@ def make_torch_encoder_step(
   def loss():
     is_mixed = dtype == 'bfloat16'
     with torch.autocast(device, torch.bfloat16, enabled=is_mixed):
-      x = model['encoder'](model['embed'](texts) + encoding)
-      logits = model['head'](x.mean(dim=1))
+      x = model['drop'](model['embed'](texts) + encoding)
+      x = model['drop'](model['encoder'](x).mean(dim=1))
+      logits = model['head'](x)
     return torch_nn.functional.cross_entropy(logits.float(), targets)
 
   run = torch.compile(loss) if is_compiled else loss
