@@ -23,8 +23,8 @@ def get_config():
   config.data.text.text_columns = ('sentence',)
   config.data.text.labels = ('0=negative', '1=positive')
   config.data.num_buckets = 13
-  # Complete sentences with their phrases: in any other split, nearly all phrases
-  # of validation are parts of texts of train.
+  # Complete sentences with their phrases: otherwise, nearly all phrases of
+  # validation are parts of texts of train.
   config.data.split_by = 'sentence'
   config.data.validation_fraction = 0.02
   config.model.num_layers = 1

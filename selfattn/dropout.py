@@ -1,10 +1,10 @@
 """Dropout as a hash of (key, row, index): no generator state, no stored mask.
 
-`nn.Dropout` samples its mask from a generator that the compiler cannot fuse;
-on a CPU that doubles the time of a small training step. Here a mask bit is a
-pure function of the key and of the index of the element. The compiler fuses it
-into its consumer, it is the same under every sharding, and microbatches have
-the bits that they have in the whole batch.
+`nn.Dropout` samples its mask from a generator that the compiler cannot fuse,
+so that random numbers are written and read. Here a mask bit is a pure function
+of the key and of the index of the element. The compiler fuses it into its
+consumer, it is the same under every sharding, and microbatches have the bits
+that they have in the whole batch.
 """
 
 from __future__ import annotations

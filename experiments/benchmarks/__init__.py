@@ -11,6 +11,8 @@ import time
 
 import jax
 
+from experiments.command import provenance
+
 
 def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
   """Seconds of every timed call, by name, with interleaved repetitions.
@@ -65,6 +67,11 @@ def interval(values: list[float]) -> tuple[float, float]:
     left_out += 1
     outside += 2 * math.comb(count, left_out)
   return ordered[left_out], ordered[count - 1 - left_out]
+
+
+def checkout(folder: str) -> str:
+  """What a result calls another checkout: its commit, if it has one."""
+  return provenance.commit(folder) or folder
 
 
 def run(root: str, name: str, *flags: str) -> subprocess.CompletedProcess:

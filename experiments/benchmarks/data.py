@@ -18,7 +18,7 @@ import tempfile
 
 import numpy as np
 
-from experiments.benchmarks import startup, summary
+from experiments.benchmarks import checkout, startup, summary
 from experiments.command import app
 from experiments.data.store import VARIABLE
 
@@ -61,7 +61,8 @@ def measure(values) -> list[dict]:
       'two at once': (_ROOT, data, True, 2),
     }
     if values.against is not None:
-      kinds[values.against] = (os.path.abspath(values.against), data, True, 1)
+      other = os.path.abspath(values.against)
+      kinds[checkout(other)] = (other, data, True, 1)
     found = {name: [] for name in kinds}
     for _ in range(values.repetitions):
       for name, (root, directory, is_first, count) in kinds.items():

@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from experiments.benchmarks import run, startup, summary
+from experiments.benchmarks import checkout, run, startup, summary
 from experiments.command import app
 from experiments.data.datasets import WordOrder
 
@@ -41,7 +41,7 @@ def measure(values) -> list[dict]:
     }
     if values.against is not None:
       other = os.path.abspath(values.against)
-      kinds |= {values.against: (other, values.rows)}
+      kinds |= {checkout(other): (other, values.rows)}
     for count in {count or 1 for _, count in kinds.values()}:
       _write(os.path.join(folder, str(count)), count)
     runs = {root: _train(root, folder) for root, _ in kinds.values()}

@@ -1,10 +1,11 @@
 """Time from the command to the first training step of the default config.
 
 Against its lower bounds: a process that only imports the libraries, and one
-that imports them and compiles the same step; and that of predict of one text,
-and evaluate, of a trained run against the imports. With --against, against
-experiments.train of another checkout instead. `peak_mib` is the peak resident
-memory of the process, until that step.
+that imports them, traces the same step and reads its program from the cache
+(JAX_COMPILATION_CACHE_DIR), where all but the first call find it; and that of
+predict of one text, and evaluate, of a trained run against the imports. With
+--against, against experiments.train of another checkout instead. `peak_mib` is
+the peak resident memory of the process, until that step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import jax
 import numpy as np
 
-from experiments.benchmarks import alternate, run, summary
+from experiments.benchmarks import alternate, checkout, run, summary
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch
@@ -52,7 +53,7 @@ def measure(values) -> list[dict]:
   """
   trees = {'experiments.train': _ROOT}
   functions = {
-    'imports and compilation': functools.partial(_python, '-c', _COMPILE),
+    'imports and the cached step': functools.partial(_python, '-c', _COMPILE),
     'imports': functools.partial(_python, '-c', _IMPORTS),
   }
   if values.against is not None:
@@ -62,7 +63,7 @@ def measure(values) -> list[dict]:
         f'--against={values.against} has no experiments/train.py; give the '
         'root of another checkout'
       )
-    trees, functions = {other: other} | trees, {}
+    trees, functions = {checkout(other): other} | trees, {}
   peaks = {name: [] for name in trees}
   for name, root in trees.items():
     functions[name] = functools.partial(_train_once, root, peaks[name])

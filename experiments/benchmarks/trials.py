@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 
-from experiments.benchmarks import run, summary
+from experiments.benchmarks import checkout, run, summary
 from experiments.command import app
 
 _ROOT = os.path.dirname(os.path.dirname(app.DEFAULT_CONFIG))
@@ -29,7 +29,8 @@ def measure(values) -> list[dict]:
   with tempfile.TemporaryDirectory() as folder:
     roots = {'': _ROOT}
     if values.against is not None:
-      roots[f', {values.against}'] = os.path.abspath(values.against)
+      other = os.path.abspath(values.against)
+      roots[f', {checkout(other)}'] = other
     # (checkout, number of trials, further flags).
     kinds = {'plan of one': (_ROOT, 1, ('--dry_run',))}
     for name, root in roots.items():

@@ -7,13 +7,13 @@ import platform
 import subprocess
 
 
-def commit() -> str | None:
+def commit(folder: str = os.path.dirname(__file__)) -> str | None:
   """Git commit of this code, with '+' for local changes; None without git."""
   command = ['git', 'describe', '--always', '--dirty=+', '--abbrev=40']
   try:
     found = subprocess.run(
       [*command, '--exclude=*'],
-      cwd=os.path.dirname(__file__),
+      cwd=folder,
       capture_output=True,
       text=True,
       check=True,

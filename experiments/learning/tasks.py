@@ -174,7 +174,7 @@ class MaskedTokens(Task):
   average (of a word that goes more than 16 tokens beyond, the first ones).
 
   Attributes:
-    share: share of the tokens that are chosen.
+    share: share of the tokens that are chosen (mlm_probability).
     mask: fraction of the chosen tokens that are replaced by [MASK]; mask,
       random and keep sum to 1.
     random: fraction that is replaced by tokens drawn uniformly.

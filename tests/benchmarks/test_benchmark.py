@@ -85,7 +85,7 @@ def test_predict_suite(call_command):
     'first answer of a pipe',
     '30 texts',
     '300 texts',
-    str(ROOT),
+    benchmarks.checkout(str(ROOT)),
   ]
   assert found['one text']['ratio'] == 1
   for row in found.values():
