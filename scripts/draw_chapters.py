@@ -15,6 +15,7 @@ import tempfile
 import jax
 import jax.numpy as jnp
 import numpy as np
+import result_tables
 from matplotlib.figure import Figure
 
 import selfattn
@@ -252,11 +253,35 @@ def trained(folder):
     print(DOCS / f'{name}.png', flush=True)
 
 
+def pretraining():
+  """Gains of pretraining by method, docs/results/*pretraining*.json."""
+  found = result_tables.pretraining_gains()
+  # As in the table, without the one that is near chance on some data.
+  names = [name for name in POSITIONS if name != 'sinusoidal']
+  figure = Figure(figsize=(7, 4), layout='constrained')
+  axis = figure.subplots()
+  axis.axhline(0, color='grey', linewidth=0.8)
+  for index, (data, gains) in enumerate(found.items()):
+    marks = [name for name in names if name in gains]
+    axis.plot(
+      [names.index(name) for name in marks],
+      [100 * gains[name] for name in marks],
+      'o^s'[index],
+      color=plots.COLOURS[index],
+      label=data,
+    )
+  axis.set_xticks(range(len(names)), names, rotation=90)
+  axis.set_ylabel('gain by pretraining, points')
+  figure.legend(loc='outside upper center', ncols=3)
+  save('pretraining', figure)
+
+
 def main():
   encoding()
   architectures()
   untrained_heads()
   methods()
+  pretraining()
   with tempfile.TemporaryDirectory() as folder:
     trained(folder)
 
