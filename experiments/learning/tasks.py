@@ -260,11 +260,10 @@ class MaskedTokens(Task):
     index = jnp.arange(length)[None]
     begins = jnp.asarray(self.begins_word)[batch.tokens]
     first = jax.lax.cummax(jnp.where(begins, index, 0), axis=1)
-    # Padding is of no word.
     ends = jnp.where(begins, index, length)
-    ends = jnp.minimum(ends, batch.lengths[:, None])
     ends = jax.lax.cummin(ends, axis=1, reverse=True)
     ends = jnp.pad(ends[:, 1:], ((0, 0), (0, 1)), constant_values=length)
+    # Padding is of no word.
     ends = jnp.minimum(ends, batch.lengths[:, None])
     return first, ends - first
 
