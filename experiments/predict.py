@@ -26,7 +26,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from experiments.command import app, distributed
 from experiments.command.errors import UserError
@@ -157,12 +157,8 @@ def main(values) -> None:
       'of several processes, each reads --text, --file or --table, and none '
       'draws --attention; start one with --distributed=off'
     )
-  signals = Signals()
-  with (
-    signals.at_once(),
-    buckets.staged(workdir) as path,
-    _source(values, path) as windows,
-  ):
+  signals = Signals('stopping after these texts')
+  with buckets.staged(workdir) as path, _source(values, path) as windows:
     signals.install()
     if values.attention is not None:
       from experiments.inspection import single_text
@@ -186,7 +182,9 @@ def main(values) -> None:
     predictor = load(path, values.checkpoint, values.batch_size)
     if values.attention is not None:
       single_text.draw(values.attention, predictor, texts, values.member)
-    read = processes.checked_equal(windows(predictor.window), 'texts')
+    read = processes.checked_equal(
+      _interruptible(windows(predictor.window), signals), 'texts'
+    )
     if not processes.is_first():
       _predict(predictor, read, lambda *_: None, signals)
       return
@@ -291,6 +289,21 @@ def _writer(values, labels: list[str]) -> Iterator[Callable]:
     yield lambda *given: add(records(*given))
 
 
+def _interruptible(windows: Iterable, signals: Signals) -> Iterator[list[str]]:
+  """The windows, of which each may wait for its texts.
+
+  Raises:
+    Interrupted: a signal was received, at once while waiting.
+  """
+  remaining = iter(windows)
+  while True:
+    with signals.at_once():
+      texts = next(remaining, None)
+    if texts is None:
+      return
+    yield texts
+
+
 def _predict(predictor, windows, write: Callable, signals: Signals) -> int:
   """Writes predictions window by window; returns the number of texts.
 
@@ -301,7 +314,6 @@ def _predict(predictor, windows, write: Callable, signals: Signals) -> int:
   last, num_truncated, num_empty, first_empty = start, 0, 0, 0
   for texts, found in predictor.stream(windows):
     write(texts, found)
-    # An exception of a handler is lost inside of a callback of jax.
     signals.check()
     for number, each in enumerate(found, count + 1):
       if each.label is None:

@@ -18,13 +18,17 @@ _PREEMPTION = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
 class Signals:
   """Records preemption signals, for code that polls.
 
+  Args:
+    then: what the code does after a signal; the log says so.
+
   Attributes:
     received: name of the signal, None before one.
     agree: in a multi-process run, from the number of the check to whether any
       process received a signal; the same value on all of them.
   """
 
-  def __init__(self):
+  def __init__(self, then: str = 'saving after this step'):
+    self.then = then
     self.received: str | None = None
     self.agree: Callable[[int], bool] | None = None
     self._checks = 0
@@ -50,17 +54,27 @@ class Signals:
       self._tell_others()
     if self._at_once and self.agree is None:
       raise Interrupted(f'{self.received}; nothing to save')
-    _say(f'received {self.received}: saving after this step')
+    _say(f'received {self.received}: {self.then}')
 
   @contextlib.contextmanager
   def at_once(self):
     """A block without state to save: a signal raises Interrupted at once.
 
+    For code that waits or reads. In code of jax, an exception that comes from
+    nowhere may be lost, and a computation may still run at exit.
+
     Not in a multi-process run, where the other processes would wait forever.
     """
-    self._at_once = True
     try:
+      self._at_once = True
+      if self.received and self.agree is None:
+        raise Interrupted(self.received)
       yield
+    except Exception as error:
+      # A library may raise another one in place of that of the handler.
+      if not self.received or self.agree or isinstance(error, Interrupted):
+        raise
+      raise Interrupted(f'{self.received}; nothing to save') from error
     finally:
       self._at_once = False
 

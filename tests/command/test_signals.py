@@ -79,6 +79,71 @@ def test_a_block_without_state_ends_at_once():
   ]
 
 
+def test_a_block_without_state_does_not_begin_after_a_signal():
+  done = run("""
+    send('SIGTERM')
+    try:
+      with signals.at_once():
+        print('never')
+    except Interrupted as error:
+      print(error)
+  """)
+  assert done.stdout == 'SIGTERM\n', done.stderr
+
+
+def test_a_signal_counts_though_a_library_raises_something_else():
+  """As jax does if it cannot read the traceback of the handler's exception."""
+  done = run("""
+    try:
+      with signals.at_once():
+        try:
+          send('SIGINT')
+        except Exception:
+          raise TypeError
+    except Interrupted as error:
+      print(error)
+    try:
+      with Signals().at_once():
+        raise TypeError
+    except TypeError:
+      print('without a signal it stays')
+  """)
+  assert done.stdout.splitlines() == [
+    'SIGINT; nothing to save',
+    'without a signal it stays',
+  ], done.stderr
+
+
+def test_a_signal_ends_predict_between_computations():
+  """An exception in the middle of one would pass through code of jax."""
+  done = run("""
+    from experiments.predict import _interruptible
+    def texts():
+      yield ['fine']
+      send('SIGUSR1')
+      print('never')
+    windows = _interruptible(texts(), signals)
+    try:
+      for _ in windows:
+        print('computed')
+    except Interrupted as error:
+      print(error)
+    signals.received = None
+    try:
+      for _ in _interruptible(iter([['fine'], ['dull']]), signals):
+        send('SIGUSR1')
+        print('computed')
+    except Interrupted as error:
+      print(error)
+  """)
+  assert done.stdout.splitlines() == [
+    'computed',
+    'SIGUSR1; nothing to save',
+    'computed',
+    'SIGUSR1',
+  ], done.stderr
+
+
 def test_several_processes_stop_at_the_same_check():
   """With a mock of the preemption service that answers yes at check 3."""
   done = run("""
