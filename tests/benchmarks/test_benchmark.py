@@ -41,6 +41,7 @@ def test_the_interval_of_a_median_covers_it_in_95_percent(count, expected):
   assert benchmarks.interval(values[::-1]) == expected
 
 
+@pytest.mark.benchmarks
 def test_startup_suite_compares_checkouts(call_command, tmp_path):
   """Another checkout whose training logs its first step at once."""
   (tmp_path / 'experiments').mkdir()
@@ -74,6 +75,7 @@ def test_data_suite(call_command):
     assert 1 < row['peak_mib'] < 10_000
 
 
+@pytest.mark.benchmarks
 def test_predict_suite(call_command):
   flags = ['--suite=predict', '--rows=30', '--repetitions=1']
   flags.append(f'--against={ROOT}')
@@ -92,6 +94,7 @@ def test_predict_suite(call_command):
     assert 100 < row['peak_mib'] < 10_000
 
 
+@pytest.mark.benchmarks
 def test_operations_suite(call_command):
   flags = ['--suite=operations', '--repetitions=2']
   code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
@@ -119,6 +122,7 @@ def test_operations_suite(call_command):
   assert matmuls['products of attention, gradients'] == 2 * 4
 
 
+@pytest.mark.benchmarks
 def test_trials_suite(call_command, monkeypatch):
   monkeypatch.setattr(trials, '_TRIALS', 3)
   flags = ['--suite=trials', '--repetitions=1']

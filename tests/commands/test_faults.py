@@ -1,16 +1,19 @@
 """Runs killed or preempted at any moment end like uninterrupted ones.
 
-bash scripts/run.sh pytest -m faults     # 100 kills, 50 signals, and sweeps
+bash scripts/run.sh pytest -m faults     # 100 kills, 110 signals, and sweeps
 """
 
 import json
 import signal
+import subprocess
+import sys
 import time
 
 import jax
 import numpy as np
 import pytest
-from conftest import last_json
+from conftest import ROOT, last_json
+from test_old_runs import OLD_RUNS
 from test_train import arguments, busy_config, restored, rows, start
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -117,3 +120,34 @@ def test_many_kills_and_signals_change_nothing(
   tmp_path, whole, printed_json, seed
 ):
   storm(tmp_path, whole, printed_json, seed, kills=10, signals=5)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize('seed', range(60))
+def test_predict_ends_with_one_line_at_any_moment(tmp_path, seed):
+  """Also in the middle of a trace or a compilation, where most of its time is.
+
+  A signal whose handler raised there came out as a TypeError of jax, as lines
+  about callbacks, or as a segmentation fault at exit.
+  """
+  output = tmp_path / 'new' / 'found.jsonl'
+  flags = [f'--workdir={OLD_RUNS}/format_2/finished', f'--output={output}']
+  process = subprocess.Popen(
+    [sys.executable, '-m', 'experiments.predict', *flags],
+    cwd=ROOT,
+    text=True,
+    **dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE),
+  )
+  process.stdin.write('fine\n')
+  process.stdin.flush()
+  while not output.parent.exists() or not any(output.parent.iterdir()):
+    assert process.poll() is None
+  time.sleep(float(np.random.default_rng(seed).exponential(0.05)))
+  process.send_signal(signal.SIGINT)
+  _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 75, stderr
+  assert stderr in (
+    'interrupted: SIGINT; nothing to save\n',
+    'received SIGINT: stopping after these texts\ninterrupted: SIGINT\n',
+  )
+  assert not any(output.parent.iterdir())
