@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from selfattn.positions.contract import Tokens, require
 from selfattn.positions.local import ngrams
@@ -42,6 +45,19 @@ class Head(nn.Module):
 
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
+
+  def statistics(
+    self, texts: Iterable[tuple], num_classes: int
+  ) -> dict[str, np.ndarray]:
+    """Parameters that are set once, before training, from its texts; by name.
+
+    Args:
+      texts: tuples (tokens_BL, padding_mask_BL, labels_B) of arrays; a row
+        without tokens is no text.
+      num_classes: C.
+    """
+    del texts, num_classes
+    return {}
 
   def __call__(
     self,
@@ -83,17 +99,21 @@ class WideAndDeep(Linear):
   Adds to `Linear` a linear model of the n-grams of up to max_n tokens: each row
   of a table that one of them hashes to adds its logits once, zero at
   initialisation. Binary features of n-grams as of Wang and Manning (2012),
-  without Naive Bayes, trained with the encoder as in Wide & Deep (Cheng et al.
-  2016, section 3).
+  trained with the encoder as in Wide & Deep (Cheng et al. 2016, section 3).
 
   Attributes:
     max_n: tokens of the longest n-gram.
     num_buckets: rows of the table, `embedding`; n-grams with equal hashes share
       a row, see selfattn.positions.local.ngrams.
+    naive_bayes: whether rows are multiplied by log-count ratios of Naive Bayes,
+      the `ratio` of each class to all others (Wang and Manning 2012, section
+      2), which `statistics` counts in the training texts; 0 for what is not in
+      them.
   """
 
   max_n: int = 2
   num_buckets: int = 100_000
+  naive_bayes: bool = False
 
   def check(self) -> None:
     """As of Head."""
@@ -105,6 +125,18 @@ class WideAndDeep(Linear):
       'at least 1 and below 2147483648',
     )
 
+  def statistics(self, texts, num_classes):
+    """As of Head."""
+    if not self.naive_bayes:
+      return {}
+    # Of each n-gram and class, in how many texts; the last row is of none.
+    counts = np.zeros((self.num_buckets + 1, num_classes), np.float32)
+    rows_of = jax.jit(self._rows)
+    for tokens_BL, padding_mask_BL, labels_B in texts:
+      rows_BN = np.asarray(rows_of(tokens_BL, padding_mask_BL))
+      np.add.at(counts, (rows_BN, np.asarray(labels_B)[:, None]), 1)
+    return {'ratio': _log_count_ratios(counts[:-1])}
+
   @nn.compact
   def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
     """As of Head."""
@@ -113,6 +145,9 @@ class WideAndDeep(Linear):
     rows_BN = self._rows(tokens_BL, padding_mask_BL)
     shape = (self.num_buckets, num_classes)
     table = self.param('embedding', nn.initializers.zeros, shape)
+    if self.naive_bayes:
+      ratio = self.param('ratio', nn.initializers.ones, shape)
+      table = table * jax.lax.stop_gradient(ratio)
     found_BNC = jnp.take(table, rows_BN, axis=0, mode='fill', fill_value=0)
     return logits_BC + found_BNC.sum(axis=1)
 
@@ -126,6 +161,21 @@ class WideAndDeep(Linear):
     rows_BN = jnp.sort(jnp.concatenate(rows, axis=1).astype(jnp.int32), axis=1)
     is_first_BN = jnp.diff(rows_BN, axis=1, prepend=-1) > 0
     return jnp.where(is_first_BN, rows_BN, self.num_buckets)
+
+
+def _log_count_ratios(counts_RC: np.ndarray) -> np.ndarray:
+  """log(p / |p|) - log(q / |q|), p = 1 + counts of a class and q of all others.
+
+  Wang and Manning (2012), section 2, with alpha = 1, over the rows that occur.
+  """
+  others_RC = counts_RC.sum(axis=1, keepdims=True) - counts_RC
+  is_there_R1 = (counts_RC + others_RC).max(axis=1, keepdims=True) > 0
+  p_RC, q_RC = (
+    np.where(is_there_R1, 1 + each, 0) for each in (counts_RC, others_RC)
+  )
+  with np.errstate(divide='ignore', invalid='ignore'):
+    ratio_RC = np.log(p_RC / p_RC.sum(axis=0)) - np.log(q_RC / q_RC.sum(axis=0))
+  return np.where(is_there_R1, ratio_RC, 0)
 
 
 HEADS: dict[str, type[Head]] = {'linear': Linear, 'wide_and_deep': WideAndDeep}

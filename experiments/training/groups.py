@@ -14,6 +14,7 @@ import numpy as np
 
 from experiments.command.errors import Diverged
 from experiments.command.log import log
+from experiments.data.loading import Data
 from experiments.learning.hparams import HParams
 from experiments.learning.schedules import schedule
 from experiments.learning.steps import State
@@ -86,8 +87,12 @@ class Group:
     """Hyperparameters of all trials for a phase."""
     return program.hparams([trial.settings for trial in self.trials])
 
-  def initial_state(self) -> State:
-    """The newest State of which all have an intact checkpoint, or a new one."""
+  def initial_state(self, data: Data) -> State:
+    """The newest State of which all have an intact checkpoint, or a new one.
+
+    Args:
+      data: of all trials, for what the head counts in its texts.
+    """
     step, states = recovery.newest(
       [trial.checkpoints for trial in self.trials], self.program.template
     )
@@ -95,6 +100,7 @@ class Group:
       log('initialising parameters')
       first = self.program.phases[0]
       state = self._initialised(first.init(self.hparams(first)))
+      state = transfer.with_statistics(state, self.program.classifier, data)
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)

@@ -42,7 +42,7 @@ def train(
   """
   settings, program = group.trials[0].settings, group.program
   batches = [_batches(loaded, settings, each) for each in program.phases]
-  state = group.initial_state()
+  state = group.initial_state(loaded)
   _print_header(group, loaded, batches)
   last = until or settings.steps
   for own, its_batches in zip(program.phases, batches, strict=True):

@@ -1,6 +1,6 @@
-"""Initialising parameters from another run: config.train.init_from.
+"""Initial parameters that are not drawn: of another run, and statistics.
 
-The only place that may load a checkpoint in part.
+config.train.init_from; the only place that may load a checkpoint in part.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
+from experiments.data.batches import eval_batches
+from experiments.learning import tasks
 from experiments.learning.steps import State
 from experiments.settings import stored
 from experiments.workdir import buckets, checkpoints
+
+# Texts that a head counts at once.
+_TEXTS = 256
+# Parameters of n-grams, and so of the vocabulary and the labels.
+_OF_NGRAMS = ('head/embedding', 'head/ratio')
 
 
 def check(source: str) -> None:
@@ -100,6 +107,34 @@ def _start_from(
   return state.replace(params=params)
 
 
+def with_statistics(state: State, classifier, data: loading.Data) -> State:
+  """An initial State with what the head counts in the texts of train.
+
+  Args:
+    state: of a run, or of a group or an ensemble with leading axes.
+    classifier: its model.
+    data: its texts.
+  """
+  texts = (
+    (batch.tokens, tasks.padding_mask(batch), batch.labels)
+    for _, batch in eval_batches(
+      data.splits['train'], _TEXTS, data.bucket_lengths
+    )
+  )
+  found = classifier.head.statistics(texts, len(data.labels))
+  if not found:
+    return state
+
+  def filled(params):
+    head = dict(params['head'])
+    for name, array in found.items():
+      head[name] = _like(head[name], np.broadcast_to(array, head[name].shape))
+    return params | {'head': head}
+
+  # The average, if there is one, begins with the first step.
+  return state.replace(params=filled(state.params))
+
+
 def _text(folder: str, name: str) -> str:
   with open(os.path.join(folder, name)) as file:
     return file.read()
@@ -124,7 +159,7 @@ def _mismatch(
     return f'{given.dtype}{list(given.shape)} there'
   # The head of a task may be one of the vocabulary, or of the labels. Logits of
   # n-grams are of both.
-  is_both = kind.startswith('token_head_') or name == 'head/embedding'
+  is_both = kind.startswith('token_head_') or name in _OF_NGRAMS
   needed = ('embed', 'head') if is_both else (kind,)
   for each in needed:
     if not is_same.get(each, True):

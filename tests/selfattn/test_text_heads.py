@@ -34,9 +34,9 @@ def made(name):
   return head, draw(init, jax.random.key(1))
 
 
-def of_ngrams(tokens, table):
-  """The formula, in float64: a sum over the set of rows of n-grams."""
-  rows = {
+def rows_of(tokens):
+  """The rows of the n-grams of a text, from the formula of their hash."""
+  return {
     sum(
       (int(token) + 1) * pow(2_654_435_789, back, 2**32)
       for back, token in enumerate(reversed(tokens[end - n : end]))
@@ -46,7 +46,11 @@ def of_ngrams(tokens, table):
     for n in (1, 2, 3)
     for end in range(n, len(tokens) + 1)
   }
-  return sum((table[row] for row in rows), np.zeros(C))
+
+
+def of_ngrams(tokens, table):
+  """In float64: a sum over the set of rows."""
+  return sum((table[row] for row in rows_of(tokens)), np.zeros(C))
 
 
 @pytest.mark.parametrize('name', HEADS)
@@ -110,6 +114,68 @@ def test_ngrams_change_nothing_at_initialisation_and_count_once():
     for t in (TOKENS[r, :length].tolist() for r, length in enumerate(LENGTHS))
   ]
   assert grads.sum() == sum(counts) * C
+
+
+def counted(texts, labels, num_classes):
+  """Wang and Manning (2012), section 2, in float64: r, by row of the table."""
+  counts = np.zeros((BUCKETS, num_classes))
+  for tokens, label in zip(texts, labels, strict=True):
+    counts[list(rows_of(tokens)), label] += 1
+  is_there = counts.sum(axis=1) > 0
+  ratio = np.zeros_like(counts)
+  for label in range(num_classes):
+    p = 1 + counts[is_there, label]
+    q = 1 + np.delete(counts[is_there], label, axis=1).sum(axis=1)
+    ratio[is_there, label] = np.log((p / p.sum()) / (q / q.sum()))
+  return ratio
+
+
+@pytest.mark.parametrize('num_classes', [2, C])
+def test_ratios_of_naive_bayes_are_counted_over_batches(num_classes):
+  head = WideAndDeep(3, BUCKETS, naive_bayes=True)
+  rng = np.random.default_rng(0)
+  lengths = rng.integers(0, L + 1, 12)
+  tokens = rng.integers(0, V, (12, L))
+  labels = rng.integers(0, num_classes, 12)
+  padded = np.arange(L) < lengths[:, None]
+  batches = [
+    (tokens[i], padded[i], labels[i]) for i in np.split(np.arange(12), 3)
+  ]
+  found = head.statistics(batches, num_classes)
+  texts = [t[:n].tolist() for t, n in zip(tokens, lengths, strict=True)]
+  wanted = counted(texts, labels, num_classes)
+  assert (wanted == 0).all(axis=1).any()  # of n-grams that do not occur
+  np.testing.assert_allclose(found['ratio'], wanted, atol=1e-6)
+  if num_classes == 2:
+    np.testing.assert_allclose(wanted[:, 0], -wanted[:, 1], atol=1e-12)
+
+
+def test_a_class_without_texts_has_finite_ratios():
+  head = WideAndDeep(1, BUCKETS, naive_bayes=True)
+  batch = np.array([[3, 4]]), np.ones((1, 2), bool), np.array([0])
+  for texts in ([batch], []):
+    assert np.isfinite(head.statistics(texts, 3)['ratio']).all()
+
+
+def test_ratios_multiply_logits_of_ngrams_and_are_not_trained():
+  head = WideAndDeep(3, BUCKETS, naive_bayes=True)
+  plain = WideAndDeep(3, BUCKETS)
+  params = draw(
+    lambda key: head.init(key, POOLED, TOKENS, IS_TOKEN, C), jax.random.key(1)
+  )['params']
+  product = {k: v for k, v in params.items() if k != 'ratio'}
+  product['embedding'] = params['embedding'] * params['ratio']
+  np.testing.assert_array_equal(
+    head.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C),
+    plain.apply({'params': product}, POOLED, TOKENS, IS_TOKEN, C),
+  )
+
+  def loss(params):
+    return (head.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C)).sum()
+
+  grads = jax.grad(loss)(params)
+  assert not grads['ratio'].any()
+  assert grads['embedding'].any()
 
 
 class Sharp(Head):

@@ -135,6 +135,45 @@ def test_ngrams_of_another_vocabulary_are_skipped(
   assert same not in skipped
 
 
+@pytest.mark.parametrize('num_members', [1, 2])
+def test_what_a_head_counts_is_that_of_the_texts_of_train(
+  num_members, tmp_path
+):
+  """Before and after training: of members, of phases, with an average."""
+  config = short_config()
+  config.train.steps = 2
+  config.train.ema_decay = 0.9
+  config.train.eval_every = 1
+  config.checkpoint.every_steps = 1
+  config.pretrain.steps = 1
+  config.model.num_members = num_members
+  config.model.head.name = 'wide_and_deep'
+  config.model.head.wide_and_deep.num_buckets = 50
+  config.model.head.wide_and_deep.naive_bayes = True
+  config.optimizer.learning_rate = 0.1
+  config.optimizer.weight_decay = 1.0
+  config.optimizer.weight_decay_names = ('kernel', 'embedding')
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  settings = from_config(config)
+  data = loading.load(settings.data, '')
+  train = data.splits['train']
+  program = compiled.make(settings, data.vocabulary, len(data.labels))
+  batch = train.batch(np.arange(len(train)), len(train), 64)
+  padding_mask = np.arange(64) < batch.lengths[:, None]
+  texts = [(batch.tokens, padding_mask, batch.labels)]
+  wanted = program.classifier.head.statistics(texts, len(data.labels))['ratio']
+  assert len(np.unique(wanted)) > 10
+  with checkpoints.reading(
+    str(tmp_path / 'run'), settings.checkpoint, settings.best
+  ) as saved:
+    state = saved.restore(settings.steps, program.template)
+  wanted = np.broadcast_to(wanted, state.params['head']['ratio'].shape)
+  assert wanted.shape[:-2] == ((num_members,) if num_members > 1 else ())
+  for params in (state.params, state.average):
+    np.testing.assert_allclose(params['head']['ratio'], wanted, rtol=1e-6)
+  assert np.abs(state.params['head']['embedding']).max() > 0.01
+
+
 def test_a_source_without_checkpoints_is_refused(source, tmp_path):
   config = short_config()
   empty = tmp_path / 'empty'
