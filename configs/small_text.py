@@ -47,6 +47,7 @@ def sweep_choice():
   yield {}
   yield {'model.head.name': 'linear'}
   yield {'model.head.wide_and_deep.max_n': 3}
+  yield {'model.head.wide_and_deep.naive_bayes': True}
   yield {'model.head.name': 'linear', 'model.position.name': 'learned+ngram'}
   yield {'model.pool': 'mean'}
   yield {'model.pool': 'attentive'}

@@ -153,7 +153,7 @@ TABLES = {
   ),
   'accuracy': result_tables.accuracy,
   'choice': result_tables.choice,
-  'recipe': result_tables.recipe,
+  'recipe_trec': lambda: result_tables.recipe('trec_choice'),
   'pretraining': result_tables.pretraining,
   'pretraining_methods': result_tables.pretraining_methods,
   'published': result_tables.published,

@@ -127,8 +127,9 @@ def _found(label: str) -> tuple[dict, dict | None]:
 
 
 def _spread(summary: dict) -> str:
-  """A mean and its standard deviation."""
-  return f'{summary["mean"]:.3f} ({summary["std"]:.3f})'
+  """A mean and its standard deviation, of more than one."""
+  mean, std = f'{summary["mean"]:.3f}', summary['std']
+  return mean if std is None else f'{mean} ({std:.3f})'
 
 
 def choice() -> str:
@@ -141,14 +142,34 @@ def choice() -> str:
   return markdown(rows)
 
 
-def recipe() -> str:
-  """The recipe of small data and its changes, on validation of TREC."""
-  found = json.loads((RESULTS / 'trec_choice.json').read_text())
+def recipe(file: str) -> str:
+  """A recipe and what differs from it in one thing, on validation.
+
+  Args:
+    file: of a sweep `choice`.
+  """
+  found = json.loads((RESULTS / f'{file}.json').read_text())
   rows = [('what differs', 'validation'), ('---',) * 2]
   for entry in found['table']:
     name = entry['setting']
     setting = 'nothing' if name == 'all' else f'`{name}`'
     rows.append((setting, _spread(entry['validation'])))
+  return markdown(rows)
+
+
+def encoders() -> str:
+  """Test accuracy of the same recipe with other encoders, by data set."""
+  found = {
+    title: {
+      entry['model.encoder.name']: entry['test']
+      for entry in json.loads((RESULTS / f'{file}.json').read_text())['table']
+    }
+    for file, title in _ENCODERS.items()
+  }
+  rows = [('encoder', *found), ('---',) * (1 + len(found))]
+  for name in next(iter(found.values())):
+    shown = (_spread(column[name]) for column in found.values())
+    rows.append((f'`{name}`', *shown))
   return markdown(rows)
 
 
@@ -486,6 +507,12 @@ _LARGE = {
 # Of sweeps over positions, the row of the position method of the config.
 # Of each config its results file, what is reported on, and the data; with the
 # best published from scratch, of self-attention and of any model.
+# By results file of a sweep over encoders: the data set.
+_ENCODERS = {
+  'trec_encoders': 'TREC',
+  'sst2_sentences_encoders': 'SST-2 sentences',
+  'mr_encoders': 'MR, ten folds',
+}
 _CONFIGS = {
   '`trec.py`': (
     'trec',
@@ -529,7 +556,7 @@ _CONFIGS = {
   '`imdb.py`': (
     'imdb',
     'test',
-    'IMDB, the first 512 tokens',
+    'IMDB',
     '0.879, MHBA-Mixer (README of Liu-Xiaoyan97/MHBA-Mixer)',
     '0.937, n-gram embeddings of all 100,000 texts (DV-ngrams-cosine, without '
     'its evaluation error)',
