@@ -157,14 +157,18 @@ def main(values) -> None:
       'of several processes, each reads --text, --file or --table, and none '
       'draws --attention; start one with --distributed=off'
     )
-  signals = Signals('stopping after these texts')
-  with buckets.staged(workdir) as path, _source(values, path) as windows:
-    signals.install()
+  signals = Signals('stopping after this batch')
+  signals.install()
+  with contextlib.ExitStack() as on_exit:
+    with signals.at_once():
+      path = on_exit.enter_context(buckets.staged(workdir))
+      windows = on_exit.enter_context(_source(values, path))
     if values.attention is not None:
       from experiments.inspection import single_text
 
       single_text.check_figure(values.attention)
-      texts = list(itertools.chain.from_iterable(windows(1)))
+      found = _interruptible(windows(1), signals)
+      texts = list(itertools.chain.from_iterable(found))
       if len(texts) != 1:
         count = len(texts)
         raise UserError(f'--attention needs exactly one text, not {count}')
@@ -173,7 +177,8 @@ def main(values) -> None:
     if values.output is not None:
       record_files.check_path(values.output)
     if cluster is not None:
-      distributed.join(cluster, values.start_timeout, values.peer_timeout)
+      timeouts = values.start_timeout, values.peer_timeout
+      distributed.join(cluster, *timeouts, signals)
     import_frozen('experiments.training.prediction')
     from experiments.command import processes
 

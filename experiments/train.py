@@ -66,7 +66,8 @@ def main(values) -> None:
     if result is None:
       curves.check()
       if cluster is not None:
-        distributed.join(cluster, values.start_timeout, values.peer_timeout)
+        timeouts = values.start_timeout, values.peer_timeout
+        distributed.join(cluster, *timeouts, signals)
         signals.share(processes.is_preempted)
       result = run_lib.run(config, folder, signals)
   if cluster is None or jax.process_index() == 0:

@@ -504,15 +504,15 @@ _LARGE = {
     },
   ),
 }
-# Of sweeps over positions, the row of the position method of the config.
-# Of each config its results file, what is reported on, and the data; with the
-# best published from scratch, of self-attention and of any model.
 # By results file of a sweep over encoders: the data set.
 _ENCODERS = {
   'trec_encoders': 'TREC',
   'sst2_sentences_encoders': 'SST-2 sentences',
   'mr_encoders': 'MR, ten folds',
 }
+# Of sweeps over positions, the row of the position method of the config.
+# Of each config its results file, what is reported on, and the data; with the
+# best published from scratch, of self-attention and of any model.
 _CONFIGS = {
   '`trec.py`': (
     'trec',

@@ -130,12 +130,12 @@ class WideAndDeep(Linear):
     if not self.naive_bayes:
       return {}
     # Of each n-gram and class, in how many texts; the last row is of none.
-    counts = np.zeros((self.num_buckets + 1, num_classes), np.float32)
+    counts = np.zeros((self.num_buckets + 1, num_classes), np.int64)
     rows_of = jax.jit(self._rows)
     for tokens_BL, padding_mask_BL, labels_B in texts:
       rows_BN = np.asarray(rows_of(tokens_BL, padding_mask_BL))
       np.add.at(counts, (rows_BN, np.asarray(labels_B)[:, None]), 1)
-    return {'ratio': _log_count_ratios(counts[:-1])}
+    return {'ratio': _log_count_ratios(counts[:-1]).astype(np.float32)}
 
   @nn.compact
   def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
@@ -145,10 +145,14 @@ class WideAndDeep(Linear):
     rows_BN = self._rows(tokens_BL, padding_mask_BL)
     shape = (self.num_buckets, num_classes)
     table = self.param('embedding', nn.initializers.zeros, shape)
+
+    def of_rows(table):
+      return jnp.take(table, rows_BN, axis=0, mode='fill', fill_value=0)
+
+    found_BNC = of_rows(table)
     if self.naive_bayes:
       ratio = self.param('ratio', nn.initializers.ones, shape)
-      table = table * jax.lax.stop_gradient(ratio)
-    found_BNC = jnp.take(table, rows_BN, axis=0, mode='fill', fill_value=0)
+      found_BNC = found_BNC * of_rows(jax.lax.stop_gradient(ratio))
     return logits_BC + found_BNC.sum(axis=1)
 
   def _rows(self, tokens_BL, padding_mask_BL) -> jax.Array:

@@ -21,6 +21,7 @@ from absl import flags
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
+from experiments.command.signals import Signals
 
 # Seconds between attempts to reach process 0, and to wait for its reply.
 _RETRY, _REPLY = 0.2, 5.0
@@ -159,11 +160,23 @@ def _gke(environ) -> Cluster | None:
   return Cluster(f'{hosts[0]}:{_PORT}', len(hosts), int(index), 'Kubernetes')
 
 
-def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
+def join(
+  cluster: Cluster,
+  start_timeout: int,
+  peer_timeout: int,
+  signals: Signals | None = None,
+) -> None:
   """Waits for all processes and initializes jax.distributed.
+
+  Args:
+    cluster: of `find`.
+    start_timeout, peer_timeout: the flags.
+    signals: those that end this while it waits for the others; None: those
+      that end Python.
 
   Raises:
     UserError: some did not start in time, or the port is in use.
+    Interrupted: a signal was received.
   """
   # Late: commands that import jax late define these flags, too.
   import jax
@@ -175,7 +188,8 @@ def join(cluster: Cluster, start_timeout: int, peer_timeout: int) -> None:
       f'coordinator {cluster.address}; waiting for all processes, at most '
       f'{start_timeout} s'
     )
-    roll_call(cluster, start_timeout)
+    with signals.at_once() if signals else contextlib.nullcontext():
+      roll_call(cluster, start_timeout)
   else:
     log(
       f'waiting at most {start_timeout} s for the processes that jax detects; '

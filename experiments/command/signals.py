@@ -47,13 +47,13 @@ class Signals:
     del frame
     if self.received and number == signal.SIGINT:
       # Not sys.exit, which would wait for a save, or for other processes.
-      _say('second SIGINT: exiting without saving')
+      _say('second SIGINT: exiting at once, without saving or removing files')
       os._exit(ABORTED)
     self.received = signal.Signals(number).name
     if self.agree is not None:
       self._tell_others()
     if self._at_once and self.agree is None:
-      raise Interrupted(f'{self.received}; nothing to save')
+      raise self._nothing_to_save()
     _say(f'received {self.received}: {self.then}')
 
   @contextlib.contextmanager
@@ -68,15 +68,18 @@ class Signals:
     try:
       self._at_once = True
       if self.received and self.agree is None:
-        raise Interrupted(self.received)
+        raise self._nothing_to_save()
       yield
     except Exception as error:
       # A library may raise another one in place of that of the handler.
       if not self.received or self.agree or isinstance(error, Interrupted):
         raise
-      raise Interrupted(f'{self.received}; nothing to save') from error
+      raise self._nothing_to_save() from error
     finally:
       self._at_once = False
+
+  def _nothing_to_save(self) -> Interrupted:
+    return Interrupted(f'{self.received}; nothing to save')
 
   def check(self) -> None:
     """Raises Interrupted, on all processes, if one received a signal."""

@@ -99,8 +99,9 @@ class Group:
     if step is None:
       log('initialising parameters')
       first = self.program.phases[0]
-      state = self._initialised(first.init(self.hparams(first)))
+      state = first.init(self.hparams(first))
       state = transfer.with_statistics(state, self.program.classifier, data)
+      state = self._initialised(state)
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)

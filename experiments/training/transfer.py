@@ -22,7 +22,13 @@ from experiments.workdir import buckets, checkpoints
 # Texts that a head counts at once.
 _TEXTS = 256
 # Parameters of n-grams, and so of the vocabulary and the labels.
-_OF_NGRAMS = ('head/embedding', 'head/ratio')
+_RATIO = 'head/ratio'
+_OF_NGRAMS = ('head/embedding', _RATIO)
+_DIFFERENCES = {
+  'embed': 'another vocabulary',
+  'head': 'other labels',
+  'scale': 'with other naive_bayes',
+}
 
 
 def check(source: str) -> None:
@@ -83,6 +89,8 @@ def _start_from(
   of_tokens = _token_params(classifier)
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
+  # Logits of n-grams are multiplied by ratios, or are not.
+  is_same['scale'] = (_RATIO in given) == (_RATIO in wanted)
   for name, leaf in wanted.items():
     kind = 'embed' if name in of_tokens else name.partition('/')[0]
     reason = _mismatch(name, kind, leaf, given.get(name), is_same)
@@ -111,10 +119,16 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   """An initial State with what the head counts in the texts of train.
 
   Args:
-    state: of a run, or of a group or an ensemble with leading axes.
+    state: of a run, or of a group or an ensemble with leading axes; of a task
+      without this head, as it is.
     classifier: its model.
     data: its texts.
+
+  Raises:
+    ValueError: the head has no parameter of this name and shape.
   """
+  if 'head' not in state.params:
+    return state
   texts = (
     (batch.tokens, tasks.padding_mask(batch), batch.labels)
     for _, batch in eval_batches(
@@ -124,11 +138,18 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   found = classifier.head.statistics(texts, len(data.labels))
   if not found:
     return state
+  log(f'counted in the texts of train: head/{", head/".join(sorted(found))}')
 
   def filled(params):
     head = dict(params['head'])
     for name, array in found.items():
-      head[name] = _like(head[name], np.broadcast_to(array, head[name].shape))
+      shape = head[name].shape if name in head else ()
+      if array.shape != shape[len(shape) - array.ndim :]:
+        raise ValueError(
+          f'{type(classifier.head).__name__}.statistics: {name!r} of shape '
+          f'{array.shape} is no parameter of the head'
+        )
+      head[name] = _like(head[name], np.broadcast_to(array, shape))
     return params | {'head': head}
 
   # The average, if there is one, begins with the first step.
@@ -161,9 +182,11 @@ def _mismatch(
   # n-grams are of both.
   is_both = kind.startswith('token_head_') or name in _OF_NGRAMS
   needed = ('embed', 'head') if is_both else (kind,)
+  if name in _OF_NGRAMS:
+    needed += ('scale',)
   for each in needed:
     if not is_same.get(each, True):
-      return {'embed': 'another vocabulary', 'head': 'other labels'}[each]
+      return _DIFFERENCES[each]
   return None
 
 

@@ -88,7 +88,7 @@ def test_a_block_without_state_does_not_begin_after_a_signal():
     except Interrupted as error:
       print(error)
   """)
-  assert done.stdout == 'SIGTERM\n', done.stderr
+  assert done.stdout == 'SIGTERM; nothing to save\n', done.stderr
 
 
 def test_a_signal_counts_though_a_library_raises_something_else():
@@ -140,7 +140,7 @@ def test_a_signal_ends_predict_between_computations():
     'computed',
     'SIGUSR1; nothing to save',
     'computed',
-    'SIGUSR1',
+    'SIGUSR1; nothing to save',
   ], done.stderr
 
 

@@ -124,7 +124,7 @@ def test_many_kills_and_signals_change_nothing(
 
 @pytest.mark.faults
 @pytest.mark.parametrize('seed', range(60))
-def test_predict_ends_with_one_line_at_any_moment(tmp_path, seed):
+def test_predict_ends_without_a_traceback_at_any_moment(tmp_path, seed):
   """Also in the middle of a trace or a compilation, where most of its time is.
 
   A signal whose handler raised there came out as a TypeError of jax, as lines
@@ -148,6 +148,6 @@ def test_predict_ends_with_one_line_at_any_moment(tmp_path, seed):
   assert process.returncode == 75, stderr
   assert stderr in (
     'interrupted: SIGINT; nothing to save\n',
-    'received SIGINT: stopping after these texts\ninterrupted: SIGINT\n',
+    'received SIGINT: stopping after this batch\ninterrupted: SIGINT\n',
   )
   assert not any(output.parent.iterdir())

@@ -4,8 +4,10 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT, last_json
@@ -69,9 +71,49 @@ def test_ctrl_c_is_said_and_leaves_no_file(started, tmp_path):
   # While it waits for texts, or while it computes.
   assert stderr in (
     'interrupted: SIGINT; nothing to save\n',
-    'received SIGINT: stopping after these texts\ninterrupted: SIGINT\n',
+    'received SIGINT: stopping after this batch\ninterrupted: SIGINT\n',
   )
   assert os.listdir(tmp_path / 'new') == []
+
+
+@pytest.mark.parametrize('name', ['SIGTERM', 'SIGINT'])
+@pytest.mark.parametrize('more', ['attention', 'distributed', 'file'])
+def test_a_signal_ends_predict_while_it_waits(started, tmp_path, name, more):
+  """For a text to draw, for other processes, for a writer of a pipe."""
+  os.mkfifo(tmp_path / 'pipe')
+  given = {
+    'attention': [f'--attention={tmp_path}/map.png'],
+    'distributed': [
+      '--text=fine',
+      '--distributed=on',
+      '--num_processes=2',
+      '--process_id=0',
+      '--coordinator_address=127.0.0.1:0',
+    ],
+    'file': [f'--file={tmp_path}/pipe'],
+  }[more]
+  if more == 'distributed':
+    with socket.socket() as free:
+      free.bind(('127.0.0.1', 0))
+      given[-1] = f'--coordinator_address=127.0.0.1:{free.getsockname()[1]}'
+  process = started(*given)
+  # It has started when Python has replaced the handler of signals.
+  number = signal.Signals[name]
+  while not catches(process.pid, number):
+    assert process.poll() is None
+  time.sleep(1)
+  process.send_signal(number)
+  _, stderr = process.communicate(timeout=60)
+  assert process.returncode == 75, stderr
+  assert stderr.endswith(f'interrupted: {name}; nothing to save\n'), stderr
+  assert 'Traceback' not in stderr
+
+
+def catches(pid, number):
+  with open(f'/proc/{pid}/status') as file:
+    (mask,) = [line for line in file if line.startswith('SigCgt')]
+  # Python itself catches SIGINT, so SIGTERM says when all are.
+  return int(mask.split()[1], 16) >> (signal.SIGTERM - 1) & 1
 
 
 @pytest.mark.parametrize('more', [[], ['--json']])

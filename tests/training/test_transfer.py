@@ -15,6 +15,7 @@ from experiments.settings.settings import from_config
 from experiments.training import compiled
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
+from selfattn.heads import WideAndDeep
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
@@ -172,6 +173,63 @@ def test_what_a_head_counts_is_that_of_the_texts_of_train(
   for params in (state.params, state.average):
     np.testing.assert_allclose(params['head']['ratio'], wanted, rtol=1e-6)
   assert np.abs(state.params['head']['embedding']).max() > 0.01
+
+
+def naive_bayes(value):
+  config = short_config()
+  config.model.head.name = 'wide_and_deep'
+  config.model.head.wide_and_deep.num_buckets = 50
+  config.model.head.wide_and_deep.naive_bayes = value
+  return config
+
+
+def test_ratios_of_a_source_are_kept_with_their_logits(tmp_path, capfd):
+  """On other texts, for which others would be counted."""
+  config = naive_bayes(True)
+  config.data.vocabulary.name = 'byte'
+  run_lib.run(config, str(tmp_path / 'source'), Signals())
+  wanted = params(tmp_path / 'source', config)['head/ratio']
+  config.data.seed = 7
+  run_lib.run(config, str(tmp_path / 'counted'), Signals())
+  assert (params(tmp_path / 'counted', config)['head/ratio'] != wanted).any()
+  capfd.readouterr()
+  config.train.init_from = str(tmp_path / 'source')
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  assert 'skipped parameters: none' in capfd.readouterr().err
+  np.testing.assert_array_equal(
+    params(tmp_path / 'run', config)['head/ratio'], wanted
+  )
+
+
+@pytest.mark.parametrize('value', [True, False])
+def test_logits_with_and_without_ratios_are_not_exchanged(
+  value, tmp_path, capfd
+):
+  run_lib.run(naive_bayes(not value), str(tmp_path / 'source'), Signals())
+  config = naive_bayes(value)
+  config.train.init_from = str(tmp_path / 'source')
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  lines = capfd.readouterr().err.splitlines()
+  (skipped,) = [line for line in lines if line.startswith('skipped param')]
+  assert 'head/embedding (with other naive_bayes)' in skipped
+
+
+def test_a_task_without_this_head_counts_nothing(tmp_path, capfd):
+  config = naive_bayes(True)
+  config.task.name = 'masked_tokens'
+  config.checkpoint.best_metric = 'loss'
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  assert 'counted in the texts' not in capfd.readouterr().err
+
+
+def test_statistics_that_are_no_parameter_are_named(tmp_path, monkeypatch):
+  for wrong in ({'ratios': np.ones((50, 2))}, {'ratio': np.ones((49, 2))}):
+    monkeypatch.setattr(
+      WideAndDeep, 'statistics', lambda *_, wrong=wrong: wrong
+    )
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"statistics: '{name}' of shape"):
+      run_lib.run(naive_bayes(True), str(tmp_path / name), Signals())
 
 
 def test_a_source_without_checkpoints_is_refused(source, tmp_path):
