@@ -157,15 +157,43 @@ def recipe(file: str) -> str:
   return markdown(rows)
 
 
+def imdb_choice() -> str:
+  """What the recipe of IMDB was chosen on, a row per setting."""
+  rows = [('setting', 'accuracy', 'loss'), ('---',) * 3]
+  for row in _rows('imdb_choice'):
+    scores = (f'{row[name]:.3f}' for name in ('accuracy', 'loss'))
+    rows.append((row['setting'], *scores))
+  return markdown(rows)
+
+
+def masked() -> str:
+  """Training from a model of masked tokens, and without, by learning rate."""
+  rows = [('learning rate', 'begins with', 'validation', 'test'), ('---',) * 4]
+  found = json.loads((RESULTS / 'sst2_sentences_masked.json').read_text())
+  key = 'train.init_from'
+  for entry in sorted(
+    found['table'], key=lambda e: (e['optimizer.learning_rate'], e[key])
+  ):
+    begins = 'masked tokens' if entry[key] else 'drawn parameters'
+    scores = (_spread(entry[split]) for split in ('validation', 'test'))
+    rows.append((f'{entry["optimizer.learning_rate"]:g}', begins, *scores))
+  return markdown(rows)
+
+
 def encoders() -> str:
   """Test accuracy of the same recipe with other encoders, by data set."""
-  found = {
-    title: {
-      entry['model.encoder.name']: entry['test']
+  found: dict[str, dict] = {}
+  for title, files in _ENCODERS.items():
+    entries = (
+      entry
+      for file in files
       for entry in json.loads((RESULTS / f'{file}.json').read_text())['table']
+    )
+    # The encoder of the recipe, where it was not swept.
+    found[title] = {
+      entry.get('model.encoder.name', 'attention'): entry['test']
+      for entry in entries
     }
-    for file, title in _ENCODERS.items()
-  }
   rows = [('encoder', *found), ('---',) * (1 + len(found))]
   for name in next(iter(found.values())):
     shown = (_spread(column[name]) for column in found.values())
@@ -504,11 +532,11 @@ _LARGE = {
     },
   ),
 }
-# By results file of a sweep over encoders: the data set.
+# Results files of sweeps over encoders, by data set.
 _ENCODERS = {
-  'trec_encoders': 'TREC',
-  'sst2_sentences_encoders': 'SST-2 sentences',
-  'mr_encoders': 'MR, ten folds',
+  'TREC': ['trec_encoders'],
+  'SST-2 sentences': ['sst2_sentences_encoders'],
+  'MR, ten folds': ['mr_folds', 'mr_encoders'],
 }
 # Of sweeps over positions, the row of the position method of the config.
 # Of each config its results file, what is reported on, and the data; with the
@@ -545,6 +573,11 @@ _CONFIGS = {
     'test',
     'SST-2 sentences',
   ),
+  '`sst2_sentences.py`, on states of a BiLSTM': (
+    'sst2_sentences_recurrent',
+    'test',
+    'SST-2 sentences',
+  ),
   '`mr.py`, ten folds': (
     'mr_folds',
     'ten folds',
@@ -553,6 +586,13 @@ _CONFIGS = {
     '0.794, NBSVM (Wang and Manning 2012, in Kim 2014)',
   ),
   '`mr.py`, ensemble of eight': ('mr_folds_ensemble', 'ten folds', 'MR'),
+  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
+    'mr_recurrent_ensemble',
+    'ten folds',
+    'the same',
+    'the same',
+    'the same',
+  ),
   '`imdb.py`': (
     'imdb',
     'test',
@@ -567,6 +607,13 @@ _CONFIGS = {
     'R8',
     'none found',
     '0.9707, Text GCN (Yao et al. 2019), which reads the texts of test',
+  ),
+  '`r8.py`, ensemble of eight': (
+    'r8_ensemble',
+    'test',
+    'the same',
+    'the same',
+    'the same',
   ),
 }
 # Title of the data by name of the file.
