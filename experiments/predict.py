@@ -157,7 +157,7 @@ def main(values) -> None:
       'of several processes, each reads --text, --file or --table, and none '
       'draws --attention; start one with --distributed=off'
     )
-  signals = Signals('stopping after this batch')
+  signals = Signals('stopping')
   signals.install()
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
@@ -186,6 +186,7 @@ def main(values) -> None:
       signals.share(processes.is_preempted)
     predictor = load(path, values.checkpoint, values.batch_size)
     if values.attention is not None:
+      signals.check()
       single_text.draw(values.attention, predictor, texts, values.member)
     read = processes.checked_equal(
       _interruptible(windows(predictor.window), signals), 'texts'

@@ -171,8 +171,8 @@ def join(
   Args:
     cluster: of `find`.
     start_timeout, peer_timeout: the flags.
-    signals: those that end this while it waits for the others; None: those
-      that end Python.
+    signals: those that end this before the others have started, unless jax
+      detects the processes; None: those that end Python.
 
   Raises:
     UserError: some did not start in time, or the port is in use.
@@ -270,7 +270,7 @@ def _collect(cluster: Cluster, address, deadline: float) -> list[int]:
     ) from error
   present = {0: None}
   with server:
-    while len(present) < cluster.count:
+    while not _are_all(present, cluster.count):
       server.settimeout(max(0.01, deadline - time.monotonic()))
       try:
         connection, _ = server.accept()
@@ -285,6 +285,27 @@ def _collect(cluster: Cluster, address, deadline: float) -> list[int]:
         with connection:
           connection.sendall((json.dumps(missing) + '\n').encode())
   return missing
+
+
+def _are_all(present: dict[int, socket.socket | None], count: int) -> bool:
+  """Whether all have reported; removes those that have ended since."""
+  for index, connection in list(present.items()):
+    if connection is not None and _is_closed(connection):
+      connection.close()
+      del present[index]
+  return len(present) == count
+
+
+def _is_closed(connection: socket.socket) -> bool:
+  connection.setblocking(False)
+  try:
+    return connection.recv(1, socket.MSG_PEEK) == b''
+  except BlockingIOError:
+    return False
+  except OSError:
+    return True
+  finally:
+    connection.settimeout(_REPLY)
 
 
 def _report(cluster: Cluster, address, deadline: float) -> list[int]:

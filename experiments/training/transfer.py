@@ -144,7 +144,7 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     head = dict(params['head'])
     for name, array in found.items():
       shape = head[name].shape if name in head else ()
-      if array.shape != shape[len(shape) - array.ndim :]:
+      if name not in head or array.shape != shape[len(shape) - array.ndim :]:
         raise ValueError(
           f'{type(classifier.head).__name__}.statistics: {name!r} of shape '
           f'{array.shape} is no parameter of the head'

@@ -1,6 +1,7 @@
 """Multi-process runs: equal losses, and all processes end together."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
@@ -100,14 +101,18 @@ def call(count, present, seconds):
   address = free_address()
 
   def one(index):
-    try:
-      cluster = Cluster(address, count, index, 'test')
-      return distributed.roll_call(cluster, seconds)
-    except UserError as error:
-      return str(error)
+    return called(Cluster(address, count, index, 'test'), seconds)
 
   with concurrent.futures.ThreadPoolExecutor(count) as pool:
     return list(pool.map(one, present))
+
+
+def called(cluster, seconds):
+  """None, or the error of one process."""
+  try:
+    return distributed.roll_call(cluster, seconds)
+  except UserError as error:
+    return str(error)
 
 
 def test_the_roll_call_names_missing_processes_on_all_others():
@@ -117,6 +122,32 @@ def test_the_roll_call_names_missing_processes_on_all_others():
     assert 'waiting for processes 2, 4 of 5;' in line
   (line,) = call(2, [1], 0.5)
   assert 'waiting for processes 0 of 2;' in line
+
+
+def test_a_process_that_ends_while_it_waits_is_missing():
+  """jax would abort those that wait for it; another may take its place."""
+
+  def lost(address):
+    host, _, port = address.rpartition(':')
+    while True:
+      with contextlib.suppress(ConnectionRefusedError):
+        with socket.create_connection((host, int(port))) as connection:
+          connection.sendall(b'1\n')
+          time.sleep(0.3)
+        return
+
+  for last, said in (([2], 'waiting for processes 1 of 3;'), ([2, 1], None)):
+    address = free_address()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+      first = pool.submit(called, Cluster(address, 3, 0, 'test'), 2)
+      lost(address)
+      others = [
+        pool.submit(called, Cluster(address, 3, index, 'test'), 2)
+        for index in last
+      ]
+      for found in (first, *others):
+        result = found.result()
+        assert result is None if said is None else said in result
 
 
 def test_a_port_in_use_is_refused():
