@@ -275,7 +275,11 @@ def _collect(cluster: Cluster, address, deadline: float) -> list[int]:
       try:
         connection, _ = server.accept()
         connection.settimeout(_REPLY)
-        present[int(connection.makefile().readline())] = connection
+        index = int(connection.makefile().readline())
+        # One that has ended, whose place this one takes.
+        if (earlier := present.get(index)) is not None:
+          earlier.close()
+        present[index] = connection
       except (TimeoutError, ValueError):
         if time.monotonic() >= deadline:
           break
