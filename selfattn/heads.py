@@ -172,10 +172,11 @@ def _log_count_ratios(counts_RC: np.ndarray) -> np.ndarray:
 
   Wang and Manning (2012), section 2, with alpha = 1, over the rows that occur.
   """
-  others_RC = counts_RC.sum(axis=1, keepdims=True) - counts_RC
-  is_there_R1 = (counts_RC + others_RC).max(axis=1, keepdims=True) > 0
+  all_R1 = counts_RC.sum(axis=1, keepdims=True)
+  is_there_R1 = all_R1 > 0
   p_RC, q_RC = (
-    np.where(is_there_R1, 1 + each, 0) for each in (counts_RC, others_RC)
+    np.where(is_there_R1, 1 + each, 0)
+    for each in (counts_RC, all_R1 - counts_RC)
   )
   with np.errstate(divide='ignore', invalid='ignore'):
     ratio_RC = np.log(p_RC / p_RC.sum(axis=0)) - np.log(q_RC / q_RC.sum(axis=0))

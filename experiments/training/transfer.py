@@ -143,13 +143,13 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   def filled(params):
     head = dict(params['head'])
     for name, array in found.items():
-      shape = head[name].shape if name in head else ()
-      if name not in head or array.shape != shape[len(shape) - array.ndim :]:
+      leaf = head.get(name)
+      if leaf is None or array.shape != leaf.shape[leaf.ndim - array.ndim :]:
         raise ValueError(
           f'{type(classifier.head).__name__}.statistics: {name!r} of shape '
           f'{array.shape} is no parameter of the head'
         )
-      head[name] = _like(head[name], np.broadcast_to(array, shape))
+      head[name] = _like(leaf, np.broadcast_to(array, leaf.shape))
     return params | {'head': head}
 
   # The average, if there is one, begins with the first step.
