@@ -62,7 +62,8 @@ class Data:
 
   Attributes:
     splits: examples of train, validation and test.
-    pretraining: those of train, followed by the unlabelled ones, of class -1.
+    with_unlabelled: those of train, followed by the unlabelled ones, of class
+      -1.
     labels: names of the classes, by class index.
     vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
@@ -70,7 +71,7 @@ class Data:
   """
 
   splits: dict[str, Examples]
-  pretraining: Examples
+  with_unlabelled: Examples
   labels: list[str]
   vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]

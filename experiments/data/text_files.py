@@ -40,7 +40,7 @@ class Text:
     test: files of the test split, as for train; empty: see
       config.data.test_fraction and config.data.num_folds.
     unlabelled: names of files with texts without labels, as for train, for
-      pretraining alone: the vocabulary is that of train and of these. Of
+      tasks without labels: the vocabulary is that of train and of these. Of
       'lines' and 'class_files', each line is a text; of 'class_folders', each
       file of the folder. Texts that are in validation or test are left out.
     hub_name: name of a data set on the hub, such as `nyu-mll/glue`.

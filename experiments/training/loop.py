@@ -22,7 +22,6 @@ from experiments.training.evaluation import evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.keeping import LAST_PHASE
 
 
 def train(
@@ -72,9 +71,9 @@ def train(
 
 def _batches(loaded, settings, program) -> TrainBatches:
   """The batches of a phase."""
-  is_last = program.phase.name == LAST_PHASE
+  has_labels = program.task.has_labels
   return TrainBatches(
-    loaded.splits['train'] if is_last else loaded.pretraining,
+    loaded.splits['train'] if has_labels else loaded.with_unlabelled,
     settings.train.batch_size,
     settings.data.seed,
     loaded.bucket_lengths,
@@ -175,8 +174,8 @@ def _print_header(group, loaded, batches) -> None:
   devices = list(program.mesh.devices.flat)
   batch = settings.train.batch_size
   sizes = {split: len(part) for split, part in loaded.splits.items()}
-  if unlabelled := len(loaded.pretraining) - sizes['train']:
-    is_used = len(program.phases) > 1
+  if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
+    is_used = not all(phase.task.has_labels for phase in program.phases)
     sizes['unlabelled' if is_used else 'for the vocabulary'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))

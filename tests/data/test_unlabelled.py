@@ -84,15 +84,18 @@ def test_pretraining_reads_train_and_then_what_is_not_held_out(config, caplog):
     'unlabelled texts dropped: 2 of 7, which are in validation or test'
     in caplog.text
   )
-  assert len(found.pretraining) == 6 + 5
+  assert len(found.with_unlabelled) == 6 + 5
   assert len(found.splits['train']) == 6
   assert found.splits.keys() == {'train', 'validation', 'test'}
   for name in ('lengths', 'labels', 'starts'):
     np.testing.assert_array_equal(
-      getattr(found.pretraining, name)[:6], getattr(found.splits['train'], name)
+      getattr(found.with_unlabelled, name)[:6],
+      getattr(found.splits['train'], name),
     )
-  np.testing.assert_array_equal(found.pretraining.lengths[6:], [2, 2, 3, 1, 1])
-  assert (found.pretraining.labels[6:] == -1).all()
+  np.testing.assert_array_equal(
+    found.with_unlabelled.lengths[6:], [2, 2, 3, 1, 1]
+  )
+  assert (found.with_unlabelled.labels[6:] == -1).all()
   assert max(found.bucket_lengths) == 3
   for word in ('three', 'new'):
     assert f'"{word}"' in found.files['tokenizer.json']
@@ -103,7 +106,7 @@ def test_pretraining_reads_train_and_then_what_is_not_held_out(config, caplog):
 def test_data_without_unlabelled_texts_is_what_it_was(config):
   config.data.text.unlabelled = ()
   found = load(config)
-  assert found.pretraining is found.splits['train']
+  assert found.with_unlabelled is found.splits['train']
   assert '"three"' not in found.files['tokenizer.json']
 
 
@@ -122,7 +125,7 @@ def test_a_held_out_text_in_other_case_and_spacing_is_left_out(config):
   texts = ['A film, T', ' a  Film , t ', 'a film t', 'film a t', 'B']
   (folder / 'more.tsv').write_text('text\n' + '\n'.join(texts) + '\n')
   found = load(config)
-  assert len(found.pretraining) == 6 + 2
+  assert len(found.with_unlabelled) == 6 + 2
 
 
 def test_what_only_evaluates_needs_no_unlabelled_texts(config, tmp_path):
@@ -145,7 +148,7 @@ def test_what_only_evaluates_needs_no_unlabelled_texts(config, tmp_path):
   with pytest.raises(UserError, match=r"'unlabelled': 5} then, .*: 6} now"):
     loading.load(settings.data, path)
   unlabelled.write_text(text)
-  assert len(loading.load(settings.data, path).pretraining) == 11
+  assert len(loading.load(settings.data, path).with_unlabelled) == 11
 
 
 def test_texts_of_a_test_fold_are_left_out(config):
@@ -155,7 +158,7 @@ def test_texts_of_a_test_fold_are_left_out(config):
   for fold in range(3):
     config.data.fold = fold
     found = load(config)
-    count = len(found.pretraining) - len(found.splits['train'])
+    count = len(found.with_unlabelled) - len(found.splits['train'])
     held_out.append(7 - count)
   # `a film` is in the test fold once, and may be in validation otherwise.
   assert max(held_out) == 1
@@ -174,6 +177,32 @@ def test_a_run_is_pretrained_on_them(config, tmp_path):
   # Batches of two: eleven texts, and six.
   assert 'masked_tokens: 6 steps are 1.0 epochs' in text
   assert 'classify: 2 steps are 0.7 epochs' in text
+
+
+def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
+  config.task.name, config.checkpoint.best_metric = 'masked_tokens', 'loss'
+  config.train.steps, config.train.eval_every = 6, 2
+  config.optimizer.warmup_steps = 0
+  config.train.batch_size = 2
+  config.data.max_length = 8
+  run.run(config, str(tmp_path / 'run'), Signals())
+  text = (tmp_path / 'run' / 'log-0.txt').read_text()
+  assert '6 train, 2 validation, 2 test, 5 unlabelled' in text
+  # Batches of two, of eleven texts.
+  assert 'masked_tokens: 6 steps are 1.0 epochs' in text
+
+
+def test_pretraining_with_labels_is_not_trained_on_them(config, tmp_path):
+  config.pretrain.task.name = 'classify'
+  config.pretrain.best_metric = 'accuracy'
+  config.pretrain.steps = config.train.steps = config.train.eval_every = 3
+  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
+  config.train.batch_size = 2
+  config.data.max_length = 8
+  run.run(config, str(tmp_path / 'run'), Signals())
+  text = (tmp_path / 'run' / 'log-0.txt').read_text()
+  assert '6 train, 2 validation, 2 test, 5 for the vocabulary' in text
+  assert text.count('classify: 3 steps are 1.0 epochs') == 2
 
 
 def test_a_run_without_pretraining_says_what_they_are_for(config, tmp_path):
