@@ -504,3 +504,14 @@ def test_a_share_that_is_no_number_is_refused():
   for option in ('mask', 'random', 'keep'):
     with pytest.raises(ValueError, match=option):
       tasks.TASKS['masked_tokens'](**{option: float('nan')}).check()
+
+
+def test_a_prediction_is_correct_where_no_logit_is_greater():
+  logits = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32)
+  labels = np.arange(50) % 7
+  logits[5], logits[1, 3] = 0.0, np.nan
+  targets = Targets(None, None, labels, None)
+  _, correct = Task.losses(None, jnp.asarray(logits), targets)
+  expected = logits.argmax(axis=1) == labels
+  expected[5], expected[1] = True, False
+  np.testing.assert_array_equal(correct, expected)
