@@ -47,8 +47,9 @@ class Comparison:
     table: one entry per setting, the best first: `setting`, the keys that it
       changes, the number `n` of trials that are done and of those `missing`; if
       n > 0 also `validation`, `test`, and the `difference` to the baseline on
-      test, each as returned by `interval`; and over folds `pooled`, the
-      accuracy on the test texts of all folds together.
+      test, each as returned by `interval`, the former two with `values`, by
+      seed or fold; and over folds `pooled`, the accuracy on the test texts of
+      all folds together.
     sign: 1 for a metric to maximise, -1 for one to minimise.
   """
 
@@ -193,12 +194,12 @@ def compare(
     entry['n' if is_done else 'missing'] += 1
     for split, score in scores.items() if is_done else ():
       flat = flat_keys(spec.config)
-      unit = str([flat[key] for key in units])
+      unit = ', '.join(str(flat[key]) for key in units)
       found[split].setdefault(unit, []).append(score)
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
       scores |= {unit: statistics.fmean(each) for unit, each in scores.items()}
-      entry[split] = interval(list(scores.values()))
+      entry[split] = interval(list(scores.values())) | {'values': scores}
   is_of_texts = specs[0].settings.task.name == 'classify'
   if FOLD in over and metric == _ACCURACY and is_of_texts:
     _pool(rows, specs, table, over)
