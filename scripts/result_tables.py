@@ -222,6 +222,27 @@ def pretraining() -> str:
   return markdown(rows)
 
 
+def pretraining_recipes() -> str:
+  """Each recipe alone, and with masked tokens first, by seed or fold."""
+  title = 'masked tokens first'
+  rows = [('config', 'alone', title, 'difference', 'over'), ('---',) * 5]
+  for file, label in _PRETRAINED_RECIPES.items():
+    found = json.loads((RESULTS / f'{file}.json').read_text())
+    alone, pretrained = sorted(
+      found['table'], key=lambda entry: entry['pretrain.steps']
+    )
+    rows.append(
+      (
+        label,
+        _spread(alone['test']),
+        _spread(pretrained['test']),
+        _interval(pretrained['difference'], '+.3f'),
+        f'{alone["n"]} {"folds" if "pooled" in alone else "seeds"}',
+      )
+    )
+  return markdown(rows)
+
+
 def pretraining_methods() -> str:
   """The same by position method, means over seeds or folds."""
   data = _pretrained()
@@ -621,6 +642,13 @@ _PRETRAINED = {
   'trec_pretraining_methods': 'TREC',
   'sst2_sentences_pretraining': 'SST-2 sentences',
   'mr_pretraining': 'MR',
+}
+_PRETRAINED_RECIPES = {
+  'trec_pretrained': '`trec.py`',
+  'sst2_sentences_pretrained': '`sst2_sentences.py`',
+  'sst2_pretrained': '`sst2.py`, single model',
+  'r8_pretrained': '`r8.py`',
+  'mr_pretrained': '`mr.py`',
 }
 _PRETRAINING = {
   'all': '700 steps',

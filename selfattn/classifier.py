@@ -128,5 +128,9 @@ class TextClassifier(nn.Module):
     pool = POOLS[self.pool](name='pool') if named else self.pool
     pooled_BP = drop(pool(x_BLD, padding_mask_BL), dropout, 1)
     named = isinstance(self.head, str)
-    head = HEADS[self.head](name='head') if named else self.head
+    head = (
+      HEADS[self.head](name='head', vocab_size=self.vocab_size)
+      if named
+      else self.head
+    )
     return head(pooled_BP, text_BL, text_mask_BL, self.num_classes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -39,9 +41,18 @@ class Head(nn.Module):
   """The contract of a classification head: logits, float32 (B, C).
 
   The pooled vector of a text without tokens may be 0, and gradients must be
-  finite there. Fields are options, each with a default, and become keys of the
-  config.
+  finite there. Further fields are options, each with a default, and become keys
+  of the config.
+
+  Attributes:
+    vocab_size: V, ids of tokens are below it; passed by keyword.
+    token_params: names of parameters with a row for each token or n-gram, which
+      belong to a vocabulary.
   """
+
+  vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
+
+  token_params: ClassVar[tuple[str, ...]] = ()
 
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
@@ -51,9 +62,12 @@ class Head(nn.Module):
   ) -> dict[str, np.ndarray]:
     """Parameters that are set once, before training, from its texts; by name.
 
+    Each is a parameter of the head, as `self.param` makes it; one that training
+    must not change is read through `jax.lax.stop_gradient`.
+
     Args:
-      texts: tuples (tokens_BL, padding_mask_BL, labels_B) of arrays; a row
-        without tokens is no text.
+      texts: tuples (tokens_BL, padding_mask_BL, labels_B) of arrays, as often
+        as they are iterated over; a row without tokens is no text.
       num_classes: C.
     """
     del texts, num_classes
@@ -114,6 +128,8 @@ class WideAndDeep(Linear):
   max_n: int = 2
   num_buckets: int = 100_000
   naive_bayes: bool = False
+
+  token_params: ClassVar = ('embedding', 'ratio')
 
   def check(self) -> None:
     """As of Head."""

@@ -30,10 +30,11 @@ import numpy as np
 import pytest
 
 from configs import default
-from experiments.command import app
+from experiments.command import app, config_files
 from experiments.settings import reference
 from experiments.training import compiled
 from selfattn.masks import Tokens
+from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -46,6 +47,38 @@ def pytest_xdist_auto_num_workers():
   """One more than cores, since tests of commands wait for processes."""
   given = os.environ.get('PYTEST_XDIST_AUTO_NUM_WORKERS')
   return int(given or os.cpu_count() + 1)
+
+
+_OWN = pytest.StashKey[set]()
+
+
+def pytest_addoption(parser):
+  parser.addoption(
+    '--config',
+    help='config file: run the tests of the position methods and normalisers '
+    'that it registers, with -m matrix',
+  )
+
+
+def pytest_configure(config):
+  """Registers before test files are imported, which list what there is."""
+  path, tables = config.getoption('--config'), (POSITIONS, NORMALISERS)
+  if path:
+    before = {name for table in tables for name in table}
+    config_files.execute(path, f'--config={path}')
+    after = {name for table in tables for name in table}
+    config.stash[_OWN] = after - before
+    if after == before:
+      raise pytest.UsageError(
+        f'--config={path} registers no position method and no normaliser'
+      )
+
+
+def pytest_collection_modifyitems(config, items):
+  if own := config.stash.get(_OWN, None):
+    chosen = [item for item in items if any(name in item.name for name in own)]
+    config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
+    items[:] = chosen
 
 
 @pytest.fixture(scope='session', autouse=True)

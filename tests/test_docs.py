@@ -112,7 +112,8 @@ def test_the_methods_of_the_docs_decode_step_by_step(tables):
       'model.encoder.name': 'mixed',
       'optimizer.groups.embeddings.name': 'sign_sgd',
     },
-    {'task.name': 'remainders', 'checkpoint.best_metric': 'loss'},
+    {'task.name': 'replaced_tokens', 'checkpoint.best_metric': 'loss'},
+    {'model.head.name': 'tf_idf', 'pretrain.steps': 2},
   ],
   ids=lambda changes: '+'.join(map(str, changes.values())),
 )

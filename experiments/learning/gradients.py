@@ -10,7 +10,13 @@ import jax.numpy as jnp
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import UNK
 from experiments.learning.hparams import HParams
-from experiments.learning.tasks import CLASSIFY, Targets, Task, padding_mask
+from experiments.learning.tasks import (
+  CLASSIFY,
+  Targets,
+  Task,
+  padding_mask,
+  targets_of,
+)
 from selfattn.classifier import embed
 from selfattn.dropout import Dropout
 
@@ -87,7 +93,7 @@ def gradients(
   for each microbatch; where the head is tied to the table, both are needed.
   """
   dropout = dropout_of(hparams, step, first_row)
-  targets = task.targets(batch, classifier.vocab_size, dropout.at(4))
+  targets = targets_of(task, batch, classifier.vocab_size, dropout.at(4))
   word_dropout = _site(dropout, 0, hparams.word_dropout_rate)
   if word_dropout is not None:
     keep = word_dropout.keep(targets.tokens.shape)

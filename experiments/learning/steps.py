@@ -20,7 +20,13 @@ from experiments.data.batches import Batch
 from experiments.learning import averages, flops
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
-from experiments.learning.tasks import CLASSIFY, Targets, Task, padding_mask
+from experiments.learning.tasks import (
+  CLASSIFY,
+  Targets,
+  Task,
+  padding_mask,
+  targets_of,
+)
 from selfattn.dropout import Dropout
 
 # The key of random numbers in evaluation, the same for all runs.
@@ -189,7 +195,7 @@ def eval_targets(task: Task, classifier, batch: Batch) -> Targets:
   """Targets that depend on the text alone, not on the batch it is in."""
   key = jax.random.key(_EVALUATION)
   bits = Dropout.of_texts(key, batch.tokens, padding_mask(batch))
-  return task.targets(batch, classifier.vocab_size, bits)
+  return targets_of(task, batch, classifier.vocab_size, bits)
 
 
 _SAME, _ROWS = PartitionSpec(), PartitionSpec('data')

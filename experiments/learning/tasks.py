@@ -67,7 +67,9 @@ class Task:
 
   Attributes:
     metrics: names that `scores` returns, with `max` or `min` as the best value.
-    has_labels: whether it predicts one of the data's labels for each text.
+    has_labels: whether it reads the labels of the texts, and a run of it
+      predicts one for each text. Other tasks are also trained on texts without
+      labels.
     has_mask_token: whether the model needs an embedding of [MASK].
     is_tied: whether the head uses the embedding table.
     is_causal: whether the encoder must be causal.
@@ -90,7 +92,8 @@ class Task:
     """Inputs and labels of a batch; a pure function, traced by jax.
 
     Args:
-      batch: any number of rows of any length, some with weight 0.
+      batch: any number of rows of any length, some with weight 0; its labels
+        are None for a task without has_labels.
       vocab_size: V.
       bits: `bits.at(site).bits((rows, length))` are random bits: of seed, step
         and row in training, of the text alone in evaluation.
@@ -320,6 +323,19 @@ TASKS: dict[str, type[Task]] = {
   'next_token': NextToken,
 }
 CLASSIFY = Classify()
+
+
+def targets_of(
+  task: Task, batch: Batch, vocab_size: int, bits: Dropout
+) -> Targets:
+  """`task.targets`, without the labels that the task does not declare.
+
+  Some are -1, of texts without labels.
+  """
+  read = batch if task.has_labels else batch._replace(labels=None)
+  return task.targets(read, vocab_size, bits)
+
+
 # Tokens of a word beyond the share, after which it is cut.
 _LONGEST_WORD = 16
 

@@ -102,9 +102,9 @@ def pool(model) -> Pool:
   return made
 
 
-def head(model) -> Head:
+def head(model, vocab_size: int | None = None) -> Head:
   """The head of a text; raises as `pool`."""
-  made = HEADS[model.head.name](**model.head.options)
+  made = HEADS[model.head.name](**model.head.options, vocab_size=vocab_size)
   with prefixed(f'model.head.{model.head.name}'):
     made.check()
   return made

@@ -8,6 +8,7 @@ options, so a default is written once, next to the code that reads it.
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,6 +37,12 @@ def options(cls: type) -> dict[str, Any]:
     and field.name not in _NOT_OPTIONS
   }
   for name, default in found.items():
+    for base in cls.__mro__[1:]:
+      if isinstance(vars(base).get(name), property | types.FunctionType):
+        raise UserError(
+          f'{cls.__name__}.{name} is an option with the name of a method, '
+          f'{base.__name__}.{name}: it needs another name'
+        )
     if not isinstance(default, bool | int | float | str | tuple):
       raise UserError(
         f'{cls.__name__}.{name} = {default!r} is the default of an option, '

@@ -51,7 +51,7 @@ def model(
     embed_dim=wanted.embed_dim,
     encoder=encoder,
     pool=parts.pool(wanted),
-    head=parts.head(wanted),
+    head=parts.head(wanted, vocab_size),
     embed_init_std=wanted.embed_init_std,
     sampling=parts.sampling(wanted),
     dtype=jnp.dtype(wanted.dtype),

@@ -21,13 +21,10 @@ from experiments.workdir import buckets, checkpoints
 
 # Texts that a head counts at once.
 _TEXTS = 256
-# Parameters of n-grams, and so of the vocabulary and the labels.
-_RATIO = 'head/ratio'
-_OF_NGRAMS = ('head/embedding', _RATIO)
 _DIFFERENCES = {
   'embed': 'another vocabulary',
   'head': 'other labels',
-  'scale': 'with other naive_bayes',
+  'parts': 'beside other parameters of the head',
 }
 
 
@@ -53,9 +50,10 @@ def _read_keeping(source: str, folder: str):
 def start_from(state: State, classifier, source: str, workdir: str) -> State:
   """An initial State with the parameters of `source` that match.
 
-  A parameter matches if name, shape and dtype are the same, and for embeddings
-  and Position.token_params the vocabulary and for heads the labels. Logs which
-  are loaded and skipped.
+  A parameter matches if name, shape and dtype are the same, for embeddings and
+  token_params the vocabulary, and for heads the labels. The token_params of a
+  head are meant for one another, so that all are loaded or none. Logs which are
+  loaded and skipped.
 
   Args:
     state: of the new run.
@@ -89,11 +87,10 @@ def _start_from(
   of_tokens = _token_params(classifier)
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
-  # Logits of n-grams are multiplied by ratios, or are not.
-  is_same['scale'] = (_RATIO in given) == (_RATIO in wanted)
+  is_same['parts'] = _of_head(given) == _of_head(wanted)
   for name, leaf in wanted.items():
-    kind = 'embed' if name in of_tokens else name.partition('/')[0]
-    reason = _mismatch(name, kind, leaf, given.get(name), is_same)
+    kinds = _kinds(name, of_tokens)
+    reason = _mismatch(kinds, leaf, given.get(name), is_same)
     if reason:
       skipped.append(f'{name} ({reason})')
       leaves.append(leaf)
@@ -129,31 +126,47 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   """
   if 'head' not in state.params:
     return state
-  texts = (
-    (batch.tokens, tasks.padding_mask(batch), batch.labels)
-    for _, batch in eval_batches(
-      data.splits['train'], _TEXTS, data.bucket_lengths
-    )
-  )
-  found = classifier.head.statistics(texts, len(data.labels))
+  found = classifier.head.statistics(_TrainTexts(data), len(data.labels))
   if not found:
     return state
+  found = {name: np.asarray(array) for name, array in found.items()}
+  tokens, mask = (jax.ShapeDtypeStruct((1, 1), kind) for kind in (int, bool))
+  drawn = jax.eval_shape(classifier.init, jax.random.key(0), tokens, mask)
+  shapes = {
+    name: leaf.shape
+    for name, leaf in drawn['params']['head'].items()
+    if isinstance(leaf, jax.ShapeDtypeStruct)  # not those of a submodule
+  }
+  for name, array in found.items():
+    if array.shape != shapes.get(name) or not np.isfinite(array).all():
+      raise ValueError(
+        f'{type(classifier.head).__name__}.statistics: {name!r} of shape '
+        f'{array.shape} must be finite, and one of the parameters of the head, '
+        f'which are {shapes}'
+      )
   log(f'counted in the texts of train: head/{", head/".join(sorted(found))}')
 
   def filled(params):
     head = dict(params['head'])
     for name, array in found.items():
-      leaf = head.get(name)
-      if leaf is None or array.shape != leaf.shape[leaf.ndim - array.ndim :]:
-        raise ValueError(
-          f'{type(classifier.head).__name__}.statistics: {name!r} of shape '
-          f'{array.shape} is no parameter of the head'
-        )
-      head[name] = _like(leaf, np.broadcast_to(array, leaf.shape))
+      # Of members and trials, on leading axes.
+      head[name] = _like(head[name], np.broadcast_to(array, head[name].shape))
     return params | {'head': head}
 
   # The average, if there is one, begins with the first step.
   return state.replace(params=filled(state.params))
+
+
+class _TrainTexts:
+  """The texts of train, as of Head.statistics."""
+
+  def __init__(self, data: loading.Data):
+    self._data = data
+
+  def __iter__(self):
+    split, lengths = self._data.splits['train'], self._data.bucket_lengths
+    for _, batch in eval_batches(split, _TEXTS, lengths):
+      yield batch.tokens, tasks.padding_mask(batch), batch.labels
 
 
 def _text(folder: str, name: str) -> str:
@@ -162,29 +175,38 @@ def _text(folder: str, name: str) -> str:
 
 
 def _token_params(classifier) -> set[str]:
-  """Names of the parameters of positions that belong to a vocabulary."""
+  """Names of the parameters that belong to a vocabulary."""
   position = getattr(classifier.encoder, 'position', None)
-  return {
+  return {f'head/{param}' for param in classifier.head.token_params} | {
     '/'.join(filter(None, ('encoder/position', part, param)))
     for part, method in (() if position is None else position.parts)
     for param in method.token_params
   }
 
 
+def _of_head(names) -> set[str]:
+  return {name for name in names if name.startswith('head/')}
+
+
+def _kinds(name: str, of_tokens: set[str]) -> tuple[str, ...]:
+  """What has to be the same for a parameter."""
+  part, *_ = name.split('/')
+  if part.startswith('token_head_'):
+    # Of the vocabulary, or of the labels.
+    return 'embed', 'head'
+  if name in of_tokens:
+    return ('embed', 'head', 'parts') if part == 'head' else ('embed',)
+  return (part,)
+
+
 def _mismatch(
-  name: str, kind: str, leaf, given, is_same: dict[str, bool]
+  kinds: tuple[str, ...], leaf, given, is_same: dict[str, bool]
 ) -> str | None:
   if given is None:
     return 'not in that model'
   if (given.shape, given.dtype) != (leaf.shape, leaf.dtype):
     return f'{given.dtype}{list(given.shape)} there'
-  # The head of a task may be one of the vocabulary, or of the labels. Logits of
-  # n-grams are of both.
-  is_both = kind.startswith('token_head_') or name in _OF_NGRAMS
-  needed = ('embed', 'head') if is_both else (kind,)
-  if name in _OF_NGRAMS:
-    needed += ('scale',)
-  for each in needed:
+  for each in kinds:
     if not is_same.get(each, True):
       return _DIFFERENCES[each]
   return None

@@ -506,6 +506,20 @@ def test_a_share_that_is_no_number_is_refused():
       tasks.TASKS['masked_tokens'](**{option: float('nan')}).check()
 
 
+@pytest.mark.parametrize('has_labels', [True, False])
+def test_a_task_reads_no_labels_that_it_does_not_declare(has_labels):
+  class Probe(Task):
+    def targets(self, batch, vocab_size, bits):
+      return batch.labels
+
+  Probe.has_labels = has_labels
+  batch = make_batch()
+  found = tasks.targets_of(Probe(), batch, V, None)
+  assert (found is batch.labels) if has_labels else (found is None)
+  classifier, _ = model_of(make_settings('classify'))
+  assert (steps.eval_targets(Probe(), classifier, batch) is None) != has_labels
+
+
 def test_a_prediction_is_correct_where_no_logit_is_greater():
   logits = np.random.default_rng(0).standard_normal((50, 7)).astype(np.float32)
   labels = np.arange(50) % 7

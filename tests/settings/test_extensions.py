@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
@@ -12,7 +14,7 @@ from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.settings import extensions, stored
 from experiments.settings.settings import from_config
-from selfattn.positions import NoPosition
+from selfattn.positions import NoPosition, Position
 
 SMALL = [
   '--config.data.word_order.train_pairs=37',
@@ -85,6 +87,18 @@ def test_a_default_that_no_config_can_hold_is_named(monkeypatch):
 
   monkeypatch.setitem(extensions.TABLES['POOLS'], 'typed', Typed)
   with pytest.raises(UserError, match=r"Typed\.dtype = <class 'float'> is the"):
+    default.get_config()
+
+
+def test_an_option_with_the_name_of_a_method_is_named(monkeypatch):
+  """It would take the place of the scale of attention scores."""
+
+  @dataclasses.dataclass(frozen=True)
+  class Scaled(Position):
+    scale: float = 8.0
+
+  monkeypatch.setitem(extensions.TABLES['POSITIONS'], 'scaled', Scaled)
+  with pytest.raises(UserError, match=r'Scaled\.scale .* Position\.scale'):
     default.get_config()
 
 
@@ -342,3 +356,16 @@ def test_a_kept_file_that_is_gone_or_fails_is_one_line(
   kept.unlink() if content is None else kept.write_text(content)
   with pytest.raises(UserError, match=re.escape(str(kept))):
     stored.read_settings(str(run))
+
+
+def test_the_matrix_runs_for_methods_of_a_file(example, tmp_path):
+  (tmp_path / 'mine.py').write_text(example)
+  command = [sys.executable, '-m', 'pytest', '-n0', '-m', 'matrix']
+  command += [f'--config={tmp_path / "mine.py"}', '--collect-only', '-q']
+  found = subprocess.run(
+    command, cwd=ROOT, capture_output=True, text=True, timeout=300
+  )
+  assert found.returncode == 0, found.stdout + found.stderr
+  names = [line for line in found.stdout.splitlines() if '::' in line]
+  assert len(names) > 20
+  assert all('log_distance' in name for name in names)

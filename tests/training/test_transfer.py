@@ -211,7 +211,7 @@ def test_logits_with_and_without_ratios_are_not_exchanged(
   run_lib.run(config, str(tmp_path / 'run'), Signals())
   lines = capfd.readouterr().err.splitlines()
   (skipped,) = [line for line in lines if line.startswith('skipped param')]
-  assert 'head/embedding (with other naive_bayes)' in skipped
+  assert 'head/embedding (beside other parameters of the head)' in skipped
 
 
 def test_a_task_without_this_head_counts_nothing(tmp_path, capfd):
@@ -223,13 +223,34 @@ def test_a_task_without_this_head_counts_nothing(tmp_path, capfd):
 
 
 def test_statistics_that_are_no_parameter_are_named(tmp_path, monkeypatch):
-  for wrong in ({'ratios': np.ones((50, 2))}, {'ratio': np.ones((49, 2))}):
+  for wrong in (
+    {'ratios': np.ones((50, 2))},
+    {'ratio': np.ones((49, 2))},
+    {'ratio': np.ones(2)},
+    {'ratio': np.full((50, 2), np.nan)},
+  ):
     monkeypatch.setattr(
       WideAndDeep, 'statistics', lambda *_, wrong=wrong: wrong
     )
     (name,) = wrong
     with pytest.raises(ValueError, match=f"statistics: '{name}' of shape"):
-      run_lib.run(naive_bayes(True), str(tmp_path / name), Signals())
+      run_lib.run(naive_bayes(True), str(tmp_path / 'run'), Signals())
+
+
+def test_statistics_may_read_the_texts_twice(tmp_path, monkeypatch):
+  counts = []
+
+  def counted(self, texts, num_classes):
+    counts.extend(
+      sum(int(mask.any(axis=1).sum()) for _, mask, _ in texts) for _ in '12'
+    )
+    return {}
+
+  monkeypatch.setattr(WideAndDeep, 'statistics', counted)
+  config = naive_bayes(True)
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  train = loading.load(from_config(config).data, '').splits['train']
+  assert counts == [len(train)] * 2
 
 
 def test_a_source_without_checkpoints_is_refused(source, tmp_path):
