@@ -210,14 +210,14 @@ def _print_header(group, loaded, batches) -> None:
     where += f', for each of {members} members'
   if program.size is not None:
     where += f', for each of {len(group.trials)} trials'
-  steps = batches[-1].steps_per_epoch
-  log(f'batch {batch} {where}; {steps} step{"s" * (steps != 1)} an epoch')
+  log(f'batch {batch} {where}')
   longest = loaded.bucket_lengths[-1]
   if choice := program.attention_choice(longest):
     log(f'attention over {longest} tokens: {choice}')
   for each, its_batches in zip(program.phases, batches, strict=True):
     steps = each.phase.end - each.phase.start
+    epoch = its_batches.steps_per_epoch
     log(
       f'{each.phase.settings.task.name}: {steps} steps are '
-      f'{steps / its_batches.steps_per_epoch:.1f} epochs'
+      f'{steps / epoch:.1f} epochs of {epoch}'
     )

@@ -294,7 +294,7 @@ def test_training_logs_and_ends_with_json(trained):
     'word_order: 80 train, 20 validation, 24 test',
     'parameters',
     'batch 64',
-    '2 steps an epoch',
+    'classify: 6 steps are 3.0 epochs of 2\n',
     ' tokens: reference\n',
     'step 6/6',
   ):
