@@ -8,6 +8,7 @@ options, so a default is written once, next to the code that reads it.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -52,8 +53,28 @@ def options(cls: type) -> dict[str, Any]:
   return found
 
 
+def _check(name: str, cls: Any) -> None:
+  """UserError for what is no entry of a table."""
+  if not isinstance(cls, type):
+    raise UserError(f'{name!r} is registered as {cls!r}, which is not a class')
+  if '+' in name:
+    raise UserError(f'{name!r}: names are joined by +, and have none')
+  declared = {
+    key
+    for key, kind in inspect.get_annotations(cls).items()
+    if 'ClassVar' not in str(kind)
+  }
+  for key in sorted(declared - fields(cls) - _NOT_OPTIONS):
+    raise UserError(
+      f'{cls.__name__}.{key} is no field: {cls.__name__} needs '
+      '@dataclasses.dataclass(frozen=True)'
+    )
+
+
 def blocks(table: Mapping[str, type]) -> dict[str, Any]:
   """A block of options for every entry that has options."""
+  for name, cls in table.items():
+    _check(name, cls)
   found = {entry: options(cls) for entry, cls in table.items()}
   return {k: v for k, v in found.items() if v}
 

@@ -102,6 +102,21 @@ def test_an_option_with_the_name_of_a_method_is_named(monkeypatch):
     default.get_config()
 
 
+def test_what_is_no_entry_is_named(monkeypatch):
+  class Undecorated(Position):
+    slope: float = 1.0
+
+  for name, entry, message in (
+    ('mine', Undecorated, r'Undecorated\.slope is no field: .* needs @data'),
+    ('mine', NoPosition(8, 2, False), "'mine' is registered as NoPosition"),
+    ('my+own', NoPosition, r"'my\+own': names are joined by \+"),
+  ):
+    with monkeypatch.context() as patch:
+      patch.setitem(extensions.TABLES['POSITIONS'], name, entry)
+      with pytest.raises(UserError, match=message):
+        default.get_config()
+
+
 @pytest.fixture
 def example():
   """The file of the docs."""
@@ -361,7 +376,7 @@ def test_a_kept_file_that_is_gone_or_fails_is_one_line(
 def test_the_matrix_runs_for_methods_of_a_file(example, tmp_path):
   (tmp_path / 'mine.py').write_text(example)
   command = [sys.executable, '-m', 'pytest', '-n0', '-m', 'matrix']
-  command += [f'--config={tmp_path / "mine.py"}', '--collect-only', '-q']
+  command += [f'--config={tmp_path / "mine.py"}', '--collect-only']
   found = subprocess.run(
     command, cwd=ROOT, capture_output=True, text=True, timeout=300
   )
