@@ -180,6 +180,23 @@ def masked() -> str:
   return markdown(rows)
 
 
+def imdb_masked() -> str:
+  """Training of IMDB with and without masked tokens first, by setting."""
+  rows = [('setting', 'begins with', 'accuracy', 'loss'), ('---',) * 4]
+  for row in _rows('imdb_masked'):
+    setting = ', '.join(
+      (
+        f'learning rate {row["optimizer.learning_rate"]:g}',
+        f'dropout {row["model.dropout_rate"]:g}',
+        f'decay {row["optimizer.weight_decay"]:g}',
+        f'{row["train.steps"]:,} steps',
+      )
+    )
+    scores = (f'{row[name]:.3f}' for name in ('accuracy', 'loss'))
+    rows.append((setting, row['begins with'], *scores))
+  return markdown(rows)
+
+
 def encoders() -> str:
   """Test accuracy of the same recipe with other encoders, by data set."""
   found: dict[str, dict] = {}
@@ -227,7 +244,10 @@ def pretraining_recipes() -> str:
   title = 'masked tokens first'
   rows = [('config', 'alone', title, 'difference', 'over'), ('---',) * 5]
   for file, label in _PRETRAINED_RECIPES.items():
-    found = json.loads((RESULTS / f'{file}.json').read_text())
+    path = RESULTS / f'{file}.json'
+    if not path.exists():
+      continue
+    found = json.loads(path.read_text())
     alone, pretrained = sorted(
       found['table'], key=lambda entry: entry['pretrain.steps']
     )

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,7 @@ import pytest
 
 from configs import default
 from experiments.command import app, config_files
+from experiments.command.errors import UserError
 from experiments.settings import reference
 from experiments.training import compiled
 from selfattn.masks import Tokens
@@ -55,28 +57,45 @@ _OWN = pytest.StashKey[set]()
 def pytest_addoption(parser):
   parser.addoption(
     '--config',
-    help='config file: run the tests of the position methods and normalisers '
-    'that it registers, with -m matrix',
+    help='config file: the tests of -m matrix, of the position methods and '
+    'normalisers that it registers',
   )
 
 
 def pytest_configure(config):
   """Registers before test files are imported, which list what there is."""
-  path, tables = config.getoption('--config'), (POSITIONS, NORMALISERS)
-  if path:
-    before = {name for table in tables for name in table}
-    config_files.execute(path, f'--config={path}')
-    after = {name for table in tables for name in table}
-    config.stash[_OWN] = after - before
-    if after == before:
-      raise pytest.UsageError(
-        f'--config={path} registers no position method and no normaliser'
-      )
+  if not (path := config.getoption('--config')):
+    return
+  tables = (POSITIONS, NORMALISERS)
+  before = [dict(table) for table in tables]
+  if not os.path.exists(path):  # scripts/run.sh has changed the folder
+    path = os.path.join(os.environ.get('OLDPWD', ''), path)
+  if config.getoption('markexpr') != 'matrix':
+    raise pytest.UsageError('--config is for -m matrix')
+  try:
+    config_files.load_module(path)
+  except UserError as error:
+    raise pytest.UsageError(str(error)) from None
+  config.stash[_OWN] = {
+    name
+    for table, known in zip(tables, before, strict=True)
+    for name, entry in table.items()
+    if known.get(name) is not entry
+  }
+  if not config.stash[_OWN]:
+    raise pytest.UsageError(
+      f'--config={path} registers no position method and no normaliser'
+    )
 
 
 def pytest_collection_modifyitems(config, items):
   if own := config.stash.get(_OWN, None):
-    chosen = [item for item in items if any(name in item.name for name in own)]
+    chosen = [
+      item
+      for item in items
+      if hasattr(item, 'callspec')
+      and own & set(re.split(r'[-+ ]', item.callspec.id))
+    ]
     config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
     items[:] = chosen
 

@@ -67,9 +67,10 @@ class Task:
 
   Attributes:
     metrics: names that `scores` returns, with `max` or `min` as the best value.
-    has_labels: whether it reads the labels of the texts, and a run of it
-      predicts one for each text. Other tasks are also trained on texts without
-      labels.
+    reads_labels: whether `targets` reads the labels of the texts. Other tasks
+      are also trained on texts without labels.
+    has_labels: whether it predicts one of the data's labels for each text, and
+      `outputs` are the loss and the logits of each.
     has_mask_token: whether the model needs an embedding of [MASK].
     is_tied: whether the head uses the embedding table.
     is_causal: whether the encoder must be causal.
@@ -77,6 +78,7 @@ class Task:
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
+  reads_labels: ClassVar[bool] = False
   has_labels: ClassVar[bool] = False
   has_mask_token: ClassVar[bool] = False
   is_tied: ClassVar[bool] = False
@@ -93,7 +95,7 @@ class Task:
 
     Args:
       batch: any number of rows of any length, some with weight 0; its labels
-        are None for a task without has_labels.
+        are None for a task without reads_labels.
       vocab_size: V.
       bits: `bits.at(site).bits((rows, length))` are random bits: of seed, step
         and row in training, of the text alone in evaluation.
@@ -112,15 +114,18 @@ class Task:
   def losses(self, logits, targets: Targets, smoothing=0.0):
     """(loss, whether the prediction is correct) of each label, of its shape.
 
-    A label is predicted correctly if no other has a greater logit.
+    A label is predicted correctly if all others have a smaller logit.
 
     Args:
       logits: a row of classes or tokens per label, on the last axis.
       smoothing: label smoothing, in training.
     """
     # Not argmax: of a vocabulary, on a CPU, it takes as long as all else here.
-    own = jnp.take_along_axis(logits, targets.labels[..., None], axis=-1)
-    correct = own[..., 0] >= logits.max(axis=-1)
+    labels = targets.labels[..., None]
+    own = jnp.take_along_axis(logits, labels, axis=-1)
+    last = logits.ndim - 1
+    is_own = jax.lax.broadcasted_iota(jnp.int32, logits.shape, last) == labels
+    correct = own[..., 0] > jnp.where(is_own, -jnp.inf, logits).max(axis=-1)
     return cross_entropy(logits, targets.labels, smoothing), correct
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
@@ -147,6 +152,7 @@ class Classify(Task):
   """The label of a text, from its pooled vectors."""
 
   metrics: ClassVar = {'accuracy': max, 'macro_f1': max, 'loss': min}
+  reads_labels: ClassVar = True
   has_labels: ClassVar = True
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
@@ -332,7 +338,7 @@ def targets_of(
 
   Some are -1, of texts without labels.
   """
-  read = batch if task.has_labels else batch._replace(labels=None)
+  read = batch if task.reads_labels else batch._replace(labels=None)
   return task.targets(read, vocab_size, bits)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -39,7 +38,8 @@ def options(cls: type) -> dict[str, Any]:
   }
   for name, default in found.items():
     for base in cls.__mro__[1:]:
-      if isinstance(vars(base).get(name), property | types.FunctionType):
+      # Functions, properties, and what wraps them.
+      if hasattr(vars(base).get(name), '__get__'):
         raise UserError(
           f'{cls.__name__}.{name} is an option with the name of a method, '
           f'{base.__name__}.{name}: it needs another name'

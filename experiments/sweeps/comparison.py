@@ -47,9 +47,9 @@ class Comparison:
     table: one entry per setting, the best first: `setting`, the keys that it
       changes, the number `n` of trials that are done and of those `missing`; if
       n > 0 also `validation`, `test`, and the `difference` to the baseline on
-      test, each as returned by `interval`, the former two with `values`, by
-      seed or fold; and over folds `pooled`, the accuracy on the test texts of
-      all folds together.
+      test, each as returned by `interval`, the former two with the `values`
+      of each seed or fold; and over folds `pooled`, the accuracy on the test
+      texts of all folds together.
     sign: 1 for a metric to maximise, -1 for one to minimise.
   """
 
@@ -198,8 +198,9 @@ def compare(
       found[split].setdefault(unit, []).append(score)
   for name, entry in table.items():
     for split, scores in values[name].items() if entry['n'] else ():
+      given = {'values': dict(scores)}
       scores |= {unit: statistics.fmean(each) for unit, each in scores.items()}
-      entry[split] = interval(list(scores.values())) | {'values': scores}
+      entry[split] = interval(list(scores.values())) | given
   is_of_texts = specs[0].settings.task.name == 'classify'
   if FOLD in over and metric == _ACCURACY and is_of_texts:
     _pool(rows, specs, table, over)

@@ -71,9 +71,9 @@ def train(
 
 def _batches(loaded, settings, program) -> TrainBatches:
   """The batches of a phase."""
-  has_labels = program.task.has_labels
+  reads_labels = program.task.reads_labels
   return TrainBatches(
-    loaded.splits['train'] if has_labels else loaded.with_unlabelled,
+    loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
     settings.train.batch_size,
     settings.data.seed,
     loaded.bucket_lengths,
@@ -175,7 +175,7 @@ def _print_header(group, loaded, batches) -> None:
   batch = settings.train.batch_size
   sizes = {split: len(part) for split, part in loaded.splits.items()}
   if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
-    is_used = not all(phase.task.has_labels for phase in program.phases)
+    is_used = not all(phase.task.reads_labels for phase in program.phases)
     sizes['unlabelled' if is_used else 'for the vocabulary'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from experiments.command import config_files
 from experiments.command.errors import UserError
 from experiments.settings import extensions, stored
 from experiments.settings.settings import from_config
+from selfattn.encoders import ENCODERS
 from selfattn.positions import NoPosition, Position
 
 SMALL = [
@@ -99,6 +101,20 @@ def test_an_option_with_the_name_of_a_method_is_named(monkeypatch):
 
   monkeypatch.setitem(extensions.TABLES['POSITIONS'], 'scaled', Scaled)
   with pytest.raises(UserError, match=r'Scaled\.scale .* Position\.scale'):
+    default.get_config()
+
+
+@pytest.mark.parametrize('option', ['causal', 'clone'])
+def test_an_option_with_the_name_of_a_property_of_flax_is_named(
+  option, monkeypatch
+):
+  mine = type(
+    'Mine',
+    (ENCODERS['rnn'],),
+    {option: False, '__annotations__': {option: bool}},
+  )
+  monkeypatch.setitem(extensions.TABLES['ENCODERS'], 'mine', mine)
+  with pytest.raises(UserError, match=rf'Mine\.{option} is an option with the'):
     default.get_config()
 
 
@@ -384,3 +400,26 @@ def test_the_matrix_runs_for_methods_of_a_file(example, tmp_path):
   names = [line for line in found.stdout.splitlines() if '::' in line]
   assert len(names) > 20
   assert all('log_distance' in name for name in names)
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('', 'get_config'),
+    ('from configs.default import *', 'registers no position method'),
+  ],
+)
+def test_the_matrix_of_no_methods_is_refused(text, message, tmp_path):
+  (tmp_path / 'mine.py').write_text(text)
+  command = [sys.executable, '-m', 'pytest', '-n0', '--collect-only']
+  found = subprocess.run(
+    [*command, '-m', 'matrix', '--config=mine.py', 'tests/test_rooms.py'],
+    cwd=ROOT,
+    env=os.environ | {'OLDPWD': str(tmp_path)},
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  assert found.returncode == pytest.ExitCode.USAGE_ERROR
+  (line,) = found.stderr.split('\n\n')[0].splitlines()
+  assert message in line

@@ -73,7 +73,7 @@ def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
   best = found.table[0]
   assert best['validation']['mean'] == pytest.approx(0.85)
   assert best['test']['mean'] == pytest.approx(0.73)
-  assert best['test']['values'] == {'0': 0.72, '1': 0.74}
+  assert best['test']['values'] == {'0': [0.72], '1': [0.74]}
   assert (run['trial'], run['validation'], run['test']) == (0, 0.95, 0.91)
   assert (run[RATE], run['seed']) == (0.1, 0)
 
