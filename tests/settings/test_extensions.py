@@ -389,6 +389,7 @@ def test_a_kept_file_that_is_gone_or_fails_is_one_line(
     stored.read_settings(str(run))
 
 
+@pytest.mark.matrix
 def test_the_matrix_runs_for_methods_of_a_file(example, tmp_path):
   (tmp_path / 'mine.py').write_text(example)
   command = [sys.executable, '-m', 'pytest', '-n0', '-m', 'matrix']
