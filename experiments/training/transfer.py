@@ -130,7 +130,9 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   if not found:
     return state
   found = {name: np.asarray(array) for name, array in found.items()}
-  tokens, mask = (jax.ShapeDtypeStruct((1, 1), kind) for kind in (int, bool))
+  tokens, mask = (
+    jax.ShapeDtypeStruct((1, 1), kind) for kind in (np.int32, bool)
+  )
   drawn = jax.eval_shape(classifier.init, jax.random.key(0), tokens, mask)
   shapes = {
     name: leaf.shape
