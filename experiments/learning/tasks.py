@@ -329,6 +329,13 @@ TASKS: dict[str, type[Task]] = {
   'next_token': NextToken,
 }
 CLASSIFY = Classify()
+# Tokens of a word beyond the share, after which it is cut.
+_LONGEST_WORD = 16
+
+
+def make(choice: Choice, begins_word: tuple[bool, ...] | None = None) -> Task:
+  """The task of a config's choice; `begins_word` is of the vocabulary."""
+  return TASKS[choice.name](**choice.options, begins_word=begins_word)
 
 
 def targets_of(
@@ -340,12 +347,3 @@ def targets_of(
   """
   read = batch if task.reads_labels else batch._replace(labels=None)
   return task.targets(read, vocab_size, bits)
-
-
-# Tokens of a word beyond the share, after which it is cut.
-_LONGEST_WORD = 16
-
-
-def make(choice: Choice, begins_word: tuple[bool, ...] | None = None) -> Task:
-  """The task of a config's choice; `begins_word` is of the vocabulary."""
-  return TASKS[choice.name](**choice.options, begins_word=begins_word)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -37,13 +38,6 @@ def options(cls: type) -> dict[str, Any]:
     and field.name not in _NOT_OPTIONS
   }
   for name, default in found.items():
-    for base in cls.__mro__[1:]:
-      # Functions, properties, and what wraps them.
-      if hasattr(vars(base).get(name), '__get__'):
-        raise UserError(
-          f'{cls.__name__}.{name} is an option with the name of a method, '
-          f'{base.__name__}.{name}: it needs another name'
-        )
     if not isinstance(default, bool | int | float | str | tuple):
       raise UserError(
         f'{cls.__name__}.{name} = {default!r} is the default of an option, '
@@ -69,6 +63,13 @@ def _check(name: str, cls: Any) -> None:
       f'{cls.__name__}.{key} is no field: {cls.__name__} needs '
       '@dataclasses.dataclass(frozen=True)'
     )
+  for option, base in itertools.product(options(cls), cls.__mro__[1:]):
+    # Functions, properties, and what wraps them.
+    if hasattr(vars(base).get(option), '__get__'):
+      raise UserError(
+        f'{cls.__name__}.{option} is an option with the name of a method, '
+        f'{base.__name__}.{option}: it needs another name'
+      )
 
 
 def blocks(table: Mapping[str, type]) -> dict[str, Any]:

@@ -122,7 +122,8 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     data: its texts.
 
   Raises:
-    ValueError: the head has no parameter of this name and shape.
+    ValueError: the head has no parameter of this name and shape, or a value is
+      not finite.
   """
   if 'head' not in state.params:
     return state
@@ -147,16 +148,12 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
         f'which are {shapes}'
       )
   log(f'counted in the texts of train: head/{", head/".join(sorted(found))}')
-
-  def filled(params):
-    head = dict(params['head'])
-    for name, array in found.items():
-      # Of members and trials, on leading axes.
-      head[name] = _like(head[name], np.broadcast_to(array, head[name].shape))
-    return params | {'head': head}
-
+  head = dict(state.params['head'])
+  for name, array in found.items():
+    # Of members and trials, on leading axes.
+    head[name] = _like(head[name], np.broadcast_to(array, head[name].shape))
   # The average, if there is one, begins with the first step.
-  return state.replace(params=filled(state.params))
+  return state.replace(params=state.params | {'head': head})
 
 
 class _TrainTexts:

@@ -165,52 +165,45 @@ def test_texts_of_a_test_fold_are_left_out(config):
   assert sum(held_out) >= 1
 
 
+def said(config, folder) -> str:
+  """The log of a short run, of batches of two."""
+  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
+  config.train.batch_size = 2
+  config.data.max_length = 8
+  run.run(config, str(folder / 'run'), Signals())
+  return (folder / 'run/log-0.txt').read_text()
+
+
 def test_a_run_is_pretrained_on_them(config, tmp_path):
   config.pretrain.steps, config.train.steps = 6, 2
-  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
-  config.train.batch_size, config.train.eval_every = 2, 2
-  config.data.max_length = 8
-  path = tmp_path / 'run'
-  run.run(config, str(path), Signals())
-  text = (path / 'log-0.txt').read_text()
+  config.train.eval_every = 2
+  text = said(config, tmp_path)
   assert '6 train, 2 validation, 2 test, 5 unlabelled' in text
-  # Batches of two: eleven texts, and six.
-  assert 'masked_tokens: 6 steps are 1.0 epochs' in text
-  assert 'classify: 2 steps are 0.7 epochs' in text
+  # Eleven texts, and six.
+  assert 'masked_tokens: 6 steps are 1.0 epochs of 6\n' in text
+  assert 'classify: 2 steps are 0.7 epochs of 3\n' in text
 
 
 def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
   config.task.name, config.checkpoint.best_metric = 'masked_tokens', 'loss'
   config.train.steps, config.train.eval_every = 6, 2
-  config.optimizer.warmup_steps = 0
-  config.train.batch_size = 2
-  config.data.max_length = 8
-  run.run(config, str(tmp_path / 'run'), Signals())
-  text = (tmp_path / 'run' / 'log-0.txt').read_text()
+  text = said(config, tmp_path)
   assert '6 train, 2 validation, 2 test, 5 unlabelled' in text
-  # Batches of two, of eleven texts.
-  assert 'masked_tokens: 6 steps are 1.0 epochs' in text
+  assert 'masked_tokens: 6 steps are 1.0 epochs of 6\n' in text
 
 
 def test_pretraining_with_labels_is_not_trained_on_them(config, tmp_path):
   config.pretrain.task.name = 'classify'
   config.pretrain.best_metric = 'accuracy'
   config.pretrain.steps = config.train.steps = config.train.eval_every = 3
-  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
-  config.train.batch_size = 2
-  config.data.max_length = 8
-  run.run(config, str(tmp_path / 'run'), Signals())
-  text = (tmp_path / 'run' / 'log-0.txt').read_text()
+  text = said(config, tmp_path)
   assert '6 train, 2 validation, 2 test, 5 for the vocabulary' in text
-  assert text.count('classify: 3 steps are 1.0 epochs') == 2
+  assert text.count('classify: 3 steps are 1.0 epochs of 3\n') == 2
 
 
 def test_a_run_without_pretraining_says_what_they_are_for(config, tmp_path):
   config.train.steps = config.train.eval_every = 2
-  config.optimizer.warmup_steps = 0
-  config.data.max_length = 8
-  run.run(config, str(tmp_path / 'run'), Signals())
-  text = (tmp_path / 'run' / 'log-0.txt').read_text()
+  text = said(config, tmp_path)
   assert '6 train, 2 validation, 2 test, 5 for the vocabulary' in text
 
 
