@@ -10,7 +10,7 @@ import functools
 import jax
 import numpy as np
 
-from experiments.command.errors import Interrupted
+from experiments.command.errors import Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
 from experiments.data import loading
@@ -111,9 +111,24 @@ def _evaluated(group, program, loaded, split, signals, params) -> list[dict]:
   if program.size is None:
     found = [array[None] for array in found]
   return [
-    program.task.scores(outputs, examples.labels)
+    _scores(program.task, outputs, examples.labels)
     for _, *outputs in zip(group.trials, *found, strict=False)
   ]
+
+
+def _scores(task, outputs, labels) -> dict[str, float]:
+  """The metrics of a task.
+
+  Raises:
+    UserError: one of a task of one's own lacks some.
+  """
+  found = task.scores(outputs, labels)
+  if missing := sorted(task.metrics.keys() - found.keys()):
+    raise UserError(
+      f'{type(task).__name__}.scores returns {sorted(found)}, without '
+      f'{missing} of its metrics'
+    )
+  return found
 
 
 def _loop(group, phase, state, update, validate, signals, until) -> State:

@@ -406,6 +406,18 @@ class IsRepeated(Task):
     return PerToken(2, parent=None)
 
 
+def test_a_metric_that_scores_lack_is_one_line(tmp_path, monkeypatch):
+  monkeypatch.setattr(IsRepeated, 'metrics', {'accuracy': max, 'f1': max})
+  monkeypatch.setitem(TASKS, 'is_repeated', IsRepeated)
+  config = make_small_config()
+  config.task.name = 'is_repeated'
+  config.checkpoint.best_metric = 'f1'
+  config.train.steps = config.train.eval_every = 6
+  said = r"^IsRepeated.scores returns \['accuracy', 'loss'\], without \['f1'\]"
+  with pytest.raises(UserError, match=said):
+    run_lib.run(config, str(tmp_path / 'run'), Signals())
+
+
 @pytest.mark.parametrize('name', ['masked_tokens', 'is_repeated'])
 def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
   name, tmp_path, monkeypatch, call_command
