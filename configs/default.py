@@ -44,9 +44,8 @@ def get_config():
   # at least 2; 0: none
   data.num_folds = 0
   data.fold = 0  # which fold is test, from 0
-  # what stays together in train, validation and test: 'text', equal texts;
-  # 'sentence', also a sentence and its phrases; 'order', also neighbours in the
-  # files, such as reviews of one film: a part is one run of texts of each class
+  # what is never split between train, validation and test: 'text', equal texts;
+  # 'sentence', also a sentence and its phrases
   data.split_by = 'text'
   data.num_buckets = 2  # number of lengths that batches are padded to
   # how texts are split into tokens

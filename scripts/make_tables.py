@@ -155,7 +155,7 @@ TABLES = {
   'choice': result_tables.choice,
   'recipe_trec': lambda: result_tables.recipe('trec_choice'),
   'encoders': result_tables.encoders,
-  'imdb_films': result_tables.imdb_films,
+  'imdb_choice': result_tables.imdb_choice,
   'masked': result_tables.masked,
   'imdb_masked': result_tables.imdb_masked,
   'pretraining': result_tables.pretraining,

@@ -157,13 +157,12 @@ def recipe(file: str) -> str:
   return markdown(rows)
 
 
-def imdb_films() -> str:
+def imdb_choice() -> str:
   """What the recipe of IMDB was chosen on, a row per setting."""
-  rows = [('setting', 'other films', 'loss', 'random texts'), ('---',) * 4]
-  for row in _rows('imdb_films'):
-    scores = (row[name] for name in ('accuracy', 'loss', 'random'))
-    shown = ('' if score is None else f'{score:.3f}' for score in scores)
-    rows.append((row['setting'], *shown))
+  rows = [('setting', 'accuracy', 'loss'), ('---',) * 3]
+  for row in _rows('imdb_choice'):
+    scores = (f'{row[name]:.3f}' for name in ('accuracy', 'loss'))
+    rows.append((row['setting'], *scores))
   return markdown(rows)
 
 

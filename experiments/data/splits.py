@@ -1,8 +1,7 @@
 """Parts of a data set for validation and test: a fraction held out, or a fold.
 
 Both are stratified by label and drawn by seed. What belongs together stays
-together: equal texts, all texts of one sentence, or neighbours in the files.
-Parts are row indices.
+together: equal texts, or all texts of one sentence. Parts are row indices.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import numpy as np
 
 from experiments.data.rows import Rows, distinct
 
-# What stays on one side: equal texts, a sentence and its phrases, or (but for
-# the two ends of a part) neighbours in the files.
-GROUPINGS = ('text', 'sentence', 'order')
+# What stays on one side: equal texts, or a sentence and its phrases.
+GROUPINGS = ('text', 'sentence')
 # Words of the longest sentence; all of its phrases are kept.
 _LONGEST = 100
 # Base of the hash of a phrase, odd, so that it has an inverse modulo 2^64.
@@ -53,11 +51,7 @@ def fold(
   held_out, seen = [], 0
   for groups in shuffled:
     # Where the last label has ended, so that no fold gets the odd ones of all.
-    part = (index - seen) % num_folds
-    if grouping == 'order':
-      held_out.append(np.array_split(groups, num_folds)[part])
-    else:
-      held_out.append(groups[part::num_folds])
+    held_out.append(groups[(index - seen) % num_folds :: num_folds])
     seen += len(groups)
   return _parted(chosen, group_of, held_out)
 
@@ -73,11 +67,10 @@ def first_copies(rows: Rows, chosen: np.ndarray, most: int) -> np.ndarray:
 
 
 def _groups(rows, chosen, seed, grouping):
-  """(the group of each row, the groups of each label in the order of a draw).
+  """(the group of each row, shuffled groups of each label in their order).
 
-  They are shuffled, or for `order` begin at any one and go on as in the files,
-  as a ring. Groups are numbered by first appearance. The label of a group is
-  that of the last row with the text that names it.
+  Groups are numbered by first appearance. The label of a group is that of the
+  last row with the text that names it.
   """
   group_of, first = distinct(rows.hashes[chosen])
   label_of = np.zeros(len(first), np.int64)
@@ -91,11 +84,7 @@ def _groups(rows, chosen, seed, grouping):
   shuffled = []
   for _, label in sorted((name, n) for n, name in enumerate(rows.names)):
     groups = np.flatnonzero(label_of == label)
-    if not len(groups):
-      continue
-    if grouping == 'order':
-      shuffled.append(np.roll(groups, rng.integers(len(groups))))
-    else:
+    if len(groups):
       shuffled.append(groups[rng.permutation(len(groups))])
   return group_of, shuffled
 

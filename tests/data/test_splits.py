@@ -106,52 +106,6 @@ def test_folds_are_disjoint_whole_stratified_and_as_large_as_each_other(
     assert max(counts) - min(counts) <= 1
 
 
-def of_order(cut, rows, *arguments):
-  """(positions of the rest, of the part) among the texts of each label."""
-  rest, part = cut(rows, *arguments, 'order')
-  for label in 'abc':
-    texts = list(dict.fromkeys(row.text for row in rows if row.label == label))
-    is_part = [text in {row.text for row in part} for text in texts]
-    yield label, is_part
-  assert sorted(rest + part) == sorted(rows)
-  assert not {row.text for row in rest} & {row.text for row in part}
-
-
-def runs(is_part):
-  """How often texts of the part begin in a ring of texts."""
-  before = is_part[-1:] + is_part[:-1]
-  return sum(now and not was for was, now in zip(before, is_part, strict=True))
-
-
-@pytest.mark.parametrize('seed', range(4))
-def test_neighbours_in_the_files_are_held_out_together(seed):
-  rows = [Row(f'text {n}', 'abc'[n % 7 % 3], 'f', n + 1) for n in range(90)] + [
-    Row('text 40', 'abc'[40 % 7 % 3], 'f', 91)
-  ]
-  for label, is_part in of_order(hold_out, rows, 0.2, seed):
-    assert runs(is_part) == 1, label
-    assert sum(is_part) == round(0.2 * len(is_part))
-  drawn = hold_out(rows, 0.2, seed, 'order')
-  assert drawn == hold_out(rows, 0.2, seed, 'order')
-  assert drawn != hold_out(rows, 0.2, seed + 1, 'order')
-
-
-def test_folds_of_neighbours_are_disjoint_stratified_and_of_all_texts():
-  rows = [Row(f'text {n}', 'abc'[n % 7 % 3], 'f', n + 1) for n in range(91)]
-  counts = {label: [] for label in 'abc'}
-  for index in range(4):
-    for label, is_part in of_order(fold, rows, 4, index, 5):
-      assert runs(is_part) == 1
-      counts[label].append(sum(is_part))
-  for label, found in counts.items():
-    assert sum(found) == sum(row.label == label for row in rows)
-    assert max(found) - min(found) <= 1
-  sizes = [sum(found) for found in zip(*counts.values(), strict=True)]
-  assert max(sizes) - min(sizes) <= 1
-  parts = [fold(rows, 4, index, 5, 'order')[1] for index in range(4)]
-  assert sorted(row for part in parts for row in part) == sorted(rows)
-
-
 def test_folds_depend_on_the_seed_alone():
   rows = drawn_rows(1)
   assert fold(rows, 4, 1, 7) == fold(rows, 4, 1, 7)

@@ -88,7 +88,6 @@ FORMS = {
   'split': {},
   'folds': {'num_folds': 3, 'fold': 1},
   'sentences': {'split_by': 'sentence', 'test_fraction': 0.2},
-  'order': {'split_by': 'order', 'test_fraction': 0.2},
 }
 
 
