@@ -213,7 +213,8 @@ def encoders() -> str:
     }
   rows = [('encoder', *found), ('---',) * (1 + len(found))]
   for name in next(iter(found.values())):
-    shown = (_spread(column[name]) for column in found.values())
+    scores = (column.get(name) for column in found.values())
+    shown = ('' if score is None else _spread(score) for score in scores)
     rows.append((f'`{name}`', *shown))
   return markdown(rows)
 
@@ -575,6 +576,7 @@ _ENCODERS = {
   'TREC': ['trec_encoders'],
   'SST-2 sentences': ['sst2_sentences_encoders'],
   'MR, ten folds': ['mr_folds', 'mr_encoders'],
+  'IMDB': ['imdb', 'imdb_encoders'],
 }
 # Of sweeps over positions, the row of the position method of the config.
 # Of each config its results file, what is reported on, and the data; with the
