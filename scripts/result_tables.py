@@ -247,7 +247,8 @@ def pretraining_recipes() -> str:
   for file, label in _PRETRAINED_RECIPES.items():
     found = json.loads((RESULTS / f'{file}.json').read_text())
     alone, pretrained = sorted(
-      found['table'], key=lambda entry: entry['pretrain.steps']
+      found['table'],
+      key=lambda e: bool(e.get('pretrain.steps') or e.get('train.init_from')),
     )
     rows.append(
       (
@@ -293,17 +294,24 @@ def pretraining_gains() -> dict[str, dict[str, float]]:
 def _pretrained() -> dict[str, dict[str, dict[str, float]]]:
   """Test accuracy by data, method and training."""
   data: dict = {}
-  for file, title in _PRETRAINED.items():
-    found = data.setdefault(title, {})
-    path = RESULTS / f'{file}.json'
-    for entry in json.loads(path.read_text())['table']:
-      chosen = [
-        setting
-        for setting in _PRETRAINING
-        if entry.get(setting.partition('=')[0])
-      ]
-      scores = found.setdefault(entry['model.position.name'], {})
-      scores[chosen[0] if chosen else 'all'] = entry['test']['mean']
+  for title, files in _PRETRAINED.items():
+    found: dict = {}
+    for file in files:
+      path = RESULTS / f'{file}.json'
+      for entry in json.loads(path.read_text())['table']:
+        chosen = [
+          setting
+          for setting in _PRETRAINING
+          if entry.get(setting.partition('=')[0])
+        ]
+        scores = found.setdefault(entry['model.position.name'], {})
+        tests = scores.setdefault(chosen[0] if chosen else 'all', [])
+        # The mean over the seeds of all files.
+        tests += [entry['test']['mean']] * entry['test']['n']
+    data[title] = {
+      method: {name: float(np.mean(tests)) for name, tests in scores.items()}
+      for method, scores in found.items()
+    }
   return data
 
 
@@ -606,6 +614,13 @@ _CONFIGS = {
     'the same',
     'the same',
   ),
+  '`sst2_recurrent.py`, ensemble of eight': (
+    'sst2_recurrent_ensemble',
+    'dev',
+    'the same',
+    'the same',
+    'the same',
+  ),
   'BiLSTM with attentive pool': ('sst2_bilstm', 'dev', 'SST-2 phrases'),
   '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
   '`sst2_sentences.py`, ensemble of eight': (
@@ -656,11 +671,11 @@ _CONFIGS = {
     'the same',
   ),
 }
-# Title of the data by name of the file.
+# Files by title of the data, each with seeds or folds of its own.
 _PRETRAINED = {
-  'trec_pretraining_methods': 'TREC',
-  'sst2_sentences_pretraining': 'SST-2 sentences',
-  'mr_pretraining': 'MR',
+  'TREC': ('trec_pretraining_methods',),
+  'SST-2 sentences': ('sst2_sentences_pretraining',),
+  'MR': ('mr_pretraining',),
 }
 _PRETRAINED_RECIPES = {
   'trec_pretrained': '`trec.py`',
@@ -668,6 +683,7 @@ _PRETRAINED_RECIPES = {
   'sst2_pretrained': '`sst2.py`, single model',
   'r8_pretrained': '`r8.py`',
   'mr_pretrained': '`mr.py`',
+  'imdb_pretrained': '`imdb.py`, as below',
 }
 _PRETRAINING = {
   'all': '700 steps',
