@@ -673,7 +673,7 @@ _CONFIGS = {
 }
 # Files by title of the data, each with seeds or folds of its own.
 _PRETRAINED = {
-  'TREC': ('trec_pretraining_methods',),
+  'TREC': ('trec_pretraining_methods', 'trec_pretraining_methods_more'),
   'SST-2 sentences': ('sst2_sentences_pretraining',),
   'MR': ('mr_pretraining',),
 }
