@@ -656,6 +656,13 @@ _CONFIGS = {
     '0.937, n-gram embeddings of all 100,000 texts (DV-ngrams-cosine, without '
     'its evaluation error)',
   ),
+  '`imdb.py`, ensemble of four': (
+    'imdb_ensemble',
+    'test',
+    'the same',
+    'the same',
+    'the same',
+  ),
   '`r8.py`': (
     'r8',
     'test',
