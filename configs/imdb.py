@@ -1,9 +1,10 @@
 """IMDB (Maas et al. 2011): long movie reviews, 25,000 train, 25,000 test.
 
 Self-attention on words and bigrams, and with it a linear model of both, scaled
-by log-count ratios of Naive Bayes. Bigrams, the number of steps and word
-dropout were chosen on a tenth of train, held out; the linear model and the
-length on a fifth.
+by log-count ratios of Naive Bayes, which is trained with the encoder; and
+NBSVM, another one, which is fitted before: the mean of both logits predicts.
+Bigrams, the number of steps and word dropout were chosen on a tenth of train,
+held out; the linear models and the length on a fifth.
 
 Data: the folder aclImdb (train/pos, train/neg, test/pos, test/neg), from
 https://ai.stanford.edu/~amaas/data/sentiment.
@@ -30,8 +31,10 @@ def get_config():
     config.model.position[method].max_len = config.data.max_length
   config.model.position.ngram.num_buckets = 200_000
   config.model.word_dropout_rate = 0.2
-  config.model.head.name = 'wide_and_deep'
-  config.model.head.wide_and_deep.num_buckets = 2_000_000
+  config.model.head.name = 'wide_and_deep+nbsvm'
+  for head in ('wide_and_deep', 'nbsvm'):
+    config.model.head[head].num_buckets = 2_000_000
+  config.model.head.nbsvm.c = 0.1
   config.model.head.wide_and_deep.naive_bayes = True
   config.model.num_members = 1
   config.optimizer.warmup_steps = 0.05
@@ -51,7 +54,10 @@ def sweep_choice():
   yield {}
   yield {'model.position.ngram.max_n': 3}
   yield {'model.word_dropout_rate': 0.0}
+  yield {'model.head.name': 'wide_and_deep'}
   yield {'model.head.name': 'linear'}
+  yield {'model.head.name': 'nbsvm'}
+  yield {'model.head.nbsvm.c': 1.0}
   yield {'model.head.wide_and_deep.naive_bayes': False}
   yield {'model.head.wide_and_deep.max_n': 3}
   yield {'model.position.name': 'none'}

@@ -20,8 +20,9 @@ def get_config():
   config.data.text.test = ('test.txt',)
   config.data.validation_fraction = 0.05
   config.data.max_length = 256
-  # On these longer texts, the n-grams of the recipe lower validation accuracy.
-  config.model.head.name = 'linear'
+  # On these longer texts, n-grams that are trained with the encoder lower
+  # validation accuracy; NBSVM raises it.
+  config.model.head.name = 'linear+nbsvm'
   return config
 
 
@@ -32,6 +33,8 @@ sweep_seeds = default.sweep_seeds
 def sweep_choice():
   """The recipe, and what differs from it in one thing: validation decides."""
   yield {}
+  yield {'model.head.name': 'linear'}
+  yield {'model.head.name': 'nbsvm'}
   yield {'model.head.name': 'wide_and_deep'}
   yield {'model.pool': 'mean'}
   yield {'model.dropout_rate': 0.5}

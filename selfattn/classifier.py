@@ -11,8 +11,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from selfattn import heads
 from selfattn.dropout import Dropout, drop
-from selfattn.heads import HEADS, Head
+from selfattn.heads import Head
 from selfattn.pools import POOLS, Pool
 from selfattn.positions.sampling import Consecutive
 
@@ -32,7 +33,7 @@ class TextClassifier(nn.Module):
     encoder: a module of selfattn.encoders.
     pool: one of selfattn.pools, or its name. For one that uses_cls, a learned
       vector `cls` is put before the tokens.
-    head: one of selfattn.heads.HEADS, or its name.
+    head: one of selfattn.heads, or the name of one, or of several joined by +.
     embed_init_std: standard deviation of embeddings at initialisation.
     sampling: one of selfattn.positions.sampling, for position ids.
     dtype: of the encoder; logits are float32.
@@ -74,7 +75,9 @@ class TextClassifier(nn.Module):
     label_index_BN: jax.Array | None = None,
     **for_encoder,
   ) -> jax.Array:
-    """Logits, float32 (B, C); of a head on each token, (B, L or N, C).
+    """Logits, float32 (B, C); of several heads, (B, E, C), see heads.Experts.
+
+    Of a head on each token, (B, L or N, C).
 
     Args:
       tokens_BL: integer ids, each below vocab_size, or [MASK].
@@ -127,10 +130,8 @@ class TextClassifier(nn.Module):
     named = isinstance(self.pool, str)
     pool = POOLS[self.pool](name='pool') if named else self.pool
     pooled_BP = drop(pool(x_BLD, padding_mask_BL), dropout, 1)
-    named = isinstance(self.head, str)
-    head = (
-      HEADS[self.head](name='head', vocab_size=self.vocab_size)
-      if named
-      else self.head
-    )
+    head = self.head
+    if isinstance(head, str):
+      names = {name: {} for name in head.split('+')}
+      head = heads.make(names, self.vocab_size, name='head')
     return head(pooled_BP, text_BL, text_mask_BL, self.num_classes)

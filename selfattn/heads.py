@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import flax.linen as nn
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from selfattn import naive_bayes
 from selfattn.positions.contract import Tokens, require
 from selfattn.positions.local import ngrams
 
@@ -46,8 +48,8 @@ class Head(nn.Module):
 
   Attributes:
     vocab_size: V, ids of tokens are below it; passed by keyword.
-    token_params: names of parameters with a row for each token or n-gram, which
-      belong to a vocabulary.
+    token_params: names of parameters with a row for each token or n-gram, and
+      of what is meant for these alone, which belong to a vocabulary.
   """
 
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
@@ -91,6 +93,47 @@ class Head(nn.Module):
     raise NotImplementedError
 
 
+class Experts(Head):
+  """Several heads, such as `linear+nbsvm`: their logits, float32 (B, E, C).
+
+  Each is trained by its own loss, and a model predicts by the mean of their
+  logits: a product of experts (Hinton 2002) to the power 1 / E. The parameters
+  of each are under its name.
+
+  Attributes:
+    parts: names and heads, without parents.
+  """
+
+  parts: tuple[tuple[str, Head], ...] = ()
+
+  @property
+  def token_params(self) -> tuple[str, ...]:
+    """Those of all heads, as NAME/PARAMETER."""
+    return tuple(
+      f'{name}/{param}'
+      for name, head in self.parts
+      for param in head.token_params
+    )
+
+  def statistics(self, texts, num_classes):
+    """Those of all heads, as NAME/PARAMETER."""
+    return {
+      f'{name}/{param}': array
+      for name, head in self.parts
+      for param, array in head.statistics(texts, num_classes).items()
+    }
+
+  @nn.compact
+  def __call__(self, *inputs):
+    """As of Head, with an axis of heads."""
+    return jnp.stack(
+      [
+        head.clone(name=name, parent=self)(*inputs) for name, head in self.parts
+      ],
+      axis=1,
+    )
+
+
 class Linear(Head):
   """An affine function of the pooled vector."""
 
@@ -98,38 +141,30 @@ class Linear(Head):
   def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
     """As of Head."""
     del tokens_BL, padding_mask_BL
-    return self._of_pooled(pooled_BP, num_classes)
-
-  def _of_pooled(self, pooled_BP, num_classes: int) -> jax.Array:
-    shape = (pooled_BP.shape[-1], num_classes)
-    kernel_PC = self.param('kernel', nn.initializers.lecun_normal(), shape)
-    bias_C = self.param('bias', nn.initializers.zeros, (num_classes,))
-    return pooled_BP @ kernel_PC + bias_C[None]
+    return _affine(self, pooled_BP, num_classes)
 
 
-class WideAndDeep(Linear):
-  """An affine function of the pooled vector and of the n-grams of the text.
+def _affine(head: Head, pooled_BP, num_classes: int) -> jax.Array:
+  """With `kernel` and `bias`, parameters of the head."""
+  shape = (pooled_BP.shape[-1], num_classes)
+  kernel_PC = head.param('kernel', nn.initializers.lecun_normal(), shape)
+  bias_C = head.param('bias', nn.initializers.zeros, (num_classes,))
+  return pooled_BP @ kernel_PC + bias_C[None]
 
-  Adds to `Linear` a linear model of the n-grams of up to max_n tokens: each row
-  of a table that one of them hashes to adds its logits once, zero at
-  initialisation. Binary features of n-grams as of Wang and Manning (2012),
-  trained with the encoder as in Wide & Deep (Cheng et al. 2016, section 3).
+
+class NGrams(Head):
+  """A base of heads that read the set of a text's n-grams.
+
+  Each n-gram of up to max_n tokens has a row of a table, see
+  selfattn.positions.local.ngrams, and each row counts once: binary features.
 
   Attributes:
     max_n: tokens of the longest n-gram.
-    num_buckets: rows of the table, `embedding`; n-grams with equal hashes share
-      a row, see selfattn.positions.local.ngrams.
-    naive_bayes: whether rows are multiplied by log-count ratios of Naive Bayes,
-      the `ratio` of each class to all others (Wang and Manning 2012, section
-      2), which `statistics` counts in the training texts; 0 for what is not in
-      them.
+    num_buckets: rows of the table; n-grams with equal hashes share one.
   """
 
   max_n: int = 2
   num_buckets: int = 100_000
-  naive_bayes: bool = False
-
-  token_params: ClassVar = ('embedding', 'ratio')
 
   def check(self) -> None:
     """As of Head."""
@@ -141,38 +176,8 @@ class WideAndDeep(Linear):
       'at least 1 and below 2147483648',
     )
 
-  def statistics(self, texts, num_classes):
-    """As of Head."""
-    if not self.naive_bayes:
-      return {}
-    # Of each n-gram and class, in how many texts; the last row is of none.
-    counts = np.zeros((self.num_buckets + 1, num_classes), np.int64)
-    rows_of = jax.jit(self._rows)
-    for tokens_BL, padding_mask_BL, labels_B in texts:
-      rows_BN = np.asarray(rows_of(tokens_BL, padding_mask_BL))
-      np.add.at(counts, (rows_BN, np.asarray(labels_B)[:, None]), 1)
-    return {'ratio': _log_count_ratios(counts[:-1]).astype(np.float32)}
-
-  @nn.compact
-  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
-    """As of Head."""
-    # First, so that its kernel is initialised as that of Linear.
-    logits_BC = self._of_pooled(pooled_BP, num_classes)
-    rows_BN = self._rows(tokens_BL, padding_mask_BL)
-    shape = (self.num_buckets, num_classes)
-    table = self.param('embedding', nn.initializers.zeros, shape)
-
-    def of_rows(table):
-      return jnp.take(table, rows_BN, axis=0, mode='fill', fill_value=0)
-
-    found_BNC = of_rows(table)
-    if self.naive_bayes:
-      ratio = self.param('ratio', nn.initializers.ones, shape)
-      found_BNC = found_BNC * of_rows(jax.lax.stop_gradient(ratio))
-    return logits_BC + found_BNC.sum(axis=1)
-
-  def _rows(self, tokens_BL, padding_mask_BL) -> jax.Array:
-    """Rows of the table, each once; num_buckets, which is none, elsewhere."""
+  def rows(self, tokens_BL, padding_mask_BL) -> jax.Array:
+    """Rows of each text, (B, N): each once, num_buckets, no row, elsewhere."""
     tokens = Tokens(padding_mask=padding_mask_BL)
     rows = [
       jnp.where(is_there_BL, code_BL % self.num_buckets, self.num_buckets)
@@ -182,21 +187,143 @@ class WideAndDeep(Linear):
     is_first_BN = jnp.diff(rows_BN, axis=1, prepend=-1) > 0
     return jnp.where(is_first_BN, rows_BN, self.num_buckets)
 
+  def rows_of_texts(self, texts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields `rows` and labels of the batches of `statistics`."""
+    rows = jax.jit(self.rows)
+    for tokens_BL, padding_mask_BL, labels_B in texts:
+      yield np.asarray(rows(tokens_BL, padding_mask_BL)), np.asarray(labels_B)
 
-def _log_count_ratios(counts_RC: np.ndarray) -> np.ndarray:
-  """log(p / |p|) - log(q / |q|), p = 1 + counts of a class and q of all others.
 
-  Wang and Manning (2012), section 2, with alpha = 1, over the rows that occur.
+def _taken(table_RC: jax.Array, rows_BN: jax.Array) -> jax.Array:
+  """Rows of a table, zero where there is none."""
+  return jnp.take(table_RC, rows_BN, axis=0, mode='fill', fill_value=0)
+
+
+class WideAndDeep(NGrams):
+  """An affine function of the pooled vector and of the n-grams of the text.
+
+  Adds to `Linear` a linear model of n-grams: each row of a table, `embedding`,
+  adds its logits once, zero at initialisation. Binary features of n-grams as of
+  Wang and Manning (2012), trained with the encoder as in Wide & Deep (Cheng et
+  al. 2016, section 3): jointly, so that what the encoder has fitted teaches the
+  n-grams nothing.
+
+  Attributes:
+    naive_bayes: whether rows are multiplied by log-count ratios of Naive Bayes,
+      the `ratio` of each class to all others (Wang and Manning 2012, section
+      2), which `statistics` counts in the training texts; 0 for what is not in
+      them.
   """
-  all_R1 = counts_RC.sum(axis=1, keepdims=True)
-  is_there_R1 = all_R1 > 0
-  p_RC, q_RC = (
-    np.where(is_there_R1, 1 + each, 0)
-    for each in (counts_RC, all_R1 - counts_RC)
+
+  naive_bayes: bool = False
+
+  token_params: ClassVar = ('embedding', 'ratio')
+
+  def statistics(self, texts, num_classes):
+    """As of Head."""
+    if not self.naive_bayes:
+      return {}
+    # Of each n-gram and class, in how many texts; the last row is of none.
+    counts = np.zeros((self.num_buckets + 1, num_classes), np.int64)
+    for rows_BN, labels_B in self.rows_of_texts(texts):
+      np.add.at(counts, (rows_BN, labels_B[:, None]), 1)
+    ratio = naive_bayes.log_count_ratios(counts[:-1])
+    return {'ratio': ratio.astype(np.float32)}
+
+  @nn.compact
+  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+    """As of Head."""
+    # First, so that its kernel is initialised as that of Linear.
+    logits_BC = _affine(self, pooled_BP, num_classes)
+    rows_BN = self.rows(tokens_BL, padding_mask_BL)
+    shape = (self.num_buckets, num_classes)
+    table = self.param('embedding', nn.initializers.zeros, shape)
+    found_BNC = _taken(table, rows_BN)
+    if self.naive_bayes:
+      ratio = self.param('ratio', nn.initializers.ones, shape)
+      found_BNC = found_BNC * _taken(jax.lax.stop_gradient(ratio), rows_BN)
+    return logits_BC + found_BNC.sum(axis=1)
+
+
+class Nbsvm(NGrams):
+  """NBSVM: a linear model of n-grams, fitted to the training texts before.
+
+  Logistic regression on binary features times log-count ratios of Naive Bayes
+  (Wang and Manning 2012, and selfattn.naive_bayes.fit). It does not read the
+  pooled vector, and is an expert beside a head that does: `linear+nbsvm`.
+
+  Attributes:
+    c: inverse strength of the regularisation, as in LIBLINEAR.
+  """
+
+  c: float = 1.0
+
+  token_params: ClassVar = ('logits', 'bias')
+
+  def check(self) -> None:
+    """As of Head."""
+    super().check()
+    require(0 < self.c < math.inf, 'c', self.c, 'greater than 0 and finite')
+
+  def statistics(self, texts, num_classes):
+    """As of Head; needs 24 bytes for each row of each text."""
+    parts = [(np.zeros(0, np.int32),) * 3]
+    for rows_BN, labels_B in self.rows_of_texts(texts):
+      is_there_BN = rows_BN < self.num_buckets
+      is_text_B = is_there_BN.any(axis=1)
+      sizes_B = is_there_BN.sum(axis=1)[is_text_B]
+      parts.append((rows_BN[is_there_BN], sizes_B, labels_B[is_text_B]))
+    rows_N, sizes_B, labels_B = map(np.concatenate, zip(*parts, strict=True))
+    logits, bias = naive_bayes.fit(
+      rows_N,
+      np.cumsum(sizes_B),
+      labels_B,
+      self.num_buckets,
+      num_classes,
+      self.c,
+    )
+    return {
+      'logits': logits.astype(np.float32),
+      'bias': bias.astype(np.float32),
+    }
+
+  @nn.compact
+  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+    """As of Head."""
+    del pooled_BP
+    logits_RC, bias_C = (
+      jax.lax.stop_gradient(self.param(name, nn.initializers.zeros, shape))
+      for name, shape in (
+        ('logits', (self.num_buckets, num_classes)),
+        ('bias', (num_classes,)),
+      )
+    )
+    rows_BN = self.rows(tokens_BL, padding_mask_BL)
+    return _taken(logits_RC, rows_BN).sum(axis=1) + bias_C[None]
+
+
+HEADS: dict[str, type[Head]] = {
+  'linear': Linear,
+  'wide_and_deep': WideAndDeep,
+  'nbsvm': Nbsvm,
+}
+
+
+def make(
+  options: Mapping[str, Mapping], vocab_size: int | None = None, **fields
+) -> Head:
+  """The head of a name, or the Experts of several.
+
+  Args:
+    options: by name, {'linear': {}, 'nbsvm': {'c': 3.0}}.
+    vocab_size: as of Head.
+    fields: of a Flax module, such as its name.
+  """
+  if len(options) == 1:
+    ((name, own),) = options.items()
+    return HEADS[name](**own, vocab_size=vocab_size, **fields)
+  parts = tuple(
+    (name, HEADS[name](**own, vocab_size=vocab_size, parent=None))
+    for name, own in options.items()
   )
-  with np.errstate(divide='ignore', invalid='ignore'):
-    ratio_RC = np.log(p_RC / p_RC.sum(axis=0)) - np.log(q_RC / q_RC.sum(axis=0))
-  return np.where(is_there_R1, ratio_RC, 0)
-
-
-HEADS: dict[str, type[Head]] = {'linear': Linear, 'wide_and_deep': WideAndDeep}
+  return Experts(parts, vocab_size=vocab_size, **fields)

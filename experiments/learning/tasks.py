@@ -164,8 +164,19 @@ class Classify(Task):
     """None: the head of the classifier."""
     del vocab_size, num_labels
 
+  def losses(self, logits, targets: Targets, smoothing=0.0):
+    """As of Task; of several experts, the sum of their losses."""
+    if logits.ndim == 2:
+      return super().losses(logits, targets, smoothing)
+    labels = jnp.broadcast_to(targets.labels[:, None], logits.shape[:2])
+    each = cross_entropy(logits, labels, smoothing)
+    _, correct = super().losses(logits.mean(axis=1), targets)
+    return each.sum(axis=1), correct
+
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    """Loss and logits of each text."""
+    """Loss and logits of each text; of several experts, their mean logits."""
+    if logits.ndim == 3:
+      logits = logits.mean(axis=1)
     return cross_entropy(logits, targets.labels), logits
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:

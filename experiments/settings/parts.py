@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from experiments.command.errors import UserError
 from experiments.settings import registry
-from selfattn import positions
+from selfattn import heads, positions
 from selfattn.contract import Encoder, check_heads
 from selfattn.encoders import ENCODERS
 from selfattn.heads import HEADS, Head
@@ -103,11 +103,11 @@ def pool(model) -> Pool:
 
 
 def head(model, vocab_size: int | None = None) -> Head:
-  """The head of a text; raises as `pool`."""
-  made = HEADS[model.head.name](**model.head.options, vocab_size=vocab_size)
-  with prefixed(f'model.head.{model.head.name}'):
-    made.check()
-  return made
+  """The head of a text, or several; raises as `pool`."""
+  for name, options in model.head.blocks.items():
+    with prefixed(f'model.head.{name}'):
+      HEADS[name](**options, vocab_size=vocab_size).check()
+  return heads.make(model.head.blocks, vocab_size)
 
 
 def sampling(model) -> Consecutive:

@@ -137,8 +137,7 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   drawn = jax.eval_shape(classifier.init, jax.random.key(0), tokens, mask)
   shapes = {
     name: leaf.shape
-    for name, leaf in drawn['params']['head'].items()
-    if isinstance(leaf, jax.ShapeDtypeStruct)  # not those of a submodule
+    for name, leaf in checkpoints.leaves(drawn['params']['head']).items()
   }
   for name, array in found.items():
     if array.shape != shapes.get(name) or not np.isfinite(array).all():
@@ -148,10 +147,15 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
         f'which are {shapes}'
       )
   log(f'counted in the texts of train: head/{", head/".join(sorted(found))}')
-  head = dict(state.params['head'])
+  leaves = checkpoints.leaves(state.params['head'])
   for name, array in found.items():
     # Of members and trials, on leading axes.
-    head[name] = _like(head[name], np.broadcast_to(array, head[name].shape))
+    leaves[name] = _like(
+      leaves[name], np.broadcast_to(array, leaves[name].shape)
+    )
+  head = jax.tree.unflatten(
+    jax.tree.structure(state.params['head']), leaves.values()
+  )
   # The average, if there is one, begins with the first step.
   return state.replace(params=state.params | {'head': head})
 

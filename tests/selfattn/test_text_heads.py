@@ -11,9 +11,10 @@ from configs import default
 from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
 from experiments.training import build
+from selfattn import heads
 from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
-from selfattn.heads import HEADS, Head, WideAndDeep
+from selfattn.heads import HEADS, Head, Nbsvm, WideAndDeep
 
 B, L, P, C, V, D = 3, 7, 5, 4, 11, 6
 # One n-gram twice, one across the end of the text, a text without tokens.
@@ -26,7 +27,7 @@ BUCKETS = 97
 
 def made(name):
   options = {'max_n': 3, 'num_buckets': BUCKETS}
-  head = HEADS[name](**(options if name == 'wide_and_deep' else {}))
+  head = HEADS[name](**({} if name == 'linear' else options))
 
   def init(key):
     return head.init(key, POOLED, TOKENS, IS_TOKEN, C)
@@ -63,14 +64,16 @@ def test_a_head_equals_its_formula_and_never_sees_padding(name):
   )
   assert (found.shape, found.dtype) == ((B, C), jnp.float32)
   for row, length in enumerate(LENGTHS):
-    wanted = np.float64(POOLED[row]) @ params['kernel'] + params['bias']
-    if name == 'wide_and_deep':
-      table = params['embedding']
+    wanted = params['bias']
+    if name != 'nbsvm':
+      wanted = wanted + np.float64(POOLED[row]) @ params['kernel']
+    if name != 'linear':
+      table = params['logits' if name == 'nbsvm' else 'embedding']
       wanted = wanted + of_ngrams(TOKENS[row, :length].tolist(), table)
     np.testing.assert_allclose(found[row], wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize('name', HEADS)
+@pytest.mark.parametrize('name', ['linear', 'wide_and_deep'])
 def test_parameters_and_logits_are_those_of_a_dense_layer(name):
   """Of which a run of before has a checkpoint, and a seed its parameters."""
 
@@ -178,6 +181,112 @@ def test_ratios_multiply_logits_of_ngrams_and_are_not_trained():
   assert grads['embedding'].any()
 
 
+def drawn_texts(num_classes, count=40):
+  """(batches, texts, labels); one of the texts has no tokens."""
+  rng = np.random.default_rng(0)
+  lengths = rng.integers(1, L + 1, count)
+  lengths[5] = 0
+  tokens = rng.integers(0, V, (count, L))
+  labels = rng.integers(0, num_classes, count)
+  padded = np.arange(L) < lengths[:, None]
+  batches = [
+    (tokens[i], padded[i], labels[i]) for i in np.split(np.arange(count), 4)
+  ]
+  texts = [t[:n].tolist() for t, n in zip(tokens, lengths, strict=True)]
+  return batches, texts, labels
+
+
+@pytest.mark.parametrize('num_classes', [2, C])
+@pytest.mark.parametrize('c', [0.1, 3.0])
+def test_nbsvm_is_the_minimum_of_its_convex_objective(num_classes, c):
+  """The gradient is zero there; dense features, and jax in float64."""
+  batches, texts, labels = drawn_texts(num_classes)
+  found = Nbsvm(3, BUCKETS, c).statistics(batches, num_classes)
+  assert set(found) == {'logits', 'bias'}
+  there = np.array([len(text) > 0 for text in texts])
+  ratio = counted(texts, labels, num_classes)
+  x = np.zeros((len(texts), BUCKETS))
+  for row, text in enumerate(texts):
+    x[row, list(rows_of(text))] = 1
+
+  def objective(w, bias):
+    logits = x[there] @ (w * ratio) + bias[None]
+    logs = jax.nn.log_softmax(logits)
+    own = jnp.take_along_axis(logs, labels[there][:, None], axis=1)
+    return -c * own.sum() + (w**2).sum() / 2
+
+  is_used = ratio != 0
+  w = np.where(is_used, found['logits'] / np.where(is_used, ratio, 1), 0)
+  assert np.abs(w).max() > 0.01
+  assert not found['logits'][~is_used].any()
+  with jax.enable_x64(True):
+    point = np.float64(w), np.float64(found['bias'])
+    of_w, of_bias = jax.grad(objective, (0, 1))(*point)
+    origin = jax.grad(objective, (0, 1))(*map(np.zeros_like, point))
+  scale = max(np.abs(each).max() for each in origin)
+  np.testing.assert_allclose(of_w, 0, atol=1e-4 * scale)
+  np.testing.assert_allclose(of_bias, 0, atol=1e-4 * scale)
+
+
+def test_nbsvm_without_texts_is_zero():
+  empty = np.array([[0, 0]]), np.zeros((1, 2), bool), np.array([0])
+  for texts in ([], [empty]):
+    found = Nbsvm(1, BUCKETS).statistics(texts, 3)
+    assert found['logits'].shape == (BUCKETS, 3)
+    assert not any(each.any() for each in found.values())
+
+
+def test_experts_have_the_logits_of_each_head_and_its_parameters():
+  options = {'max_n': 3, 'num_buckets': BUCKETS}
+  joined = heads.make({'wide_and_deep': options, 'nbsvm': options})
+  assert joined.token_params == (
+    'wide_and_deep/embedding',
+    'wide_and_deep/ratio',
+    'nbsvm/logits',
+    'nbsvm/bias',
+  )
+  params = draw(
+    lambda key: joined.init(key, POOLED, TOKENS, IS_TOKEN, C), jax.random.key(1)
+  )['params']
+  assert set(params) == {'wide_and_deep', 'nbsvm'}
+  found = joined.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C)
+  assert (found.shape, found.dtype) == ((B, 2, C), jnp.float32)
+  for index, name in enumerate(('wide_and_deep', 'nbsvm')):
+    alone = HEADS[name](**options).apply(
+      {'params': params[name]}, POOLED, TOKENS, IS_TOKEN, C
+    )
+    np.testing.assert_array_equal(found[:, index], alone)
+
+  def loss(params):
+    found = joined.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C)
+    return (found**2).sum()
+
+  grads = jax.grad(loss)(params)
+  assert not any(each.any() for each in grads['nbsvm'].values())
+  assert all(each.any() for each in grads['wide_and_deep'].values())
+
+
+def test_experts_count_what_each_head_counts():
+  batches, _, _ = drawn_texts(C)
+  options = {'max_n': 2, 'num_buckets': BUCKETS}
+  joined = heads.make(
+    {'wide_and_deep': {**options, 'naive_bayes': True}, 'nbsvm': options}
+  )
+  found = joined.statistics(batches, C)
+  assert set(found) == {'wide_and_deep/ratio', 'nbsvm/logits', 'nbsvm/bias'}
+  alone = Nbsvm(**options).statistics(batches, C)
+  np.testing.assert_array_equal(found['nbsvm/logits'], alone['logits'])
+
+
+def test_a_classifier_takes_names_joined_by_plus():
+  model = TextClassifier(V, C, D, BowEncoder(), head='linear+nbsvm')
+  logits, variables = model.init_with_output(
+    jax.random.key(0), TOKENS, IS_TOKEN
+  )
+  assert logits.shape == (B, 2, C)
+  assert set(variables['params']['head']) == {'linear', 'nbsvm'}
+
+
 class Sharp(Head):
   """A stranger's."""
 
@@ -202,12 +311,23 @@ def test_a_head_of_ones_own_is_one_class_and_one_line(monkeypatch):
   assert params['params']['head']['scale'].shape == ()
 
 
-@pytest.mark.parametrize('option', ['max_n', 'num_buckets'])
-def test_options_of_a_head_are_checked_with_their_key(option):
+@pytest.mark.parametrize('joined', ['{}', 'linear+{}'])
+@pytest.mark.parametrize(
+  ('name', 'option', 'value'),
+  [
+    ('wide_and_deep', 'max_n', 0),
+    ('wide_and_deep', 'num_buckets', 0),
+    ('nbsvm', 'max_n', 0),
+    ('nbsvm', 'c', 0.0),
+  ],
+)
+def test_options_of_a_head_are_checked_with_their_key(
+  name, option, value, joined
+):
   config = default.get_config()
-  config.model.head.name = 'wide_and_deep'
-  config.model.head.wide_and_deep[option] = 0
+  config.model.head.name = joined.format(name)
+  config.model.head[name][option] = value
   with pytest.raises(
-    UserError, match=rf'config\.model\.head\.wide_and_deep\.{option} = 0 must'
+    UserError, match=rf'config\.model\.head\.{name}\.{option} = {value} must'
   ):
     settings_lib.from_config(config)

@@ -148,9 +148,10 @@ def test_what_a_head_counts_is_that_of_the_texts_of_train(
   config.checkpoint.every_steps = 1
   config.pretrain.steps = 1
   config.model.num_members = num_members
-  config.model.head.name = 'wide_and_deep'
+  config.model.head.name = 'wide_and_deep+nbsvm'
   config.model.head.wide_and_deep.num_buckets = 50
   config.model.head.wide_and_deep.naive_bayes = True
+  config.model.head.nbsvm.num_buckets = 50
   config.optimizer.learning_rate = 0.1
   config.optimizer.weight_decay = 1.0
   config.optimizer.weight_decay_names = ('kernel', 'embedding')
@@ -162,17 +163,27 @@ def test_what_a_head_counts_is_that_of_the_texts_of_train(
   batch = train.batch(np.arange(len(train)), len(train), 64)
   padding_mask = np.arange(64) < batch.lengths[:, None]
   texts = [(batch.tokens, padding_mask, batch.labels)]
-  wanted = program.classifier.head.statistics(texts, len(data.labels))['ratio']
-  assert len(np.unique(wanted)) > 10
+  counted = program.classifier.head.statistics(texts, len(data.labels))
+  assert set(counted) == {
+    'wide_and_deep/ratio',
+    'nbsvm/logits',
+    'nbsvm/bias',
+  }
   with checkpoints.reading(
     str(tmp_path / 'run'), settings.checkpoint, settings.best
   ) as saved:
     state = saved.restore(settings.steps, program.template)
-  wanted = np.broadcast_to(wanted, state.params['head']['ratio'].shape)
-  assert wanted.shape[:-2] == ((num_members,) if num_members > 1 else ())
-  for params in (state.params, state.average):
-    np.testing.assert_allclose(params['head']['ratio'], wanted, rtol=1e-6)
-  assert np.abs(state.params['head']['embedding']).max() > 0.01
+  for name, wanted in counted.items():
+    assert np.abs(wanted).max() > 1e-3
+    for params in (state.params, state.average):
+      found = checkpoints.leaves(params['head'])[name]
+      assert found.shape[: -wanted.ndim] == (
+        (num_members,) if num_members > 1 else ()
+      )
+      all_members = np.broadcast_to(wanted, found.shape)
+      np.testing.assert_allclose(found, all_members, rtol=1e-3, atol=1e-4)
+  trained = state.params['head']['wide_and_deep']['embedding']
+  assert np.abs(trained).max() > 0.01
 
 
 def naive_bayes(value):

@@ -1,0 +1,97 @@
+"""Linear models of n-grams whose features are Naive Bayes' log-count ratios.
+
+Wang and Manning (2012): a text has binary features, one for each row (of a
+hash table) that an n-gram in it has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def log_count_ratios(counts_RC: np.ndarray) -> np.ndarray:
+  """log(p / |p|) - log(q / |q|), p = 1 + counts of a class and q of all others.
+
+  Section 2 of the paper, with alpha = 1, over the rows that occur; 0 elsewhere.
+
+  Args:
+    counts_RC: how many texts of each class have each row.
+  """
+  all_R1 = counts_RC.sum(axis=1, keepdims=True)
+  is_there_R1 = all_R1 > 0
+  p_RC, q_RC = (
+    np.where(is_there_R1, 1 + each, 0)
+    for each in (counts_RC, all_R1 - counts_RC)
+  )
+  with np.errstate(divide='ignore', invalid='ignore'):
+    ratio_RC = np.log(p_RC / p_RC.sum(axis=0)) - np.log(q_RC / q_RC.sum(axis=0))
+  return np.where(is_there_R1, ratio_RC, 0)
+
+
+def fit(
+  rows_N: np.ndarray,
+  ends_B: np.ndarray,
+  labels_B: np.ndarray,
+  num_rows: int,
+  num_classes: int,
+  c: float,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Logistic regression on binary features times their log-count ratios.
+
+  NBSVM without its interpolation, and with the cross entropy of softmax in the
+  place of the squared hinge loss. Minimises
+
+    c sum_b cross_entropy(logits_b, label_b) + |w|^2 / 2
+
+  by L-BFGS in float64, where logits_bk = bias_k + sum_r w_rk ratio_rk over the
+  rows r of text b. The minimum is unique but for a constant in all biases.
+
+  Args:
+    rows_N: the rows of all texts, those of one after those of another, each at
+      most once for a text.
+    ends_B: the end of each text in rows_N.
+    labels_B: classes.
+    num_rows: rows of the table.
+    num_classes: C.
+    c: inverse strength of the regularisation.
+
+  Returns:
+    What each row adds to the logits, w ratio, (num_rows, C), and biases, (C,).
+  """
+  import scipy.optimize
+  import scipy.sparse
+  import scipy.special
+
+  # Rows that occur, renumbered: a table may have many more.
+  found_R, columns_N = np.unique(rows_N, return_inverse=True)
+  count, shape = max(len(labels_B), 1), (len(found_R), num_classes)
+  starts = np.concatenate([[0], ends_B])
+  x_BR = scipy.sparse.csr_array(
+    (np.ones(len(columns_N)), columns_N, starts), (len(labels_B), shape[0])
+  )
+  target_BC = np.eye(num_classes)[labels_B]
+  x_RB = x_BR.T.tocsr()
+  ratio_RC = log_count_ratios(x_RB @ target_BC)
+
+  def objective(flat):
+    w_RC = flat[num_classes:].reshape(shape)
+    logits_BC = x_BR @ (w_RC * ratio_RC) + flat[:num_classes]
+    log_probs_BC = scipy.special.log_softmax(logits_BC, axis=1)
+    # Divided by count * c, so that tolerances mean the same for all sizes.
+    decay = 1 / (count * c)
+    loss = (
+      -(log_probs_BC * target_BC).sum() / count + decay * (w_RC**2).sum() / 2
+    )
+    error_BC = (np.exp(log_probs_BC) - target_BC) / count
+    of_w_RC = (x_RB @ error_BC) * ratio_RC + decay * w_RC
+    return loss, np.concatenate([error_BC.sum(axis=0), of_w_RC.ravel()])
+
+  start = np.zeros(num_classes + shape[0] * num_classes)
+  options = {'maxiter': 1_000, 'ftol': 1e-10, 'gtol': 1e-7}
+  best = scipy.optimize.minimize(
+    objective, start, jac=True, method='L-BFGS-B', options=options
+  ).x
+  logits_RC = np.zeros((num_rows, num_classes))
+  logits_RC[found_R] = best[num_classes:].reshape(shape) * ratio_RC
+  bias_C = best[:num_classes]
+  return logits_RC, bias_C - bias_C.mean()
