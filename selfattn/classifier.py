@@ -33,7 +33,7 @@ class TextClassifier(nn.Module):
     encoder: a module of selfattn.encoders.
     pool: one of selfattn.pools, or its name. For one that uses_cls, a learned
       vector `cls` is put before the tokens.
-    head: one of selfattn.heads, or the name of one, or of several joined by +.
+    head: one of selfattn.heads, or the name of one.
     embed_init_std: standard deviation of embeddings at initialisation.
     sampling: one of selfattn.positions.sampling, for position ids.
     dtype: of the encoder; logits are float32.
@@ -75,7 +75,7 @@ class TextClassifier(nn.Module):
     label_index_BN: jax.Array | None = None,
     **for_encoder,
   ) -> jax.Array:
-    """Logits, float32 (B, C); of several heads, (B, E, C), see heads.Experts.
+    """Logits, float32 (B, C); of heads.LateFusion, (B, E, C).
 
     Of a head on each token, (B, L or N, C).
 
@@ -132,6 +132,5 @@ class TextClassifier(nn.Module):
     pooled_BP = drop(pool(x_BLD, padding_mask_BL), dropout, 1)
     head = self.head
     if isinstance(head, str):
-      names = {name: {} for name in head.split('+')}
-      head = heads.make(names, self.vocab_size, name='head')
+      head = heads.make({head: {}}, self.vocab_size, name='head')
     return head(pooled_BP, text_BL, text_mask_BL, self.num_classes)

@@ -48,13 +48,16 @@ class Head(nn.Module):
 
   Attributes:
     vocab_size: V, ids of tokens are below it; passed by keyword.
-    token_params: names of parameters with a row for each token or n-gram, and
-      of what is meant for these alone, which belong to a vocabulary.
+    token_params: names of parameters with a row for each token or n-gram, which
+      belong to a vocabulary.
+    fitted_params: names of parameters that `statistics` fits, and that belong
+      to the training texts: no other run begins with them.
   """
 
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
 
   token_params: ClassVar[tuple[str, ...]] = ()
+  fitted_params: ClassVar[tuple[str, ...]] = ()
 
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
@@ -93,12 +96,11 @@ class Head(nn.Module):
     raise NotImplementedError
 
 
-class Experts(Head):
+class LateFusion(Head):
   """Several heads, such as `linear+nbsvm`: their logits, float32 (B, E, C).
 
-  Each is trained by its own loss, and a model predicts by the mean of their
-  logits: a product of experts (Hinton 2002) to the power 1 / E. The parameters
-  of each are under its name.
+  Each is trained by its own loss, as if it were alone, and a model predicts by
+  the mean of their logits. The parameters of each are under its name.
 
   Attributes:
     parts: names and heads, without parents.
@@ -109,11 +111,24 @@ class Experts(Head):
   @property
   def token_params(self) -> tuple[str, ...]:
     """Those of all heads, as NAME/PARAMETER."""
+    return self._named('token_params')
+
+  @property
+  def fitted_params(self) -> tuple[str, ...]:
+    """Those of all heads, as NAME/PARAMETER."""
+    return self._named('fitted_params')
+
+  def _named(self, kind: str) -> tuple[str, ...]:
     return tuple(
       f'{name}/{param}'
       for name, head in self.parts
-      for param in head.token_params
+      for param in getattr(head, kind)
     )
+
+  def check(self) -> None:
+    """As of Head, of each."""
+    for _, head in self.parts:
+      head.check()
 
   def statistics(self, texts, num_classes):
     """Those of all heads, as NAME/PARAMETER."""
@@ -246,19 +261,22 @@ class WideAndDeep(NGrams):
 
 
 class Nbsvm(NGrams):
-  """NBSVM: a linear model of n-grams, fitted to the training texts before.
+  """NBSVM: logistic regression on n-grams, fitted once, before training.
 
-  Logistic regression on binary features times log-count ratios of Naive Bayes
-  (Wang and Manning 2012, and selfattn.naive_bayes.fit). It does not read the
-  pooled vector, and is an expert beside a head that does: `linear+nbsvm`.
+  On binary features times log-count ratios of Naive Bayes (Wang and Manning
+  2012, and selfattn.naive_bayes.fit). It does not read the pooled vector, and
+  stands beside a head that does: `linear+nbsvm`.
 
   Attributes:
-    c: inverse strength of the regularisation, as in LIBLINEAR.
+    c: inverse strength of the regularisation, as `C` of scikit-learn.
+    num_buckets: as of NGrams. An n-gram that shares its row has the ratio of
+      both, so fewer rows cost accuracy.
   """
 
   c: float = 1.0
+  num_buckets: int = 2**18
 
-  token_params: ClassVar = ('logits', 'bias')
+  fitted_params: ClassVar = ('fitted_logits', 'fitted_bias')
 
   def check(self) -> None:
     """As of Head."""
@@ -266,7 +284,11 @@ class Nbsvm(NGrams):
     require(0 < self.c < math.inf, 'c', self.c, 'greater than 0 and finite')
 
   def statistics(self, texts, num_classes):
-    """As of Head; needs 24 bytes for each row of each text."""
+    """As of Head.
+
+    Takes about 40 bytes for each row of each text, and 400 for each row that
+    occurs and each class.
+    """
     parts = [(np.zeros(0, np.int32),) * 3]
     for rows_BN, labels_B in self.rows_of_texts(texts):
       is_there_BN = rows_BN < self.num_buckets
@@ -283,8 +305,8 @@ class Nbsvm(NGrams):
       self.c,
     )
     return {
-      'logits': logits.astype(np.float32),
-      'bias': bias.astype(np.float32),
+      'fitted_logits': logits.astype(np.float32),
+      'fitted_bias': bias.astype(np.float32),
     }
 
   @nn.compact
@@ -294,8 +316,8 @@ class Nbsvm(NGrams):
     logits_RC, bias_C = (
       jax.lax.stop_gradient(self.param(name, nn.initializers.zeros, shape))
       for name, shape in (
-        ('logits', (self.num_buckets, num_classes)),
-        ('bias', (num_classes,)),
+        ('fitted_logits', (self.num_buckets, num_classes)),
+        ('fitted_bias', (num_classes,)),
       )
     )
     rows_BN = self.rows(tokens_BL, padding_mask_BL)
@@ -312,7 +334,7 @@ HEADS: dict[str, type[Head]] = {
 def make(
   options: Mapping[str, Mapping], vocab_size: int | None = None, **fields
 ) -> Head:
-  """The head of a name, or the Experts of several.
+  """The head of a name, or the LateFusion of several.
 
   Args:
     options: by name, {'linear': {}, 'nbsvm': {'c': 3.0}}.
@@ -326,4 +348,4 @@ def make(
     (name, HEADS[name](**own, vocab_size=vocab_size, parent=None))
     for name, own in options.items()
   )
-  return Experts(parts, vocab_size=vocab_size, **fields)
+  return LateFusion(parts, vocab_size=vocab_size, **fields)

@@ -65,7 +65,8 @@ def restart(one: Callable, count: int) -> Callable:
 def logits(one: Callable, count: int) -> Callable:
   """From (params, targets) to logits, as `one`.
 
-  They are logarithms of the mean probabilities.
+  They are logarithms of the mean probabilities; of several heads, of those of
+  each, before the task takes the mean over heads.
   """
 
   def logits_of_all(params, targets):

@@ -165,7 +165,7 @@ class Classify(Task):
     del vocab_size, num_labels
 
   def losses(self, logits, targets: Targets, smoothing=0.0):
-    """As of Task; of several experts, the sum of their losses."""
+    """As of Task; of several heads, the sum of their losses."""
     if logits.ndim == 2:
       return super().losses(logits, targets, smoothing)
     labels = jnp.broadcast_to(targets.labels[:, None], logits.shape[:2])
@@ -174,7 +174,7 @@ class Classify(Task):
     return each.sum(axis=1), correct
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    """Loss and logits of each text; of several experts, their mean logits."""
+    """Loss and logits of each text; of several heads, their mean logits."""
     if logits.ndim == 3:
       logits = logits.mean(axis=1)
     return cross_entropy(logits, targets.labels), logits

@@ -14,7 +14,7 @@ from experiments.settings import registry
 from selfattn import heads, positions
 from selfattn.contract import Encoder, check_heads
 from selfattn.encoders import ENCODERS
-from selfattn.heads import HEADS, Head
+from selfattn.heads import Head
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS, Pool
 from selfattn.positions.sampling import SAMPLINGS, Consecutive
@@ -106,7 +106,7 @@ def head(model, vocab_size: int | None = None) -> Head:
   """The head of a text, or several; raises as `pool`."""
   for name, options in model.head.blocks.items():
     with prefixed(f'model.head.{name}'):
-      HEADS[name](**options, vocab_size=vocab_size).check()
+      heads.make({name: options}, vocab_size).check()
   return heads.make(model.head.blocks, vocab_size)
 
 

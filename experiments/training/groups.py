@@ -113,7 +113,11 @@ class Group:
       return state
     states = [
       transfer.start_from(
-        each, self.program.classifier, source, trial.workdir.path
+        each,
+        self.program.classifier,
+        source,
+        trial.workdir.path,
+        trial.settings.model.num_members,
       )
       if (source := trial.settings.train.init_from)
       else each

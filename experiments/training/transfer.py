@@ -47,29 +47,42 @@ def _read_keeping(source: str, folder: str):
     raise UserError(f'config.train.init_from = {source!r}: {error}') from error
 
 
-def start_from(state: State, classifier, source: str, workdir: str) -> State:
+def start_from(
+  state: State,
+  classifier,
+  source: str,
+  workdir: str,
+  num_members: int = 1,
+) -> State:
   """An initial State with the parameters of `source` that match.
 
   A parameter matches if name, shape and dtype are the same, for embeddings and
   token_params the vocabulary, and for heads the labels. The token_params of a
-  head are meant for one another, so that all are loaded or none. Logs which are
-  loaded and skipped.
+  head are meant for one another, so that all are loaded or none; fitted_params
+  are not loaded. Logs which are loaded and skipped.
 
   Args:
     state: of the new run.
     classifier: its model.
-    source: workdir of a trained run; its best checkpoint is read.
+    source: workdir of a trained run; its best checkpoint is read. All members
+      of an ensemble begin with the parameters of a single model.
     workdir: of the new run, with its vocabulary and labels.
+    num_members: of the new run.
 
   Raises:
     UserError: there is no checkpoint, or none of its parameters matches.
   """
   with buckets.staged(source) as folder:
-    return _start_from(state, classifier, source, folder, workdir)
+    return _start_from(state, classifier, source, folder, workdir, num_members)
 
 
 def _start_from(
-  state: State, classifier, source: str, folder: str, workdir: str
+  state: State,
+  classifier,
+  source: str,
+  folder: str,
+  workdir: str,
+  num_members: int,
 ) -> State:
   with checkpoints.reading(folder, *_read_keeping(source, folder)) as saved:
     found = saved.steps()
@@ -85,18 +98,23 @@ def _start_from(
   }
 
   of_tokens = _token_params(classifier)
+  fitted = {f'head/{param}' for param in classifier.head.fitted_params}
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
   is_same['parts'] = _of_head(given) == _of_head(wanted)
   for name, leaf in wanted.items():
-    kinds = _kinds(name, of_tokens)
-    reason = _mismatch(kinds, leaf, given.get(name), is_same)
+    kinds, found = _kinds(name, of_tokens), given.get(name)
+    if found is not None and num_members > 1 and found.shape == leaf.shape[1:]:
+      found = np.broadcast_to(found, leaf.shape)
+    reason = _mismatch(kinds, leaf, found, is_same)
+    if name in fitted:
+      reason = 'fitted to the texts of train'
     if reason:
       skipped.append(f'{name} ({reason})')
       leaves.append(leaf)
     else:
       loaded.append(name)
-      leaves.append(_like(leaf, given[name]))
+      leaves.append(_like(leaf, found))
   skipped += [
     f'{name} (not in this model)' for name in given if name not in wanted
   ]
@@ -146,7 +164,7 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
         f'{array.shape} must be finite, and one of the parameters of the head, '
         f'which are {shapes}'
       )
-  log(f'counted in the texts of train: head/{", head/".join(sorted(found))}')
+  log(f'set from the texts of train: head/{", head/".join(sorted(found))}')
   leaves = checkpoints.leaves(state.params['head'])
   for name, array in found.items():
     # Of members and trials, on leading axes.

@@ -220,7 +220,7 @@ def test_a_run_with_byte_pairs_is_told_which_tokens_begin_a_word(tmp_path):
   assert 0 < begins.mean() < 1
 
 
-def test_experts_are_trained_alone_and_predict_by_their_mean_logits():
+def test_joined_heads_are_trained_alone_and_predict_by_their_mean_logits():
   rng = np.random.default_rng(0)
   logits = rng.normal(size=(B, 3, 4)).astype(np.float32)
   batch = make_batch()

@@ -64,11 +64,11 @@ def test_a_head_equals_its_formula_and_never_sees_padding(name):
   )
   assert (found.shape, found.dtype) == ((B, C), jnp.float32)
   for row, length in enumerate(LENGTHS):
-    wanted = params['bias']
+    wanted = params['fitted_bias' if name == 'nbsvm' else 'bias']
     if name != 'nbsvm':
       wanted = wanted + np.float64(POOLED[row]) @ params['kernel']
     if name != 'linear':
-      table = params['logits' if name == 'nbsvm' else 'embedding']
+      table = params['fitted_logits' if name == 'nbsvm' else 'embedding']
       wanted = wanted + of_ngrams(TOKENS[row, :length].tolist(), table)
     np.testing.assert_allclose(found[row], wanted, rtol=1e-5, atol=1e-5)
 
@@ -202,7 +202,7 @@ def test_nbsvm_is_the_minimum_of_its_convex_objective(num_classes, c):
   """The gradient is zero there; dense features, and jax in float64."""
   batches, texts, labels = drawn_texts(num_classes)
   found = Nbsvm(3, BUCKETS, c).statistics(batches, num_classes)
-  assert set(found) == {'logits', 'bias'}
+  assert set(found) == {'fitted_logits', 'fitted_bias'}
   there = np.array([len(text) > 0 for text in texts])
   ratio = counted(texts, labels, num_classes)
   x = np.zeros((len(texts), BUCKETS))
@@ -216,11 +216,11 @@ def test_nbsvm_is_the_minimum_of_its_convex_objective(num_classes, c):
     return -c * own.sum() + (w**2).sum() / 2
 
   is_used = ratio != 0
-  w = np.where(is_used, found['logits'] / np.where(is_used, ratio, 1), 0)
+  w = np.where(is_used, found['fitted_logits'] / np.where(is_used, ratio, 1), 0)
   assert np.abs(w).max() > 0.01
-  assert not found['logits'][~is_used].any()
+  assert not found['fitted_logits'][~is_used].any()
   with jax.enable_x64(True):
-    point = np.float64(w), np.float64(found['bias'])
+    point = np.float64(w), np.float64(found['fitted_bias'])
     of_w, of_bias = jax.grad(objective, (0, 1))(*point)
     origin = jax.grad(objective, (0, 1))(*map(np.zeros_like, point))
   scale = max(np.abs(each).max() for each in origin)
@@ -232,19 +232,18 @@ def test_nbsvm_without_texts_is_zero():
   empty = np.array([[0, 0]]), np.zeros((1, 2), bool), np.array([0])
   for texts in ([], [empty]):
     found = Nbsvm(1, BUCKETS).statistics(texts, 3)
-    assert found['logits'].shape == (BUCKETS, 3)
+    assert found['fitted_logits'].shape == (BUCKETS, 3)
     assert not any(each.any() for each in found.values())
 
 
-def test_experts_have_the_logits_of_each_head_and_its_parameters():
+def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
   options = {'max_n': 3, 'num_buckets': BUCKETS}
   joined = heads.make({'wide_and_deep': options, 'nbsvm': options})
   assert joined.token_params == (
     'wide_and_deep/embedding',
     'wide_and_deep/ratio',
-    'nbsvm/logits',
-    'nbsvm/bias',
   )
+  assert joined.fitted_params == ('nbsvm/fitted_logits', 'nbsvm/fitted_bias')
   params = draw(
     lambda key: joined.init(key, POOLED, TOKENS, IS_TOKEN, C), jax.random.key(1)
   )['params']
@@ -266,25 +265,22 @@ def test_experts_have_the_logits_of_each_head_and_its_parameters():
   assert all(each.any() for each in grads['wide_and_deep'].values())
 
 
-def test_experts_count_what_each_head_counts():
+def test_joined_heads_count_what_each_head_counts():
   batches, _, _ = drawn_texts(C)
   options = {'max_n': 2, 'num_buckets': BUCKETS}
   joined = heads.make(
     {'wide_and_deep': {**options, 'naive_bayes': True}, 'nbsvm': options}
   )
   found = joined.statistics(batches, C)
-  assert set(found) == {'wide_and_deep/ratio', 'nbsvm/logits', 'nbsvm/bias'}
+  assert set(found) == {
+    'wide_and_deep/ratio',
+    'nbsvm/fitted_logits',
+    'nbsvm/fitted_bias',
+  }
   alone = Nbsvm(**options).statistics(batches, C)
-  np.testing.assert_array_equal(found['nbsvm/logits'], alone['logits'])
-
-
-def test_a_classifier_takes_names_joined_by_plus():
-  model = TextClassifier(V, C, D, BowEncoder(), head='linear+nbsvm')
-  logits, variables = model.init_with_output(
-    jax.random.key(0), TOKENS, IS_TOKEN
+  np.testing.assert_array_equal(
+    found['nbsvm/fitted_logits'], alone['fitted_logits']
   )
-  assert logits.shape == (B, 2, C)
-  assert set(variables['params']['head']) == {'linear', 'nbsvm'}
 
 
 class Sharp(Head):

@@ -166,8 +166,8 @@ def test_what_a_head_counts_is_that_of_the_texts_of_train(
   counted = program.classifier.head.statistics(texts, len(data.labels))
   assert set(counted) == {
     'wide_and_deep/ratio',
-    'nbsvm/logits',
-    'nbsvm/bias',
+    'nbsvm/fitted_logits',
+    'nbsvm/fitted_bias',
   }
   with checkpoints.reading(
     str(tmp_path / 'run'), settings.checkpoint, settings.best
@@ -225,12 +225,38 @@ def test_logits_with_and_without_ratios_are_not_exchanged(
   assert 'head/embedding (beside other parameters of the head)' in skipped
 
 
+@pytest.mark.parametrize('name', ['nbsvm', 'linear+nbsvm'])
+def test_what_is_fitted_to_texts_is_never_that_of_a_source(
+  name, tmp_path, capfd
+):
+  config = short_config()
+  config.model.head.name = name
+  config.model.head.nbsvm.num_buckets = 50
+  run_lib.run(config, str(tmp_path / 'source'), Signals())
+  config.model.head.nbsvm.c = 9.0
+  run_lib.run(config, str(tmp_path / 'alone'), Signals())
+  config.train.init_from = str(tmp_path / 'source')
+  capfd.readouterr()
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  assert 'fitted_bias (fitted to the texts of train)' in capfd.readouterr().err
+  source, alone, found = (
+    next(
+      leaf
+      for key, leaf in params(tmp_path / each, config).items()
+      if key.endswith('fitted_logits')
+    )
+    for each in ('source', 'alone', 'run')
+  )
+  assert np.abs(found - source).max() > 1e-3
+  np.testing.assert_array_equal(found, alone)
+
+
 def test_a_task_without_this_head_counts_nothing(tmp_path, capfd):
   config = naive_bayes(True)
   config.task.name = 'masked_tokens'
   config.checkpoint.best_metric = 'loss'
   run_lib.run(config, str(tmp_path / 'run'), Signals())
-  assert 'counted in the texts' not in capfd.readouterr().err
+  assert 'set from the texts' not in capfd.readouterr().err
 
 
 def test_statistics_that_are_no_parameter_are_named(tmp_path, monkeypatch):
@@ -262,6 +288,22 @@ def test_statistics_may_read_the_texts_twice(tmp_path, monkeypatch):
   run_lib.run(config, str(tmp_path / 'run'), Signals())
   train = loading.load(from_config(config).data, '').splits['train']
   assert counts == [len(train)] * 2
+
+
+def test_all_members_begin_with_the_parameters_of_one_model(
+  source, tmp_path, capfd
+):
+  config = short_config()
+  wanted = params(source, config)
+  config.model.num_members = 3
+  config.train.init_from = str(source)
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  lines = capfd.readouterr().err
+  assert 'skipped parameters: none' in lines
+  for name, leaf in params(tmp_path / 'run', config).items():
+    assert leaf.shape == (3, *wanted[name].shape)
+    for member in leaf:
+      np.testing.assert_allclose(member, wanted[name], atol=1e-6)
 
 
 def test_a_source_without_checkpoints_is_refused(source, tmp_path):
