@@ -12,7 +12,7 @@ from configs import default, sst2
 
 
 def get_config():
-  """Hyperparameters of configs/sst2.py on AG News."""
+  """Hyperparameters of configs/sst2.py on AG News, without NBSVM."""
   config = sst2.get_config()
   config.data.text.train = ('train.csv',)
   config.data.text.test = ('test.csv',)
@@ -25,6 +25,7 @@ def get_config():
   config.data.split_by = 'text'
   config.data.max_length = 128
   config.model.num_members = 1
+  config.model.head.name = 'linear'
   config.optimizer.warmup_steps = 1 / 15
   config.train.steps = 1_500
   return config

@@ -155,6 +155,7 @@ TABLES = {
   'choice': result_tables.choice,
   'recipe_trec': lambda: result_tables.recipe('trec_choice'),
   'encoders': result_tables.encoders,
+  'nbsvm': result_tables.nbsvm,
   'imdb_choice': result_tables.imdb_choice,
   'masked': result_tables.masked,
   'imdb_masked': result_tables.imdb_masked,

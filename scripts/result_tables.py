@@ -219,6 +219,17 @@ def encoders() -> str:
   return markdown(rows)
 
 
+def nbsvm() -> str:
+  """Test accuracy of the encoder, of NBSVM, and of both, by config."""
+  rows = [('config', 'without NBSVM', 'NBSVM alone', 'both'), ('---',) * 4]
+  for label, files in _NBSVM.items():
+    paths = [RESULTS / f'{file}.json' for file in files]
+    if all(path.exists() for path in paths):
+      tables = [json.loads(path.read_text())['table'] for path in paths]
+      rows.append((label, *(_spread(entry['test']) for (entry,) in tables)))
+  return markdown(rows)
+
+
 def pretraining() -> str:
   """Accuracy without and with pretraining, means over position methods."""
   rows = [('data', 'training', 'methods', 'test', 'to training alone')]
@@ -583,8 +594,8 @@ _LARGE = {
 _ENCODERS = {
   'TREC': ['trec_encoders'],
   'SST-2 sentences': ['sst2_sentences_encoders'],
-  'MR, ten folds': ['mr_folds', 'mr_encoders'],
-  'IMDB': ['imdb', 'imdb_encoders'],
+  'MR, ten folds': ['mr_folds_without_nbsvm', 'mr_encoders'],
+  'IMDB': ['imdb_without_nbsvm', 'imdb_encoders'],
 }
 # Of sweeps over positions, the row of the position method of the config.
 # Of each config its results file, what is reported on, and the data; with the
@@ -597,16 +608,28 @@ _CONFIGS = {
     '0.896, complex-order (Wang et al. 2020)',
     '0.930, DCNN (Kalchbrenner et al. 2014, in Kim 2014)',
   ),
-  '`trec.py`, ensemble of eight': ('trec_ensemble', 'test', 'TREC, 6 classes'),
-  '`sst2.py`, ensemble of eight': (
-    'sst2',
+  '`trec.py`, ensemble of eight, without NBSVM': (
+    'trec_ensemble',
+    'test',
+    'TREC, 6 classes',
+  ),
+  '`sst2.py`, single model': (
+    'sst2_one',
     'dev',
     'SST-2 phrases, dev of GLUE',
     '0.8348, MHBA-Mixer (README of Liu-Xiaoyan97/MHBA-Mixer; split not stated)',
     '0.8521, BiLSTM (the Flax example)',
   ),
-  '`sst2.py`, single model': ('sst2_one', 'dev', 'SST-2 phrases'),
-  '`sst2_cnn.py`, single model': ('sst2_cnn_one', 'dev', 'SST-2 phrases'),
+  '`sst2.py`, ensemble of eight, without NBSVM': (
+    'sst2',
+    'dev',
+    'SST-2 phrases',
+  ),
+  '`sst2_cnn.py`, single model, without NBSVM': (
+    'sst2_cnn_one',
+    'dev',
+    'SST-2 phrases',
+  ),
   '`sst2_recurrent.py`': (
     'sst2_recurrent',
     'dev',
@@ -621,14 +644,18 @@ _CONFIGS = {
     'the same',
     'the same',
   ),
-  'BiLSTM with attentive pool': ('sst2_bilstm', 'dev', 'SST-2 phrases'),
+  'BiLSTM with attentive pool, without NBSVM': (
+    'sst2_bilstm',
+    'dev',
+    'SST-2 phrases',
+  ),
   '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
-  '`sst2_sentences.py`, ensemble of eight': (
+  '`sst2_sentences.py`, ensemble of eight, without NBSVM': (
     'sst2_sentences_ensemble',
     'test',
     'SST-2 sentences',
   ),
-  '`sst2_sentences.py`, on states of a BiLSTM': (
+  '`sst2_sentences.py`, on states of a BiLSTM, without NBSVM': (
     'sst2_sentences_recurrent',
     'test',
     'SST-2 sentences',
@@ -640,23 +667,32 @@ _CONFIGS = {
     '0.746, complex-order (Wang et al. 2020)',
     '0.794, NBSVM (Wang and Manning 2012, in Kim 2014)',
   ),
-  '`mr.py`, ensemble of eight': ('mr_folds_ensemble', 'ten folds', 'MR'),
-  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
-    'mr_recurrent_ensemble',
+  '`mr.py`, on states of a BiLSTM': (
+    'mr_recurrent',
     'ten folds',
     'the same',
     'the same',
     'the same',
   ),
-  '`imdb.py`': (
-    'imdb',
+  '`mr.py`, ensemble of eight, without NBSVM': (
+    'mr_folds_ensemble',
+    'ten folds',
+    'MR',
+  ),
+  '`mr.py`, ensemble of eight, on states of a BiLSTM, without NBSVM': (
+    'mr_recurrent_ensemble',
+    'ten folds',
+    'MR',
+  ),
+  '`imdb.py`, without NBSVM': (
+    'imdb_without_nbsvm',
     'test',
     'IMDB',
     '0.879, MHBA-Mixer (README of Liu-Xiaoyan97/MHBA-Mixer)',
     '0.937, n-gram embeddings of all 100,000 texts (DV-ngrams-cosine, without '
     'its evaluation error)',
   ),
-  '`imdb.py`, ensemble of four': (
+  '`imdb.py`, ensemble of four, without NBSVM': (
     'imdb_ensemble',
     'test',
     'the same',
@@ -670,13 +706,29 @@ _CONFIGS = {
     'none found',
     '0.9707, Text GCN (Yao et al. 2019), which reads the texts of test',
   ),
-  '`r8.py`, ensemble of eight': (
+  '`r8.py`, ensemble of eight, without NBSVM': (
     'r8_ensemble',
     'test',
     'the same',
     'the same',
     'the same',
   ),
+}
+# Results files without NBSVM, of it alone, and with it, by config.
+_NBSVM = {
+  '`trec.py`': ('trec_without_nbsvm', 'trec_nbsvm', 'trec'),
+  '`sst2.py`, single model': (
+    'sst2_one_without_nbsvm',
+    'sst2_nbsvm',
+    'sst2_one',
+  ),
+  '`sst2_sentences.py`': (
+    'sst2_sentences_without_nbsvm',
+    'sst2_sentences_nbsvm',
+    'sst2_sentences',
+  ),
+  '`mr.py`': ('mr_folds_without_nbsvm', 'mr_nbsvm', 'mr_folds'),
+  '`r8.py`': ('r8_without_nbsvm', 'r8_nbsvm', 'r8'),
 }
 # Files by title of the data, each with seeds or folds of its own.
 _PRETRAINED = {

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
@@ -13,7 +14,7 @@ from experiments.data import encoding, loading
 from experiments.data.batches import TrainBatches, eval_batches
 from experiments.data.vocabularies import Vocabulary
 from experiments.inspection import head_analysis
-from experiments.learning import ensembles
+from experiments.learning import ensembles, tasks
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 from experiments.training import run as run_lib
@@ -227,3 +228,15 @@ def test_a_member_that_is_not_there_is_refused(
   )
   assert code == 2
   assert '--attention' in said
+
+
+def test_of_joined_heads_the_probabilities_of_each_are_averaged():
+  """Over members first, and over heads by the task (late fusion)."""
+  logits = jax.random.normal(jax.random.key(0), (3, 5, 2, 4)) * 3
+  together = ensembles.logits(lambda params, _: params, 3)(logits, None)
+  targets = tasks.Targets(None, None, jnp.arange(5) % 4, jnp.ones(5))
+  _, found = tasks.CLASSIFY.outputs(together, targets)
+  of_heads = scipy.special.softmax(np.float64(logits), axis=-1).mean(axis=0)
+  np.testing.assert_allclose(
+    found, np.log(of_heads).mean(axis=1), rtol=1e-5, atol=1e-5
+  )
