@@ -667,13 +667,6 @@ _CONFIGS = {
     '0.746, complex-order (Wang et al. 2020)',
     '0.794, NBSVM (Wang and Manning 2012, in Kim 2014)',
   ),
-  '`mr.py`, on states of a BiLSTM': (
-    'mr_recurrent',
-    'ten folds',
-    'the same',
-    'the same',
-    'the same',
-  ),
   '`mr.py`, ensemble of eight, without NBSVM': (
     'mr_folds_ensemble',
     'ten folds',
@@ -682,7 +675,9 @@ _CONFIGS = {
   '`mr.py`, ensemble of eight, on states of a BiLSTM, without NBSVM': (
     'mr_recurrent_ensemble',
     'ten folds',
-    'MR',
+    'the same',
+    'the same',
+    'the same',
   ),
   '`imdb.py`, without NBSVM': (
     'imdb_without_nbsvm',
