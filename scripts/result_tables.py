@@ -694,8 +694,8 @@ _CONFIGS = {
     'the same',
     'the same',
   ),
-  '`r8.py`': (
-    'r8',
+  '`r8.py`, without NBSVM': (
+    'r8_without_nbsvm',
     'test',
     'R8',
     'none found',
