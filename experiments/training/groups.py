@@ -117,7 +117,7 @@ class Group:
         self.program.classifier,
         source,
         trial.workdir.path,
-        trial.settings.model.num_members,
+        trial.settings,
       )
       if (source := trial.settings.train.init_from)
       else each
