@@ -26,12 +26,14 @@ def get_config():
   config.data.text.encoding = 'latin-1'
   config.data.validation_fraction = 0.05
   config.data.num_folds = 10
+  # As in the paper, for two classes.
+  config.model.head.nbsvm.interpolation = 0.25
+  config.model.head.nbsvm.weight = 6.0
   return config
 
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
-sweep_choice = small_text.sweep_choice
 sweep_pretraining = small_text.sweep_pretraining
 
 
@@ -39,3 +41,12 @@ def sweep_folds():
   """Each of the ten folds is test once."""
   for fold in range(10):
     yield {'data.fold': fold}
+
+
+def sweep_choice():
+  """That of configs/small_text.py, and its NBSVM."""
+  yield from small_text.sweep_choice()
+  yield {
+    'model.head.nbsvm.interpolation': 1.0,
+    'model.head.nbsvm.weight': 2.0,
+  }

@@ -20,10 +20,21 @@ def get_config():
   config.data.text.test = ('stsa.binary.test',)
   config.data.validation_fraction = 0.05
   config.data.text.labels = ('0=negative', '1=positive')
+  # As in the paper, for two classes.
+  config.model.head.nbsvm.interpolation = 0.25
+  config.model.head.nbsvm.weight = 6.0
   return config
 
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
-sweep_choice = small_text.sweep_choice
 sweep_pretraining = small_text.sweep_pretraining
+
+
+def sweep_choice():
+  """That of configs/small_text.py, and its NBSVM."""
+  yield from small_text.sweep_choice()
+  yield {
+    'model.head.nbsvm.interpolation': 1.0,
+    'model.head.nbsvm.weight': 2.0,
+  }

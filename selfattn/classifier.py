@@ -75,7 +75,7 @@ class TextClassifier(nn.Module):
     label_index_BN: jax.Array | None = None,
     **for_encoder,
   ) -> jax.Array:
-    """Logits, float32 (B, C); of heads.LateFusion, (B, E, C).
+    """Logits, float32 (B, C); of heads.LateFusion, (B, 1 + E, C).
 
     Of a head on each token, (B, L or N, C).
 

@@ -52,12 +52,14 @@ class Head(nn.Module):
       belong to a vocabulary.
     fitted_params: names of parameters that `statistics` fits, and that belong
       to the training texts: no other run begins with them.
+    weight: of its logits in a mean with those of other heads; see LateFusion.
   """
 
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
 
   token_params: ClassVar[tuple[str, ...]] = ()
   fitted_params: ClassVar[tuple[str, ...]] = ()
+  weight = 1.0
 
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
@@ -97,10 +99,11 @@ class Head(nn.Module):
 
 
 class LateFusion(Head):
-  """Several heads, such as `linear+nbsvm`: their logits, float32 (B, E, C).
+  """Several heads, such as `linear+nbsvm`: logits, float32 (B, 1 + E, C).
 
-  Each is trained by its own loss, as if it were alone, and a model predicts by
-  the mean of their logits. The parameters of each are under its name.
+  First those that predict, the mean of the logits of all E heads with their
+  weights, which teaches nothing; then those of each head, which is trained by
+  its own loss, as if it were alone. The parameters of each are under its name.
 
   Attributes:
     parts: names and heads, without parents.
@@ -140,13 +143,16 @@ class LateFusion(Head):
 
   @nn.compact
   def __call__(self, *inputs):
-    """As of Head, with an axis of heads."""
-    return jnp.stack(
+    """As of Head, with an axis of the mean and of the heads."""
+    logits_BEC = jnp.stack(
       [
         head.clone(name=name, parent=self)(*inputs) for name, head in self.parts
       ],
       axis=1,
     )
+    weights_E = jnp.array([head.weight for _, head in self.parts])
+    mean_BC = jnp.einsum('bec,e->bc', logits_BEC, weights_E / weights_E.sum())
+    return jnp.concatenate([mean_BC[:, None], logits_BEC], axis=1)
 
 
 class Linear(Head):
@@ -269,11 +275,17 @@ class Nbsvm(NGrams):
 
   Attributes:
     c: inverse strength of the regularisation, as `C` of scikit-learn.
+    interpolation: beta of the paper, which has 0.25: from Naive Bayes (0) to
+      the regression alone (1). Below 1 for two classes: the ratios of more,
+      each of one class to all others, are no Naive Bayes classifier.
+    weight: as of Head.
     num_buckets: as of NGrams. An n-gram that shares its row has the ratio of
       both, so fewer rows cost accuracy.
   """
 
   c: float = 1.0
+  interpolation: float = 1.0
+  weight: float = 1.0
   num_buckets: int = 2**18
 
   fitted_params: ClassVar = ('fitted_logits', 'fitted_bias')
@@ -281,7 +293,15 @@ class Nbsvm(NGrams):
   def check(self) -> None:
     """As of Head."""
     super().check()
-    require(0 < self.c < math.inf, 'c', self.c, 'greater than 0 and finite')
+    for name in ('c', 'weight'):
+      value = getattr(self, name)
+      require(0 < value < math.inf, name, value, 'greater than 0 and finite')
+    require(
+      0 <= self.interpolation <= 1,
+      'interpolation',
+      self.interpolation,
+      'between 0 and 1',
+    )
 
   def statistics(self, texts, num_classes):
     """As of Head.
@@ -303,6 +323,7 @@ class Nbsvm(NGrams):
       self.num_buckets,
       num_classes,
       self.c,
+      self.interpolation,
     )
     return {
       'fitted_logits': logits.astype(np.float32),

@@ -35,11 +35,12 @@ def fit(
   num_rows: int,
   num_classes: int,
   c: float,
+  interpolation: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Logistic regression on binary features times their log-count ratios.
 
-  NBSVM without its interpolation, and with the cross entropy of softmax in the
-  place of the squared hinge loss. Minimises
+  NBSVM with the cross entropy of softmax in the place of the squared hinge
+  loss. Minimises
 
     c sum_b cross_entropy(logits_b, label_b) + |w|^2 / 2
 
@@ -47,7 +48,8 @@ def fit(
   rows r of text b, until the objective falls by less than 1e-10 of itself, or
   for 1,000 iterations. The minimum is unique but for a constant in all biases,
   whose mean is 0 here. A class without texts has none, and a bias far below the
-  others.
+  others. Then w_rk is interpolated with that of Naive Bayes, the same for all
+  rows (section 2.3): (1 - beta) mean_r |w_rk| + beta w_rk.
 
   Args:
     rows_N: the rows of all texts, those of one after those of another, each at
@@ -57,6 +59,8 @@ def fit(
     num_rows: rows of the table.
     num_classes: C.
     c: inverse strength of the regularisation.
+    interpolation: beta, between Naive Bayes (0) and the regression
+      (1).
 
   Returns:
     What each row adds to the logits, w ratio, (num_rows, C), and biases, (C,).
@@ -94,9 +98,10 @@ def fit(
   best = scipy.optimize.minimize(
     objective, start, jac=True, method='L-BFGS-B', options=options
   ).x
+  w_RC = best[num_classes:].reshape(num_found, num_classes)
+  w_of_nb_C = np.abs(w_RC).sum(axis=0) / max(num_found, 1)
+  w_RC = (1 - interpolation) * w_of_nb_C + interpolation * w_RC
   logits_RC = np.zeros((num_rows, num_classes))
-  logits_RC[found_R] = (
-    best[num_classes:].reshape(num_found, num_classes) * ratio_RC
-  )
+  logits_RC[found_R] = w_RC * ratio_RC
   bias_C = best[:num_classes]
   return logits_RC, bias_C - bias_C.mean()

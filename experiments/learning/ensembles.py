@@ -65,8 +65,7 @@ def restart(one: Callable, count: int) -> Callable:
 def logits(one: Callable, count: int) -> Callable:
   """From (params, targets) to logits, as `one`.
 
-  They are logarithms of the mean probabilities; of several heads, of those of
-  each, before the task takes the mean over heads.
+  They are logarithms of the mean probabilities.
   """
 
   def logits_of_all(params, targets):

@@ -168,15 +168,15 @@ class Classify(Task):
     """As of Task; of several heads, the sum of their losses."""
     if logits.ndim == 2:
       return super().losses(logits, targets, smoothing)
-    labels = jnp.broadcast_to(targets.labels[:, None], logits.shape[:2])
-    each = cross_entropy(logits, labels, smoothing)
-    _, correct = super().losses(logits.mean(axis=1), targets)
-    return each.sum(axis=1), correct
+    _, correct = super().losses(logits[:, 0], targets)
+    each = logits[:, 1:]
+    labels = jnp.broadcast_to(targets.labels[:, None], each.shape[:2])
+    return cross_entropy(each, labels, smoothing).sum(axis=1), correct
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     """Loss and logits of each text; of several heads, their mean logits."""
     if logits.ndim == 3:
-      logits = logits.mean(axis=1)
+      logits = logits[:, 0]
     return cross_entropy(logits, targets.labels), logits
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:

@@ -228,6 +228,26 @@ def test_nbsvm_is_the_minimum_of_its_convex_objective(num_classes, c):
   np.testing.assert_allclose(of_bias, 0, atol=1e-4 * scale)
 
 
+@pytest.mark.parametrize('beta', [0.0, 0.25])
+@pytest.mark.parametrize('num_classes', [2, C])
+def test_nbsvm_is_interpolated_with_naive_bayes(num_classes, beta):
+  """Wang and Manning (2012), section 2.3: (1 - b) |w|_1 / V + b w."""
+  batches, texts, labels = drawn_texts(num_classes)
+  alone = Nbsvm(3, BUCKETS, 1.0).statistics(batches, num_classes)
+  found = Nbsvm(3, BUCKETS, 1.0, beta).statistics(batches, num_classes)
+  ratio = counted(texts, labels, num_classes)
+  occurs = sorted(set().union(*map(rows_of, texts)))
+  assert len(occurs) < BUCKETS
+  w = np.zeros_like(ratio)
+  np.divide(alone['fitted_logits'], ratio, out=w, where=ratio != 0)
+  mean = np.abs(w[occurs]).mean(axis=0)
+  wanted = ((1 - beta) * mean + beta * w) * ratio
+  np.testing.assert_allclose(
+    found['fitted_logits'], wanted, rtol=1e-4, atol=1e-6
+  )
+  np.testing.assert_array_equal(found['fitted_bias'], alone['fitted_bias'])
+
+
 def test_nbsvm_without_texts_is_zero():
   empty = np.array([[0, 0]]), np.zeros((1, 2), bool), np.array([0])
   for texts in ([], [empty]):
@@ -238,7 +258,9 @@ def test_nbsvm_without_texts_is_zero():
 
 def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
   options = {'max_n': 3, 'num_buckets': BUCKETS}
-  joined = heads.make({'wide_and_deep': options, 'nbsvm': options})
+  joined = heads.make(
+    {'wide_and_deep': options, 'nbsvm': {**options, 'weight': 3.0}}
+  )
   assert joined.token_params == (
     'wide_and_deep/embedding',
     'wide_and_deep/ratio',
@@ -249,8 +271,10 @@ def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
   )['params']
   assert set(params) == {'wide_and_deep', 'nbsvm'}
   found = joined.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C)
-  assert (found.shape, found.dtype) == ((B, 2, C), jnp.float32)
-  for index, name in enumerate(('wide_and_deep', 'nbsvm')):
+  assert (found.shape, found.dtype) == ((B, 3, C), jnp.float32)
+  mean = found[:, 1] / 4 + found[:, 2] * 3 / 4
+  np.testing.assert_allclose(found[:, 0], mean, rtol=1e-5, atol=1e-6)
+  for index, name in enumerate(('wide_and_deep', 'nbsvm'), 1):
     alone = HEADS[name](**options).apply(
       {'params': params[name]}, POOLED, TOKENS, IS_TOKEN, C
     )
@@ -315,6 +339,8 @@ def test_a_head_of_ones_own_is_one_class_and_one_line(monkeypatch):
     ('wide_and_deep', 'num_buckets', 0),
     ('nbsvm', 'max_n', 0),
     ('nbsvm', 'c', 0.0),
+    ('nbsvm', 'weight', 0.0),
+    ('nbsvm', 'interpolation', 1.5),
   ],
 )
 def test_options_of_a_head_are_checked_with_their_key(
