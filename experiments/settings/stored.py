@@ -65,11 +65,6 @@ def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
   return keeping, known[keeping.best_metric]
 
 
-def read_data(path: str) -> dict:
-  """config.data of a stored run, nested, with every key that there is now."""
-  return formats.upgrade(_read_config(path))['data']
-
-
 def _read_config(path: str) -> dict:
   """The nested config of a workdir, of any format."""
   config_path = os.path.join(path, 'config.json')

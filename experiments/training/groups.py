@@ -117,7 +117,7 @@ class Group:
         self.program.classifier,
         source,
         trial.workdir.path,
-        trial.settings,
+        trial.settings.model.num_members,
       )
       if (source := trial.settings.train.init_from)
       else each

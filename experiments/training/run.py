@@ -58,7 +58,7 @@ def _read(settings: Settings, path: str) -> loading.Data:
   """The data of the run; UserError if a file that it needs is missing."""
   source = settings.train.init_from
   if source and not workdir_lib.read_status(path).get('step'):
-    transfer.check(source, settings.data)
+    transfer.check(source)
   return loading.load(settings.data, path)
 
 

@@ -5,7 +5,6 @@ config.train.init_from; the only place that may load a checkpoint in part.
 
 from __future__ import annotations
 
-import json
 import os
 
 import jax
@@ -18,7 +17,6 @@ from experiments.data.batches import eval_batches
 from experiments.learning import tasks
 from experiments.learning.steps import State
 from experiments.settings import stored
-from experiments.settings.settings import Settings
 from experiments.workdir import buckets, checkpoints
 
 # Texts that a head counts at once.
@@ -30,20 +28,8 @@ _DIFFERENCES = {
 }
 
 
-# Options of a data set that say which files of config.data.dir are train.
-_FILES = ('train', 'hub_name', 'hub_config')
-# What decides which texts of the files are test, if these have none, and which
-# are validation.
-_OF_TEST = ('seed', 'split_by', 'test_fraction', 'num_folds', 'fold')
-_OF_SPLITS = (*_OF_TEST, 'validation_fraction')
-
-
-def check(source: str, data: loading.DataSettings) -> None:
-  """UserError if a run on this machine cannot be initialised from.
-
-  Args:
-    data: of the new run.
-  """
+def check(source: str) -> None:
+  """UserError if a run on this machine cannot be initialised from."""
   if source.startswith(buckets.SCHEMES):
     return
   if not os.path.isfile(os.path.join(source, 'config.json')):
@@ -52,42 +38,6 @@ def check(source: str, data: loading.DataSettings) -> None:
       'empty'
     )
   _read_keeping(source, source)
-  _check_splits(source, source, data)
-
-
-def _check_splits(source: str, folder: str, data: loading.DataSettings) -> None:
-  """UserError if `source` was trained on texts that are test here.
-
-  Warns of those that are validation. Data is the same if its folder, or its
-  name on the hub, and the names of its files are.
-  """
-  there = stored.read_data(folder)
-  options = there[there['name']]
-  names, theirs = (
-    [each.get(key) for key in _FILES] for each in (data.source.options, options)
-  )
-  # JSON has lists for tuples.
-  if not names[0] or json.loads(json.dumps(names)) != theirs:
-    return
-  if (there['dir'], there['name']) != (data.dir, data.source.name):
-    return
-  differences = [key for key in _OF_SPLITS if there[key] != getattr(data, key)]
-  if not differences:
-    return
-  is_test_cut = data.num_folds > 0 or (
-    data.test_fraction > 0 and not data.source.options.get('test')
-  )
-  part = 'test' if is_test_cut and differences[0] in _OF_TEST else 'validation'
-  message = (
-    f'config.train.init_from = {source!r} was trained on other parts of the '
-    f'same files, so perhaps on texts that are {part} here: '
-  ) + ', '.join(
-    f'config.data.{key} is {there[key]!r} there, {getattr(data, key)!r} here'
-    for key in differences
-  )
-  if part == 'test':
-    raise UserError(f'{message}; train it on the same parts')
-  log(f'WARNING: {message}')
 
 
 def _read_keeping(source: str, folder: str):
@@ -102,7 +52,7 @@ def start_from(
   classifier,
   source: str,
   workdir: str,
-  settings: Settings,
+  num_members: int = 1,
 ) -> State:
   """An initial State with the parameters of `source` that match.
 
@@ -117,16 +67,13 @@ def start_from(
     source: workdir of a trained run; its best checkpoint is read. All members
       of an ensemble begin with the parameters of a single model.
     workdir: of the new run, with its vocabulary and labels.
-    settings: of the new run.
+    num_members: of the new run.
 
   Raises:
-    UserError: there is no checkpoint, none of its parameters matches, or it was
-      trained on texts that are test in the new run.
+    UserError: there is no checkpoint, or none of its parameters matches.
   """
   with buckets.staged(source) as folder:
-    _check_splits(source, folder, settings.data)
-    members = settings.model.num_members
-    return _start_from(state, classifier, source, folder, workdir, members)
+    return _start_from(state, classifier, source, folder, workdir, num_members)
 
 
 def _start_from(

@@ -306,46 +306,6 @@ def test_all_members_begin_with_the_parameters_of_one_model(
       np.testing.assert_allclose(member, wanted[name], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-  ('changes', 'outcome'),
-  [
-    ({'fold': 1}, 'test'),
-    ({'num_folds': 0, 'test_fraction': 0.2}, 'test'),
-    ({'seed': 1}, 'test'),
-    ({'validation_fraction': 0.2}, 'validation'),
-    ({}, None),
-    ({'fold': 1, 'dir': 'other'}, None),
-  ],
-)
-def test_a_source_that_saw_texts_of_test_is_refused(
-  changes, outcome, tmp_path, capfd
-):
-  for folder in ('data', 'other'):
-    (tmp_path / folder).mkdir()
-    lines = [f'{row % 2}\tword{row} the text\n' for row in range(40)]
-    (tmp_path / folder / 'train.tsv').write_text(
-      'label\ttext\n' + ''.join(lines)
-    )
-  config = short_config()
-  config.data.name = 'text'
-  config.data.dir = str(tmp_path / 'data')
-  config.data.num_folds = 4
-  source = tmp_path / 'source'
-  run_lib.run(config, str(source), Signals())
-  if 'dir' in changes:
-    changes = changes | {'dir': str(tmp_path / 'other')}
-  config.data.update(changes)
-  config.train.init_from = str(source)
-  capfd.readouterr()
-  if outcome == 'test':
-    with pytest.raises(UserError, match='perhaps on texts that are test here'):
-      run_lib.run(config, str(tmp_path / 'run'), Signals())
-    return
-  run_lib.run(config, str(tmp_path / 'run'), Signals())
-  warned = 'perhaps on texts that are validation here' in capfd.readouterr().err
-  assert warned == (outcome == 'validation')
-
-
 def test_a_source_without_checkpoints_is_refused(source, tmp_path):
   config = short_config()
   empty = tmp_path / 'empty'
