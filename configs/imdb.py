@@ -36,7 +36,7 @@ def get_config():
     config.model.head[head].num_buckets = 2_000_000
   config.model.head.nbsvm.c = 0.1
   config.model.head.nbsvm.interpolation = 0.25
-  config.model.head.nbsvm.weight = 4.0
+  config.model.head.nbsvm.fusion_weight = 4.0
   config.model.head.wide_and_deep.naive_bayes = True
   config.model.num_members = 1
   config.optimizer.warmup_steps = 0.05
@@ -61,7 +61,7 @@ def sweep_choice():
   yield {'model.head.name': 'nbsvm'}
   yield {'model.head.nbsvm.c': 1.0}
   yield {'model.head.nbsvm.interpolation': 1.0}
-  yield {'model.head.nbsvm.weight': 1.0}
+  yield {'model.head.nbsvm.fusion_weight': 1.0}
   yield {'model.head.wide_and_deep.naive_bayes': False}
   yield {'model.head.wide_and_deep.max_n': 3}
   yield {'model.position.name': 'none'}

@@ -30,7 +30,7 @@ def get_config():
   config.model.pool = 'max'
   config.model.head.name = 'wide_and_deep+nbsvm'
   config.model.head.nbsvm.c = 3.0
-  config.model.head.nbsvm.weight = 2.0
+  config.model.head.nbsvm.fusion_weight = 2.0
   config.model.dropout_rate = 0.3
   config.optimizer.weight_decay_names = ('kernel', 'embedding')
   config.optimizer.weight_decay = 0.3
@@ -56,8 +56,8 @@ def sweep_choice():
   yield {'model.head.nbsvm.c': 1.0}
   yield {'model.head.nbsvm.c': 10.0}
   yield {'model.head.nbsvm.interpolation': 0.5}
-  yield {'model.head.nbsvm.weight': 1.0}
-  yield {'model.head.nbsvm.weight': 4.0}
+  yield {'model.head.nbsvm.fusion_weight': 1.0}
+  yield {'model.head.nbsvm.fusion_weight': 4.0}
   yield {'model.head.nbsvm.max_n': 3}
   yield {'model.head.wide_and_deep.max_n': 3}
   yield {'model.head.wide_and_deep.naive_bayes': True}

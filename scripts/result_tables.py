@@ -644,6 +644,11 @@ _CONFIGS = {
     'the same',
     'the same',
   ),
+  '`sst2_recurrent.py`, ensemble of eight, without NBSVM': (
+    'sst2_recurrent_ensemble_without_nbsvm',
+    'dev',
+    'SST-2 phrases',
+  ),
   'BiLSTM with attentive pool, without NBSVM': (
     'sst2_bilstm',
     'dev',
@@ -672,21 +677,27 @@ _CONFIGS = {
     'ten folds',
     'MR',
   ),
-  '`mr.py`, ensemble of eight, on states of a BiLSTM, without NBSVM': (
+  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
     'mr_recurrent_ensemble',
     'ten folds',
     'the same',
     'the same',
     'the same',
   ),
-  '`imdb.py`, without NBSVM': (
-    'imdb_without_nbsvm',
+  '`mr.py`, ensemble of eight, on states of a BiLSTM, without NBSVM': (
+    'mr_recurrent_ensemble_without_nbsvm',
+    'ten folds',
+    'MR',
+  ),
+  '`imdb.py`': (
+    'imdb',
     'test',
     'IMDB',
     '0.879, MHBA-Mixer (README of Liu-Xiaoyan97/MHBA-Mixer)',
     '0.937, n-gram embeddings of all 100,000 texts (DV-ngrams-cosine, without '
     'its evaluation error)',
   ),
+  '`imdb.py`, without NBSVM': ('imdb_without_nbsvm', 'test', 'IMDB'),
   '`imdb.py`, ensemble of four, without NBSVM': (
     'imdb_ensemble',
     'test',
@@ -694,14 +705,14 @@ _CONFIGS = {
     'the same',
     'the same',
   ),
-  '`r8.py`, without NBSVM': (
-    'r8_without_nbsvm',
+  '`r8.py`': (
+    'r8',
     'test',
     'R8',
     'none found',
     '0.9707, Text GCN (Yao et al. 2019), which reads the texts of test',
   ),
-  '`r8.py`, ensemble of eight, without NBSVM': (
+  '`r8.py`, ensemble of eight': (
     'r8_ensemble',
     'test',
     'the same',
@@ -722,8 +733,22 @@ _NBSVM = {
     'sst2_sentences_nbsvm',
     'sst2_sentences',
   ),
+  '`sst2_recurrent.py`': (
+    'sst2_recurrent_without_nbsvm',
+    'sst2_nbsvm',
+    'sst2_recurrent',
+  ),
+  '`sst2_recurrent.py`, ensemble of eight': (
+    'sst2_recurrent_ensemble_without_nbsvm',
+    'sst2_nbsvm',
+    'sst2_recurrent_ensemble',
+  ),
   '`mr.py`': ('mr_folds_without_nbsvm', 'mr_nbsvm', 'mr_folds'),
-  '`r8.py`': ('r8_without_nbsvm', 'r8_nbsvm', 'r8'),
+  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
+    'mr_recurrent_ensemble_without_nbsvm',
+    'mr_nbsvm',
+    'mr_recurrent_ensemble',
+  ),
 }
 # Files by title of the data, each with seeds or folds of its own.
 _PRETRAINED = {

@@ -52,14 +52,16 @@ class Head(nn.Module):
       belong to a vocabulary.
     fitted_params: names of parameters that `statistics` fits, and that belong
       to the training texts: no other run begins with them.
-    weight: of its logits in a mean with those of other heads; see LateFusion.
+    fusion_weight: of its logits in a mean with those of other heads, each of
+      which has 1 unless it says otherwise; see LateFusion.
   """
 
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
 
   token_params: ClassVar[tuple[str, ...]] = ()
   fitted_params: ClassVar[tuple[str, ...]] = ()
-  weight = 1.0
+  # Without an annotation, so that it is an option only where it is made one.
+  fusion_weight = 1.0
 
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
@@ -130,8 +132,9 @@ class LateFusion(Head):
 
   def check(self) -> None:
     """As of Head, of each."""
-    for _, head in self.parts:
+    for name, head in self.parts:
       head.check()
+      _check_weight(f'{name}.fusion_weight', head.fusion_weight)
 
   def statistics(self, texts, num_classes):
     """Those of all heads, as NAME/PARAMETER."""
@@ -150,9 +153,18 @@ class LateFusion(Head):
       ],
       axis=1,
     )
-    weights_E = jnp.array([head.weight for _, head in self.parts])
-    mean_BC = jnp.einsum('bec,e->bc', logits_BEC, weights_E / weights_E.sum())
+    weights_E = np.array([head.fusion_weight for _, head in self.parts])
+    weights_E = jnp.float32(weights_E / weights_E.sum())
+    # Not a matrix product, which some devices compute in bfloat16.
+    mean_BC = (logits_BEC * weights_E[None, :, None]).sum(axis=1)
     return jnp.concatenate([mean_BC[:, None], logits_BEC], axis=1)
+
+
+def _check_weight(name: str, value) -> None:
+  is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+  require(
+    is_number and 1e-6 <= value <= 1e6, name, value, 'between 1e-6 and 1e6'
+  )
 
 
 class Linear(Head):
@@ -278,14 +290,15 @@ class Nbsvm(NGrams):
     interpolation: beta of the paper, which has 0.25: from Naive Bayes (0) to
       the regression alone (1). Below 1 for two classes: the ratios of more,
       each of one class to all others, are no Naive Bayes classifier.
-    weight: as of Head.
+    fusion_weight: of its logits in the mean with those of other heads, such as
+      `linear+nbsvm`, each of which has 1.
     num_buckets: as of NGrams. An n-gram that shares its row has the ratio of
       both, so fewer rows cost accuracy.
   """
 
   c: float = 1.0
   interpolation: float = 1.0
-  weight: float = 1.0
+  fusion_weight: float = 1.0
   num_buckets: int = 2**18
 
   fitted_params: ClassVar = ('fitted_logits', 'fitted_bias')
@@ -293,9 +306,8 @@ class Nbsvm(NGrams):
   def check(self) -> None:
     """As of Head."""
     super().check()
-    for name in ('c', 'weight'):
-      value = getattr(self, name)
-      require(0 < value < math.inf, name, value, 'greater than 0 and finite')
+    require(0 < self.c < math.inf, 'c', self.c, 'greater than 0 and finite')
+    _check_weight('fusion_weight', self.fusion_weight)
     require(
       0 <= self.interpolation <= 1,
       'interpolation',

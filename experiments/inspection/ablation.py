@@ -40,8 +40,10 @@ def importance(
 
   def loss(gates, params, tokens, length, label):
     one = Batch(tokens[None], length[None], label[None], np.ones(1))
-    losses, _, count = _sums(classifier, task, params, gates, one)
-    return losses / jnp.maximum(count, 1)
+    logits, targets = _outputs(classifier, task, params, gates, one)
+    # Of the prediction; that of several heads is not the sum of their losses.
+    losses, *_ = task.outputs(logits, targets)
+    return losses.sum() / jnp.maximum(targets.weights.sum(), 1)
 
   each = jax.jit(jax.vmap(jax.grad(loss), (None, None, 0, 0, 0)))
   total = np.zeros(gates.shape)
@@ -51,8 +53,8 @@ def importance(
   return total / len(examples)
 
 
-def _sums(classifier, task: Task, params, gates, batch: Batch):
-  """Sums of losses, hits and weights over the targets, with gated heads."""
+def _outputs(classifier, task: Task, params, gates, batch: Batch):
+  """Logits with gated heads, and targets."""
   gated = params | {'encoder': analysis.gate_heads(params['encoder'], gates)}
   targets = steps.eval_targets(task, classifier, batch)
   logits = classifier.apply(
@@ -61,9 +63,7 @@ def _sums(classifier, task: Task, params, gates, batch: Batch):
     padding_mask(targets),
     label_index_BN=targets.label_index,
   )
-  losses, hits = task.losses(logits, targets)
-  weights = targets.weights
-  return (losses * weights).sum(), (hits * weights).sum(), weights.sum()
+  return logits, targets
 
 
 def ones(classifier) -> np.ndarray:
@@ -84,7 +84,10 @@ def accuracies(
 
   @jax.jit
   def hits(gates, params, batch):
-    return jnp.stack(_sums(classifier, task, params, gates, batch)[1:])
+    logits, targets = _outputs(classifier, task, params, gates, batch)
+    _, correct = task.losses(logits, targets)
+    weights = targets.weights
+    return jnp.stack([(correct * weights).sum(), weights.sum()])
 
   total = np.zeros((len(gates), 2))
   for _, batch in eval_batches(examples, 256, lengths):

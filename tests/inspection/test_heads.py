@@ -19,17 +19,28 @@ from experiments.training import compiled, evaluation
 from selfattn import analysis
 
 
-@pytest.fixture(scope='module')
-def model(tmp_path_factory):
+def make_model(tmp_path_factory, head='linear'):
   """(classifier, parameters far from zero, data, program)."""
   config = make_small_config()
   config.model.num_layers = 2
+  config.model.head.name = head
+  config.model.head.nbsvm.fusion_weight = 3.0
   settings = from_config(config)
   loaded = loading.load(settings.data, str(tmp_path_factory.mktemp('none')))
   program = compiled.make(settings, loaded.vocabulary, 2)
   params = program.init(program.hparams([settings])).params
   params = jax.tree.map(lambda x: 1.5 * x, params)
   return program.classifier, params, loaded, program
+
+
+@pytest.fixture(scope='module')
+def model(tmp_path_factory):
+  return make_model(tmp_path_factory)
+
+
+@pytest.fixture(scope='module', params=['linear', 'linear+nbsvm'])
+def model_of_any_head(request, tmp_path_factory):
+  return make_model(tmp_path_factory, request.param)
 
 
 @pytest.fixture(scope='module')
@@ -121,8 +132,9 @@ def test_a_statistic_that_no_text_has_is_none(model, names):
   assert cells.split() == ['0', '1', '1']
 
 
-def test_importance_equals_finite_differences(model):
-  classifier, params, loaded, _ = model
+def test_importance_equals_finite_differences(model_of_any_head):
+  """Of the loss of the prediction, which of joined heads is that of a mean."""
+  classifier, params, loaded, _ = model_of_any_head
   examples = some(loaded)
   found = ablation.importance(
     classifier, params, examples, loaded.bucket_lengths
@@ -135,6 +147,8 @@ def test_importance_equals_finite_differences(model):
     logits = classifier.apply(
       {'params': gated}, batch.tokens, padding_mask(batch)
     )
+    if logits.ndim == 3:
+      logits = logits[:, 1] / 4 + logits[:, 2] * 3 / 4
     return cross_entropy(logits, batch.labels)
 
   step = 1e-2

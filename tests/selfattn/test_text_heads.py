@@ -14,7 +14,7 @@ from experiments.training import build
 from selfattn import heads
 from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
-from selfattn.heads import HEADS, Head, Nbsvm, WideAndDeep
+from selfattn.heads import HEADS, Head, Linear, Nbsvm, WideAndDeep
 
 B, L, P, C, V, D = 3, 7, 5, 4, 11, 6
 # One n-gram twice, one across the end of the text, a text without tokens.
@@ -259,7 +259,7 @@ def test_nbsvm_without_texts_is_zero():
 def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
   options = {'max_n': 3, 'num_buckets': BUCKETS}
   joined = heads.make(
-    {'wide_and_deep': options, 'nbsvm': {**options, 'weight': 3.0}}
+    {'wide_and_deep': options, 'nbsvm': {**options, 'fusion_weight': 3.0}}
   )
   assert joined.token_params == (
     'wide_and_deep/embedding',
@@ -331,6 +331,14 @@ def test_a_head_of_ones_own_is_one_class_and_one_line(monkeypatch):
   assert params['params']['head']['scale'].shape == ()
 
 
+@pytest.mark.parametrize('value', [-1.0, float('nan'), 1e39, (1.0, 2.0), True])
+def test_the_weight_of_a_joined_head_is_checked(value, monkeypatch):
+  monkeypatch.setattr(Sharp, 'fusion_weight', value, raising=False)
+  joined = heads.LateFusion((('linear', Linear()), ('sharp', Sharp())))
+  with pytest.raises(ValueError, match=r'sharp\.fusion_weight = .* must be'):
+    joined.check()
+
+
 @pytest.mark.parametrize('joined', ['{}', 'linear+{}'])
 @pytest.mark.parametrize(
   ('name', 'option', 'value'),
@@ -339,7 +347,7 @@ def test_a_head_of_ones_own_is_one_class_and_one_line(monkeypatch):
     ('wide_and_deep', 'num_buckets', 0),
     ('nbsvm', 'max_n', 0),
     ('nbsvm', 'c', 0.0),
-    ('nbsvm', 'weight', 0.0),
+    ('nbsvm', 'fusion_weight', 0.0),
     ('nbsvm', 'interpolation', 1.5),
   ],
 )
