@@ -52,8 +52,8 @@ class Head(nn.Module):
       belong to a vocabulary.
     fitted_params: names of parameters that `statistics` fits, and that belong
       to the training texts: no other run begins with them.
-    fusion_weight: of its logits in a mean with those of other heads, each of
-      which has 1 unless it says otherwise; see LateFusion.
+    fusion_weight: weight of its logits in the mean with those of the heads that
+      it is joined with; see LateFusion.
   """
 
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
@@ -290,8 +290,8 @@ class Nbsvm(NGrams):
     interpolation: beta of the paper, which has 0.25: from Naive Bayes (0) to
       the regression alone (1). Below 1 for two classes: the ratios of more,
       each of one class to all others, are no Naive Bayes classifier.
-    fusion_weight: of its logits in the mean with those of other heads, such as
-      `linear+nbsvm`, each of which has 1.
+    fusion_weight: weight of its logits in the mean with those of the heads that
+      it is joined with, as in `linear+nbsvm`; each of these has 1.
     num_buckets: as of NGrams. An n-gram that shares its row has the ratio of
       both, so fewer rows cost accuracy.
   """
