@@ -677,7 +677,7 @@ _CONFIGS = {
     'ten folds',
     'MR',
   ),
-  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
+  '`mr.py`, ensemble of four, on states of a BiLSTM': (
     'mr_recurrent_ensemble',
     'ten folds',
     'the same',
@@ -744,11 +744,6 @@ _NBSVM = {
     'sst2_recurrent_ensemble',
   ),
   '`mr.py`': ('mr_folds_without_nbsvm', 'mr_nbsvm', 'mr_folds'),
-  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
-    'mr_recurrent_ensemble_without_nbsvm',
-    'mr_nbsvm',
-    'mr_recurrent_ensemble',
-  ),
 }
 # Files by title of the data, each with seeds or folds of its own.
 _PRETRAINED = {
