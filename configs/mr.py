@@ -35,6 +35,7 @@ def get_config():
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+sweep_choice = small_text.sweep_choice
 sweep_pretraining = small_text.sweep_pretraining
 
 
@@ -42,12 +43,3 @@ def sweep_folds():
   """Each of the ten folds is test once."""
   for fold in range(10):
     yield {'data.fold': fold}
-
-
-def sweep_choice():
-  """That of configs/small_text.py, and its NBSVM."""
-  yield from small_text.sweep_choice()
-  yield {
-    'model.head.nbsvm.interpolation': 1.0,
-    'model.head.nbsvm.fusion_weight': 2.0,
-  }

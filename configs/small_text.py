@@ -56,6 +56,10 @@ def sweep_choice():
   yield {'model.head.nbsvm.c': 1.0}
   yield {'model.head.nbsvm.c': 10.0}
   yield {'model.head.nbsvm.interpolation': 0.5}
+  yield {
+    'model.head.nbsvm.interpolation': 1.0,
+    'model.head.nbsvm.fusion_weight': 3.0,
+  }
   yield {'model.head.nbsvm.fusion_weight': 1.0}
   yield {'model.head.nbsvm.fusion_weight': 4.0}
   yield {'model.head.nbsvm.max_n': 3}

@@ -29,13 +29,5 @@ def get_config():
 
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+sweep_choice = small_text.sweep_choice
 sweep_pretraining = small_text.sweep_pretraining
-
-
-def sweep_choice():
-  """That of configs/small_text.py, and its NBSVM."""
-  yield from small_text.sweep_choice()
-  yield {
-    'model.head.nbsvm.interpolation': 1.0,
-    'model.head.nbsvm.fusion_weight': 2.0,
-  }

@@ -59,8 +59,7 @@ def fit(
     num_rows: rows of the table.
     num_classes: C.
     c: inverse strength of the regularisation.
-    interpolation: beta, between Naive Bayes (0) and the regression
-      (1).
+    interpolation: beta, between Naive Bayes (0) and the regression (1).
 
   Returns:
     What each row adds to the logits, w ratio, (num_rows, C), and biases, (C,).
