@@ -9,13 +9,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 
 import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.command.values import Choice
-from experiments.data import datasets, encoding, selection, vocabularies
+from experiments.data import (
+  datasets,
+  encoding,
+  overlap,
+  selection,
+  vocabularies,
+)
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.store import Store, default_folder
@@ -67,6 +74,7 @@ class Data:
     labels: names of the classes, by class index.
     vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
+    hashes: from the name of a split to the hashes of its texts, uint64.
     files: files to store in the workdir, content by name.
   """
 
@@ -75,6 +83,7 @@ class Data:
   labels: list[str]
   vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]
+  hashes: Callable[[str], np.ndarray]
   files: dict[str, str]
 
 
@@ -131,9 +140,11 @@ def load(settings: DataSettings, workdir: str) -> Data:
     chosen.labels,
     Vocabulary.of(tokenizer),
     bucket_lengths(train.lengths, settings.num_buckets, longest),
+    lambda split: rows.hashes[chosen.splits[split]],
     {
       'tokenizer.json': tokenizer.to_str(pretty=True),
       'data.json': json.dumps(facts, indent=2),
+      overlap.FILE: overlap.to_json(chosen.sample),
     },
   )
 

@@ -6,19 +6,16 @@ import collections
 import dataclasses
 import hashlib
 import json
-import re
 
 import numpy as np
 
 from experiments.command.errors import UserError
+from experiments.data import overlap
 from experiments.data.problems import problems
 from experiments.data.rows import INVALID, Rows
 from experiments.data.splits import first_copies, fold, hold_out
 from experiments.data.store import Arrays, Writer
 from experiments.data.text_files import SPLITS, UNLABELLED
-
-# Words, and single marks.
-_WORDS = re.compile(r'\w+|[^\w\s]')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +28,7 @@ class Selection:
     labels: names of the classes, by class index.
     fingerprint: SHA-256 of splits, labels and texts.
     unlabelled: the same of the unlabelled texts; '' if there are none.
+    sample: of the texts of train and the unlabelled ones, see overlap.sample.
     dropped: messages about rows that the settings leave out.
     problems: messages about probable mistakes in the rest.
   """
@@ -39,15 +37,16 @@ class Selection:
   labels: list[str]
   fingerprint: str
   unlabelled: str
+  sample: np.ndarray
   dropped: list[str]
   problems: list[str]
 
   def write(self, writer: Writer) -> None:
     """Adds the arrays of `of`."""
     about = dataclasses.asdict(self)
-    del about['splits']
+    del about['splits'], about['sample']
     about = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    writer.add(about=about, **self.splits)
+    writer.add(about=about, sample=self.sample, **self.splits)
 
   def class_of(self, rows: Rows) -> np.ndarray:
     """int32, the class of each label of `rows`; -1 for those left out."""
@@ -59,7 +58,8 @@ def of(arrays: Arrays) -> Selection:
   """The selection whose arrays `Selection.write` has added."""
   about = json.loads(arrays['about'].tobytes())
   names = [name for name in (*SPLITS, UNLABELLED) if name in arrays]
-  return Selection({name: arrays[name] for name in names}, **about)
+  splits = {name: arrays[name] for name in names}
+  return Selection(splits, sample=arrays['sample'], **about)
 
 
 def select(rows: Rows, source, settings) -> Selection:
@@ -89,6 +89,10 @@ def select(rows: Rows, source, settings) -> Selection:
     _fingerprint(rows, {UNLABELLED: splits[UNLABELLED]})
     if UNLABELLED in splits
     else '',
+    overlap.sample(
+      rows.hashes,
+      *(splits[name] for name in ('train', UNLABELLED) if name in splits),
+    ),
     dropped,
     problems(rows, labelled, labels),
   )
@@ -150,33 +154,15 @@ def _valid(rows: Rows, split, chosen, dropped) -> np.ndarray:
 
 
 def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
-  """The unlabelled rows whose texts are not in validation nor in test.
-
-  Equal words and marks are equal, whatever their case and white space.
-  """
+  """The unlabelled rows whose texts are not in validation nor in test."""
   held_out = np.concatenate([splits['validation'], splits['test']])
-  is_seen = np.isin(
-    _folded_hashes(rows, unlabelled), _folded_hashes(rows, np.sort(held_out))
-  )
+  is_seen = np.isin(rows.hashes[unlabelled], rows.hashes[held_out])
   if is_seen.any():
     dropped.append(
       f'unlabelled texts dropped: {is_seen.sum()} of {len(unlabelled)}, which '
       'are in validation or test'
     )
   return unlabelled[~is_seen]
-
-
-def _folded_hashes(rows: Rows, chosen: np.ndarray) -> np.ndarray:
-  """Hashes of the words and marks of texts, of which all case is folded."""
-  folded = (
-    ' '.join(_WORDS.findall(text.casefold())).encode()
-    for texts in rows.stream(chosen)
-    for text in texts
-  )
-  digests = b''.join(
-    hashlib.blake2b(text, digest_size=8).digest() for text in folded
-  )
-  return np.frombuffer(digests, np.uint64)
 
 
 def without_copies(

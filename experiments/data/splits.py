@@ -1,7 +1,8 @@
 """Parts of a data set for validation and test: a fraction held out, or a fold.
 
 Both are stratified by label and drawn by seed. What belongs together stays
-together: equal texts, or all texts of one sentence. Parts are row indices.
+together: equal texts, whatever their case and white space, or all texts of one
+sentence. Parts are row indices.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class _Phrases:
   """
 
   def __init__(self, texts: list[str]):
-    words = [text.split() for text in texts]
+    words = [text.casefold().split() for text in texts]
     self.counts = np.array([len(of_text) for of_text in words])
     ends = np.cumsum(self.counts)
     self.starts = ends - self.counts

@@ -101,14 +101,14 @@ class Group:
       first = self.program.phases[0]
       state = first.init(self.hparams(first))
       state = transfer.with_statistics(state, self.program.classifier, data)
-      state = self._initialised(state)
+      state = self._initialised(state, data)
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)
     self._open_writers(step or 0)
     return state
 
-  def _initialised(self, state: State) -> State:
+  def _initialised(self, state: State, data: Data) -> State:
     if not any(trial.settings.train.init_from for trial in self.trials):
       return state
     states = [
@@ -116,7 +116,8 @@ class Group:
         each,
         self.program.classifier,
         source,
-        trial.workdir.path,
+        trial.workdir,
+        data,
         trial.settings.model.num_members,
       )
       if (source := trial.settings.train.init_from)

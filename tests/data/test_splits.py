@@ -54,6 +54,23 @@ def test_hold_out_is_stratified_and_keeps_equal_texts_together(seed):
   assert hold_out(rows, 0.2, seed + 1) != (rest, held_out)
 
 
+@pytest.mark.parametrize('grouping', splits.GROUPINGS)
+def test_texts_that_differ_in_case_or_white_space_stay_together(grouping):
+  rows = [
+    Row(text, 'ab'[n % 2], 'f', 1)
+    for n in range(50)
+    for text in (f'text number {n}', f'Text  number {n} ')
+  ]
+  for index in range(5):
+    rest, held_out = fold(rows, 5, index, 0, grouping)
+    seen, unseen = (
+      {' '.join(row.text.lower().split()) for row in part}
+      for part in (rest, held_out)
+    )
+    assert len(held_out) == 20
+    assert not seen & unseen
+
+
 def rows_of(*counts):
   """Rows with so many copies of each text, by label."""
   return [
