@@ -680,6 +680,11 @@ _CONFIGS = {
   '`mr.py`, ensemble of four, on states of a BiLSTM': (
     'mr_recurrent_ensemble',
     'ten folds',
+    'MR',
+  ),
+  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
+    'mr_recurrent_ensemble_of_eight',
+    'ten folds',
     'the same',
     'the same',
     'the same',
@@ -694,9 +699,10 @@ _CONFIGS = {
     'test',
     'IMDB',
     '0.879, MHBA-Mixer (README of Liu-Xiaoyan97/MHBA-Mixer)',
-    '0.937, n-gram embeddings of all 100,000 texts (DV-ngrams-cosine, without '
-    'its evaluation error)',
+    '0.941, LSTM with virtual adversarial training, and the texts without '
+    'labels (Miyato et al. 2017)',
   ),
+  '`imdb.py`, from masked tokens': ('imdb_pretrained_nbsvm', 'test', 'IMDB'),
   '`imdb.py`, without NBSVM': ('imdb_without_nbsvm', 'test', 'IMDB'),
   '`imdb.py`, ensemble of four, without NBSVM': (
     'imdb_ensemble',

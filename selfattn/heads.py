@@ -50,8 +50,10 @@ class Head(nn.Module):
     vocab_size: V, ids of tokens are below it; passed by keyword.
     token_params: names of parameters with a row for each token or n-gram, which
       belong to a vocabulary.
-    fitted_params: names of parameters that `statistics` fits, and that belong
-      to the training texts: no other run begins with them.
+    frozen_params: names of parameters that `statistics` sets and nothing
+      trains: they have no weight decay, and no state of an optimizer. They
+      belong to the training texts: another run begins with them only if they
+      are token_params, too.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with; see LateFusion.
   """
@@ -59,7 +61,7 @@ class Head(nn.Module):
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
 
   token_params: ClassVar[tuple[str, ...]] = ()
-  fitted_params: ClassVar[tuple[str, ...]] = ()
+  frozen_params: ClassVar[tuple[str, ...]] = ()
   # Without an annotation, so that it is an option only where it is made one.
   fusion_weight = 1.0
 
@@ -71,8 +73,8 @@ class Head(nn.Module):
   ) -> dict[str, np.ndarray]:
     """Parameters that are set once, before training, from its texts; by name.
 
-    Each is a parameter of the head, as `self.param` makes it; one that training
-    must not change is read through `jax.lax.stop_gradient`.
+    Each is a parameter of the head, as `self.param` makes it, and trained as
+    others are; one of `frozen_params` is read through `jax.lax.stop_gradient`.
 
     Args:
       texts: tuples (tokens_BL, padding_mask_BL, labels_B) of arrays, as often
@@ -104,8 +106,8 @@ class LateFusion(Head):
   """Several heads, such as `linear+nbsvm`: logits, float32 (B, 1 + E, C).
 
   First those that predict, the mean of the logits of all E heads with their
-  weights, which teaches nothing; then those of each head, which is trained by
-  its own loss, as if it were alone. The parameters of each are under its name.
+  weights, which teaches nothing; then those of each head, which has its own
+  loss; training minimises their sum. The parameters of each are under its name.
 
   Attributes:
     parts: names and heads, without parents.
@@ -119,9 +121,9 @@ class LateFusion(Head):
     return self._named('token_params')
 
   @property
-  def fitted_params(self) -> tuple[str, ...]:
+  def frozen_params(self) -> tuple[str, ...]:
     """Those of all heads, as NAME/PARAMETER."""
-    return self._named('fitted_params')
+    return self._named('frozen_params')
 
   def _named(self, kind: str) -> tuple[str, ...]:
     return tuple(
@@ -251,6 +253,7 @@ class WideAndDeep(NGrams):
   naive_bayes: bool = False
 
   token_params: ClassVar = ('embedding', 'ratio')
+  frozen_params: ClassVar = ('ratio',)
 
   def statistics(self, texts, num_classes):
     """As of Head."""
@@ -301,7 +304,7 @@ class Nbsvm(NGrams):
   fusion_weight: float = 1.0
   num_buckets: int = 2**18
 
-  fitted_params: ClassVar = ('fitted_logits', 'fitted_bias')
+  frozen_params: ClassVar = ('fitted_logits', 'fitted_bias')
 
   def check(self) -> None:
     """As of Head."""

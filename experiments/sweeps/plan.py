@@ -137,7 +137,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
 
 
 def _shapes(settings: Settings, loaded: loading.Data):
-  """Shapes of all parameters, and of those that the last phase trains."""
+  """Shapes of all that is trained, and of what the last phase trains."""
   *earlier, last = build.models(
     settings, loaded.vocabulary.size, len(loaded.labels)
   )
@@ -146,7 +146,8 @@ def _shapes(settings: Settings, loaded: loading.Data):
     build.hparams(settings),
   )
   names = build.trained([*earlier, last], state.params)[-1]
-  return state.params, {name: state.params[name] for name in names}
+  params = build.trainable(settings, state.params)
+  return params, {name: params[name] for name in names}
 
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:

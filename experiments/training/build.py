@@ -124,6 +124,7 @@ def optimizer(settings: Settings, hparams: HParams, step):
         ),
       )
     ]
+  frozen = _frozen(settings)
   rate = hparams.learning_rate * schedules.schedule(
     wanted.schedule, step, hparams.warmup_steps, settings.train.steps
   )
@@ -135,7 +136,32 @@ def optimizer(settings: Settings, hparams: HParams, step):
       lambda group, update: -rates[group] * update, updates
     )
   )
-  return optax.chain(*transforms, scale)
+  transform = optax.chain(*transforms, scale)
+  if not frozen:
+    return transform
+  return optax.partition(
+    {'trained': transform, 'frozen': optax.set_to_zero()},
+    lambda tree: jax.tree_util.tree_map_with_path(
+      lambda path, _: 'frozen' if _name(path) in frozen else 'trained', tree
+    ),
+  )
+
+
+def _frozen(settings: Settings) -> set[str]:
+  """Names of parameters that no optimizer changes, see Head.frozen_params."""
+  return {f'head/{name}' for name in parts.head(settings.model).frozen_params}
+
+
+def _name(path) -> str:
+  return jax.tree_util.keystr(path, simple=True, separator='/')
+
+
+def trainable(settings: Settings, params):
+  """A tree of parameters, or of their shapes, with None for frozen ones."""
+  frozen = _frozen(settings)
+  return jax.tree_util.tree_map_with_path(
+    lambda path, leaf: None if _name(path) in frozen else leaf, params
+  )
 
 
 def train_step(

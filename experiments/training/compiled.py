@@ -101,7 +101,7 @@ class Program:
   @property
   def num_parameters(self) -> int:
     """Number of scalars that the phase trains, of one trial."""
-    params = self.template.params
+    params = build.trainable(self.phase.settings, self.template.params)
     return build.count_parameters({name: params[name] for name in self.trained})
 
   def attention_choice(self, length: int):

@@ -60,9 +60,9 @@ def start_from(
 
   A parameter matches if name, shape and dtype are the same, for embeddings and
   token_params the vocabulary, and for heads the labels. The token_params of a
-  head are meant for one another, so that all are loaded or none; fitted_params
-  are not loaded. Logs which are loaded and skipped, and whether texts of
-  validation or test are among those that `source` was trained on.
+  head are meant for one another, so that all are loaded or none; other
+  frozen_params are not loaded. Logs which are loaded and skipped, and whether
+  texts of validation or test are among those that `source` was trained on.
 
   Args:
     state: of the new run.
@@ -129,7 +129,7 @@ def _start_from(
   }
 
   of_tokens = _token_params(classifier)
-  fitted = {f'head/{param}' for param in classifier.head.fitted_params}
+  frozen = {f'head/{param}' for param in classifier.head.frozen_params}
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
   is_same['parts'] = _of_head(given) == _of_head(wanted)
@@ -138,7 +138,7 @@ def _start_from(
     if found is not None and num_members > 1 and found.shape == leaf.shape[1:]:
       found = np.broadcast_to(found, leaf.shape)
     reason = _mismatch(kinds, leaf, found, is_same)
-    if name in fitted:
+    if name in frozen - of_tokens:
       reason = 'fitted to the texts of train'
     if reason:
       skipped.append(f'{name} ({reason})')

@@ -265,7 +265,11 @@ def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
     'wide_and_deep/embedding',
     'wide_and_deep/ratio',
   )
-  assert joined.fitted_params == ('nbsvm/fitted_logits', 'nbsvm/fitted_bias')
+  assert joined.frozen_params == (
+    'wide_and_deep/ratio',
+    'nbsvm/fitted_logits',
+    'nbsvm/fitted_bias',
+  )
   params = draw(
     lambda key: joined.init(key, POOLED, TOKENS, IS_TOKEN, C), jax.random.key(1)
   )['params']

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from conftest import make_small_config
@@ -407,3 +408,26 @@ def test_a_source_whose_texts_are_not_known_is_named(source, tmp_path, capfd):
   config.train.init_from = str(old)
   run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert f'WARNING: {old} is of an older version' in capfd.readouterr().err
+
+
+def test_what_is_frozen_has_no_decay_and_no_state_of_the_optimizer():
+  config = short_config()
+  config.model.head.name = 'linear+nbsvm'
+  config.model.head.nbsvm.num_buckets = 51
+  settings = from_config(config)
+  program = compiled.make(settings, Vocabulary(30, ()), 2)
+  state = program.template
+  assert state.params['head']['nbsvm']['fitted_logits'].shape == (51, 2)
+  assert all(51 not in leaf.shape for leaf in jax.tree.leaves(state.optimizer))
+  config.model.head.name = 'linear'
+  without = compiled.make(from_config(config), Vocabulary(30, ()), 2)
+  assert program.num_parameters == without.num_parameters
+
+
+def test_what_is_frozen_cannot_decay(tmp_path):
+  config = short_config()
+  config.model.head.name = 'nbsvm'
+  config.optimizer.weight_decay_names = ('fitted_logits',)
+  with pytest.raises(UserError, match="has 'fitted_logits'") as error:
+    run_lib.run(config, str(tmp_path / 'run'), Signals())
+  assert 'fitted' not in str(error.value).partition('are named')[2]
