@@ -7,7 +7,6 @@ texts, however the files are named, and all of them if they are few.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -27,14 +26,13 @@ def sample(hashes: np.ndarray, *rows: np.ndarray) -> np.ndarray:
   least = np.zeros(0, np.uint64)
   for part in rows:
     for start in range(0, len(part), _CHUNK):
-      found = hashes[part[start : start + _CHUNK]]
-      least = merged([least, found])
+      least = merged(least, hashes[part[start : start + _CHUNK]])
   return least
 
 
-def merged(samples: Iterable[np.ndarray]) -> np.ndarray:
+def merged(*samples: np.ndarray) -> np.ndarray:
   """The sample of all texts, from samples of some of them."""
-  return np.unique(np.concatenate(list(samples)))[:_KEPT]
+  return np.unique(np.concatenate(samples))[:_KEPT]
 
 
 def seen(
@@ -47,11 +45,10 @@ def seen(
     held_out: hashes of the texts of validation or test.
     own: hashes of train of this run; texts that are there, too, do not count.
   """
-  least = np.unique(held_out)
   if len(sample) >= _KEPT:
-    least = least[least <= sample[-1]]
-  least = np.setdiff1d(least, own)
-  return int(np.isin(least, sample).sum()), len(least)
+    held_out, own = (each[each <= sample[-1]] for each in (held_out, own))
+  compared = np.setdiff1d(held_out, own)
+  return int(np.isin(compared, sample).sum()), len(compared)
 
 
 def to_json(sample: np.ndarray) -> str:

@@ -22,6 +22,7 @@ from experiments.learning.steps import State
 from experiments.learning.tasks import Task
 from experiments.settings import parts
 from experiments.settings.settings import Settings
+from experiments.workdir.named_leaves import name_of
 from selfattn.classifier import TextClassifier
 from selfattn.kernels import platform_of
 
@@ -113,18 +114,22 @@ def optimizer(settings: Settings, hparams: HParams, step):
     made = optimizers.OPTIMIZERS[name](**wanted.method.blocks[name])
     return made.chain(decay)
 
+  frozen = _frozen(settings)
   names = {wanted.optimizer_of(group) for group in ('', *wanted.groups)}
   transforms = chain(wanted.method.name)
-  if len(names) > 1:
+  if len(names) > 1 or frozen:
     transforms = [
       optax.partition(
-        {name: optax.chain(*chain(name)) for name in names},
-        lambda tree: parameter_groups.by_group(
-          lambda group, _: wanted.optimizer_of(group), tree
+        {name: optax.chain(*chain(name)) for name in names}
+        | {_FROZEN: optax.set_to_zero()},
+        lambda tree: _mark(
+          frozen,
+          parameter_groups.by_group(
+            lambda group, _: wanted.optimizer_of(group), tree
+          ),
         ),
       )
     ]
-  frozen = _frozen(settings)
   rate = hparams.learning_rate * schedules.schedule(
     wanted.schedule, step, hparams.warmup_steps, settings.train.steps
   )
@@ -136,15 +141,11 @@ def optimizer(settings: Settings, hparams: HParams, step):
       lambda group, update: -rates[group] * update, updates
     )
   )
-  transform = optax.chain(*transforms, scale)
-  if not frozen:
-    return transform
-  return optax.partition(
-    {'trained': transform, 'frozen': optax.set_to_zero()},
-    lambda tree: jax.tree_util.tree_map_with_path(
-      lambda path, _: 'frozen' if _name(path) in frozen else 'trained', tree
-    ),
-  )
+  return optax.chain(*transforms, scale)
+
+
+# What stands for a frozen parameter, in place of the name of its optimizer.
+_FROZEN = ''
 
 
 def _frozen(settings: Settings) -> set[str]:
@@ -152,16 +153,16 @@ def _frozen(settings: Settings) -> set[str]:
   return {f'head/{name}' for name in parts.head(settings.model).frozen_params}
 
 
-def _name(path) -> str:
-  return jax.tree_util.keystr(path, simple=True, separator='/')
+def _mark(names: set[str], tree, mark=_FROZEN):
+  """The tree with `mark` for the leaves of these names."""
+  return jax.tree_util.tree_map_with_path(
+    lambda path, leaf: mark if name_of(path) in names else leaf, tree
+  )
 
 
 def trainable(settings: Settings, params):
   """A tree of parameters, or of their shapes, with None for frozen ones."""
-  frozen = _frozen(settings)
-  return jax.tree_util.tree_map_with_path(
-    lambda path, leaf: None if _name(path) in frozen else leaf, params
-  )
+  return _mark(_frozen(settings), params, None)
 
 
 def train_step(

@@ -103,7 +103,7 @@ def _compare_texts(source, folder, workdir: Workdir, data: loading.Data):
         'fold, fractions)'
       )
   if workdir.writes:
-    merged = overlap.to_json(overlap.merged([theirs, ours]))
+    merged = overlap.to_json(overlap.merged(theirs, ours))
     write_atomic(workdir.file(overlap.FILE), merged + '\n')
 
 

@@ -11,10 +11,12 @@ import numpy as np
 def leaves(tree) -> dict[str, object]:
   """Leaves of a tree by name, `block_0/attention/query/kernel`."""
   paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-  return {
-    jax.tree_util.keystr(path, simple=True, separator='/'): leaf
-    for path, leaf in paths
-  }
+  return {name_of(path): leaf for path, leaf in paths}
+
+
+def name_of(path) -> str:
+  """Name of the leaf at a path of jax.tree_util."""
+  return jax.tree_util.keystr(path, simple=True, separator='/')
 
 
 def nest(leaves: Mapping[str, object]) -> dict:

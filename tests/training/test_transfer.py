@@ -363,7 +363,7 @@ def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
   np.testing.assert_allclose(started, theirs, atol=1e-6)
 
 
-def _of_fold(path, fold, **data):
+def _of_fold(path, fold):
   """A config of one fold of three of 90 texts, of which few are equal."""
   rows = [f'word{n % 30} word{n // 3} w{n % 7},{n % 2}' for n in range(90)]
   path.mkdir(exist_ok=True)
@@ -376,7 +376,6 @@ def _of_fold(path, fold, **data):
   config.data.text.train = ('all.csv',)
   config.data.num_folds = 3
   config.data.fold = fold
-  config.data.update(data)
   return config
 
 
