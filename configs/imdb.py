@@ -32,8 +32,8 @@ def get_config():
   config.model.position.ngram.num_buckets = 200_000
   config.model.word_dropout_rate = 0.2
   config.model.head.name = 'wide_and_deep+nbsvm'
-  for head in ('wide_and_deep', 'nbsvm'):
-    config.model.head[head].num_buckets = 2_000_000
+  config.model.head.wide_and_deep.num_buckets = 2_000_000
+  config.model.head.nbsvm.max_features = 2_000_000
   config.model.head.nbsvm.c = 0.1
   config.model.head.nbsvm.interpolation = 0.25
   config.model.head.nbsvm.fusion_weight = 4.0

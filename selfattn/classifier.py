@@ -62,6 +62,12 @@ class TextClassifier(nn.Module):
     pool = POOLS[self.pool] if isinstance(self.pool, str) else self.pool
     return pool.uses_cls
 
+  @property
+  def frozen_params(self) -> frozenset[str]:
+    """Names of Head.frozen_params, as `head/NAME`."""
+    head = heads.HEADS[self.head]() if isinstance(self.head, str) else self.head
+    return frozenset(f'head/{name}' for name in head.frozen_params)
+
   @nn.compact
   def __call__(
     self,

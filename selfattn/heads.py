@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
@@ -50,10 +50,10 @@ class Head(nn.Module):
     vocab_size: V, ids of tokens are below it; passed by keyword.
     token_params: names of parameters with a row for each token or n-gram, which
       belong to a vocabulary.
-    frozen_params: names of parameters that `statistics` sets and nothing
-      trains: they have no weight decay, and no state of an optimizer. They
-      belong to the training texts: another run begins with them only if they
-      are token_params, too.
+    frozen_params: names of parameters, of any type, that `statistics` sets and
+      nothing trains: training computes no gradient of them. They belong to the
+      training texts: another run begins with them only if they are
+      token_params, too.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with; see LateFusion.
   """
@@ -74,7 +74,7 @@ class Head(nn.Module):
     """Parameters that are set once, before training, from its texts; by name.
 
     Each is a parameter of the head, as `self.param` makes it, and trained as
-    others are; one of `frozen_params` is read through `jax.lax.stop_gradient`.
+    others are, unless it is one of `frozen_params`.
 
     Args:
       texts: tuples (tokens_BL, padding_mask_BL, labels_B) of arrays, as often
@@ -136,7 +136,7 @@ class LateFusion(Head):
     """As of Head, of each."""
     for name, head in self.parts:
       head.check()
-      _check_weight(f'{name}.fusion_weight', head.fusion_weight)
+      _check_scale(f'{name}.fusion_weight', head.fusion_weight)
 
   def statistics(self, texts, num_classes):
     """Those of all heads, as NAME/PARAMETER."""
@@ -162,7 +162,7 @@ class LateFusion(Head):
     return jnp.concatenate([mean_BC[:, None], logits_BEC], axis=1)
 
 
-def _check_weight(name: str, value) -> None:
+def _check_scale(name: str, value) -> None:
   is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
   require(
     is_number and 1e-6 <= value <= 1e6, name, value, 'between 1e-6 and 1e6'
@@ -188,45 +188,41 @@ def _affine(head: Head, pooled_BP, num_classes: int) -> jax.Array:
 
 
 class NGrams(Head):
-  """A base of heads that read the set of a text's n-grams.
-
-  Each n-gram of up to max_n tokens has a row of a table, see
-  selfattn.positions.local.ngrams, and each row counts once: binary features.
+  """A base of heads that read the set of a text's n-grams: binary features.
 
   Attributes:
     max_n: tokens of the longest n-gram.
-    num_buckets: rows of the table; n-grams with equal hashes share one.
   """
 
   max_n: int = 2
-  num_buckets: int = 100_000
+
+  # n-grams with equal hashes, of so many, are one.
+  num_hashes = 2**31 - 1
 
   def check(self) -> None:
     """As of Head."""
     require(self.max_n >= 1, 'max_n', self.max_n, 'at least 1')
-    require(
-      1 <= self.num_buckets < 2**31,
-      'num_buckets',
-      self.num_buckets,
-      'at least 1 and below 2147483648',
-    )
 
-  def rows(self, tokens_BL, padding_mask_BL) -> jax.Array:
-    """Rows of each text, (B, N): each once, num_buckets, no row, elsewhere."""
+  def hashes(self, tokens_BL, padding_mask_BL) -> jax.Array:
+    """Those of the n-grams of each text, int32 (B, N).
+
+    Each once, see selfattn.positions.local.ngrams; num_hashes, no n-gram,
+    elsewhere.
+    """
     tokens = Tokens(padding_mask=padding_mask_BL)
-    rows = [
-      jnp.where(is_there_BL, code_BL % self.num_buckets, self.num_buckets)
+    found = [
+      jnp.where(is_there_BL, code_BL % self.num_hashes, self.num_hashes)
       for code_BL, is_there_BL in ngrams(tokens_BL, tokens, self.max_n)
     ]
-    rows_BN = jnp.sort(jnp.concatenate(rows, axis=1).astype(jnp.int32), axis=1)
-    is_first_BN = jnp.diff(rows_BN, axis=1, prepend=-1) > 0
-    return jnp.where(is_first_BN, rows_BN, self.num_buckets)
+    all_BN = jnp.sort(jnp.concatenate(found, axis=1).astype(jnp.int32), axis=1)
+    is_first_BN = jnp.diff(all_BN, axis=1, prepend=-1) > 0
+    return jnp.where(is_first_BN, all_BN, self.num_hashes)
 
-  def rows_of_texts(self, texts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields `rows` and labels of the batches of `statistics`."""
-    rows = jax.jit(self.rows)
+  def hashes_of_texts(self, texts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields `hashes` and labels of the batches of `statistics`."""
+    hashes = jax.jit(self.hashes)
     for tokens_BL, padding_mask_BL, labels_B in texts:
-      yield np.asarray(rows(tokens_BL, padding_mask_BL)), np.asarray(labels_B)
+      yield np.asarray(hashes(tokens_BL, padding_mask_BL)), np.asarray(labels_B)
 
 
 def _taken(table_RC: jax.Array, rows_BN: jax.Array) -> jax.Array:
@@ -237,23 +233,41 @@ def _taken(table_RC: jax.Array, rows_BN: jax.Array) -> jax.Array:
 class WideAndDeep(NGrams):
   """An affine function of the pooled vector and of the n-grams of the text.
 
-  Adds to `Linear` a linear model of n-grams: each row of a table, `embedding`,
-  adds its logits once, zero at initialisation. Binary features of n-grams as of
+  Adds to `Linear` a linear model of n-grams: each of a text adds the logits of
+  its row of a table, `embedding`, zero at initialisation; those that share a
+  row add them once. Binary features of n-grams as of
   Wang and Manning (2012), trained with the encoder as in Wide & Deep (Cheng et
   al. 2016, section 3): jointly, so that what the encoder has fitted teaches the
   n-grams nothing.
 
   Attributes:
+    num_buckets: rows of the table; n-grams with equal hashes share one.
     naive_bayes: whether rows are multiplied by log-count ratios of Naive Bayes,
       the `ratio` of each class to all others (Wang and Manning 2012, section
       2), which `statistics` counts in the training texts; 0 for what is not in
       them.
   """
 
+  num_buckets: int = 100_000
   naive_bayes: bool = False
 
   token_params: ClassVar = ('embedding', 'ratio')
   frozen_params: ClassVar = ('ratio',)
+
+  @property
+  def num_hashes(self) -> int:
+    """Each hash is a row."""
+    return self.num_buckets
+
+  def check(self) -> None:
+    """As of Head."""
+    super().check()
+    require(
+      1 <= self.num_buckets < 2**31,
+      'num_buckets',
+      self.num_buckets,
+      'at least 1 and below 2147483648',
+    )
 
   def statistics(self, texts, num_classes):
     """As of Head."""
@@ -261,7 +275,7 @@ class WideAndDeep(NGrams):
       return {}
     # Of each n-gram and class, in how many texts; the last row is of none.
     counts = np.zeros((self.num_buckets + 1, num_classes), np.int64)
-    for rows_BN, labels_B in self.rows_of_texts(texts):
+    for rows_BN, labels_B in self.hashes_of_texts(texts):
       np.add.at(counts, (rows_BN, labels_B[:, None]), 1)
     ratio = naive_bayes.log_count_ratios(counts[:-1])
     return {'ratio': ratio.astype(np.float32)}
@@ -271,13 +285,13 @@ class WideAndDeep(NGrams):
     """As of Head."""
     # First, so that its kernel is initialised as that of Linear.
     logits_BC = _affine(self, pooled_BP, num_classes)
-    rows_BN = self.rows(tokens_BL, padding_mask_BL)
+    rows_BN = self.hashes(tokens_BL, padding_mask_BL)
     shape = (self.num_buckets, num_classes)
     table = self.param('embedding', nn.initializers.zeros, shape)
     found_BNC = _taken(table, rows_BN)
     if self.naive_bayes:
       ratio = self.param('ratio', nn.initializers.ones, shape)
-      found_BNC = found_BNC * _taken(jax.lax.stop_gradient(ratio), rows_BN)
+      found_BNC = found_BNC * _taken(ratio, rows_BN)
     return logits_BC + found_BNC.sum(axis=1)
 
 
@@ -295,22 +309,24 @@ class Nbsvm(NGrams):
       each of one class to all others, are no Naive Bayes classifier.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with, as in `linear+nbsvm`; each of these has 1.
-    num_buckets: as of NGrams. An n-gram that shares its row has the ratio of
-      both, so fewer rows cost accuracy.
+    max_features: how many n-grams are read, at most: those in most texts.
   """
 
   c: float = 1.0
   interpolation: float = 1.0
   fusion_weight: float = 1.0
-  num_buckets: int = 2**18
+  max_features: int = 2**18
 
-  frozen_params: ClassVar = ('fitted_logits', 'fitted_bias')
+  frozen_params: ClassVar = ('fitted_ngrams', 'fitted_logits', 'fitted_bias')
 
   def check(self) -> None:
     """As of Head."""
     super().check()
-    require(0 < self.c < math.inf, 'c', self.c, 'greater than 0 and finite')
-    _check_weight('fusion_weight', self.fusion_weight)
+    _check_scale('c', self.c)
+    require(
+      self.max_features >= 1, 'max_features', self.max_features, 'at least 1'
+    )
+    _check_scale('fusion_weight', self.fusion_weight)
     require(
       0 <= self.interpolation <= 1,
       'interpolation',
@@ -321,42 +337,74 @@ class Nbsvm(NGrams):
   def statistics(self, texts, num_classes):
     """As of Head.
 
-    Takes about 40 bytes for each row of each text, and 400 for each row that
-    occurs and each class.
+    Takes about 40 bytes for each n-gram of each text, and 400 for each
+    different one and each class.
     """
     parts = [(np.zeros(0, np.int32),) * 3]
-    for rows_BN, labels_B in self.rows_of_texts(texts):
-      is_there_BN = rows_BN < self.num_buckets
+    for hashes_BN, labels_B in self.hashes_of_texts(texts):
+      is_there_BN = hashes_BN < self.num_hashes
       is_text_B = is_there_BN.any(axis=1)
       sizes_B = is_there_BN.sum(axis=1)[is_text_B]
-      parts.append((rows_BN[is_there_BN], sizes_B, labels_B[is_text_B]))
-    rows_N, sizes_B, labels_B = map(np.concatenate, zip(*parts, strict=True))
-    logits, bias = naive_bayes.fit(
-      rows_N,
-      np.cumsum(sizes_B),
+      parts.append((hashes_BN[is_there_BN], sizes_B, labels_B[is_text_B]))
+    hashes_N, sizes_B, labels_B = map(np.concatenate, zip(*parts, strict=True))
+    found_R, rows_N, counts_R = np.unique(
+      hashes_N, return_inverse=True, return_counts=True
+    )
+    if len(found_R) > self.max_features:
+      warnings.warn(
+        f'of the {len(found_R):,} n-grams of train, max_features = '
+        f'{self.max_features:,} are read, those in most texts',
+        stacklevel=2,
+      )
+    # In the order of the hashes again.
+    kept_R = np.sort(np.argsort(-counts_R, kind='stable')[: self.max_features])
+    new_R = np.full(len(found_R), -1, np.int32)
+    new_R[kept_R] = np.arange(len(kept_R))
+    rows_N = new_R[rows_N]
+    ends_B = np.cumsum(rows_N >= 0)[np.cumsum(sizes_B) - 1]
+    logits_RC, bias_C = naive_bayes.fit(
+      rows_N[rows_N >= 0],
+      ends_B,
       labels_B,
-      self.num_buckets,
+      len(kept_R),
       num_classes,
       self.c,
       self.interpolation,
     )
+    more = self.max_features - len(kept_R)
     return {
-      'fitted_logits': logits.astype(np.float32),
-      'fitted_bias': bias.astype(np.float32),
+      'fitted_ngrams': np.append(
+        found_R[kept_R], np.full(more, self.num_hashes)
+      ).astype(np.int32),
+      'fitted_logits': np.pad(
+        logits_RC.astype(np.float32), [(0, more), (0, 0)]
+      ),
+      'fitted_bias': bias_C.astype(np.float32),
     }
 
   @nn.compact
   def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
     """As of Head."""
     del pooled_BP
+    ngrams_R = self.param(
+      'fitted_ngrams',
+      nn.initializers.constant(self.num_hashes, jnp.int32),
+      (self.max_features,),
+    )
     logits_RC, bias_C = (
-      jax.lax.stop_gradient(self.param(name, nn.initializers.zeros, shape))
+      self.param(name, nn.initializers.zeros, shape)
       for name, shape in (
-        ('fitted_logits', (self.num_buckets, num_classes)),
+        ('fitted_logits', (self.max_features, num_classes)),
         ('fitted_bias', (num_classes,)),
       )
     )
-    rows_BN = self.rows(tokens_BL, padding_mask_BL)
+    hashes_BN = self.hashes(tokens_BL, padding_mask_BL)
+    rows_BN = jnp.searchsorted(ngrams_R, hashes_BN)
+    is_known_BN = hashes_BN == jnp.take(
+      ngrams_R, rows_BN, mode='fill', fill_value=self.num_hashes
+    )
+    is_known_BN &= hashes_BN < self.num_hashes
+    rows_BN = jnp.where(is_known_BN, rows_BN, self.max_features)
     return _taken(logits_RC, rows_BN).sum(axis=1) + bias_C[None]
 
 

@@ -1,10 +1,12 @@
 """Linear models of n-grams whose features are Naive Bayes' log-count ratios.
 
-Wang and Manning (2012): a text has binary features, one for each row (of a
-hash table) that an n-gram in it has.
+Wang and Manning (2012): a text has binary features, one for each row of a table
+that an n-gram in it has.
 """
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 
@@ -46,41 +48,39 @@ def fit(
 
   by L-BFGS in float64, where logits_bk = bias_k + sum_r w_rk ratio_rk over the
   rows r of text b, until the objective falls by less than 1e-10 of itself, or
-  for 1,000 iterations. The minimum is unique but for a constant in all biases,
-  whose mean is 0 here. A class without texts has none, and a bias far below the
-  others. Then w_rk is interpolated with that of Naive Bayes, the same for all
-  rows (section 2.3): (1 - beta) mean_r |w_rk| + beta w_rk.
+  for 1,000 iterations, with a warning. The minimum is unique but for a constant
+  in all biases, whose mean is 0 here. A class without texts has none, and a
+  bias far below the others. Then w_rk is interpolated with that of Naive Bayes,
+  the same for all rows (section 2.3): (1 - beta) mean_r |w_rk| + beta w_rk.
 
   Args:
     rows_N: the rows of all texts, those of one after those of another, each at
       most once for a text.
     ends_B: the end of each text in rows_N.
     labels_B: classes.
-    num_rows: rows of the table.
+    num_rows: R, above all rows.
     num_classes: C.
     c: inverse strength of the regularisation.
     interpolation: beta, between Naive Bayes (0) and the regression (1).
 
   Returns:
-    What each row adds to the logits, w ratio, (num_rows, C), and biases, (C,).
+    What each row adds to the logits, w ratio, (R, C), and biases, (C,).
   """
   import scipy.optimize
   import scipy.sparse
   import scipy.special
 
-  # Rows that occur, renumbered: a table may have many more.
-  found_R, columns_N = np.unique(rows_N, return_inverse=True)
-  count, num_found = max(len(labels_B), 1), len(found_R)
+  count = max(len(labels_B), 1)
   starts = np.concatenate([[0], ends_B])
   x_BR = scipy.sparse.csr_array(
-    (np.ones(len(columns_N)), columns_N, starts), (len(labels_B), num_found)
+    (np.ones(len(rows_N)), rows_N, starts), (len(labels_B), num_rows)
   )
   target_BC = np.eye(num_classes)[labels_B]
   x_RB = x_BR.T.tocsr()
   ratio_RC = log_count_ratios(x_RB @ target_BC)
 
   def objective(flat):
-    w_RC = flat[num_classes:].reshape(num_found, num_classes)
+    w_RC = flat[num_classes:].reshape(num_rows, num_classes)
     logits_BC = x_BR @ (w_RC * ratio_RC) + flat[:num_classes]
     log_probs_BC = scipy.special.log_softmax(logits_BC, axis=1)
     # Divided by count * c, so that tolerances mean the same for all sizes.
@@ -92,15 +92,20 @@ def fit(
     of_w_RC = (x_RB @ error_BC) * ratio_RC + decay * w_RC
     return loss, np.concatenate([error_BC.sum(axis=0), of_w_RC.ravel()])
 
-  start = np.zeros((1 + num_found) * num_classes)
+  start = np.zeros((1 + num_rows) * num_classes)
   options = {'maxiter': 1_000, 'ftol': 1e-10, 'gtol': 1e-7}
-  best = scipy.optimize.minimize(
+  found = scipy.optimize.minimize(
     objective, start, jac=True, method='L-BFGS-B', options=options
-  ).x
-  w_RC = best[num_classes:].reshape(num_found, num_classes)
-  w_of_nb_C = np.abs(w_RC).sum(axis=0) / max(num_found, 1)
+  )
+  if not found.success:
+    warnings.warn(
+      f'the logistic regression with c = {c} has not converged in {found.nit} '
+      f'iterations ({found.message}); a smaller c is fitted sooner',
+      stacklevel=2,
+    )
+  best = found.x
+  w_RC = best[num_classes:].reshape(num_rows, num_classes)
+  w_of_nb_C = np.abs(w_RC).sum(axis=0) / max(num_rows, 1)
   w_RC = (1 - interpolation) * w_of_nb_C + interpolation * w_RC
-  logits_RC = np.zeros((num_rows, num_classes))
-  logits_RC[found_R] = w_RC * ratio_RC
   bias_C = best[:num_classes]
-  return logits_RC, bias_C - bias_C.mean()
+  return w_RC * ratio_RC, bias_C - bias_C.mean()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 def update(average, params, step, decay):
-  """The average after `step` steps, `params` included; None stays None.
+  """The average after `step` steps, `params` included.
 
   It starts at zero and is divided by 1 - decay^step, the bias correction of
   Kingma and Ba 2015, section 3. The corrected average is stored, so that it can
@@ -18,8 +18,6 @@ def update(average, params, step, decay):
     step: at least 1; may be traced.
     decay: greater than 0 and less than 1; may be traced.
   """
-  if average is None:
-    return None
   log = jnp.log(jnp.asarray(decay, jnp.float32))
   # (1 - decay) / (1 - decay^step), exact for a decay near 1.
   weight = jnp.expm1(log) / jnp.expm1(step * log)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import UNK
 from experiments.learning.hparams import HParams
+from experiments.learning.parameter_groups import combine, partition
 from experiments.learning.tasks import (
   CLASSIFY,
   Targets,
@@ -44,6 +45,7 @@ def _site(dropout: Dropout, index: int, rate) -> Dropout | None:
 def weighted_sums(
   params,
   embedded,
+  frozen,
   classifier,
   targets: Targets,
   hparams: HParams,
@@ -54,13 +56,14 @@ def weighted_sums(
   """Summed loss and number of correct predictions of a part of a batch.
 
   Args:
+    params, frozen: of parameter_groups.partition.
     embedded: token embeddings, (batch, length, width).
     targets: of the task for the part.
     step, first_row: as of dropout_of.
   """
   dropout = dropout_of(hparams, step, first_row)
   logits = classifier.apply(
-    {'params': params},
+    {'params': combine(params, frozen)},
     targets.tokens,
     padding_mask(targets),
     _site(dropout, 1, hparams.dropout_rate),
@@ -88,6 +91,7 @@ def gradients(
 ):
   """((loss, correct, count), gradient) of weighted_sums of the whole batch.
 
+  The gradient has no leaves for classifier.frozen_params.
   `count` is the number of predictions. Tokens are embedded before the batch is
   split, so that the gradient of the embedding table is made once rather than
   for each microbatch; where the head is tied to the table, both are needed.
@@ -106,9 +110,19 @@ def gradients(
     lambda table: embed(table, targets.tokens), table
   )
 
+  others, frozen = partition(others, classifier.frozen_params)
+
   def of_part(first_row, embedded, targets):
     return _differentiate(
-      others, embedded, classifier, targets, hparams, step, first_row, task
+      others,
+      embedded,
+      frozen,
+      classifier,
+      targets,
+      hparams,
+      step,
+      first_row,
+      task,
     )
 
   sums, (grads, of_embedded) = _accumulated(

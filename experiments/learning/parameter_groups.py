@@ -7,11 +7,13 @@ before any parameter is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Collection, Mapping
 
 import jax
 
 from experiments.command.errors import UserError, nearest
+from experiments.workdir.named_leaves import name_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,30 @@ def by_group(function: Callable, tree):
       group_of(tuple(entry.key for entry in path), leaf.shape), leaf
     ),
     tree,
+  )
+
+
+def partition(tree, names: Collection[str]) -> tuple:
+  """Two trees like this one: None for leaves of these names, and for others.
+
+  None is no leaf: what is computed from a tree has nothing for it.
+  """
+
+  def keep(is_kept: Callable):
+    return jax.tree_util.tree_map_with_path(
+      lambda path, leaf: leaf if is_kept(name_of(path) in names) else None, tree
+    )
+
+  return keep(operator.not_), keep(bool)
+
+
+def combine(tree, other):
+  """The inverse of `partition`."""
+  return jax.tree.map(
+    lambda a, b: b if a is None else a,
+    tree,
+    other,
+    is_leaf=lambda leaf: leaf is None,
   )
 
 

@@ -20,6 +20,7 @@ from experiments.data.batches import Batch
 from experiments.learning import averages, flops
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
+from experiments.learning.parameter_groups import combine, partition
 from experiments.learning.tasks import (
   CLASSIFY,
   Targets,
@@ -39,8 +40,8 @@ class State:
 
   Attributes:
     step: int32, steps applied.
-    params: tree of float32.
-    optimizer: optax state.
+    params: tree of float32, but for frozen ones, of any type.
+    optimizer: optax state, without those.
     sums: float32 (5,), from which the metrics of the log are computed: loss,
       correct predictions, predictions, gradient norms and steps, since the
       last line of the log.
@@ -111,19 +112,22 @@ def make_train_step(
     grads = jax.tree.map(lambda g: g * scale, grads)
     step = state.step - start if start else state.step
     transform = make_optimizer(hparams, step)
-    updates, optimizer = transform.update(grads, state.optimizer, state.params)
-    params = optax.apply_updates(state.params, updates)
+    before, frozen = partition(state.params, classifier.frozen_params)
+    updates, optimizer = transform.update(grads, state.optimizer, before)
+    params = optax.apply_updates(before, updates)
     if trained is not None:
-      kept = {k: v for k, v in state.params.items() if k not in trained}
+      kept = {k: v for k, v in before.items() if k not in trained}
       params = params | kept
     sums = jnp.where(state.step % log_every != 0, state.sums, 0.0)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
-    average = averages.update(
-      state.average, params, step + 1, hparams.ema_decay
-    )
+    average = state.average
+    if average is not None:
+      average, _ = partition(average, classifier.frozen_params)
+      average = averages.update(average, params, step + 1, hparams.ema_decay)
+      average = combine(average, frozen)
     state = State(
       step=state.step + 1,
-      params=params,
+      params=combine(params, frozen),
       optimizer=optimizer,
       sums=sums,
       average=average,

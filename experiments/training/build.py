@@ -22,7 +22,6 @@ from experiments.learning.steps import State
 from experiments.learning.tasks import Task
 from experiments.settings import parts
 from experiments.settings.settings import Settings
-from experiments.workdir.named_leaves import name_of
 from selfattn.classifier import TextClassifier
 from selfattn.kernels import platform_of
 
@@ -114,19 +113,14 @@ def optimizer(settings: Settings, hparams: HParams, step):
     made = optimizers.OPTIMIZERS[name](**wanted.method.blocks[name])
     return made.chain(decay)
 
-  frozen = _frozen(settings)
   names = {wanted.optimizer_of(group) for group in ('', *wanted.groups)}
   transforms = chain(wanted.method.name)
-  if len(names) > 1 or frozen:
+  if len(names) > 1:
     transforms = [
       optax.partition(
-        {name: optax.chain(*chain(name)) for name in names}
-        | {_FROZEN: optax.set_to_zero()},
-        lambda tree: _mark(
-          frozen,
-          parameter_groups.by_group(
-            lambda group, _: wanted.optimizer_of(group), tree
-          ),
+        {name: optax.chain(*chain(name)) for name in names},
+        lambda tree: parameter_groups.by_group(
+          lambda group, _: wanted.optimizer_of(group), tree
         ),
       )
     ]
@@ -144,25 +138,9 @@ def optimizer(settings: Settings, hparams: HParams, step):
   return optax.chain(*transforms, scale)
 
 
-# What stands for a frozen parameter, in place of the name of its optimizer.
-_FROZEN = ''
-
-
-def _frozen(settings: Settings) -> set[str]:
-  """Names of parameters that no optimizer changes, see Head.frozen_params."""
-  return {f'head/{name}' for name in parts.head(settings.model).frozen_params}
-
-
-def _mark(names: set[str], tree, mark=_FROZEN):
-  """The tree with `mark` for the leaves of these names."""
-  return jax.tree_util.tree_map_with_path(
-    lambda path, leaf: mark if name_of(path) in names else leaf, tree
-  )
-
-
-def trainable(settings: Settings, params):
+def trainable(classifier, params):
   """A tree of parameters, or of their shapes, with None for frozen ones."""
-  return _mark(_frozen(settings), params, None)
+  return parameter_groups.partition(params, classifier.frozen_params)[0]
 
 
 def train_step(
@@ -307,7 +285,7 @@ def init_state(
     return State(
       step=jnp.zeros((), jnp.int32),
       params=params,
-      optimizer=optimizer(settings, hparams, 0).init(params),
+      optimizer=_init_optimizer(settings, classifier, hparams, params),
       sums=steps.init_sums(),
       average=params if settings.train.ema_decay else None,
     )
@@ -315,7 +293,11 @@ def init_state(
   return ensembles.init(one, settings.model.num_members)(hparams)
 
 
-def restart(settings: Settings) -> Callable:
+def _init_optimizer(settings, classifier, hparams, params):
+  return optimizer(settings, hparams, 0).init(trainable(classifier, params))
+
+
+def restart(settings: Settings, classifier) -> Callable:
   """From (state, hparams) to the State before the first step of the next phase.
 
   The optimizer state and the sums of the log are initialised; parameters are
@@ -325,7 +307,9 @@ def restart(settings: Settings) -> Callable:
   def one(state, hparams):
     return state.replace(
       params=state.eval_params,
-      optimizer=optimizer(settings, hparams, 0).init(state.eval_params),
+      optimizer=_init_optimizer(
+        settings, classifier, hparams, state.eval_params
+      ),
       sums=steps.init_sums(),
     )
 

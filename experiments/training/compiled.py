@@ -101,7 +101,7 @@ class Program:
   @property
   def num_parameters(self) -> int:
     """Number of scalars that the phase trains, of one trial."""
-    params = build.trainable(self.phase.settings, self.template.params)
+    params = build.trainable(self.classifier, self.template.params)
     return build.count_parameters({name: params[name] for name in self.trained})
 
   def attention_choice(self, length: int):
@@ -224,7 +224,9 @@ def make(
     'state_sharding': state_sharding,
     'init': jax.jit(over(init), **jit_args['init']),
     'restart': jax.jit(
-      over(build.restart(last)), donate_argnums=0, **jit_args['restart']
+      over(build.restart(last, models[-1])),
+      donate_argnums=0,
+      **jit_args['restart'],
     ),
     'is_finite': jax.jit(over(_is_finite)),
   }

@@ -211,7 +211,9 @@ def _print_header(group, loaded, batches) -> None:
   members = settings.model.num_members
   count = program.num_parameters
   params = program.template.params
-  trainable = build.count_parameters(build.trainable(settings, params))
+  trainable = build.count_parameters(
+    build.trainable(program.classifier, params)
+  )
   more = trainable - count
   frozen = build.count_parameters(params) - trainable
   log(

@@ -50,7 +50,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
     program = compiled.make(settings, loaded.vocabulary, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):
       settings.optimizer.check_parameters(
-        build.trainable(settings, program.template.params)
+        build.trainable(program.classifier, program.template.params)
       )
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]

@@ -6,6 +6,7 @@ config.train.init_from; the only place that may load a checkpoint in part.
 from __future__ import annotations
 
 import os
+import warnings
 
 import jax
 import numpy as np
@@ -129,7 +130,6 @@ def _start_from(
   }
 
   of_tokens = _token_params(classifier)
-  frozen = {f'head/{param}' for param in classifier.head.frozen_params}
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
   is_same['parts'] = _of_head(given) == _of_head(wanted)
@@ -138,7 +138,7 @@ def _start_from(
     if found is not None and num_members > 1 and found.shape == leaf.shape[1:]:
       found = np.broadcast_to(found, leaf.shape)
     reason = _mismatch(kinds, leaf, found, is_same)
-    if name in frozen - of_tokens:
+    if name in classifier.frozen_params - of_tokens:
       reason = 'fitted to the texts of train'
     if reason:
       skipped.append(f'{name} ({reason})')
@@ -176,7 +176,11 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   """
   if 'head' not in state.params:
     return state
-  found = classifier.head.statistics(_TrainTexts(data), len(data.labels))
+  with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter('always', UserWarning)
+    found = classifier.head.statistics(_TrainTexts(data), len(data.labels))
+  for each in told:
+    log(f'WARNING: config.model.head: {each.message}')
   if not found:
     return state
   found = {name: np.asarray(array) for name, array in found.items()}

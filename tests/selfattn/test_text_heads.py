@@ -5,13 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 from conftest import draw
 
 from configs import default
 from experiments.command.errors import UserError
 from experiments.settings import settings as settings_lib
 from experiments.training import build
-from selfattn import heads
+from selfattn import heads, naive_bayes
 from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
 from selfattn.heads import HEADS, Head, Linear, Nbsvm, WideAndDeep
@@ -25,33 +26,58 @@ POOLED = jax.random.normal(jax.random.key(0), (B, P))
 BUCKETS = 97
 
 
+OPTIONS = {
+  'linear': {},
+  'wide_and_deep': {'max_n': 3, 'num_buckets': BUCKETS},
+  'nbsvm': {'max_n': 3, 'max_features': 30},
+}
+
+
 def made(name):
-  options = {'max_n': 3, 'num_buckets': BUCKETS}
-  head = HEADS[name](**({} if name == 'linear' else options))
+  head = HEADS[name](**OPTIONS[name])
 
   def init(key):
     return head.init(key, POOLED, TOKENS, IS_TOKEN, C)
 
-  return head, draw(init, jax.random.key(1))
+  params = draw(init, jax.random.key(1))['params']
+  if name == 'nbsvm':
+    # The n-grams of the first text, and some that are in no text.
+    ngrams = [2, *hashes_of(TOKENS[0].tolist()), 2**31 - 1, 2**31 - 1]
+    assert len(ngrams) < 30
+    filled = np.pad(ngrams, (0, 30 - len(ngrams)), constant_values=2**31 - 1)
+    params['fitted_ngrams'] = jnp.array(np.sort(filled), jnp.int32)
+  return head, {'params': params}
 
 
 def rows_of(tokens):
-  """The rows of the n-grams of a text, from the formula of their hash."""
+  """The rows of the n-grams of a text."""
+  return hashes_of(tokens, BUCKETS)
+
+
+def hashes_of(tokens, count=2**31 - 1):
+  """Those of the n-grams of a text, from the formula."""
   return {
     sum(
       (int(token) + 1) * pow(2_654_435_789, back, 2**32)
       for back, token in enumerate(reversed(tokens[end - n : end]))
     )
     % 2**32
-    % BUCKETS
+    % count
     for n in (1, 2, 3)
     for end in range(n, len(tokens) + 1)
   }
 
 
-def of_ngrams(tokens, table):
-  """In float64: a sum over the set of rows."""
-  return sum((table[row] for row in rows_of(tokens)), np.zeros(C))
+def of_ngrams(tokens, params):
+  """In float64: a sum over the set of rows, or of known n-grams."""
+  if 'embedding' in params:
+    table = dict(enumerate(params['embedding']))
+    return sum((table[row] for row in rows_of(tokens)), np.zeros(C))
+  known = dict(
+    zip(params['fitted_ngrams'], params['fitted_logits'], strict=True)
+  )
+  zeros = np.zeros(C)
+  return sum((known.get(each, zeros) for each in hashes_of(tokens)), zeros)
 
 
 @pytest.mark.parametrize('name', HEADS)
@@ -68,8 +94,7 @@ def test_a_head_equals_its_formula_and_never_sees_padding(name):
     if name != 'nbsvm':
       wanted = wanted + np.float64(POOLED[row]) @ params['kernel']
     if name != 'linear':
-      table = params['fitted_logits' if name == 'nbsvm' else 'embedding']
-      wanted = wanted + of_ngrams(TOKENS[row, :length].tolist(), table)
+      wanted = wanted + of_ngrams(TOKENS[row, :length].tolist(), params)
     np.testing.assert_allclose(found[row], wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -119,11 +144,11 @@ def test_ngrams_change_nothing_at_initialisation_and_count_once():
   assert grads.sum() == sum(counts) * C
 
 
-def counted(texts, labels, num_classes):
+def counted(features, labels, num_classes):
   """Wang and Manning (2012), section 2, in float64: r, by row of the table."""
-  counts = np.zeros((BUCKETS, num_classes))
-  for tokens, label in zip(texts, labels, strict=True):
-    counts[list(rows_of(tokens)), label] += 1
+  counts = np.zeros((features.shape[1], num_classes))
+  for present, label in zip(features, labels, strict=True):
+    counts[present, label] += 1
   is_there = counts.sum(axis=1) > 0
   ratio = np.zeros_like(counts)
   for label in range(num_classes):
@@ -131,6 +156,16 @@ def counted(texts, labels, num_classes):
     q = 1 + np.delete(counts[is_there], label, axis=1).sum(axis=1)
     ratio[is_there, label] = np.log((p / p.sum()) / (q / q.sum()))
   return ratio
+
+
+def features_of(texts, columns):
+  """Boolean: which of the columns, of hashes, each text has."""
+  return np.array(
+    [
+      [column in hashes_of(text, 2**31 - 1) for column in columns]
+      for text in texts
+    ]
+  )
 
 
 @pytest.mark.parametrize('num_classes', [2, C])
@@ -146,7 +181,11 @@ def test_ratios_of_naive_bayes_are_counted_over_batches(num_classes):
   ]
   found = head.statistics(batches, num_classes)
   texts = [t[:n].tolist() for t, n in zip(tokens, lengths, strict=True)]
-  wanted = counted(texts, labels, num_classes)
+  rows = [rows_of(text) for text in texts]
+  features = np.array(
+    [[row in each for row in range(BUCKETS)] for each in rows]
+  )
+  wanted = counted(features, labels, num_classes)
   assert (wanted == 0).all(axis=1).any()  # of n-grams that do not occur
   np.testing.assert_allclose(found['ratio'], wanted, atol=1e-6)
   if num_classes == 2:
@@ -160,7 +199,7 @@ def test_a_class_without_texts_has_finite_ratios():
     assert np.isfinite(head.statistics(texts, 3)['ratio']).all()
 
 
-def test_ratios_multiply_logits_of_ngrams_and_are_not_trained():
+def test_ratios_multiply_logits_of_ngrams():
   head = WideAndDeep(3, BUCKETS, naive_bayes=True)
   plain = WideAndDeep(3, BUCKETS)
   params = draw(
@@ -172,13 +211,6 @@ def test_ratios_multiply_logits_of_ngrams_and_are_not_trained():
     head.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C),
     plain.apply({'params': product}, POOLED, TOKENS, IS_TOKEN, C),
   )
-
-  def loss(params):
-    return (head.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C)).sum()
-
-  grads = jax.grad(loss)(params)
-  assert not grads['ratio'].any()
-  assert grads['embedding'].any()
 
 
 def drawn_texts(num_classes, count=40):
@@ -201,13 +233,17 @@ def drawn_texts(num_classes, count=40):
 def test_nbsvm_is_the_minimum_of_its_convex_objective(num_classes, c):
   """The gradient is zero there; dense features, and jax in float64."""
   batches, texts, labels = drawn_texts(num_classes)
-  found = Nbsvm(3, BUCKETS, c).statistics(batches, num_classes)
-  assert set(found) == {'fitted_logits', 'fitted_bias'}
+  found = Nbsvm(3, c).statistics(batches, num_classes)
+  assert set(found) == {'fitted_ngrams', 'fitted_logits', 'fitted_bias'}
   there = np.array([len(text) > 0 for text in texts])
-  ratio = counted(texts, labels, num_classes)
-  x = np.zeros((len(texts), BUCKETS))
-  for row, text in enumerate(texts):
-    x[row, list(rows_of(text))] = 1
+  known = found['fitted_ngrams'] < 2**31 - 1
+  columns = found['fitted_ngrams'][known]
+  assert sorted(set().union(*map(hashes_of, texts))) == columns.tolist()
+  assert not found['fitted_logits'][~known].any()
+  logits_of_all = found['fitted_logits'][known]
+  features = features_of(texts, columns)
+  ratio = counted(features, labels, num_classes)
+  x = np.float64(features)
 
   def objective(w, bias):
     logits = x[there] @ (w * ratio) + bias[None]
@@ -216,9 +252,8 @@ def test_nbsvm_is_the_minimum_of_its_convex_objective(num_classes, c):
     return -c * own.sum() + (w**2).sum() / 2
 
   is_used = ratio != 0
-  w = np.where(is_used, found['fitted_logits'] / np.where(is_used, ratio, 1), 0)
+  w = np.where(is_used, logits_of_all / np.where(is_used, ratio, 1), 0)
   assert np.abs(w).max() > 0.01
-  assert not found['fitted_logits'][~is_used].any()
   with jax.enable_x64(True):
     point = np.float64(w), np.float64(found['fitted_bias'])
     of_w, of_bias = jax.grad(objective, (0, 1))(*point)
@@ -233,40 +268,82 @@ def test_nbsvm_is_the_minimum_of_its_convex_objective(num_classes, c):
 def test_nbsvm_is_interpolated_with_naive_bayes(num_classes, beta):
   """Wang and Manning (2012), section 2.3: (1 - b) |w|_1 / V + b w."""
   batches, texts, labels = drawn_texts(num_classes)
-  alone = Nbsvm(3, BUCKETS, 1.0).statistics(batches, num_classes)
-  found = Nbsvm(3, BUCKETS, 1.0, beta).statistics(batches, num_classes)
-  ratio = counted(texts, labels, num_classes)
-  occurs = sorted(set().union(*map(rows_of, texts)))
-  assert len(occurs) < BUCKETS
+  alone = Nbsvm(3, 1.0).statistics(batches, num_classes)
+  found = Nbsvm(3, 1.0, beta).statistics(batches, num_classes)
+  known = alone['fitted_ngrams'] < 2**31 - 1
+  columns = alone['fitted_ngrams'][known]
+  ratio = counted(features_of(texts, columns), labels, num_classes)
   w = np.zeros_like(ratio)
-  np.divide(alone['fitted_logits'], ratio, out=w, where=ratio != 0)
-  mean = np.abs(w[occurs]).mean(axis=0)
+  np.divide(alone['fitted_logits'][known], ratio, out=w, where=ratio != 0)
+  mean = np.abs(w).mean(axis=0)
   wanted = ((1 - beta) * mean + beta * w) * ratio
   np.testing.assert_allclose(
-    found['fitted_logits'], wanted, rtol=1e-4, atol=1e-6
+    found['fitted_logits'][known], wanted, rtol=1e-4, atol=1e-6
   )
   np.testing.assert_array_equal(found['fitted_bias'], alone['fitted_bias'])
+
+
+@pytest.mark.parametrize('most', [1, 20, 60])
+def test_nbsvm_reads_the_ngrams_that_are_in_most_texts(most):
+  batches, texts, labels = drawn_texts(2)
+  with pytest.warns(UserWarning, match=f'train, max_features = {most} are'):
+    found = Nbsvm(3, max_features=most).statistics(batches, 2)
+  kept = found['fitted_ngrams']
+  assert (np.diff(kept) > 0).all()
+  columns = np.array(sorted(set().union(*map(hashes_of, texts))))
+  counts = features_of(texts, columns).sum(axis=0)
+  is_kept = np.isin(columns, kept)
+  assert is_kept.sum() == len(kept) == most < len(columns)
+  assert counts[is_kept].min() >= counts[~is_kept].max()
+  # As if there were no others.
+  there = np.array([len(text) > 0 for text in texts])
+  features = features_of(texts, kept)[there]
+  logits, bias = naive_bayes.fit(
+    np.nonzero(features)[1],
+    features.sum(axis=1).cumsum(),
+    labels[there],
+    most,
+    2,
+    1.0,
+  )
+  np.testing.assert_allclose(found['fitted_logits'], logits, atol=1e-5)
+  np.testing.assert_allclose(found['fitted_bias'], bias, atol=1e-5)
+
+
+def test_nbsvm_tells_that_it_has_not_converged(monkeypatch):
+  batches, _, _ = drawn_texts(2)
+  minimize = scipy.optimize.minimize
+
+  def stopped(*args, options, **kwargs):
+    return minimize(*args, options=options | {'maxiter': 2}, **kwargs)
+
+  monkeypatch.setattr(scipy.optimize, 'minimize', stopped)
+  with pytest.warns(UserWarning, match='c = 3.0 has not converged in 2'):
+    Nbsvm(3, 3.0).statistics(batches, 2)
 
 
 def test_nbsvm_without_texts_is_zero():
   empty = np.array([[0, 0]]), np.zeros((1, 2), bool), np.array([0])
   for texts in ([], [empty]):
-    found = Nbsvm(1, BUCKETS).statistics(texts, 3)
-    assert found['fitted_logits'].shape == (BUCKETS, 3)
-    assert not any(each.any() for each in found.values())
+    found = Nbsvm(1, max_features=9).statistics(texts, 3)
+    assert found['fitted_ngrams'].tolist() == [2**31 - 1] * 9
+    assert found['fitted_logits'].shape == (9, 3)
+    assert not any(found[f'fitted_{of}'].any() for of in ('logits', 'bias'))
 
 
 def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
-  options = {'max_n': 3, 'num_buckets': BUCKETS}
-  joined = heads.make(
-    {'wide_and_deep': options, 'nbsvm': {**options, 'fusion_weight': 3.0}}
-  )
+  options = {
+    'wide_and_deep': OPTIONS['wide_and_deep'],
+    'nbsvm': OPTIONS['nbsvm'] | {'fusion_weight': 3.0},
+  }
+  joined = heads.make(options)
   assert joined.token_params == (
     'wide_and_deep/embedding',
     'wide_and_deep/ratio',
   )
   assert joined.frozen_params == (
     'wide_and_deep/ratio',
+    'nbsvm/fitted_ngrams',
     'nbsvm/fitted_logits',
     'nbsvm/fitted_bias',
   )
@@ -279,33 +356,24 @@ def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
   mean = found[:, 1] / 4 + found[:, 2] * 3 / 4
   np.testing.assert_allclose(found[:, 0], mean, rtol=1e-5, atol=1e-6)
   for index, name in enumerate(('wide_and_deep', 'nbsvm'), 1):
-    alone = HEADS[name](**options).apply(
+    alone = HEADS[name](**options[name]).apply(
       {'params': params[name]}, POOLED, TOKENS, IS_TOKEN, C
     )
     np.testing.assert_array_equal(found[:, index], alone)
 
-  def loss(params):
-    found = joined.apply({'params': params}, POOLED, TOKENS, IS_TOKEN, C)
-    return (found**2).sum()
-
-  grads = jax.grad(loss)(params)
-  assert not any(each.any() for each in grads['nbsvm'].values())
-  assert all(each.any() for each in grads['wide_and_deep'].values())
-
 
 def test_joined_heads_count_what_each_head_counts():
   batches, _, _ = drawn_texts(C)
-  options = {'max_n': 2, 'num_buckets': BUCKETS}
-  joined = heads.make(
-    {'wide_and_deep': {**options, 'naive_bayes': True}, 'nbsvm': options}
-  )
+  options = OPTIONS['wide_and_deep'] | {'naive_bayes': True}
+  joined = heads.make({'wide_and_deep': options, 'nbsvm': {'max_n': 2}})
   found = joined.statistics(batches, C)
   assert set(found) == {
     'wide_and_deep/ratio',
+    'nbsvm/fitted_ngrams',
     'nbsvm/fitted_logits',
     'nbsvm/fitted_bias',
   }
-  alone = Nbsvm(**options).statistics(batches, C)
+  alone = Nbsvm(max_n=2).statistics(batches, C)
   np.testing.assert_array_equal(
     found['nbsvm/fitted_logits'], alone['fitted_logits']
   )
@@ -351,6 +419,7 @@ def test_the_weight_of_a_joined_head_is_checked(value, monkeypatch):
     ('wide_and_deep', 'num_buckets', 0),
     ('nbsvm', 'max_n', 0),
     ('nbsvm', 'c', 0.0),
+    ('nbsvm', 'max_features', 0),
     ('nbsvm', 'fusion_weight', 0.0),
     ('nbsvm', 'interpolation', 1.5),
   ],
