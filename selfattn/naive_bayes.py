@@ -50,8 +50,14 @@ def fit(
   rows r of text b, until the objective falls by less than 1e-10 of itself, or
   for 1,000 iterations, with a warning. The minimum is unique but for a constant
   in all biases, whose mean is 0 here. A class without texts has none, and a
-  bias far below the others. Then w_rk is interpolated with that of Naive Bayes,
-  the same for all rows (section 2.3): (1 - beta) mean_r |w_rk| + beta w_rk.
+  bias far below the others. Then the classifier is interpolated with Naive
+  Bayes of the same scale s_k = mean_r |w_rk| (section 2.3):
+
+    (1 - beta) s_k + beta w_rk,   (1 - beta) s_k log(n_k / m_k) + beta bias_k,
+
+  for n texts of a class and m of others, 1 added to each. The paper names no
+  bias; that of the regression alone, at the scale of weights that are mostly
+  those of Naive Bayes, moves all texts towards one class.
 
   Args:
     rows_N: the rows of all texts, those of one after those of another, each at
@@ -107,5 +113,9 @@ def fit(
   w_RC = best[num_classes:].reshape(num_rows, num_classes)
   w_of_nb_C = np.abs(w_RC).sum(axis=0) / max(num_rows, 1)
   w_RC = (1 - interpolation) * w_of_nb_C + interpolation * w_RC
+  sizes_C = target_BC.sum(axis=0)
+  prior_C = np.log((1 + sizes_C) / (1 + len(labels_B) - sizes_C))
   bias_C = best[:num_classes]
-  return w_RC * ratio_RC, bias_C - bias_C.mean()
+  bias_C = bias_C - bias_C.mean()
+  bias_C = (1 - interpolation) * w_of_nb_C * prior_C + interpolation * bias_C
+  return w_RC * ratio_RC, bias_C
