@@ -35,7 +35,6 @@ def get_config():
   config.model.head.wide_and_deep.num_buckets = 2_000_000
   config.model.head.nbsvm.max_features = 2_000_000
   config.model.head.nbsvm.c = 0.1
-  config.model.head.nbsvm.interpolation = 0.25
   config.model.head.nbsvm.fusion_weight = 4.0
   config.model.head.wide_and_deep.naive_bayes = True
   config.model.num_members = 1
