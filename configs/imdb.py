@@ -2,7 +2,8 @@
 
 Self-attention on words and bigrams, and with it a linear model of both, scaled
 by log-count ratios of Naive Bayes, which is trained with the encoder; and
-NBSVM, another one, which is fitted before: the mean of both logits predicts.
+NBSVM, another one, also of trigrams, which is fitted before: the mean of both
+logits predicts.
 Bigrams, the number of steps and word dropout were chosen on a tenth of train,
 held out; the linear models and the length on a fifth.
 
@@ -33,8 +34,9 @@ def get_config():
   config.model.word_dropout_rate = 0.2
   config.model.head.name = 'wide_and_deep+nbsvm'
   config.model.head.wide_and_deep.num_buckets = 2_000_000
-  config.model.head.nbsvm.max_features = 2_000_000
-  config.model.head.nbsvm.c = 0.1
+  config.model.head.nbsvm.max_n = 3
+  config.model.head.nbsvm.max_features = 8_000_000
+  config.model.head.nbsvm.c = 0.3
   config.model.head.nbsvm.fusion_weight = 4.0
   config.model.head.wide_and_deep.naive_bayes = True
   config.model.num_members = 1
@@ -59,6 +61,7 @@ def sweep_choice():
   yield {'model.head.name': 'linear'}
   yield {'model.head.name': 'nbsvm'}
   yield {'model.head.nbsvm.c': 1.0}
+  yield {'model.head.nbsvm.max_n': 2}
   yield {'model.head.nbsvm.interpolation': 1.0}
   yield {'model.head.nbsvm.fusion_weight': 1.0}
   yield {'model.head.wide_and_deep.naive_bayes': False}
