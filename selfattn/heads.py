@@ -187,6 +187,10 @@ def _affine(head: Head, pooled_BP, num_classes: int) -> jax.Array:
   return pooled_BP @ kernel_PC + bias_C[None]
 
 
+# n-grams with equal hashes are one: of a million, about two hundred are.
+_NUM_HASHES = 2**31 - 1
+
+
 class NGrams(Head):
   """A base of heads that read the set of a text's n-grams: binary features.
 
@@ -196,33 +200,32 @@ class NGrams(Head):
 
   max_n: int = 2
 
-  # n-grams with equal hashes, of so many, are one.
-  num_hashes = 2**31 - 1
-
   def check(self) -> None:
     """As of Head."""
     require(self.max_n >= 1, 'max_n', self.max_n, 'at least 1')
 
-  def hashes(self, tokens_BL, padding_mask_BL) -> jax.Array:
-    """Those of the n-grams of each text, int32 (B, N).
+  def hashes(self, tokens_BL, padding_mask_BL, count: int) -> jax.Array:
+    """Those of the n-grams of each text, int32 (B, N) below `count`.
 
-    Each once, see selfattn.positions.local.ngrams; num_hashes, no n-gram,
+    Each once, see selfattn.positions.local.ngrams; `count`, no n-gram,
     elsewhere.
     """
     tokens = Tokens(padding_mask=padding_mask_BL)
     found = [
-      jnp.where(is_there_BL, code_BL % self.num_hashes, self.num_hashes)
+      jnp.where(is_there_BL, code_BL % count, count)
       for code_BL, is_there_BL in ngrams(tokens_BL, tokens, self.max_n)
     ]
     all_BN = jnp.sort(jnp.concatenate(found, axis=1).astype(jnp.int32), axis=1)
     is_first_BN = jnp.diff(all_BN, axis=1, prepend=-1) > 0
-    return jnp.where(is_first_BN, all_BN, self.num_hashes)
+    return jnp.where(is_first_BN, all_BN, count)
 
-  def hashes_of_texts(self, texts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+  def hashes_of_texts(
+    self, texts, count: int
+  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields `hashes` and labels of the batches of `statistics`."""
-    hashes = jax.jit(self.hashes)
-    for tokens_BL, padding_mask_BL, labels_B in texts:
-      yield np.asarray(hashes(tokens_BL, padding_mask_BL)), np.asarray(labels_B)
+    hashes = jax.jit(self.hashes, static_argnums=2)
+    for tokens_BL, mask_BL, labels_B in texts:
+      yield np.asarray(hashes(tokens_BL, mask_BL, count)), np.asarray(labels_B)
 
 
 def _taken(table_RC: jax.Array, rows_BN: jax.Array) -> jax.Array:
@@ -254,11 +257,6 @@ class WideAndDeep(NGrams):
   token_params: ClassVar = ('embedding', 'ratio')
   frozen_params: ClassVar = ('ratio',)
 
-  @property
-  def num_hashes(self) -> int:
-    """Each hash is a row."""
-    return self.num_buckets
-
   def check(self) -> None:
     """As of Head."""
     super().check()
@@ -275,7 +273,7 @@ class WideAndDeep(NGrams):
       return {}
     # Of each n-gram and class, in how many texts; the last row is of none.
     counts = np.zeros((self.num_buckets + 1, num_classes), np.int64)
-    for rows_BN, labels_B in self.hashes_of_texts(texts):
+    for rows_BN, labels_B in self.hashes_of_texts(texts, self.num_buckets):
       np.add.at(counts, (rows_BN, labels_B[:, None]), 1)
     ratio = naive_bayes.log_count_ratios(counts[:-1])
     return {'ratio': ratio.astype(np.float32)}
@@ -285,7 +283,7 @@ class WideAndDeep(NGrams):
     """As of Head."""
     # First, so that its kernel is initialised as that of Linear.
     logits_BC = _affine(self, pooled_BP, num_classes)
-    rows_BN = self.hashes(tokens_BL, padding_mask_BL)
+    rows_BN = self.hashes(tokens_BL, padding_mask_BL, self.num_buckets)
     shape = (self.num_buckets, num_classes)
     table = self.param('embedding', nn.initializers.zeros, shape)
     found_BNC = _taken(table, rows_BN)
@@ -309,7 +307,8 @@ class Nbsvm(NGrams):
       each of one class to all others, are no Naive Bayes classifier.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with, as in `linear+nbsvm`; each of these has 1.
-    max_features: how many n-grams are read, at most: those in most texts.
+    max_features: the most n-grams that are read: those in most texts, and of
+      equal ones those of smallest hash.
   """
 
   c: float = 1.0
@@ -337,48 +336,41 @@ class Nbsvm(NGrams):
   def statistics(self, texts, num_classes):
     """As of Head.
 
-    Takes about 40 bytes for each n-gram of each text, and 400 for each
+    Takes about 50 bytes for each n-gram of each text, and 400 for each
     different one and each class.
     """
     parts = [(np.zeros(0, np.int32),) * 3]
-    for hashes_BN, labels_B in self.hashes_of_texts(texts):
-      is_there_BN = hashes_BN < self.num_hashes
+    for hashes_BN, labels_B in self.hashes_of_texts(texts, _NUM_HASHES):
+      is_there_BN = hashes_BN < _NUM_HASHES
       is_text_B = is_there_BN.any(axis=1)
       sizes_B = is_there_BN.sum(axis=1)[is_text_B]
       parts.append((hashes_BN[is_there_BN], sizes_B, labels_B[is_text_B]))
     hashes_N, sizes_B, labels_B = map(np.concatenate, zip(*parts, strict=True))
-    found_R, rows_N, counts_R = np.unique(
-      hashes_N, return_inverse=True, return_counts=True
-    )
-    if len(found_R) > self.max_features:
+    ngrams_R, counts_R = np.unique(hashes_N, return_counts=True)
+    num_found = len(ngrams_R)
+    if num_found > self.max_features:
       warnings.warn(
-        f'of the {len(found_R):,} n-grams of train, max_features = '
-        f'{self.max_features:,} are read, those in most texts',
+        f'nbsvm.max_features = {self.max_features}: only the n-grams in most '
+        f'texts are read, of {num_found:,} in train',
         stacklevel=2,
       )
-    # In the order of the hashes again.
-    kept_R = np.sort(np.argsort(-counts_R, kind='stable')[: self.max_features])
-    new_R = np.full(len(found_R), -1, np.int32)
-    new_R[kept_R] = np.arange(len(kept_R))
-    rows_N = new_R[rows_N]
-    ends_B = np.cumsum(rows_N >= 0)[np.cumsum(sizes_B) - 1]
+      most_R = np.argsort(-counts_R, kind='stable')[: self.max_features]
+      ngrams_R = np.sort(ngrams_R[most_R])
+    is_read_N = np.isin(hashes_N, ngrams_R)
     logits_RC, bias_C = naive_bayes.fit(
-      rows_N[rows_N >= 0],
-      ends_B,
+      np.searchsorted(ngrams_R, hashes_N[is_read_N]),
+      np.append(0, np.cumsum(is_read_N))[np.cumsum(sizes_B)],
       labels_B,
-      len(kept_R),
+      len(ngrams_R),
       num_classes,
       self.c,
       self.interpolation,
     )
-    more = self.max_features - len(kept_R)
+    more = 0, self.max_features - len(ngrams_R)
+    ngrams_R = np.pad(ngrams_R, more, constant_values=_NUM_HASHES)
     return {
-      'fitted_ngrams': np.append(
-        found_R[kept_R], np.full(more, self.num_hashes)
-      ).astype(np.int32),
-      'fitted_logits': np.pad(
-        logits_RC.astype(np.float32), [(0, more), (0, 0)]
-      ),
+      'fitted_ngrams': ngrams_R.astype(np.int32),
+      'fitted_logits': np.pad(logits_RC.astype(np.float32), (more, (0, 0))),
       'fitted_bias': bias_C.astype(np.float32),
     }
 
@@ -386,11 +378,8 @@ class Nbsvm(NGrams):
   def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
     """As of Head."""
     del pooled_BP
-    ngrams_R = self.param(
-      'fitted_ngrams',
-      nn.initializers.constant(self.num_hashes, jnp.int32),
-      (self.max_features,),
-    )
+    none = nn.initializers.constant(_NUM_HASHES, jnp.int32)
+    ngrams_R = self.param('fitted_ngrams', none, (self.max_features,))
     logits_RC, bias_C = (
       self.param(name, nn.initializers.zeros, shape)
       for name, shape in (
@@ -398,12 +387,10 @@ class Nbsvm(NGrams):
         ('fitted_bias', (num_classes,)),
       )
     )
-    hashes_BN = self.hashes(tokens_BL, padding_mask_BL)
+    hashes_BN = self.hashes(tokens_BL, padding_mask_BL, _NUM_HASHES)
     rows_BN = jnp.searchsorted(ngrams_R, hashes_BN)
-    is_known_BN = hashes_BN == jnp.take(
-      ngrams_R, rows_BN, mode='fill', fill_value=self.num_hashes
-    )
-    is_known_BN &= hashes_BN < self.num_hashes
+    # Where there is no n-gram, and no row, logits are 0.
+    is_known_BN = jnp.take(ngrams_R, rows_BN, mode='clip') == hashes_BN
     rows_BN = jnp.where(is_known_BN, rows_BN, self.max_features)
     return _taken(logits_RC, rows_BN).sum(axis=1) + bias_C[None]
 

@@ -105,7 +105,7 @@ def fit(
   )
   if not found.success:
     warnings.warn(
-      f'the logistic regression with c = {c} has not converged in {found.nit} '
+      f'c = {c}: the logistic regression has not converged in {found.nit} '
       f'iterations ({found.message}); a smaller c is fitted sooner',
       stacklevel=2,
     )

@@ -7,7 +7,6 @@ before any parameter is.
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Collection, Mapping
 
 import jax
@@ -78,12 +77,13 @@ def partition(tree, names: Collection[str]) -> tuple:
   None is no leaf: what is computed from a tree has nothing for it.
   """
 
-  def keep(is_kept: Callable):
+  def keep(is_named: bool):
     return jax.tree_util.tree_map_with_path(
-      lambda path, leaf: leaf if is_kept(name_of(path) in names) else None, tree
+      lambda path, leaf: leaf if (name_of(path) in names) == is_named else None,
+      tree,
     )
 
-  return keep(operator.not_), keep(bool)
+  return keep(False), keep(True)
 
 
 def combine(tree, other):

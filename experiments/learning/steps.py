@@ -112,19 +112,20 @@ def make_train_step(
     grads = jax.tree.map(lambda g: g * scale, grads)
     step = state.step - start if start else state.step
     transform = make_optimizer(hparams, step)
-    before, frozen = partition(state.params, classifier.frozen_params)
-    updates, optimizer = transform.update(grads, state.optimizer, before)
-    params = optax.apply_updates(before, updates)
+    given, frozen = partition(state.params, classifier.frozen_params)
+    updates, optimizer = transform.update(grads, state.optimizer, given)
+    params = optax.apply_updates(given, updates)
     if trained is not None:
-      kept = {k: v for k, v in before.items() if k not in trained}
+      kept = {k: v for k, v in given.items() if k not in trained}
       params = params | kept
     sums = jnp.where(state.step % log_every != 0, state.sums, 0.0)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
     average = state.average
     if average is not None:
-      average, _ = partition(average, classifier.frozen_params)
-      average = averages.update(average, params, step + 1, hparams.ema_decay)
-      average = combine(average, frozen)
+      given, _ = partition(average, classifier.frozen_params)
+      average = combine(
+        averages.update(given, params, step + 1, hparams.ema_decay), frozen
+      )
     state = State(
       step=state.step + 1,
       params=combine(params, frozen),

@@ -171,8 +171,8 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     data: its texts.
 
   Raises:
-    ValueError: the head has no parameter of this name and shape, or a value is
-      not finite.
+    ValueError: the head has no parameter of this name, shape and kind, or a
+      value is not finite.
   """
   if 'head' not in state.params:
     return state
@@ -180,7 +180,12 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     warnings.simplefilter('always', UserWarning)
     found = classifier.head.statistics(_TrainTexts(data), len(data.labels))
   for each in told:
-    log(f'WARNING: config.model.head: {each.message}')
+    if issubclass(each.category, UserWarning):
+      log(f'WARNING: config.model.head: {each.message}')
+    else:
+      warnings.warn_explicit(
+        each.message, each.category, each.filename, each.lineno
+      )
   if not found:
     return state
   found = {name: np.asarray(array) for name, array in found.items()}
@@ -188,24 +193,28 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     jax.ShapeDtypeStruct((1, 1), kind) for kind in (np.int32, bool)
   )
   drawn = jax.eval_shape(classifier.init, jax.random.key(0), tokens, mask)
-  shapes = {
-    name: leaf.shape
-    for name, leaf in checkpoints.leaves(drawn['params']['head']).items()
-  }
+  drawn = checkpoints.leaves(drawn['params']['head'])
   for name, array in found.items():
-    if array.shape != shapes.get(name) or not np.isfinite(array).all():
+    wanted = drawn.get(name)
+    if (
+      wanted is None
+      or array.shape != wanted.shape
+      or not np.can_cast(array.dtype, wanted.dtype, 'same_kind')
+      or not np.isfinite(array).all()
+    ):
+      shapes = {name: f'{x.dtype}{[*x.shape]}' for name, x in drawn.items()}
       raise ValueError(
-        f'{type(classifier.head).__name__}.statistics: {name!r} of shape '
-        f'{array.shape} must be finite, and one of the parameters of the head, '
-        f'which are {shapes}'
+        f'{type(classifier.head).__name__}.statistics: {name!r}, '
+        f'{array.dtype}{[*array.shape]}, must be finite, and one of the '
+        f'parameters of the head, which are {shapes}'
       )
   log(f'set from the texts of train: head/{", head/".join(sorted(found))}')
   leaves = checkpoints.leaves(state.params['head'])
   for name, array in found.items():
     # Of members and trials, on leading axes.
-    leaves[name] = _like(
-      leaves[name], np.broadcast_to(array, leaves[name].shape)
-    )
+    leaf = leaves[name]
+    array = np.broadcast_to(array.astype(leaf.dtype), leaf.shape)
+    leaves[name] = _like(leaf, array)
   head = jax.tree.unflatten(
     jax.tree.structure(state.params['head']), leaves.values()
   )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 
 import jax
 import numpy as np
@@ -268,13 +269,45 @@ def test_statistics_that_are_no_parameter_are_named(tmp_path, monkeypatch):
     {'ratio': np.ones((49, 2))},
     {'ratio': np.ones(2)},
     {'ratio': np.full((50, 2), np.nan)},
+    {'ratio': np.ones((50, 2), complex)},
   ):
     monkeypatch.setattr(
       WideAndDeep, 'statistics', lambda *_, wrong=wrong: wrong
     )
     (name,) = wrong
-    with pytest.raises(ValueError, match=f"statistics: '{name}' of shape"):
+    with pytest.raises(ValueError, match=f"statistics: '{name}', "):
       run_lib.run(naive_bayes(True), str(tmp_path / 'run'), Signals())
+
+
+def test_statistics_that_are_counts_become_numbers_of_the_parameter(
+  tmp_path, monkeypatch
+):
+  """A checkpoint of another type would be refused after training."""
+  ratio = np.arange(100).reshape(50, 2)
+  monkeypatch.setattr(WideAndDeep, 'statistics', lambda *_: {'ratio': ratio})
+  config = naive_bayes(True)
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  found = params(tmp_path / 'run', config)['head/ratio']
+  assert found.dtype == np.float32
+  np.testing.assert_array_equal(found, ratio)
+
+
+def test_warnings_of_a_head_are_logged_and_others_stay(
+  tmp_path, monkeypatch, capfd
+):
+  def warned(*_):
+    warnings.warn('ratio = 1: as good as none', stacklevel=2)
+    np.log(np.zeros(1))
+    return {}
+
+  monkeypatch.setattr(WideAndDeep, 'statistics', warned)
+  with pytest.warns(RuntimeWarning, match='divide by zero') as found:
+    run_lib.run(naive_bayes(True), str(tmp_path / 'run'), Signals())
+  assert not any(each.category is UserWarning for each in found)
+  assert (
+    'WARNING: config.model.head: ratio = 1: as good as none\n'
+    in capfd.readouterr().err
+  )
 
 
 def test_statistics_may_read_the_texts_twice(tmp_path, monkeypatch):
