@@ -637,13 +637,6 @@ _CONFIGS = {
     'the same',
     'the same',
   ),
-  '`sst2_recurrent.py`, ensemble of eight': (
-    'sst2_recurrent_ensemble',
-    'dev',
-    'the same',
-    'the same',
-    'the same',
-  ),
   '`sst2_recurrent.py`, ensemble of eight, without NBSVM': (
     'sst2_recurrent_ensemble_without_nbsvm',
     'dev',
@@ -677,11 +670,6 @@ _CONFIGS = {
     'ten folds',
     'MR',
   ),
-  '`mr.py`, ensemble of four, on states of a BiLSTM': (
-    'mr_recurrent_ensemble',
-    'ten folds',
-    'MR',
-  ),
   '`mr.py`, ensemble of eight, on states of a BiLSTM': (
     'mr_recurrent_ensemble_of_eight',
     'ten folds',
@@ -702,7 +690,7 @@ _CONFIGS = {
     '0.941, LSTM with virtual adversarial training, and the texts without '
     'labels (Miyato et al. 2017)',
   ),
-  '`imdb.py`, from masked tokens': ('imdb_pretrained_nbsvm', 'test', 'IMDB'),
+  '`imdb.py` of before, from masked tokens': ('imdb_pretrained_nbsvm', 'test', 'IMDB'),
   '`imdb.py`, without NBSVM': ('imdb_without_nbsvm', 'test', 'IMDB'),
   '`imdb.py`, ensemble of four, without NBSVM': (
     'imdb_ensemble',
@@ -743,11 +731,6 @@ _NBSVM = {
     'sst2_recurrent_without_nbsvm',
     'sst2_nbsvm',
     'sst2_recurrent',
-  ),
-  '`sst2_recurrent.py`, ensemble of eight': (
-    'sst2_recurrent_ensemble_without_nbsvm',
-    'sst2_nbsvm',
-    'sst2_recurrent_ensemble',
   ),
   '`mr.py`': ('mr_folds_without_nbsvm', 'mr_nbsvm', 'mr_folds'),
 }
