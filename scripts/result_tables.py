@@ -690,7 +690,11 @@ _CONFIGS = {
     '0.941, LSTM with virtual adversarial training, and the texts without '
     'labels (Miyato et al. 2017)',
   ),
-  '`imdb.py` of before, from masked tokens': ('imdb_pretrained_nbsvm', 'test', 'IMDB'),
+  '`imdb.py` of before, from masked tokens': (
+    'imdb_pretrained_nbsvm',
+    'test',
+    'IMDB',
+  ),
   '`imdb.py`, without NBSVM': ('imdb_without_nbsvm', 'test', 'IMDB'),
   '`imdb.py`, ensemble of four, without NBSVM': (
     'imdb_ensemble',

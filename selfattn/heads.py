@@ -255,7 +255,11 @@ class WideAndDeep(NGrams):
   naive_bayes: bool = False
 
   token_params: ClassVar = ('embedding', 'ratio')
-  frozen_params: ClassVar = ('ratio',)
+
+  @property
+  def frozen_params(self) -> tuple[str, ...]:
+    """The ratios, if there are any."""
+    return ('ratio',) if self.naive_bayes else ()
 
   def check(self) -> None:
     """As of Head."""

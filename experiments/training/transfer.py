@@ -171,24 +171,22 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     data: its texts.
 
   Raises:
-    ValueError: the head has no parameter of this name, shape and kind, or a
-      value is not finite.
+    ValueError: the head has no parameter of this name, shape and kind, or of
+      one of its frozen_params, or a value is not finite.
   """
   if 'head' not in state.params:
     return state
-  with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter('always', UserWarning)
-    found = classifier.head.statistics(_TrainTexts(data), len(data.labels))
-  for each in told:
-    if issubclass(each.category, UserWarning):
-      log(f'WARNING: config.model.head: {each.message}')
-    else:
-      warnings.warn_explicit(
-        each.message, each.category, each.filename, each.lineno
+  of_head = type(classifier.head).__name__
+  leaves = checkpoints.leaves(state.params['head'])
+  for name in classifier.head.frozen_params:
+    if name not in leaves:
+      raise ValueError(
+        f'{of_head}.frozen_params has {name!r}, and the parameters of the head '
+        f'are named {", ".join(leaves)}'
       )
+  found = _counted(classifier.head, data)
   if not found:
     return state
-  found = {name: np.asarray(array) for name, array in found.items()}
   tokens, mask = (
     jax.ShapeDtypeStruct((1, 1), kind) for kind in (np.int32, bool)
   )
@@ -204,12 +202,10 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     ):
       shapes = {name: f'{x.dtype}{[*x.shape]}' for name, x in drawn.items()}
       raise ValueError(
-        f'{type(classifier.head).__name__}.statistics: {name!r}, '
-        f'{array.dtype}{[*array.shape]}, must be finite, and one of the '
-        f'parameters of the head, which are {shapes}'
+        f'{of_head}.statistics: {name!r}, {array.dtype}{[*array.shape]}, must '
+        f'be finite, and one of the parameters of the head, which are {shapes}'
       )
   log(f'set from the texts of train: head/{", head/".join(sorted(found))}')
-  leaves = checkpoints.leaves(state.params['head'])
   for name, array in found.items():
     # Of members and trials, on leading axes.
     leaf = leaves[name]
@@ -220,6 +216,21 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
   )
   # The average, if there is one, begins with the first step.
   return state.replace(params=state.params | {'head': head})
+
+
+def _counted(head, data: loading.Data) -> dict[str, np.ndarray]:
+  """Its statistics, as arrays; logs what it warns of."""
+  with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter('always', UserWarning)
+    found = head.statistics(_TrainTexts(data), len(data.labels))
+  for each in told:
+    if issubclass(each.category, UserWarning):
+      log(f'WARNING: config.model.head: {each.message}')
+    else:
+      warnings.warn_explicit(
+        each.message, each.category, each.filename, each.lineno
+      )
+  return {name: np.asarray(array) for name, array in found.items()}
 
 
 class _TrainTexts:

@@ -355,7 +355,6 @@ def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():
     'wide_and_deep/ratio',
   )
   assert joined.frozen_params == (
-    'wide_and_deep/ratio',
     'nbsvm/fitted_ngrams',
     'nbsvm/fitted_logits',
     'nbsvm/fitted_bias',

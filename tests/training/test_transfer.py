@@ -292,6 +292,13 @@ def test_statistics_that_are_counts_become_numbers_of_the_parameter(
   np.testing.assert_array_equal(found, ratio)
 
 
+def test_frozen_parameters_that_are_none_are_named(tmp_path, monkeypatch):
+  """Such as a submodule: its kernel would be trained."""
+  monkeypatch.setattr(WideAndDeep, 'frozen_params', ('ratios',))
+  with pytest.raises(ValueError, match=r"frozen_params has 'ratios', .* ratio"):
+    run_lib.run(naive_bayes(True), str(tmp_path / 'run'), Signals())
+
+
 def test_warnings_of_a_head_are_logged_and_others_stay(
   tmp_path, monkeypatch, capfd
 ):
