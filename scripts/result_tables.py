@@ -663,7 +663,7 @@ _CONFIGS = {
     'ten folds',
     'MR',
     '0.746, complex-order (Wang et al. 2020)',
-    '0.794, NBSVM (Wang and Manning 2012, in Kim 2014)',
+    '0.795, Sent-Parser (Dong et al. 2014, in Kim 2014)',
   ),
   '`mr.py`, ensemble of eight, without NBSVM': (
     'mr_folds_ensemble',
