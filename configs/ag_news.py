@@ -26,6 +26,7 @@ def get_config():
   config.data.max_length = 128
   config.model.num_members = 1
   config.model.head.name = 'linear'
+  config.model.head.nbsvm.interpolation = 1.0
   config.optimizer.warmup_steps = 1 / 15
   config.train.steps = 1_500
   return config

@@ -117,5 +117,7 @@ def fit(
   prior_C = np.log((1 + sizes_C) / (1 + len(labels_B) - sizes_C))
   bias_C = best[:num_classes]
   bias_C = bias_C - bias_C.mean()
-  bias_C = (1 - interpolation) * w_of_nb_C * prior_C + interpolation * bias_C
+  # That of a class without texts stays far below the others.
+  beta_C = np.where(sizes_C > 0, interpolation, 1.0)
+  bias_C = (1 - beta_C) * w_of_nb_C * prior_C + beta_C * bias_C
   return w_RC * ratio_RC, bias_C

@@ -197,8 +197,7 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
     if (
       wanted is None
       or array.shape != wanted.shape
-      or not np.can_cast(array.dtype, wanted.dtype, 'same_kind')
-      or not np.isfinite(array).all()
+      or not _fits(array, wanted.dtype)
     ):
       shapes = {name: f'{x.dtype}{[*x.shape]}' for name, x in drawn.items()}
       raise ValueError(
@@ -231,6 +230,17 @@ def _counted(head, data: loading.Data) -> dict[str, np.ndarray]:
         each.message, each.category, each.filename, each.lineno
       )
   return {name: np.asarray(array) for name, array in found.items()}
+
+
+def _fits(array: np.ndarray, dtype) -> bool:
+  """Whether its numbers are finite, and those of an integer type unchanged."""
+  if not np.can_cast(array.dtype, np.float32, 'same_kind'):
+    return False
+  with np.errstate(over='ignore', invalid='ignore'):
+    cast = array.astype(dtype)
+  if jax.numpy.issubdtype(dtype, np.inexact):
+    return bool(np.isfinite(cast.astype(np.float32)).all())
+  return bool((cast == array).all())
 
 
 class _TrainTexts:

@@ -296,6 +296,13 @@ def test_nbsvm_is_interpolated_with_naive_bayes(num_classes, beta):
   )
 
 
+@pytest.mark.parametrize('beta', [0.0, 0.25, 1.0])
+def test_nbsvm_predicts_no_class_without_texts(beta):
+  batches, _, _ = drawn_texts(2)
+  found = Nbsvm(3, 1.0, beta).statistics(batches, 3)['fitted_bias']
+  assert found[2] < found[:2].min() - 1
+
+
 @pytest.mark.parametrize('most', [1, 20, 60])
 def test_nbsvm_reads_the_ngrams_that_are_in_most_texts(most):
   batches, texts, labels = drawn_texts(2)

@@ -5,6 +5,7 @@ import shutil
 import warnings
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import make_small_config
@@ -14,7 +15,7 @@ from experiments.command.signals import Signals
 from experiments.data import encoding, loading
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings.settings import from_config
-from experiments.training import compiled
+from experiments.training import compiled, transfer
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
 from selfattn.heads import WideAndDeep
@@ -270,6 +271,7 @@ def test_statistics_that_are_no_parameter_are_named(tmp_path, monkeypatch):
     {'ratio': np.ones(2)},
     {'ratio': np.full((50, 2), np.nan)},
     {'ratio': np.ones((50, 2), complex)},
+    {'ratio': np.full((50, 2), 1e300)},
   ):
     monkeypatch.setattr(
       WideAndDeep, 'statistics', lambda *_, wrong=wrong: wrong
@@ -277,6 +279,24 @@ def test_statistics_that_are_no_parameter_are_named(tmp_path, monkeypatch):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"statistics: '{name}', "):
       run_lib.run(naive_bayes(True), str(tmp_path / 'run'), Signals())
+
+
+@pytest.mark.parametrize(
+  ('value', 'dtype', 'fits'),
+  [
+    (3, np.uint32, True),
+    (3.0, np.int32, True),
+    (2.5, np.int32, False),
+    (3_000_000_000, np.int32, False),
+    (3_000_000_000, np.uint32, True),
+    (1, np.bool_, True),
+    (2, np.bool_, False),
+    (2.5, jnp.bfloat16, True),
+    (1e39, jnp.bfloat16, False),
+  ],
+)
+def test_statistics_of_integers_are_not_changed(value, dtype, fits):
+  assert transfer._fits(np.array([value]), dtype) == fits
 
 
 def test_statistics_that_are_counts_become_numbers_of_the_parameter(
