@@ -3,9 +3,8 @@
 Self-attention on words and bigrams, and with it a linear model of both, scaled
 by log-count ratios of Naive Bayes, which is trained with the encoder; and
 NBSVM, another one, also of trigrams, which is fitted before: the mean of both
-logits predicts.
-Bigrams, the number of steps and word dropout were chosen on a tenth of train,
-held out; the linear models and the length on a fifth.
+logits predicts. Bigrams, the number of steps and word dropout were chosen on a
+tenth of train, held out; the linear models and the length on a fifth.
 
 Data: the folder aclImdb (train/pos, train/neg, test/pos, test/neg), from
 https://ai.stanford.edu/~amaas/data/sentiment.

@@ -238,10 +238,9 @@ class WideAndDeep(NGrams):
 
   Adds to `Linear` a linear model of n-grams: each of a text adds the logits of
   its row of a table, `embedding`, zero at initialisation; those that share a
-  row add them once. Binary features of n-grams as of
-  Wang and Manning (2012), trained with the encoder as in Wide & Deep (Cheng et
-  al. 2016, section 3): jointly, so that what the encoder has fitted teaches the
-  n-grams nothing.
+  row add them once. Binary features of n-grams as of Wang and Manning (2012),
+  trained with the encoder as in Wide & Deep (Cheng et al. 2016, section 3):
+  jointly, so that what the encoder has fitted teaches the n-grams nothing.
 
   Attributes:
     num_buckets: rows of the table; n-grams with equal hashes share one.

@@ -55,9 +55,10 @@ def fit(
 
     (1 - beta) s_k + beta w_rk,   (1 - beta) s_k log(n_k / m_k) + beta bias_k,
 
-  for n texts of a class and m of others, 1 added to each. The paper names no
-  bias; that of the regression alone, at the scale of weights that are mostly
-  those of Naive Bayes, moves all texts towards one class.
+  for n texts of a class and m of others, 1 added to each; a class without texts
+  keeps its bias. The paper names no bias; that of the regression alone, at the
+  scale of weights that are mostly those of Naive Bayes, moves all texts towards
+  one class.
 
   Args:
     rows_N: the rows of all texts, those of one after those of another, each at
@@ -117,7 +118,6 @@ def fit(
   prior_C = np.log((1 + sizes_C) / (1 + len(labels_B) - sizes_C))
   bias_C = best[:num_classes]
   bias_C = bias_C - bias_C.mean()
-  # That of a class without texts stays far below the others.
   beta_C = np.where(sizes_C > 0, interpolation, 1.0)
   bias_C = (1 - beta_C) * w_of_nb_C * prior_C + beta_C * bias_C
   return w_RC * ratio_RC, bias_C
