@@ -49,8 +49,7 @@ def sections(values, path: str) -> list[str]:
     if values.data_dir is not None:
       raise
     log(
-      f'WARNING: the report lacks results on {values.split} and texts: '
-      f'{error}; give --data_dir'
+      f'WARNING: the report lacks results on {values.split} and texts: {error}'
     )
     missing = f'<p>{pages.escape(error)}</p>'
     return [*about, pages.section('Results', missing), config]

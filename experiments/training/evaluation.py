@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -101,6 +102,11 @@ def load_data(
   wanted = settings.data.labelled_only()
   if directory is not None:
     wanted = wanted.moved_to(directory)
+  elif wanted.dir and not os.path.isdir(wanted.dir):
+    raise UserError(
+      f'config.data.dir = {wanted.dir!r} is not a folder; if it has moved, '
+      'give --data_dir'
+    )
   return loading.load(wanted, path)
 
 

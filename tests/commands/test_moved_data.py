@@ -138,6 +138,7 @@ def test_evaluation_needs_its_split(trained, call_command):
   code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
   assert code == 2
   assert stderr.startswith("error: config.data.dir = '")
+  assert 'is not a folder; if it has moved, give --data_dir' in stderr
   flags.append(f'--data_dir={base}/now')
   code, stdout, stderr = call_command('evaluate', *flags, cwd=ROOT)
   assert code == 0, stderr
