@@ -11,10 +11,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn import heads
 from selfattn.dropout import Dropout, drop
-from selfattn.heads import Head
-from selfattn.pools import POOLS, Pool
+from selfattn.heads import Head, Linear
+from selfattn.pools import Mean, Pool
 from selfattn.positions.sampling import Consecutive
 
 
@@ -31,9 +30,9 @@ class TextClassifier(nn.Module):
     num_classes: C.
     embed_dim: D.
     encoder: a module of selfattn.encoders.
-    pool: one of selfattn.pools, or its name. For one that uses_cls, a learned
-      vector `cls` is put before the tokens.
-    head: one of selfattn.heads, or the name of one.
+    pool: one of selfattn.pools. For one that uses_cls, a learned vector `cls`
+      is put before the tokens.
+    head: one of selfattn.heads.
     embed_init_std: standard deviation of embeddings at initialisation.
     sampling: one of selfattn.positions.sampling, for position ids.
     dtype: of the encoder; logits are float32.
@@ -48,8 +47,8 @@ class TextClassifier(nn.Module):
   num_classes: int
   embed_dim: int
   encoder: nn.Module
-  pool: Pool | str = 'mean'
-  head: Head | str = 'linear'
+  pool: Pool = Mean()
+  head: Head = Linear()
   embed_init_std: float = 0.1
   sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
@@ -59,14 +58,12 @@ class TextClassifier(nn.Module):
   @property
   def has_cls(self) -> bool:
     """Whether [CLS] is put before the tokens."""
-    pool = POOLS[self.pool] if isinstance(self.pool, str) else self.pool
-    return pool.uses_cls
+    return self.pool.uses_cls
 
   @property
   def frozen_params(self) -> frozenset[str]:
     """Names of Head.frozen_params, as `head/NAME`."""
-    head = heads.HEADS[self.head]() if isinstance(self.head, str) else self.head
-    return frozenset(f'head/{name}' for name in head.frozen_params)
+    return frozenset(f'head/{name}' for name in self.head.frozen_params)
 
   @nn.compact
   def __call__(
@@ -88,7 +85,8 @@ class TextClassifier(nn.Module):
     Args:
       tokens_BL: integer ids, each below vocab_size, or [MASK].
       padding_mask_BL: boolean, False at padding, which changes no logit.
-      dropout: on embeddings, branches and the pooled vector; None: evaluation.
+      dropout: on embeddings, branches, the pooled vector and in the head; None:
+        evaluation.
       attention_dropout: on attention weights; None: none.
       position_stream: the random bits of `sampling`; None: evaluation.
       embedded_BLD: the result of `embed`, for gradients with respect to it;
@@ -133,10 +131,6 @@ class TextClassifier(nn.Module):
         x_BLD = jnp.take_along_axis(x_BLD, label_index_BN[..., None], axis=1)
       (head,) = self.token_head.values()
       return head(x_BLD, table)
-    named = isinstance(self.pool, str)
-    pool = POOLS[self.pool](name='pool') if named else self.pool
-    pooled_BP = drop(pool(x_BLD, padding_mask_BL), dropout, 1)
-    head = self.head
-    if isinstance(head, str):
-      head = heads.make({head: {}}, self.vocab_size, name='head')
-    return head(pooled_BP, text_BL, text_mask_BL, self.num_classes)
+    pooled_BP = drop(self.pool(x_BLD, padding_mask_BL), dropout, 1)
+    inner = None if dropout is None else dropout.at(2)
+    return self.head(pooled_BP, text_BL, text_mask_BL, self.num_classes, inner)

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn import naive_bayes
+from selfattn.dropout import Dropout, drop
 from selfattn.positions.contract import Tokens, require
-from selfattn.positions.local import ngrams
+from selfattn.positions.local import MAX_N, ngrams
 
 
 class TiedHead(nn.Module):
@@ -50,10 +51,10 @@ class Head(nn.Module):
     vocab_size: V, ids of tokens are below it; passed by keyword.
     token_params: names of parameters with a row for each token or n-gram, which
       belong to a vocabulary.
-    frozen_params: names of parameters, of any type, that `statistics` sets and
-      nothing trains: training computes no gradient of them. They belong to the
-      training texts: another run begins with them only if they are
-      token_params, too.
+    frozen_params: names of parameters that `statistics` sets and nothing
+      trains: training computes no gradient of them. They may be integers, of
+      which jax.grad takes none. They belong to the training texts: another run
+      begins with them only if they are token_params, too.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with; see LateFusion.
   """
@@ -78,7 +79,7 @@ class Head(nn.Module):
 
     Args:
       texts: tuples (tokens_BL, padding_mask_BL, labels_B) of arrays, as often
-        as they are iterated over; a row without tokens is no text.
+        as they are iterated over; B and L differ from one to the next.
       num_classes: C.
     """
     del texts, num_classes
@@ -90,14 +91,16 @@ class Head(nn.Module):
     tokens_BL: jax.Array,
     padding_mask_BL: jax.Array,
     num_classes: int,
+    dropout: Dropout | None = None,
   ) -> jax.Array:
     """Logits of each class.
 
     Args:
-      pooled_BP: the vectors of the texts, from the pool.
+      pooled_BP: the vectors of the texts, from the pool, after dropout.
       tokens_BL: integer ids, without [CLS].
       padding_mask_BL: boolean, False at padding, which changes no logit.
       num_classes: C.
+      dropout: on what is inside of the head; None: evaluation.
     """
     raise NotImplementedError
 
@@ -147,11 +150,17 @@ class LateFusion(Head):
     }
 
   @nn.compact
-  def __call__(self, *inputs):
+  def __call__(
+    self, pooled_BP, tokens_BL, padding_mask_BL, num_classes, dropout=None
+  ):
     """As of Head, with an axis of the mean and of the heads."""
+    inputs = pooled_BP, tokens_BL, padding_mask_BL, num_classes
     logits_BEC = jnp.stack(
       [
-        head.clone(name=name, parent=self)(*inputs) for name, head in self.parts
+        head.clone(name=name, parent=self)(
+          *inputs, None if dropout is None else dropout.at(site)
+        )
+        for site, (name, head) in enumerate(self.parts)
       ],
       axis=1,
     )
@@ -173,22 +182,52 @@ class Linear(Head):
   """An affine function of the pooled vector."""
 
   @nn.compact
-  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+  def __call__(
+    self, pooled_BP, tokens_BL, padding_mask_BL, num_classes, dropout=None
+  ):
     """As of Head."""
-    del tokens_BL, padding_mask_BL
+    del tokens_BL, padding_mask_BL, dropout
     return _affine(self, pooled_BP, num_classes)
 
 
-def _affine(head: Head, pooled_BP, num_classes: int) -> jax.Array:
+class Mlp(Head):
+  """A dense layer with tanh, dropout, and an affine function.
+
+  As RoBERTa (Liu et al. 2019, their code) and the SST-2 example of Flax have
+  it.
+
+  Attributes:
+    hidden_dim: width of the layer.
+  """
+
+  hidden_dim: int = 128
+
+  def check(self) -> None:
+    """As of Head."""
+    require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
+
+  @nn.compact
+  def __call__(
+    self, pooled_BP, tokens_BL, padding_mask_BL, num_classes, dropout=None
+  ):
+    """As of Head."""
+    del tokens_BL, padding_mask_BL
+    h_BS = nn.tanh(nn.Dense(self.hidden_dim, name='dense')(pooled_BP))
+    return _affine(self, drop(h_BS, dropout, 0), num_classes)
+
+
+def _affine(head: Head, x_BP, num_classes: int) -> jax.Array:
   """With `kernel` and `bias`, parameters of the head."""
-  shape = (pooled_BP.shape[-1], num_classes)
+  shape = (x_BP.shape[-1], num_classes)
   kernel_PC = head.param('kernel', nn.initializers.lecun_normal(), shape)
   bias_C = head.param('bias', nn.initializers.zeros, (num_classes,))
-  return pooled_BP @ kernel_PC + bias_C[None]
+  return x_BP @ kernel_PC + bias_C[None]
 
 
 # n-grams with equal hashes are one: of a million, about two hundred are.
 _NUM_HASHES = 2**31 - 1
+# Of two classes, 0.8 GB.
+_MAX_FEATURES = 2**26
 
 
 class NGrams(Head):
@@ -202,7 +241,7 @@ class NGrams(Head):
 
   def check(self) -> None:
     """As of Head."""
-    require(self.max_n >= 1, 'max_n', self.max_n, 'at least 1')
+    require(1 <= self.max_n <= MAX_N, 'max_n', self.max_n, f'from 1 to {MAX_N}')
 
   def hashes(self, tokens_BL, padding_mask_BL, count: int) -> jax.Array:
     """Those of the n-grams of each text, int32 (B, N) below `count`.
@@ -224,8 +263,13 @@ class NGrams(Head):
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields `hashes` and labels of the batches of `statistics`."""
     hashes = jax.jit(self.hashes, static_argnums=2)
+    num_rows = 0
     for tokens_BL, mask_BL, labels_B in texts:
-      yield np.asarray(hashes(tokens_BL, mask_BL, count)), np.asarray(labels_B)
+      # Fewer texts are padded to as many as before: one program for a length.
+      num_rows = max(num_rows, len(labels_B))
+      more = (0, num_rows - len(labels_B)), (0, 0)
+      found = hashes(np.pad(tokens_BL, more), np.pad(mask_BL, more), count)
+      yield np.asarray(found)[: len(labels_B)], np.asarray(labels_B)
 
 
 def _taken(table_RC: jax.Array, rows_BN: jax.Array) -> jax.Array:
@@ -282,8 +326,11 @@ class WideAndDeep(NGrams):
     return {'ratio': ratio.astype(np.float32)}
 
   @nn.compact
-  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+  def __call__(
+    self, pooled_BP, tokens_BL, padding_mask_BL, num_classes, dropout=None
+  ):
     """As of Head."""
+    del dropout
     # First, so that its kernel is initialised as that of Linear.
     logits_BC = _affine(self, pooled_BP, num_classes)
     rows_BN = self.hashes(tokens_BL, padding_mask_BL, self.num_buckets)
@@ -306,8 +353,8 @@ class Nbsvm(NGrams):
   Attributes:
     c: inverse strength of the regularisation, as `C` of scikit-learn.
     interpolation: beta of the paper, which has 0.25: from Naive Bayes (0) to
-      the regression alone (1). Below 1 for two classes: the ratios of more,
-      each of one class to all others, are no Naive Bayes classifier.
+      the regression alone (1). Values below 1 are for two classes: the ratios
+      of more, each of one class to all others, are no Naive Bayes classifier.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with, as in `linear+nbsvm`; each of these has 1.
     max_features: the most n-grams that are read: those in most texts, and of
@@ -326,7 +373,10 @@ class Nbsvm(NGrams):
     super().check()
     _check_scale('c', self.c)
     require(
-      self.max_features >= 1, 'max_features', self.max_features, 'at least 1'
+      1 <= self.max_features <= _MAX_FEATURES,
+      'max_features',
+      self.max_features,
+      f'from 1 to {_MAX_FEATURES}',
     )
     _check_scale('fusion_weight', self.fusion_weight)
     require(
@@ -345,9 +395,8 @@ class Nbsvm(NGrams):
     parts = [(np.zeros(0, np.int32),) * 3]
     for hashes_BN, labels_B in self.hashes_of_texts(texts, _NUM_HASHES):
       is_there_BN = hashes_BN < _NUM_HASHES
-      is_text_B = is_there_BN.any(axis=1)
-      sizes_B = is_there_BN.sum(axis=1)[is_text_B]
-      parts.append((hashes_BN[is_there_BN], sizes_B, labels_B[is_text_B]))
+      sizes_B = is_there_BN.sum(axis=1)
+      parts.append((hashes_BN[is_there_BN], sizes_B, labels_B))
     hashes_N, sizes_B, labels_B = map(np.concatenate, zip(*parts, strict=True))
     ngrams_R, counts_R = np.unique(hashes_N, return_counts=True)
     num_found = len(ngrams_R)
@@ -378,9 +427,11 @@ class Nbsvm(NGrams):
     }
 
   @nn.compact
-  def __call__(self, pooled_BP, tokens_BL, padding_mask_BL, num_classes):
+  def __call__(
+    self, pooled_BP, tokens_BL, padding_mask_BL, num_classes, dropout=None
+  ):
     """As of Head."""
-    del pooled_BP
+    del pooled_BP, dropout
     none = nn.initializers.constant(_NUM_HASHES, jnp.int32)
     ngrams_R = self.param('fitted_ngrams', none, (self.max_features,))
     logits_RC, bias_C = (
@@ -400,6 +451,7 @@ class Nbsvm(NGrams):
 
 HEADS: dict[str, type[Head]] = {
   'linear': Linear,
+  'mlp': Mlp,
   'wide_and_deep': WideAndDeep,
   'nbsvm': Nbsvm,
 }

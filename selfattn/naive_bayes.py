@@ -47,18 +47,18 @@ def fit(
     c sum_b cross_entropy(logits_b, label_b) + |w|^2 / 2
 
   by L-BFGS in float64, where logits_bk = bias_k + sum_r w_rk ratio_rk over the
-  rows r of text b, until the objective falls by less than 1e-10 of itself, or
-  for 1,000 iterations, with a warning. The minimum is unique but for a constant
-  in all biases, whose mean is 0 here. A class without texts has none, and a
-  bias far below the others. Then the classifier is interpolated with Naive
-  Bayes of the same scale s_k = mean_r |w_rk| (section 2.3):
+  rows r of text b, until each derivative is below 1e-4, which bounds the
+  distance to the minimum, or the objective falls by less than 1e-10 c for each
+  text, or for 1,000 iterations, with a warning. The minimum is unique but for a
+  constant in all biases, whose mean is 0 here. A class without texts has none,
+  and a bias far below the others. Then the classifier is interpolated with
+  Naive Bayes of the same scale s_k = mean_r |w_rk| (section 2.3):
 
     (1 - beta) s_k + beta w_rk,   (1 - beta) s_k log(n_k / m_k) + beta bias_k,
 
   for n texts of a class and m of others, 1 added to each; a class without texts
-  keeps its bias. The paper names no bias; that of the regression alone, at the
-  scale of weights that are mostly those of Naive Bayes, moves all texts towards
-  one class.
+  keeps its bias. The paper gives no bias: that of the regression is too large
+  beside weights that are mostly those of Naive Bayes, and favours one class.
 
   Args:
     rows_N: the rows of all texts, those of one after those of another, each at
@@ -90,7 +90,7 @@ def fit(
     w_RC = flat[num_classes:].reshape(num_rows, num_classes)
     logits_BC = x_BR @ (w_RC * ratio_RC) + flat[:num_classes]
     log_probs_BC = scipy.special.log_softmax(logits_BC, axis=1)
-    # Divided by count * c, so that tolerances mean the same for all sizes.
+    # Divided by count * c, which is 1 for each text.
     decay = 1 / (count * c)
     loss = (
       -(log_probs_BC * target_BC).sum() / count + decay * (w_RC**2).sum() / 2
@@ -100,7 +100,7 @@ def fit(
     return loss, np.concatenate([error_BC.sum(axis=0), of_w_RC.ravel()])
 
   start = np.zeros((1 + num_rows) * num_classes)
-  options = {'maxiter': 1_000, 'ftol': 1e-10, 'gtol': 1e-7}
+  options = {'maxiter': 1_000, 'ftol': 1e-10, 'gtol': 1e-4 / (count * c)}
   found = scipy.optimize.minimize(
     objective, start, jac=True, method='L-BFGS-B', options=options
   )

@@ -73,8 +73,9 @@ def select(rows: Rows, source, settings) -> Selection:
     UserError: a split is empty, or has labels that are no classes.
   """
   dropped: list[str] = []
-  splits = _splits(rows, source, settings, dropped)
-  labels = _labels(rows, splits['train'], source)
+  given = _given(rows, source, dropped)
+  splits = _splits(rows, given, settings, dropped)
+  labels = _labels(rows, given['train'], source)
   labelled = {
     split: _of_labels(rows, split, splits[split], labels, source, dropped)
     for split in SPLITS
@@ -98,7 +99,8 @@ def select(rows: Rows, source, settings) -> Selection:
   )
 
 
-def _splits(rows: Rows, source, settings, dropped) -> dict[str, np.ndarray]:
+def _given(rows: Rows, source, dropped) -> dict[str, np.ndarray]:
+  """The rows of each split that has files, without those that are left out."""
   dtype = np.min_scalar_type(len(rows))
   found = {
     name: _valid(rows, name, part, dropped).astype(dtype)
@@ -108,6 +110,12 @@ def _splits(rows: Rows, source, settings, dropped) -> dict[str, np.ndarray]:
     rows, found, getattr(source, 'max_copies', 0)
   )
   dropped += messages
+  return found
+
+
+def _splits(rows: Rows, given, settings, dropped) -> dict[str, np.ndarray]:
+  """Those, and the parts of train that are held out."""
+  found = dict(given)
   how = (settings.seed, settings.split_by)
   if settings.num_folds:
     # Texts of test, if there are any, are not used.
@@ -189,7 +197,7 @@ def without_copies(
 def _require_rows(split: str, chosen, num_folds: int) -> None:
   if len(chosen):
     return
-  remedy = f'set config.data.{split}_fraction'
+  remedy = f'raise config.data.{split}_fraction'
   if split == 'test' and num_folds:
     remedy = f'lower config.data.num_folds = {num_folds}'
   if split == 'train':
@@ -200,7 +208,10 @@ def _require_rows(split: str, chosen, num_folds: int) -> None:
 
 
 def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
-  """Names of the classes: those in the settings, or else those in train."""
+  """Names of the classes: those in the settings, or else those in train.
+
+  Train is as it was given, so that all folds have the same classes.
+  """
   named = getattr(source, 'labels', ())
   shown = [entry.partition('=')[2] or entry for entry in named]
   labels = list(dict.fromkeys(shown))

@@ -25,10 +25,10 @@ from experiments.learning.optimizers import OPTIMIZERS
 from experiments.learning.parameter_groups import GROUPS
 from experiments.learning.schedules import SCHEDULES
 from experiments.learning.tasks import TASKS
-from selfattn.classifier import POOLS
 from selfattn.encoders import ENCODERS
 from selfattn.heads import HEADS
 from selfattn.normalisers import NORMALISERS
+from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
 

@@ -108,7 +108,7 @@ def choose(
   """
   names = str(chosen).split('+') if joins else [chosen]
   for name in names:
-    one_of(name, table, name_key)
+    one_of(name, table, name_key, joined=str(chosen) if joins else '')
   wanted = blocks(table)
   check_keys(values, wanted, key)
   found = {}

@@ -141,7 +141,9 @@ def _check_folds(data, require) -> None:
   require(
     data.fold < max(data.num_folds, 1),
     'data.fold',
-    f'less than config.data.num_folds = {data.num_folds}',
+    f'less than config.data.num_folds = {data.num_folds}'
+    if data.num_folds
+    else '0 for config.data.num_folds = 0',
   )
   require(
     not (data.num_folds and data.test_fraction),

@@ -174,9 +174,12 @@ def _reading(path: str, settings: Settings, which: str):
     else:
       step = int(one_of(which, [str(s) for s in found], '--checkpoint'))
     if step <= settings.pretrain.steps:
+      remedy = 'run experiments.train again'
+      if any(each > settings.pretrain.steps for each in found):
+        remedy = f'give a later --checkpoint, such as {max(found)}'
       raise UserError(
-        f'--workdir={path} has been pretrained for {step} of '
-        f'{settings.pretrain.steps} steps, and not trained for its task yet; '
-        'run experiments.train again'
+        f'--workdir={path}: the checkpoint of step {step} is of pretraining '
+        f'({settings.pretrain.steps} steps), and not trained for its task; '
+        f'{remedy}'
       )
     yield saved, step

@@ -251,8 +251,10 @@ class _TrainTexts:
 
   def __iter__(self):
     split, lengths = self._data.splits['train'], self._data.bucket_lengths
-    for _, batch in eval_batches(split, _TEXTS, lengths):
-      yield batch.tokens, tasks.padding_mask(batch), batch.labels
+    for rows, batch in eval_batches(split, _TEXTS, lengths):
+      # Not the rows that fill the last batch.
+      arrays = batch.tokens, tasks.padding_mask(batch), batch.labels
+      yield tuple(array[: len(rows)] for array in arrays)
 
 
 def _text(folder: str, name: str) -> str:

@@ -196,6 +196,8 @@ class Recurrent(Neighbours):
 
 # A prime of ten digits, the base of the hash of n-grams.
 _PRIME = 2_654_435_789
+# Tokens of the longest n-gram: the time to compile grows with them.
+MAX_N = 16
 
 
 def ngrams(ids_BL: jax.Array, tokens: Tokens, max_n: int):
@@ -243,7 +245,7 @@ class NGram(Position):
   token_params = ('table',)
 
   def __post_init__(self):
-    require(self.max_n >= 2, 'max_n', self.max_n, 'at least 2')
+    require(2 <= self.max_n <= MAX_N, 'max_n', self.max_n, f'from 2 to {MAX_N}')
     require(
       self.num_buckets >= 1, 'num_buckets', self.num_buckets, 'at least 1'
     )

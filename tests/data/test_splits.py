@@ -223,6 +223,17 @@ def test_a_fold_without_texts_names_the_key_to_lower(tmp_path):
     loading.load(settings.from_config(config).data, '')
 
 
+def test_classes_are_those_of_train_before_parts_are_held_out(tmp_path):
+  """Also where a fold has the only text of a class."""
+  lines = ['label\ttext'] + [f'x\tword {n}' for n in range(39)]
+  for index in range(5):
+    config = folds_config(tmp_path, num_folds=5, fold=index)
+    (tmp_path / 'all.tsv').write_text('\n'.join([*lines, 'y\tthe one']) + '\n')
+    loaded = loading.load(settings.from_config(config).data, '')
+    assert loaded.labels == ['x', 'y']
+    assert loaded.splits['test'].labels.tolist().count(1) == (index == 4)
+
+
 def test_minimal_pairs_are_not_parted_by_folds():
   config = make_small_config()
   config.data.num_folds = 5
@@ -241,7 +252,7 @@ def test_a_long_text_has_no_phrases():
   [
     ({'num_folds': 1}, 'data.num_folds = 1 must be at least 2, or 0'),
     ({'num_folds': 3, 'fold': 3}, 'data.fold = 3 must be less than'),
-    ({'fold': 1}, 'data.fold = 1 must be less than'),
+    ({'fold': 1}, 'data.fold = 1 must be 0 for config.data.num_folds = 0'),
     ({'num_folds': -2}, 'data.num_folds = -2 must be at least 0'),
     ({'num_folds': 2, 'test_fraction': 0.1}, 'data.test_fraction = 0.1 must'),
     ({'split_by': 'word'}, "data.split_by = 'word' is not one of"),

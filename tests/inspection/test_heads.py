@@ -17,6 +17,7 @@ from experiments.learning.tasks import cross_entropy, padding_mask
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
 from selfattn import analysis
+from selfattn.pools import Cls
 
 
 def make_model(tmp_path_factory, head='linear'):
@@ -238,7 +239,7 @@ def test_the_figure_of_heads_has_one_row_per_head_and_its_data(tmp_path):
 
 def test_the_first_token_is_cls_where_the_model_pools_it(model, names):
   classifier, params, loaded, _ = model
-  with_cls = dataclasses.replace(classifier, pool='cls')
+  with_cls = dataclasses.replace(classifier, pool=Cls())
   params = {**params, 'cls': jnp.zeros(12)}
   (one,) = head_analysis.attention_maps(
     with_cls, params, some(loaded, 1), names

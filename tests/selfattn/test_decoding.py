@@ -14,6 +14,7 @@ from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
+from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.sampling import (
   SAMPLINGS,
@@ -426,7 +427,7 @@ def test_randomised_over_as_many_positions_as_tokens_is_plain():
 @pytest.mark.parametrize('name', ['sinusoidal', 'alibi'])
 def test_a_classifier_reads_sampled_positions(name, sampling):
   encoder = make_encoder(name)
-  model = TextClassifier(19, 3, D, encoder, pool='cls', sampling=sampling)
+  model = TextClassifier(19, 3, D, encoder, pool=Cls(), sampling=sampling)
   ids = jax.random.randint(jax.random.key(2), (B, L), 0, 19)
   variables = draw(model.init, jax.random.key(0), ids, IS_TOKEN)
   apply = jax.jit(

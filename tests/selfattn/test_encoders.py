@@ -12,11 +12,12 @@ import pytest
 from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.baselines import BowEncoder, ConvolutionEncoder, RecurrentEncoder
-from selfattn.classifier import POOLS, TextClassifier
+from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.linear import LinearAttentionEncoder
 from selfattn.masks import Tokens
+from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
 from tests.conftest import draw, is_causal_only
 
@@ -42,8 +43,9 @@ def linear_attention(position='rotary', **fields):
   return LinearAttentionEncoder(LAYERS, H, F, method, jnp.float32, **fields)
 
 
-def classifier(encoder=None, **fields):
-  return TextClassifier(V, C, D, encoder or attention(), **fields)
+def classifier(encoder=None, pool='mean', **fields):
+  encoder = encoder or attention()
+  return TextClassifier(V, C, D, encoder, POOLS[pool](), **fields)
 
 
 def init(model):

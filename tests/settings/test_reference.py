@@ -6,6 +6,7 @@ import pytest
 from configs import default
 from experiments.command.values import flat_keys
 from experiments.settings import reference
+from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS, Position
 
 
@@ -44,7 +45,7 @@ def test_meanings_are_comments_of_the_config_and_docstrings_of_classes():
     ('data.dir', 'text'),
     ('data.text.quoted', 'True or False'),
     ('data.text.labels', 'a list, as a,b'),
-    ('model.pool', 'one of attentive, cls, max, mean'),
+    ('model.pool', f'one of {", ".join(sorted(POOLS))}'),
     ('model.position.alibi.variant', 'one of asymmetric, learned, symmetric'),
     ('model.position.path.rank', 'an integer, at least 1'),
     ('model.num_layers', 'an integer, at least 1'),

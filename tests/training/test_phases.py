@@ -237,8 +237,16 @@ def test_a_run_that_is_only_pretrained_answers_nothing(which, tmp_path):
   """Its head is untrained, whatever it would say."""
   path = tmp_path / 'run'
   assert train(make_config(), path, 2) is None
-  with pytest.raises(UserError, match=f'pretrained for 2 of {BEFORE} steps'):
+  with pytest.raises(UserError, match=r'step 2 is of pretraining .* run exp'):
     evaluation.restore_run(str(path), which)
+
+
+def test_a_checkpoint_of_pretraining_names_a_later_one(tmp_path):
+  path = tmp_path / 'run'
+  train(make_config(), path)
+  later = rf'step 2 .* give a later --checkpoint, such as {BEFORE + AFTER}'
+  with pytest.raises(UserError, match=later):
+    evaluation.restore_run(str(path), '2')
 
 
 def test_pretraining_is_compared_with_none(tmp_path):

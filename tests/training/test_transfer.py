@@ -4,6 +4,7 @@ import json
 import shutil
 import warnings
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +16,10 @@ from experiments.command.signals import Signals
 from experiments.data import encoding, loading
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings.settings import from_config
-from experiments.training import compiled, transfer
+from experiments.training import compiled, evaluation, transfer
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
-from selfattn.heads import WideAndDeep
+from selfattn.heads import HEADS, Linear, WideAndDeep
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
@@ -189,6 +190,29 @@ def test_what_a_head_counts_is_that_of_the_texts_of_train(
       np.testing.assert_array_equal(found, all_members)
   trained = state.params['head']['wide_and_deep']['embedding']
   assert np.abs(trained).max() > 0.01
+
+
+class Prior(Linear):
+  frozen_params = ('prior',)
+
+  def statistics(self, texts, num_classes):
+    labels = np.concatenate([of_batch for _, _, of_batch in texts])
+    return {'prior': np.bincount(labels, minlength=num_classes)}
+
+  @nn.compact
+  def __call__(self, pooled, tokens, mask, num_classes, dropout=None):
+    self.param('prior', nn.initializers.zeros, (num_classes,), jnp.int32)
+    return super().__call__(pooled, tokens, mask, num_classes, dropout)
+
+
+def test_a_head_counts_the_texts_of_train_and_no_others(tmp_path, monkeypatch):
+  monkeypatch.setitem(HEADS, 'prior', Prior)
+  config = short_config()
+  config.model.head.name = 'prior'
+  run_lib.run(config, str(tmp_path / 'run'), Signals())
+  labels = loading.load(from_config(config).data, '').splits['train'].labels
+  params = evaluation.restore_params(str(tmp_path / 'run'), 'best').params
+  np.testing.assert_array_equal(params['head']['prior'], np.bincount(labels))
 
 
 def naive_bayes(value):
