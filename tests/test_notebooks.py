@@ -33,6 +33,7 @@ def shown(notebook):
       yield ''.join(cell['source']), texts, kinds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_cells_print_what_is_stored(executed, path, tmp_path, monkeypatch):
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))

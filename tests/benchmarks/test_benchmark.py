@@ -59,6 +59,7 @@ def test_startup_suite_compares_checkouts(call_command, tmp_path):
   assert 1 < other['peak_mib'] < ours['peak_mib'] < 10_000
 
 
+@pytest.mark.benchmarks
 def test_data_suite(call_command):
   flags = ['--suite=data', '--rows=300', '--repetitions=1']
   code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)

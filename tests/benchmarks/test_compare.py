@@ -76,6 +76,7 @@ def test_slopes_are_exponents():
   )
 
 
+@pytest.mark.benchmarks
 def test_everything_is_compared_and_trained(
   call_command, tmp_path, monkeypatch
 ):

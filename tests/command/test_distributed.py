@@ -215,6 +215,7 @@ def ends(processes, timeout=180):
   return [(p.returncode, *t) for p, t in zip(processes, texts, strict=True)]
 
 
+@pytest.mark.slow
 def test_resuming_with_another_number_of_processes_changes_nothing(
   tmp_path,
 ):
@@ -290,6 +291,7 @@ def output_of(command):
   return done.stdout
 
 
+@pytest.mark.slow
 def test_two_processes_predict_what_one_predicts(tmp_path):
   texts = tmp_path / 'texts'
   texts.write_text(
@@ -399,6 +401,7 @@ def test_processes_that_read_other_texts_predict_nothing(tmp_path):
     assert 'texts differ between processes' in stderr
 
 
+@pytest.mark.slow
 def test_the_first_of_two_processes_inspects(tmp_path):
   command = ['-m', 'experiments.inspect', f'--workdir={RUN}']
   command += ['--text=the plot', '--split=validation', f'--output={tmp_path}']
@@ -452,6 +455,7 @@ def test_what_one_process_alone_does_is_refused_of_several(
   assert line in stderr
 
 
+@pytest.mark.slow
 def test_a_checkpoint_corrupt_on_one_process_is_skipped_by_all(tmp_path):
   path = tmp_path / 'run'
   config = busy_config(eval_every=6)

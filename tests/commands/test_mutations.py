@@ -115,6 +115,7 @@ def existing(tmp_path):
   return path, digest
 
 
+@pytest.mark.slow
 def test_any_value_of_any_key(attempt, existing):
   """A few values for every key, valid and invalid: over 200 in all."""
   path, digest = existing

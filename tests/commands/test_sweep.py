@@ -184,6 +184,7 @@ def losses(path):
   return np.array([row['train/loss'] for row in rows])
 
 
+@pytest.mark.slow
 def test_a_group_equals_its_trials_alone_over_100_steps(tmp_path):
   runs = []
   for index, config in enumerate(configs(3)):
@@ -235,6 +236,7 @@ print(len(jax.devices()), program.size, len(moving),
 """
 
 
+@pytest.mark.slow
 def test_eight_devices_equal_one_without_communication(eight_devices, capfd):
   devices, size, moving, *losses = eight_devices(SHARDED).split()
   assert (devices, size, moving) == ('8', '16', '0')
@@ -406,6 +408,7 @@ def test_a_failing_trial_stops_no_other_and_can_be_retried(
   assert last_json(printed)['trials'] == {'DONE': 2}
 
 
+@pytest.mark.slow
 def test_several_processes_have_the_same_table_though_they_are_preempted(
   tmp_path, arguments, whole, sweep
 ):

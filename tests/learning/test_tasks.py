@@ -519,6 +519,7 @@ for count in (1, 8):
 """
 
 
+@pytest.mark.slow
 def test_masks_are_the_same_on_any_number_of_devices(eight_devices):
   one, eight = eight_devices(DEVICES).splitlines()
   one, eight = np.array([line.split() for line in (one, eight)], float)

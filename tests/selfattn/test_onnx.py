@@ -138,6 +138,7 @@ def refusal(case, backend):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
 def test_attention(cases, backend, monkeypatch):
   monkeypatch.setattr(choice, '_CHUNK_SCORES', 1)  # a query at a time

@@ -143,6 +143,7 @@ def example():
   return text
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_from_training_to_report(
   example, forget, tmp_path, call_command
 ):
@@ -189,6 +190,7 @@ def test_the_example_of_the_docs_from_training_to_report(
   assert f'whose --config is {moved}/extension.py' in stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_of_processes_trains_what_its_file_registers(
   example, forget, tmp_path, call_command
 ):

@@ -68,6 +68,7 @@ def lowered(settings):
   return jax.jit(logits).lower(params, jax.random.key(0)).as_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ('encoder', 'position'),
   [('attention', 'none'), ('attention', 'sinusoidal')]

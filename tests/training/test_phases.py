@@ -185,6 +185,7 @@ def test_pretraining_keys_of_a_run_without_it_do_not_make_another_run(
   assert train(moved, tmp_path / 'run')['step'] <= AFTER
 
 
+@pytest.mark.slow
 def test_a_group_over_both_learning_rates_equals_its_runs_alone(
   whole, tmp_path
 ):

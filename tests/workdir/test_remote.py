@@ -108,6 +108,7 @@ def sweep(tmp_path):
   return [f'--config={config}', '--sweep=seeds']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('engine', ['serial', 'vectorized', 'processes'])
 def test_a_sweep_in_a_bucket_is_that_of_a_disk(
   engine, bucket, tmp_path, sweep, call_command
