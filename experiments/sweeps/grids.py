@@ -33,11 +33,6 @@ def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
   return np.exp(rng.uniform(math.log(low), math.log(high), count)).tolist()
 
 
-def uniform(low: float, high: float, count: int, seed: int) -> list[float]:
-  """Random values, uniform in [low, high), for a sweep_ generator."""
-  return np.random.default_rng(seed).uniform(low, high, count).tolist()
-
-
 def product(sweeps: list[list[dict]]) -> list[dict]:
   """Cartesian product of lists of overrides.
 

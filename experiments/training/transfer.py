@@ -11,6 +11,7 @@ import warnings
 import jax
 import numpy as np
 
+from experiments.command import processes
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading, overlap
@@ -206,9 +207,11 @@ def with_statistics(state: State, classifier, data: loading.Data) -> State:
       )
   log(f'set from the texts of train: head/{", head/".join(sorted(found))}')
   for name, array in found.items():
-    # Of members and trials, on leading axes.
     leaf = leaves[name]
-    array = np.broadcast_to(array.astype(leaf.dtype), leaf.shape)
+    # Other processors may have rounded what they fitted in another way.
+    array = processes.of_first(array.astype(leaf.dtype))
+    # Of members and trials, on leading axes.
+    array = np.broadcast_to(array, leaf.shape)
     leaves[name] = _like(leaf, array)
   head = jax.tree.unflatten(
     jax.tree.structure(state.params['head']), leaves.values()
