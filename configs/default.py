@@ -64,7 +64,7 @@ def get_config():
   model.num_heads = 4  # heads of attention; a divisor of config.model.embed_dim
   model.embed_dim = 64  # width of the token vectors
   model.mlp_dim = 128  # width of the hidden layer of feed-forward layers
-  # dropout rate of embeddings, residual branches and the pooled vector
+  # dropout rate of embeddings, residual branches, pooled vector and head
   model.dropout_rate = 0.1
   model.attention_dropout_rate = 0.0  # dropout rate of attention weights
   # share of the tokens that are replaced by [UNK] in training

@@ -5,6 +5,7 @@ Or a head on each token in place of the pool and the head of a text.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import flax.linen as nn
@@ -47,8 +48,9 @@ class TextClassifier(nn.Module):
   num_classes: int
   embed_dim: int
   encoder: nn.Module
-  pool: Pool = Mean()
-  head: Head = Linear()
+  # Without a parent, that of their own classifier becomes theirs.
+  pool: Pool = dataclasses.field(default_factory=lambda: Mean(parent=None))
+  head: Head = dataclasses.field(default_factory=lambda: Linear(parent=None))
   embed_init_std: float = 0.1
   sampling: Consecutive = Consecutive()
   dtype: jnp.dtype = jnp.float32
@@ -94,6 +96,10 @@ class TextClassifier(nn.Module):
       label_index_BN: indices of the tokens that the head reads; None: all L.
       for_encoder: further arguments of the encoder.
     """
+    for name, kind in (('pool', Pool), ('head', Head)):
+      given = getattr(self, name)
+      if not isinstance(given, kind):
+        raise TypeError(f'{name} = {given!r} must be a {kind.__name__}')
     init = nn.initializers.normal(self.embed_init_std)
     table = nn.Embed(
       self.vocab_size, self.embed_dim, embedding_init=init, name='embed'

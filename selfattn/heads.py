@@ -52,8 +52,8 @@ class Head(nn.Module):
     token_params: names of parameters with a row for each token or n-gram, which
       belong to a vocabulary.
     frozen_params: names of parameters that `statistics` sets and nothing
-      trains: training computes no gradient of them. They may be integers, of
-      which jax.grad takes none. They belong to the training texts: another run
+      trains: training computes no gradient of them. They may be integers, which
+      jax.grad does not accept. They belong to the training texts: another run
       begins with them only if they are token_params, too.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with; see LateFusion.
@@ -100,7 +100,7 @@ class Head(nn.Module):
       tokens_BL: integer ids, without [CLS].
       padding_mask_BL: boolean, False at padding, which changes no logit.
       num_classes: C.
-      dropout: on what is inside of the head; None: evaluation.
+      dropout: for layers inside the head; None: evaluation.
     """
     raise NotImplementedError
 
@@ -197,7 +197,7 @@ class Mlp(Head):
   it.
 
   Attributes:
-    hidden_dim: width of the layer.
+    hidden_dim: width of the hidden layer.
   """
 
   hidden_dim: int = 128
@@ -353,8 +353,8 @@ class Nbsvm(NGrams):
   Attributes:
     c: inverse strength of the regularisation, as `C` of scikit-learn.
     interpolation: beta of the paper, which has 0.25: from Naive Bayes (0) to
-      the regression alone (1). Values below 1 are for two classes: the ratios
-      of more, each of one class to all others, are no Naive Bayes classifier.
+      the regression alone (1). Of more than two classes, 1: their ratios, each
+      of one class to all others, are no Naive Bayes classifier.
     fusion_weight: weight of its logits in the mean with those of the heads that
       it is joined with, as in `linear+nbsvm`; each of these has 1.
     max_features: the most n-grams that are read: those in most texts, and of

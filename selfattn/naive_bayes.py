@@ -47,12 +47,12 @@ def fit(
     c sum_b cross_entropy(logits_b, label_b) + |w|^2 / 2
 
   by L-BFGS in float64, where logits_bk = bias_k + sum_r w_rk ratio_rk over the
-  rows r of text b, until each derivative is below 1e-4, which bounds the
-  distance to the minimum, or the objective falls by less than 1e-10 c for each
-  text, or for 1,000 iterations, with a warning. The minimum is unique but for a
-  constant in all biases, whose mean is 0 here. A class without texts has none,
-  and a bias far below the others. Then the classifier is interpolated with
-  Naive Bayes of the same scale s_k = mean_r |w_rk| (section 2.3):
+  rows r of text b, until the objective falls by less than 1e-10 c for each
+  text, or each derivative is below 1e-4, or for 1,000 iterations, with a
+  warning. The minimum is unique but for a constant in all biases, whose mean is
+  0 here. A class without texts has none, and a bias far below the others. Then
+  the classifier is interpolated with Naive Bayes of the same scale s_k =
+  mean_r |w_rk| (section 2.3):
 
     (1 - beta) s_k + beta w_rk,   (1 - beta) s_k log(n_k / m_k) + beta bias_k,
 
@@ -90,7 +90,7 @@ def fit(
     w_RC = flat[num_classes:].reshape(num_rows, num_classes)
     logits_BC = x_BR @ (w_RC * ratio_RC) + flat[:num_classes]
     log_probs_BC = scipy.special.log_softmax(logits_BC, axis=1)
-    # Divided by count * c, which is 1 for each text.
+    # Divided by count * c, so that the loss is a mean over texts.
     decay = 1 / (count * c)
     loss = (
       -(log_probs_BC * target_BC).sum() / count + decay * (w_RC**2).sum() / 2

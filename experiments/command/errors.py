@@ -61,7 +61,7 @@ def one_of(name: Any, allowed, key: str, joined: str = '') -> Any:
   names = ', '.join(str(each) or "''" for each in sorted(allowed))
   given = repr(name)
   if joined not in ('', name):
-    given = f'{joined!r} has {name!r}, which'
+    given = f'{joined!r} has {repr(name) if name else "an empty name"}, which'
   raise UserError(
     f'{key} = {given} is not one of {names}{nearest(str(name), allowed)}'
   )

@@ -102,12 +102,12 @@ def load_data(
   wanted = settings.data.labelled_only()
   if directory is not None:
     wanted = wanted.moved_to(directory)
-  elif wanted.dir and not os.path.isdir(wanted.dir):
-    raise UserError(
-      f'config.data.dir = {wanted.dir!r} is not a folder; if it has moved, '
-      'give --data_dir'
-    )
-  return loading.load(wanted, path)
+  try:
+    return loading.load(wanted, path)
+  except UserError as error:
+    if directory is not None or not wanted.dir or os.path.exists(wanted.dir):
+      raise
+    raise UserError(f'{error}; if it has moved, give --data_dir') from error
 
 
 def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:

@@ -412,20 +412,52 @@ def test_dropout_within_a_head_is_that_of_training_alone():
   np.testing.assert_allclose(np.unique(np.round(found, 4)), [0, 2])
 
 
-def test_dropout_of_a_classifier_reaches_its_head():
-  class Recorded(Head):
-    def __call__(self, pooled, tokens, mask, num_classes, dropout=None):
-      self.sow('intermediates', 'rate', getattr(dropout, 'rate', None))
-      return pooled[:, :num_classes]
+class Recorded(Head):
+  def __call__(self, pooled, tokens, mask, num_classes, dropout=None):
+    self.sow('intermediates', 'dropout', dropout)
+    return pooled[:, :num_classes]
 
-  model = TextClassifier(V, C, D, BowEncoder(), head=Recorded())
+
+def test_dropout_of_a_classifier_reaches_each_head_with_bits_of_its_own():
+  parts = tuple((name, Recorded(parent=None)) for name in ('one', 'two'))
+  joined = heads.LateFusion(parts)
+  model = TextClassifier(V, C, D, BowEncoder(), head=joined)
   variables = model.init(jax.random.key(0), TOKENS, IS_TOKEN)
-  for rate in (None, 0.3):
-    dropout = rate and Dropout.create(jax.random.key(0), rate)
+  keys = [(0, 0)]
+  for dropout in (None, Dropout.create(jax.random.key(0), 0.3)):
     _, sown = model.apply(
       variables, TOKENS, IS_TOKEN, dropout, mutable='intermediates'
     )
-    assert sown['intermediates']['head']['rate'] == (rate,)
+    for name in ('one', 'two'):
+      (found,) = sown['intermediates']['head'][name]['dropout']
+      assert getattr(found, 'rate', None) == getattr(dropout, 'rate', None)
+      keys += [] if found is None else [tuple(found.key_data.tolist())]
+  # Neither those of the encoder nor those of the pooled vector.
+  others = [
+    tuple(d.key_data.tolist()) for d in (dropout, *map(dropout.at, (0, 1)))
+  ]
+  assert len({*keys, *others}) == len(keys) + len(others) == 6
+
+
+def test_classifiers_beside_one_another_have_their_own_heads():
+  class Two(nn.Module):
+    @nn.compact
+    def __call__(self):
+      return [
+        TextClassifier(V, count, D, BowEncoder(), name=name)(TOKENS, IS_TOKEN)
+        for name, count in (('x', 3), ('y', 4))
+      ]
+
+  params = jax.eval_shape(Two().init, jax.random.key(0))['params']
+  found = [params[name]['head']['kernel'].shape for name in ('x', 'y')]
+  assert found == [(D, 3), (D, 4)]
+
+
+@pytest.mark.parametrize('given', [{'head': 'linear'}, {'pool': 'mean'}])
+def test_names_are_no_heads_and_no_pools(given):
+  model = TextClassifier(V, C, D, BowEncoder(), **given)
+  with pytest.raises(TypeError, match=r"= '.*' must be a (Head|Pool)"):
+    model.init(jax.random.key(0), TOKENS, IS_TOKEN)
 
 
 def test_joined_heads_have_the_logits_of_each_head_and_its_parameters():

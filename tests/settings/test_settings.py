@@ -327,7 +327,7 @@ def test_names_joined_by_plus_are_methods_at_once():
     ('t5+alibo', "has 'alibo', which is not one of .* did you mean alibi"),
     ('t5+t5', "'t5\\+t5' joins t5 with itself"),
     ('rope+alibi+rotary', "'rope\\+alibi\\+rotary' joins rotary with itself"),
-    ('t5+', "name = 't5\\+' has '', which is not one of"),
+    ('t5+', "name = 't5\\+' has an empty name, which is not one of"),
   ):
     with pytest.raises(UserError, match=message):
       settings.from_config(with_changes(**{'model.position.name': name}))
