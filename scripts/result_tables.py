@@ -630,6 +630,7 @@ _CONFIGS = {
     '0.930, DCNN, perhaps with pretrained vectors (Kalchbrenner et al. 2014, '
     'in Kim 2014); 0.912, CNN-rand (Kim 2014)',
   ),
+  '`trec.py`, ensemble of eight': ('trec_ensemble_nbsvm', 'test', 'TREC'),
   '`trec.py`, ensemble of eight, without NBSVM': (
     'trec_ensemble',
     'test',
@@ -644,6 +645,7 @@ _CONFIGS = {
     '0.8521, BiLSTM (the Flax example); of the 1,821 sentences of test, '
     '0.868, DCNN (Kalchbrenner et al. 2014, in Kim 2014)',
   ),
+  '`sst2.py`, ensemble of eight': ('sst2_ensemble', 'dev', 'SST-2 phrases'),
   '`sst2.py`, ensemble of eight, without NBSVM': (
     'sst2',
     'dev',
@@ -679,6 +681,11 @@ _CONFIGS = {
     'SST-2 phrases',
   ),
   '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
+  '`sst2_sentences.py`, ensemble of eight': (
+    'sst2_sentences_ensemble_nbsvm',
+    'test',
+    'SST-2 sentences',
+  ),
   '`sst2_sentences.py`, ensemble of eight, without NBSVM': (
     'sst2_sentences_ensemble',
     'test',
@@ -727,13 +734,18 @@ _CONFIGS = {
     'test',
     'IMDB',
   ),
-  '`imdb.py`, without NBSVM': ('imdb_without_nbsvm', 'test', 'IMDB'),
-  '`imdb.py`, ensemble of four, without NBSVM': (
-    'imdb_ensemble',
+  '`imdb.py`, ensemble of four': (
+    'imdb_ensemble_nbsvm',
     'test',
     'the same',
     'the same',
     'the same',
+  ),
+  '`imdb.py`, without NBSVM': ('imdb_without_nbsvm', 'test', 'IMDB'),
+  '`imdb.py`, ensemble of four, without NBSVM': (
+    'imdb_ensemble',
+    'test',
+    'IMDB',
   ),
   '`r8.py`': (
     'r8',
