@@ -630,7 +630,13 @@ _CONFIGS = {
     '0.930, DCNN, perhaps with pretrained vectors (Kalchbrenner et al. 2014, '
     'in Kim 2014); 0.912, CNN-rand (Kim 2014)',
   ),
-  '`trec.py`, ensemble of eight': ('trec_ensemble_nbsvm', 'test', 'TREC'),
+  '`trec.py`, ensemble of eight': (
+    'trec_ensemble_nbsvm',
+    'test',
+    'the same',
+    'the same',
+    'the same',
+  ),
   '`trec.py`, ensemble of eight, without NBSVM': (
     'trec_ensemble',
     'test',
