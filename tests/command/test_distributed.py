@@ -290,6 +290,7 @@ app.run(train.main, train._define, train.__doc__, dict)
 """
 
 
+@pytest.mark.slow
 def test_what_the_first_process_fits_is_that_of_all(tmp_path):
   """Processors differ in rounding."""
   config = busy_config()

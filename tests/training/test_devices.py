@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.slow
 SCRIPT = """
 import json
 import re
@@ -132,7 +133,6 @@ def found(eight_devices, tmp_path_factory):
   return json.loads(eight_devices(SCRIPT, tmp_path_factory.mktemp('saved')))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   'name',
   ['whole 2', 'whole 8', 'cut 4', 'cut 8', 'members cut 8', 'groups cut 8'],
