@@ -5,6 +5,7 @@ import json
 import pytest
 
 pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json
 import re
