@@ -686,6 +686,16 @@ _CONFIGS = {
     'dev',
     'SST-2 phrases',
   ),
+  'the same, with a hidden layer in the head': (
+    'sst2_bilstm_mlp',
+    'dev',
+    'SST-2 phrases',
+  ),
+  'model and training of the Flax example, without NBSVM': (
+    'sst2_bilstm_flax',
+    'dev',
+    'SST-2 phrases',
+  ),
   '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
   '`sst2_sentences.py`, ensemble of eight': (
     'sst2_sentences_ensemble_nbsvm',
