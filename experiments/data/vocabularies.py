@@ -66,11 +66,15 @@ class Word:
     size: largest number of ids, including the two special tokens.
     min_count: smallest number of occurrences of a word.
     lowercase: whether to lowercase texts.
+    split_punctuation: whether runs of punctuation marks are words of their own;
+      False: a word is what is between whitespace, for texts that are tokenised
+      already, as "does n't".
   """
 
   size: int = 20_000
   min_count: int = 1
   lowercase: bool = True
+  split_punctuation: bool = True
 
   def check(self) -> None:
     """UserError for a size without room for a word."""
@@ -80,10 +84,11 @@ class Word:
     """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import models, pre_tokenizers, trainers
 
+    split = pre_tokenizers.WhitespaceSplit()
+    if self.split_punctuation:
+      split = pre_tokenizers.Whitespace()
     tokenizer = _tokenizer(
-      models.WordLevel(unk_token='[UNK]'),
-      pre_tokenizers.Whitespace(),
-      self.lowercase,
+      models.WordLevel(unk_token='[UNK]'), split, self.lowercase
     )
     trainer = trainers.WordLevelTrainer(
       vocab_size=self.size,

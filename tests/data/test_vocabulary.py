@@ -52,6 +52,14 @@ def test_an_unseen_word_is_unknown():
   assert encoded.ids[1] == UNK
 
 
+def test_words_of_tokenised_texts_keep_their_punctuation():
+  text = "it does n't bore , well-made -lrb- 3-d -rrb-"
+  splits = Word().train([text]).encode(text).tokens
+  assert splits[:6] == ['it', 'does', 'n', "'", 't', 'bore']
+  whole = Word(split_punctuation=False).train([text]).encode(text).tokens
+  assert whole == text.split()
+
+
 TOKENIZERS = {
   'bpe': BytePair(lowercase=False, size=300).train(TEXTS),
   'byte': Byte().train(TEXTS),
