@@ -757,7 +757,7 @@ _CONFIGS = {
     'without labels; 0.923 without them, CNN beside n-grams (Johnson and Zhang '
     '2015)',
   ),
-  '`imdb.py` with the two faults below, from masked tokens': (
+  '`imdb.py`, from masked tokens': (
     'imdb_pretrained_nbsvm',
     'test',
     'IMDB',
