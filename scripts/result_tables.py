@@ -708,6 +708,11 @@ _CONFIGS = {
     'dev',
     'SST-2 phrases',
   ),
+  'the same, words split at white space alone': (
+    'sst2_bilstm_flax_words',
+    'dev',
+    'SST-2 phrases',
+  ),
   '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
   '`sst2_sentences.py`, ensemble of eight': (
     'sst2_sentences_ensemble_nbsvm',
