@@ -508,6 +508,7 @@ def test_a_checkpoint_corrupt_on_one_process_is_skipped_by_all(tmp_path):
   assert [row['step'] for row in rows(path)] == list(range(1, 13))
 
 
+@pytest.mark.slow
 def test_the_other_process_ends_when_one_is_killed(tmp_path):
   path = tmp_path / 'run'
   config = busy_config(steps=100_000, log_every=1, eval_every=100_000)

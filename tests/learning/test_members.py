@@ -158,6 +158,7 @@ def test_an_ensemble_resumes_bit_for_bit(trained, tmp_path):
   ).read_text()
 
 
+@pytest.mark.slow
 def test_commands_answer_for_all_and_look_into_one(
   trained, call_command, tmp_path
 ):

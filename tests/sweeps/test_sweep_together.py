@@ -43,6 +43,7 @@ def test_a_locked_trial_is_skipped_and_its_group_trains(tmp_path, capfd):
   assert 'skipped, since another process trains it' in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_trials_of_a_normaliser_and_a_pool_with_parameters_are_one_group(
   tmp_path,
 ):

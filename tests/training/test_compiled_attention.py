@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 SCRIPT = """
 import json
 import re
@@ -61,6 +63,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_groups_members_and_shards_take_kernels_with_masks_of_their_size(
   eight_devices,
 ):

@@ -225,6 +225,7 @@ def test_a_group_over_both_learning_rates_equals_its_runs_alone(
         assert other[name] == near, (index, one['step'], name)
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_pretrained_and_resumed(tmp_path):
   config = make_config(**{'model.num_members': 2})
   train(config, tmp_path / 'whole')

@@ -140,6 +140,7 @@ def test_ngrams_of_another_vocabulary_are_skipped(
   assert same not in skipped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('num_members', [1, 2])
 def test_what_a_head_counts_is_that_of_the_texts_of_train(
   num_members, tmp_path
@@ -223,6 +224,7 @@ def naive_bayes(value):
   return config
 
 
+@pytest.mark.slow
 def test_ratios_of_a_source_are_kept_with_their_logits(tmp_path, capfd):
   """On other texts, for which others would be counted."""
   config = naive_bayes(True)
@@ -472,6 +474,7 @@ def _leaks(config, source, path, capfd):
   return [line for line in lines if 'was trained on' in line]
 
 
+@pytest.mark.slow
 def test_a_source_that_was_trained_on_texts_of_test_is_named(tmp_path, capfd):
   first, same, other, after = (tmp_path / name for name in 'abcd')
   run_lib.run(_of_fold(tmp_path / 'data', 0), str(first), Signals())

@@ -138,6 +138,7 @@ def test_a_sweep_in_a_bucket_is_that_of_a_disk(
   } == before
 
 
+@pytest.mark.slow
 def test_processes_without_a_disk_of_both_share_a_sweep(
   bucket, sweep, call_command
 ):
