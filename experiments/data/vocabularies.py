@@ -60,7 +60,7 @@ class Vocabulary(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Word:
-  """Words and punctuation marks; rare words are unknown.
+  """Words and, by default, punctuation marks; rare words are unknown.
 
   Attributes:
     size: largest number of ids, including the two special tokens.
