@@ -84,11 +84,12 @@ class Word:
     """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import models, pre_tokenizers, trainers
 
-    split = pre_tokenizers.WhitespaceSplit()
-    if self.split_punctuation:
-      split = pre_tokenizers.Whitespace()
+    whitespace = pre_tokenizers.WhitespaceSplit()
+    punctuation = pre_tokenizers.Whitespace()
     tokenizer = _tokenizer(
-      models.WordLevel(unk_token='[UNK]'), split, self.lowercase
+      models.WordLevel(unk_token='[UNK]'),
+      punctuation if self.split_punctuation else whitespace,
+      self.lowercase,
     )
     trainer = trainers.WordLevelTrainer(
       vocab_size=self.size,
