@@ -112,6 +112,6 @@ case "$name" in
     if [[ -x "$venv/bin/pip" ]]; then exec "$venv/bin/python" -m pip "$@"; fi
     VIRTUAL_ENV="$venv" exec uv pip "$@"
     ;;
-  pytest | ruff) cd "$root" && exec "$venv/bin/$name" "$@" ;;
+  basedpyright | pytest | ruff) cd "$root" && exec "$venv/bin/$name" "$@" ;;
   *) exec "$venv/bin/$name" "$@" ;;
 esac

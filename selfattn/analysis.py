@@ -188,7 +188,7 @@ def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
   flat = dict(traverse_util.flatten_dict(dict(encoder_params)))
   layers = attention_layers(encoder_params)
   for path, gates_H in zip(layers, gates_NH, strict=True):
-    kernel = flat[(*path, 'out', 'kernel')]
+    kernel = jnp.asarray(flat[(*path, 'out', 'kernel')])
     scale_DI = jnp.repeat(gates_H, len(kernel) // len(gates_H))[:, None]
     flat[(*path, 'out', 'kernel')] = kernel * scale_DI
   return traverse_util.unflatten_dict(flat)

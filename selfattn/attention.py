@@ -10,22 +10,30 @@ import jax.numpy as jnp
 from flax import traverse_util
 
 from selfattn.backends import attend
-from selfattn.caches import cached, check_cache
+from selfattn.caches import cached, check_cache, continued
 from selfattn.dropout import Dropout
-from selfattn.masks import Tokens
+from selfattn.masks import Tokens, sides, without_padding
 from selfattn.normalisers import Softmax
-from selfattn.positions.contract import (
-  NoPosition,
-  Position,
+from selfattn.positions.calls import (
+  check_params,
+  check_position,
+  check_returned,
+  check_tokens,
+  float32,
   parts_with,
   with_rows,
   with_state,
 )
+from selfattn.positions.contract import (
+  NoPosition,
+  Position,
+)
 
 
 def sow_by_part(module: nn.Module, P: dict) -> None:
-  """Sows `P`: a dict by part, or the array of a single method."""
+  """Sows `P`, float32: a dict by part, or the array of a single method."""
   if P:
+    P = jax.tree.map(lambda x: x.astype(jnp.float32), P)
     module.sow('intermediates', 'P', P.get('', P))
 
 
@@ -86,8 +94,8 @@ class Attention(nn.Module):
     key_BMD: jax.Array | None = None,
     value_BMD: jax.Array | None = None,
     *,
-    query: Tokens | jax.Array | None = None,
-    key: Tokens | jax.Array | None = None,
+    query_tokens: Tokens | jax.Array | None = None,
+    key_tokens: Tokens | jax.Array | None = None,
     mask: jax.Array | None = None,
     position_params=None,
     mix_values: Callable[[jax.Array], jax.Array] | None = None,
@@ -98,53 +106,75 @@ class Attention(nn.Module):
     """Output (B, L, D), and the weights (B, H, L, M) or None.
 
     Args:
-      key_BMD: None: self-attention.
+      query_BLD: vectors of the queries; any width, as those of keys and values,
+        unless the position method reads them.
+      key_BMD: None, or the array `query_BLD` itself: self-attention.
       value_BMD: None: the keys.
-      query, key, mask: see `attend`.
+      query_tokens, key_tokens: Tokens, or a padding mask. In self-attention,
+        those of one side are those of both; None on both sides: no padding. In
+        cross-attention, key_tokens are needed beside query_tokens.
+      mask: see `attend`.
       position_params: from `init_model` of the position method.
       mix_values: from values (B, M, G, K) to those that are cached and attended
         to, such as a mean with values of another layer; None: no change.
       dropout: on the weights.
       cache_len: number of keys that the cache holds, needed while `cache` is
-        mutable; query.index is then the index of these tokens in it.
+        mutable. These tokens follow those of earlier calls, unless their index
+        says where they belong. Tokens beyond cache_len are a ValueError, or NaN
+        where the index is traced.
       return_weights: whether to return the weights as well.
+
+    Raises:
+      ValueError: a field or an argument is out of range, or does not suit the
+        others; see also `attend`.
     """
-    method = self.position or NoPosition(
-      self.embed_dim, self.num_heads, self.causal
-    )
+    method = self.position
+    if method is None:
+      method = NoPosition(self.embed_dim, self.num_heads, self.causal)
     self._check(method)
+    self._check_vectors(query_BLD, key_BMD, value_BMD)
     params = self._params(method, position_params or {})
-    is_self = key_BMD is None
-    B, L = query_BLD.shape[:2]
-    query = Tokens.of(query).with_defaults(L, B)
-    key = (
-      query if is_self else Tokens.of(key).with_defaults(key_BMD.shape[1], B)
-    )
+    is_self = key_BMD is None or key_BMD is query_BLD
+    key_BMD = query_BLD if key_BMD is None else key_BMD
+    query, key = sides(query_tokens, key_tokens, is_self)
+    is_self = key is query
+    (B, L, _), M = query_BLD.shape, key_BMD.shape[1]
+    fits = None
+    if self._has_cache():
+      cache_len = check_cache(method, is_self, query, cache_len)
+      query, fits = continued(self, query, L, cache_len)
+    query = query.with_defaults(L, B)
+    key = query if is_self else key.with_defaults(M, B)
+    check_tokens(method, query, key)
+
     P = {}
     query_BLD, query = self._embed(method, params, query_BLD, query, P)
     if is_self:
       key_BMD, key = query_BLD, query
     else:
       key_BMD, key = self._embed(method, params, key_BMD, key, {})
-    value_BMD = key_BMD if value_BMD is None else value_BMD
+    if value_BMD is None:
+      value_BMD = key_BMD
+    else:
+      value_BMD = without_padding(value_BMD, key)
 
     q_BLHK, k_BMGK, v_BMGK, params = self._project(
       query_BLD, key_BMD, value_BMD, method, params
     )
     if mix_values is not None:
       v_BMGK = mix_values(v_BMGK)
-    if self.is_mutable_collection('cache') and not self.is_initializing():
-      check_cache(method, is_self, query, cache_len)
+    if cache_len is not None and fits is not None:
+      # Of tokens that do not fit, so that no later call takes them for keys.
+      k_BMGK, v_BMGK = (jnp.where(fits, x, jnp.nan) for x in (k_BMGK, v_BMGK))
       k_BMGK, v_BMGK, key = self._cached(k_BMGK, v_BMGK, query, cache_len)
-      is_self = False
 
     sows = self.sow_weights and self.is_mutable_collection('intermediates')
     output_BLHK, weights_BHLM = self._attend(
       q_BLHK,
       k_BMGK,
       v_BMGK,
-      query=query,
-      key=None if is_self else key,
+      query_tokens=query,
+      key_tokens=key,
       mask=mask,
       position=method,
       position_params=params,
@@ -157,24 +187,32 @@ class Attention(nn.Module):
       self._sow_encoding(method, params, query, P)
     if self.output_gate != 'none':
       output_BLHK *= self._gate(query_BLD)
-    output_BLD = output_BLHK.reshape(*output_BLHK.shape[:2], -1)
-    return self._dense('out', self.embed_dim)(output_BLD), weights_BHLM
+    output_BLD = output_BLHK.reshape(B, L, self.embed_dim)
+    output_BLD = self._dense('out', self.embed_dim)(output_BLD)
+    if fits is not None:
+      output_BLD = jnp.where(fits, output_BLD, jnp.nan)
+    return output_BLD, weights_BHLM if return_weights else None
 
-  def _attend(self, *q_k_v, **given):
-    """See `attend`, whose arguments that are no fields are given."""
-    normaliser = self.normaliser or Softmax(self.num_heads)
+  def _attend(self, *q_k_v, **arguments):
+    """`attend` with the fields of this layer."""
+    normaliser, params = self.normaliser, {}
+    if isinstance(normaliser, Softmax):
+      params = self._of_layer('normaliser', normaliser.init)
     return attend(
       *q_k_v,
       causal=self.causal,
       window=self.window,
       normaliser=normaliser,
-      normaliser_params=self._of_layer('normaliser', normaliser.init),
+      normaliser_params=params,
       softcap=self.softcap,
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
       platform=self.platform,
-      **given,
+      **arguments,
     )
+
+  def _has_cache(self) -> bool:
+    return self.is_mutable_collection('cache') and not self.is_initializing()
 
   def _cached(self, k_BMGK, v_BMGK, query: Tokens, cache_len: int):
     """All keys and values so far, these included, and their Tokens."""
@@ -192,18 +230,23 @@ class Attention(nn.Module):
       raise ValueError(
         f'output_gate = {self.output_gate!r} is not one of {OUTPUT_GATES}'
       )
+    check_position(method, self.embed_dim, self.num_heads, self.causal)
     for _, part in method.parts:
-      kind = type(part).__name__
-      if part.causal != self.causal:
-        raise ValueError(
-          f'{kind} has causal = {part.causal}, and its Attention '
-          f'causal = {self.causal}; make them the same'
-        )
       is_embedded = part.per_layer or self.in_encoder
       if 'embed' in part.hooks and not is_embedded:
         raise ValueError(
-          f'{kind} adds positions to the input of an encoder, not in an '
-          'Attention: call its `embed` there, and set in_encoder=True'
+          f'{type(part).__name__} adds positions to the input of an encoder, '
+          'not in an Attention: call its `embed` there, and set in_encoder=True'
+        )
+
+  def _check_vectors(self, query_BLD, key_BMD, value_BMD) -> None:
+    """Raises ValueError for arrays that are no vectors of the same batch."""
+    arrays = {'query': query_BLD, 'key': key_BMD, 'value': value_BMD}
+    for name, x in arrays.items():
+      if x is not None and (x.ndim != 3 or len(x) != len(query_BLD)):
+        raise ValueError(
+          f'{name} vectors of shape {x.shape} must be '
+          f'(batch, length, width), of the batch of the queries'
         )
 
   def _project(self, query_BLD, key_BMD, value_BMD, method, params):
@@ -258,7 +301,7 @@ class Attention(nn.Module):
     """Parameters of this layer; {}, and no subtree, if there are none."""
     if not jax.eval_shape(init, jax.random.key(0)):
       return {}
-    return self.param(name, init)
+    return self.param(name, float32(init))
 
   def _params(self, method, of_model):
     """Position parameters of the model and of this layer, in one tree."""
@@ -268,7 +311,9 @@ class Attention(nn.Module):
       raise ValueError(
         f'{".".join(path)!r} is a parameter of both the model and of a layer'
       )
-    return traverse_util.unflatten_dict(both[0] | both[1])
+    params = traverse_util.unflatten_dict(both[0] | both[1])
+    check_params(method, params)
+    return params
 
   def _embed(self, method, params, x_BLD, tokens: Tokens, P: dict):
     """Input after `embed` of `per_layer` parts, and tokens with state.
@@ -276,11 +321,14 @@ class Attention(nn.Module):
     Args:
       P: gets what each such part without an encoding added.
     """
+    if not self.in_encoder:
+      x_BLD = without_padding(x_BLD, tokens)
     for name, part, part_params in parts_with(method, 'embed', params):
       if part.per_layer:
         before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
+        check_returned(part, 'embed', x_BLD, *before_BLD.shape)
         if not part.has_encoding:
-          P[name] = (x_BLD - before_BLD).astype(jnp.float32)
+          P[name] = x_BLD - before_BLD
     return x_BLD, with_state(method, params, x_BLD, tokens)
 
   def _sow_encoding(self, method, params, query: Tokens, P: dict):

@@ -9,15 +9,36 @@ makes of the output. A fully masked row returns exactly zero.
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from selfattn.choice import BACKENDS, Choice, choose
-from selfattn.dropout import Dropout
+from selfattn.dropout import Dropout, check_dropout
 from selfattn.kernels import KERNELS, call, unsupported_reason
-from selfattn.masks import Tokens, has_pairs, mask_and_bias
-from selfattn.normalisers import Softmax
-from selfattn.positions.contract import NoPosition, Position, parts_with
+from selfattn.masks import (
+  Tokens,
+  check_window,
+  has_pairs,
+  mask_and_bias,
+  sides,
+  without_padding,
+)
+from selfattn.normalisers import Softmax, check_normaliser
+from selfattn.positions.calls import (
+  check_params,
+  check_position,
+  check_returned,
+  check_tokens,
+  of_part,
+  parts_with,
+)
+from selfattn.positions.contract import (
+  NoPosition,
+  Position,
+  require,
+)
 from selfattn.reference import Reference, in_chunks
 from selfattn.terms import Terms
 
@@ -27,8 +48,8 @@ def attend(
   k_BMGK: jax.Array,
   v_BMGK: jax.Array,
   *,
-  query: Tokens | jax.Array | None = None,
-  key: Tokens | jax.Array | None = None,
+  query_tokens: Tokens | jax.Array | None = None,
+  key_tokens: Tokens | jax.Array | None = None,
   causal: bool = False,
   window: tuple[int, int] | None = None,
   mask: jax.Array | None = None,
@@ -52,12 +73,13 @@ def attend(
     k_BMGK: keys, of G KV heads; G divides H, and query head h attends to KV
       head h // (H/G).
     v_BMGK: values, K wide or not.
-    query: Tokens, or a padding mask; None: no padding.
-    key: likewise; None: those of the queries, in self-attention.
+    query_tokens, key_tokens: Tokens, or a padding mask. Where there are as many
+      keys as queries, those of one side alone are those of both, as in
+      self-attention; None on both sides: no padding.
     causal, window: see masks.visible.
     mask: boolean, broadcasting to (B, H, L, M); False: masked.
-    bias: added to the scaled scores, likewise; -inf, or the lowest float32:
-      masked.
+    bias: added to the scaled scores, likewise; -inf, or the lowest number of
+      its type: masked.
     position: method whose hooks are called, but for `embed` and `state`, whose
       results are in the vectors and in the `state` of query and key.
     position_params: its parameters.
@@ -93,17 +115,39 @@ def attend(
     float32 weights before dropout (B, H, L, M), or None.
 
   Raises:
-    ValueError: the backend or the platform is unknown, or the backend does not
-      support the call; a mask or bias does not broadcast, a mask is not
-      boolean, or Tokens have another number of rows.
+    ValueError: an argument is out of range or was made for other sizes, a
+      parameter of the method is missing, or the backend does not support the
+      call.
   """
+  _check_shapes(q_BLHK, k_BMGK, v_BMGK)
   B, L, H, K = q_BLHK.shape
   M = k_BMGK.shape[1]
-  position = position or NoPosition(H * K, H, causal)
-  normaliser = normaliser or Softmax(H)
-  query, key = _sides(query, key, B, L, M)
+  position = NoPosition(H * K, H, causal) if position is None else position
+  normaliser = Softmax(H) if normaliser is None else normaliser
+  params, normaliser_params = position_params or {}, normaliser_params or {}
+  check_position(position, H * K, H, causal)
+  check_params(position, params, has_state=True)
+  check_normaliser(normaliser, normaliser_params, H)
+  check_dropout(dropout)
+  check_window(window)
+  require(0 <= softcap < math.inf, 'softcap', softcap, 'finite and at least 0')
+  mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
+  query, key = sides(query_tokens, key_tokens, is_self=L == M)
+  is_self = key is query
+  query = query.with_defaults(L, B)
+  key = query if is_self else key.with_defaults(M, B)
+  _check_hooks(position, query, key)
+
+  is_empty = not B or not L or not M
+  q_BLHK = without_padding(q_BLHK, query)
+  k_BMGK, v_BMGK = (without_padding(x, key) for x in (k_BMGK, v_BMGK))
+  rotated_BLHK, rotated_BMGK = q_BLHK, k_BMGK
+  if not is_empty:
+    rotated_BLHK, rotated_BMGK = _rotated(
+      position, params, q_BLHK, k_BMGK, query, key
+    )
   facts = {
-    'dtype': q_BLHK.dtype,
+    'dtype': rotated_BLHK.dtype,
     'head_dim': K,
     'has_dropout': dropout is not None,
     'has_softcap': softcap > 0,
@@ -112,23 +156,11 @@ def attend(
     'normaliser': normaliser,
     'value_dim': v_BMGK.shape[-1],
   }
-  _check(backend, platform, H, k_BMGK.shape[2], normaliser, facts)
-  if 'state' in position.hooks and (query.state is None or key.state is None):
-    raise ValueError(
-      f'{type(position).__name__} needs the state of query and key; '
-      'selfattn.positions.contract.with_state makes it'
-    )
-  mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
-  if not L or not M:
+  _check_backend(backend, platform, facts)
+  if is_empty:
     nothing = jnp.zeros((B, L, H, v_BMGK.shape[-1]), q_BLHK.dtype)
-    return nothing, jnp.zeros((B, H, L, M)) if return_weights else None
-
-  params = position_params or {}
-  rotated_BLHK, rotated_BMGK = q_BLHK, k_BMGK
-  for _, part, part_params in parts_with(position, 'rotate', params):
-    rotated_BLHK, rotated_BMGK = part.rotate(
-      part_params, rotated_BLHK, rotated_BMGK, query, key
-    )
+    weights = jnp.zeros((B, H, L, M), jnp.float32)
+    return nothing, weights if return_weights else None
   choice = choose(
     backend,
     platform,
@@ -149,7 +181,7 @@ def attend(
     scale=position.scale * K**-0.5,
     softcap=softcap,
     normaliser=normaliser,
-    normaliser_params=normaliser_params or {},
+    normaliser_params=normaliser_params,
     dropout=dropout,
     broadcast_dropout=broadcast_dropout,
     num_queries=L,
@@ -161,59 +193,88 @@ def attend(
   )
   if terms is not None and return_weights:
     terms |= found
-  return output, weights
+  return output.astype(q_BLHK.dtype), weights
 
 
-def _run(choice: Choice, reference: Reference, rows: tuple):
+def _rotated(position, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens):
+  """Queries and keys after the rotation of every part."""
+  B, L, H, _ = q_BLHK.shape
+  M, G = k_BMGK.shape[1:3]
+  for name, part, part_params in parts_with(position, 'rotate', params):
+    q_BLHK, k_BMGK = part.rotate(
+      part_params, q_BLHK, k_BMGK, *of_part(name, query, key)
+    )
+    width = part.rotated_dim
+    check_returned(part, 'rotate', q_BLHK, B, L, H, width)
+    check_returned(part, 'rotate', k_BMGK, B, M, (G, H), width)
+  return q_BLHK, k_BMGK
+
+
+def _run(
+  choice: Choice, reference: Reference, rows: tuple
+) -> tuple[jax.Array, jax.Array | None, dict]:
   """Output, weights or None, and terms by part.
 
   Args:
     rows: those of all queries, as `reference` takes them.
   """
   L = reference.num_queries
-  weights, found = None, {}
   if choice.rows < L:
     num_chunks = -(-L // choice.rows)
     return in_chunks(reference, choice.rows, num_chunks, *rows)
-  is_kernel = choice.backend in KERNELS
-  if not is_kernel or reference.return_weights:
-    output, weights, found = reference(*rows, 0)
-  if is_kernel:
+  if choice.backend not in KERNELS:
+    return reference(*rows, first=0)
+  weights, found = None, {}
+  if reference.return_weights:
     # A kernel never forms the weights. Where they are returned, the reference
     # computes them, and the output is that of the kernel all the same.
-    output = call(
-      choice.backend,
-      rows[1],
-      reference.rotated_BMGK,
-      reference.v_BMGK,
-      reference.term(*rows),
-    )
+    _, weights, found = reference(*rows, first=0)
+  output = call(
+    choice.backend,
+    rows[1],
+    reference.rotated_BMGK,
+    reference.v_BMGK,
+    reference.term(*rows),
+  )
   return output, weights, found
 
 
-def _sides(query, key, B: int, L: int, M: int) -> tuple[Tokens, Tokens]:
-  """Tokens of both sides; the same object in self-attention."""
-  is_self = key is None and L == M
-  if key is None and L != M:
-    if query is not None:
+def _check_shapes(q_BLHK, k_BMGK, v_BMGK) -> None:
+  """Raises ValueError for arrays that are no queries, keys and values."""
+  shapes = {'q_BLHK': q_BLHK, 'k_BMGK': k_BMGK, 'v_BMGK': v_BMGK}
+  for name, x in shapes.items():
+    if x.ndim != 4:
       raise ValueError(
-        f'key must be given, since there are {M} keys and {L} queries'
+        f'{name} of shape {x.shape} must be (batch, length, heads, width)'
       )
-    key = Tokens()
-  query = Tokens.of(query).with_defaults(L, B)
-  return query, query if is_self else Tokens.of(key).with_defaults(M, B)
+  (B, _, H, K), (_, M, G, _) = q_BLHK.shape, k_BMGK.shape
+  if k_BMGK.shape != (B, M, G, K) or v_BMGK.shape[:3] != (B, M, G):
+    raise ValueError(
+      f'queries {q_BLHK.shape}, keys {k_BMGK.shape} and values {v_BMGK.shape} '
+      'must be (B, L, H, K), (B, M, G, K) and (B, M, G, any)'
+    )
+  if not G or H % G:
+    raise ValueError(f'{G} KV heads do not divide {H} query heads')
 
 
-def _check(backend, platform, H: int, G: int, normaliser, facts: dict) -> None:
-  """Raises ValueError for what the backend does not support."""
+def _check_hooks(position: Position, query: Tokens, key: Tokens) -> None:
+  """Raises ValueError for Tokens that the hooks of a method cannot read."""
+  check_tokens(position, query, key)
+  if 'state' in position.hooks and (query.state is None or key.state is None):
+    raise ValueError(
+      f'{type(position).__name__} needs the state of query_tokens and '
+      'key_tokens; selfattn.positions.calls.with_state makes it'
+    )
+
+
+def _check_backend(backend: str, platform: str | None, facts: dict) -> None:
+  """Raises ValueError for a backend that does not exist or support the call.
+
+  Args:
+    facts: see unsupported_reason.
+  """
   if backend not in BACKENDS:
     raise ValueError(f'backend {backend!r} is not one of {BACKENDS}')
-  if H % G:
-    raise ValueError(f'{G} KV heads do not divide {H} query heads')
-  if normaliser.pairs_heads and H % 2:
-    raise ValueError(
-      f'{type(normaliser).__name__} needs an even number of heads, not {H}'
-    )
   reason = unsupported_reason(backend, platform=platform, **facts)
   if reason:
     raise ValueError(f'backend {backend!r} is unsupported: {reason}')

@@ -5,13 +5,15 @@ Each is an Encoder (selfattn.contract).
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
-from selfattn.masks import Tokens
+from selfattn.masks import Tokens, without_padding
 from selfattn.positions.contract import require, require_one_of
 
 CELLS = {'lstm': nn.OptimizedLSTMCell, 'gru': nn.GRUCell}
@@ -72,13 +74,12 @@ class ConvolutionEncoder(Encoder):
   ) -> jax.Array:
     """Returns (B, L, D) of the same dtype."""
     del attention_dropout
-    padding_mask_BL = Tokens.of(tokens).padding_mask
-    x_BLD = drop(x_BLD, dropout, 0)
+    tokens = _one_text(tokens, x_BLD)
+    x_BLD = drop(without_padding(x_BLD, tokens), dropout, 0)
     for layer in range(self.num_layers):
       h_BLD = nn.LayerNorm(dtype=self.dtype, name=f'norm_{layer}')(x_BLD)
       # So that padding is to a window what the end of the sequence is.
-      if padding_mask_BL is not None:
-        h_BLD = jnp.where(padding_mask_BL[..., None], h_BLD, 0)
+      h_BLD = without_padding(h_BLD, tokens)
       # The convolution is a matmul over windows: for several models at once,
       # under vmap, a CPU has fast matmuls and no fast convolution.
       h_BLD = windows(h_BLD, self.kernel_size, self.dilation**layer)
@@ -102,6 +103,14 @@ def windows(x_BLD: jax.Array, size: int, dilation: int) -> jax.Array:
   x_BLD = jnp.pad(x_BLD, ((0, 0), (before, reach - before), (0, 0)))
   starts = range(0, reach + 1, dilation)
   return jnp.concatenate([x_BLD[:, s : s + length] for s in starts], axis=-1)
+
+
+def _one_text(tokens: Tokens | jax.Array, x_BLD: jax.Array) -> Tokens:
+  """Tokens of one text a row; ValueError for packed ones."""
+  tokens = Tokens.of(tokens).with_defaults(x_BLD.shape[1], len(x_BLD))
+  if tokens.segments is not None:
+    raise ValueError('a row of this encoder is one text: segments must be None')
+  return tokens
 
 
 class RecurrentEncoder(Encoder):
@@ -147,14 +156,26 @@ class RecurrentEncoder(Encoder):
   ) -> jax.Array:
     """Returns (B, L, D) of the same dtype."""
     del attention_dropout
-    padding_mask_BL = Tokens.of(tokens).padding_mask
-    lengths_B = (
-      None if padding_mask_BL is None else padding_mask_BL.sum(axis=-1)
-    )
-    x_BLD = drop(x_BLD, dropout, 0)
+    tokens = _one_text(tokens, x_BLD)
+    x_BLD = drop(without_padding(x_BLD, tokens), dropout, 0)
+    (B, L, _), kind = x_BLD.shape, x_BLD.dtype
+    lengths_B = order_BL1 = None
+    if tokens.padding_mask is not None:
+      # A network of Flax reads the first tokens of a row: those at padding go
+      # to its end.
+      mask_BL = jnp.broadcast_to(tokens.padding_mask, (B, L))
+      lengths_B = mask_BL.sum(axis=-1)
+      order_BL1 = jnp.argsort(~mask_BL, axis=-1, stable=True)[..., None]
+      x_BLD = jnp.take_along_axis(x_BLD, order_BL1, axis=1)
     for layer in range(self.num_layers):
-      x_BLD = self._layer(x_BLD.shape[-1], layer)(x_BLD, seq_lengths=lengths_B)
+      if L:
+        network: Any = self._layer(x_BLD.shape[-1], layer)
+        x_BLD = network(x_BLD, seq_lengths=lengths_B)
       x_BLD = drop(x_BLD, dropout, layer + 1)
+    x_BLD = x_BLD.astype(kind)
+    if order_BL1 is not None:
+      back_BL1 = jnp.argsort(order_BL1, axis=1)
+      x_BLD = jnp.take_along_axis(x_BLD, back_BL1, axis=1)
     return x_BLD
 
   def _layer(self, width: int, layer: int):

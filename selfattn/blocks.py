@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -41,7 +43,7 @@ class Block(nn.Module):
   @nn.compact
   def __call__(
     self,
-    carry: tuple[jax.Array, jax.Array | None],
+    carry: tuple[jax.Array, Any],
     layer,
     tokens: Tokens,
     position_params,
@@ -65,20 +67,24 @@ class Block(nn.Module):
     if attention_dropout is not None:
       attention_dropout = attention_dropout.at(layer)
 
-    def mix(v_BLGK):
+    def mix(weights_N2, v_BLGK):
       nonlocal first_BLGK
-      of_first, of_own = value_weights_N2[layer].astype(v_BLGK.dtype)
+      of_first, of_own = weights_N2[layer].astype(v_BLGK.dtype)
       mixed_BLGK = of_first * first_BLGK + of_own * v_BLGK
       first_BLGK = jnp.where(layer == 0, v_BLGK, first_BLGK)
       return mixed_BLGK
+
+    mix_values = None
+    if value_weights_N2 is not None:
+      mix_values = functools.partial(mix, value_weights_N2)
 
     normalise = nn.LayerNorm(dtype=self.dtype, name='norm_attention')
     h_BLD = normalise(x_BLD) if is_pre else x_BLD
     h_BLD, _ = self.attention(
       h_BLD,
-      query=tokens,
+      query_tokens=tokens,
       position_params=position_params,
-      mix_values=None if value_weights_N2 is None else mix,
+      mix_values=mix_values,
       dropout=attention_dropout,
       cache_len=self.cache_len,
     )
@@ -133,11 +139,12 @@ def run_blocks(
     raise ValueError('sow_layers needs scan=False')
 
   def scan_blocks(module, carry):
+    in_axes: Any = (0, *(nn.broadcast,) * len(shared))
     scanned = nn.scan(
       block,
       variable_axes={'params': 0, 'intermediates': 0},
       split_rngs={'params': False},
-      in_axes=(0, *(nn.broadcast,) * len(shared)),
+      in_axes=in_axes,
       length=encoder.num_layers,
     )(**fields(True), name='blocks', parent=module)
     return scanned(carry, jnp.arange(encoder.num_layers), *shared)[0]

@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core
 
 from selfattn.masks import Tokens
 from selfattn.positions.contract import Position
@@ -13,8 +14,8 @@ from selfattn.positions.contract import Position
 
 def check_cache(
   method: Position, is_self: bool, query: Tokens, cache_len: int | None
-) -> None:
-  """Raises ValueError for what a cache does not support."""
+) -> int:
+  """cache_len; ValueError for what a cache does not support."""
   if not is_self:
     raise ValueError('a cache is for self-attention: key must be None')
   if not method.supports_cache:
@@ -27,15 +28,42 @@ def check_cache(
     raise ValueError('a mutable cache needs cache_len, the keys it holds')
   if query.segments is not None:
     raise ValueError('a cache holds one segment a row; segments must be None')
-  if isinstance(query.index, np.ndarray):
-    first = query.index[:, :1]
-    is_row = (first == first[0]).all() and (np.diff(query.index) == 1).all()
-    if not is_row or query.index.max() >= cache_len:
+  index = query.index
+  if isinstance(index, np.ndarray) and index.size:
+    first = index[:, :1]
+    is_row = (first == first[0]).all() and (np.diff(index) == 1).all()
+    if not is_row or index.min() < 0 or index.max() >= cache_len:
       raise ValueError(
-        f'index {query.index.min()}..{query.index.max()} must be '
-        f'consecutive, the same for all rows, and below '
-        f'cache_len = {cache_len}'
+        f'index {index.min()}..{index.max()} must be consecutive, the same for '
+        f'all rows, from 0 and below cache_len = {cache_len}'
       )
+  return cache_len
+
+
+def continued(
+  module: nn.Module, tokens: Tokens, length: int, cache_len: int
+) -> tuple[Tokens, jax.Array]:
+  """Tokens with an index, and whether they fit into the cache.
+
+  Without an index, they follow the tokens of earlier calls, whose number the
+  cache of the module keeps as `end`.
+
+  Raises:
+    ValueError: they do not fit, and that is known.
+  """
+  end = module.variable('cache', 'end', jnp.zeros, (), jnp.int32)
+  if tokens.index is None:
+    begin = end.value
+    tokens = tokens.replace(index=begin + jnp.arange(length)[None])
+  else:
+    begin = jnp.asarray(tokens.index)[0, 0].astype(jnp.int32) if length else 0
+  end.value = jnp.asarray(begin + length, jnp.int32)
+  fits = jnp.logical_and(begin >= 0, end.value <= cache_len)
+  if not isinstance(fits, core.Tracer) and not fits:
+    raise ValueError(
+      f'{int(end.value)} tokens do not fit into cache_len = {cache_len}'
+    )
+  return tokens, fits
 
 
 def cached(
@@ -54,7 +82,14 @@ def cached(
     'ids': query.ids,
     'state': query.state,
   }
+  is_first = not module.has_variable('cache', 'keys')
   for name, tree in new.items():
+    is_kept = module.has_variable('cache', name)
+    if not is_first and is_kept != (tree is not None):
+      raise ValueError(
+        f'{name} of tokens were given in some calls and not in others: a cache '
+        'needs them in all or in none'
+      )
     if tree is None:
       continue
     rows = jax.tree.map(

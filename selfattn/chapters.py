@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import core
 from jax.numpy import arange, zeros
 
 from selfattn.attention import Attention
@@ -71,6 +72,7 @@ def scaled_dot_product_attention(
     mask=mask,
     return_weights=True,
   )
+  assert weights is not None  # with return_weights
   return output[:, :, 0], weights[:, 0]
 
 
@@ -153,6 +155,7 @@ class MultiHeadAttention(nn.Module):
       dropout=_dropout(self, training),
       return_weights=True,
     )
+    assert weights is not None  # with return_weights
     return output, weights
 
 
@@ -182,7 +185,7 @@ class PositionalEncoding(nn.Module):
     if X.shape[-1] != self.num_hiddens:
       raise ValueError(f'width {X.shape[-1]} is not {self.num_hiddens = }')
     positions = np.arange(X.shape[1])[None]
-    is_traced = isinstance(offset, jax.core.Tracer)
+    is_traced = isinstance(offset, core.Tracer)
     positions = positions + (offset if is_traced else int(offset))
     check_positions(positions, self.max_len)
     method = Sinusoidal(self.num_hiddens, 1, False)

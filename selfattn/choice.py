@@ -81,7 +81,7 @@ def choose(
   if backend == 'auto':
     many = B * H * L * M > _MANY_SCORES and not returns_weights
     backend = 'chunked' if many else 'reference'
-    kernel = _KERNEL_OF.get(platform)
+    kernel = _KERNEL_OF.get(platform or '')
     if kernel:
       forms_pairs = (
         has_pairs

@@ -85,7 +85,7 @@ class TextClassifier(nn.Module):
     Of a head on each token, (B, L or N, C).
 
     Args:
-      tokens_BL: integer ids, each below vocab_size, or [MASK].
+      tokens_BL: ids of any integer type, each below vocab_size, or [MASK].
       padding_mask_BL: boolean, False at padding, which changes no logit.
       dropout: on embeddings, branches, the pooled vector and in the head; None:
         evaluation.
@@ -100,6 +100,8 @@ class TextClassifier(nn.Module):
       given = getattr(self, name)
       if not isinstance(given, kind):
         raise TypeError(f'{name} = {given!r} must be a {kind.__name__}')
+    # Narrow types do not hold the ids of [MASK] and [CLS].
+    tokens_BL = jnp.asarray(tokens_BL).astype(jnp.int32)
     init = nn.initializers.normal(self.embed_init_std)
     table = nn.Embed(
       self.vocab_size, self.embed_dim, embedding_init=init, name='embed'

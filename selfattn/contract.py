@@ -20,7 +20,7 @@ class Encoder(nn.Module):
   field is an option, and becomes a key of the config.
 
   An encoder with `position` makes its `init_model` a parameter named
-  `position`, calls `embed` of each part (positions.contract.parts_with) and
+  `position`, calls `embed` of each part (positions.calls.parts_with) and
   passes the parameters to selfattn.Attention, with in_encoder=True.
 
   An encoder with num_layers and num_heads has attention heads: D splits into

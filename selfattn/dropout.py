@@ -25,7 +25,7 @@ _GOLDEN = 0x9E3779B1
 MAX_RATE = 1 - 2.0**-24
 
 
-def _mix(bits: jax.Array) -> jax.Array:
+def _mix(bits) -> jax.Array:
   bits = (bits ^ (bits >> 16)) * jnp.uint32(_MIX_1)
   bits = (bits ^ (bits >> 13)) * jnp.uint32(_MIX_2)
   return bits ^ (bits >> 16)
@@ -35,8 +35,7 @@ def _iota(shape: tuple[int, ...], axis: int) -> jax.Array:
   return lax.broadcasted_iota(jnp.uint32, shape, axis)
 
 
-@struct.dataclass
-class Dropout:
+class Dropout(struct.PyTreeNode):
   """Random bits and rate of the dropout of one forward pass.
 
   Models have an argument `dropout: Dropout | None` and pass `dropout.at(site)`
@@ -55,7 +54,9 @@ class Dropout:
   first_row: jax.Array | int = 0
 
   @classmethod
-  def create(cls, key: jax.Array, rate, first_row=0) -> Dropout:
+  def create(
+    cls, key: jax.Array, rate, first_row: jax.Array | int = 0
+  ) -> Dropout:
     """From a JAX key (typed or raw) and a rate."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
       key = jax.random.key_data(key)
@@ -64,7 +65,7 @@ class Dropout:
     key_data = jnp.array([_GOLDEN, _MIX_2], jnp.uint32)
     for pair in key.astype(jnp.uint32).reshape(-1, 2):
       key_data = _mix(key_data * jnp.uint32(_MIX_1) + pair)
-    return cls(key_data, rate, first_row)
+    return cls(key_data=key_data, rate=rate, first_row=first_row)
 
   @classmethod
   def of_texts(cls, key: jax.Array, tokens_BL, padding_mask_BL) -> Dropout:
@@ -152,6 +153,15 @@ class Dropout:
     if is_known and not 0 <= self.rate <= MAX_RATE:
       raise ValueError(f'rate = {self.rate} must be from 0 to {MAX_RATE}')
     return jnp.asarray(self.rate, jnp.float32)
+
+
+def check_dropout(dropout: Dropout | None) -> None:
+  """Raises ValueError unless it is a Dropout or None."""
+  if dropout is not None and not isinstance(dropout, Dropout):
+    raise ValueError(
+      f'dropout = {dropout!r} must be a Dropout, such as '
+      'Dropout.create(jax.random.key(0), 0.1), or None'
+    )
 
 
 def drop(x: jax.Array, dropout: Dropout | None, site: int) -> jax.Array:

@@ -153,7 +153,7 @@ class AttentionEncoder(Stack):
     return Attention(
       num_kv_heads=self.num_kv_heads,
       normaliser=self.normaliser,
-      window=self.window or None,
+      window=(self.window[0], self.window[1]) if self.window else None,
       qk_norm=self.qk_norm,
       output_gate=self.output_gate,
       softcap=self.softcap,
@@ -168,13 +168,14 @@ class AttentionEncoder(Stack):
       return super()._value_residual(shape_BLD)
     later_N2 = self.param(
       'value_residual',
-      nn.initializers.constant(0.5),
+      nn.initializers.constant(0.5, jnp.float32),
       (self.num_layers - 1, 2),
     )
     B, L, D = shape_BLD
     heads = self.num_kv_heads or self.num_heads
     zeros = jnp.zeros((B, L, heads, D // self.num_heads), self.dtype)
-    return jnp.concatenate([jnp.array([[0.0, 1.0]]), later_N2]), zeros
+    first_12 = jnp.array([[0.0, 1.0]], jnp.float32)
+    return jnp.concatenate([first_12, later_N2]), zeros
 
 
 ENCODERS: dict[str, type[Encoder]] = {

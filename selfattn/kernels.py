@@ -56,7 +56,7 @@ class Term(NamedTuple):
     return causal and key.padding_mask is None and query.segments is None
 
 
-def platform_of(device: jax.Device) -> str:
+def platform_of(device) -> str:
   """The one of PLATFORMS that a device is, or is used as."""
   if device.platform == 'gpu' and 'rocm' in device.client.platform_version:
     return 'rocm'
@@ -70,7 +70,7 @@ def known_platform(platform: str | None) -> str | None:
   Raises:
     ValueError: it is another.
   """
-  platform = {'cuda': 'gpu'}.get(platform, platform)
+  platform = 'gpu' if platform == 'cuda' else platform
   if platform not in (None, *PLATFORMS):
     raise ValueError(
       f"platform {platform!r} is not one of {PLATFORMS}, 'cuda' or None"
@@ -80,10 +80,10 @@ def known_platform(platform: str | None) -> str | None:
 
 def _compute_capability() -> float | None:
   """Of the first GPU of this process; None: it has none of NVIDIA."""
-  found = getattr(jax.local_devices()[0], 'compute_capability', None)
+  capability = getattr(jax.local_devices()[0], 'compute_capability', '')
   try:
-    return float(found)
-  except (TypeError, ValueError):
+    return float(capability)
+  except ValueError:
     return None
 
 

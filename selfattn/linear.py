@@ -8,7 +8,13 @@ import numpy as np
 
 from selfattn.attention import Attention
 from selfattn.masks import Tokens, visible
-from selfattn.positions.contract import Position, parts_with
+from selfattn.positions.calls import (
+  check_returned,
+  parts_with,
+)
+from selfattn.positions.contract import (
+  Position,
+)
 from selfattn.stack import Stack
 
 # Tokens of a chunk. Pairs are formed within it alone.
@@ -47,31 +53,39 @@ def linear_sums(
     tokens: from `with_defaults`, for segments and index; no two tokens of a
       segment have the same index.
     causal: only keys at or before the query in the index.
-    past_BHKV: sums of k v^T over the tokens before these, of a causal row that
-      is one segment; these are in the order of their index.
+    past_BHKV: sums of k v^T over the tokens before these, of a row that is one
+      segment; these are in the order of their index.
 
   Returns:
     The sums (B, H, L, V), and the sum of k v^T over all keys of the last
     segment, with those of the past, (B, H, K, V).
   """
+  if not q_BHLK.shape[2]:
+    B, H, _, K = k_BHLK.shape
+    nothing_BHKV = jnp.zeros((B, H, K, v_BHLV.shape[-1]), v_BHLV.dtype)
+    return v_BHLV, nothing_BHKV if past_BHKV is None else past_BHKV
   if tokens.segments is None and not causal:
     total_BHKV = jnp.einsum('BHLK,BHLV->BHKV', k_BHLK, v_BHLV)
+    if past_BHKV is not None:
+      total_BHKV = total_BHKV + past_BHKV
     return jnp.einsum('BHLK,BHKV->BHLV', q_BHLK, total_BHKV), total_BHKV
   B, L = len(q_BHLK), q_BHLK.shape[2]
   segments_BL = jnp.zeros((B, L), jnp.int32)
   if tokens.segments is not None:
     segments_BL = jnp.broadcast_to(jnp.asarray(tokens.segments), (B, L))
-  rows = q_BHLK, k_BHLK, v_BHLV
+  rows = [q_BHLK, k_BHLK, v_BHLV]
   order_BL = None
   if past_BHKV is None and not _is_in_order(tokens):
     index_BL = jnp.broadcast_to(jnp.asarray(tokens.index), (B, L))
     order_BL = jnp.lexsort((index_BL, segments_BL))
     rows = [_take(x, order_BL) for x in rows]
     segments_BL = jnp.take_along_axis(segments_BL, order_BL, axis=1)
-  sums_BHLV, total_BHKV = _scan(*rows, segments_BL, past_BHKV)
+  q, k, v = rows
+  sums_BHLV, total_BHKV = _scan(q, k, v, segments_BL, past_BHKV)
   if not causal:
-    back = [jnp.flip(x, axis=2) for x in rows]
-    later_BHLV, _ = _scan(*back, jnp.flip(segments_BL, axis=1), is_strict=True)
+    q, k, v = (jnp.flip(x, axis=2) for x in rows)
+    back_BL = jnp.flip(segments_BL, axis=1)
+    later_BHLV, _ = _scan(q, k, v, back_BL, is_strict=True)
     sums_BHLV = sums_BHLV + jnp.flip(later_BHLV, axis=2)
   if order_BL is not None:
     sums_BHLV = _take(sums_BHLV, jnp.argsort(order_BL, axis=1))
@@ -104,7 +118,8 @@ def _scan(q_BHLK, k_BHLK, v_BHLV, segments_BL, past_BHKV=None, is_strict=False):
 
   def split(x_BHLK):
     x_BHLK = jnp.pad(x_BHLK, ((0, 0), (0, 0), (0, missing), (0, 0)))
-    x_BHLK = x_BHLK.reshape(*x_BHLK.shape[:2], num_chunks, size, -1)
+    shape = (*x_BHLK.shape[:2], num_chunks, size, x_BHLK.shape[-1])
+    x_BHLK = x_BHLK.reshape(shape)
     return jnp.moveaxis(x_BHLK, 2, 0)
 
   @jax.checkpoint
@@ -137,13 +152,16 @@ def _scan(q_BHLK, k_BHLK, v_BHLV, segments_BL, past_BHKV=None, is_strict=False):
     (past_BHKV, segments_BL[:, 0]),
     (split(q_BHLK), split(k_BHLK), split(v_BHLV), of_chunks),
   )
-  sums_BHLV = jnp.moveaxis(sums, 0, 2).reshape(B, H, num_chunks * size, -1)
+  shape = (B, H, num_chunks * size, v_BHLV.shape[-1])
+  sums_BHLV = jnp.moveaxis(sums, 0, 2).reshape(shape)
   return sums_BHLV[:, :, :L], total_BHKV
 
 
 def unsupported_position(method: Position) -> str | None:
   """Why linear attention does not support a position method, or None."""
   for _, part in method.parts:
+    if 'state' in part.hooks:
+      return 'linear attention keeps no keys, whose state its hooks read'
     for hook in sorted(part.hooks - {'embed', 'rotate'}):
       return f'linear attention forms no scores, which its {hook} hook is for'
     if part.rotated_dim != part.head_dim:
@@ -192,8 +210,8 @@ class LinearAttention(Attention):
     k_BMGK,
     v_BMGK,
     *,
-    query,
-    key,
+    query_tokens,
+    key_tokens,
     mask,
     position,
     position_params,
@@ -203,9 +221,9 @@ class LinearAttention(Attention):
   ):
     """Output (B, L, H, K), and the weights (B, H, L, L) or None."""
     del terms
-    is_self = key is None or key is query
+    query = query_tokens
     for name, is_given in (
-      ('key_BMD', not is_self),
+      ('key_BMD', key_tokens is not query),
       ('mask', mask is not None),
       ('dropout', dropout is not None),
     ):
@@ -219,16 +237,17 @@ class LinearAttention(Attention):
     )
     if query.padding_mask is not None:
       k_BLHK = jnp.where(query.padding_mask[..., None, None], k_BLHK, 0)
-    rotated = q_BLHK, k_BLHK
+    turned_q, turned_k = q_BLHK, k_BLHK
     for _, part, params in parts_with(position, 'rotate', position_params):
-      rotated = part.rotate(params, *rotated, query, query)
-    rotated = [x.swapaxes(1, 2) for x in rotated]
-    plain = [x.swapaxes(1, 2) for x in (q_BLHK, k_BLHK)]
-    v_BHLK = v_BLHK.swapaxes(1, 2)
-    numerator_BHLK = self._sums('key_values', *rotated, v_BHLK, query)
-    total_BHL1 = self._sums(
-      'keys', *plain, jnp.ones_like(v_BHLK[..., :1]), query
+      turned_q, turned_k = part.rotate(params, turned_q, turned_k, query, query)
+      for x_BLHK in (turned_q, turned_k):
+        check_returned(part, 'rotate', x_BLHK, *q_BLHK.shape)
+    q_BHLK, k_BHLK, v_BHLK, turned_q, turned_k = (
+      x.swapaxes(1, 2) for x in (q_BLHK, k_BLHK, v_BLHK, turned_q, turned_k)
     )
+    numerator_BHLK = self._sums('key_values', turned_q, turned_k, v_BHLK, query)
+    ones_BHL1 = jnp.ones_like(v_BHLK[..., :1])
+    total_BHL1 = self._sums('keys', q_BHLK, k_BHLK, ones_BHL1, query)
     # 0 only where all keys are masked, or all features underflow.
     total_BHL1 = jnp.where(total_BHL1 > 0, total_BHL1, 1)
     output_BLHK = (numerator_BHLK / total_BHL1).swapaxes(1, 2)
@@ -237,14 +256,12 @@ class LinearAttention(Attention):
       return output_BLHK, None
     if self._has_cache():
       raise ValueError('a cache holds sums, of which no weights can be made')
-    weights_BHLM = jnp.einsum('BHLK,BHMK->BHLM', *rotated) / total_BHL1
+    weights_BHLM = jnp.einsum('BHLK,BHMK->BHLM', turned_q, turned_k)
+    weights_BHLM = weights_BHLM / total_BHL1
     seen = visible(query, query, self.causal)
     if seen is not None:
       weights_BHLM = jnp.where(seen, weights_BHLM, 0)
     return output_BLHK, weights_BHLM
-
-  def _has_cache(self) -> bool:
-    return self.is_mutable_collection('cache') and not self.is_initializing()
 
   def _sums(self, name, q_BHLK, k_BHLK, v_BHLV, tokens):
     """linear_sums, continued from those that the cache keeps."""

@@ -15,20 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-# A bias below it masks a key.
-_HIDDEN = float(jnp.finfo(jnp.float32).min) / 2
 
-
-@struct.dataclass
-class Tokens:
+class Tokens(struct.PyTreeNode):
   """One side of attention; every array is (1 or B, L), or None.
+
+  What stands at padding changes no token: vectors, ids and positions there may
+  be anything, NaN included.
 
   Attributes:
     padding_mask: boolean, True at tokens and False at padding (as an
-      attention_mask; the opposite of a key_padding_mask). None: no padding.
+      attention_mask; the opposite of a key_padding_mask). Integers are read as
+      booleans. None: no padding.
     positions: position ids for the position method, integers below 2^31, or
       real numbers for a method that supports them.
-      None: those of index.
+      None: those of index, which counts padding, too.
     segments: segment ids, integers; a token attends to its own segment only.
       Positions should begin at 0 in each. None: one segment.
     index: integers, the order that `causal` and `window` use. None: 0, 1, ...
@@ -43,31 +43,37 @@ class Tokens:
       of traced ones are computed for each pair.
   """
 
-  padding_mask: jax.Array | None = None
-  positions: jax.Array | np.ndarray | None = None
-  segments: jax.Array | None = None
-  index: jax.Array | np.ndarray | None = None
-  ids: jax.Array | None = None
+  padding_mask: jax.Array | np.ndarray | None = None
+  # Arrays of JAX or NumPy, which `with_defaults` makes of None.
+  positions: Any = None
+  segments: jax.Array | np.ndarray | None = None
+  index: Any = None
+  ids: jax.Array | np.ndarray | None = None
   state: Any = None
   is_consecutive: bool | None = struct.field(pytree_node=False, default=None)
 
   @classmethod
-  def of(cls, tokens) -> Tokens:
+  def of(cls, tokens: Tokens | jax.Array | None) -> Tokens:
     """From Tokens, a boolean (B, L) array, or None."""
-    return tokens if isinstance(tokens, Tokens) else cls(tokens)
+    if isinstance(tokens, Tokens):
+      return tokens
+    return cls(padding_mask=tokens)
 
   def with_defaults(self, length: int, batch: int | None = None) -> Tokens:
-    """With index and positions, and integers that are signed.
+    """With index and positions, and arrays of the types that hooks rely on.
+
+    Integers are signed, a padding mask is boolean, and traced positions at
+    padding are 0.
 
     Args:
       length: L.
       batch: B; None: whatever it is.
 
     Raises:
-      ValueError: an array is not (1 or B, L).
+      ValueError: an array is not (1 or B, L), or has another type.
     """
-    given = {}
-    for name in ('padding_mask', 'positions', 'segments', 'index', 'ids'):
+    arrays = {}
+    for name, kinds in _KINDS.items():
       x = getattr(self, name)
       if x is None:
         continue
@@ -78,10 +84,19 @@ class Tokens:
         raise ValueError(
           f'{name} of shape {x.shape} must be (1 or {rows}, {length})'
         )
-      given[name] = x.astype(bool) if name == 'padding_mask' else _signed(x)
-    index = given.setdefault('index', np.arange(length)[None])
-    given.setdefault('positions', index)
-    return self.replace(**given)
+      if not any(jnp.issubdtype(x.dtype, kind) for kind in kinds):
+        allowed = ' or '.join(_SAID[kind] for kind in kinds)
+        raise ValueError(f'{name} of {x.dtype} must be {allowed}')
+      arrays[name] = x.astype(bool) if name == 'padding_mask' else _widened(x)
+    mask, positions = arrays.get('padding_mask'), arrays.get('positions')
+    index = arrays.setdefault('index', np.arange(length)[None])
+    arrays.setdefault('positions', index)
+    if mask is not None and positions is not None:
+      if not isinstance(positions, np.ndarray):
+        arrays['positions'] = jnp.where(mask, positions, 0)
+      elif isinstance(mask, np.ndarray) and isinstance(index, np.ndarray):
+        arrays['positions'] = np.where(mask, positions, index)
+    return self.replace(**arrays)
 
   def has_consecutive_positions(self) -> bool:
     """Whether distances may be counted from 0; see is_consecutive."""
@@ -100,11 +115,68 @@ class Tokens:
     )
 
 
-def _signed(x):
-  """Signed integers: differences of unsigned ones would wrap."""
+# Types of the arrays of Tokens, and how a message names them.
+_KINDS = {
+  'padding_mask': (jnp.bool_, jnp.integer),
+  'positions': (jnp.integer, jnp.floating),
+  'segments': (jnp.integer,),
+  'index': (jnp.integer,),
+  'ids': (jnp.integer,),
+}
+_SAID = {
+  jnp.bool_: 'booleans',
+  jnp.integer: 'integers',
+  jnp.floating: 'real numbers',
+}
+
+
+def _widened(x):
+  """Signed integers, whose differences do not wrap, or float32.
+
+  NumPy arrays, which are known while tracing, keep 64 bits.
+  """
+  is_integer = jnp.issubdtype(x.dtype, jnp.integer)
   if isinstance(x, np.ndarray):
-    return x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else x
-  return x.astype(jnp.int32) if jnp.issubdtype(x.dtype, jnp.integer) else x
+    return x.astype(np.int64 if is_integer else np.float64)
+  return x.astype(jnp.int32 if is_integer else jnp.float32)
+
+
+def sides(
+  query_tokens: Tokens | jax.Array | None,
+  key_tokens: Tokens | jax.Array | None,
+  is_self: bool,
+) -> tuple[Tokens, Tokens]:
+  """Tokens of queries and of keys; one object where one side is given for both.
+
+  Args:
+    query_tokens, key_tokens: Tokens, a padding mask, or None.
+    is_self: whether queries and keys are the same tokens. Those of one side are
+      then those of both.
+
+  Raises:
+    ValueError: in cross-attention, queries have Tokens and keys have none.
+  """
+  if is_self and (query_tokens is None or key_tokens is None):
+    tokens = Tokens.of(key_tokens if query_tokens is None else query_tokens)
+    return tokens, tokens
+  if query_tokens is not None and key_tokens is None:
+    raise ValueError(
+      'query_tokens without key_tokens in cross-attention: padding, segments '
+      'and positions of the keys are not known; give key_tokens, Tokens() if '
+      'they have none'
+    )
+  return Tokens.of(query_tokens), Tokens.of(key_tokens)
+
+
+def without_padding(x: jax.Array, tokens: Tokens) -> jax.Array:
+  """Vectors (B, L, ...), zero at padding.
+
+  A weight of 0 does not hide a NaN, and neither does a gradient of 0.
+  """
+  if tokens.padding_mask is None:
+    return x
+  mask = jnp.asarray(tokens.padding_mask)
+  return jnp.where(mask.reshape(*mask.shape, *(1,) * (x.ndim - 2)), x, 0)
 
 
 def visible(
@@ -156,26 +228,34 @@ def has_pairs(
   return mask is not None or window is not None or (causal and not in_order)
 
 
-def key_mask(padding_mask_BM: jax.Array) -> jax.Array:
+def key_mask(padding_mask_BM) -> jax.Array:
   """Real tokens: boolean (B, M) to boolean (B, 1, 1, M)."""
   return padding_mask_BM[:, None, None, :]
 
 
-def causal_mask(query_BL: jax.Array, key_BM: jax.Array) -> jax.Array:
+def causal_mask(query_BL, key_BM) -> jax.Array:
   """Keys at or before the query in the index: boolean (B, 1, L, M)."""
   return (key_BM[:, None, :] <= query_BL[:, :, None])[:, None]
+
+
+def check_window(window: tuple[int, int] | None) -> None:
+  """Raises ValueError unless it is None or two integers of at least -1."""
+  if window is None:
+    return
+  is_pair = isinstance(window, tuple | list) and len(window) == 2
+  if not is_pair or any(type(n) is not int or n < -1 for n in window):
+    raise ValueError(
+      f'window = {window!r} must be (left, right), each at least -1'
+    )
 
 
 def window_mask(query_BL, key_BM, window: tuple[int, int]) -> jax.Array:
   """Keys near the query in the index: boolean (B, 1, L, M).
 
-  Raises:
-    ValueError: window is not two integers of at least -1.
+  Args:
+    query_BL, key_BM: index of the tokens.
+    window: from `check_window`.
   """
-  if len(window) != 2 or any(type(n) is not int or n < -1 for n in window):
-    raise ValueError(
-      f'window = {window!r} must be (left, right), each at least -1'
-    )
   left, right = window
   ahead = (key_BM[:, None, :] - query_BL[:, :, None])[:, None]
   is_near = jnp.ones(ahead.shape, bool)
@@ -197,8 +277,8 @@ def combine(*masks: jax.Array | None) -> jax.Array | None:
 def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
   """Mask and bias with four axes each, with all that is masked in the mask.
 
-  A bias of -inf masks a key, and so does the lowest finite float, of which
-  additive masks are often made.
+  A bias of -inf masks a key, and so does the lowest finite number of its type,
+  of which additive masks are often made.
 
   Args:
     mask: boolean, or None.
@@ -219,8 +299,12 @@ def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
     if bias.dtype == bool:
       raise ValueError('bias of bool must be floats; a boolean one is a mask')
     # A row of -inf would be 0/0, or overflow, and kernels differ in what they
-    # return for it. NaN is kept, so that it shows in the output.
-    shows = ~(bias < _HIDDEN)
+    # return for it. NaN is kept, so that it shows in the output. Float32 holds
+    # half of the lowest number of every type but float64.
+    lowest = max(
+      float(jnp.finfo(kind).min) for kind in (bias.dtype, jnp.float32)
+    )
+    shows = ~(bias.astype(jnp.float32) < lowest / 2)
     mask, bias = combine(mask, shows), jnp.where(shows, bias, 0)
   return mask, bias
 

@@ -71,6 +71,36 @@ class Softmax:
     return output_BLHK
 
 
+def check_normaliser(normaliser: Softmax, params, num_heads: int) -> None:
+  """Raises ValueError unless it suits a layer.
+
+  Args:
+    normaliser: one of NORMALISERS, as an object.
+    params: its parameters.
+    num_heads: H.
+  """
+  if not isinstance(normaliser, Softmax):
+    raise ValueError(
+      f'normaliser = {normaliser!r} must be an object of a class of '
+      f'NORMALISERS, such as Softmax(num_heads={num_heads})'
+    )
+  kind = type(normaliser).__name__
+  if normaliser.num_heads != num_heads:
+    raise ValueError(
+      f'{kind} was made with num_heads = {normaliser.num_heads}, and its '
+      f'attention has num_heads = {num_heads}; make them the same'
+    )
+  if normaliser.pairs_heads and num_heads % 2:
+    raise ValueError(f'{kind} needs an even number of heads, not {num_heads}')
+  expected = jax.eval_shape(normaliser.init, jax.random.key(0))
+  missing = sorted(expected.keys() - params.keys())
+  if missing:
+    raise ValueError(
+      f'normaliser_params of {kind} have no {", ".join(map(repr, missing))}: '
+      'give what its init returns'
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Sinks(Softmax):
   """exp(s) / (exp(sink) + sum exp(s)): weights may sum to less than one.
@@ -85,11 +115,14 @@ class Sinks(Softmax):
   learned: bool = True
 
   def init(self, key):
-    return {'sink': jnp.zeros(self.num_heads)} if self.learned else {}
+    return {'sink': self._zeros()} if self.learned else {}
+
+  def _zeros(self):
+    return jnp.zeros(self.num_heads, jnp.float32)
 
   def __call__(self, params, scores_BHLM, mask, query, key):
     B, _, L, _ = scores_BHLM.shape
-    sink_H = params.get('sink', jnp.zeros(self.num_heads))
+    sink_H = params['sink'] if self.learned else self._zeros()
     sink_BHL1 = jnp.broadcast_to(
       sink_H[None, :, None, None], (B, self.num_heads, L, 1)
     )
@@ -164,12 +197,11 @@ class Entmax(Softmax):
     if not self.learned:
       return {}
     share = self.alpha - 1
-    return {
-      'alpha_logit': jnp.full(self.num_heads, math.log(share / (1 - share)))
-    }
+    logit = math.log(share / (1 - share))
+    return {'alpha_logit': jnp.full(self.num_heads, logit, jnp.float32)}
 
   def __call__(self, params, scores_BHLM, mask, query, key):
-    alpha_H = jnp.full(self.num_heads, self.alpha)
+    alpha_H = jnp.full(self.num_heads, self.alpha, jnp.float32)
     if self.learned:
       alpha_H = 1 + jax.nn.sigmoid(params['alpha_logit'])
       alpha_H = jnp.maximum(alpha_H, _LOWEST_ALPHA)
@@ -221,19 +253,21 @@ class StickBreaking(Softmax):
 class TalkingHeads(Softmax):
   """Softmax between two maps over heads (Shazeer et al. 2020, section 4).
 
-  Both maps begin as the identity.
+  Both maps begin as the identity. With a mask for each head, a key that is
+  hidden from a head has no weight in it, whatever other heads see.
   """
 
   def init(self, key):
     """`before` and `after`: (H, H), from heads to heads."""
     del key
-    eye = jnp.eye(self.num_heads)
+    eye = jnp.eye(self.num_heads, dtype=jnp.float32)
     return {'before': eye, 'after': eye}
 
   def __call__(self, params, scores_BHLM, mask, query, key):
     mixed = jnp.einsum('BHLM,HN->BNLM', scores_BHLM, params['before'])
     weights = masked_softmax(mixed, mask)
-    return jnp.einsum('BHLM,HN->BNLM', weights, params['after'])
+    weights = jnp.einsum('BHLM,HN->BNLM', weights, params['after'])
+    return _hidden_of_heads(weights, mask)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +279,8 @@ class Differential(Softmax):
   and multiplied by 1 - lambda_init. Weights may be negative.
 
   lambda is exp(q1 . k1) - exp(q2 . k2) + lambda_init, with four vectors of each
-  layer.
+  layer. With a mask for each head, a key that is hidden from a head has no
+  weight in it, whatever the other head of its pair sees.
 
   Attributes:
     lambda_init: share of the second softmax at initialisation; the paper has
@@ -272,7 +307,8 @@ class Differential(Softmax):
     if self.head_dim is None:
       raise ValueError('differential needs head_dim')
     names = ('lambda_q1', 'lambda_k1', 'lambda_q2', 'lambda_k2')
-    vectors = 0.1 * jax.random.normal(key, (len(names), self.head_dim))
+    shape = (len(names), self.head_dim)
+    vectors = 0.1 * jax.random.normal(key, shape, jnp.float32)
     return dict(zip(names, vectors, strict=True))
 
   def __call__(self, params, scores_BHLM, mask, query, key):
@@ -282,7 +318,8 @@ class Differential(Softmax):
     ]
     scale = of_pairs[0] - of_pairs[1] + self.lambda_init
     first, second = jnp.split(masked_softmax(scores_BHLM, mask), 2, axis=1)
-    return jnp.tile(first - scale * second, (1, 2, 1, 1))
+    weights = jnp.tile(first - scale * second, (1, 2, 1, 1))
+    return _hidden_of_heads(weights, mask)
 
   def output(self, params, output_BLHK):
     B, L, H, K = output_BLHK.shape
@@ -290,6 +327,13 @@ class Differential(Softmax):
     mean = (x**2).mean(axis=(2, 4), keepdims=True)
     x *= (1 - self.lambda_init) * jax.lax.rsqrt(mean + 1e-5)
     return x.reshape(output_BLHK.shape)
+
+
+def _hidden_of_heads(weights_BHLM, mask):
+  """Weights of mixed heads, zero where a mask of single heads hides a key."""
+  if mask is None or mask.shape[1] == 1:
+    return weights_BHLM
+  return jnp.where(mask, weights_BHLM, 0.0)
 
 
 NORMALISERS: dict[str, type[Softmax]] = {

@@ -7,6 +7,7 @@ figure, without a window. `figure.savefig(path)` writes it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,8 @@ _PADDING = '0.85'
 _MOST_NAMES, _MOST_CELLS = 64, 160
 
 
-def _figure(num_rows, num_columns, figsize):
+def _figure(num_rows, num_columns, figsize) -> tuple[Any, np.ndarray]:
+  """A figure, and its axes, (rows, columns)."""
   from matplotlib.figure import Figure  # about 0.5 s, so only when drawing
 
   figure = Figure(figsize=figsize, layout='constrained')
@@ -77,7 +79,7 @@ def show_heatmaps(
     first_row, first_column: index of the first cell of each axis.
   """
   matrices = np.asarray(matrices)
-  figure, axes = _figure(*matrices.shape[:2], figsize)
+  figure, axes = _figure(matrices.shape[0], matrices.shape[1], figsize)
   low, high = limits or (float(matrices.min()), float(matrices.max()))
   for axis, matrix in zip(
     axes.flat, matrices.reshape(-1, *matrices.shape[2:]), strict=True
@@ -156,7 +158,7 @@ def attention_maps(
   )
   plain = token_style(tokens)
   for layer, head in np.ndindex(num_layers, num_heads):
-    axis = axes[layer, head]
+    axis: Any = axes[layer, head]
     axis.set_facecolor(_PADDING)
     image = axis.imshow(
       shown[layer, head],

@@ -49,6 +49,8 @@ class Max(Pool):
     x_BLD = jnp.where(
       padding_mask_BL[..., None], x_BLD.astype(jnp.float32), lowest
     )
+    if not x_BLD.shape[1]:
+      return jnp.zeros((len(x_BLD), x_BLD.shape[2]), jnp.float32)
     # The gradient of max compares x with its maximum. XLA may compute x once
     # for each side, with another rounding, so that none is equal: 0/0.
     index_B1D = x_BLD.argmax(axis=1, keepdims=True)
@@ -98,7 +100,7 @@ class Attentive(Pool):
     )
     self.sow('intermediates', 'pool_weights', weights_BNL)
     pooled_BND = weights_BNL @ x_BLD
-    return pooled_BND.reshape(len(pooled_BND), -1)
+    return pooled_BND.reshape(len(pooled_BND), self.num_hops * x_BLD.shape[-1])
 
 
 def _without_padding(x_BLD, padding_mask_BL):

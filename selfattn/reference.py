@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,18 +58,18 @@ class Reference:
     mask = combine(visible(query, self.key, self.causal, self.window), mask)
     content, biases = self.terms(q_BLHK, query, first)
     scores = _scores(rotated_BLHK, self.rotated_BMGK)
-    scores = add([scores, *content.values()]) * self.scale
+    scores = add(content.values(), scores) * self.scale
     if self.softcap:
       scores = self.softcap * jnp.tanh(scores / self.softcap)
-    bias = add([bias, *biases.values()])
+    bias = add(biases.values(), bias)
     contextual = self.terms.contextual(q_BLHK, scores, bias, mask, query, first)
-    scores = add([scores, bias, *contextual.values()])
+    scores = add([bias, *contextual.values()], scores)
     weights_BHLM = self.normaliser(
       self.normaliser_params, scores, mask, query, self.key
     )
     dropped_BHLM = self._drop(weights_BHLM, first)
     values = self.terms.values(dropped_BHLM, query, first)
-    output = add([_weighted_sum(dropped_BHLM, self.v_BMGK), *values])
+    output = add(values, _weighted_sum(dropped_BHLM, self.v_BMGK))
     output = self.normaliser.output(self.normaliser_params, output)
     output = output.astype(q_BLHK.dtype)
     if not self.return_weights:
@@ -90,7 +91,7 @@ class Reference:
       by_token = query, self.key, self.causal
     return Term(
       add(content.values()),
-      add([bias, *biases.values()]),
+      add(biases.values(), bias),
       combine(visible(query, self.key, self.causal, self.window), mask),
       self.scale,
       by_token,
@@ -136,7 +137,9 @@ def _weighted_sum(weights_BHLM, v_BMGK):
   return output.reshape(B, H, L, K).swapaxes(1, 2)
 
 
-def in_chunks(rows, size, num_chunks, q_BLHK, rotated_BLHK, query, mask, bias):
+def in_chunks(
+  rows, size, num_chunks, q_BLHK, rotated_BLHK, query, mask, bias
+) -> Any:
   """`rows` over chunks of `size` queries, each recomputed when derived."""
   L = q_BLHK.shape[1]
 

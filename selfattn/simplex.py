@@ -9,7 +9,7 @@ import jax.numpy as jnp
 def masked_softmax(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
   """Softmax over the last axis, float32; a fully masked row is all zero."""
   scores = scores.astype(jnp.float32)
-  if mask is None:
+  if mask is None or not scores.size:
     return jax.nn.softmax(scores, axis=-1)
   return _masked_softmax(scores, mask)
 
@@ -52,8 +52,9 @@ def entmax(scores: jax.Array, mask: jax.Array, alpha: jax.Array) -> jax.Array:
     return jnp.where(is_below, middle, tau), None
 
   # The largest weight alone would sum to one at tau = -1.
-  tau = jnp.full((*scaled.shape[:-1], 1), -1.0)
-  tau, _ = jax.lax.scan(halve, tau, 0.5 ** jnp.arange(1.0, 30.0))
+  tau = jnp.full((*scaled.shape[:-1], 1), -1.0, scaled.dtype)
+  widths = 0.5 ** jnp.arange(1.0, 30.0, dtype=scaled.dtype)
+  tau, _ = jax.lax.scan(halve, tau, widths)
   found = weights(tau)
   total = found.sum(axis=-1, keepdims=True)
   return found / jnp.where(total > 0, total, 1.0)

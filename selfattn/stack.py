@@ -10,11 +10,20 @@ import jax.numpy as jnp
 
 from selfattn.attention import Attention, sow_by_part
 from selfattn.blocks import ACTIVATIONS, NORMS, run_blocks
+from selfattn.caches import continued
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
-from selfattn.masks import Tokens
+from selfattn.masks import Tokens, without_padding
 from selfattn.positions import Position
-from selfattn.positions.contract import require_one_of
+from selfattn.positions.calls import (
+  check_position,
+  check_returned,
+  check_tokens,
+  float32,
+)
+from selfattn.positions.contract import (
+  require_one_of,
+)
 
 
 class Stack(Encoder):
@@ -74,7 +83,7 @@ class Stack(Encoder):
   def __call__(
     self,
     x_BLD: jax.Array,
-    tokens: Tokens | jax.Array,
+    tokens: Tokens | jax.Array | None = None,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
     *,
@@ -84,7 +93,8 @@ class Stack(Encoder):
     """Token vectors (B, L, D) to the same shape; padding is masked.
 
     Args:
-      tokens: Tokens, or a boolean (B, L) array, False at padding.
+      tokens: Tokens, or a boolean (B, L) array, False at padding; None: no
+        padding.
       dropout: on embeddings and branches; None: evaluation.
       attention_dropout: on attention weights; None: none.
       cache_len: tokens that fit into the cache, needed when `cache` is
@@ -93,18 +103,23 @@ class Stack(Encoder):
       sow_layers: layers whose weights are sown where `intermediates` is
         mutable; None: all. With `scan`, None only.
     """
+    if x_BLD.ndim != 3:
+      raise ValueError(f'vectors of shape {x_BLD.shape} must be (B, L, D)')
+    check_position(self.position, x_BLD.shape[-1], self.num_heads, self.causal)
     tokens = Tokens.of(tokens)
     if self.is_mutable_collection('cache') and not self.is_initializing():
-      tokens, fits = self._continue(tokens, x_BLD.shape[1], cache_len)
-      x_BLD = jnp.where(fits, x_BLD, jnp.nan)
+      tokens = self._continue(tokens, x_BLD.shape[1], cache_len)
     B, L = x_BLD.shape[:2]
     # Only for `embed`: each block fills in defaults itself, since remat would
     # trace them, and they would no longer be known while tracing.
     known = tokens.with_defaults(L, B)
+    check_tokens(self.position, known)
 
     position_params = {}
     if jax.eval_shape(self.position.init_model, jax.random.key(0)):
-      position_params = self.param('position', self.position.init_model)
+      init = float32(self.position.init_model)
+      position_params = self.param('position', init)
+    x_BLD = without_padding(x_BLD, known)
     x_BLD = self._embed(position_params, x_BLD, known)
     x_BLD = drop(x_BLD, dropout, self.num_layers)
 
@@ -126,34 +141,29 @@ class Stack(Encoder):
         continue
       part_params = position_params.get(name, {}) if name else position_params
       before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
+      check_returned(part, 'embed', x_BLD, *before_BLD.shape)
       if not self.is_mutable_collection('intermediates'):
         continue
       if part.has_encoding:
         P[name] = part.encoding(part_params, tokens)
       elif 'embed' in part.hooks:
-        P[name] = (x_BLD - before_BLD).astype(jnp.float32)
+        P[name] = x_BLD - before_BLD
     sow_by_part(self, P)
     return x_BLD
 
   def _continue(self, tokens, length, cache_len):
-    """Tokens that continue at the end of the cache, and whether they fit."""
+    """Tokens that follow those of earlier calls.
+
+    Layers get their index, and return NaN where they do not fit.
+    """
     if not self.causal or self.scan:
       raise ValueError('a cache needs causal=True and scan=False')
     if cache_len is None:
       raise ValueError('a mutable cache needs cache_len, the keys it holds')
     if tokens.index is not None:
       raise ValueError('a cache counts the index itself: index must be None')
-    end = self.variable('cache', 'end', jnp.zeros, (), jnp.int32)
-    begin, end.value = end.value, end.value + length
-    if not isinstance(end.value, jax.core.Tracer) and end.value > cache_len:
-      raise ValueError(
-        f'{int(end.value)} tokens do not fit into cache_len = {cache_len}'
-      )
-    index = begin + jnp.arange(length)[None]
-    positions = index if tokens.positions is None else tokens.positions
-    return tokens.replace(
-      index=index, positions=positions
-    ), end.value <= cache_len
+    tokens, _ = continued(self, tokens, length, cache_len)
+    return tokens
 
   def _value_residual(self, shape_BLD):
     """Weights and zeros for the first layer's values; see blocks.Block."""

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.masks import Tokens
-from selfattn.positions.contract import add, parts_with
+from selfattn.positions.calls import (
+  check_returned,
+  of_part,
+  parts_with,
+)
+from selfattn.positions.contract import (
+  add,
+)
 from selfattn.positions.distances import skew
 
 
@@ -38,48 +45,37 @@ class Terms:
     self._key_from_0 = key.replace(positions=np.arange(M)[None])
     self._by_distance = {}
     if self._from_0:
-      one, others = np.zeros((1, 1), int), np.arange(1 - num_rows, M)[None]
-      self._by_distance = {
-        name: part.bias(
-          part_params, Tokens(positions=one), Tokens(positions=others)
-        )
-        for name, part, part_params in parts_with(position, 'bias', params)
-        if part.is_relative and 'state' not in part.hooks
-      }
+      one = Tokens(positions=np.zeros((1, 1), int))
+      others = Tokens(positions=np.arange(1 - num_rows, M)[None])
+      for name, part, part_params in parts_with(position, 'bias', params):
+        if part.is_relative and 'state' not in part.hooks:
+          bias_1H1N = part.bias(part_params, one, others)
+          shape = 1, part.num_heads, 1, num_rows + M - 1
+          check_returned(part, 'bias', bias_1H1N, *shape)
+          self._by_distance[name] = bias_1H1N
 
   def __call__(self, q_BLHK, tokens: Tokens, first):
     """Content terms, unscaled, and biases."""
     H, G = q_BLHK.shape[2], self._k_BMGK.shape[2]
     k_BMHK = self._k_BMGK if G == H else jnp.repeat(self._k_BMGK, H // G, 2)
-    content = {
-      name: part.content(part_params, q_BLHK, k_BMHK, *sides)
-      for name, part, part_params, sides in self._calls(
-        'content', tokens, first
-      )
-    }
-    biases = {
-      name: self._by_pair(self._by_distance[name], tokens, first)
-      if name in self._by_distance
-      else part.bias(part_params, *sides)
-      for name, part, part_params, sides in self._calls('bias', tokens, first)
-    }
-    return content, biases
+    content = self._terms('content', tokens, first, q_BLHK, k_BMHK)
+    return content, self._terms('bias', tokens, first)
 
   def contextual(self, q_BLHK, scores, bias, mask, tokens: Tokens, first):
     """What `scores` hooks add: a function of the scores of all keys."""
-    return {
-      name: part.scores(part_params, q_BLHK, scores, bias, mask, *sides)
-      for name, part, part_params, sides in self._calls('scores', tokens, first)
-    }
+    return self._terms('scores', tokens, first, q_BLHK, scores, bias, mask)
 
-  def values(self, weights, tokens: Tokens, first):
-    """What `value` hooks add to the output."""
-    return [
-      part.value(part_params, weights, *sides)
-      for _, part, part_params, sides in self._calls('value', tokens, first)
-    ]
+  def values(self, weights_BHLM, tokens: Tokens, first) -> list[jax.Array]:
+    """What `value` hooks add to the output, (B, L, H, K)."""
+    B, H, L, _ = weights_BHLM.shape
+    terms = []
+    for _, part, part_params, *sides in self._calls('value', tokens, first):
+      term_BLHK = part.value(part_params, weights_BHLM, *sides)
+      check_returned(part, 'value', term_BLHK, B, L, H, part.head_dim)
+      terms.append(term_BLHK)
+    return terms
 
-  def without_encoding(self, *terms: dict) -> dict[str, jax.Array]:
+  def without_encoding(self, *terms: dict) -> dict:
     """Sums by part, of parts whose encoding is no function of positions."""
     return {
       name: add(by_part.get(name) for by_part in terms)
@@ -87,22 +83,34 @@ class Terms:
       if not part.has_encoding and any(name in by_part for by_part in terms)
     }
 
+  def _terms(self, hook: str, tokens: Tokens, first, *arrays) -> dict:
+    """What a hook adds to scores, (1 or B, H, L, M) or None, by part."""
+    B, M = self._k_BMGK.shape[0], self._k_BMGK.shape[1]
+    L = tokens.positions.shape[1]
+    terms = {}
+    for name, part, part_params, *sides in self._calls(hook, tokens, first):
+      if hook == 'bias' and name in self._by_distance:
+        terms[name] = self._by_pair(self._by_distance[name], tokens, first)
+        continue
+      terms[name] = getattr(part, hook)(part_params, *arrays, *sides)
+      check_returned(part, hook, terms[name], (1, B), part.num_heads, L, M)
+    return terms
+
   def _calls(self, hook: str, tokens: Tokens, first):
-    """(name, part, its parameters, (query, key) as it gets them)."""
+    """(name, part, its parameters, query, key) of each part with a hook.
+
+    Positions of a relative method are counted from 0 where that is the same.
+    """
     # Known while tracing, but for a chunk, whose `first` is traced.
     where = np.arange(tokens.positions.shape[1])[None] + first
+    sides = tokens, self._key
+    from_0 = tokens.replace(positions=where), self._key_from_0
     for name, part, part_params in parts_with(
       self._position, hook, self._params
     ):
-      sides = tokens, self._key
-      if self._from_0 and part.is_relative:
-        sides = tokens.replace(positions=where), self._key_from_0
-      yield (
-        name,
-        part,
-        part_params,
-        [side.replace(state=(side.state or {}).get(name)) for side in sides],
-      )
+      counts = self._from_0 and part.is_relative
+      query, key = from_0 if counts else sides
+      yield name, part, part_params, *of_part(name, query, key)
 
   def _by_pair(self, by_distance, tokens: Tokens, first):
     if by_distance is None:

@@ -29,7 +29,8 @@ from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS, Softmax
 from selfattn.positions import POSITIONS, Position
-from selfattn.positions.contract import NoPosition, parts_with, with_state
+from selfattn.positions.calls import parts_with, with_state
+from selfattn.positions.contract import NoPosition
 
 # Memory of a chunked call that grows faster is called quadratic.
 _QUADRATIC = 1.5
@@ -204,7 +205,7 @@ def gradient(call: Call):
       x.reshape(q.shape),
       k,
       v,
-      query=with_state(method, of_method, x, tokens),
+      query_tokens=with_state(method, of_method, x, tokens),
       causal=method.causal,
       position=method,
       position_params=of_method,

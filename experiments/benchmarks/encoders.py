@@ -44,7 +44,7 @@ class AttentionAlone(nn.Module):
     """(B, L, D) to (B, L, D)."""
     del dropout
     attention = self.layer(x_BLD.shape[-1], self.num_heads, dtype=x_BLD.dtype)
-    return attention(x_BLD, query=tokens, dropout=attention_dropout)[0]
+    return attention(x_BLD, query_tokens=tokens, dropout=attention_dropout)[0]
 
 
 def cnn(k: int, num_layers: int = 1) -> nn.Module:

@@ -17,9 +17,12 @@ def confusion_matrix(
 
 
 def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
-  """Mean loss, accuracy, and F1 averaged over the classes that occur."""
+  """Mean loss, accuracy, and F1 averaged over classes (macro F1).
+
+  Classes are those of labels and of predictions, as in scikit-learn.
+  """
   _, _, f1 = per_class(confusion)
-  occurs = confusion.sum(axis=1) > 0
+  occurs = (confusion.sum(axis=1) > 0) | (confusion.sum(axis=0) > 0)
   return {
     'loss': float(losses.mean()),
     'accuracy': float(np.trace(confusion) / confusion.sum()),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import DATASETS, GENERATED
 from experiments.data.splits import GROUPINGS
@@ -76,6 +78,10 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
   """
   data, model = settings.data, settings.model
   optimizer, train = settings.optimizer, settings.train
+  if jax.config.jax_enable_x64:
+    raise UserError(
+      'JAX_ENABLE_X64 is set, and training computes in float32: unset it'
+    )
 
   def require(holds: bool, key: str, allowed: str) -> None:
     if not holds:

@@ -7,6 +7,8 @@ broadcasting to a higher rank is an error: write axes out.
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 from collections.abc import Mapping
 
 from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
@@ -61,7 +63,8 @@ POSITIONS: dict[str, type[Position]] = {
   'recurrent': Recurrent,
   'ngram': NGram,
 }
-# Second names.
+# Second names. CABLE has the bias of `forgetting`; its published code does not
+# scale the scores, besides.
 ALIASES = {'rope': 'rotary', 'cpb': 'continuous', 'cable': 'forgetting'}
 
 
@@ -79,14 +82,19 @@ def make(
     embed_dim, num_heads, causal, vocab_size: see Position.
 
   Raises:
-    ValueError: an unknown name, `NAME.OPTION = VALUE must be ...`, or several
-      methods rotate.
+    ValueError: no name, an unknown one, or one method by two names; an unknown
+      option, or `NAME.OPTION = VALUE must be ...`; several methods rotate.
   """
+  if not blocks:
+    raise ValueError("no position method is named; 'none' is one")
   made, sizes = {}, (embed_dim, num_heads, causal)
-  for name, options in blocks.items():
-    if name not in POSITIONS:  # which may have an entry of a second name
-      name = ALIASES.get(name, name)
+  for given, options in blocks.items():
+    # A table may have an entry of a second name.
+    name = given if given in POSITIONS else ALIASES.get(given, given)
     require_one_of(POSITIONS, 'name', name)
+    if name in made:
+      raise ValueError(f'{" and ".join(blocks)} are one method: name it once')
+    _check_options(name, options)
     if POSITIONS[name].causal_only and not causal:
       raise ValueError(
         f'name = {"+".join(blocks)!r} must be used with causal = True, in a '
@@ -99,7 +107,7 @@ def make(
       raise ValueError(f'{name}.{error}') from None
     made[name] = method
   if len(made) == 1:
-    return method
+    return made.popitem()[1]
   rotating = [name for name, part in made.items() if 'rotate' in part.hooks]
   if len(rotating) > 1:
     # A rotation is defined for queries and keys that are not yet rotated.
@@ -107,6 +115,18 @@ def make(
       f'name = {"+".join(made)!r} must join one of {rotating} only'
     )
   return Combined(*sizes, tuple(made.items()), vocab_size=vocab_size)
+
+
+def _check_options(name: str, options: Mapping) -> None:
+  """Raises ValueError for an option that a method does not have."""
+  fields = {field.name for field in dataclasses.fields(POSITIONS[name])}
+  known = sorted(fields - {f.name for f in dataclasses.fields(Position)})
+  for option in options:
+    if option not in known:
+      near = difflib.get_close_matches(str(option), known, n=1)
+      hint = f'; did you mean {near[0]}?' if near else ''
+      has = f'has {", ".join(known)}' if known else 'has none'
+      raise ValueError(f'{name}.{option} is no option: {name} {has}{hint}')
 
 
 __all__ = [

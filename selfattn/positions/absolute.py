@@ -64,7 +64,8 @@ class Sinusoidal(Absolute):
     sin, cos = xp.sin(angle), xp.cos(angle)
     if self.layout == 'interleaved':
       pairs = xp.stack([sin, cos], axis=-1)
-      P_BLD = pairs.reshape(*angle.shape[:-1], -1)[..., : self.embed_dim]
+      P_BLD = pairs.reshape(*angle.shape[:-1], 2 * angle.shape[-1])
+      P_BLD = P_BLD[..., : self.embed_dim]
     elif self.layout == 'concatenated':
       P_BLD = xp.concatenate([sin, cos], axis=-1)[..., : self.embed_dim]
     else:

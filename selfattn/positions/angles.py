@@ -19,7 +19,7 @@ def angles(positions_BL, rates: np.ndarray):
 
   Args:
     positions_BL: integers, or real numbers.
-    rates: radians per position, float64 (N,), each below pi.
+    rates: radians per position, float64 (N,).
   """
   if isinstance(positions_BL, np.ndarray):
     return positions_BL[..., None] * _last(rates, positions_BL.ndim)
@@ -30,9 +30,13 @@ def angles(positions_BL, rates: np.ndarray):
     return angles(below_BL.astype(jnp.int32), rates) + rest_BL1 * last
   steps = _last(rates, positions_BL.ndim) / (2 * np.pi) * 2.0**32
   whole = np.round(steps)
+  # Whole turns a position are none: steps wrap around as their products do.
+  wrapped = whole.astype(np.int64).astype(np.int32)
   positions_BL1 = positions_BL[..., None].astype(jnp.int32)
   rest = positions_BL1.astype(jnp.float32) * jnp.float32(steps - whole)
-  turned = positions_BL1 * jnp.int32(whole) + jnp.round(rest).astype(jnp.int32)
+  turned = positions_BL1 * jnp.int32(wrapped) + jnp.round(rest).astype(
+    jnp.int32
+  )
   return turned.astype(jnp.float32) * jnp.float32(np.pi * 2.0**-31)
 
 

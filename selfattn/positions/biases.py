@@ -266,10 +266,10 @@ class Sandwich(Bias):
     rates = self.base ** (-2 * pairs / self.num_channels)
     # A sum over pairs, one after another: no array has an axis of pairs.
     distance = distances(query, key)
-    total = sum(
-      jnp.cos(jnp.asarray(angles(distance, rate[None])[..., 0], jnp.float32))
-      for rate in rates
-    )
+    total = jnp.zeros(distance.shape, jnp.float32)
+    for rate in rates:
+      angle = jnp.asarray(angles(distance, rate[None])[..., 0], jnp.float32)
+      total = total + jnp.cos(angle)
     compression = 8 * np.arange(1, self.num_heads + 1) / self.num_heads
     fallen = (total - len(rates))[:, None]
     return fallen / by_head(jnp.asarray(compression, jnp.float32))

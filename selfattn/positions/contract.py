@@ -17,10 +17,8 @@ method does not implement costs nothing; `hooks` has those that it implements.
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
-from collections.abc import Callable, Collection
-from typing import ClassVar
+from collections.abc import Collection, Iterable
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -38,11 +36,13 @@ class Position:
 
   Hooks get tokens as `Tokens`. Their `positions` are (1 or B, L):
   NumPy arrays where they are known while tracing, so that a hook may check
-  them, and compute a table from them in float64; traced arrays otherwise.
+  them, and compute a table from them in float64; traced arrays otherwise. Their
+  `state` is what `state` of this method returned, or None.
   Padding and segments are for hooks that mix tokens; attention masks scores
   itself. `params` are those of `init`, x_BLD token vectors, and weights_BHLM
   attention weights, float32. Queries, q_BLHK, have H heads, and keys as many,
   k_BMHK, or in `rotate` G, k_BMGK, each of which is used by H / G of queries.
+  Attention checks the shapes that hooks return.
 
   Attributes:
     embed_dim: D.
@@ -103,8 +103,12 @@ class Position:
 
   @property
   def has_encoding(self) -> bool:
-    """Whether `encoding`, a function of positions, is implemented and sown."""
-    return type(self).encoding is not Position.encoding
+    """Whether `encoding`, a function of positions, is implemented and sown.
+
+    Not where terms depend on the text, through `state`.
+    """
+    is_implemented = type(self).encoding is not Position.encoding
+    return is_implemented and 'state' not in self.hooks
 
   @property
   def parts(self) -> tuple[tuple[str, Position], ...]:
@@ -132,7 +136,8 @@ class Position:
     """Vectors with positions in them, of the same shape and dtype.
 
     Called once, by the encoder; with `per_layer`, by every attention layer on
-    its input. Vectors at padding may have any value, and must change no other.
+    its input. Vectors at padding may have any value, NaN included, and must
+    change no other.
     """
     del params, tokens
     return x_BLD
@@ -159,7 +164,7 @@ class Position:
   ) -> tuple[jax.Array, jax.Array]:
     """Queries and keys for their matmul, `rotated_dim` wide.
 
-    Keys may become those of all H heads.
+    Keys may become those of all H heads. Both may get a wider type.
     """
     del params, query, key
     return q_BLHK, k_BMGK
@@ -207,8 +212,8 @@ class Position:
     """Factor of K^-1/2 in the scaling of scores."""
     return 1.0
 
-  def encoding(self, params, tokens: Tokens) -> jax.Array | None:
-    """The encoding of these positions, which is sown as `P`.
+  def encoding(self, params, tokens: Tokens) -> Any:
+    """The encoding of these positions, an array, which is sown as `P`.
 
     Not implemented where it depends on more than positions: then what `embed`
     added, or what was added to the scores, is sown.
@@ -224,52 +229,13 @@ class NoPosition(Position):
   uses_positions = False
 
 
-def parts_with(position: Position, hook: str, params):
-  """(name, part, parameters of the part) of each part with a hook.
-
-  A single method is its own part, named ''.
-  """
-  return [
-    (name, part, params.get(name, {}) if name else params)
-    for name, part in position.parts
-    if hook in part.hooks
-  ]
-
-
-def with_state(position: Position, params, x_BLD, tokens: Tokens) -> Tokens:
-  """Tokens with the state of each part, by name, from a layer's input."""
-  state = {
-    name: part.state(part_params, x_BLD, tokens)
-    for name, part, part_params in parts_with(position, 'state', params)
-  }
-  return tokens.replace(state=state or None)
-
-
-def with_rows(
-  position: Position,
-  params,
-  to_query: Callable[[jax.Array], jax.Array],
-  to_key: Callable[[jax.Array], jax.Array],
-):
-  """Parameters with the projected `rows` of each part.
-
-  Args:
-    to_query, to_key: projections of a layer, from (N, D) to (H, N, K).
-  """
-  for name, part, part_params in parts_with(position, 'rows', params):
-    rows_ND = part.rows(part_params)
-    part_params = part_params | {
-      'query_rows': to_query(rows_ND),
-      'key_rows': to_key(rows_ND),
-    }
-    params = params | {name: part_params} if name else part_params
-  return params
-
-
-def add(terms):
-  """Sum of the terms that are not None; None if all are."""
-  given = [term for term in terms if term is not None]
-  return functools.reduce(operator.add, given) if given else None
+def add(terms: Iterable, first: Any = None) -> Any:
+  """`first` and the terms, added where they are not None; None if all are."""
+  total = first
+  for term in terms:
+    if term is not None:
+      total = term if total is None else total + term
+  return total
 
 
 def check_positions(positions, max_len: int) -> None:

@@ -142,7 +142,8 @@ class Deberta(Position):
     if self.share_projections:
       return params[f'{side}_rows']
     rows = params['table'] @ params[side]['kernel']
-    return rows.reshape(-1, self.num_heads, self.head_dim).swapaxes(0, 1)
+    shape = (len(rows), self.num_heads, self.head_dim)
+    return rows.reshape(shape).swapaxes(0, 1)
 
   def encoding(self, params, tokens):
     """Kr, or Qr where there is none, by distance key - query: (H, N, K)."""

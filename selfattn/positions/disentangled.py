@@ -160,13 +160,14 @@ class Tupe(Position):
       self._pick(q_NHK, query.positions, key),
       self._pick(k_NHK, key.positions, query),
     )
-    facts = (query.ids, key.ids, self.vocab_size)
-    if self.untie_cls and all(fact is not None for fact in facts):
+    if self.untie_cls and self.vocab_size is not None:
       theta_2H = (q_NHK[-2:] * k_NHK[-2:]).sum(axis=-1)
       of_query, of_key = theta_2H[:, None, :, None, None]
-      is_cls = [side.ids == self.vocab_size + 1 for side in (query, key)]
-      bias_BHLM = jnp.where(is_cls[1][:, None, None], of_key, bias_BHLM)
-      bias_BHLM = jnp.where(is_cls[0][:, None, :, None], of_query, bias_BHLM)
+      cls = self.vocab_size + 1
+      if query.ids is not None and key.ids is not None:
+        is_cls_BM, is_cls_BL = key.ids == cls, query.ids == cls
+        bias_BHLM = jnp.where(is_cls_BM[:, None, None], of_key, bias_BHLM)
+        bias_BHLM = jnp.where(is_cls_BL[:, None, :, None], of_query, bias_BHLM)
     return bias_BHLM * (2 * self.head_dim) ** -0.5
 
   def encoding(self, params, tokens):
@@ -177,7 +178,7 @@ class Tupe(Position):
     """Rows of the table as queries and as keys, each (N, H, K)."""
     rows = jax.nn.standardize(params['table'], axis=-1, epsilon=1e-5)
     rows = rows * params['norm_scale'][None] + params['norm_bias'][None]
-    shape = (-1, self.num_heads, self.head_dim)
+    shape = (len(rows), self.num_heads, self.head_dim)
     return [
       (rows @ params[name]['kernel']).reshape(shape)
       for name in ('query', 'key')

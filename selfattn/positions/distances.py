@@ -71,8 +71,8 @@ def distance_sums(
   return jnp.einsum('BHLN,NK->BLHK', by_row, table)
 
 
-def distance_range(query: Tokens, key: Tokens) -> np.ndarray | None:
-  """All distances key - query in order, (L + M - 1,).
+def distance_range(query: Tokens, key: Tokens):
+  """All distances key - query in order, NumPy (L + M - 1,).
 
   None where a side is traced, differs between rows or is not consecutive.
   """
@@ -82,7 +82,8 @@ def distance_range(query: Tokens, key: Tokens) -> np.ndarray | None:
     if (np.diff(side) != 1).any():
       return None
   query_L, key_M = query.positions[0], key.positions[0]
-  return np.arange(key_M[0] - query_L[-1], key_M[-1] - query_L[0] + 1)
+  # Not the range from first to last, which for real numbers may be one longer.
+  return key_M[0] - query_L[-1] + np.arange(len(query_L) + len(key_M) - 1)
 
 
 def row_scores(q_BHLK: jax.Array, table: jax.Array) -> jax.Array:
@@ -129,7 +130,7 @@ def skew(x: jax.Array) -> jax.Array:
   if num_rows == 1:
     return x
   # Read with rows one element shorter, every row starts one distance earlier.
-  flat = x.reshape(*x.shape[:-2], -1)
+  flat = x.reshape(*x.shape[:-2], num_rows * width)
   flat = flat[..., num_rows - 1 :][..., : num_rows * (width - 1)]
   return flat.reshape(*x.shape[:-1], width - 1)[..., :num_keys]
 
@@ -142,6 +143,6 @@ def unskew(x: jax.Array) -> jax.Array:
     return x
   before = [(0, 0)] * (x.ndim - 2)
   x = jnp.pad(x, [*before, (0, 0), (0, width - 1 - num_keys)])
-  flat = x.reshape(*x.shape[:-2], -1)
+  flat = x.reshape(*x.shape[:-2], num_rows * (width - 1))
   flat = jnp.pad(flat, [*before, (num_rows - 1, 1)])
   return flat.reshape(*x.shape[:-2], num_rows, width)

@@ -16,7 +16,7 @@ class Combined(Position):
 
   Embeddings are applied in order, terms are added and factors of the scale
   multiplied; parameters are under the names of the parts. Hooks are called on
-  each part, see `contract.parts_with`; those of this class raise TypeError.
+  each part, see `calls.parts_with`; those of this class raise TypeError.
   """
 
   parts: tuple[tuple[str, Position], ...] = ()
@@ -81,7 +81,7 @@ class Combined(Position):
 
 def _of_parts(hook: str):
   def call(self, *args):
-    raise TypeError(f'call {hook} on each part, see contract.parts_with')
+    raise TypeError(f'call {hook} on each part, see calls.parts_with')
 
   return call
 

@@ -21,8 +21,9 @@ class LieRe(Position):
   fixed rates.
 
   exp(p A) is applied as the product of exp(2^b A) over the bits b of p, so
-  that no position has a matrix of its own. Positions are at least 0: ValueError
-  where they are known while tracing.
+  that no position has a matrix of its own. In float32, its phase is off by up
+  to 1e-4 at position 1,000 and 1e-2 at 10^5. Positions are at least 0:
+  ValueError where they are known while tracing.
 
   Attributes:
     block_dim: channels of a head that one block of A joins; 0: all.
@@ -72,7 +73,7 @@ class LieRe(Position):
   def _generator(self, params):
     """A: (H, K/N, N, N)."""
     entries, width = params['generator'], self._width
-    upper = jnp.zeros((*entries.shape[:2], width, width))
+    upper = jnp.zeros((*entries.shape[:2], width, width), entries.dtype)
     row, column = np.triu_indices(width, 1)
     upper = upper.at[..., row, column].set(entries)
     return upper - upper.swapaxes(-1, -2)
@@ -106,8 +107,9 @@ class LieRe(Position):
       jnp.asarray(positions_BL)[None]
       >> jnp.arange(len(rotations))[:, None, None]
     )
+    num_blocks = self.head_dim // self._width
     blocks = x_BLHK.astype(jnp.float32).reshape(
-      *x_BLHK.shape[:3], -1, self._width
+      *x_BLHK.shape[:3], num_blocks, self._width
     )
 
     def step(x, now):
@@ -126,7 +128,8 @@ def _exponential(A):
   would solve equations in every step.
   """
   A = A / 8
-  result = term = jnp.broadcast_to(jnp.eye(A.shape[-1]), A.shape)
+  eye = jnp.eye(A.shape[-1], dtype=A.dtype)
+  result = term = jnp.broadcast_to(eye, A.shape)
   for n in range(1, 19):
     term = _multiply(term, A) / n
     result = result + term

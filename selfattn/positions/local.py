@@ -169,12 +169,13 @@ class Recurrent(Neighbours):
     is_token = is_token.reshape(B * L, self.window)
     begins = jnp.zeros(is_token.shape, bool)
     last, _ = self._scan(params, seen, is_token, begins, is_reverse)
-    return last.reshape(B, L, -1)
+    return last.reshape(B, L, last.shape[-1])
 
   def _scan(self, params, x_NTD, is_token_NT, begins_NT, is_reverse):
     """The last state, (N, width), and all, (N, T, width), where tokens are."""
     cell = self._cell
-    zeros = cell.initialize_carry(jax.random.key(0), x_NTD[:, 0].shape)
+    shape = len(x_NTD), x_NTD.shape[-1]
+    zeros = cell.initialize_carry(jax.random.key(0), shape)
 
     def step(carry, now):
       x_ND, is_token_N, begins_N = now

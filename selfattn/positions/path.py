@@ -58,7 +58,11 @@ class Path(Position):
     farthest before; `gate`: `kernel` (D, H) and `bias` (H,), for b."""
     keys = jax.random.split(key, 4)
     kernel = jax.nn.initializers.lecun_normal()
-    params = {
+    taps = self.kernel_size
+    filters = (
+      {} if taps == 1 else {'filter': kernel(keys[3], (taps, self.embed_dim))}
+    )
+    return filters | {
       'down': {'kernel': kernel(keys[0], (self.embed_dim, self.rank))},
       'up': {'kernel': kernel(keys[1], (self.rank, self.embed_dim))},
       'gate': {
@@ -66,9 +70,6 @@ class Path(Position):
         'bias': jnp.zeros(self.num_heads),
       },
     }
-    if self.kernel_size > 1:
-      params['filter'] = kernel(keys[3], (self.kernel_size, self.embed_dim))
-    return params
 
   def state(self, params, x_BLD, tokens):
     """`direction`, w (B, L, H, K); `strength`, b (B, L, H), 0 at padding."""
@@ -146,7 +147,8 @@ def _by_blocks(lower, b):
   more = count * rows - M
   lower = jnp.pad(lower, ((0, 0), (0, 0), (0, more), (0, more)))
   b = jnp.pad(b, ((0, 0), (0, 0), (0, more), (0, 0)))
-  lower_CBHRM = jnp.moveaxis(lower.reshape(B, H, count, rows, -1), 2, 0)
+  lower = lower.reshape(B, H, count, rows, count * rows)
+  lower_CBHRM = jnp.moveaxis(lower, 2, 0)
   b_CBHRN = jnp.moveaxis(b.reshape(B, H, count, rows, N), 2, 0)
   starts_C = jnp.arange(count) * rows
   diagonal_CBHRR = jax.vmap(
@@ -197,6 +199,6 @@ def _is_before(first: Tokens, second: Tokens, strict: bool):
   segment: boolean (1 or B, 1, L of second, M of first)."""
   ahead = jnp.asarray(second.index)[:, :, None] - first.index[:, None]
   is_before = ahead > 0 if strict else ahead >= 0
-  if first.segments is not None:
+  if first.segments is not None and second.segments is not None:
     is_before &= second.segments[:, :, None] == first.segments[:, None]
   return is_before[:, None]

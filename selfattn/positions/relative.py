@@ -55,8 +55,10 @@ class RelativeKeys(Position):
   def encoding(self, params, tokens):
     """Vectors of distances 1 - L to L - 1, (1 or H, 2L - 1, K)."""
     length = tokens.positions.shape[1]
-    rows = params['keys'][..., self.index(np.arange(1 - length, length)), :]
-    return rows.reshape(-1, *rows.shape[-2:])
+    table_HNK = params['keys']
+    if table_HNK.ndim == 2:
+      table_HNK = table_HNK[None]
+    return table_HNK[:, self.index(np.arange(1 - length, length))]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from selfattn.masks import Tokens, without_padding
 from selfattn.positions.angles import angles
 from selfattn.positions.contract import Position, require, require_one_of
 from selfattn.positions.frequencies import SCALINGS
@@ -126,7 +127,8 @@ class XPos(Rotary):
 
   Defined for causal encoders alone: a key after its query would grow. Both
   sides are scaled from the middle of a text, so that float32 overflows only if
-  positions span more than `max_length`.
+  positions span more than `max_length`. Float16 overflows long before: queries
+  and keys of that type become float32.
 
   Attributes:
     scale_base: positions in which a pair fades by z_j.
@@ -149,24 +151,42 @@ class XPos(Rotary):
     q_BLHK, k_BMGK = super().rotate(params, q_BLHK, k_BMGK, query, key)
     # From the middle of the keys of each text, so that neither side grows too
     # large; the same for both, it changes no score.
-    first, last = (
-      limit(axis=1, keepdims=True)
-      for limit in (key.positions.min, key.positions.max)
-    )
-    middle = (first + last) // 2
+    first, last = _ends(key)
+    middle = first + (last - first) // 2
     return (
-      self._scaled(q_BLHK, query.positions - middle, 1),
-      self._scaled(k_BMGK, key.positions - middle, -1),
+      self._scaled(q_BLHK, query, middle, 1),
+      self._scaled(k_BMGK, key, middle, -1),
     )
 
-  def _scaled(self, x_BLHK, offset_BL, sign):
+  def _scaled(self, x_BLHK, tokens, middle, sign):
     pairs = self.width // 2
     fade = np.log((2 * np.arange(pairs) / self.width + 0.4) / 1.4)
     fade = np.tile(fade, 2) if self.layout == 'half' else np.repeat(fade, 2)
     fade = np.pad(fade, (0, self.head_dim - self.width))
-    steps = jnp.asarray(offset_BL, jnp.float32)[..., None, None]
-    scale = jnp.exp(sign * steps / self.scale_base * fade[None, None, None])
-    return (x_BLHK * scale).astype(x_BLHK.dtype)
+    offset_BL = without_padding(tokens.positions - middle, tokens)
+    steps = offset_BL.astype(jnp.float32)[..., None, None]
+    fade = jnp.asarray(fade, jnp.float32)[None, None, None]
+    scale = jnp.exp(sign * steps / self.scale_base * fade)
+    # The wider of two types of 16 bits has the range of float32.
+    kind = jnp.promote_types(x_BLHK.dtype, jnp.bfloat16)
+    return (x_BLHK.astype(jnp.float32) * scale).astype(kind)
+
+
+def _ends(tokens: Tokens) -> tuple[jax.Array, jax.Array]:
+  """The first and the last position of a text, (1 or B, 1)."""
+  positions, mask = jnp.asarray(tokens.positions), tokens.padding_mask
+  if mask is None:
+    return (
+      positions.min(axis=1, keepdims=True),
+      positions.max(axis=1, keepdims=True),
+    )
+  is_integer = jnp.issubdtype(positions.dtype, jnp.integer)
+  limits = (jnp.iinfo if is_integer else jnp.finfo)(positions.dtype)
+  first = jnp.where(mask, positions, limits.max).min(axis=1, keepdims=True)
+  last = jnp.where(mask, positions, limits.min).max(axis=1, keepdims=True)
+  # A text without tokens has none.
+  is_text = jnp.asarray(mask).any(axis=1, keepdims=True)
+  return jnp.where(is_text, first, 0), jnp.where(is_text, last, 0)
 
 
 @dataclasses.dataclass(frozen=True)

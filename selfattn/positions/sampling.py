@@ -41,7 +41,7 @@ class Consecutive:
       stream: random bits, a row per text; None in evaluation.
     """
     del stream
-    return Tokens(padding_mask_BL)
+    return Tokens(padding_mask=padding_mask_BL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +64,13 @@ class RandomOffset(Consecutive):
 
   def tokens(self, padding_mask_BL, stream):
     if stream is None:
-      return Tokens(padding_mask_BL)
+      return Tokens(padding_mask=padding_mask_BL)
     num_rows, length = padding_mask_BL.shape
     offset_B1 = stream.bits((num_rows, 1)) % jnp.uint32(self.max_offset + 1)
     positions_BL = offset_B1.astype(jnp.int32) + jnp.arange(length)[None]
-    return Tokens(padding_mask_BL, positions_BL, is_consecutive=True)
+    return Tokens(
+      padding_mask=padding_mask_BL, positions=positions_BL, is_consecutive=True
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,19 +102,21 @@ class Randomised(Consecutive):
     return self.max_position
 
   def tokens(self, padding_mask_BL, stream):
-    num_rows, length = padding_mask_BL.shape
+    length = padding_mask_BL.shape[1]
     self.max_length(length)
     if stream is None:
       stream = Dropout.create(jax.random.key(0), 0.0)
     # The same for every row, in any microbatch.
     bits = stream.replace(first_row=0).bits((1, self.max_position))
     drawn_1L = jnp.argsort(bits)[:, :length]
-    drawn_BL = jnp.broadcast_to(drawn_1L, (num_rows, length))
-    # Padding is sorted to the end, and then gets a valid position.
-    last = jnp.asarray(self.max_position, drawn_BL.dtype)
-    positions_BL = jnp.sort(jnp.where(padding_mask_BL, drawn_BL, last), axis=1)
-    positions_BL = jnp.minimum(positions_BL, last - 1)
-    return Tokens(padding_mask_BL, positions_BL)
+    # The first n of the sample, in order, for the tokens wherever they stand.
+    last = jnp.asarray(self.max_position - 1, drawn_1L.dtype)
+    num_tokens_B1 = padding_mask_BL.sum(axis=1, keepdims=True)
+    is_used_BL = jnp.arange(length)[None] < num_tokens_B1
+    sorted_BL = jnp.sort(jnp.where(is_used_BL, drawn_1L, last), axis=1)
+    rank_BL = jnp.maximum(jnp.cumsum(padding_mask_BL, axis=1) - 1, 0)
+    positions_BL = jnp.take_along_axis(sorted_BL, rank_BL, axis=1)
+    return Tokens(padding_mask=padding_mask_BL, positions=positions_BL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Augmented(Consecutive):
 
   def tokens(self, padding_mask_BL, stream):
     if stream is None:
-      return Tokens(padding_mask_BL)
+      return Tokens(padding_mask=padding_mask_BL)
     num_rows, length = padding_mask_BL.shape
 
     def uniform(site, columns):
@@ -158,7 +162,7 @@ class Augmented(Consecutive):
     where_BL = where_BL + self.max_shift * uniform(0, 1)
     where_BL = where_BL + self.max_jitter * uniform(1, length)
     scale_B1 = jnp.exp(math.log(self.max_scale) * uniform(2, 1))
-    return Tokens(padding_mask_BL, scale_B1 * where_BL)
+    return Tokens(padding_mask=padding_mask_BL, positions=scale_B1 * where_BL)
 
 
 SAMPLINGS = {

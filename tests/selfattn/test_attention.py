@@ -18,7 +18,7 @@ from selfattn.kernels import unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import masked_softmax
 from selfattn.positions import POSITIONS
-from selfattn.positions.contract import with_state
+from selfattn.positions.calls import with_state
 from tests.conftest import draw, is_causal_only
 
 pytestmark = pytest.mark.matrix
@@ -128,8 +128,8 @@ def run(backend, request, q, k, v, bias):
       q,
       k,
       v,
-      query=stated[0],
-      key=None if r['is_self'] else stated[1],
+      query_tokens=stated[0],
+      key_tokens=None if r['is_self'] else stated[1],
       causal=causal,
       window=(2, 1) if 'window' in r['kinds'] else None,
       mask=mask,
@@ -230,7 +230,7 @@ def test_the_tpu_kernel_equals_the_reference(method, causal, monkeypatch):
         q,
         k,
         v,
-        query=padding_mask,
+        query_tokens=padding_mask,
         causal=causal,
         bias=bias,
         position=method,
@@ -301,7 +301,7 @@ def test_a_query_that_sees_nothing_is_zero_with_finite_gradients(
   mask = jnp.ones((2, 1, 3, 5), bool).at[0].set(False).at[1, 0, 2].set(False)
 
   def scalar(q, k, v):
-    output, _ = attend(q, k, v, key=Tokens(), mask=mask, backend=backend)
+    output, _ = attend(q, k, v, key_tokens=Tokens(), mask=mask, backend=backend)
     return (output**2).sum() + output.sum(), output
 
   differentiate = jax.jit(jax.grad(scalar, (0, 1, 2), has_aux=True))
@@ -324,7 +324,7 @@ def test_softmax_survives_extreme_scores():
 def test_dropout_scales_what_it_keeps():
   q, k, v, _ = arrays(3, 8, 9, 4, 5)
   dropout = Dropout.create(jax.random.key(0), 0.5)
-  more = {'key': Tokens(), 'return_weights': True}
+  more = {'key_tokens': Tokens(), 'return_weights': True}
   output, weights = attend(q, k, v, dropout=dropout, **more)
   plain, plain_weights = attend(q, k, v, **more)
   np.testing.assert_array_equal(weights, plain_weights)  # before dropout
@@ -338,7 +338,7 @@ def test_broadcast_dropout_drops_the_same_everywhere():
   # With these values the output is the dropped weights themselves.
   v = jnp.broadcast_to(jnp.eye(9)[None, :, None], (3, 9, 4, 9))
   dropout = Dropout.create(jax.random.key(0), 0.5, first_row=7)
-  more = {'key': Tokens(), 'dropout': dropout}
+  more = {'key_tokens': Tokens(), 'dropout': dropout}
   output, _ = attend(q, k, v, broadcast_dropout=True, **more)
   is_kept = np.asarray(output) != 0
   assert 0.3 < is_kept.mean() < 0.7
@@ -351,7 +351,13 @@ def test_broadcast_dropout_drops_the_same_everywhere():
 def test_the_soft_cap_acts_before_the_bias():
   q, k, v, bias = arrays(1, 4, 5, 2, 3)
   _, weights = attend(
-    q, k, v, key=Tokens(), bias=9 * bias, softcap=0.5, return_weights=True
+    q,
+    k,
+    v,
+    key_tokens=Tokens(),
+    bias=9 * bias,
+    softcap=0.5,
+    return_weights=True,
   )
   scores = jnp.einsum('BLHK,BMHK->BHLM', q, k) / np.sqrt(3)
   want = jax.nn.softmax(0.5 * jnp.tanh(scores / 0.5) + 9 * bias)
@@ -465,14 +471,9 @@ def test_visible_equals_a_loop_over_pairs(L, left, right, causal, data):
 
 
 def test_wrong_masks_are_refused():
-  with pytest.raises(ValueError, match='window = '):
-    masks.visible(
-      Tokens().with_defaults(2), Tokens().with_defaults(2), window=(1,)
-    )
-  with pytest.raises(ValueError, match='window = '):
-    masks.visible(
-      Tokens().with_defaults(2), Tokens().with_defaults(2), window=(-2, 1)
-    )
+  for window in ((1,), (-2, 1), 3):
+    with pytest.raises(ValueError, match='window = '):
+      masks.check_window(window)
   one_sided = Tokens(segments=jnp.zeros((1, 2), int)).with_defaults(2)
   with pytest.raises(ValueError, match='both sides'):
     masks.visible(one_sided, Tokens().with_defaults(2))

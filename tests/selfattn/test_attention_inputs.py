@@ -28,7 +28,9 @@ Q, KEYS, VALUES = draw(B, L, H, K), draw(B, M, H, K), draw(B, M, H, K) + 1
 
 def alibi(tokens):
   method = positions.make({'alibi': {}}, H * K, H, False)
-  return attend(Q, KEYS[:, :L], VALUES[:, :L], query=tokens, position=method)[0]
+  return attend(
+    Q, KEYS[:, :L], VALUES[:, :L], query_tokens=tokens, position=method
+  )[0]
 
 
 @pytest.mark.parametrize('kind', ['uint8', 'uint16', 'uint32', 'int8', 'int64'])
@@ -55,13 +57,15 @@ def test_positions_that_are_replaced_are_looked_at_again():
 
 
 @pytest.mark.parametrize('backend', BACKENDS)
-@pytest.mark.parametrize('lowest', [-np.inf, np.finfo('float32').min])
-def test_a_mask_that_is_added_hides(backend, lowest):
+@pytest.mark.parametrize('lowest', ['-inf', 'the lowest number'])
+@pytest.mark.parametrize('kind', ['float32', 'bfloat16', 'float16'])
+def test_a_mask_that_is_added_hides(backend, lowest, kind):
   padding_mask = np.array([[True] * 3 + [False] * 2] * B)
-  bias = np.zeros((B, 1, L, M), 'float32')
-  bias[0, 0, 0] = lowest
-  bias[1, 0, 2, 1] = lowest
-  more = {'key': padding_mask, 'backend': backend}
+  bias = np.zeros((B, 1, L, M), kind)
+  value = -np.inf if lowest == '-inf' else jnp.finfo(kind).min
+  bias[0, 0, 0] = value
+  bias[1, 0, 2, 1] = value
+  more = {'key_tokens': padding_mask, 'backend': backend}
 
   def loss(q, values, **given):
     return attend(q, KEYS, values, **given, **more)[0].sum()
@@ -94,8 +98,10 @@ def test_no_queries_or_no_keys_are_nothing(backend, queries, keys):
 @pytest.mark.parametrize('backend', BACKENDS)
 def test_an_attention_mask_of_integers_is_one(backend):
   mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-  found, _ = attend(Q, KEYS, VALUES, key=jnp.asarray(mask), backend=backend)
-  wanted, _ = attend(Q, KEYS, VALUES, key=mask == 1)
+  found, _ = attend(
+    Q, KEYS, VALUES, key_tokens=jnp.asarray(mask), backend=backend
+  )
+  wanted, _ = attend(Q, KEYS, VALUES, key_tokens=mask == 1)
   np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
@@ -117,10 +123,14 @@ def test_rows_of_another_batch_are_refused_by_name(name):
   method = positions.make({'none': {}}, H * K, H, False)
   encoder = AttentionEncoder(1, H, 8, method, jnp.float32)
   for call in (
-    lambda: attend(q, keys, keys, query=rows),
-    lambda: attend(q, keys, keys, query=Tokens(), key=rows),
-    lambda: Attention(H * K, H).init(jax.random.key(0), alone, query=rows),
-    lambda: Attention(H * K, H).init(jax.random.key(0), alone, alone, key=rows),
+    lambda: attend(q, keys, keys, query_tokens=rows),
+    lambda: attend(q, keys, keys, query_tokens=Tokens(), key_tokens=rows),
+    lambda: Attention(H * K, H).init(
+      jax.random.key(0), alone, query_tokens=rows
+    ),
+    lambda: Attention(H * K, H).init(
+      jax.random.key(0), alone, alone, key_tokens=rows
+    ),
     lambda: encoder.init(jax.random.key(0), alone, rows),
   ):
     with pytest.raises(ValueError, match=reason):
@@ -139,18 +149,18 @@ def test_a_step_with_an_index_stands_at_it():
     (part, _), cache = module.apply(
       variables | cache,
       x[:, start:end],
-      query=query,
+      query_tokens=query,
       cache_len=8,
       mutable='cache',
     )
     parts.append(part)
   np.testing.assert_allclose(np.concatenate(parts, 1), whole, atol=1e-5)
   for index in ([[8]], [[3], [5]]):
-    with pytest.raises(ValueError, match='the same for all rows, and below'):
+    with pytest.raises(ValueError, match='consecutive, the same for all rows'):
       module.apply(
         variables | cache,
         x[:, :1],
-        query=Tokens(index=np.array(index)),
+        query_tokens=Tokens(index=np.array(index)),
         cache_len=8,
         mutable='cache',
       )
@@ -170,11 +180,16 @@ def test_a_cache_is_for_self_attention_in_order():
   x_BLD = draw(B, L, H * K)
   params = layer.init(jax.random.key(0), x_BLD)
 
-  def step(key=None, cache_len=9, **tokens):
+  def step(key_BMD=None, cache_len=9, **tokens):
     layer.apply(
-      params, x_BLD, key, query=Tokens(**tokens), cache_len=cache_len,
+      params,
+      x_BLD,
+      key_BMD,
+      query_tokens=Tokens(**tokens),
+      key_tokens=None if key_BMD is None else Tokens(),
+      cache_len=cache_len,
       mutable='cache',
-    )  # fmt: skip
+    )
 
   with pytest.raises(ValueError, match='self-attention'):
     step(draw(B, M, H * K))
@@ -196,10 +211,10 @@ def test_a_cache_is_for_self_attention_in_order():
 def test_keys_of_another_length_are_not_the_queries():
   """Without tokens they stand at 0, 1, ...; those of queries are not theirs."""
   found, _ = attend(Q, KEYS, VALUES, causal=True)
-  wanted, _ = attend(Q, KEYS, VALUES, key=Tokens(), causal=True)
+  wanted, _ = attend(Q, KEYS, VALUES, key_tokens=Tokens(), causal=True)
   np.testing.assert_allclose(found, wanted, atol=1e-6)
-  with pytest.raises(ValueError, match='key must be given'):
-    attend(Q, KEYS, VALUES, query=jnp.ones((B, L), bool))
+  with pytest.raises(ValueError, match='query_tokens without key_tokens'):
+    attend(Q, KEYS, VALUES, query_tokens=jnp.ones((B, L), bool))
 
 
 @pytest.mark.parametrize(

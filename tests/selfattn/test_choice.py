@@ -150,7 +150,7 @@ def test_the_program_of_a_cpu_is_that_of_the_reference(dtype):
 def test_padding_segments_and_order_form_no_array_of_pairs_on_a_tpu():
   """They are compared within the kernel; a bias has an element a pair."""
   tokens = Tokens(jnp.ones((B, L), bool), segments=jnp.zeros((B, L), jnp.int32))
-  given = {'platform': 'tpu', 'query': tokens, 'causal': True}
+  given = {'platform': 'tpu', 'query_tokens': tokens, 'causal': True}
   pairs = re.compile(r'tensor<(?:\d+x){1,3}(?:130x130|256x256)xb?f')
   assert not pairs.search(lowered('tpu', **given))
   assert pairs.search(lowered('tpu', **given, bias=jnp.zeros((L, L))))

@@ -32,16 +32,16 @@ def hidden(L, M, kinds):
     # Segments end within blocks and between them, and one is all padding.
     is_token = (jnp.arange(L) < L - 9) & (jnp.arange(L) // 50 != 3)
     segments = jnp.arange(L)[None] // jnp.array([[50], [128]])
-    given['query'] = Tokens(is_token[None], segments=segments)
+    given['query_tokens'] = Tokens(is_token[None], segments=segments)
     given['causal'] = True
   if kinds in ('padding', 'both'):
-    given['query'] = jnp.arange(L)[None] < jnp.array([[L - 9], [0]])
+    given['query_tokens'] = jnp.arange(L)[None] < jnp.array([[L - 9], [0]])
   if kinds in ('window', 'both'):
     given['window'] = (8, 8)
   if kinds == 'mask':
     mask = np.random.default_rng(1).random((L, M)) < 0.5
     mask[5], mask[:, :128] = False, False
-    given |= {'mask': jnp.asarray(mask), 'key': Tokens()}
+    given |= {'mask': jnp.asarray(mask), 'key_tokens': Tokens()}
   return given
 
 
@@ -94,7 +94,7 @@ def test_a_mask_that_is_added_hides_in_the_kernel_of_tpus(monkeypatch):
   key = np.array([[True] * 3 + [False] * 2] * B)
 
   def loss(*arrays, **given):
-    output, _ = attend(*arrays, key=key, **given)
+    output, _ = attend(*arrays, key_tokens=key, **given)
     return (output**2).sum() + output.sum(), output
 
   def run(**given):
@@ -119,8 +119,8 @@ def test_keys_and_values_of_other_types_are_taken(dtypes):
     jnp.asarray(rng.standard_normal((B, length, H, 8)), kinds[kind])
     for length, kind in zip((3, 5, 5), dtypes, strict=True)
   )
-  want, _ = attend(q, k, v, key=Tokens())
-  found, _ = attend(q, k, v, key=Tokens(), backend='xla')
+  want, _ = attend(q, k, v, key_tokens=Tokens())
+  found, _ = attend(q, k, v, key_tokens=Tokens(), backend='xla')
   assert found.dtype == want.dtype == q.dtype
   np.testing.assert_allclose(
     found.astype(jnp.float32), want.astype(jnp.float32), atol=0.03
@@ -138,7 +138,7 @@ def test_values_may_be_of_another_width_than_keys(width, value_width):
 
   def total(backend):
     def of(q, k, v):
-      output, _ = attend(q, k, v, key=Tokens(), backend=backend)
+      output, _ = attend(q, k, v, key_tokens=Tokens(), backend=backend)
       assert output.shape == (2, 4, 2, value_width)
       return (output**2).sum()
 
@@ -174,7 +174,7 @@ def test_cudnn_takes_a_mask_and_a_bias_that_a_vmap_shares(monkeypatch):
     return (output.astype(jnp.float32) ** 2).sum()
 
   arrays = [jax.ShapeDtypeStruct((T, B, L, H, K), jnp.bfloat16)] * 3
-  for given in ({'query': mask}, {'bias': bias}):
+  for given in ({'query_tokens': mask}, {'bias': bias}):
     grad = jax.grad(functools.partial(loss, **given), (0, 1, 2))
     traced = jax.jit(jax.vmap(grad)).trace(*arrays)
     text = traced.lower(lowering_platforms=('cuda',)).as_text()

@@ -51,7 +51,9 @@ def test_whatever_broadcasts_is_broadcast(backend, shape):
 
   @jax.jit
   def run(bias, mask):
-    return attend(q, k, v, key=Tokens(), bias=bias, mask=mask, backend=backend)
+    return attend(
+      q, k, v, key_tokens=Tokens(), bias=bias, mask=mask, backend=backend
+    )
 
   found, _ = run(jnp.asarray(bias), jnp.asarray(mask))
   want = formula(q, k, v, bias, mask)
@@ -67,14 +69,14 @@ def test_what_does_not_broadcast_is_refused_alike(backend, name, shape):
     f'{(B, H, L, M)}'
   )
   with pytest.raises(ValueError, match=f'^{reason}$'):
-    attend(*arrays(), key=Tokens(), backend=backend, **given)
+    attend(*arrays(), key_tokens=Tokens(), backend=backend, **given)
 
 
 def test_a_mask_of_numbers_is_refused(backend):
   """Combined with AND it would be right where all numbers are 0 or 1 only."""
   mask = jnp.ones((L, M), jnp.int32)
   with pytest.raises(ValueError, match='mask of int32 must be boolean'):
-    attend(*arrays(), key=Tokens(), mask=mask, backend=backend)
+    attend(*arrays(), key_tokens=Tokens(), mask=mask, backend=backend)
 
 
 def test_minus_infinity_in_a_bias_hides_a_key(backend):
@@ -85,7 +87,7 @@ def test_minus_infinity_in_a_bias_hides_a_key(backend):
   noise = np.random.default_rng(3).standard_normal((L, M)).astype(np.float32)
 
   def total(bias, q, k, v):
-    output, _ = attend(q, k, v, key=Tokens(), bias=bias, backend=backend)
+    output, _ = attend(q, k, v, key_tokens=Tokens(), bias=bias, backend=backend)
     return (output**2).sum(), output
 
   bias = jnp.where(sees, noise, -jnp.inf)
@@ -105,7 +107,7 @@ def test_a_layer_takes_a_mask_of_any_rank_beside_padding():
   variables = layer.init(jax.random.key(1), x_BLD)
   last = jnp.arange(L) < 4
   low, full = (
-    layer.apply(variables, x_BLD, query=padding_mask, mask=mask)[0]
+    layer.apply(variables, x_BLD, query_tokens=padding_mask, mask=mask)[0]
     for mask in (last, jnp.broadcast_to(last, (B, H, L, L)))
   )
   np.testing.assert_array_equal(low, full)

@@ -230,7 +230,8 @@ def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(name, options):
 @variants
 def test_chunked_equals_the_reference(name, options, monkeypatch):
   normaliser, params = make(name, options)
-  position = positions.make({'t5': {}, 'shaw': {'with_values': True}}, D, H, 0)
+  blocks = {'t5': {}, 'shaw': {'with_values': True}}
+  position = positions.make(blocks, D, H, True)
   both = {
     'position_params': {
       key: part.init(jax.random.key(5)) for key, part in position.parts
@@ -244,7 +245,7 @@ def test_chunked_equals_the_reference(name, options, monkeypatch):
     def total(arrays, both):
       output, weights = attend(
         *arrays,
-        query=TOKENS,
+        query_tokens=TOKENS,
         causal=True,
         position=position,
         normaliser=normaliser,
@@ -269,7 +270,7 @@ def test_chunked_equals_the_reference(name, options, monkeypatch):
 @pytest.mark.parametrize('name', sorted(set(NORMALISERS) - {'softmax'}))
 @pytest.mark.parametrize('backend', KERNELS)
 def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
-  normaliser = NORMALISERS[name](H)
+  normaliser = NORMALISERS[name](H, head_dim=8)
   reason = unsupported_reason(
     backend,
     platform=None,
@@ -282,7 +283,14 @@ def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
   assert reason == f'its weights are a softmax, not {type(normaliser).__name__}'
   q = jnp.zeros((B, L, H, 8), jnp.bfloat16)
   with pytest.raises(ValueError, match=f'is unsupported: {reason}'):
-    attend(q, q, q, backend=backend, normaliser=normaliser)
+    attend(
+      q,
+      q,
+      q,
+      backend=backend,
+      normaliser=normaliser,
+      normaliser_params=normaliser.init(jax.random.key(0)),
+    )
 
 
 def encoder(name, options, num_layers=LAYERS, **fields):

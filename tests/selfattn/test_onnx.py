@@ -84,8 +84,8 @@ def arguments(case):
     length_B1 = given['nonpad_kv_seqlen'][:, None]
     padding_mask, offset_B1 = np.arange(M)[None] < length_B1, length_B1 - L
   more = {
-    'query': Tokens(index=offset_B1 + np.arange(L)[None]),
-    'key': Tokens(padding_mask),
+    'query_tokens': Tokens(index=offset_B1 + np.arange(L)[None]),
+    'key_tokens': Tokens(padding_mask),
     'causal': bool(options.get('is_causal', 0)),
     'window': tuple(
       options.get(f'{side}_window_size', -1) for side in ('left', 'right')

@@ -148,7 +148,7 @@ def test_forgetting_attention(goldens):
   row = ROW.replace(state={'': jnp.asarray(c['gates'])})
   found, _ = attend(
     *(jnp.asarray(c[n]) for n in 'qkv'),
-    query=row, causal=True, position=method,
+    query_tokens=row, causal=True, position=method,
   )  # fmt: skip
   np.testing.assert_allclose(found, c['output'], **close)
 
@@ -171,7 +171,7 @@ def test_path_attention(goldens, backend, monkeypatch):
   state = {'direction': jnp.asarray(c['w']), 'strength': jnp.asarray(c['beta'])}
   found, _ = attend(
     *(jnp.asarray(c[n]) for n in 'qkv'), backend=backend,
-    query=ROW.replace(state={'': state}), causal=True, position=method,
+    query_tokens=ROW.replace(state={'': state}), causal=True, position=method,
   )  # fmt: skip
   np.testing.assert_allclose(found, c['output'], **close)
 

@@ -12,7 +12,7 @@ import pytest
 from flax import traverse_util
 from test_text_goldens import PATH, B, D, H, K, L, case
 
-from selfattn import choice, positions
+from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
@@ -159,7 +159,7 @@ def test_a_row_without_keys_is_zero_in_differential_attention():
 
   def total(q):
     output, _ = attend(
-      q, q, q, query=padding_mask, normaliser=normaliser,
+      q, q, q, query_tokens=padding_mask, normaliser=normaliser,
       normaliser_params=params,
     )  # fmt: skip
     return output.sum(), output
@@ -364,67 +364,3 @@ def test_it_changes_what_is_computed(fields):
   output = found.apply(init(found), X, Tokens())
   # Parameters that only the variant has are not read without it.
   assert abs(output - plain.apply(init(found), X, Tokens())).max() > 1e-2
-
-
-@variants
-def test_the_form_of_a_stack_changes_no_output_and_no_gradient(
-  fields, monkeypatch
-):
-  # One query at a time.
-  monkeypatch.setattr(choice, '_CHUNK_SCORES', 1)
-
-  def found(**form):
-    made = encoder(**fields, **form)
-
-    def total(params):
-      output = made.apply(params, X, Tokens())
-      return (output**2).sum(), output
-
-    return jax.jit(jax.grad(total, has_aux=True))(init(made))
-
-  plain = found()
-  for form in ({'scan': True, 'remat': True}, {'backend': 'chunked'}):
-    jax.tree.map(
-      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
-      found(**form),
-      plain,
-    )
-
-
-@variants
-def test_step_by_step_equals_the_full_causal_pass(fields):
-  made = encoder(**fields, causal=True)
-  params = init(made)
-  step = jax.jit(
-    lambda cache, x: made.apply(
-      params | cache, x, Tokens(), cache_len=L + 2, mutable='cache'
-    )
-  )
-  cache, outputs = {}, []
-  for now in (slice(0, 4), slice(4, 5), slice(5, L)):
-    output, cache = step(cache, X[:, now])
-    outputs.append(output)
-  np.testing.assert_allclose(
-    jnp.concatenate(outputs, axis=1),
-    made.apply(params, X, Tokens()),
-    rtol=1e-4,
-    atol=2e-5,
-  )
-
-
-@variants
-def test_packed_and_padded_texts_equal_each_on_its_own(fields):
-  made = encoder(**fields)
-  params, apply = init(made), jax.jit(made.apply)
-  lengths = 3, 2
-  tokens = Tokens(
-    padding_mask=jnp.arange(L)[None] < sum(lengths),
-    positions=jnp.array([[0, 1, 2, 0, 1, 2, 3]]),
-    segments=jnp.array([[0] * 3 + [1] * 4]),
-  )
-  packed, begin = apply(params, X, tokens), 0
-  for length in lengths:
-    now = slice(begin, begin + length)
-    alone = apply(params, X[:, now], Tokens())
-    np.testing.assert_allclose(packed[:, now], alone, rtol=1e-4, atol=2e-5)
-    begin += length

@@ -55,7 +55,7 @@ class Parallel(Encoder):
         position=self.position,
         normaliser=self.normaliser,
         name=f'mix_{layer}',
-      )(x_BLD, query=tokens, dropout=attention_dropout)
+      )(x_BLD, query_tokens=tokens, dropout=attention_dropout)
       h_BLF = nn.relu(nn.Dense(self.mlp_dim, name=f'in_{layer}')(x_BLD))
       h_BLD = nn.Dense(width, name=f'out_{layer}')(h_BLF)
       x_BLD = x_BLD + self.gate * attended + (1 - self.gate) * h_BLD

@@ -18,8 +18,26 @@ def test_scores_of_a_matrix_by_hand():
   np.testing.assert_allclose(precision, [3 / 5, 4 / 5, 0])
   np.testing.assert_allclose(recall, [3 / 4, 4 / 6, 0])
   np.testing.assert_allclose(f1, [2 / 3, 8 / 11, 0])
-  # A class that never occurs is not a class one can fail at.
+  # A class of no label and no prediction is not a class one can fail at.
   assert found['macro_f1'] == pytest.approx((2 / 3 + 8 / 11) / 2)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_macro_f1_is_that_of_every_class_in_labels_or_predictions(seed):
+  """By counting, with absent classes, as f1_score of scikit-learn has it."""
+  rng = np.random.default_rng(seed)
+  labels, predictions = (
+    rng.choice(rng.integers(1, 6), rng.integers(1, 9)) for _ in range(2)
+  )
+  predictions = np.resize(predictions, labels.shape)
+  wanted = []
+  for c in set(labels) | set(predictions):
+    hits = sum((labels == c) & (predictions == c))
+    errors = sum((labels == c) != (predictions == c))
+    wanted.append(2 * hits / (2 * hits + errors))
+  confusion = scores.confusion_matrix(labels, predictions, 6)
+  found = scores.scores(np.ones(1), confusion)['macro_f1']
+  assert found == pytest.approx(np.mean(wanted))
 
 
 def test_confusion_counts_rows_as_truth():

@@ -1,0 +1,197 @@
+"""Caches of layers and stacks: what they keep, and what they refuse."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import positions
+from selfattn.attention import Attention
+from selfattn.encoders import AttentionEncoder
+from selfattn.linear import LinearAttention
+from selfattn.masks import Tokens
+from selfattn.positions import POSITIONS, Position
+from tests.conftest import draw
+
+B, L, H, D, F, V = 2, 8, 2, 12, 9, 7
+X = jax.random.normal(jax.random.key(1), (B, L, D))
+IDS = jax.random.randint(jax.random.key(2), (B, L), 0, V)
+close = {'rtol': 1e-4, 'atol': 2e-5}
+
+
+def encoder(name, **fields):
+  causal = fields.setdefault('causal', True)
+  method = positions.make({name: {}}, D, H, causal, V)
+  return AttentionEncoder(2, H, F, method, jnp.float32, **fields)
+
+
+def init(module, *args):
+  return draw(module.init, jax.random.key(0), X, *args)['params']
+
+
+# --- a layer -----------------------------------------------------------------
+
+LAYERS = {
+  'causal': (Attention, True),
+  'both sides': (Attention, False),
+  'linear causal': (LinearAttention, True),
+  'linear': (LinearAttention, False),
+}
+
+
+def layer_of(kind):
+  cls, causal = LAYERS[kind]
+  method = positions.make({'rotary': {}}, D, H, causal)
+  layer = cls(D, H, position=method, causal=causal)
+  return layer, init(layer)
+
+
+@pytest.mark.parametrize('kind', LAYERS)
+@pytest.mark.parametrize('says', ['nothing', 'known', 'traced'])
+def test_calls_of_a_layer_continue_where_the_last_one_ended(kind, says):
+  """Or where their index says; each attends to all keys so far."""
+  layer, params = layer_of(kind)
+
+  def step(cache, x, index):
+    return layer.apply(
+      {'params': params, **cache},
+      x,
+      query_tokens=Tokens(index=index),
+      cache_len=L,
+      mutable='cache',
+    )
+
+  cache = {}
+  for begin, end in ((0, 4), (4, 5), (5, L)):
+    index = None if says == 'nothing' else np.arange(begin, end)[None]
+    if says == 'traced':
+      (y, _), cache = jax.jit(step)(cache, X[:, begin:end], index)
+    else:
+      (y, _), cache = step(cache, X[:, begin:end], index)
+    so_far, _ = layer.apply({'params': params}, X[:, :end])
+    np.testing.assert_allclose(y, so_far[:, begin:end], **close)
+
+
+@pytest.mark.parametrize('kind', LAYERS)
+def test_a_full_cache_is_an_error_or_nan_and_never_a_clamp(kind):
+  layer, params = layer_of(kind)
+
+  def step(cache, x, index=None):
+    return layer.apply(
+      {'params': params, **cache},
+      x,
+      query_tokens=Tokens(index=index),
+      cache_len=5,
+      mutable='cache',
+    )
+
+  with pytest.raises(ValueError, match='8 tokens do not fit into cache_len'):
+    step({}, X)
+  (y, _), cache = jax.jit(step)({}, X[:, :4])
+  assert np.isfinite(y).all()
+  for index in (None, jnp.array([[4, 5]]), jnp.array([[-1, 0]])):
+    (y, _), full = jax.jit(step)(cache, X[:, :2], index)
+    assert np.isnan(y).all()
+    # Nor does any later call read what did not fit.
+    (y, _), _ = jax.jit(step)(full, X[:, :1], jnp.array([[4]]))
+    assert np.isnan(y).all()
+
+
+def test_what_tokens_have_is_given_in_all_calls_or_in_none():
+  layer, params = layer_of('causal')
+
+  def step(cache, **tokens):
+    return layer.apply(
+      {'params': params, **cache},
+      X[:, :2],
+      query_tokens=Tokens(**tokens),
+      cache_len=L,
+      mutable='cache',
+    )
+
+  _, without = step({})
+  with pytest.raises(ValueError, match='ids of tokens were given in some'):
+    step(without, ids=IDS[:, :2])
+  _, having = step({}, ids=IDS[:, :2])
+  with pytest.raises(ValueError, match='ids of tokens were given in some'):
+    step(having)
+
+
+# --- a stack -----------------------------------------------------------------
+
+
+def run(module, params, parts, tokens, cache_len=L):
+  """Outputs of calls of these parts of the rows, joined, and the cache."""
+
+  @jax.jit
+  def step(cache, x, tokens):
+    return module.apply(
+      {'params': params, **cache},
+      x,
+      tokens,
+      cache_len=cache_len,
+      mutable='cache',
+    )
+
+  cache, outputs = {}, []
+  for begin, end in parts:
+    now = slice(begin, end)
+    rows = jax.tree.map(lambda x, now=now: x[:, now], tokens)
+    y, cache = step(cache, X[:, now], rows)
+    outputs.append(y)
+  return np.concatenate(outputs, axis=1), cache
+
+
+def test_a_cache_takes_the_positions_it_is_given():
+  module = encoder('alibi')
+  params = init(module)
+  places = jnp.sort(jax.random.choice(jax.random.key(2), 50, (L,), False))[None]
+  tokens = Tokens(positions=places, is_consecutive=False)
+  full = module.apply({'params': params}, X, tokens)
+  y, _ = run(module, params, [(n, n + 1) for n in range(L)], tokens)
+  np.testing.assert_allclose(y, full, **close)
+  assert abs(full - module.apply({'params': params}, X)).max() > 1e-3
+
+
+def test_words_are_kept_in_a_cache_for_methods_that_read_them():
+  module, tokens = encoder('complex_order'), Tokens(ids=IDS)
+  params = init(module, tokens)
+  # Rates of every word begin alike.
+  params['position']['rates'] *= 1 + jnp.arange(V + 2)[:, None] / V
+  full = module.apply({'params': params}, X, tokens)
+  y, cache = run(module, params, [(0, 4), (4, 5), (5, L)], tokens)
+  np.testing.assert_allclose(y, full, **close)
+  kept = cache['cache']['block_0']['attention']['ids']
+  np.testing.assert_array_equal(kept, IDS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shifted(Position):
+  supports_cache = False
+
+  def embed(self, params, x_BLD, tokens):
+    return x_BLD + jnp.pad(x_BLD[:, :-1], ((0, 0), (1, 0), (0, 0)))
+
+
+def test_what_a_cache_cannot_do_is_refused():
+  def step(module, tokens=None, **more):
+    variables = {'params': init(module)}
+    module.apply(variables, X, tokens, mutable='cache', **more)
+
+  for fields in ({'causal': False}, {'scan': True}):
+    with pytest.raises(ValueError, match='causal=True and scan=False'):
+      step(encoder('none', **fields), cache_len=L)
+  with pytest.raises(ValueError, match='one segment'):
+    step(encoder('none'), Tokens(segments=jnp.zeros((1, L), int)), cache_len=L)
+  shifted = AttentionEncoder(
+    1, H, F, Shifted(D, H, True), jnp.float32, causal=True
+  )
+  with pytest.raises(ValueError, match=r'earlier tokens.*Shifted'):
+    step(shifted, cache_len=L)
+  with pytest.raises(ValueError, match='needs cache_len'):
+    step(encoder('none'))
+  with pytest.raises(ValueError, match='needs cache_len'):
+    step(Attention(D, H, causal=True))
+  assert POSITIONS['none'](D, H, True).supports_cache

@@ -1,0 +1,390 @@
+"""What a user of the layers may get wrong is right, or refused in one line."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn import positions
+from selfattn.attention import Attention
+from selfattn.backends import BACKENDS, attend
+from selfattn.classifier import TextClassifier
+from selfattn.dropout import Dropout
+from selfattn.encoders import AttentionEncoder
+from selfattn.masks import Tokens
+from selfattn.normalisers import NORMALISERS, Sinks, Softmax
+from selfattn.pools import Cls
+from selfattn.positions import POSITIONS, Position
+from selfattn.positions.angles import angles
+from selfattn.positions.biases import Bias
+from tests.conftest import at, draw
+
+B, L, M, H, K = 2, 4, 5, 2, 6
+D = H * K
+X = jax.random.normal(jax.random.key(0), (B, L, D))
+Q, KEYS, VALUES = jax.random.normal(jax.random.key(1), (3, B, L, H, K))
+PADDING = np.array([[True] * L, [True, True, False, False]])
+close = {'rtol': 1e-5, 'atol': 1e-5}
+
+
+def layer_of(name='none', causal=False, **fields):
+  method = positions.make({name: {}}, D, H, causal)
+  return Attention(D, H, position=method, causal=causal, **fields)
+
+
+# --- hooks -------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class TurnedByText(Position):
+  """A rotation by an angle that is read from the text, and a bias from it."""
+
+  per_layer = True
+
+  def init(self, key):
+    return {'rate': jnp.ones(())}
+
+  def state(self, params, x_BLD, tokens):
+    return params['rate'] * x_BLD[..., 0]
+
+  def rotate(self, params, q_BLHK, k_BMGK, query, key):
+    return _turned(q_BLHK, query.state), _turned(k_BMGK, key.state)
+
+  def bias(self, params, query, key):
+    bias = key.state[:, None, None] - query.state[:, None, :, None]
+    return jnp.broadcast_to(bias, (len(bias), self.num_heads, *bias.shape[2:]))
+
+
+def _turned(x_BLHK, angle_BL):
+  cos, sin = jnp.cos(angle_BL), jnp.sin(angle_BL)
+  cos, sin = cos[..., None, None], sin[..., None, None]
+  a, b = jnp.split(x_BLHK, 2, axis=-1)
+  return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+
+@pytest.mark.parametrize('is_joined', [False, True])
+def test_a_rotation_may_read_its_state(is_joined):
+  """Alone, and beside another method with a state of its own."""
+  method = TurnedByText(D, H, False)
+  if is_joined:
+    gates = positions.make({'forgetting': {}}, D, H, False)
+    parts = (('mine', method), ('forgetting', gates))
+    method = positions.Combined(D, H, False, parts)
+  layer = Attention(D, H, position=method)
+  variables = draw(layer.init, jax.random.key(0), X)
+  _, weights = layer.apply(variables, X, return_weights=True)
+  params = variables['params']
+  of_method = params['position']
+  state = X[..., 0] * (of_method['mine'] if is_joined else of_method)['rate']
+  q, k = (
+    _turned(
+      (X @ params[n]['kernel'] + params[n]['bias'][None, None]).reshape(
+        B, L, H, K
+      ),
+      state,
+    )
+    for n in ('query', 'key')
+  )
+  scores = jnp.einsum('BLHK,BMHK->BHLM', q, k) * K**-0.5
+  scores += state[:, None, None] - state[:, None, :, None]
+  if is_joined:
+    tokens = Tokens().with_defaults(L)
+    gate = gates.state(of_method['forgetting'], X, tokens)
+    tokens = tokens.replace(state=gate)
+    scores += gates.bias(of_method['forgetting'], tokens, tokens)
+  np.testing.assert_allclose(weights, jax.nn.softmax(scores), **close)
+
+
+def test_a_bias_that_reads_a_state_is_sown_as_what_it_added():
+  @dataclasses.dataclass(frozen=True)
+  class ByText(Bias):
+    def state(self, params, x_BLD, tokens):
+      return x_BLD[..., 0]
+
+    def bias(self, params, query, key):
+      bias = jnp.broadcast_to(key.state[:, None, None], (B, 1, L, L))
+      return jnp.repeat(bias, H, axis=1)
+
+  encoder = AttentionEncoder(1, H, 7, ByText(D, H, False), jnp.float32)
+  variables = draw(encoder.init, jax.random.key(0), X)
+  _, sown = encoder.apply(variables, X, mutable='intermediates')
+  (P,) = sown['intermediates']['block_0']['attention']['P']
+  assert P.shape == (B, H, L, L)
+  assert 'P' not in sown['intermediates']
+
+
+SHAPES = {
+  'bias': (1, L, L),
+  'content': (B, 1, L, L),
+  'scores': (B, H, L, 1),
+  'value': (B, L, H, 1),
+  'rotate': (B, L, H, 1),
+  'embed': (B, 1, D),
+  'state': (B, L + 1),
+  'rows': (3, D + 1),
+}
+
+
+@pytest.mark.parametrize('hook', SHAPES)
+def test_a_hook_that_returns_another_shape_is_named(hook):
+  def wrong(self, params, *arrays):
+    x = jnp.zeros(SHAPES[hook])
+    return (x, x) if hook == 'rotate' else x
+
+  cls = type('Mine', (Position,), {hook: wrong, 'per_layer': True})
+  layer = Attention(D, H, position=cls(D, H, False))
+  with pytest.raises(ValueError, match=rf'Mine\.{hook} returned an array of'):
+    layer.init(jax.random.key(0), X)
+
+
+# --- one side of attention ---------------------------------------------------
+
+
+def test_tokens_of_one_side_are_those_of_both_in_self_attention():
+  layer = layer_of('alibi')
+  variables = layer.init(jax.random.key(0), X)
+  far = np.array([[0, 3, 9, 12]])
+  tokens = Tokens(jnp.asarray(PADDING), positions=far)
+  want, _ = layer.apply(variables, X, query_tokens=tokens)
+  bare, _ = layer.apply(variables, X)
+  assert abs(want - bare)[1, 0].max() > 1e-3
+  for arrays, given in (
+    ((X,), {'key_tokens': tokens}),
+    ((X, X), {'query_tokens': tokens}),
+    ((X, X, X), {'key_tokens': tokens}),
+    ((X, X), {'query_tokens': tokens, 'key_tokens': tokens}),
+  ):
+    found, _ = layer.apply(variables, *arrays, **given)
+    np.testing.assert_allclose(
+      jnp.where(PADDING[..., None], found, 0),
+      jnp.where(PADDING[..., None], want, 0),
+      **close,
+    )
+  with pytest.raises(ValueError, match='query_tokens without key_tokens'):
+    layer.apply(variables, X, X + 1, query_tokens=PADDING)
+
+
+def test_attend_takes_the_mask_of_either_side():
+  want, _ = attend(Q, KEYS, VALUES, mask=PADDING[:, None, None])
+  for name in ('query_tokens', 'key_tokens'):
+    found, _ = attend(Q, KEYS, VALUES, **{name: PADDING})
+    np.testing.assert_allclose(found[0], want[0], **close)
+    np.testing.assert_allclose(found[1, :2], want[1, :2], **close)
+
+
+def test_weights_are_returned_where_they_are_asked_for_alone():
+  layer = layer_of()
+  variables = layer.init(jax.random.key(0), X)
+  (_, weights), sown = layer.apply(variables, X, mutable='intermediates')
+  assert weights is None
+  (_, weights), _ = layer.apply(
+    variables, X, return_weights=True, mutable='intermediates'
+  )
+  np.testing.assert_array_equal(weights, sown['intermediates']['weights'][0])
+
+
+# --- numbers that a type does not hold ---------------------------------------
+
+
+@pytest.mark.parametrize('kind', ['float16', 'bfloat16'])
+def test_xpos_is_finite_and_right_in_narrow_types(kind):
+  length, method = 1_500, POSITIONS['xpos'](D, H, True, scale_base=64.0)
+  assert method.max_length() > length
+  q, k, v = jax.random.normal(jax.random.key(2), (3, 1, length, H, K))
+  found, want = (
+    attend(*(x.astype(dtype) for x in (q, k, v)), position=method, causal=True)[
+      0
+    ]
+    for dtype in (kind, 'float32')
+  )
+  assert found.dtype == kind
+  np.testing.assert_allclose(found.astype(np.float32), want, atol=0.05)
+
+
+@pytest.mark.parametrize('rate', [3.0, 3.2, 4.9, 6.2, 300.0])
+def test_angles_of_fast_rates_are_those_of_float64(rate):
+  """LongRoPE may divide a frequency by less than one."""
+  where, rates = np.arange(5000)[None], np.array([rate, -rate])
+  found = angles(jnp.asarray(where), rates)
+  np.testing.assert_allclose(
+    np.exp(1j * np.asarray(found, float)),
+    np.exp(1j * where[..., None] * rates),
+    atol=2e-6,
+  )
+
+
+@pytest.mark.parametrize('kind', ['uint8', 'int16', 'uint32'])
+@pytest.mark.parametrize('name', ['none', 'tupe', 'complex_order'])
+def test_ids_of_any_integer_type_are_the_same(name, kind):
+  """[MASK] and [CLS] come after the words, which may fill the type."""
+  V = 256
+  method = positions.make({name: {}}, D, H, False, vocab_size=V)
+  encoder = AttentionEncoder(1, H, 7, method, jnp.float32)
+  model = TextClassifier(V, 3, D, encoder, pool=Cls())
+  ids = np.array([[0, 255, 1, 7], [2, 255, 0, 0]])
+  variables = draw(model.init, jax.random.key(0), ids, PADDING)
+  want = model.apply(variables, ids, PADDING)
+  found = model.apply(variables, ids.astype(kind), PADDING)
+  np.testing.assert_array_equal(found, want)
+
+
+def test_distances_of_real_positions_are_as_many_as_pairs():
+  """A range of floats may be one longer than its ends say."""
+  method = POSITIONS['transformer_xl'](D, H, False)
+  params = draw(method.init, jax.random.key(0))
+  q, k = jax.random.normal(jax.random.key(1), (2, 1, L, H, K))
+  for first in np.random.default_rng(0).random(300) * 10:
+    query = at(first + np.arange(L)[None])
+    key = at(first / 3 + np.arange(L)[None])
+    jax.eval_shape(method.content, params, q, k, query, key)
+
+
+@pytest.mark.parametrize('name', ['talking_heads', 'differential'])
+def test_a_mask_of_one_head_hides_in_that_head(name):
+  normaliser = NORMALISERS[name](H, head_dim=K)
+  params = draw(normaliser.init, jax.random.key(0))
+  mask = np.ones((1, H, 1, L), bool)
+  mask[0, 1, 0, 2] = False
+  _, weights = attend(
+    Q, KEYS, VALUES, mask=mask, normaliser=normaliser,
+    normaliser_params=params, return_weights=True,
+  )  # fmt: skip
+  assert not weights[:, 1, :, 2].any()
+  assert weights[:, 0, :, 2].any()
+
+
+# --- one line that says what was given and what is expected ------------------
+
+T5 = positions.make({'t5': {}}, D, H, False)
+
+
+def call(**given):
+  return lambda: attend(Q, KEYS, VALUES, **given)
+
+
+def init(layer, *arrays):
+  return lambda: layer.init(jax.random.key(0), *(arrays or (X,)))
+
+
+def make(blocks, **sizes):
+  sizes = {'embed_dim': D, 'num_heads': H, 'causal': False} | sizes
+  return lambda: positions.make(blocks, **sizes)
+
+
+MISTAKES = {
+  'softcap': (call(softcap=-1.0), r'softcap = -1\.0 must be finite'),
+  'no cap': (call(softcap=np.inf), 'softcap = inf must be finite'),
+  'window': (call(window=(1, -2)), r'window = \(1, -2\) must be'),
+  'a number as window': (call(window=3), 'window = 3 must be'),
+  'a rate as dropout': (call(dropout=0.1), r'dropout = 0\.1 must be a Dropout'),
+  'a name as position': (call(position='rotary'), "'rotary' must be a Pos"),
+  'of a layer': (init(Attention(D, H, position='t5')), "'t5' must be a Pos"),
+  'a class as normaliser': (call(normaliser=Softmax), 'must be an object of'),
+  'normaliser of a layer': (
+    init(Attention(D, H, normaliser=Softmax)), 'must be an object of',
+  ),
+  'parameters': (call(position=T5), "position_params of T5 have no 'table'"),
+  'parameters of a layer': (
+    init(Attention(D, H, position=T5)), "position_params of T5 have no 'table'",
+  ),
+  'parameters of a normaliser': (
+    call(normaliser=Sinks(H)), "normaliser_params of Sinks have no 'sink'",
+  ),
+  'heads of a method': (
+    call(position=POSITIONS['alibi'](D, 1, False)), 'made with num_heads = 1',
+  ),
+  'heads of a method in a layer': (
+    init(Attention(D, 4, position=POSITIONS['rotary'](D, 6, False))),
+    'Rotary was made with num_heads = 6, and its attention has num_heads = 4',
+  ),
+  'heads of a normaliser': (
+    call(normaliser=Sinks(1, learned=False)), 'made with num_heads = 1',
+  ),
+  'causal': (
+    call(position=POSITIONS['alibi'](D, H, True)), 'made with causal = True',
+  ),
+  'causal only': (
+    call(position=POSITIONS['xpos'](D, H, False)), 'causal = False must be',
+  ),
+  'real positions': (
+    call(position=POSITIONS['t5'](D, H, False), position_params={'table': 0},
+         query_tokens=Tokens(positions=np.arange(L)[None] / 2)),
+    'T5 supports integer positions',
+  ),
+  'an additive padding mask': (
+    call(query_tokens=np.where(PADDING, 0.0, -np.inf)),
+    'padding_mask of float64 must be booleans or integers',
+  ),
+  'rank of a layer': (init(layer_of(), X[0]), r'\(4, 12\) must be \(batch'),
+  'rank': (lambda: attend(Q[0], KEYS[0], VALUES[0]), 'must be .batch, length'),
+  'batch': (lambda: attend(Q, KEYS[:1], VALUES[:1]), r'must be \(B, L, H, K\)'),
+  'unknown option': (
+    make({'rotary': {'bas': 2.0}}), r'rotary\.bas is no option.*mean base\?',
+  ),
+  'option of none': (make({'none': {'x': 1}}), 'none has none'),
+  'nothing': (make({}), 'no position method is named'),
+  'twice': (make({'rope': {}, 'rotary': {}}), 'rope and rotary are one method'),
+  'unknown name': (make({'rop': {}}), "name = 'rop' must be one of alibi"),
+  'two rotations': (make({'rotary': {}, 'pope': {}}), r"name = 'rotary\+pope'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(('mistake', 'line'), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_line(mistake, line):
+  with pytest.raises(ValueError, match=line):
+    mistake()
+
+
+@pytest.mark.parametrize('backend', BACKENDS)
+def test_a_mistake_is_the_same_for_every_backend(backend):
+  for given in ({'softcap': -1.0}, {'window': (0,)}, {'dropout': 0.5}):
+    with pytest.raises(ValueError, match='must be'):
+      attend(Q, KEYS, VALUES, backend=backend, **given)
+  for empty in (Q[:0], Q[:, :0]):
+    with pytest.raises(ValueError, match='must be'):
+      attend(empty, empty, empty, backend=backend, softcap=-1.0)
+
+
+def test_second_names_are_names_also_in_python():
+  assert make({'rope': {}})() == make({'rotary': {}})()
+
+
+@dataclasses.dataclass(frozen=True)
+class BothKinds(Position):
+  """A slope that layers share times a slope of each layer's own."""
+
+  is_relative = True
+
+  def init_model(self, key):
+    return {'slope': jnp.full((), 2.0)}
+
+  def init_layer(self, key):
+    return {'own': jnp.full((), 3.0)}
+
+  def bias(self, params, query, key):
+    far = jnp.asarray(abs(positions.contract.distances(query, key)))
+    slope = params['slope'] * params['own'] * jnp.ones(self.num_heads)
+    return -slope[None, :, None, None] * far[:, None]
+
+
+def test_a_part_keeps_its_parameters_of_the_model_and_of_the_layer():
+  both = BothKinds(D, H, False)
+  joined = positions.Combined(D, H, False, (('both', both), ('t5', T5)))
+  table = {'t5': {'table': jnp.zeros((32, H))}}
+  weights = []
+  for method, more in ((both, {}), (joined, table)):
+    layer = Attention(D, H, position=method)
+    shared = method.init_model(jax.random.key(0)) | more
+    variables = layer.init(jax.random.key(1), X, position_params=shared)
+    _, found = layer.apply(
+      variables, X, position_params=shared, return_weights=True
+    )
+    weights.append(found)
+  np.testing.assert_allclose(*weights, rtol=1e-5, atol=1e-6)
+
+
+def test_a_dropout_of_an_object_is_taken():
+  dropout = Dropout.create(jax.random.key(0), 0.5)
+  assert attend(Q, KEYS, VALUES, dropout=dropout)[0].shape == Q.shape
