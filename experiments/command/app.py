@@ -43,8 +43,6 @@ from experiments.command.values import (
 )
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
-# Old names of flags, for the message that gives the new one.
-_RENAMED_FLAGS = {'sweep_over': 'grid', 'only': 'trial_ids'}
 
 
 def print_result(result: dict) -> None:
@@ -229,10 +227,6 @@ class _Tuples(flags.ArgumentParser):
 
 
 def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
-  if isinstance(error, flags.UnrecognizedFlagError):
-    renamed = _RENAMED_FLAGS.get(error.flagname)
-    if renamed is not None:
-      return f'--{error.flagname} is now --{renamed}'
   text = str(error).replace('flag --', '--', 1)
   given, _, _ = text.partition(': ')
   key = given.removeprefix('--config.').partition('=')[0]

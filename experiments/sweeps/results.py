@@ -155,7 +155,6 @@ def publish(
       invocation.without_paths(entry.get('command', [])) for entry in attempts
     ),
     'commits': _distinct(entry.get('commit') for entry in attempts),
-    # Runs of former versions did not record it.
     'machines': _distinct(entry.get('machine') for entry in attempts),
     'versions': _distinct(
       entry.get('packages', {}).get('jax') for entry in attempts

@@ -22,9 +22,8 @@ from etils import epath
 from experiments.command.errors import UserError, unwritten, writing
 
 SCHEMES = ('gs://',)
-# Folders that stay in the bucket ('torn': `corrupt` of older runs), and files
-# that stay local.
-_REMOTE, _LOCAL = ('checkpoints', 'corrupt', 'torn'), ('lock',)
+# Folders that stay in the bucket, and files that stay local.
+_REMOTE, _LOCAL = ('checkpoints', 'corrupt'), ('lock',)
 # A staged folder, and the file beside it that holds the address of the bucket.
 _STAGED, _ORIGIN = 'run', '.selfattn-origin'
 # Each waits for the network most of the time.

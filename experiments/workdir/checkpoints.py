@@ -27,11 +27,8 @@ from experiments.workdir.named_leaves import differences, leaves, nest
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T')
-# Folders of unreadable checkpoints, beside `checkpoints`; the second one is the
-# name that older runs used.
-CORRUPT = ('corrupt', 'torn')
-# Leaves that older checkpoints lack; they are restored as zeros.
-_ADDED = {'sums'}
+# The folder of unreadable checkpoints, beside `checkpoints`.
+CORRUPT = 'corrupt'
 
 
 class _Manager(ocp.CheckpointManager):
@@ -175,17 +172,13 @@ class Checkpoints:
     folder = self.directory / str(step)
     run = (self._manager.metadata(step).custom_metadata or {}).get('run')
     found = self._saved(step)
-    everything = leaves(template)
-    added = {k: v for k, v in everything.items() if k in _ADDED - found.keys()}
-    wanted = {k: v for k, v in everything.items() if k not in added}
+    wanted = leaves(template)
     self._check(step, found, wanted)
     if self._run not in (None, run):
       raise UserError(f'checkpoint {folder} belongs to another run')
     saved = self._read(step, wanted)
-    for name, leaf in added.items():
-      saved[name] = jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
     state = jax.tree.unflatten(
-      jax.tree.structure(template), [saved[name] for name in everything]
+      jax.tree.structure(template), [saved[name] for name in wanted]
     )
     if int(state.step) != step:
       raise ValueError(f'{folder} holds step {int(state.step)}')
@@ -269,7 +262,7 @@ class Checkpoints:
 
   def set_aside(self, step: int) -> None:
     """Moves an unreadable checkpoint to WORKDIR/corrupt."""
-    corrupt = self.directory.parent / CORRUPT[0]
+    corrupt = self.directory.parent / CORRUPT
     if processes.is_first():
       with writing(str(corrupt)):
         corrupt.mkdir(exist_ok=True)

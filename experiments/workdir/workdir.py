@@ -44,8 +44,6 @@ _LEFTOVER = re.compile(
 )
 # Logs that other processes of the same start may already have opened.
 _OTHERS = re.compile(r'log-\d+\.txt')
-# States as older versions wrote them, and what they are called now.
-_RENAMED_STATES = {'DROPPED': 'PRUNED'}
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -163,8 +161,6 @@ def read_status(path: str) -> dict[str, Any]:
       f'{name} is not a JSON object: {facts}; remove it to resume the run from '
       'its newest checkpoint'
     )
-  if facts.get('status') in _RENAMED_STATES:
-    facts['status'] = _RENAMED_STATES[facts['status']]
   return facts
 
 

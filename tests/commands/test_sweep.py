@@ -530,8 +530,6 @@ def test_dry_run_prints_commands_that_train_the_same_trials(
   [
     (['--sweep=rate'], 'did you mean rates?'),
     ([], '--sweep or --grid is required'),
-    (['--sweep_over=config.seed=0,1'], '--sweep_over is now --grid'),
-    (['--sweep=seeds', '--only=0'], '--only is now --trial_ids'),
     (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not a trial id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
     (['--sweep=seeds', '--rungs=5'], '--rungs=5 must be'),
