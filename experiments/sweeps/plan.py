@@ -36,7 +36,6 @@ class Spec:
     config: the complete config, nested.
     settings: the validated settings of `config`.
     path: workdir of the trial.
-    repeats: indices of duplicate trials, which are not trained.
   """
 
   index: int
@@ -44,7 +43,6 @@ class Spec:
   config: dict
   settings: Settings
   path: str
-  repeats: tuple[int, ...] = ()
 
   @property
   def name(self) -> str:

@@ -5,7 +5,6 @@ extension.py     the config file, if it registered entries of tables
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary
-train_hashes.json  hashes of its texts of train, see experiments.data.overlap
 log-P.txt        log of process P
 metrics.jsonl    one JSON object per line, steps strictly increasing
 tensorboard/     the same, for TensorBoard; wandb/ for Weights & Biases
@@ -38,7 +37,7 @@ from experiments.workdir import buckets, locks
 
 # Temporary files of a start that was killed before it wrote config.json.
 _LEFTOVER = re.compile(
-  r'((config|data|env|metrics|status|sweep|tokenizer|train_hashes)\.jsonl?'
+  r'((config|data|env|metrics|status|sweep|tokenizer)\.jsonl?'
   r'|extension\.py)\.tmp-.*'
   r'|\.shared-.*'
 )
