@@ -26,7 +26,7 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
 
   Raises:
     UserError: the folder holds something else, or a sweep of another config.
-    Failed: it cannot be written.
+    OSError: it cannot be written.
   """
   # Of a bucket: others may have added trials.
   buckets.download(workdir, trials=())

@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from experiments.command import processes
-from experiments.command.errors import Failed, UserError, writing
+from experiments.command.errors import Failed, UserError
 from experiments.workdir import buckets, metrics
 from experiments.workdir.keeping import CheckpointSettings, best_step
 from experiments.workdir.named_leaves import differences, leaves, nest
@@ -73,8 +73,7 @@ class Checkpoints:
     origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
     folder = origin / 'checkpoints'
     if run is not None:
-      with writing(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
+      folder.mkdir(parents=True, exist_ok=True)
     self._manager = _Manager(
       folder,
       item_handlers={'state': ocp.StandardCheckpointHandler()},
@@ -264,12 +263,11 @@ class Checkpoints:
     """Moves an unreadable checkpoint to WORKDIR/corrupt."""
     corrupt = self.directory.parent / CORRUPT
     if processes.is_first():
-      with writing(str(corrupt)):
-        corrupt.mkdir(exist_ok=True)
-        target = corrupt / str(step)
-        if target.exists():
-          target.rmtree()
-        (self.directory / str(step)).rename(target)
+      corrupt.mkdir(exist_ok=True)
+      target = corrupt / str(step)
+      if target.exists():
+        target.rmtree()
+      (self.directory / str(step)).rename(target)
     processes.wait_for_all(f'set aside {step}')
     self._manager.reload()
 

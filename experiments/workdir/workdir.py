@@ -50,7 +50,7 @@ def write_atomic(path: str, content: str | bytes) -> None:
   """Writes or replaces a file atomically.
 
   Raises:
-    Failed: it cannot be written; an existing file is unchanged.
+    OSError: it cannot be written; an existing file is unchanged.
   """
   with temporary_file(path) as file, writing(path):
     file.write(content.encode() if isinstance(content, str) else content)
@@ -61,7 +61,7 @@ def temporary_file(path: str) -> Iterator[BinaryIO]:
   """A binary file that is renamed to `path` after the block, or removed.
 
   Raises:
-    Failed: it cannot be opened or renamed; an existing file is unchanged.
+    OSError: it cannot be opened or renamed; an existing file is unchanged.
   """
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
@@ -191,11 +191,10 @@ def open_workdir(
     run: identity of the run that trains in it.
 
   Raises:
-    Failed: the folder, or a file in it, cannot be written.
+    OSError: the folder, or a file in it, cannot be written.
   """
   path = os.path.abspath(path)
-  with writing(path):
-    os.makedirs(path, exist_ok=True)
+  os.makedirs(path, exist_ok=True)
   attempt = read_status(path).get('attempt', 0) + 1
   workdir = Workdir(path, attempt, writes, run)
   if not writes:

@@ -207,47 +207,6 @@ def test_a_line_that_is_not_utf8_is_named_after_the_results_before_it(
   assert os.listdir(tmp_path) == ['texts']
 
 
-@pytest.mark.parametrize('ending', ['jsonl', 'parquet'])
-def test_a_disk_that_is_filled_by_the_output_is_one_line(
-  ending, command, file, tmp_path
-):
-  """Simulated by a limit on the size of files, one KiB."""
-  path = tmp_path / f'found.{ending}'
-  words = shlex.join([*command, f'--file={file}', f'--output={path}'])
-  done = subprocess.run(
-    ['bash', '-c', f'ulimit -f 1; exec {words}'],
-    cwd=ROOT,
-    env=ENVIRONMENT,
-    capture_output=True,
-    text=True,
-    timeout=120,
-    check=False,
-  )
-  assert (done.returncode, done.stdout) == (1, '')
-  last = done.stderr.splitlines()[-1]
-  assert last.startswith(f'failed: {path} could not be written: File too large')
-  assert 'Traceback' not in done.stderr
-  assert os.listdir(tmp_path) == [file.name]
-
-
-def test_standard_output_on_a_full_disk_is_one_line(command, file):
-  with open('/dev/full', 'w') as full:
-    done = subprocess.run(
-      [*command, f'--file={file}'],
-      cwd=ROOT,
-      env=ENVIRONMENT,
-      stdout=full,
-      stderr=subprocess.PIPE,
-      text=True,
-      timeout=120,
-      check=False,
-    )
-  assert done.returncode == 1
-  assert done.stderr == (
-    'failed: standard output could not be written: No space left on device\n'
-  )
-
-
 def test_a_missing_file_is_refused(finished_run, call_command):
   code, stdout, stderr = call_command(
     'predict', f'--workdir={finished_run}', '--file=nowhere', cwd=ROOT

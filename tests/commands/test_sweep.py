@@ -19,6 +19,7 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
+from experiments.settings import stored
 from experiments.sweeps import running
 from experiments.training import compiled
 from experiments.training import run as run_lib
@@ -391,7 +392,7 @@ def test_a_failing_trial_stops_no_other_and_can_be_retried(
   shutil.rmtree(victim)
   # A file in place of its checkpoint folder.
   victim.mkdir()
-  (victim / 'config.json').write_text(json.dumps(config.to_dict()))
+  (victim / 'config.json').write_text(stored.as_text(config.to_dict()))
   (victim / 'checkpoints').write_text('in the way')
   code, printed, said = sweep(*flags)
   assert code == 1
