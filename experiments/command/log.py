@@ -18,7 +18,7 @@ from experiments.command.errors import Diverged, Failed, Interrupted, writing
 _KEPT = logging.getLogger('experiments.log')
 _KEPT.setLevel(logging.INFO)
 _KEPT.propagate = False
-# What a file lacks is said when it is closed.
+# A line that cannot be written to a file is an error when the file is closed.
 logging.raiseExceptions = False
 
 

@@ -50,7 +50,7 @@ def name_key(choice: str) -> str:
 
 
 def without_aliases(key: str, value: Any) -> Any:
-  """The value of a dotted key, with the first name of each entry.
+  """The value of a dotted key, with names of entries in place of aliases.
 
   An entry that has been registered under an alias is meant itself.
   """

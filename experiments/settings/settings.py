@@ -176,7 +176,9 @@ def default_config() -> dict:
 def _no_pretraining() -> PretrainSettings:
   name = 'masked_tokens'
   task = Choice(name, {name: registry.options(tasks.TASKS[name])})
-  return PretrainSettings(task, 0, 1e-3, 0, 'loss')
+  return PretrainSettings(
+    task, steps=0, learning_rate=1e-3, warmup_steps=0, best_metric='loss'
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -121,7 +121,9 @@ def test_what_this_version_does_not_read_is_one_line(
   assert line in only
 
 
-def test_another_metric_of_a_stored_run_is_refused(config, tmp_path):
+def test_an_unknown_key_of_the_checkpoints_of_a_source_is_refused(
+  config, tmp_path
+):
   config['checkpoint']['best'] = 'loss'
   (tmp_path / 'config.json').write_text(json.dumps(config))
   with pytest.raises(UserError, match=r'config\.checkpoint\.best is not a key'):

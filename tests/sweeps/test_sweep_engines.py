@@ -58,7 +58,7 @@ def importing(seconds=60):
   )
 
 
-def test_a_trial_that_was_pruned_is_not_trained(specs):
+def test_a_trial_that_was_pruned_has_ended(specs):
   pruned = {'status': 'PRUNED', 'step': 4, 'attempt': 1}
   os.makedirs(specs[1].path)
   with open(os.path.join(specs[1].path, 'status.json'), 'w') as file:
