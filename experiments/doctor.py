@@ -15,7 +15,7 @@ import platform
 from importlib import metadata
 
 from experiments.command import app
-from experiments.command.errors import Failed, writing
+from experiments.command.errors import Failed
 from experiments.command.log import log
 from experiments.data import store
 from experiments.training import diagnosis
@@ -51,8 +51,7 @@ def main(values) -> None:
   findings += diagnosis.cache(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
   folder = store.default_folder()
   if values.clear_data_cache:
-    with writing(folder):
-      log(f'{folder}: {store.clear(folder) / 2**20:,.1f} MiB removed')
+    log(f'{folder}: {store.clear(folder) / 2**20:,.1f} MiB removed')
   findings += diagnosis.data_cache(folder)
   if values.workdir is not None:
     with buckets.staged(values.workdir) as path:

@@ -206,7 +206,6 @@ def main(values) -> None:
       # Its reader, such as `head`, has read enough.
       if cluster is not None:
         raise  # the other processes end, too
-      app.drop_output()
 
 
 @contextlib.contextmanager

@@ -26,7 +26,6 @@ from experiments.command.log import log
 from experiments.settings import extensions, reference
 from experiments.sweeps import (
   comparison,
-  distinct,
   engines,
   folder,
   grids,
@@ -147,14 +146,11 @@ def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
 def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
   if not trial_ids:
     return specs
-  count = sum(1 + len(spec.repeats) for spec in specs)
+  last = len(specs) - 1
   for text in trial_ids:
-    if not text.isdecimal() or int(text) >= count:
-      raise UserError(f'--trial_ids={text} is not a trial id, 0 to {count - 1}')
+    if not text.isdecimal() or int(text) > last:
+      raise UserError(f'--trial_ids={text} is not a trial id, 0 to {last}')
   indices = list(map(int, trial_ids))
-  for spec in specs:
-    for index in sorted(set(indices) & set(spec.repeats)):
-      log(f'trial {index} is a duplicate of trial {spec.index} and is skipped')
   return [spec for spec in specs if spec.index in indices]
 
 
@@ -216,22 +212,19 @@ def _main(values, workdir: str) -> None:
     )
   if values.engine == 'ray' and ray_cluster.unsupported_reason():
     raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
-  planned = _specs(values, base, workdir)
-  specs = distinct.distinct(planned)
+  specs = _specs(values, base, workdir)
   chosen = _share(_chosen(specs, values.trial_ids), values)
   rungs = halving.parse(values.rungs, values.keep_fraction, specs)
   comparison.check(specs, values.metric, values.over, values.baseline)
   if values.engine == 'processes':
     # Leaves the accelerator to the worker processes.
     jax.config.update('jax_platforms', 'cpu')
-  if (repeated := distinct.warning(specs)) is not None:
-    log(repeated)
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts, values, base)
     app.print_result({'trials': len(chosen), 'parameters': counts})
     return
-  folder.write(workdir, base, planned)
+  folder.write(workdir, base, specs)
   if values.retry:
     for spec in chosen:
       workdir_lib.forget_failure(spec.path)
@@ -250,8 +243,8 @@ def _main(values, workdir: str) -> None:
     buckets.upload(workdir, 'trials/*.txt')
   if buckets.origin(workdir) != workdir:
     # Without a lock, another command may have replaced it.
-    folder.write(workdir, base, planned)
-  report = summary.write_at_end(workdir, values, planned)
+    folder.write(workdir, base, specs)
+  report = summary.write_at_end(workdir, values, specs)
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:

@@ -33,8 +33,10 @@ import pytest
 from configs import default
 from experiments.command import app, config_files
 from experiments.command.errors import UserError
+from experiments.command.signals import Signals
 from experiments.settings import reference
 from experiments.training import compiled
+from experiments.training import run as run_lib
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
@@ -130,6 +132,14 @@ def make_small_config():
 def small_config():
   """A small config of one's own."""
   return make_small_config()
+
+
+@pytest.fixture(scope='session')
+def finished_run(tmp_path_factory):
+  """The workdir of a small run that is done; no test changes it."""
+  path = tmp_path_factory.mktemp('finished') / 'run'
+  run_lib.run(make_small_config(), str(path), Signals())
+  return path
 
 
 @pytest.fixture(scope='session')

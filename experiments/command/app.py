@@ -26,13 +26,12 @@ from experiments.command.config_files import (
   load_config,
 )
 from experiments.command.errors import (
-  FULL,
   Diverged,
   Failed,
   Interrupted,
   UserError,
   nearest,
-  unwritten,
+  writing,
 )
 from experiments.command.log import Unbreakable, log
 from experiments.command.values import (
@@ -43,16 +42,10 @@ from experiments.command.values import (
 )
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
-# Old names of flags, for the message that gives the new one.
-_RENAMED_FLAGS = {'sweep_over': 'grid', 'only': 'trial_ids'}
 
 
 def print_result(result: dict) -> None:
-  """The last line of standard output.
-
-  Raises:
-    Failed: the file it is redirected to is full.
-  """
+  """The last line of standard output; raises as `print_lines`."""
   print_lines([json.dumps(result)])
 
 
@@ -61,17 +54,14 @@ def print_lines(lines: Iterable[str]) -> None:
 
   Raises:
     BrokenPipeError: its reader has closed the pipe.
-    Failed: the file it is redirected to is full.
+    OSError: the file it is redirected to is full, among others.
   """
   try:
-    print(*lines, sep='\n', flush=True)
-  except BrokenPipeError:
-    raise
-  except OSError as error:
+    with writing('standard output'):
+      print(*lines, sep='\n', flush=True)
+  except OSError:
     drop_output()
-    raise Failed(
-      f'standard output could not be written: {error.strerror}'
-    ) from error
+    raise
 
 
 def drop_output() -> None:
@@ -127,6 +117,10 @@ def _run(main, define, doc, describe) -> None:
     # The reader of the pipe has closed it.
     drop_output()
     code = ERROR
+  except OSError as error:
+    # A full disk, among others.
+    print(f'failed: {" ".join(str(error).split())}', file=sys.stderr)
+    code = ERROR
   except Exception:
     traceback.print_exc()
     code = ERROR
@@ -152,7 +146,7 @@ def check_output(path: str) -> None:
 
   Raises:
     UserError: it is a folder or empty, or cannot be written.
-    Failed: the disk is full.
+    OSError: the disk is full, among others.
   """
   if not path or os.path.isdir(path):
     raise UserError(f'--output={path} is not the name of a file; give one')
@@ -164,13 +158,11 @@ def make_folder(path: str, name: str) -> None:
 
   Raises:
     UserError: it cannot be created, or is not writable.
-    Failed: the disk is full.
+    OSError: the disk is full, among others.
   """
   try:
     os.makedirs(path, exist_ok=True)
-  except OSError as error:
-    if error.errno in FULL:
-      raise unwritten(path, error) from error
+  except (FileExistsError, NotADirectoryError, PermissionError) as error:
     raise UserError(f'--{name}: {error.strerror}: {path}') from error
   if not os.access(path, os.W_OK):
     raise UserError(f'--{name}: {path} is not writable')
@@ -229,10 +221,6 @@ class _Tuples(flags.ArgumentParser):
 
 
 def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
-  if isinstance(error, flags.UnrecognizedFlagError):
-    renamed = _RENAMED_FLAGS.get(error.flagname)
-    if renamed is not None:
-      return f'--{error.flagname} is now --{renamed}'
   text = str(error).replace('flag --', '--', 1)
   given, _, _ = text.partition(': ')
   key = given.removeprefix('--config.').partition('=')[0]

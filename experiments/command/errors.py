@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 from typing import Any
-
-# Error numbers of a full file system.
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class UserError(Exception):
@@ -29,23 +25,15 @@ class Interrupted(Exception):
 
 @contextlib.contextmanager
 def writing(path: str):
-  """A context for code that writes a file or a folder.
+  """A context for code that writes to a file: its OSError names the file.
 
-  Raises:
-    Failed: the disk is full, among others.
+  That of an open file has no name, such as that of a full disk.
   """
   try:
     yield
   except OSError as error:
-    raise unwritten(path, error) from error
-
-
-def unwritten(path: str, error: OSError) -> Failed:
-  """The exception for a file or a folder that could not be written."""
-  return Failed(
-    f'{path} could not be written: {error.strerror or error}; free disk space '
-    'or repair it, and run the same command again'
-  )
+    error.filename = path
+    raise
 
 
 def one_of(name: Any, allowed, key: str, joined: str = '') -> Any:

@@ -18,13 +18,15 @@ from experiments.command.errors import Diverged, Failed, Interrupted, writing
 _KEPT = logging.getLogger('experiments.log')
 _KEPT.setLevel(logging.INFO)
 _KEPT.propagate = False
+# A line that cannot be written to a file is an error when the file is closed.
+logging.raiseExceptions = False
 
 
 class Unbreakable:
   """Standard error that ignores write errors.
 
-  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved;
-  neither that nor a full disk may end the run.
+  After `2>&1 | tee` and Ctrl-C the pipe is closed before the state is saved,
+  which must not end the run.
   """
 
   def __init__(self, stream):
@@ -83,26 +85,14 @@ class Reporter:
       self._next = time.monotonic() + 10
 
 
-class _LogFile(logging.FileHandler):
-  """A log file that ignores write errors, once it was opened."""
-
-  def handleError(self, record) -> None:
-    del record
-
-  def close(self) -> None:
-    with contextlib.suppress(OSError):
-      super().close()
-
-
 @contextlib.contextmanager
 def keep_log(path: str):
   """Appends all lines of `log`, and an exception of the block, to a file.
 
   Raises:
-    Failed: it cannot be opened.
+    OSError: it cannot be opened, or not be written.
   """
-  with writing(path):
-    handler = _LogFile(path)
+  handler = logging.FileHandler(path)
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
   _KEPT.addHandler(handler)
   try:
@@ -115,4 +105,5 @@ def keep_log(path: str):
     raise
   finally:
     _KEPT.removeHandler(handler)
-    handler.close()
+    with writing(path):
+      handler.close()

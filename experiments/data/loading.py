@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from experiments.command.values import Choice
 from experiments.data import (
   datasets,
   encoding,
-  overlap,
   selection,
   vocabularies,
 )
@@ -74,7 +72,6 @@ class Data:
     labels: names of the classes, by class index.
     vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
-    hashes: from the name of a split to the hashes of its texts, uint64.
     files: files to store in the workdir, content by name.
   """
 
@@ -83,7 +80,6 @@ class Data:
   labels: list[str]
   vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]
-  hashes: Callable[[str], np.ndarray]
   files: dict[str, str]
 
 
@@ -140,11 +136,9 @@ def load(settings: DataSettings, workdir: str) -> Data:
     chosen.labels,
     Vocabulary.of(tokenizer),
     bucket_lengths(train.lengths, settings.num_buckets, longest),
-    lambda split: rows.hashes[chosen.splits[split]],
     {
       'tokenizer.json': tokenizer.to_str(pretty=True),
       'data.json': json.dumps(facts, indent=2),
-      overlap.FILE: overlap.to_json(chosen.sample),
     },
   )
 

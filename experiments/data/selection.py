@@ -10,7 +10,6 @@ import json
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data import overlap
 from experiments.data.problems import problems
 from experiments.data.rows import INVALID, Rows
 from experiments.data.splits import first_copies, fold, hold_out
@@ -28,7 +27,6 @@ class Selection:
     labels: names of the classes, by class index.
     fingerprint: SHA-256 of splits, labels and texts.
     unlabelled: the same of the unlabelled texts; '' if there are none.
-    sample: of the texts of train and the unlabelled ones, see overlap.sample.
     dropped: messages about rows that the settings leave out.
     problems: messages about probable mistakes in the rest.
   """
@@ -37,16 +35,15 @@ class Selection:
   labels: list[str]
   fingerprint: str
   unlabelled: str
-  sample: np.ndarray
   dropped: list[str]
   problems: list[str]
 
   def write(self, writer: Writer) -> None:
     """Adds the arrays of `of`."""
     about = dataclasses.asdict(self)
-    del about['splits'], about['sample']
+    del about['splits']
     about = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    writer.add(about=about, sample=self.sample, **self.splits)
+    writer.add(about=about, **self.splits)
 
   def class_of(self, rows: Rows) -> np.ndarray:
     """int32, the class of each label of `rows`; -1 for those left out."""
@@ -59,7 +56,7 @@ def of(arrays: Arrays) -> Selection:
   about = json.loads(arrays['about'].tobytes())
   names = [name for name in (*SPLITS, UNLABELLED) if name in arrays]
   splits = {name: arrays[name] for name in names}
-  return Selection(splits, sample=arrays['sample'], **about)
+  return Selection(splits, **about)
 
 
 def select(rows: Rows, source, settings) -> Selection:
@@ -90,10 +87,6 @@ def select(rows: Rows, source, settings) -> Selection:
     _fingerprint(rows, {UNLABELLED: splits[UNLABELLED]})
     if UNLABELLED in splits
     else '',
-    overlap.sample(
-      rows.hashes,
-      *(splits[name] for name in ('train', UNLABELLED) if name in splits),
-    ),
     dropped,
     problems(rows, labelled, labels),
   )

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from experiments.command.errors import writing
 from experiments.command.log import log
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
@@ -34,8 +33,7 @@ def save(
   labels: Mapping,
 ) -> list[str]:
   """Writes the four files; returns their names."""
-  with writing(folder):
-    os.makedirs(folder, exist_ok=True)
+  os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, name)
   with warnings.catch_warnings():
     # `check_fonts` logs them, once.

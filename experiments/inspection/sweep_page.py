@@ -9,7 +9,6 @@ import statistics
 from experiments.inspection import pages
 from experiments.sweeps import (
   comparison,
-  distinct,
   folder,
   plots,
   results,
@@ -27,7 +26,7 @@ def sections(values, path: str) -> list[str]:
   Raises:
     UserError: no such metric or baseline.
   """
-  specs = distinct.distinct(folder.read(path))
+  specs = folder.read(path)
   rows = results.collect(specs)
   found = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline

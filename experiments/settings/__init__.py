@@ -1,1 +1,1 @@
-"""From ConfigDicts to frozen dataclasses: registries, checks, old formats."""
+"""From ConfigDicts to frozen dataclasses: registries, checks."""

@@ -1,4 +1,4 @@
-"""Dotted keys: how a config spells the settings, and which came later."""
+"""Dotted keys: how a config spells the settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from experiments.command.values import Choice
 from experiments.data.datasets import DATASETS
 from experiments.data.vocabularies import VOCABULARIES
 from experiments.learning.optimizers import OPTIMIZERS
-from experiments.learning.parameter_groups import GROUPS, GroupSettings
 from experiments.learning.tasks import TASKS
-from experiments.settings import registry
 from selfattn import positions
 from selfattn.encoders import ENCODERS
 from selfattn.heads import HEADS
@@ -21,27 +19,6 @@ from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
 from selfattn.positions.sampling import SAMPLINGS
 
-# Keys that later versions have added to a section, with the values that change
-# nothing for older runs. For options of a choice, these are their defaults.
-ADDED: dict[str, Any] = {
-  'data.num_folds': 0,
-  'data.fold': 0,
-  'data.split_by': 'text',
-  'model.normaliser.name': 'softmax',
-  'model.head.name': 'linear',
-  'train.ema_decay': 0.0,
-  'task.name': 'classify',
-  'pretrain.task.name': 'masked_tokens',
-  'pretrain.steps': 0,
-  'pretrain.learning_rate': 1e-3,
-  'pretrain.warmup_steps': 0,
-  'pretrain.best_metric': 'loss',
-}
-# Names of values that have changed, {key: {former: current}}. Configs may have
-# either; a run is identified by the former, so that it stays the same run.
-RENAMED_VALUES: dict[str, dict[str, str]] = {
-  'model.encoder.name': {'bag': 'bow'},
-}
 # Second names of entries, {key: {alias: name}}.
 ALIASES: dict[str, dict[str, str]] = {
   'model.position.name': positions.ALIASES,
@@ -67,26 +44,17 @@ JOINED = ('model.position', 'model.head')
 NAMES = ('model.pool',)
 
 
-def group_defaults() -> dict[str, Any]:
-  """Dotted keys of the groups of parameters, with values without effect."""
-  return {
-    f'optimizer.groups.{group}.{key}': value
-    for group in GROUPS
-    for key, value in dataclasses.asdict(GroupSettings()).items()
-  }
-
-
 def name_key(choice: str) -> str:
   """Dotted key of the name of one of CHOICES."""
   return choice if choice in NAMES else f'{CHOICES[choice][1]}.name'
 
 
-def current_value(key: str, value: Any) -> Any:
-  """The name that a value of a dotted key has now; of joined ones, of each.
+def without_aliases(key: str, value: Any) -> Any:
+  """The value of a dotted key, with names of entries in place of aliases.
 
-  An entry that has been registered under a former name is meant itself.
+  An entry that has been registered under an alias is meant itself.
   """
-  names = RENAMED_VALUES.get(key, {}) | ALIASES.get(key, {})
+  names = ALIASES.get(key, {})
   if not names or not isinstance(value, str):
     return value
   (table,) = (CHOICES[c][0] for c in CHOICES if name_key(c) == key)
@@ -94,28 +62,6 @@ def current_value(key: str, value: Any) -> Any:
     part if part in table else names.get(part, part)
     for part in value.split('+')
   )
-
-
-def former_value(key: str, value: Any) -> Any:
-  """The first name that a value of a dotted key has had."""
-  renamed = RENAMED_VALUES.get(key, {}).items()
-  return next((old for old, new in renamed if new == value), value)
-
-
-def without_defaults(flat: dict, table, key: str) -> dict:
-  """Values by dotted key, without the options of a choice at their defaults.
-
-  Args:
-    table, key: of the choice, as in CHOICES.
-  """
-  defaults = {
-    f'{key}.{name}.{option}': list(value) if isinstance(value, tuple) else value
-    for name, cls in table.items()
-    for option, value in registry.options(cls).items()
-  }
-  return {
-    k: v for k, v in flat.items() if k not in defaults or defaults[k] != v
-  }
 
 
 def join(path: str, name: str) -> str:

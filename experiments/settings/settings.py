@@ -13,8 +13,9 @@ import json
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
+from experiments.command.config_files import DEFAULT_CONFIG, load_config
 from experiments.command.errors import UserError, one_of
-from experiments.command.values import Choice
+from experiments.command.values import Choice, flat_keys
 from experiments.data.loading import DataSettings
 from experiments.learning import tasks
 from experiments.learning.optimizers import OPTIMIZERS, OptimizerSettings
@@ -22,17 +23,13 @@ from experiments.learning.parameter_groups import GROUPS, GroupSettings
 from experiments.learning.schedules import warmup_updates
 from experiments.settings import registry, validation
 from experiments.settings.keys import (
-  ADDED,
   CHOICES,
   JOINED,
   NAMES,
-  current_value,
   flat_settings,
-  former_value,
-  group_defaults,
   join,
   name_key,
-  without_defaults,
+  without_aliases,
 )
 from experiments.workdir.keeping import LAST_PHASE, CheckpointSettings
 
@@ -162,26 +159,26 @@ class Settings:
   def digest(self) -> str:
     """Eight hexadecimal digits, the same for the same settings.
 
-    Options and ADDED keys at their defaults are left out, so that those which a
-    later version adds do not change it.
+    Values that are the default are left out, so that a new key changes no
+    digest.
     """
-    flat = {k: former_value(k, v) for k, v in self.flat().items()}
-    for section in CHOICES.values():
-      flat = without_defaults(flat, *section)
-    added = ADDED | group_defaults()
-    flat = {k: v for k, v in flat.items() if k not in added or added[k] != v}
-    text = json.dumps(flat, sort_keys=True)
+    defaults = flat_keys(default_config())
+    chosen = {k: v for k, v in self.flat().items() if v != defaults.get(k)}
+    text = json.dumps(chosen, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+def default_config() -> dict:
+  """The nested config of configs/default.py, with lists for tuples."""
+  return json.loads(json.dumps(load_config(DEFAULT_CONFIG).to_dict()))
+
+
 def _no_pretraining() -> PretrainSettings:
-  values = {
-    name: ADDED[f'pretrain.{name}']
-    for name in ('steps', 'learning_rate', 'warmup_steps', 'best_metric')
-  }
-  name = ADDED['pretrain.task.name']
+  name = 'masked_tokens'
   task = Choice(name, {name: registry.options(tasks.TASKS[name])})
-  return PretrainSettings(task, **values)
+  return PretrainSettings(
+    task, steps=0, learning_rate=1e-3, warmup_steps=0, best_metric='loss'
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,12 +209,8 @@ SECTIONS = {
 }
 
 
-def from_config(config, is_stored: bool = False) -> Settings:
+def from_config(config) -> Settings:
   """Settings from a ConfigDict or the like nested dict.
-
-  Args:
-    is_stored: whether it is the config of a stored run, which an earlier
-      version may have trained with values that are refused today.
 
   Raises:
     UserError: an unknown or missing key, a value of the wrong type, a choice
@@ -225,7 +218,7 @@ def from_config(config, is_stored: bool = False) -> Settings:
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
   settings = _section(Settings, {'extension': ''} | values, '')
-  validation.check(settings, settings.flat(), is_stored)
+  validation.check(settings, settings.flat())
   return settings
 
 
@@ -264,7 +257,7 @@ def _section(cls, values: dict, path: str):
       else:
         raise UserError(f'config.{block_key}.name is missing')
       fields[name] = registry.choose(
-        current_value(name_key(key), chosen),
+        without_aliases(name_key(key), chosen),
         given,
         table,
         block_key,

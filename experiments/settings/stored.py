@@ -10,13 +10,21 @@ from collections.abc import Callable
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.learning.tasks import TASKS
-from experiments.settings import extensions, formats
-from experiments.settings.keys import former_value
-from experiments.settings.settings import Settings
+from experiments.settings import extensions, registry
+from experiments.settings.keys import join
+from experiments.settings.settings import (
+  SECTIONS,
+  Settings,
+  default_config,
+  from_config,
+)
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.keeping import CheckpointSettings
 from experiments.workdir.workdir import Workdir
 
+# The format that config.json names. It is raised when an earlier version could
+# not read what this one writes.
+FORMAT = 1
 # Keys that do not change what is computed, so that a resumed run may change
 # them. The folder of the data is one of them, since its content is checked.
 FREE = (
@@ -25,10 +33,38 @@ FREE = (
   'train.fsdp_min_size',
   'checkpoint.max_to_keep',
 )
-
-
 # Keys that a message about another config names.
 _MOST_DIFFERENCES = 10
+
+
+def complete(config: dict) -> dict:
+  """A stored nested config, with the default of each key that it lacks.
+
+  Raises:
+    UserError: another version has written it, or a section is none.
+  """
+  config = dict(config)
+  version = config.pop('format', None)
+  if version != FORMAT:
+    raise UserError(
+      f'the config has format {version!r}, and this version reads format '
+      f'{FORMAT}; use the version that wrote it'
+    )
+  return _with_defaults(config, default_config())
+
+
+def _with_defaults(values: dict, defaults: dict, path: str = '') -> dict:
+  merged = defaults | values
+  for name, default in defaults.items():
+    value, key = merged[name], join(path, name)
+    if isinstance(default, dict) != isinstance(value, dict):
+      raise UserError(
+        f'config.{key} = {value!r} is '
+        + ('no section' if isinstance(default, dict) else 'a section')
+      )
+    if isinstance(default, dict):
+      merged[name] = _with_defaults(value, default, key)
+  return merged
 
 
 def read_settings(path: str) -> Settings:
@@ -40,7 +76,7 @@ def read_settings(path: str) -> Settings:
   config = _read_config(path)
   extensions.load(path, config)
   try:
-    return formats.read(config)
+    return from_config(complete(config))
   except UserError as error:
     raise UserError(f'{path}/config.json: {error}') from error
 
@@ -53,8 +89,9 @@ def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
       it may be another version of the file of --config; or no task here has
       its metric.
   """
-  config = formats.upgrade(_read_config(path))
-  keeping = CheckpointSettings(**config['checkpoint'])
+  values = complete(_read_config(path))['checkpoint']
+  registry.check_keys(values, SECTIONS['checkpoint'], 'checkpoint')
+  keeping = CheckpointSettings(**values)
   known = {k: v for task in TASKS.values() for k, v in task.metrics.items()}
   if keeping.best_metric not in known:
     raise UserError(
@@ -66,7 +103,7 @@ def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
 
 
 def _read_config(path: str) -> dict:
-  """The nested config of a workdir, of any format."""
+  """The nested config of a workdir, as it is stored."""
   config_path = os.path.join(path, 'config.json')
   if not os.path.exists(config_path):
     raise UserError(f'--workdir={path}: {config_path} does not exist')
@@ -84,14 +121,13 @@ def identity(config: dict) -> str:
   """Sixteen hexadecimal digits, the same for runs that compute the same.
 
   Args:
-    config: nested, of any format. Only its own keys count, under the names that
-      it has for them: the identity is the same in every later version.
+    config: nested, as it is stored. Only its own keys count, so that a new key
+      does not change it.
   """
-  flat = formats.read(config).flat()
-  current = {name: formats.current_key(name) for name in flat_keys(config)}
+  flat = from_config(complete(config)).flat()
   own = {
-    name: former_value(key, flat[key])
-    for name, key in current.items()
+    key: flat[key]
+    for key in flat_keys(config)
     if key in flat and key not in FREE
   }
   text = json.dumps(own, sort_keys=True)
@@ -102,8 +138,8 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
   """UserError if the workdir belongs to a run with other settings.
 
   Args:
-    config: nested, of this version, that the settings were read from: if it is
-      that of the run, nothing is compared; None: unknown.
+    config: nested, that the settings were read from: if it is that of the run,
+      nothing is compared; None: unknown.
   """
   if not os.path.exists(os.path.join(path, 'config.json')):
     if not workdir_lib.is_new(path):
@@ -112,7 +148,7 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
       )
     return
   known = _read_config(path)
-  if config is not None and known == {'format': formats.FORMAT} | config:
+  if config is not None and known == with_format(config):
     return
   extension = extensions.digest_of(known)
   if extension != settings.extension:
@@ -152,11 +188,16 @@ def open_run(
     files, writes: as of workdir.open_workdir.
   """
   is_resumed = os.path.exists(os.path.join(path, 'config.json'))
-  run = identity(_read_config(path) if is_resumed else config)
+  run = identity(_read_config(path) if is_resumed else with_format(config))
   files = {'config.json': as_text(config)} | extensions.file_of(config) | files
   return workdir_lib.open_workdir(path, files, run, writes)
 
 
+def with_format(config: dict) -> dict:
+  """A nested config as it is stored."""
+  return {'format': FORMAT} | config
+
+
 def as_text(config: dict) -> str:
-  """The text of config.json for a nested config of this version."""
-  return json.dumps({'format': formats.FORMAT} | config, indent=2)
+  """The text of config.json for a nested config."""
+  return json.dumps(with_format(config), indent=2)

@@ -65,13 +65,12 @@ _RANGES = {
 }
 
 
-def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
+def check(settings, flat: dict[str, Any]) -> None:
   """Checks ranges, and values that exclude each other.
 
   Args:
     settings: a Settings.
     flat: its values by dotted key.
-    is_stored: as of settings.from_config.
 
   Raises:
     UserError: a value is not allowed; with the key to change.
@@ -120,7 +119,7 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
       f'optimizer.groups.{group}.learning_rate_scale',
       'at least 0 and finite',
     )
-  _check_optimizers(optimizer, is_stored)
+  _check_optimizers(optimizer)
   DATASETS[data.source.name](**data.source.options).check(data.dir)
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   encoder = parts.encoder(model)
@@ -130,8 +129,7 @@ def check(settings, flat: dict[str, Any], is_stored: bool = False) -> None:
     _check_task(phase.settings, encoder, key)
   parts.head(model)
   pool = parts.pool(model)
-  if pool.uses_cls and not is_stored:
-    # The first version allowed a pool that sees only some of the tokens.
+  if pool.uses_cls:
     _check_cls(data, model, encoder)
   if 'position' in parts.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
@@ -159,7 +157,7 @@ def _check_folds(data, require) -> None:
   one_of(data.split_by, GROUPINGS, 'data.split_by')
 
 
-def _check_optimizers(optimizer, is_stored: bool) -> None:
+def _check_optimizers(optimizer) -> None:
   chosen = {'': optimizer.method.name}
   chosen |= {name: own.name for name, own in optimizer.groups.items()}
   for group, name in chosen.items():
@@ -170,9 +168,6 @@ def _check_optimizers(optimizer, is_stored: bool) -> None:
         f'config.{key}.name = {name!r} is for {" or ".join(allowed)} alone; '
         f'set config.optimizer.groups.{allowed[0]}.name to it'
       )
-  if is_stored:
-    # Earlier versions trained with any options.
-    return
   for name, options in optimizer.method.blocks.items():
     with parts.prefixed(f'optimizer.{name}'):
       OPTIMIZERS[name](**options).check()

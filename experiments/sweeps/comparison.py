@@ -19,7 +19,6 @@ from experiments.command import app
 from experiments.command.errors import UserError, nearest, one_of
 from experiments.command.values import flat_keys
 from experiments.learning.tasks import TASKS
-from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec, describe
 
 SPLITS = ('validation', 'test')
@@ -131,7 +130,7 @@ def check(
 
 def setting_of(spec: Spec, over: Sequence[str]) -> tuple[str, dict[str, Any]]:
   """The setting of a trial, shared by all repetitions: (name, overrides)."""
-  rest = {k: v for k, v in overrides(spec).items() if k not in over}
+  rest = {k: v for k, v in spec.overrides.items() if k not in over}
   return describe(rest) or 'all', rest
 
 

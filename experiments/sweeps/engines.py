@@ -200,7 +200,7 @@ def _run(
     # A failed trial must not stop the sweep: its status becomes FAILED, with
     # the reason, and the exit code of the command reports it.
     except Exception as error:
-      if not isinstance(error, Failed | UserError):
+      if not isinstance(error, Failed | UserError | OSError):
         traceback.print_exc()
       for spec in ours:
         _fail(spec, str(error))
@@ -215,7 +215,7 @@ def _lock(
   except locks.InUse as error:
     log(f'WARNING: skipped, since another process trains it: {error}')
     return False
-  except (Failed, UserError) as error:
+  except (UserError, OSError) as error:
     log(f'WARNING: trial {spec.index} {spec.name} is skipped: {error}')
     return False
   return True

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
-from experiments.settings import extensions, formats, stored
+from experiments.settings import extensions, stored
+from experiments.settings.settings import from_config
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets, locks
@@ -25,7 +26,7 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
 
   Raises:
     UserError: the folder holds something else, or a sweep of another config.
-    Failed: it cannot be written.
+    OSError: it cannot be written.
   """
   # Of a bucket: others may have added trials.
   buckets.download(workdir, trials=())
@@ -62,7 +63,7 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
       for trial in known['trials']
       if plan.identity(trial, plan.MORE_DIGITS) not in names
     ]
-  content = {'config': {'format': formats.FORMAT} | base, 'trials': trials}
+  content = {'config': stored.with_format(base), 'trials': trials}
   workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
   for name, text in extensions.file_of(base).items():
     workdir_lib.write_atomic(os.path.join(workdir, name), text + '\n')
@@ -72,7 +73,7 @@ def _flat(config: dict) -> dict:
   """Config keys that all commands of one sweep must agree on, flattened."""
   flat = flat_keys(json.loads(json.dumps(config)))
   # Resolved values: 0.1 of the run and the equal number of steps are equal.
-  flat |= formats.read(config).flat()
+  flat |= from_config(config).flat()
   return {
     key: value
     for key, value in flat.items()
@@ -93,19 +94,15 @@ def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:
   if known['trials'] == [spec.overrides for spec in planned]:
     return list(planned)
   extensions.load(workdir, known['config'])
-  return plan.make(known['config'], known['trials'], workdir, formats.read)
+  return plan.make(known['config'], known['trials'], workdir)
 
 
 def _read(path: str) -> dict:
-  """The config, upgraded to the current format, and overrides of each trial."""
+  """The complete config, and overrides of each trial."""
   try:
     with open(path) as file:
       known = json.load(file)
-    trials = [
-      {formats.current_key(key): value for key, value in trial.items()}
-      for trial in known['trials']
-    ]
-    return {'config': formats.upgrade(known['config']), 'trials': trials}
+    return known | {'config': stored.complete(known['config'])}
   except FileNotFoundError as error:
     raise UserError(
       f'{buckets.origin(path)} does not exist; is --workdir the folder of a '

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -36,7 +36,6 @@ class Spec:
     config: the complete config, nested.
     settings: the validated settings of `config`.
     path: workdir of the trial.
-    repeats: indices of duplicate trials, which are not trained.
   """
 
   index: int
@@ -44,7 +43,6 @@ class Spec:
   config: dict
   settings: Settings
   path: str
-  repeats: tuple[int, ...] = ()
 
   @property
   def name(self) -> str:
@@ -70,18 +68,12 @@ def _path(folder: str, overrides: Mapping[str, Any], taken: set[str]) -> str:
   return longer if path in taken or os.path.exists(longer) else path
 
 
-def make(
-  base: dict,
-  trials: list[dict],
-  workdir: str,
-  read: Callable[[dict], Settings] = settings_lib.from_config,
-) -> list[Spec]:
+def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
   """Specs of all trials, all of them validated.
 
   Args:
     base: the nested config.
     trials: overrides of each trial.
-    read: converts the nested config of a trial to settings.
 
   Raises:
     UserError: lists every trial that is invalid.
@@ -95,7 +87,7 @@ def make(
     names[name] = index
     try:
       config = _changed(base, overrides)
-      settings = read(config)
+      settings = settings_lib.from_config(config)
       path = _path(folder, overrides, taken)
       taken.add(path)
       stored.check(path, settings, config)

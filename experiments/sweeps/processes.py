@@ -102,7 +102,7 @@ def _feed(queue, cores: list[int], workers: _Workers) -> None:
     except IndexError:  # another thread was faster
       break
     # Opened here, so that it exists even if the worker dies in its imports.
-    with _opened(f'{spec.path}.txt') as file:
+    with _log_of(spec) as file:
       process = process or workers.start(cores, file.fileno())
     if process is None:
       break
@@ -179,7 +179,7 @@ def _main(workdir: str, cores: str, until: str) -> None:
   stop_at = int(until) if until else None
   for line in sys.stdin:
     spec = specs[line.strip()]
-    with _opened(f'{spec.path}.txt') as file:
+    with _log_of(spec) as file:
       os.dup2(file.fileno(), sys.stderr.fileno())
     try:
       engines.run([spec], stop_at, signals, shared)
@@ -189,13 +189,10 @@ def _main(workdir: str, cores: str, until: str) -> None:
     print('over', flush=True)
 
 
-def _opened(path: str):
-  """The log of a trial, to append to; if it cannot be opened, /dev/null."""
-  try:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return open(path, 'ab')
-  except OSError:
-    return open(os.devnull, 'ab')
+def _log_of(spec: Spec):
+  """The log of a trial, to append to."""
+  os.makedirs(os.path.dirname(spec.path), exist_ok=True)
+  return open(f'{spec.path}.txt', 'ab')
 
 
 if __name__ == '__main__':

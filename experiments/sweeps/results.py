@@ -16,7 +16,6 @@ from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.data.loading import read_facts
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
-from experiments.sweeps.distinct import overrides
 from experiments.sweeps.plan import Spec
 from experiments.sweeps.tables import markdown
 from experiments.workdir import buckets
@@ -104,7 +103,7 @@ def best_run(
   return {
     'trial': row['trial'],
     'name': row['name'],
-    **overrides(spec),
+    **spec.overrides,
     **{split: row[f'best/{split}/{metric}'] for split in SPLITS},
     'workdir': buckets.origin(spec.path),
   }
@@ -155,7 +154,6 @@ def publish(
       invocation.without_paths(entry.get('command', [])) for entry in attempts
     ),
     'commits': _distinct(entry.get('commit') for entry in attempts),
-    # Runs of former versions did not record it.
     'machines': _distinct(entry.get('machine') for entry in attempts),
     'versions': _distinct(
       entry.get('packages', {}).get('jax') for entry in attempts

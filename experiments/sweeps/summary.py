@@ -7,7 +7,6 @@ import collections
 from experiments.command.log import log
 from experiments.sweeps import (
   comparison,
-  distinct,
   folder,
   plots,
   results,
@@ -30,7 +29,7 @@ def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
   """
   # Of a bucket: others may have ended, and have added trials.
   buckets.download(workdir)
-  specs = distinct.distinct(folder.read(workdir, planned))
+  specs = folder.read(workdir, planned)
   unfinished = len(running.unfinished(specs))
   if not unfinished:
     return _write(workdir, values, specs)
@@ -48,7 +47,7 @@ def write(workdir: str, values) -> dict:
   Args:
     values: flags of comparison.define, and `output`.
   """
-  return _write(workdir, values, distinct.distinct(folder.read(workdir)))
+  return _write(workdir, values, folder.read(workdir))
 
 
 def _write(workdir: str, values, specs: list[Spec]) -> dict:

@@ -148,6 +148,9 @@ def workdir(path: str) -> Iterator[Finding]:
       else:
         best = ', the best' if step == saved.best() else ''
         yield f'checkpoint {step}', f'intact{best}', False
-  for folder in checkpoints.CORRUPT:
-    for name in sorted(glob.glob(os.path.join(path, folder, '*'))):
-      yield folder, f'{name} could not be read; it may be removed', False
+  for name in sorted(glob.glob(os.path.join(path, checkpoints.CORRUPT, '*'))):
+    yield (
+      checkpoints.CORRUPT,
+      f'{name} could not be read; it may be removed',
+      False,
+    )

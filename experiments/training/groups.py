@@ -101,14 +101,14 @@ class Group:
       first = self.program.phases[0]
       state = first.init(self.hparams(first))
       state = transfer.with_statistics(state, self.program.classifier, data)
-      state = self._initialised(state, data)
+      state = self._initialised(state)
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)
     self._open_writers(step or 0)
     return state
 
-  def _initialised(self, state: State, data: Data) -> State:
+  def _initialised(self, state: State) -> State:
     if not any(trial.settings.train.init_from for trial in self.trials):
       return state
     states = [
@@ -116,8 +116,7 @@ class Group:
         each,
         self.program.classifier,
         source,
-        trial.workdir,
-        data,
+        trial.workdir.path,
         trial.settings.model.num_members,
       )
       if (source := trial.settings.train.init_from)

@@ -118,8 +118,8 @@ def run_group(
     for workdir in workdirs:
       status = workdir_lib.read_status(workdir.path)
       if status.get('status') == 'RUNNING':
-        # On a full disk, the error to report is the one that ended the run.
-        with contextlib.suppress(Failed):
+        # The error to report is the one that ended the run.
+        with contextlib.suppress(Failed, OSError):
           workdir.set_status(ended, status['step'], reason=str(error))
     raise
   results = []

@@ -14,13 +14,12 @@ import numpy as np
 from experiments.command import processes
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import loading, overlap
+from experiments.data import loading
 from experiments.data.batches import eval_batches
 from experiments.learning import tasks
 from experiments.learning.steps import State
 from experiments.settings import stored
 from experiments.workdir import buckets, checkpoints
-from experiments.workdir.workdir import Workdir, write_atomic
 
 # Texts that a head counts at once.
 _TEXTS = 256
@@ -54,8 +53,7 @@ def start_from(
   state: State,
   classifier,
   source: str,
-  workdir: Workdir,
-  data: loading.Data,
+  workdir: str,
   num_members: int = 1,
 ) -> State:
   """An initial State with the parameters of `source` that match.
@@ -63,8 +61,7 @@ def start_from(
   A parameter matches if name, shape and dtype are the same, for embeddings and
   token_params the vocabulary, and for heads the labels. The token_params of a
   head are meant for one another, so that all are loaded or none; other
-  frozen_params are not loaded. Logs which are loaded and skipped, and whether
-  texts of validation or test are among those that `source` was trained on.
+  frozen_params are not loaded. Logs which are loaded and skipped.
 
   Args:
     state: of the new run.
@@ -72,41 +69,13 @@ def start_from(
     source: workdir of a trained run; its best checkpoint is read. All members
       of an ensemble begin with the parameters of a single model.
     workdir: of the new run, with its vocabulary and labels.
-    data: of the new run.
     num_members: of the new run.
 
   Raises:
     UserError: there is no checkpoint, or none of its parameters matches.
   """
   with buckets.staged(source) as folder:
-    state = _start_from(
-      state, classifier, source, folder, workdir.path, num_members
-    )
-    _compare_texts(source, folder, workdir, data)
-    return state
-
-
-def _compare_texts(source, folder, workdir: Workdir, data: loading.Data):
-  """Warns of leaks; the texts of `source` count as those of train from now."""
-  if not os.path.exists(os.path.join(folder, overlap.FILE)):
-    log(
-      f'WARNING: {source} is of an older version, and its texts are not known'
-    )
-    return
-  theirs = overlap.from_json(_text(folder, overlap.FILE))
-  ours = overlap.from_json(data.files[overlap.FILE])
-  for split in ('validation', 'test'):
-    found, of = overlap.seen(theirs, data.hashes(split), data.hashes('train'))
-    if found:
-      log(
-        f'WARNING: {source} was trained on {split} texts of this run, on '
-        f'{found} of {of} that were compared, so that {split} scores are not '
-        'those of new texts; config.data must split as there (seed, num_folds, '
-        'fold, fractions)'
-      )
-  if workdir.writes:
-    merged = overlap.to_json(overlap.merged(theirs, ours))
-    write_atomic(workdir.file(overlap.FILE), merged + '\n')
+    return _start_from(state, classifier, source, folder, workdir, num_members)
 
 
 def _start_from(

@@ -19,12 +19,11 @@ from collections.abc import Callable, Collection, Iterator
 
 from etils import epath
 
-from experiments.command.errors import UserError, unwritten, writing
+from experiments.command.errors import Failed, UserError
 
 SCHEMES = ('gs://',)
-# Folders that stay in the bucket ('torn': `corrupt` of older runs), and files
-# that stay local.
-_REMOTE, _LOCAL = ('checkpoints', 'corrupt', 'torn'), ('lock',)
+# Folders that stay in the bucket, and files that stay local.
+_REMOTE, _LOCAL = ('checkpoints', 'corrupt'), ('lock',)
 # A staged folder, and the file beside it that holds the address of the bucket.
 _STAGED, _ORIGIN = 'run', '.selfattn-origin'
 # Each waits for the network most of the time.
@@ -57,7 +56,7 @@ def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
     return
   with tempfile.TemporaryDirectory(prefix='selfattn-') as parent:
     name = os.path.join(parent, _ORIGIN)
-    with writing(name), open(name, 'w') as file:
+    with open(name, 'w') as file:
       file.write(path)
     folder = os.path.join(parent, _STAGED)
     try:
@@ -130,7 +129,7 @@ def _upload(folder: str, address: str, pattern: str) -> None:
       target.write_bytes((here / name).read_bytes())
     # Every storage has exceptions of its own.
     except Exception as error:
-      raise unwritten(str(target), OSError(str(error))) from error
+      raise Failed(f'{target} could not be written: {error}') from error
     _uploaded[str(here / name)] = version
 
   names = [path.relative_to(here) for path in here.glob(pattern)]
@@ -178,9 +177,8 @@ def download(folder: str, trials: Collection[str] | None = None) -> None:
   def copy(name: pathlib.Path) -> None:
     target = here / name
     content = (there / str(name)).read_bytes()
-    with writing(str(target)):
-      target.parent.mkdir(parents=True, exist_ok=True)
-      target.write_bytes(content)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
     _uploaded[str(target)] = _version(target)
 
   while folders:

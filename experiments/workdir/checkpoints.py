@@ -20,18 +20,15 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from experiments.command import processes
-from experiments.command.errors import Failed, UserError, writing
+from experiments.command.errors import Failed, UserError
 from experiments.workdir import buckets, metrics
 from experiments.workdir.keeping import CheckpointSettings, best_step
 from experiments.workdir.named_leaves import differences, leaves, nest
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T')
-# Folders of unreadable checkpoints, beside `checkpoints`; the second one is the
-# name that older runs used.
-CORRUPT = ('corrupt', 'torn')
-# Leaves that older checkpoints lack; they are restored as zeros.
-_ADDED = {'sums'}
+# The folder of unreadable checkpoints, beside `checkpoints`.
+CORRUPT = 'corrupt'
 
 
 class _Manager(ocp.CheckpointManager):
@@ -76,8 +73,7 @@ class Checkpoints:
     origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
     folder = origin / 'checkpoints'
     if run is not None:
-      with writing(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
+      folder.mkdir(parents=True, exist_ok=True)
     self._manager = _Manager(
       folder,
       item_handlers={'state': ocp.StandardCheckpointHandler()},
@@ -175,17 +171,13 @@ class Checkpoints:
     folder = self.directory / str(step)
     run = (self._manager.metadata(step).custom_metadata or {}).get('run')
     found = self._saved(step)
-    everything = leaves(template)
-    added = {k: v for k, v in everything.items() if k in _ADDED - found.keys()}
-    wanted = {k: v for k, v in everything.items() if k not in added}
+    wanted = leaves(template)
     self._check(step, found, wanted)
     if self._run not in (None, run):
       raise UserError(f'checkpoint {folder} belongs to another run')
     saved = self._read(step, wanted)
-    for name, leaf in added.items():
-      saved[name] = jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
     state = jax.tree.unflatten(
-      jax.tree.structure(template), [saved[name] for name in everything]
+      jax.tree.structure(template), [saved[name] for name in wanted]
     )
     if int(state.step) != step:
       raise ValueError(f'{folder} holds step {int(state.step)}')
@@ -269,14 +261,13 @@ class Checkpoints:
 
   def set_aside(self, step: int) -> None:
     """Moves an unreadable checkpoint to WORKDIR/corrupt."""
-    corrupt = self.directory.parent / CORRUPT[0]
+    corrupt = self.directory.parent / CORRUPT
     if processes.is_first():
-      with writing(str(corrupt)):
-        corrupt.mkdir(exist_ok=True)
-        target = corrupt / str(step)
-        if target.exists():
-          target.rmtree()
-        (self.directory / str(step)).rename(target)
+      corrupt.mkdir(exist_ok=True)
+      target = corrupt / str(step)
+      if target.exists():
+        target.rmtree()
+      (self.directory / str(step)).rename(target)
     processes.wait_for_all(f'set aside {step}')
     self._manager.reload()
 

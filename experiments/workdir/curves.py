@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from experiments.command.errors import UserError, writing
+from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
@@ -64,10 +64,9 @@ class _TensorBoard:
       from tensorboardX import event_file_writer, summary
       from tensorboardX.proto import event_pb2, summary_pb2
     self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-    with writing(folder):
-      os.makedirs(folder, exist_ok=True)
-      path = os.path.join(folder, 'events')
-      self._file = event_file_writer.EventsWriter(path)
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, 'events')
+    self._file = event_file_writer.EventsWriter(path)
     # TensorBoard then discards these steps of earlier attempts.
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._write(step=first_step, session_log=start)

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from experiments.command.errors import FULL, UserError, unwritten, writing
+from experiments.command.errors import UserError, writing
 from experiments.command.log import log
 
 NAME = 'lock'
@@ -50,7 +50,7 @@ def held(
   Raises:
     InUse: another process did not release it in time.
     UserError: the folder cannot be created, or is not writable.
-    Failed: the disk is full.
+    OSError: the disk is full, among others.
   """
   path = os.path.join(folder, NAME)
   made = _missing(folder)
@@ -145,9 +145,7 @@ def _opened(path: str):
       # The previous holder may just have removed the folder.
       if os.path.exists(folder) and not os.path.isdir(folder):
         raise UserError(f'--workdir={folder} is a file') from error
-    except OSError as error:
-      if error.errno in FULL:
-        raise unwritten(folder, error) from error
+    except (NotADirectoryError, PermissionError) as error:
       raise UserError(f'--workdir={folder}: {error.strerror}') from error
 
 

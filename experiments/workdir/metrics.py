@@ -57,7 +57,7 @@ class MetricWriter:
 
     Raises:
       Diverged: one is not finite; the row is written nevertheless.
-      Failed: the file cannot be written.
+      OSError: the file cannot be written.
     """
     broken = [name for name, value in row.items() if not math.isfinite(value)]
     # JSON has no NaN: null marks a metric that was not finite.

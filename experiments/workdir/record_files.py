@@ -22,7 +22,7 @@ def check_path(path: str) -> None:
 
   Raises:
     UserError: its ending is none of KINDS, it exists, or cannot be written.
-    Failed: the disk is full.
+    OSError: the disk is full, among others.
   """
   if os.path.splitext(path)[1] not in KINDS:
     raise UserError(f'--output={path} does not end with {" or ".join(KINDS)}')
@@ -40,7 +40,7 @@ def opened(path: str, fields: Mapping) -> Iterator[Callable[[list], None]]:
     fields: the type of each field of a record: str, float, or such a dict.
 
   Raises:
-    Failed: the file cannot be written. After any exception there is none.
+    OSError: the file cannot be written. After any exception there is none.
   """
   kind = KINDS[os.path.splitext(path)[1]]
   with temporary_file(path) as file:

@@ -80,7 +80,7 @@ def _go_back(folders, to: int, corrupt) -> None:
       if (index, step) in corrupt:
         log(
           f'WARNING: checkpoint {folder.directory}/{step} is corrupt '
-          f'and moved to {CORRUPT[0]}/{step}: {corrupt[index, step]}'
+          f'and moved to {CORRUPT}/{step}: {corrupt[index, step]}'
         )
         folder.set_aside(step)
       elif step > to:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from experiments.command import processes
-from experiments.command.errors import UserError, writing
+from experiments.command.errors import UserError
 from experiments.workdir import buckets
 
 # Seconds until a file is visible to other hosts, and between attempts.
@@ -33,9 +33,8 @@ def check_shared(workdir: str) -> None:
   path = os.path.join(workdir, f'.shared-{name}')
   try:
     if processes.is_first():
-      with writing(path):
-        os.makedirs(workdir, exist_ok=True)
-        open(path, 'w').close()
+      os.makedirs(workdir, exist_ok=True)
+      open(path, 'w').close()
     processes.wait_for_all(f'written {name}')
     processes.together(lambda: _wait_for(path, workdir))
   finally:

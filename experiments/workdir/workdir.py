@@ -5,7 +5,6 @@ extension.py     the config file, if it registered entries of tables
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary
-train_hashes.json  hashes of its texts of train, see experiments.data.overlap
 log-P.txt        log of process P
 metrics.jsonl    one JSON object per line, steps strictly increasing
 tensorboard/     the same, for TensorBoard; wandb/ for Weights & Biases
@@ -38,14 +37,12 @@ from experiments.workdir import buckets, locks
 
 # Temporary files of a start that was killed before it wrote config.json.
 _LEFTOVER = re.compile(
-  r'((config|data|env|metrics|status|sweep|tokenizer|train_hashes)\.jsonl?'
+  r'((config|data|env|metrics|status|sweep|tokenizer)\.jsonl?'
   r'|extension\.py)\.tmp-.*'
   r'|\.shared-.*'
 )
 # Logs that other processes of the same start may already have opened.
 _OTHERS = re.compile(r'log-\d+\.txt')
-# States as older versions wrote them, and what they are called now.
-_RENAMED_STATES = {'DROPPED': 'PRUNED'}
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -53,7 +50,7 @@ def write_atomic(path: str, content: str | bytes) -> None:
   """Writes or replaces a file atomically.
 
   Raises:
-    Failed: it cannot be written; an existing file is unchanged.
+    OSError: it cannot be written; an existing file is unchanged.
   """
   with temporary_file(path) as file, writing(path):
     file.write(content.encode() if isinstance(content, str) else content)
@@ -64,7 +61,7 @@ def temporary_file(path: str) -> Iterator[BinaryIO]:
   """A binary file that is renamed to `path` after the block, or removed.
 
   Raises:
-    Failed: it cannot be opened or renamed; an existing file is unchanged.
+    OSError: it cannot be opened or renamed; an existing file is unchanged.
   """
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
@@ -163,8 +160,6 @@ def read_status(path: str) -> dict[str, Any]:
       f'{name} is not a JSON object: {facts}; remove it to resume the run from '
       'its newest checkpoint'
     )
-  if facts.get('status') in _RENAMED_STATES:
-    facts['status'] = _RENAMED_STATES[facts['status']]
   return facts
 
 
@@ -196,11 +191,10 @@ def open_workdir(
     run: identity of the run that trains in it.
 
   Raises:
-    Failed: the folder, or a file in it, cannot be written.
+    OSError: the folder, or a file in it, cannot be written.
   """
   path = os.path.abspath(path)
-  with writing(path):
-    os.makedirs(path, exist_ok=True)
+  os.makedirs(path, exist_ok=True)
   attempt = read_status(path).get('attempt', 0) + 1
   workdir = Workdir(path, attempt, writes, run)
   if not writes:

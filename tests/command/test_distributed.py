@@ -13,7 +13,6 @@ import types
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
-from test_old_runs import OLD_RUNS
 from test_train import SLOW, arguments, rows, wait_for_rows
 
 from experiments.command import distributed
@@ -306,8 +305,10 @@ def test_what_the_first_process_fits_is_that_of_all(tmp_path):
   assert found['loss'] == pytest.approx(result['loss'], rel=1e-5)
 
 
-RUN = OLD_RUNS / 'format_2' / 'finished'
-PREDICT = ['-m', 'experiments.predict', f'--workdir={RUN}']
+@pytest.fixture
+def predict(finished_run):
+  """The command that predicts with a small run."""
+  return ['-m', 'experiments.predict', f'--workdir={finished_run}']
 
 
 def output_of(command):
@@ -323,12 +324,12 @@ def output_of(command):
 
 
 @pytest.mark.slow
-def test_two_processes_predict_what_one_predicts(tmp_path):
+def test_two_processes_predict_what_one_predicts(tmp_path, predict):
   texts = tmp_path / 'texts'
   texts.write_text(
     ''.join(f'{"the plot was dull " * (n % 3)}\n' for n in range(7))
   )
-  command = [*PREDICT, '--batch_size=3', f'--file={texts}']
+  command = [*predict, '--batch_size=3', f'--file={texts}']
   both, one = tmp_path / 'both.jsonl', tmp_path / 'one.jsonl'
   codes, printed, said = zip(
     *ends(start_each([[*command, f'--output={both}']] * 2)), strict=True
@@ -422,19 +423,19 @@ def test_four_processes_train_a_sweep_as_one(tmp_path):
   assert attempts == [1] * 6
 
 
-def test_processes_that_read_other_texts_predict_nothing(tmp_path):
+def test_processes_that_read_other_texts_predict_nothing(tmp_path, predict):
   commands = []
   for name, count in (('a', 7), ('b', 8)):
     (tmp_path / name).write_text('the plot was dull\n' * count)
-    commands.append([*PREDICT, f'--file={tmp_path / name}'])
+    commands.append([*predict, f'--file={tmp_path / name}'])
   for code, stdout, stderr in ends(start_each(commands)):
     assert (code, stdout) == (2, ''), stderr
     assert 'texts differ between processes' in stderr
 
 
 @pytest.mark.slow
-def test_the_first_of_two_processes_inspects(tmp_path):
-  command = ['-m', 'experiments.inspect', f'--workdir={RUN}']
+def test_the_first_of_two_processes_inspects(tmp_path, finished_run):
+  command = ['-m', 'experiments.inspect', f'--workdir={finished_run}']
   command += ['--text=the plot', '--split=validation', f'--output={tmp_path}']
   codes, printed, said = zip(*ends(start_each([command] * 2)), strict=True)
   assert codes == (0, 0), said
@@ -443,25 +444,25 @@ def test_the_first_of_two_processes_inspects(tmp_path):
   assert (tmp_path / 'heads.png').exists()
 
 
-def start_predicting(tmp_path, *flags):
+def start_predicting(predict, tmp_path, *flags):
   """Two processes that predict for long, the first one of which has begun."""
   texts = tmp_path / 'texts'
   texts.write_text('the plot was dull\n' * 200_000)
-  command = [*PREDICT, '--json', f'--file={texts}', *flags]
+  command = [*predict, '--json', f'--file={texts}', *flags]
   processes = start_each([command] * 2)
   assert 'probabilities' in processes[0].stdout.readline()
   return processes
 
 
-def test_a_signal_to_one_ends_predictions_on_all(tmp_path):
-  predicting = start_predicting(tmp_path)
+def test_a_signal_to_one_ends_predictions_on_all(tmp_path, predict):
+  predicting = start_predicting(predict, tmp_path)
   predicting[1].send_signal(signal.SIGINT)
   codes, _, said = zip(*ends(predicting), strict=True)
   assert codes == (75, 75), said
 
 
-def test_the_others_end_where_the_reader_of_the_results_does(tmp_path):
-  predicting = start_predicting(tmp_path, '--peer_timeout=10')
+def test_the_others_end_where_the_reader_of_the_results_does(tmp_path, predict):
+  predicting = start_predicting(predict, tmp_path, '--peer_timeout=10')
   predicting[0].stdout.close()
   codes, _, said = zip(*ends(predicting, timeout=60), strict=True)
   assert codes[0] == 1, said

@@ -63,13 +63,12 @@ def run(tmp_path):
   return tmp_path / 'run'
 
 
-@pytest.mark.parametrize('name', ['corrupt', 'torn'])
-def test_checkpoints_that_were_set_aside_do_not_fail(name, run):
-  (run / name / '4').mkdir(parents=True)
+def test_checkpoints_that_were_set_aside_do_not_fail(run):
+  (run / 'corrupt' / '4').mkdir(parents=True)
   found = list(diagnosis.workdir(str(run)))
   assert wrong(found) == []
-  assert [text for title, text, _ in found if title == name] == [
-    f'{run / name / "4"} could not be read; it may be removed'
+  assert [text for title, text, _ in found if title == 'corrupt'] == [
+    f'{run}/corrupt/4 could not be read; it may be removed'
   ]
 
 

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, last_json
-from test_old_runs import OLD_RUNS
 from test_train import arguments, busy_config, restored, rows, start
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -124,14 +123,16 @@ def test_many_kills_and_signals_change_nothing(
 
 @pytest.mark.faults
 @pytest.mark.parametrize('seed', range(60))
-def test_predict_ends_without_a_traceback_at_any_moment(tmp_path, seed):
+def test_predict_ends_without_a_traceback_at_any_moment(
+  finished_run, tmp_path, seed
+):
   """Also in the middle of a trace or a compilation, where most of its time is.
 
   A signal whose handler raised there came out as a TypeError of jax, as lines
   about callbacks, or as a segmentation fault at exit.
   """
   output = tmp_path / 'new' / 'found.jsonl'
-  flags = [f'--workdir={OLD_RUNS}/format_2/finished', f'--output={output}']
+  flags = [f'--workdir={finished_run}', f'--output={output}']
   process = subprocess.Popen(
     [sys.executable, '-m', 'experiments.predict', *flags],
     cwd=ROOT,

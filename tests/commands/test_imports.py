@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from conftest import ROOT
-from test_old_runs import OLD_RUNS
 
 # Runs a command, and then prints the packages that it has imported.
 COUNT = """
@@ -51,8 +50,8 @@ def imported(tmp_path):
   return run
 
 
-def test_predict(imported):
-  workdir = f'--workdir={OLD_RUNS}/format_0/finished'
+def test_predict(imported, finished_run):
+  workdir = f'--workdir={finished_run}'
   found = imported('predict', workdir, '--text=a fine film')
   assert 'tokenizers' in found
   assert not found & HEAVY

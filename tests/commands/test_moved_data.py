@@ -5,7 +5,6 @@ import shutil
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
-from test_old_runs import OLD_RUNS
 from test_train import arguments
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -90,15 +89,14 @@ def test_a_table_of_another_form_is_refused(trained, call_command, tmp_path):
     assert wanted in stderr
 
 
-def test_a_run_without_files_has_no_table(call_command):
-  run = OLD_RUNS / 'format_2' / 'finished'
+def test_a_run_without_files_has_no_table(finished_run, call_command):
   code, _, stderr = call_command(
-    'predict', f'--workdir={run}', f'--table={__file__}', cwd=ROOT
+    'predict', f'--workdir={finished_run}', f'--table={__file__}', cwd=ROOT
   )
   assert code == 2
   assert "config.data.name = 'word_order', which reads no files" in stderr
   code, _, stderr = call_command(
-    'predict', f'--workdir={run}', '--table=a', '--text=b', cwd=ROOT
+    'predict', f'--workdir={finished_run}', '--table=a', '--text=b', cwd=ROOT
   )
   assert code == 2
   assert '--text and --table exclude one another' in stderr

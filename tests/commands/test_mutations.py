@@ -10,6 +10,7 @@ from conftest import ROOT, make_small_config
 from experiments import train
 from experiments.command import app
 from experiments.command.values import flat_keys
+from experiments.settings import stored
 from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -102,7 +103,8 @@ def existing(tmp_path):
   """A workdir that must not change, and a digest of its files."""
   path = tmp_path / 'existing'
   (path / 'checkpoints' / '3').mkdir(parents=True)
-  (path / 'config.json').write_text(make_small_config().to_json())
+  config = make_small_config().to_dict()
+  (path / 'config.json').write_text(stored.as_text(config))
   (path / 'metrics.jsonl').write_text('{"step": 3}\n')
 
   def digest():

@@ -12,14 +12,17 @@ import time
 import pytest
 from conftest import ROOT, last_json
 from pyarrow import parquet
-from test_old_runs import OLD_RUNS
 
 from experiments import predict
 
-RUN = OLD_RUNS / 'format_2' / 'finished'
-COMMAND = [sys.executable, '-m', 'experiments.predict', f'--workdir={RUN}']
 ENVIRONMENT = os.environ | {'PYTHONPATH': str(ROOT)}
 TEXTS = ['the plot was dull', '', *['the cast was fine'] * 39, 'fine ' * 65]
+
+
+@pytest.fixture(scope='module')
+def command(finished_run):
+  module = 'experiments.predict'
+  return [sys.executable, '-m', module, f'--workdir={finished_run}']
 
 
 @pytest.fixture
@@ -30,7 +33,7 @@ def file(tmp_path):
 
 
 @pytest.fixture
-def started():
+def started(command):
   """Starts the command with pipes; ends it after the test."""
   processes = []
 
@@ -38,7 +41,7 @@ def started():
     pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
     processes.append(
       subprocess.Popen(
-        [*COMMAND, *more], cwd=ROOT, env=ENVIRONMENT, text=True, **pipes
+        [*command, *more], cwd=ROOT, env=ENVIRONMENT, text=True, **pipes
       )
     )
     return processes[-1]
@@ -117,10 +120,10 @@ def catches(pid, number):
 
 
 @pytest.mark.parametrize('more', [[], ['--json']])
-def test_a_reader_may_close_the_pipe(tmp_path, more):
+def test_a_reader_may_close_the_pipe(tmp_path, command, more):
   path = tmp_path / 'texts'
   path.write_text('the plot was dull\n' * 20_000)
-  words = shlex.join([*COMMAND, f'--file={path}', *more])
+  words = shlex.join([*command, f'--file={path}', *more])
   script = f'{words} | head -n 1; echo "${{PIPESTATUS[0]}}"'
   done = subprocess.run(
     ['bash', '-c', script],
@@ -137,12 +140,11 @@ def test_a_reader_may_close_the_pipe(tmp_path, more):
 
 
 def test_windows_are_printed_in_order_with_one_summary(
-  file, call_command, monkeypatch
+  finished_run, file, call_command, monkeypatch
 ):
   monkeypatch.setattr(predict, '_EVERY', 0)
-  code, stdout, stderr = call_command(
-    'predict', f'--workdir={RUN}', f'--file={file}', '--batch_size=1', cwd=ROOT
-  )
+  flags = [f'--workdir={finished_run}', f'--file={file}', '--batch_size=1']
+  code, stdout, stderr = call_command('predict', *flags, cwd=ROOT)
   assert code == 0, stderr
   *lines, last = stdout.splitlines()
   shown = [line.split('  ')[-1].strip() for line in lines]
@@ -169,9 +171,11 @@ def read(path):
 
 
 @pytest.mark.parametrize('ending', ['jsonl', 'parquet'])
-def test_output_holds_what_json_prints(ending, file, tmp_path, call_command):
+def test_output_holds_what_json_prints(
+  ending, finished_run, file, tmp_path, call_command
+):
   path = tmp_path / 'new' / f'found.{ending}'
-  flags = ['predict', f'--workdir={RUN}', f'--file={file}']
+  flags = ['predict', f'--workdir={finished_run}', f'--file={file}']
   code, stdout, stderr = call_command(*flags, f'--output={path}', cwd=ROOT)
   assert code == 0, stderr
   assert len(stdout.splitlines()) == 1
@@ -189,12 +193,11 @@ def test_output_holds_what_json_prints(ending, file, tmp_path, call_command):
 
 @pytest.mark.parametrize('more', [[], ['--output=found.jsonl']])
 def test_a_line_that_is_not_utf8_is_named_after_the_results_before_it(
-  more, tmp_path, call_command
+  more, finished_run, tmp_path, call_command
 ):
   (tmp_path / 'texts').write_bytes(b'fine\ndull\nb\xffd\nfine\n')
-  code, stdout, stderr = call_command(
-    'predict', f'--workdir={RUN}', '--file=texts', *more, cwd=tmp_path
-  )
+  flags = [f'--workdir={finished_run}', '--file=texts', *more]
+  code, stdout, stderr = call_command('predict', *flags, cwd=tmp_path)
   assert code == 2
   assert len(stdout.splitlines()) == (0 if more else 2)
   assert stderr == (
@@ -204,50 +207,9 @@ def test_a_line_that_is_not_utf8_is_named_after_the_results_before_it(
   assert os.listdir(tmp_path) == ['texts']
 
 
-@pytest.mark.parametrize('ending', ['jsonl', 'parquet'])
-def test_a_disk_that_is_filled_by_the_output_is_one_line(
-  ending, file, tmp_path
-):
-  """Simulated by a limit on the size of files, one KiB."""
-  path = tmp_path / f'found.{ending}'
-  words = shlex.join([*COMMAND, f'--file={file}', f'--output={path}'])
-  done = subprocess.run(
-    ['bash', '-c', f'ulimit -f 1; exec {words}'],
-    cwd=ROOT,
-    env=ENVIRONMENT,
-    capture_output=True,
-    text=True,
-    timeout=120,
-    check=False,
-  )
-  assert (done.returncode, done.stdout) == (1, '')
-  last = done.stderr.splitlines()[-1]
-  assert last.startswith(f'failed: {path} could not be written: File too large')
-  assert 'Traceback' not in done.stderr
-  assert os.listdir(tmp_path) == [file.name]
-
-
-def test_standard_output_on_a_full_disk_is_one_line(file):
-  with open('/dev/full', 'w') as full:
-    done = subprocess.run(
-      [*COMMAND, f'--file={file}'],
-      cwd=ROOT,
-      env=ENVIRONMENT,
-      stdout=full,
-      stderr=subprocess.PIPE,
-      text=True,
-      timeout=120,
-      check=False,
-    )
-  assert done.returncode == 1
-  assert done.stderr == (
-    'failed: standard output could not be written: No space left on device\n'
-  )
-
-
-def test_a_missing_file_is_refused(call_command):
+def test_a_missing_file_is_refused(finished_run, call_command):
   code, stdout, stderr = call_command(
-    'predict', f'--workdir={RUN}', '--file=nowhere', cwd=ROOT
+    'predict', f'--workdir={finished_run}', '--file=nowhere', cwd=ROOT
   )
   assert (code, stdout) == (2, '')
   (line,) = stderr.splitlines()

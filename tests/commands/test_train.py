@@ -104,7 +104,6 @@ def test_a_finished_run_has_all_files_and_rows(uninterrupted):
     'status.json',
     'tensorboard',
     'tokenizer.json',
-    'train_hashes.json',
   }
   status = json.loads((path / 'status.json').read_text())
   assert status.pop('seconds') > 0

@@ -133,7 +133,7 @@ def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
 
 @pytest.mark.parametrize('name', ROWS)
 def test_a_pool_has_parameters_if_it_needs_them(name):
-  """Older runs are restored by this tree."""
+  """Checkpoints hold this tree."""
   model = TextClassifier(V, C, D, BowEncoder(), pool=POOLS[name]())
   tokens = jnp.ones((B, L), jnp.int32)
   tree = jax.eval_shape(model.init, jax.random.key(0), tokens, IS_TOKEN)

@@ -122,7 +122,7 @@ def test_a_head_equals_its_formula_and_never_sees_padding(name):
 
 @pytest.mark.parametrize('name', ['linear', 'wide_and_deep'])
 def test_parameters_and_logits_are_those_of_a_dense_layer(name):
-  """Of which a run of before has a checkpoint, and a seed its parameters."""
+  """The same names, and the same values from a seed."""
 
   class Both(nn.Module):
     is_dense: bool

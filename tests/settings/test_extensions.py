@@ -340,7 +340,8 @@ def test_the_content_of_the_file_is_part_of_what_a_run_is(
       file.write_text(text)
       config = opened(file)
       digests.add(from_config(config).digest())
-      identities.add(stored.identity(config.to_dict()))
+      config = stored.with_format(config.to_dict())
+      identities.add(stored.identity(config))
   assert (len(digests), len(identities)) == (2, 2)
 
 

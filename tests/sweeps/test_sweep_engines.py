@@ -58,11 +58,11 @@ def importing(seconds=60):
   )
 
 
-def test_a_trial_dropped_by_an_older_version_is_pruned(specs):
-  old = {'status': 'DROPPED', 'step': 4, 'attempt': 1}
+def test_a_trial_that_was_pruned_has_ended(specs):
+  pruned = {'status': 'PRUNED', 'step': 4, 'attempt': 1}
   os.makedirs(specs[1].path)
   with open(os.path.join(specs[1].path, 'status.json'), 'w') as file:
-    json.dump(old, file)
+    json.dump(pruned, file)
   assert not engines.is_unfinished(specs[1], None)
   statuses = [row['status'] for row in results.collect(specs)]
   assert statuses == ['PENDING', 'PRUNED', 'PENDING']

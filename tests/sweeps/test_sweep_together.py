@@ -13,8 +13,6 @@ from test_train import arguments
 
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.settings import formats
-from experiments.settings.stored import identity
 from experiments.sweeps import engines, folder, plan
 from experiments.training import run as run_lib
 from experiments.workdir import locks
@@ -194,51 +192,6 @@ def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
   code, _, stderr = call_command('sweep', *words, seeds, *more, cwd=ROOT)
   assert code == 2
   assert 'config.model.embed_dim was 12, is 8' in stderr
-
-
-def test_renamed_keys_may_be_chains_sections_and_overrides(
-  tmp_path, monkeypatch
-):
-  stored = json.loads(json.dumps(make_small_config().to_dict()))
-  old = json.loads(json.dumps(stored))
-  old['trainer'] = {'length': old['train'].pop('steps')}
-  run = identity
-  monkeypatch.setitem(formats.RENAMED, 'trainer.length', 'train.length')
-  monkeypatch.setitem(formats.RENAMED, 'train.length', 'train.steps')
-  assert formats.upgrade(old) == formats.upgrade(stored) == stored
-  assert run(old) != run(stored)
-  monkeypatch.setitem(formats.RENAMED, 'train.unused', 'train.steps')
-  assert run(old) == run(json.loads(json.dumps(old)))
-  assert formats.current_key('trainer.length') == 'train.steps'
-  sweep = {'config': old, 'trials': [{'trainer.length': 4}]}
-  (tmp_path / 'sweep.json').write_text(json.dumps(sweep))
-  (trial,) = folder.read(str(tmp_path))
-  assert trial.overrides == {'train.steps': 4}
-  assert trial.settings.train.steps == 4
-  for name in ('train.steps', 'train.length', 'train.unused'):
-    assert formats.current_key(name) == 'train.steps'
-
-
-@pytest.mark.parametrize(
-  ('key', 'value', 'line'),
-  [
-    ('format', '1', "format '1'"),
-    ('format', None, 'format None'),
-    ('data', None, 'sections'),
-    ('model', {'position': 'rotary'}, 'sections'),
-  ],
-)
-def test_a_config_that_is_none_is_one_line(key, value, line):
-  stored = json.loads(json.dumps(make_small_config().to_dict()))
-  with pytest.raises(UserError, match=line):
-    formats.read(stored | {key: value})
-
-
-def test_a_value_that_no_version_allowed_is_refused():
-  stored = json.loads(json.dumps(make_small_config().to_dict()))
-  stored['model']['num_heads'] = 5
-  with pytest.raises(UserError, match='does not split'):
-    formats.read(stored)
 
 
 def test_a_damaged_status_is_one_line(tmp_path):

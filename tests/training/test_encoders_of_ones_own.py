@@ -12,7 +12,6 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.inspection import ablation, head_analysis, position_figures
 from experiments.settings import settings as settings_lib
-from experiments.sweeps import distinct
 from experiments.training import build, evaluation
 from experiments.training import run as run_lib
 from selfattn.attention import Attention
@@ -134,22 +133,6 @@ def test_it_checks_itself_and_the_keys_are_those_of_the_config():
   settings_lib.from_config(make_config(pool='cls'))
 
 
-def test_a_sweep_knows_what_it_reads():
-  plain = distinct.used(settings_lib.from_config(make_config()))
-
-  def is_read(**changes):
-    other = settings_lib.from_config(make_config(**changes))
-    return distinct.used(other) != plain
-
-  assert is_read(mlp_dim=28)
-  assert is_read(position__name='shaw')
-  assert is_read(normaliser__name='softmax')
-  assert is_read(attention_dropout_rate=0.3)
-  # It declares no dtype, but the classifier around it does.
-  assert is_read(dtype='bfloat16')
-  assert not is_read(encoder__attention__norm='post')
-
-
 def test_one_that_declares_no_size_is_handed_none(monkeypatch):
   class Bare(Encoder):
     """Nothing but what is called."""
@@ -159,10 +142,6 @@ def test_one_that_declares_no_size_is_handed_none(monkeypatch):
 
   monkeypatch.setitem(ENCODERS, 'parallel', Bare)
   settings = settings_lib.from_config(make_config())
-  plain = distinct.used(settings)
-  for key in ('num_layers', 'num_heads', 'mlp_dim'):
-    other = settings_lib.from_config(make_config(**{key: 6}))
-    assert distinct.used(other) == plain
   model = build.model(settings, 31, 2)
   with pytest.raises(UserError, match="name must be 'attention'"):
     head_analysis.require_heads(model)

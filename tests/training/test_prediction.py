@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from test_old_runs import OLD_RUNS
 
 from experiments import predict
 from experiments.command.errors import Interrupted, UserError
@@ -13,14 +12,13 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.training import evaluation
 
-RUN = OLD_RUNS / 'format_2' / 'finished'
 WORDS = ['the', 'plot', 'was', 'dull', 'but', 'cast', 'fine', 'zzz']
 
 
 @pytest.fixture(scope='module')
-def classify():
+def classify(finished_run):
   """The run, with windows of 48 texts."""
-  return predict.load(str(RUN), batch_size=3)
+  return predict.load(str(finished_run), batch_size=3)
 
 
 def near(probabilities):
@@ -44,8 +42,10 @@ def test_texts_are_predicted_as_they_are_alone_and_in_their_order(classify):
     assert alone.probabilities == near(found.probabilities)
 
 
-def test_a_prediction_has_a_label_and_probabilities_of_all_classes(classify):
-  labels = loading.read_facts(str(RUN))['labels']
+def test_a_prediction_has_a_label_and_probabilities_of_all_classes(
+  classify, finished_run
+):
+  labels = loading.read_facts(str(finished_run))['labels']
   (found,) = classify(['the plot was dull'])
   assert list(found.probabilities) == labels
   assert sum(found.probabilities.values()) == pytest.approx(1)
@@ -164,8 +164,8 @@ def test_a_text_that_is_not_a_str_is_refused(classify, text):
     classify(['fine', text])
 
 
-def test_each_of_a_few_lengths_is_compiled_once():
-  classify = predict.load(str(RUN), 'last', batch_size=3)
+def test_each_of_a_few_lengths_is_compiled_once(finished_run):
+  classify = predict.load(str(finished_run), 'last', batch_size=3)
   assert classify.padded_lengths == (8, 12, 16, 24, 32, 48, 64)
   step = classify.run.program.eval_step
   for seed in range(2):
@@ -177,14 +177,14 @@ def test_each_of_a_few_lengths_is_compiled_once():
   assert step._cache_size() == 8
 
 
-def test_unknown_runs_and_checkpoints_are_refused(tmp_path):
+def test_unknown_runs_and_checkpoints_are_refused(finished_run, tmp_path):
   with pytest.raises(UserError, match='--checkpoint = '):
-    predict.load(str(RUN), 13)
+    predict.load(str(finished_run), 13)
   with pytest.raises(UserError, match='does not exist'):
     predict.load(str(tmp_path))
 
 
-def test_eight_devices_predict_as_one(classify, eight_devices):
+def test_eight_devices_predict_as_one(classify, finished_run, eight_devices):
   texts = draw(20, 30)
   printed = eight_devices(
     """
@@ -195,7 +195,7 @@ def test_eight_devices_predict_as_one(classify, eight_devices):
     found = classify(json.loads(sys.argv[2]))
     print(json.dumps([each.probabilities for each in found]))
     """,
-    RUN,
+    finished_run,
     json.dumps(texts),
   )
   wanted = [each.probabilities for each in classify(texts)]

@@ -451,53 +451,6 @@ def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
   np.testing.assert_allclose(started, theirs, atol=1e-6)
 
 
-def _of_fold(path, fold):
-  """A config of one fold of three of 90 texts, of which few are equal."""
-  rows = [f'word{n % 30} word{n // 3} w{n % 7},{n % 2}' for n in range(90)]
-  path.mkdir(exist_ok=True)
-  (path / 'all.csv').write_text('\n'.join(['text,label', *rows]))
-  config = short_config()
-  config.data.name = 'text'
-  config.data.dir = str(path)
-  config.data.text.format = 'csv'
-  config.data.text.delimiter = 'comma'
-  config.data.text.train = ('all.csv',)
-  config.data.num_folds = 3
-  config.data.fold = fold
-  return config
-
-
-def _leaks(config, source, path, capfd):
-  config.train.init_from = str(source)
-  run_lib.run(config, str(path), Signals())
-  lines = capfd.readouterr().err.splitlines()
-  return [line for line in lines if 'was trained on' in line]
-
-
-@pytest.mark.slow
-def test_a_source_that_was_trained_on_texts_of_test_is_named(tmp_path, capfd):
-  first, same, other, after = (tmp_path / name for name in 'abcd')
-  run_lib.run(_of_fold(tmp_path / 'data', 0), str(first), Signals())
-  moved = tmp_path / 'moved'
-  assert not _leaks(_of_fold(moved, 0), first, same, capfd)
-  validation, test = _leaks(_of_fold(moved, 1), first, other, capfd)
-  assert 'validation texts' in validation
-  assert f'{first} was trained on test texts of this run, on 30 of 30' in test
-  # Of the fold of its source, which began with another one.
-  _, again = _leaks(_of_fold(moved, 1), other, after, capfd)
-  assert f'{other} was trained on test texts of this run, on 30 of 30' in again
-
-
-def test_a_source_whose_texts_are_not_known_is_named(source, tmp_path, capfd):
-  old = tmp_path / 'old'
-  shutil.copytree(source, old)
-  (old / 'train_hashes.json').unlink()
-  config = short_config()
-  config.train.init_from = str(old)
-  run_lib.run(config, str(tmp_path / 'run'), Signals())
-  assert f'WARNING: {old} is of an older version' in capfd.readouterr().err
-
-
 def test_what_is_frozen_has_no_decay_and_no_state_of_the_optimizer():
   config = short_config()
   config.model.head.name = 'linear+nbsvm'

@@ -74,10 +74,9 @@ def test_a_run_in_a_bucket_is_interrupted_resumed_and_evaluated(
   assert {p: p.stat().st_mtime_ns for p in address.rglob('*')} == before
 
 
-@pytest.mark.parametrize('name', ['corrupt', 'torn'])
-def test_corrupt_checkpoints_stay_in_the_bucket(name, bucket):
-  (bucket / 'run' / name / '3').mkdir(parents=True)
-  (bucket / 'run' / name / '3' / 'array').write_text('half')
+def test_corrupt_checkpoints_stay_in_the_bucket(bucket):
+  (bucket / 'run' / 'corrupt' / '3').mkdir(parents=True)
+  (bucket / 'run' / 'corrupt' / '3' / 'array').write_text('half')
   (bucket / 'run' / 'config.json').write_text('{}')
   with buckets.staged(str(bucket / 'run')) as folder:
     assert os.listdir(folder) == ['config.json']
