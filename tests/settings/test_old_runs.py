@@ -47,7 +47,7 @@ def test_an_old_run_is_evaluated_to_the_same_scores(name, call_command):
 
 
 @pytest.mark.parametrize('name', FORMATS)
-def test_an_old_run_predicts_and_has_a_report(name, tmp_path, call_command):
+def test_an_old_run_predicts(name, call_command):
   folder = OLD_RUNS / name / 'finished'
   text = 'the plot was dull but the acting was fine'
   code, stdout, stderr = call_command(
@@ -58,13 +58,8 @@ def test_an_old_run_predicts_and_has_a_report(name, tmp_path, call_command):
   wanted = json.loads((folder.parent / 'predicted.json').read_text())
   probabilities = pytest.approx(wanted.pop('probabilities'), rel=1e-3)
   assert found.pop('probabilities') == probabilities
+  assert found.pop('prediction') == wanted.pop('label')
   assert found == wanted
-  page = tmp_path / 'page.html'
-  code, _, stderr = call_command(
-    'report', f'--workdir={folder}', f'--output={page}', cwd=ROOT
-  )
-  assert code == 0, stderr
-  assert 'position.t5.num_buckets' in page.read_text()
 
 
 @pytest.mark.parametrize('name', FORMATS)

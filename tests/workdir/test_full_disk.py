@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from conftest import ROOT, make_small_config
 from test_sweep_together import options, specs
@@ -16,12 +15,10 @@ from experiments.command import app
 from experiments.command.errors import Failed
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
-from experiments.inspection import figures
 from experiments.sweeps import engines, folder, processes
 from experiments.training import run as run_lib
 from experiments.workdir import locks, metrics
 from experiments.workdir import workdir as workdir_lib
-from selfattn import plots
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
@@ -194,20 +191,6 @@ def test_a_result_that_cannot_be_written_is_one_line(tmp_path):
     'failed: standard output could not be written: No space left on device'
   )
   assert 'Traceback' not in done.stderr
-
-
-def test_a_figure_is_replaced_atomically(tmp_path, fill):
-  figure = plots.plot(np.arange(3.0), np.arange(3.0))
-  figures.save(str(tmp_path), 'a', figure, {'x': np.arange(3)}, {})
-  paths = sorted(tmp_path.iterdir())
-  assert [p.name for p in paths] == ['a.json', 'a.npz', 'a.png', 'a.svg']
-  for path in paths:
-    before = path.read_bytes()
-    fill(path.name)
-    with pytest.raises(Failed, match=path.name):
-      figures.save(str(tmp_path), 'a', figure, {'x': np.arange(5)}, {'b': 1})
-    assert path.read_bytes() == before
-  assert sorted(tmp_path.iterdir()) == paths
 
 
 def test_a_worker_survives_an_unwritable_log(tmp_path):
