@@ -124,7 +124,7 @@ def _run(values, path: str, output: str) -> dict:
   settings = stored.read_settings(path)
   head_analysis.require_member(settings, values.member)
   classifier = build.model(settings, vocab_size=1, num_classes=2)
-  position_figures.count(values.length, settings, classifier)
+  position_figures.num_positions(values.length, settings, classifier)
   if values.text:
     head_analysis.require_heads(classifier)
   app.make_folder(output, 'output')
@@ -146,7 +146,7 @@ def _untrained(values, output: str) -> dict:
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   head_analysis.require_heads(classifier)
   head_analysis.require_member(settings, values.member)
-  length = position_figures.count(values.length, settings, classifier)
+  length = position_figures.num_positions(values.length, settings, classifier)
   app.make_folder(output, 'output')
   init = functools.partial(build.init_state, settings, classifier)
   state = jax.jit(init)(build.hparams(settings))

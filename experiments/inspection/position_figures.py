@@ -26,7 +26,7 @@ from selfattn.positions.absolute import Sinusoidal
 _COLUMNS = (6, 7, 8, 9)
 
 
-def count(length: int, settings, classifier) -> int:
+def num_positions(length: int, settings, classifier) -> int:
   """Number of positions to draw.
 
   Args:

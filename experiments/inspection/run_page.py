@@ -338,6 +338,7 @@ def _size(maps: AttentionMaps) -> int:
 
 
 def _some(examples: Examples, most: int) -> Examples:
+  """At most so many of the examples, the same ones each time."""
   chosen = np.random.default_rng(0).permutation(len(examples))[:most]
   return examples.take(np.sort(chosen))
 
@@ -374,7 +375,7 @@ def _positions(drawn: Figures, model: _Model, length: int) -> list[str]:
   if not has_heads(model.classifier.encoder):
     return []
   settings, before = model.run.settings, set(drawn.pngs)
-  length = position_figures.count(length, settings, model.classifier)
+  length = position_figures.num_positions(length, settings, model.classifier)
   position_figures.draw_model(
     drawn, model.classifier, model.params, length, settings
   )
