@@ -3,9 +3,9 @@
     bash scripts/run.sh experiments.compile --config=configs/sst2.py \\
         --config.data.dir=PATH --topology=v5e:2x4
 
-Prints the memory that each device needs, the roofline time of a step, and the
-collectives between devices. Exit code 2 if it does not fit into memory. Needs
-the extra `tpu-compile`: bash scripts/run.sh pip install 'jax[tpu]'
+Prints the memory that each device needs and the collectives between devices.
+Exit code 2 if it does not fit into memory. Needs the extra `tpu-compile`: bash
+scripts/run.sh pip install 'jax[tpu]'
 """
 
 from __future__ import annotations
@@ -66,33 +66,19 @@ def main(values) -> None:
     f'compiling for {len(devices)} x {devices[0].device_kind}: batch '
     f'{settings.train.batch_size}, {loaded.bucket_lengths[-1]} tokens'
   )
-  found = tpu_slices.report(
-    *tpu_slices.compile_step(
-      settings, loaded, devices, values.num_trials, values.quick
-    ),
-    loaded.bucket_lengths[-1],
-    topology,
+  compiled, program = tpu_slices.compile_step(
+    settings, loaded, devices, values.num_trials, values.quick
   )
+  found = tpu_slices.report(compiled, program, loaded.bucket_lengths[-1])
   if found['attention']:
     log(f'attention: {found["attention"]}')
-  available = found['memory_available_bytes']
   log(
     f'memory per device: {found["memory_bytes"] / 2**20:,.1f} MiB of '
-    f'{available / 2**30:.2f} GiB ({found["memory_bytes"] / available:.1%})'
-  )
-  log(
-    f'per step: {found["model_flops"]:.3g} model FLOPs, '
-    f'{found["bytes_accessed_per_device"]:.3g} bytes accessed per device'
-  )
-  log(
-    f'roofline time {1e3 * found["roofline_seconds"]:.3g} ms: compute '
-    f'{1e3 * found["compute_seconds"]:.3g} ms, memory '
-    f'{1e3 * found["memory_seconds"]:.3g} ms (loops counted once), without '
-    'collectives'
+    f'{found["memory_available_bytes"] / 2**30:.2f} GiB'
   )
   for kind, entry in found['collectives_per_device'].items():
     log(f'{kind}: {entry["count"]} calls, {entry["bytes"]:,} bytes')
-  app.print_result(found)
+  app.print_result({'topology': topology, **found})
 
 
 if __name__ == '__main__':

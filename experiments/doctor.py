@@ -1,11 +1,11 @@
-"""Checks the installation, the devices and, with --workdir, a run.
+"""Prints what a report of a bug needs, and whether a run can be read.
 
     bash scripts/run.sh experiments.doctor
     bash scripts/run.sh experiments.doctor --workdir=runs/sst2
-    bash scripts/run.sh experiments.doctor --clear_data_cache
 
-Changes nothing without --clear_data_cache. Exit code 1 if a check fails; the
-last line of standard output is one JSON object.
+Versions, devices, one matmul, variables of the environment, the state of a run
+and its checkpoints. Changes nothing. The last line of standard output has it
+all as one JSON object; exit code 1 if the matmul or a checkpoint is wrong.
 """
 
 from __future__ import annotations
@@ -14,54 +14,73 @@ import os
 import platform
 from importlib import metadata
 
-from experiments.command import app
+import jax
+import numpy as np
+
+from experiments.command import app, provenance
 from experiments.command.errors import Failed
 from experiments.command.log import log
-from experiments.data import store
-from experiments.training import diagnosis
-from experiments.workdir import buckets
+from experiments.data import encoding, loading, store
+from experiments.data.vocabularies import Vocabulary
+from experiments.settings import stored
+from experiments.training import compiled
+from experiments.workdir import buckets, checkpoints
+from experiments.workdir import workdir as workdir_lib
 
-_LOCK = os.path.join(
-  os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-  'requirements.txt',
-)
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
+_VARIABLES = ('JAX_', 'XLA_', 'CUDA_', 'TPU_', 'LIBTPU_', 'SELFATTN_')
 
 
 def _define(values) -> None:
   app.flags.DEFINE_string(
     'workdir', None, 'Folder of a run to check, too.', flag_values=values
   )
-  app.flags.DEFINE_bool(
-    'clear_data_cache',
-    False,
-    'Remove the stored texts and tokens, which are read again when needed.',
-    flag_values=values,
-  )
 
 
 def main(values) -> None:
-  """Runs all checks, prints them, and fails if one does."""
-  findings: list[diagnosis.Finding] = [
-    ('python', platform.python_version(), False)
-  ]
-  for name in ('jax', 'flax', 'optax', 'orbax-checkpoint'):
-    findings.append((name, metadata.version(name), False))
-  findings += diagnosis.packages(_LOCK)
-  findings += diagnosis.devices()
-  findings += diagnosis.cache(os.environ.get('JAX_COMPILATION_CACHE_DIR'))
-  folder = store.default_folder()
-  if values.clear_data_cache:
-    log(f'{folder}: {store.clear(folder) / 2**20:,.1f} MiB removed')
-  findings += diagnosis.data_cache(folder)
+  """Prints all, and fails if something is wrong."""
+  x = np.arange(12, dtype=np.float32).reshape(3, 4)
+  is_right = np.allclose(jax.jit(lambda x: x @ x.T)(x), x @ x.T, rtol=1e-2)
+  found = {
+    'python': platform.python_version(),
+    **{name: metadata.version(name) for name in _PACKAGES},
+    'commit': provenance.commit(),
+    'machine': provenance.machine(),
+    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+    'matmul': 'right' if is_right else 'WRONG',
+    'data cache': store.default_folder(),
+  }
+  found |= {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)}
+  wrong = [] if is_right else ['matmul']
   if values.workdir is not None:
     with buckets.staged(values.workdir) as path:
-      findings += diagnosis.workdir(path)
-  for name, text, is_wrong in findings:
-    log(f'{"FAIL" if is_wrong else "ok  "} {name}: {text}')
-  failed = [f'{name}: {text}' for name, text, is_wrong in findings if is_wrong]
-  app.print_result({'failed': failed, 'checked': len(findings)})
-  if failed:
-    raise Failed(f'{len(failed)} of {len(findings)} checks')
+      of_run = _run(path)
+    found |= of_run
+    wrong += [k for k, v in of_run.items() if v.startswith('WRONG')]
+  for name, text in found.items():
+    log(f'{name}: {text}')
+  app.print_result(found)
+  if wrong:
+    raise Failed(f'wrong: {", ".join(wrong)}')
+
+
+def _run(path: str) -> dict[str, str]:
+  """The status of a run, and whether each checkpoint can be read."""
+  settings = stored.read_settings(path)
+  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
+  labels = loading.read_facts(path)['labels']
+  template = compiled.make(settings, vocabulary, len(labels)).template
+  found = {'status': str(workdir_lib.read_status(path))}
+  with checkpoints.reading(path, settings.checkpoint, settings.best) as saved:
+    for step in saved.steps():
+      try:
+        saved.restore(step, template)
+        found[f'checkpoint {step}'] = 'intact'
+      # Any error of a corrupt checkpoint is a finding.
+      except Exception as error:
+        text = ' '.join(str(error).split())[:200]
+        found[f'checkpoint {step}'] = f'WRONG: {text}'
+  return found
 
 
 if __name__ == '__main__':

@@ -15,8 +15,8 @@ import os
 from experiments.command import app, distributed
 from experiments.command.imports import import_frozen
 from experiments.command.log import log
-from experiments.data.text_files import SPLITS
 from experiments.learning import scores
+from experiments.training import run_flags
 from experiments.workdir import buckets
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
@@ -48,32 +48,9 @@ def _length_table(ranges) -> str:
 
 
 def _define(values) -> None:
-  flags = app.flags
-  flags.DEFINE_string(
-    'workdir', None, 'Folder of a trained run.', flag_values=values
-  )
-  flags.DEFINE_enum(
-    'split',
-    'test',
-    SPLITS,
-    'Split to evaluate on.',
-    flag_values=values,
-  )
-  flags.DEFINE_string(
-    'checkpoint',
-    'best',
-    'Checkpoint to load: best, last, or a step.',
-    flag_values=values,
-  )
-  flags.DEFINE_string(
-    'data_dir',
-    None,
-    'Folder of the data, if it has moved since training.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'batch_size', 256, 'Examples per batch.', 1, flag_values=values
-  )
+  run_flags.define_run(values)
+  run_flags.define_split(values, 'test')
+  run_flags.define_batch_size(values, 256)
   distributed.define(values)
 
 

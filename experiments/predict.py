@@ -1,46 +1,42 @@
 r"""Predicts the labels of texts with a trained run.
 
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
-        --text="not a good film , a great one" --attention=map.png
-    bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json < texts
-    bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
-        --file=texts --output=predictions.parquet
-    bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
-        --table=new.tsv --output=predictions.parquet
+        --text="not a good film , a great one"
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 < texts
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json \
+        --input=new.tsv > predictions.jsonl
 
---file has one text per line; --table is read as the training files were,
-without labels. Without them and --text, texts are lines of standard input.
-With --json, every line of output is one JSON object; otherwise one line per
-text, then one JSON object. An empty text has no label: null, or (empty).
-Results are printed in the order of the texts, as soon as they are known, and
-memory does not grow with their number. With several processes, each reads the
-same texts and computes its rows of every batch; process 0 prints and writes.
+A row of input is a line, a JSON object in a line, or a row of a table, and has
+one line of output: with --json, an object with all that the row holds, and
+`prediction` and `probabilities`; otherwise label, probability and what the row
+holds, separated by tabs, and one JSON object after all rows. An empty text has
+no label: null, or (empty). Answers come in the order of the rows, as soon as
+they are known, and memory does not grow with their number. One process reads,
+computes and prints.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
-import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
-from experiments.command import app, distributed
+from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.imports import import_frozen
-from experiments.command.log import log
+from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
-from experiments.data import encoding, loading, text_files, text_stream
-from experiments.inspection import flags as inspection_flags
-from experiments.workdir import buckets, record_files
+from experiments.data import encoding, input_rows, loading
+from experiments.data.text_files import Text
+from experiments.training import run_flags
+from experiments.workdir import buckets
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
-# Seconds between two lines about progress.
-_EVERY = 10.0
+# Keys of an answer beside those of its row.
+_ANSWER = ('prediction', 'probabilities')
 
 
 def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
@@ -87,23 +83,23 @@ def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
 
 def _define(values) -> None:
   flags = app.flags
-  flags.DEFINE_string(
-    'workdir', None, 'Folder of a trained run.', flag_values=values
-  )
+  run_flags.define_run(values)
   flags.DEFINE_multi_string(
-    'text', None, 'A text to classify; may be repeated.', flag_values=values
+    'text', [], 'A text to classify; may be repeated.', flag_values=values
   )
   flags.DEFINE_string(
-    'file',
+    'input',
     None,
-    'File of texts to classify, one text per line.',
+    'File of texts to classify; if not given, standard input.',
     flag_values=values,
   )
-  flags.DEFINE_string(
-    'table',
+  flags.DEFINE_enum(
+    'format',
     None,
-    'File of texts to classify, of the format and with the text columns of '
-    'config.data.text of the run; labels are not read.',
+    input_rows.FORMATS,
+    'Format of the input: one text per line, one JSON object per line, or a '
+    'table. If not given, by the ending of --input: .jsonl, .json, .csv, .tsv '
+    'or .parquet, else lines.',
     flag_values=values,
   )
   flags.DEFINE_bool(
@@ -112,224 +108,103 @@ def _define(values) -> None:
     'Print one JSON object per text, with all probabilities.',
     flag_values=values,
   )
-  flags.DEFINE_string(
-    'output',
-    None,
-    'New file NAME.jsonl or NAME.parquet: write the results there, with all '
-    'probabilities, and print the last line only.',
-    flag_values=values,
-  )
-  flags.DEFINE_string(
-    'checkpoint',
-    'best',
-    'Checkpoint to load: best, last, or a step.',
-    flag_values=values,
-  )
-  flags.DEFINE_string(
-    'attention',
-    None,
-    'NAME.png or NAME.svg: draw the attention of one text there; writes '
-    'NAME.png, NAME.svg, NAME.npz and NAME.json.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'batch_size', 64, 'Texts per batch.', 1, flag_values=values
-  )
-  inspection_flags.define_member(values)
-  distributed.define(values)
+  run_flags.define_batch_size(values, 64)
 
 
 def main(values) -> None:
   """Restores a run, predicts and prints."""
   workdir = app.required(values, 'workdir')
-  given = [
-    f'--{name}'
-    for name in ('text', 'file', 'table')
-    if getattr(values, name) is not None
-  ]
-  if len(given) > 1:
-    raise UserError(f'{" and ".join(given)} exclude one another')
-  if values.attention is None and values.member:
-    raise UserError('--member requires --attention')
-  cluster = distributed.find(values, os.environ)
-  if cluster is not None and (values.attention is not None or not given):
-    raise UserError(
-      'of several processes, each reads --text, --file or --table, and none '
-      'draws --attention; start one with --distributed=off'
-    )
+  if values.text and values.input is not None:
+    raise UserError('--text and --input exclude one another')
+  kind = values.format or input_rows.format_of(values.input or '')
+  if values.text and kind != 'lines':
+    raise UserError(f'--format={kind} is of an input, and --text excludes it')
+  if kind not in ('lines', 'json') and values.input is None:
+    raise UserError(f'--format={kind} needs --input, the file of the table')
+  encoding.check_texts(values.text)
   signals = Signals('stopping')
   signals.install()
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
       path = on_exit.enter_context(buckets.staged(workdir))
-      windows = on_exit.enter_context(_source(values, path))
-    if values.attention is not None:
-      from experiments.inspection import single_text
-
-      single_text.check_figure(values.attention)
-      found = _interruptible(windows(1), signals)
-      texts = list(itertools.chain.from_iterable(found))
-      if len(texts) != 1:
-        count = len(texts)
-        raise UserError(f'--attention needs exactly one text, not {count}')
-      windows = functools.partial(_one_window, texts)
-      single_text.check_member(path, values.member)
-    if values.output is not None:
-      record_files.check_path(values.output)
-    if cluster is not None:
-      timeouts = values.start_timeout, values.peer_timeout
-      distributed.join(cluster, *timeouts, signals)
+      file = on_exit.enter_context(_opened(values))
     import_frozen('experiments.training.prediction')
     from experiments.command import processes
 
-    if cluster is not None:
-      signals.share(processes.is_preempted)
+    processes.require_one('experiments.predict')
     predictor = load(path, values.checkpoint, values.batch_size)
-    if values.attention is not None:
-      signals.check()
-      single_text.draw(values.attention, predictor, texts, values.member)
-    read = processes.checked_equal(
-      _interruptible(windows(predictor.window), signals), 'texts'
-    )
-    if not processes.is_first():
-      _predict(predictor, read, lambda *_: None, signals)
-      return
+    windows = _windows(values, kind, predictor, file)
     try:
-      with _writer(values, predictor.labels) as write:
-        count = _predict(predictor, read, write, signals)
-      result = {'count': count, 'step': predictor.run.step}
-      if values.output is not None:
-        app.print_result(result | {'output': values.output})
-      elif not values.json:
-        app.print_result(result)
+      count = _predict(values, predictor, windows, signals)
+      if not values.json:
+        app.print_result({'count': count, 'step': predictor.run.step})
     except BrokenPipeError:
       # Its reader, such as `head`, has read enough.
-      if cluster is not None:
-        raise  # the other processes end, too
+      app.drop_output()
 
 
-@contextlib.contextmanager
-def _source(values, path: str) -> Iterator[Callable]:
-  """A function from the size of a window to all windows of texts."""
-  if values.text is not None:
-    encoding.check_texts(values.text)
-    yield functools.partial(_one_window, values.text)
-  elif values.file is not None or values.table is not None:
-    flag = 'table' if values.file is None else 'file'
-    name = getattr(values, flag)
-    try:
-      file = open(name, 'rb')  # noqa: SIM115
-    except OSError as error:
-      raise UserError(
-        f'cannot read texts: --{flag}={name}: {error.strerror}'
-      ) from error
-    with file:
-      if flag == 'table':
-        yield functools.partial(_of_table, name, path)
-      else:
-        yield functools.partial(text_stream.windows, file, f'--file={name}')
-  elif sys.stdin is None:
-    raise UserError('standard input is closed; give --text or --file')
+def _opened(values):
+  """The file of --input, or standard input."""
+  if values.text:
+    return contextlib.nullcontext()
+  if values.input is None:
+    if sys.stdin is None:
+      raise UserError('standard input is closed; give --text or --input')
+    return contextlib.nullcontext(sys.stdin.buffer)
+  try:
+    return open(values.input, 'rb')
+  except OSError as error:
+    raise UserError(f'--input={values.input}: {error.strerror}') from error
+
+
+def _windows(values, kind: str, predictor, file) -> Iterator[list]:
+  """Lists of rows, each with its text."""
+  source = predictor.run.settings.data.source
+  options = Text(**source.options) if source.name == 'text' else Text()
+  columns, name = options.text_columns, values.input or 'standard input'
+  if kind == 'lines':
+    columns = (input_rows.TEXT,)
+  if values.text:
+    found = iter([[{input_rows.TEXT: text} for text in values.text]])
+  elif kind in ('lines', 'json'):
+    found = input_rows.of_lines(file, name, kind == 'json')
   else:
-    yield functools.partial(text_stream.windows, sys.stdin, 'standard input')
-
-
-def _one_window(texts: list[str], size: int) -> list[list[str]]:
-  del size
-  return [texts]
-
-
-def _of_table(table: str, path: str, size: int) -> Iterator[list[str]]:
-  """Windows of the texts of a table like those that the run was trained on.
-
-  Raises:
-    UserError: it was trained on no files; a row has no text, among others.
-  """
-  from experiments.data.datasets import DATASETS
-  from experiments.settings import stored
-
-  source = stored.read_settings(path).data.source
-  kind = DATASETS[source.name]
-  if not hasattr(kind, 'read_file'):
-    raise UserError(
-      f'--table={table}: {path} was trained on config.data.name = '
-      f'{source.name!r}, which reads no files; use --file, one text per line'
-    )
-  # Each row has a prediction.
-  options = source.options | {'invalid_rows': 'error'}
-  rows = kind(**options).read_file(table, None, text_files.UNLABELLED)
-  while texts := [row.text for row in itertools.islice(rows, size)]:
-    yield texts
-
-
-@contextlib.contextmanager
-def _writer(values, labels: list[str]) -> Iterator[Callable]:
-  """A function that prints or writes texts and their predictions."""
-
-  def records(texts, found):
-    return [
-      {'text': text, 'label': each.label, 'probabilities': each.probabilities}
-      for text, each in zip(texts, found, strict=True)
+    found = input_rows.of_table(options, name, kind, predictor.window)
+  numbers = itertools.count(1)
+  for rows in found:
+    yield [
+      _with_text(row, columns, f'{name} row {next(numbers)}') for row in rows
     ]
 
-  def lines(texts, found):
-    if values.json:
-      return map(json.dumps, records(texts, found))
-    return (
-      '(empty)'
-      if each.label is None
-      else f'{each.label}  {each.probabilities[each.label]:.4f}  {text}'
-      for text, each in zip(texts, found, strict=True)
+
+def _with_text(row: dict, columns: Sequence[str], where: str):
+  if taken := [key for key in _ANSWER if key in row]:
+    raise UserError(
+      f'{where} has {taken[0]!r}, which is a key of the answer; rename it'
     )
-
-  if values.output is None:
-    yield lambda *given: app.print_lines(lines(*given))
-    return
-  fields = {
-    'text': str,
-    'label': str,
-    'probabilities': dict.fromkeys(labels, float),
-  }
-  with record_files.opened(values.output, fields) as add:
-    yield lambda *given: add(records(*given))
+  return row, input_rows.text_of(row, columns, where)
 
 
-def _interruptible(windows: Iterable, signals: Signals) -> Iterator[list[str]]:
-  """The windows, of which each may wait for its texts.
-
-  Raises:
-    Interrupted: a signal was received, at once while waiting.
-  """
-  remaining = iter(windows)
-  while True:
-    with signals.at_once():
-      texts = next(remaining, None)
-    if texts is None:
-      return
-    yield texts
-
-
-def _predict(predictor, windows, write: Callable, signals: Signals) -> int:
-  """Writes predictions window by window; returns the number of texts.
+def _predict(values, predictor, windows, signals: Signals) -> int:
+  """Prints predictions window by window; returns the number of rows.
 
   Raises:
     Interrupted: a signal was received.
   """
-  count, said, start = 0, 0, time.monotonic()
-  last, num_truncated, num_empty, first_empty = start, 0, 0, 0
-  for texts, found in predictor.stream(windows):
-    write(texts, found)
+  count = num_truncated = num_empty = first_empty = 0
+  report = Reporter('predicted {} texts')
+  for window in _interruptible(windows, signals):
+    answers = predictor([text for _, text in window])
+    rows = [row for row, _ in window]
+    line = _json_line if values.json else _text_line
+    app.print_lines(map(line, rows, answers))
     signals.check()
-    for number, each in enumerate(found, count + 1):
-      if each.label is None:
+    for number, answer in enumerate(answers, count + 1):
+      if answer.label is None:
         num_empty, first_empty = num_empty + 1, first_empty or number
-    num_truncated += sum(each.is_truncated for each in found)
-    count += len(texts)
-    now = time.monotonic()
-    # Not for texts that are typed.
-    if now - last >= _EVERY and count - said >= predictor.window:
-      log(f'{count:,} texts, {count / (now - start):,.0f} texts/s')
-      last, said = now, count
+    num_truncated += sum(answer.is_truncated for answer in answers)
+    count += len(rows)
+    report.add(len(rows))
   if num_empty:
     log(
       f'WARNING: {num_empty} of {count} texts are empty and have no label, '
@@ -342,6 +217,34 @@ def _predict(predictor, windows, write: Callable, signals: Signals) -> int:
       '(config.data.max_length)'
     )
   return count
+
+
+def _interruptible(windows: Iterator, signals: Signals) -> Iterator:
+  """The windows, of which each may wait for its texts.
+
+  Raises:
+    Interrupted: a signal was received, at once while waiting.
+  """
+  while True:
+    with signals.at_once():
+      window = next(windows, None)
+    if window is None:
+      return
+    yield window
+
+
+def _json_line(row: dict, answer) -> str:
+  found = dict(zip(_ANSWER, (answer.label, answer.probabilities), strict=True))
+  # A date of a Parquet file is no JSON.
+  return json.dumps(row | found, default=str)
+
+
+def _text_line(row: dict, answer) -> str:
+  found = ['(empty)', '']
+  if answer.label is not None:
+    found = [answer.label, f'{answer.probabilities[answer.label]:.4f}']
+  shown = ('' if value is None else str(value) for value in row.values())
+  return '\t'.join([*found, *(' '.join(text.split()) for text in shown)])
 
 
 if __name__ == '__main__':

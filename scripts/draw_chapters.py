@@ -236,7 +236,7 @@ def trained(folder):
       'train', f'--workdir={workdir}', f'--config.model.position.name={method}'
     )
     texts = [f'--text={text}' for text in TEXTS]
-    command('inspect', f'--workdir={workdir}', '--split=validation', *texts)
+    command('inspect', f'--workdir={workdir}', *texts)
   command('compare', f'--output={folder}/compare')
   for name, path in {
     'attention': 'sinusoidal/inspect/attention-0.png',

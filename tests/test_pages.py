@@ -203,7 +203,7 @@ def from_csv(tmp_path_factory):
   header, *rows = found['csv'].splitlines()
   rows = [row.replace('.', f' {n}.', 1) for n in range(20) for row in rows]
   (folder / 'reviews/reviews.csv').write_text('\n'.join([header, *rows]) + '\n')
-  (folder / 'new.txt').write_text('A touching film.\nDull.\n')
+  (folder / 'new.csv').write_text('id,review\n7,"Fine, touching."\n8,Dull.\n')
   (folder / 'configs').mkdir()
   (folder / 'configs/reviews.py').write_text(blocks[1])
   return folder, blocks
@@ -259,7 +259,6 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
     *(
       'good\tboth',
       'bad\tboth',
-      'bad\ttwo\tfields',
       'bad\t ',
       'rare\tseldom',
       'bad\t1 2 3 4 5 6',
@@ -272,7 +271,7 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
   config.data.max_length = 5
   config.data.text.update(
     header=False, text_columns=(1,), label_column='0', labels=('bad', 'good',
-    'rare'), unknown_labels='drop', invalid_rows='drop', max_copies=8,
+    'rare'), unknown_labels='drop', max_copies=8,
     train=('train.tsv',),
     validation=('train.tsv',), test=('test.tsv',),
   )  # fmt: skip

@@ -135,4 +135,6 @@ def draw(output: str, d: int, k: int, speed: list[dict]) -> list[str]:
     'milliseconds': ['n'],
     'gradient': ['distance'],
   }
-  return figures.save(output, 'compare', figure, arrays, labels)
+  drawn = figures.Figures(output)
+  drawn.add('compare', figure, arrays, labels)
+  return drawn.write()

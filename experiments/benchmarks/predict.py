@@ -84,7 +84,7 @@ def _predict(
   """(seconds, peak MiB); of a pipe, until the first answer."""
   command = ['-m', 'experiments.predict', f'--workdir={workdir}', '--json']
   if not is_pipe:
-    command.append(f'--file={path}')
+    command.append(f'--input={path}')
   start = time.perf_counter()
   with (
     tempfile.TemporaryFile() as answers,

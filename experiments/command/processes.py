@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import jax
@@ -22,6 +21,15 @@ def is_first() -> bool:
   Uses no device in a single-process run.
   """
   return not jax.distributed.is_initialized() or jax.process_index() == 0
+
+
+def require_one(command: str) -> None:
+  """UserError if jax has several processes, which `command` does not use."""
+  if jax.process_count() > 1:
+    raise UserError(
+      f'{command} is one process, and jax has {jax.process_count()}; start it '
+      'on one host, with JAX_PLATFORMS=cpu if accelerators are of several'
+    )
 
 
 def together(action: Callable[[], T]) -> T:
@@ -53,39 +61,6 @@ def gather(value) -> list:
   padded[: text.size] = text
   rows = multihost_utils.process_allgather(padded)
   return [json.loads(bytes(r[:n])) for r, n in zip(rows, sizes, strict=True)]
-
-
-def checked_equal(items: Iterable[T], what: str) -> Iterator[T]:
-  """The items, which are JSON values, if all processes have the same ones.
-
-  Args:
-    what: they are called in the error.
-
-  Raises:
-    UserError: on all processes, if they differ, or one cannot be read.
-  """
-  if not jax.distributed.is_initialized():
-    yield from items
-    return
-  remaining = iter(items)
-  while True:
-    item = together(lambda: next(remaining, None))
-    digest = hashlib.sha256(json.dumps(item).encode()).hexdigest()
-    if len(set(gather(digest))) > 1:
-      raise UserError(
-        f'{what} differ between processes; give all the same ones, from a '
-        'folder that they share'
-      )
-    if item is None:
-      return
-    yield item
-
-
-def gather_arrays(tree):
-  """The arrays of a tree, each complete on every process, as NumPy arrays."""
-  if not jax.distributed.is_initialized():
-    return jax.device_get(tree)
-  return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def of_first(array: np.ndarray) -> np.ndarray:

@@ -19,8 +19,6 @@ from experiments.data.store import Arrays, Writer
 
 # Rows that are read at once, and bytes of the texts that are decoded at once.
 _CHUNK, _BLOCK_BYTES = 1_000, 2**21
-# The label of rows that no split has; a file with such a label has no label.
-INVALID = '\0'
 
 
 class Row(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.problems import problems
-from experiments.data.rows import INVALID, Rows
+from experiments.data.rows import Rows
 from experiments.data.splits import first_copies, fold, hold_out
 from experiments.data.store import Arrays, Writer
 from experiments.data.text_files import SPLITS, UNLABELLED
@@ -95,10 +95,7 @@ def select(rows: Rows, source, settings) -> Selection:
 def _given(rows: Rows, source, dropped) -> dict[str, np.ndarray]:
   """The rows of each split that has files, without those that are left out."""
   dtype = np.min_scalar_type(len(rows))
-  found = {
-    name: _valid(rows, name, part, dropped).astype(dtype)
-    for name, part in rows.splits().items()
-  }
+  found = {name: part.astype(dtype) for name, part in rows.splits().items()}
   found, messages = without_copies(
     rows, found, getattr(source, 'max_copies', 0)
   )
@@ -129,29 +126,6 @@ def _splits(rows: Rows, given, settings, dropped) -> dict[str, np.ndarray]:
   if UNLABELLED in found:
     splits[UNLABELLED] = _unseen(rows, found[UNLABELLED], splits, dropped)
   return splits
-
-
-def _valid(rows: Rows, split, chosen, dropped) -> np.ndarray:
-  """The row indices without those of invalid rows.
-
-  Raises:
-    UserError: none is valid.
-  """
-  is_invalid = np.array([name == INVALID for name in rows.names], bool)
-  invalid = chosen[is_invalid[rows.labels[chosen]]]
-  if not len(invalid):
-    return chosen
-  row = rows.row(invalid[0])
-  message = (
-    f'invalid {split} rows, dropped: {len(invalid)} of {len(chosen)}, first: '
-    f'{row.file} row {row.number}'
-  )
-  if len(invalid) == len(chosen):
-    raise UserError(
-      f'{message}; none is left (config.data.text.{split}, invalid_rows)'
-    )
-  dropped.append(f'WARNING: {message} (config.data.text.invalid_rows)')
-  return np.setdiff1d(chosen, invalid, assume_unique=True)
 
 
 def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:

@@ -15,12 +15,10 @@ import glob
 import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +29,6 @@ FORMAT = 4
 VARIABLE = 'SELFATTN_CACHE'
 # Sizes in bytes of the files of an entry; written last.
 _SIZES = 'sizes.json'
-_ENTRY = re.compile(r'[a-z]+-[0-9a-f]{32}')
 # Error numbers of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -180,17 +177,15 @@ def _written(path: str, write) -> Arrays:
 
 
 @contextlib.contextmanager
-def _locked(path: str, patient: bool = True) -> Iterator[bool]:
+def _locked(path: str) -> Iterator[bool]:
   """Holds a lock of the kernel, released when the process ends in any way.
 
-  Yields False where the file system has none: then the last writer wins.
-
-  Args:
-    patient: whether to wait for another process; else BlockingIOError.
+  Waits for another process. Yields False where the file system has none: then
+  the last writer wins.
   """
   while True:
     with _lock_file(path) as file:
-      has_locks = _lock(file, patient)
+      has_locks = _lock(file)
       # The last holder has removed the file that this process waited for.
       if not _is_at(file, path):
         continue
@@ -213,12 +208,10 @@ def _lock_file(path: str):
     return open(path, 'rb')
 
 
-def _lock(file, patient: bool) -> bool:
+def _lock(file) -> bool:
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
-    if not patient:
-      raise
     log('waiting for another process, which reads the same data')
     fcntl.flock(file, fcntl.LOCK_EX)
   except OSError as error:
@@ -239,53 +232,3 @@ def default_folder() -> str:
   cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
   default = os.path.join(cache, 'selfattn')
   return os.path.abspath(os.environ.get(VARIABLE) or default)
-
-
-class Entry(NamedTuple):
-  """An entry, or what a process that was killed left of one.
-
-  Attributes:
-    path: its folder.
-    size: bytes of its files.
-    age: seconds since it was last used.
-  """
-
-  path: str
-  size: int
-  age: float
-
-
-def entries(folder: str) -> list[Entry]:
-  """All entries of a cache, those last used first."""
-  found = []
-  for path in glob.glob(os.path.join(glob.escape(folder), '*-*')):
-    name = os.path.basename(path)
-    if not _ENTRY.match(name) or not os.path.isdir(path):
-      continue
-    # A file may vanish while it is listed.
-    with contextlib.suppress(OSError):
-      size = sum(file.stat().st_size for file in os.scandir(path))
-      found.append(Entry(path, size, time.time() - os.stat(path).st_mtime))
-  return sorted(found, key=lambda entry: entry.age)
-
-
-def clear(folder: str) -> int:
-  """Removes all entries that no process is writing; the bytes that were freed.
-
-  Processes that have one open keep it. Other files are not touched.
-
-  Raises:
-    OSError: an entry cannot be removed.
-  """
-  freed = 0
-  for path, size, _ in entries(folder):
-    folder, name = os.path.split(path)
-    lock = os.path.join(folder, _ENTRY.match(name)[0] + '.lock')
-    # It is being written, or another process has just removed it.
-    with (
-      contextlib.suppress(BlockingIOError, FileNotFoundError),
-      _locked(lock, patient=False),
-    ):
-      shutil.rmtree(path)
-      freed += size
-  return freed

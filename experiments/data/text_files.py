@@ -8,12 +8,11 @@ import glob
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from importlib import metadata
 
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.data import file_records
-from experiments.data.rows import INVALID, Row
+from experiments.data.rows import Row
 
 SPLITS = ('train', 'validation', 'test')
 UNLABELLED = 'unlabelled'
@@ -58,9 +57,6 @@ class Text:
     labels: the classes in order, each as in the files, or `raw=shown` for
       another name; empty: those of train, sorted.
     unknown_labels: what to do with rows of other labels.
-    invalid_rows: what to do with rows that cannot be parsed, or lack a text or
-      a label: 'error', or 'drop', which logs how many, and reads tables and
-      JSON more slowly.
     max_copies: number of rows with the same text and label to keep per split,
       the first ones; 0: all.
   """
@@ -81,7 +77,6 @@ class Text:
   label_depth: int = 0
   labels: tuple = ()
   unknown_labels: str = 'error'
-  invalid_rows: str = 'error'
   max_copies: int = 0
 
   def __post_init__(self):
@@ -95,7 +90,6 @@ class Text:
     one_of(self.format, FORMATS, 'data.text.format')
     one_of(self.delimiter, file_records.DELIMITERS, 'data.text.delimiter')
     one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
-    one_of(self.invalid_rows, ('error', 'drop'), 'data.text.invalid_rows')
     if not self.train:
       raise UserError('config.data.text.train is empty; give at least one file')
     if not self.text_columns:
@@ -171,7 +165,7 @@ class Text:
       for label, path in files
       for digests in [self._digests(path, split, digest)]
     ]
-    return [options, content, metadata.version('datasets')]
+    return [options, content]
 
   def _digests(self, path, split, digest) -> list:
     """Names and digests of the files of one file, folder or hub split."""
@@ -244,9 +238,6 @@ class Text:
   def read_file(self, path: str, label: str | None, split: str):
     """Rows of one file, folder or hub split.
 
-    With config.data.text.invalid_rows='drop', invalid rows have the label
-    rows.INVALID.
-
     Args:
       label: of all of them; None: each has its own.
 
@@ -267,15 +258,11 @@ class Text:
         found, _, texts[0] = record[0].partition(' ')
       elif is_labelled and label is None:
         found = texts.pop()
-      has_label = found not in (None, '', INVALID) or not is_labelled
+      has_label = found not in (None, '') or not is_labelled
       if not has_label or None in texts:
-        if self.invalid_rows == 'drop':
-          yield Row('', INVALID, path, number)
-          continue
-        hint = "; correct it, or set config.data.text.invalid_rows='drop'"
         raise UserError(
-          f'{path} row {number}: no text or no label in {record}'
-          + hint * is_labelled
+          f'{path} row {number}: no text or no label in {record}; correct or '
+          'remove the row'
         )
       found = str(found) if is_labelled else ''
       if found not in shown:

@@ -1,8 +1,4 @@
-"""Figures of attention and of heads, each with its data.
-
-Each is NAME.png and NAME.svg, with NAME.npz, the arrays that are drawn or sown,
-unrounded, and NAME.json, the names of the axes of these arrays.
-"""
+"""Figures of attention and of heads, and the numbers that they show."""
 
 from __future__ import annotations
 
@@ -14,38 +10,76 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from experiments.command.errors import writing
 from experiments.command.log import log
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
 from selfattn import fonts, plots
 
-KINDS = ('png', 'svg', 'npz', 'json')
+NUMBERS = 'numbers.json'
 # Names of more tokens do not fit below a figure.
 _MOST_NAMES = 64
+# Numbers of a larger array are not written as text.
+_MOST_NUMBERS = 2**20
 SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
 
 
-def save(
-  folder: str,
-  name: str,
-  figure,
-  arrays: Mapping[str, np.ndarray],
-  labels: Mapping,
-) -> list[str]:
-  """Writes the four files; returns their names."""
-  os.makedirs(folder, exist_ok=True)
-  path = os.path.join(folder, name)
+class Figures:
+  """Figures of a folder: each is NAME.png, and numbers.json has their numbers.
+
+  Attributes:
+    pngs: content of each file, by NAME.
+    numbers: content of numbers.json: arrays and `labels` of each figure.
+  """
+
+  def __init__(self, folder: str):
+    self.pngs: dict[str, bytes] = {}
+    self._folder = folder
+    self.numbers: dict[str, dict] = {}
+
+  def add(
+    self,
+    name: str,
+    figure,
+    arrays: Mapping[str, np.ndarray],
+    labels: Mapping,
+  ) -> None:
+    """Adds a matplotlib figure.
+
+    Args:
+      arrays: what is drawn or was sown, unrounded.
+      labels: names of the axes of each array, and of its tokens, among others.
+    """
+    self.pngs[name] = png(figure)
+    kept = {}
+    for key, values in arrays.items():
+      if np.size(values) > _MOST_NUMBERS:
+        log(f'{name}: {key} is too large for {NUMBERS}')
+      else:
+        kept[key] = np.asarray(values).tolist()
+    self.numbers[name] = kept | {'labels': labels}
+
+  def write(self) -> list[str]:
+    """Writes the files; returns their names."""
+    with writing(self._folder):
+      os.makedirs(self._folder, exist_ok=True)
+    files: dict[str, str | bytes] = {
+      f'{name}.png': content for name, content in self.pngs.items()
+    }
+    files[NUMBERS] = json.dumps(self.numbers, ensure_ascii=False)
+    for name, content in files.items():
+      workdir_lib.write_atomic(os.path.join(self._folder, name), content)
+    return list(files)
+
+
+def png(figure) -> bytes:
+  """A matplotlib figure as the content of a PNG file."""
+  drawn = io.BytesIO()
   with warnings.catch_warnings():
     # `check_fonts` logs them, once.
     warnings.filterwarnings('ignore', r'Glyph .* missing from font')
-    for kind in KINDS[:2]:
-      workdir_lib.write_figure(f'{path}.{kind}', figure, dpi=plots.DPI)
-  packed = io.BytesIO()
-  np.savez_compressed(packed, **arrays)
-  workdir_lib.write_atomic(f'{path}.npz', packed.getvalue())
-  text = json.dumps(labels, indent=2, ensure_ascii=False)
-  workdir_lib.write_atomic(f'{path}.json', text)
-  return [f'{name}.{kind}' for kind in KINDS]
+    figure.savefig(drawn, format='png', dpi=plots.DPI)
+  return drawn.getvalue()
 
 
 def check_fonts(texts: Iterable[AttentionMaps]) -> None:
@@ -59,10 +93,9 @@ def check_fonts(texts: Iterable[AttentionMaps]) -> None:
     )
 
 
-def attention(folder: str, name: str, maps: AttentionMaps) -> list[str]:
+def attention(drawn: Figures, name: str, maps: AttentionMaps) -> None:
   """Attention weights of all layers and heads."""
-  return save(
-    folder,
+  drawn.add(
     name,
     plots.attention_maps(maps.weights, maps.tokens),
     {'weights': maps.weights},
@@ -70,11 +103,10 @@ def attention(folder: str, name: str, maps: AttentionMaps) -> list[str]:
   )
 
 
-def rollout(folder: str, name: str, maps: AttentionMaps) -> list[str]:
+def rollout(drawn: Figures, name: str, maps: AttentionMaps) -> None:
   """Attention rollout: the share of each input token in each output token."""
   tokens, flow = maps.tokens, maps.rollout()
-  return save(
-    folder,
+  drawn.add(
     name,
     plots.attention_maps(flow[None, None], tokens, ['rollout'], ['all layers']),
     {'rollout': flow},
@@ -82,7 +114,7 @@ def rollout(folder: str, name: str, maps: AttentionMaps) -> list[str]:
   )
 
 
-def pooling(folder: str, name: str, maps: AttentionMaps) -> list[str]:
+def pooling(drawn: Figures, name: str, maps: AttentionMaps) -> None:
   """Weights of the tokens in the pooled vector, one row per hop."""
   hops, count = maps.pool_weights.shape
   has_names = count <= _MOST_NAMES
@@ -97,8 +129,7 @@ def pooling(folder: str, name: str, maps: AttentionMaps) -> list[str]:
   if has_names:
     style = fonts.token_style(maps.tokens)
     figure.axes[0].set_xticks(range(count), maps.tokens, rotation=90, **style)
-  return save(
-    folder,
+  drawn.add(
     name,
     figure,
     {'weights': maps.pool_weights},
@@ -106,7 +137,7 @@ def pooling(folder: str, name: str, maps: AttentionMaps) -> list[str]:
   )
 
 
-def term(folder: str, name: str, P: np.ndarray, tokens: list[str]) -> list[str]:
+def term(drawn: Figures, name: str, P: np.ndarray, tokens: list[str]) -> None:
   """What a position method has done in a text, with its tokens.
 
   Args:
@@ -134,43 +165,10 @@ def term(folder: str, name: str, P: np.ndarray, tokens: list[str]) -> list[str]:
       if is_score:
         axis.set_xticks(range(count), tokens, rotation=90, **style)
   axes = ['head', 'query', 'key'] if is_score else ['token', 'channel']
-  return save(folder, name, figure, {'P': P}, {'P': axes, 'tokens': tokens})
+  drawn.add(name, figure, {'P': P}, {'P': axes, 'tokens': tokens})
 
 
-def most_attended(maps: AttentionMaps) -> str:
-  """One line per token: the key with the greatest weight, for each head."""
-  names = maps.tokens
-  layers, num_heads, _, _ = maps.weights.shape
-  width = max(map(len, names))
-  header = [f'{n}.{h}' for n in range(layers) for h in range(num_heads)]
-  cell = max(width + 5, 8)
-  lines = [
-    'most attended token, by layer.head',
-    ' ' * width + ''.join(f'  {text:<{cell}}' for text in header),
-  ]
-  for query, name in enumerate(names):
-    line = f'{name:>{width}}'
-    for weights in maps.weights[:, :, query].reshape(-1, len(names)):
-      key = int(weights.argmax())
-      line += f'  {names[key] + f" {weights[key]:.2f}":<{cell}}'
-    lines.append(line.rstrip())
-  return '\n'.join(lines)
-
-
-def heads_table(rows: list[dict]) -> str:
-  """One line per head: statistics and, if ablated, importance and accuracy."""
-
-  def cell(name, value):
-    text = '' if value is None else f'{value:.3g}'
-    return f'{text:>{max(len(name), 8)}}'
-
-  lines = ['  '.join(f'{name:>{max(len(name), 8)}}' for name in rows[0])]
-  for row in rows:
-    lines.append('  '.join(cell(name, value) for name, value in row.items()))
-  return '\n'.join(lines)
-
-
-def heads(folder: str, rows: list[dict]) -> list[str]:
+def heads(drawn: Figures, rows: list[dict]) -> None:
   """Statistics of each head."""
   names = list(rows[0])
   values = np.array([[row[name] for name in names] for row in rows], float)
@@ -188,11 +186,10 @@ def heads(folder: str, rows: list[dict]) -> list[str]:
   )
   texts = ['' if np.isnan(s) else f'{s:.2f}' for s in shares.ravel()]
   plots.write_cells(figure.axes[0], np.reshape(texts, shares.shape))
-  labels = {'table': ['head', 'column'], 'columns': names}
-  return save(folder, 'heads', figure, {'table': values}, labels)
+  drawn.add('heads', figure, {}, {'rows': rows})
 
 
-def ablation(folder: str, accuracies: Mapping) -> list[str]:
+def ablation(drawn: Figures, accuracies: Mapping) -> None:
   """Accuracy as heads are ablated.
 
   Args:
@@ -209,8 +206,7 @@ def ablation(folder: str, accuracies: Mapping) -> list[str]:
     legend=names,
     figsize=(5.2, 3.2),
   )
-  return save(
-    folder,
+  drawn.add(
     'ablation',
     figure,
     {'accuracy': np.array(curves)},

@@ -14,32 +14,74 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.inspection.figures import save
+from experiments.command.errors import UserError
+from experiments.inspection.figures import Figures
 from selfattn import analysis, plots
+from selfattn.classifier import embed
 from selfattn.masks import Tokens
 from selfattn.positions import Position
 from selfattn.positions.absolute import Sinusoidal
 
+# Columns of P that are drawn as curves, as in Dive into Deep Learning.
+_COLUMNS = (6, 7, 8, 9)
+
+
+def num_positions(length: int, settings, classifier) -> int:
+  """Number of positions to draw.
+
+  Args:
+    length: --length; 0: config.data.max_length, or the most of the method.
+
+  Raises:
+    UserError: the method does not support so many.
+  """
+  position = getattr(classifier.encoder, 'position', None)
+  most = position and position.max_length()
+  if length and most is not None and length > most:
+    raise UserError(
+      f'--length={length} is more than the {most} positions that the method '
+      'supports'
+    )
+  if length == 1:
+    raise UserError('--length=1 must be at least 2')
+  length = length or settings.data.max_length
+  return length if most is None else min(length, most)
+
+
+def draw_model(
+  drawn: Figures, classifier, params: Mapping, length: int, settings
+) -> None:
+  """Draws the position method of a model, if its encoder has one."""
+  if not hasattr(classifier.encoder, 'position'):
+    return
+  # The same token at all positions, so that only positions differ.
+  ids_BL = np.full((1, length), classifier.vocab_size // 2)
+  draw(
+    drawn,
+    classifier.encoder,
+    params['encoder'],
+    embed(params, ids_BL).astype(classifier.dtype),
+    ids_BL,
+    settings.data.max_length,
+  )
+
 
 def draw(
-  folder: str,
+  drawn: Figures,
   encoder,
   encoder_params: Mapping,
   x_BLD: jax.Array,
   ids_BL: np.ndarray,
   max_length: int,
-  columns: list[int],
-) -> list[str]:
-  """Draws the position method of an encoder; returns the names of the files.
+) -> None:
+  """Draws the position method of an encoder.
 
   Args:
     x_BLD, ids_BL: one text, vectors and token ids, at positions from 0. The
       figures of a method that depends on the text are those of this text.
     max_length: largest number of tokens of a text; biases are drawn over
       distances up to twice that.
-    columns: columns of P to draw as curves; those that P lacks are skipped.
   """
-  files = []
   _, length, embed_dim = x_BLD.shape
   _, sown = encoder.apply(
     {'params': encoder_params},
@@ -53,13 +95,12 @@ def draw(
     P = np.asarray(P, np.float32)
     # It is zero for n-grams that are in no text of train, for example.
     if P.any():
-      files += _encoding(folder, file_suffix(part, layer), P, length, columns)
+      _encoding(drawn, file_suffix(part, layer), P, length)
   for name, method, params in methods:
-    files += _curves(folder, name, method, params, max_length)
+    _curves(drawn, name, method, params, max_length)
     is_plain = getattr(method, 'layout', '') == 'interleaved'
     if isinstance(method, Sinusoidal) and is_plain and not embed_dim % 2:
-      files += _rotation(folder, name, method, length)
-  return files
+      _rotation(drawn, name, method, length)
 
 
 def file_suffix(part: str, layer: int | None) -> str:
@@ -83,7 +124,7 @@ def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
       yield name, method, tree.get(part, {}) if part else tree
 
 
-def _encoding(folder, name, P, length, columns) -> list[str]:
+def _encoding(drawn, name, P, length) -> None:
   """Heat maps of P; if it has rows, also some columns and cosines of rows."""
   limit = float(abs(P).max()) or 1.0
   signed = {'cmap': 'RdBu', 'limits': (-limit, limit)}
@@ -97,7 +138,8 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
       **signed,
     )
     axes = ['1', 'head', 'query position', 'key position']
-    return save(folder, f'bias{name}', figure, {'P': P}, {'P': axes})
+    drawn.add(f'bias{name}', figure, {'P': P}, {'P': axes})
+    return
   # One row per position, or a table per head with one row per distance.
   is_table = P.shape[1] != length
   what = 'distance, key - query' if is_table else 'position'
@@ -113,7 +155,7 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
     **extent,
     **signed,
   )
-  files = save(folder, f'encoding{name}', figure, {'P': P}, labels)
+  drawn.add(f'encoding{name}', figure, {'P': P}, labels)
 
   cosines = np.stack([analysis.gram(table) for table in P])
   figure = plots.show_heatmaps(
@@ -128,9 +170,9 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
     first_column=first,
   )
   labels = {'cosine': ['head', what, what], 'first': first}
-  files += save(folder, f'gram{name}', figure, {'cosine': cosines}, labels)
+  drawn.add(f'gram{name}', figure, {'cosine': cosines}, labels)
 
-  shown = [c for c in columns if c < P.shape[2]] or [0]
+  shown = [c for c in _COLUMNS if c < P.shape[2]] or [0]
   figure = plots.plot(
     rows,
     P[0][:, shown].T,
@@ -141,20 +183,18 @@ def _encoding(folder, name, P, length, columns) -> list[str]:
     title=titles[0] if is_table else '',
   )
   labels = {'P': [what, 'column'], 'columns': shown, 'first': first}
-  return files + save(
-    folder, f'columns{name}', figure, {'P': P[0][:, shown]}, labels
-  )
+  drawn.add(f'columns{name}', figure, {'P': P[0][:, shown]}, labels)
 
 
-def _curves(folder, name, method, params, max_length) -> list[str]:
+def _curves(drawn, name, method, params, max_length) -> None:
   """The bias of each head over distances up to twice max_length.
 
-  [] if it is a function of the text.
+  Nothing if it is a function of the text.
   """
   reach = 2 * max_length
   last = 0 if method.causal else reach
   if 'bias' not in method.hooks or 'state' in method.hooks:
-    return []
+    return
   keys = np.arange(reach + last + 1)[None]
   query = Tokens(positions=np.full((1, 1), reach))
   bias = method.bias(params, query, Tokens(positions=keys))
@@ -167,8 +207,7 @@ def _curves(folder, name, method, params, max_length) -> list[str]:
     figure.axes[0].set_xlabel(
       f'distance, key - query (tokens), of the query at position {reach}'
     )
-  return save(
-    folder,
+  drawn.add(
     f'distance{name}',
     figure,
     {'distance': distances, 'bias': values},
@@ -176,7 +215,7 @@ def _curves(folder, name, method, params, max_length) -> list[str]:
   )
 
 
-def _rotation(folder, name, method, length) -> list[str]:
+def _rotation(drawn, name, method, length) -> None:
   """Error of the identity R(offset) p_i = p_(i + offset), by offset."""
   tokens = Tokens().with_defaults(length)
   rows = np.asarray(method.encoding({}, tokens))[0]
@@ -193,8 +232,7 @@ def _rotation(folder, name, method, length) -> list[str]:
     figsize=(5.2, 2.8),
     title='difference of R(offset) p_i and p_(i + offset)',
   )
-  return save(
-    folder,
+  drawn.add(
     f'rotation{name}',
     figure,
     {'offset': offsets, 'error': np.array(errors)},

@@ -1,16 +1,28 @@
-"""Sections of the report of a run."""
+"""The page of a run, and its figures."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
 
 import jax
 import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import encoding
-from experiments.inspection import head_analysis, pages
+from experiments.data import encoding, loading
+from experiments.data.batches import Examples
+from experiments.inspection import (
+  ablation,
+  figures,
+  head_analysis,
+  pages,
+  position_figures,
+)
+from experiments.inspection.figures import Figures
+from experiments.inspection.head_analysis import AttentionMaps
 from experiments.learning.scores import (
   by_length,
   confusion_matrix,
@@ -23,60 +35,130 @@ from experiments.workdir.metrics import read_rows
 from selfattn import plots
 from selfattn.contract import has_heads
 
+# Texts with the greatest loss that are shown.
+_WORST = 20
 # Limit of the size of all attention maps on a page, in bytes of text.
 _MOST_BYTES = 8_000_000
 
 
-def sections(values, path: str) -> list[str]:
-  """Curves, results and texts of the run in `path`.
+@dataclasses.dataclass(frozen=True)
+class _Model:
+  """A trained model, and what it takes to look into it.
+
+  Attributes:
+    run: as it was restored.
+    params: of one member, on one device: enough, even if the run was sharded.
+    tokenizer: of the run.
+    names: of its token ids.
+  """
+
+  run: evaluation.Evaluated
+  params: Mapping
+  tokenizer: object
+  names: list[str]
+
+  @property
+  def classifier(self):
+    return self.run.program.classifier
+
+  def attention(self, examples: Examples) -> Iterator[AttentionMaps]:
+    """The attention on each of the examples, none of which is empty."""
+    return head_analysis.attention_maps(
+      self.classifier, self.params, examples, self.names
+    )
+
+
+def write(values, path: str, output: str) -> dict:
+  """Writes the page and the figures of the run in `path`.
 
   Args:
-    values: flags of experiments.report.
+    values: flags of experiments.inspect.
+    output: folder for the files.
+
+  Returns:
+    the statistics of heads, accuracies as they are ablated, and the files.
 
   Raises:
-    UserError: no such checkpoint, or no data in --data_dir.
+    UserError: there is no such checkpoint, no data in --data_dir, or the model
+      has no heads that attend to --text.
   """
-  settings, program, state = evaluation.restore_run(path, values.checkpoint)
-  step = int(state.step)
-  about = [
-    pages.section('Run', _status(values.workdir, path, step)),
+  run = evaluation.restore_params(path, values.checkpoint)
+  settings = run.settings
+  params = jax.device_put(run.params, jax.local_devices()[0])
+  params = head_analysis.of_member(settings, values.member, params)
+  tokenizer = encoding.read_tokenizer(path)
+  model = _Model(run, params, tokenizer, head_analysis.names(tokenizer))
+  drawn = Figures(output)
+  attended = _given(model, values.text)
+  for number, (_, maps) in enumerate(attended):
+    _draw_text(drawn, number, maps)
+  sections = [
+    pages.section('Run', _status(values.workdir, path, run.step)),
     pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
   ]
-  config = pages.section('Config', pages.config(settings.flat()))
+  result = {'step': run.step, 'heads': None, 'ablation': None}
+  loaded = _data(values, settings, path)
+  if isinstance(loaded, str):
+    sections.append(pages.section('Results', f'<p>{pages.escape(loaded)}</p>'))
+  else:
+    examples = loaded.splits[values.split]
+    shown, worst = _results(model, loaded, values.split)
+    sections += shown
+    attended += _worst_attended(model, examples.take(worst), attended)
+    if has_heads(model.classifier.encoder):
+      some = _some(examples, values.num_examples)
+      result |= _heads(drawn, model, some, loaded.bucket_lengths)
+      sections.append(_heads_section(drawn, result['heads'], values.split))
+  if attended:
+    title = 'Attention'
+    if settings.model.num_members > 1:
+      title += f' of member {values.member} of {settings.model.num_members}'
+    sections.append(pages.section(title, pages.attention(attended)))
+  sections += _positions(drawn, model, values.length)
+  sections.append(pages.section('Config', pages.config(settings.flat())))
+  files = drawn.write()
+  title = os.path.basename(os.path.abspath(values.workdir))
+  pages.write(os.path.join(output, pages.NAME), title, sections)
+  return result | {'files': [*files, pages.NAME]}
+
+
+def _given(model: _Model, texts: list[str]) -> list[tuple[str, AttentionMaps]]:
+  """The attention on each of --text."""
+  if not texts:
+    return []
+  most = model.run.settings.data.max_length
+  examples = encoding.encode(model.tokenizer, texts, most)
+  head_analysis.require_tokens(texts, examples)
+  found = list(zip(texts, model.attention(examples), strict=True))
+  figures.check_fonts(maps for _, maps in found)
+  return found
+
+
+def _draw_text(drawn: Figures, number: int, maps: AttentionMaps) -> None:
+  """Adds the figures of a text of --text."""
+  name = f'attention-{number}'
+  figures.attention(drawn, name, maps)
+  figures.rollout(drawn, f'{name}-rollout', maps)
+  for (part, layer), P in maps.terms.items():
+    suffix = position_figures.file_suffix(part, layer)
+    figures.term(drawn, f'position-{number}{suffix}', P, maps.tokens)
+  if maps.pool_weights is not None:
+    figures.pooling(drawn, f'pooling-{number}', maps)
+
+
+def _data(values, settings, path: str) -> loading.Data | str:
+  """The data of the run, or why there is none.
+
+  Raises:
+    UserError: there is none in --data_dir.
+  """
   try:
-    loaded = evaluation.load_data(settings, path, values.data_dir)
+    return evaluation.load_data(settings, path, values.data_dir)
   except UserError as error:
     if values.data_dir is not None:
       raise
-    log(
-      f'WARNING: the report lacks results on {values.split} and texts: {error}'
-    )
-    missing = f'<p>{pages.escape(error)}</p>'
-    return [*about, pages.section('Results', missing), config]
-  examples = loaded.splits[values.split]
-  answers = evaluation.evaluate(
-    program,
-    state.eval_params,
-    examples,
-    settings.train.eval_batch_size,
-    loaded.bucket_lengths,
-  )
-  results = f'Results on {values.split}'
-  if not program.task.has_labels:
-    found = program.task.scores(answers, examples.labels)
-    table = pages.table(list(found), [list(found.values())])
-    return [*about, pages.section(results, table), config]
-  losses, logits = answers
-  params = head_analysis.of_member(settings, values.member, state.eval_params)
-  title = 'Attention on these texts'
-  if settings.model.num_members > 1:
-    title += f', of member {values.member} of {settings.model.num_members}'
-  return [
-    *about,
-    pages.section(results, _results(loaded.labels, examples, losses, logits)),
-    *_worst(values, path, program, params, loaded, losses, logits, title),
-    config,
-  ]
+    log(f'WARNING: nothing on {values.split} is shown: {error}')
+    return str(error)
 
 
 def _status(workdir: str, path: str, step: int) -> str:
@@ -143,7 +225,40 @@ def _curves(rows: list[dict]) -> str:
   return note + pages.figures(drawn, 20)
 
 
-def _results(labels, examples, losses, logits) -> str:
+def _results(
+  model: _Model, loaded: loading.Data, split: str
+) -> tuple[list[str], np.ndarray]:
+  """(sections on a split, indices of the texts with the greatest loss).
+
+  Of a task without labels, there are no such texts.
+  """
+  run, examples = model.run, loaded.splits[split]
+  answers = evaluation.evaluate(
+    run.program,
+    run.params,
+    examples,
+    run.settings.train.eval_batch_size,
+    loaded.bucket_lengths,
+  )
+  title = f'Results on {split}'
+  if not run.program.task.has_labels:
+    found = run.program.task.scores(answers, examples.labels)
+    table = pages.table(list(found), [list(found.values())])
+    return [pages.section(title, table)], np.zeros(0, int)
+  losses, logits = answers
+  worst = np.argsort(-losses, kind='stable')[:_WORST]
+  texts = _decoded(model, examples.take(worst))
+  tables = _tables(loaded.labels, examples, losses, logits)
+  table = _worst(
+    loaded.labels, examples.labels[worst], losses[worst], logits[worst], texts
+  )
+  return [
+    pages.section(title, tables),
+    pages.section('Texts with the greatest loss', table),
+  ], worst
+
+
+def _tables(labels, examples: Examples, losses, logits) -> str:
   predictions = logits.argmax(axis=-1)
   confusion = confusion_matrix(examples.labels, predictions, len(labels))
   found = scores(losses, confusion) | {'examples': len(examples)}
@@ -168,66 +283,109 @@ def _results(labels, examples, losses, logits) -> str:
   )
 
 
-def _worst(
-  values, path, program, params, loaded, losses, logits, title
-) -> list[str]:
-  """Sections on the texts with the greatest loss, and the attention on them."""
-  examples = loaded.splits[values.split]
-  order = np.argsort(-losses, kind='stable')[: values.num_examples]
-  chosen = examples.take(order)
-  tokenizer = encoding.read_tokenizer(path)
-  texts = [
-    tokenizer.decode(
-      chosen.tokens[start : start + length].tolist(), skip_special_tokens=False
+def _decoded(model: _Model, examples: Examples) -> list[str]:
+  return [
+    model.tokenizer.decode(
+      examples.tokens[start : start + length].tolist(),
+      skip_special_tokens=False,
     )
-    for start, length in zip(chosen.starts, chosen.lengths, strict=True)
+    for start, length in zip(examples.starts, examples.lengths, strict=True)
   ]
-  probabilities = np.asarray(jax.nn.softmax(logits[order], axis=-1))
+
+
+def _worst(labels, truth, losses, logits, texts: list[str]) -> str:
+  probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
   predictions = probabilities.argmax(axis=-1)
-  labels = loaded.labels
   rows = [
     [
       float(losses[row]),
-      labels[truth],
-      labels[predictions[rank]],
-      float(probabilities[rank, truth]),
-      texts[rank],
+      labels[true],
+      labels[predictions[row]],
+      float(probabilities[row, true]),
+      texts[row],
     ]
-    for rank, (row, truth) in enumerate(zip(order, chosen.labels, strict=True))
+    for row, true in enumerate(truth)
   ]
-  is_wrong = np.flatnonzero(predictions != chosen.labels).tolist()
+  is_wrong = np.flatnonzero(predictions != truth).tolist()
   header = ['loss', 'true', 'predicted', 'probability of true', 'text']
-  found = [
-    pages.section(
-      'Texts with the greatest loss',
-      '<p>Misclassified texts are highlighted.</p>'
-      + pages.table(header, rows, is_wrong),
-    )
-  ]
-  if has_heads(program.classifier.encoder):
-    some = np.flatnonzero(chosen.lengths)
-    content = _attention(
-      program.classifier,
-      params,
-      chosen.take(some),
-      [texts[rank] for rank in some],
-      tokenizer,
-    )
-    found.append(pages.section(title, content))
-  return found
+  note = '<p>Misclassified texts are highlighted.</p>'
+  return note + pages.table(header, rows, is_wrong)
 
 
-def _attention(classifier, params, examples, texts, tokenizer) -> str:
-  shown, size = [], 0
-  found = head_analysis.attention_maps(
-    classifier, params, examples, head_analysis.names(tokenizer)
+def _worst_attended(
+  model: _Model, examples: Examples, before
+) -> Iterator[tuple[str, AttentionMaps]]:
+  """(text, attention) of those that are not empty, as the page has room.
+
+  Args:
+    before: the same of other texts on the page.
+  """
+  if not has_heads(model.classifier.encoder):
+    return
+  size = sum(_size(maps) for _, maps in before)
+  examples = examples.take(np.flatnonzero(examples.lengths))
+  texts = _decoded(model, examples)
+  for text, maps in zip(texts, model.attention(examples), strict=True):
+    size += _size(maps)
+    if size > _MOST_BYTES:
+      return
+    yield text, maps
+
+
+def _size(maps: AttentionMaps) -> int:
+  """Bytes of text: two of a weight, in base64."""
+  return maps.weights.size * 8 // 3
+
+
+def _some(examples: Examples, most: int) -> Examples:
+  """At most so many of the examples, the same ones each time."""
+  chosen = np.random.default_rng(0).permutation(len(examples))[:most]
+  return examples.take(np.sort(chosen))
+
+
+def _heads(drawn: Figures, model: _Model, examples: Examples, lengths) -> dict:
+  """Statistics and ablation of heads, which are drawn, too."""
+  classifier, params = model.classifier, model.params
+  rows = head_analysis.statistics_rows(
+    head_analysis.statistics(classifier, params, examples, lengths, model.names)
   )
-  for text, maps in zip(texts, found, strict=True):
-    size += maps.weights.size * 8 // 3
-    if shown and size > _MOST_BYTES:
-      break
-    shown.append((text, maps))
-  if not shown:
-    return '<p>none</p>'
-  note = f'<p>The first {len(shown)} of them.</p>'
-  return note + pages.attention(shown)
+  accuracies = None
+  reason = ablation.unsupported_reason(classifier, params)
+  if reason is None:
+    ablated, accuracies = ablation.ablate(
+      classifier, params, examples, lengths, model.run.program.task
+    )
+    rows = [row | more for row, more in zip(rows, ablated, strict=True)]
+    figures.ablation(drawn, accuracies)
+  else:
+    log(f'WARNING: heads are not ablated: {reason}')
+  figures.heads(drawn, rows)
+  return {'heads': rows, 'ablation': accuracies}
+
+
+def _heads_section(drawn: Figures, rows: list[dict], split: str) -> str:
+  table = pages.table(list(rows[0]), [list(row.values()) for row in rows])
+  names = [name for name in ('heads', 'ablation') if name in drawn.pngs]
+  pictures = _pictures(drawn, names, 30)
+  return pages.section(f'Heads on {split}', table + pictures)
+
+
+def _positions(drawn: Figures, model: _Model, length: int) -> list[str]:
+  """The section on the position method, if the encoder has heads and one."""
+  if not has_heads(model.classifier.encoder):
+    return []
+  settings, before = model.run.settings, set(drawn.pngs)
+  length = position_figures.num_positions(length, settings, model.classifier)
+  position_figures.draw_model(
+    drawn, model.classifier, model.params, length, settings
+  )
+  names = [name for name in drawn.pngs if name not in before]
+  if not names:
+    return []
+  return [pages.section('Positions', _pictures(drawn, names, 24))]
+
+
+def _pictures(drawn: Figures, names: Iterable[str], least_rem: int) -> str:
+  return pages.figures(
+    [pages.picture(drawn.pngs[name], name) for name in names], least_rem
+  )

@@ -1,4 +1,4 @@
-"""Sections of the report of a sweep."""
+"""The page of a sweep."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from experiments.sweeps import (
 from experiments.workdir.metrics import read_phase
 
 
-def sections(values, path: str) -> list[str]:
-  """Tables and figures of the sweep in `path`.
+def write(values, path: str, output: str) -> dict:
+  """Writes the tables and figures of the sweep in `path` as a page.
 
   Args:
-    values: flags of experiments.report.
+    values: flags of experiments.inspect.
+    output: folder for the page.
 
   Raises:
     UserError: no such metric or baseline.
@@ -49,7 +50,7 @@ def sections(values, path: str) -> list[str]:
   columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
   trials = [[row.get(column) for column in columns] for row in rows]
   ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']
-  return [
+  sections = [
     pages.section(
       f'Settings, by {name} on validation',
       pages.table(header, body)
@@ -59,6 +60,9 @@ def sections(values, path: str) -> list[str]:
     pages.section('Trials', pages.table(columns, trials, ended)),
     pages.section('Config', pages.config(_shared(specs))),
   ]
+  title = os.path.basename(os.path.abspath(values.workdir))
+  pages.write(os.path.join(output, pages.NAME), title, sections)
+  return {'files': [pages.NAME]}
 
 
 def _shared(specs) -> dict:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,37 +35,17 @@ def evaluate(
 
   For `classify`, losses and logits.
 
-  Args: as of `dispatch`.
-  """
-  ahead = compiled.RunAhead()
-  return dispatch(
-    program, params, examples, batch_size, lengths, ahead, check
-  )()
-
-
-def dispatch(
-  program: Program,
-  params,
-  examples: Examples,
-  batch_size: int,
-  lengths,
-  ahead: compiled.RunAhead,
-  check: Callable[[], None] = lambda: None,
-) -> Callable[[], tuple[np.ndarray, ...]]:
-  """Dispatches `evaluate`, and returns a function that waits for its results.
-
   Args:
     program: of a run, or of a group; then outputs have its leading axis.
     lengths: bucket lengths of the data.
-    ahead: of all calls whose results are not there yet.
     check: is called between batches, and may raise.
   """
-  outputs = []
+  ahead, outputs = compiled.RunAhead(), []
   for rows, batch in eval_batches(examples, batch_size, lengths, program.share):
     check()
     outputs.append((rows, program.eval_step(params, program.put(batch))))
     ahead.add(outputs[-1][1])
-  return functools.partial(_gathered, outputs, program.size, len(examples))
+  return _gathered(outputs, program.size, len(examples))
 
 
 def _gathered(outputs, size: int | None, count: int) -> tuple[np.ndarray, ...]:

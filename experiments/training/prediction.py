@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from experiments.data import encoding
 from experiments.data.batches import Examples
-from experiments.training import compiled, evaluation
+from experiments.training import evaluation
 
 # Batches of a window, inside which texts are sorted by length: the more, the
 # less padding, and the later the first results.
@@ -70,77 +69,34 @@ class Predictor:
     """
     if isinstance(texts, str):
       raise TypeError('texts must be a list of texts, not one text')
-    remaining = iter(texts)
-    windows = iter(lambda: list(itertools.islice(remaining, self.window)), [])
-    return [each for _, found in self.stream(windows) for each in found]
+    remaining, found = iter(texts), []
+    while window := list(itertools.islice(remaining, self.window)):
+      found += self._predict(window)
+    return found
 
-  def stream(
-    self, windows: Iterable[list[str]]
-  ) -> Iterator[tuple[list[str], list[Prediction]]]:
-    """Yields each list of texts with one prediction for each, in turn.
-
-    Reads and encodes the next list while the devices compute one. An empty
-    list, which is not yielded, says that the next one is not there yet: those
-    before it are yielded first, as before any exception.
-
-    Raises:
-      TypeError: as of __call__; others are of `windows`.
-    """
-    remaining, texts = iter(windows), []
-    ahead = compiled.RunAhead()
-    pending = error = None
-    while texts is not None and error is None:
-      dispatched = None
-      try:
-        texts = next(remaining, None)
-        if texts:
-          dispatched = self._dispatch(list(texts), ahead)
-      # Whatever it is: the list before has been computed.
-      except Exception as reason:
-        error = reason
-      if pending is not None:
-        yield pending()
-      pending = dispatched
-    if error is not None:
-      raise error
-
-  def _dispatch(self, texts: list[str], ahead) -> Callable[[], tuple]:
-    """Starts one list; a function that waits for what `stream` yields."""
+  def _predict(self, texts: list[str]) -> list[Prediction]:
+    """Predictions of the texts of one window."""
     examples, is_truncated = self.encode(texts)
     sizes = itertools.takewhile(
       lambda size: size < self.batch_size,
       (_ROWS**power for power in itertools.count()),
     )
     rows = next((n for n in sizes if n >= len(texts)), self.batch_size)
-    outputs = evaluation.dispatch(
-      self.run.program,
-      self.run.params,
-      examples,
-      rows,
-      self.padded_lengths,
-      ahead,
+    _, logits = evaluation.evaluate(
+      self.run.program, self.run.params, examples, rows, self.padded_lengths
     )
-    return functools.partial(
-      self._predictions, texts, examples.lengths, is_truncated, outputs
-    )
-
-  def _predictions(self, texts, lengths, is_truncated, outputs):
-    _, logits = outputs()
-    found = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    found /= found.sum(axis=-1, keepdims=True)
-    best = found.argmax(axis=-1)
-    return texts, [
+    probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    return [
       Prediction(
-        self.labels[index], dict(zip(self.labels, row, strict=True)), cut
+        self.labels[int(row.argmax())],
+        dict(zip(self.labels, row.tolist(), strict=True)),
+        is_cut,
       )
       if length
-      else Prediction(None, None, cut)
-      for index, row, length, cut in zip(
-        best.tolist(),
-        found.tolist(),
-        lengths.tolist(),
-        is_truncated.tolist(),
-        strict=True,
+      else Prediction(None, None, is_cut)
+      for row, length, is_cut in zip(
+        probabilities, examples.lengths, is_truncated.tolist(), strict=True
       )
     ]
 

@@ -305,12 +305,6 @@ def test_what_the_first_process_fits_is_that_of_all(tmp_path):
   assert found['loss'] == pytest.approx(result['loss'], rel=1e-5)
 
 
-@pytest.fixture
-def predict(finished_run):
-  """The command that predicts with a small run."""
-  return ['-m', 'experiments.predict', f'--workdir={finished_run}']
-
-
 def output_of(command):
   done = subprocess.run(
     [sys.executable, *command],
@@ -323,34 +317,8 @@ def output_of(command):
   return done.stdout
 
 
-@pytest.mark.slow
-def test_two_processes_predict_what_one_predicts(tmp_path, predict):
-  texts = tmp_path / 'texts'
-  texts.write_text(
-    ''.join(f'{"the plot was dull " * (n % 3)}\n' for n in range(7))
-  )
-  command = [*predict, '--batch_size=3', f'--file={texts}']
-  both, one = tmp_path / 'both.jsonl', tmp_path / 'one.jsonl'
-  codes, printed, said = zip(
-    *ends(start_each([[*command, f'--output={both}']] * 2)), strict=True
-  )
-  assert codes == (0, 0), said
-  # Gloo has said on standard error what it is connected to.
-  assert (printed[0].count('\n'), printed[1]) == (1, '')
-  assert last_json(printed[0])['count'] == 7
-  output_of([*command, f'--output={one}'])
-  for mine, its in zip(
-    *(p.read_text().splitlines() for p in (both, one)), strict=True
-  ):
-    mine, its = json.loads(mine), json.loads(its)
-    assert (mine['text'], mine['label']) == (its['text'], its['label'])
-    assert mine['probabilities'] == (
-      its['probabilities'] and pytest.approx(its['probabilities'], rel=1e-5)
-    )
-
-
 @pytest.mark.pod
-def test_four_processes_train_evaluate_and_predict_as_one(tmp_path):
+def test_four_processes_train_and_evaluate_as_one(tmp_path):
   config = busy_config()
   path, alone = tmp_path / 'four', tmp_path / 'alone'
   codes, printed, said = zip(*ends(start([path] * 4, config)), strict=True)
@@ -368,25 +336,6 @@ def test_four_processes_train_evaluate_and_predict_as_one(tmp_path):
   four = last_json(printed[0])
   assert four.pop('loss') == pytest.approx(one.pop('loss'), rel=1e-5)
   assert four == one
-
-  texts = tmp_path / 'texts'
-  texts.write_text(
-    ''.join(f'{"the plot was dull " * (n % 3)}\n' for n in range(7))
-  )
-  predict = ['-m', 'experiments.predict', f'--workdir={path}', '--json']
-  predict += ['--batch_size=3', f'--file={texts}']
-  codes, printed, said = zip(*ends(start_each([predict] * 4)), strict=True)
-  assert codes == (0, 0, 0, 0), said
-  four, one = (
-    [json.loads(line) for line in text.splitlines()]
-    for text in (printed[0], output_of(predict))
-  )
-  assert len(four) == len(one) == 7
-  for mine, its in zip(four, one, strict=True):
-    assert (mine['text'], mine['label']) == (its['text'], its['label'])
-    assert mine['probabilities'] == (
-      its['probabilities'] and pytest.approx(its['probabilities'], rel=1e-5)
-    )
 
 
 @pytest.mark.pod
@@ -421,70 +370,6 @@ def test_four_processes_train_a_sweep_as_one(tmp_path):
     for file in four.glob('trials/*/status.json')
   ]
   assert attempts == [1] * 6
-
-
-def test_processes_that_read_other_texts_predict_nothing(tmp_path, predict):
-  commands = []
-  for name, count in (('a', 7), ('b', 8)):
-    (tmp_path / name).write_text('the plot was dull\n' * count)
-    commands.append([*predict, f'--file={tmp_path / name}'])
-  for code, stdout, stderr in ends(start_each(commands)):
-    assert (code, stdout) == (2, ''), stderr
-    assert 'texts differ between processes' in stderr
-
-
-@pytest.mark.slow
-def test_the_first_of_two_processes_inspects(tmp_path, finished_run):
-  command = ['-m', 'experiments.inspect', f'--workdir={finished_run}']
-  command += ['--text=the plot', '--split=validation', f'--output={tmp_path}']
-  codes, printed, said = zip(*ends(start_each([command] * 2)), strict=True)
-  assert codes == (0, 0), said
-  assert printed[1] == ''
-  assert set(last_json(printed[0])['files']) == set(os.listdir(tmp_path))
-  assert (tmp_path / 'heads.png').exists()
-
-
-def start_predicting(predict, tmp_path, *flags):
-  """Two processes that predict for long, the first one of which has begun."""
-  texts = tmp_path / 'texts'
-  texts.write_text('the plot was dull\n' * 200_000)
-  command = [*predict, '--json', f'--file={texts}', *flags]
-  processes = start_each([command] * 2)
-  assert 'probabilities' in processes[0].stdout.readline()
-  return processes
-
-
-def test_a_signal_to_one_ends_predictions_on_all(tmp_path, predict):
-  predicting = start_predicting(predict, tmp_path)
-  predicting[1].send_signal(signal.SIGINT)
-  codes, _, said = zip(*ends(predicting), strict=True)
-  assert codes == (75, 75), said
-
-
-def test_the_others_end_where_the_reader_of_the_results_does(tmp_path, predict):
-  predicting = start_predicting(predict, tmp_path, '--peer_timeout=10')
-  predicting[0].stdout.close()
-  codes, _, said = zip(*ends(predicting, timeout=60), strict=True)
-  assert codes[0] == 1, said
-  assert codes[1] not in (0, -signal.SIGKILL), said
-
-
-@pytest.mark.parametrize(
-  ('command', 'flags', 'line'),
-  [
-    ('predict', [], 'each reads --text, --file or --table'),
-    ('predict', ['--text=a', '--attention=a.png'], 'none draws --attention'),
-  ],
-)
-def test_what_one_process_alone_does_is_refused_of_several(
-  command, flags, line, call_command, tmp_path
-):
-  more = ['--coordinator_address=127.0.0.1:9', '--num_processes=2']
-  code, _, stderr = call_command(
-    command, '--workdir=never', *flags, *more, '--process_id=0', cwd=tmp_path
-  )
-  assert code == 2
-  assert line in stderr
 
 
 @pytest.mark.slow

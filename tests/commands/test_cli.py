@@ -99,7 +99,7 @@ def cases(tmp):
     'long row': (
       'train',
       text_flags(tmp / 'long_row', tests),
-      ['train.tsv', 'line 20'],
+      ['train.tsv', 'row 19'],
     ),
     'no column': (
       'train',
@@ -162,7 +162,7 @@ def cases(tmp):
     'predict nothing': ('predict', ['--text=x'], ['--workdir is required']),
     'two sources': (
       'predict',
-      ['--workdir=x', '--text=a', '--file=b'],
+      ['--workdir=x', '--text=a', '--input=b'],
       ['exclude one another'],
     ),
   }
@@ -346,22 +346,18 @@ def test_predict_reads_flags_files_and_standard_input(
   command = ['predict', f'--workdir={path}', '--json']
   with_input = run_command(*command, input='\n'.join(texts) + '\n')
   assert with_input.returncode == 0, with_input.stderr
-  marked = tmp_path / 'marked'
-  marked.write_text(file.read_text(), encoding='utf-8-sig')
-  for more in (flags, [f'--file={file}'], [f'--file={marked}']):
+  for more in (flags, [f'--input={file}']):
     code, stdout, stderr = call_command(*command, *more, cwd=ROOT)
     assert code == 0, stderr
     assert stdout == with_input.stdout
   rows = [json.loads(line) for line in with_input.stdout.splitlines()]
   assert [row['text'] for row in rows] == texts
-  assert rows.pop() == {'text': '', 'label': None, 'probabilities': None}
-  assert '1 of 3 texts are empty and have no label, first: text 3' in (
-    with_input.stderr
-  )
+  empty = {'text': '', 'prediction': None, 'probabilities': None}
+  assert rows.pop() == empty
   for row in rows:
     assert sum(row['probabilities'].values()) == pytest.approx(1)
     best = max(row['probabilities'], key=row['probabilities'].get)
-    assert row['label'] == best
+    assert row['prediction'] == best
 
 
 def test_the_command_of_each_attempt_can_be_typed_again(trained):
@@ -370,10 +366,3 @@ def test_the_command_of_each_attempt_can_be_typed_again(trained):
   assert attempt['command'][0] == 'experiments.train'
   assert f'--workdir={path}' in attempt['command']
   assert '--config.train.steps=6' in attempt['command']
-
-
-def test_predict_without_json_ends_with_json(trained, call_command):
-  flags = [f'--workdir={trained[0]}', '--text=a fine film']
-  _, stdout, _ = call_command('predict', *flags, cwd=ROOT)
-  assert 'a fine film' in stdout.splitlines()[0]
-  assert last_json(stdout)['count'] == 1

@@ -1,4 +1,4 @@
-"""Files of experiments.inspect and predict --attention, and wrong input."""
+"""Files and pages of experiments.inspect, and wrong input."""
 
 import json
 import re
@@ -7,12 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import ROOT, last_json, make_small_config
+from conftest import ROOT, draw, last_json, make_small_config
 
 from experiments.command.signals import Signals
-from experiments.inspection import figures, position_figures
+from experiments.data.batches import Examples
+from experiments.inspection import (
+  figures,
+  head_analysis,
+  position_figures,
+  run_page,
+)
+from experiments.settings.settings import from_config
+from experiments.training import build
 from experiments.training import run as run_lib
-from selfattn import analysis, positions
+from selfattn import analysis, plots, positions
 from selfattn.contract import Encoder
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
@@ -25,14 +33,31 @@ TEXT = 'the zebra was dull but the acting was fine'
 KNOWN = TEXT.replace('zebra', '[UNK]').split()
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-  path = tmp_path_factory.mktemp('inspect') / 'run'
+def trained(path, **changes):
   config = make_small_config()
-  config.train.steps = 3
-  config.model.position.name = 'learned'
+  config.train.steps = config.train.eval_every = 3
+  config.update_from_flattened_dict(changes)
   run_lib.run(config, str(path), Signals())
   return path
+
+
+def numbers(folder):
+  """By name of a figure, the arrays that it shows, and their labels."""
+  return json.loads((folder / 'numbers.json').read_text())
+
+
+def heading(page):
+  return re.findall('<h2>(.*?)</h2>', page.read_text())
+
+
+@pytest.fixture(scope='module')
+def inspected(tmp_path_factory, printed_json):
+  """A run, and what the command has printed."""
+  path = trained(tmp_path_factory.mktemp('inspect') / 'run')
+  result = printed_json('inspect', f'--workdir={path}', f'--text={TEXT}',
+    '--num_examples=9',
+  )  # fmt: skip
+  return path, result
 
 
 def documented():
@@ -42,41 +67,90 @@ def documented():
   return set(re.findall('`([a-z]+)', ' '.join(cells)))
 
 
-def labels_of(path):
-  return json.loads(path.with_suffix('.json').read_text())
-
-
-def test_a_trained_run_is_inspected(run, call_command):
-  code, stdout, stderr = call_command(
-    'inspect',
-    f'--workdir={run}',
-    f'--text={TEXT}',
-    '--text=although the cast was weak , the idea was great',
-    '--split=validation',
-    '--num_examples=9',
-    cwd=run.parent,
-  )
-  assert code == 0, stderr
-  result = last_json(stdout)
-  folder = run / 'inspect'
+def test_a_figure_is_one_file_and_its_numbers_are_in_another(inspected):
+  path, result = inspected
+  folder = path / 'inspect'
   assert {path.name for path in folder.iterdir()} == set(result['files'])
-  for name in result['files']:
-    assert re.match('[a-z]+', name)[0] in documented()
-    # Beside every figure are its data, and the names of their axes.
-    for kind in ('png', 'svg', 'npz', 'json') if '.html' not in name else ():
-      assert (folder / name).with_suffix(f'.{kind}').stat().st_size > 0
-  weights = np.load(folder / 'attention-0.npz')['weights']
-  tokens = labels_of(folder / 'attention-0')['tokens']
-  assert tokens == KNOWN
-  assert weights.shape == (1, 2, len(tokens), len(tokens))
+  assert {re.match('[a-z]+', name)[0] for name in result['files']} <= (
+    documented()
+  )
+  found = numbers(folder)
+  assert {f'{name}.png' for name in found} == {
+    name for name in result['files'] if name.endswith('.png')
+  }
+  weights = np.array(found['attention-0']['weights'])
+  assert found['attention-0']['labels']['tokens'] == KNOWN
+  assert weights.shape == (1, 2, len(KNOWN), len(KNOWN))
   np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
-  assert np.load(folder / 'encoding.npz')['P'].shape == (1, 64, 12)
+  assert found['heads']['labels']['rows'] == result['heads']
   assert [head['head'] for head in result['heads']] == [0, 1]
   assert result['ablation']['examples'] == 9
   assert len(result['ablation']['least_important_first']) == 3
-  # The most attended token, one line per token.
-  lines = stderr.splitlines()
-  assert [line.split()[0] for line in lines[2:11]] == KNOWN
+
+
+def test_a_page_of_a_run_has_all_its_parts(inspected):
+  path, _ = inspected
+  page = path / 'inspect/index.html'
+  assert heading(page) == [
+    'Run',
+    'Curves',
+    'Results on validation',
+    'Texts with the greatest loss',
+    'Heads on validation',
+    'Attention',
+    'Positions',
+    'Config',
+  ]
+  text = page.read_text()
+  # The name of the run, not its path.
+  assert '<title>run</title>' in text
+  for name in ('loss over steps', 'heads', 'ablation', 'encoding'):
+    assert f'alt="{name}"' in text
+  changed = re.findall('<tr class=marked><td.*?>(config.*?)</td>', text)
+  assert 'config.model.embed_dim' in changed
+  assert 'config.seed' not in changed
+  (data,) = re.findall('<script type="application/json">(.*)</script>', text)
+  shown = [entry['title'] for entry in json.loads(data)]
+  # That of --text, and those with the greatest loss.
+  assert (shown[0], len(shown)) == (TEXT, 21)
+
+
+def test_a_page_of_a_sweep_has_its_tables(call_command, tmp_path):
+  small = make_small_config().to_dict()
+  flags = [
+    f'--config.{section}.{key}={small[section][key]}'
+    for section, key in (
+      ('model', 'embed_dim'), ('model', 'num_heads'), ('model', 'num_layers'),
+      ('train', 'batch_size'), ('train', 'eval_every'),
+      ('optimizer', 'warmup_steps'),
+    )
+  ]  # fmt: skip
+  workdir = f'--workdir={tmp_path / "sweep"}'
+  code, _, stderr = call_command(
+    'sweep',
+    workdir,
+    *flags,
+    '--config.data.word_order.train_pairs=37',
+    '--config.train.steps=4',
+    '--engine=serial',
+    '--grid=config.optimizer.learning_rate=1e-3,1e-2',
+    cwd=tmp_path,
+  )
+  assert code == 0, stderr
+  code, stdout, stderr = call_command('inspect', workdir, cwd=tmp_path)
+  assert code == 0, stderr
+  assert last_json(stdout)['files'] == ['index.html']
+  text = (tmp_path / 'sweep/inspect/index.html').read_text()
+  settings, trials, config = re.findall('<table>(.*?)</table>', text, re.DOTALL)
+  for rate in ('0.001', '0.01'):
+    assert f'>optimizer.learning_rate={rate}<' in settings
+  assert trials.count('>DONE<') == 2
+  assert 'config.model.embed_dim' in config
+  assert 'config.optimizer.learning_rate' not in config
+  assert text.count('<img ') == 3
+  code, _, stderr = call_command('inspect', workdir, '--text=a', cwd=tmp_path)
+  assert code == 2
+  assert '--text does not apply to a sweep' in stderr
 
 
 class Uniform(Encoder):
@@ -96,21 +170,6 @@ class Uniform(Encoder):
     return x_BLD + (weights_BL[..., None] * x_BLD).sum(axis=1, keepdims=True)
 
 
-@pytest.fixture(scope='module')
-def odd_run(tmp_path_factory):
-  """A run whose heads cannot be ablated, with attentive pooling."""
-  path = tmp_path_factory.mktemp('odd') / 'run'
-  config = make_small_config()
-  config.train.steps = config.train.eval_every = 3
-  config.model.encoder.name = 'uniform'
-  config.model.pool = 'attentive'
-  config.model.pool_options.attentive.num_hops = 3
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setitem(ENCODERS, 'uniform', Uniform)
-    run_lib.run(config, str(path), Signals())
-  return path
-
-
 @pytest.fixture
 def uniform(monkeypatch):
   # For one test only: the config of another would seem to register it.
@@ -118,91 +177,123 @@ def uniform(monkeypatch):
 
 
 @pytest.mark.usefixtures('uniform')
-def test_heads_that_cannot_be_ablated_have_statistics(
-  odd_run, call_command, tmp_path
+def test_heads_that_cannot_be_ablated_have_statistics_and_pools_their_weights(
+  call_command, tmp_path
 ):
-  flags = [f'--workdir={odd_run}', f'--output={tmp_path}', '--split=validation']
+  path = trained(
+    tmp_path / 'run',
+    **{
+      'model.encoder.name': 'uniform',
+      'model.pool': 'attentive',
+      'model.pool_options.attentive.num_hops': 3,
+    },
+  )
+  flags = [f'--workdir={path}', f'--text={TEXT}']
   code, stdout, stderr = call_command('inspect', *flags, cwd=tmp_path)
   assert code == 0, stderr
   result = last_json(stdout)
   assert result['ablation'] is None
   assert [row['entropy'] for row in result['heads']] == pytest.approx([1, 1])
-  assert set(result['files']) == {f'heads.{kind}' for kind in figures.KINDS}
   assert 'heads are not ablated: every layer needs one selfattn' in stderr
-
-
-@pytest.mark.usefixtures('uniform')
-def test_the_weights_of_attentive_pooling_are_drawn(
-  odd_run, call_command, tmp_path
-):
-  flags = [f'--workdir={odd_run}', f'--output={tmp_path}', f'--text={TEXT}']
-  code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
-  assert code == 0, stderr
-  weights = np.load(tmp_path / 'pooling-0.npz')['weights']
+  pooling = numbers(path / 'inspect')['pooling-0']
+  weights = np.array(pooling['weights'])
   assert weights.shape == (3, len(KNOWN))
   np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-5)
-  assert labels_of(tmp_path / 'pooling-0')['tokens'] == KNOWN
+  assert pooling['labels']['tokens'] == KNOWN
+
+
+def test_a_run_without_heads_has_a_page_but_no_attention(
+  call_command, tmp_path
+):
+  path = trained(tmp_path / 'run', **{'model.encoder.name': 'bow'})
+  workdir = f'--workdir={path}'
+  code, stdout, stderr = call_command('inspect', workdir, cwd=tmp_path)
+  assert code == 0, stderr
+  assert last_json(stdout)['files'] == ['numbers.json', 'index.html']
+  assert heading(path / 'inspect/index.html')[2:] == [
+    'Results on validation',
+    'Texts with the greatest loss',
+    'Config',
+  ]
+  code, _, stderr = call_command(
+    'inspect', workdir, f'--text={TEXT}', cwd=tmp_path
+  )
+  assert (code, 'config.model.encoder.name' in stderr) == (2, True)
+
+
+def drawn(name, embed_dim=8, num_layers=1, length=5):
+  """Figures of an untrained encoder with a position method."""
+  method = positions.make(
+    {part: {} for part in name.split('+')}, embed_dim, 2, False
+  )
+  encoder = AttentionEncoder(num_layers, 2, 8, method, jnp.float32)
+  x_BLD = jax.random.normal(jax.random.key(1), (1, length, embed_dim))
+  ids_BL = np.ones((1, length), int)
+  tokens = Tokens(jnp.ones((1, length), bool), ids=ids_BL)
+  params = encoder.init(jax.random.key(0), x_BLD, tokens)['params']
+  found = figures.Figures('')
+  position_figures.draw(found, encoder, params, x_BLD, ids_BL, length)
+  return found
 
 
 @pytest.mark.parametrize(
-  'name', ['none', 'music_transformer', 'fire+rotary', 'sinusoidal+shaw']
+  ('name', 'kinds'),
+  [
+    ('none', set()),
+    ('music_transformer', {'encoding', 'gram', 'columns'}),
+    ('fire+rotary', {'bias', 'distance', 'encoding', 'gram', 'columns'}),
+    ('sinusoidal', {'encoding', 'gram', 'columns', 'rotation'}),
+    ('cope', {'bias'}),
+    ('pope', {'encoding', 'gram', 'columns'}),
+  ],
 )
-def test_untrained_methods_are_drawn(name, call_command, tmp_path):
-  code, stdout, stderr = call_command(
-    'inspect',
-    f'--output={tmp_path}',
-    f'--config.model.position.name={name}',
-    '--config.model.embed_dim=8',
-    '--config.model.num_heads=2',
-    '--config.model.num_layers=2',
-    '--config.data.max_length=11',
-    cwd=tmp_path,
-  )
-  assert code == 0, stderr
-  files = last_json(stdout)['files']
-  assert {path.name for path in tmp_path.iterdir()} == set(files)
-  kinds = {file.partition('.')[0].partition('-')[0] for file in files}
+def test_untrained_methods_are_drawn(name, kinds):
+  found = drawn(name, num_layers=1 + ('+' in name))
+  assert {stem.partition('-')[0] for stem in found.pngs} == kinds
   assert kinds <= documented()
-  expected = set()
-  for part in name.split('+'):
-    if part == 'fire':
-      expected |= {'bias', 'distance'}
-    elif part != 'none':
-      expected |= {'encoding', 'gram', 'columns'}
-      expected |= {'rotation'} if part == 'sinusoidal' else set()
-  assert kinds == expected
   # Tables and networks of a layer have a separate figure.
-  layers = {file.partition('.')[0][-1] for file in files if 'layer' in file}
-  assert layers == (set() if name == 'none' else {'0', '1'})
+  layers = {stem[-1] for stem in found.pngs if 'layer' in stem}
+  assert layers == {
+    'fire+rotary': {'0', '1'}, 'music_transformer': {'0'}, 'cope': {'0'},
+    'pope': {'0'},
+  }.get(name, set())  # fmt: skip
 
 
 def test_drawn_values_are_those_of_the_method(call_command, tmp_path):
   flags = ['--config.model.embed_dim=8', '--config.model.num_heads=2']
   flags += ['--config.data.max_length=11', f'--output={tmp_path}']
-  flags += ['--columns=0,3,99']
-  call_command(
-    'inspect', *flags, '--config.model.position.name=sinusoidal', cwd=tmp_path
-  )
+  _, stdout, _ = call_command('inspect', *flags, cwd=tmp_path)
+  files = set(last_json(stdout)['files'])
+  assert {path.name for path in tmp_path.iterdir()} == files
   P = np.asarray(
     Sinusoidal(8, 2, False).encoding({}, Tokens().with_defaults(11))
   )
-  drawn = np.load(tmp_path / 'encoding.npz')['P']
-  np.testing.assert_array_equal(drawn, P)
-  np.testing.assert_array_equal(
-    np.load(tmp_path / 'gram.npz')['cosine'][0], analysis.gram(P[0])
+  found = numbers(tmp_path)
+  np.testing.assert_array_equal(np.float32(found['encoding']['P']), P)
+  np.testing.assert_allclose(
+    found['gram']['cosine'][0], analysis.gram(P[0]), rtol=1e-6
   )
-  assert labels_of(tmp_path / 'columns')['columns'] == [0, 3]
-  assert np.load(tmp_path / 'rotation.npz')['error'].max() < 1e-6
+  assert found['columns']['labels']['columns'] == [6, 7]
+  assert max(found['rotation']['error']) < 1e-6
 
-  call_command(
-    'inspect', *flags, '--config.model.position.name=alibi', cwd=tmp_path
-  )
-  curves = np.load(tmp_path / 'distance.npz')
-  # To twice the longest text, on both sides; slopes 2^-4 and 2^-8.
-  assert curves['distance'].tolist() == list(range(-22, 23))
-  expected = -abs(curves['distance']) * np.array([[2.0**-4], [2.0**-8]])
+
+def test_a_bias_is_drawn_to_twice_the_longest_text():
+  found = drawn('alibi', length=11)
+  curves = found.numbers['distance']
+  # On both sides; slopes are 2^-4 and 2^-8.
+  assert curves['distance'] == list(range(-22, 23))
+  expected = -abs(np.array(curves['distance'])) * [[2.0**-4], [2.0**-8]]
   np.testing.assert_allclose(curves['bias'], expected, rtol=1e-6)
-  assert np.load(tmp_path / 'bias.npz')['P'].shape == (1, 2, 11, 11)
+  assert np.shape(found.numbers['bias']['P']) == (1, 2, 11, 11)
+
+
+def test_numbers_of_a_large_array_are_left_out(monkeypatch, capfd):
+  monkeypatch.setattr(figures, '_MOST_NUMBERS', 2)
+  found = figures.Figures('')
+  arrays = {'x': np.arange(2), 'y': np.arange(3)}
+  found.add('a', plots.plot(np.arange(3.0)), arrays, {'x': ['step']})
+  assert found.numbers == {'a': {'x': [0, 1], 'labels': {'x': ['step']}}}
+  assert 'a: y is too large' in capfd.readouterr().err
 
 
 class Far(Position):
@@ -215,7 +306,7 @@ class Far(Position):
     return jnp.stack([d_BLM, -2.0 * d_BLM], axis=1)
 
 
-def test_the_bias_of_a_new_method_is_drawn_over_distance(tmp_path):
+def test_the_bias_of_a_new_method_is_drawn_over_distance():
   encoder = AttentionEncoder(
     num_layers=1,
     num_heads=2,
@@ -226,67 +317,30 @@ def test_the_bias_of_a_new_method_is_drawn_over_distance(tmp_path):
   x_BLD, ids_BL = jnp.ones((1, 4, 8)), np.ones((1, 4), int)
   padding_mask_BL = jnp.ones((1, 4), bool)
   params = encoder.init(jax.random.key(0), x_BLD, padding_mask_BL)['params']
-  files = position_figures.draw(
-    str(tmp_path), encoder, params, x_BLD, ids_BL, 5, [0]
-  )
-  assert 'distance.png' in files
-  curves = np.load(tmp_path / 'distance.npz')
-  assert curves['distance'].tolist() == list(range(-10, 11))
-  np.testing.assert_array_equal(curves['bias'][1], -2.0 * curves['distance'])
-
-
-def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
-  path = tmp_path / 'map.svg'
-  flags = [f'--workdir={run}', f'--attention={path}']
-  code, stdout, _ = call_command(
-    'predict', *flags, f'--text={TEXT}', cwd=tmp_path
-  )
-  assert code == 0
-  assert last_json(stdout)['count'] == 1
-  assert path.read_text().count('<image') == 3  # two maps and a scale
-  names = {found.name for found in tmp_path.iterdir()}
-  assert names == {'map.png', 'map.svg', 'map.npz', 'map.json'}
-  # It overwrites its own files, but no others.
-  (tmp_path / 'other.json').write_text('{}')
-  flags[1] = f'--attention={tmp_path / "other.png"}'
-  code, _, stderr = call_command('predict', *flags, '--text=one', cwd=tmp_path)
-  assert (code, 'would overwrite' in stderr) == (2, True)
-  assert (tmp_path / 'other.json').read_text() == '{}'
-  code, _, stderr = call_command(
-    'predict', *flags[:1], '--attention=.png', '--text=one', cwd=tmp_path
-  )
-  assert (code, 'NAME.png' in stderr) == (2, True)
-  flags[1] = f'--attention={path}'
-  code, _, stderr = call_command(
-    'predict', *flags, '--text=one', '--text=two', cwd=tmp_path
-  )
-  assert (code, '--attention' in stderr) == (2, True)
-  code, _, stderr = call_command(
-    'predict',
-    f'--workdir={run}',
-    '--attention=map.bmp',
-    '--text=one',
-    cwd=tmp_path,
-  )
-  assert (code, 'NAME.png or NAME.svg' in stderr) == (2, True)
+  found = figures.Figures('')
+  position_figures.draw(found, encoder, params, x_BLD, ids_BL, 5)
+  curves = found.numbers['distance']
+  distances = np.array(curves['distance'])
+  assert distances.tolist() == list(range(-10, 11))
+  np.testing.assert_array_equal(curves['bias'][1], -2.0 * distances)
 
 
 @pytest.mark.parametrize(
   ('flags', 'words'),
   [
-    (['--text=a'], '--text needs --workdir'),
-    (['--split=test'], '--split needs --workdir'),
-    ([], '--output or --workdir is required'),
+    (['--text=a'], '--output or --workdir is required'),
+    (['--output=OUT', '--text=a'], '--text does not apply to an untrained'),
     (['--workdir=RUN', '--text='], "'' has no tokens"),
     (['--workdir=RUN', '--config.seed=3'], 'drop --config'),
     (['--workdir=RUN', '--length=1'], '--length=1 must be'),
-    (['--workdir=RUN', '--columns=six'], '--columns=six'),
+    (['--workdir=RUN', '--checkpoint=5'], '--checkpoint'),
+    (['--workdir=RUN', '--metric=loss'], '--metric does not apply to a run'),
     (['--workdir=gs://none/run'], '--output is required'),
     (['--workdir=RUN', '--split=all'], 'split'),
     (['--output='], '--output or --workdir is required'),
-    (['--output=FILE'], '--output: '),
     (['--workdir=RUN', '--output=FILE'], '--output: '),
     (['--workdir=RUN', '--text=\udcff'], 'is not UTF-8'),
+    (['--workdir=nowhere'], 'nowhere'),
     (
       ['--output=OUT', '--config.model.encoder.name=cnn'],
       'config.model.encoder.name',
@@ -301,9 +355,12 @@ def test_predict_draws_the_attention_of_a_text(run, call_command, tmp_path):
     ),
   ],
 )
-def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
+def test_wrong_input_is_one_line(
+  flags, words, inspected, call_command, tmp_path
+):
   (tmp_path / 'file').touch()
-  paths = {'RUN': run, 'OUT': tmp_path / 'out', 'FILE': tmp_path / 'file'}
+  paths = {'RUN': inspected[0], 'OUT': tmp_path / 'out'}
+  paths['FILE'] = tmp_path / 'file'
   for name, path in paths.items():
     flags = [flag.replace(name, str(path)) for flag in flags]
   code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
@@ -330,62 +387,34 @@ def test_parts_are_drawn_with_parameters_of_the_model_and_of_each_layer():
 
 
 @pytest.mark.parametrize(
-  ('name', 'wanted'),
+  ('name', 'axes', 'shape'),
   [
-    ('cope+complex_order', {'bias-cope-layer0', 'encoding-complex_order'}),
-    ('forgetting', {'bias-layer0'}),
-    ('pope', {'encoding-layer0'}),
-  ],
-)
-def test_a_method_that_reads_the_text_is_drawn(
-  name, wanted, tmp_path, call_command
-):
-  code, stdout, stderr = call_command(
-    'inspect',
-    f'--output={tmp_path}',
-    '--length=5',
-    f'--config.model.position.name={name}',
-    '--config.model.embed_dim=8',
-    '--config.model.num_layers=1',
-    cwd=tmp_path,
-  )
-  assert code == 0, stderr
-  found = {name for name in last_json(stdout)['files'] if '.npz' in name}
-  assert {f'{name}.npz' for name in wanted} <= found
-  for name in found:
-    with np.load(tmp_path / name) as arrays:
-      # Drawn for a word that is there, or a term would be zero.
-      assert np.any(arrays['P' if 'P' in arrays else 'cosine'])
-      assert np.isfinite(arrays['P' if 'P' in arrays else 'cosine']).all()
-
-
-@pytest.mark.parametrize(
-  ('name', 'axes'),
-  [
-    ('alibi+dape', ['head', 'query', 'key']),
-    ('convolutional', ['token', 'channel']),
+    ('alibi+dape', ['head', 'query', 'key'], (2, 4, 4)),
+    ('convolutional', ['token', 'channel'], (4, 12)),
   ],
 )
 def test_what_a_method_makes_of_a_text_is_drawn_with_its_tokens(
-  name, axes, call_command, tmp_path
+  name, axes, shape
 ):
   config = make_small_config()
-  config.train.steps = 3
   config.model.position.name = name
   config.model.encoder.attention.scan = '+' in name
-  path = tmp_path / 'run'
-  run_lib.run(config, str(path), Signals())
-  flags = (f'--workdir={path}', f'--text={TEXT}')
-  code, _, stderr = call_command('inspect', *flags, cwd=tmp_path)
-  assert code == 0, stderr
-  (file,) = (path / 'inspect').glob('position-0*.npz')
-  assert file.stem == 'position-0' + ('-dape-layer0' if '+' in name else '')
-  labels = labels_of(file)
-  assert labels == {'P': axes, 'tokens': KNOWN}
-  P = np.load(file)['P']
-  count = len(KNOWN)
-  assert P.shape == ((2, count, count) if '+' in name else (count, 12))
+  classifier = build.model(from_config(config), 9, 2)
+  ids = np.arange(1, 9, dtype=np.int32)
+  examples = Examples(
+    ids, np.array([0, 4]), np.array([4, 4]), np.zeros(2, np.int32)
+  )
+  mask_BL = np.ones((1, 4), bool)
+  params = draw(classifier.init, jax.random.key(0), ids[None, :4], mask_BL)
+  names = [*'.abcdefgh']
+  found = figures.Figures('')
+  for number, maps in enumerate(
+    head_analysis.attention_maps(classifier, params['params'], examples, names)
+  ):
+    run_page._draw_text(found, number, maps)
+  suffix = '-dape-layer0' if '+' in name else ''
+  one, other = (found.numbers[f'position-{n}{suffix}'] for n in range(2))
+  assert one['labels'] == {'P': axes, 'tokens': [*'abcd']}
+  assert np.shape(one['P']) == shape
   # Another text, another term.
-  flags = (f'--workdir={path}', f'--text={TEXT[:-4]}weak')
-  call_command('inspect', *flags, cwd=tmp_path)
-  assert abs(np.load(file)['P'] - P).max() > 1e-4
+  assert abs(np.array(one['P']) - other['P']).max() > 1e-4

@@ -57,77 +57,34 @@ def test_a_table_is_predicted_as_its_texts(trained, call_command, tmp_path):
   base, _, _ = trained
   words = ['fine 3', 'dull, 4', 'so "fine"', 'dull']
   table, lines = tmp_path / 'new.tsv', tmp_path / 'lines'
-  table.write_text('id\ttext\n' + ''.join(f'7\t{word}\n' for word in words))
+  table.write_text('text\tid\n' + ''.join(f'{word}\t7\n' for word in words))
   lines.write_text('\n'.join(words))
   run = f'--workdir={base}/run'
   code, stdout, stderr = call_command(
-    'predict', run, f'--table={table}', '--batch_size=2', cwd=ROOT
+    'predict', run, f'--input={table}', cwd=ROOT
   )
   assert code == 0, stderr
   assert last_json(stdout)['count'] == len(words)
-  same = call_command(
-    'predict', run, f'--file={lines}', '--batch_size=2', cwd=ROOT
-  )
-  assert stdout == same[1]
+  same = call_command('predict', run, f'--input={lines}', cwd=ROOT)
+  assert stdout.replace('\t7', '') == same[1]
 
 
-def test_a_table_of_another_form_is_refused(trained, call_command, tmp_path):
+def test_a_page_shows_what_is_stored(trained, call_command, tmp_path):
   base, _, _ = trained
-  run, table = f'--workdir={base}/run', tmp_path / 'new.tsv'
-  for text, wanted in (
-    ('id\treview\n7\tfine\n', "has no column 'text' but ['id', 'review']"),
-    ('text,id\nfine,7\n', 'config.data.text.delimiter=comma'),
-    (None, 'new.tsv'),
-  ):
-    table.unlink(missing_ok=True)
-    if text is not None:
-      table.write_text(text)
-    code, stdout, stderr = call_command(
-      'predict', run, f'--table={table}', cwd=ROOT
-    )
-    assert (code, stdout, stderr.count('\n')) == (2, '', 1), stderr
-    assert wanted in stderr
-
-
-def test_a_run_without_files_has_no_table(finished_run, call_command):
-  code, _, stderr = call_command(
-    'predict', f'--workdir={finished_run}', f'--table={__file__}', cwd=ROOT
-  )
-  assert code == 2
-  assert "config.data.name = 'word_order', which reads no files" in stderr
-  code, _, stderr = call_command(
-    'predict', f'--workdir={finished_run}', '--table=a', '--text=b', cwd=ROOT
-  )
-  assert code == 2
-  assert '--text and --table exclude one another' in stderr
-
-
-def test_attention_is_drawn(trained, call_command, tmp_path):
-  base, _, _ = trained
-  code, _, stderr = call_command(
-    'inspect',
-    f'--workdir={base}/run',
-    '--text=fine 3',
-    f'--output={tmp_path}',
-    cwd=ROOT,
-  )
+  page = tmp_path / 'index.html'
+  flags = [f'--workdir={base}/run', f'--output={tmp_path}', '--text=fine 3']
+  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
   assert code == 0, stderr
-  assert (tmp_path / 'attention-0.png').exists()
-
-
-def test_a_report_shows_what_is_stored(trained, call_command, tmp_path):
-  base, _, _ = trained
-  page = tmp_path / 'page.html'
-  flags = [f'--workdir={base}/run', f'--output={page}']
-  code, _, stderr = call_command('report', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'WARNING: the report lacks results on test' in stderr
+  assert 'WARNING: nothing on validation is shown' in stderr
   assert 'is not a folder' in page.read_text()
-  assert 'Confusion' not in page.read_text()
+  assert (tmp_path / 'attention-0.png').exists()
   flags.append(f'--data_dir={base}/now')
-  code, _, stderr = call_command('report', *flags, cwd=ROOT)
+  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
   assert code == 0, stderr
   assert 'is not a folder' not in page.read_text()
+  flags[-1] = f'--data_dir={base}/never'
+  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
+  assert (code, 'is not a folder' in stderr) == (2, True)
 
 
 def test_evaluation_needs_its_split(trained, call_command):

@@ -112,8 +112,8 @@ def test_the_installed_commands_train_and_predict_anywhere(packages, tmp_path):
     selfattn, 'predict', '--workdir=run', '--text=fine', cwd=elsewhere
   )
   assert last_json(shown)['count'] == 1
-  run(selfattn, 'report', '--workdir=run', cwd=elsewhere)
-  assert (elsewhere / 'run/report.html').exists()
+  run(selfattn, 'inspect', '--workdir=run', cwd=elsewhere)
+  assert (elsewhere / 'run/inspect/index.html').exists()
 
 
 def test_the_sdist_has_what_its_tests_need(packages, tmp_path):

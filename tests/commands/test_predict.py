@@ -1,28 +1,34 @@
-"""experiments.predict with pipes, large input, bad input and --output."""
+"""experiments.predict with pipes, signals, large input, and bad input."""
 
 import json
 import os
+import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
-import time
 
+import jax
 import pytest
-from conftest import ROOT, last_json
-from pyarrow import parquet
+from conftest import ROOT, make_small_config
 
-from experiments import predict
+from experiments.command.signals import Signals
+from experiments.training import run as run_lib
 
 ENVIRONMENT = os.environ | {'PYTHONPATH': str(ROOT)}
 TEXTS = ['the plot was dull', '', *['the cast was fine'] * 39, 'fine ' * 65]
 
 
 @pytest.fixture(scope='module')
-def command(finished_run):
-  module = 'experiments.predict'
-  return [sys.executable, '-m', module, f'--workdir={finished_run}']
+def run(tmp_path_factory):
+  path = tmp_path_factory.mktemp('predict') / 'run'
+  run_lib.run(make_small_config(), str(path), Signals())
+  return f'--workdir={path}'
+
+
+@pytest.fixture
+def command(run):
+  return [sys.executable, '-m', 'experiments.predict', run]
 
 
 @pytest.fixture
@@ -62,68 +68,21 @@ def test_a_pipe_has_its_first_results_before_its_end(started):
   assert (process.returncode, stdout, stderr) == (0, '', '')
 
 
-def test_ctrl_c_is_said_and_leaves_no_file(started, tmp_path):
-  process = started(f'--output={tmp_path}/new/found.jsonl')
+def test_a_signal_ends_it_while_it_waits(started):
+  process = started('--json')
   process.stdin.write('fine\n')
   process.stdin.flush()
-  while not list(tmp_path.glob('new/*.tmp-*')):
-    assert process.poll() is None
-  process.send_signal(signal.SIGINT)
-  _, stderr = process.communicate(timeout=60)
-  assert process.returncode == 75
-  # While it waits for texts; before it, or while it computes.
-  assert stderr.removeprefix('received SIGINT: stopping\n') in (
-    'interrupted: SIGINT; nothing to save\n',
-    'interrupted: SIGINT\n',
-  )
-  assert os.listdir(tmp_path / 'new') == []
-
-
-@pytest.mark.parametrize('name', ['SIGTERM', 'SIGINT'])
-@pytest.mark.parametrize('more', ['attention', 'distributed', 'file'])
-def test_a_signal_ends_predict_while_it_waits(started, tmp_path, name, more):
-  """For a text to draw, for other processes, for a writer of a pipe."""
-  os.mkfifo(tmp_path / 'pipe')
-  given = {
-    'attention': [f'--attention={tmp_path}/map.png'],
-    'distributed': [
-      '--text=fine',
-      '--distributed=on',
-      '--num_processes=2',
-      '--process_id=0',
-      '--coordinator_address=127.0.0.1:0',
-    ],
-    'file': [f'--file={tmp_path}/pipe'],
-  }[more]
-  if more == 'distributed':
-    with socket.socket() as free:
-      free.bind(('127.0.0.1', 0))
-      given[-1] = f'--coordinator_address=127.0.0.1:{free.getsockname()[1]}'
-  process = started(*given)
-  # It has started when Python has replaced the handler of signals.
-  number = signal.Signals[name]
-  while not catches(process.pid, number):
-    assert process.poll() is None
-  time.sleep(1)
-  process.send_signal(number)
+  assert json.loads(process.stdout.readline())['text'] == 'fine'
+  process.send_signal(signal.SIGTERM)
   _, stderr = process.communicate(timeout=60)
   assert process.returncode == 75, stderr
-  assert stderr.endswith(f'interrupted: {name}; nothing to save\n'), stderr
   assert 'Traceback' not in stderr
 
 
-def catches(pid, number):
-  with open(f'/proc/{pid}/status') as file:
-    (mask,) = [line for line in file if line.startswith('SigCgt')]
-  # Python itself catches SIGINT, so SIGTERM says when all are.
-  return int(mask.split()[1], 16) >> (signal.SIGTERM - 1) & 1
-
-
-@pytest.mark.parametrize('more', [[], ['--json']])
-def test_a_reader_may_close_the_pipe(tmp_path, command, more):
+def test_a_reader_may_close_the_pipe(command, tmp_path):
   path = tmp_path / 'texts'
-  path.write_text('the plot was dull\n' * 20_000)
-  words = shlex.join([*command, f'--file={path}', *more])
+  path.write_text('the plot was dull\n' * 40_000)
+  words = shlex.join([*command, f'--input={path}'])
   script = f'{words} | head -n 1; echo "${{PIPESTATUS[0]}}"'
   done = subprocess.run(
     ['bash', '-c', script],
@@ -139,79 +98,84 @@ def test_a_reader_may_close_the_pipe(tmp_path, command, more):
   assert (code, done.stderr) == ('0', '')
 
 
-def test_windows_are_printed_in_order_with_one_summary(
-  finished_run, file, call_command, monkeypatch
+def test_each_text_has_a_line_in_order_and_the_last_one_is_json(
+  run, file, call_command
 ):
-  monkeypatch.setattr(predict, '_EVERY', 0)
-  flags = [f'--workdir={finished_run}', f'--file={file}', '--batch_size=1']
-  code, stdout, stderr = call_command('predict', *flags, cwd=ROOT)
+  code, stdout, stderr = call_command(
+    'predict', run, f'--input={file}', '--batch_size=1', cwd=ROOT
+  )
   assert code == 0, stderr
   *lines, last = stdout.splitlines()
-  shown = [line.split('  ')[-1].strip() for line in lines]
-  assert shown == ['(empty)' if not t else t.strip() for t in TEXTS]
+  assert [line.split('\t')[2] for line in lines] == [t.strip() for t in TEXTS]
+  assert lines[1].startswith('(empty)\t')
   assert json.loads(last)['count'] == len(TEXTS)
-  *progress, empty, truncated = stderr.splitlines()
-  assert [line.partition(', ')[0] for line in progress] == [
-    '16 texts',
-    '32 texts',
+  empty, truncated = stderr.splitlines()
+  assert '1 of 42 texts are empty' in empty
+  assert '1 of 42 texts are truncated to 64 tokens' in truncated
+
+
+TABLE = (
+  'id,text,label\n07,"the plot, dull",x\n\n08,,y\n09,the cast was fine,z\n'
+)
+
+
+def test_an_answer_stands_beside_all_columns_of_its_row(
+  run, call_command, tmp_path
+):
+  (tmp_path / 'a.csv').write_text(TABLE)
+  (tmp_path / 'a.jsonl').write_text(
+    '{"id": "07", "text": "the plot, dull", "label": "x"}\n\n'
+    '{"id": "08", "text": "", "label": "y"}\n'
+    '{"id": "09", "text": "the cast was fine", "label": "z"}\n'
+  )
+  printed = []
+  for name in ('a.csv', 'a.jsonl'):
+    flags = [f'--input={name}', '--json']
+    code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
+    assert code == 0, stderr
+    printed.append(stdout)
+  assert printed[0] == printed[1]
+  rows = [json.loads(line) for line in printed[0].splitlines()]
+  assert [(row.get('id'), row.get('label')) for row in rows] == [
+    ('07', 'x'),
+    (None, None),
+    ('08', 'y'),
+    ('09', 'z'),
   ]
-  assert all(line.endswith(' texts/s') for line in progress)
-  assert empty == (
-    'WARNING: 1 of 42 texts are empty and have no label, first: text 2'
-  )
-  assert truncated == (
-    '1 of 42 texts are truncated to 64 tokens (config.data.max_length)'
-  )
+  has_answer = [row['prediction'] is not None for row in rows]
+  assert has_answer == [True, False, False, True]
+  _, stdout, _ = call_command('predict', run, '--input=a.csv', cwd=tmp_path)
+  *lines, last = stdout.splitlines()
+  for row, line in zip(rows, lines, strict=True):
+    assert row['prediction'] in (line.split('\t')[0], None)
+    assert line.split('\t')[2:3] == ([row['id']] if 'id' in row else [])
+  assert json.loads(last)['count'] == len(rows)
 
 
-def read(path):
-  if path.suffix == '.parquet':
-    return parquet.read_table(path).to_pylist()
-  return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-@pytest.mark.parametrize('ending', ['jsonl', 'parquet'])
-def test_output_holds_what_json_prints(
-  ending, finished_run, file, tmp_path, call_command
+@pytest.mark.parametrize(
+  ('flags', 'content', 'line'),
+  [
+    (['--input=nowhere'], '', '--input=nowhere: No such file'),
+    (['--format=csv'], '', '--format=csv needs --input'),
+    (['--text=a', '--input=a'], '', 'exclude one another'),
+    (['--input=a.csv'], 'id,review\n7,a\n', "a.csv has no column 'text'"),
+    (['--input=a.csv'], 'id,text\n7,a,b\n', 'a.csv: .* row 1: 3 fields'),
+    (['--input=a.csv'], 'id,text\n7\n', "a.csv row 1 has no 'text'"),
+    (['--input=a.jsonl'], '{"text": 1}\n{}\n[]\n', 'a.jsonl row 3 is not a'),
+    (['--input=a.jsonl'], '{"prediction": 1}\n', "row 1 has 'prediction'"),
+  ],
+)
+def test_wrong_input_is_one_line(
+  flags, content, line, run, call_command, tmp_path
 ):
-  path = tmp_path / 'new' / f'found.{ending}'
-  flags = ['predict', f'--workdir={finished_run}', f'--file={file}']
-  code, stdout, stderr = call_command(*flags, f'--output={path}', cwd=ROOT)
-  assert code == 0, stderr
-  assert len(stdout.splitlines()) == 1
-  result = last_json(stdout)
-  assert (result['count'], result['output']) == (len(TEXTS), str(path))
-  _, stdout, _ = call_command(*flags, '--json', cwd=ROOT)
-  assert read(path) == [json.loads(line) for line in stdout.splitlines()]
-  assert os.listdir(path.parent) == [path.name]
-  code, stdout, stderr = call_command(*flags, f'--output={path}', cwd=ROOT)
-  assert (code, stdout) == (2, '')
-  assert stderr == (
-    f'error: --output={path} exists; remove it, or give another name\n'
-  )
+  for name in ('a.csv', 'a.jsonl'):
+    (tmp_path / name).write_text(content)
+  code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
+  assert (code, stdout, stderr.count('\n')) == (2, '', 1), stderr
+  assert re.search(line, stderr)
 
 
-@pytest.mark.parametrize('more', [[], ['--output=found.jsonl']])
-def test_a_line_that_is_not_utf8_is_named_after_the_results_before_it(
-  more, finished_run, tmp_path, call_command
-):
-  (tmp_path / 'texts').write_bytes(b'fine\ndull\nb\xffd\nfine\n')
-  flags = [f'--workdir={finished_run}', '--file=texts', *more]
-  code, stdout, stderr = call_command('predict', *flags, cwd=tmp_path)
-  assert code == 2
-  assert len(stdout.splitlines()) == (0 if more else 2)
-  assert stderr == (
-    'error: cannot read texts: --file=texts line 3 is not UTF-8: invalid start '
-    'byte 0xff\n'
-  )
-  assert os.listdir(tmp_path) == ['texts']
-
-
-def test_a_missing_file_is_refused(finished_run, call_command):
-  code, stdout, stderr = call_command(
-    'predict', f'--workdir={finished_run}', '--file=nowhere', cwd=ROOT
-  )
-  assert (code, stdout) == (2, '')
-  (line,) = stderr.splitlines()
-  assert line.startswith('error: cannot read texts: ')
-  assert 'nowhere' in line
+def test_several_processes_are_refused(run, call_command, monkeypatch):
+  monkeypatch.setattr(jax, 'process_count', lambda: 2)
+  code, stdout, stderr = call_command('predict', run, '--text=a', cwd=ROOT)
+  assert (code, stdout, stderr.count('\n')) == (2, '', 1), stderr

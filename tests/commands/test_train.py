@@ -452,7 +452,7 @@ def test_a_corrupt_file_of_a_run_is_one_line(
   path = tmp_path / 'run'
   shutil.copytree(uninterrupted[0], path)
   (path / name).write_bytes(text)
-  code, _, stderr = call_command('report', f'--workdir={path}', cwd=tmp_path)
+  code, _, stderr = call_command('inspect', f'--workdir={path}', cwd=tmp_path)
   assert code == 2, stderr
   assert name in stderr.splitlines()[-1]
   assert 'JSON' in stderr.splitlines()[-1]

@@ -128,9 +128,8 @@ def test_a_statistic_that_no_text_has_is_none(model, names):
   found = head_analysis.statistics(classifier, params, lone, (1,), names)
   assert np.isnan(found['entropy']).all()
   np.testing.assert_array_equal(found['self'], 1)
-  row = {'layer': 0, 'head': 1, 'entropy': None, 'self': 1.0}
-  *_, cells = figures.heads_table([row]).splitlines()
-  assert cells.split() == ['0', '1', '1']
+  row = head_analysis.statistics_rows(found)[1]
+  assert (row['head'], row['entropy'], row['self']) == (1, None, 1)
 
 
 def test_importance_equals_finite_differences(model_of_any_head):
@@ -203,21 +202,7 @@ def test_other_encoders_have_no_heads(model):
     head_analysis.require_heads(bow)
 
 
-def test_one_line_per_token_names_the_key_of_each_head():
-  weights = np.zeros((1, 2, 3, 3))
-  weights[0, 0, :, 1] = 1
-  weights[0, 1] = np.eye(3) * 0.5 + 0.1
-  maps = head_analysis.AttentionMaps(['a', 'dull', 'plot'], weights)
-  _, header, *lines = figures.most_attended(maps).splitlines()
-  assert header.split() == ['0.0', '0.1']
-  assert [line.split() for line in lines] == [
-    ['a', 'dull', '1.00', 'a', '0.60'],
-    ['dull', 'dull', '1.00', 'dull', '0.60'],
-    ['plot', 'dull', '1.00', 'plot', '0.60'],
-  ]
-
-
-def test_the_figure_of_heads_has_one_row_per_head_and_its_data(tmp_path):
+def test_figures_of_heads_have_their_numbers(tmp_path):
   row = dict.fromkeys(analysis.STATISTICS, 0.25)
   row |= {'distance': 3.5, 'importance': 1e-6, 'accuracy_without': 0.75}
   rows = [{'layer': 0, 'head': 0, **row}, {'layer': 0, 'head': 1, **row}]
@@ -226,15 +211,14 @@ def test_the_figure_of_heads_has_one_row_per_head_and_its_data(tmp_path):
     'most_important_first': [1.0, 0.6, 0.5],
     'examples': 9,
   }
-  files = figures.heads(str(tmp_path), rows)
-  files += figures.ablation(str(tmp_path), accuracies)
-  assert {path.name for path in tmp_path.iterdir()} == set(files)
-  labels = json.loads((tmp_path / 'heads.json').read_text())
-  table = np.load(tmp_path / 'heads.npz')['table']
-  assert labels['columns'] == list(rows[0])
-  np.testing.assert_array_equal(table[1], list(rows[1].values()))
-  curves = np.load(tmp_path / 'ablation.npz')['accuracy']
-  np.testing.assert_array_equal(curves[1], accuracies['most_important_first'])
+  drawn = figures.Figures(str(tmp_path))
+  figures.heads(drawn, rows)
+  figures.ablation(drawn, accuracies)
+  assert drawn.write() == ['heads.png', 'ablation.png', 'numbers.json']
+  found = json.loads((tmp_path / 'numbers.json').read_text())
+  assert found['heads']['labels']['rows'] == rows
+  most_first = found['ablation']['accuracy'][1]
+  assert most_first == accuracies['most_important_first']
 
 
 def test_the_first_token_is_cls_where_the_model_pools_it(model, names):

@@ -116,9 +116,8 @@ def test_every_command_uses_the_average(trained, tmp_path, call_command):
   assert last_json(stdout)['loss'] == pytest.approx(wanted['loss'], abs=1e-7)
 
   text = 'the plot was dull but the acting was fine'
-  page = tmp_path / 'page.html'
   shown = {}
-  # What predict, inspect and report hand to the model.
+  # What predict and inspect hand to the model.
   with pytest.MonkeyPatch.context() as patch:
     make = compiled.make
 
@@ -134,7 +133,7 @@ def test_every_command_uses_the_average(trained, tmp_path, call_command):
     patch.setattr(compiled, 'make', watched)
     for name, *more in (
       ('predict', f'--text={text}', '--json'),
-      ('report', f'--output={page}'),
+      ('inspect', '--num_examples=2'),
     ):
       shown.clear()
       code, _, stderr = call_command(name, workdir, *more, cwd=tmp_path)

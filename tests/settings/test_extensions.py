@@ -165,7 +165,6 @@ def test_the_example_of_the_docs_from_training_to_report(
     ('evaluate', '--split=test'),
     ('predict', TEXT),
     ('inspect', TEXT),
-    ('report',),
   ):
     forget()
     code, stdout, stderr = call_command(
@@ -211,7 +210,7 @@ def test_a_sweep_of_processes_trains_what_its_file_registers(
   file.unlink()
   for path in (sweep, next((sweep / 'trials').glob('*/'))):
     forget()
-    code, _, stderr = call_command('report', f'--workdir={path}', cwd=tmp_path)
+    code, _, stderr = call_command('inspect', f'--workdir={path}', cwd=tmp_path)
     assert code == 0, stderr
   forget()
   file.write_text(example + '# changed\n')

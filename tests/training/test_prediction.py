@@ -1,24 +1,31 @@
 """predict.load: a trained run as a function of texts, without its data."""
 
-import itertools
 import json
 
 import numpy as np
 import pytest
+from conftest import make_small_config
 
 from experiments import predict
-from experiments.command.errors import Interrupted, UserError
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
-from experiments.training import evaluation
+from experiments.training import run as run_lib
 
 WORDS = ['the', 'plot', 'was', 'dull', 'but', 'cast', 'fine', 'zzz']
 
 
 @pytest.fixture(scope='module')
-def classify(finished_run):
+def run(tmp_path_factory):
+  path = str(tmp_path_factory.mktemp('predicts') / 'run')
+  run_lib.run(make_small_config(), path, Signals())
+  return path
+
+
+@pytest.fixture(scope='module')
+def classify(run):
   """The run, with windows of 48 texts."""
-  return predict.load(str(finished_run), batch_size=3)
+  return predict.load(run, batch_size=3)
 
 
 def near(probabilities):
@@ -43,96 +50,14 @@ def test_texts_are_predicted_as_they_are_alone_and_in_their_order(classify):
 
 
 def test_a_prediction_has_a_label_and_probabilities_of_all_classes(
-  classify, finished_run
+  run, classify
 ):
-  labels = loading.read_facts(str(finished_run))['labels']
+  labels = loading.read_facts(run)['labels']
   (found,) = classify(['the plot was dull'])
   assert list(found.probabilities) == labels
   assert sum(found.probabilities.values()) == pytest.approx(1)
   best = max(found.probabilities, key=found.probabilities.get)
   assert found.label == best
-
-
-def test_the_next_list_is_read_while_one_is_computed(classify):
-  read = []
-
-  def windows():
-    for text in ('fine', 'dull', 'the'):
-      read.append(text)
-      yield [text]
-
-  for count, (texts, found) in enumerate(classify.stream(windows())):
-    assert len(read) == min(count + 2, 3)
-    assert texts == read[count : count + 1]
-    assert found[0].probabilities == near(classify(texts)[0].probabilities)
-  assert count == 2
-
-
-def test_a_list_is_not_held_back_while_the_next_one_is_waited_for(classify):
-  found = []
-
-  def windows():
-    yield []
-    for text in ('fine', 'dull'):
-      yield [text]
-      yield []
-      assert found[-1] == [text]
-
-  for texts, _ in classify.stream(windows()):
-    found.append(texts)
-  assert found == [['fine'], ['dull']]
-
-
-@pytest.mark.parametrize('kind', [UserError, OSError, MemoryError])
-def test_lists_before_one_that_cannot_be_read_are_predicted(classify, kind):
-  found = []
-
-  def windows():
-    yield ['fine']
-    yield ['dull']
-    raise kind('line 3')
-
-  with pytest.raises(kind, match='line 3'):
-    found.extend(texts for texts, _ in classify.stream(windows()))
-  assert found == [['fine'], ['dull']]
-
-
-def test_lists_before_one_that_is_not_of_texts_are_predicted(classify):
-  found = []
-  with pytest.raises(TypeError, match='not a int'):
-    found.extend(classify.stream([['fine'], [3], ['dull']]))
-  assert [texts for texts, _ in found] == [['fine']]
-
-
-def test_an_error_of_a_device_is_raised_once_and_ends_it(classify, monkeypatch):
-  dispatch, count = evaluation.dispatch, itertools.count(1)
-
-  def failing(*given):
-    outputs, number = dispatch(*given), next(count)
-
-    def wait():
-      if number == 2:
-        raise RuntimeError('out of memory')
-      return outputs()
-
-    return wait
-
-  monkeypatch.setattr(evaluation, 'dispatch', failing)
-  found = []
-  with pytest.raises(RuntimeError, match='out of memory'):
-    found.extend(classify.stream([['fine'], ['dull'], ['the']]))
-  assert [texts for texts, _ in found] == [['fine']]
-
-
-def test_a_list_may_be_used_again_by_its_owner(classify):
-  def windows():
-    texts = []
-    for text in ('fine', 'dull', 'the'):
-      texts[:] = [text]
-      yield texts
-
-  found = [texts for texts, _ in classify.stream(windows())]
-  assert found == [['fine'], ['dull'], ['the']]
 
 
 def test_a_text_without_tokens_has_no_label(classify):
@@ -164,8 +89,8 @@ def test_a_text_that_is_not_a_str_is_refused(classify, text):
     classify(['fine', text])
 
 
-def test_each_of_a_few_lengths_is_compiled_once(finished_run):
-  classify = predict.load(str(finished_run), 'last', batch_size=3)
+def test_each_of_a_few_lengths_is_compiled_once(run):
+  classify = predict.load(run, 'last', batch_size=3)
   assert classify.padded_lengths == (8, 12, 16, 24, 32, 48, 64)
   step = classify.run.program.eval_step
   for seed in range(2):
@@ -177,14 +102,14 @@ def test_each_of_a_few_lengths_is_compiled_once(finished_run):
   assert step._cache_size() == 8
 
 
-def test_unknown_runs_and_checkpoints_are_refused(finished_run, tmp_path):
+def test_unknown_runs_and_checkpoints_are_refused(run, tmp_path):
   with pytest.raises(UserError, match='--checkpoint = '):
-    predict.load(str(finished_run), 13)
+    predict.load(run, 13)
   with pytest.raises(UserError, match='does not exist'):
     predict.load(str(tmp_path))
 
 
-def test_eight_devices_predict_as_one(classify, finished_run, eight_devices):
+def test_eight_devices_predict_as_one(run, classify, eight_devices):
   texts = draw(20, 30)
   printed = eight_devices(
     """
@@ -195,24 +120,9 @@ def test_eight_devices_predict_as_one(classify, finished_run, eight_devices):
     found = classify(json.loads(sys.argv[2]))
     print(json.dumps([each.probabilities for each in found]))
     """,
-    finished_run,
+    run,
     json.dumps(texts),
   )
   wanted = [each.probabilities for each in classify(texts)]
   for found, each in zip(json.loads(printed), wanted, strict=True):
     assert found == near(each)
-
-
-def test_a_window_that_was_computed_is_written_though_a_signal_came(classify):
-  signals, written = Signals(), []
-
-  def windows():
-    yield ['fine']
-    signals.received = 'SIGTERM'
-    yield ['dull']
-
-  with pytest.raises(Interrupted):
-    predict._predict(
-      classify, windows(), lambda texts, found: written.append(texts), signals
-    )
-  assert written[:1] == [['fine']]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -17,16 +16,15 @@ import numpy as np
 
 from experiments.command import app
 from experiments.command.values import flat_keys
+from experiments.inspection.figures import png
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
 
+# The name of a page in a folder.
+NAME = 'index.html'
 _HERE = pathlib.Path(__file__).parent
-# Longer tables scroll inside their own box, and can be searched.
-_LONG = 30
 # Columns of cells with longer texts keep some width on narrow screens.
 _LONG_TEXT = 40
-# Confusion matrices of more classes are printed across the paper.
-_MANY_CLASSES = 16
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
 
@@ -39,10 +37,7 @@ def escape(text: object) -> str:
 def write(path: str, title: str, sections: Iterable[str]) -> None:
   """Writes a page of sections, which are HTML; atomically."""
   style = (_HERE / 'page.css').read_text()
-  scripts = ''.join(
-    f'<script>\n{(_HERE / name).read_text()}</script>\n'
-    for name in ('attention.js', 'tables.js')
-  )
+  script = (_HERE / 'attention.js').read_text()
   text = '\n'.join(sections)
   workdir_lib.write_atomic(
     path,
@@ -52,7 +47,7 @@ def write(path: str, title: str, sections: Iterable[str]) -> None:
     '<link rel="icon" href="data:,">\n'
     f'<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n'
     f'<body>\n<h1 dir="auto">{escape(title)}</h1>\n{text}\n'
-    f'{scripts}</body>\n</html>\n',
+    f'<script>\n{script}</script>\n</body>\n</html>\n',
   )
 
 
@@ -66,7 +61,7 @@ def table(
   rows: Iterable[Sequence[object]],
   marked: Iterable[int] = (),
 ) -> str:
-  """A table of texts and scalars, sorted by a click on the head of a column.
+  """A table of texts and scalars.
 
   Args:
     marked: indices of the rows to highlight.
@@ -76,10 +71,8 @@ def table(
   for index, row in enumerate(rows):
     cells = ''.join(_cell(cell) for cell in row)
     lines.append(f'<tr{" class=marked" * (index in marked)}>{cells}</tr>')
-  kind = 'scroll long' if len(lines) > _LONG else 'scroll'
-  lines = '\n'.join(lines)
-  body = f'<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody>'
-  return f'<div class="{kind}"><table>\n{body}\n</table></div>'
+  body = '\n'.join([f'<tr>{head}</tr>', *lines])
+  return f'<div class="scroll"><table>\n{body}\n</table></div>'
 
 
 def _cell(value) -> str:
@@ -109,9 +102,7 @@ def config(flat: dict) -> str:
 
 def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
   """Confusion matrix (true class, predicted class), shaded by share of row."""
-  head = ''.join(
-    f'<th class="slanted"><span>{escape(label)}</span></th>' for label in labels
-  )
+  head = ''.join(f'<th dir="auto">{escape(label)}</th>' for label in labels)
   lines = []
   for label, row in zip(labels, matrix.tolist(), strict=True):
     total = max(sum(row), 1)
@@ -122,22 +113,21 @@ def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
     )
     lines.append(f'<tr><th dir="auto">{escape(label)}</th>{cells}</tr>')
   body = '\n'.join(lines)
-  kind = 'scroll wide' if len(lines) > _MANY_CLASSES else 'scroll'
   return (
-    f'<div class="{kind}"><table class="confusion">\n<caption>row: true class, '
-    f'column: predicted</caption>\n<tr><th></th>{head}</tr>\n{body}\n'
-    '</table></div>'
+    '<div class="scroll"><table>\n<caption>row: true class, column: predicted'
+    f'</caption>\n<tr><th></th>{head}</tr>\n{body}\n</table></div>'
   )
 
 
 def figure(figure, description: str) -> str:
-  """A matplotlib figure, embedded as SVG."""
-  drawn = io.BytesIO()
-  figure.savefig(drawn, format='svg')
-  data = base64.b64encode(drawn.getvalue()).decode()
-  return (
-    f'<img src="data:image/svg+xml;base64,{data}" alt="{escape(description)}">'
-  )
+  """A matplotlib figure, embedded."""
+  return picture(png(figure), description)
+
+
+def picture(content: bytes, description: str) -> str:
+  """The content of a PNG file, embedded."""
+  data = base64.b64encode(content).decode()
+  return f'<img src="data:image/png;base64,{data}" alt="{escape(description)}">'
 
 
 def figures(drawn: Iterable[str], least_rem: int) -> str:

@@ -1,19 +1,14 @@
-"""HTML pages: their content, and that a browser shows them without errors."""
+"""What pages are made of, and that a browser shows it without errors."""
 
 import json
 
 import numpy as np
 import pytest
-from conftest import last_json, make_small_config
 
-from experiments.command.signals import Signals
 from experiments.inspection import pages, run_page
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
-from experiments.training import run as run_lib
-
-pytestmark = pytest.mark.usefixtures('shared_programs')
 
 
 def test_user_text_is_escaped(tmp_path):
@@ -31,8 +26,8 @@ def test_user_text_is_escaped(tmp_path):
   )
   text = page.read_text()
   assert '<b' not in text.replace('<body', '')
-  # Of the data, and of the scripts of maps and of tables.
-  assert text.count('</script>') == 3
+  # Of the data, and of the script of maps.
+  assert text.count('</script>') == 2
   assert 'http://' not in text.replace('http://www.w3.org', '')
   assert 'https://' not in text
 
@@ -70,13 +65,6 @@ def test_curves_of_train_stand_in_the_middle_of_what_they_are_means_of():
     },
     'learning_rate': {'train': [(1, 0.1), (4, 0.2)]},
   }
-
-
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-  path = tmp_path_factory.mktemp('report') / 'run'
-  run_lib.run(make_small_config(), str(path), Signals())
-  return path
 
 
 def select(browser, name, index):
@@ -143,134 +131,6 @@ def test_a_browser_shows_the_selected_weights(browser, tmp_path):
   last = texts[1][1].weights[0, 1, 1, 1]
   assert said(browser) == f'from <b> (1) to <b> (1): {last:.4f}'
   assert browser.get_log('browser') == []
-
-
-def test_a_long_table_is_sorted_and_searched(browser, tmp_path):
-  from selenium.webdriver.common.by import By
-
-  rows = [[f'name{n % 7}', n, (n * 37) % 101 / 8] for n in range(40)]
-  rows[3][2] = None
-  page = tmp_path / 'page.html'
-  head = ['name', 'trial', 'score']
-  tables = [pages.table(head, rows), pages.table(head, rows[:5])]
-  pages.write(str(page), 'tables', tables)
-  browser.get(f'file://{page}')
-
-  def column(index):
-    lines = browser.find_elements(By.CSS_SELECTOR, '.long tbody tr')
-    shown = [line for line in lines if line.is_displayed()]
-    return [line.find_elements(By.TAG_NAME, 'td')[index].text for line in shown]
-
-  # The short one has no box.
-  (box,) = browser.find_elements(By.CSS_SELECTOR, 'input[type=search]')
-  score = browser.find_elements(By.CSS_SELECTOR, '.long th')[2]
-  score.click()
-  *numbers, last = column(2)
-  assert last == ''
-  assert numbers == [
-    f'{value:.4g}'
-    for value in sorted(row[2] for row in rows if row[2] is not None)
-  ]
-  score.click()
-  assert column(2) == ['', *numbers[::-1]]
-  box.send_keys('NAME3')
-  assert column(0) == ['name3'] * 6
-  assert '6 of 40 rows' in browser.find_element(By.TAG_NAME, 'body').text
-  assert browser.get_log('browser') == []
-
-
-def test_the_page_of_a_run_has_all_its_parts(run, call_command, browser):
-  from selenium.webdriver.common.by import By
-
-  code, stdout, stderr = call_command(
-    'report', f'--workdir={run}', '--num_examples=5', cwd=run.parent
-  )
-  assert code == 0, stderr
-  page = last_json(stdout)['page']
-  browser.get(f'file://{page}')
-  assert browser.get_log('browser') == []
-  # The name of the run, not its path.
-  assert browser.title == browser.find_element(By.TAG_NAME, 'h1').text == 'run'
-  heads = [h.text for h in browser.find_elements(By.TAG_NAME, 'h2')]
-  assert heads == [
-    'Run',
-    'Curves',
-    'Results on test',
-    'Texts with the greatest loss',
-    'Attention on these texts',
-    'Config',
-  ]
-  pictures = browser.find_elements(By.TAG_NAME, 'img')
-  assert len(pictures) >= 4
-  for picture in pictures:
-    assert int(picture.get_property('naturalWidth')) > 100
-  marked = browser.find_elements(By.CSS_SELECTOR, 'tr.marked')
-  changed = [row.text.split()[0] for row in marked]
-  assert 'config.model.embed_dim' in changed
-  assert 'config.seed' not in changed
-  assert 'the' in said(browser) or 'although' in said(browser)
-
-
-def test_the_page_of_a_sweep_has_its_tables(call_command, browser, tmp_path):
-  from selenium.webdriver.common.by import By
-
-  small = make_small_config().to_dict()
-  flags = [
-    f'--config.{section}.{key}={small[section][key]}'
-    for section, key in (
-      ('model', 'embed_dim'), ('model', 'num_heads'), ('model', 'num_layers'),
-      ('train', 'batch_size'), ('train', 'eval_every'),
-      ('optimizer', 'warmup_steps'),
-    )
-  ]  # fmt: skip
-  code, _, stderr = call_command(
-    'sweep',
-    f'--workdir={tmp_path / "sweep"}',
-    *flags,
-    '--config.data.word_order.train_pairs=37',
-    '--config.train.steps=4',
-    '--engine=serial',
-    '--grid=config.optimizer.learning_rate=1e-3,1e-2',
-    cwd=tmp_path,
-  )
-  assert code == 0, stderr
-  code, stdout, stderr = call_command(
-    'report', f'--workdir={tmp_path / "sweep"}', cwd=tmp_path
-  )
-  assert code == 0, stderr
-  browser.get(f'file://{last_json(stdout)["page"]}')
-  assert browser.get_log('browser') == []
-  tables = browser.find_elements(By.TAG_NAME, 'table')
-  settings, trials, config = (t.text.splitlines() for t in tables)
-  assert sorted(line.split()[0] for line in settings[1:]) == [
-    'optimizer.learning_rate=0.001',
-    'optimizer.learning_rate=0.01',
-  ]
-  assert len(trials) == 3
-  assert 'DONE' in trials[1]
-  assert any('config.model.embed_dim 12 64' in line for line in config)
-  assert not any('config.optimizer.learning_rate' in line for line in config)
-  assert len(browser.find_elements(By.TAG_NAME, 'img')) == 3
-
-
-@pytest.mark.parametrize(
-  ('flags', 'words'),
-  [
-    ([], '--workdir is required'),
-    (['--workdir=none'], 'none'),
-    (['--workdir=gs://none/run'], '--output is required'),
-    (['--workdir=RUN', '--checkpoint=5'], '--checkpoint'),
-    (['--workdir=RUN', '--split=all'], 'split'),
-    (['--workdir=RUN', '--metric=loss'], '--metric does not apply'),
-    (['--workdir=RUN', '--output=RUN'], 'is a folder, not a page'),
-    (['--workdir=RUN', '--output=RUN/config.json/a.html'], '--output: '),
-  ],
-)
-def test_wrong_input_is_one_line(flags, words, run, call_command, tmp_path):
-  flags = [flag.replace('RUN', str(run)) for flag in flags]
-  code, _, stderr = call_command('report', *flags, cwd=tmp_path)
-  assert code == 2, stderr
-  assert words in stderr.splitlines()[-1]
 
 
 def test_settings_are_drawn_with_their_intervals_the_best_on_top():
