@@ -3,7 +3,7 @@
     bash scripts/run.sh experiments.compile --config=configs/sst2.py \\
         --config.data.dir=PATH --topology=v5e:2x4
 
-Prints the memory that each device needs, the roofline time of a step, and the
+Prints the memory that each device needs, the operations of a step, and the
 collectives between devices. Exit code 2 if it does not fit into memory. Needs
 the extra `tpu-compile`: bash scripts/run.sh pip install 'jax[tpu]'
 """
@@ -81,14 +81,9 @@ def main(values) -> None:
     f'{available / 2**30:.2f} GiB ({found["memory_bytes"] / available:.1%})'
   )
   log(
-    f'per step: {found["model_flops"]:.3g} model FLOPs, '
-    f'{found["bytes_accessed_per_device"]:.3g} bytes accessed per device'
-  )
-  log(
-    f'roofline time {1e3 * found["roofline_seconds"]:.3g} ms: compute '
-    f'{1e3 * found["compute_seconds"]:.3g} ms, memory '
-    f'{1e3 * found["memory_seconds"]:.3g} ms (loops counted once), without '
-    'collectives'
+    f'per step and device: {found["flops_per_device"]:.3g} FLOPs, '
+    f'{found["bytes_accessed_per_device"]:.3g} bytes accessed (loops counted '
+    'once)'
   )
   for kind, entry in found['collectives_per_device'].items():
     log(f'{kind}: {entry["count"]} calls, {entry["bytes"]:,} bytes')

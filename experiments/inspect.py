@@ -9,10 +9,10 @@ With --text, the attention of every layer and head, as figures and as an HTML
 page, and the weights of attentive pooling; with --split, statistics of the
 heads on the texts of a split, and accuracy as heads are ablated; always, the
 position encoding, of a trained model or, without --workdir, of an untrained
-model of --config, at initialisation. Each figure is written as PNG and SVG,
-with its data as .npz and the names of their axes as .json. The last line of
-standard output is one JSON object. With several processes, all restore the
-run, and process 0 does the rest.
+model of --config, at initialisation. Each figure is a PNG, with its numbers and
+the names of their axes as .json. The last line of standard output is one JSON
+object. With several processes, all restore the run, and process 0 does the
+rest.
 """
 
 from __future__ import annotations
@@ -169,7 +169,6 @@ def _inspect(values, path, output, settings, program, params) -> dict:
     head_analysis.attention_maps(classifier, params, texts, tokens)
   )
   files = _positions(values, settings, classifier, params, output)
-  figures.check_fonts(attended)
   for number, maps in enumerate(attended):
     name = f'attention-{number}'
     files += figures.attention(output, name, maps)

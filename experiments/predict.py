@@ -128,8 +128,8 @@ def _define(values) -> None:
   flags.DEFINE_string(
     'attention',
     None,
-    'NAME.png or NAME.svg: draw the attention of one text there; writes '
-    'NAME.png, NAME.svg, NAME.npz and NAME.json.',
+    'NAME.png: draw the attention of one text there; writes NAME.png and '
+    'NAME.json.',
     flag_values=values,
   )
   flags.DEFINE_integer(

@@ -1,26 +1,24 @@
-"""Figures of attention and of heads, each with its data.
+"""Figures of attention and of heads, each with its numbers.
 
-Each is NAME.png and NAME.svg, with NAME.npz, the arrays that are drawn or sown,
-unrounded, and NAME.json, the names of the axes of these arrays.
+Each is NAME.png with NAME.json: `arrays`, what is drawn or sown, to six digits,
+and `labels`, the names of their axes.
 """
 
 from __future__ import annotations
 
-import io
 import json
+import math
 import os
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from experiments.command.errors import writing
-from experiments.command.log import log
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
-from selfattn import fonts, plots
+from selfattn import plots
 
-KINDS = ('png', 'svg', 'npz', 'json')
+KINDS = ('png', 'json')
 # Names of more tokens do not fit below a figure.
 _MOST_NAMES = 64
 SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
@@ -33,32 +31,25 @@ def save(
   arrays: Mapping[str, np.ndarray],
   labels: Mapping,
 ) -> list[str]:
-  """Writes the four files; returns their names."""
+  """Writes both files; returns their names."""
   with writing(folder):
     os.makedirs(folder, exist_ok=True)
   path = os.path.join(folder, name)
-  with warnings.catch_warnings():
-    # `check_fonts` logs them, once.
-    warnings.filterwarnings('ignore', r'Glyph .* missing from font')
-    for kind in KINDS[:2]:
-      workdir_lib.write_figure(f'{path}.{kind}', figure, dpi=plots.DPI)
-  packed = io.BytesIO()
-  np.savez_compressed(packed, **arrays)
-  workdir_lib.write_atomic(f'{path}.npz', packed.getvalue())
-  text = json.dumps(labels, indent=2, ensure_ascii=False)
+  workdir_lib.write_figure(f'{path}.png', figure, dpi=plots.DPI)
+  numbers = {
+    name: _rounded(np.asarray(array)) for name, array in arrays.items()
+  }
+  text = json.dumps({'labels': labels, 'arrays': numbers}, ensure_ascii=False)
   workdir_lib.write_atomic(f'{path}.json', text)
   return [f'{name}.{kind}' for kind in KINDS]
 
 
-def check_fonts(texts: Iterable[AttentionMaps]) -> None:
-  """Logs the characters of all tokens that no installed font has."""
-  _, missing = fonts.families(token for maps in texts for token in maps.tokens)
-  if missing:
-    log(
-      f'WARNING: no installed font has {missing[:8]} '
-      f'({len(missing)} characters); figures show boxes. Install one, such as '
-      'Noto Sans CJK'
-    )
+def _rounded(array: np.ndarray) -> list:
+  """As nested lists; JSON has no NaN, so that is None."""
+  if array.dtype.kind != 'f':
+    return array.tolist()
+  flat = [float(f'{x:.6g}') if math.isfinite(x) else None for x in array.flat]
+  return np.array(flat, object).reshape(array.shape).tolist()
 
 
 def attention(folder: str, name: str, maps: AttentionMaps) -> list[str]:
@@ -97,8 +88,9 @@ def pooling(folder: str, name: str, maps: AttentionMaps) -> list[str]:
     limits=(0.0, float(maps.pool_weights.max())),
   )
   if has_names:
-    style = fonts.token_style(maps.tokens)
-    figure.axes[0].set_xticks(range(count), maps.tokens, rotation=90, **style)
+    figure.axes[0].set_xticks(
+      range(count), maps.tokens, rotation=90, **plots.TOKEN_STYLE
+    )
   return save(
     folder,
     name,
@@ -130,11 +122,10 @@ def term(folder: str, name: str, P: np.ndarray, tokens: list[str]) -> list[str]:
     limits=(-limit, limit),
   )
   if has_names:
-    style = fonts.token_style(tokens)
     for axis in figure.axes[: len(maps)]:
-      axis.set_yticks(range(count), tokens, **style)
+      axis.set_yticks(range(count), tokens, **plots.TOKEN_STYLE)
       if is_score:
-        axis.set_xticks(range(count), tokens, rotation=90, **style)
+        axis.set_xticks(range(count), tokens, rotation=90, **plots.TOKEN_STYLE)
   axes = ['head', 'query', 'key'] if is_score else ['token', 'channel']
   return save(folder, name, figure, {'P': P}, {'P': axes, 'tokens': tokens})
 

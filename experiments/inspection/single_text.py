@@ -13,8 +13,8 @@ from experiments.settings import stored
 def check_figure(path: str) -> None:
   """UserError if a figure cannot be written there, or would replace a file."""
   stem, kind = os.path.splitext(os.path.abspath(path))
-  if kind not in ('.png', '.svg'):
-    raise UserError(f'--attention={path} is not NAME.png or NAME.svg')
+  if kind != '.png':
+    raise UserError(f'--attention={path} is not NAME.png')
   app.make_folder(os.path.dirname(stem), 'attention')
   there = [os.path.exists(f'{stem}.{k}') for k in figures.KINDS]
   if any(there) and not all(there):
@@ -44,6 +44,5 @@ def draw(path: str, predictor, texts: list[str], member: int) -> None:
   (maps,) = head_analysis.attention_maps(
     run.program.classifier, params, examples, names
   )
-  figures.check_fonts([maps])
   stem, _ = os.path.splitext(os.path.abspath(path))
   figures.attention(*os.path.split(stem), maps)

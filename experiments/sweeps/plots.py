@@ -226,7 +226,7 @@ def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:
 
 
 def write(workdir: str, found: Comparison, specs: list[Spec]) -> None:
-  """Writes a PNG and an SVG per figure of `against`, and of all settings."""
+  """Writes a PNG per figure of `against`, and of all settings."""
   keys = swept(specs, found.over)
   figures = {
     re.sub('[^a-z0-9]+', '_', name): shown
@@ -235,6 +235,5 @@ def write(workdir: str, found: Comparison, specs: list[Spec]) -> None:
   if any(entry['n'] for entry in found.table):
     figures['settings'] = settings(found)
   for name, shown in figures.items():
-    for kind in ('png', 'svg'):
-      path = os.path.join(workdir, f'{name}.{kind}')
-      workdir_lib.write_figure(path, shown, dpi=150)
+    path = os.path.join(workdir, f'{name}.png')
+    workdir_lib.write_figure(path, shown, dpi=150)

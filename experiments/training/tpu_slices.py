@@ -14,9 +14,15 @@ from experiments.command.errors import UserError, one_of
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.training import compiled as compiled_lib
-from experiments.training.devices import CHIPS
 
 GENERATIONS = ('v4', 'v5e', 'v5p', 'v6e')
+# Bytes that a program may use, as the compiler reports them, by device_kind.
+_MEMORY = {
+  'TPU v4': 30.75 * 2**30,
+  'TPU v5 lite': 15.75 * 2**30,
+  'TPU v5': 95.74 * 2**30,
+  'TPU v6 lite': 31.25 * 2**30,
+}
 # The least effort of the compiler for the run time of a program.
 _QUICK = {'exec_time_optimization_effort': -1.0}
 _COLLECTIVES = (
@@ -73,7 +79,7 @@ def compile_step(
   num_trials: int | None = None,
   quick: bool = False,
 ):
-  """(compiled update on the longest batch, its model FLOPs, the program).
+  """(compiled update on the longest batch, the program).
 
   Args:
     num_trials: of a group; None: of a run alone.
@@ -104,11 +110,10 @@ def compile_step(
   of_each = NamedSharding(mesh, each)
   hparams = _sharded(hparams, jax.tree.map(lambda _: of_each, hparams))
   state = _sharded(state, program.state_sharding)
-  flops = program.model_flops(shape)
   lowered = program.train_step.lower(state, batch, hparams)
   try:
     compiled = lowered.compile(compiler_options=_QUICK if quick else None)
-    return compiled, flops * (program.size or 1), program
+    return compiled, program
   except jax.errors.JaxRuntimeError as error:
     found = re.search(
       r'\(([\d.]+[KMGT])\) exceeds available HBM \(([\d.]+[KMGT])\)'
@@ -157,22 +162,20 @@ def _item_bytes(dtype: str) -> int:
   return max(1, int(bits or 8) // 8)
 
 
-def report(
-  compiled, flops: int, program, length: int, topology: str
-) -> dict[str, object]:
-  """Memory, operations and times in seconds of a compiled step, per device.
+def report(compiled, program, length: int, topology: str) -> dict[str, object]:
+  """Memory, operations and collectives of a compiled step, per device.
+
+  Operations and bytes are those of the cost analysis of XLA, which counts the
+  body of a loop once.
 
   Args:
-    compiled, flops, program: from compile_step.
+    compiled, program: from compile_step.
     length: of its batch, in tokens.
     topology: of its devices.
   """
   devices, attention = program.mesh.devices, program.attention_choice(length)
-  chip = CHIPS[devices.flat[0].device_kind]
+  available = _MEMORY[devices.flat[0].device_kind]
   memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
-  accessed = cost.get('bytes accessed', 0.0)
-  computing = flops / devices.size / chip.flops
-  reading = accessed / chip.bandwidth
   hosts = len({device.process_index for device in devices.flat})
   return {
     'topology': topology,
@@ -180,16 +183,12 @@ def report(
     'hosts': hosts,
     'mesh': dict(program.mesh.shape),
     'attention': attention and str(attention),
-    'fits': memory.peak_memory_in_bytes <= chip.memory,
+    'fits': memory.peak_memory_in_bytes <= available,
     'memory_bytes': memory.peak_memory_in_bytes,
-    'memory_available_bytes': int(chip.memory),
+    'memory_available_bytes': int(available),
     'argument_bytes': memory.argument_size_in_bytes,
     'temporary_bytes': memory.temp_size_in_bytes,
-    'model_flops': flops,
-    'program_flops_per_device': cost.get('flops', 0.0),
-    'bytes_accessed_per_device': accessed,
-    'compute_seconds': computing,
-    'memory_seconds': reading,
-    'roofline_seconds': max(computing, reading),
+    'flops_per_device': cost.get('flops', 0.0),
+    'bytes_accessed_per_device': cost.get('bytes accessed', 0.0),
     'collectives_per_device': collectives(compiled.as_text()),
   }

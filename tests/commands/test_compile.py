@@ -120,7 +120,7 @@ class TestWithCompiler:
     assert found['fits']
     assert 0 < found['memory_bytes'] < found['memory_available_bytes']
     assert list(found['collectives_per_device']) == ['all-reduce']
-    assert found['roofline_seconds'] >= found['compute_seconds'] > 0
+    assert found['flops_per_device'] > 0
 
   def test_sharded_parameters_need_less_memory(self, compiled):
     replicated = compiled('--topology=v5e:4x4', *LARGE)

@@ -114,9 +114,7 @@ def test_a_sweep_writes_tables_figures_and_a_workdir_per_trial(
   assert result['conclusion'] in (path / 'table.md').read_text()
   assert set(os.listdir(path)) == {
     'optimizer_learning_rate.png',
-    'optimizer_learning_rate.svg',
     'settings.png',
-    'settings.svg',
     'results.csv',
     'results.json',
     'sweep.json',

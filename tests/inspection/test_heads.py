@@ -229,12 +229,13 @@ def test_the_figure_of_heads_has_one_row_per_head_and_its_data(tmp_path):
   files = figures.heads(str(tmp_path), rows)
   files += figures.ablation(str(tmp_path), accuracies)
   assert {path.name for path in tmp_path.iterdir()} == set(files)
-  labels = json.loads((tmp_path / 'heads.json').read_text())
-  table = np.load(tmp_path / 'heads.npz')['table']
-  assert labels['columns'] == list(rows[0])
-  np.testing.assert_array_equal(table[1], list(rows[1].values()))
-  curves = np.load(tmp_path / 'ablation.npz')['accuracy']
-  np.testing.assert_array_equal(curves[1], accuracies['most_important_first'])
+  written = json.loads((tmp_path / 'heads.json').read_text())
+  assert written['labels']['columns'] == list(rows[0])
+  table = np.array(written['arrays']['table'], float)
+  np.testing.assert_allclose(table[1], list(rows[1].values()), rtol=1e-5)
+  written = json.loads((tmp_path / 'ablation.json').read_text())
+  curves = written['arrays']['accuracy']
+  assert curves[1] == accuracies['most_important_first']
 
 
 def test_the_first_token_is_cls_where_the_model_pools_it(model, names):

@@ -1,6 +1,7 @@
 """An ensemble is its members, each as it would be alone."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -92,8 +93,6 @@ def test_members_train_as_they_would_alone():
     close(picked, each.params, rtol=1e-4, atol=1e-5)
   first, second, _ = state.params['head']['kernel']
   assert abs(first - second).max() > 1e-3
-  flops = COUNT * one.model_flops((16, 17))
-  assert all_of_them.model_flops((COUNT * 16, 17)) == flops
 
 
 def test_a_group_of_ensembles_trains_each_as_alone():
@@ -190,10 +189,12 @@ def test_commands_answer_for_all_and_look_into_one(
       cwd=tmp_path,
     )
     assert code == 0, said
-    found = np.load(folder / 'attention-0.npz')['weights']
-    same = np.load(picture.with_suffix('.npz'))['weights']
-    np.testing.assert_array_equal(found, same)
-    weights.append(found)
+    found, same = (
+      json.loads(path.read_text())['arrays']['weights']
+      for path in (folder / 'attention-0.json', picture.with_suffix('.json'))
+    )
+    assert found == same
+    weights.append(np.array(found))
   assert abs(weights[0] - weights[1]).max() > 1e-4
   code, _, said = call_command(
     'report', f'--workdir={path}', '--member=1', cwd=tmp_path
