@@ -108,7 +108,10 @@ def _layer(name: str, d: int, k: int, speed: list[dict]) -> dict:
   return {
     'layer': name,
     'operations': f'O({theory["operations"]})',
-    **{f'operations ~ {of}^': round(slope(*counts[of]), 2) for of in counts},
+    # Without the sign of a zero.
+    **{
+      f'operations ~ {of}^': round(slope(*counts[of]), 2) + 0.0 for of in counts
+    },
     'sequential': f'O({theory["sequential"]})',
     'path': f'O({theory["path"]})',
     f'path of {_PATH} tokens': encoders.path_length(name, _PATH, k),
