@@ -1,41 +1,44 @@
-"""Compares encoders: operations, path lengths, time, memory, accuracy.
+"""Compares encoders: operations, path lengths, time, memory.
 
     bash scripts/run.sh experiments.compare --output=runs/compare
-    bash scripts/run.sh experiments.compare --workdir=runs/encoders
 
 measures the table of Dive into Deep Learning, section 11.6.2, on one layer of
-each encoder: operations, sequential operations, the longest path between two
-tokens, time and memory, with exponents fitted to them next to the theoretical
-O(); then the tutorial's comparison of two classifiers, with an LSTM and with
-self-attention, at its sizes. With --workdir, every encoder is also trained on
---config, as a sweep in that folder, for accuracy. The last line is one JSON
-object.
+each encoder: operations, the longest path between two tokens, time and memory,
+with exponents fitted to them next to the theoretical O(); then the tutorial's
+comparison of two classifiers, with an LSTM and with self-attention, at its
+sizes. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
+import json
 import os
 
-import jax
+import numpy as np
 
-from experiments.benchmarks import encoder_comparison, encoders, table
-from experiments.benchmarks.encoders import LAYERS, slope
+from experiments import benchmarks
+from experiments.benchmarks import encoders
+from experiments.benchmarks.encoders import LAYERS, THEORETICAL, slope
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.command.signals import Signals
-from experiments.settings import extensions, reference
-from experiments.sweeps import comparison, engines, folder, grids, plan, results
-from selfattn.encoders import ENCODERS
+from experiments.workdir.workdir import write_atomic, write_figure
+from selfattn import plots
+
+# Lengths at which operations are counted, long enough for the term with the
+# highest power of n to dominate.
+_LONG = (32_768, 65_536, 131_072)
+_PATH = 65
 
 
 def _define(values) -> None:
   flags = app.flags
-  for name, text in (
-    ('output', 'Folder for a figure and its data; none: no figure.'),
-    ('workdir', 'Folder of a sweep over encoders; none: nothing is trained.'),
-  ):
-    flags.DEFINE_string(name, None, text, flag_values=values)
+  flags.DEFINE_string(
+    'output',
+    None,
+    'Folder for compare.png and compare.json; none: no files.',
+    flag_values=values,
+  )
   flags.DEFINE_list(
     'lengths',
     ['256', '512', '1024', '2048', '4096'],
@@ -46,7 +49,6 @@ def _define(values) -> None:
     ('width', 64, 'Width d of a layer, a multiple of 4.'),
     ('kernel_size', 3, 'Kernel size k of the CNN, odd, at least 3.'),
     ('repetitions', 10, 'Number of timed calls of each layer.'),
-    ('num_seeds', 3, 'Number of seeds of the sweep in --workdir.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
 
@@ -54,31 +56,24 @@ def _define(values) -> None:
 def main(values) -> None:
   """Compares the encoders and prints the tables."""
   lengths, d, k = _sizes(values)
-  if not values.workdir and app.has_config(values):
-    raise UserError('--config needs --workdir; without it nothing is trained')
   if values.output is not None:
     app.make_folder(values.output, 'output')
-  specs = _specs(values) if values.workdir else []
-  device = jax.devices()[0].device_kind
-  log(f'one layer, width {d}, kernel {k}, on {device}')
+  origin = benchmarks.origin()
+  log(f'one layer, width {d}, kernel {k}, on {origin["device"]}')
   speed = encoders.speed(lengths, d, k, values.repetitions)
-  counted = [encoder_comparison.counted(name, d, k) for name in LAYERS]
-  for row in counted:
-    timed = [r for r in speed if r['layer'] == row['layer']]
-    for name, column in (('time', 'median_ms'), ('memory', 'temporary_kib')):
-      row[f'{name}_slope_n'] = round(
-        slope(lengths, [r[column] for r in timed]), 2
-      )
-  log(table([encoder_comparison.shown(row) for row in counted]))
-  log(table(speed))
-  classifiers = encoder_comparison.classifiers(values.repetitions)
-  log(table(classifiers))
-  result = {'layers': counted, 'speed': speed, 'classifiers': classifiers}
+  layers = [_layer(name, d, k, speed) for name in LAYERS]
+  classifiers = encoders.classifiers(values.repetitions)
+  for rows in (layers, speed, classifiers):
+    log(benchmarks.table(rows))
+  result = {**origin, 'rows': layers, 'speed': speed}
+  result |= {'classifiers': classifiers}
   if values.output is not None:
-    result['files'] = encoder_comparison.draw(values.output, d, k, speed)
-  if specs:
-    result['accuracy'] = _train(values, specs)
-  app.print_result(result | {'device': device})
+    reach = encoders.reach(_PATH, k, depth=4)
+    path = os.path.join(values.output, 'compare')
+    write_figure(f'{path}.png', _figure(speed, reach), dpi=plots.DPI)
+    result['reach'] = {name: norms.tolist() for name, norms in reach.items()}
+    write_atomic(f'{path}.json', json.dumps(result, indent=1) + '\n')
+  app.print_result(result)
 
 
 def _sizes(values) -> tuple[list[int], int, int]:
@@ -99,42 +94,58 @@ def _sizes(values) -> tuple[list[int], int, int]:
   return lengths, values.width, values.kernel_size
 
 
-def _specs(values) -> list[plan.Spec]:
-  """Trials for each encoder and seed, validated and written to --workdir."""
-  seeds = [{'seed': seed} for seed in range(values.num_seeds)]
-  sweeps = [[{'model.encoder.name': name} for name in ENCODERS], seeds]
-  extensions.add(values.config, values.config_path)
-  base, workdir = values.config.to_dict(), os.path.abspath(values.workdir)
-  specs = plan.make(base, grids.product(sweeps), workdir)
-  plan.check_data_and_shapes(
-    [s for s in specs if engines.is_unfinished(s, None)]
-  )
-  folder.write(workdir, base, specs)
-  return specs
+def _layer(name: str, d: int, k: int, speed: list[dict]) -> dict:
+  """Theoretical O() and measured exponents of a layer."""
+  theory, n = THEORETICAL[name], _LONG[-1]
+  widths, kernels = [d, 2 * d, 4 * d], [k, 2 * k + 1, 4 * k + 3]
+  counts = {
+    'n': (_LONG, [encoders.operations(name, m, d, k) for m in _LONG]),
+    'd': (widths, [encoders.operations(name, n, w, k) for w in widths]),
+    'k': (kernels, [encoders.operations(name, n, d, w) for w in kernels]),
+  }
+  timed = [row for row in speed if row['layer'] == name]
+  lengths = [row['n'] for row in timed]
+  return {
+    'layer': name,
+    'operations': f'O({theory["operations"]})',
+    # Without the sign of a zero.
+    **{
+      f'operations ~ {of}^': round(slope(*counts[of]), 2) + 0.0 for of in counts
+    },
+    'sequential': f'O({theory["sequential"]})',
+    'path': f'O({theory["path"]})',
+    f'path of {_PATH} tokens': encoders.path_length(name, _PATH, k),
+    'time ~ n^': round(slope(lengths, [r['median_ms'] for r in timed]), 2),
+    'memory ~ n^': round(
+      slope(lengths, [r['temporary_kib'] for r in timed]), 2
+    ),
+  }
 
 
-def _train(values, specs) -> list[dict]:
-  workdir = os.path.abspath(values.workdir)
-  signals = Signals()
-  signals.install()
-  options = engines.Options(workdir, None, 1, 1, '', {})
-  engines.serial(specs, options, signals)
-  rows = results.collect(specs)
-  found = comparison.compare(rows, specs, 'accuracy', ['seed'], '')
-  results.write(workdir, rows, found)
-  counts = {row['model.encoder.name']: row['parameters'] for row in rows}
-  shown = [
-    {
-      'encoder': entry['model.encoder.name'],
-      'parameters': counts[entry['model.encoder.name']],
-      **{name: entry.get('test', {}).get(name) for name in ('mean', 'std')},
-      'n': entry['n'],
+def _figure(speed: list[dict], reach):
+  """Operations and time over length, and gradients over distance."""
+  lengths = np.unique([row['n'] for row in speed])
+
+  def curves(column):
+    return {
+      name: [row[column] for row in speed if row['layer'] == name]
+      for name in LAYERS
     }
-    for entry in found.table
-  ]
-  log(table(shown))
-  return shown
+
+  return plots.panels(
+    [
+      ('tokens', 'operations', 'log', lengths, curves('operations')),
+      ('tokens', 'milliseconds, forward', 'log', lengths, curves('median_ms')),
+      (
+        'distance of the input (tokens)',
+        'gradient at the last output',
+        'linear',
+        np.arange(_PATH),
+        {name: norms[::-1] for name, norms in reach.items()},
+      ),
+    ],
+  )
 
 
 if __name__ == '__main__':
-  app.run(main, _define, __doc__, reference.described)
+  app.run(main, _define, __doc__)

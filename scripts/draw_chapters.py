@@ -6,6 +6,7 @@ Takes some minutes: it trains the default config three times, with different
 positions. docs/chapters.md explains the figures.
 """
 
+import itertools
 import pathlib
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ import tempfile
 import jax
 import jax.numpy as jnp
 import numpy as np
-import result_tables
+import results
 from matplotlib.figure import Figure
 
 import selfattn
@@ -148,13 +149,8 @@ def connections(name):
   """Pairs (output, input) of one layer over five tokens that are connected."""
   if name == 'rnn':
     return [(n, n) for n in range(5)]
-  function, (_, shape) = encoders.shapes(encoders.LAYERS[name](3), 5, 16)
-  x = jax.random.normal(jax.random.key(1), shape.shape)
-  module = encoders.LAYERS[name](3)
-  variables = module.init(jax.random.key(0), x, jnp.ones((1, 5), bool))
-  slopes = jax.jacobian(lambda x: function(variables, x))(x)
-  strength = np.abs(slopes).sum(axis=(0, 2, 3, 5))
-  return [(int(o), int(i)) for o, i in zip(*np.nonzero(strength), strict=True)]
+  pairs = zip(*np.nonzero(encoders.connections(name, 5, 3)), strict=True)
+  return [(int(o), int(i)) for o, i in pairs]
 
 
 def untrained_heads():
@@ -254,8 +250,15 @@ def trained(folder):
 
 
 def pretraining():
-  """Gains of pretraining by method, docs/results/*pretraining*.json."""
-  found = result_tables.pretraining_gains()
+  """Gains in test accuracy by masked tokens first, docs/results/."""
+  found = {
+    title: gains(*files)
+    for title, files in {
+      'TREC': ('trec_pretraining_methods', 'trec_pretraining_methods_more'),
+      'SST-2 sentences': ('sst2_sentences_pretraining',),
+      'MR': ('mr_pretraining',),
+    }.items()
+  }
   # As in the table, without the one that is near chance on some data.
   names = [name for name in POSITIONS if name != 'sinusoidal']
   figure = Figure(figsize=(7, 4), layout='constrained')
@@ -274,6 +277,19 @@ def pretraining():
   axis.set_ylabel('gain by pretraining, points')
   figure.legend(loc='outside upper center', ncols=3)
   save('pretraining', figure)
+
+
+def gains(*files):
+  """By method: the mean over the seeds of all files, less that without."""
+  seeds = {}
+  for row in itertools.chain(*map(results.rows, files)):
+    if 'train.steps' not in row:
+      key = row['model.position.name'], bool(row.get('pretrain.steps'))
+      seeds.setdefault(key, []).extend([row['test']['mean']] * row['n'])
+  return {
+    name: np.mean(seeds[name, True]) - np.mean(seeds[name, False])
+    for name, _ in seeds
+  }
 
 
 def main():

@@ -2,8 +2,9 @@
 
     bash scripts/run.sh python scripts/make_tables.py
 
-A table is between `<!-- table: NAME -->` and `<!-- end -->`; a test compares
-what is there with what this writes.
+One of code is between `<!-- table: NAME -->` and `<!-- end -->`, one of results
+between `<!-- results ... -->` and `<!-- end -->`, as results.py says. A test
+compares what is there with what this writes.
 """
 
 import importlib
@@ -12,8 +13,7 @@ import re
 
 import jax
 import jax.numpy as jnp
-import result_tables
-from result_tables import markdown
+import results
 
 from configs import default
 from experiments.command import app
@@ -27,6 +27,7 @@ from selfattn.positions import POSITIONS
 ROOT = pathlib.Path(__file__).parent.parent
 FILES = (
   'README.md',
+  'docs/attention.md',
   'docs/positions.md',
   'docs/results.md',
   'docs/performance.md',
@@ -144,40 +145,24 @@ def _value(value) -> str:
 
 TABLES = {
   'positions': position_properties,
-  'lengths': lambda: result_tables.scores(result_tables.GENERATED),
-  'texts': lambda: result_tables.scores(
-    result_tables.TEXTS, digits=3, differences=True
-  ),
-  'randomised': lambda: result_tables.scores(
-    result_tables.RANDOMISED, missing=False
-  ),
-  'accuracy': result_tables.accuracy,
-  'choice': result_tables.choice,
-  'recipe_trec': lambda: result_tables.recipe('trec_choice'),
-  'encoders': result_tables.encoders,
-  'nbsvm': result_tables.nbsvm,
-  'imdb_choice': result_tables.imdb_choice,
-  'masked': result_tables.masked,
-  'imdb_masked': result_tables.imdb_masked,
-  'pretraining': result_tables.pretraining,
-  'pretraining_recipes': result_tables.pretraining_recipes,
-  'pretraining_methods': result_tables.pretraining_methods,
-  'published': result_tables.published,
-  'costs': result_tables.costs,
-  'training_step': result_tables.training_step,
-  'operations': result_tables.operations,
-  'attention_lengths': result_tables.attention_lengths,
-  'other_suites': result_tables.other_suites,
-  'large_data': result_tables.large_data,
-  'measured': result_tables.measured,
   'keys': config_keys,
   'flags': command_flags,
 }
 
 
+def markdown(rows) -> str:
+  """A table of Markdown; the second row is that of its rule."""
+  cells = (
+    [cell.replace('|', '\\|').replace('<', '&lt;') for cell in row]
+    for row in rows
+  )
+  return ''.join(f'| {" | ".join(row)} |\n' for row in cells)
+
+
 def filled(text: str) -> str:
   """A page with its tables as they are now."""
-  return _BLOCK.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], text)
+  text = _BLOCK.sub(lambda m: m[1] + TABLES[m[2]]() + m[3], text)
+  return results.filled(text)
 
 
 def _yes(holds: bool) -> str:

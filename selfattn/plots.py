@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from selfattn.fonts import token_style
-
 # The palette of Okabe and Ito, distinguishable by colour-blind readers, and
 # markers for prints without colour.
 COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
 MARKERS = 'osD^vP'
 DPI = 130  # of bitmap figures
+# Of tokens on an axis. A dollar sign in a token is not a formula.
+TOKEN_STYLE = {'parse_math': False, 'fontsize': 7}
 _PADDING = '0.85'
 # Above the first number of tokens, a map has no room for their names; above the
 # second, not enough pixels for its cells.
@@ -156,7 +156,6 @@ def attention_maps(
   figure, axes = _figure(
     num_layers, num_heads, (side * num_heads + 0.8, side * num_layers + 0.4)
   )
-  plain = token_style(tokens)
   for layer, head in np.ndindex(num_layers, num_heads):
     axis: Any = axes[layer, head]
     axis.set_facecolor(_PADDING)
@@ -173,8 +172,8 @@ def attention_maps(
       title += f'\nlargest of each {block} x {block}'
     axis.set_title(title, fontsize='small')
     if length <= _MOST_NAMES:
-      axis.set_xticks(range(len(tokens)), tokens, rotation=90, **plain)
-      axis.set_yticks(range(len(tokens)), tokens, **plain)
+      axis.set_xticks(range(len(tokens)), tokens, rotation=90, **TOKEN_STYLE)
+      axis.set_yticks(range(len(tokens)), tokens, **TOKEN_STYLE)
   for axis in axes[-1]:
     axis.set_xlabel('key')
   for axis in axes[:, 0]:

@@ -1,5 +1,6 @@
 """What the docs show in Python runs, block by block, as it stands."""
 
+import json
 import pathlib
 import re
 
@@ -7,6 +8,7 @@ import jax
 import make_tables
 import numpy as np
 import pytest
+import results
 from conftest import make_small_config
 
 from configs import default
@@ -27,6 +29,62 @@ def test_tables_of_the_docs_are_as_they_are_made():
     assert make_tables.filled(text) == text, (
       f'run scripts/make_tables.py ({name})'
     )
+
+
+def test_every_results_file_is_linked_and_says_where_it_comes_from():
+  pages = [ROOT / 'README.md', *(ROOT / 'docs').glob('*.md')]
+  text = ''.join(path.read_text() for path in pages)
+  files = list((ROOT / 'docs/results').glob('*.json'))
+  assert {path.stem for path in files} == set(
+    re.findall(r'\]\((?:docs/)?results/(\w+)\.json\)', text)
+  )
+  for path in files:
+    content = json.loads(path.read_text())
+    for one in ('command', 'commit', 'machine'):
+      assert content.get(one) or content.get(f'{one}s'), path
+
+
+@pytest.fixture
+def results_file(monkeypatch):
+  """Rows of docs/results/some.json: two methods, at two lengths."""
+  rows = [
+    {'name': 'b', 'length': 8, 'test': {'mean': 0.5, 'half_width': None}},
+    {'name': 'a', 'length': 8, 'test': {'mean': 1 / 3, 'half_width': 0.25}},
+    {'name': 'a', 'length': 16, 'test': {'mean': 0.875, 'half_width': 0.5}},
+    {'name': 'c', 'length': 8, 'n': 0},
+  ]
+  monkeypatch.setattr(results, '_content', lambda file: {'rows': rows})
+
+
+@pytest.mark.usefixtures('results_file')
+def test_a_table_shows_what_its_template_says():
+  template = """| name | short | long |
+some by name: | `{name}` | {test@length=8:.2f} | {test.mean@length=16:.3f} |
+some sorted by name: | {name} | {length@length=8} | |
+| all | {some/test@name=a@length=16:+.1f} | |"""
+  assert results.table(template).splitlines() == [
+    '| name | short | long |',
+    '| --- | --- | --- |',
+    '| `b` | 0.50 |  |',
+    '| `a` | 0.33 ± 0.25 | 0.875 |',
+    '| a | 8 | |',
+    '| b | 8 | |',
+    '| all | +0.9 ± 0.5 | |',
+  ]
+
+
+@pytest.mark.usefixtures('results_file')
+@pytest.mark.parametrize(
+  ('row', 'said'),
+  [
+    ('some by name: | {tset} |', 'has no column tset'),
+    ('some by name: | {test:.2f} |', '2 rows of some are like this'),
+    ('some | {test} |', 'is not a row of a table'),
+  ],
+)
+def test_a_template_that_is_wrong_is_refused(row, said):
+  with pytest.raises(ValueError, match=said):
+    results.table(f'| name |\n{row}')
 
 
 @pytest.fixture(scope='module')

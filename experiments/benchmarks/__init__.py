@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
-import subprocess
-import sys
 import time
 
 import jax
 
-from experiments.command import provenance
+from experiments.command import invocation, provenance
+
+
+def origin() -> dict[str, str]:
+  """Where a result comes from: call it before measuring.
+
+  Measuring may take long enough for files to change.
+  """
+  return {
+    'command': invocation.without_paths(invocation.command()),
+    'commit': provenance.commit(),
+    'machine': provenance.machine(),
+    'device': jax.devices()[0].device_kind,
+    'jax': jax.__version__,
+  }
 
 
 def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
@@ -38,18 +49,16 @@ def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
 
 
 def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
-  """Median and spread in milliseconds, and the ratio to the times of `base`.
+  """Median in milliseconds, and the ratio to the times of `base`.
 
   The ratio is the median of the ratios per repetition, so that a temporary
   slowdown of the machine affects both sides; `ratio_low` and `ratio_high` are
-  its `interval`. The spread is half the interquartile range.
+  its `interval`.
   """
   ratios = [one / other for one, other in zip(seconds, base, strict=True)]
   low, high = interval(ratios)
-  quartiles = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [0, 0]
   return {
     'median_ms': round(1e3 * statistics.median(seconds), 3),
-    'spread_ms': round(1e3 * (quartiles[-1] - quartiles[0]) / 2, 3),
     'ratio': round(statistics.median(ratios), 3),
     'ratio_low': round(low, 3),
     'ratio_high': round(high, 3),
@@ -67,27 +76,6 @@ def interval(values: list[float]) -> tuple[float, float]:
     left_out += 1
     outside += 2 * math.comb(count, left_out)
   return ordered[left_out], ordered[count - 1 - left_out]
-
-
-def checkout(folder: str) -> str:
-  """What a result calls another checkout: its commit, if it has one."""
-  return provenance.commit(folder) or folder
-
-
-def run(root: str, name: str, *flags: str) -> subprocess.CompletedProcess:
-  """Runs experiments.NAME of a checkout, which must succeed.
-
-  Args:
-    root: folder of the checkout.
-  """
-  return subprocess.run(
-    [sys.executable, '-m', f'experiments.{name}', *flags],
-    cwd=root,
-    env=os.environ | {'PYTHONPATH': root},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
 
 
 def table(rows: list[dict]) -> str:

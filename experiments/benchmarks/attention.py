@@ -5,10 +5,7 @@ positions, by backend and length; those that are defined for earlier keys alone
 are causal. `embed` hooks are called on the queries. Ratios are to attention
 without positions and with softmax, of the same length, backend and causality,
 timed alternately. Memory is that of the temporary buffers of the compiled
-program; rows above --memory_gib are not run. Slopes are those of log time and
-log memory over log length, from the previous length: 2 is quadratic. With
-'chunked', memory of the longest calls is quadratic only where a method needs
-all pairs at once, whatever the backend; `note` says so.
+program; rows above --memory_gib are not run.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +27,6 @@ from selfattn.normalisers import NORMALISERS, Softmax
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.calls import parts_with, with_state
 from selfattn.positions.contract import NoPosition
-
-# Memory of a chunked call that grows faster is called quadratic.
-_QUADRATIC = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,17 +88,11 @@ def measure(values) -> list[dict]:
     if reason:
       name = case[0] if case[1] == 'softmax' else case[1]
       raise UserError(f'--backends={backend} does not support {name}: {reason}')
-  rows, before = [], {}
+  rows = []
   for length in lengths:
     programs = {}
     for case, backend in itertools.product(cases, values.backends):
       row = _row(*case, _call(*case, backend, length, values), programs, values)
-      for what, column in (('time', 'median_ms'), ('memory', 'temporary_mib')):
-        row[f'{what}_slope'] = _slope(before.get((case, backend)), row, column)
-      is_last = length == lengths[-1] and row['memory_slope'] != ''
-      if is_last and backend == 'chunked' and row['memory_slope'] > _QUADRATIC:
-        row['note'] = 'memory is quadratic with every backend'
-      before[case, backend] = row
       rows.append(row)
       log(' '.join(f'{name}={value}' for name, value in row.items()))
   return rows
@@ -171,16 +158,6 @@ def _params(call: Call) -> tuple[dict, dict]:
   key, method = jax.random.key(1), call.position
   of_method = method.init_model(key) | method.init_layer(key)
   return of_method, call.normaliser.init(key)
-
-
-def _slope(before, row, column):
-  if not before or column not in before or column not in row:
-    return ''
-  # A program may need no temporary buffer at all.
-  if not before[column] or not row[column]:
-    return ''
-  lengths = row['length'] / before['length']
-  return round(math.log(row[column] / before[column]) / math.log(lengths), 2)
 
 
 def compile_gradient(call: Call, arrays, params):

@@ -1,29 +1,29 @@
 """One layer of each encoder, as Dive into Deep Learning, 11.6.2, compares them.
 
-Operations and sequential operations are counted in the jaxpr, so they are exact
-and nothing is run; seconds and memory are those of the compiled forward pass.
+And the tutorial's two classifiers, with an LSTM and with self-attention.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from experiments.benchmarks import alternate, summary
-from experiments.learning import flops
+from experiments.benchmarks import alternate, peers, summary
+from experiments.training import build
 from selfattn.attention import Attention
-from selfattn.baselines import CELLS, ConvolutionEncoder, RecurrentEncoder
+from selfattn.baselines import ConvolutionEncoder, RecurrentEncoder
+from selfattn.classifier import TextClassifier
 from selfattn.linear import LinearAttention
 
 NUM_HEADS = 4
 _WIDTH = 16  # where a width does not matter
+# The tutorial's "Performance Comparison with RNN".
+_BATCH, _LENGTH, _VOCAB_SIZE, _CLASSIFIER_WIDTH = 32, 100, 10_000, 256
 
 
 class AttentionAlone(nn.Module):
@@ -85,35 +85,27 @@ THEORETICAL = {
 }
 
 
-def shapes(module: nn.Module, n: int, d: int):
-  """(function of variables and token vectors, the shapes of both)."""
-  x = jax.ShapeDtypeStruct((1, n, d), jnp.float32)
-  variables = jax.eval_shape(
-    functools.partial(_init, module), jax.random.key(0), x
-  )
-  return functools.partial(_run, module), (variables, x)
-
-
 # One program: initialised op by op, a layer compiles one for each operation.
 @functools.partial(jax.jit, static_argnums=0)
 def _init(module, key, x):
   return module.init(key, x, jnp.ones(x.shape[:2], bool))
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _run(module, variables, x):
   return module.apply(variables, x, jnp.ones(x.shape[:2], bool))
 
 
-def operations(name: str, n: int, d: int, k: int) -> int:
-  """FLOPs of the matmuls of one layer, for one text; 2 per multiply-add."""
-  function, args = shapes(LAYERS[name](k), n, d)
-  return flops.count(function, *args)
-
-
-def sequential(name: str, n: int, d: int, k: int) -> int:
-  """Sequential operations: the longest chain of dependent matmuls."""
-  function, args = shapes(LAYERS[name](k), n, d)
-  return flops.depth(function, *args)
+def operations(name: str, n: int, d: int, k: int) -> float:
+  """FLOPs of one layer for one text, as XLA counts them; nothing is run."""
+  # XLA counts the body of a loop once: of the LSTM, one step.
+  length, steps = (1, n) if name == 'rnn' else (n, 1)
+  x = jax.ShapeDtypeStruct((1, length, d), jnp.float32)
+  module = LAYERS[name](k)
+  variables = jax.eval_shape(
+    functools.partial(_init, module), jax.random.key(0), x
+  )
+  return steps * _run.lower(module, variables, x).cost_analysis()['flops']
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -121,93 +113,31 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
   return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def path_length(name: str, n: int, k: int, output: int | None = None) -> int:
-  """Number of layers, or RNN steps, between an output and its farthest input.
+def connections(name: str, n: int, k: int) -> np.ndarray:
+  """Whether each output of one layer depends on each input, (n, n).
 
-  The gradient of the output is propagated back through untrained layers, or
-  steps of the cell, until it is nonzero at that input. For its magnitude, see
-  `reach`.
-
-  Args:
-    output: position of the output; None: the last one for an RNN, else the
-      first one.
-
-  Raises:
-    ValueError: the path is longer than 2 n.
+  Where a gradient of the untrained layer is not zero.
   """
-  back = _step_back(n) if name == 'rnn' else _layer_back(name, n, k)
-  output = (n - 1 if name == 'rnn' else 0) if output is None else output
-  far = 0 if name == 'rnn' or output > n // 2 else n - 1
-  gradient = back(None, output)
-  for count in range(1, 2 * n + 1):
-    by_input, gradient = gradient
-    if by_input[far] > 0:
-      return count
-    gradient = back(gradient, output)
-  raise ValueError(f'{name}: no path from {far} to {output} in {2 * n} steps')
+  module = LAYERS[name](k)
+  x, mix = (
+    jax.random.normal(jax.random.key(1), shape)
+    for shape in ((1, n, _WIDTH), (_WIDTH,))
+  )
+  variables = _init(module, jax.random.key(0), x)
+  # A random mixture of the channels, one of which may be off.
+  slopes = jax.jacobian(lambda x: _run(module, variables, x)[0] @ mix)(x)
+  return np.asarray(slopes != 0).any(axis=(1, 3))
 
 
-def _layer_back(name: str, n: int, k: int):
-  """Returns a function that backpropagates (1, n, D) through one layer."""
-  with jax.enable_x64(True):
-    module = LAYERS[name](k)
-    if name == 'cnn':
-      module = module.clone(dtype=jnp.float64)
-    x = jax.random.normal(jax.random.key(1), (1, n, _WIDTH))
-    variables = _init(module, jax.random.key(0), x)
-
-    @jax.jit
-    def pull(y_bar):
-      _, back = jax.vjp(functools.partial(_run, module, variables), x)
-      return back(y_bar)[0]
-
-  def back(y_bar, output):
-    if y_bar is None:
-      y_bar = np.zeros(x.shape)
-      y_bar[0, output] = 1.0
-    # float64: the gradient at the farthest inputs shrinks with every layer.
-    with jax.enable_x64(True):
-      x_bar = np.asarray(pull(y_bar))
-    return np.linalg.norm(x_bar[0], axis=-1), x_bar
-
-  return back
-
-
-def _step_back(n: int):
-  """Returns a function that backpropagates through one step of an LSTM."""
-  cell = CELLS['lstm'](_WIDTH)
-  x = jax.random.normal(jax.random.key(1), (n, _WIDTH))
-  state = cell.initialize_carry(jax.random.key(2), (_WIDTH,))
-  variables = jax.jit(cell.init)(jax.random.key(0), state, x[0])
-
-  @jax.jit
-  def pull(state_bar, x):
-    def step(state, x):
-      return cell.apply(variables, state, x)[0]
-
-    _, back = jax.vjp(step, state, x)
-    state_bar, x_bar = back(state_bar)
-    # Normalised, since it vanishes without ever being zero.
-    scale = 1 / optax.tree.norm(state_bar)
-    return jax.tree.map(lambda leaf: leaf * scale, state_bar), x_bar
-
-  def back(gradient, output):
-    if gradient is None:
-      gradient = jax.tree.map(jnp.ones_like, state), output
-    state_bar, position = gradient
-    state_bar, x_bar = pull(state_bar, x[position])
-    by_input = np.zeros(n)
-    by_input[position] = np.linalg.norm(x_bar)
-    return by_input, (state_bar, position - 1)
-
-  return back
-
-
-def expected_path(name: str, n: int, k: int) -> int:
-  """Exact path length: 1, n, or for a CNN (k - 1) / 2 tokens per layer."""
-  if name == 'cnn':
-    return math.ceil(2 * (n - 1) / (k - 1))
-  return n if name == 'rnn' else 1
+def path_length(name: str, n: int, k: int) -> int:
+  """Number of layers, or RNN steps, between the first and the last token."""
+  if name == 'rnn':
+    return n
+  one_layer = reached = connections(name, n, k)
+  count = 1
+  while not reached[0, -1]:
+    reached, count = reached @ one_layer, count + 1
+  return count
 
 
 def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
@@ -236,28 +166,62 @@ def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
 def speed(
   lengths: Sequence[int], d: int, k: int, repetitions: int
 ) -> list[dict]:
-  """One row per layer and length: time, memory, operations counted by XLA."""
+  """One row per layer and length, of the forward pass of one text."""
   rows = []
   for n in lengths:
-    calls, found = {}, {}
+    calls, memory = {}, {}
     for name, make in LAYERS.items():
       module = make(k)
-      function, (_, shape) = shapes(module, n, d)
-      x = jax.random.normal(jax.random.key(1), shape.shape)
+      x = jax.random.normal(jax.random.key(1), (1, n, d))
       variables = _init(module, jax.random.key(0), x)
-      program = jax.jit(function).lower(variables, x).compile()
+      program = _run.lower(module, variables, x).compile()
       calls[name] = functools.partial(program, variables, x)
-      memory = program.memory_analysis().temp_size_in_bytes
-      xla = program.cost_analysis()['flops']
-      found[name] = {
-        'layer': name,
-        'n': n,
-        'temporary_kib': round(memory / 2**10, 1),
-        'xla_to_counted': float(f'{xla / operations(name, n, d, k):.3g}'),
-      }
+      memory[name] = program.memory_analysis().temp_size_in_bytes
     seconds = alternate(calls, repetitions)
     rows += [
-      row | summary(seconds[name], seconds['attention'])
-      for name, row in found.items()
+      {
+        'layer': name,
+        'n': n,
+        'operations': operations(name, n, d, k),
+        'temporary_kib': round(memory[name] / 2**10, 1),
+      }
+      | summary(seconds[name], seconds['attention'])
+      for name in LAYERS
     ]
+  return rows
+
+
+def classifiers(repetitions: int) -> list[dict]:
+  """The tutorial's two classifiers: parameters, forward time, gradient time."""
+  tokens = jax.random.randint(
+    jax.random.key(0), (_BATCH, _LENGTH), 0, _VOCAB_SIZE
+  )
+  padding_mask = jnp.ones(tokens.shape, bool)
+  rows, calls = [], {}
+  for name, encoder in (
+    ('lstm', rnn(0)),
+    ('attention', AttentionAlone(peers.NUM_HEADS)),
+  ):
+    model = TextClassifier(
+      _VOCAB_SIZE, peers.NUM_CLASSES, _CLASSIFIER_WIDTH, encoder
+    )
+    params = jax.jit(model.init)(jax.random.key(1), tokens, padding_mask)
+
+    def predict(params, model=model):
+      return model.apply(params, tokens, padding_mask)
+
+    def loss(params, predict=predict):
+      return (predict(params) ** 2).sum()
+
+    calls[name, 'prediction'] = functools.partial(jax.jit(predict), params)
+    calls[name, 'gradient'] = functools.partial(jax.jit(jax.grad(loss)), params)
+    rows.append(
+      {'classifier': name, 'parameters': build.count_parameters(params)}
+    )
+  seconds = alternate(calls, repetitions)
+  for row in rows:
+    for what in ('prediction', 'gradient'):
+      times = seconds[row['classifier'], what]
+      timed = summary(times, seconds['attention', what])
+      row |= {f'{what}_ms': timed['median_ms'], f'{what}_ratio': timed['ratio']}
   return rows

@@ -89,7 +89,7 @@ def make_flax_step(tokens, labels, vocab_size, width):
 
 
 def make_torch_step(tokens, labels, vocab_size, width, *, is_compiled):
-  """A training step of the tutorial's classifier in PyTorch."""
+  """A training step of the tutorial's classifier in PyTorch, on the CPU."""
   import torch
   from torch import nn as torch_nn
 
@@ -141,27 +141,22 @@ def make_torch_step(tokens, labels, vocab_size, width, *, is_compiled):
   return step
 
 
-def make_torch_encoder_step(
-  size, tokens, labels, vocab_size, *, is_compiled, dtype='bfloat16'
-):
-  """A training step of PyTorch's pre-norm encoder.
+def make_torch_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
+  """A training step of PyTorch's pre-norm encoder, on the CPU.
 
-  On a GPU if there is one. Its layers use fused attention, and as those of the
-  default config drop no attention weights.
+  Its layers use fused attention, and as those of the default config drop no
+  attention weights.
 
   Args:
-    size: a models.Size.
-    dtype: 'bfloat16', by autocast, or 'float32'.
+    size: a step.Size.
   """
   import torch
   from torch import nn as torch_nn
 
-  device = 'cuda' if torch.cuda.is_available() else 'cpu'
   torch.manual_seed(0)
-  encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding(
-    {}, Tokens().with_defaults(size.length)
-  )
-  encoding = torch.tensor(np.asarray(encoding), device=device)
+  row = Tokens().with_defaults(size.length)
+  encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding({}, row)
+  encoding = torch.tensor(np.asarray(encoding))
   layer = torch_nn.TransformerEncoderLayer(
     size.embed_dim,
     size.num_heads,
@@ -184,20 +179,16 @@ def make_torch_encoder_step(
       'drop': torch_nn.Dropout(DROPOUT_RATE),
       'head': torch_nn.Linear(size.embed_dim, NUM_CLASSES),
     }
-  ).to(device)
+  )
   optimizer = torch.optim.AdamW(
     model.parameters(), lr=LEARNING_RATE, fused=True
   )
-  texts = torch.tensor(tokens, device=device)
-  targets = torch.tensor(labels, device=device).long()
+  texts, targets = torch.tensor(tokens), torch.tensor(labels).long()
 
   def loss():
-    is_mixed = dtype == 'bfloat16'
-    with torch.autocast(device, torch.bfloat16, enabled=is_mixed):
-      x = model['drop'](model['embed'](texts) + encoding)
-      x = model['drop'](model['encoder'](x).mean(dim=1))
-      logits = model['head'](x)
-    return torch_nn.functional.cross_entropy(logits.float(), targets)
+    x = model['drop'](model['embed'](texts) + encoding)
+    x = model['drop'](model['encoder'](x).mean(dim=1))
+    return torch_nn.functional.cross_entropy(model['head'](x), targets)
 
   run = torch.compile(loss) if is_compiled else loss
 
@@ -206,18 +197,5 @@ def make_torch_encoder_step(
     run().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    if device == 'cuda':
-      torch.cuda.synchronize()
 
   return step
-
-
-def torch_peak_mib() -> int | str:
-  """Peak memory allocated by PyTorch since the last call; '' without a GPU."""
-  import torch
-
-  if not torch.cuda.is_available():
-    return ''
-  most = torch.cuda.max_memory_allocated()
-  torch.cuda.reset_peak_memory_stats()
-  return round(most / 2**20)

@@ -42,7 +42,7 @@ def shell_line(words: list[str]) -> str:
 
 # Flags whose values are folders of one's own.
 _FOLDERS = (
-  '--workdir', '--config.data.dir', '--output', '--data_dir', '--against',
+  '--workdir', '--config.data.dir', '--output', '--data_dir',
 )  # fmt: skip
 
 

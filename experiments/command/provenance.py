@@ -7,13 +7,13 @@ import platform
 import subprocess
 
 
-def commit(folder: str = os.path.dirname(__file__)) -> str | None:
+def commit() -> str | None:
   """Git commit of this code, with '+' for local changes; None without git."""
   command = ['git', 'describe', '--always', '--dirty=+', '--abbrev=40']
   try:
     found = subprocess.run(
       [*command, '--exclude=*'],
-      cwd=folder,
+      cwd=os.path.dirname(__file__),
       capture_output=True,
       text=True,
       check=True,

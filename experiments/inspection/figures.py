@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from experiments.command.errors import writing
 from experiments.command.log import log
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
-from selfattn import fonts, plots
+from selfattn import plots
 
 NUMBERS = 'numbers.json'
 # Names of more tokens do not fit below a figure.
@@ -75,22 +74,8 @@ class Figures:
 def png(figure) -> bytes:
   """A matplotlib figure as the content of a PNG file."""
   drawn = io.BytesIO()
-  with warnings.catch_warnings():
-    # `check_fonts` logs them, once.
-    warnings.filterwarnings('ignore', r'Glyph .* missing from font')
-    figure.savefig(drawn, format='png', dpi=plots.DPI)
+  figure.savefig(drawn, format='png', dpi=plots.DPI)
   return drawn.getvalue()
-
-
-def check_fonts(texts: Iterable[AttentionMaps]) -> None:
-  """Logs the characters of all tokens that no installed font has."""
-  _, missing = fonts.families(token for maps in texts for token in maps.tokens)
-  if missing:
-    log(
-      f'WARNING: no installed font has {missing[:8]} '
-      f'({len(missing)} characters); figures show boxes. Install one, such as '
-      'Noto Sans CJK'
-    )
 
 
 def attention(drawn: Figures, name: str, maps: AttentionMaps) -> None:
@@ -127,7 +112,7 @@ def pooling(drawn: Figures, name: str, maps: AttentionMaps) -> None:
     limits=(0.0, float(maps.pool_weights.max())),
   )
   if has_names:
-    style = fonts.token_style(maps.tokens)
+    style = plots.TOKEN_STYLE
     figure.axes[0].set_xticks(range(count), maps.tokens, rotation=90, **style)
   drawn.add(
     name,
@@ -159,7 +144,7 @@ def term(drawn: Figures, name: str, P: np.ndarray, tokens: list[str]) -> None:
     limits=(-limit, limit),
   )
   if has_names:
-    style = fonts.token_style(tokens)
+    style = plots.TOKEN_STYLE
     for axis in figure.axes[: len(maps)]:
       axis.set_yticks(range(count), tokens, **style)
       if is_score:

@@ -17,7 +17,7 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 
 from experiments.data.batches import Batch
-from experiments.learning import averages, flops
+from experiments.learning import averages
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
 from experiments.learning.parameter_groups import combine, partition
@@ -223,21 +223,3 @@ def _by_rows(function: Callable, mesh: Mesh, out_spec) -> Callable:
     )(params, batch, *others)
 
   return spread
-
-
-def model_flops(
-  classifier, params, shape: tuple[int, int], task: Task = CLASSIFY
-) -> int:
-  """Floating-point operations of a training step on tokens (rows, length).
-
-  Those of the matmuls of one forward pass, three times: the backward pass needs
-  two. Recomputation does not count. `params` may be ShapeDtypeStructs.
-  """
-  if hasattr(classifier.encoder, 'backend'):
-    # The reference has the same matmuls; those of a kernel cannot be counted.
-    encoder = classifier.encoder.clone(backend='reference')
-    classifier = classifier.clone(encoder=encoder)
-  tokens = jax.ShapeDtypeStruct(shape, jnp.int32)
-  row = jax.ShapeDtypeStruct(shape[:1], jnp.int32)
-  batch = Batch(tokens, row, row, row)
-  return 3 * flops.count(make_eval_step(classifier, task=task), params, batch)

@@ -170,25 +170,7 @@ def train_step(
     start=start,
     trained=trained,
   )
-  if mesh is None:
-    one = _with_padding(one, settings, platform)
   return ensembles.train_step(one, settings.model.num_members)
-
-
-def _with_padding(one: Callable, settings: Settings, platform: str) -> Callable:
-  """A train_step that adds rows of weight 0 as `padded_rows` says."""
-
-  def padded(state, batch, hparams):
-    shape = batch.tokens.shape
-    if more := padded_rows(settings, shape, platform) - shape[0]:
-      batch = jax.tree.map(
-        lambda x: jnp.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1)), batch
-      )
-      # Without it, XLA pads again at every use: a tenth slower.
-      batch = jax.lax.optimization_barrier(batch)
-    return one(state, batch, hparams)
-
-  return padded
 
 
 def eval_step(
@@ -199,15 +181,6 @@ def eval_step(
     ensembles.logits, count=settings.model.num_members
   )
   return steps.make_eval_step(classifier, mesh, task, together)
-
-
-def model_flops(
-  settings: Settings, classifier, task: Task, params, shape: tuple[int, int]
-) -> int:
-  """steps.model_flops of a batch, each row of which goes to one member."""
-  count = settings.model.num_members
-  one = jax.eval_shape(lambda params: ensembles.pick(params, 0, count), params)
-  return steps.model_flops(classifier, one, shape, task)
 
 
 # Bytes of the widest activation of a microbatch at which a CPU is fastest: its
@@ -222,49 +195,29 @@ def num_microbatches(
 
   At least settings.train.grad_accum_steps. For 0, microbatches fit into the
   caches of a CPU, and there are fewer than twice as many as that needs; on an
-  accelerator the whole batch is one.
+  accelerator, or for a prime number of rows, the whole batch is one.
   """
-  rows, _ = shape
-  wanted = _wanted_parts(settings, shape, platform)
+  rows, length = shape
   divisors = [n for n in range(1, rows + 1) if rows % n == 0]
-  enough = next((n for n in divisors if n >= wanted), rows)
-  if settings.train.grad_accum_steps or enough < 2 * wanted:
+  if least := settings.train.grad_accum_steps:
+    return next((n for n in divisors if n >= least), rows)
+  if platform != 'cpu':
+    return 1
+  wide = settings.model.mlp_dim * settings.model.num_members
+  wanted = min(max(4 * rows * length * wide / _PART_BYTES, 1), rows)
+  enough = next(n for n in divisors if n >= wanted)
+  if enough < 2 * wanted:
     return enough
   return max(n for n in divisors if n <= wanted)
-
-
-def padded_rows(
-  settings: Settings, shape: tuple[int, int], platform: str
-) -> int:
-  """Number of rows after padding, at which the wanted microbatches divide them.
-
-  A prime number of rows has no divisor; padding by a few rows is faster.
-  """
-  rows, length = shape
-  wanted = _wanted_parts(settings, shape, platform)
-  while num_microbatches(settings, (rows, length), platform) < wanted / 2:
-    rows += 1
-  return rows
-
-
-def _wanted_parts(
-  settings: Settings, shape: tuple[int, int], platform: str
-) -> float:
-  rows, length = shape
-  wanted = settings.train.grad_accum_steps
-  if not wanted and platform == 'cpu':
-    wide = settings.model.mlp_dim * settings.model.num_members
-    wanted = 4 * rows * length * wide / _PART_BYTES
-  return min(max(wanted, 1), rows)
 
 
 def attention_choice(
   settings: Settings, classifier, shape: tuple[int, int], platform: str
 ):
   """Encoder.attention_choice in training, for tokens (rows, length)."""
-  rows = padded_rows(settings, shape, platform)
-  rows //= num_microbatches(settings, (rows, shape[1]), platform)
-  vectors = rows, shape[1] + classifier.has_cls, settings.model.embed_dim
+  rows, length = shape
+  rows //= num_microbatches(settings, shape, platform)
+  vectors = rows, length + classifier.has_cls, settings.model.embed_dim
   drops = settings.model.attention_dropout_rate > 0
   return classifier.encoder.attention_choice(vectors, drops_weights=drops)
 

@@ -72,8 +72,6 @@ class Program:
     train_step: as steps.make_train_step; donates its State.
     eval_step: as steps.make_eval_step; its results are replicated.
     is_finite: from a State to whether all of it is finite, for each trial.
-    model_flops: from the shape of the tokens of a batch to the operations of a
-      step of one trial; see steps.model_flops.
   """
 
   phase: Phase
@@ -91,7 +89,6 @@ class Program:
   train_step: Callable
   eval_step: Callable
   is_finite: Callable
-  model_flops: Callable[[tuple[int, int]], int]
 
   @property
   def phases(self) -> tuple[Program, ...]:
@@ -236,14 +233,14 @@ def make(
     settings.phases(), models, names, strict=True
   ):
     task = tasks.make(phase.settings.task, vocabulary.begins_word)
-    own = _of_phase(phase, model, task, mesh, trained, over, jit_args, template)
+    own = _of_phase(phase, model, task, mesh, trained, over, jit_args)
     program = Program(phase=phase, earlier=earlier, **own, **shared)
     earlier = (*earlier, program)
   return program
 
 
 def _of_phase(
-  phase: Phase, classifier, task, mesh, trained, over, jit_args, template
+  phase: Phase, classifier, task, mesh, trained, over, jit_args
 ) -> dict[str, Any]:
   """The attributes of a Program that differ from phase to phase."""
   settings, platform = phase.settings, platform_of(mesh.devices.flat[0])
@@ -263,9 +260,6 @@ def _of_phase(
     ),
     'eval_step': jax.jit(
       over(eval_step, in_axes=(0, None)), **jit_args['eval_step']
-    ),
-    'model_flops': functools.partial(
-      build.model_flops, settings, classifier, task, template.params
     ),
   }
 

@@ -17,7 +17,6 @@ from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
 from experiments.training import build, compiled
-from experiments.training.devices import flops_per_second
 from experiments.training.evaluation import evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
@@ -85,14 +84,13 @@ def _batches(loaded, settings, program) -> TrainBatches:
 def _begin(group, program, batches, state):
   """A step of this phase as a function, and the State before the next step."""
   start, hparams = program.phase.start, group.hparams(program)
-  flops = functools.cache(program.model_flops)
   if start and np.max(state.step) == start:
     state = program.restart(group.best_pretrained(state), hparams)
 
   def update(state, step):
-    batch = program.put(batches(step - start))
-    group.progress.count(len(group.trials) * flops(batch.tokens.shape))
-    return program.train_step(state, batch, hparams)
+    return program.train_step(
+      state, program.put(batches(step - start)), hparams
+    )
 
   return update, state
 
@@ -178,10 +176,7 @@ def _start_clock(group, step, state) -> None:
   """Measures speed from here on, when the first step is done."""
   jax.block_until_ready(state)
   log('compiled; first update done')
-  most, source = flops_per_second(jax.local_devices()[0])
-  most *= group.program.mesh.size
-  log(f'peak for MFU: {most / 1e9:.0f} GFLOP/s ({source})')
-  group.progress.start_clock(step, most)
+  group.progress.start_clock(step)
 
 
 def _print_header(group, loaded, batches) -> None:

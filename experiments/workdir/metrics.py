@@ -103,12 +103,11 @@ class MetricWriter:
 
 
 class Progress:
-  """Log lines and a progress bar for people, with steps/s and MFU."""
+  """Log lines and a progress bar for people, with steps/s."""
 
   def __init__(self, start: int, steps: int):
     self._steps = steps
     self._since = (time.perf_counter(), start)
-    self._flops, self._peak = 0, 0.0
     self._bar = tqdm(
       total=steps,
       initial=start,
@@ -117,26 +116,16 @@ class Progress:
       leave=False,
     )
 
-  def start_clock(self, step: int, peak: float) -> None:
+  def start_clock(self, step: int) -> None:
     """Starts measuring speed; call it after compilation.
 
     Args:
       step: steps taken so far.
-      peak: FLOP/s of this machine at best.
     """
     self._since = (time.perf_counter(), step)
-    self._flops, self._peak = 0, peak
-
-  def count(self, flops: int) -> None:
-    """Adds the model FLOPs of a step, for `mfu`.
-
-    Model FLOPs utilisation (Chowdhery et al. 2022, appendix B): FLOPs that the
-    model requires, not those that the program executed, over peak FLOPs.
-    """
-    self._flops += flops
 
   def show(self, step: int, rows: list[Mapping[str, float]]) -> dict:
-    """Prints the means over all rows; returns steps_per_second and mfu."""
+    """Prints the means over all rows; returns steps_per_second."""
     now = time.perf_counter()
     then, before = self._since
     shown = [
@@ -148,10 +137,8 @@ class Progress:
     rates = {}
     if step > before:
       rates['steps_per_second'] = (step - before) / (now - then)
-      rates['mfu'] = self._flops / (now - then) / self._peak
       shown.append(f'{rates["steps_per_second"]:.1f} steps/s')
-      shown.append(f'mfu {rates["mfu"]:.3f}')
-    self._since, self._flops = (now, step), 0
+    self._since = (now, step)
     self._bar.update(step - self._bar.n)
     log(f'step {step}/{self._steps}  ' + '  '.join(shown))
     return rates

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from selfattn import fonts, plots
+from selfattn import plots
 
 TOKENS = ['the', 'plot', 'was', 'dull']
 
@@ -143,20 +143,3 @@ def test_tokens_are_never_read_as_formulas(tmp_path):
   figure.savefig(tmp_path / 'map.svg')
   (panel,) = maps(figure)
   assert [t.get_text() for t in panel.get_xticklabels()] == tokens
-
-
-def test_tokens_are_drawn_in_fonts_that_have_their_characters(tmp_path):
-  # DejaVu Sans, the default, lacks the first; DejaVu Serif has it.
-  tokens = ['\u1d15', 'the', '\u05d0', '$']
-  found, missing = fonts.families(tokens)
-  assert (found[0], len(found), missing) == ('sans-serif', 2, '')
-  figure = plots.attention_maps(np.full((1, 1, 4, 4), 0.25), tokens)
-  # A character without a glyph is a warning, which is an error in tests.
-  figure.savefig(tmp_path / 'map.png')
-  figure.savefig(tmp_path / 'map.svg')
-
-
-def test_characters_that_no_font_has_are_named(monkeypatch):
-  monkeypatch.setattr(fonts, '_characters', lambda path: frozenset(range(128)))
-  found, missing = fonts.families(['caf\u00e9', 'the', '\u96fb\u5f71'])
-  assert (found, missing) == (['sans-serif'], '\u00e9\u5f71\u96fb')
