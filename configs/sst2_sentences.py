@@ -20,10 +20,6 @@ def get_config():
   config.data.text.test = ('stsa.binary.test',)
   config.data.validation_fraction = 0.05
   config.data.text.labels = ('0=negative', '1=positive')
-  # Interpolated as in the paper, for two classes; its weight was chosen with
-  # this on validation, see docs/results.md.
-  config.model.head.nbsvm.interpolation = 0.25
-  config.model.head.nbsvm.fusion_weight = 6.0
   return config
 
 
