@@ -12,7 +12,10 @@ from experiments.settings import registry, settings
 ROOT = pathlib.Path(__file__).parent.parent
 # What each floor may import of the project, and what it may not of others.
 FLOORS = {
-  'selfattn': ({'selfattn'}, {'absl', 'ml_collections', 'optax', 'orbax'}),
+  'selfattn': (
+    {'selfattn'},
+    {'absl', 'ml_collections', 'optax', 'orbax', 'scipy'},
+  ),
   'experiments': ({'selfattn', 'experiments'}, set()),
   'configs': ({'selfattn', 'experiments', 'configs'}, {'jax', 'flax'}),
 }

@@ -88,13 +88,6 @@ def gather_arrays(tree):
   return multihost_utils.process_allgather(tree, tiled=True)
 
 
-def of_first(array: np.ndarray) -> np.ndarray:
-  """The array of the first process, on all; they have the same shape."""
-  if not jax.distributed.is_initialized():
-    return array
-  return multihost_utils.broadcast_one_to_all(array)
-
-
 def wait_for_all(name: str) -> None:
   """Barrier `name`: returns when every process has reached it."""
   if jax.distributed.is_initialized():

@@ -51,9 +51,7 @@ def draw(
   is_scanned = getattr(encoder, 'scan', False)
   for part, layer, P in analysis.encodings(sown['intermediates'], is_scanned):
     P = np.asarray(P, np.float32)
-    # It is zero for n-grams that are in no text of train, for example.
-    if P.any():
-      files += _encoding(folder, file_suffix(part, layer), P, length, columns)
+    files += _encoding(folder, file_suffix(part, layer), P, length, columns)
   for name, method, params in methods:
     files += _curves(folder, name, method, params, max_length)
     is_plain = getattr(method, 'layout', '') == 'interleaved'
