@@ -152,11 +152,7 @@ TABLES = {
     result_tables.RANDOMISED, missing=False
   ),
   'accuracy': result_tables.accuracy,
-  'choice': result_tables.choice,
   'recipe_trec': lambda: result_tables.recipe('trec_choice'),
-  'encoders': result_tables.encoders,
-  'nbsvm': result_tables.nbsvm,
-  'imdb_choice': result_tables.imdb_choice,
   'masked': result_tables.masked,
   'imdb_masked': result_tables.imdb_masked,
   'pretraining': result_tables.pretraining,

@@ -80,9 +80,18 @@ def _interval(summary: dict | None, form: str) -> str:
 
 def accuracy() -> str:
   """Accuracy of the configs, a row for each with a results file."""
-  rows = [('config', 'reported on', 'accuracy', 'over', 'time of a run')]
+  rows = [
+    (
+      'config',
+      'reported on',
+      'accuracy',
+      'tf-idf, linear',
+      'over',
+      'time of a run',
+    )
+  ]
   rows.append(('---',) * len(rows[0]))
-  for label, (_, reported_on, *_) in _CONFIGS.items():
+  for label, (_, baseline, reported_on, *_) in _CONFIGS.items():
     found, entry = _found(label)
     if entry is None:
       continue
@@ -93,7 +102,8 @@ def accuracy() -> str:
     if '--engine=serial' in found['commands'][0]:
       seconds = found['seconds'] / sum(found['trials'].values())
       shown = f'{seconds:.0f} s' if seconds < 120 else f'{seconds / 60:.0f} min'
-    rows.append((label, reported_on, _spread(entry['test']), over, shown))
+    test = _spread(entry['test'])
+    rows.append((label, reported_on, test, _linear(baseline), over, shown))
   return markdown(rows)
 
 
@@ -104,16 +114,25 @@ def published() -> str:
       'config',
       'data',
       'here',
+      'tf-idf, linear',
       'self-attention, published',
       'any model, published',
     )
   ]
   rows.append(('---',) * len(rows[0]))
-  for label, (_, _, data, *best) in _CONFIGS.items():
+  for label, (_, baseline, _, data, *best) in _CONFIGS.items():
     _, entry = _found(label)
     if entry is not None and best:
-      rows.append((label, data, _spread(entry['test']), *best))
+      test = _spread(entry['test'])
+      rows.append((label, data, test, _linear(baseline), *best))
   return markdown(rows)
+
+
+def _linear(part: str) -> str:
+  """Accuracy of scripts/linear_baseline.py, by a part of its command."""
+  rows = json.loads((RESULTS / 'linear_baseline.json').read_text())
+  (found,) = (row for command, row in rows.items() if part in command)
+  return _spread(comparison.interval(found['accuracy']))
 
 
 def _found(label: str) -> tuple[dict, dict | None]:
@@ -133,16 +152,6 @@ def _spread(summary: dict) -> str:
   return mean if std is None else f'{mean} ({std:.3f})'
 
 
-def choice() -> str:
-  """What the recipe of small data was chosen on, a row per setting."""
-  found = json.loads((RESULTS / 'small_text_choice.json').read_text())
-  rows = [('setting', 'MR', 'SST-2 sentences', 'TREC', 'TREC', 'mean')]
-  rows.append(('---',) * len(rows[0]))
-  for setting, *scores in (row.values() for row in found['rows']):
-    rows.append((setting, *(f'{score:.3f}' for score in scores)))
-  return markdown(rows)
-
-
 def recipe(file: str) -> str:
   """A recipe and what differs from it in one thing, on validation.
 
@@ -155,15 +164,6 @@ def recipe(file: str) -> str:
     name = entry['setting']
     setting = 'nothing' if name == 'all' else f'`{name}`'
     rows.append((setting, _spread(entry['validation'])))
-  return markdown(rows)
-
-
-def imdb_choice() -> str:
-  """What the recipe of IMDB was chosen on, a row per setting."""
-  rows = [('setting', 'accuracy', 'loss'), ('---',) * 3]
-  for row in _rows('imdb_choice'):
-    scores = (f'{row[name]:.3f}' for name in ('accuracy', 'loss'))
-    rows.append((row['setting'], *scores))
   return markdown(rows)
 
 
@@ -198,39 +198,6 @@ def imdb_masked() -> str:
   return markdown(rows)
 
 
-def encoders() -> str:
-  """Test accuracy of the same recipe with other encoders, by data set."""
-  found: dict[str, dict] = {}
-  for title, files in _ENCODERS.items():
-    entries = (
-      entry
-      for file in files
-      for entry in json.loads((RESULTS / f'{file}.json').read_text())['table']
-    )
-    # The encoder of the recipe, where it was not swept.
-    found[title] = {
-      entry.get('model.encoder.name', 'attention'): entry['test']
-      for entry in entries
-    }
-  rows = [('encoder', *found), ('---',) * (1 + len(found))]
-  for name in next(iter(found.values())):
-    scores = (column.get(name) for column in found.values())
-    shown = ('' if score is None else _spread(score) for score in scores)
-    rows.append((f'`{name}`', *shown))
-  return markdown(rows)
-
-
-def nbsvm() -> str:
-  """Test accuracy of the encoder, of NBSVM, and of both, by config."""
-  rows = [('config', 'without NBSVM', 'NBSVM alone', 'both'), ('---',) * 4]
-  for label, files in _NBSVM.items():
-    paths = [RESULTS / f'{file}.json' for file in files]
-    if all(path.exists() for path in paths):
-      tables = [json.loads(path.read_text())['table'] for path in paths]
-      rows.append((label, *(_spread(entry['test']) for (entry,) in tables)))
-  return markdown(rows)
-
-
 def pretraining() -> str:
   """Accuracy without and with pretraining, means over position methods."""
   rows = [('data', 'training', 'methods', 'test', 'to training alone')]
@@ -253,14 +220,13 @@ def pretraining() -> str:
 
 
 def pretraining_recipes() -> str:
-  """Each recipe alone, and with masked tokens first, by seed or fold."""
+  """Each recipe alone, and with masked tokens first, by seed."""
   rows = [('config', 'alone', 'masked tokens first', 'difference', 'over')]
   rows.append(('---',) * len(rows[0]))
   for file, label in _PRETRAINED_RECIPES.items():
     found = json.loads((RESULTS / f'{file}.json').read_text())
     alone, pretrained = sorted(
-      found['table'],
-      key=lambda e: bool(e.get('pretrain.steps') or e.get('train.init_from')),
+      found['table'], key=lambda entry: entry['pretrain.steps']
     )
     rows.append(
       (
@@ -268,7 +234,7 @@ def pretraining_recipes() -> str:
         _spread(alone['test']),
         _spread(pretrained['test']),
         _interval(pretrained['difference'], '+.3f'),
-        f'{alone["n"]} {"folds" if "pooled" in alone else "seeds"}',
+        f'{alone["n"]} seeds',
       )
     )
   return markdown(rows)
@@ -611,150 +577,105 @@ _LARGE = {
     },
   ),
 }
-# Results files of sweeps over encoders, by data set.
-_ENCODERS = {
-  'TREC': ['trec_encoders'],
-  'SST-2 sentences': ['sst2_sentences_encoders'],
-  'MR, ten folds': ['mr_folds_without_nbsvm', 'mr_encoders'],
-  'IMDB': ['imdb_without_nbsvm', 'imdb_encoders'],
-}
-# Of sweeps over positions, the row of the position method of the config.
-# Of each config its results file, what is reported on, and the data; with the
-# best published from scratch, of self-attention and of any model.
+_SST2 = 'configs/sst2.py --config.data.dir=PATH --output'
+# Of each config its results file, a part of the command of its linear
+# baseline, what is reported on, and the data; with the best published from scratch, of
+# self-attention and of any model.
 _CONFIGS = {
   '`trec.py`': (
     'trec',
+    'configs/trec.py',
     'test',
     'TREC, 6 classes',
     '0.896, complex-order (Wang et al. 2020)',
     '0.930, DCNN, perhaps with pretrained vectors (Kalchbrenner et al. 2014, '
     'in Kim 2014); 0.912, CNN-rand (Kim 2014)',
   ),
-  '`trec.py`, ensemble of eight': (
-    'trec_ensemble_nbsvm',
-    'test',
-    'the same',
-    'the same',
-    'the same',
-  ),
-  '`trec.py`, ensemble of eight, without NBSVM': (
-    'trec_ensemble',
-    'test',
-    'TREC, 6 classes',
-  ),
   '`sst2.py`, single model': (
     'sst2_one',
+    _SST2,
     'dev',
     'SST-2 phrases, dev of GLUE',
     '0.8348, MHBA-Mixer, attention-like (README of '
     'Liu-Xiaoyan97/MHBA-Mixer; split not stated)',
     '0.8521, BiLSTM (the Flax example)',
   ),
-  '`sst2.py`, ensemble of eight': ('sst2_ensemble', 'dev', 'SST-2 phrases'),
-  '`sst2.py`, ensemble of eight, without NBSVM': (
-    'sst2',
-    'dev',
-    'SST-2 phrases',
-  ),
-  '`sst2_cnn.py`, single model, without NBSVM': (
-    'sst2_cnn_one',
-    'dev',
-    'SST-2 phrases',
-  ),
-  '`sst2_recurrent.py`': (
-    'sst2_recurrent',
+  '`sst2.py`, ensemble of eight': (
+    'sst2_ensemble',
+    _SST2,
     'dev',
     'the same',
     'the same',
     'the same',
-  ),
-  '`sst2_recurrent.py`, ensemble of eight': (
-    'sst2_recurrent_ensemble',
-    'dev',
-    'the same',
-    'the same',
-    'the same',
-  ),
-  '`sst2_recurrent.py`, ensemble of eight, without NBSVM': (
-    'sst2_recurrent_ensemble_without_nbsvm',
-    'dev',
-    'SST-2 phrases',
   ),
   '`sst2.py`, single model, on test': (
     'sst2_one_test',
-    'test',
-    'SST-2 phrases',
-  ),
-  '`sst2_recurrent.py`, on test': (
-    'sst2_recurrent_test',
+    'configs/sst2.py --config.data.dir=PATH --config.data.text.test',
     'test',
     'SST-2 phrases, test of 1,821 sentences',
     '0.813, complex-order (Wang et al. 2020; of 2,200 sentences)',
     '0.878, Paragraph Vector (Le and Mikolov 2014); 0.868, DCNN (Kalchbrenner '
     'et al. 2014, in Kim 2014)',
   ),
-  'BiLSTM with attentive pool, without NBSVM': (
+  '`sst2_cnn.py`, single model': (
+    'sst2_cnn_one',
+    _SST2,
+    'dev',
+    'SST-2 phrases',
+  ),
+  '`sst2_recurrent.py`': (
+    'sst2_recurrent',
+    _SST2,
+    'dev',
+    'SST-2 phrases',
+  ),
+  '`sst2_recurrent.py`, ensemble of eight': (
+    'sst2_recurrent_ensemble',
+    _SST2,
+    'dev',
+    'SST-2 phrases',
+  ),
+  'BiLSTM with attentive pool': (
     'sst2_bilstm',
+    _SST2,
     'dev',
     'SST-2 phrases',
   ),
-  'BiLSTM with attentive pool and MLP head, without NBSVM': (
+  'BiLSTM with attentive pool and MLP head': (
     'sst2_bilstm_mlp',
+    _SST2,
     'dev',
     'SST-2 phrases',
   ),
-  'BiLSTM with the settings of the Flax example, without NBSVM': (
+  'BiLSTM with the settings of the Flax example': (
     'sst2_bilstm_flax',
+    _SST2,
     'dev',
     'SST-2 phrases',
   ),
   'the same, words split at white space alone': (
     'sst2_bilstm_flax_words',
+    _SST2,
     'dev',
     'SST-2 phrases',
   ),
-  '`sst2_sentences.py`': ('sst2_sentences', 'test', 'SST-2 sentences'),
-  '`sst2_sentences.py`, ensemble of eight': (
-    'sst2_sentences_ensemble_nbsvm',
-    'test',
-    'SST-2 sentences',
-  ),
-  '`sst2_sentences.py`, ensemble of eight, without NBSVM': (
-    'sst2_sentences_ensemble',
-    'test',
-    'SST-2 sentences',
-  ),
-  '`sst2_sentences.py`, on states of a BiLSTM, without NBSVM': (
-    'sst2_sentences_recurrent',
+  '`sst2_sentences.py`': (
+    'sst2_sentences',
+    'configs/sst2_sentences.py',
     'test',
     'SST-2 sentences',
   ),
   '`mr.py`, ten folds': (
-    'mr_folds',
+    'mr',
+    'configs/mr.py',
     'ten folds',
     'MR',
     '0.746, complex-order (Wang et al. 2020)',
     '0.795, Sent-Parser (Dong et al. 2014, in Kim 2014)',
   ),
-  '`mr.py`, ensemble of eight, without NBSVM': (
-    'mr_folds_ensemble',
-    'ten folds',
-    'MR',
-  ),
-  '`mr.py`, ensemble of eight, on states of a BiLSTM': (
-    'mr_recurrent_ensemble_of_eight',
-    'ten folds',
-    'the same',
-    'the same',
-    'the same',
-  ),
-  '`mr.py`, ensemble of eight, on states of a BiLSTM, without NBSVM': (
-    'mr_recurrent_ensemble_without_nbsvm',
-    'ten folds',
-    'MR',
-  ),
   '`imdb.py`': (
     'imdb',
+    'configs/imdb.py',
     'test',
     'IMDB',
     '0.879, MHBA-Mixer, attention-like (README of Liu-Xiaoyan97/MHBA-Mixer)',
@@ -762,26 +683,9 @@ _CONFIGS = {
     'without labels; 0.923 without them, CNN beside n-grams (Johnson and Zhang '
     '2015)',
   ),
-  '`imdb.py`, from masked tokens': (
-    'imdb_pretrained_nbsvm',
-    'test',
-    'IMDB',
-  ),
-  '`imdb.py`, ensemble of four': (
-    'imdb_ensemble_nbsvm',
-    'test',
-    'the same',
-    'the same',
-    'the same',
-  ),
-  '`imdb.py`, without NBSVM': ('imdb_without_nbsvm', 'test', 'IMDB'),
-  '`imdb.py`, ensemble of four, without NBSVM': (
-    'imdb_ensemble',
-    'test',
-    'IMDB',
-  ),
   '`r8.py`': (
     'r8',
+    'configs/r8.py',
     'test',
     'R8',
     'none found',
@@ -789,31 +693,12 @@ _CONFIGS = {
   ),
   '`r8.py`, ensemble of eight': (
     'r8_ensemble',
+    'configs/r8.py',
     'test',
     'the same',
     'the same',
     'the same',
   ),
-}
-# Results files without NBSVM, of it alone, and with it, by config.
-_NBSVM = {
-  '`trec.py`': ('trec_without_nbsvm', 'trec_nbsvm', 'trec'),
-  '`sst2.py`, single model': (
-    'sst2_one_without_nbsvm',
-    'sst2_nbsvm',
-    'sst2_one',
-  ),
-  '`sst2_sentences.py`': (
-    'sst2_sentences_without_nbsvm',
-    'sst2_sentences_nbsvm',
-    'sst2_sentences',
-  ),
-  '`sst2_recurrent.py`': (
-    'sst2_recurrent_without_nbsvm',
-    'sst2_nbsvm',
-    'sst2_recurrent',
-  ),
-  '`mr.py`': ('mr_folds_without_nbsvm', 'mr_nbsvm', 'mr_folds'),
 }
 # Files by title of the data, each with seeds or folds of its own.
 _PRETRAINED = {
@@ -822,12 +707,8 @@ _PRETRAINED = {
   'MR': ('mr_pretraining',),
 }
 _PRETRAINED_RECIPES = {
-  'trec_pretrained': '`trec.py`',
-  'sst2_sentences_pretrained': '`sst2_sentences.py`',
   'sst2_pretrained': '`sst2.py`, single model',
   'r8_pretrained': '`r8.py`',
-  'mr_pretrained': '`mr.py`',
-  'imdb_pretrained': '`imdb.py`, as below',
 }
 _PRETRAINING = {
   'all': '700 steps',
