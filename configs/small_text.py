@@ -2,9 +2,9 @@
 
 One block of attention with learned positions and a max pool. Most parameters
 are embeddings of tokens, which dropout, weight decay and label smoothing keep
-from overfitting. Chosen on parts of the train split of TREC and on the
-validation split of SST-2 sentences: see docs/results.md, and sweep_choice
-below. The base of the configs of small data sets.
+from overfitting. Chosen on parts of the train split of TREC: see
+docs/results.md, and sweep_choice below. The base of the configs of small data
+sets.
 
     bash scripts/run.sh experiments.train --config=configs/small_text.py \
         --config.data.dir=PATH --config.data.test_fraction=0.1 \

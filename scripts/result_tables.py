@@ -579,8 +579,8 @@ _LARGE = {
 }
 _SST2 = 'configs/sst2.py --config.data.dir=PATH --output'
 # Of each config its results file, a part of the command of its linear
-# baseline, what is reported on, and the data; with the best published from scratch, of
-# self-attention and of any model.
+# baseline, what is reported on, and the data; with the best published from
+# scratch, of self-attention and of any model.
 _CONFIGS = {
   '`trec.py`': (
     'trec',
