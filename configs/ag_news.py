@@ -12,7 +12,7 @@ from configs import default, sst2
 
 
 def get_config():
-  """Hyperparameters of configs/sst2.py on AG News, without NBSVM."""
+  """Hyperparameters of configs/sst2.py on AG News, of one model."""
   config = sst2.get_config()
   config.data.text.train = ('train.csv',)
   config.data.text.test = ('test.csv',)
@@ -25,8 +25,6 @@ def get_config():
   config.data.split_by = 'text'
   config.data.max_length = 128
   config.model.num_members = 1
-  config.model.head.name = 'linear'
-  config.model.head.nbsvm.interpolation = 1.0
   config.optimizer.warmup_steps = 1 / 15
   config.train.steps = 1_500
   return config

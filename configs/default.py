@@ -74,9 +74,7 @@ def get_config():
   model.embed_init_std = 0.1
   model.pool = 'mean'  # how the vectors of the tokens become one
   model.pool_options = blocks(POOLS)
-  # the classification head: from that vector, and maybe the tokens, to logits;
-  # or several joined by +, such as linear+nbsvm, each with its own loss, which
-  # predict by the mean of their logits, weighted by fusion_weight
+  # the classification head, from that vector to logits
   model.head = block(HEADS, 'linear')
   model.dtype = 'float32'  # type of the encoder; parameters are float32
   model.num_members = 1  # ensemble size; probabilities are averaged

@@ -26,10 +26,6 @@ def get_config():
   config.data.text.encoding = 'latin-1'
   config.data.validation_fraction = 0.05
   config.data.num_folds = 10
-  # Interpolated as in the paper, for two classes; its weight was chosen with
-  # this on validation, see docs/results.md.
-  config.model.head.nbsvm.interpolation = 0.25
-  config.model.head.nbsvm.fusion_weight = 6.0
   return config
 
 

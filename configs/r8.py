@@ -3,6 +3,8 @@
 Data: train.txt and test.txt, with class, tab and text on each line, from
 https://github.com/yao8839836/text_gcn (folder data/R8).
 
+Accuracy on test, five seeds: 0.972 (0.006), docs/results/r8.json.
+
     bash scripts/run.sh experiments.train --config=configs/r8.py \
         --config.data.dir=PATH --workdir=runs/r8
 """
@@ -20,9 +22,6 @@ def get_config():
   config.data.text.test = ('test.txt',)
   config.data.validation_fraction = 0.05
   config.data.max_length = 256
-  # On these longer texts, n-grams that are trained with the encoder lower
-  # validation accuracy, and NBSVM is within noise.
-  config.model.head.name = 'linear'
   return config
 
 
@@ -33,9 +32,6 @@ sweep_seeds = default.sweep_seeds
 def sweep_choice():
   """The recipe, and what differs from it in one thing: validation decides."""
   yield {}
-  yield {'model.head.name': 'linear+nbsvm'}
-  yield {'model.head.name': 'nbsvm'}
-  yield {'model.head.name': 'wide_and_deep'}
   yield {'model.pool': 'mean'}
   yield {'model.dropout_rate': 0.5}
   yield {'optimizer.weight_decay': 0.1}

@@ -1,14 +1,10 @@
 """Small labelled data: hundreds to tens of thousands of short texts.
 
-One block of attention with learned positions and a max pool, a linear model of
-words and bigrams that is trained with it, and NBSVM, another one, which is
-fitted before: the mean of both logits predicts (for two classes, such as
-sentiments, NBSVM is better as in configs/mr.py). Most parameters are embeddings
-of tokens and logits of n-grams, which weight decay, label smoothing and, for
-the former, dropout keep from overfitting. Chosen on folds of the train split of
-TREC, the n-grams on the validation split of SST-2 sentences and on parts of MR,
-too: see docs/results.md, and sweep_choice below. The base of the configs of
-small data sets.
+One block of attention with learned positions and a max pool. Most parameters
+are embeddings of tokens, which dropout, weight decay and label smoothing keep
+from overfitting. Chosen on parts of the train split of TREC: see
+docs/results.md, and sweep_choice below. The base of the configs of small data
+sets.
 
     bash scripts/run.sh experiments.train --config=configs/small_text.py \
         --config.data.dir=PATH --config.data.test_fraction=0.1 \
@@ -28,9 +24,6 @@ def get_config():
   config.model.embed_dim = 128
   config.model.position.name = 'learned'
   config.model.pool = 'max'
-  config.model.head.name = 'wide_and_deep+nbsvm'
-  config.model.head.nbsvm.c = 3.0
-  config.model.head.nbsvm.fusion_weight = 2.0
   config.model.dropout_rate = 0.3
   config.optimizer.weight_decay_names = ('kernel', 'embedding')
   config.optimizer.weight_decay = 0.3
@@ -49,29 +42,8 @@ sweep_seeds = default.sweep_seeds
 def sweep_choice():
   """The recipe, and what differs from it in one thing: validation decides."""
   yield {}
-  yield {'model.head.name': 'linear'}
-  yield {'model.head.name': 'wide_and_deep'}
-  yield {'model.head.name': 'nbsvm'}
-  yield {'model.head.name': 'linear+nbsvm'}
-  yield {'model.head.nbsvm.c': 1.0}
-  yield {'model.head.nbsvm.c': 10.0}
-  yield {'model.head.nbsvm.interpolation': 0.5}
-  yield {
-    'model.head.nbsvm.interpolation': 1.0,
-    'model.head.nbsvm.fusion_weight': 3.0,
-  }
-  yield {'model.head.nbsvm.fusion_weight': 1.0}
-  yield {'model.head.nbsvm.fusion_weight': 4.0}
-  yield {'model.head.nbsvm.max_n': 3}
-  yield {'model.head.wide_and_deep.max_n': 3}
-  yield {'model.head.wide_and_deep.naive_bayes': True}
-  yield {
-    'model.position.name': 'recurrent',
-    'model.position.recurrent.residual': False,
-  }
   yield {'model.pool': 'mean'}
   yield {'model.pool': 'attentive'}
-  yield {'model.position.name': 'learned+recurrent'}
   yield {'model.dropout_rate': 0.5}
   yield {'model.word_dropout_rate': 0.1}
   yield {'optimizer.learning_rate': 1e-3}

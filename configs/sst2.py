@@ -3,10 +3,10 @@
 Data: train.tsv and dev.tsv with columns `sentence` and `label`, as in the GLUE
 archive (https://gluebenchmark.com/tasks); 67,349 and 872 examples.
 
-An ensemble of eight, and NBSVM, a linear model of words and bigrams: the mean
-of both logits predicts. Size, number of steps, members and NBSVM were chosen on
-data held out from train. The first run also compiles a step for each of 13
-lengths, which takes 40 seconds.
+An ensemble of eight. Size, number of steps and members were chosen on data held
+out from train. The first run also compiles a step for each of 13 lengths, which
+takes 40 seconds. Accuracy on dev, five seeds: 0.826 (0.006),
+docs/results/sst2_ensemble.json.
 
     bash scripts/run.sh experiments.train --config=configs/sst2.py \
         --config.data.dir=PATH --workdir=runs/sst2
@@ -32,8 +32,6 @@ def get_config():
   config.model.position.name = 'learned'
   config.model.dropout_rate = 0.5
   config.model.num_members = 8
-  config.model.head.name = 'linear+nbsvm'
-  config.model.head.nbsvm.interpolation = 0.25
   # Most parameters are embeddings, so these need weight decay, too.
   config.optimizer.weight_decay_names = ('kernel', 'embedding')
   config.optimizer.learning_rate = 2e-3
@@ -54,10 +52,6 @@ def sweep_choice():
   """The recipe, and what differs from it in one thing: validation decides."""
   yield {}
   yield {'model.num_members': 1}
-  yield {'model.head.name': 'linear'}
-  yield {'model.head.name': 'nbsvm'}
-  yield {'model.head.nbsvm.c': 0.3}
-  yield {'model.head.nbsvm.interpolation': 1.0}
   yield {'model.embed_dim': 32}
   yield {'model.embed_dim': 128}
   yield {'model.pool': 'max'}

@@ -1,8 +1,9 @@
 """SST-2 as in GLUE, with a convolution instead of attention.
 
-The baseline of configs/sst2.py: the same data and training, NBSVM beside it as
-there, with one residual convolution over three tokens, and max pooling (as Kim
-2014, with one width).
+The baseline of configs/sst2.py: the same data and training, with one residual
+convolution over three tokens, and max pooling (as Kim 2014, with one width).
+Accuracy of a single model on dev, five seeds: 0.804 (0.009),
+docs/results/sst2_cnn_one.json.
 
 Data: train.tsv and dev.tsv as for configs/sst2.py, from the GLUE archive
 (https://gluebenchmark.com/tasks).

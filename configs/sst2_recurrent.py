@@ -2,9 +2,9 @@
 
 Self-attention on the states of a BiLSTM, trained by SGD: the position method
 `recurrent` without its residual connection, past which there is no bag of
-words; and NBSVM, as in configs/sst2.py. Learning rate, width and the average of
-the parameters were chosen on validation, among few, with two seeds; the rest on
-dev, so that its score there is optimistic (docs/results.md).
+words. Learning rate, width and the average of the parameters were chosen on
+validation, among few, with two seeds; the rest on dev, so that its score there
+is optimistic: 0.837 (0.005), five seeds, docs/results/sst2_recurrent.json.
 
 Data: train.tsv and dev.tsv as for configs/sst2.py, from the GLUE archive
 (https://gluebenchmark.com/tasks). Validation holds out complete sentences with
@@ -48,7 +48,6 @@ def sweep_choice():
   yield {'model.pool': 'max'}
   yield {'model.word_dropout_rate': 0.0}
   yield {'model.encoder.name': 'rnn'}
-  yield {'model.head.name': 'linear'}
   yield {'model.position.recurrent.residual': True}
   yield {'optimizer.learning_rate': 0.1}
   yield {'optimizer.name': 'adamw', 'optimizer.learning_rate': 1e-3}

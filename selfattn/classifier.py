@@ -62,11 +62,6 @@ class TextClassifier(nn.Module):
     """Whether [CLS] is put before the tokens."""
     return self.pool.uses_cls
 
-  @property
-  def frozen_params(self) -> frozenset[str]:
-    """Names of Head.frozen_params, as `head/NAME`."""
-    return frozenset(f'head/{name}' for name in self.head.frozen_params)
-
   @nn.compact
   def __call__(
     self,
@@ -80,9 +75,7 @@ class TextClassifier(nn.Module):
     label_index_BN: jax.Array | None = None,
     **for_encoder,
   ) -> jax.Array:
-    """Logits, float32 (B, C); of heads.LateFusion, (B, 1 + E, C).
-
-    Of a head on each token, (B, L or N, C).
+    """Logits, float32 (B, C); of a head on each token, (B, L or N, C).
 
     Args:
       tokens_BL: ids of any integer type, each below vocab_size, or [MASK].
@@ -107,7 +100,6 @@ class TextClassifier(nn.Module):
       self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
     )
     x_BLD = table(tokens_BL) if embedded_BLD is None else embedded_BLD
-    text_BL, text_mask_BL = tokens_BL, padding_mask_BL
     length = x_BLD.shape[1]
     if self.has_mask_token:
       mask_D = self.param('mask', init, (self.embed_dim,))
@@ -141,4 +133,4 @@ class TextClassifier(nn.Module):
       return head(x_BLD, table)
     pooled_BP = drop(self.pool(x_BLD, padding_mask_BL), dropout, 1)
     inner = None if dropout is None else dropout.at(2)
-    return self.head(pooled_BP, text_BL, text_mask_BL, self.num_classes, inner)
+    return self.head(pooled_BP, self.num_classes, inner)

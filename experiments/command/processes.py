@@ -63,13 +63,6 @@ def gather(value) -> list:
   return [json.loads(bytes(r[:n])) for r, n in zip(rows, sizes, strict=True)]
 
 
-def of_first(array: np.ndarray) -> np.ndarray:
-  """The array of the first process, on all; they have the same shape."""
-  if not jax.distributed.is_initialized():
-    return array
-  return multihost_utils.broadcast_one_to_all(array)
-
-
 def wait_for_all(name: str) -> None:
   """Barrier `name`: returns when every process has reached it."""
   if jax.distributed.is_initialized():

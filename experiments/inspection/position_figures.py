@@ -93,9 +93,7 @@ def draw(
   is_scanned = getattr(encoder, 'scan', False)
   for part, layer, P in analysis.encodings(sown['intermediates'], is_scanned):
     P = np.asarray(P, np.float32)
-    # It is zero for n-grams that are in no text of train, for example.
-    if P.any():
-      _encoding(drawn, file_suffix(part, layer), P, length)
+    _encoding(drawn, file_suffix(part, layer), P, length)
   for name, method, params in methods:
     _curves(drawn, name, method, params, max_length)
     is_plain = getattr(method, 'layout', '') == 'interleaved'

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import UNK
 from experiments.learning.hparams import HParams
-from experiments.learning.parameter_groups import combine, partition
 from experiments.learning.tasks import (
   CLASSIFY,
   Targets,
@@ -45,7 +44,6 @@ def _site(dropout: Dropout, index: int, rate) -> Dropout | None:
 def weighted_sums(
   params,
   embedded,
-  frozen,
   classifier,
   targets: Targets,
   hparams: HParams,
@@ -56,14 +54,14 @@ def weighted_sums(
   """Summed loss and number of correct predictions of a part of a batch.
 
   Args:
-    params, frozen: of parameter_groups.partition.
+    params: of the classifier; those of its embedding table are not read.
     embedded: token embeddings, (batch, length, width).
     targets: of the task for the part.
     step, first_row: as of dropout_of.
   """
   dropout = dropout_of(hparams, step, first_row)
   logits = classifier.apply(
-    {'params': combine(params, frozen)},
+    {'params': params},
     targets.tokens,
     padding_mask(targets),
     _site(dropout, 1, hparams.dropout_rate),
@@ -91,7 +89,6 @@ def gradients(
 ):
   """((loss, correct, count), gradient) of weighted_sums of the whole batch.
 
-  The gradient has no leaves for classifier.frozen_params.
   `count` is the number of predictions. Tokens are embedded before the batch is
   split, so that the gradient of the embedding table is made once rather than
   for each microbatch; where the head is tied to the table, both are needed.
@@ -110,13 +107,10 @@ def gradients(
     lambda table: embed(table, targets.tokens), table
   )
 
-  others, frozen = partition(others, classifier.frozen_params)
-
   def of_part(first_row, embedded, targets):
     return _differentiate(
       others,
       embedded,
-      frozen,
       classifier,
       targets,
       hparams,

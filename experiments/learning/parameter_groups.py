@@ -7,12 +7,11 @@ before any parameter is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import jax
 
 from experiments.command.errors import UserError, nearest
-from experiments.workdir.named_leaves import name_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class GroupSettings:
 
 
 def _is_embedding(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
-  """Embeddings of tokens, [CLS], [MASK] and n-grams, and tables of positions.
+  """Embeddings of tokens, [CLS] and [MASK], and tables of positions.
 
   The rates of `complex_order` are angular frequencies, of another scale than
   embeddings, and are in no group, as slopes of biases.
@@ -68,31 +67,6 @@ def by_group(function: Callable, tree):
       group_of(tuple(entry.key for entry in path), leaf.shape), leaf
     ),
     tree,
-  )
-
-
-def partition(tree, names: Collection[str]) -> tuple:
-  """Two trees like this one: None for leaves of these names, and for others.
-
-  None is no leaf: what is computed from a tree has nothing for it.
-  """
-
-  def keep(is_named: bool):
-    return jax.tree_util.tree_map_with_path(
-      lambda path, leaf: leaf if (name_of(path) in names) == is_named else None,
-      tree,
-    )
-
-  return keep(False), keep(True)
-
-
-def combine(tree, other):
-  """The inverse of `partition`."""
-  return jax.tree.map(
-    lambda a, b: b if a is None else a,
-    tree,
-    other,
-    is_leaf=lambda leaf: leaf is None,
   )
 
 

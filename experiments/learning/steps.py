@@ -20,7 +20,6 @@ from experiments.data.batches import Batch
 from experiments.learning import averages
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
-from experiments.learning.parameter_groups import combine, partition
 from experiments.learning.tasks import (
   CLASSIFY,
   Targets,
@@ -40,8 +39,8 @@ class State:
 
   Attributes:
     step: int32, steps applied.
-    params: tree of float32, but for frozen ones, of any type.
-    optimizer: optax state, without those.
+    params: tree of float32.
+    optimizer: optax state.
     sums: float32 (5,), from which the metrics of the log are computed: loss,
       correct predictions, predictions, gradient norms and steps, since the
       last line of the log.
@@ -112,23 +111,19 @@ def make_train_step(
     grads = jax.tree.map(lambda g: g * scale, grads)
     step = state.step - start if start else state.step
     transform = make_optimizer(hparams, step)
-    given, frozen = partition(state.params, classifier.frozen_params)
-    updates, optimizer = transform.update(grads, state.optimizer, given)
-    params = optax.apply_updates(given, updates)
+    updates, optimizer = transform.update(grads, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
     if trained is not None:
-      kept = {k: v for k, v in given.items() if k not in trained}
+      kept = {k: v for k, v in state.params.items() if k not in trained}
       params = params | kept
     sums = jnp.where(state.step % log_every != 0, state.sums, 0.0)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
     average = state.average
     if average is not None:
-      given, _ = partition(average, classifier.frozen_params)
-      average = combine(
-        averages.update(given, params, step + 1, hparams.ema_decay), frozen
-      )
+      average = averages.update(average, params, step + 1, hparams.ema_decay)
     state = State(
       step=state.step + 1,
-      params=combine(params, frozen),
+      params=params,
       optimizer=optimizer,
       sums=sums,
       average=average,

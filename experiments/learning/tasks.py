@@ -164,19 +164,8 @@ class Classify(Task):
     """None: the head of the classifier."""
     del vocab_size, num_labels
 
-  def losses(self, logits, targets: Targets, smoothing=0.0):
-    """As of Task; of several heads, the sum of their losses."""
-    if logits.ndim == 2:
-      return super().losses(logits, targets, smoothing)
-    _, correct = super().losses(logits[:, 0], targets)
-    each = logits[:, 1:]
-    labels = jnp.broadcast_to(targets.labels[:, None], each.shape[:2])
-    return cross_entropy(each, labels, smoothing).sum(axis=1), correct
-
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    """Loss and logits of each text; of several heads, their mean logits."""
-    if logits.ndim == 3:
-      logits = logits[:, 0]
+    """Loss and logits of each text."""
     return cross_entropy(logits, targets.labels), logits
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:

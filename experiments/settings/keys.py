@@ -39,7 +39,7 @@ CHOICES = {
   'optimizer.method': (OPTIMIZERS, 'optimizer'),
 }
 # Choices of which several may be joined by +.
-JOINED = ('model.position', 'model.head')
+JOINED = ('model.position',)
 # Choices whose own key is the name; their section holds the options alone.
 NAMES = ('model.pool',)
 

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from experiments.command.errors import UserError
 from experiments.settings import registry
-from selfattn import heads, positions
+from selfattn import positions
 from selfattn.contract import Encoder, check_heads
 from selfattn.encoders import ENCODERS
-from selfattn.heads import Head
+from selfattn.heads import HEADS, Head
 from selfattn.normalisers import NORMALISERS
 from selfattn.pools import POOLS, Pool
 from selfattn.positions.sampling import SAMPLINGS, Consecutive
@@ -102,12 +102,12 @@ def pool(model) -> Pool:
   return made
 
 
-def head(model, vocab_size: int | None = None) -> Head:
-  """The head of a text, or several; raises as `pool`."""
-  for name, options in model.head.blocks.items():
-    with prefixed(f'model.head.{name}'):
-      heads.make({name: options}, vocab_size).check()
-  return heads.make(model.head.blocks, vocab_size)
+def head(model) -> Head:
+  """The head of a text; raises as `pool`."""
+  made = HEADS[model.head.name](**model.head.options)
+  with prefixed(f'model.head.{model.head.name}'):
+    made.check()
+  return made
 
 
 def sampling(model) -> Consecutive:

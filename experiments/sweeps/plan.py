@@ -138,8 +138,7 @@ def _shapes(settings: Settings, loaded: loading.Data):
     build.hparams(settings),
   )
   names = build.trained([*earlier, last], state.params)[-1]
-  params = build.trainable(last, state.params)
-  return params, {name: params[name] for name in names}
+  return state.params, {name: state.params[name] for name in names}
 
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:

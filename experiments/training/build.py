@@ -51,7 +51,7 @@ def model(
     embed_dim=wanted.embed_dim,
     encoder=encoder,
     pool=parts.pool(wanted),
-    head=parts.head(wanted, vocab_size),
+    head=parts.head(wanted),
     embed_init_std=wanted.embed_init_std,
     sampling=parts.sampling(wanted),
     dtype=jnp.dtype(wanted.dtype),
@@ -136,11 +136,6 @@ def optimizer(settings: Settings, hparams: HParams, step):
     )
   )
   return optax.chain(*transforms, scale)
-
-
-def trainable(classifier, params):
-  """A tree of parameters, or of their shapes, with None for frozen ones."""
-  return parameter_groups.partition(params, classifier.frozen_params)[0]
 
 
 def train_step(
@@ -238,7 +233,7 @@ def init_state(
     return State(
       step=jnp.zeros((), jnp.int32),
       params=params,
-      optimizer=_init_optimizer(settings, classifier, hparams, params),
+      optimizer=optimizer(settings, hparams, 0).init(params),
       sums=steps.init_sums(),
       average=params if settings.train.ema_decay else None,
     )
@@ -246,11 +241,7 @@ def init_state(
   return ensembles.init(one, settings.model.num_members)(hparams)
 
 
-def _init_optimizer(settings, classifier, hparams, params):
-  return optimizer(settings, hparams, 0).init(trainable(classifier, params))
-
-
-def restart(settings: Settings, classifier) -> Callable:
+def restart(settings: Settings) -> Callable:
   """From (state, hparams) to the State before the first step of the next phase.
 
   The optimizer state and the sums of the log are initialised; parameters are
@@ -260,9 +251,7 @@ def restart(settings: Settings, classifier) -> Callable:
   def one(state, hparams):
     return state.replace(
       params=state.eval_params,
-      optimizer=_init_optimizer(
-        settings, classifier, hparams, state.eval_params
-      ),
+      optimizer=optimizer(settings, hparams, 0).init(state.eval_params),
       sums=steps.init_sums(),
     )
 

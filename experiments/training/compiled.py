@@ -98,7 +98,7 @@ class Program:
   @property
   def num_parameters(self) -> int:
     """Number of scalars that the phase trains, of one trial."""
-    params = build.trainable(self.classifier, self.template.params)
+    params = self.template.params
     return build.count_parameters({name: params[name] for name in self.trained})
 
   def attention_choice(self, length: int):
@@ -221,7 +221,7 @@ def make(
     'state_sharding': state_sharding,
     'init': jax.jit(over(init), **jit_args['init']),
     'restart': jax.jit(
-      over(build.restart(last, models[-1])),
+      over(build.restart(last)),
       donate_argnums=0,
       **jit_args['restart'],
     ),

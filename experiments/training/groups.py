@@ -88,20 +88,14 @@ class Group:
     return program.hparams([trial.settings for trial in self.trials])
 
   def initial_state(self, data: Data) -> State:
-    """The newest State of which all have an intact checkpoint, or a new one.
-
-    Args:
-      data: of all trials, for what the head counts in its texts.
-    """
+    """The newest State of which all have an intact checkpoint, or a new one."""
     step, states = recovery.newest(
       [trial.checkpoints for trial in self.trials], self.program.template
     )
     if step is None:
       log('initialising parameters')
       first = self.program.phases[0]
-      state = first.init(self.hparams(first))
-      state = transfer.with_statistics(state, self.program.classifier, data)
-      state = self._initialised(state)
+      state = self._initialised(first.init(self.hparams(first)))
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)

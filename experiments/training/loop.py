@@ -205,18 +205,12 @@ def _print_header(group, loaded, batches) -> None:
   )
   members = settings.model.num_members
   count = program.num_parameters
-  params = program.template.params
-  trainable = build.count_parameters(
-    build.trainable(program.classifier, params)
-  )
-  more = trainable - count
-  frozen = build.count_parameters(params) - trainable
+  more = build.count_parameters(program.template.params) - count
   log(
     f'model: {settings.model.encoder.name} encoder, '
     f'{settings.model.position.name} positions, {count:,} parameters'
     + (f' in {members} members' if members > 1 else '')
     + (f', and {more:,} for pretraining alone' if more else '')
-    + (f', and {frozen:,} frozen' if frozen else '')
   )
   parts = program.mesh.shape['data']
   where = 'on one device'

@@ -17,7 +17,7 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import build, compiled, loop, transfer
+from experiments.training import compiled, loop, transfer
 from experiments.training.groups import Group
 from experiments.workdir import buckets, locks, shared
 from experiments.workdir import workdir as workdir_lib
@@ -49,9 +49,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
     signals.check()
     program = compiled.make(settings, loaded.vocabulary, len(loaded.labels))
     if not workdir_lib.read_status(path).get('step'):
-      settings.optimizer.check_parameters(
-        build.trainable(program.classifier, program.template.params)
-      )
+      settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
 

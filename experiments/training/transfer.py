@@ -1,33 +1,23 @@
-"""Initial parameters that are not drawn: of another run, and statistics.
+"""Initial parameters of another run, config.train.init_from.
 
-config.train.init_from; the only place that may load a checkpoint in part.
+The only place that may load a checkpoint in part.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 
 import jax
 import numpy as np
 
-from experiments.command import processes
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import loading
-from experiments.data.batches import eval_batches
-from experiments.learning import tasks
 from experiments.learning.steps import State
 from experiments.settings import stored
 from experiments.workdir import buckets, checkpoints
 
-# Texts that a head counts at once.
-_TEXTS = 256
-_DIFFERENCES = {
-  'embed': 'another vocabulary',
-  'head': 'other labels',
-  'parts': 'beside other parameters of the head',
-}
+_DIFFERENCES = {'embed': 'another vocabulary', 'head': 'other labels'}
 
 
 def check(source: str) -> None:
@@ -59,9 +49,8 @@ def start_from(
   """An initial State with the parameters of `source` that match.
 
   A parameter matches if name, shape and dtype are the same, for embeddings and
-  token_params the vocabulary, and for heads the labels. The token_params of a
-  head are meant for one another, so that all are loaded or none; other
-  frozen_params are not loaded. Logs which are loaded and skipped.
+  token_params of positions the vocabulary, and for heads the labels. Logs which
+  are loaded and skipped.
 
   Args:
     state: of the new run.
@@ -102,14 +91,11 @@ def _start_from(
   of_tokens = _token_params(classifier)
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
-  is_same['parts'] = _of_head(given) == _of_head(wanted)
   for name, leaf in wanted.items():
     kinds, found = _kinds(name, of_tokens), given.get(name)
     if found is not None and num_members > 1 and found.shape == leaf.shape[1:]:
       found = np.broadcast_to(found, leaf.shape)
     reason = _mismatch(kinds, leaf, found, is_same)
-    if name in classifier.frozen_params - of_tokens:
-      reason = 'fitted to the texts of train'
     if reason:
       skipped.append(f'{name} ({reason})')
       leaves.append(leaf)
@@ -131,104 +117,6 @@ def _start_from(
   return state.replace(params=params)
 
 
-def with_statistics(state: State, classifier, data: loading.Data) -> State:
-  """An initial State with what the head counts in the texts of train.
-
-  Args:
-    state: of a run, or of a group or an ensemble with leading axes; of a task
-      without this head, as it is.
-    classifier: its model.
-    data: its texts.
-
-  Raises:
-    ValueError: the head has no parameter of this name, shape and kind, or of
-      one of its frozen_params, or a value is not finite.
-  """
-  if 'head' not in state.params:
-    return state
-  of_head = type(classifier.head).__name__
-  leaves = checkpoints.leaves(state.params['head'])
-  for name in classifier.head.frozen_params:
-    if name not in leaves:
-      raise ValueError(
-        f'{of_head}.frozen_params has {name!r}, and the parameters of the head '
-        f'are named {", ".join(leaves)}'
-      )
-  found = _counted(classifier.head, data)
-  if not found:
-    return state
-  tokens, mask = (
-    jax.ShapeDtypeStruct((1, 1), kind) for kind in (np.int32, bool)
-  )
-  drawn = jax.eval_shape(classifier.init, jax.random.key(0), tokens, mask)
-  drawn = checkpoints.leaves(drawn['params']['head'])
-  for name, array in found.items():
-    wanted = drawn.get(name)
-    if (
-      wanted is None
-      or array.shape != wanted.shape
-      or not _fits(array, wanted.dtype)
-    ):
-      shapes = {name: f'{x.dtype}{[*x.shape]}' for name, x in drawn.items()}
-      raise ValueError(
-        f'{of_head}.statistics: {name!r}, {array.dtype}{[*array.shape]}, must '
-        f'be finite, and one of the parameters of the head, which are {shapes}'
-      )
-  log(f'set from the texts of train: head/{", head/".join(sorted(found))}')
-  for name, array in found.items():
-    leaf = leaves[name]
-    # Other processors may have rounded what they fitted in another way.
-    array = processes.of_first(array.astype(leaf.dtype))
-    # Of members and trials, on leading axes.
-    array = np.broadcast_to(array, leaf.shape)
-    leaves[name] = _like(leaf, array)
-  head = jax.tree.unflatten(
-    jax.tree.structure(state.params['head']), leaves.values()
-  )
-  # The average, if there is one, begins with the first step.
-  return state.replace(params=state.params | {'head': head})
-
-
-def _counted(head, data: loading.Data) -> dict[str, np.ndarray]:
-  """Its statistics, as arrays; logs what it warns of."""
-  with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter('always', UserWarning)
-    found = head.statistics(_TrainTexts(data), len(data.labels))
-  for each in told:
-    if issubclass(each.category, UserWarning):
-      log(f'WARNING: config.model.head: {each.message}')
-    else:
-      warnings.warn_explicit(
-        each.message, each.category, each.filename, each.lineno
-      )
-  return {name: np.asarray(array) for name, array in found.items()}
-
-
-def _fits(array: np.ndarray, dtype) -> bool:
-  """Whether its numbers are finite, and those of an integer type unchanged."""
-  if not np.can_cast(array.dtype, np.float32, 'same_kind'):
-    return False
-  with np.errstate(over='ignore', invalid='ignore'):
-    cast = array.astype(dtype)
-  if jax.numpy.issubdtype(dtype, np.inexact):
-    return bool(np.isfinite(cast.astype(np.float32)).all())
-  return bool((cast == array).all())
-
-
-class _TrainTexts:
-  """The texts of train, as of Head.statistics."""
-
-  def __init__(self, data: loading.Data):
-    self._data = data
-
-  def __iter__(self):
-    split, lengths = self._data.splits['train'], self._data.bucket_lengths
-    for rows, batch in eval_batches(split, _TEXTS, lengths):
-      # Not the rows that fill the last batch.
-      arrays = batch.tokens, tasks.padding_mask(batch), batch.labels
-      yield tuple(array[: len(rows)] for array in arrays)
-
-
 def _text(folder: str, name: str) -> str:
   with open(os.path.join(folder, name)) as file:
     return file.read()
@@ -237,15 +125,11 @@ def _text(folder: str, name: str) -> str:
 def _token_params(classifier) -> set[str]:
   """Names of the parameters that belong to a vocabulary."""
   position = getattr(classifier.encoder, 'position', None)
-  return {f'head/{param}' for param in classifier.head.token_params} | {
+  return {
     '/'.join(filter(None, ('encoder/position', part, param)))
     for part, method in (() if position is None else position.parts)
     for param in method.token_params
   }
-
-
-def _of_head(names) -> set[str]:
-  return {name for name in names if name.startswith('head/')}
 
 
 def _kinds(name: str, of_tokens: set[str]) -> tuple[str, ...]:
@@ -254,9 +138,7 @@ def _kinds(name: str, of_tokens: set[str]) -> tuple[str, ...]:
   if part.startswith('token_head_'):
     # Of the vocabulary, or of the labels.
     return 'embed', 'head'
-  if name in of_tokens:
-    return ('embed', 'head', 'parts') if part == 'head' else ('embed',)
-  return (part,)
+  return ('embed',) if name in of_tokens else (part,)
 
 
 def _mismatch(

@@ -29,7 +29,7 @@ from selfattn.positions.deberta import Deberta
 from selfattn.positions.disentangled import TransformerXL, Tupe
 from selfattn.positions.joined import Combined
 from selfattn.positions.lie import LieRe
-from selfattn.positions.local import Convolutional, NGram, Recurrent
+from selfattn.positions.local import Convolutional, Recurrent
 from selfattn.positions.networks import Continuous, Fire
 from selfattn.positions.path import Path
 from selfattn.positions.relative import MusicTransformer, Shaw
@@ -61,7 +61,6 @@ POSITIONS: dict[str, type[Position]] = {
   'path': Path,
   'convolutional': Convolutional,
   'recurrent': Recurrent,
-  'ngram': NGram,
 }
 # Second names. CABLE has the bias of `forgetting`; its published code does not
 # scale the scores, besides.

@@ -1,4 +1,4 @@
-"""Order from neighbours: convolutions, recurrences and n-grams."""
+"""Order from neighbours: convolutions and recurrences."""
 
 from __future__ import annotations
 
@@ -193,82 +193,6 @@ class Recurrent(Neighbours):
     carry, outs = jax.lax.scan(step, zeros, by_time, reverse=is_reverse)
     last = carry[1] if self.cell == 'lstm' else carry
     return last, jnp.moveaxis(outs, 0, 1)
-
-
-# A prime of ten digits, the base of the hash of n-grams.
-_PRIME = 2_654_435_789
-# Tokens of the longest n-gram: the time to compile grows with them.
-MAX_N = 16
-
-
-def ngrams(ids_BL: jax.Array, tokens: Tokens, max_n: int):
-  """Yields, for n = 1 to max_n, the n-gram that ends at each token.
-
-  As its code, sum_j (id_(i - j) + 1) a^j mod 2^32 for j < n and a prime a,
-  uint32 (B, L), and whether it is valid, boolean (B, L): one that begins before
-  the text, or in another segment, is not.
-  """
-  ids_BLN1, is_token_BLN = windows(ids_BL[..., None], tokens, max_n - 1, 0)
-  code_BL = jnp.zeros(ids_BL.shape, jnp.uint32)
-  is_there_BL = jnp.ones(ids_BL.shape, bool)
-  for before in range(max_n):
-    at = max_n - 1 - before
-    factor = jnp.uint32(pow(_PRIME, before, 2**32))
-    code_BL += (ids_BLN1[:, :, at, 0].astype(jnp.uint32) + 1) * factor
-    is_there_BL &= is_token_BLN[:, :, at]
-    yield code_BL, is_there_BL
-
-
-@dataclasses.dataclass(frozen=True)
-class NGram(Position):
-  """x + the embeddings of the n-grams of tokens that end at it, 2 <= n <= N.
-
-  Hash n-gram embeddings (Pagnoni et al. 2024, section 3.2.1), with one table
-  for all n, as the word n-grams of fastText (Joulin et al. 2017, section 2.2):
-  row code mod num_buckets of each valid one, see `ngrams`.
-  Neighbours are those in the row, whatever `index` and `positions` are.
-
-  Attributes:
-    max_n: tokens of the longest n-gram, N.
-    num_buckets: rows of the table; n-grams with equal hashes share a row.
-    init_std: standard deviation at initialisation. With 0, an n-gram that is in
-      no text of train changes nothing, unless it shares its row.
-  """
-
-  max_n: int = 2
-  num_buckets: int = 20_000
-  init_std: float = 0.0
-
-  is_relative = True
-  supports_cache = False
-  supports_real_positions = True
-  uses_positions = False
-  token_params = ('table',)
-
-  def __post_init__(self):
-    require(2 <= self.max_n <= MAX_N, 'max_n', self.max_n, f'from 2 to {MAX_N}')
-    require(
-      self.num_buckets >= 1, 'num_buckets', self.num_buckets, 'at least 1'
-    )
-    require(self.init_std >= 0, 'init_std', self.init_std, 'at least 0')
-
-  def init(self, key):
-    """`table` (num_buckets, D)."""
-    shape = (self.num_buckets, self.embed_dim)
-    return {'table': jax.random.normal(key, shape) * self.init_std}
-
-  def embed(self, params, x_BLD, tokens):
-    """As of Position; ValueError without tokens.ids."""
-    if tokens.ids is None:
-      raise ValueError('ngram needs tokens.ids')
-    ids_BL = jnp.broadcast_to(tokens.ids, x_BLD.shape[:2])
-    _, *longer = ngrams(ids_BL, tokens, self.max_n)
-    for code_BL, is_there_BL in longer:
-      row_BL = code_BL % jnp.uint32(self.num_buckets)
-      found_BLD = jnp.take(params['table'], row_BL, axis=0)
-      found_BLD = jnp.where(is_there_BL[..., None], found_BLD, 0)
-      x_BLD = x_BLD + found_BLD.astype(x_BLD.dtype)
-    return x_BLD
 
 
 def windows(

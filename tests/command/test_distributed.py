@@ -274,37 +274,6 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   assert sum(map(sum, both['confusion'])) == both['count'] == 26
 
 
-ROUNDED = """
-import jax
-from experiments import train
-from experiments.command import app
-from selfattn.heads import Nbsvm
-statistics = Nbsvm.statistics
-def rounded(self, *given):
-  found = statistics(self, *given)
-  found['fitted_bias'] = found['fitted_bias'] * (1 + jax.process_index() / 9)
-  return found
-Nbsvm.statistics = rounded
-app.run(train.main, train._define, train.__doc__, dict)
-"""
-
-
-@pytest.mark.slow
-def test_what_the_first_process_fits_is_that_of_all(tmp_path):
-  """Processors differ in rounding."""
-  config = busy_config()
-  config.model.head.name = 'linear+nbsvm'
-  config.model.head.nbsvm.max_features = 400
-  config.model.head.nbsvm.interpolation = 0.25
-  result = run_lib.run(config, str(tmp_path / 'alone'), Signals())
-  path = tmp_path / 'run'
-  processes = start([path, path], config, command=('-c', ROUNDED))
-  codes, printed, said = zip(*ends(processes), strict=True)
-  assert codes == (0, 0), said
-  found = last_json(printed[0])
-  assert found['loss'] == pytest.approx(result['loss'], rel=1e-5)
-
-
 def output_of(command):
   done = subprocess.run(
     [sys.executable, *command],

@@ -20,12 +20,10 @@ from selfattn import analysis
 from selfattn.pools import Cls
 
 
-def make_model(tmp_path_factory, head='linear'):
+def make_model(tmp_path_factory):
   """(classifier, parameters far from zero, data, program)."""
   config = make_small_config()
   config.model.num_layers = 2
-  config.model.head.name = head
-  config.model.head.nbsvm.fusion_weight = 3.0
   settings = from_config(config)
   loaded = loading.load(settings.data, str(tmp_path_factory.mktemp('none')))
   program = compiled.make(settings, loaded.vocabulary, 2)
@@ -37,11 +35,6 @@ def make_model(tmp_path_factory, head='linear'):
 @pytest.fixture(scope='module')
 def model(tmp_path_factory):
   return make_model(tmp_path_factory)
-
-
-@pytest.fixture(scope='module', params=['linear', 'linear+nbsvm'])
-def model_of_any_head(request, tmp_path_factory):
-  return make_model(tmp_path_factory, request.param)
 
 
 @pytest.fixture(scope='module')
@@ -132,9 +125,8 @@ def test_a_statistic_that_no_text_has_is_none(model, names):
   assert (row['head'], row['entropy'], row['self']) == (1, None, 1)
 
 
-def test_importance_equals_finite_differences(model_of_any_head):
-  """Of the loss of the prediction, which of joined heads is that of a mean."""
-  classifier, params, loaded, _ = model_of_any_head
+def test_importance_equals_finite_differences(model):
+  classifier, params, loaded, _ = model
   examples = some(loaded)
   found = ablation.importance(
     classifier, params, examples, loaded.bucket_lengths
@@ -147,8 +139,6 @@ def test_importance_equals_finite_differences(model_of_any_head):
     logits = classifier.apply(
       {'params': gated}, batch.tokens, padding_mask(batch)
     )
-    if logits.ndim == 3:
-      logits = logits[:, 1] / 4 + logits[:, 2] * 3 / 4
     return cross_entropy(logits, batch.labels)
 
   step = 1e-2

@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
@@ -15,7 +14,7 @@ from experiments.data import encoding, loading
 from experiments.data.batches import TrainBatches, eval_batches
 from experiments.data.vocabularies import Vocabulary
 from experiments.inspection import head_analysis
-from experiments.learning import ensembles, tasks
+from experiments.learning import ensembles
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 from experiments.training import run as run_lib
@@ -198,14 +197,3 @@ def test_a_member_that_is_not_there_is_refused(trained, call_command, tmp_path):
     (line,) = said.splitlines()
     assert f'--member={member}' in line
     assert 'config.model.num_members' in line
-
-
-def test_of_joined_heads_the_probabilities_of_their_mean_are_averaged():
-  logits = jax.random.normal(jax.random.key(0), (3, 5, 3, 4)) * 3
-  together = ensembles.logits(lambda params, _: params, 3)(logits, None)
-  targets = tasks.Targets(None, None, jnp.arange(5) % 4, jnp.ones(5))
-  _, found = tasks.CLASSIFY.outputs(together, targets)
-  wanted = scipy.special.softmax(np.float64(logits[:, :, 0]), axis=-1)
-  np.testing.assert_allclose(
-    found, np.log(wanted.mean(axis=0)), rtol=1e-5, atol=1e-5
-  )

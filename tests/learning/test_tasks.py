@@ -220,35 +220,6 @@ def test_a_run_with_byte_pairs_is_told_which_tokens_begin_a_word(tmp_path):
   assert 0 < begins.mean() < 1
 
 
-def test_joined_heads_are_trained_alone_and_predict_by_their_mean_logits():
-  rng = np.random.default_rng(0)
-  # The mean, and three heads.
-  logits = rng.normal(size=(B, 4, 4)).astype(np.float32)
-  batch = make_batch()
-  labels = jnp.asarray(rng.integers(0, 4, B))
-  targets = Targets(batch.tokens, batch.lengths, labels, batch.weights)
-  task = tasks.CLASSIFY
-  losses, correct = task.losses(logits, targets, 0.1)
-  of_heads = np.float64(logits[:, 1:])
-  log_probs = np.log(scipy.special.softmax(of_heads, axis=-1))
-  target = 0.9 * np.eye(4)[labels] + 0.1 / 4
-  wanted = -(log_probs * target[:, None]).sum(axis=-1)
-  np.testing.assert_allclose(losses, wanted.sum(axis=1), rtol=1e-5)
-  mean = np.float64(logits[:, 0])
-  np.testing.assert_array_equal(correct, mean.argmax(axis=1) == labels)
-  losses, found = task.outputs(logits, targets)
-  np.testing.assert_allclose(found, mean, rtol=1e-5, atol=1e-6)
-  log_probs = np.log(scipy.special.softmax(mean, axis=-1))
-  np.testing.assert_allclose(
-    losses, -log_probs[np.arange(B), labels], rtol=1e-5
-  )
-  # Its gradient is that of its own loss, as if it were alone.
-  grads = jax.grad(lambda x: task.losses(x, targets)[0].sum())(logits)
-  alone = jax.grad(lambda x: task.losses(x[:, 1], targets)[0].sum())(logits)
-  np.testing.assert_allclose(grads[:, 1], alone[:, 1], atol=1e-6)
-  assert not grads[:, 0].any()
-
-
 def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
   settings = make_settings('masked_tokens')
   classifier, params = model_of(settings)

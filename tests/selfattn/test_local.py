@@ -1,4 +1,4 @@
-"""Convolutions, recurrences and n-grams, against loops in float64."""
+"""Convolutions and recurrences, against loops in float64."""
 
 import math
 
@@ -137,41 +137,6 @@ def test_a_recurrence_reads_the_text_or_a_window(options, causal, packed):
     np.testing.assert_allclose(found[b, i], want, **close)
 
 
-IDS = np.random.default_rng(0).integers(0, 50_000, (B, L))
-
-
-@forms
-@pytest.mark.parametrize('max_n', [2, 4])
-def test_an_n_gram_has_the_row_of_its_hash(max_n, causal, packed):
-  options = {'max_n': max_n, 'num_buckets': 97}
-  method, params, exact = made('ngram', causal, options)
-  here = tokens(packed).replace(ids=jnp.asarray(IDS))
-  found = jax.jit(method.embed)(params, X, here)
-  for b, i in np.ndindex(B, L):
-    if not IS_TOKEN[b, i]:
-      continue
-    want = np.asarray(X[b, i], np.float64)
-    for n in range(2, max_n + 1):
-      if all(is_there(b, i, i - j, packed) for j in range(n)):
-        ids = [int(IDS[b, i - j]) for j in range(n)]
-        code = sum((word + 1) * 2654435789**j for j, word in enumerate(ids))
-        want = want + exact['table'][code % 2**32 % 97]
-    np.testing.assert_allclose(found[b, i], want, **close)
-
-
-def test_n_grams_change_nothing_before_training():
-  method = POSITIONS['ngram'](D, 1, False)
-  params = method.init(jax.random.key(0))
-  here = tokens(packed=False).replace(ids=jnp.asarray(IDS))
-  np.testing.assert_array_equal(method.embed(params, X, here), X)
-
-
-def test_n_grams_without_token_ids_are_refused():
-  method, params, _ = made('ngram', False, {})
-  with pytest.raises(ValueError, match=r'ngram needs tokens\.ids'):
-    method.embed(params, X, tokens(packed=False))
-
-
 @pytest.mark.parametrize(
   ('name', 'options', 'line'),
   [
@@ -180,10 +145,6 @@ def test_n_grams_without_token_ids_are_refused():
     ('convolutional', {'activation': 'relu'}, 'one of gelu, none'),
     ('recurrent', {'cell': 'rnn'}, "cell = 'rnn' must be one of"),
     ('recurrent', {'window': -1}, 'window = -1 must be at least 0'),
-    ('ngram', {'max_n': 1}, 'max_n = 1 must be from 2 to 16'),
-    ('ngram', {'max_n': 17}, 'max_n = 17 must be from 2 to 16'),
-    ('ngram', {'num_buckets': 0}, 'num_buckets = 0 must be at least 1'),
-    ('ngram', {'init_std': -0.1}, 'init_std = -0.1 must be at least 0'),
   ],
 )
 def test_options_out_of_range_are_named(name, options, line):

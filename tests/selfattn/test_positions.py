@@ -222,7 +222,7 @@ ELSEWHERE = {
   'test_contextual.py': (
     'complex_order', 'pope', 'cope', 'forgetting', 'dape', 'path', 'tupe',
   ),
-  'test_local.py': ('convolutional', 'recurrent', 'ngram'),
+  'test_local.py': ('convolutional', 'recurrent'),
   'test_text_goldens.py': ('transformer_xl', 'deberta', 'xpos', 'lie_re'),
 }  # fmt: skip
 # Options whose value changes what a method computes.

@@ -1,0 +1,40 @@
+"""scripts/linear_baseline.py, as a command."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def baseline(folder, *flags):
+  command = [
+    sys.executable,
+    ROOT / 'scripts/linear_baseline.py',
+    f'--config={ROOT / "configs/small_text.py"}',
+    f'--config.data.dir={folder}',
+    f'--output={folder / "rows.json"}',
+    *flags,
+  ]
+  environment = os.environ | {'PYTHONPATH': str(ROOT)}
+  subprocess.run(command, env=environment, check=True)
+  return list(json.loads((folder / 'rows.json').read_text()).items())
+
+
+def test_each_row_has_the_accuracy_of_each_fold(tmp_path):
+  rows = [
+    f'a {"fine" if n % 2 else "dull"} film of word{n}\t{n % 2}'
+    for n in range(60)
+  ]
+  (tmp_path / 'train.tsv').write_text('\n'.join(['text\tlabel', *rows]))
+  (first,) = baseline(tmp_path, '--config.data.test_fraction=0.2')
+  again, (command, row) = baseline(tmp_path, '--config.data.num_folds=3')
+  assert again == first
+  assert command.startswith('python ')
+  assert command.endswith('--config.data.num_folds=3')
+  assert str(tmp_path) not in command
+  assert first[1]['accuracy'] == [1.0]
+  assert row['accuracy'] == [1.0] * 3
+  assert all(row[name] for name in ('c', 'machine'))
