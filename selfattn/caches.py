@@ -69,7 +69,11 @@ def continued(
 def cached(
   module: nn.Module, k_BMGK, v_BMGK, query: Tokens, cache_len: int
 ) -> tuple[jax.Array, jax.Array, Tokens]:
-  """All keys and values so far, these included, and their Tokens."""
+  """All keys and values so far, these included, and their Tokens.
+
+  Raises:
+    ValueError: Tokens have ids, or a state, in some calls and not in others.
+  """
   B, L = k_BMGK.shape[:2]
   padding_mask = (
     jnp.ones((1, L), bool) if query.padding_mask is None else query.padding_mask
