@@ -62,7 +62,7 @@ def head_statistics(
   ahead_BLM = (index[None, :] - index[:, None])[None]
   is_query_BL = is_visible_BLM.any(axis=-1)
   num_keys_BL = is_visible_BLM.sum(axis=-1)
-  most_BL = jnp.log(jnp.maximum(num_keys_BL, 2))
+  most_BL = jnp.log(jnp.maximum(num_keys_BL, 2).astype(jnp.float32))
   found = {
     'entropy': _mean_over_queries(
       entropy(weights_BHLM) / most_BL[:, None], num_keys_BL > 1

@@ -24,10 +24,7 @@ from selfattn.positions.calls import (
   with_rows,
   with_state,
 )
-from selfattn.positions.contract import (
-  NoPosition,
-  Position,
-)
+from selfattn.positions.contract import NoPosition, Position
 
 
 def sow_by_part(module: nn.Module, P: dict) -> None:
@@ -142,7 +139,7 @@ class Attention(nn.Module):
     fits = None
     if self._has_cache():
       cache_len = check_cache(method, is_self, query, cache_len)
-      query, fits = continued(self, query, L, cache_len)
+      query, fits = self._continued(query, L, cache_len)
     query = query.with_defaults(L, B)
     key = query if is_self else key.with_defaults(M, B)
     check_tokens(method, query, key)
@@ -211,6 +208,10 @@ class Attention(nn.Module):
       **arguments,
     )
 
+  def _continued(self, query: Tokens, length: int, cache_len: int):
+    """Tokens with an index, and whether they fit; see caches.continued."""
+    return continued(self, query, length, cache_len)
+
   def _has_cache(self) -> bool:
     return self.is_mutable_collection('cache') and not self.is_initializing()
 
@@ -224,7 +225,7 @@ class Attention(nn.Module):
       ('num_heads', self.num_heads, self.embed_dim),
       ('num_kv_heads', self.num_kv_heads or self.num_heads, self.num_heads),
     ):
-      if of % heads:
+      if heads < 1 or of % heads:
         raise ValueError(f'{name} = {heads} does not divide {of}')
     if self.output_gate not in OUTPUT_GATES:
       raise ValueError(

@@ -34,11 +34,7 @@ from selfattn.positions.calls import (
   of_part,
   parts_with,
 )
-from selfattn.positions.contract import (
-  NoPosition,
-  Position,
-  require,
-)
+from selfattn.positions.contract import NoPosition, Position, require
 from selfattn.reference import Reference, in_chunks
 from selfattn.terms import Terms
 
@@ -73,9 +69,10 @@ def attend(
     k_BMGK: keys, of G KV heads; G divides H, and query head h attends to KV
       head h // (H/G).
     v_BMGK: values, K wide or not.
-    query_tokens, key_tokens: Tokens, or a padding mask. Where there are as many
-      keys as queries, those of one side alone are those of both, as in
-      self-attention; None on both sides: no padding.
+    query_tokens, key_tokens: Tokens, or a padding mask, True at tokens (an
+      attention_mask). query_tokens alone are those of the keys, too, where
+      there are as many keys as queries, as in self-attention; elsewhere, they
+      are a ValueError. key_tokens alone leave the queries without padding.
     causal, window: see masks.visible.
     mask: boolean, broadcasting to (B, H, L, M); False: masked.
     bias: added to the scaled scores, likewise; -inf, or the lowest number of
@@ -132,7 +129,8 @@ def attend(
   check_window(window)
   require(0 <= softcap < math.inf, 'softcap', softcap, 'finite and at least 0')
   mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
-  query, key = sides(query_tokens, key_tokens, is_self=L == M)
+  is_self = L == M and key_tokens is None
+  query, key = sides(query_tokens, key_tokens, is_self)
   is_self = key is query
   query = query.with_defaults(L, B)
   key = query if is_self else key.with_defaults(M, B)
@@ -147,7 +145,7 @@ def attend(
       position, params, q_BLHK, k_BMGK, query, key
     )
   facts = {
-    'dtype': rotated_BLHK.dtype,
+    'dtype': position.rotated_dtype(q_BLHK.dtype),
     'head_dim': K,
     'has_dropout': dropout is not None,
     'has_softcap': softcap > 0,

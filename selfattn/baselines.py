@@ -31,7 +31,7 @@ class BowEncoder(Encoder):
   def __call__(
     self,
     x_BLD: jax.Array,
-    tokens: Tokens | jax.Array,
+    tokens: Tokens | jax.Array | None = None,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
   ) -> jax.Array:
@@ -68,7 +68,7 @@ class ConvolutionEncoder(Encoder):
   def __call__(
     self,
     x_BLD: jax.Array,
-    tokens: Tokens | jax.Array,
+    tokens: Tokens | jax.Array | None = None,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
   ) -> jax.Array:
@@ -105,7 +105,7 @@ def windows(x_BLD: jax.Array, size: int, dilation: int) -> jax.Array:
   return jnp.concatenate([x_BLD[:, s : s + length] for s in starts], axis=-1)
 
 
-def _one_text(tokens: Tokens | jax.Array, x_BLD: jax.Array) -> Tokens:
+def _one_text(tokens: Tokens | jax.Array | None, x_BLD: jax.Array) -> Tokens:
   """Tokens of one text a row; ValueError for packed ones."""
   tokens = Tokens.of(tokens).with_defaults(x_BLD.shape[1], len(x_BLD))
   if tokens.segments is not None:
@@ -150,7 +150,7 @@ class RecurrentEncoder(Encoder):
   def __call__(
     self,
     x_BLD: jax.Array,
-    tokens: Tokens | jax.Array,
+    tokens: Tokens | jax.Array | None = None,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
   ) -> jax.Array:

@@ -17,7 +17,7 @@ def check_cache(
 ) -> int:
   """cache_len; ValueError for what a cache does not support."""
   if not is_self:
-    raise ValueError('a cache is for self-attention: key must be None')
+    raise ValueError('a cache is for self-attention: key_BMD must be None')
   if not method.supports_cache:
     without = [part for _, part in method.parts if not part.supports_cache]
     raise ValueError(
@@ -29,7 +29,8 @@ def check_cache(
   if query.segments is not None:
     raise ValueError('a cache holds one segment a row; segments must be None')
   index = query.index
-  if isinstance(index, np.ndarray) and index.size:
+  if index is not None and not isinstance(index, core.Tracer) and len(index[0]):
+    index = np.asarray(index)
     first = index[:, :1]
     is_row = (first == first[0]).all() and (np.diff(index) == 1).all()
     if not is_row or index.min() < 0 or index.max() >= cache_len:
@@ -86,6 +87,7 @@ def cached(
     'ids': query.ids,
     'state': query.state,
   }
+  begin = query.index[0, 0] if L else 0
   is_first = not module.has_variable('cache', 'keys')
   for name, tree in new.items():
     is_kept = module.has_variable('cache', name)
@@ -100,10 +102,11 @@ def cached(
       lambda x: jnp.broadcast_to(x, (B, *jnp.shape(x)[1:])), tree
     )
     kept = module.variable('cache', name, _zeros, rows, cache_len)
+    size = jax.tree.leaves(kept.value)[0].shape[1]
+    if size != cache_len:
+      raise ValueError(f'cache_len = {cache_len}, and the cache holds {size}')
     kept.value = new[name] = jax.tree.map(
-      lambda old, x: jax.lax.dynamic_update_slice_in_dim(
-        old, x, query.index[0, 0], axis=1
-      ),
+      lambda old, x: jax.lax.dynamic_update_slice_in_dim(old, x, begin, axis=1),
       kept.value,
       rows,
     )

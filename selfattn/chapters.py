@@ -208,7 +208,8 @@ def _valid_mask(valid_lens, num_keys: int) -> jax.Array:
       '(batch, queries)'
     )
   keys = jnp.arange(num_keys)[None, None, None]
-  return keys < valid_lens.reshape(len(valid_lens), 1, -1, 1)
+  queries = valid_lens.shape[1] if valid_lens.ndim == 2 else 1
+  return keys < valid_lens.reshape(len(valid_lens), 1, queries, 1)
 
 
 def _dropout(module: nn.Module, training: bool) -> Dropout | None:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
 from selfattn.heads import Head, Linear
+from selfattn.masks import without_padding
 from selfattn.pools import Mean, Pool
 from selfattn.positions.sampling import Consecutive
 
@@ -79,7 +80,8 @@ class TextClassifier(nn.Module):
 
     Args:
       tokens_BL: ids of any integer type, each below vocab_size, or [MASK].
-      padding_mask_BL: boolean, False at padding, which changes no logit.
+      padding_mask_BL: boolean, False at padding. What stands there changes no
+        logit; positions count padding that stands before a token.
       dropout: on embeddings, branches, the pooled vector and in the head; None:
         evaluation.
       attention_dropout: on attention weights; None: none.
@@ -93,9 +95,12 @@ class TextClassifier(nn.Module):
       given = getattr(self, name)
       if not isinstance(given, kind):
         raise TypeError(f'{name} = {given!r} must be a {kind.__name__}')
+    tokens_BL = jnp.asarray(tokens_BL)
+    if not jnp.issubdtype(tokens_BL.dtype, jnp.integer):
+      raise ValueError(f'tokens_BL of {tokens_BL.dtype} must be integers')
     # Narrow types do not hold the ids of [MASK] and [CLS].
-    tokens_BL = jnp.asarray(tokens_BL).astype(jnp.int32)
-    init = nn.initializers.normal(self.embed_init_std)
+    tokens_BL = tokens_BL.astype(jnp.int32)
+    init = nn.initializers.normal(self.embed_init_std, jnp.float32)
     table = nn.Embed(
       self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
     )
@@ -116,11 +121,12 @@ class TextClassifier(nn.Module):
         tokens_BL, ((0, 0), (1, 0)), constant_values=self.vocab_size + 1
       )
     inner = None if dropout is None else dropout.at(0)
+    tokens = self.sampling.tokens(padding_mask_BL, position_stream)
+    # An id that is no row of the table has a vector of NaN.
+    x_BLD = without_padding(x_BLD.astype(self.dtype), tokens)
     x_BLD = self.encoder(
-      x_BLD.astype(self.dtype),
-      self.sampling.tokens(padding_mask_BL, position_stream).replace(
-        ids=tokens_BL
-      ),
+      x_BLD,
+      tokens.replace(ids=tokens_BL),
       inner,
       attention_dropout,
       **for_encoder,

@@ -119,7 +119,7 @@ class AttentionEncoder(Stack):
     """What unsupported_reason reads."""
     head_dim = embed_dim // self.num_heads
     return {
-      'dtype': self.dtype,
+      'dtype': self.position.rotated_dtype(self.dtype),
       'head_dim': head_dim,
       'has_dropout': drops_weights,
       'has_softcap': self.softcap > 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
 from selfattn.positions.contract import require
@@ -27,7 +28,8 @@ class TiedHead(nn.Module):
     """
     h_BLD = nn.Dense(x_BLD.shape[-1], name='dense')(x_BLD)
     h_BLD = nn.LayerNorm(name='norm')(nn.gelu(h_BLD, approximate=False))
-    bias_V = self.param('bias', nn.initializers.zeros, (embed.num_embeddings,))
+    shape = (embed.num_embeddings,)
+    bias_V = self.param('bias', nn.initializers.zeros, shape, jnp.float32)
     return embed.attend(h_BLD) + bias_V[None, None]
 
 
@@ -94,8 +96,10 @@ class Mlp(Head):
 def _affine(head: Head, x_BP, num_classes: int) -> jax.Array:
   """With `kernel` and `bias`, parameters of the head."""
   shape = (x_BP.shape[-1], num_classes)
-  kernel_PC = head.param('kernel', nn.initializers.lecun_normal(), shape)
-  bias_C = head.param('bias', nn.initializers.zeros, (num_classes,))
+  init = nn.initializers.lecun_normal()
+  kernel_PC = head.param('kernel', init, shape, jnp.float32)
+  zeros = nn.initializers.zeros
+  bias_C = head.param('bias', zeros, (num_classes,), jnp.float32)
   return x_BP @ kernel_PC + bias_C[None]
 
 

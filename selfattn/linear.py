@@ -8,13 +8,8 @@ import numpy as np
 
 from selfattn.attention import Attention
 from selfattn.masks import Tokens, visible
-from selfattn.positions.calls import (
-  check_returned,
-  parts_with,
-)
-from selfattn.positions.contract import (
-  Position,
-)
+from selfattn.positions.calls import check_returned, parts_with
+from selfattn.positions.contract import Position
 from selfattn.stack import Stack
 
 # Tokens of a chunk. Pairs are formed within it alone.
@@ -178,7 +173,8 @@ class LinearAttention(Attention):
   phi is `feature_map`, and the sum is over the keys that are not masked
   (Katharopoulos et al. 2020, equations 4 to 9). A rotation is that of the
   features in the numerator (Su et al. 2021, equation 19), so that weights may
-  be negative. A cache holds sums over keys, of a size that no length changes.
+  be negative. A cache holds sums over keys, of a size that no length changes;
+  the output of tokens whose index is not after all of these is NaN.
   Weights are formed only where they are sown or returned.
 
   For self-attention without a `mask`, and without what acts on scores: window,
@@ -198,6 +194,14 @@ class LinearAttention(Attention):
     reason = unsupported_position(method)
     if reason:
       raise ValueError(f'{type(method).__name__} is unsupported: {reason}')
+
+  def _continued(self, query, length, cache_len):
+    """Sums cannot be written over: an index has to begin at their end."""
+    end = self.get_variable('cache', 'end', 0)
+    query, fits = super()._continued(query, length, cache_len)
+    if length:
+      fits &= jnp.asarray(query.index)[0, 0] == end
+    return query, fits
 
   def _cached(self, k_BMGK, v_BMGK, query, cache_len):
     """These keys and values alone: `_attend` keeps sums."""

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax import core
 
 
 class Tokens(struct.PyTreeNode):
@@ -62,8 +63,9 @@ class Tokens(struct.PyTreeNode):
   def with_defaults(self, length: int, batch: int | None = None) -> Tokens:
     """With index and positions, and arrays of the types that hooks rely on.
 
-    Integers are signed, a padding mask is boolean, and traced positions at
-    padding are 0.
+    Integers are signed, a padding mask is boolean, and positions at padding are
+    some that any method supports. Known positions stay known while tracing
+    unless the padding mask is traced.
 
     Args:
       length: L.
@@ -92,10 +94,7 @@ class Tokens(struct.PyTreeNode):
     index = arrays.setdefault('index', np.arange(length)[None])
     arrays.setdefault('positions', index)
     if mask is not None and positions is not None:
-      if not isinstance(positions, np.ndarray):
-        arrays['positions'] = jnp.where(mask, positions, 0)
-      elif isinstance(mask, np.ndarray) and isinstance(index, np.ndarray):
-        arrays['positions'] = np.where(mask, positions, index)
+      arrays['positions'] = _at_tokens(positions, mask, index)
     return self.replace(**arrays)
 
   def has_consecutive_positions(self) -> bool:
@@ -130,6 +129,14 @@ _SAID = {
 }
 
 
+def _at_tokens(positions, mask, index):
+  """Positions that are harmless at padding, and known if all are."""
+  is_known = all(isinstance(x, np.ndarray) for x in (positions, index))
+  if is_known and not isinstance(mask, core.Tracer):
+    return np.where(np.asarray(mask), positions, index)
+  return jnp.where(mask, positions, 0)
+
+
 def _widened(x):
   """Signed integers, whose differences do not wrap, or float32.
 
@@ -156,7 +163,8 @@ def sides(
   Raises:
     ValueError: in cross-attention, queries have Tokens and keys have none.
   """
-  if is_self and (query_tokens is None or key_tokens is None):
+  is_one = query_tokens is None or key_tokens is None
+  if is_self and (is_one or query_tokens is key_tokens):
     tokens = Tokens.of(key_tokens if query_tokens is None else query_tokens)
     return tokens, tokens
   if query_tokens is not None and key_tokens is None:
@@ -243,10 +251,14 @@ def check_window(window: tuple[int, int] | None) -> None:
   if window is None:
     return
   is_pair = isinstance(window, tuple | list) and len(window) == 2
-  if not is_pair or any(type(n) is not int or n < -1 for n in window):
+  if not is_pair or any(not _is_integer(n) or n < -1 for n in window):
     raise ValueError(
       f'window = {window!r} must be (left, right), each at least -1'
     )
+
+
+def _is_integer(n) -> bool:
+  return isinstance(n, int | np.integer) and not isinstance(n, bool)
 
 
 def window_mask(query_BL, key_BM, window: tuple[int, int]) -> jax.Array:
@@ -298,6 +310,8 @@ def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):
     bias = _in_full_rank(bias, 'bias', shape)
     if bias.dtype == bool:
       raise ValueError('bias of bool must be floats; a boolean one is a mask')
+    if jnp.issubdtype(bias.dtype, jnp.integer):
+      bias = bias.astype(jnp.float32)
     # A row of -inf would be 0/0, or overflow, and kernels differ in what they
     # return for it. NaN is kept, so that it shows in the output. Float32 holds
     # half of the lowest number of every type but float64.

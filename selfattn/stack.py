@@ -12,7 +12,7 @@ from selfattn.attention import Attention, sow_by_part
 from selfattn.blocks import ACTIVATIONS, NORMS, run_blocks
 from selfattn.caches import continued
 from selfattn.contract import Encoder
-from selfattn.dropout import Dropout, drop
+from selfattn.dropout import Dropout, check_dropout, drop
 from selfattn.masks import Tokens, without_padding
 from selfattn.positions import Position
 from selfattn.positions.calls import (
@@ -21,9 +21,7 @@ from selfattn.positions.calls import (
   check_tokens,
   float32,
 )
-from selfattn.positions.contract import (
-  require_one_of,
-)
+from selfattn.positions.contract import require_one_of
 
 
 class Stack(Encoder):
@@ -106,6 +104,8 @@ class Stack(Encoder):
     if x_BLD.ndim != 3:
       raise ValueError(f'vectors of shape {x_BLD.shape} must be (B, L, D)')
     check_position(self.position, x_BLD.shape[-1], self.num_heads, self.causal)
+    check_dropout(dropout)
+    check_dropout(attention_dropout)
     tokens = Tokens.of(tokens)
     if self.is_mutable_collection('cache') and not self.is_initializing():
       tokens = self._continue(tokens, x_BLD.shape[1], cache_len)

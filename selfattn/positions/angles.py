@@ -12,7 +12,8 @@ def angles(positions_BL, rates: np.ndarray):
   Distances, (1 or B, L, M), likewise.
 
   Float64, of NumPy, where positions are known while tracing. Else float32 from
-  -pi to pi, off by at most 1e-6 at any below 2^31: it is computed in steps
+  -pi to pi, off by at most 1e-6 at any below 2^31 (with rates up to 4, and more
+  with faster ones): it is computed in steps
   of 2^-32 turns, as integers, which wrap around as angles do. In floats, it
   would be off by 1e-3 at position 10^5, and in bfloat16 positions 257 and 258
   would be equal.

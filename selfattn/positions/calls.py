@@ -158,9 +158,16 @@ def check_params(position: Position, params, has_state: bool = False) -> None:
       )
 
 
-@functools.cache
 def _param_names(part: Position) -> frozenset[str]:
   """Names of the parameters of the model and of a layer."""
+  try:
+    return _names_once(part)
+  except TypeError:  # Options of a method may be lists, which have no hash.
+    return _names_once.__wrapped__(part)
+
+
+@functools.cache
+def _names_once(part: Position) -> frozenset[str]:
   key = jax.random.key(0)
   trees = (
     jax.eval_shape(init, key) for init in (part.init_model, part.init_layer)
@@ -172,6 +179,7 @@ def float32(init: Callable) -> Callable:
   """`init` with floats of 32 bits, also in JAX's x64 mode."""
 
   def narrowed(leaf):
+    leaf = jnp.asarray(leaf)
     is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
     return leaf.astype(jnp.float32) if is_float else leaf
 

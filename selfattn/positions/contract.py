@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from selfattn.masks import Tokens
@@ -92,6 +93,10 @@ class Position:
     """Width of queries and keys after `rotate`; not all kernels support any."""
     return self.head_dim
 
+  def rotated_dtype(self, dtype) -> Any:
+    """Type of queries and keys of `dtype` after `rotate`."""
+    return jnp.dtype(dtype)
+
   @property
   def hooks(self) -> frozenset[str]:
     """Names of the hooks that are implemented."""
@@ -150,7 +155,7 @@ class Position:
     """
     del params, x_BLD, tokens
 
-  def rows(self, params) -> jax.Array | None:
+  def rows(self, params) -> Any:
     """Vectors (N, D) for the query and key projections of each layer.
 
     For methods whose vectors, such as those of distances, share the matrices
@@ -162,9 +167,9 @@ class Position:
   def rotate(
     self, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens
   ) -> tuple[jax.Array, jax.Array]:
-    """Queries and keys for their matmul, `rotated_dim` wide.
+    """Queries and keys for their matmul, `rotated_dim` wide, `rotated_dtype`.
 
-    Keys may become those of all H heads. Both may get a wider type.
+    Keys may become those of all H heads.
     """
     del params, query, key
     return q_BLHK, k_BMGK

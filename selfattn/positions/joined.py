@@ -52,6 +52,12 @@ class Combined(Position):
     rotating = (part for _, part in self.parts if 'rotate' in part.hooks)
     return next((part.rotated_dim for part in rotating), self.head_dim)
 
+  def rotated_dtype(self, dtype):
+    """That of the part that rotates."""
+    for _, part in self.parts:
+      dtype = part.rotated_dtype(dtype)
+    return super().rotated_dtype(dtype)
+
   @property
   def scale(self):
     """Product over the parts."""

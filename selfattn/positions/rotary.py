@@ -143,6 +143,10 @@ class XPos(Rotary):
     super().__post_init__()
     require(self.scale_base >= 1, 'scale_base', self.scale_base, 'at least 1')
 
+  def rotated_dtype(self, dtype):
+    """Float32 for float16: the wider of two types of 16 bits has its range."""
+    return jnp.promote_types(dtype, jnp.bfloat16)
+
   def max_length(self):
     # exp(80) leaves float32 room for queries and keys themselves.
     return int(2 * 80 * self.scale_base / -np.log(0.4 / 1.4))
@@ -167,9 +171,8 @@ class XPos(Rotary):
     steps = offset_BL.astype(jnp.float32)[..., None, None]
     fade = jnp.asarray(fade, jnp.float32)[None, None, None]
     scale = jnp.exp(sign * steps / self.scale_base * fade)
-    # The wider of two types of 16 bits has the range of float32.
-    kind = jnp.promote_types(x_BLHK.dtype, jnp.bfloat16)
-    return (x_BLHK.astype(jnp.float32) * scale).astype(kind)
+    scaled_BLHK = x_BLHK.astype(jnp.float32) * scale
+    return scaled_BLHK.astype(self.rotated_dtype(x_BLHK.dtype))
 
 
 def _ends(tokens: Tokens) -> tuple[jax.Array, jax.Array]:

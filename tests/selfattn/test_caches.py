@@ -119,6 +119,55 @@ def test_what_tokens_have_is_given_in_all_calls_or_in_none():
     step(having)
 
 
+def test_sums_are_never_written_over():
+  """An index that was is NaN for a sum, and a place in a cache of keys."""
+  for kind, is_finite in (('linear causal', False), ('causal', True)):
+    layer, params = layer_of(kind)
+
+    def step(cache, index, layer=layer, params=params):
+      return layer.apply(
+        {'params': params, **cache},
+        X[:, :2],
+        query_tokens=Tokens(index=index),
+        cache_len=L,
+        mutable='cache',
+      )
+
+    _, cache = step({}, np.array([[0, 1]]))
+    (y, _), _ = step(cache, np.array([[0, 1]]))
+    assert np.isfinite(y).all() == is_finite
+
+
+@pytest.mark.parametrize('library', [np.array, jnp.array, list])
+def test_an_index_that_is_known_is_checked(library):
+  layer, params = layer_of('causal')
+  for index in ([[0, 2, 3, 5]], [[0, 1, 2, 3], [1, 2, 3, 4]]):
+    with pytest.raises(ValueError, match='consecutive, the same for all rows'):
+      layer.apply(
+        {'params': params},
+        X[:, :4],
+        query_tokens=Tokens(index=library(index)),
+        cache_len=L,
+        mutable='cache',
+      )
+
+
+def test_a_call_without_tokens_changes_no_cache():
+  layer, params = layer_of('causal')
+
+  def step(cache, x, cache_len=L):
+    return layer.apply(
+      {'params': params, **cache}, x, cache_len=cache_len, mutable='cache'
+    )
+
+  _, cache = step({}, X[:, :3])
+  (y, _), after = step(cache, X[:, :0])
+  assert y.shape == (B, 0, D)
+  jax.tree.map(np.testing.assert_array_equal, cache, after)
+  with pytest.raises(ValueError, match='cache_len = 9, and the cache holds 8'):
+    step(cache, X[:, :1], 9)
+
+
 # --- a stack -----------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,12 +14,14 @@ from selfattn.backends import BACKENDS, attend
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
+from selfattn.linear import LinearAttention
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS, Sinks, Softmax
 from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.angles import angles
 from selfattn.positions.biases import Bias
+from selfattn.positions.contract import distances
 from selfattn.positions.distances import distance_range
 from tests.conftest import at, draw
 
@@ -169,10 +172,134 @@ def test_tokens_of_one_side_are_those_of_both_in_self_attention():
 
 def test_attend_takes_the_mask_of_either_side():
   want, _ = attend(Q, KEYS, VALUES, mask=PADDING[:, None, None])
-  for name in ('query_tokens', 'key_tokens'):
-    found, _ = attend(Q, KEYS, VALUES, **{name: PADDING})
-    np.testing.assert_allclose(found[0], want[0], **close)
-    np.testing.assert_allclose(found[1, :2], want[1, :2], **close)
+  found, _ = attend(Q, KEYS, VALUES, query_tokens=PADDING)
+  np.testing.assert_allclose(found[0], want[0], **close)
+  np.testing.assert_allclose(found[1, :2], want[1, :2], **close)
+  # That of the keys alone leaves the queries as they are.
+  found, _ = attend(Q, KEYS, VALUES, key_tokens=PADDING)
+  np.testing.assert_allclose(found, want, **close)
+
+
+@pytest.mark.parametrize('cls', [Attention, LinearAttention])
+def test_one_mask_for_both_sides_is_self_attention(cls):
+  layer = cls(D, H)
+  variables = layer.init(jax.random.key(0), X)
+  want, _ = layer.apply(variables, X, query_tokens=PADDING)
+  both = {'query_tokens': PADDING, 'key_tokens': PADDING}
+  found, _ = layer.apply(variables, X, **both)
+  np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize(
+  'name', ['learned', 'tupe', 'lie_re', 'alibi', 'rotary']
+)
+@pytest.mark.parametrize('place', [-1.0, 1e9, np.nan])
+@pytest.mark.parametrize('library', [np, jnp])
+def test_known_positions_at_padding_never_matter(name, place, library):
+  """Left padding: the mask may be an array of JAX, also a traced one."""
+  method = positions.make({name: {}}, D, H, False)
+  if np.isnan(place) and not method.supports_real_positions:
+    return
+  mask = library.asarray([[False, True, True, True]] * B)
+  encoder = AttentionEncoder(1, H, 7, method, jnp.float32)
+  params = draw(encoder.init, jax.random.key(0), X)
+
+  def slopes(first):
+    kind = float if np.isnan(first) else int
+    tokens = Tokens(mask, positions=np.array([[first, 0, 1, 2]]).astype(kind))
+
+    def total(params, mask):
+      y = encoder.apply(params, X, tokens.replace(padding_mask=mask))
+      return (y[:, 1:] ** 2).sum()
+
+    slope = jax.grad(total)
+    return jax.tree.leaves(
+      [run(params, mask) for run in (slope, jax.jit(slope))]
+    )
+
+  for found, wanted in zip(slopes(place), slopes(0), strict=True):
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_ids_at_padding_never_matter_to_an_encoder_of_ones_own():
+  class Mixed(nn.Module):
+    @nn.compact
+    def __call__(self, x_BLD, tokens, dropout=None, attention_dropout=None):
+      mean_B1D = x_BLD.sum(axis=1, keepdims=True)
+      return x_BLD + nn.Dense(D)(mean_B1D)
+
+  model = TextClassifier(9, 3, D, Mixed())
+  ids = jnp.array([[1, 2, 3, 4], [5, 6, 0, 0]])
+  params = draw(model.init, jax.random.key(0), ids, PADDING)
+
+  def total(params, ids):
+    return (model.apply(params, ids, PADDING) ** 2).sum()
+
+  want = jax.grad(total)(params, ids)
+  found = jax.grad(total)(params, jnp.where(PADDING, ids, -100))
+  jax.tree.map(np.testing.assert_array_equal, found, want)
+
+
+def test_logits_are_float32_in_x64_mode():
+  encoder = AttentionEncoder(
+    1, H, 7, POSITIONS['none'](D, H, False), jnp.float32
+  )
+  model = TextClassifier(9, 3, D, encoder, pool=Cls(), has_mask_token=True)
+  with jax.enable_x64(True):
+    ids = jnp.ones((B, L), jnp.int32)
+    params = model.init(jax.random.key(0), ids, jnp.ones((B, L), bool))
+    logits = model.apply(params, ids, jnp.ones((B, L), bool))
+    assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype('float32')}
+  assert logits.dtype == jnp.float32
+
+
+def test_an_integer_bias_and_a_window_of_numpy_are_read():
+  far = abs(np.arange(L)[:, None] - np.arange(L))
+  found, _ = attend(Q, KEYS, VALUES, bias=-far, window=(np.int64(1), -1))
+  want, _ = attend(Q, KEYS, VALUES, bias=-1.0 * far, window=(1, -1))
+  np.testing.assert_array_equal(found, want)
+
+
+def test_options_of_a_method_may_be_lists():
+  method = POSITIONS['rotary'](
+    D, H, False, scaling='longrope', pair_factors=[1.0, 2.0, 3.0]
+  )
+  Attention(D, H, position=method).init(jax.random.key(0), X)
+
+
+def test_a_parameter_may_be_a_number():
+  @dataclasses.dataclass(frozen=True)
+  class Scaled(Position):
+    per_layer = True
+
+    def init(self, key):
+      return {'slope': 1.0}
+
+    def bias(self, params, query, key):
+      far = jnp.asarray(abs(distances(query, key)), jnp.float32)
+      return -params['slope'] * jnp.repeat(far[:, None], H, axis=1)
+
+  layer = Attention(D, H, position=Scaled(D, H, False))
+  params = layer.init(jax.random.key(0), X)['params']
+  assert params['position']['slope'].dtype == jnp.float32
+
+
+def test_a_normaliser_reads_its_parameters_alone():
+  made = NORMALISERS['differential'](H, head_dim=K)
+  params = made.init(jax.random.key(0))
+  bare = NORMALISERS['differential'](H)
+  want, _ = attend(Q, KEYS, VALUES, normaliser=made, normaliser_params=params)
+  found, _ = attend(Q, KEYS, VALUES, normaliser=bare, normaliser_params=params)
+  np.testing.assert_array_equal(found, want)
+
+
+def test_float16_with_xpos_has_no_kernel_of_16_bits():
+  method = POSITIONS['xpos'](D, H, True)
+  encoder = AttentionEncoder(
+    1, H, 7, method, jnp.float16, causal=True, backend='cudnn'
+  )
+  with pytest.raises(ValueError, match='float16 and bfloat16, not float32'):
+    encoder.check(D, drops_weights=False, platform='gpu')
 
 
 def test_weights_are_returned_where_they_are_asked_for_alone():
@@ -320,6 +447,22 @@ MISTAKES = {
   'rank of a layer': (init(layer_of(), X[0]), r'\(4, 12\) must be \(batch'),
   'rank': (lambda: attend(Q[0], KEYS[0], VALUES[0]), 'must be .batch, length'),
   'batch': (lambda: attend(Q, KEYS[:1], VALUES[:1]), r'must be \(B, L, H, K\)'),
+  'no heads': (init(Attention(D, 0)), 'num_heads = 0 does not divide 12'),
+  'heads below none': (
+    init(Attention(D, H, num_kv_heads=-1)), 'num_kv_heads = -1 does not divide',
+  ),
+  'ids that are floats': (
+    init(
+      TextClassifier(9, 3, D, None), np.ones((1, 2)), np.ones((1, 2), bool)
+    ),
+    'tokens_BL of float32 must be integers',
+  ),
+  'a rate as dropout of an encoder': (
+    lambda: AttentionEncoder(
+      1, H, 7, POSITIONS['none'](D, H, False), jnp.float32
+    ).init(jax.random.key(0), X, None, 0.1),
+    r'dropout = 0\.1 must be a Dropout',
+  ),
   'unknown option': (
     make({'rotary': {'bas': 2.0}}), r'rotary\.bas is no option.*mean base\?',
   ),
@@ -364,7 +507,7 @@ class BothKinds(Position):
     return {'own': jnp.full((), 3.0)}
 
   def bias(self, params, query, key):
-    far = jnp.asarray(abs(positions.contract.distances(query, key)))
+    far = jnp.asarray(abs(distances(query, key)))
     slope = params['slope'] * params['own'] * jnp.ones(self.num_heads)
     return -slope[None, :, None, None] * far[:, None]
 
