@@ -64,8 +64,8 @@ class Tokens(struct.PyTreeNode):
     """With index and positions, and arrays of the types that hooks rely on.
 
     Integers are signed, a padding mask is boolean, and positions at padding are
-    some that any method supports. Known positions stay known while tracing
-    unless the padding mask is traced.
+    some that any method supports. Known positions other than the index stay
+    known while tracing unless the padding mask is traced.
 
     Args:
       length: L.
@@ -132,6 +132,8 @@ _SAID = {
 def _at_tokens(positions, mask, index):
   """Positions that are harmless at padding, and known if all are."""
   is_known = all(isinstance(x, np.ndarray) for x in (positions, index))
+  if is_known and np.array_equal(positions, index):
+    return positions
   if is_known and not isinstance(mask, core.Tracer):
     return np.where(np.asarray(mask), positions, index)
   return jnp.where(mask, positions, 0)

@@ -176,6 +176,17 @@ def test_distances_are_counted_only_where_positions_are_consecutive(
   assert tokens.with_defaults(L).has_consecutive_positions() is counts
 
 
+def test_positions_of_the_index_stay_known_beside_a_traced_mask():
+  """So that distances are counted in every program of a padded batch."""
+
+  @jax.jit
+  def are_counted(mask):
+    once = Tokens(mask).with_defaults(L, B)
+    return once.with_defaults(L, B).has_consecutive_positions()
+
+  assert are_counted(IS_TOKEN)
+
+
 def test_a_random_offset_leaves_distances_to_be_counted():
   tokens = RandomOffset().tokens(IS_TOKEN, stream(0)).with_defaults(L)
   assert tokens.is_consecutive
