@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import os
 
-import jax
-
 from experiments.command import app, config_files, invocation
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
@@ -71,7 +69,6 @@ def _define(values) -> None:
     flag_values=values,
   )
   for name, default, text, least in (
-    ('max_parallel', 0, 'Processes of engine processes; 0: one per core.', 0),
     ('group_size', 32, 'Largest number of trials trained as one program.', 1),
     (
       'num_processes',
@@ -216,9 +213,6 @@ def _main(values, workdir: str) -> None:
   chosen = _share(_chosen(specs, values.trial_ids), values)
   rungs = halving.parse(values.rungs, values.keep_fraction, specs)
   comparison.check(specs, values.metric, values.over, values.baseline)
-  if values.engine == 'processes':
-    # Leaves the accelerator to the worker processes.
-    jax.config.update('jax_platforms', 'cpu')
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts, values, base)
@@ -231,16 +225,11 @@ def _main(values, workdir: str) -> None:
   options = engines.Options(
     workdir=workdir,
     until=None,
-    max_parallel=values.max_parallel or len(engines.available_cores()),
     group_size=values.group_size,
     ray_address=values.ray_address,
     ray_resources=resources,
   )
-  try:
-    running.train(chosen, rungs, values.engine, options)
-  finally:
-    # Logs of the engine processes, also after a signal.
-    buckets.upload(workdir, 'trials/*.txt')
+  running.train(chosen, rungs, values.engine, options)
   if buckets.origin(workdir) != workdir:
     # Without a lock, another command may have replaced it.
     folder.write(workdir, base, specs)

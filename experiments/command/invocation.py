@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 
-# Environment variable of workers: the command that started them.
-COMMAND = 'SELFATTN_COMMAND'
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
 
 def command() -> list[str]:
-  """The command line as it was typed, from `experiments.NAME` on.
-
-  In a worker of a sweep, that of the sweep.
-  """
-  if COMMAND in os.environ:
-    return json.loads(os.environ[COMMAND])
+  """The command line as it was typed, from `experiments.NAME` on."""
   words = sys.orig_argv
   # `selfattn NAME`, and `python -m experiments NAME`.
   is_script = os.path.basename((*words, '', '')[1]) == 'selfattn'

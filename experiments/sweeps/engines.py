@@ -2,7 +2,6 @@
 
 serial      one after another in this process, compiled once per program
 vectorized  all trials of a program at once, distributed over all devices
-processes   several processes in parallel, each of them serial
 ray         a Ray cluster; a task is one trial, or a group of one program
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import traceback
 
 import jax
@@ -30,13 +28,6 @@ from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
 
 
-def available_cores() -> list[int]:
-  """The cores that this process may use; all where that is unknown (macOS)."""
-  if hasattr(os, 'sched_getaffinity'):
-    return sorted(os.sched_getaffinity(0))
-  return list(range(os.cpu_count() or 1))
-
-
 @dataclasses.dataclass(frozen=True)
 class Options:
   """Options of the engines.
@@ -44,7 +35,6 @@ class Options:
   Attributes:
     workdir: folder of the sweep.
     until: step of a rung to stop at, if a trial is longer; None: its end.
-    max_parallel: number of processes of engine `processes`.
     group_size: largest number of trials trained as one program.
     ray_address: address of a cluster; '' starts one on this machine.
     ray_resources: amounts that a task of engine `ray` asks for, by name; {}:
@@ -53,7 +43,6 @@ class Options:
 
   workdir: str
   until: int | None
-  max_parallel: int
   group_size: int
   ray_address: str
   ray_resources: dict[str, float]
@@ -260,7 +249,7 @@ def log_result(spec: Spec) -> None:
   log(line)
 
 
-def choose(specs: list[Spec], max_parallel: int) -> tuple[str, str]:
+def choose(specs: list[Spec]) -> tuple[str, str]:
   """The engine expected to be fastest on this machine, and why."""
   platform, devices = jax.default_backend(), len(jax.devices())
   groups = plan.programs_of(specs).values()
@@ -269,6 +258,4 @@ def choose(specs: list[Spec], max_parallel: int) -> tuple[str, str]:
     return 'vectorized', (
       f'{platform} with {devices} devices, up to {largest} trials per program'
     )
-  if platform == 'cpu' and min(max_parallel, len(specs)) > 1:
-    return 'processes', f'{max_parallel} cores, {len(specs)} trials'
   return 'serial', f'{platform}, {len(specs)} trials'

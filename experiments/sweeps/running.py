@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.sweeps import engines, halving, processes, ray_cluster
+from experiments.sweeps import engines, halving, ray_cluster
 from experiments.sweeps.engines import Options
 from experiments.sweeps.plan import Spec
 
 ENGINES = {
   'serial': engines.serial,
   'vectorized': engines.vectorized,
-  'processes': processes.processes,
   'ray': ray_cluster.ray,
 }
 
@@ -35,7 +34,7 @@ def train(
     return
   why = 'chosen by --engine'
   if engine == 'auto':
-    engine, why = engines.choose(to_train, options.max_parallel)
+    engine, why = engines.choose(to_train)
   log(f'{len(to_train)} of {len(specs)} trials to train, {engine}: {why}')
   signals = Signals()
   signals.install()

@@ -22,13 +22,7 @@ from experiments.command import config_files, invocation
 )
 def test_a_command_has_one_name_however_it_is_started(typed, monkeypatch):
   monkeypatch.setattr(sys, 'orig_argv', typed)
-  monkeypatch.delenv(invocation.COMMAND, raising=False)
   assert invocation.command() == ['experiments.train', '--workdir=x', '-m']
-
-
-def test_a_worker_has_the_command_that_started_it(monkeypatch):
-  monkeypatch.setenv(invocation.COMMAND, '["experiments.sweep"]')
-  assert invocation.command() == ['experiments.sweep']
 
 
 def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):

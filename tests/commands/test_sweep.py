@@ -290,7 +290,6 @@ def kill(command, path, rng, kills, seconds):
     ('serial', 1),
     pytest.param('serial', 20, marks=pytest.mark.faults),
     pytest.param('vectorized', 20, marks=pytest.mark.faults),
-    pytest.param('processes', 20, marks=pytest.mark.faults),
   ],
 )
 def test_a_sweep_killed_at_random_moments_has_the_same_table(
@@ -408,13 +407,11 @@ def test_a_failing_trial_stops_no_other_and_can_be_retried(
 
 
 @pytest.mark.slow
-def test_several_processes_have_the_same_table_though_they_are_preempted(
+def test_a_preempted_sweep_that_runs_again_has_the_same_table(
   tmp_path, arguments, whole, sweep
 ):
-  """When the same command runs again; two trials had not begun before."""
   path = tmp_path / 'sweep'
-  flags = [*arguments, f'--workdir={path}', '--engine=processes']
-  flags += ['--max_parallel=2']
+  flags = [*arguments, f'--workdir={path}', '--engine=serial']
   process = subprocess.Popen(
     [sys.executable, '-m', 'experiments.sweep', *flags],
     cwd=ROOT,
@@ -572,7 +569,7 @@ def test_a_finished_sweep_needs_no_data(
 def test_a_sweep_with_unfinished_trials_asks_to_be_run_again(
   tmp_path, arguments, sweep, monkeypatch
 ):
-  """As when one worker of several was preempted, and not the sweep."""
+  """As when another process trains them."""
   monkeypatch.setitem(running.ENGINES, 'serial', lambda *_: None)
   flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
   code, printed, said = sweep(*arguments, *flags)

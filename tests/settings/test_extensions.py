@@ -190,7 +190,7 @@ def test_the_example_of_the_docs_from_training_to_report(
 
 
 @pytest.mark.slow
-def test_a_sweep_of_processes_trains_what_its_file_registers(
+def test_a_sweep_trains_what_its_file_registers(
   example, forget, tmp_path, call_command
 ):
   file, sweep = tmp_path / 'mine.py', tmp_path / 'sweep'
@@ -200,8 +200,7 @@ def test_a_sweep_of_processes_trains_what_its_file_registers(
     f'--config={file}',
     f'--workdir={sweep}',
     '--sweep=slopes',
-    '--engine=processes',
-    '--max_parallel=2',
+    '--engine=serial',
     *SMALL,
     cwd=tmp_path,
   )

@@ -2,16 +2,12 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import time
 import types
 
 import pytest
-from conftest import ROOT, make_small_config
+from conftest import make_small_config
 
-from experiments.command import app
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.sweeps import (
@@ -19,7 +15,6 @@ from experiments.sweeps import (
   folder,
   halving,
   plan,
-  processes,
   ray_cluster,
   results,
 )
@@ -39,23 +34,9 @@ def specs(tmp_path):
   return made
 
 
-def options(specs, **more):
+def options(specs):
   workdir = os.path.dirname(os.path.dirname(specs[0].path))
-  return engines.Options(
-    **{'workdir': workdir, 'until': None, 'max_parallel': 1, 'group_size': 32}
-    | {'ray_address': '', 'ray_resources': {}}
-    | more
-  )
-
-
-def importing(seconds=60):
-  """A worker that has not installed signal handlers yet."""
-  return subprocess.Popen(
-    [sys.executable, '-c', f'import time; time.sleep({seconds})'],
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    text=True,
-  )
+  return engines.Options(workdir, None, 32, '', {})
 
 
 def test_a_trial_that_was_pruned_has_ended(specs):
@@ -66,73 +47,6 @@ def test_a_trial_that_was_pruned_has_ended(specs):
   assert not engines.is_unfinished(specs[1], None)
   statuses = [row['status'] for row in results.collect(specs)]
   assert statuses == ['PENDING', 'PRUNED', 'PENDING']
-
-
-def test_a_worker_preempted_during_imports_fails_no_trial(specs, monkeypatch):
-  signals = Signals()
-
-  def start(*_):
-    signals.received = 'SIGTERM'
-    return importing()
-
-  monkeypatch.setattr(processes, '_start', start)
-  with pytest.raises(Interrupted, match='SIGTERM'):
-    processes.processes(specs[:1], options(specs), signals)
-  assert read_status(specs[0].path) == {}
-
-
-def test_a_worker_that_dies_without_a_signal_fails_its_trial(
-  specs, monkeypatch
-):
-  monkeypatch.setattr(processes, '_start', lambda *_: importing(0))
-  processes.processes(specs[:1], options(specs), Signals())
-  assert read_status(specs[0].path)['status'] == 'FAILED'
-
-
-def test_the_log_of_a_worker_that_dies_in_its_imports_says_why(
-  specs, tmp_path, monkeypatch
-):
-  (tmp_path / 'jax.py').write_text('raise ImportError("no such library")')
-  monkeypatch.setenv('PYTHONPATH', f'{tmp_path}:{ROOT}')
-  processes.processes(specs[:1], options(specs), Signals())
-  status = read_status(specs[0].path)
-  _, _, log = status['reason'].partition('; see ')
-  with open(log) as file:
-    assert file.readlines()[-1] == 'ImportError: no such library\n'
-
-
-def test_a_dead_worker_fails_no_trial_that_another_process_trains(
-  specs, monkeypatch
-):
-  monkeypatch.setattr(processes, '_start', lambda *_: importing(0))
-  with locks.held(specs[0].path):
-    Workdir(specs[0].path, 1).set_status('RUNNING', 3)
-    processes.processes(specs[:1], options(specs), Signals())
-  assert read_status(specs[0].path)['status'] == 'RUNNING'
-
-
-def test_no_worker_survives_a_signal_during_its_start(specs, monkeypatch):
-  signals, started = Signals(), []
-
-  def start(*_):
-    signals.received = 'SIGTERM'
-    # The parent signals its workers now, without this one.
-    time.sleep(3 * processes._POLL)
-    started.append(importing(10))
-    return started[-1]
-
-  monkeypatch.setattr(processes, '_start', start)
-  with pytest.raises(Interrupted):
-    processes.processes(specs, options(specs, max_parallel=3), signals)
-  assert [worker.returncode for worker in started] == [-signal.SIGTERM]
-
-
-def test_a_signal_waits_until_a_worker_can_save(specs):
-  worker = processes._start([0], 1, options(specs), sys.stderr.fileno())
-  worker.send_signal(signal.SIGINT)
-  worker.communicate(specs[0].name + '\n', timeout=120)
-  assert worker.returncode == app.INTERRUPTED
-  assert read_status(specs[0].path) == {}
 
 
 def of_lengths(path, *lengths):
@@ -261,9 +175,3 @@ def test_a_task_ended_by_a_signal_fails_no_trial(specs, losing_ray):
   with pytest.raises(Interrupted):
     ray_cluster.ray(specs[:1], options(specs), signals)
   assert read_status(specs[0].path) == {}
-
-
-def test_all_cores_are_used_where_a_system_does_not_say_which(monkeypatch):
-  """As on macOS."""
-  monkeypatch.delattr(os, 'sched_getaffinity')
-  assert engines.available_cores() == list(range(os.cpu_count()))

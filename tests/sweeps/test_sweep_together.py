@@ -29,7 +29,7 @@ def specs(workdir, count=3):
 
 
 def options(workdir):
-  return engines.Options(str(workdir), None, 1, 8, '', {})
+  return engines.Options(str(workdir), None, 8, '', {})
 
 
 def test_a_locked_trial_is_skipped_and_its_group_trains(tmp_path, capfd):

@@ -108,12 +108,12 @@ def sweep(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('engine', ['serial', 'vectorized', 'processes'])
+@pytest.mark.parametrize('engine', ['serial', 'vectorized'])
 def test_a_sweep_in_a_bucket_is_that_of_a_disk(
   engine, bucket, tmp_path, sweep, call_command
 ):
   address, disk = bucket / 'sweep', tmp_path / 'disk'
-  flags = [*sweep, f'--engine={engine}', '--max_parallel=2']
+  flags = [*sweep, f'--engine={engine}']
   code, out, err = call_command(
     'sweep', *flags, f'--workdir={address}', cwd=ROOT
   )
@@ -340,24 +340,6 @@ def test_commands_that_began_at_once_keep_the_trials_of_both(
   assert len((bucket / 'results.csv').read_text().splitlines()) == 1 + 5
 
 
-def test_logs_of_an_interrupted_sweep_are_in_the_bucket(
-  bucket, sweep, call_command, monkeypatch
-):
-  def interrupted(specs, *_):
-    path = f'{specs[0].path}.txt'
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, 'w') as file:
-      file.write('said')
-    raise Interrupted('SIGTERM')
-
-  monkeypatch.setattr(running, 'train', interrupted)
-  flags = [*sweep, f'--workdir={bucket}', '--engine=processes']
-  code, _, err = call_command('sweep', *flags, cwd=ROOT)
-  assert code == 75, err
-  (log,) = bucket.glob('trials/*.txt')
-  assert log.read_text() == 'said'
-
-
 def test_addresses_of_other_storages_are_refused(call_command, tmp_path):
   for command in ('train', 'sweep', 'evaluate'):
     flags = ['--workdir=s3://bucket/run']
@@ -446,7 +428,7 @@ def test_gs_addresses_work(tmp_path, storage):
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize('engine', ['processes', 'ray'])
+@pytest.mark.parametrize('engine', ['serial', 'ray'])
 def test_a_sweep_at_a_gs_address_is_that_of_a_disk(
   engine, tmp_path, storage, sweep
 ):
