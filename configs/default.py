@@ -123,7 +123,8 @@ def get_config():
   train.log_every = 100  # steps between lines with the means of training
   train.eval_every = 500  # steps between evaluations on validation
   train.eval_batch_size = 256  # examples per batch of an evaluation
-  # workdir of a run to initialise parameters from, where they fit; empty: none
+  # workdir of a run whose vocabulary and whose parameters, where they fit, this
+  # one begins with, or of a sweep with a trial of this model; empty: none
   train.init_from = ''
 
   config.checkpoint = checkpoint = ConfigDict()

@@ -23,7 +23,7 @@ from experiments.settings import stored
 from experiments.sweeps import plan, results
 from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
-from experiments.training import compiled
+from experiments.training import compiled, sources
 from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -82,11 +82,11 @@ class Shared:
     self._data: tuple = (None, None)
     self._program: tuple = (None, None)
 
-  def data(self, settings) -> loading.Data:
+  def data(self, settings, tokenizer) -> loading.Data:
     """The result of loading.load."""
-    key = repr(settings.data)
+    key = repr(settings.data), tokenizer and tokenizer.to_str()
     if self._data[0] != key:
-      self._data = (key, loading.load(settings.data, ''))
+      self._data = (key, loading.load(settings.data, '', tokenizer))
     return self._data[1]
 
   def program(self, settings, loaded, num_trials) -> compiled.Program:
@@ -235,12 +235,13 @@ def _fail(spec: Spec, reason: str) -> None:
 
 def _train(specs, until, signals, shared) -> None:
   settings = specs[0].settings
-  loaded = shared.data(settings)
+  tokenizer = sources.vocabulary(settings, specs[0].path)
+  loaded = shared.data(settings, tokenizer)
   # Uses the vocabulary of an existing workdir, and checks that the data has not
   # changed.
   kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
   if kept:
-    loaded = loading.load(settings.data, kept[0].path)
+    loaded = loading.load(settings.data, kept[0].path, tokenizer)
   count = len(specs) if len(specs) > 1 else None
   program = shared.program(settings, loaded, count)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]

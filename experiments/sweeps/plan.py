@@ -22,7 +22,7 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import build, compiled
+from experiments.training import build, compiled, sources
 from experiments.workdir import buckets
 
 
@@ -106,13 +106,14 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
   """
   wrong, loaded, shapes, counts = [], {}, {}, {}
   for spec in specs:
-    source = repr(spec.settings.data)
-    if source not in loaded:
-      try:
-        loaded[source] = loading.load(spec.settings.data, '')
-      except UserError as error:
-        loaded[source] = error
     try:
+      tokenizer = sources.vocabulary(spec.settings, spec.path)
+      source = repr(spec.settings.data), tokenizer and tokenizer.to_str()
+      if source not in loaded:
+        try:
+          loaded[source] = loading.load(spec.settings.data, '', tokenizer)
+        except UserError as error:
+          loaded[source] = error
       if isinstance(loaded[source], UserError):
         raise loaded[source]
       # Trials that share a program have the same shapes.

@@ -106,14 +106,8 @@ class Group:
     if not any(trial.settings.train.init_from for trial in self.trials):
       return state
     states = [
-      transfer.start_from(
-        each,
-        self.program.classifier,
-        source,
-        trial.workdir.path,
-        trial.settings.model.num_members,
-      )
-      if (source := trial.settings.train.init_from)
+      transfer.start_from(each, trial.settings, trial.workdir.path)
+      if trial.settings.train.init_from
       else each
       for trial, each in zip(self.trials, self._split(state), strict=True)
     ]
