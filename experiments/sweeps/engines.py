@@ -72,7 +72,7 @@ def is_unfinished(spec: Spec, until: int | None) -> bool:
 
 
 def _past_end(spec: Spec, until: int | None) -> bool:
-  return until is None or until >= spec.settings.steps
+  return until is None or until >= spec.settings.train.steps
 
 
 class Shared:
@@ -144,8 +144,7 @@ def together(specs: list[Spec]) -> list[list[Spec]]:
   ):
     steps, wanted = saved[spec.name], spec.settings
     intervals = wanted.train.eval_every, wanted.checkpoint.every_steps
-    ends = [phase.end for phase in wanted.phases() if phase.end < steps[-1]]
-    save_before = max(*((steps[-1] - 1) // n * n for n in intervals), 0, *ends)
+    save_before = max(*((steps[-1] - 1) // n * n for n in intervals), 0)
     for start, group in reversed(groups):
       if start in steps and save_before <= start:
         group.append(spec)

@@ -120,9 +120,9 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
       program = source, compiled.key(spec.settings)
       if program not in shapes:
         shapes[program] = _shapes(spec.settings, loaded[source])
-      params, trained = shapes[program]
+      params = shapes[program]
       spec.settings.optimizer.check_parameters(params)
-      counts[spec.index] = build.count_parameters(trained)
+      counts[spec.index] = build.count_parameters(params)
     except (UserError, ValueError) as error:
       wrong.append((spec.index, spec.overrides, error))
   _raise_all(wrong, len(specs))
@@ -130,16 +130,13 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
 
 
 def _shapes(settings: Settings, loaded: loading.Data):
-  """Shapes of all that is trained, and of what the last phase trains."""
-  *earlier, last = build.models(
-    settings, loaded.vocabulary.size, len(loaded.labels)
-  )
+  """Shapes of the parameters."""
+  classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
   state = jax.eval_shape(
-    lambda hparams: build.init_state(settings, last, hparams, earlier),
+    lambda hparams: build.init_state(settings, classifier, hparams),
     build.hparams(settings),
   )
-  names = build.trained([*earlier, last], state.params)[-1]
-  return state.params, {name: state.params[name] for name in names}
+  return state.params
 
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:

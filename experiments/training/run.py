@@ -131,7 +131,7 @@ def run_group(
     result = {'split': 'test', **scores, 'workdir': origin}
     workdir.set_status(
       'DONE',
-      settings.steps,
+      settings.train.steps,
       result=result,
       seconds=round(time.monotonic() - started, 1),
       parameters=program.num_parameters,

@@ -5,14 +5,12 @@ The only place that may load a checkpoint in part.
 
 from __future__ import annotations
 
-import os
-
 import jax
 import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import sources
@@ -52,7 +50,8 @@ def _start_from(
     step = saved.best() or max(found)
     given = saved.restore_params(step)
   # The new run has taken it, unless the other one was replaced since then.
-  if _text(folder, 'tokenizer.json') != _text(workdir, 'tokenizer.json'):
+  tokenizers = [encoding.read_tokenizer(each) for each in (folder, workdir)]
+  if tokenizers[0].to_str() != tokenizers[1].to_str():
     raise UserError(
       f'config.train.init_from = {source!r} has another vocabulary than '
       f'{workdir}; choose another --workdir'
@@ -90,11 +89,6 @@ def _start_from(
   params = jax.tree.unflatten(jax.tree.structure(state.params), leaves)
   # The average, if there is one, begins with the first step.
   return state.replace(params=params)
-
-
-def _text(folder: str, name: str) -> str:
-  with open(os.path.join(folder, name)) as file:
-    return file.read()
 
 
 def _is_head(name: str) -> bool:
