@@ -81,16 +81,6 @@ def get_config():
 
   # what the model is trained to do (experiments/learning/tasks.py)
   config.task = block(TASKS, 'classify')
-  # pretraining: another task, before config.task, on the texts of train
-  config.pretrain = pretrain = ConfigDict()
-  pretrain.steps = 0  # steps of pretraining; 0: none
-  pretrain.task = block(TASKS, 'masked_tokens')  # the task of pretraining
-  pretrain.learning_rate = 1e-3  # its peak in pretraining, after warm-up
-  # steps that the learning rate rises over; below 1: a share of pretrain.steps
-  pretrain.warmup_steps = 0.05
-  # metric on validation that selects the checkpoint of pretraining which
-  # training begins with, one of the task's
-  pretrain.best_metric = 'loss'
 
   # the optimizer (experiments/learning/optimizers.py)
   config.optimizer = optimizer = ConfigDict(block(OPTIMIZERS, 'adamw'))
@@ -123,7 +113,8 @@ def get_config():
   train.log_every = 100  # steps between lines with the means of training
   train.eval_every = 500  # steps between evaluations on validation
   train.eval_batch_size = 256  # examples per batch of an evaluation
-  # workdir of a run to initialise parameters from, where they fit; empty: none
+  # workdir of a run whose vocabulary and whose parameters, where they fit, this
+  # one begins with, or of a sweep with a trial of this model; empty: none
   train.init_from = ''
 
   config.checkpoint = checkpoint = ConfigDict()

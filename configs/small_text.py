@@ -52,10 +52,3 @@ def sweep_choice():
   yield {'optimizer.label_smoothing': 0.0}
   yield {'train.steps': 1_400}
   yield {'train.ema_decay': 0.99}
-
-
-def sweep_pretraining():
-  """None, none for as many steps as the two phases take, and masked tokens."""
-  yield {}
-  yield {'train.steps': 1_400}
-  yield {'pretrain.steps': 700}

@@ -27,4 +27,3 @@ def get_config():
 sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
 sweep_choice = small_text.sweep_choice
-sweep_pretraining = small_text.sweep_pretraining

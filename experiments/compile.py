@@ -28,7 +28,7 @@ from experiments.command.log import log
 from experiments.data import loading
 from experiments.settings import extensions, reference
 from experiments.settings import settings as settings_lib
-from experiments.training import tpu_slices
+from experiments.training import sources, tpu_slices
 
 
 def _define(values) -> None:
@@ -61,7 +61,7 @@ def main(values) -> None:
   extensions.add(values.config, values.config_path)
   settings = settings_lib.from_config(values.config)
   devices = tpu_slices.devices_of(topology)
-  loaded = loading.load(settings.data, '')
+  loaded = loading.load(settings.data, '', sources.vocabulary(settings))
   log(
     f'compiling for {len(devices)} x {devices[0].device_kind}: batch '
     f'{settings.train.batch_size}, {loaded.bucket_lengths[-1]} tokens'

@@ -41,8 +41,9 @@ def _define(values) -> None:
   app.flags.DEFINE_string(
     'init_from',
     None,
-    'Workdir of a run to initialise parameters from, where name, shape, dtype, '
-    'vocabulary and labels match.',
+    'Workdir of a run to take the vocabulary from, and parameters where name, '
+    'shape, dtype and labels match; or of a sweep, whose trial with the same '
+    'settings of the model is taken.',
     flag_values=values,
   )
   distributed.define(values)

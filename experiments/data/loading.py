@@ -83,7 +83,7 @@ class Data:
   files: dict[str, str]
 
 
-def load(settings: DataSettings, workdir: str) -> Data:
+def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
   """Reads, splits and tokenises, with the vocabulary of the workdir if any.
 
   What was read before is taken from `store`. Writes nothing into the workdir:
@@ -91,6 +91,7 @@ def load(settings: DataSettings, workdir: str) -> Data:
 
   Args:
     workdir: folder of a run; '' for none.
+    tokenizer: that of a new run; None: it has a vocabulary of its own.
 
   Raises:
     UserError: the data is invalid, or not that of this workdir.
@@ -124,7 +125,8 @@ def load(settings: DataSettings, workdir: str) -> Data:
       )
     tokenizer = encoding.read_tokenizer(workdir)
   else:
-    tokenizer = _vocabulary(store, rows, chosen, settings.vocabulary)
+    if tokenizer is None:
+      tokenizer = _vocabulary(store, rows, chosen, settings.vocabulary)
     for problem in chosen.problems:
       log(f'WARNING: {problem}')
   examples = _examples(store, key, rows, chosen, tokenizer, settings.max_length)

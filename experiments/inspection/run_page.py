@@ -184,8 +184,6 @@ def _points(rows: list[dict]) -> dict[str, dict[str, list]]:
     for name, value in row.items():
       split, slash, quantity = name.rpartition('/')
       is_mean = split == 'train' and quantity != 'learning_rate'
-      if 'phase' in row:
-        quantity = f'{quantity} ({row["phase"]})'
       if slash and value is not None:
         curve = curves.setdefault(quantity, {}).setdefault(split, [])
         curve.append((middle if is_mean else row['step'], value))

@@ -14,7 +14,7 @@ from experiments.sweeps import (
   results,
   tables,
 )
-from experiments.workdir.metrics import read_phase
+from experiments.workdir.metrics import read_rows
 
 
 def write(values, path: str, output: str) -> dict:
@@ -84,7 +84,7 @@ def _mean_curves(specs, found) -> dict[str, dict[int, float]]:
     if setting not in best[: plots.MOST]:
       continue
     points = values[setting]
-    for row in read_phase(os.path.join(spec.path, 'metrics.jsonl')):
+    for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
       value = row.get(f'validation/{found.metric}')
       if value is not None:
         points[row['step']].append(value)

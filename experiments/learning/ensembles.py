@@ -57,11 +57,6 @@ def train_step(one: Callable, count: int) -> Callable:
   return one if count == 1 else step_all
 
 
-def restart(one: Callable, count: int) -> Callable:
-  """From (state, hparams) to the State before the next phase, as `one`."""
-  return one if count == 1 else jax.vmap(one, (_AXES, None), _AXES)
-
-
 def logits(one: Callable, count: int) -> Callable:
   """From (params, targets) to logits, as `one`.
 

@@ -8,7 +8,7 @@ weight decay, warm-up, dropout rate and seed, and `vmap` over `hparams` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import chex
 import jax
@@ -73,8 +73,6 @@ def make_train_step(
   log_every: int,
   mesh: Mesh | None = None,
   task: Task = CLASSIFY,
-  start: int = 0,
-  trained: Collection[str] | None = None,
 ) -> Callable:
   """Returns train_step(state, batch, hparams) -> (state, metrics).
 
@@ -84,8 +82,7 @@ def make_train_step(
 
   Args:
     classifier: a TextClassifier.
-    make_optimizer: from (hparams, step) to an optax transformation, where the
-      step is counted from `start`.
+    make_optimizer: from (hparams, step) to an optax transformation.
     clip_norm: largest norm of the gradient; 0: any.
     num_microbatches: from the shape of the tokens to their number, a divisor of
       the rows; the update is that of the whole batch.
@@ -93,9 +90,6 @@ def make_train_step(
     mesh: spreads the rows of a batch over its axis `data`; the parameters are
       replicated, and each device splits its own rows into microbatches.
     task: what is trained.
-    start: steps of earlier phases.
-    trained: top-level names of the parameters that are updated; None: all. The
-      others do not decay either.
   """
   summed_gradients = _summed_gradients(classifier, num_microbatches, mesh, task)
 
@@ -109,18 +103,16 @@ def make_train_step(
     if clip_norm:
       scale *= clip_norm / jnp.maximum(norm, clip_norm)
     grads = jax.tree.map(lambda g: g * scale, grads)
-    step = state.step - start if start else state.step
-    transform = make_optimizer(hparams, step)
+    transform = make_optimizer(hparams, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    if trained is not None:
-      kept = {k: v for k, v in state.params.items() if k not in trained}
-      params = params | kept
     sums = jnp.where(state.step % log_every != 0, state.sums, 0.0)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
     average = state.average
     if average is not None:
-      average = averages.update(average, params, step + 1, hparams.ema_decay)
+      average = averages.update(
+        average, params, state.step + 1, hparams.ema_decay
+      )
     state = State(
       step=state.step + 1,
       params=params,

@@ -35,7 +35,6 @@ CHOICES = {
   'model.pool': (POOLS, 'model.pool_options'),
   'model.head': (HEADS, 'model.head'),
   'task': (TASKS, 'task'),
-  'pretrain.task': (TASKS, 'pretrain.task'),
   'optimizer.method': (OPTIMIZERS, 'optimizer'),
 }
 # Choices of which several may be joined by +.

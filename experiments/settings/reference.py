@@ -58,7 +58,6 @@ def allowed() -> dict[str, str]:
     'data.name': 'text',
     'data.dir': 'folder',
     'model.encoder.attention.causal': True,
-    'pretrain.steps': 100,
   }.items():
     _set(base, key, value)
   return {

@@ -31,7 +31,7 @@ from experiments.settings.keys import (
   name_key,
   without_aliases,
 )
-from experiments.workdir.keeping import LAST_PHASE, CheckpointSettings
+from experiments.workdir.keeping import CheckpointSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,17 +54,6 @@ class ModelSettings:
   head: Choice
   dtype: str
   num_members: int
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainSettings:
-  """Pretraining: config.pretrain, explained in configs/default.py."""
-
-  task: Choice
-  steps: int
-  learning_rate: float
-  warmup_steps: float
-  best_metric: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,59 +84,21 @@ class Settings:
   data: DataSettings
   model: ModelSettings
   task: Choice
-  pretrain: PretrainSettings
   optimizer: OptimizerSettings
   train: TrainSettings
   checkpoint: CheckpointSettings
   extension: str
 
   def __post_init__(self):
-    if not self.pretrain.steps:
-      # Its other keys have no effect: whatever they are, it is the same run.
-      object.__setattr__(self, 'pretrain', _no_pretraining())
     # A share of the run and the same number of steps are the same run.
-    for name, steps in (
-      ('optimizer', self.train.steps),
-      ('pretrain', self.pretrain.steps),
-    ):
-      section = getattr(self, name)
-      updates = warmup_updates(section.warmup_steps, steps)
-      section = dataclasses.replace(section, warmup_steps=updates)
-      object.__setattr__(self, name, section)
-
-  @property
-  def steps(self) -> int:
-    """Steps of the whole run."""
-    return self.pretrain.steps + self.train.steps
+    updates = warmup_updates(self.optimizer.warmup_steps, self.train.steps)
+    optimizer = dataclasses.replace(self.optimizer, warmup_steps=updates)
+    object.__setattr__(self, 'optimizer', optimizer)
 
   @property
   def best(self) -> Callable:
     """max or min: what is best of several values of checkpoint.best_metric."""
     return tasks.TASKS[self.task.name].metrics[self.checkpoint.best_metric]
-
-  def phases(self) -> tuple[Phase, ...]:
-    """The phases in order: one, or two with pretraining."""
-    before = self.pretrain
-    if not before.steps:
-      return (Phase(LAST_PHASE, 0, self),)
-    first = dataclasses.replace(
-      self,
-      task=before.task,
-      optimizer=dataclasses.replace(
-        self.optimizer,
-        learning_rate=before.learning_rate,
-        warmup_steps=before.warmup_steps,
-      ),
-      train=dataclasses.replace(self.train, steps=before.steps),
-      checkpoint=dataclasses.replace(
-        self.checkpoint, best_metric=before.best_metric
-      ),
-    )
-    return Phase('pretrain', 0, first), Phase(LAST_PHASE, before.steps, self)
-
-  def phase_of(self, step: int) -> Phase:
-    """The phase whose step led to `step`."""
-    return next(phase for phase in self.phases() if step <= phase.end)
 
   def flat(self) -> dict[str, Any]:
     """Values by dotted key of the config; of options, those that are chosen."""
@@ -171,34 +122,6 @@ class Settings:
 def default_config() -> dict:
   """The nested config of configs/default.py, with lists for tuples."""
   return json.loads(json.dumps(load_config(DEFAULT_CONFIG).to_dict()))
-
-
-def _no_pretraining() -> PretrainSettings:
-  name = 'masked_tokens'
-  task = Choice(name, {name: registry.options(tasks.TASKS[name])})
-  return PretrainSettings(
-    task, steps=0, learning_rate=1e-3, warmup_steps=0, best_metric='loss'
-  )
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-  """A part of a run that trains one task.
-
-  Attributes:
-    name: its section of the config, `pretrain` or `train`.
-    start: steps of earlier phases.
-    settings: those of a run of this phase alone.
-  """
-
-  name: str
-  start: int
-  settings: Settings
-
-  @property
-  def end(self) -> int:
-    """Steps of the run after its last step."""
-    return self.start + self.settings.train.steps
 
 
 # Keys of every section, by the key of the section.

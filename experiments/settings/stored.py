@@ -89,7 +89,7 @@ def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
       it may be another version of the file of --config; or no task here has
       its metric.
   """
-  values = complete(_read_config(path))['checkpoint']
+  values = read_config(path)['checkpoint']
   registry.check_keys(values, SECTIONS['checkpoint'], 'checkpoint')
   keeping = CheckpointSettings(**values)
   known = {k: v for task in TASKS.values() for k, v in task.metrics.items()}
@@ -100,6 +100,15 @@ def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
       f'--config, as its {extensions.NAME} does'
     )
   return keeping, known[keeping.best_metric]
+
+
+def read_config(path: str) -> dict:
+  """The complete nested config of a run; its extension is not executed.
+
+  Raises:
+    UserError: there is no run, or its config cannot be read.
+  """
+  return complete(_read_config(path))
 
 
 def _read_config(path: str) -> dict:

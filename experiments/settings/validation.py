@@ -17,7 +17,6 @@ from experiments.learning import tasks
 from experiments.learning.optimizers import OPTIMIZERS
 from experiments.learning.schedules import SCHEDULES
 from experiments.settings import parts
-from experiments.workdir.keeping import LAST_PHASE
 from selfattn.dropout import MAX_RATE
 from selfattn.pools import POOLS
 
@@ -46,17 +45,15 @@ _RANGES = {
   ),
   'at least 0': (
     lambda value: value >= 0,
-    'train.fsdp_min_size pretrain.steps data.num_folds data.fold',
+    'train.fsdp_min_size data.num_folds data.fold',
   ),
   'at least 0 and finite': (
     lambda value: 0 <= value < float('inf'),
-    """optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm
-    pretrain.warmup_steps""",
+    'optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm',
   ),
   'greater than 0 and finite': (
     lambda value: 0 < value < float('inf'),
-    """optimizer.learning_rate pretrain.learning_rate
-    model.embed_init_std""",
+    'optimizer.learning_rate model.embed_init_std',
   ),
   'at least 0 and less than 2147483648': (
     lambda value: 0 <= value < 2**31,
@@ -93,20 +90,15 @@ def check(settings, flat: dict[str, Any]) -> None:
   _check_folds(data, require)
   one_of(model.dtype, DTYPES, 'model.dtype')
   one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
-  for phase in settings.phases():
-    updates = phase.settings.optimizer.warmup_steps
-    is_last = phase.name == LAST_PHASE
-    metrics = tasks.TASKS[phase.settings.task.name].metrics
-    key = 'checkpoint' if is_last else phase.name
-    own = phase.settings.checkpoint.best_metric
-    one_of(own, metrics, f'{key}.best_metric')
-    key = 'optimizer' if is_last else phase.name
-    require(
-      type(updates) is int and updates <= phase.settings.train.steps,
-      f'{key}.warmup_steps',
-      'below 1, a share of the run, or updates, at most '
-      f'config.{phase.name}.steps = {phase.settings.train.steps}',
-    )
+  metrics = tasks.TASKS[settings.task.name].metrics
+  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
+  updates = optimizer.warmup_steps
+  require(
+    type(updates) is int and updates <= train.steps,
+    'optimizer.warmup_steps',
+    'below 1, a share of the run, or updates, at most config.train.steps = '
+    f'{train.steps}',
+  )
   require(
     0 <= train.grad_accum_steps <= train.batch_size
     and train.batch_size % (train.grad_accum_steps or 1) == 0,
@@ -124,9 +116,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
-  for phase in settings.phases():
-    key = 'task' if phase.name == LAST_PHASE else f'{phase.name}.task'
-    _check_task(phase.settings, encoder, key)
+  _check_task(settings, encoder)
   parts.head(model)
   pool = parts.pool(model)
   if pool.uses_cls:
@@ -173,15 +163,15 @@ def _check_optimizers(optimizer) -> None:
       OPTIMIZERS[name](**options).check()
 
 
-def _check_task(settings, encoder, key: str) -> None:
+def _check_task(settings, encoder) -> None:
   choice, task = settings.task, tasks.make(settings.task)
-  with parts.prefixed(f'{key}.{choice.name}'):
+  with parts.prefixed(f'task.{choice.name}'):
     task.check()
   if task.is_causal and not encoder.causal:
     name = settings.model.encoder.name
     able = name if 'causal' in settings.model.encoder.options else 'attention'
     raise UserError(
-      f'config.{key}.name = {choice.name!r} needs a causal encoder, and '
+      f'config.task.name = {choice.name!r} needs a causal encoder, and '
       f'config.model.encoder.name = {name!r} is not; set '
       f'config.model.encoder.{able}.causal=True, or choose rnn with '
       'config.model.encoder.rnn.bidirectional=False'

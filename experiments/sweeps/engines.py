@@ -21,7 +21,7 @@ from experiments.settings import stored
 from experiments.sweeps import plan, results
 from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
-from experiments.training import compiled
+from experiments.training import compiled, sources
 from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -61,7 +61,7 @@ def is_unfinished(spec: Spec, until: int | None) -> bool:
 
 
 def _past_end(spec: Spec, until: int | None) -> bool:
-  return until is None or until >= spec.settings.steps
+  return until is None or until >= spec.settings.train.steps
 
 
 class Shared:
@@ -71,11 +71,11 @@ class Shared:
     self._data: tuple = (None, None)
     self._program: tuple = (None, None)
 
-  def data(self, settings) -> loading.Data:
+  def data(self, settings, tokenizer) -> loading.Data:
     """The result of loading.load."""
-    key = repr(settings.data)
+    key = repr(settings.data), tokenizer and tokenizer.to_str()
     if self._data[0] != key:
-      self._data = (key, loading.load(settings.data, ''))
+      self._data = (key, loading.load(settings.data, '', tokenizer))
     return self._data[1]
 
   def program(self, settings, loaded, num_trials) -> compiled.Program:
@@ -133,8 +133,7 @@ def together(specs: list[Spec]) -> list[list[Spec]]:
   ):
     steps, wanted = saved[spec.name], spec.settings
     intervals = wanted.train.eval_every, wanted.checkpoint.every_steps
-    ends = [phase.end for phase in wanted.phases() if phase.end < steps[-1]]
-    save_before = max(*((steps[-1] - 1) // n * n for n in intervals), 0, *ends)
+    save_before = max(*((steps[-1] - 1) // n * n for n in intervals), 0)
     for start, group in reversed(groups):
       if start in steps and save_before <= start:
         group.append(spec)
@@ -224,12 +223,13 @@ def _fail(spec: Spec, reason: str) -> None:
 
 def _train(specs, until, signals, shared) -> None:
   settings = specs[0].settings
-  loaded = shared.data(settings)
+  tokenizer = sources.vocabulary(settings, specs[0].path)
+  loaded = shared.data(settings, tokenizer)
   # Uses the vocabulary of an existing workdir, and checks that the data has not
   # changed.
   kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
   if kept:
-    loaded = loading.load(settings.data, kept[0].path)
+    loaded = loading.load(settings.data, kept[0].path, tokenizer)
   count = len(specs) if len(specs) > 1 else None
   program = shared.program(settings, loaded, count)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]

@@ -41,19 +41,14 @@ def parse(texts: list[str], keep_fraction: float, specs: list[Spec]) -> Rungs:
       trial, or a longer trial does not evaluate at one.
   """
   steps = [int(text) if text.isdecimal() else 0 for text in texts]
-  last = max(spec.settings.steps for spec in specs)
+  last = max(spec.settings.train.steps for spec in specs)
   wrong = None
   if not all(0 < step < last for step in steps) or steps != sorted({*steps}):
     wrong = specs[0]
   for spec in specs:
-    wanted, every = spec.settings, spec.settings.train.eval_every
-    if any(n < wanted.steps and n % every for n in steps):
+    wanted = spec.settings.train
+    if any(n < wanted.steps and n % wanted.eval_every for n in steps):
       wrong = wrong or spec
-    if steps and steps[0] <= wanted.pretrain.steps:
-      raise UserError(
-        f'--rungs={",".join(texts)} must be above config.pretrain.steps = '
-        f'{wanted.pretrain.steps}, as trial {spec.index} has it'
-      )
   if wrong is not None:
     raise UserError(
       f'--rungs={",".join(texts)} must be ascending multiples of '
@@ -88,7 +83,7 @@ def _kept(specs: list[Spec], step: int, keep_fraction: float) -> list[Spec]:
   metric, best = settings.checkpoint.best_metric, settings.best
   sign = -1 if best is max else 1
   # Finished trials are neither pruned nor counted.
-  running = [spec for spec in specs if step < spec.settings.steps]
+  running = [spec for spec in specs if step < spec.settings.train.steps]
 
   def rank(spec):
     value = results.evaluation(spec.path, step, metric, best)

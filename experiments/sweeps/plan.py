@@ -22,7 +22,7 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import build, compiled
+from experiments.training import build, compiled, sources
 from experiments.workdir import buckets
 
 
@@ -106,22 +106,23 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
   """
   wrong, loaded, shapes, counts = [], {}, {}, {}
   for spec in specs:
-    source = repr(spec.settings.data)
-    if source not in loaded:
-      try:
-        loaded[source] = loading.load(spec.settings.data, '')
-      except UserError as error:
-        loaded[source] = error
     try:
+      tokenizer = sources.vocabulary(spec.settings, spec.path)
+      source = repr(spec.settings.data), tokenizer and tokenizer.to_str()
+      if source not in loaded:
+        try:
+          loaded[source] = loading.load(spec.settings.data, '', tokenizer)
+        except UserError as error:
+          loaded[source] = error
       if isinstance(loaded[source], UserError):
         raise loaded[source]
       # Trials that share a program have the same shapes.
       program = source, compiled.key(spec.settings)
       if program not in shapes:
         shapes[program] = _shapes(spec.settings, loaded[source])
-      params, trained = shapes[program]
+      params = shapes[program]
       spec.settings.optimizer.check_parameters(params)
-      counts[spec.index] = build.count_parameters(trained)
+      counts[spec.index] = build.count_parameters(params)
     except (UserError, ValueError) as error:
       wrong.append((spec.index, spec.overrides, error))
   _raise_all(wrong, len(specs))
@@ -129,16 +130,13 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
 
 
 def _shapes(settings: Settings, loaded: loading.Data):
-  """Shapes of all that is trained, and of what the last phase trains."""
-  *earlier, last = build.models(
-    settings, loaded.vocabulary.size, len(loaded.labels)
-  )
+  """Shapes of the parameters."""
+  classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
   state = jax.eval_shape(
-    lambda hparams: build.init_state(settings, last, hparams, earlier),
+    lambda hparams: build.init_state(settings, classifier, hparams),
     build.hparams(settings),
   )
-  names = build.trained([*earlier, last], state.params)[-1]
-  return state.params, {name: state.params[name] for name in names}
+  return state.params
 
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:

@@ -20,7 +20,7 @@ from experiments.sweeps.plan import Spec
 from experiments.sweeps.tables import markdown
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.metrics import read_phase
+from experiments.workdir.metrics import read_rows
 
 
 def collect(specs: list[Spec]) -> list[dict[str, Any]]:
@@ -78,7 +78,7 @@ def _evaluations(path: str) -> dict[int, dict[str, float]]:
   """Metrics on validation, by step."""
   found = {}
   prefix = 'validation/'
-  for row in read_phase(os.path.join(path, 'metrics.jsonl')):
+  for row in read_rows(os.path.join(path, 'metrics.jsonl')):
     values = {
       name.removeprefix(prefix): value
       for name, value in row.items()

@@ -65,35 +65,6 @@ def _head(settings: Settings, vocab_size: int, num_classes: int):
   return None if head is None else {settings.task.name: head}
 
 
-def models(settings: Settings, *sizes) -> list[TextClassifier]:
-  """The model of each phase; `sizes` are further arguments of `model`.
-
-  Parameters of the same name are shared by the phases.
-  """
-  return [model(phase.settings, *sizes) for phase in settings.phases()]
-
-
-def trained(models: list[TextClassifier], params) -> list[frozenset[str]]:
-  """Top-level names of the parameters that each phase trains.
-
-  Args:
-    models: of the phases.
-    params: those of all phases, or their shapes.
-  """
-  if len(models) == 1:
-    return [frozenset(params)]
-  return [
-    frozenset(jax.eval_shape(functools.partial(_init, model)))
-    for model in models
-  ]
-
-
-def _init(classifier, key=None):
-  key = jax.random.key(0) if key is None else key
-  tokens = jnp.zeros((1, 1), jnp.int32)
-  return classifier.init(key, tokens, tokens == 0)['params']
-
-
 def hparams(settings: Settings) -> HParams:
   """Hyperparameters that do not change the program."""
   return HParams.of(settings.flat())
@@ -144,14 +115,8 @@ def train_step(
   task: Task,
   platform: str,
   mesh=None,
-  start: int = 0,
-  trained: set[str] | None = None,
 ) -> Callable:
-  """steps.make_train_step of these settings, without jit.
-
-  Args:
-    start, trained: as of steps.make_train_step.
-  """
+  """steps.make_train_step of these settings, without jit."""
   one = steps.make_train_step(
     classifier,
     functools.partial(optimizer, settings),
@@ -162,8 +127,6 @@ def train_step(
     ),
     mesh=mesh,
     task=task,
-    start=start,
-    trained=trained,
   )
   return ensembles.train_step(one, settings.model.num_members)
 
@@ -217,19 +180,13 @@ def attention_choice(
   return classifier.encoder.attention_choice(vectors, drops_weights=drops)
 
 
-def init_state(
-  settings: Settings, classifier, hparams: HParams, earlier=()
-) -> State:
-  """Initial parameters and optimizer state; a pure function of the seed.
-
-  Args:
-    earlier: models of earlier phases, whose parameters are part of the State.
-  """
+def init_state(settings: Settings, classifier, hparams: HParams) -> State:
+  """Initial parameters and optimizer state; a pure function of the seed."""
 
   def one(hparams):
-    key, params = jax.random.fold_in(hparams.key, 0), {}
-    for each in (*earlier, classifier):
-      params = params | _init(each, key)
+    key = jax.random.fold_in(hparams.key, 0)
+    tokens = jnp.zeros((1, 1), jnp.int32)
+    params = classifier.init(key, tokens, tokens == 0)['params']
     return State(
       step=jnp.zeros((), jnp.int32),
       params=params,
@@ -239,23 +196,6 @@ def init_state(
     )
 
   return ensembles.init(one, settings.model.num_members)(hparams)
-
-
-def restart(settings: Settings) -> Callable:
-  """From (state, hparams) to the State before the first step of the next phase.
-
-  The optimizer state and the sums of the log are initialised; parameters are
-  their averages, if there are any, since these were evaluated.
-  """
-
-  def one(state, hparams):
-    return state.replace(
-      params=state.eval_params,
-      optimizer=optimizer(settings, hparams, 0).init(state.eval_params),
-      sums=steps.init_sums(),
-    )
-
-  return ensembles.restart(one, settings.model.num_members)
 
 
 def count_parameters(params) -> int:

@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,22 +28,14 @@ from experiments.learning import tasks
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 from experiments.learning.tasks import Task
-from experiments.settings.settings import Phase, Settings
+from experiments.settings.settings import Settings
 from experiments.training import build, sharding
 from selfattn.kernels import platform_of
 
 
 def key(settings: Settings) -> str:
   """The same text for settings that share a program, and its loop."""
-  # The settings of a phase hold those of pretraining already.
-  found = [
-    {
-      name: value
-      for name, value in HParams.program(phase.settings.flat()).items()
-      if not name.startswith('pretrain.')
-    }
-    for phase in settings.phases()
-  ]
+  found = HParams.program(settings.flat())
   return json.dumps(found, sort_keys=True)
 
 
@@ -52,14 +43,9 @@ def key(settings: Settings) -> str:
 class Program:
   """Compiled functions of a run, or of a group of runs.
 
-  The program of a run with several phases is that of the last one, which holds
-  the others. Their State is the same tree.
-
   Attributes:
-    phase: the phase that it trains.
-    task: the task of the phase.
-    trained: top-level names of the parameters that the phase trains.
-    earlier: programs of earlier phases, the first one first.
+    settings: of the run, or of one of the group.
+    task: of the settings.
     classifier: the model, or one member of an ensemble.
     size: trials of the group, or None for a run alone.
     mesh: the devices, axes `trial` and `data`.
@@ -67,17 +53,13 @@ class Program:
     template: shapes, dtypes and shardings of the State of one trial.
     state_sharding: tree of shardings of the State of the program.
     init: from hparams to the State before the first step of the run.
-    restart: from (State at the end of the previous phase, hparams) to the State
-      before the first step of this one; donates its State.
     train_step: as steps.make_train_step; donates its State.
     eval_step: as steps.make_eval_step; its results are replicated.
     is_finite: from a State to whether all of it is finite, for each trial.
   """
 
-  phase: Phase
+  settings: Settings
   task: Task
-  trained: frozenset[str]
-  earlier: tuple[Program, ...]
   classifier: object
   size: int | None
   mesh: Mesh
@@ -85,25 +67,18 @@ class Program:
   template: State
   state_sharding: State
   init: Callable
-  restart: Callable
   train_step: Callable
   eval_step: Callable
   is_finite: Callable
 
   @property
-  def phases(self) -> tuple[Program, ...]:
-    """Programs of all phases, in their order."""
-    return (*self.earlier, self)
-
-  @property
   def num_parameters(self) -> int:
-    """Number of scalars that the phase trains, of one trial."""
-    params = self.template.params
-    return build.count_parameters({name: params[name] for name in self.trained})
+    """Number of scalars that are trained, of one trial."""
+    return build.count_parameters(self.template.params)
 
   def attention_choice(self, length: int):
     """Encoder.attention_choice of a training batch of this length."""
-    settings, devices = self.phase.settings, self.mesh.devices
+    settings, devices = self.settings, self.mesh.devices
     rows = -(-settings.train.batch_size // self.mesh.shape['data'])
     return build.attention_choice(
       settings, self.classifier, (rows, length), platform_of(devices.flat[0])
@@ -130,11 +105,8 @@ class Program:
     return jax.device_put(stacked, self.state_sharding)
 
   def hparams(self, settings: list[Settings]) -> HParams:
-    """Hyperparameters of all trials in this phase."""
-    index = len(self.earlier)
-    found = [
-      build.hparams(wanted.phases()[index].settings) for wanted in settings
-    ]
+    """Hyperparameters of all trials."""
+    found = [build.hparams(wanted) for wanted in settings]
     if self.size is None:
       return found[0]
     found += found[-1:] * (self.size - len(found))
@@ -184,11 +156,11 @@ def make(
   """
   mesh = sharding.make_mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
-  models = build.models(settings, vocabulary.size, num_classes, platform)
-  first, last = settings.phases()[0].settings, settings.phases()[-1].settings
+  classifier = build.model(settings, vocabulary.size, num_classes, platform)
+  task = tasks.make(settings.task, vocabulary.begins_word)
 
   def init(hparams):
-    return build.init_state(first, models[-1], hparams, models[:-1])
+    return build.init_state(settings, classifier, hparams)
 
   # Traced, too: as an array, the key of the seed would compile a program.
   template = jax.eval_shape(lambda: init(build.hparams(settings)))
@@ -206,62 +178,34 @@ def make(
   alone = SingleDeviceSharding(mesh.devices.flat[0])
   each = NamedSharding(mesh, PartitionSpec(*of_trial))
   jit_args = sharding.of_functions(state_sharding, each)
-  shared = {
-    'size': size,
-    'mesh': mesh,
-    'share': Share(
-      jax.process_index(), jax.process_count(), mesh.shape['data']
-    ),
-    'template': jax.tree.map(
+  by_rows = mesh if mesh.size > 1 else None
+  train_step = build.train_step(settings, classifier, task, platform, by_rows)
+  eval_step = build.eval_step(settings, classifier, task, by_rows)
+  return Program(
+    settings=settings,
+    task=task,
+    classifier=classifier,
+    size=size,
+    mesh=mesh,
+    share=Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
+    template=jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(
         x.shape, x.dtype, sharding=alone if of_trial else of_leaf(x.shape)
       ),
       template,
     ),
-    'state_sharding': state_sharding,
-    'init': jax.jit(over(init), **jit_args['init']),
-    'restart': jax.jit(
-      over(build.restart(last)),
-      donate_argnums=0,
-      **jit_args['restart'],
-    ),
-    'is_finite': jax.jit(over(_is_finite)),
-  }
-  program, earlier = None, ()
-  names = build.trained(models, template.params)
-  for phase, model, trained in zip(
-    settings.phases(), models, names, strict=True
-  ):
-    task = tasks.make(phase.settings.task, vocabulary.begins_word)
-    own = _of_phase(phase, model, task, mesh, trained, over, jit_args)
-    program = Program(phase=phase, earlier=earlier, **own, **shared)
-    earlier = (*earlier, program)
-  return program
-
-
-def _of_phase(
-  phase: Phase, classifier, task, mesh, trained, over, jit_args
-) -> dict[str, Any]:
-  """The attributes of a Program that differ from phase to phase."""
-  settings, platform = phase.settings, platform_of(mesh.devices.flat[0])
-  by_rows = mesh if mesh.size > 1 else None
-  train_step = build.train_step(
-    settings, classifier, task, platform, by_rows, phase.start, trained
-  )
-  eval_step = build.eval_step(settings, classifier, task, by_rows)
-  return {
-    'task': task,
-    'trained': trained,
-    'classifier': classifier,
-    'train_step': jax.jit(
+    state_sharding=state_sharding,
+    init=jax.jit(over(init), **jit_args['init']),
+    train_step=jax.jit(
       over(train_step, in_axes=(0, None, 0)),
       donate_argnums=0,
       **jit_args['train_step'],
     ),
-    'eval_step': jax.jit(
+    eval_step=jax.jit(
       over(eval_step, in_axes=(0, None)), **jit_args['eval_step']
     ),
-  }
+    is_finite=jax.jit(over(_is_finite)),
+  )
 
 
 def _alone(function: Callable, in_axes=0) -> Callable:

@@ -96,8 +96,7 @@ def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
     which: 'best', 'last' or a number of steps.
 
   Raises:
-    UserError: there is no such checkpoint, it does not match the settings, or
-      it is of pretraining, where the head of the task is untrained.
+    UserError: there is no such checkpoint, or it does not match the settings.
   """
   settings, program = _program(path)
   with _reading(path, settings, which) as (saved, step):
@@ -152,13 +151,4 @@ def _reading(path: str, settings: Settings, which: str):
       step = saved.best() or max(found)
     else:
       step = int(one_of(which, [str(s) for s in found], '--checkpoint'))
-    if step <= settings.pretrain.steps:
-      remedy = 'run experiments.train again'
-      if any(each > settings.pretrain.steps for each in found):
-        remedy = f'give a later --checkpoint, such as {max(found)}'
-      raise UserError(
-        f'--workdir={path}: the checkpoint of step {step} is of pretraining '
-        f'({settings.pretrain.steps} steps), and not trained for its task; '
-        f'{remedy}'
-      )
     yield saved, step

@@ -18,13 +18,12 @@ from experiments.data.loading import Data
 from experiments.learning.hparams import HParams
 from experiments.learning.schedules import schedule
 from experiments.learning.steps import State
-from experiments.settings.settings import Phase, Settings
+from experiments.settings.settings import Settings
 from experiments.training import transfer
 from experiments.training.compiled import Program
 from experiments.workdir import metrics, recovery
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
-from experiments.workdir.keeping import LAST_PHASE
 from experiments.workdir.metrics import MetricWriter, Progress
 from experiments.workdir.workdir import Workdir
 
@@ -47,12 +46,6 @@ class Trial:
   writer: MetricWriter | None = None
   diverged: Diverged | None = None
 
-  def scores_of(self, phase: Phase) -> dict[int, float]:
-    """The scores that select its best checkpoint, by step."""
-    if phase.name == LAST_PHASE:
-      return self.checkpoints.scores
-    return self.checkpoints.pretrain_scores
-
 
 class Group:
   """Trials of one program: their checkpoints, metrics and progress.
@@ -71,11 +64,7 @@ class Group:
     self.trials = []
     for settings, workdir in runs:
       folder = Checkpoints(
-        workdir.path,
-        settings.checkpoint,
-        workdir.run,
-        settings.best,
-        settings.phases()[0].settings.best,
+        workdir.path, settings.checkpoint, workdir.run, settings.best
       )
       on_exit.callback(folder.close)
       self.trials.append(Trial(settings, workdir, folder))
@@ -83,9 +72,9 @@ class Group:
     self._on_exit = on_exit
     self._pending: dict = {}
 
-  def hparams(self, program: Program) -> HParams:
-    """Hyperparameters of all trials for a phase."""
-    return program.hparams([trial.settings for trial in self.trials])
+  def hparams(self) -> HParams:
+    """Hyperparameters of all trials."""
+    return self.program.hparams([trial.settings for trial in self.trials])
 
   def initial_state(self, data: Data) -> State:
     """The newest State of which all have an intact checkpoint, or a new one."""
@@ -94,8 +83,7 @@ class Group:
     )
     if step is None:
       log('initialising parameters')
-      first = self.program.phases[0]
-      state = self._initialised(first.init(self.hparams(first)))
+      state = self._initialised(self.program.init(self.hparams()))
     else:
       log(f'resuming after step {step}')
       state = self.program.join(states)
@@ -106,14 +94,8 @@ class Group:
     if not any(trial.settings.train.init_from for trial in self.trials):
       return state
     states = [
-      transfer.start_from(
-        each,
-        self.program.classifier,
-        source,
-        trial.workdir.path,
-        trial.settings.model.num_members,
-      )
-      if (source := trial.settings.train.init_from)
+      transfer.start_from(each, trial.settings, trial.workdir.path)
+      if trial.settings.train.init_from
       else each
       for trial, each in zip(self.trials, self._split(state), strict=True)
     ]
@@ -128,40 +110,17 @@ class Group:
       ]
     )
 
-  def best_pretrained(self, state: State) -> State:
-    """The best State of pretraining, with the step of `state`, its last one.
-
-    Raises:
-      Failed: its checkpoint is corrupt.
-    """
-    self.flush()
-    self.wait()
-    states = self._split(state)
-    for index, trial in enumerate(self.trials):
-      step = trial.checkpoints.best_pretrained()
-      if trial.diverged is None and step not in (None, states[index].step):
-        log(f'{trial.workdir.path}: training begins with checkpoint {step}')
-        found = recovery.best_pretrained(
-          trial.checkpoints, step, self.program.template
-        )
-        states[index] = found.replace(step=states[index].step)
-    return self.program.join(states)
-
   def _open_writers(self, start: int) -> None:
-    last = self.trials[0].settings.steps
+    last = self.trials[0].settings.train.steps
     for trial in self.trials:
       config = trial.settings.flat()
       trial.writer = MetricWriter(trial.workdir, config, start)
       self._on_exit.push(functools.partial(_close, trial))
-      for phase in trial.settings.phases():
-        trial.scores_of(phase).update(
-          metrics.scores(
-            trial.workdir.file('metrics.jsonl'),
-            phase.settings.checkpoint.best_metric,
-            start,
-            phase.name,
-          )
-        )
+      trial.checkpoints.scores |= metrics.scores(
+        trial.workdir.file('metrics.jsonl'),
+        trial.settings.checkpoint.best_metric,
+        start,
+      )
     self.progress = Progress(start, last)
     self._on_exit.callback(self.progress.close)
 
@@ -200,11 +159,10 @@ class Group:
       row = _row(trial.settings, step, measured)
       row |= {f'validation/{name}': value for name, value in evaluation.items()}
       rows.append(row)
-      trial.writer.write(step, row, _phase(trial.settings, step))
+      trial.writer.write(step, row)
       if evaluation:
-        phase = trial.settings.phase_of(step)
-        best_metric = phase.settings.checkpoint.best_metric
-        trial.scores_of(phase)[step] = evaluation[best_metric]
+        best_metric = trial.settings.checkpoint.best_metric
+        trial.checkpoints.scores[step] = evaluation[best_metric]
 
     try:
       self._each(write, measured, kept.get('evaluations', nothing))
@@ -233,7 +191,7 @@ class Group:
       if not is_finite:
         if trial.writer.last.get('step') != step:
           row = _row(trial.settings, step, measured)
-          trial.writer.write(step, row, _phase(trial.settings, step))
+          trial.writer.write(step, row)
         raise Diverged(
           'a parameter, or an element of the state of the optimizer, is not '
           f'finite after step {step}'
@@ -296,18 +254,9 @@ def _row(settings: Settings, step: int, measured) -> dict[str, float]:
   return {f'train/{name}': float(value) for name, value in measured.items()}
 
 
-def _phase(settings: Settings, step: int) -> str | None:
-  """Name of the phase of an update, where there are several."""
-  is_only = len(settings.phases()) == 1
-  return None if is_only else settings.phase_of(step).name
-
-
 def _rate(settings: Settings, step: int) -> float:
   """Learning rate of the update that led to `step`."""
-  phase = settings.phase_of(step)
-  wanted, steps = phase.settings.optimizer, phase.settings.train.steps
+  wanted, steps = settings.optimizer, settings.train.steps
   return wanted.learning_rate * float(
-    schedule(
-      wanted.schedule, step - 1 - phase.start, wanted.warmup_steps, steps
-    )
+    schedule(wanted.schedule, step - 1, wanted.warmup_steps, steps)
   )

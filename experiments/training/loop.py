@@ -16,7 +16,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
-from experiments.training import build, compiled
+from experiments.training import compiled
 from experiments.training.evaluation import evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
@@ -39,28 +39,24 @@ def train(
     Failed: a checkpoint could not be written.
   """
   settings, program = group.trials[0].settings, group.program
-  batches = [_batches(loaded, settings, each) for each in program.phases]
+  batches, hparams = _batches(loaded, settings, program), group.hparams()
   state = group.initial_state(loaded)
   _print_header(group, loaded, batches)
-  last = until or settings.steps
-  for own, its_batches in zip(program.phases, batches, strict=True):
-    reached, phase = int(np.max(state.step)), own.phase
-    if phase.start < last and phase.start <= reached <= phase.end:
-      validate = functools.partial(
-        _evaluated, group, own, loaded, 'validation', signals
-      )
-      update, state = _begin(group, own, its_batches, state)
-      state = _loop(group, phase, state, update, validate, signals, last)
+  last = until or settings.train.steps
+
+  def update(state, step):
+    return program.train_step(state, program.put(batches(step)), hparams)
+
+  validate = functools.partial(_evaluated, group, loaded, 'validation', signals)
+  state = _loop(group, state, update, validate, signals, last)
   group.flush()
   group.wait()
-  if last < settings.steps:
+  if last < settings.train.steps:
     return [None] * len(group.trials)
   trained = [trial for trial in group.trials if trial.diverged is None]
   best = [trial.checkpoints.best() for trial in trained]
   state = group.restore(trained, best)
-  scores = _evaluated(
-    group, program, loaded, 'test', signals, state.eval_params
-  )
+  scores = _evaluated(group, loaded, 'test', signals, state.eval_params)
   found = {
     trial.workdir: own | {'step': step}
     for trial, own, step in zip(trained, scores, best, strict=False)
@@ -69,7 +65,7 @@ def train(
 
 
 def _batches(loaded, settings, program) -> TrainBatches:
-  """The batches of a phase."""
+  """The batches of training."""
   reads_labels = program.task.reads_labels
   return TrainBatches(
     loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
@@ -81,23 +77,10 @@ def _batches(loaded, settings, program) -> TrainBatches:
   )
 
 
-def _begin(group, program, batches, state):
-  """A step of this phase as a function, and the State before the next step."""
-  start, hparams = program.phase.start, group.hparams(program)
-  if start and np.max(state.step) == start:
-    state = program.restart(group.best_pretrained(state), hparams)
-
-  def update(state, step):
-    return program.train_step(
-      state, program.put(batches(step - start)), hparams
-    )
-
-  return update, state
-
-
-def _evaluated(group, program, loaded, split, signals, params) -> list[dict]:
+def _evaluated(group, loaded, split, signals, params) -> list[dict]:
   """The metrics of a split, of each trial."""
-  settings, examples = group.trials[0].settings, loaded.splits[split]
+  settings, program = group.trials[0].settings, group.program
+  examples = loaded.splits[split]
   found = evaluate(
     program,
     params,
@@ -129,25 +112,25 @@ def _scores(task, outputs, labels) -> dict[str, float]:
   return found
 
 
-def _loop(group, phase, state, update, validate, signals, until) -> State:
-  """Trains a phase from `state` on; `step` counts the steps applied."""
-  settings = phase.settings
+def _loop(group, state, update, validate, signals, until) -> State:
+  """Trains from `state` on; `step` counts the steps applied."""
+  settings = group.trials[0].settings
   every, saves = settings.train, settings.checkpoint.every_steps
   start = int(np.max(state.step))
 
   def due(step, interval):
-    return step % interval == 0 or step == phase.end
+    return step % interval == 0 or step == every.steps
 
   def save(step):
     group.flush()
     if group.newest_saved() != step:
       group.save(state, measured)
 
-  is_due = start > phase.start and due(start, every.eval_every)
+  is_due = start > 0 and due(start, every.eval_every)
   if is_due and group.lacks_evaluation(start):
     group.keep(start, evaluations=validate(state.eval_params))
   ahead = compiled.RunAhead()
-  for step in range(start + 1, min(until, phase.end) + 1):
+  for step in range(start + 1, until + 1):
     state, measured = update(state, step - 1)
     ahead.add(measured)
     # Read one step late: this step runs while the last one is written.
@@ -185,8 +168,8 @@ def _print_header(group, loaded, batches) -> None:
   batch = settings.train.batch_size
   sizes = {split: len(part) for split, part in loaded.splits.items()}
   if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
-    is_used = not all(phase.task.reads_labels for phase in program.phases)
-    sizes['unlabelled' if is_used else 'for the vocabulary'] = unlabelled
+    is_read = program.task.reads_labels
+    sizes['for the vocabulary' if is_read else 'unlabelled'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
   padded = ', '.join(map(str, loaded.bucket_lengths))
   for trial in group.trials:
@@ -204,13 +187,11 @@ def _print_header(group, loaded, batches) -> None:
     f'classes, {loaded.vocabulary.size} token ids, padded to {padded}'
   )
   members = settings.model.num_members
-  count = program.num_parameters
-  more = build.count_parameters(program.template.params) - count
   log(
     f'model: {settings.model.encoder.name} encoder, '
-    f'{settings.model.position.name} positions, {count:,} parameters'
+    f'{settings.model.position.name} positions, '
+    f'{program.num_parameters:,} parameters'
     + (f' in {members} members' if members > 1 else '')
-    + (f', and {more:,} for pretraining alone' if more else '')
   )
   parts = program.mesh.shape['data']
   where = 'on one device'
@@ -224,10 +205,8 @@ def _print_header(group, loaded, batches) -> None:
   longest = loaded.bucket_lengths[-1]
   if choice := program.attention_choice(longest):
     log(f'attention over {longest} tokens: {choice}')
-  for each, its_batches in zip(program.phases, batches, strict=True):
-    steps = each.phase.end - each.phase.start
-    epoch = its_batches.steps_per_epoch
-    log(
-      f'{each.phase.settings.task.name}: {steps} steps are '
-      f'{steps / epoch:.1f} epochs of {epoch}'
-    )
+  steps, epoch = settings.train.steps, batches.steps_per_epoch
+  log(
+    f'{settings.task.name}: {steps} steps are {steps / epoch:.1f} epochs of '
+    f'{epoch}'
+  )

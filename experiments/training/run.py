@@ -17,7 +17,7 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import compiled, loop, transfer
+from experiments.training import compiled, loop, sources
 from experiments.training.groups import Group
 from experiments.workdir import buckets, locks, shared
 from experiments.workdir import workdir as workdir_lib
@@ -56,10 +56,8 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
 
 def _read(settings: Settings, path: str) -> loading.Data:
   """The data of the run; UserError if a file that it needs is missing."""
-  source = settings.train.init_from
-  if source and not workdir_lib.read_status(path).get('step'):
-    transfer.check(source)
-  return loading.load(settings.data, path)
+  tokenizer = sources.vocabulary(settings, path)
+  return loading.load(settings.data, path, tokenizer)
 
 
 def finished(path: str, settings: Settings) -> dict[str, object] | None:
@@ -133,7 +131,7 @@ def run_group(
     result = {'split': 'test', **scores, 'workdir': origin}
     workdir.set_status(
       'DONE',
-      settings.steps,
+      settings.train.steps,
       result=result,
       seconds=round(time.monotonic() - started, 1),
       parameters=program.num_parameters,

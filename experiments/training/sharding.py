@@ -53,11 +53,10 @@ def of_functions(state: State, each: NamedSharding) -> dict[str, dict]:
     each: sharding of hyperparameters and metrics.
   """
   if each.mesh.size == 1:
-    return {'init': {}, 'restart': {}, 'train_step': {}, 'eval_step': {}}
+    return {'init': {}, 'train_step': {}, 'eval_step': {}}
   rows = NamedSharding(each.mesh, PartitionSpec('data'))
   return {
     'init': {'in_shardings': each, 'out_shardings': state},
-    'restart': {'in_shardings': (state, each), 'out_shardings': state},
     'train_step': {
       'in_shardings': (state, rows, each),
       'out_shardings': (state, each),

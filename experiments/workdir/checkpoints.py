@@ -43,8 +43,6 @@ class Checkpoints:
 
   Attributes:
     scores: the validation metric that selects the best checkpoint, by step.
-    pretrain_scores: that which selects the checkpoint that the last phase
-      begins with, by step of pretraining.
     common: a step that other runs of the group resume from; it is kept.
   """
 
@@ -54,7 +52,6 @@ class Checkpoints:
     settings: CheckpointSettings,
     run: str | None = None,
     best: Callable | None = None,
-    best_pretrained: Callable | None = None,
   ):
     """Opens or creates the folder, and removes interrupted saves.
 
@@ -62,14 +59,11 @@ class Checkpoints:
       run: identity of the run, stored with every checkpoint and checked when
         one is restored; None: read only, checkpoints of any run.
       best: max or min, of the scores; None: there are no scores.
-      best_pretrained: likewise, of the scores of pretraining.
     """
     self.scores: dict[int, float] = {}
-    self.pretrain_scores: dict[int, float] = {}
     self.common: int | None = None
     self._files: concurrent.futures.Future | None = None
-    self._settings, self._run = settings, run
-    self._best, self._best_pretrained = best, best_pretrained
+    self._settings, self._run, self._best = settings, run, best
     origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
     folder = origin / 'checkpoints'
     if run is not None:
@@ -94,7 +88,6 @@ class Checkpoints:
     kept = {
       *steps[-self._settings.max_to_keep :],
       best_step(self._best, self.scores, steps),
-      best_step(self._best_pretrained, self.pretrain_scores, steps),
       self.common,
     }
     return [step in kept for step in steps]
@@ -111,10 +104,6 @@ class Checkpoints:
   def best(self) -> int | None:
     """The step with the best score, the latest on ties; None without scores."""
     return best_step(self._best, self.scores, self.steps())
-
-  def best_pretrained(self) -> int | None:
-    """Likewise, of pretraining."""
-    return best_step(self._best_pretrained, self.pretrain_scores, self.steps())
 
   def save(self, state, files: concurrent.futures.Future | None = None) -> None:
     """Starts saving `state`, a tree, as checkpoint state.step.

@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
-# Of a run with several phases, the one whose checkpoints may be the best.
-LAST_PHASE = 'train'
-
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSettings:

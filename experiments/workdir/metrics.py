@@ -21,7 +21,6 @@ from experiments.command.errors import Diverged, UserError, writing
 from experiments.command.log import log
 from experiments.workdir import curves
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.keeping import LAST_PHASE
 
 
 class MetricWriter:
@@ -47,13 +46,8 @@ class MetricWriter:
       _write_rows(self._path, rows)
       self._curves = curves.opened(workdir, config, start + 1)
 
-  def write(
-    self, step: int, row: Mapping[str, float], phase: str | None = None
-  ) -> None:
+  def write(self, step: int, row: Mapping[str, float]) -> None:
     """Writes the metrics of a step, or adds them to its row.
-
-    Args:
-      phase: of the run, if it has several.
 
     Raises:
       Diverged: one is not finite; the row is written nevertheless.
@@ -68,8 +62,7 @@ class MetricWriter:
       if self._writes:
         _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
     elif self._writes:
-      of_phase = {} if phase is None else {'phase': phase}
-      self.last = {'step': step} | of_phase | shown
+      self.last = {'step': step} | shown
       with writing(self._path), open(self._path, 'a') as file:
         file.write(json.dumps(self.last) + '\n')
     self.plot(step, row)
@@ -164,21 +157,12 @@ def read_rows(path: str) -> list[dict[str, float]]:
     raise UserError(f'{path} has a line that is not JSON: {error}') from error
 
 
-def read_phase(path: str, phase: str = LAST_PHASE) -> list[dict[str, float]]:
-  """Rows of a metrics.jsonl; of a run with several phases, of this one."""
-  return [
-    row for row in read_rows(path) if row.get('phase', LAST_PHASE) == phase
-  ]
-
-
-def scores(
-  path: str, metric: str, until: float = math.inf, phase: str = LAST_PHASE
-) -> dict[int, float]:
-  """A validation metric by step, of a phase."""
+def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
+  """A validation metric by step."""
   name = f'validation/{metric}'
   return {
     row['step']: row[name]
-    for row in read_phase(path, phase)
+    for row in read_rows(path)
     if row.get(name) is not None and row['step'] <= until
   }
 

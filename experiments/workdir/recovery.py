@@ -54,25 +54,6 @@ def newest(
   return None, []
 
 
-def best_pretrained(folder: Checkpoints, step: int, template: T) -> T:
-  """The State of `step`, the best one of pretraining.
-
-  Raises:
-    Failed: its checkpoint is corrupt.
-  """
-  try:
-    return folder.restore(step, template)
-  except UserError:
-    raise
-  # A corrupt file may raise anything, in Orbax or in TensorStore.
-  except Exception as error:
-    raise Failed(
-      f'checkpoint {folder.directory}/{step} is the best one of pretraining, '
-      f'and corrupt: {one_line(error)}; remove it to begin with the best one '
-      'of the others'
-    ) from error
-
-
 def _go_back(folders, to: int, corrupt) -> None:
   """Sets corrupt checkpoints aside, and removes other ones after step `to`."""
   for index, folder in enumerate(folders):

@@ -1,4 +1,4 @@
-"""Texts without labels, which are for pretraining alone."""
+"""Texts without labels, which tasks without labels are trained on."""
 
 import pathlib
 
@@ -78,7 +78,7 @@ def load(config):
   return loading.load(from_config(config).data, '')
 
 
-def test_pretraining_reads_train_and_then_what_is_not_held_out(config, caplog):
+def test_train_is_followed_by_what_is_not_held_out(config, caplog):
   found = load(config)
   assert (
     'unlabelled texts dropped: 2 of 7, which are in validation or test'
@@ -130,8 +130,7 @@ def test_a_held_out_text_in_other_case_and_spacing_is_left_out(config):
 
 def test_what_only_evaluates_needs_no_unlabelled_texts(config, tmp_path):
   path = str(tmp_path / 'run')
-  config.pretrain.steps, config.train.steps = 2, 2
-  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
+  config.train.steps, config.optimizer.warmup_steps = 2, 0
   config.train.batch_size, config.train.eval_every = 2, 2
   config.data.max_length = 8
   run.run(config, path, Signals())
@@ -167,21 +166,11 @@ def test_texts_of_a_test_fold_are_left_out(config):
 
 def said(config, folder) -> str:
   """The log of a short run, of batches of two."""
-  config.optimizer.warmup_steps = config.pretrain.warmup_steps = 0
+  config.optimizer.warmup_steps = 0
   config.train.batch_size = 2
   config.data.max_length = 8
   run.run(config, str(folder / 'run'), Signals())
   return (folder / 'run/log-0.txt').read_text()
-
-
-def test_a_run_is_pretrained_on_them(config, tmp_path):
-  config.pretrain.steps, config.train.steps = 6, 2
-  config.train.eval_every = 2
-  text = said(config, tmp_path)
-  assert '6 train, 2 validation, 2 test, 5 unlabelled' in text
-  # Eleven texts, and six.
-  assert 'masked_tokens: 6 steps are 1.0 epochs of 6\n' in text
-  assert 'classify: 2 steps are 0.7 epochs of 3\n' in text
 
 
 def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
@@ -192,16 +181,24 @@ def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
   assert 'masked_tokens: 6 steps are 1.0 epochs of 6\n' in text
 
 
-def test_pretraining_with_labels_is_not_trained_on_them(config, tmp_path):
-  config.pretrain.task.name = 'classify'
-  config.pretrain.best_metric = 'accuracy'
-  config.pretrain.steps = config.train.steps = config.train.eval_every = 3
-  text = said(config, tmp_path)
-  assert '6 train, 2 validation, 2 test, 5 for the vocabulary' in text
-  assert text.count('classify: 3 steps are 1.0 epochs of 3\n') == 2
+def test_a_run_takes_their_words_from_the_one_it_begins_with(config, tmp_path):
+  config.task.name, config.checkpoint.best_metric = 'masked_tokens', 'loss'
+  config.train.steps = config.train.eval_every = 2
+  said(config, tmp_path / 'masked')
+  config.task.name, config.checkpoint.best_metric = 'classify', 'accuracy'
+  config.data.text.unlabelled = ()
+  config.train.init_from = str(tmp_path / 'masked/run')
+  text = said(config, tmp_path / 'then')
+  assert '6 train, 2 validation, 2 test\n' in text.replace(';', '\n')
+  one, other = (
+    (tmp_path / name / 'run/tokenizer.json').read_text()
+    for name in ('masked', 'then')
+  )
+  assert one == other
+  assert '"three"' in one
 
 
-def test_a_run_without_pretraining_says_what_they_are_for(config, tmp_path):
+def test_a_task_with_labels_says_what_they_are_for(config, tmp_path):
   config.train.steps = config.train.eval_every = 2
   text = said(config, tmp_path)
   assert '6 train, 2 validation, 2 test, 5 for the vocabulary' in text

@@ -345,10 +345,6 @@ def test_the_next_token_is_asked_of_all_but_the_last():
       r'set config\.model\.encoder\.linear_attention\.causal=True',
     ),
     (
-      {'pretrain.task.name': 'next_token', 'pretrain.steps': 3},
-      r'config\.pretrain\.task\.name = .next_token. .*causal',
-    ),
-    (
       {'task.name': 'masked_tokens', 'task.masked_tokens.share': 0.0},
       r'config\.task\.masked_tokens\.share = 0\.0 must',
     ),
@@ -361,11 +357,6 @@ def test_the_next_token_is_asked_of_all_but_the_last():
       r'best_metric',
     ),
     ({'task.name': 'unknown'}, r'config\.task\.name'),
-    ({'pretrain.steps': -1}, r'config\.pretrain\.steps = -1'),
-    (
-      {'pretrain.steps': 3, 'pretrain.warmup_steps': 4.0},
-      r'config\.pretrain\.warmup_steps = 4 must',
-    ),
   ],
 )
 def test_what_a_task_cannot_do_is_one_line_with_its_key(changes, line):

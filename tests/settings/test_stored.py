@@ -38,7 +38,7 @@ def test_a_run_without_a_key_is_resumed_and_evaluated_with_its_default(
   """A key of a section, a whole section and an option."""
   config, path = make_small_config(), tmp_path / 'run'
   incomplete = json.loads(stored.as_text(config.to_dict()))
-  del incomplete['train']['ema_decay'], incomplete['pretrain']
+  del incomplete['train']['ema_decay'], incomplete['task']
   del incomplete['model']['position']['sinusoidal']['base']
   path.mkdir()
   (path / 'config.json').write_text(json.dumps(incomplete))

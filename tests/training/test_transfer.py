@@ -11,8 +11,9 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, loading
 from experiments.data.vocabularies import Vocabulary
+from experiments.settings import stored
 from experiments.settings.settings import from_config
-from experiments.training import compiled
+from experiments.training import compiled, sources
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
 
@@ -72,7 +73,7 @@ def test_parameters_that_match_are_loaded_and_the_rest_is_named(
   assert 'float32[12, 20] there' in skipped
 
 
-def test_parameters_of_another_vocabulary_or_other_labels_are_skipped(
+def test_the_vocabulary_is_taken_and_heads_of_other_labels_are_skipped(
   source, tmp_path
 ):
   other = tmp_path / 'other'
@@ -85,33 +86,117 @@ def test_parameters_of_another_vocabulary_or_other_labels_are_skipped(
   config = short_config()
   config.train.init_from = str(other)
   run_lib.run(config, str(tmp_path / 'run'), Signals())
+  assert '"teh"' in (tmp_path / 'run/tokenizer.json').read_text()
   ours, theirs = (
     params(tmp_path / 'run', config),
     params(source, short_config()),
   )
   for name, leaf in ours.items():
-    fits = name.partition('/')[0] not in ('embed', 'head')
+    fits = name.partition('/')[0] != 'head'
     if leaf.ndim > 1:  # those that start at zeros or ones are alike anyway
       close = np.allclose(leaf, theirs[name], atol=1e-6)
       assert close == fits, name
 
 
-def test_position_rates_of_words_of_another_vocabulary_are_skipped(
-  tmp_path, capfd
+def test_another_kind_of_vocabulary_is_one_line(source, tmp_path):
+  config = short_config()
+  config.data.vocabulary.word.min_count = 3
+  config.train.init_from = str(source)
+  with pytest.raises(UserError) as error:
+    run_lib.run(config, str(tmp_path / 'run'), Signals())
+  assert str(error.value) == (
+    f"config.train.init_from = '{source}' has another kind of vocabulary: "
+    'config.data.vocabulary.word.min_count = 1, which is 3 here'
+  )
+  assert not (tmp_path / 'run/config.json').exists()
+
+
+def test_a_vocabulary_that_was_replaced_since_the_run_began_is_one_line(
+  source, tmp_path
+):
+  other = tmp_path / 'other'
+  shutil.copytree(source, other)
+  text = (source / 'tokenizer.json').read_text()
+  (other / 'tokenizer.json').write_text(text.replace('"the"', '"teh"'))
+  config = short_config()
+  config.train.init_from = str(other)
+  run = tmp_path / 'run'
+  run.mkdir()
+  for name in ('data.json', 'tokenizer.json'):
+    shutil.copy(source / name, run / name)
+  (run / 'config.json').write_text(stored.as_text(config.to_dict()))
+  with pytest.raises(UserError, match='has another vocabulary than'):
+    run_lib.run(config, str(run), Signals())
+
+
+@pytest.fixture
+def sweep(source, tmp_path):
+  """A folder with two trials of each of two position methods."""
+  folder = tmp_path / 'sweep'
+  for name in ('sinusoidal', 'learned'):
+    for seed in (0, 5):
+      trial = folder / 'trials' / f'{name}-{seed}'
+      shutil.copytree(source, trial)
+      config = json.loads((trial / 'config.json').read_text())
+      config['model']['position']['name'] = name
+      config['seed'] = seed
+      (trial / 'config.json').write_text(json.dumps(config))
+  return folder
+
+
+@pytest.mark.parametrize('seed', [0, 5])
+@pytest.mark.parametrize('name', ['sinusoidal', 'learned'])
+def test_the_trial_of_a_sweep_with_the_same_model_and_seed_is_taken(
+  name, seed, sweep
 ):
   config = short_config()
-  config.model.position.name = 'learned+complex_order'
-  source = tmp_path / 'source'
-  run_lib.run(config, str(source), Signals())
-  text = (source / 'tokenizer.json').read_text()
-  (source / 'tokenizer.json').write_text(text.replace('"the"', '"teh"'))
-  config.train.init_from = str(source)
-  run_lib.run(config, str(tmp_path / 'run'), Signals())
-  lines = capfd.readouterr().err.splitlines()
-  (skipped,) = [line for line in lines if line.startswith('skipped param')]
-  other = 'encoder/position/complex_order/rates'
-  assert f'{other} (another vocabulary)' in skipped
-  assert 'encoder/position/learned' not in skipped
+  config.model.position.name, config.seed = name, seed
+  config.train.init_from = str(sweep)
+  with sources.opened(from_config(config)) as found:
+    assert found == str(sweep / 'trials' / f'{name}-{seed}')
+
+
+def test_seeds_count_only_where_a_sweep_has_several(sweep):
+  for trial in (sweep / 'trials').glob('*-5'):
+    shutil.rmtree(trial)
+  config = short_config()
+  config.seed = 3
+  config.train.init_from = str(sweep)
+  with sources.opened(from_config(config)) as found:
+    assert found == str(sweep / 'trials/sinusoidal-0')
+
+
+def test_a_sweep_of_which_no_trial_or_several_fit_is_one_line(sweep):
+  config = short_config()
+  config.seed, config.model.position.name = 5, 'rotary'
+  config.train.init_from = str(sweep)
+  with (
+    pytest.raises(UserError) as none,
+    sources.opened(from_config(config)),
+  ):
+    pass
+  start = f"config.train.init_from = '{sweep}': "
+  assert str(none.value) == (
+    f'{start}none of its 4 trials has the settings of this model; the nearest '
+    "one, learned-5, has config.model.position.name = 'learned', which is "
+    "'rotary' here"
+  )
+  other = sweep / 'trials/other'
+  shutil.copytree(sweep / 'trials/learned-5', other)
+  text = (other / 'config.json').read_text()
+  (other / 'config.json').write_text(
+    text.replace('"batch_size": 16', '"batch_size": 8')
+  )
+  config.model.position.name = 'learned'
+  with (
+    pytest.raises(UserError) as several,
+    sources.opened(from_config(config)),
+  ):
+    pass
+  assert str(several.value) == (
+    f'{start}2 of its trials have the settings of this model, and differ in '
+    'config.train.batch_size; give the folder of one of them'
+  )
 
 
 def test_all_members_begin_with_the_parameters_of_one_model(
