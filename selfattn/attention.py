@@ -205,6 +205,7 @@ class Attention(nn.Module):
       broadcast_dropout=self.broadcast_dropout,
       backend=self.backend,
       platform=self.platform,
+      has_finite_padding=True,
       **arguments,
     )
 

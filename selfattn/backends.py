@@ -59,6 +59,7 @@ def attend(
   broadcast_dropout: bool = False,
   backend: str = 'auto',
   platform: str | None = None,
+  has_finite_padding: bool = False,
   return_weights: bool = False,
   terms: dict[str, jax.Array] | None = None,
 ) -> tuple[jax.Array, jax.Array | None]:
@@ -102,6 +103,8 @@ def attend(
       support all transformations of jax: neither has a second derivative,
       'cudnn' needs queries, keys and values that are all batched in a vmap, and
       'pallas_tpu' needs `check_vma=False` in a shard_map.
+    has_finite_padding: whether queries, keys and values at padding are finite,
+      as projections of finite vectors are. Otherwise they are read as zeros.
     return_weights: whether to return the weights as well.
     terms: a dict to which, with return_weights, what each part of the position
       method without `encoding` added to the scaled scores is added, by the name
@@ -137,8 +140,9 @@ def attend(
   _check_hooks(position, query, key)
 
   is_empty = not B or not L or not M
-  q_BLHK = without_padding(q_BLHK, query)
-  k_BMGK, v_BMGK = (without_padding(x, key) for x in (k_BMGK, v_BMGK))
+  if not has_finite_padding:
+    q_BLHK = without_padding(q_BLHK, query)
+    k_BMGK, v_BMGK = (without_padding(x, key) for x in (k_BMGK, v_BMGK))
   rotated_BLHK, rotated_BMGK = q_BLHK, k_BMGK
   if not is_empty:
     rotated_BLHK, rotated_BMGK = _rotated(
