@@ -81,7 +81,7 @@ def test_everything_is_compared(call_command, tmp_path, monkeypatch):
     'compare',
     f'--output={tmp_path}',
     '--lengths=8,16',
-    '--width=8',
+    '--width=32',
     '--repetitions=1',
     cwd=tmp_path,
   )
