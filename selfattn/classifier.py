@@ -14,7 +14,6 @@ import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
 from selfattn.heads import Head, Linear
-from selfattn.masks import without_padding
 from selfattn.pools import Mean, Pool
 from selfattn.positions.sampling import Consecutive
 
@@ -100,6 +99,8 @@ class TextClassifier(nn.Module):
       raise ValueError(f'tokens_BL of {tokens_BL.dtype} must be integers')
     # Narrow types do not hold the ids of [MASK] and [CLS].
     tokens_BL = tokens_BL.astype(jnp.int32)
+    # An id that is no row of the table would have a vector of NaN.
+    tokens_BL = jnp.where(jnp.asarray(padding_mask_BL, bool), tokens_BL, 0)
     init = nn.initializers.normal(self.embed_init_std, jnp.float32)
     table = nn.Embed(
       self.vocab_size, self.embed_dim, embedding_init=init, name='embed'
@@ -122,10 +123,8 @@ class TextClassifier(nn.Module):
       )
     inner = None if dropout is None else dropout.at(0)
     tokens = self.sampling.tokens(padding_mask_BL, position_stream)
-    # An id that is no row of the table has a vector of NaN.
-    x_BLD = without_padding(x_BLD.astype(self.dtype), tokens)
     x_BLD = self.encoder(
-      x_BLD,
+      x_BLD.astype(self.dtype),
       tokens.replace(ids=tokens_BL),
       inner,
       attention_dropout,
