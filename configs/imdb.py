@@ -24,9 +24,7 @@ def get_config():
   config.data.split_by = 'text'
   config.data.max_length = 512
   config.data.num_buckets = 6
-  config.model.position.name = 'convolutional'
-  for method in ('learned', 'tupe'):
-    config.model.position[method].max_len = config.data.max_length
+  config.model.position = 'convolutional'
   config.model.dropout_rate = 0.1
   config.model.word_dropout_rate = 0.2
   config.model.num_members = 1
@@ -40,15 +38,19 @@ def get_config():
   return config
 
 
-sweep_positions = default.sweep_positions
 sweep_seeds = default.sweep_seeds
+
+
+def sweep_positions():
+  """Every position method, for 512 tokens."""
+  return default.position_methods(max_len=512)
 
 
 def sweep_choice():
   """The recipe, and what differs from it in one thing: validation decides."""
   yield {}
-  yield {'model.position.name': 'none'}
-  yield {'model.position.name': 'learned'}
+  yield {'model.position': 'none'}
+  yield {'model.position': 'learned'}
   yield {'model.dropout_rate': 0.5}
   yield {'model.word_dropout_rate': 0.0}
   yield {'data.max_length': 1_024}

@@ -1,20 +1,22 @@
 """Length generalisation: train on up to 20 tokens, test on 21 to 100.
 
-The task is `config.data.algorithmic.task`, one of those in
+The task is an option of `config.data.source`, one of those in
 experiments/data/algorithmic.py, most of them after Ruoss et al. 2023. The
 default is the quickest to learn: whether `a` comes before `b`. Evaluation
 prints the accuracy by length.
 
     bash scripts/run.sh experiments.train \
         --config=configs/length_generalization.py \
-        --config.model.position.name=shaw --workdir=runs/before_shaw
+        --config.model.position=shaw --workdir=runs/before_shaw
     bash scripts/run.sh experiments.evaluate --workdir=runs/before_shaw
 
 A column of the tables in docs/positions.md is one sweep:
 
     bash scripts/run.sh experiments.sweep \
         --config=configs/length_generalization.py \
-        --config.data.algorithmic.task=flip_flop --sweep=positions,seeds \
+        --config.data.source='algorithmic(task=flip_flop, test=2000,
+          longest_train=20, longest_test=100)' \
+        --sweep=positions,seeds \
         --workdir=runs/flip_flop
 
 Without dropout, and with the maximum over tokens, since the answer is that of
@@ -25,18 +27,18 @@ from configs import default
 from experiments.data.algorithmic import ALGORITHMS
 
 
+def strings(task):
+  """The data set of a task."""
+  return (
+    f'algorithmic(task={task}, longest_train=20, longest_test=100, test=2000)'
+  )
+
+
 def get_config():
   """Differences from configs/default.py."""
   config = default.get_config()
-  config.data.name = 'algorithmic'
-  config.data.algorithmic.task = 'a_before_b'
-  config.data.algorithmic.longest_train = 20
-  config.data.algorithmic.longest_test = 100
-  config.data.algorithmic.test = 2_000
+  config.data.source = strings('a_before_b')
   config.data.max_length = 100
-  # Randomised positions are sampled from this range.
-  config.model.position.learned.max_len = 2048
-  config.model.position.tupe.max_len = 2048
   config.model.num_heads = 8
   config.model.pool = 'max'
   config.model.dropout_rate = 0.0
@@ -46,7 +48,9 @@ def get_config():
   return config
 
 
-sweep_positions = default.sweep_positions
+def sweep_positions():
+  """Every position method; randomised positions are below 2048."""
+  return default.position_methods(max_len=2048)
 
 
 def sweep_seeds():
@@ -58,10 +62,10 @@ def sweep_seeds():
 def sweep_tasks():
   """Every task of experiments/data/algorithmic.py."""
   for task in ALGORITHMS:
-    yield {'data.algorithmic.task': task}
+    yield {'data.source': strings(task)}
 
 
 def sweep_samplings():
   """Consecutive positions, and randomised ones (Ruoss et al. 2023)."""
   for name in ('consecutive', 'randomised'):
-    yield {'model.position_sampling.name': name}
+    yield {'model.position_sampling': name}

@@ -17,12 +17,12 @@ from configs import default
 def get_config():
   """Differences from configs/default.py."""
   config = default.get_config()
-  config.data.name = 'text'
+  config.data.source = 'text'
   config.data.num_buckets = 3
-  config.data.vocabulary.word.min_count = 2
+  config.data.vocabulary = 'word(min_count=2)'
   config.model.num_layers = 1
   config.model.embed_dim = 128
-  config.model.position.name = 'learned'
+  config.model.position = 'learned'
   config.model.pool = 'max'
   config.model.dropout_rate = 0.3
   config.optimizer.weight_decay_names = ('kernel', 'embedding')

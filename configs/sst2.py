@@ -18,7 +18,7 @@ from configs import default
 def get_config():
   """Differences from configs/default.py."""
   config = default.get_config()
-  config.data.name = 'text'
+  config.data.source = 'text'
   config.data.text.train = ('train.tsv',)
   config.data.text.test = ('dev.tsv',)
   config.data.text.text_columns = ('sentence',)
@@ -29,7 +29,7 @@ def get_config():
   config.data.split_by = 'sentence'
   config.data.validation_fraction = 0.02
   config.model.num_layers = 1
-  config.model.position.name = 'learned'
+  config.model.position = 'learned'
   config.model.dropout_rate = 0.5
   config.model.num_members = 8
   # Most parameters are embeddings, so these need weight decay, too.
@@ -58,9 +58,9 @@ def sweep_choice():
   yield {'model.dropout_rate': 0.3}
   yield {'model.attention_dropout_rate': 0.1}
   yield {'model.word_dropout_rate': 0.1}
-  yield {'model.position.name': 'learned+convolutional'}
-  yield {'data.vocabulary.word.min_count': 2}
-  yield {'data.vocabulary.name': 'bpe'}
+  yield {'model.position': 'learned+convolutional'}
+  yield {'data.vocabulary': 'word(min_count=2)'}
+  yield {'data.vocabulary': 'bpe'}
   yield {'optimizer.learning_rate': 1e-3}
   yield {'optimizer.weight_decay': 2.0}
   yield {'optimizer.label_smoothing': 0.2}

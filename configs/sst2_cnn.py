@@ -17,7 +17,7 @@ from configs import default, sst2
 def get_config():
   """Differences from configs/sst2.py."""
   config = sst2.get_config()
-  config.model.encoder.name = 'cnn'
+  config.model.encoder = 'cnn'
   config.model.embed_dim = 128
   config.model.pool = 'max'
   return config

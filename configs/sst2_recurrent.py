@@ -20,12 +20,11 @@ from configs import default, sst2
 def get_config():
   """Differences from configs/sst2.py."""
   config = sst2.get_config()
-  config.model.position.name = 'recurrent'
-  config.model.position.recurrent.residual = False
+  config.model.position = 'recurrent(residual=False)'
   config.model.embed_dim = 128
   config.model.word_dropout_rate = 0.1
   config.model.num_members = 1
-  config.optimizer.name = 'sgd'
+  config.optimizer.method = 'sgd'
   config.optimizer.learning_rate = 0.2
   config.optimizer.schedule = 'constant'
   config.optimizer.warmup_steps = 1 / 60
@@ -47,9 +46,9 @@ def sweep_choice():
   yield {'model.embed_dim': 64}
   yield {'model.pool': 'max'}
   yield {'model.word_dropout_rate': 0.0}
-  yield {'model.encoder.name': 'rnn'}
-  yield {'model.position.recurrent.residual': True}
+  yield {'model.encoder': 'rnn'}
+  yield {'model.position': 'recurrent'}
   yield {'optimizer.learning_rate': 0.1}
-  yield {'optimizer.name': 'adamw', 'optimizer.learning_rate': 1e-3}
+  yield {'optimizer.method': 'adamw', 'optimizer.learning_rate': 1e-3}
   yield {'train.ema_decay': 0.0}
   yield {'train.steps': 12_000}

@@ -26,7 +26,7 @@ os.environ |= {
 from experiments.command import app
 from experiments.command.log import log
 from experiments.data import loading
-from experiments.settings import extensions, reference
+from experiments.settings import reference
 from experiments.settings import settings as settings_lib
 from experiments.training import sources, tpu_slices
 
@@ -58,7 +58,6 @@ def _define(values) -> None:
 def main(values) -> None:
   """Compiles the training step and prints the report."""
   topology = app.required(values, 'topology')
-  extensions.add(values.config, values.config_path)
   settings = settings_lib.from_config(values.config)
   devices = tpu_slices.devices_of(topology)
   loaded = loading.load(settings.data, '', sources.vocabulary(settings))

@@ -32,7 +32,7 @@ from experiments.inspection import (
   sweep_page,
 )
 from experiments.inspection.figures import Figures
-from experiments.settings import extensions, reference, stored
+from experiments.settings import reference, stored
 from experiments.settings import settings as settings_lib
 from experiments.sweeps import comparison
 from experiments.training import build, run_flags
@@ -141,7 +141,6 @@ def _sweep(values, path: str, output: str) -> dict:
 def _untrained(values, output: str) -> dict:
   """Draws the position method of --config at initialisation."""
   _check(values, 'an untrained model')
-  extensions.add(values.config, values.config_path)
   settings = settings_lib.from_config(values.config)
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   head_analysis.require_heads(classifier)

@@ -29,7 +29,6 @@ from experiments.command.imports import import_frozen
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows, loading
-from experiments.data.text_files import Text
 from experiments.training import run_flags
 from experiments.workdir import buckets
 
@@ -60,16 +59,15 @@ def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
     UserError: there is no such run or checkpoint, or its task predicts tokens
       and no labels.
   """
-  from experiments.learning.tasks import TASKS
   from experiments.settings import stored
   from experiments.training import evaluation, prediction
 
   with buckets.staged(workdir) as path:
     settings = stored.read_settings(path)
-    task = settings.task.name
-    if not TASKS[task].has_labels:
+    task = settings.task
+    if not task.entry.has_labels:
       raise UserError(
-        f'--workdir={path} was trained on config.task.name = {task!r}, which '
+        f'--workdir={path} was trained on config.task = {task}, which '
         'predicts tokens and no labels; use experiments.evaluate for its '
         'scores on a split, experiments.inspect --text for its attention'
       )
@@ -159,8 +157,7 @@ def _opened(values):
 
 def _windows(values, kind: str, predictor, file) -> Iterator[list]:
   """Lists of rows, each with its text."""
-  source = predictor.run.settings.data.source
-  options = Text(**source.options) if source.name == 'text' else Text()
+  options = predictor.run.settings.data.text
   columns, name = options.text_columns, values.input or 'standard input'
   if kind == 'lines':
     columns = (input_rows.TEXT,)

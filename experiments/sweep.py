@@ -21,7 +21,7 @@ import os
 from experiments.command import app, config_files, invocation
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
-from experiments.settings import extensions, reference
+from experiments.settings import reference
 from experiments.sweeps import (
   comparison,
   engines,
@@ -200,7 +200,6 @@ def _main(values, workdir: str) -> None:
     app.print_result(summary.write(workdir, values))
     return
   curves.check()
-  extensions.add(values.config, values.config_path)
   base = values.config.to_dict()
   resources = ray_cluster.parse(values.ray_resources)
   if values.engine != 'ray' and resources:

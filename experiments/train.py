@@ -17,7 +17,7 @@ import jax
 
 from experiments.command import app, distributed, processes
 from experiments.command.signals import Signals
-from experiments.settings import extensions, reference
+from experiments.settings import reference
 from experiments.settings import settings as settings_lib
 from experiments.training import run as run_lib
 from experiments.workdir import buckets, curves
@@ -52,7 +52,6 @@ def _define(values) -> None:
 def main(values) -> None:
   """Trains, evaluates and prints the result."""
   config = values.config
-  extensions.add(config, values.config_path)
   if values.init_from is not None:
     config.train.init_from = values.init_from
     if not values.init_from.startswith(buckets.SCHEMES):

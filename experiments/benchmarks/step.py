@@ -115,9 +115,8 @@ def _tutorial(size: Size, tokens, labels, vocab_size) -> dict[str, Callable]:
   for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
     config.model[name] = getattr(size, name)
   config.model.dropout_rate = DROPOUT_RATE
-  config.model.encoder.attention.norm = 'post'
-  config.model.encoder.attention.activation = 'relu'
-  config.optimizer.name = 'adam'
+  config.model.encoder = 'attention(norm=post, activation=relu)'
+  config.optimizer.method = 'adam'
   config.optimizer.learning_rate = LEARNING_RATE
   config.optimizer.schedule = 'constant'
   config.optimizer.warmup_steps = 0

@@ -14,12 +14,13 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
+from experiments.command import modules
 from experiments.command.config_files import (
   DEFAULT_CONFIG,
   find_config,
@@ -38,10 +39,11 @@ from experiments.command.values import (
   flat_keys,
   kind_of,
   parse_tuple,
-  typed,
+  shown,
 )
 
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
+_HELP = ('--help', '-h', '--helpfull', '--helpshort', '-help')
 
 
 def print_result(result: dict) -> None:
@@ -73,7 +75,7 @@ def run(
   main: Callable[[flags.FlagValues], None],
   define: Callable[[flags.FlagValues], None],
   doc: str,
-  describe: Callable[[], Mapping[str, str]] | None = None,
+  describe: Callable[[str], str] | None = None,
 ) -> None:
   """Parses the command line, calls `main`, and exits with the right code.
 
@@ -82,9 +84,9 @@ def run(
       there is `describe`.
     define: adds the flags of this command.
     doc: first paragraphs of --help.
-    describe: what each key of a config is, for --help. It adds the flags
-      --config, a file, and --config.KEY=VALUE for every key in it. None: the
-      command has no config.
+    describe: the text of --help on all keys of a config, '', or on one choice
+      of it. It adds the flags --config, a file, and --config.KEY=VALUE for
+      every key in it. None: the command has no config.
   """
   with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
     _run(main, define, doc, describe)
@@ -193,6 +195,7 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
     if describe is not None:
       path, argv = _take_config(argv)
       config = load_config(path)
+      modules.search(os.path.dirname(path))
       _check_overrides(argv, config)
       # ml_collections reads overrides from sys.argv, not from its argument.
       sys.argv = argv
@@ -201,8 +204,9 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
         if values[name].parser.flag_type() == 'tuple':
           values[name].parser = _Tuples()
       flags.DEFINE_string('config_path', path, '', flag_values=values)
-    if {'--help', '-h', '--helpfull', '--helpshort', '-help'} & set(argv):
-      _print_help(values, doc, path, config, describe)
+    helps = [word for word in argv if word.partition('=')[0] in _HELP]
+    if helps:
+      _print_help(values, doc, path, config, describe, helps[0])
       sys.exit(DONE)
     rest = values(argv)
   except flags.Error as error:
@@ -261,21 +265,23 @@ def _check_overrides(argv, config: ConfigDict) -> None:
       raise UserError(f'--{name} is a section; change one of {inside}')
 
 
-def _print_help(values, doc: str, path: str | None, config, describe) -> None:
+def _print_help(values, doc, path, config, describe, word: str) -> None:
+  """The page of --help; of --help=NAME, what may be chosen."""
+  _, _, name = word.partition('=')
+  if name and describe is not None:
+    print(describe(name))
+    return
   print(f'{doc.strip()}\n\nflags:')
   if config is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')
+    print('  --help=NAME: what may be chosen, such as --help=position')
   for name, (meaning, default) in described_flags(values).items():
     shown = f' (default: {default})' if default else ''
     print(f'  --{name}: {meaning}{shown}')
   if config is not None:
-    print(f'\nkeys of {path}:')
-    meanings = describe()
-    for key, value in flat_keys(config).items():
-      if not isinstance(value, ConfigDict):
-        meaning = f': {meanings[key]}' if key in meanings else ''
-        print(f'  --config.{key}={typed(value)}{meaning}')
+    print('\nkeys, with their defaults:')
+    print(describe(''))
 
 
 def described_flags(values: flags.FlagValues) -> dict[str, tuple[str, str]]:
@@ -285,5 +291,5 @@ def described_flags(values: flags.FlagValues) -> dict[str, tuple[str, str]]:
     if name not in ('config', 'config_path'):
       # absl adds a line to the help of a flag that may be repeated.
       meaning = values[name].help.partition(';\n')[0]
-      found[name] = meaning, typed(values[name].default)
+      found[name] = meaning, shown(values[name].default)
   return found

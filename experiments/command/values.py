@@ -1,36 +1,18 @@
-"""Parsing of config values: named choices, tuples, dotted keys."""
+"""Values of a config: parsing, types, dotted keys."""
 
 from __future__ import annotations
 
 import ast
 import csv
-import dataclasses
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
+from experiments.command.errors import UserError, nearest
+
 _QUOTES, _BRACKETS = '\'"', {'(': ')', '[': ']'}
 _INTEGER = re.compile('0|-?[1-9][0-9]*')
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-  """A name from a registry, or several joined by +, with their options.
-
-  Attributes:
-    name: as written in the config.
-    blocks: options by name.
-  """
-
-  name: str
-  blocks: Mapping[str, Mapping[str, Any]]
-
-  @property
-  def options(self) -> Mapping[str, Any]:
-    """Options of the single name."""
-    return self.blocks[self.name]
 
 
 def parse_tuple(text: str) -> tuple:
@@ -58,8 +40,8 @@ def parse_tuple(text: str) -> tuple:
   return tuple(int(w) if _INTEGER.fullmatch(w) else w for w in words)
 
 
-def typed(value: Any) -> str:
-  """A value as it is typed on a command line; '' for None."""
+def shown(value: Any) -> str:
+  """A value as it is written on a command line; '' for None."""
   if isinstance(value, list | tuple):
     return ','.join(map(str, value))
   return '' if value is None else str(value)
@@ -82,8 +64,8 @@ def kind_of(value: Any) -> str:
   return f'{name}, such as {value!r}' if is_number else name
 
 
-def split(text: str) -> list[str]:
-  """Splits at the commas outside of quotes and brackets.
+def split(text: str, separator: str = ',') -> list[str]:
+  """Splits at the separators outside of quotes and brackets.
 
   A quote opens only at the beginning of a value, or of an element in brackets;
   inside of it a doubled quote stands for the character.
@@ -91,7 +73,7 @@ def split(text: str) -> list[str]:
   Raises:
     ValueError: quotes or brackets that do not match.
   """
-  parts, start, closing, quote, before = [], 0, [], '', ','
+  parts, start, closing, quote, before = [], 0, [], '', separator
   characters = iter(enumerate(text))
   for index, character in characters:
     if quote:
@@ -100,7 +82,7 @@ def split(text: str) -> list[str]:
         next(characters, None)
       elif character == quote:
         quote = ''
-    elif character in _QUOTES and before in ',([':
+    elif character in _QUOTES and before in f'{separator},=([':
       quote = character
     elif character in _BRACKETS:
       closing.append(_BRACKETS[character])
@@ -108,7 +90,7 @@ def split(text: str) -> list[str]:
       if not closing or closing.pop() != character:
         closing.append('')
         break
-    elif character == ',' and not closing:
+    elif character == separator and not closing:
       parts.append(text[start:index])
       start = index + 1
     before = before if character.isspace() else character
@@ -137,3 +119,54 @@ def flat_keys(config, prefix: str = '') -> dict[str, object]:
     if isinstance(value, ConfigDict | dict):
       keys |= flat_keys(value, f'{prefix}{name}.')
   return keys
+
+
+def typed(value: Any, kind: type, name: str) -> Any:
+  """`value` as `kind`, if no information is lost.
+
+  Args:
+    name: of the value in messages, such as `config.train.steps`.
+
+  Raises:
+    UserError: it is of another type.
+  """
+  if kind is int and type(value) is int and abs(value) >= 2**31:
+    raise UserError(
+      f'{name} = {value} must be below 2147483648, and above its negative'
+    )
+  if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    return float(value)
+  if kind is tuple and isinstance(value, list | tuple):
+    return tuple(value)
+  if kind is tuple and isinstance(value, str):
+    try:
+      return parse_tuple(value)
+    except ValueError as error:
+      raise UserError(f'{name} = {error}') from error
+  if type(value) is kind:
+    return value
+  raise UserError(
+    f'{name} = {value!r} is a {type(value).__name__}, not a {kind.__name__}'
+  )
+
+
+def check_keys(values, known, section: str) -> None:
+  """UserError if the keys of a section are not those that are known.
+
+  Args:
+    section: dotted key; '' for the config itself.
+  """
+  prefix = f'config.{section}.' if section else 'config.'
+  for name in values:
+    if name not in known:
+      raise UserError(
+        f'{prefix}{name} is not a key{nearest(name, list(known))}'
+      )
+  for name in known:
+    if name not in values:
+      raise UserError(f'{prefix}{name} is missing')
+
+
+def join(section: str, name: str) -> str:
+  """Dotted key of a name in a section; '' is the config itself."""
+  return f'{section}.{name}' if section else name

@@ -12,49 +12,72 @@ import os
 
 import numpy as np
 
+from experiments.command import schema
+from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
-from experiments.command.values import Choice
 from experiments.data import (
   datasets,
   encoding,
   selection,
-  vocabularies,
 )
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
+from experiments.data.splits import GROUPINGS
 from experiments.data.store import Store, default_folder
-from experiments.data.text_files import SPLITS, UNLABELLED
+from experiments.data.text_files import SPLITS, UNLABELLED, Text
 from experiments.data.vocabularies import VOCABULARIES, Vocabulary
+
+SOURCES = Table(datasets.DATASETS)
+_VOCABULARIES = Table(VOCABULARIES)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
   """The data set, how it is split, and how it is batched.
 
-  Fields are the keys of config.data, explained in configs/default.py; `source`
-  is its `name` with the options.
+  Attributes:
+    source: the data set.
+    text: its files, where `source` is text.
+    dir: folder of the files; empty for generated data and the hub.
+    max_length: tokens of a text; longer texts are truncated.
+    seed: seed of generated data, of splits held out from train, and of the
+      order of examples: runs that differ in config.seed only train on the same
+      batches.
+    validation_fraction: share of train to hold out for validation, if the data
+      has no such split.
+    test_fraction: share of train to hold out for test, if the data has no such
+      split.
+    num_folds: cross-validation: train is split into so many folds, of which one
+      is test, at least 2; 0: none.
+    fold: which fold is test, from 0.
+    split_by: what is never split between train, validation and test: 'text',
+      equal texts; 'sentence', also a sentence and its phrases.
+    num_buckets: number of lengths that batches are padded to.
+    vocabulary: how texts are split into tokens.
   """
 
-  source: Choice
-  dir: str
-  max_length: int
-  seed: int
-  validation_fraction: float
-  test_fraction: float
-  num_folds: int
-  fold: int
-  split_by: str
-  num_buckets: int
-  vocabulary: Choice
+  source: Call = schema.choice('word_order', SOURCES)
+  text: Text = schema.section(Text)
+  dir: str = ''
+  max_length: int = schema.field(64, schema.POSITIVE)
+  seed: int = schema.field(0, schema.SEED)
+  validation_fraction: float = schema.field(0.1, schema.SHARE)
+  test_fraction: float = schema.field(0.0, schema.SHARE)
+  num_folds: int = schema.field(0, schema.at_least(0))
+  fold: int = schema.field(0, schema.at_least(0))
+  split_by: str = schema.field('text', schema.one_of(GROUPINGS))
+  num_buckets: int = schema.field(2, schema.POSITIVE)
+  vocabulary: Call = schema.choice('word', _VOCABULARIES)
+
+  def dataset(self):
+    """The data set: its options are checked."""
+    return self.text if self.source.entry is Text else self.source.make()
 
   def labelled_only(self) -> DataSettings:
     """The same data without the unlabelled texts, if there are any."""
-    name = self.source.name
-    if not self.source.options.get(UNLABELLED):
-      return self
-    options = {**self.source.options, UNLABELLED: ()}
-    return dataclasses.replace(self, source=Choice(name, {name: options}))
+    text = dataclasses.replace(self.text, unlabelled=())
+    return dataclasses.replace(self, text=text)
 
   def moved_to(self, directory: str) -> DataSettings:
     """The same data in another folder."""
@@ -96,7 +119,7 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
   Raises:
     UserError: the data is invalid, or not that of this workdir.
   """
-  source = datasets.DATASETS[settings.source.name](**settings.source.options)
+  source = settings.dataset()
   # Data that a program makes is made again as fast as it is read.
   store = Store(default_folder() if _has_key(source) else None)
   rows, key = _read(store, source, settings)
@@ -190,12 +213,12 @@ def _select(store, key, rows, source, settings) -> selection.Selection:
   return selection.of(store.arrays('splits', [key, options, how], write))
 
 
-def _vocabulary(store, rows, chosen, choice: Choice):
+def _vocabulary(store, rows, chosen, choice: Call):
   """The vocabulary of the train and the unlabelled texts, trained once."""
   import tokenizers
 
   def write(writer):
-    vocabulary = VOCABULARIES[choice.name](**choice.options)
+    vocabulary = choice.make()
     report = Reporter('{} texts read for the vocabulary')
     parts = [
       chosen.splits[name]
@@ -206,11 +229,11 @@ def _vocabulary(store, rows, chosen, choice: Choice):
     text = vocabulary.train(texts).to_str()
     writer.add(tokenizer=np.frombuffer(text.encode(), np.uint8))
 
-  if VOCABULARIES[choice.name].__module__ != vocabularies.__name__:
-    # The file of a config, which may change, has registered it.
+  if ':' in choice.name:
+    # Its file may change.
     store = Store(None)
-  key = [chosen.fingerprint, chosen.unlabelled, choice.name]
-  key += [dict(choice.options), tokenizers.__version__]
+  key = [chosen.fingerprint, chosen.unlabelled, str(choice)]
+  key += [tokenizers.__version__]
   arrays = store.arrays('vocabulary', key, write)
   text = arrays['tokenizer'].tobytes().decode()
   return tokenizers.Tokenizer.from_str(text)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import chex
@@ -11,83 +12,75 @@ import jax
 import numpy as np
 
 
-def from_key(key: str, make: Callable = np.float32, **more):
-  """A field of HParams whose value is this key of the config."""
-  return dataclasses.field(metadata={'key': key, 'make': make} | more)
+def _at(path: str, make: Callable = np.float32, removable: bool = False):
+  """A field of HParams: the value at this path of the settings.
 
-
-def _rate(value: float) -> np.float32 | None:
-  return np.float32(value) if value else None
-
-
-def _matching(flat: Mapping[str, Any], key: str) -> dict[str, str]:
-  """Keys that match a key with a *, by the text that the * matches."""
-  before, _, after = key.partition('*')
-  return {
-    name[len(before) : len(name) - len(after)]: name
-    for name in flat
-    if name.startswith(before) and name.endswith(after)
-  }
+  Args:
+    make: makes a NumPy scalar of it. A Python float has a weak type, and
+      another type is another program.
+    removable: 0 leaves the hyperparameter out, which is another program.
+  """
+  metadata = {'path': path, 'make': make, 'removable': removable}
+  return dataclasses.field(metadata=metadata)
 
 
 @chex.dataclass(frozen=True, mappable_dataclass=False)
 class HParams:
   """Hyperparameters that do not change the program; each may be traced.
 
-  This is the only list of them: each field has its key of the config, explained
-  in configs/default.py, and the function that makes a NumPy scalar of its value
-  (a Python float has a weak type, and another type is another program). None
-  leaves a hyperparameter out, so one that is `removable` is another program
-  where it is 0. A key with a * matches several keys: its field is a dict by the
-  text that the * matches.
+  This is the only list of them. None leaves one out.
+
+  Attributes:
+    learning_rate_scales: of each group of config.optimizer.groups, by name.
+    Further fields are those of the settings; `key` is made of the seed.
   """
 
-  key: chex.PRNGKey = from_key('seed', jax.random.key)
-  learning_rate: chex.Numeric = from_key('optimizer.learning_rate')
-  learning_rate_scales: dict[str, chex.Numeric] = from_key(
-    'optimizer.groups.*.learning_rate_scale'
+  key: chex.PRNGKey = _at('seed', jax.random.key)
+  learning_rate: chex.Numeric = _at('optimizer.learning_rate')
+  weight_decay: chex.Numeric = _at('optimizer.weight_decay')
+  warmup_steps: chex.Numeric = _at('optimizer.warmup_steps')
+  label_smoothing: chex.Numeric = _at('optimizer.label_smoothing')
+  dropout_rate: chex.Numeric | None = _at('model.dropout_rate', removable=True)
+  attention_dropout_rate: chex.Numeric | None = _at(
+    'model.attention_dropout_rate', removable=True
   )
-  weight_decay: chex.Numeric = from_key('optimizer.weight_decay')
-  warmup_steps: chex.Numeric = from_key('optimizer.warmup_steps')
-  label_smoothing: chex.Numeric = from_key('optimizer.label_smoothing')
-  dropout_rate: chex.Numeric | None = from_key(
-    'model.dropout_rate', _rate, removable=True
+  word_dropout_rate: chex.Numeric | None = _at(
+    'model.word_dropout_rate', removable=True
   )
-  attention_dropout_rate: chex.Numeric | None = from_key(
-    'model.attention_dropout_rate', _rate, removable=True
-  )
-  word_dropout_rate: chex.Numeric | None = from_key(
-    'model.word_dropout_rate', _rate, removable=True
-  )
-  ema_decay: chex.Numeric | None = from_key(
-    'train.ema_decay', _rate, removable=True
-  )
+  ema_decay: chex.Numeric | None = _at('train.ema_decay', removable=True)
+  learning_rate_scales: dict[str, chex.Numeric]
 
   @classmethod
-  def of(cls, flat: Mapping[str, Any]) -> HParams:
-    """The hyperparameters of a run, from its settings by dotted key."""
-    made = {}
-    for field in dataclasses.fields(cls):
-      key, make = field.metadata['key'], field.metadata['make']
-      several = _matching(flat, key) if '*' in key else None
-      made[field.name] = (
-        make(flat[key])
-        if several is None
-        else {part: make(flat[name]) for part, name in several.items()}
-      )
-    return cls(**made)
+  def of(cls, settings: Any) -> HParams:
+    """The hyperparameters of a run, from its Settings."""
+    made: dict[str, Any] = {}
+    for name, (path, make, removable) in _fields().items():
+      value = attrgetter(path)(settings)
+      made[name] = make(value) if value or not removable else None
+    groups = settings.optimizer.groups_by_name()
+    scales = {n: np.float32(g.learning_rate_scale) for n, g in groups.items()}
+    return cls(**made, learning_rate_scales=scales)
 
   @classmethod
-  def program(cls, flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings by dotted key on which the program and its loop depend."""
-    found = dict(flat)
-    for field in dataclasses.fields(cls):
-      key = field.metadata['key']
-      if field.metadata.get('removable'):
-        found[key] = bool(flat[key])
-      elif '*' in key:
-        for name in _matching(flat, key).values():
-          del found[name]
+  def program(cls, settings: Any) -> dict[str, Any]:
+    """What the program and its loop depend on, by key of the config."""
+    values = settings.flat()
+    for path, _, removable in _fields().values():
+      if removable:
+        values[path] = bool(values[path])
       else:
-        del found[key]
-    return found
+        del values[path]
+    values['optimizer.groups'] = [
+      (call.name, call.options.get('optimizer'))
+      for call in settings.optimizer.groups
+    ]
+    return values
+
+
+def _fields() -> dict[str, tuple[str, Callable, bool]]:
+  """(path, make, removable) by name of the field."""
+  return {
+    field.name: tuple(field.metadata.values())
+    for field in dataclasses.fields(HParams)
+    if field.metadata
+  }

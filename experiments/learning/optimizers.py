@@ -7,50 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import ClassVar
 
 import jax
 import optax
 from optax import contrib
 
-from experiments.command.values import Choice
+from experiments.command import calls, schema
+from experiments.command.calls import Call, Table
 from experiments.learning import parameter_groups
-from experiments.learning.parameter_groups import GroupSettings
+from experiments.learning.parameter_groups import GROUPS, ParameterGroup
+from experiments.learning.schedules import SCHEDULES, Schedule
 from selfattn.positions.contract import require
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerSettings:
-  """From gradients to updates.
-
-  Fields are the keys of config.optimizer, explained in configs/default.py;
-  `method` is its `name` with the options.
-  """
-
-  method: Choice
-  groups: Mapping[str, GroupSettings]
-  learning_rate: float
-  schedule: str
-  warmup_steps: float
-  weight_decay: float
-  weight_decay_names: tuple
-  clip_norm: float
-  label_smoothing: float
-
-  def optimizer_of(self, group: str) -> str:
-    """Name of the optimizer of a group; '' stands for all others."""
-    own = self.groups[group].name if group else ''
-    return own or self.method.name
-
-  def check_parameters(self, params) -> None:
-    """UserError for a name or a group that matches no parameter.
-
-    Args:
-      params: tree of arrays, or of their shapes.
-    """
-    parameter_groups.check_weight_decay_names(params, self.weight_decay_names)
-    parameter_groups.check_groups(params, self.groups)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +27,7 @@ class Optimizer:
 
   Attributes:
     only: groups of parameters that it can be the optimizer of; (): any.
-    Further fields are its options; each needs a default, and becomes a key of
-    the config.
+    Further fields are its options, each with a default.
   """
 
   only: ClassVar[tuple[str, ...]] = ()
@@ -255,3 +222,60 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
   'lion': Lion,
   'muon': Muon,
 }
+METHODS = Table(OPTIMIZERS, Optimizer)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerSettings:
+  """From gradients to updates.
+
+  Attributes:
+    method: the optimizer.
+    groups: groups of parameters with an optimizer or a learning rate of their
+      own, joined by +, such as matrices(optimizer=muon); empty: none.
+    learning_rate: its peak, after warm-up.
+    schedule: the learning rate after warm-up: 'cosine' and 'linear' fall to 0
+      at train.steps, so a shorter run has a shorter schedule.
+    warmup_steps: steps that the learning rate rises over; below 1: a share of
+      train.steps.
+    weight_decay: rate of weight decay, before learning_rate.
+    weight_decay_names: last names of the parameters that have weight decay.
+    clip_norm: bound of the norm of the gradient; 0: none.
+    label_smoothing: share of a label's probability that all labels get, in
+      training.
+  """
+
+  method: Call = schema.choice('adamw', METHODS)
+  groups: tuple[Call, ...] = schema.choice(
+    '', Table(GROUPS, ParameterGroup, joins=True, optional=True)
+  )
+  learning_rate: float = schema.field(1e-3, schema.ABOVE_0)
+  schedule: Call = schema.choice('cosine', Table(SCHEDULES, Schedule))
+  warmup_steps: float = schema.field(0.05, schema.at_least(0))
+  weight_decay: float = schema.field(0.01, schema.at_least(0))
+  weight_decay_names: tuple = ('kernel',)
+  clip_norm: float = schema.field(1.0, schema.at_least(0))
+  label_smoothing: float = schema.field(0.0, schema.SHARE)
+
+  def groups_by_name(self) -> dict[str, ParameterGroup]:
+    """The groups, in their order."""
+    return {call.label: call.make() for call in self.groups}
+
+  def methods_by_group(self) -> dict[str, Call]:
+    """The optimizer of each group; '' stands for all other parameters."""
+    methods = {'': self.method}
+    for name, group in self.groups_by_name().items():
+      methods[name] = self.method
+      if group.optimizer:
+        key = f'optimizer.groups: {name}.optimizer'
+        methods[name] = calls.parse(group.optimizer, METHODS, key)
+    return methods
+
+  def check_parameters(self, params) -> None:
+    """UserError for a name or a group that matches no parameter.
+
+    Args:
+      params: tree of arrays, or of their shapes.
+    """
+    parameter_groups.check_weight_decay_names(params, self.weight_decay_names)
+    parameter_groups.check_groups(params, self.groups_by_name())

@@ -1,7 +1,7 @@
 """Groups of parameters: those that share an optimizer or a learning rate.
 
 A group is a predicate of the path and the shape of a parameter, so it is known
-before any parameter is.
+before any parameter is. A parameter that several groups hold is in the first.
 """
 
 from __future__ import annotations
@@ -15,77 +15,84 @@ from experiments.command.errors import UserError, nearest
 
 
 @dataclasses.dataclass(frozen=True)
-class GroupSettings:
-  """How a group of parameters is trained.
+class ParameterGroup:
+  """The contract of an entry of GROUPS.
 
   Attributes:
-    name: optimizer of the group; '': that of config.optimizer.name.
+    optimizer: optimizer of the group, such as muon(beta=0.9); empty: that of
+      config.optimizer.method.
     learning_rate_scale: factor of the learning rate for the group.
   """
 
-  name: str = ''
+  optimizer: str = ''
   learning_rate_scale: float = 1.0
 
+  def holds(self, path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a parameter is in the group.
 
-def _is_embedding(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    Args:
+      path: its names in the tree of parameters, such as ('embed', 'embedding').
+      shape: its shape.
+    """
+    raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Embeddings(ParameterGroup):
   """Embeddings of tokens, [CLS] and [MASK], and tables of positions.
 
   The rates of `complex_order` are angular frequencies, of another scale than
-  embeddings, and are in no group, as slopes of biases.
+  embeddings, and are not in it, as slopes of biases.
   """
-  del shape
-  is_table = path[-1] in ('table', 'keys', 'values')
-  return path[0] in ('embed', 'cls', 'mask') or (
-    path[-1] == 'embedding' or ('position' in path and is_table)
-  )
+
+  def holds(self, path, shape):
+    """As of ParameterGroup."""
+    del shape
+    is_table = path[-1] in ('table', 'keys', 'values')
+    return path[0] in ('embed', 'cls', 'mask') or (
+      path[-1] == 'embedding' or ('position' in path and is_table)
+    )
 
 
-def _is_matrix(path: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+@dataclasses.dataclass(frozen=True)
+class Matrices(ParameterGroup):
   """Kernels of the encoder; those of single channels are no matrices."""
-  is_kernel = path[0] == 'encoder' and path[-1] == 'kernel'
-  return is_kernel and len(shape) >= 2 and min(shape[-2:]) > 1
+
+  def holds(self, path, shape):
+    """As of ParameterGroup."""
+    is_kernel = path[0] == 'encoder' and path[-1] == 'kernel'
+    return is_kernel and len(shape) >= 2 and min(shape[-2:]) > 1
 
 
-# Whether a parameter is in a group, by its path and shape. One that matches
-# several groups is in the first of them.
-GROUPS: dict[str, Callable[[tuple[str, ...], tuple[int, ...]], bool]] = {
-  'embeddings': _is_embedding,
-  'matrices': _is_matrix,
+GROUPS: dict[str, type[ParameterGroup]] = {
+  'embeddings': Embeddings,
+  'matrices': Matrices,
 }
 
 
-def group_of(path: tuple[str, ...], shape: tuple[int, ...]) -> str:
-  """Name of the group of a parameter; '' if it is in none."""
-  found = (name for name, holds in GROUPS.items() if holds(path, shape))
-  return next(found, '')
+def by_group(function: Callable, tree, groups: Mapping[str, ParameterGroup]):
+  """A tree of function(name of the group, leaf); '' is the name of no group."""
+
+  def apply(path, leaf):
+    names = tuple(entry.key for entry in path)
+    holding = (n for n, g in groups.items() if g.holds(names, leaf.shape))
+    return function(next(holding, ''), leaf)
+
+  return jax.tree_util.tree_map_with_path(apply, tree)
 
 
-def by_group(function: Callable, tree):
-  """A tree of function(name of the group, leaf)."""
-  return jax.tree_util.tree_map_with_path(
-    lambda path, leaf: function(
-      group_of(tuple(entry.key for entry in path), leaf.shape), leaf
-    ),
-    tree,
-  )
-
-
-def check_groups(params, groups: Mapping[str, GroupSettings]) -> None:
-  """UserError for a group with its own settings that no parameter is in.
+def check_groups(params, groups: Mapping[str, ParameterGroup]) -> None:
+  """UserError for a group that no parameter is in.
 
   Args:
     params: tree of arrays, or of their shapes.
   """
-  found = set(jax.tree.leaves(by_group(lambda group, _: group, params)))
-  for group, wanted in groups.items():
-    for field in dataclasses.fields(wanted):
-      value = getattr(wanted, field.name)
-      if group not in found and value != field.default:
-        raise UserError(
-          f'config.optimizer.groups.{group}.{field.name} = {value!r} has no '
-          'effect: no parameter of this model is in that group; set it to '
-          f'{field.default!r}'
-        )
+  names = by_group(lambda name, _: name, params, groups)
+  for name in groups.keys() - set(jax.tree.leaves(names)):
+    raise UserError(
+      f'config.optimizer.groups has {name}, and no parameter of this model is '
+      'in that group; leave it out'
+    )
 
 
 def check_weight_decay_names(params, endings: tuple[str, ...]) -> None:

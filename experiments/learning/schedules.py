@@ -2,45 +2,80 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
 
-def _constant(progress, step, warmup):
-  del step, warmup
-  return jnp.ones_like(progress)
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+  """The contract of an entry of SCHEDULES; fields are its options."""
+
+  def __call__(self, progress, step, warmup) -> jax.Array:
+    """Factor of the learning rate after warm-up, float32; may be traced.
+
+    Args:
+      progress: 0 at the end of warm-up, 1 after the last update.
+      step: updates applied before this one.
+      warmup: updates of warm-up.
+    """
+    raise NotImplementedError
 
 
-def _linear(progress, step, warmup):
-  del step, warmup
-  return 1 - progress
+@dataclasses.dataclass(frozen=True)
+class Constant(Schedule):
+  """1."""
+
+  def __call__(self, progress, step, warmup):
+    """As of Schedule."""
+    del step, warmup
+    return jnp.ones_like(progress)
 
 
-def _cosine(progress, step, warmup):
-  del step, warmup
-  return (1 + jnp.cos(jnp.pi * progress)) / 2
+@dataclasses.dataclass(frozen=True)
+class Linear(Schedule):
+  """A line down to 0 at the last update."""
+
+  def __call__(self, progress, step, warmup):
+    """As of Schedule."""
+    del step, warmup
+    return 1 - progress
 
 
-def _inverse_sqrt(progress, step, warmup):
-  del progress
-  warmup = jnp.maximum(warmup, 1)
-  return jnp.sqrt(warmup / jnp.maximum(step, warmup))
+@dataclasses.dataclass(frozen=True)
+class Cosine(Schedule):
+  """Half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
+
+  def __call__(self, progress, step, warmup):
+    """As of Schedule."""
+    del step, warmup
+    return (1 + jnp.cos(jnp.pi * progress)) / 2
 
 
-SCHEDULES = {
-  'constant': _constant,
-  'linear': _linear,
-  'cosine': _cosine,
-  'inverse_sqrt': _inverse_sqrt,
+@dataclasses.dataclass(frozen=True)
+class InverseSqrt(Schedule):
+  """sqrt(warmup / step) (Vaswani et al. 2017, equation 3, scaled to peak 1)."""
+
+  def __call__(self, progress, step, warmup):
+    """As of Schedule."""
+    del progress
+    warmup = jnp.maximum(warmup, 1)
+    return jnp.sqrt(warmup / jnp.maximum(step, warmup))
+
+
+SCHEDULES: dict[str, type[Schedule]] = {
+  'constant': Constant,
+  'linear': Linear,
+  'cosine': Cosine,
+  'inverse_sqrt': InverseSqrt,
 }
 
 
-def schedule(name: str, step, warmup_steps, steps: int) -> jax.Array:
+def factor(shape: Schedule, step, warmup_steps, steps: int) -> jax.Array:
   """Factor of the learning rate for one update, float32.
 
-  A line from 0 to 1 over `warmup_steps`, then the named shape: 'constant' 1,
-  'linear' and 'cosine' down to 0 at `steps`, 'inverse_sqrt' as
-  sqrt(warmup / step) (Vaswani et al. 2017, equation 3, scaled to peak at 1).
+  A line from 0 to 1 over `warmup_steps`, then the schedule.
 
   Args:
     step: updates applied before this one; may be traced.
@@ -52,7 +87,7 @@ def schedule(name: str, step, warmup_steps, steps: int) -> jax.Array:
   rise = jnp.minimum(1.0, step / jnp.maximum(warmup, 1))
   rise = jnp.where(warmup > 0, rise, 1.0)
   progress = (step - warmup) / jnp.maximum(steps - warmup, 1)
-  return rise * SCHEDULES[name](jnp.clip(progress, 0, 1), step, warmup)
+  return rise * shape(jnp.clip(progress, 0, 1), step, warmup)
 
 
 def warmup_updates(warmup: float, steps: int) -> float:

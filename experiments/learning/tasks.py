@@ -3,7 +3,7 @@
 A task defines the inputs and the labels of a model (`targets`), its `head`, the
 `losses`, and how it is evaluated (`outputs` of each example on the devices,
 `scores` of a split on the host). The default is the cross entropy of a label
-for each token. Fields with a default are options, config.task.NAME.OPTION.
+for each token. Fields with a default are options.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments.command.calls import Call
 from experiments.command.errors import UserError
-from experiments.command.values import Choice
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import SPECIAL_TOKENS
 from experiments.learning.scores import confusion_matrix, scores
@@ -333,9 +333,9 @@ CLASSIFY = Classify()
 _LONGEST_WORD = 16
 
 
-def make(choice: Choice, begins_word: tuple[bool, ...] | None = None) -> Task:
+def make(choice: Call, begins_word: tuple[bool, ...] | None = None) -> Task:
   """The task of a config's choice; `begins_word` is of the vocabulary."""
-  return TASKS[choice.name](**choice.options, begins_word=begins_word)
+  return choice.make(begins_word=begins_word)
 
 
 def targets_of(

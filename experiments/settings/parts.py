@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
+from experiments.command import calls
+from experiments.command.calls import Call
 from experiments.command.errors import UserError
-from experiments.settings import registry
 from selfattn import positions
 from selfattn.contract import Encoder, check_heads
-from selfattn.encoders import ENCODERS
-from selfattn.heads import HEADS, Head
-from selfattn.normalisers import NORMALISERS
-from selfattn.pools import POOLS, Pool
-from selfattn.positions.sampling import SAMPLINGS, Consecutive
+from selfattn.heads import Head
+from selfattn.pools import Pool
+from selfattn.positions import Position
+from selfattn.positions.sampling import Consecutive
 
 
 def encoder(
@@ -33,10 +32,9 @@ def encoder(
   Raises:
     UserError: an option is out of range.
   """
-  cls = ENCODERS[model.encoder.name]
-  wanted = sizes(cls)
+  names = calls.sizes(model.encoder.entry)
   with _keyed(model):
-    if 'num_heads' in wanted:
+    if 'num_heads' in names:
       check_heads(model.embed_dim, model.num_heads)
   known: dict[str, Any] = {
     'vocab_size': vocab_size,
@@ -45,29 +43,40 @@ def encoder(
     'position': None,
     'normaliser': None,
   }
-  if 'normaliser' in wanted:
-    name, options = model.normaliser.name, model.normaliser.options
+  if 'normaliser' in names:
     head_dim = model.embed_dim // model.num_heads
-    with prefixed(f'model.normaliser.{name}'):
-      known['normaliser'] = NORMALISERS[name](
-        model.num_heads, head_dim=head_dim, **options
+    with prefixed('model.normaliser', model.normaliser):
+      known['normaliser'] = model.normaliser.make(
+        model.num_heads, head_dim=head_dim
       )
-  given = {
+  sizes = {
     name: known[name] if name in known else getattr(model, name)
-    for name in wanted
+    for name in names
   }
-  made = cls(**given, **model.encoder.options)
-  if 'position' not in wanted:
+  made = model.encoder.make(**sizes)
+  if 'position' not in names:
     return made
-  with prefixed('model.position'):
-    method = positions.make(
-      model.position.blocks,
-      model.embed_dim,
-      model.num_heads,
-      made.causal,
-      vocab_size,
-    )
-  return made.clone(position=method)
+  return made.clone(position=_position(model, made.causal, vocab_size))
+
+
+def _position(model, causal: bool, vocab_size: int | None) -> Position:
+  """The position method, or several joined."""
+  parts = {}
+  for call in model.position:
+    if call.entry.causal_only and not causal:
+      raise UserError(
+        f'config.model.position = {call} is defined for keys before their '
+        'query alone; it needs a causal encoder, such as '
+        "config.model.encoder = 'attention(causal=True)'"
+      )
+    with prefixed('model.position', call):
+      parts[call.label] = call.make(
+        model.embed_dim, model.num_heads, causal, vocab_size=vocab_size
+      )
+  try:
+    return positions.joined(parts)
+  except ValueError as error:
+    raise UserError(f'config.model.position: {error}') from None
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:
@@ -96,38 +105,33 @@ def pool(model) -> Pool:
   Raises:
     UserError: an option is out of range.
   """
-  made = POOLS[model.pool.name](**model.pool.options)
-  with prefixed(f'model.pool_options.{model.pool.name}'):
+  made = model.pool.make()
+  with prefixed('model.pool', model.pool):
     made.check()
   return made
 
 
 def head(model) -> Head:
   """The head of a text; raises as `pool`."""
-  made = HEADS[model.head.name](**model.head.options)
-  with prefixed(f'model.head.{model.head.name}'):
+  made = model.head.make()
+  with prefixed('model.head', model.head):
     made.check()
   return made
 
 
 def sampling(model) -> Consecutive:
-  """The sampling of position ids."""
-  chosen = model.position_sampling
-  return SAMPLINGS[chosen.name](**chosen.options)
-
-
-def sizes(cls: type) -> set[str]:
-  """Fields of an encoder without a default: the sizes that it declares."""
-  return registry.fields(cls) - registry.options(cls).keys()
+  """The sampling of position ids; raises as `pool`."""
+  with prefixed('model.position_sampling', model.position_sampling):
+    return model.position_sampling.make()
 
 
 @contextlib.contextmanager
-def prefixed(key: str):
-  """Turns a ValueError `OPTION = ...` into a UserError `config.KEY.OPTION`."""
+def prefixed(key: str, call: Call):
+  """Turns a ValueError `OPTION = ...` into a UserError with key and entry."""
   try:
     yield
   except ValueError as error:
-    raise UserError(f'config.{key}.{error}') from None
+    raise UserError(f'config.{key} = {call}: {error}') from None
 
 
 @contextlib.contextmanager
@@ -141,12 +145,13 @@ def _keyed(model):
 
 def _with_keys(text: str, model) -> str:
   """`NAME = ` of a field of the encoder as the key of the config."""
-  keys: Mapping[str, str] = {
-    name: f'config.model.encoder.{model.encoder.name}.{name}'
-    for name in model.encoder.options
-  }
+  options = calls.options(model.encoder.entry)
   return re.sub(
     r'\b(\w+)(?= = )',
-    lambda found: keys.get(found[1], f'config.model.{found[1]}'),
+    lambda name: (
+      f'config.model.encoder = {model.encoder}: {name[1]}'
+      if name[1] in options
+      else f'config.model.{name[1]}'
+    ),
     text,
   )

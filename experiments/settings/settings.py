@@ -1,4 +1,4 @@
-"""From a ConfigDict to frozen dataclasses, with all checks.
+"""The settings of a run: every key of a config, and all checks.
 
 This is the only reader of ConfigDicts, and it uses no device. Every check
 raises UserError with the key to change.
@@ -6,88 +6,152 @@ raises UserError with the key to change.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any
 
-from experiments.command.config_files import DEFAULT_CONFIG, load_config
-from experiments.command.errors import UserError, one_of
-from experiments.command.values import Choice, flat_keys
-from experiments.data.loading import DataSettings
-from experiments.learning import tasks
-from experiments.learning.optimizers import OPTIMIZERS, OptimizerSettings
-from experiments.learning.parameter_groups import GROUPS, GroupSettings
-from experiments.learning.schedules import warmup_updates
-from experiments.settings import registry, validation
-from experiments.settings.keys import (
-  CHOICES,
-  JOINED,
-  NAMES,
-  flat_settings,
-  join,
-  name_key,
-  without_aliases,
+from experiments.command import schema
+from experiments.command.calls import Call, Table
+from experiments.command.schema import (
+  ABOVE_0,
+  POSITIVE,
+  SEED,
+  at_least,
+  choice,
+  field,
+  one_of,
+  section,
 )
+from experiments.data.loading import DataSettings
+from experiments.learning.optimizers import OptimizerSettings
+from experiments.learning.schedules import warmup_updates
+from experiments.learning.tasks import TASKS, Task
+from experiments.settings import validation
 from experiments.workdir.keeping import CheckpointSettings
+from selfattn import positions
+from selfattn.contract import Encoder
+from selfattn.dropout import MAX_RATE
+from selfattn.encoders import ENCODERS
+from selfattn.heads import HEADS, Head
+from selfattn.normalisers import NORMALISERS, Softmax
+from selfattn.pools import POOLS, Pool
+from selfattn.positions import POSITIONS, Position
+from selfattn.positions.sampling import SAMPLINGS, Consecutive
+
+DTYPES = ('float32', 'bfloat16')
+# Keys that do not change what is computed, so that a resumed run may change
+# them. The folder of the data is one of them, since its content is checked.
+FREE = (
+  'data.dir',
+  'train.log_every',
+  'train.fsdp_min_size',
+  'checkpoint.max_to_keep',
+)
+# `module:NAME` in the text of a choice.
+_OWN = re.compile(r'[A-Za-z_][\w.]*:[A-Za-z_]\w*')
+_RATE = schema.Limit(
+  f'at least 0 and less than 1, {MAX_RATE:.8f} at most',
+  lambda value: 0 <= value <= MAX_RATE,
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSettings:
-  """The classifier: config.model, explained in configs/default.py."""
+  """The classifier.
 
-  encoder: Choice
-  position: Choice
-  position_sampling: Choice
-  normaliser: Choice
-  num_layers: int
-  num_heads: int
-  embed_dim: int
-  mlp_dim: int
-  dropout_rate: float
-  attention_dropout_rate: float
-  word_dropout_rate: float
-  embed_init_std: float
-  pool: Choice
-  head: Choice
-  dtype: str
-  num_members: int
+  Attributes:
+    encoder: from token vectors to contextual vectors.
+    position: the position method, or several joined by +, as sinusoidal+t5.
+    position_sampling: how position ids are chosen in training.
+    normaliser: the function from attention scores to weights.
+    num_layers: layers of the encoder.
+    num_heads: heads of attention; a divisor of embed_dim.
+    embed_dim: width of the token vectors.
+    mlp_dim: width of the hidden layer of feed-forward layers.
+    dropout_rate: dropout rate of embeddings, residual branches, pooled vector
+      and head.
+    attention_dropout_rate: dropout rate of attention weights.
+    word_dropout_rate: share of the tokens that are replaced by [UNK] in
+      training.
+    embed_init_std: standard deviation of token embeddings at initialisation;
+      larger ones dominate learned positions.
+    pool: how the vectors of the tokens become one.
+    head: the classification head, from that vector to logits.
+    dtype: type of the encoder; parameters are float32.
+  """
+
+  encoder: Call = choice('attention', Table(ENCODERS, Encoder))
+  position: tuple[Call, ...] = choice(
+    'sinusoidal', Table(POSITIONS, Position, positions.ALIASES, joins=True)
+  )
+  position_sampling: Call = choice('consecutive', Table(SAMPLINGS, Consecutive))
+  normaliser: Call = choice('softmax', Table(NORMALISERS, Softmax))
+  num_layers: int = field(2, POSITIVE)
+  num_heads: int = field(4, POSITIVE)
+  embed_dim: int = field(64, POSITIVE)
+  mlp_dim: int = field(128, POSITIVE)
+  dropout_rate: float = field(0.1, _RATE)
+  attention_dropout_rate: float = field(0.0, _RATE)
+  word_dropout_rate: float = field(0.0, _RATE)
+  embed_init_std: float = field(0.1, ABOVE_0)
+  pool: Call = choice('mean', Table(POOLS, Pool))
+  head: Call = choice('linear', Table(HEADS, Head))
+  dtype: str = field('float32', one_of(DTYPES))
+  num_members: int = field(1, POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-  """The loop of training: config.train, explained in configs/default.py."""
+  """The loop of training.
 
-  steps: int
-  batch_size: int
-  ema_decay: float
-  grad_accum_steps: int
-  fsdp_min_size: int
-  log_every: int
-  eval_every: int
-  eval_batch_size: int
-  init_from: str
+  Attributes:
+    steps: updates of the parameters.
+    batch_size: examples per step, over all devices.
+    ema_decay: decay of an exponential moving average of the parameters, which
+      evaluation then uses; 0: none.
+    grad_accum_steps: number of microbatches, to save memory; 0: chosen by the
+      caches of a CPU.
+    fsdp_min_size: shard parameters of at least so many elements over devices;
+      0: shard none.
+    log_every: steps between lines with the means of training.
+    eval_every: steps between evaluations on validation.
+    eval_batch_size: examples per batch of an evaluation.
+    init_from: workdir of a run whose vocabulary and whose parameters, where
+      they fit, this one begins with, or of a sweep with a trial of this model;
+      empty: none.
+  """
+
+  steps: int = field(2_000, POSITIVE)
+  batch_size: int = field(64, POSITIVE)
+  ema_decay: float = field(0.0, _RATE)
+  grad_accum_steps: int = field(0, at_least(0))
+  fsdp_min_size: int = field(0, at_least(0))
+  log_every: int = field(100, POSITIVE)
+  eval_every: int = field(500, POSITIVE)
+  eval_batch_size: int = field(256, POSITIVE)
+  init_from: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """A whole run; configs/default.py explains the sections.
+  """A whole run.
 
   Attributes:
-    extension: digest of the file that registered entries of tables, or ''; set
-      by settings.extensions, not by users.
+    seed: seed of initial parameters and of dropout.
+    task: what the model is trained to do.
+    Further fields are the sections of a config.
   """
 
-  seed: int
-  data: DataSettings
-  model: ModelSettings
-  task: Choice
-  optimizer: OptimizerSettings
-  train: TrainSettings
-  checkpoint: CheckpointSettings
-  extension: str
+  seed: int = field(0, SEED)
+  data: DataSettings = section(DataSettings)
+  model: ModelSettings = section(ModelSettings)
+  task: Call = choice('classify', Table(TASKS, Task))
+  optimizer: OptimizerSettings = section(OptimizerSettings)
+  train: TrainSettings = section(TrainSettings)
+  checkpoint: CheckpointSettings = section(CheckpointSettings)
 
   def __post_init__(self):
     # A share of the run and the same number of steps are the same run.
@@ -98,38 +162,40 @@ class Settings:
   @property
   def best(self) -> Callable:
     """max or min: what is best of several values of checkpoint.best_metric."""
-    return tasks.TASKS[self.task.name].metrics[self.checkpoint.best_metric]
+    return self.task.entry.metrics[self.checkpoint.best_metric]
 
   def flat(self) -> dict[str, Any]:
-    """Values by dotted key of the config; of options, those that are chosen."""
-    flat = flat_settings(self)
-    if not self.extension:
-      del flat['extension']
-    return flat
+    """Values by dotted key of the config; of a choice, its canonical text."""
+    return schema.flat(self)
 
   def digest(self) -> str:
-    """Eight hexadecimal digits, the same for the same settings.
+    """Sixteen hexadecimal digits, the same for runs that compute the same.
 
-    Values that are the default are left out, so that a new key changes no
-    digest.
+    Defaults are left out, so that a new key, or option, changes no digest.
     """
-    defaults = flat_keys(default_config())
-    chosen = {k: v for k, v in self.flat().items() if v != defaults.get(k)}
+    usual = from_config(default_config()).flat()
+    chosen = {
+      key: value
+      for key, value in self.flat().items()
+      if key not in FREE and value != usual[key]
+    }
     text = json.dumps(chosen, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+  def own_names(self) -> list[str]:
+    """`module:NAME` of all that is of no table, but of one's own modules."""
+    values = self.flat()
+    texts = [
+      values[key]
+      for key, (_, entry, _) in schema.fields_by_key(Settings).items()
+      if 'table' in entry.metadata
+    ]
+    return list(dict.fromkeys(_OWN.findall(' '.join(texts))))
 
 
 def default_config() -> dict:
-  """The nested config of configs/default.py, with lists for tuples."""
-  return json.loads(json.dumps(load_config(DEFAULT_CONFIG).to_dict()))
-
-
-# Keys of every section, by the key of the section.
-SECTIONS = {
-  name: tuple(get_type_hints(kind))
-  for name, kind in get_type_hints(Settings).items()
-  if dataclasses.is_dataclass(kind)
-}
+  """The nested config of all defaults, as JSON holds it."""
+  return schema.as_json(schema.defaults(Settings))
 
 
 def from_config(config) -> Settings:
@@ -140,79 +206,6 @@ def from_config(config) -> Settings:
       that does not exist, or values that exclude each other.
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
-  settings = _section(Settings, {'extension': ''} | values, '')
+  settings = schema.read(Settings, values)
   validation.check(settings, settings.flat())
   return settings
-
-
-def _section(cls, values: dict, path: str):
-  hints = get_type_hints(cls)
-  # For a choice whose options share this section: its options, by choice.
-  shared, wanted = {}, dict.fromkeys(hints)
-  for name in hints:
-    key = join(path, name)
-    table, block_key = CHOICES.get(key, ({}, key))
-    if block_key == path:
-      del wanted[name]
-      shared[name] = registry.blocks(table)
-      wanted |= {'name': None} | shared[name]
-    else:
-      wanted[block_key.rpartition('.')[2]] = None
-  registry.check_keys(values, wanted, path)
-
-  fields = {}
-  groups = _groups(values['groups'], path) if 'groups' in hints else {}
-  others = [group.name for group in groups.values() if group.name]
-  for name, kind in hints.items():
-    key = join(path, name)
-    if name == 'groups':
-      fields[name] = groups
-    elif kind is Choice:
-      table, block_key = CHOICES[key]
-      if name in shared:
-        given = {k: values[k] for k in ('name', *shared[name])}
-      else:
-        given = dict(values[block_key.rpartition('.')[2]])
-      if key in NAMES:
-        chosen = values[name]
-      elif 'name' in given:
-        chosen = given.pop('name')
-      else:
-        raise UserError(f'config.{block_key}.name is missing')
-      fields[name] = registry.choose(
-        without_aliases(name_key(key), chosen),
-        given,
-        table,
-        block_key,
-        name_key(key),
-        key in JOINED,
-        others,
-      )
-      if key in JOINED:
-        _check_distinct(fields[name].name, chosen, name_key(key))
-    elif dataclasses.is_dataclass(kind):
-      fields[name] = _section(kind, values[name], key)
-    else:
-      fields[name] = registry.typed(values[name], kind, key)
-  return cls(**fields)
-
-
-def _check_distinct(names: str, given: str, key: str) -> None:
-  """UserError if a name is joined with itself, or with another name of it."""
-  counts = collections.Counter(names.split('+'))
-  name, count = counts.most_common(1)[0]
-  if count > 1:
-    raise UserError(f'config.{key} = {given!r} joins {name} with itself')
-
-
-def _groups(values: dict, path: str) -> dict[str, GroupSettings]:
-  """Settings of each group of parameters."""
-  path = join(path, 'groups')
-  registry.check_keys(values, GROUPS, path)
-  groups = {
-    group: _section(GroupSettings, values[group], join(path, group))
-    for group in GROUPS
-  }
-  for group, wanted in groups.items():
-    one_of(wanted.name, ('', *OPTIMIZERS), f'{path}.{group}.name')
-  return groups

@@ -1,38 +1,29 @@
-"""The settings of stored runs: reading, comparing and identifying them."""
+"""The settings of stored runs: reading and comparing them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Callable
 
+from experiments.command import modules
 from experiments.command.errors import UserError
-from experiments.command.values import flat_keys
-from experiments.learning.tasks import TASKS
-from experiments.settings import extensions, registry
-from experiments.settings.keys import join
+from experiments.command.log import log
+from experiments.command.values import join
 from experiments.settings.settings import (
-  SECTIONS,
+  FREE,
   Settings,
   default_config,
   from_config,
 )
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.keeping import CheckpointSettings
 from experiments.workdir.workdir import Workdir
 
 # The format that config.json names. It is raised when an earlier version could
 # not read what this one writes.
 FORMAT = 1
-# Keys that do not change what is computed, so that a resumed run may change
-# them. The folder of the data is one of them, since its content is checked.
-FREE = (
-  'data.dir',
-  'train.log_every',
-  'train.fsdp_min_size',
-  'checkpoint.max_to_keep',
-)
+# Where the modules of one's own are, and digests of their texts, by
+# `module:NAME`.
+_MODULES = 'modules.json'
 # Keys that a message about another config names.
 _MOST_DIFFERENCES = 10
 
@@ -70,77 +61,47 @@ def _with_defaults(values: dict, defaults: dict, path: str = '') -> dict:
 def read_settings(path: str) -> Settings:
   """Settings of the run in a workdir.
 
+  Says which of one's own modules have changed since the run began.
+
   Raises:
     UserError: there is no run, or its config cannot be read.
   """
-  config = _read_config(path)
-  extensions.load(path, config)
+  sources = _read_json(path, _MODULES, {})
+  for file, _ in sources.values():
+    modules.search(os.path.dirname(file))
   try:
-    return from_config(complete(config))
+    settings = from_config(complete(_read_config(path)))
   except UserError as error:
     raise UserError(f'{path}/config.json: {error}') from error
-
-
-def read_keeping(path: str) -> tuple[CheckpointSettings, Callable]:
-  """The checkpoint settings of a stored run, and max or min of its metric.
-
-  Raises:
-    UserError: as of read_settings, but its extension is not executed, so that
-      it may be another version of the file of --config; or no task here has
-      its metric.
-  """
-  values = read_config(path)['checkpoint']
-  registry.check_keys(values, SECTIONS['checkpoint'], 'checkpoint')
-  keeping = CheckpointSettings(**values)
-  known = {k: v for task in TASKS.values() for k, v in task.metrics.items()}
-  if keeping.best_metric not in known:
-    raise UserError(
-      f'its config.checkpoint.best_metric = {keeping.best_metric!r} is '
-      'not a metric of any task here; register its task in the file of '
-      f'--config, as its {extensions.NAME} does'
-    )
-  return keeping, known[keeping.best_metric]
-
-
-def read_config(path: str) -> dict:
-  """The complete nested config of a run; its extension is not executed.
-
-  Raises:
-    UserError: there is no run, or its config cannot be read.
-  """
-  return complete(_read_config(path))
+  for name, (file, digest) in sources.items():
+    now, found = modules.source(name)
+    if found != digest:
+      log(
+        f'WARNING: {now}, which has {name}, is not as it was when the run in '
+        f'{path} began with {file}'
+      )
+  return settings
 
 
 def _read_config(path: str) -> dict:
   """The nested config of a workdir, as it is stored."""
-  config_path = os.path.join(path, 'config.json')
-  if not os.path.exists(config_path):
-    raise UserError(f'--workdir={path}: {config_path} does not exist')
+  if not os.path.exists(os.path.join(path, 'config.json')):
+    raise UserError(f'--workdir={path}: {path}/config.json does not exist')
+  return _read_json(path, 'config.json', {})
+
+
+def _read_json(path: str, name: str, default: dict) -> dict:
+  file_path = os.path.join(path, name)
   try:
-    with open(config_path) as file:
-      config = json.load(file)
+    with open(file_path) as file:
+      content = json.load(file)
+  except FileNotFoundError:
+    return default
   except (ValueError, RecursionError) as error:
-    raise UserError(f'{config_path} is not JSON: {error}') from error
-  if not isinstance(config, dict):
-    raise UserError(f'{config_path} holds no config')
-  return config
-
-
-def identity(config: dict) -> str:
-  """Sixteen hexadecimal digits, the same for runs that compute the same.
-
-  Args:
-    config: nested, as it is stored. Only its own keys count, so that a new key
-      does not change it.
-  """
-  flat = from_config(complete(config)).flat()
-  own = {
-    key: flat[key]
-    for key in flat_keys(config)
-    if key in flat and key not in FREE
-  }
-  text = json.dumps(own, sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:16]
+    raise UserError(f'{file_path} is not JSON: {error}') from error
+  if not isinstance(content, dict):
+    raise UserError(f'{file_path} holds no object')
+  return content
 
 
 def check(path: str, settings: Settings, config: dict | None = None) -> None:
@@ -156,26 +117,13 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  known = _read_config(path)
-  if config is not None and known == with_format(config):
+  if config is not None and _read_config(path) == with_format(config):
     return
-  extension = extensions.digest_of(known)
-  if extension != settings.extension:
-    place = os.path.join(path, extensions.NAME)
-    raise UserError(
-      f'--workdir={path} belongs to a run whose --config '
-      + (
-        f'is {place}, which registers other entries of tables; give that, or '
-        if extension
-        else 'registers no entry of a table; '
-      )
-      + 'choose another --workdir'
-    )
   old, new = read_settings(path).flat(), settings.flat()
   differences = [
-    f'config.{key} was {old.get(key)!r}, is {new.get(key)!r}'
-    for key in sorted(old.keys() | new.keys())
-    if key not in FREE and old.get(key) != new.get(key)
+    f'config.{key} was {old[key]!r}, is {new[key]!r}'
+    for key in sorted(new)
+    if key not in FREE and old[key] != new[key]
   ]
   if differences:
     more = len(differences) - _MOST_DIFFERENCES
@@ -188,18 +136,24 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
 
 
 def open_run(
-  path: str, config: dict, files: dict[str, str], writes: bool = True
+  path: str,
+  config: dict,
+  settings: Settings,
+  files: dict[str, str],
+  writes: bool = True,
 ) -> Workdir:
   """Opens the workdir of a run, new or existing.
 
   Args:
     config: nested; ignored for an existing run, which has its own.
+    settings: those of `config`.
     files, writes: as of workdir.open_workdir.
   """
-  is_resumed = os.path.exists(os.path.join(path, 'config.json'))
-  run = identity(_read_config(path) if is_resumed else with_format(config))
-  files = {'config.json': as_text(config)} | extensions.file_of(config) | files
-  return workdir_lib.open_workdir(path, files, run, writes)
+  files = {'config.json': as_text(config)} | files
+  if names := settings.own_names():
+    sources = {name: modules.source(name) for name in names}
+    files[_MODULES] = json.dumps(sources, indent=2)
+  return workdir_lib.open_workdir(path, files, settings.digest(), writes)
 
 
 def with_format(config: dict) -> dict:

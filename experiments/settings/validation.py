@@ -1,4 +1,4 @@
-"""Checks of the values of settings; their types are checked before.
+"""Checks of values that depend on each other; each is checked before.
 
 No file is read: whether one exists is checked by the commands that read it.
 """
@@ -9,61 +9,17 @@ from typing import Any
 
 import jax
 
+from experiments.command import calls
 from experiments.command.errors import UserError, one_of
-from experiments.data.datasets import DATASETS, GENERATED
-from experiments.data.splits import GROUPINGS
-from experiments.data.vocabularies import VOCABULARIES
+from experiments.data.datasets import GENERATED
+from experiments.data.text_files import Text
 from experiments.learning import tasks
-from experiments.learning.optimizers import OPTIMIZERS
-from experiments.learning.schedules import SCHEDULES
 from experiments.settings import parts
-from selfattn.dropout import MAX_RATE
 from selfattn.pools import POOLS
-
-DTYPES = ('float32', 'bfloat16')
-
-# What is allowed, the test of a value, and the keys that it is for.
-_RANGES = {
-  'at least 1': (
-    lambda value: value >= 1,
-    """data.max_length data.num_buckets
-    model.num_layers model.num_heads model.embed_dim model.mlp_dim
-    model.num_members
-    train.steps train.batch_size train.log_every
-    train.eval_every train.eval_batch_size
-    checkpoint.every_steps checkpoint.max_to_keep""",
-  ),
-  f'at least 0 and less than 1, {MAX_RATE:.8f} at most': (
-    lambda value: 0 <= value <= MAX_RATE,
-    """model.dropout_rate model.attention_dropout_rate
-    model.word_dropout_rate train.ema_decay""",
-  ),
-  'at least 0 and less than 1': (
-    lambda value: 0 <= value < 1,
-    """optimizer.label_smoothing
-    data.validation_fraction data.test_fraction""",
-  ),
-  'at least 0': (
-    lambda value: value >= 0,
-    'train.fsdp_min_size data.num_folds data.fold',
-  ),
-  'at least 0 and finite': (
-    lambda value: 0 <= value < float('inf'),
-    'optimizer.warmup_steps optimizer.weight_decay optimizer.clip_norm',
-  ),
-  'greater than 0 and finite': (
-    lambda value: 0 < value < float('inf'),
-    'optimizer.learning_rate model.embed_init_std',
-  ),
-  'at least 0 and less than 2147483648': (
-    lambda value: 0 <= value < 2**31,
-    'seed data.seed',
-  ),
-}
 
 
 def check(settings, flat: dict[str, Any]) -> None:
-  """Checks ranges, and values that exclude each other.
+  """Checks options of entries, and values that exclude each other.
 
   Args:
     settings: a Settings.
@@ -83,14 +39,8 @@ def check(settings, flat: dict[str, Any]) -> None:
     if not holds:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
-  for allowed, (holds, keys) in _RANGES.items():
-    for key in keys.split():
-      require(holds(flat[key]), key, allowed)
-
   _check_folds(data, require)
-  one_of(model.dtype, DTYPES, 'model.dtype')
-  one_of(optimizer.schedule, SCHEDULES, 'optimizer.schedule')
-  metrics = tasks.TASKS[settings.task.name].metrics
+  metrics = settings.task.entry.metrics
   one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
   require(
@@ -105,15 +55,8 @@ def check(settings, flat: dict[str, Any]) -> None:
     'train.grad_accum_steps',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
   )
-  for group, own in optimizer.groups.items():
-    require(
-      0 <= own.learning_rate_scale < float('inf'),
-      f'optimizer.groups.{group}.learning_rate_scale',
-      'at least 0 and finite',
-    )
   _check_optimizers(optimizer)
-  DATASETS[data.source.name](**data.source.options).check(data.dir)
-  VOCABULARIES[data.vocabulary.name](**data.vocabulary.options).check()
+  _check_data(data)
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
   _check_task(settings, encoder)
@@ -121,8 +64,18 @@ def check(settings, flat: dict[str, Any]) -> None:
   pool = parts.pool(model)
   if pool.uses_cls:
     _check_cls(data, model, encoder)
-  if 'position' in parts.sizes(type(encoder)):
+  if 'position' in calls.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
+
+
+def _check_data(data) -> None:
+  if data.source.entry is Text and data.source.options:
+    raise UserError(
+      f'config.data.source = {data.source} has options, which are the keys '
+      'config.data.text'
+    )
+  data.dataset().check(data.dir)
+  data.vocabulary.make().check()
 
 
 def _check_folds(data, require) -> None:
@@ -130,7 +83,7 @@ def _check_folds(data, require) -> None:
   require(
     not (data.num_folds and data.source.name in GENERATED),
     'data.num_folds',
-    f'0 for config.data.name = {data.source.name!r}, which has a test split',
+    f'0 for config.data.source = {data.source.name!r}, which has a test split',
   )
   require(
     data.fold < max(data.num_folds, 1),
@@ -144,37 +97,35 @@ def _check_folds(data, require) -> None:
     'data.test_fraction',
     f'0 where config.data.num_folds = {data.num_folds}, of which one is test',
   )
-  one_of(data.split_by, GROUPINGS, 'data.split_by')
 
 
 def _check_optimizers(optimizer) -> None:
-  chosen = {'': optimizer.method.name}
-  chosen |= {name: own.name for name, own in optimizer.groups.items()}
-  for group, name in chosen.items():
-    allowed = OPTIMIZERS[name].only if name else ()
-    if allowed and group not in allowed:
-      key = f'optimizer.groups.{group}' if group else 'optimizer'
+  for name, group in optimizer.groups_by_name().items():
+    if not 0 <= group.learning_rate_scale < float('inf'):
       raise UserError(
-        f'config.{key}.name = {name!r} is for {" or ".join(allowed)} alone; '
-        f'set config.optimizer.groups.{allowed[0]}.name to it'
+        f'config.optimizer.groups: {name}.learning_rate_scale = '
+        f'{group.learning_rate_scale} must be at least 0 and finite'
       )
-  for name, options in optimizer.method.blocks.items():
-    with parts.prefixed(f'optimizer.{name}'):
-      OPTIMIZERS[name](**options).check()
+  for group, call in optimizer.methods_by_group().items():
+    allowed = call.entry.only
+    if allowed and group not in allowed:
+      raise UserError(
+        f'config.optimizer: {call.name} is for {" or ".join(allowed)} alone; '
+        f"set config.optimizer.groups = '{allowed[0]}(optimizer={call.name})'"
+      )
+    with parts.prefixed('optimizer.method', call):
+      call.make().check()
 
 
 def _check_task(settings, encoder) -> None:
-  choice, task = settings.task, tasks.make(settings.task)
-  with parts.prefixed(f'task.{choice.name}'):
+  task = tasks.make(settings.task)
+  with parts.prefixed('task', settings.task):
     task.check()
   if task.is_causal and not encoder.causal:
-    name = settings.model.encoder.name
-    able = name if 'causal' in settings.model.encoder.options else 'attention'
     raise UserError(
-      f'config.task.name = {choice.name!r} needs a causal encoder, and '
-      f'config.model.encoder.name = {name!r} is not; set '
-      f'config.model.encoder.{able}.causal=True, or choose rnn with '
-      'config.model.encoder.rnn.bidirectional=False'
+      f'config.task = {settings.task} needs a causal encoder, and '
+      f'config.model.encoder = {settings.model.encoder} is not; set '
+      "'attention(causal=True)' or 'rnn(bidirectional=False)'"
     )
 
 
@@ -183,33 +134,28 @@ def _check_cls(data, model, encoder) -> None:
   if reason:
     *some, last = (name for name, cls in POOLS.items() if not cls.uses_cls)
     raise UserError(
-      f'config.model.pool = {model.pool.name!r} reads the vector of [CLS], '
-      f'which {reason} (config.model.encoder.name = {model.encoder.name!r}); '
+      f'config.model.pool = {model.pool} reads the vector of [CLS], which '
+      f'{reason} (config.model.encoder = {model.encoder}); '
       f'use {", ".join(some)} or {last}'
     )
 
 
 def _check_length(data, model, position, pool) -> None:
-  sampling = model.position_sampling.name
   length = data.max_length + pool.uses_cls
-  with parts.prefixed(f'model.position_sampling.{sampling}'):
-    sampled = parts.sampling(model)
+  sampled = parts.sampling(model)
+  with parts.prefixed('model.position_sampling', model.position_sampling):
     length = sampled.max_length(length)
-  parted = zip(model.position.blocks, position.parts, strict=True)
-  for name, (_, part) in parted:
+  for call, (_, part) in zip(model.position, position.parts, strict=True):
     if sampled.is_real and not part.supports_real_positions:
       raise UserError(
-        f'config.model.position_sampling.name = {sampling!r} gives position '
-        f'ids that are no integers, which {name!r} of '
-        'config.model.position.name does not support'
+        f'config.model.position_sampling = {model.position_sampling} gives '
+        f'position ids that are no integers, which config.model.position = '
+        f'{call} does not support'
       )
     limit, option = part.max_length(), part.length_option
     if limit is not None and length > limit:
-      more = (
-        f'raise config.model.position.{name}.{option} or ' if option else ''
-      )
+      more = f'raise {option} of it or ' if option else ''
       raise UserError(
-        f'config.model.position.name = {model.position.name!r} supports at '
-        f'most {limit} positions, and texts may need {length}; {more}'
-        'lower config.data.max_length'
+        f'config.model.position = {call} supports at most {limit} positions, '
+        f'and texts may need {length}; {more}lower config.data.max_length'
       )

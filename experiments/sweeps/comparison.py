@@ -18,7 +18,6 @@ from typing import Any
 from experiments.command import app
 from experiments.command.errors import UserError, nearest, one_of
 from experiments.command.values import flat_keys
-from experiments.learning.tasks import TASKS
 from experiments.sweeps.plan import Spec, describe
 
 SPLITS = ('validation', 'test')
@@ -30,7 +29,7 @@ FOLD, _ACCURACY = 'data.fold', 'accuracy'
 # Keys that make repetitions of a setting, if they are swept.
 _REPEATED = ('seed', FOLD)
 # The default baseline, if it is one of several settings.
-_WITHOUT = ('model.position.name', 'none')
+_WITHOUT = ('model.position', 'none')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +92,13 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
   Raises:
     UserError: they have several tasks.
   """
-  tasks = list(dict.fromkeys(spec.settings.task.name for spec in specs))
+  tasks = list(dict.fromkeys(str(spec.settings.task) for spec in specs))
   if len(tasks) > 1:
     raise UserError(
-      f'config.task.name is {", ".join(tasks)}: scores of different tasks '
+      f'config.task is {", ".join(tasks)}: scores of different tasks '
       'cannot be compared; make one sweep per task'
     )
-  return TASKS[tasks[0]].metrics
+  return specs[0].settings.task.entry.metrics
 
 
 def check(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
-from experiments.settings import extensions, stored
-from experiments.settings.settings import from_config
+from experiments.settings import stored
+from experiments.settings.settings import FREE, from_config
 from experiments.sweeps import plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets, locks
@@ -44,12 +44,6 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
 def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
   if os.path.exists(path):
     known = _read(path)
-    if known['config'].get('extension') != base.get('extension'):
-      raise UserError(
-        f'--workdir={buckets.origin(workdir)} is a sweep of another config, '
-        'which registers other entries of tables than --config (see its '
-        f'{extensions.NAME}, if there is one); choose another --workdir'
-      )
     old, new = _flat(known['config']), _flat(base)
     keys = [key for key in new if old.get(key) != new[key]]
     if keys:
@@ -65,8 +59,6 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
     ]
   content = {'config': stored.with_format(base), 'trials': trials}
   workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
-  for name, text in extensions.file_of(base).items():
-    workdir_lib.write_atomic(os.path.join(workdir, name), text + '\n')
 
 
 def _flat(config: dict) -> dict:
@@ -77,7 +69,7 @@ def _flat(config: dict) -> dict:
   return {
     key: value
     for key, value in flat.items()
-    if not isinstance(value, dict) and key not in stored.FREE
+    if not isinstance(value, dict) and key not in FREE
   }
 
 
@@ -93,7 +85,6 @@ def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:
   known = _read(os.path.join(workdir, _FILE))
   if known['trials'] == [spec.overrides for spec in planned]:
     return list(planned)
-  extensions.load(workdir, known['config'])
   return plan.make(known['config'], known['trials'], workdir)
 
 

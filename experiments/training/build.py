@@ -11,7 +11,6 @@ import optax
 
 from experiments.learning import (
   ensembles,
-  optimizers,
   parameter_groups,
   schedules,
   steps,
@@ -67,43 +66,39 @@ def _head(settings: Settings, vocab_size: int, num_classes: int):
 
 def hparams(settings: Settings) -> HParams:
   """Hyperparameters that do not change the program."""
-  return HParams.of(settings.flat())
+  return HParams.of(settings)
 
 
 def optimizer(settings: Settings, hparams: HParams, step):
   """The optax transformation of step `step` + 1; hparams may be traced."""
-  wanted = settings.optimizer
+  chosen = settings.optimizer
+  groups, methods = chosen.groups_by_name(), chosen.methods_by_group()
   decay = optax.add_decayed_weights(
     hparams.weight_decay,
     mask=lambda params: parameter_groups.weight_decay_mask(
-      params, wanted.weight_decay_names
+      params, chosen.weight_decay_names
     ),
   )
-
-  def chain(name):
-    made = optimizers.OPTIMIZERS[name](**wanted.method.blocks[name])
-    return made.chain(decay)
-
-  names = {wanted.optimizer_of(group) for group in ('', *wanted.groups)}
-  transforms = chain(wanted.method.name)
-  if len(names) > 1:
+  chains = {str(call): call.make().chain(decay) for call in methods.values()}
+  transforms = chains[str(chosen.method)]
+  if len(chains) > 1:
     transforms = [
       optax.partition(
-        {name: optax.chain(*chain(name)) for name in names},
+        {name: optax.chain(*chain) for name, chain in chains.items()},
         lambda tree: parameter_groups.by_group(
-          lambda group, _: wanted.optimizer_of(group), tree
+          lambda group, _: str(methods[group]), tree, groups
         ),
       )
     ]
-  rate = hparams.learning_rate * schedules.schedule(
-    wanted.schedule, step, hparams.warmup_steps, settings.train.steps
+  rate = hparams.learning_rate * schedules.factor(
+    chosen.schedule.make(), step, hparams.warmup_steps, settings.train.steps
   )
   rates = {
     group: rate * scale for group, scale in hparams.learning_rate_scales.items()
   } | {'': rate}
   scale = optax.stateless(
     lambda updates, _: parameter_groups.by_group(
-      lambda group, update: -rates[group] * update, updates
+      lambda group, update: -rates[group] * update, updates, groups
     )
   )
   return optax.chain(*transforms, scale)

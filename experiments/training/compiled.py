@@ -35,8 +35,7 @@ from selfattn.kernels import platform_of
 
 def key(settings: Settings) -> str:
   """The same text for settings that share a program, and its loop."""
-  found = HParams.program(settings.flat())
-  return json.dumps(found, sort_keys=True)
+  return json.dumps(HParams.program(settings), sort_keys=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from experiments.command.errors import Diverged
 from experiments.command.log import log
 from experiments.data.loading import Data
 from experiments.learning.hparams import HParams
-from experiments.learning.schedules import schedule
+from experiments.learning.schedules import factor
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
 from experiments.training import transfer
@@ -256,7 +256,7 @@ def _row(settings: Settings, step: int, measured) -> dict[str, float]:
 
 def _rate(settings: Settings, step: int) -> float:
   """Learning rate of the update that led to `step`."""
-  wanted, steps = settings.optimizer, settings.train.steps
-  return wanted.learning_rate * float(
-    schedule(wanted.schedule, step - 1, wanted.warmup_steps, steps)
+  chosen, steps = settings.optimizer, settings.train.steps
+  return chosen.learning_rate * float(
+    factor(chosen.schedule.make(), step - 1, chosen.warmup_steps, steps)
   )

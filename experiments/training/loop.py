@@ -10,6 +10,7 @@ import functools
 import jax
 import numpy as np
 
+from experiments.command import calls
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
@@ -183,13 +184,13 @@ def _print_header(group, loaded, batches) -> None:
     folder = buckets.origin(group.trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
-    f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
+    f'data {settings.data.source}: {counts}; {len(loaded.labels)} '
     f'classes, {loaded.vocabulary.size} token ids, padded to {padded}'
   )
   members = settings.model.num_members
   log(
-    f'model: {settings.model.encoder.name} encoder, '
-    f'{settings.model.position.name} positions, '
+    f'model: {settings.model.encoder} encoder, '
+    f'{calls.joined_text(settings.model.position)} positions, '
     f'{program.num_parameters:,} parameters'
     + (f' in {members} members' if members > 1 else '')
   )
@@ -207,6 +208,5 @@ def _print_header(group, loaded, batches) -> None:
     log(f'attention over {longest} tokens: {choice}')
   steps, epoch = settings.train.steps, batches.steps_per_epoch
   log(
-    f'{settings.task.name}: {steps} steps are {steps / epoch:.1f} epochs of '
-    f'{epoch}'
+    f'{settings.task}: {steps} steps are {steps / epoch:.1f} epochs of {epoch}'
   )

@@ -95,8 +95,10 @@ def run_group(
   workdirs = []
   index = jax.process_index()
   try:
-    for config, _, path in runs:
-      workdir = stored.open_run(path, config, loaded.files, index == 0)
+    for config, settings, path in runs:
+      workdir = stored.open_run(
+        path, config, settings, loaded.files, index == 0
+      )
       reached = workdir_lib.read_status(path).get('step', 0)
       workdir.set_status('RUNNING', reached)
       workdirs.append(workdir)
@@ -105,8 +107,7 @@ def run_group(
         kept = keep_log(workdir.file(f'log-{index}.txt'))
         on_exit.callback(buckets.upload, workdir.path, f'log-{index}.txt')
         on_exit.enter_context(kept)
-      settings = [settings for _, settings, _ in runs]
-      pairs = list(zip(settings, workdirs, strict=True))
+      pairs = [(s, w) for (_, s, _), w in zip(runs, workdirs, strict=True)]
       group = Group(program, pairs, on_exit)
       found = loop.train(group, loaded, signals, until)
   except BaseException as error:

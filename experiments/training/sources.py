@@ -5,18 +5,14 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from experiments.command.errors import UserError
-from experiments.command.values import flat_keys
 from experiments.data import encoding
 from experiments.settings import stored
-from experiments.settings.keys import without_aliases
 from experiments.settings.settings import Settings
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.keeping import CheckpointSettings
 
 # Differences that a message names.
 _MOST = 10
@@ -53,17 +49,22 @@ def vocabulary(settings: Settings, path: str = ''):
   if path and workdir_lib.read_status(path).get('step'):
     return encoding.read_tokenizer(path)
   with opened(settings) as folder:
-    read_keeping(folder, settings)
     _check_vocabulary(folder, settings)
     return encoding.read_tokenizer(folder)
 
 
-def read_keeping(
-  folder: str, settings: Settings
-) -> tuple[CheckpointSettings, Callable]:
-  """As stored.read_keeping, of the run to begin with."""
-  with _named(settings):
-    return stored.read_keeping(folder)
+def read_settings(folder: str, settings: Settings) -> Settings:
+  """The settings of the run to begin with.
+
+  Raises:
+    UserError: they cannot be read; with the key.
+  """
+  try:
+    return stored.read_settings(folder)
+  except UserError as error:
+    raise UserError(
+      f'config.train.init_from = {settings.train.init_from!r}: {error}'
+    ) from error
 
 
 def _run_in(folder: str, settings: Settings) -> str:
@@ -77,7 +78,7 @@ def _run_in(folder: str, settings: Settings) -> str:
       f'config.train.init_from = {settings.train.init_from!r} must be the '
       'workdir of a run or of a sweep, or empty'
     )
-  there = {trial: _flat(trial, settings) for trial in trials}
+  there = {trial: read_settings(trial, settings).flat() for trial in trials}
   here = settings.flat()
   swept = _different(there.values())
   keys = [key for key in here if key.startswith('model.') or _pairs(key, swept)]
@@ -121,16 +122,12 @@ def _different(configs) -> list[str]:
 
 
 def _check_vocabulary(folder: str, settings: Settings) -> None:
-  there, here = _flat(folder, settings), settings.flat()
-  keys = [
-    key
-    for key in here
-    if key.startswith('data.vocabulary.') and here[key] != there.get(key)
-  ]
-  if keys:
+  there = read_settings(folder, settings).data.vocabulary
+  if there != settings.data.vocabulary:
     raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r} has another '
-      f'kind of vocabulary: {_told(keys, there, here)}'
+      f'config.train.init_from = {settings.train.init_from!r} has '
+      f'config.data.vocabulary = {there}, which is {settings.data.vocabulary} '
+      'here'
     )
 
 
@@ -139,25 +136,3 @@ def _told(keys: list[str], there: dict, here: dict) -> str:
     f'config.{key} = {there.get(key)!r}, which is {here[key]!r} here'
     for key in keys[:_MOST]
   )
-
-
-def _flat(folder: str, settings: Settings) -> dict[str, Any]:
-  """The config of a run by dotted key, without executing its extension."""
-  with _named(settings):
-    config = flat_keys(stored.read_config(folder))
-  return {
-    key: without_aliases(key, value)
-    for key, value in config.items()
-    if not isinstance(value, dict)
-  }
-
-
-@contextlib.contextmanager
-def _named(settings: Settings):
-  """Names the key in each UserError."""
-  try:
-    yield
-  except UserError as error:
-    raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r}: {error}'
-    ) from error

@@ -42,8 +42,8 @@ def _start_from(
   state: State, settings: Settings, folder: str, workdir: str
 ) -> State:
   source = settings.train.init_from
-  keeping = sources.read_keeping(folder, settings)
-  with checkpoints.reading(folder, *keeping) as saved:
+  begun = sources.read_settings(folder, settings)
+  with checkpoints.reading(folder, begun.checkpoint, begun.best) as saved:
     found = saved.steps()
     if not found:
       raise UserError(f'config.train.init_from = {source!r} has no checkpoint')

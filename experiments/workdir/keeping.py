@@ -5,14 +5,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 
+from experiments.command import schema
+
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSettings:
-  """Checkpoints: config.checkpoint, explained in configs/default.py."""
+  """Which checkpoints are written and kept.
 
-  every_steps: int
-  max_to_keep: int
-  best_metric: str
+  Attributes:
+    every_steps: steps between checkpoints; there is one at each evaluation,
+      too.
+    max_to_keep: newest checkpoints to keep; the best one is kept, too.
+    best_metric: metric on validation that selects the best checkpoint, one of
+      the task's.
+  """
+
+  every_steps: int = schema.field(500, schema.POSITIVE)
+  max_to_keep: int = schema.field(2, schema.POSITIVE)
+  best_metric: str = 'accuracy'
 
 
 def best_step(

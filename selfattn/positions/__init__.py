@@ -105,15 +105,32 @@ def make(
     except ValueError as error:
       raise ValueError(f'{name}.{error}') from None
     made[name] = method
-  if len(made) == 1:
-    return made.popitem()[1]
-  rotating = [name for name, part in made.items() if 'rotate' in part.hooks]
+  return joined(made)
+
+
+def joined(parts: Mapping[str, Position]) -> Position:
+  """Several methods as one; parameters of each are under its name.
+
+  Args:
+    parts: methods of the same sizes by name, at least one.
+
+  Raises:
+    ValueError: several methods rotate.
+  """
+  first, *others = parts.values()
+  if not others:
+    return first
+  rotating = [name for name, part in parts.items() if 'rotate' in part.hooks]
   if len(rotating) > 1:
     # A rotation is defined for queries and keys that are not yet rotated.
-    raise ValueError(
-      f'name = {"+".join(made)!r} must join one of {rotating} only'
-    )
-  return Combined(*sizes, tuple(made.items()), vocab_size=vocab_size)
+    raise ValueError(f'{"+".join(parts)} must join one of {rotating} only')
+  return Combined(
+    first.embed_dim,
+    first.num_heads,
+    first.causal,
+    tuple(parts.items()),
+    vocab_size=first.vocab_size,
+  )
 
 
 def _check_options(name: str, options: Mapping) -> None:
@@ -135,5 +152,6 @@ __all__ = [
   'NoPosition',
   'Position',
   'check_positions',
+  'joined',
   'make',
 ]

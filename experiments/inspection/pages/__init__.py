@@ -14,10 +14,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from experiments.command import app
-from experiments.command.values import flat_keys
 from experiments.inspection.figures import png
 from experiments.inspection.head_analysis import AttentionMaps
+from experiments.settings.settings import default_config, from_config
 from experiments.workdir import workdir as workdir_lib
 
 # The name of a page in a folder.
@@ -86,17 +85,15 @@ def _cell(value) -> str:
 
 
 def config(flat: dict) -> str:
-  """A table of all keys; those that differ from configs/default.py marked."""
-  usual = flat_keys(app.load_config(app.DEFAULT_CONFIG))
+  """A table of all keys; those that differ from their defaults marked."""
+  usual = from_config(default_config()).flat()
   rows, changed = [], []
   for key, value in sorted(flat.items()):
-    before = usual.get(key)
-    before = list(before) if isinstance(before, tuple) else before
-    value = list(value) if isinstance(value, tuple) else value
+    before = usual[key]
     if value != before:
       changed.append(len(rows))
     rows.append([f'config.{key}', json.dumps(value), json.dumps(before)])
-  note = '<p>Highlighted keys differ from configs/default.py.</p>'
+  note = '<p>Highlighted keys differ from their defaults.</p>'
   return note + table(['key', 'value', 'default'], rows, changed)
 
 

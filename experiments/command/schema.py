@@ -1,0 +1,165 @@
+"""Fields of settings: the default, what is allowed, and which table is meant.
+
+Settings are frozen dataclasses, and their fields are the keys of a config:
+
+    steps: int = field(2_000, POSITIVE)
+    position: tuple[Call, ...] = choice('sinusoidal', POSITIONS)
+
+What a key means stands in the docstring of its class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from experiments.command import calls
+from experiments.command.calls import Table
+from experiments.command.errors import UserError
+from experiments.command.values import check_keys, join, typed
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+  """Values that are allowed.
+
+  Attributes:
+    text: what a value must be, for messages and pages.
+    holds: whether a value is allowed.
+  """
+
+  text: str
+  holds: Callable[[Any], bool]
+
+
+def at_least(least: int) -> Limit:
+  """Numbers of at least so much, and finite."""
+  is_allowed = lambda value: least <= value < float('inf')  # noqa: E731
+  return Limit(f'at least {least}', is_allowed)
+
+
+def one_of(names) -> Limit:
+  """The names of a tuple or a table."""
+  return Limit(f'one of {", ".join(map(repr, names))}', lambda v: v in names)
+
+
+POSITIVE = at_least(1)
+ABOVE_0 = Limit('greater than 0 and finite', lambda v: 0 < v < float('inf'))
+SHARE = Limit('at least 0 and less than 1', lambda value: 0 <= value < 1)
+SEED = Limit(
+  'at least 0 and less than 2147483648', lambda value: 0 <= value < 2**31
+)
+
+
+def field(default: Any, limit: Limit | None = None) -> Any:
+  """A field of settings with a limit."""
+  return dataclasses.field(default=default, metadata={'limit': limit})
+
+
+def choice(default: str, table: Table) -> Any:
+  """A field of settings that chooses from a table.
+
+  Its value is a Call, or a tuple of them where the table joins.
+  """
+  return dataclasses.field(default=default, metadata={'table': table})
+
+
+def section(settings: type) -> Any:
+  """A field of settings that are a section of the config."""
+  return dataclasses.field(default_factory=settings)
+
+
+def read(cls: type, values: Mapping, path: str = '') -> Any:
+  """Settings of a class from a nested dict with all of its keys.
+
+  Raises:
+    UserError: an unknown or missing key, a value of the wrong type, one that is
+      not allowed, or a choice that does not exist.
+  """
+  kinds = get_type_hints(cls)
+  check_keys(values, kinds, path)
+  made = {}
+  for entry in dataclasses.fields(cls):
+    key, value = join(path, entry.name), values[entry.name]
+    kind, table = kinds[entry.name], entry.metadata.get('table')
+    if dataclasses.is_dataclass(kind) and table is None:
+      if not isinstance(value, Mapping):
+        raise UserError(f'config.{key} = {value!r} is no section')
+      made[entry.name] = read(kind, value, key)
+    elif table is None:
+      made[entry.name] = _checked(
+        typed(value, kind, f'config.{key}'), entry, key
+      )
+    elif table.joins:
+      made[entry.name] = calls.parse_joined(value, table, key)
+    else:
+      made[entry.name] = calls.parse(value, table, key)
+  return cls(**made)
+
+
+def _checked(value: Any, entry: dataclasses.Field, key: str) -> Any:
+  limit = entry.metadata.get('limit')
+  if limit and not limit.holds(value):
+    raise UserError(f'config.{key} = {value!r} must be {limit.text}')
+  return value
+
+
+def defaults(cls: type) -> dict[str, Any]:
+  """The nested dict of all keys with their defaults."""
+  kinds, nested = get_type_hints(cls), {}
+  for entry in dataclasses.fields(cls):
+    is_section = dataclasses.is_dataclass(kinds[entry.name])
+    is_section = is_section and 'table' not in entry.metadata
+    nested[entry.name] = (
+      defaults(kinds[entry.name]) if is_section else entry.default
+    )
+  return nested
+
+
+def flat(settings: Any, path: str = '') -> dict[str, Any]:
+  """Values by dotted key, as JSON holds them; of a choice, its text."""
+  values: dict[str, Any] = {}
+  for entry in dataclasses.fields(settings):
+    key, value = join(path, entry.name), getattr(settings, entry.name)
+    table = entry.metadata.get('table')
+    if table is not None:
+      values[key] = calls.joined_text(value) if table.joins else str(value)
+    elif dataclasses.is_dataclass(value):
+      values |= flat(value, key)
+    else:
+      values[key] = list(value) if isinstance(value, tuple) else value
+  return values
+
+
+def fields_by_key(cls: type, path: str = '') -> dict[str, tuple]:
+  """(class, field, type) of each key."""
+  kinds, found = get_type_hints(cls), {}
+  for entry in dataclasses.fields(cls):
+    key, kind = join(path, entry.name), kinds[entry.name]
+    if dataclasses.is_dataclass(kind) and 'table' not in entry.metadata:
+      found |= fields_by_key(kind, key)
+    else:
+      found[key] = cls, entry, kind
+  return found
+
+
+def meaning(cls: type, name: str) -> str:
+  """What the docstring of a class, or of a base, says of an attribute."""
+  for base in cls.__mro__:
+    text = inspect.cleandoc(vars(base).get('__doc__') or '')
+    _, _, attributes = text.partition('\nAttributes:\n')
+    matched = re.search(
+      rf'^  {name}: (.*(?:\n    .*)*)', attributes, flags=re.MULTILINE
+    )
+    if matched:
+      return ' '.join(matched[1].split()).rstrip('.')
+  return ''
+
+
+def as_json(nested: Mapping) -> dict:
+  """A nested dict with lists for tuples."""
+  return json.loads(json.dumps(nested))
