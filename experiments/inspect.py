@@ -4,7 +4,7 @@
         --text="not a good film , a great one"
     bash scripts/run.sh experiments.inspect --workdir=runs/positions
     bash scripts/run.sh experiments.inspect --output=runs/rotary \\
-        --config.model.position.name=rotary
+        --config.model.position=rotary
 
 Of a run: curves, scores on a split, the texts with the greatest loss, the
 attention on them and on --text, statistics of the heads and accuracy as they

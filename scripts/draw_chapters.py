@@ -229,7 +229,7 @@ def trained(folder):
   for method in ('sinusoidal', 'learned', 'continuous'):
     workdir = f'{folder}/{method}'
     command(
-      'train', f'--workdir={workdir}', f'--config.model.position.name={method}'
+      'train', f'--workdir={workdir}', f'--config.model.position={method}'
     )
     texts = [f'--text={text}' for text in TEXTS]
     command('inspect', f'--workdir={workdir}', *texts)
@@ -284,7 +284,7 @@ def gains(*files):
   seeds = {}
   for row in itertools.chain(*map(results.rows, files)):
     if 'train.steps' not in row:
-      key = row['model.position.name'], bool(row.get('pretrain.steps'))
+      key = row['model.position'], bool(row.get('pretrain.steps'))
       seeds.setdefault(key, []).extend([row['test']['mean']] * row['n'])
   return {
     name: np.mean(seeds[name, True]) - np.mean(seeds[name, False])

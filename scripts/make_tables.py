@@ -16,10 +16,9 @@ import jax.numpy as jnp
 import results
 
 from configs import default
-from experiments.command import app
-from experiments.command.values import flat_keys, typed
+from experiments.command import app, calls, schema
+from experiments.command.values import flat_keys, shown
 from experiments.settings import reference
-from experiments.settings.keys import CHOICES, name_key
 from selfattn import positions
 from selfattn.kernels import unsupported_reason
 from selfattn.positions import POSITIONS
@@ -79,47 +78,32 @@ def position_properties() -> str:
 
 
 def config_keys() -> str:
-  """A heading per section of the config, and per table with its entries."""
+  """A heading per section of the config, and per choice with its entries."""
   values = flat_keys(default.get_config())
   meanings, allowed = reference.meanings(), reference.allowed()
-  rows = {
-    key: (f'`{key}`', _value(values[key]), allowed[key], meaning)
-    for key, meaning in meanings.items()
-    if key in allowed
-  }
-  options = {
-    choice: [
-      rows.pop(key)
-      for name in table
-      for key in list(rows)
-      if key.startswith(f'{block}.{name}.')
-    ]
-    for choice, (table, block) in CHOICES.items()
-  }
   sections: dict[str, list] = {}
-  for key, row in rows.items():
+  for key, meaning in meanings.items():
+    row = f'`{key}`', _value(values[key]), allowed[key], meaning
     sections.setdefault(key.partition('.')[0], []).append(row)
+  titles = [('key', 'default', 'allowed', 'meaning'), ('---',) * 4]
   text = ''
-  for section, own in sections.items():
-    text += f'\n## {section}\n\n{markdown([*_KEY_TITLES, *own])}'
-    for choice, (table, block) in CHOICES.items():
-      if block.partition('.')[0] == section:
-        text += f'\n### {name_key(choice)}\n\n{_entries(table)}'
-        if options[choice]:
-          text += f'\n{markdown([*_KEY_TITLES, *options[choice]])}'
+  for section, rows in sections.items():
+    text += f'\n## {section}\n\n{markdown([*titles, *rows])}'
+    for key, table in reference.tables().items():
+      if key.partition('.')[0] == section:
+        text += f'\n### {key}\n\n{_entries(table.entries)}'
   return text
 
 
-_KEY_TITLES = [('key', 'default', 'allowed', 'meaning'), ('---',) * 4]
-
-
 def _entries(table) -> str:
-  """Names of a table, with the first sentences of their docstrings."""
-  rows = [
-    (f'`{name}`', ' '.join(cls.__doc__.partition('\n\n')[0].split()))
-    for name, cls in table.items()
-  ]
-  return markdown([('name', 'what it is'), ('---',) * 2, *rows])
+  """Entries of a table, with what they are and their options."""
+  rows = [('name', 'what it is'), ('---',) * 2]
+  for name, cls in table.items():
+    rows.append((f'`{name}`', reference.first_sentence(cls)))
+    for option, value in calls.options(cls).items():
+      meaning = schema.meaning(cls, option)
+      rows.append((f'{option} = {_value(value) or "empty"}', meaning))
+  return markdown(rows)
 
 
 def command_flags() -> str:
@@ -140,7 +124,7 @@ def command_flags() -> str:
 
 
 def _value(value) -> str:
-  return f'`{typed(value)}`' if typed(value) else ''
+  return f'`{shown(value)}`' if shown(value) else ''
 
 
 TABLES = {

@@ -4,7 +4,7 @@ A comment in the page says what is shown; the table follows it:
 
     <!-- results
     | encoder | TREC | sentences |
-    trec by model.encoder.name: | `{model.encoder.name}` | {test:.3f} | |
+    trec by model.encoder: | `{model.encoder}` | {test:.3f} | |
     | attention | {trec_one/test.mean:.3f} | {mr/test@seed=1:.3f} |
     -->
     <!-- end -->

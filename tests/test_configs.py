@@ -72,7 +72,7 @@ CLASSES = {'trec': 2, 'r8': 2, 'ag_news': 4}
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_config_loads_its_data_and_builds(path, tmp_path):
   config = app.load_config(str(path))
-  if config.data.name == 'text':
+  if config.data.source == 'text':
     config.data.dir = str(tmp_path)
     write_files(path.stem, tmp_path)
     if path.stem == 'small_text':
@@ -96,7 +96,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_a_shorter_run_warms_up_for_less(path):
   config = app.load_config(str(path))
-  config.data.dir = 'anywhere' if config.data.name == 'text' else ''
+  config.data.dir = 'anywhere' if config.data.source == 'text' else ''
   whole = from_config(config).optimizer.warmup_steps
   assert whole in (80, 100)
   config.train.steps //= 20
@@ -111,7 +111,7 @@ def test_config_is_locked_and_its_header_says_how_to_run_it(path):
   assert 'bash scripts/run.sh experiments.train' in header
   if path.stem != 'default':
     assert f'--config=configs/{path.name}' in header
-  if config.data.name == 'text':
+  if config.data.source == 'text':
     assert 'https://' in header or path.stem == 'small_text'
 
 
@@ -122,7 +122,7 @@ def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
   config.data.dir = str(tmp_path) if os.listdir(tmp_path) else ''
   names = [n for n in vars(module) if n.startswith('sweep_')]
   wanted = {'sweep_seeds'}
-  if config.model.encoder.name == 'attention':
+  if config.model.encoder == 'attention':
     wanted |= {'sweep_positions'}
   assert wanted <= set(names)
   sweeps = {

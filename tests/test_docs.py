@@ -166,13 +166,13 @@ def test_the_methods_of_the_docs_decode_step_by_step(tables):
 @pytest.mark.parametrize(
   'changes',
   [
-    {'model.normaliser.name': 'relu', 'model.pool': 'gated'},
+    {'model.normaliser': 'relu', 'model.pool': 'gated'},
     {
-      'model.encoder.name': 'mixed',
+      'model.encoder': 'mixed',
       'optimizer.groups.embeddings.name': 'sign_sgd',
     },
-    {'task.name': 'replaced_tokens', 'checkpoint.best_metric': 'loss'},
-    {'model.head.name': 'prototypes'},
+    {'task': 'replaced_tokens', 'checkpoint.best_metric': 'loss'},
+    {'model.head': 'prototypes'},
   ],
   ids=lambda changes: '+'.join(map(str, changes.values())),
 )
@@ -221,7 +221,7 @@ def test_the_run_of_the_readme_trains_and_predicts(
   scores, predicted = capfd.readouterr().out.splitlines()
   assert "'split': 'test'" in scores
   assert predicted.startswith(('negative {', 'positive {'))
-  assert config.model.position.name == 'rotary'
+  assert config.model.position == 'rotary'
 
 
 def test_the_page_on_inspection_shows_what_is_sown():

@@ -270,7 +270,7 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
   (tmp_path / 'train.tsv').write_text('\n'.join(lines) + '\n')
   (tmp_path / 'test.tsv').write_text('good\tfine\nbad\tdull\nodd\todd\n')
   config = small_config
-  config.data.name, config.data.dir = 'text', str(tmp_path)
+  config.data.source, config.data.dir = 'text', str(tmp_path)
   config.data.max_length = 5
   config.data.text.update(
     header=False, text_columns=(1,), label_column='0', labels=('bad', 'good',

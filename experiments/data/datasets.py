@@ -46,7 +46,7 @@ class WordOrder:
     if directory:
       raise UserError(
         f'config.data.dir = {directory!r} must be empty for '
-        "config.data.name = 'word_order', which needs no file"
+        "config.data.source = 'word_order', which needs no file"
       )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
@@ -110,7 +110,7 @@ class Algorithmic:
     if directory:
       raise UserError(
         f'config.data.dir = {directory!r} must be empty for '
-        "config.data.name = 'algorithmic', which needs no file"
+        "config.data.source = 'algorithmic', which needs no file"
       )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:

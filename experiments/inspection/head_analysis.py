@@ -53,7 +53,7 @@ def require_heads(classifier) -> None:
   if not has_heads(classifier.encoder):
     having = [name for name, cls in ENCODERS.items() if has_heads(cls)]
     raise UserError(
-      f'config.model.encoder.name must be {" or ".join(map(repr, having))}: '
+      f'config.model.encoder must be {" or ".join(map(repr, having))}: '
       'other encoders have no attention heads'
     )
 

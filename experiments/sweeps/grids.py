@@ -2,7 +2,7 @@
 
     def sweep_positions():
       for name in ('none', 'rotary', 't5'):
-        yield {'model.position.name': name}
+        yield {'model.position': name}
 
 A config file may define generators like this one beside get_config(). Several
 of them are combined to their product.

@@ -17,7 +17,7 @@ def write(folder, name, text):
 
 
 def text_flags(folder, *more):
-  return (f'--config.data.dir={folder}', '--config.data.name=text', *more)
+  return (f'--config.data.dir={folder}', '--config.data.source=text', *more)
 
 
 def cases(tmp):
@@ -44,8 +44,8 @@ def cases(tmp):
   return {
     'method': (
       'train',
-      ['--config.model.position.name=sinusoidl'],
-      ['config.model.position.name', 'sinusoidl', 'did you mean sinusoidal?'],
+      ['--config.model.position=sinusoidl'],
+      ['config.model.position', 'sinusoidl', 'did you mean sinusoidal?'],
     ),
     'key': (
       'train',
@@ -78,7 +78,7 @@ def cases(tmp):
     ),
     'no data folder': (
       'train',
-      ['--config.data.name=text'],
+      ['--config.data.source=text'],
       ['config.data.dir'],
     ),
     'missing folder': (

@@ -23,7 +23,7 @@ HOSTS = {'2x2x1': 1, '2x2x4': 4, '2x2': 1, '4x4': 4}
 DEVICES = {'2x2x1': 4, '2x2x4': 16, '2x2': 4, '4x4': 16}
 # As large as BERT-large, texts of 512 tokens.
 LARGE = (
-  '--config.data.name=algorithmic', '--config.data.algorithmic.train=2000',
+  '--config.data.source=algorithmic', '--config.data.algorithmic.train=2000',
   '--config.data.algorithmic.longest_test=512', '--config.data.num_buckets=1',
   '--config.data.max_length=512', '--config.model.num_layers=24',
   '--config.model.embed_dim=1024', '--config.model.num_heads=16',

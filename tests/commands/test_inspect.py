@@ -183,9 +183,9 @@ def test_heads_that_cannot_be_ablated_have_statistics_and_pools_their_weights(
   path = trained(
     tmp_path / 'run',
     **{
-      'model.encoder.name': 'uniform',
+      'model.encoder': 'uniform',
       'model.pool': 'attentive',
-      'model.pool_options.attentive.num_hops': 3,
+      'model.pool.attentive.num_hops': 3,
     },
   )
   flags = [f'--workdir={path}', f'--text={TEXT}']
@@ -205,7 +205,7 @@ def test_heads_that_cannot_be_ablated_have_statistics_and_pools_their_weights(
 def test_a_run_without_heads_has_a_page_but_no_attention(
   call_command, tmp_path
 ):
-  path = trained(tmp_path / 'run', **{'model.encoder.name': 'bow'})
+  path = trained(tmp_path / 'run', **{'model.encoder': 'bow'})
   workdir = f'--workdir={path}'
   code, stdout, stderr = call_command('inspect', workdir, cwd=tmp_path)
   assert code == 0, stderr
@@ -218,7 +218,7 @@ def test_a_run_without_heads_has_a_page_but_no_attention(
   code, _, stderr = call_command(
     'inspect', workdir, f'--text={TEXT}', cwd=tmp_path
   )
-  assert (code, 'config.model.encoder.name' in stderr) == (2, True)
+  assert (code, 'config.model.encoder' in stderr) == (2, True)
 
 
 def drawn(name, embed_dim=8, num_layers=1, length=5):
@@ -342,13 +342,13 @@ def test_the_bias_of_a_new_method_is_drawn_over_distance():
     (['--workdir=RUN', '--text=\udcff'], 'is not UTF-8'),
     (['--workdir=nowhere'], 'nowhere'),
     (
-      ['--output=OUT', '--config.model.encoder.name=cnn'],
-      'config.model.encoder.name',
+      ['--output=OUT', '--config.model.encoder=cnn'],
+      'config.model.encoder',
     ),
     (
       [
         '--output=OUT',
-        '--config.model.position.name=learned',
+        '--config.model.position=learned',
         '--length=9999',
       ],
       '--length=9999 is more than',
@@ -397,7 +397,7 @@ def test_what_a_method_makes_of_a_text_is_drawn_with_its_tokens(
   name, axes, shape
 ):
   config = make_small_config()
-  config.model.position.name = name
+  config.model.position = name
   config.model.encoder.attention.scan = '+' in name
   classifier = build.model(from_config(config), 9, 2)
   ids = np.arange(1, 9, dtype=np.int32)

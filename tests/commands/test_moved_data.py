@@ -22,7 +22,7 @@ def moved(tmp_path_factory):
   (base / 'then').mkdir()
   (base / 'then' / 'train.tsv').write_text(ROWS)
   config = make_small_config()
-  config.data.name = 'text'
+  config.data.source = 'text'
   config.data.dir = str(base / 'then')
   config.data.validation_fraction = config.data.test_fraction = 0.2
   config.model.num_layers = 1

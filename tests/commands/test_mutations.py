@@ -168,7 +168,7 @@ def test_any_damage_to_a_file_of_data(attempt, tmp_path):
     (folder / 'train.tsv').write_bytes(mutated(rng, GOOD.encode()))
     (folder / 'test.tsv').write_text(GOOD)
     flags = (
-      '--config.data.name=text',
+      '--config.data.source=text',
       f'--config.data.dir={folder}',
       "--config.data.text.test=('test.tsv',)",
       f'--workdir={tmp_path / "run"}',

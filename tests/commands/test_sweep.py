@@ -46,12 +46,12 @@ def sweep_seeds():
     yield {'seed': seed}
 
 def sweep_wrong():
-  yield {'model.position.name': 'rotory'}
+  yield {'model.position': 'rotory'}
   yield {'model.embed_dim': 13}
-  yield {'data.name': 'text', 'seed': 3}
+  yield {'data.source': 'text', 'seed': 3}
 
 def sweep_missing():
-  yield {'data.name': 'text', 'data.dir': '/nowhere'}
+  yield {'data.source': 'text', 'data.dir': '/nowhere'}
 
 def sweep_diverging():
   for rate in (1e-3, 1e30):

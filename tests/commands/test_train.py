@@ -229,7 +229,7 @@ def test_a_checkpoint_holds_the_state_alone(uninterrupted):
 
 def test_divergence_writes_the_row_and_keeps_the_last_finite_state(tmp_path):
   config = make_small_config()
-  config.optimizer.name = 'sgd'
+  config.optimizer.method = 'sgd'
   config.optimizer.learning_rate = 1e30
   config.optimizer.clip_norm = 0.0
   config.optimizer.warmup_steps = 6
@@ -249,7 +249,7 @@ def test_divergence_writes_the_row_and_keeps_the_last_finite_state(tmp_path):
 def test_parameters_that_overflow_are_not_saved(tmp_path):
   """Loss and gradient are finite, but the next parameters are not."""
   config = make_small_config()
-  config.optimizer.name = 'sgd'
+  config.optimizer.method = 'sgd'
   config.optimizer.learning_rate = 1e30
   config.optimizer.weight_decay = 1e10
   config.optimizer.schedule = 'constant'

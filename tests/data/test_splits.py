@@ -199,7 +199,7 @@ def folds_config(tmp_path, **data):
   lines = ['label\ttext'] + [f'{"xy"[n % 2]}\tword {n}' for n in range(40)]
   (tmp_path / 'all.tsv').write_text('\n'.join(lines) + '\n')
   (tmp_path / 'test.tsv').write_text('label\ttext\nx\tnever read\n')
-  config.data.name = 'text'
+  config.data.source = 'text'
   config.data.dir = str(tmp_path)
   config.data.text.train = ('all.tsv',)
   config.data.text.test = ('test.tsv',)

@@ -44,7 +44,7 @@ def config(small_config, tmp_path):
   for name, count in (('train', 317), ('test', 41)):
     (tmp_path / 'data' / f'{name}.tsv').write_text(content(rng, count))
   data = small_config.data
-  data.name, data.dir = 'text', str(tmp_path / 'data')
+  data.source, data.dir = 'text', str(tmp_path / 'data')
   data.text.test = ('test.tsv',)
   data.max_length = 5
   return small_config

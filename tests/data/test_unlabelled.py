@@ -68,7 +68,7 @@ def config(small_config, tmp_path):
   texts = ['a v', 'b t', 'a film', 'one two', 'two three four', 'new', 'g']
   (folder / 'more.tsv').write_text('text\n' + '\n'.join(texts) + '\n')
   data = small_config.data
-  data.name, data.dir = 'text', str(folder)
+  data.source, data.dir = 'text', str(folder)
   data.text.validation, data.text.test = ('dev.tsv',), ('test.tsv',)
   data.text.unlabelled = ('more.tsv',)
   return small_config
@@ -174,7 +174,7 @@ def said(config, folder) -> str:
 
 
 def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
-  config.task.name, config.checkpoint.best_metric = 'masked_tokens', 'loss'
+  config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
   config.train.steps, config.train.eval_every = 6, 2
   text = said(config, tmp_path)
   assert '6 train, 2 validation, 2 test, 5 unlabelled' in text
@@ -182,10 +182,10 @@ def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
 
 
 def test_a_run_takes_their_words_from_the_one_it_begins_with(config, tmp_path):
-  config.task.name, config.checkpoint.best_metric = 'masked_tokens', 'loss'
+  config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
   config.train.steps = config.train.eval_every = 2
   said(config, tmp_path / 'masked')
-  config.task.name, config.checkpoint.best_metric = 'classify', 'accuracy'
+  config.task, config.checkpoint.best_metric = 'classify', 'accuracy'
   config.data.text.unlabelled = ()
   config.train.init_from = str(tmp_path / 'masked/run')
   text = said(config, tmp_path / 'then')

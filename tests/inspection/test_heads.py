@@ -185,7 +185,7 @@ def test_heads_are_ablated_from_the_least_important_on():
 def test_other_encoders_have_no_heads(model):
   classifier, _, _, _ = model
   config = make_small_config()
-  config.model.encoder.name = 'bow'
+  config.model.encoder = 'bow'
   bow = compiled.make(from_config(config), Vocabulary(10), 2).classifier
   head_analysis.require_heads(classifier)
   with pytest.raises(UserError, match=r'config\.model\.encoder\.name'):

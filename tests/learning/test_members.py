@@ -65,7 +65,7 @@ def trained(tmp_path_factory):
 def test_members_train_as_they_would_alone():
   config = make_config()
   # Adam would make steps out of rounding, where a gradient is zero.
-  config.optimizer.name = 'sgd'
+  config.optimizer.method = 'sgd'
   config.optimizer.learning_rate = 0.1
   settings = from_config(config)
   loaded = loading.load(settings.data, '')

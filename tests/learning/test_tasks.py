@@ -41,7 +41,7 @@ def make_batch(rows=B, length=L, seed=0):
 
 def make_settings(name, **changes):
   config = make_small_config()
-  config.task.name = name
+  config.task = name
   config.model.dropout_rate = 0.0
   config.model.encoder.attention.causal = name == 'next_token'
   config.update_from_flattened_dict(changes)
@@ -206,9 +206,9 @@ def test_whole_words_of_a_vocabulary_of_words_are_its_tokens(begins):
 
 def test_a_run_with_byte_pairs_is_told_which_tokens_begin_a_word(tmp_path):
   config = make_small_config()
-  config.task.name = 'masked_tokens'
+  config.task = 'masked_tokens'
   config.task.masked_tokens.whole_words = True
-  config.data.vocabulary.name = 'bpe'
+  config.data.vocabulary = 'bpe'
   config.train.steps = config.train.eval_every = 6
   path = str(tmp_path / 'run')
   run_lib.run(config, path, Signals())
@@ -337,26 +337,26 @@ def test_the_next_token_is_asked_of_all_but_the_last():
   ('changes', 'line'),
   [
     (
-      {'task.name': 'next_token'},
+      {'task': 'next_token'},
       r'config\.task\.name = .next_token. .*causal',
     ),
     (
-      {'task.name': 'next_token', 'model.encoder.name': 'linear_attention'},
+      {'task': 'next_token', 'model.encoder': 'linear_attention'},
       r'set config\.model\.encoder\.linear_attention\.causal=True',
     ),
     (
-      {'task.name': 'masked_tokens', 'task.masked_tokens.share': 0.0},
+      {'task': 'masked_tokens', 'task.masked_tokens.share': 0.0},
       r'config\.task\.masked_tokens\.share = 0\.0 must',
     ),
     (
-      {'task.name': 'masked_tokens', 'task.masked_tokens.keep': 0.3},
+      {'task': 'masked_tokens', 'task.masked_tokens.keep': 0.3},
       r'config\.task\.masked_tokens\.mask = .*sum',
     ),
     (
-      {'task.name': 'masked_tokens', 'checkpoint.best_metric': 'macro_f1'},
+      {'task': 'masked_tokens', 'checkpoint.best_metric': 'macro_f1'},
       r'best_metric',
     ),
-    ({'task.name': 'unknown'}, r'config\.task\.name'),
+    ({'task': 'unknown'}, r'config\.task\.name'),
   ],
 )
 def test_what_a_task_cannot_do_is_one_line_with_its_key(changes, line):
@@ -401,7 +401,7 @@ def test_a_metric_that_scores_lack_is_one_line(tmp_path, monkeypatch):
   monkeypatch.setattr(IsRepeated, 'metrics', {'accuracy': max, 'f1': max})
   monkeypatch.setitem(TASKS, 'is_repeated', IsRepeated)
   config = make_small_config()
-  config.task.name = 'is_repeated'
+  config.task = 'is_repeated'
   config.checkpoint.best_metric = 'f1'
   config.train.steps = config.train.eval_every = 6
   said = r"^IsRepeated.scores returns \['accuracy', 'loss'\], without \['f1'\]"
@@ -416,7 +416,7 @@ def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
   """The second one is a stranger's, in one class and one line."""
   monkeypatch.setitem(TASKS, 'is_repeated', IsRepeated)
   config = make_small_config()
-  config.task.name = name
+  config.task = name
   config.train.steps = config.train.eval_every = 6
   path = str(tmp_path / 'run')
   result = run_lib.run(config, path, Signals())
@@ -434,7 +434,7 @@ def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
     assert again[metric] == pytest.approx(found[metric], rel=1e-5)
   code, _, stderr = call_command('predict', where, '--text=a', cwd=ROOT)
   assert code == 2
-  assert f"config.task.name = '{name}', which predicts tokens" in stderr
+  assert f"config.task = '{name}', which predicts tokens" in stderr
   flags = ('--text=the plot was dull', '--num_examples=9')
   code, _, stderr = call_command('inspect', where, *flags, cwd=ROOT)
   assert code == 0, stderr
@@ -452,7 +452,7 @@ from experiments.training import compiled, evaluation
 from tests.conftest import make_small_config
 
 config = make_small_config()
-config.task.name = 'masked_tokens'
+config.task = 'masked_tokens'
 settings = from_config(config)
 loaded = loading.load(settings.data, '')
 for count in (1, 8):

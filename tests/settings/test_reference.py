@@ -28,7 +28,7 @@ def test_meanings_are_comments_of_the_config_and_docstrings_of_classes():
     'model.embed_dim': 'width of the token vectors',
     'train.ema_decay': 'decay of an exponential moving average of the '
     'parameters, which evaluation then uses; 0: none',
-    'optimizer.name': 'the optimizer (experiments/learning/optimizers.py)',
+    'optimizer.method': 'the optimizer (experiments/learning/optimizers.py)',
     # An attribute, of a base class, and of a group of parameters.
     'data.text.quoted': "whether double quotes may enclose fields, for 'csv'",
     'optimizer.lamb.b1': 'decay rate of the mean of gradients',

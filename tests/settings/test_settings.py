@@ -8,8 +8,8 @@ from experiments.command.values import flat_keys, parse_tuple
 from experiments.settings import keys, registry, settings
 
 WRONG = {
-  'model.position.name': ('rotray', 'did you mean rotary'),
-  'model.encoder.name': ('atention', 'did you mean attention'),
+  'model.position': ('rotray', 'did you mean rotary'),
+  'model.encoder': ('atention', 'did you mean attention'),
   'model.pool': ('sum', 'cls, max, mean'),
   'model.dtype': ('float16', 'bfloat16, float32'),
   'model.encoder.attention.norm': ('mid', 'post, pre'),
@@ -18,11 +18,11 @@ WRONG = {
     'flash',
     'auto, chunked, cudnn, pallas_tpu, reference, xla',
   ),
-  'optimizer.name': ('adma', 'did you mean adam'),
+  'optimizer.method': ('adma', 'did you mean adam'),
   'optimizer.schedule': ('cosin', 'did you mean cosine'),
   'checkpoint.best_metric': ('f1', 'accuracy, loss, macro_f1'),
-  'data.name': ('imdb', 'text, word_order'),
-  'data.vocabulary.name': ('words', 'did you mean word'),
+  'data.source': ('imdb', 'text, word_order'),
+  'data.vocabulary': ('words', 'did you mean word'),
   'data.vocabulary.word.size': (2, 'at least 3'),
   'data.word_order.test_pairs': (0, 'between 1'),
   'data.dir': ('somewhere', 'must be empty'),
@@ -34,7 +34,7 @@ WRONG = {
     'channelwise',
     'elementwise, headwise, none',
   ),
-  'model.normaliser.name': ('sigmod', 'did you mean sigmoid'),
+  'model.normaliser': ('sigmod', 'did you mean sigmoid'),
   'model.num_layers': (0, 'at least 1'),
   'model.dropout_rate': (1.0, 'less than 1'),
   'model.attention_dropout_rate': (-0.1, 'at least 0'),
@@ -84,28 +84,28 @@ TOGETHER = {
   'cls under a causal mask of linear attention': (
     {
       'model.pool': 'cls',
-      'model.encoder.name': 'linear_attention',
+      'model.encoder': 'linear_attention',
       'model.encoder.linear_attention.causal': True,
     },
     'attends to itself alone with config.model.encoder.linear_attention.causal',
   ),
   'linear attention with dropout on weights': (
     {
-      'model.encoder.name': 'linear_attention',
+      'model.encoder': 'linear_attention',
       'model.attention_dropout_rate': 0.1,
     },
     'config.model.attention_dropout_rate = 0.0 is needed: linear attention',
   ),
   'linear attention with a bias': (
     {
-      'model.encoder.name': 'linear_attention',
-      'model.position.name': 'sinusoidal+t5',
+      'model.encoder': 'linear_attention',
+      'model.position': 'sinusoidal+t5',
     },
     'config.model.position = Combined is unsupported: .* bias hook is for; '
     'choose one that embeds or rotates',
   ),
   'cls in a bag of words': (
-    {'model.pool': 'cls', 'model.encoder.name': 'bow'},
+    {'model.pool': 'cls', 'model.encoder': 'bow'},
     'attends to no token .*encoder.name = .bow.*; use mean, max or attentive',
   ),
   'cls under a causal mask': (
@@ -119,12 +119,12 @@ TOGETHER = {
   'xla with sinks': (
     {
       'model.encoder.attention.backend': 'xla',
-      'model.normaliser.name': 'sinks',
+      'model.normaliser': 'sinks',
     },
     'attention.backend = .xla. .*its weights are a softmax, not Sinks; auto',
   ),
   'pairs of an odd number of heads': (
-    {'model.normaliser.name': 'differential', 'model.num_heads': 1},
+    {'model.normaliser': 'differential', 'model.num_heads': 1},
     r'config\.model\.num_heads = 1 must be even with Differential',
   ),
   'a value residual in one layer': (
@@ -140,7 +140,7 @@ TOGETHER = {
   ),
   'a table shorter than the texts': (
     {
-      'model.position.name': 'learned',
+      'model.position': 'learned',
       'model.position.learned.max_len': 64,
       'model.pool': 'cls',
     },
@@ -211,7 +211,7 @@ def test_warmup_is_a_share_of_the_run_or_a_number_of_updates(
 def test_validation_asks_for_no_file(tmp_path):
   """What a command does not read may be gone: it is asked for where it is."""
   changes = {
-    'data.name': 'text',
+    'data.source': 'text',
     'data.dir': str(tmp_path / 'gone'),
     'data.text.test': ('gone.tsv',),
     'train.init_from': str(tmp_path / 'gone_as_well'),
@@ -282,8 +282,8 @@ def test_flat_holds_the_chosen_options_only():
   flat = settings.from_config(default.get_config()).flat()
   assert flat['model.position.sinusoidal.base'] == 10_000.0
   assert not any(key.startswith('model.position.learned') for key in flat)
-  assert flat['data.name'] == 'word_order'
-  assert flat['optimizer.name'] == 'adamw'
+  assert flat['data.source'] == 'word_order'
+  assert flat['optimizer.method'] == 'adamw'
 
 
 def test_options_of_other_choices_do_not_make_another_run():
@@ -318,9 +318,9 @@ def test_a_block_holds_every_option_once():
 
 def test_names_joined_by_plus_are_methods_at_once():
   flat = settings.from_config(
-    with_changes(**{'model.position.name': 'sinusoidal+t5'})
+    with_changes(**{'model.position': 'sinusoidal+t5'})
   ).flat()
-  assert flat['model.position.name'] == 'sinusoidal+t5'
+  assert flat['model.position'] == 'sinusoidal+t5'
   assert flat['model.position.sinusoidal.layout'] == 'interleaved'
   assert flat['model.position.t5.num_buckets'] == 32
   for name, message in (
@@ -330,9 +330,9 @@ def test_names_joined_by_plus_are_methods_at_once():
     ('t5+', "name = 't5\\+' has an empty name, which is not one of"),
   ):
     with pytest.raises(UserError, match=message):
-      settings.from_config(with_changes(**{'model.position.name': name}))
+      settings.from_config(with_changes(**{'model.position': name}))
   with pytest.raises(UserError, match='is not one of'):
-    settings.from_config(with_changes(**{'model.encoder.name': 'bow+bow'}))
+    settings.from_config(with_changes(**{'model.encoder': 'bow+bow'}))
 
 
 def test_options_of_encoders_and_pools_are_checked_with_their_key():
@@ -353,7 +353,7 @@ def test_options_of_encoders_and_pools_are_checked_with_their_key():
 
 
 def test_a_recurrence_of_two_halves_needs_an_even_width():
-  changes = {'model.encoder.name': 'rnn', 'model.embed_dim': 63}
+  changes = {'model.encoder': 'rnn', 'model.embed_dim': 63}
   with pytest.raises(UserError) as error:
     settings.from_config(with_changes(**changes))
   assert str(error.value) == (
@@ -372,13 +372,13 @@ def test_a_method_with_a_last_position_names_the_option_that_moves_it():
 
 
 def test_heads_are_checked_before_the_method_that_they_are_for():
-  changes = {'model.num_heads': 7, 'model.position.name': 'rotary'}
+  changes = {'model.num_heads': 7, 'model.position': 'rotary'}
   with pytest.raises(UserError, match=r'model\.num_heads = 7; try 63 or 70'):
     settings.from_config(with_changes(**changes))
 
 
 def test_a_pool_is_its_name_and_its_options_stand_elsewhere():
-  option = 'model.pool_options.attentive.num_hops'
+  option = 'model.pool.attentive.num_hops'
   changes = {'model.pool': 'attentive', option: 3}
   wanted = settings.from_config(with_changes(**changes))
   flat = wanted.flat()
@@ -422,7 +422,7 @@ def test_every_key_can_be_read_as_an_attribute():
 )
 def test_a_second_name_is_the_same_setting(alias, name):
   found, want = (
-    settings.from_config(with_changes(**{'model.position.name': text}))
+    settings.from_config(with_changes(**{'model.position': text}))
     for text in (alias, name)
   )
   assert found == want
@@ -431,9 +431,9 @@ def test_a_second_name_is_the_same_setting(alias, name):
 
 
 def test_real_position_ids_are_for_methods_that_support_them():
-  changes = {'model.position_sampling.name': 'augmented'}
+  changes = {'model.position_sampling': 'augmented'}
   settings.from_config(with_changes(**changes))
-  changes['model.position.name'] = 'sinusoidal+t5'
+  changes['model.position'] = 'sinusoidal+t5'
   with pytest.raises(UserError, match=r"no integers, which 't5' of"):
     settings.from_config(with_changes(**changes))
 
@@ -446,6 +446,6 @@ def test_an_entry_that_is_named_as_an_alias_is_meant_itself(monkeypatch):
   config = default.get_config()
   with config.unlocked():
     config.model.position.rope = {'variant': 'symmetric'}
-  config.model.position.name = 'rope+cpb'
+  config.model.position = 'rope+cpb'
   found = settings.from_config(config).model.position
   assert found.name == 'rope+continuous'

@@ -11,7 +11,7 @@ from experiments.command.errors import UserError
 from experiments.learning.tasks import Classify
 from experiments.sweeps import comparison, grids, plan, results, tables
 
-RATE, POSITION = 'optimizer.learning_rate', 'model.position.name'
+RATE, POSITION = 'optimizer.learning_rate', 'model.position'
 
 
 def compared(
@@ -52,7 +52,7 @@ def settings(found):
 
 
 def test_scores_of_different_tasks_are_not_ranked(tmp_path):
-  trials = [{'task.name': name} for name in ('classify', 'masked_tokens')]
+  trials = [{'task': name} for name in ('classify', 'masked_tokens')]
   base = make_small_config().to_dict()
   specs = plan.make(base, trials, str(tmp_path / 'sweep'))
   with pytest.raises(UserError, match='is classify, masked_tokens: scores of'):

@@ -127,7 +127,7 @@ def test_results_that_have_not_changed_are_not_written_again(tmp_path):
       (1e-4, 3.0),
     ),
     ('seed=0,1', 'seed', (0, 1)),
-    ('config.model.position.name=t5,a+b', 'model.position.name', ('t5', 'a+b')),
+    ('config.model.position=t5,a+b', 'model.position', ('t5', 'a+b')),
     (
       "config.optimizer.weight_decay_names=('kernel',),('a','b')",
       'optimizer.weight_decay_names',
@@ -230,7 +230,7 @@ def test_all_invalid_trials_are_listed(tmp_path):
   base = default.get_config().to_dict()
   trials = [
     {'seed': 1},
-    {'model.position.name': 'rotory'},
+    {'model.position': 'rotory'},
     {'model.num_heads': 5},
     {'model.positon.name': 't5'},
     {'model.position': 't5'},
@@ -239,7 +239,7 @@ def test_all_invalid_trials_are_listed(tmp_path):
     plan.make(base, trials, str(tmp_path))
   said = str(error.value)
   assert said.startswith('4 of 5 trials are invalid, so none is trained: ')
-  assert 'trial 1 (model.position.name=rotory)' in said
+  assert 'trial 1 (model.position=rotory)' in said
   assert 'did you mean rotary?' in said
   assert 'trial 2 (model.num_heads=5)' in said
   assert 'config.model.positon.name is not a key' in said

@@ -47,7 +47,7 @@ def test_trials_of_a_normaliser_and_a_pool_with_parameters_are_one_group(
 ):
   config = make_small_config()
   config.train.steps = config.train.eval_every = 4
-  config.model.normaliser.name = 'sinks'
+  config.model.normaliser = 'sinks'
   config.model.pool = 'attentive'
   together, alone = (
     plan.make(
@@ -173,7 +173,7 @@ def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
   (tmp_path / 'then').mkdir()
   (tmp_path / 'then' / 'train.tsv').write_text(ROWS)
   config = make_small_config()
-  config.data.name = 'text'
+  config.data.source = 'text'
   config.data.dir = str(tmp_path / 'then')
   config.data.validation_fraction = config.data.test_fraction = 0.2
   config.train.steps = config.train.eval_every = 4

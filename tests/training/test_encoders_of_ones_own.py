@@ -68,10 +68,10 @@ def registered(monkeypatch):
 
 def make_config(**changes):
   config = make_small_config()
-  config.model.encoder.name = 'parallel'
-  config.model.position.name = 't5'
+  config.model.encoder = 'parallel'
+  config.model.position = 't5'
   config.model.position.t5.shared = False
-  config.model.normaliser.name = 'sinks'
+  config.model.normaliser = 'sinks'
   config.model.num_layers = 2
   config.update_from_flattened_dict(
     {f'model.{key.replace("__", ".")}': x for key, x in changes.items()}

@@ -51,7 +51,7 @@ def best(path):
 @pytest.fixture(scope='module')
 def pretrained(tmp_path_factory, shared_programs):
   path = tmp_path_factory.mktemp('pretrained') / 'run'
-  changes = {'task.name': 'masked_tokens', 'checkpoint.best_metric': 'loss'}
+  changes = {'task': 'masked_tokens', 'checkpoint.best_metric': 'loss'}
   train(make_config(**changes, seed=3), path)
   return path
 
@@ -115,7 +115,7 @@ def test_pretraining_times_methods_is_two_sweeps(
 ):
   flags = [
     f'--engine={engine}',
-    '--grid=config.model.position.name=sinusoidal,learned',
+    '--grid=config.model.position=sinusoidal,learned',
     '--grid=config.seed=0,1',
     '--config.data.word_order.train_pairs=20',
     '--config.data.word_order.validation_pairs=5',
@@ -128,7 +128,7 @@ def test_pretraining_times_methods_is_two_sweeps(
     '--config.train.eval_every=1',
   ]
   masked = [
-    '--config.task.name=masked_tokens',
+    '--config.task=masked_tokens',
     '--config.checkpoint.best_metric=loss',
     f'--workdir={tmp_path}/masked',
   ]

@@ -150,7 +150,7 @@ def test_the_trial_of_a_sweep_with_the_same_model_and_seed_is_taken(
   name, seed, sweep
 ):
   config = short_config()
-  config.model.position.name, config.seed = name, seed
+  config.model.position, config.seed = name, seed
   config.train.init_from = str(sweep)
   with sources.opened(from_config(config)) as found:
     assert found == str(sweep / 'trials' / f'{name}-{seed}')
@@ -168,7 +168,7 @@ def test_seeds_count_only_where_a_sweep_has_several(sweep):
 
 def test_a_sweep_of_which_no_trial_or_several_fit_is_one_line(sweep):
   config = short_config()
-  config.seed, config.model.position.name = 5, 'rotary'
+  config.seed, config.model.position = 5, 'rotary'
   config.train.init_from = str(sweep)
   with (
     pytest.raises(UserError) as none,
@@ -178,7 +178,7 @@ def test_a_sweep_of_which_no_trial_or_several_fit_is_one_line(sweep):
   start = f"config.train.init_from = '{sweep}': "
   assert str(none.value) == (
     f'{start}none of its 4 trials has the settings of this model; the nearest '
-    "one, learned-5, has config.model.position.name = 'learned', which is "
+    "one, learned-5, has config.model.position = 'learned', which is "
     "'rotary' here"
   )
   other = sweep / 'trials/other'
@@ -187,7 +187,7 @@ def test_a_sweep_of_which_no_trial_or_several_fit_is_one_line(sweep):
   (other / 'config.json').write_text(
     text.replace('"batch_size": 16', '"batch_size": 8')
   )
-  config.model.position.name = 'learned'
+  config.model.position = 'learned'
   with (
     pytest.raises(UserError) as several,
     sources.opened(from_config(config)),

@@ -16,7 +16,7 @@ from experiments.workdir.workdir import Workdir
 
 CONFIG = {
   'seed': 3,
-  'model.position.name': 'rotary',
+  'model.position': 'rotary',
   'checkpoint.best_metric': 'loss',
 }
 
