@@ -111,9 +111,9 @@ def own_cache(tmp_path_factory):
 def make_small_config():
   """The default config, small enough to train in a second or two."""
   config = default.get_config()
-  config.data.word_order.train_pairs = 37
-  config.data.word_order.validation_pairs = 11
-  config.data.word_order.test_pairs = 13
+  config.data.source = (
+    'word_order(train_pairs=37, validation_pairs=11, test_pairs=13)'
+  )
   config.data.num_buckets = 1
   config.model.num_layers = 1
   config.model.num_heads = 2

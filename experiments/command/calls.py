@@ -196,8 +196,11 @@ def _keywords(inside: str, given: str) -> dict[str, Any]:
     tree = ast.parse(text, mode='eval').body
     if not isinstance(tree, ast.Call):
       raise ValueError('it is more than a call')
-    if tree.args or any(word.arg is None for word in tree.keywords):
+    names = [word.arg for word in tree.keywords]
+    if tree.args or None in names or not isinstance(tree.func, ast.Name):
       raise ValueError('each option has a name, as OPTION=VALUE')
+    if len(set(names)) < len(names):
+      raise ValueError('an option is repeated')
     return {word.arg: _value(word.value, text) for word in tree.keywords}
   except (SyntaxError, ValueError) as error:
     reason = getattr(error, 'msg', error)

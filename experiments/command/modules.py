@@ -169,17 +169,17 @@ def _check_signature(cls: type, name: str, wanted: Any, given: str) -> None:
   if not inspect.isfunction(wanted):
     return
   signature = inspect.signature(vars(cls)[name])
-  arguments: list[None] = []
-  keywords: dict[str, None] = {}
-  for parameter in inspect.signature(wanted).parameters.values():
+  parameters = inspect.signature(wanted).parameters
+  arguments, keywords = [], {}
+  for parameter in parameters.values():
     if parameter.kind is parameter.KEYWORD_ONLY:
       keywords[parameter.name] = None
-    elif parameter.kind is not parameter.VAR_POSITIONAL:
+    elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
       arguments.append(None)
   try:
     signature.bind(*arguments, **keywords)
   except TypeError as error:
     raise UserError(
-      f'{given}: {cls.__name__}.{name}{signature} must take '
-      f'{inspect.signature(wanted)}: {error}'
+      f'{given}: {cls.__name__}.{name}({", ".join(signature.parameters)}) must '
+      f'take ({", ".join(parameters)}): {error}'
     ) from None

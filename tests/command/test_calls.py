@@ -1,0 +1,137 @@
+"""Choices that are written as calls."""
+
+import dataclasses
+
+import pytest
+
+from experiments.command import calls
+from experiments.command.calls import Table
+from experiments.command.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Wide:
+  """An entry whose first field is a size."""
+
+  width: int
+  base: float = 10.0
+  shape: str = 'round'
+  sides: tuple = ()
+  is_open: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+  """An entry without options."""
+
+
+TABLE = Table({'wide': Wide, 'plain': Plain}, aliases={'broad': 'wide'})
+JOINED = dataclasses.replace(TABLE, joins=True, optional=True)
+
+
+@pytest.mark.parametrize(
+  ('text', 'canonical'),
+  [
+    ('wide', 'wide'),
+    ('wide()', 'wide'),
+    ('broad', 'wide'),
+    (' wide ( base = 3 ) ', 'wide(base=3.0)'),
+    ('wide(base=10)', 'wide'),
+    ('wide(is_open=True, base=-2.5)', 'wide(base=-2.5, is_open=True)'),
+    ('wide(sides=(1, -1))', 'wide(sides=(1, -1))'),
+    ('wide(sides=["a", "b"])', "wide(sides=('a', 'b'))"),
+    ('wide(shape=square)', 'wide(shape=square)'),
+    ("wide(shape='square')", 'wide(shape=square)'),
+    ('wide(shape=\'a = b, "c" [d]\')', 'wide(shape=\'a = b, "c" [d]\')'),
+    ('wide(shape="None")', "wide(shape='None')"),
+    ('wide(shape=wide(base=3))', "wide(shape='wide(base=3)')"),
+  ],
+)
+def test_the_canonical_text_leaves_defaults_out_and_is_read_as_itself(
+  text, canonical
+):
+  call = calls.parse(text, TABLE, 'model.part')
+  assert str(call) == canonical
+  assert calls.parse(canonical, TABLE, 'model.part') == call
+
+
+def test_a_call_makes_an_instance_of_sizes_and_options():
+  call = calls.parse('wide(base=3, sides=(2,))', TABLE, 'model.part')
+  assert call.make(7) == Wide(7, base=3.0, sides=(2,))
+  assert calls.sizes(Wide) == {'width'}
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('wid', "config.part = 'wid' is not one of plain, wide.*did you mean wide"),
+    (
+      'wide(bas=3)',
+      'wide has no option .bas.; it has base,.*did you mean base',
+    ),
+    ('plain(base=3)', 'plain has no option .base.; it has none'),
+    ('wide(width=3)', 'wide has no option .width.'),
+    ('wide(base=x)', "base = 'x' is a str, not a float"),
+    ('wide(is_open=1)', 'is_open = 1 is a int, not a bool'),
+    ('wide(3)', 'each option has a name'),
+    ('wide(base=3', r"'wide\(base=3' is not a name, or a call"),
+    ('wide(base=3)(base=1)', 'is not a call'),
+    ('wide(base=1+x)', "'1\\+x' is no value; put quotes around it"),
+    ('wide(base=3, base=4)', 'is not a call: an option is repeated'),
+    ('wide plain', 'is not a name, or a call'),
+    ('', 'is not a name, or a call'),
+    (3, 'config.part = 3 must be text'),
+  ],
+)
+def test_what_is_no_call_is_one_line_with_the_key(text, message):
+  with pytest.raises(UserError, match=message) as error:
+    calls.parse(text, TABLE, 'part')
+  assert str(error.value).startswith('config.part = ')
+  assert '\n' not in str(error.value)
+
+
+def test_calls_are_joined_by_plus_outside_of_brackets_and_quotes():
+  text = "wide(shape='a+b', base=2)+plain"
+  joined = calls.parse_joined(text, JOINED, 'part')
+  assert [call.name for call in joined] == ['wide', 'plain']
+  assert joined[0].options == {'base': 2.0, 'shape': 'a+b'}
+  assert calls.joined_text(joined) == "wide(base=2.0, shape='a+b')+plain"
+  assert calls.parse_joined('', JOINED, 'part') == ()
+
+
+@pytest.mark.parametrize(
+  ('text', 'message'),
+  [
+    ('wide+plan', "'plan' is not one of .* did you mean plain"),
+    ('wide+broad(base=3)', 'joins wide with itself'),
+    ('wide+', "'' is not a name"),
+    ('wide(base=3+plain', 'brackets that do not match'),
+  ],
+)
+def test_a_wrong_part_of_joined_calls_is_one_line(text, message):
+  with pytest.raises(UserError, match=message):
+    calls.parse_joined(text, JOINED, 'part')
+
+
+def test_an_entry_of_the_name_of_an_alias_is_meant_itself():
+  table = dataclasses.replace(TABLE, entries=TABLE.entries | {'broad': Plain})
+  assert calls.parse('broad', table, 'part').entry is Plain
+
+
+def test_a_default_that_no_config_can_hold_is_named():
+  @dataclasses.dataclass(frozen=True)
+  class Wrong:
+    values: frozenset = frozenset()
+
+  with pytest.raises(UserError, match=r'Wrong\.values = frozenset'):
+    calls.options(Wrong)
+
+
+def test_a_class_that_forgets_the_decorator_is_named():
+  class Wider(Wide):
+    height: int = 3
+
+  with pytest.raises(
+    UserError, match=r'Wider\.height is no field: .*dataclass'
+  ):
+    calls.options(Wider)
