@@ -1,42 +1,22 @@
 """What keys of the config mean, and which values they may have."""
 
-import ml_collections
 import pytest
 
 from configs import default
+from experiments.command import schema
+from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
 from experiments.settings import reference
-from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS, Position
 
 
-def test_every_key_of_the_default_config_has_a_meaning():
+def test_every_key_of_the_default_config_has_a_meaning_and_is_described():
   config = flat_keys(default.get_config())
-  keys = {
-    k for k, v in config.items() if not isinstance(v, ml_collections.ConfigDict)
-  }
   meanings = reference.meanings()
-  assert keys - meanings.keys() == set()
-  assert [key for key in keys if not meanings[key]] == []
-
-
-def test_meanings_are_comments_of_the_config_and_docstrings_of_classes():
-  meanings = reference.meanings()
-  for key, meaning in {
-    # Behind the line, above it, of two lines, of a table and its block.
-    'train.steps': 'updates of the parameters',
-    'model.embed_dim': 'width of the token vectors',
-    'train.ema_decay': 'decay of an exponential moving average of the '
-    'parameters, which evaluation then uses; 0: none',
-    'optimizer.method': 'the optimizer (experiments/learning/optimizers.py)',
-    # An attribute, of a base class, and of a group of parameters.
-    'data.text.quoted': "whether double quotes may enclose fields, for 'csv'",
-    'optimizer.lamb.b1': 'decay rate of the mean of gradients',
-    'optimizer.groups.matrices.learning_rate_scale': (
-      'factor of the learning rate for the group'
-    ),
-  }.items():
-    assert meanings[key] == meaning
+  assert [key for key in meanings if not meanings[key]] == []
+  assert meanings.keys() == reference.allowed().keys()
+  assert [key for key in meanings if key not in config] == []
+  assert len(reference.described('').splitlines()) == len(meanings)
 
 
 @pytest.mark.parametrize(
@@ -45,20 +25,25 @@ def test_meanings_are_comments_of_the_config_and_docstrings_of_classes():
     ('data.dir', 'text'),
     ('data.text.quoted', 'True or False'),
     ('data.text.labels', 'a list, as a,b'),
-    ('model.pool', f'one of {", ".join(sorted(POOLS))}'),
-    ('model.position.alibi.variant', 'one of asymmetric, learned, symmetric'),
-    ('model.position.path.rank', 'an integer, at least 1'),
+    ('model.head', 'linear, mlp'),
     ('model.num_layers', 'an integer, at least 1'),
+    ('model.dtype', "one of 'float32', 'bfloat16'"),
     ('optimizer.learning_rate', 'a number, greater than 0 and finite'),
-    ('optimizer.muon.beta', 'a number, at least 0 and less than 1'),
-    (
-      'train.grad_accum_steps',
-      'an integer, 0 or a divisor of config.train.batch_size',
-    ),
   ],
 )
-def test_allowed_values_are_those_that_the_checks_name(key, allowed):
+def test_allowed_values_are_those_of_the_limits_and_tables(key, allowed):
   assert reference.allowed()[key] == allowed
+
+
+def test_help_of_a_choice_lists_its_entries_and_their_options():
+  text = reference.described('position')
+  assert all(f'{name}: ' in text for name in POSITIONS)
+  alone = reference.described('rotary')
+  assert alone in text
+  assert alone == reference.described('rope')
+  assert '  base=10000.0: base of the angles' in alone
+  with pytest.raises(UserError, match='--help=rotry .* did you mean rotary'):
+    reference.described('rotry')
 
 
 class Documented(Position):
@@ -73,6 +58,6 @@ class Documented(Position):
 
 
 def test_an_attribute_of_two_lines_is_one_sentence():
-  assert reference.attribute(Documented, 'width') == 'how far it looks'
-  assert reference.attribute(Documented, 'causal').startswith('whether a token')
-  assert reference.attribute(POSITIONS['rotary'], 'nothing') == ''
+  assert schema.meaning(Documented, 'width') == 'how far it looks'
+  assert schema.meaning(Documented, 'causal').startswith('whether a token')
+  assert schema.meaning(POSITIONS['rotary'], 'nothing') == ''

@@ -7,11 +7,13 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import StopAt, arguments
 
+from experiments.command import modules
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.sweeps import folder
+from experiments.training import evaluation
 from experiments.training import run as run_lib
 from selfattn.positions import POSITIONS
 
@@ -39,7 +41,7 @@ def test_a_run_without_a_key_is_resumed_and_evaluated_with_its_default(
   config, path = make_small_config(), tmp_path / 'run'
   incomplete = json.loads(stored.as_text(config.to_dict()))
   del incomplete['train']['ema_decay'], incomplete['task']
-  del incomplete['model']['position']['sinusoidal']['base']
+  del incomplete['model']['position']
   path.mkdir()
   (path / 'config.json').write_text(json.dumps(incomplete))
   with pytest.raises(Interrupted):
@@ -66,30 +68,23 @@ def test_a_sweep_without_a_key_is_read_with_its_default(config, tmp_path):
 
 
 def test_a_new_option_changes_no_run(config, monkeypatch):
-  """Its folder is named by the digest, its checkpoints by the identity."""
-  digest, identity = read(config).digest(), stored.identity(config)
+  """Its folder and its checkpoints are named by the digest."""
+  digest = read(config).digest()
 
   @dataclasses.dataclass(frozen=True)
   class Longer(POSITIONS['sinusoidal']):
     new_option: int = 7
 
   monkeypatch.setitem(POSITIONS, 'sinusoidal', Longer)
-  assert read(config).model.position.options['new_option'] == 7
   assert read(config).digest() == digest
-  assert stored.identity(config) == identity
-  config['model']['position']['sinusoidal']['base'] = 9.0
+  config['model']['position'] = 'sinusoidal(new_option=8)'
   assert read(config).digest() != digest
-  assert stored.identity(config) != identity
 
 
 def test_a_key_that_a_run_lacks_is_not_part_of_its_identity(config):
-  digest, identity = read(config).digest(), stored.identity(config)
+  digest = read(config).digest()
   del config['train']['ema_decay']
   assert read(config).digest() == digest
-  without = stored.identity(config)
-  assert without != identity
-  config['model']['position']['t5'] = {}
-  assert stored.identity(config) == without
 
 
 @pytest.mark.parametrize(
@@ -100,7 +95,7 @@ def test_a_key_that_a_run_lacks_is_not_part_of_its_identity(config):
     ({'train': {'stepz': 3}}, 'config.train.stepz is not a key'),
     ({'gone': 3}, 'config.gone is not a key'),
     ({'data': None}, 'config.data = None is no section'),
-    ({'model': {'position': 'rotary'}}, "config.model.position = 'rotary' is"),
+    ({'model': {'position': {'a': 1}}}, 'config.model.position = {'),
     ({'seed': {'a': 1}}, "config.seed = {'a': 1} is a section"),
     ({'model': {'num_heads': 5}}, 'does not split'),
   ],
@@ -121,13 +116,40 @@ def test_what_this_version_does_not_read_is_one_line(
   assert line in only
 
 
-def test_an_unknown_key_of_the_checkpoints_of_a_source_is_refused(
-  config, tmp_path
+IDEAS = """
+import dataclasses
+from selfattn.positions.rotary import Rotary
+
+@dataclasses.dataclass(frozen=True)
+class Mine(Rotary):
+  turns: int = 1
+"""
+
+
+def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
+  tmp_path, monkeypatch, capfd
 ):
-  config['checkpoint']['best'] = 'loss'
-  (tmp_path / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(UserError, match=r'config\.checkpoint\.best is not a key'):
-    stored.read_keeping(str(tmp_path))
+  monkeypatch.setattr(modules, '_folders', [])
+  (tmp_path / 'work').mkdir()
+  file = tmp_path / 'work/mine_of_tests.py'
+  file.write_text(IDEAS)
+  monkeypatch.chdir(tmp_path / 'work')
+  config, path = make_small_config(), tmp_path / 'run'
+  config.model.position = 'mine_of_tests:Mine(turns=2)+t5'
+  config.train.steps = config.train.eval_every = 1
+  config.optimizer.warmup_steps = 0
+  run_lib.run(config, str(path), Signals())
+  monkeypatch.chdir(tmp_path)
+  settings = stored.read_settings(str(path))
+  assert [part.label for part in settings.model.position] == ['Mine', 't5']
+  evaluation.restore_params(str(path), 'last')
+  capfd.readouterr()
+  file.write_text(IDEAS + '# changed')
+  stored.read_settings(str(path))
+  assert 'is not as it was when the run' in capfd.readouterr().err
+  file.unlink()
+  with pytest.raises(UserError, match='there is no module mine_of_tests in'):
+    stored.read_settings(str(path))
 
 
 @pytest.mark.parametrize('text', ['[]', '{"seed":', '{"format": 0}'])
