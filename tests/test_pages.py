@@ -296,7 +296,7 @@ def test_words_of_the_log_and_of_the_result_are_explained(
   tmp_path, call_command
 ):
   flags = [f'--workdir={tmp_path / "run"}', *SMALL]
-  flags += ['--config.data.word_order.train_pairs=40']
+  flags += ['--config.data.source=word_order(train_pairs=40)']
   code, stdout, stderr = call_command('train', *flags, cwd=tmp_path)
   assert code == 0, stderr
   section = page('cli.md').split('## What a run prints')[1].split('\n## ')[0]

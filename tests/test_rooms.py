@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from configs import default
-from experiments.settings import keys as setting_keys
-from experiments.settings import registry, settings
+from experiments.command import calls
+from experiments.settings import reference, settings
 
 ROOT = pathlib.Path(__file__).parent.parent
 # What each floor may import of the project.
@@ -165,35 +165,31 @@ def test_every_key_is_read():
       read |= {
         node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
       }
-  flat = settings.from_config(default.get_config()).flat()
-  keys = {key for key in flat if not key.endswith('.name')}
-  blocks = ('data.word_order', 'model.encoder', 'model.position')
-  blocks += ('data.vocabulary', 'optimizer.adamw')
-  # Options of a choice are fields of its class: nothing else can read them.
-  keys = {key for key in keys if not key.startswith(blocks)}
+  keys = settings.from_config(default.get_config()).flat()
   unread = {key for key in keys if key.rpartition('.')[2] not in read}
   assert not unread
 
 
 def test_every_option_is_read_by_its_class():
-  for table, path in (
-    (setting_keys.POSITIONS, 'selfattn/positions/*.py'),
-    (setting_keys.SAMPLINGS, 'selfattn/positions/sampling.py'),
-    (setting_keys.ENCODERS, 'selfattn/*.py'),
-    (setting_keys.NORMALISERS, 'selfattn/normalisers.py'),
-    (setting_keys.POOLS, 'selfattn/pools.py'),
-    (setting_keys.HEADS, 'selfattn/heads.py'),
-    (setting_keys.DATASETS, 'experiments/data/*s.py'),
-    (setting_keys.VOCABULARIES, 'experiments/data/vocabularies.py'),
-    (setting_keys.OPTIMIZERS, 'experiments/learning/optimizers.py'),
-  ):
-    trees = [ast.parse(found.read_text()) for found in ROOT.glob(path)]
+  folders = {
+    'data.source': 'experiments/data/*s.py',
+    'data.vocabulary': 'experiments/data/vocabularies.py',
+    'model.position': 'selfattn/positions/*.py',
+    'model.position_sampling': 'selfattn/positions/sampling.py',
+    'task': 'experiments/learning/tasks.py',
+    'optimizer.method': 'experiments/learning/optimizers.py',
+    'optimizer.schedule': 'experiments/learning/schedules.py',
+    'optimizer.groups': 'experiments/learning/*.py',
+  }
+  for key, table in reference.tables().items():
+    paths = ROOT.glob(folders.get(key, 'selfattn/*.py'))
+    trees = [ast.parse(path.read_text()) for path in paths]
     read = {
       node.attr
       for tree in trees
       for node in ast.walk(tree)
       if isinstance(node, ast.Attribute)
     }
-    for cls in table.values():
-      missing = set(registry.options(cls)) - read
+    for cls in table.entries.values():
+      missing = set(calls.options(cls)) - read
       assert not missing - {'validation', 'test', 'unlabelled'}, cls

@@ -113,7 +113,8 @@ def _check_optimizers(optimizer) -> None:
         f'config.optimizer: {call.name} is for {" or ".join(allowed)} alone; '
         f"set config.optimizer.groups = '{allowed[0]}(optimizer={call.name})'"
       )
-    with parts.prefixed('optimizer.method', call):
+    key = 'optimizer.groups' if group else 'optimizer.method'
+    with parts.prefixed(key, call):
       call.make().check()
 
 

@@ -23,17 +23,17 @@ HOSTS = {'2x2x1': 1, '2x2x4': 4, '2x2': 1, '4x4': 4}
 DEVICES = {'2x2x1': 4, '2x2x4': 16, '2x2': 4, '4x4': 16}
 # As large as BERT-large, texts of 512 tokens.
 LARGE = (
-  '--config.data.source=algorithmic', '--config.data.algorithmic.train=2000',
-  '--config.data.algorithmic.longest_test=512', '--config.data.num_buckets=1',
+  '--config.data.source=algorithmic(train=2000, longest_test=512)',
+  '--config.data.num_buckets=1',
   '--config.data.max_length=512', '--config.model.num_layers=24',
   '--config.model.embed_dim=1024', '--config.model.num_heads=16',
   '--config.model.mlp_dim=4096', '--config.model.dtype=bfloat16',
-  '--config.train.batch_size=64', '--config.model.encoder.attention.scan=True',
-  '--config.model.encoder.attention.remat=True',
+  '--config.train.batch_size=64',
+  '--config.model.encoder=attention(scan=True, remat=True)',
 )  # fmt: skip
 LONG = (
-  '--config.data.algorithmic.longest_test=32768',
-  '--config.data.algorithmic.train=200', '--config.data.max_length=32768',
+  '--config.data.source=algorithmic(train=200, longest_test=32768)',
+  '--config.data.max_length=32768',
   '--config.model.num_layers=12', '--config.model.embed_dim=768',
   '--config.model.num_heads=12', '--config.model.mlp_dim=3072',
   '--config.train.batch_size=8',
@@ -168,6 +168,6 @@ class TestWithCompiler:
   def test_the_tpu_kernel_compiles(self, compiled):
     found = compiled(
       '--topology=v5e:2x2',
-      '--config.model.encoder.attention.backend=pallas_tpu',
+      '--config.model.encoder=attention(backend=pallas_tpu, scan=True, remat=True)',
     )
     assert found['fits']

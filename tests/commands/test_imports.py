@@ -59,9 +59,8 @@ def test_predict(imported, finished_run):
 
 def test_train_and_evaluate(imported, tmp_path):
   small = [
-    '--config.data.word_order.train_pairs=40',
-    '--config.data.word_order.validation_pairs=5',
-    '--config.data.word_order.test_pairs=5',
+    '--config.data.source=word_order(train_pairs=40, validation_pairs=5,'
+    ' test_pairs=5)',
     '--config.model.num_layers=1',
     '--config.train.steps=2',
   ]

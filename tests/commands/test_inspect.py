@@ -130,7 +130,7 @@ def test_a_page_of_a_sweep_has_its_tables(call_command, tmp_path):
     'sweep',
     workdir,
     *flags,
-    '--config.data.word_order.train_pairs=37',
+    '--config.data.source=word_order(train_pairs=37)',
     '--config.train.steps=4',
     '--engine=serial',
     '--grid=config.optimizer.learning_rate=1e-3,1e-2',
@@ -398,7 +398,7 @@ def test_what_a_method_makes_of_a_text_is_drawn_with_its_tokens(
 ):
   config = make_small_config()
   config.model.position = name
-  config.model.encoder.attention.scan = '+' in name
+  config.model.encoder = f'attention(scan={"+" in name})'
   classifier = build.model(from_config(config), 9, 2)
   ids = np.arange(1, 9, dtype=np.int32)
   examples = Examples(

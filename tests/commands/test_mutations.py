@@ -23,9 +23,7 @@ def get_config():
   config = make_small_config()
   config.train.steps = 1
   config.optimizer.warmup_steps = 0
-  config.data.algorithmic.train = 60
-  config.data.algorithmic.validation = 10
-  config.data.algorithmic.test = 10
+  config.data.source = 'algorithmic(train=60, validation=10, test=10)'
   return config
 """
 VALUES = {

@@ -14,9 +14,8 @@ from conftest import ROOT, last_json
 
 pytestmark = pytest.mark.packaging
 SMALL = (
-  '--config.data.word_order.train_pairs=40',
-  '--config.data.word_order.validation_pairs=10',
-  '--config.data.word_order.test_pairs=12',
+  '--config.data.source=word_order(train_pairs=40, validation_pairs=10,'
+  ' test_pairs=12)',
   '--config.model.num_layers=1',
   '--config.train.steps=4',
   '--config.train.eval_every=2',

@@ -13,9 +13,9 @@ SMALL = {
   'config.train.steps': '2',
   'config.train.eval_every': '2',
   'config.optimizer.warmup_steps': '0',
-  'config.data.word_order.train_pairs': '20',
-  'config.data.word_order.validation_pairs': '5',
-  'config.data.word_order.test_pairs': '5',
+  'config.data.source': (
+    'word_order(train_pairs=20, validation_pairs=5, test_pairs=5)'
+  ),
   'config.data.num_buckets': '1',
   'config.model.num_layers': '1',
 }

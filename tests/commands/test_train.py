@@ -398,7 +398,10 @@ def test_a_run_needs_no_standard_error(tmp_path):
 def test_metrics_of_the_log_are_means_since_its_last_line(tmp_path):
   """Also of a run that was interrupted between two lines."""
   config = busy_config()
-  config.data.word_order.train_pairs = 40  # five whole batches of 16
+  # Five whole batches of 16.
+  config.data.source = (
+    'word_order(train_pairs=40, validation_pairs=11, test_pairs=13)'
+  )
   config.train.log_every = 5
   whole, stopped = tmp_path / 'whole', tmp_path / 'stopped'
   run_lib.run(config, str(whole), Signals())

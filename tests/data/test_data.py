@@ -37,7 +37,9 @@ def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
   for name, text in loading.load(settings.data, str(tmp_path)).files.items():
     (tmp_path / name).write_text(text)
   loading.load(settings.data, str(tmp_path))
-  small_config.data.word_order.train_pairs += 1
+  small_config.data.source = (
+    'word_order(train_pairs=38, validation_pairs=11, test_pairs=13)'
+  )
   changed = from_config(small_config)
   with pytest.raises(
     loading.UserError, match=r'the data has changed since .* was created'
@@ -51,7 +53,7 @@ def test_data_that_changed_under_a_workdir_is_refused(small_config, tmp_path):
 @pytest.fixture
 def tickets(small_config, tmp_path):
   """Writes tables of (text, label), one per split; returns their settings."""
-  small_config.data.name = 'text'
+  small_config.data.source = 'text'
   small_config.data.dir = str(tmp_path)
 
   def write(labels=(), unknown_labels='error', **splits):
@@ -291,6 +293,6 @@ def test_problems_are_warned_of_once_a_workdir(tickets, tmp_path, capsys):
 
 def test_generated_data_has_no_problem(small_config, capsys):
   for name in ('word_order', 'algorithmic'):
-    small_config.data.name = name
+    small_config.data.source = name
     loading.load(from_config(small_config).data, '')
   assert 'WARNING' not in capsys.readouterr().err

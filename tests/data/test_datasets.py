@@ -192,8 +192,9 @@ def bag_of_words_share(counts):
 
 @pytest.mark.parametrize('name', ['associative_recall', 'indirect_indexing'])
 def test_what_a_bag_of_words_can_reach_is_as_the_page_says(name):
-  options = length_generalization.get_config().data.algorithmic.to_dict()
-  rows = datasets.Algorithmic(**options | {'task': name}).read('', 0)
+  config = length_generalization.get_config()
+  config.data.source = length_generalization.strings(name)
+  rows = from_config(config).data.dataset().read('', 0)
   shown = {}
   for split in ('test', 'validation'):
     texts = (row.text.partition(';')[0].split() for row in rows[split])

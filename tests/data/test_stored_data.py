@@ -1,6 +1,5 @@
 """Data that was read before is the same, and is not read again."""
 
-import dataclasses
 import itertools
 import os
 import shutil
@@ -15,8 +14,7 @@ from experiments.data import datasets, encoding, file_records, loading
 from experiments.data import rows as rows_lib
 from experiments.data import store as store_lib
 from experiments.data.rows import Row
-from experiments.data.vocabularies import VOCABULARIES, Word
-from experiments.settings import registry
+from experiments.data.vocabularies import Word
 from experiments.settings.settings import from_config
 
 
@@ -120,21 +118,28 @@ def test_blocks_of_any_size_give_the_same_data(config, monkeypatch, cache):
   assert_equal(load(config), one)
 
 
-def test_a_vocabulary_of_ones_own_is_trained_as_it_is_now(config, monkeypatch):
-  """The file of a config that has registered it may have changed."""
+VOCABULARY = """
+import dataclasses
+from experiments.data.vocabularies import Word
 
-  @dataclasses.dataclass(frozen=True)
-  class Mine(Word):
-    def train(self, texts):
-      return Word(size=size).train(texts)
+SIZE = 5
 
-  monkeypatch.setitem(VOCABULARIES, 'mine', Mine)
-  config.data.vocabulary = registry.block(VOCABULARIES, 'mine')
-  settings = from_config(config).data
-  size = 5
-  assert loading.load(settings, '').vocabulary.size == 5
-  size = 4
-  assert loading.load(settings, '').vocabulary.size == 4
+@dataclasses.dataclass(frozen=True)
+class Mine(Word):
+  def train(self, texts):
+    return Word(size=SIZE).train(texts)
+"""
+
+
+def test_a_vocabulary_of_ones_own_is_trained_as_it_is_now(
+  config, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  config.data.vocabulary = 'words_of_tests:Mine'
+  for size in (5, 4):
+    text = VOCABULARY.replace('SIZE = 5', f'SIZE = {size}')
+    (tmp_path / 'words_of_tests.py').write_text(text)
+    assert load(config).vocabulary.size == size
 
 
 def test_runs_of_other_splits_share_the_rows_and_of_other_lengths_all(
@@ -157,7 +162,7 @@ def test_the_vocabulary_of_a_workdir_has_its_own_tokens(config, tmp_path):
   one = load(config)
   for name, text in one.files.items():
     (tmp_path / name).write_text(text)
-  config.data.vocabulary.word.size = 5
+  config.data.vocabulary = 'word(size=5)'
   other = load(config)
   assert other.vocabulary.size < one.vocabulary.size
   assert other.splits['train'].tokens.max() < other.vocabulary.size

@@ -6,15 +6,16 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.command import calls
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.learning import optimizers, parameter_groups, schedules
-from experiments.settings import registry
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 from experiments.training import run as run_lib
 
 STEPS, WARMUP = 50, 7
+GROUPS = {name: cls() for name, cls in parameter_groups.GROUPS.items()}
 ORACLES = {
   'constant': optax.join_schedules(
     [optax.linear_schedule(0, 1, WARMUP), optax.constant_schedule(1)], [WARMUP]
@@ -41,7 +42,9 @@ def test_every_schedule_has_an_oracle():
 @pytest.mark.parametrize('name', ORACLES)
 def test_schedule_equals_its_oracle(name):
   factor = jax.jit(
-    lambda step, warmup: schedules.schedule(name, step, warmup, STEPS)
+    lambda step, warmup: schedules.factor(
+      schedules.SCHEDULES[name](), step, warmup, STEPS
+    )
   )
   for step in range(STEPS + 5):
     np.testing.assert_allclose(
@@ -51,7 +54,7 @@ def test_schedule_equals_its_oracle(name):
 
 @pytest.mark.parametrize('name', schedules.SCHEDULES)
 def test_without_warmup_the_first_step_is_full(name):
-  assert schedules.schedule(name, 0, 0, STEPS) == 1
+  assert schedules.factor(schedules.SCHEDULES[name](), 0, 0, STEPS) == 1
 
 
 PARAMS = {
@@ -143,7 +146,7 @@ def test_a_name_that_no_parameter_has_is_refused(endings, message):
 
 @pytest.mark.parametrize('name', OPTIMIZER_ORACLES)
 def test_optimizer_equals_its_oracle(name, small_config):
-  small_config.optimizer.name = name
+  small_config.optimizer.method = name
   small_config.optimizer.weight_decay = 0.1
   small_config.optimizer.learning_rate = 0.01
   small_config.optimizer.schedule = 'constant'
@@ -222,18 +225,18 @@ def mask(params):
 def test_kernels_of_positions_are_matrices_unless_of_one_channel(
   path, shape, group
 ):
-  assert parameter_groups.group_of(path, shape) == group
+  assert GROUPS['matrices'].holds(path, shape) == (group == 'matrices')
 
 
 def test_groups_are_found_by_path():
-  found = parameter_groups.by_group(lambda group, _: group, TREE)
+  found = parameter_groups.by_group(lambda name, _: name, TREE, GROUPS)
   assert found == LABELS
 
 
 def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
-  grouped.task.name = 'masked_tokens'
+  grouped.task = 'masked_tokens'
   grouped.checkpoint.best_metric = 'loss'
-  grouped.model.position.name = 'complex_order'
+  grouped.model.position = 'complex_order'
   grouped.model.pool = 'cls'
   params = jax.eval_shape(
     build.model(from_config(grouped), 30, 2).init,
@@ -241,14 +244,14 @@ def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
     jnp.zeros((1, 5), jnp.int32),
     jnp.ones((1, 5), bool),
   )['params']
-  labels = parameter_groups.by_group(lambda group, _: group, params)
+  labels = parameter_groups.by_group(lambda name, _: name, params, GROUPS)
   assert labels['mask'] == labels['cls'] == 'embeddings'
   assert labels['encoder']['position']['rates'] == ''
 
 
 def test_groups_cover_a_model_with_positions_in_layers(grouped):
-  grouped.model.position.name = 'learned+shaw+fire'
-  grouped.model.encoder.attention.scan = True
+  grouped.model.position = 'learned+shaw+fire'
+  grouped.model.encoder = 'attention(scan=True)'
   grouped.model.num_layers = 3
   settings = from_config(grouped)
   classifier = build.model(settings, 30, 2)
@@ -256,7 +259,7 @@ def test_groups_cover_a_model_with_positions_in_layers(grouped):
     lambda hparams: build.init_state(settings, classifier, hparams).params,
     build.hparams(settings),
   )
-  labels = parameter_groups.by_group(lambda group, leaf: group, params)
+  labels = parameter_groups.by_group(lambda name, _: name, params, GROUPS)
   found = {'': set(), 'embeddings': set(), 'matrices': set()}
   for path, label in jax.tree_util.tree_leaves_with_path(labels):
     found[label].add(path[-1].key)
@@ -269,14 +272,17 @@ def test_groups_cover_a_model_with_positions_in_layers(grouped):
 def test_groups_with_optimizers_of_their_own_equal_a_partition(
   is_scaled, grouped
 ):
-  groups = grouped.optimizer.groups
-  groups.embeddings.name, groups.matrices.name = 'adagrad', 'muon'
-  factors = {'embeddings': 3.0, 'matrices': 0.5} if is_scaled else {}
-  for name, factor in factors.items():
-    groups[name].learning_rate_scale = factor
+  factors = {'embeddings': 1.0, 'matrices': 1.0}
+  if is_scaled:
+    factors = {'embeddings': 3.0, 'matrices': 0.5}
+  methods = {'embeddings': 'adagrad', 'matrices': 'muon'}
+  grouped.optimizer.groups = '+'.join(
+    f'{name}(optimizer={methods[name]}, learning_rate_scale={factor})'
+    for name, factor in factors.items()
+  )
   settings = from_config(grouped)
   ours = stepped(settings, build.hparams(settings), TREE)
-  rates = {name: 0.01 * factors.get(name, 1.0) for name in groups}
+  rates = {name: 0.01 * factor for name, factor in factors.items()}
   theirs = applied(
     optax.partition(
       {
@@ -296,7 +302,7 @@ def test_groups_with_optimizers_of_their_own_equal_a_partition(
 
 @pytest.mark.parametrize('shape', [(5, 3), (3, 5), (2, 3, 5)])
 def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
-  grouped.optimizer.groups.matrices.name = 'muon'
+  grouped.optimizer.groups = 'matrices(optimizer=muon)'
   settings = from_config(grouped)
   size = int(np.prod(shape))
   matrix = jnp.sin(jnp.arange(float(size))).reshape(shape)
@@ -335,7 +341,7 @@ def test_without_groups_state_and_numbers_are_as_before(grouped):
 
 
 def test_a_group_of_scale_zero_stays(grouped):
-  grouped.optimizer.groups.embeddings.learning_rate_scale = 0.0
+  grouped.optimizer.groups = 'embeddings(learning_rate_scale=0.0)'
   settings = from_config(grouped)
   ours = stepped(settings, build.hparams(settings), TREE)
   assert (ours['cls'] == TREE['cls']).all()
@@ -343,23 +349,21 @@ def test_a_group_of_scale_zero_stays(grouped):
 
 
 def test_scales_of_groups_share_a_program_and_optimizers_do_not(grouped):
+  grouped.optimizer.groups = 'embeddings'
   before = compiled.key(from_config(grouped))
-  grouped.optimizer.groups.embeddings.learning_rate_scale = 0.3
+  grouped.optimizer.groups = 'embeddings(learning_rate_scale=0.3)'
   assert compiled.key(from_config(grouped)) == before
-  grouped.optimizer.groups.embeddings.name = 'sgd'
+  grouped.optimizer.groups = 'embeddings(optimizer=sgd)'
   assert compiled.key(from_config(grouped)) != before
 
 
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    ({'name': 'muon'}, r"optimizer\.name = 'muon' is for matrices alone"),
-    ({'groups.embeddings.name': 'muon'}, r"embeddings\.name = 'muon' is for"),
-    ({'groups.embeddings.name': 'adamx'}, r"embeddings\.name = 'adamx'"),
-    (
-      {'groups.matrices.learning_rate_scale': -1.0},
-      r'matrices\.learning_rate_s',
-    ),
+    ({'method': 'muon'}, 'muon is for matrices alone'),
+    ({'groups': 'embeddings(optimizer=muon)'}, 'muon is for matrices alone'),
+    ({'groups': 'embeddings(optimizer=adamx)'}, "optimizer = 'adamx'"),
+    ({'groups': 'matrices(learning_rate_scale=-1.0)'}, 'at least 0'),
   ],
 )
 def test_groups_that_cannot_be_are_refused(changes, message, grouped):
@@ -374,7 +378,7 @@ def test_every_float_of_an_optimizer_is_checked(name):
   cls().check()
   options = [
     option
-    for option, default in registry.options(cls).items()
+    for option, default in calls.options(cls).items()
     if type(default) is float
   ]
   assert options
@@ -387,51 +391,30 @@ def test_every_float_of_an_optimizer_is_checked(name):
 def test_options_of_the_optimizer_of_a_group_are_checked_with_their_key(
   grouped,
 ):
-  grouped.optimizer.groups.matrices.name = 'muon'
-  grouped.optimizer.muon.ns_steps = 0
+  grouped.optimizer.groups = 'matrices(optimizer=muon(ns_steps=0))'
   with pytest.raises(UserError) as error:
     from_config(grouped)
   assert str(error.value) == (
-    'config.optimizer.muon.ns_steps = 0 must be at least 1'
+    'config.optimizer.groups = muon(ns_steps=0): ns_steps = 0 must be at least 1'
   )
 
 
-@pytest.mark.parametrize(
-  ('key', 'value', 'default'),
-  [('name', 'sgd', ''), ('learning_rate_scale', 3.0, 1.0)],
-)
-def test_settings_of_a_group_without_parameters_are_refused(
-  key, value, default, grouped
-):
-  grouped.optimizer.groups.matrices[key] = value
+def test_a_group_without_parameters_is_refused(grouped):
+  grouped.optimizer.groups = 'matrices'
   optimizer = from_config(grouped).optimizer
   optimizer.check_parameters(TREE)
   encoder = {'position': TREE['encoder']['position']}
-  with pytest.raises(UserError) as error:
+  with pytest.raises(
+    UserError, match=r'optimizer\.groups has matrices, and no'
+  ):
     optimizer.check_parameters(TREE | {'encoder': encoder})
-  assert str(error.value) == (
-    f'config.optimizer.groups.matrices.{key} = {value!r} has no effect: no '
-    'parameter of this model is in that group; set it to '
-    f'{default!r}'
-  )
 
 
 def test_a_group_without_parameters_is_refused_before_training(
   grouped, tmp_path
 ):
-  grouped.model.encoder.name = 'bow'
-  grouped.optimizer.groups.matrices.name = 'muon'
-  with pytest.raises(
-    UserError, match=r'groups\.matrices\.name = .muon. has no'
-  ):
+  grouped.model.encoder = 'bow'
+  grouped.optimizer.groups = 'matrices(optimizer=muon)'
+  with pytest.raises(UserError, match='groups has matrices, and no parameter'):
     run_lib.run(grouped, str(tmp_path), Signals())
   assert not (tmp_path / 'config.json').exists()
-
-
-def test_an_option_of_the_optimizer_of_a_group_is_of_the_run(grouped):
-  settings = from_config(grouped)
-  assert not any('muon' in key for key in settings.flat())
-  grouped.optimizer.muon.beta = 0.9
-  assert from_config(grouped) == settings
-  grouped.optimizer.groups.matrices.name = 'muon'
-  assert from_config(grouped).flat()['optimizer.muon.beta'] == 0.9

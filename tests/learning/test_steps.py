@@ -152,8 +152,7 @@ def test_the_gradient_is_that_of_the_mean_loss(small_config):
 
 
 def test_clipping_bounds_the_norm_and_keeps_the_direction(small_config):
-  small_config.optimizer.name = 'sgd'
-  small_config.optimizer.sgd.momentum = 0.0
+  small_config.optimizer.method = 'sgd(momentum=0.0)'
   small_config.optimizer.weight_decay = 0.0
   small_config.optimizer.schedule = 'constant'
   small_config.optimizer.warmup_steps = 0
@@ -177,7 +176,7 @@ def test_clipping_bounds_the_norm_and_keeps_the_direction(small_config):
 def test_one_program_serves_every_number_and_vmap(small_config):
   small_config.optimizer.label_smoothing = 0.1
   # Not Adam: a key's bias has no gradient but rounding, which it blows up.
-  small_config.optimizer.name = 'sgd'
+  small_config.optimizer.method = 'sgd'
   state, step, hparams = parts(small_config)
   compiled = jax.jit(step)
   alone = []

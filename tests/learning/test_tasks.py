@@ -43,7 +43,8 @@ def make_settings(name, **changes):
   config = make_small_config()
   config.task = name
   config.model.dropout_rate = 0.0
-  config.model.encoder.attention.causal = name == 'next_token'
+  if name == 'next_token':
+    config.model.encoder = 'attention(causal=True)'
   config.update_from_flattened_dict(changes)
   return from_config(config)
 
@@ -206,8 +207,7 @@ def test_whole_words_of_a_vocabulary_of_words_are_its_tokens(begins):
 
 def test_a_run_with_byte_pairs_is_told_which_tokens_begin_a_word(tmp_path):
   config = make_small_config()
-  config.task = 'masked_tokens'
-  config.task.masked_tokens.whole_words = True
+  config.task = 'masked_tokens(whole_words=True)'
   config.data.vocabulary = 'bpe'
   config.train.steps = config.train.eval_every = 6
   path = str(tmp_path / 'run')
@@ -338,25 +338,25 @@ def test_the_next_token_is_asked_of_all_but_the_last():
   [
     (
       {'task': 'next_token'},
-      r'config\.task\.name = .next_token. .*causal',
+      r'config\.task = next_token needs a causal',
     ),
     (
       {'task': 'next_token', 'model.encoder': 'linear_attention'},
-      r'set config\.model\.encoder\.linear_attention\.causal=True',
+      r'config\.model\.encoder = linear_attention is not',
     ),
     (
-      {'task': 'masked_tokens', 'task.masked_tokens.share': 0.0},
-      r'config\.task\.masked_tokens\.share = 0\.0 must',
+      {'task': 'masked_tokens(share=0.0)'},
+      r'config\.task = masked_tokens.*: share = 0\.0 must',
     ),
     (
-      {'task': 'masked_tokens', 'task.masked_tokens.keep': 0.3},
-      r'config\.task\.masked_tokens\.mask = .*sum',
+      {'task': 'masked_tokens(keep=0.3)'},
+      r'config\.task = masked_tokens.*: mask = .*sum',
     ),
     (
       {'task': 'masked_tokens', 'checkpoint.best_metric': 'macro_f1'},
       r'best_metric',
     ),
-    ({'task': 'unknown'}, r'config\.task\.name'),
+    ({'task': 'unknown'}, r'config\.task = '),
   ],
 )
 def test_what_a_task_cannot_do_is_one_line_with_its_key(changes, line):

@@ -158,15 +158,14 @@ class Gated(Pool):
 def test_a_pool_of_ones_own_is_one_class_and_one_line(monkeypatch):
   monkeypatch.setitem(POOLS, 'gated', Gated)
   config = default.get_config()
-  config.model.pool = 'gated'
-  config.model.pool.gated.sharpness = 3.0
+  config.model.pool = 'gated(sharpness=3.0)'
   settings = settings_lib.from_config(config)
-  assert settings.flat()['model.pool.gated.sharpness'] == 3.0
+  assert settings.flat()['model.pool'] == 'gated(sharpness=3.0)'
   model = build.model(settings, V, C)
   tokens = jnp.ones((B, L), jnp.int32)
   params = jax.eval_shape(model.init, jax.random.key(0), tokens, IS_TOKEN)
   assert params['params']['pool']['gate']['kernel'].shape == (64, 1)
   assert 'cls' in params['params']
   config.model.encoder = 'bow'
-  with pytest.raises(UserError, match=r"pool = 'gated' .*attends to no token"):
+  with pytest.raises(UserError, match=r'pool = gated.*attends to no token'):
     settings_lib.from_config(config)

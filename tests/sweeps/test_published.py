@@ -11,7 +11,7 @@ from experiments.sweeps import comparison, plan, results
 
 def small_flags():
   changed = flat_keys(make_small_config().to_dict())
-  wanted = ('data.word_order.', 'model.num', 'model.embed_dim', 'train.steps')
+  wanted = ('data.source', 'model.num', 'model.embed_dim', 'train.steps')
   return [
     f'--config.{key}={value}'
     for key, value in changed.items()

@@ -158,9 +158,14 @@ def test_results_that_have_not_changed_are_not_written_again(tmp_path):
       (('a),b', "it's"), (('x',), 'y')),
     ),
     (
-      'model.encoder.attention.scan=true,False',
-      'model.encoder.attention.scan',
+      'data.text.quoted=true,False',
+      'data.text.quoted',
       (True, False),
+    ),
+    (
+      'model.position=none,rotary(base=5, factor=2),t5+sinusoidal(base=3)',
+      'model.position',
+      ('none', 'rotary(base=5, factor=2)', 't5+sinusoidal(base=3)'),
     ),
   ],
 )

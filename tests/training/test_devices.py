@@ -36,8 +36,9 @@ def make_settings(seed=0, fsdp_min_size=0, num_members=1, has_groups=False):
   config.seed = seed
   config.model.num_members = num_members
   if has_groups:
-    config.optimizer.groups.matrices.name = 'muon'
-    config.optimizer.groups.embeddings.name = 'lamb'
+    config.optimizer.groups = (
+      'matrices(optimizer=muon)+embeddings(optimizer=lamb)'
+    )
     config.train.ema_decay = 0.9
   return from_config(config)
 

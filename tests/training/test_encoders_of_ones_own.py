@@ -69,24 +69,23 @@ def registered(monkeypatch):
 def make_config(**changes):
   config = make_small_config()
   config.model.encoder = 'parallel'
-  config.model.position = 't5'
-  config.model.position.t5.shared = False
+  config.model.position = 't5(shared=False)'
   config.model.normaliser = 'sinks'
   config.model.num_layers = 2
   config.update_from_flattened_dict(
-    {f'model.{key.replace("__", ".")}': x for key, x in changes.items()}
+    {f'model.{key}': value for key, value in changes.items()}
   )
   return config
 
 
 def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   path = tmp_path / 'run'
-  config = make_config(encoder__parallel__gate=0.25)
+  config = make_config(encoder='parallel(gate=0.25)')
   config.train.steps = config.train.eval_every = 2
   config.optimizer.warmup_steps = 0
   run_lib.run(config, str(path), Signals())
   stored = json.loads((path / 'config.json').read_text())
-  assert stored['model']['encoder']['parallel'] == {'gate': 0.25}
+  assert stored['model']['encoder'] == 'parallel(gate=0.25)'
   settings, program, state = evaluation.restore_run(str(path), 'last')
   assert int(state.step) == 2
   loaded = evaluation.load_data(settings, str(path), None)
@@ -123,9 +122,10 @@ def test_it_is_handed_what_it_declares():
 
 def test_it_checks_itself_and_the_keys_are_those_of_the_config():
   with pytest.raises(UserError) as error:
-    settings_lib.from_config(make_config(encoder__parallel__gate=1.5))
+    settings_lib.from_config(make_config(encoder='parallel(gate=1.5)'))
   assert str(error.value) == (
-    'config.model.encoder.parallel.gate = 1.5 must be between 0 and 1'
+    'config.model.encoder = parallel(gate=1.5): gate = 1.5 must be between 0 '
+    'and 1'
   )
   wide = {'num_heads': 3, 'attention_dropout_rate': 0.1}
   with pytest.raises(UserError, match=r'^config\.model\.num_heads = 3 must be'):
@@ -143,7 +143,7 @@ def test_one_that_declares_no_size_is_handed_none(monkeypatch):
   monkeypatch.setitem(ENCODERS, 'parallel', Bare)
   settings = settings_lib.from_config(make_config())
   model = build.model(settings, 31, 2)
-  with pytest.raises(UserError, match="name must be 'attention'"):
+  with pytest.raises(UserError, match="encoder must be 'attention'"):
     head_analysis.require_heads(model)
   shapes = jax.eval_shape(
     model.init, jax.random.key(0), np.ones((1, 3), int), np.ones((1, 3), bool)

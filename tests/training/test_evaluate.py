@@ -95,11 +95,13 @@ def test_what_cannot_see_order_is_right_on_one_twin_of_each_pair(
 ):
   """Whatever its parameters are, so training cannot help either."""
   small_config.seed = small_config.data.seed = seed
-  small_config.data.word_order.test_pairs = 200
+  small_config.data.source = (
+    'word_order(train_pairs=37, validation_pairs=11, test_pairs=200)'
+  )
   if encoder == 'bow':
-    small_config.model.encoder.name = 'bow'
+    small_config.model.encoder = 'bow'
   else:
-    small_config.model.position.name = 'none'
+    small_config.model.position = 'none'
   settings = from_config(small_config)
   loaded = loading.load(settings.data, str(tmp_path))
   program, params = fresh(settings, loaded)
@@ -121,14 +123,11 @@ def test_symmetric_alibi_is_right_on_one_of_a_text_and_its_reverse(
   variant, small_config, tmp_path
 ):
   """Exactly, and whatever its parameters are; the asymmetric one is not."""
-  small_config.data.name = 'algorithmic'
-  small_config.data.algorithmic.task = 'a_before_b'
-  small_config.data.algorithmic.train = 100
-  small_config.data.algorithmic.validation = 20
-  small_config.data.algorithmic.test = 200
+  small_config.data.source = (
+    'algorithmic(task=a_before_b, train=100, validation=20, test=200)'
+  )
   small_config.data.max_length = 200
-  small_config.model.position.name = 'alibi'
-  small_config.model.position.alibi.variant = variant
+  small_config.model.position = f'alibi(variant={variant})'
   settings = from_config(small_config)
   loaded = loading.load(settings.data, str(tmp_path))
   program, params = fresh(settings, loaded)

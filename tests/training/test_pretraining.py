@@ -117,9 +117,8 @@ def test_pretraining_times_methods_is_two_sweeps(
     f'--engine={engine}',
     '--grid=config.model.position=sinusoidal,learned',
     '--grid=config.seed=0,1',
-    '--config.data.word_order.train_pairs=20',
-    '--config.data.word_order.validation_pairs=5',
-    '--config.data.word_order.test_pairs=5',
+    '--config.data.source=word_order(train_pairs=20, validation_pairs=5,'
+    ' test_pairs=5)',
     '--config.model.num_layers=1',
     '--config.model.embed_dim=12',
     '--config.model.mlp_dim=12',

@@ -100,13 +100,13 @@ def test_the_vocabulary_is_taken_and_heads_of_other_labels_are_skipped(
 
 def test_another_kind_of_vocabulary_is_one_line(source, tmp_path):
   config = short_config()
-  config.data.vocabulary.word.min_count = 3
+  config.data.vocabulary = 'word(min_count=3)'
   config.train.init_from = str(source)
   with pytest.raises(UserError) as error:
     run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert str(error.value) == (
-    f"config.train.init_from = '{source}' has another kind of vocabulary: "
-    'config.data.vocabulary.word.min_count = 1, which is 3 here'
+    f"config.train.init_from = '{source}' has config.data.vocabulary = word, "
+    'which is word(min_count=3) here'
   )
   assert not (tmp_path / 'run/config.json').exists()
 
