@@ -31,15 +31,15 @@ import numpy as np
 import pytest
 
 from configs import default
-from experiments.command import app, config_files
+from experiments.command import app, modules
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.settings import reference
 from experiments.training import compiled
 from experiments.training import run as run_lib
 from selfattn.masks import Tokens
-from selfattn.normalisers import NORMALISERS
-from selfattn.positions import POSITIONS
+from selfattn.normalisers import NORMALISERS, Softmax
+from selfattn.positions import POSITIONS, Position
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG_COMMANDS = ('train', 'sweep', 'compile', 'inspect', 'compare')
@@ -58,36 +58,36 @@ _OWN = pytest.StashKey[set]()
 
 def pytest_addoption(parser):
   parser.addoption(
-    '--config',
-    help='config file: the tests of -m matrix, of the position methods and '
-    'normalisers that it registers',
+    '--method',
+    default='',
+    help='module:Class of a position method or a normaliser, or several, '
+    'joined by commas: the tests of -m matrix, of these alone',
   )
 
 
 def pytest_configure(config):
-  """Registers before test files are imported, which list what there is."""
-  if not (path := config.getoption('--config')):
+  """Adds methods before test files are imported, which list what there is."""
+  names = [name for name in config.getoption('--method').split(',') if name]
+  if not names:
     return
-  tables = (POSITIONS, NORMALISERS)
-  before = [dict(table) for table in tables]
-  if not os.path.exists(path):  # scripts/run.sh has changed the folder
-    path = os.path.join(os.environ.get('OLDPWD', ''), path)
   if config.getoption('markexpr') != 'matrix':
-    raise pytest.UsageError('--config is for -m matrix')
-  try:
-    config_files.load_module(path)
-  except UserError as error:
-    raise pytest.UsageError(str(error)) from None
-  config.stash[_OWN] = {
-    name
-    for table, known in zip(tables, before, strict=True)
-    for name, entry in table.items()
-    if known.get(name) is not entry
-  }
-  if not config.stash[_OWN]:
-    raise pytest.UsageError(
-      f'--config={path} registers no position method and no normaliser'
-    )
+    raise pytest.UsageError('--method is for -m matrix')
+  # scripts/run.sh has changed the folder.
+  modules.search(os.environ.get('OLDPWD', '.'))
+  for name in names:
+    try:
+      entry = modules.named(name, None, '--method')
+    except UserError as error:
+      raise pytest.UsageError(str(error)) from None
+    if isinstance(entry, type) and issubclass(entry, Position):
+      POSITIONS[name] = entry
+    elif isinstance(entry, type) and issubclass(entry, Softmax):
+      NORMALISERS[name] = entry
+    else:
+      raise pytest.UsageError(
+        f'--method={name} is no position method and no normaliser'
+      )
+  config.stash[_OWN] = set(names)
 
 
 def pytest_collection_modifyitems(config, items):

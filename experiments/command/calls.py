@@ -52,7 +52,7 @@ class Call:
 
   def make(self, *sizes, **more):
     """An instance; `sizes` and `more` are what the class needs besides."""
-    return self.entry(*sizes, **more, **self.options)
+    return self.entry(*sizes, **{**more, **self.options})
 
   def __str__(self):
     inside = ', '.join(f'{k}={_text(v)}' for k, v in self.options.items())
@@ -99,7 +99,7 @@ def parse(text: Any, table: Table, key: str) -> Call:
   name, inside = matched.groups()
   name = name if name in table.entries else table.aliases.get(name, name)
   if ':' in name:
-    entry = modules.named(name, table.base, key)
+    entry = modules.named(name, table.base, f'config.{key}')
   elif name in table.entries:
     entry = table.entries[name]
   else:

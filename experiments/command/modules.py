@@ -37,19 +37,19 @@ def search(folder: str) -> None:
     _folders.append(path)
 
 
-def named(name: str, base: type | None, key: str) -> Any:
+def named(name: str, base: type | None, place: str) -> Any:
   """The class, or function, `module:NAME`.
 
   Args:
     base: what a class has to be a subclass of; None: anything.
-    key: of the config, for messages.
+    place: where the name stands, such as `config.model.position`, for messages.
 
   Raises:
     UserError: there is no such module or class, it fails, or it is not what
       `base` describes.
   """
   module_name, _, attribute = name.partition(':')
-  given = f'config.{key}: {name}'
+  given = f'{place}: {name}'
   module = _module(module_name, given)
   if not hasattr(module, attribute):
     names = [n for n in vars(module) if not n.startswith('_')]
@@ -159,8 +159,8 @@ def _check_class(entry: Any, base: type, given: str) -> None:
       near = difflib.get_close_matches(name, known, 1, _ALIKE)
       if near:
         raise UserError(
-          f'{given}: {cls.__name__}.{name} is no method of {base.__name__}; did '
-          f'you mean {near[0]}? A helper needs another name, such as _{name}'
+          f'{given}: {cls.__name__}.{name} is no method of {base.__name__}; '
+          f'did you mean {near[0]}? A helper needs another name'
         )
 
 

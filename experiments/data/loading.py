@@ -71,8 +71,9 @@ class DataSettings:
   vocabulary: Call = schema.choice('word', _VOCABULARIES)
 
   def dataset(self):
-    """The data set: its options are checked."""
-    return self.text if self.source.entry is Text else self.source.make()
+    """The data set; one that reads files has the options of `text`."""
+    is_text = issubclass(self.source.entry, Text)
+    return self.source.make(**(vars(self.text) if is_text else {}))
 
   def labelled_only(self) -> DataSettings:
     """The same data without the unlabelled texts, if there are any."""

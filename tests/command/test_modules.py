@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def named(name, base=Position):
-  return modules.named(name, base, 'model.position')
+  return modules.named(name, base, 'config.model.position')
 
 
 def test_a_class_is_found_in_a_searched_folder_with_a_module_beside_it(folder):

@@ -168,6 +168,7 @@ class TestWithCompiler:
   def test_the_tpu_kernel_compiles(self, compiled):
     found = compiled(
       '--topology=v5e:2x2',
-      '--config.model.encoder=attention(backend=pallas_tpu, scan=True, remat=True)',
+      '--config.model.encoder=attention(backend=pallas_tpu, scan=True, '
+      'remat=True)',
     )
     assert found['fits']

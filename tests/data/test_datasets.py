@@ -23,6 +23,7 @@ from experiments.data import (
 from experiments.data import rows as rows_lib
 from experiments.data.rows import Row
 from experiments.data.text_files import Text
+from experiments.settings.settings import from_config
 from tests.conftest import ROOT
 
 # --- word_order --------------------------------------------------------------

@@ -260,7 +260,9 @@ def test_generated_data_and_data_without_a_key_use_no_disk(
 
   small_config.data.test_fraction = 0.2
   settings = from_config(small_config)
-  monkeypatch.setitem(datasets.DATASETS, 'word_order', lambda **_: Own())
+  monkeypatch.setitem(datasets.DATASETS, 'word_order', Own)
+  small_config.data.source = 'word_order'
+  settings = from_config(small_config)
   assert len(loading.load(settings.data, '').splits['train']) > 20
   assert not cache.exists()
 

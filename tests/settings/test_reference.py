@@ -42,7 +42,7 @@ def test_help_of_a_choice_lists_its_entries_and_their_options():
   assert alone in text
   assert alone == reference.described('rope')
   assert '  base=10000.0: base of the angles' in alone
-  with pytest.raises(UserError, match='--help=rotry .* did you mean rotary'):
+  with pytest.raises(UserError, match=r'--help=rotry .* did you mean rotary'):
     reference.described('rotry')
 
 
