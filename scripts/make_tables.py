@@ -18,6 +18,7 @@ import results
 from configs import default
 from experiments.command import app, calls, schema
 from experiments.command.values import flat_keys, shown
+from experiments.data.text_files import Text
 from experiments.settings import reference
 from selfattn import positions
 from selfattn.kernels import unsupported_reason
@@ -96,11 +97,14 @@ def config_keys() -> str:
 
 
 def _entries(table) -> str:
-  """Entries of a table, with what they are and their options."""
+  """Entries of a table, with what they are and their options.
+
+  Those of `text` are keys, `data.text`.
+  """
   rows = [('name', 'what it is'), ('---',) * 2]
   for name, cls in table.items():
     rows.append((f'`{name}`', reference.first_sentence(cls)))
-    for option, value in calls.options(cls).items():
+    for option, value in calls.options(cls).items() if cls is not Text else ():
       meaning = schema.meaning(cls, option)
       rows.append((f'{option} = {_value(value) or "empty"}', meaning))
   return markdown(rows)

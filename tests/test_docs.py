@@ -12,13 +12,13 @@ import results
 from conftest import make_small_config
 
 from configs import default
+from experiments.command import modules
 from experiments.command.signals import Signals
-from experiments.settings.extensions import TABLES
 from experiments.training import run as run_lib
 from selfattn import positions
 from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
-from selfattn.positions import POSITIONS
+from selfattn.positions import Position
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -89,32 +89,34 @@ def test_a_template_that_is_wrong_is_refused(row, said):
 
 
 @pytest.fixture(scope='module')
-def tables():
-  """Position methods that the blocks of docs/extending.md have registered."""
-  before = {name: dict(table) for name, table in TABLES.items()}
+def ideas(tmp_path_factory):
+  """The folder of ideas.py, which has the blocks of docs/extending.md."""
   text = (ROOT / 'docs/extending.md').read_text()
   blocks = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
-  names = {'__name__': 'docs'}
-  for block in blocks:
-    exec(compile(block, 'docs/extending.md', 'exec'), names)
-  yield {n: POSITIONS[n] for n in POSITIONS if n not in before['POSITIONS']}
-  for name, table in TABLES.items():
-    table.clear()
-    table |= before[name]
+  folder = tmp_path_factory.mktemp('ideas')
+  (folder / 'ideas.py').write_text('\n\n'.join(blocks))
+  modules.search(str(folder))
+  return folder
+
+
+@pytest.fixture
+def tables(ideas):
+  """Its position methods, by name of the class."""
+  names = ('LogDistance', 'Gaussian', 'Salience', 'ClippedXL')
+  return {name: modules.named(f'ideas:{name}', Position, '') for name in names}
 
 
 def test_the_methods_of_the_docs_equal_their_formulas(tables):
-  assert set(tables) == {'log_distance', 'gaussian', 'salience', 'clipped_xl'}
   D, H, L = 12, 2, 5
-  gaussian = tables['gaussian'](D, H, False, init_width=3.0)
+  gaussian = tables['Gaussian'](D, H, False, init_width=3.0)
   row = Tokens().with_defaults(L)
   bias = gaussian.bias(gaussian.init(None), row, row)
   far = np.arange(L)[None] - np.arange(L)[:, None]
   np.testing.assert_allclose(bias[0, 1], -(far**2) / 18, rtol=1e-6)
-  logarithm = tables['log_distance'](D, H, False, init_slope=0.5)
+  logarithm = tables['LogDistance'](D, H, False, init_slope=0.5)
   bias = logarithm.bias(logarithm.init(None), row, row)
   np.testing.assert_allclose(bias[0, 1], -np.log1p(abs(far)) / 2, rtol=1e-6)
-  salience = tables['salience'](D, H, False)
+  salience = tables['Salience'](D, H, False)
   x_BLD = jax.random.normal(jax.random.key(0), (2, L, D))
   params = salience.init(jax.random.key(1))
   state = salience.state(params, x_BLD, row)
@@ -124,7 +126,7 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
 
 def test_the_content_term_of_the_docs_equals_its_formula(tables):
   D, H, K, L, last = 12, 2, 6, 7, 4
-  method = tables['clipped_xl'](D, H, False, max_distance=last)
+  method = tables['ClippedXL'](D, H, False, max_distance=last)
   rng = np.random.default_rng(0)
   params = {
     name: rng.normal(size=leaf.shape)
@@ -147,7 +149,8 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
 
 
 def test_the_methods_of_the_docs_decode_step_by_step(tables):
-  method = positions.make({n: {} for n in tables}, 12, 2, True)
+  parts = {name: cls(12, 2, True) for name, cls in tables.items()}
+  method = positions.joined(parts)
   encoder = AttentionEncoder(2, 2, 16, method, np.float32, causal=True)
   x_BLD = jax.random.normal(jax.random.key(0), (2, 6, 12))
   variables = encoder.init(jax.random.key(1), x_BLD, Tokens())
@@ -166,17 +169,18 @@ def test_the_methods_of_the_docs_decode_step_by_step(tables):
 @pytest.mark.parametrize(
   'changes',
   [
-    {'model.normaliser': 'relu', 'model.pool': 'gated'},
+    {'model.normaliser': 'ideas:Relu', 'model.pool': 'ideas:Gated'},
     {
-      'model.encoder': 'mixed',
-      'optimizer.groups.embeddings.name': 'sign_sgd',
+      'model.encoder': 'ideas:Mixed(gate=0.25)',
+      'optimizer.groups': "embeddings(optimizer='ideas:SignSgd')",
     },
-    {'task': 'replaced_tokens', 'checkpoint.best_metric': 'loss'},
-    {'model.head': 'prototypes'},
+    {'task': 'ideas:ReplacedTokens', 'checkpoint.best_metric': 'loss'},
+    {'model.head': 'ideas:Prototypes', 'model.position': 'ideas:LogDistance'},
   ],
   ids=lambda changes: '+'.join(map(str, changes.values())),
 )
-def test_what_the_docs_register_trains(tables, changes, tmp_path):
+@pytest.mark.usefixtures('ideas')
+def test_the_classes_of_the_docs_train(changes, tmp_path):
   config = make_small_config()
   config.train.steps = config.train.eval_every = 2
   config.optimizer.warmup_steps = 1
@@ -187,12 +191,9 @@ def test_what_the_docs_register_trains(tables, changes, tmp_path):
 
 @pytest.fixture
 def snippets():
-  """The Python blocks of the README; what they register is removed after."""
-  before = dict(POSITIONS)
+  """The Python blocks of the README."""
   text = (ROOT / 'README.md').read_text()
-  yield re.findall(r'```python\n(.*?)```', text, re.DOTALL)
-  POSITIONS.clear()
-  POSITIONS.update(before)
+  return re.findall(r'```python\n(.*?)```', text, re.DOTALL)
 
 
 def test_the_layer_of_the_readme_runs(snippets):
@@ -203,8 +204,9 @@ def test_the_layer_of_the_readme_runs(snippets):
 
 
 def test_the_method_of_the_readme_adds_its_bonus_to_adjacent_tokens(snippets):
-  exec(snippets[1], {'__name__': 'readme'})
-  method = positions.make({'neighbours': {}}, 12, 2, False)
+  names = {'__name__': 'readme'}
+  exec(snippets[1], names)
+  method = names['Neighbours'](12, 2, False)
   row = Tokens().with_defaults(4)
   bias = method.bias({'bonus': np.float32([2, 3])}, row, row)
   want = np.eye(4, k=1) + np.eye(4, k=-1)
@@ -221,7 +223,7 @@ def test_the_run_of_the_readme_trains_and_predicts(
   scores, predicted = capfd.readouterr().out.splitlines()
   assert "'split': 'test'" in scores
   assert predicted.startswith(('negative {', 'positive {'))
-  assert config.model.position == 'rotary'
+  assert config.model.position == 'rotary(base=500)+t5'
 
 
 def test_the_page_on_inspection_shows_what_is_sown():

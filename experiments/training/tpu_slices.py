@@ -34,9 +34,9 @@ _COLLECTIVES = (
 )
 _KNOBS = (
   'lower config.train.batch_size; raise config.train.grad_accum_steps; '
-  'set config.model.encoder.attention.remat=True; config.train.fsdp_min_size '
+  'set config.model.encoder=attention(remat=True); config.train.fsdp_min_size '
   'to shard parameters; use config.model.dtype=bfloat16 or '
-  'config.model.encoder.attention.backend=chunked; or choose a larger slice'
+  'backend=chunked; or choose a larger slice'
 )
 
 
