@@ -7,6 +7,7 @@ raises UserError with the key to change.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -173,7 +174,7 @@ class Settings:
 
     Defaults are left out, so that a new key, or option, changes no digest.
     """
-    usual = from_config(default_config()).flat()
+    usual = default_values()
     chosen = {
       key: value
       for key, value in self.flat().items()
@@ -196,6 +197,12 @@ class Settings:
 def default_config() -> dict:
   """The nested config of all defaults, as JSON holds it."""
   return schema.as_json(schema.defaults(Settings))
+
+
+@functools.cache
+def default_values() -> dict[str, Any]:
+  """Values of all defaults by dotted key, as those of Settings.flat."""
+  return from_config(default_config()).flat()
 
 
 def from_config(config) -> Settings:

@@ -16,6 +16,17 @@ from experiments.workdir import workdir as workdir_lib
 
 # Differences that a message names.
 _MOST = 10
+# Where the same files are split in another way, texts of test may have been
+# trained on before.
+_FILES = ('data.source', 'data.text.train')
+_SPLITS = (
+  'data.seed',
+  'data.validation_fraction',
+  'data.test_fraction',
+  'data.num_folds',
+  'data.fold',
+  'data.split_by',
+)
 
 
 @contextlib.contextmanager
@@ -42,14 +53,15 @@ def vocabulary(settings: Settings, path: str = ''):
     path: workdir of the new run; '' for none.
 
   Raises:
-    UserError: the run cannot be begun with, or has another kind of vocabulary.
+    UserError: the run is not done, or has another kind of vocabulary or other
+      splits of the same files.
   """
   if not settings.train.init_from:
     return None
   if path and workdir_lib.read_status(path).get('step'):
     return encoding.read_tokenizer(path)
   with opened(settings) as folder:
-    _check_vocabulary(folder, settings)
+    _check(folder, settings)
     return encoding.read_tokenizer(folder)
 
 
@@ -121,13 +133,22 @@ def _different(configs) -> list[str]:
   ]
 
 
-def _check_vocabulary(folder: str, settings: Settings) -> None:
-  there = read_settings(folder, settings).data.vocabulary
-  if there != settings.data.vocabulary:
+def _check(folder: str, settings: Settings) -> None:
+  """UserError unless a run is done and goes with the new one."""
+  status = workdir_lib.read_status(folder).get('status')
+  if status != 'DONE':
+    raise UserError(
+      f'config.train.init_from = {settings.train.init_from!r} has the status '
+      f'{status}; finish that run first'
+    )
+  there, here = read_settings(folder, settings).flat(), settings.flat()
+  keys = ['data.vocabulary']
+  if all(there[key] == here[key] for key in _FILES):
+    keys += _SPLITS
+  if different := [key for key in keys if there[key] != here[key]]:
     raise UserError(
       f'config.train.init_from = {settings.train.init_from!r} has '
-      f'config.data.vocabulary = {there}, which is {settings.data.vocabulary} '
-      'here'
+      f'{_told(different, there, here)}'
     )
 
 

@@ -105,10 +105,32 @@ def test_another_kind_of_vocabulary_is_one_line(source, tmp_path):
   with pytest.raises(UserError) as error:
     run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert str(error.value) == (
-    f"config.train.init_from = '{source}' has config.data.vocabulary = word, "
-    'which is word(min_count=3) here'
+    f"config.train.init_from = '{source}' has config.data.vocabulary = 'word', "
+    "which is 'word(min_count=3)' here"
   )
   assert not (tmp_path / 'run/config.json').exists()
+
+
+def test_other_splits_of_the_same_data_are_one_line(source, tmp_path):
+  config = short_config()
+  config.data.seed = 3
+  config.train.init_from = str(source)
+  with pytest.raises(
+    UserError, match=r'has config\.data\.seed = 0, which is 3'
+  ):
+    run_lib.run(config, str(tmp_path / 'run'), Signals())
+
+
+def test_a_run_that_is_not_done_is_no_source(source, tmp_path):
+  unfinished = tmp_path / 'unfinished'
+  shutil.copytree(source, unfinished)
+  status = json.loads((unfinished / 'status.json').read_text())
+  status['status'] = 'INTERRUPTED'
+  (unfinished / 'status.json').write_text(json.dumps(status))
+  config = short_config()
+  config.train.init_from = str(unfinished)
+  with pytest.raises(UserError, match='has the status INTERRUPTED; finish'):
+    run_lib.run(config, str(tmp_path / 'run'), Signals())
 
 
 def test_a_vocabulary_that_was_replaced_since_the_run_began_is_one_line(

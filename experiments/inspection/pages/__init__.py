@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.inspection.figures import png
 from experiments.inspection.head_analysis import AttentionMaps
-from experiments.settings.settings import default_config, from_config
+from experiments.settings.settings import default_values
 from experiments.workdir import workdir as workdir_lib
 
 # The name of a page in a folder.
@@ -86,7 +86,7 @@ def _cell(value) -> str:
 
 def config(flat: dict) -> str:
   """A table of all keys; those that differ from their defaults marked."""
-  usual = from_config(default_config()).flat()
+  usual = default_values()
   rows, changed = [], []
   for key, value in sorted(flat.items()):
     before = usual[key]
