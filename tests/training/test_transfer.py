@@ -160,7 +160,7 @@ def sweep(source, tmp_path):
       trial = folder / 'trials' / f'{name}-{seed}'
       shutil.copytree(source, trial)
       config = json.loads((trial / 'config.json').read_text())
-      config['model']['position']['name'] = name
+      config['model']['position'] = name
       config['seed'] = seed
       (trial / 'config.json').write_text(json.dumps(config))
   return folder
@@ -245,32 +245,6 @@ def test_a_source_without_checkpoints_is_refused(source, tmp_path):
   config.train.init_from = str(empty)
   with pytest.raises(UserError, match='has no checkpoint'):
     run_lib.run(config, str(tmp_path / 'run'), Signals())
-
-
-@pytest.mark.parametrize('metric', ['accuracy', 'error'])
-def test_a_source_with_a_task_of_its_own_is_read_by_its_metric(
-  metric, source, tmp_path, monkeypatch
-):
-  other = tmp_path / 'other'
-  shutil.copytree(source, other)
-  config = json.loads((other / 'config.json').read_text())
-  config |= {'extension': '0123', 'task': {'name': 'mine'}}
-  config['checkpoint']['best_metric'] = metric
-  (other / 'config.json').write_text(json.dumps(config))
-  config = short_config()
-  config.train.init_from = str(other)
-  run = str(tmp_path / 'run')
-  if metric == 'accuracy':
-    run_lib.run(config, run, Signals())
-    return
-  monkeypatch.setattr(compiled, 'make', None)  # before any device is used
-  with pytest.raises(UserError) as error:
-    run_lib.run(config, run, Signals())
-  assert str(error.value) == (
-    f"config.train.init_from = '{other}': its config.checkpoint.best_metric = "
-    "'error' is not a metric of any task here; register its task in the file "
-    'of --config, as its extension.py does'
-  )
 
 
 def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
