@@ -439,7 +439,7 @@ def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
   code, _, stderr = call_command('inspect', where, *flags, cwd=ROOT)
   assert code == 0, stderr
   config = json.loads((tmp_path / 'run' / 'config.json').read_text())
-  assert config['task']['name'] == name
+  assert config['task'] == name
 
 
 DEVICES = """

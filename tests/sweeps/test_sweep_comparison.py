@@ -80,7 +80,7 @@ def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
 
 def test_folds_are_pooled_by_the_number_of_their_texts(tmp_path):
   base = make_small_config()
-  base.data.name, base.data.dir = 'text', str(tmp_path)
+  base.data.source, base.data.dir = 'text', str(tmp_path)
   base.data.num_folds = 3
   trials = [
     {RATE: rate, 'data.fold': fold} for rate in (0.1, 0.2) for fold in range(3)
@@ -231,7 +231,7 @@ def test_a_sentence_says_what_the_interval_means(
 def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
   """Unless another key is given, as those that distinguish them."""
   base = make_small_config()
-  base.data.name, base.data.dir = 'text', str(tmp_path)
+  base.data.source, base.data.dir = 'text', str(tmp_path)
   base.data.num_folds = 2
   trials = [
     {RATE: rate, 'data.fold': fold, 'seed': seed}

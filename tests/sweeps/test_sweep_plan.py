@@ -89,7 +89,7 @@ def test_processes_train_each_trial_once_and_few_programs(
 
 def test_shapes_are_traced_once_for_each_program(tmp_path, monkeypatch):
   base = default.get_config().to_dict()
-  base['data']['word_order']['train_pairs'] = 5
+  base['data']['source'] = 'word_order(train_pairs=5)'
   base['model']['num_layers'] = 1
   trials = [
     {'seed': seed, 'model.mlp_dim': width}
@@ -237,8 +237,8 @@ def test_all_invalid_trials_are_listed(tmp_path):
     {'seed': 1},
     {'model.position': 'rotory'},
     {'model.num_heads': 5},
-    {'model.positon.name': 't5'},
-    {'model.position': 't5'},
+    {'model.positon': 't5'},
+    {'optimizer': 'adam'},
   ]
   with pytest.raises(UserError) as error:
     plan.make(base, trials, str(tmp_path))
@@ -247,8 +247,8 @@ def test_all_invalid_trials_are_listed(tmp_path):
   assert 'trial 1 (model.position=rotory)' in said
   assert 'did you mean rotary?' in said
   assert 'trial 2 (model.num_heads=5)' in said
-  assert 'config.model.positon.name is not a key' in said
-  assert 'config.model.position is a section' in said
+  assert 'config.model.positon is not a key' in said
+  assert 'config.optimizer is a section' in said
   with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
     plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
   with pytest.raises(UserError, match='trials 0 and 1 are equal'):
