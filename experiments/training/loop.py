@@ -184,7 +184,7 @@ def _print_header(group, loaded, batches) -> None:
     folder = buckets.origin(group.trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
-    f'data {settings.data.source}: {counts}; {len(loaded.labels)} '
+    f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
     f'classes, {loaded.vocabulary.size} token ids, padded to {padded}'
   )
   members = settings.model.num_members

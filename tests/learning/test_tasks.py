@@ -434,7 +434,7 @@ def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
     assert again[metric] == pytest.approx(found[metric], rel=1e-5)
   code, _, stderr = call_command('predict', where, '--text=a', cwd=ROOT)
   assert code == 2
-  assert f"config.task = '{name}', which predicts tokens" in stderr
+  assert f'config.task = {name}, which predicts tokens' in stderr
   flags = ('--text=the plot was dull', '--num_examples=9')
   code, _, stderr = call_command('inspect', where, *flags, cwd=ROOT)
   assert code == 0, stderr
