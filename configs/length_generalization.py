@@ -10,14 +10,11 @@ prints the accuracy by length.
         --config.model.position=shaw --workdir=runs/before_shaw
     bash scripts/run.sh experiments.evaluate --workdir=runs/before_shaw
 
-A column of the tables in docs/positions.md is one sweep:
+A column of the tables in docs/positions.md is one task of this sweep:
 
     bash scripts/run.sh experiments.sweep \
         --config=configs/length_generalization.py \
-        --config.data.source='algorithmic(task=flip_flop, test=2000,
-          longest_train=20, longest_test=100)' \
-        --sweep=positions,seeds \
-        --workdir=runs/flip_flop
+        --sweep=tasks,positions,seeds --workdir=runs/tasks
 
 Without dropout, and with the maximum over tokens, since the answer is that of
 one token: chosen by how soon associative_recall is learnt, on validation.
