@@ -11,7 +11,7 @@ from conftest import make_small_config
 from experiments import predict
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.training import ensembles, evaluation, run_flags
+from experiments.training import compiled, ensembles, evaluation, run_flags
 from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -172,10 +172,17 @@ def test_runs_that_predict_tokens_are_no_ensemble(paths, tmp_path):
     ensembles.check([other, other])
 
 
-def test_runs_that_can_share_a_program_do(paths):
-  one, other = ensembles.restored(paths, 'best')
-  assert one.program is other.program
-  assert one.settings.seed != other.settings.seed
+def test_runs_that_can_share_a_program_do(paths, monkeypatch):
+  make, made = compiled.make, []
+
+  def counted(*arguments):
+    made.append(arguments)
+    return make(*arguments)
+
+  monkeypatch.setattr(compiled, 'make', counted)
+  runs = list(ensembles.restored(paths, 'best'))
+  assert [run.settings.seed for run in runs] == [0, 1]
+  assert len(made) == 1
 
 
 def test_a_workdir_names_folders_by_a_list_or_a_pattern(tmp_path, monkeypatch):
