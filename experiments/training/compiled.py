@@ -109,8 +109,6 @@ class Program:
     if not self.has_orders:
       return self.put(batches[0])
     batch = self._stacked(batches, np.stack)
-    if self.mesh.size == 1:
-      return batch
     return jax.device_put(batch, sharding.of_batches(self.mesh, True))
 
   def join(self, trees: list[State]) -> State:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from absl import flags
 
-from experiments.command.errors import UserError
 from experiments.data.text_files import SPLITS
 from experiments.workdir import buckets
 
@@ -41,7 +40,7 @@ def opened(workdir: str | list[str]) -> Iterator[list[str]]:
       as of glob; a list is of paths.
 
   Raises:
-    UserError: no folder matches a pattern; as buckets.staged.
+    UserError: as buckets.staged.
   """
   names = _names(workdir) if isinstance(workdir, str) else workdir
   with contextlib.ExitStack() as on_exit:
@@ -49,17 +48,11 @@ def opened(workdir: str | list[str]) -> Iterator[list[str]]:
 
 
 def _names(workdir: str) -> list[str]:
+  # What exists is taken as it is: a name may have a comma or brackets in it.
   names = []
   for name in [workdir] if os.path.exists(workdir) else workdir.split(','):
-    # A name may have brackets in it, as that of a sweep of lists.
-    is_pattern = glob.has_magic(name) and not os.path.exists(name)
-    if not is_pattern or name.startswith(buckets.SCHEMES):
-      names.append(name)
-      continue
-    matching = sorted(filter(os.path.isdir, glob.glob(name)))
-    if not matching:
-      raise UserError(f'--workdir={workdir}: no folder matches {name!r}')
-    names += matching
+    matching = [] if os.path.exists(name) else sorted(glob.glob(name))
+    names += matching or [name]
   return names
 
 
