@@ -34,7 +34,8 @@ def get_config():
   data.dir = ''  # folder of the files; empty for generated data and the hub
   data.max_length = 64  # tokens of a text; longer texts are truncated
   # seed of generated data, of splits held out from train, and of the order of
-  # examples: runs that differ in config.seed only train on the same batches
+  # examples: runs that differ in config.seed only train on the same batches,
+  # unless config.train.shuffle_by_seed is set
   data.seed = 0
   # share of train to hold out for validation, if the data has no such split
   data.validation_fraction = 0.1
@@ -77,7 +78,6 @@ def get_config():
   # the classification head, from that vector to logits
   model.head = block(HEADS, 'linear')
   model.dtype = 'float32'  # type of the encoder; parameters are float32
-  model.num_members = 1  # ensemble size; probabilities are averaged
 
   # what the model is trained to do (experiments/learning/tasks.py)
   config.task = block(TASKS, 'classify')
@@ -113,6 +113,9 @@ def get_config():
   train.log_every = 100  # steps between lines with the means of training
   train.eval_every = 500  # steps between evaluations on validation
   train.eval_batch_size = 256  # examples per batch of an evaluation
+  # whether each config.seed has its own order of examples, as the runs of an
+  # ensemble should; otherwise it is that of config.data.seed
+  train.shuffle_by_seed = False
   # workdir of a run whose vocabulary and whose parameters, where they fit, this
   # one begins with, or of a sweep with a trial of this model; empty: none
   train.init_from = ''

@@ -53,7 +53,6 @@ class ModelSettings:
   pool: Choice
   head: Choice
   dtype: str
-  num_members: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +67,7 @@ class TrainSettings:
   log_every: int
   eval_every: int
   eval_batch_size: int
+  shuffle_by_seed: bool
   init_from: str
 
 

@@ -28,7 +28,6 @@ _RANGES = {
     lambda value: value >= 1,
     """data.max_length data.num_buckets
     model.num_layers model.num_heads model.embed_dim model.mlp_dim
-    model.num_members
     train.steps train.batch_size train.log_every
     train.eval_every train.eval_batch_size
     checkpoint.every_steps checkpoint.max_to_keep""",
