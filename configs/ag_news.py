@@ -12,7 +12,7 @@ from configs import default, sst2
 
 
 def get_config():
-  """Hyperparameters of configs/sst2.py on AG News, of one model."""
+  """Hyperparameters of configs/sst2.py on AG News."""
   config = sst2.get_config()
   config.data.text.train = ('train.csv',)
   config.data.text.test = ('test.csv',)
@@ -24,7 +24,6 @@ def get_config():
   config.data.text.labels = ('1=world', '2=sports', '3=business', '4=science')
   config.data.split_by = 'text'
   config.data.max_length = 128
-  config.model.num_members = 1
   config.optimizer.warmup_steps = 1 / 15
   config.train.steps = 1_500
   return config

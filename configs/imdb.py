@@ -27,7 +27,6 @@ def get_config():
   config.model.position = 'convolutional'
   config.model.dropout_rate = 0.1
   config.model.word_dropout_rate = 0.2
-  config.model.num_members = 1
   config.optimizer.learning_rate = 1e-3
   config.optimizer.warmup_steps = 0.05
   config.optimizer.weight_decay = 0.1

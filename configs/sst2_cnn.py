@@ -2,7 +2,7 @@
 
 The baseline of configs/sst2.py: the same data and training, with one residual
 convolution over three tokens, and max pooling (as Kim 2014, with one width).
-Accuracy of a single model on dev, five seeds: docs/results/sst2_cnn_one.json.
+Accuracy on dev, five seeds: docs/results/sst2_cnn_one.json.
 
 Data: train.tsv and dev.tsv as for configs/sst2.py, from the GLUE archive
 (https://gluebenchmark.com/tasks).

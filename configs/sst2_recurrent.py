@@ -23,7 +23,6 @@ def get_config():
   config.model.position = 'recurrent(residual=False)'
   config.model.embed_dim = 128
   config.model.word_dropout_rate = 0.1
-  config.model.num_members = 1
   config.optimizer.method = 'sgd'
   config.optimizer.learning_rate = 0.2
   config.optimizer.schedule = 'constant'

@@ -1,11 +1,12 @@
-"""Evaluates a trained run on one of its splits.
+"""Evaluates a trained run, or an ensemble of runs, on one of its splits.
 
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --split=test
+    bash scripts/run.sh experiments.evaluate --workdir='runs/seeds/trials/*'
 
 Prints loss, accuracy, precision, recall and F1 of each class, the confusion
 matrix, and accuracy by length; for a task that predicts tokens, its metrics.
-The last line is the same as one JSON object. With several processes, process 0
-prints.
+The probabilities of several runs, an ensemble, are averaged. The last line is
+the same as one JSON object. With several processes, process 0 prints.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from experiments.command.imports import import_frozen
 from experiments.command.log import log
 from experiments.learning import scores
 from experiments.training import run_flags
-from experiments.workdir import buckets
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
@@ -61,42 +61,46 @@ def main(values) -> None:
   import_frozen('experiments.training.evaluation')
   if cluster is not None:
     distributed.join(cluster, values.start_timeout, values.peer_timeout)
-  with buckets.staged(workdir) as path:
-    _evaluate(values, path)
+  with run_flags.opened(workdir) as paths:
+    _evaluate(values, paths)
 
 
-def _evaluate(values, path: str) -> None:
+def _evaluate(values, paths: list[str]) -> None:
   from experiments.command import processes
   from experiments.settings import stored
-  from experiments.training import evaluation
+  from experiments.training import ensembles, evaluation
 
-  settings = stored.read_settings(path)
+  ensembles.check(paths, has_data=True)
+  settings = stored.read_settings(paths[0])
   loaded = processes.together(
-    lambda: evaluation.load_data(settings, path, values.data_dir)
+    lambda: evaluation.load_data(settings, paths[0], values.data_dir)
   )
-  _, program, step, params = evaluation.restore_params(path, values.checkpoint)
   examples = loaded.splits[values.split]
-  answers = evaluation.evaluate(
-    program,
-    params,
+  answers = ensembles.evaluate(
+    ensembles.restored(paths, values.checkpoint),
     examples,
     values.batch_size,
     loaded.bucket_lengths,
   )
   if not processes.is_first():
     return
-  found = program.task.scores(answers, examples.labels)
+  task = answers.task
+  found = task.scores(answers.outputs, examples.labels)
   result = {'split': values.split, **found}
-  if program.task.has_labels:
-    result |= _by_label(answers, examples, loaded.labels)
+  if task.has_labels:
+    result |= _by_label(answers.outputs, examples, loaded.labels)
   else:
     log('\n'.join(f'{name:<12}{value:.4f}' for name, value in found.items()))
-  app.print_result(result | {'count': len(examples), 'step': step})
+  result |= {'count': len(examples), **ensembles.steps(answers.steps)}
+  if len(paths) > 1:
+    of_runs = [task.scores(own, examples.labels) for own in answers.of_runs]
+    result |= {'accuracies': [found['accuracy'] for found in of_runs]}
+  app.print_result(result)
 
 
-def _by_label(answers, examples, labels: list[str]) -> dict:
+def _by_label(outputs, examples, labels: list[str]) -> dict:
   """Prints and returns the scores of each class and each range of lengths."""
-  _, logits = answers
+  _, logits = outputs
   predictions = logits.argmax(axis=-1)
   confusion = scores.confusion_matrix(examples.labels, predictions, len(labels))
   hits = predictions == examples.labels

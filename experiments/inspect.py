@@ -8,7 +8,9 @@
 
 Of a run: curves, scores on a split, the texts with the greatest loss, the
 attention on them and on --text, statistics of the heads and accuracy as they
-are ablated, the position encoding, the config. Of a sweep: tables and figures.
+are ablated, the position encoding, the config. Of an ensemble of runs, as
+--workdir=a,b: its scores and texts, and the rest of the first run. Of a sweep:
+tables and figures.
 Without --workdir: the position encoding of an untrained model of --config. The
 page is index.html and can be viewed offline; figures are PNG files, and
 numbers.json has their numbers. The last line of standard output is one JSON
@@ -35,11 +37,11 @@ from experiments.inspection.figures import Figures
 from experiments.settings import reference, stored
 from experiments.settings import settings as settings_lib
 from experiments.sweeps import comparison
-from experiments.training import build, run_flags
+from experiments.training import build, ensembles, run_flags
 from experiments.workdir import buckets
 
 _OF_RUN = ('text', 'checkpoint', 'split', 'data_dir', 'num_examples')
-_OF_MODEL = ('length', 'member')
+_OF_MODEL = ('length',)
 _OF_SWEEP = ('metric', 'over', 'baseline')
 # Flags that do not apply.
 _OTHERS = {
@@ -52,7 +54,9 @@ _OTHERS = {
 def _define(values) -> None:
   flags = app.flags
   run_flags.define_run(
-    values, 'Folder of a run or of a sweep; none: an untrained model.'
+    values,
+    'Folder of a run or of a sweep, or folders of an ensemble of runs, as '
+    f'{run_flags.SEVERAL}; none: an untrained model.',
   )
   run_flags.define_split(values, 'validation')
   flags.DEFINE_string(
@@ -81,12 +85,6 @@ def _define(values) -> None:
     0,
     flag_values=values,
   )
-  flags.DEFINE_integer(
-    'member',
-    0,
-    'Index of the ensemble member to inspect, from 0.',
-    flag_values=values,
-  )
   comparison.define(values)
 
 
@@ -102,14 +100,21 @@ def main(values) -> None:
       f'--output is required: --workdir={workdir} is read-only here'
     )
   encoding.check_texts(values.text)
-  output = os.path.abspath(values.output or os.path.join(workdir, 'inspect'))
   if workdir is None:
+    output = os.path.abspath(values.output)
     result = _untrained(values, output)
   else:
-    with buckets.staged(workdir) as path:
-      is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
-      write = _sweep if is_sweep else _run
-      result = write(values, path, output)
+    with run_flags.opened(workdir) as paths:
+      if len(paths) > 1 and not values.output:
+        raise UserError(
+          f'--output is required: --workdir={workdir} is {len(paths)} folders'
+        )
+      path, *others = paths
+      output = os.path.abspath(values.output or os.path.join(path, 'inspect'))
+      if not others and os.path.exists(os.path.join(path, 'sweep.json')):
+        result = _sweep(values, path, output)
+      else:
+        result = _run(values, paths, output)
   app.print_result({'output': output} | result)
 
 
@@ -119,17 +124,17 @@ def _check(values, kind: str) -> None:
       raise UserError(f'--{name} does not apply to {kind}')
 
 
-def _run(values, path: str, output: str) -> dict:
+def _run(values, paths: list[str], output: str) -> dict:
   _check(values, 'a run')
-  settings = stored.read_settings(path)
-  head_analysis.require_member(settings, values.member)
+  ensembles.check(paths, has_data=True)
+  settings = stored.read_settings(paths[0])
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   position_figures.num_positions(values.length, settings, classifier)
   if values.text:
     head_analysis.require_heads(classifier)
   app.make_folder(output, 'output')
   processes.require_one('experiments.inspect')
-  return run_page.write(values, path, output)
+  return run_page.write(values, paths, output)
 
 
 def _sweep(values, path: str, output: str) -> dict:
@@ -144,13 +149,11 @@ def _untrained(values, output: str) -> dict:
   settings = settings_lib.from_config(values.config)
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   head_analysis.require_heads(classifier)
-  head_analysis.require_member(settings, values.member)
   length = position_figures.num_positions(values.length, settings, classifier)
   app.make_folder(output, 'output')
   init = functools.partial(build.init_state, settings, classifier)
   state = jax.jit(init)(build.hparams(settings))
-  params = head_analysis.of_member(settings, values.member, state.eval_params)
-  drawn = Figures(output)
+  drawn, params = Figures(output), state.eval_params
   position_figures.draw_model(drawn, classifier, params, length, settings)
   return {'files': drawn.write()}
 

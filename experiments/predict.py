@@ -1,8 +1,9 @@
-r"""Predicts the labels of texts with a trained run.
+r"""Predicts the labels of texts with a trained run, or an ensemble of runs.
 
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
         --text="not a good film , a great one"
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 < texts
+    bash scripts/run.sh experiments.predict --workdir=runs/a,runs/b < texts
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json \
         --input=new.tsv > predictions.jsonl
 
@@ -11,8 +12,8 @@ one line of output: with --json, an object with all that the row holds, and
 `prediction` and `probabilities`; otherwise label, probability and what the row
 holds, separated by tabs, and one JSON object after all rows. An empty text has
 no label: null, or (empty). Answers come in the order of the rows, as soon as
-they are known, and memory does not grow with their number. One process reads,
-computes and prints.
+they are known, and memory does not grow with their number. The probabilities of
+several runs, an ensemble, are averaged. One process reads, computes and prints.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows, loading
 from experiments.training import run_flags
-from experiments.workdir import buckets
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
@@ -38,8 +38,12 @@ from experiments.workdir import buckets
 _ANSWER = ('prediction', 'probabilities')
 
 
-def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
-  """A trained run as a function of texts; no training files are needed.
+def load(
+  workdir: str | list[str],
+  checkpoint: str | int = 'best',
+  batch_size: int = 64,
+):
+  """Trained runs as one function of texts; no training files are needed.
 
       from experiments import predict
       classify = predict.load('runs/sst2')
@@ -51,18 +55,21 @@ def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
   of which it returns one for each text.
 
   Args:
-    workdir: folder of a run, or gs://BUCKET/FOLDER.
+    workdir: folder of a run, or gs://BUCKET/FOLDER; of an ensemble, whose
+      probabilities are averaged: a list of them, or one text as of --workdir.
     checkpoint: 'best', 'last', or a number of steps.
     batch_size: texts of a batch, at most, over all devices.
 
   Raises:
-    UserError: there is no such run or checkpoint, or its task predicts tokens
-      and no labels.
+    UserError: there is no such run or checkpoint, its task predicts tokens and
+      no labels, or several runs differ in their vocabulary or labels.
   """
   from experiments.settings import stored
-  from experiments.training import evaluation, prediction
+  from experiments.training import ensembles, prediction
 
-  with buckets.staged(workdir) as path:
+  with run_flags.opened(workdir) as paths:
+    ensembles.check(paths)
+    path, *_ = paths
     settings = stored.read_settings(path)
     task = settings.task
     if not task.entry.has_labels:
@@ -72,7 +79,7 @@ def load(workdir: str, checkpoint: str | int = 'best', batch_size: int = 64):
         'scores on a split, experiments.inspect --text for its attention'
       )
     return prediction.Predictor(
-      evaluation.restore_params(path, str(checkpoint)),
+      list(ensembles.restored(paths, str(checkpoint))),
       encoding.read_tokenizer(path),
       loading.read_facts(path)['labels'],
       batch_size,
@@ -124,18 +131,18 @@ def main(values) -> None:
   signals.install()
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
-      path = on_exit.enter_context(buckets.staged(workdir))
+      paths = on_exit.enter_context(run_flags.opened(workdir))
       file = on_exit.enter_context(_opened(values))
     import_frozen('experiments.training.prediction')
     from experiments.command import processes
 
     processes.require_one('experiments.predict')
-    predictor = load(path, values.checkpoint, values.batch_size)
+    predictor = load(paths, values.checkpoint, values.batch_size)
     windows = _windows(values, kind, predictor, file)
     try:
       count = _predict(values, predictor, windows, signals)
       if not values.json:
-        app.print_result({'count': count, 'step': predictor.run.step})
+        app.print_result({'count': count, **predictor.steps})
     except BrokenPipeError:
       # Its reader, such as `head`, has read enough.
       app.drop_output()
@@ -157,7 +164,7 @@ def _opened(values):
 
 def _windows(values, kind: str, predictor, file) -> Iterator[list]:
   """Lists of rows, each with its text."""
-  options = predictor.run.settings.data.text
+  options = predictor.runs[0].settings.data.text
   columns, name = options.text_columns, values.input or 'standard input'
   if kind == 'lines':
     columns = (input_rows.TEXT,)
@@ -210,8 +217,7 @@ def _predict(values, predictor, windows, signals: Signals) -> int:
   if num_truncated:
     log(
       f'{num_truncated} of {count} texts are truncated to '
-      f'{predictor.run.settings.data.max_length} tokens '
-      '(config.data.max_length)'
+      f'{predictor.max_length} tokens (config.data.max_length)'
     )
   return count
 

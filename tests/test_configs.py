@@ -11,7 +11,7 @@ import pytest
 from experiments.command import app, config_files
 from experiments.data import loading
 from experiments.data.batches import Batch
-from experiments.learning.tasks import CLASSIFY
+from experiments.learning.steps import make_eval_step
 from experiments.settings.settings import from_config
 from experiments.sweeps import grids, plan
 from experiments.training import build
@@ -88,7 +88,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
   row = jax.ShapeDtypeStruct((2,), jnp.int32)
   batch = Batch(tokens, row, row, row)
-  step = build.eval_step(settings, classifier, CLASSIFY)
+  step = make_eval_step(classifier)
   _, logits = jax.eval_shape(step, state.params, batch)
   assert logits.shape == (2, len(loaded.labels))
 

@@ -1,7 +1,8 @@
 """Batches: a pure function of the step, padded to a few bucket lengths.
 
 The order of examples is not part of a checkpoint: each epoch is shuffled by
-(seed, epoch), so a run can be resumed at any step, on any number of devices.
+seeds and its number, so a run can be resumed at any step, on any number of
+devices.
 """
 
 from __future__ import annotations
@@ -150,17 +151,15 @@ class TrainBatches:
   batch holds texts of one bucket, to minimise padding; only the remainders of
   the buckets are mixed.
 
-  Members of an ensemble have separate orders. A batch then has `batch_size`
-  rows per member, interleaved: the first row of each member, then the second,
-  and so on.
-
   Attributes:
     examples: those of train.
-    batch_size: examples per batch, of one member.
-    seed: of the order.
+    batch_size: examples per batch.
+    seed: of the shapes of the batches, one after another, and of the order of
+      examples.
     bucket_lengths: lengths that batches are padded to, ascending.
     share: rows of each batch that this process makes.
-    num_members: members of the ensemble.
+    order_seed: of another order of examples, in batches of the same shapes;
+      None: that of `seed`.
   """
 
   examples: Examples
@@ -168,8 +167,10 @@ class TrainBatches:
   seed: int
   bucket_lengths: tuple[int, ...]
   share: Share = ALL_ROWS
-  num_members: int = 1
-  _orders: dict = dataclasses.field(default_factory=dict, repr=False)
+  order_seed: int | None = None
+  _orders: dict = dataclasses.field(
+    default_factory=dict, init=False, repr=False
+  )
 
   @property
   def steps_per_epoch(self) -> int:
@@ -184,25 +185,20 @@ class TrainBatches:
       self._orders[epoch] = self._order(epoch)
     order, sequence = self._orders[epoch]
     start = sequence[index] * self.batch_size
-    rows = order[start : start + self.batch_size].reshape(-1)
+    rows = order[start : start + self.batch_size]
     length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
-    # Padding rows are equal for all members.
-    share = self.share._replace(multiple=self.share.multiple * self.num_members)
-    size = self.batch_size * self.num_members
-    return self.examples.batch(rows, size, length, share)
+    return self.examples.batch(rows, self.batch_size, length, self.share)
 
   def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """(rows of the batches, one after the other; the sequence of batches).
-
-    A column for each member; all use the same bucket in a step.
-    """
+    """(rows of the batches, one after the other; the sequence of batches)."""
     count = len(self.examples)
-    order = np.empty((count, self.num_members), np.min_scalar_type(count))
-    for member in range(self.num_members):
-      rng = np.random.default_rng((self.seed, epoch, member))
-      order[:, member] = self._by_bucket(rng.permutation(count))
-      if member == 0:
-        sequence = rng.permutation(self.steps_per_epoch)
+    rng = np.random.default_rng((self.seed, epoch, 0))
+    shuffled = rng.permutation(count)
+    sequence = rng.permutation(self.steps_per_epoch)
+    if self.order_seed is not None:
+      rng = np.random.default_rng((self.seed, epoch, 1 + self.order_seed))
+      shuffled = rng.permutation(count)
+    order = self._by_bucket(shuffled).astype(np.min_scalar_type(count))
     return order, sequence
 
   def _by_bucket(self, shuffled: np.ndarray) -> np.ndarray:

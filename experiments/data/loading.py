@@ -43,7 +43,7 @@ class DataSettings:
     max_length: tokens of a text; longer texts are truncated.
     seed: seed of generated data, of splits held out from train, and of the
       order of examples: runs that differ in config.seed only train on the same
-      batches.
+      batches, unless config.train.shuffle_by_seed is set.
     validation_fraction: share of train to hold out for validation, if the data
       has no such split.
     test_fraction: share of train to hold out for test, if the data has no such

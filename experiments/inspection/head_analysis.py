@@ -11,9 +11,7 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
-from experiments.learning import ensembles
 from experiments.learning.tasks import padding_mask
-from experiments.settings.settings import Settings
 from selfattn import analysis, masks
 from selfattn.contract import has_heads
 from selfattn.encoders import ENCODERS
@@ -56,21 +54,6 @@ def require_heads(classifier) -> None:
       f'config.model.encoder must be {" or ".join(map(repr, having))}: '
       'other encoders have no attention heads'
     )
-
-
-def require_member(settings: Settings, index: int) -> None:
-  """UserError if the run has no such member."""
-  count = settings.model.num_members
-  if not 0 <= index < count:
-    raise UserError(
-      f'--member={index} must be from 0 to {count - 1}, as '
-      f'config.model.num_members is {count}'
-    )
-
-
-def of_member(settings: Settings, index: int, params):
-  """Parameters of one member of an ensemble."""
-  return ensembles.pick(params, index, settings.model.num_members)
 
 
 def require_tokens(texts: list[str], examples: Examples) -> None:

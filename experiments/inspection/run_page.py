@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +30,8 @@ from experiments.learning.scores import (
   per_class,
   scores,
 )
-from experiments.training import evaluation
+from experiments.training import ensembles, evaluation
+from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_rows
 from selfattn import plots
@@ -47,7 +49,7 @@ class _Model:
 
   Attributes:
     run: as it was restored.
-    params: of one member, on one device: enough, even if the run was sharded.
+    params: on one device: enough, even if the run was sharded.
     tokenizer: of the run.
     names: of its token ids.
   """
@@ -68,11 +70,15 @@ class _Model:
     )
 
 
-def write(values, path: str, output: str) -> dict:
-  """Writes the page and the figures of the run in `path`.
+def write(values, paths: list[str], output: str) -> dict:
+  """Writes the page and the figures of a run, or of an ensemble of runs.
+
+  Results and the texts with the greatest loss are of the ensemble, all else is
+  of the first run.
 
   Args:
     values: flags of experiments.inspect.
+    paths: folders of the runs, which ensembles.check has passed.
     output: folder for the files.
 
   Returns:
@@ -82,10 +88,10 @@ def write(values, path: str, output: str) -> dict:
     UserError: there is no such checkpoint, no data in --data_dir, or the model
       has no heads that attend to --text.
   """
-  run = evaluation.restore_params(path, values.checkpoint)
+  path, runs = paths[0], ensembles.restored(paths, values.checkpoint)
+  run = next(runs)
   settings = run.settings
   params = jax.device_put(run.params, jax.local_devices()[0])
-  params = head_analysis.of_member(settings, values.member, params)
   tokenizer = encoding.read_tokenizer(path)
   model = _Model(run, params, tokenizer, head_analysis.names(tokenizer))
   drawn = Figures(output)
@@ -93,7 +99,7 @@ def write(values, path: str, output: str) -> dict:
   for number, (_, maps) in enumerate(attended):
     _draw_text(drawn, number, maps)
   sections = [
-    pages.section('Run', _status(values.workdir, path, run.step)),
+    pages.section('Run', _status(paths, run.step)),
     pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
   ]
   result = {'step': run.step, 'heads': None, 'ablation': None}
@@ -102,7 +108,14 @@ def write(values, path: str, output: str) -> dict:
     sections.append(pages.section('Results', f'<p>{pages.escape(loaded)}</p>'))
   else:
     examples = loaded.splits[values.split]
-    shown, worst = _results(model, loaded, values.split)
+    answers = ensembles.evaluate(
+      itertools.chain([run], runs),
+      examples,
+      settings.train.eval_batch_size,
+      loaded.bucket_lengths,
+    )
+    result |= ensembles.steps(answers.steps)
+    shown, worst = _results(model, answers, loaded, values.split)
     sections += shown
     attended += _worst_attended(model, examples.take(worst), attended)
     if has_heads(model.classifier.encoder):
@@ -110,14 +123,13 @@ def write(values, path: str, output: str) -> dict:
       result |= _heads(drawn, model, some, loaded.bucket_lengths)
       sections.append(_heads_section(drawn, result['heads'], values.split))
   if attended:
-    title = 'Attention'
-    if settings.model.num_members > 1:
-      title += f' of member {values.member} of {settings.model.num_members}'
-    sections.append(pages.section(title, pages.attention(attended)))
+    sections.append(pages.section('Attention', pages.attention(attended)))
   sections += _positions(drawn, model, values.length)
   sections.append(pages.section('Config', pages.config(settings.flat())))
   files = drawn.write()
-  title = os.path.basename(os.path.abspath(values.workdir))
+  title = os.path.basename(os.path.abspath(buckets.origin(path)))
+  if others := len(paths) - 1:
+    title += f' and {others} more'
   pages.write(os.path.join(output, pages.NAME), title, sections)
   return result | {'files': [*files, pages.NAME]}
 
@@ -159,10 +171,18 @@ def _data(values, settings, path: str) -> loading.Data | str:
     return str(error)
 
 
-def _status(workdir: str, path: str, step: int) -> str:
-  status = workdir_lib.read_status(path)
-  shown = {'workdir': workdir, 'checkpoint': step} | status
-  return pages.table(
+def _status(paths: list[str], step: int) -> str:
+  first, *others = map(buckets.origin, paths)
+  status = workdir_lib.read_status(paths[0])
+  shown = {'workdir': first, 'checkpoint': step} | status
+  note = ''
+  if others:
+    note = (
+      '<p>Results, and the texts with the greatest loss, are of an ensemble: '
+      f'the mean probabilities of this run and of {len(others)} more '
+      f'({pages.escape(", ".join(others))}). All else is of this run.</p>'
+    )
+  return note + pages.table(
     ['', ''],
     [
       [name, value if isinstance(value, str) else json.dumps(value)]
@@ -222,26 +242,19 @@ def _curves(rows: list[dict]) -> str:
 
 
 def _results(
-  model: _Model, loaded: loading.Data, split: str
+  model: _Model, answers: ensembles.Answers, loaded: loading.Data, split: str
 ) -> tuple[list[str], np.ndarray]:
   """(sections on a split, indices of the texts with the greatest loss).
 
   Of a task without labels, there are no such texts.
   """
-  run, examples = model.run, loaded.splits[split]
-  answers = evaluation.evaluate(
-    run.program,
-    run.params,
-    examples,
-    run.settings.train.eval_batch_size,
-    loaded.bucket_lengths,
-  )
+  examples, task = loaded.splits[split], answers.task
   title = f'Results on {split}'
-  if not run.program.task.has_labels:
-    found = run.program.task.scores(answers, examples.labels)
+  if not task.has_labels:
+    found = task.scores(answers.outputs, examples.labels)
     table = pages.table(list(found), [list(found.values())])
     return [pages.section(title, table)], np.zeros(0, int)
-  losses, logits = answers
+  losses, logits = answers.outputs
   worst = np.argsort(-losses, kind='stable')[:_WORST]
   texts = _decoded(model, examples.take(worst))
   tables = _tables(loaded.labels, examples, losses, logits)

@@ -1,1 +1,1 @@
-"""Pure functions of arrays: steps, optimizers, ensembles, operations."""
+"""Pure functions of arrays: steps, optimizers, operations."""

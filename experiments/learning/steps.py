@@ -3,7 +3,7 @@
 `train_step(state, batch, hparams)`: hyperparameters that do not change the
 program are in `hparams`, so one compiled program serves every learning rate,
 weight decay, warm-up, dropout rate and seed, and `vmap` over `hparams` and
-`state` trains many models at once on the same batches.
+`state` trains many models at once.
 """
 
 from __future__ import annotations
@@ -155,7 +155,6 @@ def make_eval_step(
   classifier,
   mesh: Mesh | None = None,
   task: Task = CLASSIFY,
-  together: Callable = lambda logits_of: logits_of,
 ) -> Callable:
   """Returns eval_step(params, batch) -> Task.outputs, a row per example.
 
@@ -165,20 +164,17 @@ def make_eval_step(
   Args:
     classifier: a TextClassifier.
     mesh, task: as of make_train_step.
-    together: from a function of (params, targets) to that of an ensemble.
   """
 
-  def logits_of(params, targets: Targets):
-    return classifier.apply(
+  def eval_step(params, batch: Batch):
+    targets = eval_targets(task, classifier, batch)
+    logits = classifier.apply(
       {'params': params},
       targets.tokens,
       padding_mask(targets),
       label_index_BN=targets.label_index,
     )
-
-  def eval_step(params, batch: Batch):
-    targets = eval_targets(task, classifier, batch)
-    return task.outputs(together(logits_of)(params, targets), targets)
+    return task.outputs(logits, targets)
 
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
 

@@ -101,7 +101,6 @@ class ModelSettings:
   pool: Call = choice('mean', Table(POOLS, Pool))
   head: Call = choice('linear', Table(HEADS, Head))
   dtype: str = field('float32', one_of(DTYPES))
-  num_members: int = field(1, POSITIVE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +119,8 @@ class TrainSettings:
     log_every: steps between lines with the means of training.
     eval_every: steps between evaluations on validation.
     eval_batch_size: examples per batch of an evaluation.
+    shuffle_by_seed: whether each config.seed has its own order of examples, as
+      the runs of an ensemble should; otherwise it is that of config.data.seed.
     init_from: workdir of a run whose vocabulary and whose parameters, where
       they fit, this one begins with, or of a sweep with a trial of this model;
       empty: none.
@@ -133,6 +134,7 @@ class TrainSettings:
   log_every: int = field(100, POSITIVE)
   eval_every: int = field(500, POSITIVE)
   eval_batch_size: int = field(256, POSITIVE)
+  shuffle_by_seed: bool = False
   init_from: str = ''
 
 

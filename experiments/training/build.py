@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import optax
 
 from experiments.learning import (
-  ensembles,
   parameter_groups,
   schedules,
   steps,
@@ -112,7 +111,7 @@ def train_step(
   mesh=None,
 ) -> Callable:
   """steps.make_train_step of these settings, without jit."""
-  one = steps.make_train_step(
+  return steps.make_train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
@@ -123,17 +122,6 @@ def train_step(
     mesh=mesh,
     task=task,
   )
-  return ensembles.train_step(one, settings.model.num_members)
-
-
-def eval_step(
-  settings: Settings, classifier, task: Task, mesh=None
-) -> Callable:
-  """steps.make_eval_step of these settings, without jit."""
-  together = functools.partial(
-    ensembles.logits, count=settings.model.num_members
-  )
-  return steps.make_eval_step(classifier, mesh, task, together)
 
 
 # Bytes of the widest activation of a microbatch at which a CPU is fastest: its
@@ -156,8 +144,8 @@ def num_microbatches(
     return next((n for n in divisors if n >= least), rows)
   if platform != 'cpu':
     return 1
-  wide = settings.model.mlp_dim * settings.model.num_members
-  wanted = min(max(4 * rows * length * wide / _PART_BYTES, 1), rows)
+  wide = 4 * settings.model.mlp_dim
+  wanted = min(max(rows * length * wide / _PART_BYTES, 1), rows)
   enough = next(n for n in divisors if n >= wanted)
   if enough < 2 * wanted:
     return enough
@@ -177,20 +165,16 @@ def attention_choice(
 
 def init_state(settings: Settings, classifier, hparams: HParams) -> State:
   """Initial parameters and optimizer state; a pure function of the seed."""
-
-  def one(hparams):
-    key = jax.random.fold_in(hparams.key, 0)
-    tokens = jnp.zeros((1, 1), jnp.int32)
-    params = classifier.init(key, tokens, tokens == 0)['params']
-    return State(
-      step=jnp.zeros((), jnp.int32),
-      params=params,
-      optimizer=optimizer(settings, hparams, 0).init(params),
-      sums=steps.init_sums(),
-      average=params if settings.train.ema_decay else None,
-    )
-
-  return ensembles.init(one, settings.model.num_members)(hparams)
+  key = jax.random.fold_in(hparams.key, 0)
+  tokens = jnp.zeros((1, 1), jnp.int32)
+  params = classifier.init(key, tokens, tokens == 0)['params']
+  return State(
+    step=jnp.zeros((), jnp.int32),
+    params=params,
+    optimizer=optimizer(settings, hparams, 0).init(params),
+    sums=steps.init_sums(),
+    average=params if settings.train.ema_decay else None,
+  )
 
 
 def count_parameters(params) -> int:

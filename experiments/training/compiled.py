@@ -1,8 +1,8 @@
 """What is compiled for a run, or for a group of runs that share it.
 
 Runs whose settings differ in hyperparameters only (`key` is the same) share one
-program. Trained as a group, their trees have a leading axis of trials; the
-batches are the same for all.
+program. Trained as a group, their trees have a leading axis of trials; so have
+batches of training, if each trial has its own order of examples.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import (
   Mesh,
   NamedSharding,
@@ -24,7 +25,7 @@ from jax.sharding import (
 
 from experiments.data.batches import Batch, Share
 from experiments.data.vocabularies import Vocabulary
-from experiments.learning import tasks
+from experiments.learning import steps, tasks
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 from experiments.learning.tasks import Task
@@ -45,10 +46,11 @@ class Program:
   Attributes:
     settings: of the run, or of one of the group.
     task: of the settings.
-    classifier: the model, or one member of an ensemble.
+    classifier: the model.
     size: trials of the group, or None for a run alone.
     mesh: the devices, axes `trial` and `data`.
     share: rows of a batch that this process computes.
+    has_orders: whether batches of training have a leading axis of trials.
     template: shapes, dtypes and shardings of the State of one trial.
     state_sharding: tree of shardings of the State of the program.
     init: from hparams to the State before the first step of the run.
@@ -63,6 +65,7 @@ class Program:
   size: int | None
   mesh: Mesh
   share: Share
+  has_orders: bool
   template: State
   state_sharding: State
   init: Callable
@@ -87,7 +90,7 @@ class Program:
     """A batch on all devices, from the rows of it on this process."""
     if self.mesh.size == 1:
       return batch
-    rows = NamedSharding(self.mesh, PartitionSpec('data'))
+    rows = sharding.of_batches(self.mesh)
     return jax.tree.map(
       lambda x: jax.make_array_from_process_local_data(
         rows, x, (len(x) * self.share.count, *x.shape[1:])
@@ -95,21 +98,33 @@ class Program:
       batch,
     )
 
+  def put_train(self, batches: list[Batch]) -> Batch:
+    """As `put`, the batch of a training step.
+
+    Args:
+      batches: that of each trial, of equal shapes, if the program has_orders;
+        else the one that all trials read.
+    """
+    if not self.has_orders:
+      return self.put(batches[0])
+    batch = self._stacked(batches, np.stack)
+    return jax.device_put(batch, sharding.of_batches(self.mesh, True))
+
   def join(self, trees: list[State]) -> State:
     """The State of the program, from those of all trials."""
     if self.size is None:
       return trees[0]
-    trees = trees + trees[-1:] * (self.size - len(trees))
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-    return jax.device_put(stacked, self.state_sharding)
+    return jax.device_put(self._stacked(trees), self.state_sharding)
 
   def hparams(self, settings: list[Settings]) -> HParams:
     """Hyperparameters of all trials."""
     found = [build.hparams(wanted) for wanted in settings]
-    if self.size is None:
-      return found[0]
-    found += found[-1:] * (self.size - len(found))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+    return found[0] if self.size is None else self._stacked(found)
+
+  def _stacked(self, trees: list, stack: Callable = jnp.stack):
+    """A tree with an axis of trials; the last one fills what is left."""
+    trees = trees + trees[-1:] * (self.size - len(trees))
+    return jax.tree.map(lambda *leaves: stack(leaves), *trees)
 
   def split(self, tree, count: int) -> list:
     """The trees of the first `count` trials; those of a group on the host."""
@@ -176,10 +191,11 @@ def make(
 
   alone = SingleDeviceSharding(mesh.devices.flat[0])
   each = NamedSharding(mesh, PartitionSpec(*of_trial))
-  jit_args = sharding.of_functions(state_sharding, each)
+  has_orders = num_trials is not None and settings.train.shuffle_by_seed
+  jit_args = sharding.of_functions(state_sharding, each, has_orders)
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(settings, classifier, task, platform, by_rows)
-  eval_step = build.eval_step(settings, classifier, task, by_rows)
+  eval_step = steps.make_eval_step(classifier, by_rows, task)
   return Program(
     settings=settings,
     task=task,
@@ -187,6 +203,7 @@ def make(
     size=size,
     mesh=mesh,
     share=Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
+    has_orders=has_orders,
     template=jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(
         x.shape, x.dtype, sharding=alone if of_trial else of_leaf(x.shape)
@@ -196,7 +213,7 @@ def make(
     state_sharding=state_sharding,
     init=jax.jit(over(init), **jit_args['init']),
     train_step=jax.jit(
-      over(train_step, in_axes=(0, None, 0)),
+      over(train_step, in_axes=(0, 0 if has_orders else None, 0)),
       donate_argnums=0,
       **jit_args['train_step'],
     ),

@@ -119,9 +119,16 @@ class Evaluated(NamedTuple):
   params: chex.ArrayTree
 
 
-def restore_params(path: str, which: str) -> Evaluated:
-  """As restore_run, without reading what only training needs."""
-  settings, program = _program(path)
+def restore_params(
+  path: str, which: str, programs: dict[str, Program] | None = None
+) -> Evaluated:
+  """As restore_run, without reading what only training needs.
+
+  Args:
+    programs: of runs of the same vocabulary and labels, by compiled.key; that
+      of this run is taken from them, or added.
+  """
+  settings, program = _program(path, programs)
   with _reading(path, settings, which) as (saved, step):
     template = program.template.eval_params
     found = saved.restore_params(step, template)
@@ -129,11 +136,17 @@ def restore_params(path: str, which: str) -> Evaluated:
   return Evaluated(settings, program, step, params)
 
 
-def _program(path: str) -> tuple[Settings, Program]:
+def _program(
+  path: str, programs: dict[str, Program] | None = None
+) -> tuple[Settings, Program]:
   settings = stored.read_settings(path)
-  facts = loading.read_facts(path)
-  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
-  return settings, compiled.make(settings, vocabulary, len(facts['labels']))
+  programs, key = {} if programs is None else programs, compiled.key(settings)
+  if key not in programs:
+    facts = loading.read_facts(path)
+    vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
+    num_classes = len(facts['labels'])
+    programs[key] = compiled.make(settings, vocabulary, num_classes)
+  return settings, programs[key]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ One loop trains a run alone or a group of runs that share a program.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -40,13 +41,14 @@ def train(
     Failed: a checkpoint could not be written.
   """
   settings, program = group.trials[0].settings, group.program
-  batches, hparams = _batches(loaded, settings, program), group.hparams()
+  batches, hparams = _batches(group, loaded), group.hparams()
   state = group.initial_state(loaded)
-  _print_header(group, loaded, batches)
+  _print_header(group, loaded, batches[0].steps_per_epoch)
   last = until or settings.train.steps
 
   def update(state, step):
-    return program.train_step(state, program.put(batches(step)), hparams)
+    batch = program.put_train([batch_of(step) for batch_of in batches])
+    return program.train_step(state, batch, hparams)
 
   validate = functools.partial(_evaluated, group, loaded, 'validation', signals)
   state = _loop(group, state, update, validate, signals, last)
@@ -65,17 +67,23 @@ def train(
   return [found.get(trial.workdir) for trial in group.trials]
 
 
-def _batches(loaded, settings, program) -> TrainBatches:
-  """The batches of training."""
+def _batches(group, loaded) -> list[TrainBatches]:
+  """The batches of training: of all trials, or of each, see put_train."""
+  settings, program = group.trials[0].settings, group.program
   reads_labels = program.task.reads_labels
-  return TrainBatches(
+  of_all = TrainBatches(
     loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
     settings.train.batch_size,
     settings.data.seed,
     loaded.bucket_lengths,
     program.share,
-    settings.model.num_members,
   )
+  if not settings.train.shuffle_by_seed:
+    return [of_all]
+  return [
+    dataclasses.replace(of_all, order_seed=trial.settings.seed)
+    for trial in group.trials
+  ]
 
 
 def _evaluated(group, loaded, split, signals, params) -> list[dict]:
@@ -163,7 +171,7 @@ def _start_clock(group, step, state) -> None:
   group.progress.start_clock(step)
 
 
-def _print_header(group, loaded, batches) -> None:
+def _print_header(group, loaded, epoch: int) -> None:
   settings, program = group.trials[0].settings, group.program
   devices = list(program.mesh.devices.flat)
   batch = settings.train.batch_size
@@ -187,26 +195,22 @@ def _print_header(group, loaded, batches) -> None:
     f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
     f'classes, {loaded.vocabulary.size} token ids, padded to {padded}'
   )
-  members = settings.model.num_members
   log(
     f'model: {settings.model.encoder} encoder, '
     f'{calls.joined_text(settings.model.position)} positions, '
     f'{program.num_parameters:,} parameters'
-    + (f' in {members} members' if members > 1 else '')
   )
   parts = program.mesh.shape['data']
   where = 'on one device'
   if parts > 1:
     where = f'over {parts} devices, {-(-batch // parts)} rows each'
-  if members > 1:
-    where += f', for each of {members} members'
   if program.size is not None:
     where += f', for each of {len(group.trials)} trials'
   log(f'batch {batch} {where}')
   longest = loaded.bucket_lengths[-1]
   if choice := program.attention_choice(longest):
     log(f'attention over {longest} tokens: {choice}')
-  steps, epoch = settings.train.steps, batches.steps_per_epoch
+  steps = settings.train.steps
   log(
     f'{settings.task}: {steps} steps are {steps / epoch:.1f} epochs of {epoch}'
   )

@@ -1,4 +1,4 @@
-"""A trained classifier as a function of texts."""
+"""A trained classifier, or an ensemble of several, as a function of texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.data import encoding
 from experiments.data.batches import Examples
-from experiments.training import evaluation
+from experiments.training import ensembles, evaluation
 
 # Batches of a window, inside which texts are sorted by length: the more, the
 # less padding, and the later the first results.
@@ -38,19 +38,29 @@ class Prediction(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-  """A trained run, restored on all devices of this process.
+  """Trained runs, restored on all devices of this process.
 
   Attributes:
-    run: its settings, program and parameters.
-    tokenizer: vocabulary of the run.
+    runs: one, or those of an ensemble: settings, programs and parameters.
+    tokenizer: vocabulary of the runs.
     labels: names of the classes.
     batch_size: texts of a batch, at most.
   """
 
-  run: evaluation.Evaluated
+  runs: list[evaluation.Evaluated]
   tokenizer: object
   labels: list[str]
   batch_size: int
+
+  @property
+  def max_length(self) -> int:
+    """Tokens of a text that are used, config.data.max_length of the runs."""
+    return self.runs[0].settings.data.max_length
+
+  @property
+  def steps(self) -> dict[str, int | list[int]]:
+    """As ensembles.steps."""
+    return ensembles.steps([run.step for run in self.runs])
 
   @property
   def window(self) -> int:
@@ -82,9 +92,9 @@ class Predictor:
       (_ROWS**power for power in itertools.count()),
     )
     rows = next((n for n in sizes if n >= len(texts)), self.batch_size)
-    _, logits = evaluation.evaluate(
-      self.run.program, self.run.params, examples, rows, self.padded_lengths
-    )
+    _, logits = ensembles.evaluate(
+      self.runs, examples, rows, self.padded_lengths
+    ).outputs
     probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
     probabilities /= probabilities.sum(axis=-1, keepdims=True)
     return [
@@ -110,7 +120,7 @@ class Predictor:
       # The tokenizer would take a tuple or a list as a pair of texts.
       if not isinstance(text, str):
         raise TypeError(f'a text must be a str, not a {type(text).__name__}')
-    most = self.run.settings.data.max_length
+    most = self.max_length
     # Untruncated, which `encode` would log for each window.
     examples = encoding.encode(self.tokenizer, texts, np.iinfo(np.int32).max)
     lengths = np.minimum(examples.lengths, np.int32(most))
@@ -120,7 +130,7 @@ class Predictor:
   @property
   def padded_lengths(self) -> tuple[int, ...]:
     """Powers of two, and those times 1.5, up to config.data.max_length."""
-    most, lengths = self.run.settings.data.max_length, [_SHORTEST]
+    most, lengths = self.max_length, [_SHORTEST]
     while lengths[-1] < most:
       lengths += [lengths[-1] * 3 // 2, lengths[-1] * 2]
     return *(length for length in lengths if length < most), most

@@ -1,14 +1,25 @@
-"""Flags of the commands that read a trained run."""
+"""Flags of the commands that read trained runs, and the folders they name."""
 
 from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Iterator
 
 from absl import flags
 
 from experiments.data.text_files import SPLITS
+from experiments.workdir import buckets
+
+# How --workdir names several runs.
+SEVERAL = 'a,b or SWEEP/trials/*'
 
 
 def define_run(
-  values: flags.FlagValues, workdir: str = 'Folder of a trained run.'
+  values: flags.FlagValues,
+  workdir: str = 'Folder of a trained run, or folders of an ensemble of runs, '
+  f'as {SEVERAL}.',
 ) -> None:
   """Adds --workdir, of this meaning, and --checkpoint."""
   flags.DEFINE_string('workdir', None, workdir, flag_values=values)
@@ -18,6 +29,31 @@ def define_run(
     'Checkpoint to load: best, last, or a step.',
     flag_values=values,
   )
+
+
+@contextlib.contextmanager
+def opened(workdir: str | list[str]) -> Iterator[list[str]]:
+  """The folders of the runs of --workdir; of those in a bucket, local copies.
+
+  Args:
+    workdir: a path, several with commas between them, or patterns of folders,
+      as of glob; a list is of paths.
+
+  Raises:
+    UserError: as buckets.staged.
+  """
+  names = _names(workdir) if isinstance(workdir, str) else workdir
+  with contextlib.ExitStack() as on_exit:
+    yield [on_exit.enter_context(buckets.staged(name)) for name in names]
+
+
+def _names(workdir: str) -> list[str]:
+  # What exists is taken as it is: a name may have a comma or brackets in it.
+  names = []
+  for name in [workdir] if os.path.exists(workdir) else workdir.split(','):
+    matching = [] if os.path.exists(name) else sorted(glob.glob(name))
+    names += matching or [name]
+  return names
 
 
 def define_split(values: flags.FlagValues, default: str) -> None:

@@ -45,24 +45,37 @@ def of_leaf(
   return NamedSharding(mesh, PartitionSpec(*leading, *spec))
 
 
-def of_functions(state: State, each: NamedSharding) -> dict[str, dict]:
+def of_batches(mesh: Mesh, has_orders: bool = False) -> NamedSharding:
+  """Of the arrays of a batch.
+
+  Args:
+    has_orders: whether they have a leading axis of trials.
+  """
+  axes = ('trial', 'data') if has_orders else ('data',)
+  return NamedSharding(mesh, PartitionSpec(*axes))
+
+
+def of_functions(
+  state: State, each: NamedSharding, has_orders: bool = False
+) -> dict[str, dict]:
   """Keyword arguments of jax.jit for the functions of a Program, by name.
 
   Args:
     state: sharding of each of its leaves.
     each: sharding of hyperparameters and metrics.
+    has_orders: as of Program.
   """
   if each.mesh.size == 1:
     return {'init': {}, 'train_step': {}, 'eval_step': {}}
-  rows = NamedSharding(each.mesh, PartitionSpec('data'))
+  batches = of_batches(each.mesh, has_orders)
   return {
     'init': {'in_shardings': each, 'out_shardings': state},
     'train_step': {
-      'in_shardings': (state, rows, each),
+      'in_shardings': (state, batches, each),
       'out_shardings': (state, each),
     },
     'eval_step': {
-      'in_shardings': (state.eval_params, rows),
+      'in_shardings': (state.eval_params, of_batches(each.mesh)),
       'out_shardings': each,
     },
   }

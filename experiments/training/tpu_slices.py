@@ -14,6 +14,7 @@ from experiments.command.errors import UserError, one_of
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.training import compiled as compiled_lib
+from experiments.training import sharding
 
 GENERATIONS = ('v4', 'v5e', 'v5p', 'v6e')
 # Bytes that a program may use on a device, as the compiler reports them.
@@ -94,12 +95,13 @@ def compile_step(
   mesh = program.mesh
   parts = mesh.shape['data']
   rows = -(-settings.train.batch_size // parts) * parts
-  rows *= settings.model.num_members
   shape = (rows, loaded.bucket_lengths[-1])
-  of_rows = NamedSharding(mesh, PartitionSpec('data'))
+  if program.has_orders:
+    shape = (program.size, *shape)
+  of_rows = sharding.of_batches(mesh, program.has_orders)
   tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=of_rows)
-  integers = jax.ShapeDtypeStruct(shape[:1], jnp.int32, sharding=of_rows)
-  weights = jax.ShapeDtypeStruct(shape[:1], jnp.float32, sharding=of_rows)
+  integers = jax.ShapeDtypeStruct(shape[:-1], jnp.int32, sharding=of_rows)
+  weights = jax.ShapeDtypeStruct(shape[:-1], jnp.float32, sharding=of_rows)
   batch = Batch(tokens, integers, integers, weights)
   hparams = program.hparams([settings])
   each = PartitionSpec()

@@ -26,8 +26,7 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
   Args:
     state: of the new run.
     settings: of the new run. The best checkpoint of config.train.init_from is
-      read. All members of an ensemble begin with the parameters of a single
-      model.
+      read.
     workdir: of the new run, with its vocabulary and labels.
 
   Raises:
@@ -59,13 +58,10 @@ def _start_from(
   labels = [loading.read_facts(each)['labels'] for each in (folder, workdir)]
   has_same_labels = labels[0] == labels[1]
 
-  num_members = settings.model.num_members
   loaded, skipped, leaves = [], [], []
   wanted = checkpoints.leaves(state.params)
   for name, leaf in wanted.items():
     found = given.get(name)
-    if found is not None and num_members > 1 and found.shape == leaf.shape[1:]:
-      found = np.broadcast_to(found, leaf.shape)
     reason = _mismatch(leaf, found, has_same_labels or not _is_head(name))
     if reason:
       skipped.append(f'{name} ({reason})')

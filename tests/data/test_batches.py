@@ -21,11 +21,11 @@ def examples(count, longest=9, seed=0):
   return batches_lib.Examples(tokens, starts, lengths, np.arange(count) % 3)
 
 
-def batches_of(count, batch_size, seed=0, num_members=1):
+def batches_of(count, batch_size, seed=0, order_seed=None):
   split = examples(count)
   lengths = batches_lib.bucket_lengths(split.lengths, 3, 0)
   return batches_lib.TrainBatches(
-    split, batch_size, seed, lengths, num_members=num_members
+    split, batch_size, seed, lengths, order_seed=order_seed
   )
 
 
@@ -52,38 +52,31 @@ def test_an_epoch_holds_every_example_once(count, batch_size, epoch):
 
 def orders_by_lists(batches, epoch):
   """The rows of each batch of an epoch, by lists of batches."""
-  of_members = []
-  for member in range(batches.num_members):
-    rng = np.random.default_rng((batches.seed, epoch, member))
-    shuffled = rng.permutation(len(batches.examples))
-    lengths = batches.examples.lengths[shuffled]
-    bucket = np.searchsorted(batches.bucket_lengths, lengths)
-    full, rest = [], []
-    for number in range(len(batches.bucket_lengths)):
-      rows = shuffled[bucket == number].tolist()
-      end = len(rows) - len(rows) % batches.batch_size
-      full += rows[:end]
-      rest += rows[end:]
-    of_members.append(full + rest)
-    if member == 0:
-      sequence = rng.permutation(batches.steps_per_epoch)
-  rows = list(zip(*of_members, strict=True))
-  size = batches.batch_size
+  rng = np.random.default_rng((batches.seed, epoch, 0))
+  shuffled = rng.permutation(len(batches.examples))
+  sequence = rng.permutation(batches.steps_per_epoch)
+  lengths = batches.examples.lengths[shuffled]
+  bucket = np.searchsorted(batches.bucket_lengths, lengths)
+  full, rest = [], []
+  for number in range(len(batches.bucket_lengths)):
+    rows = shuffled[bucket == number].tolist()
+    end = len(rows) - len(rows) % batches.batch_size
+    full += rows[:end]
+    rest += rows[end:]
+  rows, size = full + rest, batches.batch_size
   return [rows[n * size : (n + 1) * size] for n in sequence]
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
-@hypothesis.given(
-  st.integers(1, 300), st.integers(1, 40), st.integers(0, 3), st.integers(1, 3)
-)
-def test_the_order_of_an_epoch(count, batch_size, epoch, num_members):
+@hypothesis.given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 3))
+def test_the_order_of_an_epoch(count, batch_size, epoch):
   """Full batches of a bucket, then the rest, in a sequence of their own."""
-  batches = batches_of(count, batch_size, 5, num_members)
+  batches = batches_of(count, batch_size, 5)
   wanted = orders_by_lists(batches, epoch)
   for index, rows in enumerate(wanted):
     batch = batches(epoch * batches.steps_per_epoch + index)
     found = batch.tokens[batch.weights == 1, 0] - 1
-    assert found.tolist() == list(itertools.chain.from_iterable(rows))
+    assert found.tolist() == rows
 
 
 def test_an_order_costs_no_more_than_its_indices():
@@ -124,30 +117,26 @@ def test_a_batch_depends_on_seed_and_step_alone():
 
 
 @hypothesis.settings(max_examples=20, deadline=None)
-@hypothesis.given(st.integers(1, 200), st.integers(1, 40), st.integers(2, 4))
-def test_members_have_equal_lengths_and_separate_orders(
-  count, batch_size, num_members
+@hypothesis.given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 9))
+def test_another_order_of_examples_has_batches_of_the_same_shapes(
+  count, batch_size, order_seed
 ):
-  alone = batches_of(count, batch_size)
-  batches = batches_of(count, batch_size, num_members=num_members)
-  seen = [[] for _ in range(num_members)]
-  for step in range(batches.steps_per_epoch):
-    batch = batches(step)
-    assert len(batch.labels) == batch_size * num_members
-    for member, found in enumerate(seen):
-      weights = batch.weights[member::num_members]
-      # Padding is last, and equal for all members.
-      np.testing.assert_array_equal(weights, alone(step).weights)
-      first = batch.tokens[member::num_members, 0]
-      found += first[weights == 1].tolist()
-    length = alone(step).tokens.shape[1]
-    for part, whole in zip(batch, alone(step), strict=True):
-      rows = part[::num_members]
-      rows = rows[:, :length] if rows.ndim == 2 else rows
-      np.testing.assert_array_equal(rows, whole)
-  assert all(sorted(found) == list(range(1, count + 1)) for found in seen)
-  if count > 20:
-    assert seen[0] != seen[1]
+  both = (
+    batches_of(count, batch_size),
+    batches_of(count, batch_size, order_seed=order_seed),
+  )
+  seen = [], []
+  for step in range(2 * both[0].steps_per_epoch):
+    one, other = (batches(step) for batches in both)
+    assert one.tokens.shape == other.tokens.shape
+    np.testing.assert_array_equal(one.weights, other.weights)
+    for batch, found in zip((one, other), seen, strict=True):
+      found += batch.tokens[batch.weights == 1, 0].tolist()
+  for found in seen:
+    epochs = found[:count], found[count:]
+    assert all(sorted(epoch) == list(range(1, count + 1)) for epoch in epochs)
+    assert count < 20 or epochs[0] != epochs[1]
+  assert count < 20 or seen[0] != seen[1]
 
 
 def test_short_and_long_batches_are_mixed():

@@ -1,4 +1,4 @@
-"""Groups, members and sharded runs have the kernel of their platform."""
+"""Groups and sharded runs have the kernel of their platform."""
 
 import json
 
@@ -23,12 +23,12 @@ cudnn.check_cudnn_version = lambda: 91000
 CALLS = {'gpu': ('cuda', '@__cudnn'), 'tpu': ('tpu', '@tpu_custom_call')}
 
 
-def calls(platform, count, num_members, num_trials):
+def calls(platform, count, num_trials, shuffle_by_seed):
   config = make_small_config()
   config.model.embed_dim = 16
   config.model.dtype = 'bfloat16'
   config.model.attention_dropout_rate = 0.0
-  config.model.num_members = num_members
+  config.train.shuffle_by_seed = shuffle_by_seed
   compiled.platform_of = lambda device: platform
   settings = from_config(config)
   program = compiled.make(
@@ -36,8 +36,9 @@ def calls(platform, count, num_members, num_trials):
   )
   hparams = program.hparams([settings])
   state = jax.eval_shape(program.init, hparams)
-  rows = jnp.ones(8 * num_members, jnp.int32)
-  tokens = jnp.ones((len(rows), LENGTH), jnp.int32)
+  shape = (num_trials, 8) if shuffle_by_seed else (8,)
+  rows = jnp.ones(shape, jnp.int32)
+  tokens = jnp.ones((*shape, LENGTH), jnp.int32)
   batch = Batch(tokens, rows, rows, rows.astype(jnp.float32))
   lowering, name = CALLS[platform]
   traced = program.train_step.trace(state, batch, hparams)
@@ -55,20 +56,22 @@ print(json.dumps({
   f'{platform} {name}': calls(platform, *sizes)
   for platform in CALLS
   for name, sizes in {
-    'group': (1, 1, 3),
-    'members': (1, 3, None),
-    'sharded group': (4, 1, 2),
+    'group': (1, 3, False),
+    'group of orders': (1, 3, True),
+    'sharded group': (4, 2, False),
+    'sharded group of orders': (4, 2, True),
   }.items()
 }))
 """
 
 
 @pytest.mark.slow
-def test_groups_members_and_shards_take_kernels_with_masks_of_their_size(
+def test_groups_and_shards_take_kernels_with_masks_of_their_size(
   eight_devices,
 ):
   """The forward pass and the backward; the axis of vmap is in the mask."""
-  rows = {'group': 24, 'members': 24, 'sharded group': 4}
+  rows = {'group': 24, 'sharded group': 4}
+  rows |= {f'{name} of orders': count for name, count in rows.items()}
   want = {f'gpu {name}': [2, [str(count)]] for name, count in rows.items()}
   want |= {f'tpu {name}': [3, []] for name in rows}
   assert json.loads(eight_devices(SCRIPT)) == want

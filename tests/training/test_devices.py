@@ -25,7 +25,9 @@ NUM_STEPS = 4
 DEVICES = jax.devices()
 
 
-def make_settings(seed=0, fsdp_min_size=0, num_members=1, has_groups=False):
+def make_settings(
+  seed=0, fsdp_min_size=0, has_groups=False, shuffle_by_seed=False
+):
   config = make_small_config()
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
@@ -34,7 +36,7 @@ def make_settings(seed=0, fsdp_min_size=0, num_members=1, has_groups=False):
   config.train.batch_size = 12  # which eight devices do not divide
   config.train.fsdp_min_size = fsdp_min_size
   config.seed = seed
-  config.model.num_members = num_members
+  config.train.shuffle_by_seed = shuffle_by_seed
   if has_groups:
     config.optimizer.groups = (
       'matrices(optimizer=muon)+embeddings(optimizer=lamb)'
@@ -47,21 +49,28 @@ LOADED = loading.load(make_settings().data, '')
 
 
 def run(program, settings, step=None):
-  batches = TrainBatches(
-    LOADED.splits['train'],
-    12,
-    0,
-    LOADED.bucket_lengths,
-    program.share,
-    settings[0].model.num_members,
-  )
-  batch = program.put(batches(0))
+  orders = [
+    TrainBatches(
+      LOADED.splits['train'],
+      12,
+      0,
+      LOADED.bucket_lengths,
+      program.share,
+      each.seed if each.train.shuffle_by_seed else None,
+    )
+    for each in settings
+  ]
+
+  def batch_of(step):
+    return program.put_train([batches(step) for batches in orders])
+
+  batch = batch_of(0)
   hparams = program.hparams(settings)
   state = program.init(hparams)
   step = step or program.train_step.lower(state, batch, hparams).compile()
   losses = []
   for index in range(NUM_STEPS):
-    state, metrics = step(state, program.put(batches(index)), hparams)
+    state, metrics = step(state, batch_of(index), hparams)
     losses.append(np.asarray(metrics['loss']).tolist())
   kinds = r' (all-reduce|all-gather|all-to-all|collective-permute)[-a-z]*\\('
   return {
@@ -82,13 +91,12 @@ def make(settings, count, num_trials=None):
 
 
 found, made = {}, {}
-for name, count, fsdp_min_size, num_members in (
-  ('whole 1', 1, 0, 1), ('whole 2', 2, 0, 1), ('whole 8', 8, 0, 1),
-  ('groups 1', 1, 0, 1), ('groups cut 8', 8, 20, 1),
-  ('members 1', 1, 0, 3), ('members cut 8', 8, 20, 3), ('cut 4', 4, 20, 1),
-  ('cut 8', 8, 20, 1),
+for name, count, fsdp_min_size in (
+  ('whole 1', 1, 0), ('whole 2', 2, 0), ('whole 8', 8, 0),
+  ('groups 1', 1, 0), ('groups cut 8', 8, 20),
+  ('cut 4', 4, 20), ('cut 8', 8, 20),
 ):
-  settings = make_settings(0, fsdp_min_size, num_members, 'groups' in name)
+  settings = make_settings(0, fsdp_min_size, 'groups' in name)
   made[name] = make(settings, count)
   found[name] = run(made[name], [settings])
 
@@ -123,6 +131,12 @@ for seed in (1, 2):
 group = make(seeds[0], 8, 3)
 found['group'] = run(group, seeds)
 found['group'] |= {'mesh': dict(group.mesh.shape), 'size': group.size}
+ordered = [make_settings(seed, shuffle_by_seed=True) for seed in range(3)]
+for seed in range(3):
+  found[f'order {seed}'] = run(
+    made['whole 1'], [ordered[seed]], found['whole 1']['step']
+  )
+found['group of orders'] = run(make(ordered[0], 8, 3), ordered)
 for each in found.values():
   del each['state'], each['step']
 print(json.dumps(found))
@@ -135,9 +149,15 @@ def found(eight_devices, tmp_path_factory):
   return json.loads(eight_devices(SCRIPT, tmp_path_factory.mktemp('saved')))
 
 
+def assert_equals_alone(found, group, trial, name):
+  assert [losses[trial] for losses in found[group]['losses']] == [
+    pytest.approx(loss, rel=1e-5) for loss in found[name]['losses']
+  ]
+
+
 @pytest.mark.parametrize(
   'name',
-  ['whole 2', 'whole 8', 'cut 4', 'cut 8', 'members cut 8', 'groups cut 8'],
+  ['whole 2', 'whole 8', 'cut 4', 'cut 8', 'groups cut 8'],
 )
 def test_any_number_of_devices_has_the_losses_of_one(found, name):
   kind = name.split()[0].replace('cut', 'whole')
@@ -153,13 +173,17 @@ def test_a_group_fills_what_its_trials_leave(found):
   assert found['group']['mesh'] == {'trial': 2, 'data': 4}
   assert found['group']['size'] == 4
   for trial, name in enumerate(('whole 1', 'seed 1', 'seed 2')):
-    assert [losses[trial] for losses in found['group']['losses']] == [
-      pytest.approx(loss, rel=1e-5) for loss in found[name]['losses']
-    ]
+    assert_equals_alone(found, 'group', trial, name)
+
+
+def test_trials_with_orders_of_their_own_share_the_devices(found):
+  for trial in range(3):
+    assert_equals_alone(found, 'group of orders', trial, f'order {trial}')
+  assert found['group of orders']['sent'] == found['group']['sent']
+  assert found['order 1']['losses'] != found['seed 1']['losses']
 
 
 def test_devices_send_sums_and_what_is_cut_and_nothing_else(found):
   assert found['whole 1']['sent'] == []
   assert found['whole 8']['sent'] == ['all-reduce']
-  for name in ('cut 8', 'members cut 8'):
-    assert found[name]['sent'] == ['all-gather', 'all-reduce']
+  assert found['cut 8']['sent'] == ['all-gather', 'all-reduce']

@@ -92,7 +92,7 @@ def test_a_text_that_is_not_a_str_is_refused(classify, text):
 def test_each_of_a_few_lengths_is_compiled_once(run):
   classify = predict.load(run, 'last', batch_size=3)
   assert classify.padded_lengths == (8, 12, 16, 24, 32, 48, 64)
-  step = classify.run.program.eval_step
+  step = classify.runs[0].program.eval_step
   for seed in range(2):
     classify(draw(200, 80, seed))
     assert step._cache_size() == 7
@@ -116,7 +116,7 @@ def test_eight_devices_predict_as_one(run, classify, eight_devices):
     import json, sys, jax
     from experiments import predict
     classify = predict.load(sys.argv[1], batch_size=3)
-    assert classify.run.program.mesh.size == jax.device_count() == 8
+    assert classify.runs[0].program.mesh.size == jax.device_count() == 8
     found = classify(json.loads(sys.argv[2]))
     print(json.dumps([each.probabilities for each in found]))
     """,

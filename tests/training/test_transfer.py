@@ -221,22 +221,6 @@ def test_a_sweep_of_which_no_trial_or_several_fit_is_one_line(sweep):
   )
 
 
-def test_all_members_begin_with_the_parameters_of_one_model(
-  source, tmp_path, capfd
-):
-  config = short_config()
-  wanted = params(source, config)
-  config.model.num_members = 3
-  config.train.init_from = str(source)
-  run_lib.run(config, str(tmp_path / 'run'), Signals())
-  lines = capfd.readouterr().err
-  assert 'skipped parameters: none' in lines
-  for name, leaf in params(tmp_path / 'run', config).items():
-    assert leaf.shape == (3, *wanted[name].shape)
-    for member in leaf:
-      np.testing.assert_allclose(member, wanted[name], atol=1e-6)
-
-
 def test_a_source_without_checkpoints_is_refused(source, tmp_path):
   config = short_config()
   empty = tmp_path / 'empty'
