@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -44,11 +45,12 @@ def _site(dropout: Dropout, index: int, rate) -> Dropout | None:
 def weighted_sums(
   params,
   embedded,
-  classifier,
   targets: Targets,
+  first_row,
+  *,
+  classifier,
   hparams: HParams,
   step,
-  first_row,
   task: Task,
 ) -> tuple[jax.Array, jax.Array]:
   """Summed loss and number of correct predictions of a part of a batch.
@@ -57,7 +59,7 @@ def weighted_sums(
     params: of the classifier; those of its embedding table are not read.
     embedded: token embeddings, (batch, length, width).
     targets: of the task for the part.
-    step, first_row: as of dropout_of.
+    first_row, step: as of dropout_of.
   """
   dropout = dropout_of(hparams, step, first_row)
   logits = classifier.apply(
@@ -79,12 +81,13 @@ _differentiate = jax.value_and_grad(weighted_sums, (0, 1), has_aux=True)
 
 def gradients(
   params,
-  classifier,
   batch: Batch,
   hparams: HParams,
   step,
-  num_microbatches: int,
   first_row=0,
+  *,
+  classifier,
+  num_microbatches: Callable[[tuple[int, int]], int],
   task: Task = CLASSIFY,
 ):
   """((loss, correct, count), gradient) of weighted_sums of the whole batch.
@@ -92,6 +95,11 @@ def gradients(
   `count` is the number of predictions. Tokens are embedded before the batch is
   split, so that the gradient of the embedding table is made once rather than
   for each microbatch; where the head is tied to the table, both are needed.
+
+  Args:
+    first_row, step: as of dropout_of.
+    num_microbatches: from the shape of the tokens to the number of parts that
+      are computed one by one, a divisor of the rows.
   """
   dropout = dropout_of(hparams, step, first_row)
   targets = targets_of(task, batch, classifier.vocab_size, dropout.at(4))
@@ -106,22 +114,21 @@ def gradients(
   embedded, pull_back = jax.vjp(
     lambda table: embed(table, targets.tokens), table
   )
-
-  def of_part(first_row, embedded, targets):
-    return _differentiate(
-      others,
-      embedded,
-      classifier,
-      targets,
-      hparams,
-      step,
-      first_row,
-      task,
-    )
-
-  sums, (grads, of_embedded) = _accumulated(
-    of_part, others, num_microbatches, first_row, embedded, targets
+  of_part = functools.partial(
+    _differentiate,
+    others,
+    classifier=classifier,
+    hparams=hparams,
+    step=step,
+    task=task,
   )
+  parts = num_microbatches(batch.tokens.shape)
+  if parts == 1:
+    sums, (grads, of_embedded) = of_part(embedded, targets, first_row)
+  else:
+    sums, (grads, of_embedded) = _accumulated(
+      of_part, others, parts, embedded, targets, first_row
+    )
   of_table = pull_back(of_embedded)[0]
   if task.is_tied:
     of_table = jax.tree.map(jnp.add, of_table, {'embed': grads['embed']})
@@ -129,15 +136,13 @@ def gradients(
 
 
 def _accumulated(
-  of_part: Callable, params, count: int, first_row, embedded, targets: Targets
+  of_part: Callable, params, count: int, embedded, targets: Targets, first_row
 ):
-  """of_part(first_row, embedded, targets) in `count` parts, one by one.
+  """of_part(embedded, targets, first_row) in `count` parts, one by one.
 
   Sums and the gradient of `params` are added up; the gradient of the embeddings
   has the rows of all parts.
   """
-  if count == 1:
-    return of_part(first_row, embedded, targets)
   size = embedded.shape[0] // count
   parts = jax.tree.map(
     lambda x: x.reshape(count, size, *x.shape[1:]), (embedded, targets)
@@ -149,5 +154,5 @@ def _accumulated(
     return jax.tree.map(jnp.add, total, (sums, grads)), of_embedded
 
   zeros = jax.tree.map(jnp.zeros_like, ((0.0, 0.0), params))
-  (sums, grads), of_embedded = jax.lax.scan(add, zeros, (first_rows, *parts))
+  (sums, grads), of_embedded = jax.lax.scan(add, zeros, (*parts, first_rows))
   return sums, (grads, of_embedded.reshape(embedded.shape))

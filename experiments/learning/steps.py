@@ -8,6 +8,7 @@ weight decay, warm-up, dropout rate and seed, and `vmap` over `hparams` and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import chex
@@ -91,7 +92,14 @@ def make_train_step(
       replicated, and each device splits its own rows into microbatches.
     task: what is trained.
   """
-  summed_gradients = _summed_gradients(classifier, num_microbatches, mesh, task)
+  summed_gradients = functools.partial(
+    gradients,
+    classifier=classifier,
+    num_microbatches=num_microbatches,
+    task=task,
+  )
+  if mesh is not None:
+    summed_gradients = _summed_over(summed_gradients, mesh)
 
   def train_step(state: State, batch: Batch, hparams: HParams):
     (loss, correct, count), grads = summed_gradients(
@@ -125,22 +133,16 @@ def make_train_step(
   return train_step
 
 
-def _summed_gradients(classifier, num_microbatches, mesh, task) -> Callable:
-  """From (params, batch, hparams, step) to `gradients` of the whole batch."""
-
-  def of_batch(params, batch, hparams, step, first_row=0):
-    parts = num_microbatches(batch.tokens.shape)
-    return gradients(
-      params, classifier, batch, hparams, step, parts, first_row, task
-    )
+def _summed_over(gradients_of: Callable, mesh: Mesh) -> Callable:
+  """`gradients_of` the whole batch, whose rows are spread over a mesh."""
 
   def of_rows(params, batch, hparams, step):
     first_row = jax.lax.axis_index('data') * batch.tokens.shape[0]
-    found = of_batch(params, batch, hparams, step, first_row)
+    sums = gradients_of(params, batch, hparams, step, first_row)
     # Over one device, a psum would still be a synchronisation.
-    return found if mesh.shape['data'] == 1 else jax.lax.psum(found, 'data')
+    return sums if mesh.shape['data'] == 1 else jax.lax.psum(sums, 'data')
 
-  return of_batch if mesh is None else _by_rows(of_rows, mesh, _SAME)
+  return _by_rows(of_rows, mesh, _SAME)
 
 
 def _metrics(task: Task, sums) -> dict[str, jax.Array]:

@@ -40,18 +40,13 @@ def train(
     Diverged: all trials did; a State that is not finite is never saved.
     Failed: a checkpoint could not be written.
   """
-  settings, program = group.trials[0].settings, group.program
-  batches, hparams = _batches(group, loaded), group.hparams()
+  settings = group.trials[0].settings
+  batches = _batches(group, loaded)
   state = group.initial_state(loaded)
   _print_header(group, loaded, batches[0].steps_per_epoch)
   last = until or settings.train.steps
-
-  def update(state, step):
-    batch = program.put_train([batch_of(step) for batch_of in batches])
-    return program.train_step(state, batch, hparams)
-
   validate = functools.partial(_evaluated, group, loaded, 'validation', signals)
-  state = _loop(group, state, update, validate, signals, last)
+  state = _loop(group, state, batches, validate, signals, last)
   group.flush()
   group.wait()
   if last < settings.train.steps:
@@ -121,9 +116,10 @@ def _scores(task, outputs, labels) -> dict[str, float]:
   return found
 
 
-def _loop(group, state, update, validate, signals, until) -> State:
+def _loop(group, state, batches, validate, signals, until) -> State:
   """Trains from `state` on; `step` counts the steps applied."""
-  settings = group.trials[0].settings
+  settings, program = group.trials[0].settings, group.program
+  hparams = group.hparams()
   every, saves = settings.train, settings.checkpoint.every_steps
   start = int(np.max(state.step))
 
@@ -140,7 +136,8 @@ def _loop(group, state, update, validate, signals, until) -> State:
     group.keep(start, evaluations=validate(state.eval_params))
   ahead = compiled.RunAhead()
   for step in range(start + 1, until + 1):
-    state, measured = update(state, step - 1)
+    batch = program.put_train([batch_of(step - 1) for batch_of in batches])
+    state, measured = program.train_step(state, batch, hparams)
     ahead.add(measured)
     # Read one step late: this step runs while the last one is written.
     group.flush()
