@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 
 from experiments.command import modules
 from experiments.command.errors import UserError
@@ -66,9 +67,7 @@ def read_settings(path: str) -> Settings:
   Raises:
     UserError: there is no run, or its config cannot be read.
   """
-  sources = _read_json(path, _MODULES, {})
-  for file, _ in sources.values():
-    modules.search(os.path.dirname(file))
+  sources = search_modules(path)
   try:
     settings = from_config(complete(_read_config(path)))
   except UserError as error:
@@ -81,6 +80,25 @@ def read_settings(path: str) -> Settings:
         f'{path} began with {file}'
       )
   return settings
+
+
+def modules_of(settings: Iterable[Settings]) -> dict[str, str]:
+  """Name and text of the file that notes one's own modules; {} without any."""
+  names = dict.fromkeys(name for one in settings for name in one.own_names())
+  sources = {name: modules.source(name) for name in names}
+  return {_MODULES: json.dumps(sources, indent=2)} if sources else {}
+
+
+def search_modules(path: str) -> dict[str, tuple[str, str]]:
+  """Searches one's own modules where a run, or a sweep, has found them.
+
+  Returns:
+    (file, digest) that it has noted by `module:NAME`.
+  """
+  sources = _read_json(path, _MODULES, {})
+  for file, _ in sources.values():
+    modules.search(os.path.dirname(file))
+  return sources
 
 
 def _read_config(path: str) -> dict:
@@ -149,10 +167,7 @@ def open_run(
     settings: those of `config`.
     files, writes: as of workdir.open_workdir.
   """
-  files = {'config.json': as_text(config)} | files
-  if names := settings.own_names():
-    sources = {name: modules.source(name) for name in names}
-    files[_MODULES] = json.dumps(sources, indent=2)
+  files = {'config.json': as_text(config)} | modules_of([settings]) | files
   return workdir_lib.open_workdir(path, files, settings.digest(), writes)
 
 

@@ -38,6 +38,9 @@ def write(workdir: str, base: dict, specs: list[Spec]) -> None:
   # Tasks of a job array share the folder, and each may add trials.
   with locks.held(workdir, queues=True):
     _add(path, workdir, base, [dict(spec.overrides) for spec in specs])
+    settings = [spec.settings for spec in specs]
+    for name, text in stored.modules_of(settings).items():
+      workdir_lib.write_atomic(os.path.join(workdir, name), text + '\n')
   buckets.upload(workdir, '*')
 
 
@@ -82,6 +85,7 @@ def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:
   Raises:
     UserError: there is none.
   """
+  stored.search_modules(workdir)
   known = _read(os.path.join(workdir, _FILE))
   if known['trials'] == [spec.overrides for spec in planned]:
     return list(planned)

@@ -87,7 +87,9 @@ def test_a_config_trains_what_stands_beside_it_and_is_read_elsewhere(
       assert last_json(stdout)['loss'] == pytest.approx(trained['loss'])
 
 
-def test_a_sweep_over_options_joined_methods_and_ones_own(folder, call_command):
+def test_a_sweep_over_options_joined_methods_and_ones_own(
+  folder, call_command, monkeypatch
+):
   grid = (
     'config.model.position=ideas_of_commands:Nearer,'
     'ideas_of_commands:Nearer(slope=2.0)+t5,rotary(base=100)'
@@ -102,6 +104,11 @@ def test_a_sweep_over_options_joined_methods_and_ones_own(folder, call_command):
   code, stdout, stderr = call_command('sweep', *words, cwd=folder / 'ideas')
   assert last_json(stdout)['trials'] == {'DONE': 6}
   assert 'rotary(base=100' in (folder / 'sweep/table.md').read_text()
+  monkeypatch.setattr(modules, '_folders', [])
+  code, _, stderr = call_command(
+    'inspect', f'--workdir={folder}/sweep', cwd=folder
+  )
+  assert code == 0, stderr
 
 
 @pytest.mark.slow
