@@ -30,17 +30,13 @@ from experiments.command.log import log
 TEXT = 'text'
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
 _NUMBERS = (int, float, decimal.Decimal)
-# Keys to change, by format, where a library cannot read a file.
-_KEYS = {
-  'csv': 'format, encoding or quoted',
-  'hub': 'hub_name or hub_config',
-  'parquet': 'format',
-}
 _COLUMNS = 'change config.data.text.text_columns or label_column'
 # Rows of a binary table that are converted at once; characters of a JSON array
 # that are read at once.
 _ROWS, _CHARACTERS = 1_000, 2**16
 _SEPARATORS = re.compile(r'[\s,]*')
+# A field in quotes with a doubled one inside; any field in quotes.
+_DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 # A label, a space or a tab, and the text.
 _LABELLED = re.compile(r'([^ \t]*)[ \t]?(.*)', re.DOTALL)
@@ -120,9 +116,15 @@ def rows(
       records = _records(options, path, source, columns, answered)
     for record in records:
       texts = None
+      if not isinstance(record, dict):
+        raise _Invalid(
+          f'not a JSON object but {_shown(record)}; correct or remove it'
+        )
       if record:
         texts = [_string(record, name, options, answered) for name in columns]
-      if may_be_quoted and any(map(_QUOTED.fullmatch, texts or ())):
+      # A text in quotes is no sign of a table in quotes, but the first one is.
+      quoted = _QUOTED if number == 1 else _DOUBLED
+      if may_be_quoted and any(map(quoted.fullmatch, texts or ())):
         may_be_quoted = False
         log(
           f'WARNING: {path} row {number}: quotes enclose a text or a label and '
@@ -144,7 +146,7 @@ def _named_errors(options, path: str, number=lambda: 1):
   # Every library has exceptions of its own.
   except Exception as error:
     reason = ' '.join(str(error).split()) or type(error).__name__
-    keys = _KEYS.get(options.format, 'format or encoding')
+    keys = 'hub_name or hub_config' if is_hub else 'format, encoding or quoted'
     raise UserError(
       f'{name} row {number()} cannot be read as {options.format!r}: {reason}; '
       f'correct it, or change config.data.text.{keys}'
@@ -153,7 +155,10 @@ def _named_errors(options, path: str, number=lambda: 1):
 
 def _string(record: dict, name: str, options, answered: bool) -> str:
   if name not in record:
-    raise _Invalid(f'no column {name!r} in {sorted(record)}; {_COLUMNS}')
+    raise _Invalid(
+      f'no column {name!r} in {sorted(record)}; correct or remove the row, or '
+      f'{_COLUMNS}'
+    )
   value = record[name]
   if isinstance(value, bool):
     return str(value).lower()
@@ -260,18 +265,9 @@ def _require(columns, names: list[str], hint: str = '') -> None:
       raise _Invalid(f'{count} {column!r} in {sorted(names)}; {_COLUMNS}{hint}')
 
 
-def _json(text, columns, options) -> Iterator[dict]:
+def _json(text, columns, options) -> Iterator:
+  """The value of each line, {} of a blank one; or the elements of an array."""
   del columns, options
-  for value in _values(text):
-    if not isinstance(value, dict):
-      raise _Invalid(
-        f'not a JSON object but {_shown(value)}; correct or remove it'
-      )
-    yield value
-
-
-def _values(text) -> Iterator:
-  """The JSON value of each line, {} of a blank one; or those of an array."""
   while (char := text.read(1)).isspace():
     if char == '\n':
       yield {}

@@ -248,20 +248,18 @@ class Text:
   def _matching(self, directory, split, name):
     """Paths of the files, or folders, that a name or a pattern matches."""
     is_folder = self.format == 'class_folders'
-    path = os.path.join(directory, name)
-    if os.path.exists(path):
-      paths = [path]
-    else:
-      pattern = os.path.join(glob.escape(directory), name)
-      paths = sorted(glob.glob(pattern, recursive=True))
+    names = [name]
+    if not os.path.exists(os.path.join(directory, name)):
+      names = sorted(glob.glob(name, root_dir=directory, recursive=True))
+    paths = [os.path.normpath(os.path.join(directory, name)) for name in names]
     paths = [path for path in paths if os.path.isdir(path) == is_folder]
     if not paths:
       kind = 'folder' if is_folder else 'file'
-      reason = f'is not a {kind}' if os.path.exists(path) else 'does not exist'
-      if glob.escape(name) != name:
-        reason = f'matches no {kind}'
-      raise UserError(f'config.data.text.{split} names {path}, which {reason}')
-    return list(map(os.path.normpath, paths))
+      raise UserError(
+        f'config.data.text.{split} has {name!r}, but {directory} has no such '
+        f'{kind}, and none that it matches'
+      )
+    return paths
 
   def read_file(self, path: str, label: str | None, split: str):
     """Rows of one file or hub split; blank lines are none, but are counted.
