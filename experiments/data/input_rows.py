@@ -16,10 +16,10 @@ FORMATS = ('lines', 'json', 'csv', 'tsv', 'parquet')
 
 def format_of(path: str) -> str:
   """The format by the ending of a path; 'lines' if it is of no other one."""
-  path, ending = os.path.splitext(path)
+  path, ending = os.path.splitext(path.lower())
   if ending in readers.COMPRESSED:
     ending = os.path.splitext(path)[1]
-  name = {'jsonl': 'json'}.get(ending[1:], ending[1:])
+  name = {'.jsonl': 'json', '.ndjson': 'json'}.get(ending, ending[1:])
   return name if name in FORMATS else 'lines'
 
 

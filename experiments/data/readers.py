@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bz2
 import codecs
-import contextlib
 import csv
 import decimal
 import gzip
@@ -107,19 +106,13 @@ def rows(
     UserError: a row cannot be read, or lacks a column.
   """
   number, may_be_quoted = 1, options.format == 'csv' and not options.quoted
-  with contextlib.ExitStack() as on_exit:
-    on_exit.enter_context(_named_errors(options, path, lambda: number))
-    if options.format == 'hub':
-      records = _hub(options, path, columns)
-    else:
-      source = on_exit.enter_context(file or open(path, 'rb'))  # noqa: SIM115
-      records = _records(options, path, source, columns, answered)
-    for record in records:
-      texts = None
+  try:
+    for record in _records(options, path, columns, answered, file):
       if not isinstance(record, dict):
         raise _Invalid(
           f'not a JSON object but {_shown(record)}; correct or remove it'
         )
+      texts = None
       if record:
         texts = [_string(record, name, options, answered) for name in columns]
       # A text in quotes is no sign of a table in quotes, but the first one is.
@@ -132,32 +125,29 @@ def rows(
         )
       yield number, texts, record
       number += 1
-
-
-@contextlib.contextmanager
-def _named_errors(options, path: str, number=lambda: 1):
-  """UserError for whatever a library raises, with the number of the row."""
-  is_hub = options.format == 'hub'
-  name = f'{options.hub_name} split {path!r}' if is_hub else path
-  try:
-    yield
-  except _Invalid as error:
-    raise UserError(f'{name} row {number()}: {error}') from error
   # Every library has exceptions of its own.
   except Exception as error:
-    reason = ' '.join(str(error).split()) or type(error).__name__
-    keys = 'hub_name or hub_config' if is_hub else 'format, encoding or quoted'
-    raise UserError(
-      f'{name} row {number()} cannot be read as {options.format!r}: {reason}; '
-      f'correct it, or change config.data.text.{keys}'
-    ) from error
+    raise _refusal(error, options, path, number) from error
+
+
+def _refusal(error: Exception, options, path: str, number: int) -> UserError:
+  is_hub = options.format == 'hub'
+  where = f'{options.hub_name} split {path!r}' if is_hub else path
+  if isinstance(error, _Invalid):
+    return UserError(f'{where} row {number}: {error}')
+  reason = ' '.join(str(error).split()) or type(error).__name__
+  keys = 'hub_name or hub_config' if is_hub else 'format, encoding or quoted'
+  return UserError(
+    f'{where} row {number} cannot be read as {options.format!r}: {reason}; '
+    f'correct it, or change config.data.text.{keys}'
+  )
 
 
 def _string(record: dict, name: str, options, answered: bool) -> str:
   if name not in record:
     raise _Invalid(
-      f'no column {name!r} in {sorted(record)}; correct or remove the row, or '
-      f'{_COLUMNS}'
+      f'no column {name!r} in {_shown(sorted(record))}; correct or remove the '
+      f'row, or {_COLUMNS}'
     )
   value = record[name]
   if isinstance(value, bool):
@@ -182,7 +172,7 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
 
 def _shown(value) -> str:
   """The start of a value, without what cannot be printed."""
-  return 'null' if value is None else ascii(value)[:80]
+  return 'null' if value is None else ascii(value)[:200]
 
 
 def _is_decoded(text: str) -> bool:
@@ -193,22 +183,26 @@ def _is_decoded(text: str) -> bool:
     return False
 
 
-def _records(options, path, source, columns, answered) -> Iterator[dict]:
-  if options.format == 'parquet':
-    yield from _parquet(source, columns, answered)
+def _records(options, path, columns, answered, file) -> Iterator:
+  if options.format == 'hub':
+    yield from _hub(options, path, columns)
     return
-  if decompress := COMPRESSED.get(os.path.splitext(path)[1]):
-    source = decompress(source)
-  is_utf_8 = codecs.lookup(options.encoding).name == 'utf-8'
-  with io.TextIOWrapper(
-    source,
-    # One that skips a byte order mark.
-    encoding='utf-8-sig' if is_utf_8 else options.encoding,
-    errors='experiments.undecodable',
-    # The library for tables finds the ends of lines; others are LF or CR LF.
-    newline='' if options.format == 'csv' else '\n',
-  ) as text:
-    yield from _TEXT[options.format](text, columns, options)
+  with file or open(path, 'rb') as source:
+    if options.format == 'parquet':
+      yield from _parquet(source, columns, answered)
+      return
+    if decompress := COMPRESSED.get(os.path.splitext(path)[1].lower()):
+      source = decompress(source)
+    is_utf_8 = codecs.lookup(options.encoding).name == 'utf-8'
+    with io.TextIOWrapper(
+      source,
+      # One that skips a byte order mark.
+      encoding='utf-8-sig' if is_utf_8 else options.encoding,
+      errors='experiments.undecodable',
+      # The library for tables finds the ends of lines; others are LF or CR LF.
+      newline='' if options.format == 'csv' else '\n',
+    ) as text:
+      yield from _TEXT[options.format](text, columns, options)
 
 
 def _csv(text, columns, options) -> Iterator[dict]:
@@ -262,7 +256,9 @@ def _require(columns, names: list[str], hint: str = '') -> None:
   for column in columns:
     if names.count(column) != 1:
       count = 'two columns' if column in names else 'no column'
-      raise _Invalid(f'{count} {column!r} in {sorted(names)}; {_COLUMNS}{hint}')
+      raise _Invalid(
+        f'{count} {column!r} in {_shown(sorted(names))}; {_COLUMNS}{hint}'
+      )
 
 
 def _json(text, columns, options) -> Iterator:
@@ -344,8 +340,10 @@ def hub_files(options, split: str) -> list[str]:
   Raises:
     UserError: there is no such split.
   """
-  with _named_errors(options, split):
+  try:
     files = _hub_split(options, split).cache_files
+  except Exception as error:
+    raise _refusal(error, options, split, 1) from error
   return [file['filename'] for file in files]
 
 

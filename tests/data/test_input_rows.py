@@ -125,8 +125,9 @@ def test_the_text_of_a_row_is_that_of_its_columns():
   ('name', 'kind'),
   [
     ('a.jsonl', 'json'),
-    ('a.b.tsv', 'tsv'),
+    ('a.b.TSV', 'tsv'),
     ('a.csv.gz', 'csv'),
+    ('a.gz', 'lines'),
     ('a.txt', 'lines'),
     ('', 'lines'),
   ],
