@@ -6,12 +6,12 @@ r"""Predicts the labels of texts with a trained run.
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json \
         --input=new.tsv > predictions.jsonl
 
-A row of input is a line, a JSON object in a line, or a row of a table, and has
-one line of output: with --json, an object with all that the row holds, and
-`prediction` and `probabilities`; otherwise label, probability and what the row
-holds, separated by tabs, and one JSON object after all rows. An empty text has
-no label: null, or (empty). Answers come in the order of the rows, as soon as
-they are known, and memory does not grow with their number. One process reads,
+A row of input is a line, a JSON object, or a row of a table, and has one line
+of output: with --json, an object with all that the row holds, and `prediction`
+and `probabilities`; otherwise label, probability and what the row holds,
+separated by tabs, and one JSON object after all rows. An empty text has no
+label: null, or (empty). Answers come in the order of the rows, as soon as they
+are known, and memory does not grow with their number. One process reads,
 computes and prints.
 """
 
@@ -96,9 +96,9 @@ def _define(values) -> None:
     'format',
     None,
     input_rows.FORMATS,
-    'Format of the input: one text per line, one JSON object per line, or a '
-    'table. If not given, by the ending of --input: .jsonl, .json, .csv, .tsv '
-    'or .parquet, else lines.',
+    'Format of the input: one text per line, JSON objects (one per line, or '
+    'in an array), or a table. If not given, by the ending of --input: .jsonl, '
+    '.json, .csv, .tsv or .parquet, else lines.',
     flag_values=values,
   )
   flags.DEFINE_bool(

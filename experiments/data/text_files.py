@@ -270,11 +270,11 @@ class Text:
     Raises:
       UserError: it cannot be parsed.
     """
-    is_table = self.format not in _TEXT_ONLY
-    columns = list(self.text_columns) if is_table else [readers.TEXT]
+    columns = [*self.text_columns, self.label_column]
+    if self.format in _TEXT_ONLY:
+      columns = [readers.TEXT, 'label']
     has_labels = split != UNLABELLED and label is None
-    if has_labels:
-      columns.append(self.label_column)
+    columns = columns if has_labels else columns[:-1]
     shown: dict[str, str] = {}
     for number, texts, _ in readers.rows(self, path, columns):
       if texts is None:

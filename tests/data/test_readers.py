@@ -108,6 +108,9 @@ ROWS = {
     'lines', 'DESC:manner How ?\n', {'label_depth': 2},
     [(1, 'How ?', 'DESC:manner')],
   ),
+  'lines whose label is named as their text': (
+    'lines', '1 a\n', {'label_column': 'text'}, [(1, 'a', '1')]
+  ),
   'lines in latin-1': ('lines', *written('latin-1', '1 é\n'), [(1, 'é', '1')]),
   'lines in utf-16': ('lines', *written('utf-16', '1 €\n'), [(1, '€', '1')]),
   # class_files
