@@ -190,12 +190,6 @@ def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
   return labels
 
 
-def _by_value(label: str) -> tuple[float, str]:
-  """A key that sorts numbers by value, before other labels."""
-  is_number = re.fullmatch(r'[+-]?\d+(\.\d+)?', label)
-  return (float(label) if is_number else math.inf, label)
-
-
 def _of_labels(rows: Rows, split, chosen, labels, source, dropped):
   """The row indices without those of unknown labels.
 
@@ -237,3 +231,9 @@ def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
       )
       digest.update(text.encode())
   return digest.hexdigest()
+
+
+def _by_value(label: str) -> tuple[float, str]:
+  """A key that sorts numbers by value, before other labels."""
+  is_number = re.fullmatch(r'[+-]?\d+(\.\d+)?', label)
+  return (float(label) if is_number else math.inf, label)

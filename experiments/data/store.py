@@ -25,7 +25,7 @@ import numpy as np
 from experiments.command.log import log
 
 # Raise when what the functions that write entries write changes.
-FORMAT = 5
+FORMAT = 4
 VARIABLE = 'SELFATTN_CACHE'
 # Sizes in bytes of the files of an entry; written last.
 _SIZES = 'sizes.json'
