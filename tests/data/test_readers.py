@@ -89,6 +89,15 @@ ROWS = {
     'csv', *written('utf-16', TABLE.replace('a\t', '€\t')),
     [(1, '€', '1'), (2, 'b', '2')],
   ),
+  # a byte order mark is no text
+  'a table with a mark': ('csv', '\ufeff' + TABLE, {'encoding': 'UTF8'}, AB),
+  'a table in quotes with a mark': (
+    'csv', '\ufeff"a"\t1\n', {**BARE, 'quoted': True}, AB[:1]
+  ),
+  'lines with a mark': (
+    'lines', '\ufeff1 a\n', {'encoding': 'utf-8-sig'}, AB[:1]
+  ),
+  'an array with a mark': ('json', '\ufeff[]', {}, []),
   # lines
   'lines with spaces and tabs': (
     'lines', '1 a\tb \n2\tc d\r\n3  e\n4\n', {},
@@ -363,25 +372,6 @@ def test_compressed_files_are_read_and_cut_ones_refused(
   assert read(tmp_path, format, data, options) == rows
   with pytest.raises(UserError, match=rf'a\{ending} row . cannot be read'):
     read(tmp_path, format, data[:-1], options)
-
-
-@pytest.mark.parametrize('encoding', ['utf-8', 'UTF8', 'utf-8-sig'])
-@pytest.mark.parametrize(
-  ('format', 'content', 'options'),
-  [
-    ('csv', TABLE, {}),
-    ('csv', '"text"\t"label"\n"a"\t"1"\nb\t2\n', {'quoted': True}),
-    ('csv', 'a\t1\nb\t2\n', BARE),
-    ('json', OBJECTS, {}),
-    ('lines', '1 a\n2 b\n', {}),
-  ],
-)
-def test_a_byte_order_mark_is_no_text(
-  format, content, options, encoding, tmp_path
-):
-  content = content.encode('utf-8-sig')
-  options = options | {'encoding': encoding}
-  assert read(tmp_path, format, content, options) == AB
 
 
 @pytest.mark.parametrize('size', [1, 7, 2**20])
