@@ -7,29 +7,28 @@ r"""Predicts the labels of texts with a trained run, or an ensemble of runs.
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json \
         --input=new.tsv > predictions.jsonl
 
-A row of input is a line, a JSON object in a line, or a row of a table, and has
-one line of output: with --json, an object with all that the row holds, and
-`prediction` and `probabilities`; otherwise label, probability and what the row
-holds, separated by tabs, and one JSON object after all rows. An empty text has
-no label: null, or (empty). Answers come in the order of the rows, as soon as
-they are known, and memory does not grow with their number. The probabilities of
+A row of input is a line, a JSON object, or a row of a table, and has one line
+of output: with --json, an object with all that the row holds, and `prediction`
+and `probabilities`; otherwise label, probability and what the row holds,
+separated by tabs, and one JSON object after all rows. An empty text has no
+label: null, or (empty). Answers come in the order of the rows, as soon as they
+are known, and memory does not grow with their number. The probabilities of
 several runs, an ensemble, are averaged. One process reads, computes and prints.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from experiments.command import app
 from experiments.command.errors import UserError
 from experiments.command.imports import import_frozen
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
-from experiments.data import encoding, input_rows, loading
+from experiments.data import encoding, input_rows, loading, readers
 from experiments.training import run_flags
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
@@ -102,9 +101,9 @@ def _define(values) -> None:
     'format',
     None,
     input_rows.FORMATS,
-    'Format of the input: one text per line, one JSON object per line, or a '
-    'table. If not given, by the ending of --input: .jsonl, .json, .csv, .tsv '
-    'or .parquet, else lines.',
+    'Format of the input: one text per line, JSON objects (one per line, or '
+    'in an array), or a table. If not given, by the ending of --input: .jsonl, '
+    '.json, .csv, .tsv or .parquet, else lines.',
     flag_values=values,
   )
   flags.DEFINE_bool(
@@ -124,7 +123,7 @@ def main(values) -> None:
   kind = values.format or input_rows.format_of(values.input or '')
   if values.text and kind != 'lines':
     raise UserError(f'--format={kind} is of an input, and --text excludes it')
-  if kind not in ('lines', 'json') and values.input is None:
+  if kind == 'parquet' and values.input is None:
     raise UserError(f'--format={kind} needs --input, the file of the table')
   encoding.check_texts(values.text)
   signals = Signals('stopping')
@@ -138,7 +137,11 @@ def main(values) -> None:
 
     processes.require_one('experiments.predict')
     predictor = load(paths, values.checkpoint, values.batch_size)
-    windows = _windows(values, kind, predictor, file)
+    if values.text:
+      rows = (({readers.TEXT: text}, text) for text in values.text)
+    else:
+      rows = _rows(values, kind, predictor.runs[0].settings.data.text, file)
+    windows = input_rows.windows(rows, predictor.window, file)
     try:
       count = _predict(values, predictor, windows, signals)
       if not values.json:
@@ -162,31 +165,23 @@ def _opened(values):
     raise UserError(f'--input={values.input}: {error.strerror}') from error
 
 
-def _windows(values, kind: str, predictor, file) -> Iterator[list]:
-  """Lists of rows, each with its text."""
-  options = predictor.runs[0].settings.data.text
-  columns, name = options.text_columns, values.input or 'standard input'
-  if kind == 'lines':
-    columns = (input_rows.TEXT,)
-  if values.text:
-    found = iter([[{input_rows.TEXT: text} for text in values.text]])
-  elif kind in ('lines', 'json'):
-    found = input_rows.of_lines(file, name, kind == 'json')
-  else:
-    found = input_rows.of_table(options, name, kind, predictor.window)
-  numbers = itertools.count(1)
-  for rows in found:
-    yield [
-      _with_text(row, columns, f'{name} row {next(numbers)}') for row in rows
-    ]
+def _rows(values, kind: str, options, file) -> Iterator[tuple[dict, str]]:
+  """The rows of the input, each with its text.
 
-
-def _with_text(row: dict, columns: Sequence[str], where: str):
-  if taken := [key for key in _ANSWER if key in row]:
-    raise UserError(
-      f'{where} has {taken[0]!r}, which is a key of the answer; rename it'
-    )
-  return row, input_rows.text_of(row, columns, where)
+  Args:
+    options: config.data.text of the run.
+  """
+  options = input_rows.options_of(options, kind)
+  name = values.input or 'standard input'
+  blank = {readers.TEXT: ''} if kind == 'lines' else {}
+  for number, texts, row in readers.rows(
+    options, name, options.text_columns, True, file
+  ):
+    if taken := [key for key in _ANSWER if key in row]:
+      raise UserError(
+        f'{name} row {number}: {taken[0]!r} is a key of the answer; rename it'
+      )
+    yield row or blank, ' '.join(texts or ())
 
 
 def _predict(values, predictor, windows, signals: Signals) -> int:

@@ -268,7 +268,8 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
     ),
   ]
   (tmp_path / 'train.tsv').write_text('\n'.join(lines) + '\n')
-  (tmp_path / 'test.tsv').write_text('good\tfine\nbad\tdull\nodd\todd\n')
+  lines = ['good\t"so ""fine"""', 'bad\tdull', 'odd\todd']
+  (tmp_path / 'test.tsv').write_text('\n'.join(lines) + '\n')
   config = small_config
   config.data.source, config.data.dir = 'text', str(tmp_path)
   config.data.max_length = 5

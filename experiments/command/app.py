@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import json
 import logging
 import os
@@ -88,6 +89,9 @@ def run(
       of it. It adds the flags --config, a file, and --config.KEY=VALUE for
       every key in it. None: the command has no config.
   """
+  if isinstance(sys.stdout, io.TextIOWrapper):
+    # In a locale that is not UTF-8, other characters are printed as \u20ac.
+    sys.stdout.reconfigure(errors='backslashreplace')
   with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
     _run(main, define, doc, describe)
 

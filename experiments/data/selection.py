@@ -6,6 +6,8 @@ import collections
 import dataclasses
 import hashlib
 import json
+import math
+import re
 
 import numpy as np
 
@@ -179,11 +181,9 @@ def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
 
   Train is as it was given, so that all folds have the same classes.
   """
-  named = getattr(source, 'labels', ())
-  shown = [entry.partition('=')[2] or entry for entry in named]
-  labels = list(dict.fromkeys(shown))
+  labels = list(getattr(source, 'classes', ()))
   labels = labels or sorted(
-    rows.names[n] for n in np.unique(rows.labels[train])
+    (rows.names[n] for n in np.unique(rows.labels[train])), key=_by_value
   )
   if len(labels) < 2:
     raise UserError(f'the train split has one class only: {labels}')
@@ -231,3 +231,9 @@ def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
       )
       digest.update(text.encode())
   return digest.hexdigest()
+
+
+def _by_value(label: str) -> tuple[float, str]:
+  """A key that sorts numbers by value, before other labels."""
+  is_number = re.fullmatch(r'[+-]?\d+(\.\d+)?', label)
+  return (float(label) if is_number else math.inf, label)

@@ -7,11 +7,12 @@ import dataclasses
 import glob
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
-from experiments.data import file_records
+from experiments.data import readers
 from experiments.data.rows import Row
 
 SPLITS = ('train', 'validation', 'test')
@@ -19,6 +20,19 @@ UNLABELLED = 'unlabelled'
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
 )  # fmt: skip
+# Formats of one column, the text.
+_TEXT_ONLY = ('lines', 'class_files', 'class_folders')
+# A name, in which == is an equals sign, and what follows =.
+_NAMED = re.compile(r'((?:[^=]|==)*)(?:=(.*))?', re.DOTALL)
+
+
+def named(entry: str) -> tuple[str, str]:
+  """(name, rest) of `name=rest`; the rest may be empty.
+
+  A name with an equals sign has it twice: `x==1=rest`.
+  """
+  name, rest = _NAMED.fullmatch(entry).groups('')
+  return name.replace('==', '='), rest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +40,11 @@ class Text:
   """Labelled text in files, or on the Hugging Face hub.
 
   Attributes:
-    format: 'csv': any delimited table; 'lines': label, space
-      and text; 'json': one object per line; 'parquet'; 'class_files': one file
-      per class, one text per line; 'class_folders': one folder per class, one
-      text per file; 'hub': a data set on the hub, with config.data.dir empty.
+    format: 'csv': any delimited table; 'lines': label, space or tab, and text;
+      'json': one object per line, or an array of objects; 'parquet';
+      'class_files': one file per class, one text per line; 'class_folders': one
+      folder per class, one text per file; 'hub': a data set on the hub, with
+      config.data.dir empty.
     train: names of files below config.data.dir, or patterns such as
       `part-*.tsv` and `**/*.tsv`, read in order of file name; a folder for
       'class_folders'; `label=file` for 'class_files'; names of splits for
@@ -55,7 +70,8 @@ class Text:
     label_depth: number of levels to keep of a label such as DESC:manner, which
       has two; 0: all.
     labels: the classes in order, each as in the files, or `raw=shown` for
-      another name; empty: those of train, sorted.
+      another name, with == for = in a raw name; empty: those of train, sorted,
+      numbers by value.
     unknown_labels: what to do with rows of other labels.
     max_copies: number of rows with the same text and label to keep per split,
       the first ones; 0: all.
@@ -88,7 +104,7 @@ class Text:
   def check(self, directory: str) -> None:
     """UserError for invalid options; `read` checks whether files exist."""
     one_of(self.format, FORMATS, 'data.text.format')
-    one_of(self.delimiter, file_records.DELIMITERS, 'data.text.delimiter')
+    one_of(self.delimiter, readers.DELIMITERS, 'data.text.delimiter')
     one_of(self.unknown_labels, ('error', 'drop'), 'data.text.unknown_labels')
     if not self.train:
       raise UserError('config.data.text.train is empty; give at least one file')
@@ -106,7 +122,7 @@ class Text:
     self._check_source(directory)
     for split in SPLITS:
       for name in getattr(self, split):
-        if self.format == 'class_files' and '=' not in name:
+        if self.format == 'class_files' and not named(name)[1]:
           raise UserError(
             f'config.data.text.{split} has {name!r}; '
             "write label=file for 'class_files'"
@@ -143,8 +159,9 @@ class Text:
     files = self._found(directory)
     paths = {split: {path for _, path in files[split]} for split in files}
     for one, other in itertools.combinations(files, 2):
-      for path in sorted(paths[one] & paths[other]):
-        log(f'WARNING: {path} is read for {one} and for {other}')
+      if both := sorted(paths[one] & paths[other]):
+        more = f' (and {len(both) - 1} more files)' * (len(both) > 1)
+        log(f'WARNING: {both[0]}{more} is read for {one} and for {other}')
     return {split: _Reading(self, files[split], split) for split in files}
 
   def key(self, directory: str, digest: Callable[[str], str]) -> list:
@@ -160,22 +177,25 @@ class Text:
     for name in (*SPLITS, UNLABELLED, 'unknown_labels', 'max_copies'):
       del options[name]
     content = [
-      [split, label, os.path.relpath(path, directory or '.'), digests]
+      [
+        split,
+        label,
+        os.path.relpath(path, directory or '.'),
+        self._digests(path, split, digest),
+      ]
       for split, files in self._found(directory).items()
       for label, path in files
-      for digests in [self._digests(path, split, digest)]
     ]
     return [options, content]
 
   def _digests(self, path, split, digest) -> list:
-    """Names and digests of the files of one file, folder or hub split."""
-    files = [path]
-    if self.format == 'hub':
-      files = file_records.hub_files(self, path, split)
-    if self.format == 'class_folders':
-      files = sorted(entry.path for entry in os.scandir(path))
+    """The digest of a file, or those of the files of a hub split."""
+    is_hub = self.format == 'hub'
     try:
-      return [[os.path.basename(file), digest(file)] for file in files]
+      return [
+        digest(file)
+        for file in (readers.hub_files(self, path) if is_hub else [path])
+      ]
     except OSError as error:
       raise UserError(
         f'{error.filename}: cannot read this {split} file: {error.strerror}'
@@ -202,41 +222,47 @@ class Text:
     label = None
     is_labelled = split != UNLABELLED
     if self.format == 'class_files' and is_labelled:
-      label, _, name = name.partition('=')
+      label, name = named(name)
     paths = self._matching(directory, split, name)
-    if self.format != 'class_folders' or not is_labelled:
+    if self.format != 'class_folders':
       return [(label, path) for path in paths]
-    known = [label.partition('=')[0] for label in self.labels]
-    folders = [
-      (entry.name, entry.path)
-      for path in paths
-      for entry in sorted(os.scandir(path), key=lambda entry: entry.name)
-      if entry.is_dir() and (not known or entry.name in known)
-    ]
+    folders = [(None, path) for path in paths]
+    if is_labelled:
+      known = [raw for raw, _ in map(named, self.labels)]
+      folders = [
+        (entry.name, entry.path)
+        for path in paths
+        for entry in _visible(path)
+        if entry.is_dir() and (not known or entry.name in known)
+      ]
     if not folders:
       raise UserError(f'config.data.text.{split}: {paths} have no class folder')
-    return folders
+    files = []
+    for label, folder in folders:
+      texts = [(label, entry.path) for entry in _visible(folder)]
+      if not texts:
+        raise UserError(f'config.data.text.{split}: {folder} has no file')
+      files += texts
+    return files
 
   def _matching(self, directory, split, name):
     """Paths of the files, or folders, that a name or a pattern matches."""
     is_folder = self.format == 'class_folders'
-    path = os.path.join(directory, name)
-    if os.path.exists(path):
-      paths = [path]
-    else:
-      pattern = os.path.join(glob.escape(directory), name)
-      paths = sorted(glob.glob(pattern, recursive=True))
+    names = [name]
+    if not os.path.exists(os.path.join(directory, name)):
+      names = sorted(glob.glob(name, root_dir=directory, recursive=True))
+    paths = [os.path.normpath(os.path.join(directory, name)) for name in names]
     paths = [path for path in paths if os.path.isdir(path) == is_folder]
     if not paths:
       kind = 'folder' if is_folder else 'file'
-      reason = f'is not a {kind}' if os.path.exists(path) else 'does not exist'
-      if glob.escape(name) != name:
-        reason = f'matches no {kind}'
-      raise UserError(f'config.data.text.{split} names {path}, which {reason}')
-    return list(map(os.path.normpath, paths))
+      raise UserError(
+        f'config.data.text.{split} has {name!r}, but {directory} has no such '
+        f'{kind}, and none that it matches'
+      )
+    return paths
 
   def read_file(self, path: str, label: str | None, split: str):
-    """Rows of one file, folder or hub split.
+    """Rows of one file or hub split; blank lines are none, but are counted.
 
     Args:
       label: of all of them; None: each has its own.
@@ -244,39 +270,41 @@ class Text:
     Raises:
       UserError: it cannot be parsed.
     """
-    is_labelled = split != UNLABELLED
-    columns = list(self.text_columns)
-    if self.format in ('lines', 'class_files', 'class_folders'):
-      columns = ['text']
-    elif is_labelled:
-      columns.append(self.label_column)
-    records = file_records.read(self, path, columns, split)
+    columns = [*self.text_columns, self.label_column]
+    if self.format in _TEXT_ONLY:
+      columns = [readers.TEXT, 'label']
+    has_labels = split != UNLABELLED and label is None
+    columns = columns if has_labels else columns[:-1]
     shown: dict[str, str] = {}
-    for number, record in enumerate(records, 1):
-      texts, found = list(record), label
-      if is_labelled and self.format == 'lines' and None not in texts:
-        found, _, texts[0] = record[0].partition(' ')
-      elif is_labelled and label is None:
-        found = texts.pop()
-      has_label = found not in (None, '') or not is_labelled
-      if not has_label or None in texts:
+    for number, texts, _ in readers.rows(self, path, columns):
+      if texts is None:
+        continue
+      raw = texts.pop() if has_labels else label or ''
+      if has_labels and not raw:
         raise UserError(
-          f'{path} row {number}: no text or no label in {record}; correct or '
-          'remove the row'
+          f'{path} row {number}: the label is empty; correct or remove the row'
         )
-      found = str(found) if is_labelled else ''
-      if found not in shown:
-        shown[found] = self._label(found)
-      yield Row(' '.join(map(str, texts)), shown[found], path, number)
+      if raw not in shown:
+        shown[raw] = self._label(raw)
+      yield Row(' '.join(texts), shown[raw], path, number)
+
+  @property
+  def classes(self) -> list[str]:
+    """The names of the classes that `labels` lists, in order."""
+    entries = map(named, self.labels)
+    return list(dict.fromkeys(shown or raw for raw, shown in entries))
 
   def _label(self, raw: str) -> str:
     parts = raw.split(':')
     raw = ':'.join(parts[: self.label_depth or len(parts)])
-    for entry in self.labels:
-      name, _, shown = entry.partition('=')
-      if raw == name:
-        return shown or name
-    return raw
+    names = dict(reversed([*map(named, self.labels)]))
+    return names.get(raw) or raw
+
+
+def _visible(folder: str) -> list[os.DirEntry]:
+  """The files and folders in a folder that are not hidden, by name."""
+  entries = [e for e in os.scandir(folder) if not e.name.startswith('.')]
+  return sorted(entries, key=lambda entry: entry.name)
 
 
 @dataclasses.dataclass(frozen=True)

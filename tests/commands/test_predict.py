@@ -156,13 +156,18 @@ def test_an_answer_stands_beside_all_columns_of_its_row(
   ('flags', 'content', 'line'),
   [
     (['--input=nowhere'], '', '--input=nowhere: No such file'),
-    (['--format=csv'], '', '--format=csv needs --input'),
+    (['--format=parquet'], '', '--format=parquet needs --input'),
     (['--text=a', '--input=a'], '', 'exclude one another'),
-    (['--input=a.csv'], 'id,review\n7,a\n', "a.csv has no column 'text'"),
-    (['--input=a.csv'], 'id,text\n7,a,b\n', 'a.csv: .* row 1: 3 fields'),
-    (['--input=a.csv'], 'id,text\n7\n', "a.csv row 1 has no 'text'"),
-    (['--input=a.jsonl'], '{"text": 1}\n{}\n[]\n', 'a.jsonl row 3 is not a'),
-    (['--input=a.jsonl'], '{"prediction": 1}\n', "row 1 has 'prediction'"),
+    (['--input=a.csv'], 'id,review\n7,a\n', "a.csv row 1: no column 'text'"),
+    (['--input=a.csv'], 'id,text\n7,a,b\n', 'a.csv row 1: 3 fields'),
+    (['--input=a.csv'], 'id,text\n7\n', "a.csv row 1: no column 'text'"),
+    (['--input=a.jsonl'], '{"text": 1}\n{}\n[]\n', 'a.jsonl row 3: not a'),
+    (['--input=a.jsonl'], '{"text": [1]}\n', r"row 1: column 'text' is \[1\]"),
+    (
+      ['--input=a.jsonl'],
+      '{"text": "", "prediction": 1}\n',
+      "row 1: 'prediction' is",
+    ),
   ],
 )
 def test_wrong_input_is_one_line(
@@ -173,6 +178,20 @@ def test_wrong_input_is_one_line(
   code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
   assert (code, stdout, stderr.count('\n')) == (2, '', 1), stderr
   assert re.search(line, stderr)
+
+
+def test_a_locale_that_is_not_utf_8_is_no_reason_to_fail(command, tmp_path):
+  (tmp_path / 'texts').write_text('é €\n')
+  done = subprocess.run(
+    [*command, f'--input={tmp_path}/texts'],
+    cwd=ROOT,
+    env=ENVIRONMENT | {'PYTHONIOENCODING': 'latin-1'},
+    capture_output=True,
+    timeout=120,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert 'é \\u20ac' in done.stdout.decode('latin-1')
 
 
 def test_several_processes_are_refused(run, call_command, monkeypatch):

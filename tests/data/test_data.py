@@ -143,6 +143,21 @@ def test_labels_that_are_numbers_may_be_named_as_such(tickets):
   assert loading.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
 
 
+def test_labels_that_are_numbers_are_sorted_by_value(tickets):
+  labels = ['10', '-1', '0.5', '2', 'b', 'a']
+  rows = [row for label in labels for row in numbered(label, 2, label)]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  loaded = loading.load(tickets(**splits), '')
+  assert loaded.labels == ['-1', '0.5', '2', '10', 'a', 'b']
+
+
+def test_labels_with_equals_signs_may_be_named(tickets):
+  rows = [*numbered('a', 2, 'x=1'), *numbered('b', 2, 'x')]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  loaded = loading.load(tickets(labels=('x==1', 'x=no'), **splits), '')
+  assert loaded.labels == ['x=1', 'no']
+
+
 def test_labels_that_are_shown_alike_are_one_class(tickets):
   rows = [*TRAIN, *numbered('typo', 3, 'bugs')]
   splits = dict.fromkeys(('train', 'validation', 'test'), rows)

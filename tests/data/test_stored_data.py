@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import datasets, encoding, file_records, loading
+from experiments.data import datasets, encoding, loading, readers
 from experiments.data import rows as rows_lib
 from experiments.data import store as store_lib
 from experiments.data.rows import Row
@@ -73,7 +73,7 @@ def unread(monkeypatch):
 
   def stop():
     for where, name in (
-      (file_records, 'read'),
+      (readers, 'rows'),
       (Word, 'train'),
       (encoding, 'token_ids'),
       (rows_lib.Rows, 'stream'),
@@ -113,7 +113,6 @@ def test_blocks_of_any_size_give_the_same_data(config, monkeypatch, cache):
   one = load(config)
   monkeypatch.setattr(rows_lib, '_BLOCK_BYTES', 7)
   monkeypatch.setattr(rows_lib, '_CHUNK', 3)
-  monkeypatch.setattr(file_records, '_ROWS', 2)
   monkeypatch.setenv(store_lib.VARIABLE, str(cache) + '2')
   assert_equal(load(config), one)
 
@@ -187,7 +186,7 @@ def test_data_that_moved_is_not_read_again_and_messages_name_its_new_place(
   before = capsys.readouterr().err
   (tmp_path / 'data').rename(tmp_path / 'moved')
   config.data.dir = str(tmp_path / 'moved')
-  monkeypatch.setattr(file_records, 'read', None)
+  monkeypatch.setattr(readers, 'rows', None)
   assert_equal(load(config), one)
   said = capsys.readouterr().err
   assert f'{tmp_path}/data/' in before
@@ -215,7 +214,7 @@ def test_invalid_rows_are_refused_at_each_start(config, tmp_path, cache):
   path = tmp_path / 'data' / 'train.tsv'
   path.write_text(path.read_text() + 'no label\n')
   for _ in range(2):
-    with pytest.raises(UserError, match=r'train\.tsv row 318: no text or no'):
+    with pytest.raises(UserError, match=r'train\.tsv row 318: no column'):
       load(config)
   assert list(cache.iterdir()) == []
 

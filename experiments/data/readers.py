@@ -1,0 +1,361 @@
+"""One reader for each format of texts, for training and for prediction.
+
+A record is a dict of what a row holds, by column: strings, or for JSON, Parquet
+and the hub whatever else they hold. The record of a blank line is empty, so
+that each row keeps its number. Options are those of text_files.Text, whose
+fields are named like the keys config.data.text.KEY.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import decimal
+import gzip
+import io
+import itertools
+import json
+import lzma
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from experiments.command.errors import UserError
+from experiments.command.log import log
+
+# The column of a line, and of a file that is one text.
+TEXT = 'text'
+DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
+_NUMBERS = (int, float, decimal.Decimal)
+_COLUMNS = 'change config.data.text.text_columns or label_column'
+# Rows of a binary table that are converted at once; characters of a JSON array
+# that are read at once.
+_ROWS, _CHARACTERS = 1_000, 2**16
+_SEPARATORS = re.compile(r'[\s,]*')
+# A field in quotes with a doubled one inside; any field in quotes.
+_DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+# A label, a space or a tab, and the text.
+_LABELLED = re.compile(r'([^ \t]*)[ \t]?(.*)', re.DOTALL)
+# A text may be longer than the limit of the library.
+csv.field_size_limit(2**31 - 1)
+
+
+def _undecodable(error: UnicodeDecodeError) -> tuple[str, int]:
+  """Half of a surrogate pair in place of bytes that are not of the encoding."""
+  return chr(0xDC00 + error.object[error.start]), error.end
+
+
+# Any codec goes on after an error, so that its row is known.
+codecs.register_error('experiments.undecodable', _undecodable)
+
+
+class _Invalid(ValueError):
+  """What is wrong with a row, and the key to change."""
+
+
+class _Number(float):
+  """A number of JSON with a point or an exponent; its str is as written."""
+
+  def __new__(cls, written: str):
+    number = super().__new__(cls, written)
+    number.written = written
+    return number
+
+  def __str__(self) -> str:
+    return self.written
+
+
+_DECODER = json.JSONDecoder(parse_float=_Number)
+
+
+def _zstd(file: BinaryIO):
+  import pyarrow
+
+  return pyarrow.input_stream(file, compression='zstd')
+
+
+# By ending of a path, a function from a file to one of its content.
+COMPRESSED = {
+  '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open, '.zst': _zstd,
+}  # fmt: skip
+
+
+def rows(
+  options,
+  path: str,
+  columns: Sequence[str],
+  answered: bool = False,
+  file: BinaryIO | None = None,
+) -> Iterator[tuple[int, list[str] | None, dict]]:
+  """(number, values of the columns, record) of each row, in bounded memory.
+
+  Numbers start from 1. The values of a blank line are None.
+
+  Args:
+    path: of a file, which is decompressed by its ending; the name of a split
+      for 'hub'.
+    columns: without a second one, each line of 'lines' is a text.
+    answered: whether each row is to be answered: records hold all other
+      columns, too, and a null is an empty text.
+    file: is read in place of the one at `path`, and closed.
+
+  Raises:
+    UserError: a row cannot be read, or lacks a column.
+  """
+  number, may_be_quoted = 1, options.format == 'csv' and not options.quoted
+  try:
+    for record in _records(options, path, columns, answered, file):
+      if not isinstance(record, dict):
+        raise _Invalid(
+          f'not a JSON object but {_shown(record)}; correct or remove it'
+        )
+      texts = None
+      if record:
+        texts = [_string(record, name, options, answered) for name in columns]
+      # A text in quotes is no sign of a table in quotes, but the first one is.
+      quoted = _QUOTED if number == 1 else _DOUBLED
+      if may_be_quoted and any(map(quoted.fullmatch, texts or ())):
+        may_be_quoted = False
+        log(
+          f'WARNING: {path} row {number}: quotes enclose a text or a label and '
+          'are part of it; config.data.text.quoted=True reads them as quotes'
+        )
+      yield number, texts, record
+      number += 1
+  # Every library has exceptions of its own.
+  except Exception as error:
+    raise _refusal(error, options, path, number) from error
+
+
+def _refusal(error: Exception, options, path: str, number: int) -> UserError:
+  is_hub = options.format == 'hub'
+  where = f'{options.hub_name} split {path!r}' if is_hub else path
+  if isinstance(error, _Invalid):
+    return UserError(f'{where} row {number}: {error}')
+  reason = ' '.join(str(error).split()) or type(error).__name__
+  keys = 'hub_name or hub_config' if is_hub else 'format, encoding or quoted'
+  return UserError(
+    f'{where} row {number} cannot be read as {options.format!r}: {reason}; '
+    f'correct it, or change config.data.text.{keys}'
+  )
+
+
+def _string(record: dict, name: str, options, answered: bool) -> str:
+  if name not in record:
+    raise _Invalid(
+      f'no column {name!r} in {_shown(sorted(record))}; correct or remove the '
+      f'row, or {_COLUMNS}'
+    )
+  value = record[name]
+  if isinstance(value, bool):
+    return str(value).lower()
+  # A NaN differs from itself.
+  if isinstance(value, _NUMBERS) and value == value:
+    return str(value)
+  if value is None and answered:
+    return ''
+  if not isinstance(value, str):
+    raise _Invalid(
+      f'column {name!r} is {_shown(value)} and no string, number or boolean; '
+      f'correct or remove the row, or {_COLUMNS}'
+    )
+  if not _is_decoded(value):
+    raise _Invalid(
+      f'column {name!r} is not {options.encoding!r}: {_shown(value)}; '
+      'correct it, or change config.data.text.encoding'
+    )
+  return value
+
+
+def _shown(value) -> str:
+  """The start of a value, without what cannot be printed."""
+  return 'null' if value is None else ascii(value)[:200]
+
+
+def _is_decoded(text: str) -> bool:
+  """Whether all of it was decoded, and it has no half of a surrogate pair."""
+  try:
+    return text.isascii() or bool(text.encode())
+  except UnicodeEncodeError:
+    return False
+
+
+def _records(options, path, columns, answered, file) -> Iterator:
+  if options.format == 'hub':
+    yield from _hub(options, path, columns)
+    return
+  with file or open(path, 'rb') as source:
+    if options.format == 'parquet':
+      yield from _parquet(source, columns, answered)
+      return
+    if decompress := COMPRESSED.get(os.path.splitext(path)[1].lower()):
+      source = decompress(source)
+    is_utf_8 = codecs.lookup(options.encoding).name == 'utf-8'
+    with io.TextIOWrapper(
+      source,
+      # One that skips a byte order mark.
+      encoding='utf-8-sig' if is_utf_8 else options.encoding,
+      errors='experiments.undecodable',
+      # The library for tables finds the ends of lines; others are LF or CR LF.
+      newline='' if options.format == 'csv' else '\n',
+    ) as text:
+      yield from _TEXT[options.format](text, columns, options)
+
+
+def _csv(text, columns, options) -> Iterator[dict]:
+  quoting = csv.QUOTE_MINIMAL if options.quoted else csv.QUOTE_NONE
+  mark = DELIMITERS[options.delimiter]
+  names: list[str] = []
+  for fields in csv.reader(text, delimiter=mark, quoting=quoting, strict=True):
+    is_blank = len(fields) < 2 and not ''.join(fields).strip()
+    if not names and (options.header or not is_blank):
+      names = [] if is_blank else _names(fields, columns, options)
+      if options.header:
+        continue
+    if is_blank:
+      yield {}
+      continue
+    if len(fields) > len(names):
+      raise _Invalid(
+        f'{len(fields)} fields, but {len(names)} columns; correct or remove '
+        f'the row{_hint(fields, options)}'
+      )
+    yield dict(zip(names, fields, strict=False))
+  if not names:
+    _names([], columns, options)
+
+
+def _names(first: list[str], columns, options) -> list[str]:
+  """The columns, of which one with an empty or repeated name is its number."""
+  names = first if options.header else list(map(str, range(len(first))))
+  _require(columns, names, _hint(first, options))
+  return [
+    name if name and name not in names[:index] else str(index)
+    for index, name in enumerate(names)
+  ]
+
+
+def _hint(fields: list[str], options) -> str:
+  """What else to change, if the fields of a row show it."""
+  mark = re.escape(DELIMITERS[options.delimiter])
+  line = DELIMITERS[options.delimiter].join(fields)
+  others = [name for name, other in DELIMITERS.items() if other in line]
+  if not _is_decoded(line):
+    return ', or change config.data.text.encoding'
+  if not options.quoted and re.search(rf'(^|{mark})".*"({mark}|$)', line):
+    return ', or set config.data.text.quoted=True'
+  if len(fields) == 1 and others:
+    return f', or set config.data.text.delimiter={others[0]}'
+  return ''
+
+
+def _require(columns, names: list[str], hint: str = '') -> None:
+  for column in columns:
+    if names.count(column) != 1:
+      count = 'two columns' if column in names else 'no column'
+      raise _Invalid(
+        f'{count} {column!r} in {_shown(sorted(names))}; {_COLUMNS}{hint}'
+      )
+
+
+def _json(text, columns, options) -> Iterator:
+  """The value of each line, {} of a blank one; or the elements of an array."""
+  del columns, options
+  while (char := text.read(1)).isspace():
+    if char == '\n':
+      yield {}
+  if char == '[':
+    yield from _elements(text)
+  elif char:
+    for line in itertools.chain([char + text.readline()], text):
+      yield _DECODER.decode(line) if line.strip() else {}
+
+
+def _elements(text) -> Iterator:
+  """The elements of an array of objects, after its first bracket."""
+  begun, end = '', 0
+  while True:
+    end = _SEPARATORS.match(begun, end).end()
+    if begun[end : end + 1] == ']':
+      return
+    try:
+      value, end = _DECODER.raw_decode(begun, end)
+    except ValueError:
+      # As much again, so that a large element is parsed only a few times.
+      more = text.read(max(_CHARACTERS, len(begun)))
+      if not more:
+        raise
+      begun, end = begun[end:] + more, 0
+    else:
+      yield value
+
+
+def _lines(text, columns, options) -> Iterator[dict]:
+  del options
+  for line in text:
+    values = (line.removesuffix('\n').removesuffix('\r'),)
+    if len(columns) > 1:
+      values = reversed(_LABELLED.fullmatch(*values).groups())
+    yield dict(zip(columns, values, strict=True)) if line.strip() else {}
+
+
+def _document(text, columns, options) -> Iterator[dict]:
+  del options
+  yield {columns[0]: text.read()}
+
+
+_TEXT = {
+  'csv': _csv,
+  'json': _json,
+  'lines': _lines,
+  'class_files': _lines,
+  'class_folders': _document,
+}
+
+
+def _parquet(source, columns, answered) -> Iterator[dict]:
+  # Imported late: it takes a second, and most data does not need it.
+  from pyarrow import parquet
+
+  with parquet.ParquetFile(source) as file:
+    _require(columns, file.schema_arrow.names)
+    read = None if answered else columns
+    for batch in file.iter_batches(_ROWS, columns=read):
+      yield from batch.to_pylist()
+
+
+def _hub(options, split, columns) -> Iterator[dict]:
+  data = _hub_split(options, split)
+  _require(columns, data.column_names)
+  for table in data.select_columns(columns).with_format('arrow').iter(_ROWS):
+    yield from table.to_pylist()
+
+
+def hub_files(options, split: str) -> list[str]:
+  """The files in which the library keeps a hub split, once it is downloaded.
+
+  Raises:
+    UserError: there is no such split.
+  """
+  try:
+    files = _hub_split(options, split).cache_files
+  except Exception as error:
+    raise _refusal(error, options, split, 1) from error
+  return [file['filename'] for file in files]
+
+
+def _hub_split(options, name: str):
+  import datasets
+
+  datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+  # In memory, which HF_DATASETS_IN_MEMORY_MAX_SIZE could set, rows are of no
+  # files that a key could depend on.
+  return datasets.load_dataset(
+    options.hub_name,
+    options.hub_config or None,
+    split=name,
+    keep_in_memory=False,
+  )

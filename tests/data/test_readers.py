@@ -1,0 +1,419 @@
+"""Every format is read to the letter, or refused with file, row and key."""
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+import tracemalloc
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.data import readers
+from experiments.data.text_files import Text
+
+QUOTED = {'delimiter': 'comma', 'quoted': True}
+BARE = {'header': False, 'text_columns': ('0',), 'label_column': '1'}
+
+
+def parquet(texts, labels=None):
+  """The bytes of a Parquet file."""
+  columns = {'other': [None] * len(texts), 'text': texts}
+  file = io.BytesIO()
+  pq.write_table(
+    pa.table(columns | ({'label': labels} if labels else {})), file
+  )
+  return file.getvalue()
+
+
+def written(encoding, content):
+  return content.encode(encoding), {'encoding': encoding}
+
+
+def read(folder, format, content, options):
+  """(row number, text, label) of each row of a file."""
+  content = content.encode() if isinstance(content, str) else content
+  options = {'train': ('a',)} | options
+  (folder / options['train'][0].rpartition('=')[2]).write_bytes(content)
+  source = Text(format=format, **options)
+  source.check(str(folder))
+  rows = source.read(str(folder), 0)['train']
+  return [(row.number, row.text, row.label) for row in rows]
+
+
+LETTERS = ['None', 'NA', 'null', '"', 'say "no"', 'a, b', ' x ', "it's", 'nan']
+TABLE = 'text\tlabel\na\t1\nb\t2\n'
+AB = [(1, 'a', '1'), (2, 'b', '2')]
+OBJECTS = '{"text": "a", "label": 1}\n{"text": "b", "label": 2}\n'
+DATES = '{"text": "2020-01-02", "label": "01"}\n{"text": 3, "label": "1"}\n'
+# By what it is: format, content, options, rows.
+ROWS = {
+  # csv
+  'strings of any letters': (
+    'csv', 'text\tlabel\n' + ''.join(f'{text}\t01\n' for text in LETTERS), {},
+    [(n, text, '01') for n, text in enumerate(LETTERS, 1)],
+  ),
+  'quotes, commas and line breaks without a header': (
+    'csv', '"3","a ""b"", c","d\ne"\n"1",plain,f\n',
+    {**QUOTED, 'header': False, 'text_columns': (1, 2), 'label_column': '0'},
+    [(1, 'a "b", c d\ne', '3'), (2, 'plain f', '1')],
+  ),
+  'a table with CR LF': ('csv', TABLE.replace('\n', '\r\n'), {}, AB),
+  'a table without a last line break': ('csv', TABLE[:-1], {}, AB),
+  'a table with blank lines': (
+    'csv', '\n \n' + TABLE.replace('\nb', '\n\nb') + '\n\n', {},
+    [(1, 'a', '1'), (3, 'b', '2')],
+  ),
+  'a table without header, with a blank first line': (
+    'csv', '\na\t1\n', BARE, [(2, 'a', '1')],
+  ),
+  'a table whose last fields are left out': (
+    'csv', 'text\tlabel\tnote\na\t1\nb\t2\t3\n', {}, AB
+  ),
+  'names of other columns that are empty or repeated': (
+    'csv', '\t\tnote\tnote\ttext\tlabel\n0\t0\t0\t0\ta\t1\n', {},
+    [(1, 'a', '1')],
+  ),
+  'an empty text': ('csv', 'text\tlabel\n\t1\n', {}, [(1, '', '1')]),
+  'a replacement character': (
+    'csv', 'text\tlabel\na \ufffd\t1\n', {}, [(1, 'a \ufffd', '1')]
+  ),
+  'a table in latin-1': (
+    'csv', *written('latin-1', TABLE.replace('a\t', 'é\t')),
+    [(1, 'é', '1'), (2, 'b', '2')],
+  ),
+  'a table in utf-16': (
+    'csv', *written('utf-16', TABLE.replace('a\t', '€\t')),
+    [(1, '€', '1'), (2, 'b', '2')],
+  ),
+  # a byte order mark is no text
+  'a table with a mark': ('csv', '\ufeff' + TABLE, {'encoding': 'UTF8'}, AB),
+  'a table in quotes with a mark': (
+    'csv', '\ufeff"a"\t1\n', {**BARE, 'quoted': True}, AB[:1]
+  ),
+  'lines with a mark': (
+    'lines', '\ufeff1 a\n', {'encoding': 'utf-8-sig'}, AB[:1]
+  ),
+  'an array with a mark': ('json', '\ufeff[]', {}, []),
+  # lines
+  'lines with spaces and tabs': (
+    'lines', '1 a\tb \n2\tc d\r\n3  e\n4\n', {},
+    [(1, 'a\tb ', '1'), (2, 'c d', '2'), (3, ' e', '3'), (4, '', '4')],
+  ),
+  'blank lines among lines': (
+    'lines', '\n1 a\n\n2 b\n \n\n', {}, [(2, 'a', '1'), (4, 'b', '2')]
+  ),
+  'line breaks of Unicode are text': (
+    'lines', '1 a\x85b\u2028c\x0cd\re\n', {},
+    [(1, 'a\x85b\u2028c\x0cd\re', '1')],
+  ),
+  'parts of a label': (
+    'lines', 'DESC:manner How ?\n', {'label_depth': 1}, [(1, 'How ?', 'DESC')]
+  ),
+  'all parts of a label': (
+    'lines', 'DESC:manner How ?\n', {'label_depth': 2},
+    [(1, 'How ?', 'DESC:manner')],
+  ),
+  'lines whose label is named as their text': (
+    'lines', '1 a\n', {'label_column': 'text'}, [(1, 'a', '1')]
+  ),
+  'lines in latin-1': ('lines', *written('latin-1', '1 é\n'), [(1, 'é', '1')]),
+  'lines in utf-16': ('lines', *written('utf-16', '1 €\n'), [(1, '€', '1')]),
+  # class_files
+  'a file of a class': (
+    'class_files', b'bad\x85 film\n\nworse',
+    {'train': ('no=a',), 'encoding': 'latin-1'},
+    [(1, 'bad\x85 film', 'no'), (3, 'worse', 'no')],
+  ),
+  'a file of a class with an equals sign': (
+    'class_files', 'a\n', {'train': ('x==1=a',)}, [(1, 'a', 'x=1')]
+  ),
+  # json
+  'objects': ('json', OBJECTS, {}, AB),
+  'objects with CR LF and blank lines': (
+    'json', '\r\n' + OBJECTS.replace('\n', '\r\n\r\n'), {},
+    [(2, 'a', '1'), (4, 'b', '2')],
+  ),
+  'an array': ('json', '[' + OBJECTS.strip().replace('\n', ',') + ']', {}, AB),
+  'an array over several lines': (
+    'json', ' [\n' + OBJECTS.replace('2}', '2}]').replace('}\n', '\n},\n'),
+    {}, AB,
+  ),
+  'an empty array': ('json', '[]\n', {}, []),
+  'strings of JSON that look like something else': (
+    'json', DATES, {}, [(1, '2020-01-02', '01'), (2, '3', '1')]
+  ),
+  'numbers and booleans as they are written': (
+    'json',
+    ''.join(
+      f'{{"text": {value}, "label": {value}}}\n'
+      for value in ('0', '0.0', '1.50', '1e5', '-0.0', 'true', 'false')
+    ), {},
+    [
+      (n, value, value) for n, value in enumerate(
+        ('0', '0.0', '1.50', '1e5', '-0.0', 'true', 'false'), 1)
+    ],
+  ),
+  'columns that no one names, of any kind and in some rows only': (
+    'json',
+    '{"text": "a", "label": 1, "n": null}\n'
+    '{"z": [{}], "label": 2, "text": "b"}',
+    {}, AB,
+  ),
+  'JSON in latin-1': (
+    'json', *written('latin-1', '{"text": "é", "label": "à"}\n'),
+    [(1, 'é', 'à')],
+  ),
+  'JSON in utf-16': (
+    'json', *written('utf-16', OBJECTS.replace('"a"', '"€"')),
+    [(1, '€', '1'), (2, 'b', '2')],
+  ),
+  'a pair of surrogates': (
+    'json', '{"text": "\\ud83d\\ude00", "label": 1}', {}, [(1, '😀', '1')]
+  ),
+  # parquet
+  'a Parquet file': ('parquet', parquet(['a', 'b'], [1, 2]), {}, AB),
+  'a Parquet file of categories': (
+    'parquet', parquet(['a', 'b'], pa.array(['1', '2']).dictionary_encode()),
+    {}, AB,
+  ),
+  'numbers and booleans of Parquet': (
+    'parquet', parquet([True, False], [1.0, 0.5]), {},
+    [(1, 'true', '1.0'), (2, 'false', '0.5')],
+  ),
+  # labels
+  'classes by other names': (
+    'csv', TABLE, {'labels': ('2=two', '1=one')},
+    [(1, 'a', 'one'), (2, 'b', 'two')],
+  ),
+  'classes with equals signs': (
+    'csv', 'text\tlabel\na\tx=1\nb\t=\nc\t==\nd\te\n',
+    {'labels': ('x==1', '===is', '====', 'e=y=2')},
+    [(1, 'a', 'x=1'), (2, 'b', 'is'), (3, 'c', '=='), (4, 'd', 'y=2')],
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_rows_are_read_to_the_letter(name, tmp_path):
+  format, content, options, rows = ROWS[name]
+  assert read(tmp_path, format, content, options) == rows
+
+
+COLUMNS = '; .*config.data.text.text_columns or label_column'
+ENCODING = '.*; .*config.data.text.(format or )?encoding'
+UNREADABLE = ' cannot be read as .*; .*config.data.text.format.*'
+QUOTED_HINT = '.*config.data.text.quoted=True'
+# By what is wrong: format, content, options, message after the path.
+BROKEN = {
+  'no label': ('csv', TABLE + 'c\n', {}, r" row 3: no column 'label' .*"),
+  'an empty label': ('csv', 'text\tlabel\na\t\n', {}, ' row 1: the label .*'),
+  'many fields': ('csv', TABLE + 'a\t1\tb\n', {}, ' row 3: 3 fields, .*row'),
+  'many fields in quotes': (
+    'csv', TABLE + '"a\tb"\t1\n', {}, ' row 3: 3 fields' + QUOTED_HINT,
+  ),
+  'many fields of which none is in quotes': (
+    'csv', TABLE + 'say "no"\t1\t"\n', {}, ' row 3: 3 fields.* row'
+  ),
+  'a table of commas': (
+    'csv', 'text,label\na,1\n', {}, " row 1: no column 'text'.*delimiter=comma"
+  ),
+  'a header in quotes': (
+    'csv', '"text"\t"label"\n', {}, " row 1: no column 'text'" + QUOTED_HINT
+  ),
+  'no column': (
+    'csv', 'txt\tlabel\n', {},
+    r" row 1: no column 'text' in \['label', 'txt'\].*text_columns.*",
+  ),
+  'two columns': (
+    'csv', 'text\tlabel\ttext', {}, " row 1: two columns 'text' .*" + COLUMNS
+  ),
+  'an empty table': ('csv', '', {}, " row 1: no column 'text' .*"),
+  'a blank table': ('csv', '\n\n', BARE, " row 3: no column '0' .*"),
+  'no such number of a column': (
+    'csv', 'a\n', BARE, r" row 1: no column '1' in \['0'\].*"
+  ),
+  'a quote that is open': (
+    'csv', TABLE.replace('\t', ',') + '"b,2\n', QUOTED,
+    ' row 3 cannot be read as .csv.: unexpected end.*quoted',
+  ),
+  'a quote inside a field': (
+    'csv', TABLE.replace('\t', ',') + '"b" c,2\n', QUOTED,
+    ' row 3 cannot be read as .csv.: .*quoted',
+  ),
+  'bytes of a table': (
+    'csv', TABLE.encode() + b'c\xe9\t3\n', {},
+    r" row 3: column 'text' is not 'utf-8': 'c\\udce9'" + ENCODING,
+  ),
+  'half of a character in utf-16': (
+    'csv', TABLE.encode('utf-16') + b'c', {'encoding': 'utf-16'},
+    r" row 3: column 'text' is not 'utf-16'" + ENCODING,
+  ),
+  'utf-16 in place of utf-8': (
+    'csv', TABLE.encode('utf-16'), {}, " row 1: no column 'text'" + ENCODING
+  ),
+  'lines without a label': ('lines', '1 a\n b\n', {}, ' row 2: the label .*'),
+  'bytes of lines': (
+    'lines', b'1 a\n\n2 \xe9\n', {}, " row 3: column 'text' is not" + ENCODING
+  ),
+  'no JSON': (
+    'json', OBJECTS + '{"text": \n' + OBJECTS, {}, ' row 3' + UNREADABLE
+  ),
+  'no JSON in an array': (
+    'json', '[{"text": "a", "label": 1}, {"text":]', {}, ' row 2' + UNREADABLE
+  ),
+  'an array without an end': (
+    'json', '[{"text": "a", "label": 1}', {}, ' row 2' + UNREADABLE
+  ),
+  'no object': ('json', OBJECTS + 'null', {}, ' row 3: not a JSON .* null;.*'),
+  'no objects in an array': (
+    'json', '["a", "b"]\n', {}, " row 1: not a JSON object but 'a';.*"
+  ),
+  'bytes of JSON': (
+    'json', OBJECTS.encode() + b'{"text": "\xe9", "label": 1}\n', {},
+    " row 3: column 'text' is not 'utf-8'" + ENCODING,
+  ),
+  'utf-16 in place of JSON in utf-8': (
+    'json', OBJECTS.encode('utf-16'), {}, ' row 1' + UNREADABLE
+  ),
+  'half of a pair of surrogates': (
+    'json', '{"text": "\\ud83d", "label": 1}\n', {},
+    " row 1: column 'text' is not 'utf-8'" + ENCODING,
+  ),
+  'an object without a column': (
+    'json', OBJECTS + '{"text": "a"}\n', {},
+    r" row 3: no column 'label' in \['text'\]" + COLUMNS,
+  ),
+  **{
+    f'{value} in JSON': (
+      'json', OBJECTS + f'{{"text": "a", "label": {value}}}\n', {},
+      f" row 3: column 'label' is {re.escape(shown)} and no string, .*"
+      + COLUMNS,
+    ) for value, shown in (
+      ('null', 'null'), ('NaN', 'nan'), ('[1]', '[1]'),
+      ('{"a": "b"}', "{'a': 'b'}"),
+    )
+  },
+  **{
+    f'{value} in Parquet': (
+      'parquet', parquet(['a', 'b'], pa.array([value, value])), {},
+      f" row 1: column 'label' is {re.escape(shown)} and no string, .*"
+      + COLUMNS,
+    ) for value, shown in (
+      (None, 'null'), (float('nan'), 'nan'), (b'a', "b'a'"), ([1], '[1]'),
+      ({'a': 1}, "{'a': 1}"),
+    )
+  },
+  'bytes as text in Parquet': (
+    'parquet', parquet([b'a'], [1]), {}, " row 1: column 'text' is b'a' .*"
+  ),
+  'no column of Parquet': (
+    'parquet', parquet(['a']), {},
+    r" row 1: no column 'label' in \['other', 'text'\]; .*",
+  ),
+  **{
+    f'no archive in {ending}': (
+      'csv', b'no archive', {'train': (f'a{ending}',)},
+      ' row 1' + UNREADABLE,
+    ) for ending in readers.COMPRESSED
+  },
+  'no Parquet': ('parquet', b'no table', {}, ' row 1' + UNREADABLE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', BROKEN)
+def test_what_cannot_be_read_names_file_row_value_and_key(name, tmp_path):
+  format, content, options, message = BROKEN[name]
+  path = re.escape(str(tmp_path / options.get('train', 'a')[0]))
+  with pytest.raises(UserError, match=f'^{path}{message}$'):
+    read(tmp_path, format, content, options)
+
+
+@pytest.mark.parametrize(
+  ('content', 'has_hint'),
+  [
+    ('text\tlabel\n"a"\t1\n', True),
+    ('text\tlabel\na\t"1"\n', True),
+    ('text\tlabel\nb\t2\n"a ""b"""\t1\n', True),
+    ('text\tlabel\nb\t2\n"a"\t1\n', False),
+    ('text\tlabel\tnote\n"a" b\t1\t"c"\n"a" "b"\t1\t\n"\t2\t', False),
+  ],
+)
+def test_quotes_that_are_read_as_text_are_said(
+  content, has_hint, tmp_path, capsys
+):
+  read(tmp_path, 'csv', content, {})
+  assert (': quotes enclose' in capsys.readouterr().err) == has_hint
+  read(tmp_path, 'csv', TABLE, {'quoted': True})
+  assert capsys.readouterr().err == ''
+
+
+COMPRESS = {
+  '.gz': gzip.compress,
+  '.bz2': bz2.compress,
+  '.xz': lzma.compress,
+  '.zst': lambda data: pa.compress(data, 'zstd', asbytes=True),
+}
+
+
+@pytest.mark.parametrize('ending', readers.COMPRESSED)
+@pytest.mark.parametrize(
+  ('format', 'content'), [('csv', TABLE), ('json', OBJECTS), ('lines', '1 a')]
+)
+def test_compressed_files_are_read_and_cut_ones_refused(
+  format, content, ending, tmp_path
+):
+  options = {'train': (f'a{ending}',)}
+  rows = read(tmp_path, format, content, {})
+  data = COMPRESS[ending](content.encode())
+  assert read(tmp_path, format, data, options) == rows
+  with pytest.raises(UserError, match=rf'a\{ending} row . cannot be read'):
+    read(tmp_path, format, data[:-1], options)
+
+
+@pytest.mark.parametrize('size', [1, 7, 2**20])
+def test_elements_of_an_array_are_read_at_any_size_of_a_part(
+  size, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(readers, '_CHARACTERS', size)
+  rows = [(n, 'b' * n, str(n)) for n in range(1, 20)]
+  content = ', '.join(
+    f'{{"text": "{text}", "label": {label}}}' for _, text, label in rows
+  )
+  assert read(tmp_path, 'json', f'[{content} ]', {}) == rows
+
+
+def test_a_long_text_is_read(tmp_path):
+  content = f'text\tlabel\n{"a" * 140_000}\t1\n'
+  ((_, text, _),) = read(tmp_path, 'csv', content, {})
+  assert len(text) == 140_000
+
+
+ENDLESS = {
+  'csv': '{text}\t{n}\n', 'lines': '{n} {text}\n',
+  'json': '{{"text": "{text}", "label": {n}}}\n',
+  'array': '{{"text": "{text}", "label": {n}}}, ',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', ENDLESS)
+def test_memory_does_not_grow_with_the_rows(name, tmp_path):
+  count, size = 4_000, 2_000
+  begin = {'csv': 'text\tlabel\n', 'array': '['}.get(name, '')
+  rows = [ENDLESS[name].format(text='x' * size, n=n) for n in range(count)]
+  content = begin + ''.join(rows).rstrip(', ') + ']' * (name == 'array')
+  (tmp_path / 'a').write_text(content)
+  del content, rows
+  format = 'json' if name == 'array' else name
+  source = Text(format=format, train=('a',))
+  tracemalloc.start()
+  try:
+    read_rows = sum(1 for _ in source.read(str(tmp_path), 0)['train'])
+    _, peak = tracemalloc.get_traced_memory()
+  finally:
+    tracemalloc.stop()
+  assert read_rows == count
+  assert peak < count * size / 2

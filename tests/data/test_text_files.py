@@ -1,0 +1,246 @@
+"""Which files, folders and parts of the hub are read, and in what order."""
+
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.data import readers, selection
+from experiments.data import rows as rows_lib
+from experiments.data.text_files import Text
+
+# In each file, a text with its name.
+TABLES = (
+  'b.tsv', 'a.tsv', 'a[1].tsv', 'a*b.tsv', '.e.tsv', 'deep/c.tsv',
+  'deep/er/d.tsv', 'odd[2]*/a1.tsv', 'odd[2]*/a[1].tsv',
+)  # fmt: skip
+FOLDERS = {
+  'train/neg/10.txt': 'two\nlines',
+  'train/neg/2.txt': 'b',
+  'train/pos/0.txt': '',
+  'train/neg/.hidden': '\xff',
+  'train/.hidden/0.txt': 'no',
+  'train/urls.txt': 'no',
+}
+
+
+def write(folder, files):
+  """Writes files, content by name."""
+  for name, content in files.items():
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content.encode('latin-1'))
+
+
+@pytest.fixture
+def folder(tmp_path):
+  write(tmp_path, {name: f'text\tlabel\n{name}\t1\n' for name in TABLES})
+  write(tmp_path, FOLDERS)
+  return tmp_path
+
+
+def read(folder, **options):
+  data = Text(**options)
+  data.check(str(folder))
+  rows = data.read(str(folder), 0)
+  return {split: list(part) for split, part in rows.items()}
+
+
+def pairs(rows):
+  return [(row.text, row.label) for row in rows]
+
+
+@pytest.mark.parametrize('split', ['train', 'validation', 'test'])
+@pytest.mark.parametrize(
+  ('names', 'files'),
+  [
+    ('b.tsv a.tsv', 'b.tsv a.tsv'),
+    ('?.tsv', 'a.tsv b.tsv'),
+    ('b.tsv ?.tsv ./b.tsv', 'b.tsv a.tsv'),
+    ('d*/../a.tsv .//a.tsv', 'a.tsv'),
+    ('*/?.tsv', 'deep/c.tsv'),
+    ('deep/**/*.tsv', 'deep/c.tsv deep/er/d.tsv'),
+    ('deep/**', 'deep/c.tsv deep/er/d.tsv'),
+    ('d*/**/d.tsv', 'deep/er/d.tsv'),
+    ('a[1].tsv', 'a[1].tsv'),
+    ('a*b.tsv', 'a*b.tsv'),
+    ('odd[2]*/a[1].tsv', 'odd[2]*/a[1].tsv'),
+  ],
+)
+def test_names_and_patterns_are_read_in_order_each_file_once(
+  names, files, split, folder
+):
+  options = {'train': ('b.tsv',)} | {split: tuple(names.split())}
+  rows = read(folder, **options)[split]
+  assert [row.text for row in rows] == files.split()
+
+
+def test_a_folder_may_have_a_name_like_a_pattern(folder):
+  rows = read(folder / 'odd[2]*', train=('a?.tsv',))['train']
+  assert [row.text for row in rows] == ['odd[2]*/a1.tsv']
+
+
+@pytest.mark.parametrize(
+  ('options', 'said'),
+  [
+    ({'train': ('a.tsv',), 'test': ('b.tsv',)}, ''),
+    ({'train': ('./a.tsv',), 'test': ('deep/../a.tsv',)}, 'a.tsv'),
+    (
+      {'format': 'class_files', 'train': ('no=a.tsv',), 'test': ('yes=?.tsv',)},
+      'a.tsv',
+    ),
+    (
+      {'format': 'class_folders', 'train': ('train',), 'test': ('tr*',)},
+      'train/neg/10.txt (and 2 more files)',
+    ),
+  ],
+)
+def test_files_of_two_splits_are_said(options, said, folder, capsys):
+  read(folder, **options)
+  line = f'WARNING: {folder}/{said} is read for train and for test\n'
+  assert capsys.readouterr().err == line * bool(said)
+
+
+def test_each_file_of_a_folder_is_a_text(folder):
+  names = ('train', 'train/', 't*')
+  rows = read(folder, format='class_folders', train=names)['train']
+  assert [(row.text, row.label, row.file, row.number) for row in rows] == [
+    ('two\nlines', 'neg', f'{folder}/train/neg/10.txt', 1),
+    ('b', 'neg', f'{folder}/train/neg/2.txt', 1),
+    ('', 'pos', f'{folder}/train/pos/0.txt', 1),
+  ]
+
+
+def test_folders_of_other_labels_are_not_read(folder):
+  write(folder, {'train/x=1/0': 'c', 'train/unsup/0': '\xff'})
+  options = {'format': 'class_folders', 'labels': ('x==1=x', 'pos')}
+  rows = read(folder, **options, train=('train',))['train']
+  assert pairs(rows) == [('', 'pos'), ('c', 'x')]
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  [
+    ('train/new/.hidden', '/train/new'),
+    ('train/new/deep/text', '/train/new/deep'),
+    ('train/pos/1.txt', r"/train/pos/1\.txt row 1: .* 'utf-8'"),
+  ],
+)
+def test_what_is_no_text_in_a_class_folder_is_named(name, message, folder):
+  write(folder, {name: '\xff'})
+  with pytest.raises(UserError, match=message):
+    read(folder, format='class_folders', train=('train',))
+
+
+@pytest.mark.parametrize('split', ['train', 'validation', 'test', 'unlabelled'])
+@pytest.mark.parametrize(
+  ('format', 'name'),
+  [
+    ('csv', 'gone.tsv'),
+    ('csv', 'deep'),
+    ('csv', '*.csv'),
+    ('class_folders', 'gone'),
+    ('class_folders', 'train/neg/2.txt'),
+  ],
+)
+def test_missing_files_are_refused_before_any_is_read(
+  format, name, split, folder, monkeypatch
+):
+  train = 'train' if format == 'class_folders' else 'a.tsv'
+  options = {'train': (train,)} | {split: (name,)}
+  monkeypatch.setattr(readers, 'rows', None)
+  with pytest.raises(UserError, match=rf'data\.text\.{split}.*{name[-3:]}'):
+    read(folder, format=format, **options)
+
+
+def test_a_missing_folder_is_refused_where_it_is_read(tmp_path):
+  with pytest.raises(UserError, match=r'data\.dir = .*gone.* is not a folder'):
+    read(tmp_path / 'gone')
+
+
+def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
+  """With the library itself, offline: its name may be a folder."""
+  import datasets as library
+
+  cache = str(tmp_path / 'cache')
+  monkeypatch.setattr(library.config, 'HF_DATASETS_CACHE', cache)
+  folder = tmp_path / 'name'
+  for part in ('one', 'two'):
+    (folder / part).mkdir(parents=True)
+    (folder / part / 'train.csv').write_text(f'text,label\n{part},1\nb,0\n')
+  (folder / 'README.md').write_text(
+    '---\nconfigs:\n'
+    '- config_name: one\n  data_files: one/*.csv\n'
+    '- config_name: two\n  data_files: two/*.csv\n---\n'
+  )
+  options = {'format': 'hub', 'hub_name': str(folder), 'train': ('train',)}
+  data = Text(**options, hub_config='two', test=('train[1:]',))
+  rows = data.read('', 0)
+  assert pairs(rows['train']) == [('two', '1'), ('b', '0')]
+  assert pairs(rows['test']) == [('b', '0')]
+  with pytest.raises(
+    UserError, match=r"split 'train' row 1 .*'one', 'two'.*hub_config"
+  ):
+    list(Text(**options).read('', 0)['train'])
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
+    ({'train': ()}, r'text\.train is empty'),
+    ({'unknown_labels': 'keep'}, r"labels = 'keep' is not one of drop, error"),
+    ({'format': 'tsv'}, r"format = 'tsv' is not one of"),
+    ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
+    ({'text_columns': ()}, r'text_columns is empty'),
+    ({'format': 'class_files', 'train': ('a',)}, r'write label=file'),
+    (
+      {'format': 'hub', 'hub_name': 'glue'},
+      r"data\.dir = 'anywhere' must be e",
+    ),
+    ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
+    ({'max_copies': -1}, r'text\.max_copies = -1 must be at least 0'),
+    ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
+    ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
+    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
+  ],
+)
+def test_wrong_options_are_refused(options, message):
+  with pytest.raises(UserError, match=message):
+    Text(**options).check('anywhere')
+
+
+COPIES = [('a', 1), ('b', 1), ('a', 2), ('a', 1), ('b', 1), ('a', 1)]
+
+
+def write_copies(folder):
+  for name, rows in (('train', COPIES), ('test', COPIES[3:])):
+    lines = ['text\tlabel', *(f'{text}\t{label}' for text, label in rows)]
+    (folder / f'{name}.tsv').write_text('\n'.join(lines) + '\n')
+
+
+@pytest.mark.parametrize(
+  ('most', 'train', 'test'),
+  [
+    (0, [1, 2, 3, 4, 5, 6], [1, 2, 3]),
+    (1, [1, 2, 3], [1, 2]),
+    (2, [1, 2, 3, 4, 5], [1, 2, 3]),
+  ],
+)
+def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
+  most, train, test, tmp_path
+):
+  write_copies(tmp_path)
+  source = Text(test=('test.tsv',))
+  rows = rows_lib.gather(source.read(str(tmp_path), 0))
+  splits, messages = selection.without_copies(rows, rows.splits(), most)
+  found = {
+    split: [rows.row(index).number for index in part]
+    for split, part in splits.items()
+  }
+  assert found == {'train': train, 'test': test}
+  assert messages == [
+    f'{split} rows dropped: {left_out} of {count}, more than {most} of one '
+    'text and label (config.data.text.max_copies)'
+    for split, left_out, count in (
+      ('train', 6 - len(train), 6),
+      ('test', 3 - len(test), 3),
+    )
+    if left_out
+  ]
