@@ -163,7 +163,9 @@ def options(entry: Any) -> dict[str, Any]:
     for name, kind in inspect.get_annotations(entry).items()
     if 'ClassVar' not in str(kind)
   }
-  fields = {f.name: f.default for f in dataclasses.fields(entry)}
+  fields = {}
+  if dataclasses.is_dataclass(entry):
+    fields = {field.name: field.default for field in dataclasses.fields(entry)}
   for name in sorted(declared - fields.keys() - _NOT_OPTIONS):
     raise UserError(
       f'{entry.__name__}.{name} is no field: {entry.__name__} needs '

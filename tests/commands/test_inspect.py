@@ -184,8 +184,7 @@ def test_heads_that_cannot_be_ablated_have_statistics_and_pools_their_weights(
     tmp_path / 'run',
     **{
       'model.encoder': 'uniform',
-      'model.pool': 'attentive',
-      'model.pool.attentive.num_hops': 3,
+      'model.pool': 'attentive(num_hops=3)',
     },
   )
   flags = [f'--workdir={path}', f'--text={TEXT}']

@@ -255,7 +255,7 @@ def test_a_long_text_has_no_phrases():
     ({'fold': 1}, 'data.fold = 1 must be 0 for config.data.num_folds = 0'),
     ({'num_folds': -2}, 'data.num_folds = -2 must be at least 0'),
     ({'num_folds': 2, 'test_fraction': 0.1}, 'data.test_fraction = 0.1 must'),
-    ({'split_by': 'word'}, "data.split_by = 'word' is not one of"),
+    ({'split_by': 'word'}, "data.split_by = 'word' must be one of"),
   ],
 )
 def test_wrong_folds_are_one_line(data, said, tmp_path):

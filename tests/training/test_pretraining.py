@@ -43,7 +43,10 @@ def train(config, path, until=None):
 
 def best(path):
   """The parameters of the best checkpoint by name, and its step."""
-  with checkpoints.reading(str(path), *stored.read_keeping(str(path))) as saved:
+  settings = stored.read_settings(str(path))
+  with checkpoints.reading(
+    str(path), settings.checkpoint, settings.best
+  ) as saved:
     step = saved.best()
     return saved.restore_params(step), step
 
