@@ -49,13 +49,6 @@ def test_path_lengths_are_those_of_the_formulas(n, k):
   assert encoders.path_length('cnn', n, k) == -(-2 * (n - 1) // (k - 1))
 
 
-def test_two_layers_of_width_3_see_both_ends_of_five_tokens():
-  """The chapter's figure: x1 and x5 in the receptive field of one output."""
-  one_layer = encoders.connections('cnn', 5, 3)
-  assert not one_layer[2].all()
-  assert (one_layer @ one_layer)[2].all()
-
-
 def test_the_gradient_of_an_rnn_vanishes_and_that_of_attention_does_not():
   found = encoders.reach(48, 3, depth=4)
   assert set(found) == {'attention', 'rnn', 'cnn, 4 layers'}
@@ -64,13 +57,6 @@ def test_the_gradient_of_an_rnn_vanishes_and_that_of_attention_does_not():
   assert found['attention'][far].mean() > 0.3 * found['attention'][near].mean()
   # The receptive field of four layers of width 3 is four tokens back.
   assert np.flatnonzero(found['cnn, 4 layers']).tolist() == list(range(43, 48))
-
-
-def test_slopes_are_exponents():
-  sizes = [2, 4, 16]
-  assert encoders.slope(sizes, [3 * s**1.5 for s in sizes]) == pytest.approx(
-    1.5
-  )
 
 
 @pytest.mark.slow

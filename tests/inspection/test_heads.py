@@ -1,7 +1,6 @@
 """Heads of a small model: statistics, importance, ablation."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,9 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
-from experiments.command.errors import UserError
 from experiments.data import loading
-from experiments.data.vocabularies import Byte, Vocabulary
-from experiments.inspection import ablation, figures, head_analysis
+from experiments.data.vocabularies import Byte
+from experiments.inspection import ablation, head_analysis
 from experiments.learning.tasks import cross_entropy, padding_mask
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
@@ -98,13 +96,6 @@ def test_statistics_are_means_over_texts(model, names):
     np.testing.assert_allclose(found[name], expected, rtol=1e-4)
 
 
-def test_separators_have_neither_letters_nor_digits():
-  texts = (',', ' .', "'s", 'é', '3', '')
-  assert [head_analysis.is_separator(text) for text in texts] == [
-    True, True, False, False, False, True,
-  ]  # fmt: skip
-
-
 def test_names_of_bytes_are_visible():
   found = head_analysis.names(Byte().train([]))
   assert {'␣', '↵', '⇥', 'a', 'Z'} < {*found}
@@ -180,35 +171,6 @@ def test_heads_are_ablated_from_the_least_important_on():
     [[0, 0], [0, 1]],
     [[0, 0], [0, 0]],
   ]
-
-
-def test_other_encoders_have_no_heads(model):
-  classifier, _, _, _ = model
-  config = make_small_config()
-  config.model.encoder.name = 'bow'
-  bow = compiled.make(from_config(config), Vocabulary(10), 2).classifier
-  head_analysis.require_heads(classifier)
-  with pytest.raises(UserError, match=r'config\.model\.encoder\.name'):
-    head_analysis.require_heads(bow)
-
-
-def test_figures_of_heads_have_their_numbers(tmp_path):
-  row = dict.fromkeys(analysis.STATISTICS, 0.25)
-  row |= {'distance': 3.5, 'importance': 1e-6, 'accuracy_without': 0.75}
-  rows = [{'layer': 0, 'head': 0, **row}, {'layer': 0, 'head': 1, **row}]
-  accuracies = {
-    'least_important_first': [1.0, 0.9, 0.5],
-    'most_important_first': [1.0, 0.6, 0.5],
-    'examples': 9,
-  }
-  drawn = figures.Figures(str(tmp_path))
-  figures.heads(drawn, rows)
-  figures.ablation(drawn, accuracies)
-  assert drawn.write() == ['heads.png', 'ablation.png', 'numbers.json']
-  found = json.loads((tmp_path / 'numbers.json').read_text())
-  assert found['heads']['labels']['rows'] == rows
-  most_first = found['ablation']['accuracy'][1]
-  assert most_first == accuracies['most_important_first']
 
 
 def test_the_first_token_is_cls_where_the_model_pools_it(model, names):
