@@ -40,7 +40,7 @@ def test_measured_exponents_are_the_theoretical_ones(name, exponent):
   assert encoders.slope(lengths, counted) == pytest.approx(exponent, abs=0.02)
 
 
-@pytest.mark.parametrize(('n', 'k'), [(5, 3), (17, 3), (18, 5)])
+@pytest.mark.parametrize(('n', 'k'), [(5, 3), (18, 5)])
 def test_path_lengths_are_those_of_the_formulas(n, k):
   assert encoders.path_length('attention', n, k) == 1
   assert encoders.path_length('linear_attention', n, k) == 1

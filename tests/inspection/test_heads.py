@@ -45,16 +45,22 @@ def names(model):
   )
 
 
-def some(loaded, count=5):
+def some(loaded, count=3):
   return loaded.splits['validation'].take(np.arange(count))
 
 
-def test_attention_maps_have_the_weights_that_were_sown(model, names):
+@pytest.fixture(scope='module')
+def maps(model, names):
+  """Those of `some` texts."""
   classifier, params, loaded, _ = model
-  examples = some(loaded)
-  found = list(
-    head_analysis.attention_maps(classifier, params, examples, names)
+  return list(
+    head_analysis.attention_maps(classifier, params, some(loaded), names)
   )
+
+
+def test_attention_maps_have_the_weights_that_were_sown(model, maps, names):
+  _, _, loaded, _ = model
+  examples, found = some(loaded), maps
   for row, one in enumerate(found):
     length = examples.lengths[row]
     ids = examples.tokens[examples.starts[row] :][:length]
@@ -74,18 +80,19 @@ def test_a_scanned_stack_is_read_like_a_plain_one(model):
   np.testing.assert_allclose(found, plain, atol=1e-5)
 
 
-def test_statistics_are_means_over_texts(model, names):
+def test_statistics_are_means_over_texts(model, maps, names):
   classifier, params, loaded, _ = model
   examples = some(loaded)
   found = head_analysis.statistics(
     classifier, params, examples, loaded.bucket_lengths, names
   )
+  statistics = jax.jit(jax.vmap(analysis.head_statistics, (0, None, None)))
   alone = []
-  for one in head_analysis.attention_maps(classifier, params, examples, names):
+  for one in maps:
     length = len(one.tokens)
     is_separator = [head_analysis.is_separator(name) for name in one.tokens]
     alone.append(
-      jax.vmap(analysis.head_statistics, (0, None, None))(
+      statistics(
         jnp.asarray(one.weights)[:, None],
         jnp.ones((1, length, length), bool),
         jnp.array(is_separator)[None],
@@ -108,7 +115,7 @@ def test_names_of_bytes_are_visible():
 def test_a_statistic_that_no_text_has_is_none(model, names):
   classifier, params, loaded, _ = model
   examples = some(loaded)
-  lone = dataclasses.replace(examples, lengths=np.ones(5, np.int32))
+  lone = dataclasses.replace(examples, lengths=np.ones(3, np.int32))
   found = head_analysis.statistics(classifier, params, lone, (1,), names)
   assert np.isnan(found['entropy']).all()
   np.testing.assert_array_equal(found['self'], 1)
@@ -122,7 +129,7 @@ def test_importance_equals_finite_differences(model):
   found = ablation.importance(
     classifier, params, examples, loaded.bucket_lengths
   )
-  batch = examples.batch(np.arange(5), 5, 17)
+  batch = examples.batch(np.arange(3), 3, 17)
 
   @jax.jit
   def losses(gates):

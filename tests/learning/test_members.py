@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 from conftest import last_json, make_small_config
+from test_train import restored
 
 from experiments.command.signals import Signals
 from experiments.data import encoding, loading
@@ -18,7 +19,7 @@ from experiments.learning import ensembles
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 from experiments.training import run as run_lib
-from experiments.training.evaluation import restore_run
+from experiments.training.evaluation import restore_params
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 COUNT = 3
@@ -117,17 +118,17 @@ def test_a_group_of_ensembles_trains_each_as_alone():
 
 def test_what_an_ensemble_predicts_is_the_mean_of_probabilities(trained):
   path, _ = trained
-  settings, program, state = restore_run(str(path), 'last')
+  settings, program, _, params = restore_params(str(path), 'last')
   examples = loading.load(settings.data, str(path)).splits['test']
   vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
   one = compiled.make(of_one(settings), vocabulary, 2)
   for rows, batch in eval_batches(examples, 8, (17,)):
-    losses, logits = program.eval_step(state.params, batch)
+    losses, logits = program.eval_step(params, batch)
     each = [
       np.float64(
-        one.eval_step(
-          head_analysis.of_member(settings, index, state.params), batch
-        )[1]
+        one.eval_step(head_analysis.of_member(settings, index, params), batch)[
+          1
+        ]
       )
       for index in range(COUNT)
     ]
@@ -149,7 +150,9 @@ def test_an_ensemble_resumes_bit_for_bit(trained, tmp_path):
   assert run_lib.run_group(runs, loaded, program, Signals(), until=5) == [None]
   (resumed,) = run_lib.run_group(runs, loaded, program, Signals())
   assert resumed | {'workdir': ''} == result | {'workdir': ''}
-  ours, theirs = (restore_run(str(p), 'last')[2] for p in (path, whole))
+  ours, theirs = (
+    restored(p, config, config.train.steps) for p in (path, whole)
+  )
   jax.tree.map(np.testing.assert_array_equal, ours, theirs)
   assert (path / 'metrics.jsonl').read_text() == (
     whole / 'metrics.jsonl'

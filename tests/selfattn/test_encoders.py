@@ -282,21 +282,6 @@ def test_weights_of_chosen_layers_only():
     scanned.apply(variables, TOKENS, IS_TOKEN, **chosen)
 
 
-def test_P_is_sown_once_and_is_what_was_added():
-  """The blocks are cut off, so the encoder only adds P and normalises."""
-  encoder = AttentionEncoder(
-    0, H, F, POSITIONS['sinusoidal'](D, H, False), jnp.float32, norm='post'
-  )
-  x_BLD = jax.random.normal(jax.random.key(1), (B, L, D))
-  y_BLD, sown = encoder.apply({}, x_BLD, IS_TOKEN, mutable='intermediates')
-  (P,) = sown['intermediates']['P']
-  np.testing.assert_allclose(
-    (y_BLD - x_BLD)[IS_TOKEN],
-    np.broadcast_to(P, x_BLD.shape)[IS_TOKEN],
-    atol=1e-6,
-  )
-
-
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32_elsewhere():
   encoder = AttentionEncoder(
     LAYERS, H, F, POSITIONS['sinusoidal'](D, H, False), jnp.bfloat16
@@ -313,7 +298,3 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_elsewhere():
   full = classifier().apply(variables, TOKENS, IS_TOKEN)
   np.testing.assert_allclose(logits, full, atol=0.1)
   assert (np.asarray(logits) != np.asarray(full)).any()
-
-
-def test_models_are_hashable():
-  assert hash(classifier()) == hash(classifier())

@@ -204,15 +204,11 @@ def test_memory_of_the_gradient_is_linear_in_length():
     ({'window': (2, 0)}, r'window = \(2, 0\) must be None'),
     ({'softcap': 3.0}, r'softcap = 3.0 must be 0.0'),
     ({'backend': 'xla'}, r"backend = 'xla' must be 'auto'"),
-    ({'broadcast_dropout': True}, 'broadcast_dropout = True must be False'),
     ({'normaliser': Sigmoid(H)}, 'normaliser = Sigmoid.* must be None'),
     ({'position': POSITIONS['t5'](D, H, False)}, 'which its bias hook is for'),
     ({'position': POSITIONS['pope'](D, H, False)}, 'changes the width'),
     (
-      {
-        'position': positions.make({'none': {}, 'xpos': {}}, D, H, True),
-        'causal': True,
-      },
+      {'position': POSITIONS['xpos'](D, H, True), 'causal': True},
       'depends on the other keys',
     ),
   ],
@@ -223,22 +219,18 @@ def test_what_acts_on_scores_is_refused(fields, said):
     layer.init(jax.random.key(0), X)
 
 
-@pytest.mark.parametrize(
-  ('given', 'name'),
-  [
-    ({'key_BMD': X + 1}, 'key_BMD'),
-    ({'mask': jnp.ones((L, L), bool)}, 'mask'),
-    ({'dropout': Dropout.create(jax.random.key(0), 0.1)}, 'dropout'),
-  ],
-)
-def test_what_needs_weights_is_refused(given, name):
-  layer = LinearAttention(D, H)
-  with pytest.raises(ValueError, match=f'{name} must be None'):
-    layer.init(jax.random.key(0), X, **given)
-
-
-def test_a_cache_has_no_weights_to_return():
+def test_what_needs_weights_is_refused():
   layer = LinearAttention(D, H, causal=True)
   variables = draw(layer.init, jax.random.key(0), X)
-  with pytest.raises(ValueError, match='of which no weights can be made'):
-    layer.apply(variables, X, cache_len=L, return_weights=True, mutable='cache')
+  dropout = Dropout.create(jax.random.key(0), 0.1)
+  for name, given in (
+    ('key_BMD must be None', {'key_BMD': X + 1}),
+    ('mask must be None', {'mask': jnp.ones((L, L), bool)}),
+    ('dropout must be None', {'dropout': dropout}),
+    (
+      'no weights can be made',
+      {'cache_len': L, 'return_weights': True, 'mutable': 'cache'},
+    ),
+  ):
+    with pytest.raises(ValueError, match=name):
+      layer.apply(variables, X, **given)

@@ -18,7 +18,6 @@ from selfattn.normalisers import NORMALISERS, Sinks, Softmax
 from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.angles import angles
-from selfattn.positions.biases import Bias
 from selfattn.positions.contract import distances
 from selfattn.positions.distances import distance_range
 from tests.conftest import at, draw
@@ -97,24 +96,6 @@ def test_a_rotation_may_read_its_state(is_joined):
     tokens = tokens.replace(state=gate)
     scores += gates.bias(of_method['forgetting'], tokens, tokens)
   np.testing.assert_allclose(weights, jax.nn.softmax(scores), **close)
-
-
-def test_a_bias_that_reads_a_state_is_sown_as_what_it_added():
-  @dataclasses.dataclass(frozen=True)
-  class ByText(Bias):
-    def state(self, params, x_BLD, tokens):
-      return x_BLD[..., 0]
-
-    def bias(self, params, query, key):
-      bias = jnp.broadcast_to(key.state[:, None, None], (B, 1, L, L))
-      return jnp.repeat(bias, H, axis=1)
-
-  encoder = AttentionEncoder(1, H, 7, ByText(D, H, False), jnp.float32)
-  variables = draw(encoder.init, jax.random.key(0), X)
-  _, sown = encoder.apply(variables, X, mutable='intermediates')
-  (P,) = sown['intermediates']['block_0']['attention']['P']
-  assert P.shape == (B, H, L, L)
-  assert 'P' not in sown['intermediates']
 
 
 SHAPES = {
