@@ -78,6 +78,7 @@ def test_rate_may_be_traced_and_batched():
   np.testing.assert_array_equal(batched[0], x)
 
 
+@pytest.mark.slow
 def test_values_do_not_depend_on_sharding(eight_devices):
   out = eight_devices(
     """

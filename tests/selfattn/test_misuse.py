@@ -463,6 +463,11 @@ MISTAKES = {
   ),
   'rank of a layer': (init(layer_of(), X[0]), r'\(4, 12\) must be \(batch'),
   'rank': (lambda: attend(Q[0], KEYS[0], VALUES[0]), 'must be .batch, length'),
+  'KV heads': (
+    lambda: attend(Q, jnp.ones((B, L, 3, K)), jnp.ones((B, L, 3, K))),
+    '3 KV heads do not divide 2',
+  ),
+  'a backend': (call(backend='fast'), f'not one of .*{BACKENDS[0]}'),
   'batch': (lambda: attend(Q, KEYS[:1], VALUES[:1]), r'must be \(B, L, H, K\)'),
   'no heads': (init(Attention(D, 0)), 'num_heads = 0 does not divide 12'),
   'heads below none': (
