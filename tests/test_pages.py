@@ -197,7 +197,8 @@ def test_the_way_from_a_csv_to_predictions_can_be_gone(
   for words in lines[1:5]:
     assert '--workdir=runs/reviews' in words
     name = words[0].removeprefix('experiments.')
-    code, stdout, stderr = call_command(name, *words[1:], cwd=folder)
+    few = ['--num_examples=2'] * (name == 'inspect')
+    code, stdout, stderr = call_command(name, *words[1:], *few, cwd=folder)
     assert code == 0, stderr
   monkeypatch.chdir(folder)
   monkeypatch.setenv('PYTHONPATH', str(ROOT))
