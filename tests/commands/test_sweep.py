@@ -541,13 +541,3 @@ def test_a_sweep_with_unfinished_trials_asks_to_be_run_again(
   assert last_json(printed)['trials'] == {'PENDING': 4}
   last = said.splitlines()[-1]
   assert last.startswith('interrupted: 4 trials are unfinished')
-
-
-def test_a_sweep_of_another_config_is_refused(whole, arguments, sweep):
-  path, _ = whole
-  before = (path / 'sweep.json').read_text()
-  flags = [f'--workdir={path}', '--config.model.pool=max']
-  code, _, said = sweep(*arguments, *flags)
-  assert code == 2
-  assert 'config.model.pool' in said
-  assert (path / 'sweep.json').read_text() == before
