@@ -112,33 +112,19 @@ def test_every_optimizer_has_an_oracle():
   assert {*OPTIMIZER_ORACLES, 'muon'} == set(optimizers.OPTIMIZERS)
 
 
-@pytest.mark.parametrize('endings', [(), ('kernel',), ('embedding', 'bias')])
-def test_names_that_decay_are_names_of_parameters(endings):
-  shapes = jax.eval_shape(lambda: PARAMS)
-  parameter_groups.check_weight_decay_names(shapes, endings)
-
-
 @pytest.mark.parametrize(
   ('endings', 'message'),
   [
-    (
-      ('kernels',),
-      r"names has 'kernels', .* did you mean kernel\?",
-    ),
-    (
-      ('kernel', 'scale'),
-      r"names has 'scale', .* bias, embedding, kernel$",
-    ),
-    (('dense',), r"names has 'dense'"),
+    (('kernels',), r"names has 'kernels', .* did you mean kernel\?"),
+    (('kernel', 'scale'), r"names has 'scale', .* bias, embedding, kernel$"),
     ((3,), r'names has 3'),
     (('',), r"names has ''"),
   ],
 )
 def test_a_name_that_no_parameter_has_is_refused(endings, message):
-  with pytest.raises(UserError, match=message) as error:
+  parameter_groups.check_weight_decay_names(PARAMS, ('embedding', 'bias'))
+  with pytest.raises(UserError, match=rf'^config\.optimizer\..*{message}'):
     parameter_groups.check_weight_decay_names(PARAMS, endings)
-  assert str(error.value).startswith('config.optimizer.weight_decay_names')
-  assert '\n' not in str(error.value)
 
 
 @pytest.mark.parametrize('name', OPTIMIZER_ORACLES)
@@ -209,22 +195,6 @@ def mask(params):
   return parameter_groups.weight_decay_mask(params, ('kernel',))
 
 
-@pytest.mark.parametrize(
-  ('path', 'shape', 'group'),
-  [
-    (('encoder', 'position', 'kernel'), (7, 1, 6, 6), 'matrices'),
-    # One channel at a time.
-    (('encoder', 'position', 'kernel'), (7, 6, 1, 1), ''),
-    (('encoder', 'position', 'path', 'up', 'kernel'), (4, 6), 'matrices'),
-    (('encoder', 'block_0', 'position', 'query', 'kernel'), (6, 6), 'matrices'),
-  ],
-)
-def test_kernels_of_positions_are_matrices_unless_of_one_channel(
-  path, shape, group
-):
-  assert parameter_groups.group_of(path, shape) == group
-
-
 def test_groups_are_found_by_path():
   found = parameter_groups.by_group(lambda group, _: group, TREE)
   assert found == LABELS
@@ -246,37 +216,15 @@ def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
   assert labels['encoder']['position']['rates'] == ''
 
 
-def test_groups_cover_a_model_with_positions_in_layers(grouped):
-  grouped.model.position.name = 'learned+shaw+fire'
-  grouped.model.encoder.attention.scan = True
-  grouped.model.num_layers = 3
-  settings = from_config(grouped)
-  classifier = build.model(settings, 30, 2)
-  params = jax.eval_shape(
-    lambda hparams: build.init_state(settings, classifier, hparams).params,
-    build.hparams(settings),
-  )
-  labels = parameter_groups.by_group(lambda group, leaf: group, params)
-  found = {'': set(), 'embeddings': set(), 'matrices': set()}
-  for path, label in jax.tree_util.tree_leaves_with_path(labels):
-    found[label].add(path[-1].key)
-  assert found['embeddings'] == {'embedding', 'table', 'keys'}
-  assert found['matrices'] == {'kernel'}
-  assert 'in_kernel' in found['']
-
-
-@pytest.mark.parametrize('is_scaled', [False, True])
-def test_groups_with_optimizers_of_their_own_equal_a_partition(
-  is_scaled, grouped
-):
+def test_groups_with_optimizers_of_their_own_equal_a_partition(grouped):
   groups = grouped.optimizer.groups
   groups.embeddings.name, groups.matrices.name = 'adagrad', 'muon'
-  factors = {'embeddings': 3.0, 'matrices': 0.5} if is_scaled else {}
+  factors = {'embeddings': 3.0, 'matrices': 0.5}
   for name, factor in factors.items():
     groups[name].learning_rate_scale = factor
   settings = from_config(grouped)
   ours = stepped(settings, build.hparams(settings), TREE)
-  rates = {name: 0.01 * factors.get(name, 1.0) for name in groups}
+  rates = {name: 0.01 * factor for name, factor in factors.items()}
   theirs = applied(
     optax.partition(
       {
@@ -318,20 +266,6 @@ def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
     alone = stepped(settings, build.hparams(settings), one)
     stacked = jax.tree.map(lambda x: x[1], ours)
     close(stacked, alone)
-
-
-def test_without_groups_state_and_numbers_are_as_before(grouped):
-  settings = from_config(grouped)
-  numbers = build.hparams(settings)
-  plain = optax.chain(
-    optax.scale_by_adam(),
-    optax.add_decayed_weights(np.float32(0.1), mask),
-    optax.scale(-np.float32(0.01)),
-  )
-  state = build.optimizer(settings, numbers, 0).init(TREE)
-  assert jax.tree.structure(state) == jax.tree.structure(plain.init(TREE))
-  ours, theirs = stepped(settings, numbers, TREE), applied(plain, TREE)
-  assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), ours, theirs))
 
 
 def test_a_group_of_scale_zero_stays(grouped):
@@ -384,18 +318,6 @@ def test_every_float_of_an_optimizer_is_checked(name):
         cls(**{option: value}).check()
 
 
-def test_options_of_the_optimizer_of_a_group_are_checked_with_their_key(
-  grouped,
-):
-  grouped.optimizer.groups.matrices.name = 'muon'
-  grouped.optimizer.muon.ns_steps = 0
-  with pytest.raises(UserError) as error:
-    from_config(grouped)
-  assert str(error.value) == (
-    'config.optimizer.muon.ns_steps = 0 must be at least 1'
-  )
-
-
 @pytest.mark.parametrize(
   ('key', 'value', 'default'),
   [('name', 'sgd', ''), ('learning_rate_scale', 3.0, 1.0)],
@@ -407,13 +329,9 @@ def test_settings_of_a_group_without_parameters_are_refused(
   optimizer = from_config(grouped).optimizer
   optimizer.check_parameters(TREE)
   encoder = {'position': TREE['encoder']['position']}
-  with pytest.raises(UserError) as error:
+  said = rf'groups\.matrices\.{key} = {value!r} .* set it to {default!r}'
+  with pytest.raises(UserError, match=said):
     optimizer.check_parameters(TREE | {'encoder': encoder})
-  assert str(error.value) == (
-    f'config.optimizer.groups.matrices.{key} = {value!r} has no effect: no '
-    'parameter of this model is in that group; set it to '
-    f'{default!r}'
-  )
 
 
 def test_a_group_without_parameters_is_refused_before_training(

@@ -227,32 +227,23 @@ def test_validation_asks_for_no_file(tmp_path):
   ('text', 'value'),
   [
     ('billing,bug', ('billing', 'bug')),
-    ('billing', ('billing',)),
     ('0=no,1=yes', ('0=no', '1=yes')),
-    ('a b, c', ('a b', 'c')),
     (' a , b ', ('a', 'b')),
     ('part-*.tsv,[de]v.tsv', ('part-*.tsv', '[de]v.tsv')),
     ('"[a-c].tsv"', ('[a-c].tsv',)),
     ('8,-1', (8, -1)),
     ('7', (7,)),
-    ('0,10', (0, 10)),
     ('+1,-1', ('+1', -1)),
     ('1.50,2', ('1.50', 2)),
-    ('1_0,2', ('1_0', 2)),
     ('007,-0', ('007', '-0')),
     ('0x1,1e3,None,True', ('0x1', '1e3', 'None', 'True')),
     ('a,', ('a',)),
     ('7,', (7,)),
     ('a,,b', ('a', '', 'b')),
     ('"a,b",c', ('a,b', 'c')),
-    ('a, "b, c"', ('a', 'b, c')),
-    ('say "no",b', ('say "no"', 'b')),
     ("it's,b", ("it's", 'b')),
-    ('{1: 2}', ('{1: 2}',)),
     ('', ()),
-    (' ', ()),
     ('()', ()),
-    ('[]', ()),
     ("('a,b', 'c')", ('a,b', 'c')),
     ("['kernel']", ('kernel',)),
     ('(1.5, 2)', (1.5, 2)),
@@ -278,42 +269,12 @@ def test_a_tuple_with_a_torn_bracket_or_quote_is_refused(text):
     registry.typed(text, tuple, 'optimizer.weight_decay_names')
 
 
-def test_flat_holds_the_chosen_options_only():
-  flat = settings.from_config(default.get_config()).flat()
-  assert flat['model.position.sinusoidal.base'] == 10_000.0
-  assert not any(key.startswith('model.position.learned') for key in flat)
-  assert flat['data.name'] == 'word_order'
-  assert flat['optimizer.name'] == 'adamw'
-
-
 def test_options_of_other_choices_do_not_make_another_run():
   digest = settings.from_config(default.get_config()).digest()
   unused = with_changes(**{'model.position.learned.max_len': 99})
   assert settings.from_config(unused).digest() == digest
   used = with_changes(**{'model.position.sinusoidal.base': 99.0})
   assert settings.from_config(used).digest() != digest
-
-
-def test_settings_are_hashable_and_survive_json():
-  import json
-
-  one = settings.from_config(default.get_config())
-  text = json.dumps(default.get_config().to_dict())
-  assert settings.from_config(json.loads(text)) == one
-
-
-def test_a_block_holds_every_option_once():
-  table = {name: keys.POSITIONS[name] for name in ('none', 'kerple', 't5')}
-  assert registry.block(table, 'none') == {
-    'name': 'none',
-    'kerple': {'form': 'log'},
-    't5': {
-      'num_buckets': 32,
-      'max_distance': 128,
-      'shared': True,
-      'init_std': 1.0,
-    },
-  }
 
 
 def test_names_joined_by_plus_are_methods_at_once():
@@ -335,13 +296,14 @@ def test_names_joined_by_plus_are_methods_at_once():
     settings.from_config(with_changes(**{'model.encoder.name': 'bow+bow'}))
 
 
-def test_options_of_encoders_and_pools_are_checked_with_their_key():
+def test_options_of_encoders_pools_and_heads_are_checked_with_their_key():
   for choice, key, value in (
     ('encoder.name=rnn', 'encoder.rnn.cell', 'elman'),
     ('encoder.name=cnn', 'encoder.cnn.kernel_size', 0),
     ('encoder.name=cnn', 'encoder.cnn.dilation', 0),
     ('pool=attentive', 'pool_options.attentive.hidden_dim', 0),
     ('pool=attentive', 'pool_options.attentive.num_hops', -1),
+    ('head.name=mlp', 'head.mlp.hidden_dim', 0),
   ):
     name, chosen = choice.split('=')
     changes = {f'model.{name}': chosen, f'model.{key}': value}
@@ -369,12 +331,6 @@ def test_a_method_with_a_last_position_names_the_option_that_moves_it():
   for name, cls in keys.POSITIONS.items():
     is_limited = cls(8, 2, False, vocab_size=5).max_length() is not None
     assert is_limited == (cls.length_option in registry.options(cls)), name
-
-
-def test_heads_are_checked_before_the_method_that_they_are_for():
-  changes = {'model.num_heads': 7, 'model.position.name': 'rotary'}
-  with pytest.raises(UserError, match=r'model\.num_heads = 7; try 63 or 70'):
-    settings.from_config(with_changes(**changes))
 
 
 def test_a_pool_is_its_name_and_its_options_stand_elsewhere():
@@ -436,16 +392,3 @@ def test_real_position_ids_are_for_methods_that_support_them():
   changes['model.position.name'] = 'sinusoidal+t5'
   with pytest.raises(UserError, match=r"no integers, which 't5' of"):
     settings.from_config(with_changes(**changes))
-
-
-def test_an_entry_that_is_named_as_an_alias_is_meant_itself(monkeypatch):
-  class Mine(keys.POSITIONS['alibi']):
-    """A method of one's own."""
-
-  monkeypatch.setitem(keys.POSITIONS, 'rope', Mine)
-  config = default.get_config()
-  with config.unlocked():
-    config.model.position.rope = {'variant': 'symmetric'}
-  config.model.position.name = 'rope+cpb'
-  found = settings.from_config(config).model.position
-  assert found.name == 'rope+continuous'

@@ -28,10 +28,6 @@ def read(config):
   return from_config(stored.complete(config))
 
 
-def test_a_complete_config_is_read_as_it_is(config):
-  assert stored.with_format(stored.complete(config)) == config
-
-
 def test_a_run_without_a_key_is_resumed_and_evaluated_with_its_default(
   tmp_path, call_command
 ):
@@ -80,16 +76,6 @@ def test_a_new_option_changes_no_run(config, monkeypatch):
   config['model']['position']['sinusoidal']['base'] = 9.0
   assert read(config).digest() != digest
   assert stored.identity(config) != identity
-
-
-def test_a_key_that_a_run_lacks_is_not_part_of_its_identity(config):
-  digest, identity = read(config).digest(), stored.identity(config)
-  del config['train']['ema_decay']
-  assert read(config).digest() == digest
-  without = stored.identity(config)
-  assert without != identity
-  config['model']['position']['t5'] = {}
-  assert stored.identity(config) == without
 
 
 @pytest.mark.parametrize(
