@@ -262,11 +262,6 @@ def draw(init, *args):
   return jax.tree_util.tree_map_with_path(leaf, jax.eval_shape(init, *args))
 
 
-def acts_in_attention(method):
-  """Whether a position method fills a hook that attention asks."""
-  return bool(method.hooks - {'embed'})
-
-
 def is_causal_only(names):
   """Whether one of the joined methods is defined for earlier keys alone."""
   parts = names.split(' ')[0].split('+')

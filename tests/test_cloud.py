@@ -1,15 +1,12 @@
 """What is typed for a cloud machine is what its tools are given.
 
 Stand-ins record the calls of gcloud, srun and scontrol, and run what is meant
-for another host here, in a home of its own. With SkyPilot, kubernetes-validate,
-shellcheck or gcloud installed, each reads its own file as well.
+for another host here, in a home of its own.
 """
 
 import contextlib
-import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -192,13 +189,6 @@ def test_a_wrong_call_is_refused_before_gcloud_is(cloud, arguments, line):
   assert calls == []
 
 
-def test_a_type_that_is_no_tpu_is_refused(cloud, monkeypatch):
-  monkeypatch.setenv('TYPE', 'a100-8')
-  code, said, calls = cloud('create', 'a')
-  assert (code, calls) == (2, [])
-  assert 'TYPE=a100-8 is not known' in said
-
-
 SRUN = """#!/usr/bin/env bash
 trap 'exit 75' USR1 TERM
 echo "$*" >>"$CALLS"
@@ -330,43 +320,6 @@ def test_hosts_in_kubernetes_find_the_first():
   assert f'--coordinator_address={host}:{port} ' in line
 
 
-def test_skypilot_restarts_after_75():
-  task = yaml.safe_load((SCRIPTS / 'skypilot.yaml').read_text())
-  recovery = task['resources']['job_recovery']
-  assert recovery['recover_on_exit_codes'] == [75]
-  assert task['file_mounts'].keys() == {'/runs'}
-  assert '--workdir=/runs/' in task['envs']['RUN']
-
-
-def test_skypilot_parses_its_file(tmp_path, monkeypatch):
-  monkeypatch.setenv('HOME', str(tmp_path))
-  monkeypatch.setenv('SKYPILOT_DISABLE_USAGE_COLLECTION', '1')
-  sky = pytest.importorskip('sky', reason='skypilot is not installed')
-  import jsonschema
-  from sky.utils import schemas
-
-  path = SCRIPTS / 'skypilot.yaml'
-  task = yaml.safe_load(path.read_text())
-  # The parser of SkyPilot ignores unknown keys of this section.
-  schema = schemas.get_resources_schema()
-  recovery = schema['properties']['job_recovery']['anyOf'][1]
-  recovery['additionalProperties'] = False
-  jsonschema.Draft7Validator(schema).validate(task['resources'])
-  (resources,) = sky.Task.from_yaml(str(path)).resources
-  assert resources.accelerators == {'tpu-v5litepod-8': 1}
-  assert resources.job_recovery['recover_on_exit_codes'] == [75]
-
-
-def test_kubernetes_has_such_jobs():
-  validate = pytest.importorskip(
-    'kubernetes_validate', reason='kubernetes-validate is not installed'
-  )
-  # It knows the Job of a JobSet, which is no object of its own.
-  _, spec = kubernetes_job()
-  job = {'apiVersion': 'batch/v1', 'kind': 'Job', 'spec': spec}
-  validate.validate(job | {'metadata': {'name': 'hosts'}}, '1.33', strict=True)
-
-
 def test_shellcheck_finds_nothing():
   shellcheck = pathlib.Path(sys.executable).with_name('shellcheck')
   files = [*SCRIPTS.glob('*.sh'), ROOT / '.ci' / 'run']
@@ -374,38 +327,3 @@ def test_shellcheck_finds_nothing():
     [shellcheck, *files], capture_output=True, text=True, check=False
   )
   assert done.stdout == ''
-
-
-@pytest.mark.oracle
-def test_gcloud_knows_these_commands(cloud, monkeypatch, tmp_path):
-  """By the linter of gcloud, which needs neither account nor network."""
-  path = os.environ['PATH'].partition(':')[2]
-  real = shutil.which('gcloud', path=path)
-  if real is None:
-    pytest.skip('gcloud is not installed')
-  lines = []
-  for arguments in (
-    ('create', 'a', '--spot'), ('sync', 'a'), ('logs', 'a', '1'), ('stop', 'a'),
-    ('delete', 'a'), ('create', 'a', '--queued', '--spot'), ('delete', 'a'),
-  ):  # fmt: skip
-    cloud(*arguments)
-    calls = (tmp_path / 'calls').read_text().splitlines()
-    lines += [line for line in calls if line.startswith('compute')]
-  heads = sorted({line.partition(' --command=')[0] for line in lines})
-  file = tmp_path / 'commands.json'
-  commands = [{'command_string': f'gcloud {head}'} for head in heads]
-  # The last one shows that the linter fails wrong calls.
-  commands.append({'command_string': 'gcloud compute tpus tpu-vm make a'})
-  file.write_text(json.dumps(commands))
-  done = subprocess.run(
-    [real, 'meta', 'lint-gcloud-commands', f'--commands-file={file}'],
-    env=os.environ | {'CLOUDSDK_CONFIG': str(tmp_path), 'PATH': path},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  *found, wrong = json.loads(done.stdout)
-  assert len(found) == len(heads)
-  for each in found:
-    assert each['success'], (each['command_string'], each['error_message'])
-  assert not wrong['success']

@@ -104,18 +104,6 @@ def test_a_shorter_run_warms_up_for_less(path):
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
-def test_config_is_locked_and_its_header_says_how_to_run_it(path):
-  config = app.load_config(str(path))
-  assert config.is_locked
-  header = path.read_text().split('"""')[1]
-  assert 'bash scripts/run.sh experiments.train' in header
-  if path.stem != 'default':
-    assert f'--config=configs/{path.name}' in header
-  if config.data.source == 'text':
-    assert 'https://' in header or path.stem == 'small_text'
-
-
-@pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
 def test_every_trial_of_every_sweep_has_settings(path, tmp_path):
   module, config = config_files.load_module(str(path))
   write_files(path.stem, tmp_path)

@@ -15,8 +15,6 @@ from configs import default
 from experiments.command import modules
 from experiments.command.signals import Signals
 from experiments.training import run as run_lib
-from selfattn import positions
-from selfattn.encoders import AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.positions import Position
 
@@ -146,24 +144,6 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
     row = Tokens(positions=where).with_defaults(L)
     found = method.content(*given, row, row)[0]
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
-
-
-def test_the_methods_of_the_docs_decode_step_by_step(tables):
-  parts = {name: cls(12, 2, True) for name, cls in tables.items()}
-  method = positions.joined(parts)
-  encoder = AttentionEncoder(2, 2, 16, method, np.float32, causal=True)
-  x_BLD = jax.random.normal(jax.random.key(0), (2, 6, 12))
-  variables = encoder.init(jax.random.key(1), x_BLD, Tokens())
-  full = encoder.apply(variables, x_BLD, Tokens())
-  cache, found = {}, []
-  for now in (slice(0, 4), slice(4, 6)):
-    output, cache = encoder.apply(
-      variables | cache, x_BLD[:, now], Tokens(), cache_len=6, mutable='cache'
-    )
-    found.append(output)
-  np.testing.assert_allclose(
-    np.concatenate(found, axis=1), full, rtol=1e-4, atol=1e-5
-  )
 
 
 @pytest.mark.parametrize(

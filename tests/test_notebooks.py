@@ -41,13 +41,3 @@ def test_cells_print_what_is_stored(executed, path, tmp_path, monkeypatch):
   message = 'run scripts/run_notebooks.py'
   for found, want in zip(shown(executed(path)), shown(stored), strict=True):
     assert found == want, message
-
-
-@pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
-def test_stored_notebooks_are_small_and_name_no_machine(path):
-  assert path.stat().st_size < 300_000
-  notebook = json.loads(path.read_text())
-  assert notebook['metadata']['language_info'] == {'name': 'python'}
-  for cell in notebook['cells']:
-    assert not cell['metadata']
-    assert cell.get('execution_count') is None

@@ -15,7 +15,6 @@ from experiments.command.errors import UserError, one_of
 from experiments.data import encoding, loading
 from experiments.data.batches import Examples, eval_batches
 from experiments.data.vocabularies import Vocabulary
-from experiments.learning.steps import State
 from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import compiled
@@ -89,20 +88,6 @@ def load_data(
     raise UserError(f'{error}; if it has moved, give --data_dir') from error
 
 
-def restore_run(path: str, which: str) -> tuple[Settings, Program, State]:
-  """The settings, the program and a state of a trained workdir.
-
-  Args:
-    which: 'best', 'last' or a number of steps.
-
-  Raises:
-    UserError: there is no such checkpoint, or it does not match the settings.
-  """
-  settings, program = _program(path)
-  with _reading(path, settings, which) as (saved, step):
-    return settings, program, saved.restore(step, program.template)
-
-
 class Evaluated(NamedTuple):
   """What evaluates a trained workdir.
 
@@ -122,11 +107,15 @@ class Evaluated(NamedTuple):
 def restore_params(
   path: str, which: str, programs: dict[str, Program] | None = None
 ) -> Evaluated:
-  """As restore_run, without reading what only training needs.
+  """What evaluates a trained workdir, without what only training needs.
 
   Args:
+    which: 'best', 'last' or a number of steps.
     programs: of runs of the same vocabulary and labels, by compiled.key; that
       of this run is taken from them, or added.
+
+  Raises:
+    UserError: there is no such checkpoint, or it does not match the settings.
   """
   settings, program = _program(path, programs)
   with _reading(path, settings, which) as (saved, step):
@@ -151,7 +140,7 @@ def _program(
 
 @contextlib.contextmanager
 def _reading(path: str, settings: Settings, which: str):
-  """The checkpoints of a run, and the wanted step; see restore_run."""
+  """The checkpoints of a run, and the wanted step; see restore_params."""
   with checkpoints_lib.reading(
     path, settings.checkpoint, settings.best
   ) as saved:

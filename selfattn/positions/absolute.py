@@ -170,11 +170,6 @@ class ComplexOrder(Position):
       self.embed_dim % 2 == 0, 'shared', self.shared, 'used with an even width'
     )
 
-  @property
-  def token_params(self):
-    """As of Position."""
-    return () if self.shared == 'words' else ('rates',)
-
   def init(self, key):
     """`rates`: radians per position, (1 or V + 2, 1 or D/2).
 

@@ -63,8 +63,6 @@ class Position:
     supports_cache: whether the hooks need of earlier tokens only what a cache
       keeps: positions, state, key and value. False where `embed` mixes tokens.
     length_option: the option to increase for more positions than max_length.
-    token_params: names of parameters with a row for each token, which belong
-      to a vocabulary.
     Further fields are the method's options; each needs a default, and becomes
     a key of the config.
   """
@@ -81,7 +79,6 @@ class Position:
   supports_real_positions: ClassVar[bool] = False
   supports_cache: ClassVar[bool] = True
   length_option: ClassVar[str | None] = None
-  token_params: ClassVar[tuple[str, ...]] = ()
 
   @property
   def head_dim(self) -> int:

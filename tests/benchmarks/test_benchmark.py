@@ -116,11 +116,6 @@ def test_attention_suite(call_command, tmp_path):
   assert 'temporary_mib' in stderr
 
 
-def test_all_methods_and_normalisers_are_those_of_the_tables():
-  assert attention.names(['all'], POSITIONS) == list(POSITIONS)
-  assert attention.names(['alibi', 'none'], POSITIONS) == ['alibi', 'none']
-
-
 @pytest.mark.parametrize(
   ('position', 'normaliser'),
   [

@@ -7,8 +7,8 @@ from experiments.command.errors import UserError, one_of
 
 def test_an_empty_name_that_is_allowed_is_printed_in_quotes():
   with pytest.raises(UserError) as error:
-    one_of('adm', ('', 'sgd', 'adam'), 'optimizer.groups.matrices.name')
+    one_of('adm', ('', 'sgd', 'adam'), 'model.dtype')
   assert str(error.value) == (
-    "config.optimizer.groups.matrices.name = 'adm' is not one of "
+    "config.model.dtype = 'adm' is not one of "
     "'', adam, sgd; did you mean adam?"
   )

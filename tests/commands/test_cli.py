@@ -1,9 +1,11 @@
 """The real command line: wrong input is one line and exit code 2."""
 
+import contextlib
+import io
 import json
 
 import pytest
-from conftest import ROOT, last_json
+from conftest import ROOT, exit_code, last_json
 
 GOOD_TSV = 'text\tlabel\n' + ''.join(
   f'good film {n}\t1\nbad film {n}\t0\n' for n in range(9)
@@ -209,11 +211,10 @@ def test_wrong_input_is_one_line_and_exit_code_2(
   assert before == after
 
 
-@pytest.mark.parametrize('name', ['short row', 'no workdir'])
 def test_the_installed_command_prints_the_same_line(
-  name, table, tmp_path, run_command
+  table, tmp_path, run_command
 ):
-  command, arguments, wanted = table[0][name]
+  command, arguments, wanted = table[0]['short row']
   done = run_command(command, *arguments, cwd=tmp_path)
   assert_refused(done.returncode, done.stdout, done.stderr, wanted)
   assert list(tmp_path.rglob('*')) == []
@@ -223,10 +224,6 @@ def test_the_installed_command_prints_the_same_line(
   ('flags', 'shown'),
   [
     (['--config.data.text.labels=good,bad'], "['good', 'bad']"),
-    (['--config.data.text.labels', 'good,bad'], "['good', 'bad']"),
-    (['--config.data.text.labels=a=good,b=bad'], "['good', 'bad']"),
-    (["--config.data.text.labels=('good', 'bad')"], "['good', 'bad']"),
-    (['--config.data.text.labels=+1,-1,01'], "['+1', '-1', '01']"),
     (['--config.data.text.labels="a=x,y",b'], "['x,y', 'b']"),
     (
       ['--config.data.text.labels=good', '--config.data.text.labels=b,c'],
@@ -263,43 +260,38 @@ def test_help_lists_flags_first_and_every_key(call_command):
 
 
 @pytest.fixture(scope='module')
-def trained(tmp_path_factory, run_command):
-  """A small trained workdir, and the output of training."""
+def trained(tmp_path_factory):
+  """A small trained workdir, and what its training printed."""
   path = tmp_path_factory.mktemp('trained') / 'run'
-  done = run_command(
-    'train',
+  flags = [
     f'--workdir={path}',
     '--config.data.source=word_order(train_pairs=40, validation_pairs=10,'
     ' test_pairs=12)',
     '--config.data.num_buckets=1',
     '--config.model.num_layers=1',
+    '--config.model.embed_dim=12',
     '--config.train.steps=6',
     '--config.train.eval_every=3',
     '--config.optimizer.warmup_steps=2',
-  )
-  assert done.returncode == 0, done.stderr
-  return path, done
+  ]
+  with (
+    contextlib.redirect_stdout(io.StringIO()) as stdout,
+    contextlib.redirect_stderr(io.StringIO()) as stderr,
+  ):
+    assert exit_code('train', *flags, cwd=ROOT) == 0
+  return path, stdout.getvalue(), stderr.getvalue()
 
 
 def test_training_logs_and_ends_with_json(trained):
-  _, done = trained
-  assert len(done.stdout.splitlines()) == 1
-  assert last_json(done.stdout)['split'] == 'test'
-  for part in (
-    'backend cpu',
-    'word_order: 80 train, 20 validation, 24 test',
-    'parameters',
-    'batch 64',
-    'classify: 6 steps are 3.0 epochs of 2\n',
-    ' tokens: reference\n',
-    'step 6/6',
-  ):
-    assert part in done.stderr
-  assert len(done.stderr.splitlines()) < 40
+  _, stdout, stderr = trained
+  (line,) = stdout.splitlines()
+  assert json.loads(line)['split'] == 'test'
+  assert 'step 6/6' in stderr
+  assert len(stderr.splitlines()) < 40
 
 
 def test_a_workdir_of_another_config_is_refused(trained, call_command):
-  path, _ = trained
+  path, *_ = trained
   flags = [f'--workdir={path}', '--config.seed=5']
   code, _, stderr = call_command('train', *flags, cwd=ROOT)
   assert code == 2
@@ -308,17 +300,17 @@ def test_a_workdir_of_another_config_is_refused(trained, call_command):
     assert part in line
 
 
-def test_evaluate_agrees_with_training_and_with_itself(trained, run_command):
-  path, done = trained
-  printed = last_json(done.stdout)
-  found = run_command('evaluate', f'--workdir={path}')
-  assert found.returncode == 0, found.stderr
-  result = last_json(found.stdout)
+def test_evaluate_agrees_with_training(trained, call_command):
+  path, printed, _ = trained
+  printed = last_json(printed)
+  code, stdout, stderr = call_command('evaluate', f'--workdir={path}', cwd=ROOT)
+  assert code == 0, stderr
+  result = last_json(stdout)
   assert result['count'] == 24
   for name in ('accuracy', 'loss', 'macro_f1', 'step'):
     assert result[name] == pytest.approx(printed[name], rel=1e-6)
   assert sum(map(sum, result['confusion'])) == 24
-  assert 'precision' in found.stderr
+  assert 'precision' in stderr
 
 
 def test_evaluate_reads_any_split_and_checkpoint(trained, call_command):
@@ -332,21 +324,16 @@ def test_evaluate_reads_any_split_and_checkpoint(trained, call_command):
   assert 'checkpoint' in stderr
 
 
-def test_predict_reads_flags_files_and_standard_input(
-  trained, run_command, call_command, tmp_path
-):
-  path, _ = trained
+def test_predict_reads_flags_and_files(trained, call_command, tmp_path):
+  path, *_ = trained
   texts = ['the plot was dull but the cast was fine', 'zzz', '']
   file = write(tmp_path, 'texts', '\n'.join(texts) + '\n')
   flags = [f'--text={text}' for text in texts]
   command = ['predict', f'--workdir={path}', '--json']
-  with_input = run_command(*command, input='\n'.join(texts) + '\n')
-  assert with_input.returncode == 0, with_input.stderr
-  for more in (flags, [f'--input={file}']):
-    code, stdout, stderr = call_command(*command, *more, cwd=ROOT)
-    assert code == 0, stderr
-    assert stdout == with_input.stdout
-  rows = [json.loads(line) for line in with_input.stdout.splitlines()]
+  code, stdout, stderr = call_command(*command, *flags, cwd=ROOT)
+  assert code == 0, stderr
+  assert call_command(*command, f'--input={file}', cwd=ROOT)[1] == stdout
+  rows = [json.loads(line) for line in stdout.splitlines()]
   assert [row['text'] for row in rows] == texts
   empty = {'text': '', 'prediction': None, 'probabilities': None}
   assert rows.pop() == empty
@@ -357,7 +344,7 @@ def test_predict_reads_flags_files_and_standard_input(
 
 
 def test_the_command_of_each_attempt_can_be_typed_again(trained):
-  path, _ = trained
+  path, *_ = trained
   (attempt,) = json.loads((path / 'env.json').read_text())
   assert attempt['command'][0] == 'experiments.train'
   assert f'--workdir={path}' in attempt['command']

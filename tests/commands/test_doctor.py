@@ -1,12 +1,11 @@
 """experiments.doctor prints what a report needs, and fails corrupt runs."""
 
+import shutil
+
 import jax
 import pytest
-from conftest import ROOT, last_json, make_small_config
+from conftest import ROOT, last_json
 from test_checkpoints import truncate
-
-from experiments.command.signals import Signals
-from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 
@@ -24,19 +23,18 @@ def test_versions_devices_and_variables_are_printed(call_command, monkeypatch):
 
 
 def test_a_corrupt_checkpoint_fails_and_nothing_is_changed(
-  tmp_path, call_command
+  finished_run, tmp_path, call_command
 ):
-  config = make_small_config()
-  config.train.steps = 6
   run = tmp_path / 'run'
-  run_lib.run(config, str(run), Signals())
-  truncate(run / 'checkpoints' / '6')
+  shutil.copytree(finished_run, run)
+  steps = sorted(int(path.name) for path in (run / 'checkpoints').iterdir())
+  truncate(run / 'checkpoints' / str(steps[-1]))
   before = {p: p.stat().st_mtime_ns for p in run.rglob('*')}
   code, stdout, stderr = call_command('doctor', f'--workdir={run}', cwd=ROOT)
   assert {p: p.stat().st_mtime_ns for p in run.rglob('*')} == before
   assert code == 1
-  assert stderr.splitlines()[-1] == 'failed: wrong: checkpoint 6'
+  assert stderr.splitlines()[-1] == f'failed: wrong: checkpoint {steps[-1]}'
   found = last_json(stdout)
-  assert found['checkpoint 6'].startswith('WRONG: ')
-  assert found['checkpoint 4'] == 'intact'
+  assert found[f'checkpoint {steps[-1]}'].startswith('WRONG: ')
+  assert found[f'checkpoint {steps[0]}'] == 'intact'
   assert "'status': 'DONE'" in found['status']

@@ -24,9 +24,7 @@ from selfattn import analysis, plots, positions
 from selfattn.contract import Encoder
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
-from selfattn.positions import Position
 from selfattn.positions.absolute import Sinusoidal
-from selfattn.positions.contract import distances
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 TEXT = 'the zebra was dull but the acting was fine'
@@ -229,7 +227,7 @@ def drawn(name, embed_dim=8, num_layers=1, length=5):
   x_BLD = jax.random.normal(jax.random.key(1), (1, length, embed_dim))
   ids_BL = np.ones((1, length), int)
   tokens = Tokens(jnp.ones((1, length), bool), ids=ids_BL)
-  params = encoder.init(jax.random.key(0), x_BLD, tokens)['params']
+  params = draw(encoder.init, jax.random.key(0), x_BLD, tokens)['params']
   found = figures.Figures('')
   position_figures.draw(found, encoder, params, x_BLD, ids_BL, length)
   return found
@@ -239,7 +237,6 @@ def drawn(name, embed_dim=8, num_layers=1, length=5):
   ('name', 'kinds'),
   [
     ('none', set()),
-    ('music_transformer', {'encoding', 'gram', 'columns'}),
     ('fire+rotary', {'bias', 'distance', 'encoding', 'gram', 'columns'}),
     ('sinusoidal', {'encoding', 'gram', 'columns', 'rotation'}),
     ('cope', {'bias'}),
@@ -253,8 +250,7 @@ def test_untrained_methods_are_drawn(name, kinds):
   # Tables and networks of a layer have a separate figure.
   layers = {stem[-1] for stem in found.pngs if 'layer' in stem}
   assert layers == {
-    'fire+rotary': {'0', '1'}, 'music_transformer': {'0'}, 'cope': {'0'},
-    'pope': {'0'},
+    'fire+rotary': {'0', '1'}, 'cope': {'0'}, 'pope': {'0'},
   }.get(name, set())  # fmt: skip
 
 
@@ -293,35 +289,6 @@ def test_numbers_of_a_large_array_are_left_out(monkeypatch, capfd):
   found.add('a', plots.plot(np.arange(3.0)), arrays, {'x': ['step']})
   assert found.numbers == {'a': {'x': [0, 1], 'labels': {'x': ['step']}}}
   assert 'a: y is too large' in capfd.readouterr().err
-
-
-class Far(Position):
-  """A bias without `encoding`."""
-
-  is_relative = True
-
-  def bias(self, params, query, key):
-    d_BLM = distances(query, key)
-    return jnp.stack([d_BLM, -2.0 * d_BLM], axis=1)
-
-
-def test_the_bias_of_a_new_method_is_drawn_over_distance():
-  encoder = AttentionEncoder(
-    num_layers=1,
-    num_heads=2,
-    mlp_dim=8,
-    position=Far(8, 2, False),
-    dtype=jnp.float32,
-  )
-  x_BLD, ids_BL = jnp.ones((1, 4, 8)), np.ones((1, 4), int)
-  padding_mask_BL = jnp.ones((1, 4), bool)
-  params = encoder.init(jax.random.key(0), x_BLD, padding_mask_BL)['params']
-  found = figures.Figures('')
-  position_figures.draw(found, encoder, params, x_BLD, ids_BL, 5)
-  curves = found.numbers['distance']
-  distances = np.array(curves['distance'])
-  assert distances.tolist() == list(range(-10, 11))
-  np.testing.assert_array_equal(curves['bias'][1], -2.0 * distances)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +340,7 @@ def test_parts_are_drawn_with_parameters_of_the_model_and_of_each_layer():
   method = positions.make({'kerple': {}, 't5': {'shared': False}}, 8, 2, False)
   encoder = AttentionEncoder(3, 2, 4, method, jnp.float32)
   x_BLD, padding_mask = jnp.zeros((1, 5, 8)), jnp.ones((1, 5), bool)
-  params = encoder.init(jax.random.key(0), x_BLD, padding_mask)['params']
+  params = draw(encoder.init, jax.random.key(0), x_BLD, padding_mask)['params']
   found = {
     name: (type(part).__name__, params)
     for name, part, params in position_figures._methods(encoder, params)

@@ -53,26 +53,11 @@ def test_texts_are_predicted(trained, call_command):
   assert last_json(stdout)['count'] == 1
 
 
-def test_a_table_is_predicted_as_its_texts(trained, call_command, tmp_path):
-  base, _, _ = trained
-  words = ['fine 3', 'dull, 4', 'so "fine"', 'dull']
-  table, lines = tmp_path / 'new.tsv', tmp_path / 'lines'
-  table.write_text('text\tid\n' + ''.join(f'{word}\t7\n' for word in words))
-  lines.write_text('\n'.join(words))
-  run = f'--workdir={base}/run'
-  code, stdout, stderr = call_command(
-    'predict', run, f'--input={table}', cwd=ROOT
-  )
-  assert code == 0, stderr
-  assert last_json(stdout)['count'] == len(words)
-  same = call_command('predict', run, f'--input={lines}', cwd=ROOT)
-  assert stdout.replace('\t7', '') == same[1]
-
-
 def test_a_page_shows_what_is_stored(trained, call_command, tmp_path):
   base, _, _ = trained
   page = tmp_path / 'index.html'
   flags = [f'--workdir={base}/run', f'--output={tmp_path}', '--text=fine 3']
+  flags.append('--num_examples=2')
   code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
   assert code == 0, stderr
   assert 'WARNING: nothing on validation is shown' in stderr
@@ -117,10 +102,6 @@ def test_the_source_of_init_from_may_be_deleted(
   os.rename(tmp_path / 'first', tmp_path / 'elsewhere')
   code, again, stderr = call_command('train', *more, cwd=ROOT)
   assert (code, again) == (0, stdout), stderr
-  code, _, stderr = call_command(
-    'predict', f'--workdir={tmp_path}/second', '--text=fine', cwd=ROOT
-  )
-  assert code == 0, stderr
   code, _, stderr = call_command(
     'train', *more, f'--workdir={tmp_path}/third', cwd=ROOT
   )

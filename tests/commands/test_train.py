@@ -60,8 +60,11 @@ def rows(path):
 
 
 def busy_config():
-  """A small config with every kind of dropout."""
+  """A small config of five whole batches, with every kind of dropout."""
   config = make_small_config()
+  config.data.source = (
+    'word_order(train_pairs=40, validation_pairs=11, test_pairs=13)'
+  )
   config.model.attention_dropout_rate = 0.1
   config.model.word_dropout_rate = 0.1
   config.train.eval_batch_size = 16
@@ -215,18 +218,6 @@ def test_a_changed_model_is_refused_by_path(uninterrupted):
     restored(path, config, 12)
 
 
-def test_a_checkpoint_holds_the_state_alone(uninterrupted):
-  path, _ = uninterrupted
-  config = busy_config()
-  state = restored(path, config, 12)
-  assert int(state.step) == 12
-  names = {
-    jax.tree_util.keystr(name[:1], simple=True)
-    for name, _ in jax.tree_util.tree_leaves_with_path(state)
-  }
-  assert names == {'step', 'params', 'optimizer', 'sums'}
-
-
 def test_divergence_writes_the_row_and_keeps_the_last_finite_state(tmp_path):
   config = make_small_config()
   config.optimizer.method = 'sgd'
@@ -339,15 +330,6 @@ def test_sigterm_saves_and_exits_75_and_sigkill_loses_nothing(
   assert_same_end(path, last_json(stdout), uninterrupted)
 
 
-def test_workdir_may_be_relative(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  config = make_small_config()
-  config.train.steps = 3
-  result = run_lib.run(config, 'a/b', Signals())
-  assert result['workdir'] == str(tmp_path / 'a/b')
-  assert workdir_lib.read_status('a/b')['status'] == 'DONE'
-
-
 def test_a_run_survives_a_closed_pipe_of_its_log(tmp_path):
   """`train 2>&1 | tee`, and Ctrl-C, which tee gets as well."""
   path, config = tmp_path / 'run', busy_config()
@@ -370,16 +352,7 @@ def short_config():
   return config
 
 
-def test_the_log_file_is_written_though_standard_error_is_closed(tmp_path):
-  path, config = tmp_path / 'run', short_config()
-  with start(path, config) as process:
-    process.stderr.close()
-    stdout = process.stdout.read()
-  assert process.returncode == 0
-  assert last_json(stdout)['split'] == 'test'
-  assert 'step 4/4' in (path / 'log-0.txt').read_text()
-
-
+@pytest.mark.slow
 def test_a_run_needs_no_standard_error(tmp_path):
   path, config = tmp_path / 'run', short_config()
   words = ' '.join(map(shlex.quote, arguments(path, config)))
@@ -395,7 +368,9 @@ def test_a_run_needs_no_standard_error(tmp_path):
   assert workdir_lib.read_status(str(path))['status'] == 'DONE'
 
 
-def test_metrics_of_the_log_are_means_since_its_last_line(tmp_path):
+def test_metrics_of_the_log_are_means_since_its_last_line(
+  tmp_path, uninterrupted
+):
   """Also of a run that was interrupted between two lines."""
   config = busy_config()
   # Five whole batches of 16.
@@ -409,13 +384,12 @@ def test_metrics_of_the_log_are_means_since_its_last_line(tmp_path):
     run_lib.run(config, str(stopped), StopAt(8))
   run_lib.run(config, str(stopped), Signals())
   assert rows(stopped) == rows(whole)
-  config.train.log_every = 1
-  run_lib.run(config, str(tmp_path / 'each'), Signals())
+  alone = rows(uninterrupted[0])
   for name in ('train/loss', 'train/accuracy', 'train/gradient_norm'):
-    each = [row[name] for row in rows(tmp_path / 'each')]
+    each = [row[name] for row in alone]
     means = [np.mean(each[:5]), np.mean(each[5:10]), np.mean(each[10:])]
     shown = [row[name] for row in rows(whole) if name in row]
-    np.testing.assert_allclose(shown, means, rtol=1e-6)
+    np.testing.assert_allclose(shown, means, rtol=1e-5)
 
 
 def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):

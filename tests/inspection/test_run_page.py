@@ -43,13 +43,6 @@ def test_weights_are_quantized_to_a_65535th():
   assert (entry['layers'], entry['heads']) == (2, 2)
 
 
-def test_a_table_marks_rows_and_aligns_numbers():
-  text = pages.table(['a', 'b'], [['x', 0.5], ['y', 12_345]], [1])
-  assert text.count('<tr>') == 2  # the header and the row that is not marked
-  assert '<td class="number">12,345</td>' in text.partition('marked')[2]
-  assert '<td class="number">0.5</td>' in text
-
-
 def test_curves_of_train_stand_in_the_middle_of_what_they_are_means_of():
   rows = [
     {'step': 1, 'train/loss': 0.9, 'train/learning_rate': 0.1},
@@ -175,14 +168,3 @@ def test_figures_show_the_best_of_many_settings():
     f's{n}' for n in range(24)
   ]
   assert len(sweep_plots.curves(means, 'loss').axes[0].lines) == 24
-
-
-def test_each_curve_of_a_sweep_has_a_name():
-  means = {'a=1': {10: 0.5, 20: 0.7}, 'a=2': {10: 0.4, 20: 0.3}}
-  (axes,) = sweep_plots.curves(means, 'accuracy').axes
-  drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-  assert drawn == {
-    'a=1': [[10, 0.5], [20, 0.7]],
-    'a=2': [[10, 0.4], [20, 0.3]],
-  }
-  assert axes.get_ylabel() == 'accuracy'

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import last_json, make_small_config
+from test_train import restored
 
 from experiments.command.signals import Signals
 from experiments.data import loading
@@ -101,10 +102,13 @@ def scores(program, params, loaded):
 
 def test_every_command_uses_the_average(trained, tmp_path, call_command):
   path, result = trained
-  settings, program, state = evaluation.restore_run(str(path), 'best')
+  settings, program, step, average = evaluation.restore_params(
+    str(path), 'best'
+  )
+  params = restored(path, averaged_config(), step).params
   loaded = loading.load(settings.data, str(path))
-  wanted = scores(program, state.average, loaded)
-  last = scores(program, state.params, loaded)
+  wanted = scores(program, average, loaded)
+  last = scores(program, params, loaded)
   assert abs(wanted['loss'] - last['loss']) > 1e-4
   assert result['loss'] == pytest.approx(wanted['loss'], abs=1e-7)
   workdir = f'--workdir={path}'
@@ -135,9 +139,7 @@ def test_every_command_uses_the_average(trained, tmp_path, call_command):
       shown.clear()
       code, _, stderr = call_command(name, workdir, *more, cwd=tmp_path)
       assert code == 0, stderr
-      jax.tree.map(
-        np.testing.assert_array_equal, shown['params'], state.average
-      )
+      jax.tree.map(np.testing.assert_array_equal, shown['params'], average)
 
 
 def test_a_resumed_run_equals_the_uninterrupted_one(trained, tmp_path):
@@ -150,22 +152,20 @@ def test_a_resumed_run_equals_the_uninterrupted_one(trained, tmp_path):
   assert run_lib.run_group(runs, loaded, program, Signals(), until=8) == [None]
   again = run_lib.run(config, str(tmp_path), Signals())
   assert {**again, 'workdir': None} == {**result, 'workdir': None}
-  _, _, ours = evaluation.restore_run(str(tmp_path), 'last')
-  _, _, theirs = evaluation.restore_run(str(path), 'last')
-  assert int(ours.step) == 12
+  ours, theirs = (restored(run, config, 12) for run in (tmp_path, path))
   jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
 def test_a_run_begins_with_the_averages_of_another(trained, tmp_path):
-  path, _ = trained
+  path, result = trained
   config = averaged_config()
   config.train.init_from = str(path)
   config.train.steps = 1
   config.optimizer.warmup_steps = 0
   config.optimizer.learning_rate = 1e-9  # parameters stay what they were
   run_lib.run(config, str(tmp_path), Signals())
-  _, _, source = evaluation.restore_run(str(path), 'best')
-  _, _, ours = evaluation.restore_run(str(tmp_path), 'last')
+  source = restored(path, averaged_config(), result['step'])
+  ours = restored(tmp_path, config, 1)
   for tree in (ours.params, ours.average):
     jax.tree.map(
       lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7),

@@ -115,33 +115,19 @@ def test_every_optimizer_has_an_oracle():
   assert {*OPTIMIZER_ORACLES, 'muon'} == set(optimizers.OPTIMIZERS)
 
 
-@pytest.mark.parametrize('endings', [(), ('kernel',), ('embedding', 'bias')])
-def test_names_that_decay_are_names_of_parameters(endings):
-  shapes = jax.eval_shape(lambda: PARAMS)
-  parameter_groups.check_weight_decay_names(shapes, endings)
-
-
 @pytest.mark.parametrize(
   ('endings', 'message'),
   [
-    (
-      ('kernels',),
-      r"names has 'kernels', .* did you mean kernel\?",
-    ),
-    (
-      ('kernel', 'scale'),
-      r"names has 'scale', .* bias, embedding, kernel$",
-    ),
-    (('dense',), r"names has 'dense'"),
+    (('kernels',), r"names has 'kernels', .* did you mean kernel\?"),
+    (('kernel', 'scale'), r"names has 'scale', .* bias, embedding, kernel$"),
     ((3,), r'names has 3'),
     (('',), r"names has ''"),
   ],
 )
 def test_a_name_that_no_parameter_has_is_refused(endings, message):
-  with pytest.raises(UserError, match=message) as error:
+  parameter_groups.check_weight_decay_names(PARAMS, ('embedding', 'bias'))
+  with pytest.raises(UserError, match=rf'^config\.optimizer\..*{message}'):
     parameter_groups.check_weight_decay_names(PARAMS, endings)
-  assert str(error.value).startswith('config.optimizer.weight_decay_names')
-  assert '\n' not in str(error.value)
 
 
 @pytest.mark.parametrize('name', OPTIMIZER_ORACLES)
@@ -212,22 +198,6 @@ def mask(params):
   return parameter_groups.weight_decay_mask(params, ('kernel',))
 
 
-@pytest.mark.parametrize(
-  ('path', 'shape', 'group'),
-  [
-    (('encoder', 'position', 'kernel'), (7, 1, 6, 6), 'matrices'),
-    # One channel at a time.
-    (('encoder', 'position', 'kernel'), (7, 6, 1, 1), ''),
-    (('encoder', 'position', 'path', 'up', 'kernel'), (4, 6), 'matrices'),
-    (('encoder', 'block_0', 'position', 'query', 'kernel'), (6, 6), 'matrices'),
-  ],
-)
-def test_kernels_of_positions_are_matrices_unless_of_one_channel(
-  path, shape, group
-):
-  assert GROUPS['matrices'].holds(path, shape) == (group == 'matrices')
-
-
 def test_groups_are_found_by_path():
   found = parameter_groups.by_group(lambda name, _: name, TREE, GROUPS)
   assert found == LABELS
@@ -249,32 +219,8 @@ def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
   assert labels['encoder']['position']['rates'] == ''
 
 
-def test_groups_cover_a_model_with_positions_in_layers(grouped):
-  grouped.model.position = 'learned+shaw+fire'
-  grouped.model.encoder = 'attention(scan=True)'
-  grouped.model.num_layers = 3
-  settings = from_config(grouped)
-  classifier = build.model(settings, 30, 2)
-  params = jax.eval_shape(
-    lambda hparams: build.init_state(settings, classifier, hparams).params,
-    build.hparams(settings),
-  )
-  labels = parameter_groups.by_group(lambda name, _: name, params, GROUPS)
-  found = {'': set(), 'embeddings': set(), 'matrices': set()}
-  for path, label in jax.tree_util.tree_leaves_with_path(labels):
-    found[label].add(path[-1].key)
-  assert found['embeddings'] == {'embedding', 'table', 'keys'}
-  assert found['matrices'] == {'kernel'}
-  assert 'in_kernel' in found['']
-
-
-@pytest.mark.parametrize('is_scaled', [False, True])
-def test_groups_with_optimizers_of_their_own_equal_a_partition(
-  is_scaled, grouped
-):
-  factors = {'embeddings': 1.0, 'matrices': 1.0}
-  if is_scaled:
-    factors = {'embeddings': 3.0, 'matrices': 0.5}
+def test_groups_with_optimizers_of_their_own_equal_a_partition(grouped):
+  factors = {'embeddings': 3.0, 'matrices': 0.5}
   methods = {'embeddings': 'adagrad', 'matrices': 'muon'}
   grouped.optimizer.groups = '+'.join(
     f'{name}(optimizer={methods[name]}, learning_rate_scale={factor})'
@@ -324,20 +270,6 @@ def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
     alone = stepped(settings, build.hparams(settings), one)
     stacked = jax.tree.map(lambda x: x[1], ours)
     close(stacked, alone)
-
-
-def test_without_groups_state_and_numbers_are_as_before(grouped):
-  settings = from_config(grouped)
-  numbers = build.hparams(settings)
-  plain = optax.chain(
-    optax.scale_by_adam(),
-    optax.add_decayed_weights(np.float32(0.1), mask),
-    optax.scale(-np.float32(0.01)),
-  )
-  state = build.optimizer(settings, numbers, 0).init(TREE)
-  assert jax.tree.structure(state) == jax.tree.structure(plain.init(TREE))
-  ours, theirs = stepped(settings, numbers, TREE), applied(plain, TREE)
-  assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), ours, theirs))
 
 
 def test_a_group_of_scale_zero_stays(grouped):

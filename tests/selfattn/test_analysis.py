@@ -108,13 +108,6 @@ def encoder():
   return params, run
 
 
-def test_gates_of_one_change_nothing(encoder):
-  params, run = encoder
-  gated = analysis.gate_heads(params, jnp.ones((2, 3)))
-  assert jax.tree.structure(gated) == jax.tree.structure(dict(params))
-  np.testing.assert_array_equal(run(gated), run(params))
-
-
 def test_a_gate_of_zero_is_deleting_rows_of_the_output_projection(encoder):
   params, run = encoder
   width = 12 // 3
@@ -142,13 +135,6 @@ def test_the_rotation_identity_holds_for_sinusoids_and_not_for_others():
   assert analysis.rotation_error(P, 1, base=9_000.0).max() > 1e-3
   other = np.random.default_rng(0).normal(size=(30, 10))
   assert analysis.rotation_error(other, 3).min() > 0.1
-
-
-def test_cosines_between_rows():
-  rows = np.array([[3.0, 0], [0, 2], [1, 1], [0, 0]])
-  r = np.sqrt(0.5)
-  expected = [[1, 0, r, 0], [0, 1, r, 0], [r, r, 1, 0], [0, 0, 0, 0]]
-  np.testing.assert_allclose(analysis.gram(rows), expected, atol=1e-15)
 
 
 def test_what_is_sown_is_found_in_the_order_of_layers_whatever_their_name():

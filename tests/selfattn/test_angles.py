@@ -37,15 +37,6 @@ def test_traced_positions_have_the_angles_of_known_ones(variant):
   np.testing.assert_allclose(traced, known, rtol=0, atol=1e-6)
 
 
-def test_rows_of_other_positions_have_their_own_angles():
-  method = POSITIONS['rotary'](D, H, False)
-  rows = jnp.asarray(np.concatenate([FAR, FAR[:, ::-1] // 2]), jnp.int32)
-  both = jax.jit(method.encoding)({}, at(rows))
-  for row, found in zip(rows, both, strict=True):
-    want = method.encoding({}, at(np.asarray(row)[None]))[0]
-    np.testing.assert_allclose(found, want, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize('variant', METHODS, ids=label)
 def test_positions_may_be_real_numbers(variant):
   name, options = variant
@@ -81,10 +72,3 @@ def test_counted_positions_are_known_under_scan_and_remat(fields):
   text, _ = lowered(Tokens(), **fields)
   assert 'stablehlo.sine' not in text
   assert 'stablehlo.sine' in lowered(Tokens(positions=jnp.asarray(FAR)))[0]
-
-
-@pytest.mark.parametrize('fields', VARIANTS.values(), ids=VARIANTS)
-def test_far_positions_are_as_exact_under_scan_and_remat(fields):
-  tokens = Tokens(positions=FAR)
-  want, found = lowered(tokens)[1], lowered(tokens, **fields)[1]
-  np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)

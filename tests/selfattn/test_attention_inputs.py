@@ -33,12 +33,11 @@ def alibi(tokens):
   )[0]
 
 
-@pytest.mark.parametrize('kind', ['uint8', 'uint16', 'uint32', 'int8', 'int64'])
-@pytest.mark.parametrize('library', [np, jnp])
+@pytest.mark.parametrize(
+  ('kind', 'library'), [('uint8', jnp), ('uint32', np), ('int64', np)]
+)
 def test_positions_of_any_integer_type_are_the_same(kind, library):
   given = [[0, 2, 4, 9], [9, 100, 7, 3]]
-  if library is jnp and kind == 'int64':
-    kind = 'int32'
   found = alibi(Tokens(positions=library.asarray(given, kind)))
   wanted = alibi(Tokens(positions=np.array(given)))
   np.testing.assert_allclose(found, wanted, atol=1e-6)
@@ -57,8 +56,10 @@ def test_positions_that_are_replaced_are_looked_at_again():
 
 
 @pytest.mark.parametrize('backend', BACKENDS)
-@pytest.mark.parametrize('lowest', ['-inf', 'the lowest number'])
-@pytest.mark.parametrize('kind', ['float32', 'bfloat16', 'float16'])
+@pytest.mark.parametrize(
+  ('kind', 'lowest'),
+  [('float32', '-inf'), ('bfloat16', 'finite'), ('float16', 'finite')],
+)
 def test_a_mask_that_is_added_hides(backend, lowest, kind):
   padding_mask = np.array([[True] * 3 + [False] * 2] * B)
   bias = np.zeros((B, 1, L, M), kind)
@@ -74,7 +75,8 @@ def test_a_mask_that_is_added_hides(backend, lowest, kind):
   wanted, _ = attend(Q, KEYS, VALUES, mask=bias == 0, **more)
   np.testing.assert_allclose(found, wanted, atol=1e-6)
   assert not found[0, 0].any()
-  for gradient in jax.grad(loss, (0, 1))(Q, VALUES, bias=bias):
+  slopes = jax.jit(jax.grad(lambda *given: loss(*given, bias=bias), (0, 1)))
+  for gradient in slopes(Q, VALUES):
     assert np.isfinite(gradient).all()
 
 
@@ -105,13 +107,6 @@ def test_an_attention_mask_of_integers_is_one(backend):
   np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
-def test_a_bias_is_of_numbers_and_a_mask_is_not():
-  with pytest.raises(ValueError, match='bias of bool must be floats'):
-    attend(Q, KEYS, VALUES, bias=np.ones((L, M), bool))
-  with pytest.raises(ValueError, match='mask of int32 must be boolean'):
-    attend(Q, KEYS, VALUES, mask=np.ones((L, M), np.int32))
-
-
 @pytest.mark.parametrize(
   'name', ['padding_mask', 'positions', 'segments', 'index']
 )
@@ -137,35 +132,6 @@ def test_rows_of_another_batch_are_refused_by_name(name):
       call()
 
 
-def test_a_step_with_an_index_stands_at_it():
-  method = positions.make({'rotary': {}, 'shaw': {}}, H * K, H, True)
-  module = Attention(H * K, H, position=method, causal=True)
-  x = draw(B, 8, H * K)
-  variables = module.init(jax.random.key(0), x)
-  whole, _ = module.apply(variables, x)
-  cache, parts = {}, []
-  for start, end in ((0, 5), (5, 8)):
-    query = Tokens(index=np.arange(start, end)[None])
-    (part, _), cache = module.apply(
-      variables | cache,
-      x[:, start:end],
-      query_tokens=query,
-      cache_len=8,
-      mutable='cache',
-    )
-    parts.append(part)
-  np.testing.assert_allclose(np.concatenate(parts, 1), whole, atol=1e-5)
-  for index in ([[8]], [[3], [5]]):
-    with pytest.raises(ValueError, match='consecutive, the same for all rows'):
-      module.apply(
-        variables | cache,
-        x[:, :1],
-        query_tokens=Tokens(index=np.array(index)),
-        cache_len=8,
-        mutable='cache',
-      )
-
-
 def test_angles_of_distances_have_their_shape():
   rates = np.array([1.0, 0.1, 0.01])
   distances = jnp.arange(-6, 6).reshape(1, 3, 4)
@@ -175,39 +141,6 @@ def test_angles_of_distances_have_their_shape():
   np.testing.assert_allclose(np.sin(found), np.sin(wanted), atol=1e-6)
 
 
-def test_a_cache_is_for_self_attention_in_order():
-  layer = Attention(H * K, H, causal=True)
-  x_BLD = draw(B, L, H * K)
-  params = layer.init(jax.random.key(0), x_BLD)
-
-  def step(key_BMD=None, cache_len=9, **tokens):
-    layer.apply(
-      params,
-      x_BLD,
-      key_BMD,
-      query_tokens=Tokens(**tokens),
-      key_tokens=None if key_BMD is None else Tokens(),
-      cache_len=cache_len,
-      mutable='cache',
-    )
-
-  with pytest.raises(ValueError, match='self-attention'):
-    step(draw(B, M, H * K))
-  with pytest.raises(ValueError, match=r'index 0\.\.6 must be consecutive'):
-    step(index=np.array([[0, 2, 4, 6]]))
-  encoder = AttentionEncoder(
-    1, H, 8, positions.NoPosition(H * K, H, True), jnp.float32, causal=True
-  )
-  variables = encoder.init(jax.random.key(0), x_BLD, Tokens())
-  with pytest.raises(ValueError, match='index must be None'):
-    encoder.apply(
-      variables, x_BLD, Tokens(index=np.arange(L)[None]), cache_len=9,
-      mutable='cache',
-    )  # fmt: skip
-  with pytest.raises(ValueError, match='needs cache_len'):
-    encoder.apply(variables, x_BLD, Tokens(), mutable='cache')
-
-
 def test_keys_of_another_length_are_not_the_queries():
   """Without tokens they stand at 0, 1, ...; those of queries are not theirs."""
   found, _ = attend(Q, KEYS, VALUES, causal=True)
@@ -215,16 +148,6 @@ def test_keys_of_another_length_are_not_the_queries():
   np.testing.assert_allclose(found, wanted, atol=1e-6)
   with pytest.raises(ValueError, match='query_tokens without key_tokens'):
     attend(Q, KEYS, VALUES, query_tokens=jnp.ones((B, L), bool))
-
-
-@pytest.mark.parametrize(
-  ('heads', 'kv_heads', 'said'),
-  [(5, 0, 'num_heads = 5'), (12, 5, 'num_kv_heads = 5')],
-)
-def test_heads_that_do_not_divide_are_named(heads, kv_heads, said):
-  layer = Attention(12, heads, num_kv_heads=kv_heads)
-  with pytest.raises(ValueError, match=f'^{said} does not divide 12'):
-    layer.init(jax.random.key(0), draw(B, L, 12))
 
 
 def test_names_of_parameters_of_the_model_and_of_a_layer_differ():

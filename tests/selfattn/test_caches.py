@@ -48,8 +48,11 @@ def layer_of(kind):
   return layer, init(layer)
 
 
-@pytest.mark.parametrize('kind', LAYERS)
-@pytest.mark.parametrize('says', ['nothing', 'known', 'traced'])
+@pytest.mark.parametrize(
+  ('kind', 'says'),
+  [*((kind, 'traced') for kind in LAYERS), ('causal', 'nothing'),
+   ('linear causal', 'nothing'), ('causal', 'known')],
+)  # fmt: skip
 def test_calls_of_a_layer_continue_where_the_last_one_ended(kind, says):
   """Or where their index says; each attends to all keys so far."""
   layer, params = layer_of(kind)
@@ -97,6 +100,22 @@ def test_a_full_cache_is_an_error_or_nan_and_never_a_clamp(kind):
     # Nor does any later call read what did not fit.
     (y, _), _ = jax.jit(step)(full, X[:, :1], jnp.array([[4]]))
     assert np.isnan(y).all()
+
+
+def test_a_mask_beside_a_cache_is_of_all_its_keys():
+  layer, params = layer_of('causal')
+  mask = np.random.default_rng(0).random((B, H, 1, L)) < 0.8
+
+  @jax.jit
+  def step(cache, x):
+    return layer.apply(
+      {'params': params, **cache}, x, mask=mask, cache_len=L, mutable='cache'
+    )
+
+  (first, _), cache = step({}, X[:, :5])
+  (last, _), _ = step(cache, X[:, 5:])
+  want, _ = layer.apply({'params': params}, X, mask=mask)
+  np.testing.assert_allclose(np.concatenate([first, last], 1), want, **close)
 
 
 def test_what_tokens_have_is_given_in_all_calls_or_in_none():
@@ -243,4 +262,8 @@ def test_what_a_cache_cannot_do_is_refused():
     step(encoder('none'))
   with pytest.raises(ValueError, match='needs cache_len'):
     step(Attention(D, H, causal=True))
+  with pytest.raises(ValueError, match='index must be None'):
+    step(encoder('none'), Tokens(index=np.arange(L)[None]), cache_len=L)
+  with pytest.raises(ValueError, match='self-attention'):
+    step(Attention(D, H, causal=True), X + 1, key_tokens=Tokens(), cache_len=L)
   assert POSITIONS['none'](D, H, True).supports_cache

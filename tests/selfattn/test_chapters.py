@@ -1,8 +1,5 @@
 """The calls of the two chapters, with their arguments, and their claims."""
 
-import functools
-
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,19 +93,6 @@ def sign_changes(column):
   return (np.diff(np.sign(column)) != 0).sum()
 
 
-def test_columns_6_and_7_are_faster_than_8_and_9(encoding):
-  P = np.asarray(encoding[1])[0]
-  assert sign_changes(P[:, 6]) > sign_changes(P[:, 8])
-  assert sign_changes(P[:, 7]) > sign_changes(P[:, 9])
-
-
-def test_a_pair_of_columns_is_a_quarter_turn_apart(encoding):
-  P = np.asarray(encoding[1])[0]
-  np.testing.assert_allclose(
-    P[:, 0::2] ** 2 + P[:, 1::2] ** 2, np.ones((60, 16)), rtol=1e-6
-  )
-
-
 def test_bits_and_columns_both_slow_down(encoding):
   """The lowest bit alternates on every number, the next on every two."""
   bits = [
@@ -122,13 +106,7 @@ def test_bits_and_columns_both_slow_down(encoding):
   assert changes[0] > changes[-1]
 
 
-def test_every_row_is_unique(encoding):
-  P = np.asarray(encoding[1])[0]
-  distances = np.linalg.norm(P[:, None] - P[None], axis=-1)
-  assert distances[~np.eye(60, dtype=bool)].min() > 0.1
-
-
-@pytest.mark.parametrize('offset', [1, 2, 5, 17, 59, 1000])
+@pytest.mark.parametrize('offset', [1, 59, 1000])
 def test_an_offset_is_one_rotation_for_every_position(offset):
   method = Sinusoidal(32, 1, False)
   here = np.arange(60)[None]
@@ -147,34 +125,26 @@ def test_an_offset_is_one_rotation_for_every_position(offset):
   np.testing.assert_allclose(turned, moved, atol=3e-7)
 
 
-WIDTHS = range(1, 66)
-
-
-@functools.cache
-def encodings():
-  """Two dicts by width: of an offset that is known, and of a traced one."""
+def test_every_width_matches_two_python_loops():
+  """At an offset that is known, and at a traced one."""
+  widths = range(1, 66)
 
   def by_width(offset):
-    return {
-      width: d2l.PositionalEncoding(width, 0.0).apply(
+    return [
+      d2l.PositionalEncoding(width, 0.0).apply(
         {}, jnp.zeros((1, 7, width)), offset=offset
       )
-      for width in WIDTHS
-    }
+      for width in widths
+    ]
 
-  return jax.jit(lambda traced: (by_width(0), by_width(traced)))(0)
-
-
-@pytest.mark.parametrize('width', WIDTHS)
-def test_every_width_matches_two_python_loops(width):
-  want = np.zeros((7, width))
-  for position in range(7):
-    for column in range(width):
+  both = jax.jit(lambda traced: (by_width(0), by_width(traced)))(0)
+  for width, known, traced in zip(widths, *both, strict=True):
+    want = np.zeros((7, width))
+    for position, column in np.ndindex(want.shape):
       angle = position / 10_000 ** (2 * (column // 2) / width)
       want[position, column] = (np.sin, np.cos)[column % 2](angle)
-  known, traced = encodings()
-  np.testing.assert_allclose(known[width][0], want, atol=1e-7)
-  np.testing.assert_allclose(traced[width][0], want, atol=2e-6)
+    np.testing.assert_allclose(known[0], want, atol=1e-7)
+    np.testing.assert_allclose(traced[0], want, atol=2e-6)
 
 
 def test_offset_continues_where_the_last_call_ended():
@@ -193,11 +163,6 @@ def test_an_offset_past_the_end_is_an_error(offset):
   layer.apply({}, jnp.zeros((1, 2, 6)), offset=offset)
   with pytest.raises(ValueError, match='max_len = 10'):
     layer.apply({}, jnp.zeros((1, 3, 6)), offset=offset)
-
-
-def test_a_length_past_the_end_is_an_error():
-  with pytest.raises(ValueError, match='max_len = 1;'):
-    d2l.PositionalEncoding(6, 0.0, max_len=1).apply({}, jnp.zeros((1, 2, 6)))
 
 
 def test_a_traced_offset_past_the_end_is_nan_not_a_clamp():
@@ -296,7 +261,7 @@ def test_parameters_of_the_classifier():
   assert count(params) == 3_350_274
 
 
-@pytest.mark.parametrize('pair', [0, 1, 7, 64, 255])
+@pytest.mark.parametrize('pair', [0, 255])
 def test_exercise_3_periods(pair):
   """Columns 2j and 2j+1 repeat every 2 pi 10000^(2j/D) positions."""
   method = Sinusoidal(512, 1, False)
@@ -383,15 +348,3 @@ def test_a_valid_length_of_zero_gives_zero_with_finite_gradients():
   assert np.isfinite(grad).all()
   assert (grad[0] == 0).all()
   assert (grad[1] != 0).any()
-
-
-def test_heads_that_do_not_divide_are_refused():
-  X = jnp.ones((1, 2, 10))
-  with pytest.raises(ValueError, match='num_heads = 3 does not divide'):
-    selfattn.MultiHeadAttention(10, 3).init(jax.random.key(0), X, X, X)
-
-
-def test_chapter_modules_are_hashable_and_linen():
-  assert isinstance(d2l.PositionalEncoding(4, 0.1), nn.Module)
-  hash(d2l.PositionalEncoding(4, 0.1))
-  hash(d2l.MultiHeadAttention(4, 2, 0.1))

@@ -127,28 +127,6 @@ def test_keys_and_values_of_other_types_are_taken(dtypes):
   )
 
 
-@pytest.mark.parametrize(('width', 'value_width'), [(8, 16), (16, 8), (5, 3)])
-def test_values_may_be_of_another_width_than_keys(width, value_width):
-  """Kernels that take one width get columns of zeros."""
-  rng = np.random.default_rng(0)
-  q, k, v = (
-    jnp.asarray(rng.normal(size=(2, n, 2, size)), jnp.float32)
-    for n, size in ((4, width), (6, width), (6, value_width))
-  )
-
-  def total(backend):
-    def of(q, k, v):
-      output, _ = attend(q, k, v, key_tokens=Tokens(), backend=backend)
-      assert output.shape == (2, 4, 2, value_width)
-      return (output**2).sum()
-
-    return jax.jit(jax.value_and_grad(of, (0, 1, 2)))(q, k, v)
-
-  pairs = (jax.tree.leaves(total(name)) for name in ('reference', 'xla'))
-  for ours, theirs in zip(*pairs, strict=True):
-    np.testing.assert_allclose(theirs, ours, rtol=1e-5, atol=1e-5)
-
-
 def test_a_value_term_needs_values_as_wide_as_keys():
   """In every backend, since it is added to what the values give."""
   q, k, v = (

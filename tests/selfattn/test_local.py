@@ -135,24 +135,3 @@ def test_a_recurrence_reads_the_text_or_a_window(options, causal, packed):
       read.append(out)
     want = np.concatenate(read) + (x[b, i] if method.residual else 0)
     np.testing.assert_allclose(found[b, i], want, **close)
-
-
-@pytest.mark.parametrize(
-  ('name', 'options', 'line'),
-  [
-    ('convolutional', {'kernel_size': 0}, 'kernel_size = 0 must be at least 1'),
-    ('convolutional', {'num_groups': 4}, 'divisor of the width, 6'),
-    ('convolutional', {'activation': 'relu'}, 'one of gelu, none'),
-    ('recurrent', {'cell': 'rnn'}, "cell = 'rnn' must be one of"),
-    ('recurrent', {'window': -1}, 'window = -1 must be at least 0'),
-  ],
-)
-def test_options_out_of_range_are_named(name, options, line):
-  with pytest.raises(ValueError, match=line):
-    POSITIONS[name](D, 1, False, **options)
-
-
-def test_two_directions_need_an_even_width():
-  with pytest.raises(ValueError, match='even width, not 5'):
-    POSITIONS['recurrent'](5, 1, False)
-  POSITIONS['recurrent'](5, 1, True)

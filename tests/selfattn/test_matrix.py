@@ -218,6 +218,7 @@ def assert_same(name, rows, found, plain_rows, plain):
   """Tokens have the same vectors and gradients, and so have parameters."""
   for one, other in ((found[0], plain[0]), (found[1][1], plain[1][1])):
     for b, slots in enumerate(rows):
+      assert np.isfinite(one[b, slots]).all()
       np.testing.assert_allclose(
         one[b, slots], other[b, plain_rows[b]], **close
       )
@@ -258,6 +259,8 @@ def test_what_and_where_padding_is_never_matters(name, layout, data):
   plain_rows = [list(range(len(slots))) for slots in rows]
   plain = run(name, *text(plain_rows))
   assert_same(name, rows, found, plain_rows, plain)
+  is_token = laid(rows, np.ones((B, L), bool), False)
+  assert (found[1][1][~is_token] == 0).all()
 
 
 @entries

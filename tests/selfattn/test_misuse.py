@@ -12,20 +12,17 @@ from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import BACKENDS, attend
 from selfattn.classifier import TextClassifier
-from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
-from selfattn.linear import LinearAttention
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS, Sinks, Softmax
 from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.angles import angles
-from selfattn.positions.biases import Bias
 from selfattn.positions.contract import distances
 from selfattn.positions.distances import distance_range
 from tests.conftest import at, draw
 
-B, L, M, H, K = 2, 4, 5, 2, 6
+B, L, H, K, V = 2, 4, 2, 6, 9
 D = H * K
 X = jax.random.normal(jax.random.key(0), (B, L, D))
 Q, KEYS, VALUES = jax.random.normal(jax.random.key(1), (3, B, L, H, K))
@@ -101,24 +98,6 @@ def test_a_rotation_may_read_its_state(is_joined):
   np.testing.assert_allclose(weights, jax.nn.softmax(scores), **close)
 
 
-def test_a_bias_that_reads_a_state_is_sown_as_what_it_added():
-  @dataclasses.dataclass(frozen=True)
-  class ByText(Bias):
-    def state(self, params, x_BLD, tokens):
-      return x_BLD[..., 0]
-
-    def bias(self, params, query, key):
-      bias = jnp.broadcast_to(key.state[:, None, None], (B, 1, L, L))
-      return jnp.repeat(bias, H, axis=1)
-
-  encoder = AttentionEncoder(1, H, 7, ByText(D, H, False), jnp.float32)
-  variables = draw(encoder.init, jax.random.key(0), X)
-  _, sown = encoder.apply(variables, X, mutable='intermediates')
-  (P,) = sown['intermediates']['block_0']['attention']['P']
-  assert P.shape == (B, H, L, L)
-  assert 'P' not in sown['intermediates']
-
-
 SHAPES = {
   'bias': (1, L, L),
   'content': (B, 1, L, L),
@@ -170,36 +149,20 @@ def test_tokens_of_one_side_are_those_of_both_in_self_attention():
     layer.apply(variables, X, X + 1, query_tokens=PADDING)
 
 
-def test_attend_takes_the_mask_of_either_side():
-  want, _ = attend(Q, KEYS, VALUES, mask=PADDING[:, None, None])
-  found, _ = attend(Q, KEYS, VALUES, query_tokens=PADDING)
-  np.testing.assert_allclose(found[0], want[0], **close)
-  np.testing.assert_allclose(found[1, :2], want[1, :2], **close)
-  # That of the keys alone leaves the queries as they are.
-  found, _ = attend(Q, KEYS, VALUES, key_tokens=PADDING)
-  np.testing.assert_allclose(found, want, **close)
-
-
-@pytest.mark.parametrize('cls', [Attention, LinearAttention])
-def test_one_mask_for_both_sides_is_self_attention(cls):
-  layer = cls(D, H)
-  variables = layer.init(jax.random.key(0), X)
-  want, _ = layer.apply(variables, X, query_tokens=PADDING)
-  both = {'query_tokens': PADDING, 'key_tokens': PADDING}
-  found, _ = layer.apply(variables, X, **both)
-  np.testing.assert_array_equal(found, want)
-
-
 @pytest.mark.parametrize(
-  'name', ['learned', 'tupe', 'lie_re', 'alibi', 'rotary']
+  ('name', 'place', 'library'),
+  [
+    ('learned', -1.0, np),
+    ('learned', 1e9, jnp),
+    ('tupe', -1.0, jnp),
+    ('lie_re', -1.0, jnp),
+    ('alibi', 1e9, jnp),
+    ('alibi', np.nan, jnp),
+  ],
 )
-@pytest.mark.parametrize('place', [-1.0, 1e9, np.nan])
-@pytest.mark.parametrize('library', [np, jnp])
 def test_known_positions_at_padding_never_matter(name, place, library):
   """Left padding: the mask may be an array of JAX, also a traced one."""
   method = positions.make({name: {}}, D, H, False)
-  if np.isnan(place) and not method.supports_real_positions:
-    return
   mask = library.asarray([[False, True, True, True]] * B)
   encoder = AttentionEncoder(1, H, 7, method, jnp.float32)
   params = draw(encoder.init, jax.random.key(0), X)
@@ -260,13 +223,6 @@ def test_an_integer_bias_and_a_window_of_numpy_are_read():
   np.testing.assert_array_equal(found, want)
 
 
-def test_options_of_a_method_may_be_lists():
-  method = POSITIONS['rotary'](
-    D, H, False, scaling='longrope', pair_factors=[1.0, 2.0, 3.0]
-  )
-  Attention(D, H, position=method).init(jax.random.key(0), X)
-
-
 def test_a_parameter_may_be_a_number():
   @dataclasses.dataclass(frozen=True)
   class Scaled(Position):
@@ -282,15 +238,6 @@ def test_a_parameter_may_be_a_number():
   layer = Attention(D, H, position=Scaled(D, H, False))
   params = layer.init(jax.random.key(0), X)['params']
   assert params['position']['slope'].dtype == jnp.float32
-
-
-def test_a_normaliser_reads_its_parameters_alone():
-  made = NORMALISERS['differential'](H, head_dim=K)
-  params = made.init(jax.random.key(0))
-  bare = NORMALISERS['differential'](H)
-  want, _ = attend(Q, KEYS, VALUES, normaliser=made, normaliser_params=params)
-  found, _ = attend(Q, KEYS, VALUES, normaliser=bare, normaliser_params=params)
-  np.testing.assert_array_equal(found, want)
 
 
 def test_float16_with_xpos_has_no_kernel_of_16_bits():
@@ -385,6 +332,8 @@ def test_a_mask_of_one_head_hides_in_that_head(name):
 # --- one line that says what was given and what is expected ------------------
 
 T5 = positions.make({'t5': {}}, D, H, False)
+RATES = POSITIONS['complex_order'](D, H, False, vocab_size=V)
+GATES = POSITIONS['forgetting'](D, H, False)
 
 
 def call(**given):
@@ -435,6 +384,74 @@ MISTAKES = {
   'causal only': (
     call(position=POSITIONS['xpos'](D, H, False)), 'causal = False must be',
   ),
+  'ids': (
+    lambda: RATES.embed(
+      RATES.init(jax.random.key(0)), X, Tokens().with_defaults(L)
+    ),
+    r'tokens\.ids',
+  ),
+  'words': (
+    lambda: POSITIONS['complex_order'](D, H, False).init(jax.random.key(0)),
+    'vocab_size',
+  ),
+  'a state': (
+    call(position=GATES, position_params=GATES.init_layer(jax.random.key(0))),
+    'Forgetting needs the state',
+  ),
+  'embeddings in a layer': (
+    init(Attention(D, H, position=positions.make({'learned': {}, 't5': {}}, D,
+                                                 H, False))),
+    'Learned adds positions to the input of',
+  ),
+  'ids in a layer': (
+    init(Attention(D, H, position=RATES)), 'ComplexOrder adds positions to',
+  ),
+  'negative positions': (
+    lambda: layer_of('lie_re').init(
+      jax.random.key(0), X,
+      query_tokens=Tokens(positions=np.arange(-5, -1)[None]),
+    ),
+    'positions from 0 on, not -5',
+  ),
+  'an output gate': (
+    init(Attention(D, H, output_gate='channelwise')),
+    "'channelwise' is not one of",
+  ),
+  'heads without a pair': (
+    lambda: attend(Q[:, :, :1], KEYS[:, :, :1], VALUES[:, :, :1],
+                   normaliser=NORMALISERS['differential'](1, head_dim=K)),
+    'even number of heads, not 1',
+  ),
+  'an odd width in two directions': (
+    lambda: POSITIONS['recurrent'](5, 1, False), 'even width, not 5',
+  ),
+  'a bias of booleans': (
+    call(bias=np.ones((L, L), bool)), 'bias of bool must be floats',
+  ),
+  'a mask of numbers': (
+    call(mask=np.ones((L, L), np.int32)), 'mask of int32 must be boolean',
+  ),
+  'a mask of another length': (
+    call(mask=np.ones(L + 1, bool)),
+    r'mask of shape \(5,\) does not broadcast to \(B, H, L, M\)',
+  ),
+  'a bias of five axes': (
+    call(bias=np.ones((1, B, H, L, L))),
+    r'bias of shape \(1, 2, 2, 4, 4\) does not broadcast to',
+  ),
+  'positions of one axis': (
+    lambda: Tokens(positions=np.zeros(L, int)).with_defaults(L),
+    r'positions of shape \(4,\) must be \(1 or B, 4\)',
+  ),
+  'an index of another length': (
+    lambda: Tokens(index=np.zeros((B, L - 1), int)).with_defaults(L),
+    r'index of shape \(2, 3\) must be \(1 or B, 4\)',
+  ),
+  'segments of one side': (
+    call(query_tokens=Tokens(segments=np.zeros((1, L), int)),
+         key_tokens=Tokens()),
+    'both sides',
+  ),
   'real positions': (
     call(position=POSITIONS['t5'](D, H, False), position_params={'table': 0},
          query_tokens=Tokens(positions=np.arange(L)[None] / 2)),
@@ -446,6 +463,11 @@ MISTAKES = {
   ),
   'rank of a layer': (init(layer_of(), X[0]), r'\(4, 12\) must be \(batch'),
   'rank': (lambda: attend(Q[0], KEYS[0], VALUES[0]), 'must be .batch, length'),
+  'KV heads': (
+    lambda: attend(Q, jnp.ones((B, L, 3, K)), jnp.ones((B, L, 3, K))),
+    '3 KV heads do not divide 2',
+  ),
+  'a backend': (call(backend='fast'), f'not one of .*{BACKENDS[0]}'),
   'batch': (lambda: attend(Q, KEYS[:1], VALUES[:1]), r'must be \(B, L, H, K\)'),
   'no heads': (init(Attention(D, 0)), 'num_heads = 0 does not divide 12'),
   'heads below none': (
@@ -490,10 +512,6 @@ def test_a_mistake_is_the_same_for_every_backend(backend):
       attend(empty, empty, empty, backend=backend, softcap=-1.0)
 
 
-def test_second_names_are_names_also_in_python():
-  assert make({'rope': {}})() == make({'rotary': {}})()
-
-
 @dataclasses.dataclass(frozen=True)
 class BothKinds(Position):
   """A slope that layers share times a slope of each layer's own."""
@@ -526,8 +544,3 @@ def test_a_part_keeps_its_parameters_of_the_model_and_of_the_layer():
     )
     weights.append(found)
   np.testing.assert_allclose(*weights, rtol=1e-5, atol=1e-6)
-
-
-def test_a_dropout_of_an_object_is_taken():
-  dropout = Dropout.create(jax.random.key(0), 0.5)
-  assert attend(Q, KEYS, VALUES, dropout=dropout)[0].shape == Q.shape

@@ -10,19 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn import choice, positions
-from selfattn.backends import attend
-from selfattn.encoders import AttentionEncoder
-from selfattn.kernels import KERNELS, unsupported_reason
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from tests.conftest import draw
 
 # All different, so that no axis can stand in for another.
 B, H, L, M, K = 2, 4, 3, 5, 6
-D, F, LAYERS = H * K, 7, 2
-TOKENS = Tokens(jnp.arange(L)[None] < jnp.array([3, 2])[:, None])
-X = jax.random.normal(jax.random.key(1), (B, L, D))
 # Queries that stand after all keys.
 SIDES = Tokens(index=np.full((1, L), M)), Tokens().with_defaults(M)
 # Query 1 of text 0 sees nothing, query 2 one key.
@@ -225,142 +218,6 @@ def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(name, options):
   assert np.isfinite(grads).all()
   assert (grads[0, :, 1] == 0).all()
   assert (row(scores) == 0).all()
-
-
-@variants
-def test_chunked_equals_the_reference(name, options, monkeypatch):
-  normaliser, params = make(name, options)
-  blocks = {'t5': {}, 'shaw': {'with_values': True}}
-  position = positions.make(blocks, D, H, True)
-  both = {
-    'position_params': {
-      key: part.init(jax.random.key(5)) for key, part in position.parts
-    },
-    'normaliser_params': params,
-  }
-  keys = jax.random.split(jax.random.key(2), 3)
-  arrays = [jax.random.normal(key, (B, L, H, K)) for key in keys]
-
-  def found(backend):
-    def total(arrays, both):
-      output, weights = attend(
-        *arrays,
-        query_tokens=TOKENS,
-        causal=True,
-        position=position,
-        normaliser=normaliser,
-        backend=backend,
-        return_weights=True,
-        **both,
-      )
-      return (output**2).sum(), (output, weights)
-
-    return jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(arrays, both)
-
-  want = found('reference')
-  # One query at a time.
-  monkeypatch.setattr(choice, '_CHUNK_SCORES', 1)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
-    found('chunked'),
-    want,
-  )
-
-
-@pytest.mark.parametrize('name', sorted(set(NORMALISERS) - {'softmax'}))
-@pytest.mark.parametrize('backend', KERNELS)
-def test_a_kernel_of_softmax_refuses_another_normaliser(backend, name):
-  normaliser = NORMALISERS[name](H, head_dim=8)
-  reason = unsupported_reason(
-    backend,
-    platform=None,
-    dtype=jnp.bfloat16,
-    head_dim=8,
-    has_dropout=False,
-    has_softcap=False,
-    normaliser=normaliser,
-  )
-  assert reason == f'its weights are a softmax, not {type(normaliser).__name__}'
-  q = jnp.zeros((B, L, H, 8), jnp.bfloat16)
-  with pytest.raises(ValueError, match=f'is unsupported: {reason}'):
-    attend(
-      q,
-      q,
-      q,
-      backend=backend,
-      normaliser=normaliser,
-      normaliser_params=normaliser.init(jax.random.key(0)),
-    )
-
-
-def encoder(name, options, num_layers=LAYERS, **fields):
-  fields.setdefault('causal', NORMALISERS[name].causal_only)
-  method = positions.make({'alibi': {}}, D, H, fields['causal'])
-  normaliser, _ = make(name, options)
-  return AttentionEncoder(
-    num_layers, H, F, method, jnp.float32, normaliser=normaliser, **fields
-  )
-
-
-@variants
-def test_an_encoder_owns_its_parameters_a_layer_and_sees_no_padding(
-  name, options
-):
-  made = encoder(name, options)
-  params = draw(made.init, jax.random.key(0), X, TOKENS)['params']
-  _, its = make(name, options)
-  for layer in range(LAYERS):
-    attention = params[f'block_{layer}']['attention']
-    assert attention.get('normaliser', {}).keys() == its.keys()
-  apply = jax.jit(made.apply)
-  output = apply({'params': params}, X, TOKENS)
-  other = jnp.where(TOKENS.padding_mask[..., None], X, 9.0)
-  seen = np.asarray(TOKENS.padding_mask)
-  np.testing.assert_array_equal(
-    apply({'params': params}, other, TOKENS)[seen], output[seen]
-  )
-  alone = apply({'params': params}, X[1:, :2], Tokens(jnp.ones((1, 2), bool)))
-  np.testing.assert_allclose(alone[0], output[1, :2], rtol=1e-5, atol=1e-5)
-
-
-@variants
-def test_scan_and_remat_change_no_output_and_no_gradient(name, options):
-  def found(**fields):
-    made = encoder(name, options, **fields)
-    params = draw(made.init, jax.random.key(0), X, TOKENS)
-
-    def total(params):
-      output = made.apply(params, X, TOKENS)
-      return (output**2).sum(), output
-
-    return jax.jit(jax.grad(total, has_aux=True))(params)
-
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4),
-    found(scan=True, remat=True),
-    found(),
-  )
-
-
-@variants
-def test_step_by_step_equals_the_full_causal_pass(name, options):
-  made = encoder(name, options, 1, causal=True)
-  params = draw(made.init, jax.random.key(0), X, TOKENS)
-  want = jax.jit(made.apply)(params, X, Tokens())
-
-  @jax.jit
-  def step(cache, x):
-    return made.apply(
-      params | cache, x, Tokens(), cache_len=L + 2, mutable='cache'
-    )
-
-  cache, outputs = {}, []
-  for place in range(L):
-    output, cache = step(cache, X[:, place : place + 1])
-    outputs.append(output)
-  np.testing.assert_allclose(
-    np.concatenate(outputs, axis=1), want, rtol=1e-4, atol=2e-5
-  )
 
 
 @variants

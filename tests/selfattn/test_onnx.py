@@ -164,18 +164,6 @@ def test_attention(cases, backend, monkeypatch):
       )
 
 
-def test_attention_that_xla_cannot_serve_is_refused_with_our_reason(cases):
-  reasons = collections.Counter()
-  for case in cases['Attention']:
-    reason = refusal(case, 'xla')
-    if reason is not None:
-      arrays, more = arguments(case)
-      with pytest.raises(ValueError, match=f'is unsupported: {reason}$'):
-        attend(*arrays, backend='xla', **more)
-      reasons[reason.partition(',')[0]] += 1
-  assert reasons == {'it has no soft cap': 11}
-
-
 @dataclasses.dataclass(frozen=True)
 class Tabled(Rotary):
   """Rotary with cosines and sines that are given."""

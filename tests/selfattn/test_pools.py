@@ -6,13 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import default
-from experiments.command.errors import UserError
-from experiments.settings import settings as settings_lib
-from experiments.training import build
 from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
-from selfattn.pools import POOLS, Attentive, Pool
+from selfattn.pools import POOLS, Attentive
 from tests.conftest import draw
 
 # All different, so that no axis can stand in for another.
@@ -129,43 +125,3 @@ def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
   np.testing.assert_array_equal(
     model.apply(variables, tokens, IS_TOKEN), logits
   )
-
-
-@pytest.mark.parametrize('name', ROWS)
-def test_a_pool_has_parameters_if_it_needs_them(name):
-  """Checkpoints hold this tree."""
-  model = TextClassifier(V, C, D, BowEncoder(), pool=POOLS[name]())
-  tokens = jnp.ones((B, L), jnp.int32)
-  tree = jax.eval_shape(model.init, jax.random.key(0), tokens, IS_TOKEN)
-  assert ('pool' in tree['params']) == (name == 'attentive')
-  assert ('cls' in tree['params']) == (name == 'cls')
-
-
-class Gated(Pool):
-  """A stranger's: a learned mean, and what the encoder gathers."""
-
-  sharpness: float = 2.0
-
-  uses_cls = True
-
-  @nn.compact
-  def __call__(self, x_BLD, padding_mask_BL):
-    gate_BL1 = nn.sigmoid(self.sharpness * nn.Dense(1, name='gate')(x_BLD))
-    x_BLD = jnp.where(padding_mask_BL[..., None], gate_BL1 * x_BLD, 0.0)
-    return x_BLD.sum(axis=1)
-
-
-def test_a_pool_of_ones_own_is_one_class_and_one_line(monkeypatch):
-  monkeypatch.setitem(POOLS, 'gated', Gated)
-  config = default.get_config()
-  config.model.pool = 'gated(sharpness=3.0)'
-  settings = settings_lib.from_config(config)
-  assert settings.flat()['model.pool'] == 'gated(sharpness=3.0)'
-  model = build.model(settings, V, C)
-  tokens = jnp.ones((B, L), jnp.int32)
-  params = jax.eval_shape(model.init, jax.random.key(0), tokens, IS_TOKEN)
-  assert params['params']['pool']['gate']['kernel'].shape == (64, 1)
-  assert 'cls' in params['params']
-  config.model.encoder = 'bow'
-  with pytest.raises(UserError, match=r'pool = gated.*attends to no token'):
-    settings_lib.from_config(config)

@@ -97,11 +97,10 @@ def test_a_layer_of_t5(goldens, direction, backend):
   np.testing.assert_allclose(found, case['output'], **close)
 
 
-@pytest.mark.parametrize('heads', range(1, 17))
-def test_alibi_slopes(goldens, heads):
-  np.testing.assert_allclose(
-    slopes(heads), goldens[f'alibi/slopes_{heads}'], rtol=1e-6
-  )
+def test_alibi_slopes(goldens):
+  for heads in range(1, 17):
+    want = goldens[f'alibi/slopes_{heads}']
+    np.testing.assert_allclose(slopes(heads), want, rtol=1e-6)
 
 
 def test_alibi_biases(goldens):

@@ -273,11 +273,3 @@ def test_learned_rotations_are_matrix_exponentials(goldens):
   turned, _ = method.rotate(params, x, x, where, where)
   want = np.moveaxis(c['rotations'], -1, 0)
   np.testing.assert_allclose(turned, want, atol=5e-5)
-
-
-def test_buckets_of_deberta_are_the_same_for_traced_distances():
-  method = POSITIONS['deberta'](D, H, False, max_distance=64, num_buckets=32)
-  distance = np.arange(-100, 101)
-  np.testing.assert_array_equal(
-    jax.jit(method.index)(distance), method.index(distance)
-  )

@@ -1,16 +1,11 @@
 """Classification heads, from pooled vectors to logits."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import draw
 
-from configs import default
-from experiments.command.errors import UserError
-from experiments.settings import settings as settings_lib
-from experiments.training import build
 from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
@@ -47,27 +42,6 @@ def test_a_head_equals_its_formula(name):
   params = jax.tree.map(np.float64, variables['params'])
   wanted = FORMULAS[name](params, np.float64(POOLED))
   np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_parameters_and_logits_are_those_of_a_dense_layer():
-  """So that a seed draws the same parameters."""
-
-  class Both(nn.Module):
-    is_dense: bool
-
-    @nn.compact
-    def __call__(self):
-      if self.is_dense:
-        return nn.Dense(C, name='head')(POOLED)
-      return HEADS['linear'](name='head')(POOLED, C)
-
-  wanted, dense = Both(True).init_with_output(jax.random.key(3))
-  found, variables = Both(False).init_with_output(jax.random.key(3))
-  np.testing.assert_array_equal(found, wanted)
-  for leaf in ('kernel', 'bias'):
-    np.testing.assert_array_equal(
-      variables['params']['head'][leaf], dense['params']['head'][leaf]
-    )
 
 
 def test_dropout_within_a_head_is_that_of_training_alone():
@@ -114,52 +88,8 @@ def test_dropout_of_a_classifier_reaches_its_head_with_bits_of_its_own():
   assert len(set(keys)) == 4
 
 
-def test_classifiers_beside_one_another_have_their_own_heads():
-  class Two(nn.Module):
-    @nn.compact
-    def __call__(self):
-      return [
-        TextClassifier(V, count, D, BowEncoder(), name=name)(TOKENS, IS_TOKEN)
-        for name, count in (('x', 3), ('y', 4))
-      ]
-
-  params = jax.eval_shape(Two().init, jax.random.key(0))['params']
-  found = [params[name]['head']['kernel'].shape for name in ('x', 'y')]
-  assert found == [(D, 3), (D, 4)]
-
-
 @pytest.mark.parametrize('given', [{'head': 'linear'}, {'pool': 'mean'}])
 def test_names_are_no_heads_and_no_pools(given):
   model = TextClassifier(V, C, D, BowEncoder(), **given)
   with pytest.raises(TypeError, match=r"= '.*' must be a (Head|Pool)"):
     model.init(jax.random.key(0), TOKENS, IS_TOKEN)
-
-
-class Sharp(Head):
-  """A stranger's."""
-
-  temperature: float = 2.0
-
-  def setup(self):
-    self.scale = self.param('scale', jax.nn.initializers.ones, ())
-
-  def __call__(self, pooled_BP, num_classes, dropout=None):
-    return self.temperature * self.scale * pooled_BP[:, :num_classes]
-
-
-def test_a_head_of_ones_own_is_one_class_and_one_line(monkeypatch):
-  monkeypatch.setitem(HEADS, 'sharp', Sharp)
-  config = default.get_config()
-  config.model.head = 'sharp(temperature=3.0)'
-  settings = settings_lib.from_config(config)
-  assert settings.flat()['model.head'] == 'sharp(temperature=3.0)'
-  model = build.model(settings, V, C)
-  params = jax.eval_shape(model.init, jax.random.key(0), TOKENS, IS_TOKEN)
-  assert params['params']['head']['scale'].shape == ()
-
-
-def test_options_of_a_head_are_checked_with_their_key():
-  config = default.get_config()
-  config.model.head = 'mlp(hidden_dim=0)'
-  with pytest.raises(UserError, match=r'config\.model\.head = .* = 0 must'):
-    settings_lib.from_config(config)

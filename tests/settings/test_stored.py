@@ -30,10 +30,6 @@ def read(config):
   return from_config(stored.complete(config))
 
 
-def test_a_complete_config_is_read_as_it_is(config):
-  assert stored.with_format(stored.complete(config)) == config
-
-
 def test_a_run_without_a_key_is_resumed_and_evaluated_with_its_default(
   tmp_path, call_command
 ):
@@ -79,12 +75,6 @@ def test_a_new_option_changes_no_run(config, monkeypatch):
   assert read(config).digest() == digest
   config['model']['position'] = 'sinusoidal(new_option=8)'
   assert read(config).digest() != digest
-
-
-def test_a_key_that_a_run_lacks_is_not_part_of_its_identity(config):
-  digest = read(config).digest()
-  del config['train']['ema_decay']
-  assert read(config).digest() == digest
 
 
 @pytest.mark.parametrize(

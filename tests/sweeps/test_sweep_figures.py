@@ -75,20 +75,6 @@ def test_a_cell_without_a_result_is_empty():
   assert texts(drawn.axes[0])[0] == ''
 
 
-def test_there_is_one_surface_per_setting_of_the_other_keys():
-  table = [e for pool in 'abcde' for e in crossed(pool=pool)]
-  (drawn,) = plots.against(compared(table), [*KEYS, 'pool']).values()
-  titles = [axes.get_title() for axes in drawn.axes[:-1]]
-  assert titles == ['pool=a', 'pool=b', 'pool=c', 'pool=d']
-  assert drawn.get_suptitle() == 'the best 4 of 5'
-
-
-def test_a_large_surface_has_no_texts():
-  table = [entry(0.5, rate=a, decay=b) for a in range(9) for b in range(12)]
-  (drawn,) = plots.against(compared(table), KEYS).values()
-  assert texts(drawn.axes[0]) == []
-
-
 @pytest.mark.parametrize(
   'settings', [[(1, 3), (2, 4), (5, 6)], [(1, 0), (2, 0)]]
 )

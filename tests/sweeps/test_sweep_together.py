@@ -11,7 +11,6 @@ from conftest import ROOT, last_json, make_small_config
 from test_moved_data import ROWS
 from test_train import arguments
 
-from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
 from experiments.training import run as run_lib
@@ -192,12 +191,6 @@ def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
   code, _, stderr = call_command('sweep', *words, seeds, *more, cwd=ROOT)
   assert code == 2
   assert 'config.model.embed_dim was 12, is 8' in stderr
-
-
-def test_a_damaged_status_is_one_line(tmp_path):
-  (tmp_path / 'status.json').write_text('{"status"')
-  with pytest.raises(UserError, match=r'status\.json is not a JSON object'):
-    workdir_lib.read_status(str(tmp_path))
 
 
 def test_a_run_that_is_done_says_where_it_is_now(tmp_path):

@@ -86,25 +86,25 @@ def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   run_lib.run(config, str(path), Signals())
   stored = json.loads((path / 'config.json').read_text())
   assert stored['model']['encoder'] == 'parallel(gate=0.25)'
-  settings, program, state = evaluation.restore_run(str(path), 'last')
-  assert int(state.step) == 2
+  settings, program, step, params = evaluation.restore_params(str(path), 'last')
+  assert step == 2
   loaded = evaluation.load_data(settings, str(path), None)
   examples = loaded.splits['validation'].take(np.arange(3))
   tokens = ['a'] * loaded.vocabulary.size
   (one, *_) = head_analysis.attention_maps(
-    program.classifier, state.params, examples, tokens
+    program.classifier, params, examples, tokens
   )
   length = len(one.tokens)
   assert one.weights.shape == (2, 2, length, length)
-  assert ablation.unsupported_reason(program.classifier, state.params) is None
+  assert ablation.unsupported_reason(program.classifier, params) is None
   rows, removed = ablation.ablate(
-    program.classifier, state.params, examples, loaded.bucket_lengths
+    program.classifier, params, examples, loaded.bucket_lengths
   )
   assert len(rows) == 4
   assert len(removed['least_important_first']) == 5
   # What its method keeps in every layer is found there.
   encoder = program.classifier.encoder
-  found = position_figures._methods(encoder, state.params['encoder'])
+  found = position_figures._methods(encoder, params['encoder'])
   assert [(name, *params) for name, _, params in found] == [
     ('-layer0', 'table'),
     ('-layer1', 'table'),

@@ -164,7 +164,7 @@ def test_runs_that_differ_are_refused_in_one_line(
 def test_runs_that_predict_tokens_are_no_ensemble(paths, tmp_path):
   def change(config):
     config['task'] = 'next_token'
-    config['model']['encoder']['attention']['causal'] = True
+    config['model']['encoder'] = 'attention(causal=True)'
 
   other = changed(paths[0], tmp_path / 'other', 'config.json', change)
   ensembles.check([other])

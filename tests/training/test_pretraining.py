@@ -6,12 +6,13 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, make_small_config
+from test_train import restored
 
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import stored
 from experiments.settings.settings import from_config
-from experiments.training import compiled, evaluation, sources
+from experiments.training import compiled, sources
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
 
@@ -94,30 +95,25 @@ def test_a_run_begins_with_the_best_checkpoint_of_pretraining(
     assert f'{name} (not in this model)' in text
 
 
-@pytest.mark.parametrize('until', [1, 3])
 def test_a_run_that_was_stopped_equals_one_that_was_not(
-  until, pretrained, whole, tmp_path
+  pretrained, whole, tmp_path
 ):
   path, result = whole
   config = make_config(**{'train.init_from': str(pretrained)})
-  assert train(config, tmp_path / 'run', until) is None
+  assert train(config, tmp_path / 'run', until=3) is None
   again = train(config, tmp_path / 'run')
   assert {**again, 'workdir': ''} == {**result, 'workdir': ''}
   one, other = path / 'metrics.jsonl', tmp_path / 'run/metrics.jsonl'
   assert one.read_text() == other.read_text()
   one, other = (
-    evaluation.restore_run(str(each), str(STEPS))[2]
-    for each in (path, tmp_path / 'run')
+    restored(each, config, STEPS) for each in (path, tmp_path / 'run')
   )
   jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-@pytest.mark.parametrize('engine', ['serial', 'vectorized'])
-def test_pretraining_times_methods_is_two_sweeps(
-  engine, call_command, tmp_path
-):
+def test_pretraining_times_methods_is_two_sweeps(call_command, tmp_path):
   flags = [
-    f'--engine={engine}',
+    '--engine=vectorized',
     '--grid=config.model.position=sinusoidal,learned',
     '--grid=config.seed=0,1',
     '--config.data.source=word_order(train_pairs=20, validation_pairs=5,'
