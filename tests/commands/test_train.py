@@ -400,8 +400,8 @@ def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):
   config.checkpoint.every_steps = 1
   sums = steps.gradients
 
-  def huge(params, classifier, batch, hparams, step, *more):
-    total, grads = sums(params, classifier, batch, hparams, step, *more)
+  def huge(params, batch, hparams, step, **more):
+    total, grads = sums(params, batch, hparams, step, **more)
     scale = jnp.where(step == 5, 1e20, 1.0)
     return total, jax.tree.map(lambda g: g * scale, grads)
 

@@ -252,13 +252,15 @@ def test_generated_data_and_data_without_a_key_use_no_disk(
   load(small_config)
 
   class Own:
+    def check(self, directory):
+      pass
+
     def read(self, directory, seed):
       del directory, seed
       rows = [Row(f'text {n}', 'xy'[n % 2], 'own', n + 1) for n in range(40)]
       return {'train': rows}
 
   small_config.data.test_fraction = 0.2
-  settings = from_config(small_config)
   monkeypatch.setitem(datasets.DATASETS, 'word_order', Own)
   small_config.data.source = 'word_order'
   settings = from_config(small_config)

@@ -63,7 +63,13 @@ def gradients_of(params, classifier, batch, hparams, num_microbatches, task):
   @jax.jit
   def of(params, batch, hparams):
     return gradients.gradients(
-      params, classifier, batch, hparams, 5, num_microbatches, 0, task
+      params,
+      batch,
+      hparams,
+      5,
+      classifier=classifier,
+      num_microbatches=lambda shape: num_microbatches,
+      task=task,
     )
 
   return of(params, batch, hparams)
