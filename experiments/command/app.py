@@ -20,6 +20,7 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
+from experiments.command import distributed
 from experiments.command.config_files import (
   DEFAULT_CONFIG,
   find_config,
@@ -124,21 +125,21 @@ def _run(main, define, doc, describe) -> None:
   except Exception:
     traceback.print_exc()
     code = ERROR
-  if code == ERROR and 'jax' in sys.modules and _is_one_of_several():
-    log(
-      'this may only follow from the failure of another process; '
-      'run the same command again for all processes'
-    )
-    # Not sys.exit, which would wait for the other processes: a deadlock.
-    sys.stderr.flush()
-    os._exit(code)
+  if code != DONE and 'jax' in sys.modules and _is_one_of_several():
+    if code == ERROR:
+      log(
+        'this may only follow from the failure of another process; '
+        'run the same command again for all processes'
+      )
+    # Not sys.exit, which would wait for processes that do not end: a deadlock.
+    distributed.end(code)
   sys.exit(code)
 
 
 def _is_one_of_several() -> bool:
-  from jax import distributed, process_count
+  from jax.distributed import is_initialized
 
-  return distributed.is_initialized() and process_count() > 1
+  return is_initialized()
 
 
 def check_output(path: str) -> None:

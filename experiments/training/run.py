@@ -39,6 +39,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
   signals = signals or Signals()
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
+      processes.check_same(_compared(settings))
       lock = locks.held(path) if processes.is_first() else nullcontext()
       processes.together(lambda: on_exit.enter_context(lock))
       result = finished(path, settings)
@@ -52,6 +53,17 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
       settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
+
+
+def _compared(settings: Settings) -> dict[str, object]:
+  """What all processes of a run agree on, by name."""
+  values = {
+    f'config.{key}': value
+    for key, value in settings.flat().items()
+    # The same texts may be elsewhere on another host.
+    if key not in ('data.dir', 'extension')
+  }
+  return values | {'the source of --config': settings.extension}
 
 
 def _read(settings: Settings, path: str) -> loading.Data:
