@@ -197,7 +197,7 @@ class Group:
           f'finite after step {step}'
         )
       trial.writer.sync()
-      trial.checkpoints.save(state, files=trial.workdir.start_upload())
+      trial.checkpoints.save(state)
       trial.workdir.set_progress(step)
 
     count = len(self.trials)

@@ -8,7 +8,6 @@ only after a newer one is complete.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import os
 from collections.abc import Callable, Mapping
@@ -62,9 +61,9 @@ class Checkpoints:
     """
     self.scores: dict[int, float] = {}
     self.common: int | None = None
-    self._files: concurrent.futures.Future | None = None
+    self._workdir = os.path.abspath(workdir)
     self._settings, self._run, self._best = settings, run, best
-    origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
+    origin = epath.Path(buckets.origin(self._workdir))
     folder = origin / 'checkpoints'
     if run is not None:
       folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +75,7 @@ class Checkpoints:
         cleanup_tmp_directories=run is not None,
         create=run is not None,
         async_options=ocp.options.AsyncOptions(
-          post_finalization_callback=self._wait_for_files
+          post_finalization_callback=self._upload_files
         ),
       ),
     )
@@ -105,12 +104,10 @@ class Checkpoints:
     """The step with the best score, the latest on ties; None without scores."""
     return best_step(self._best, self.scores, self.steps())
 
-  def save(self, state, files: concurrent.futures.Future | None = None) -> None:
+  def save(self, state) -> None:
     """Starts saving `state`, a tree, as checkpoint state.step.
 
-    Args:
-      files: the checkpoint is complete only when this is done, and fails if it
-        does; None: nothing to wait for.
+    In a bucket it is complete only when the files of the workdir are there.
 
     Raises:
       Failed: this checkpoint or the previous one could not be written.
@@ -119,9 +116,6 @@ class Checkpoints:
     # (donation) while the save continues in the background.
     kept = {name: _kept(leaf) for name, leaf in leaves(state).items()}
     with self._reported():
-      # The previous save would wait for the files of this one.
-      self._manager.wait_until_finished()
-      self._files = files
       self._manager.save(
         int(state.step),
         args=ocp.args.Composite(state=ocp.args.StandardSave(nest(kept))),
@@ -129,10 +123,10 @@ class Checkpoints:
         force=True,
       )
 
-  def _wait_for_files(self) -> None:
+  def _upload_files(self) -> None:
     """Called by Orbax in its thread, before a checkpoint is complete."""
-    if self._files is not None:
-      self._files.result()
+    if processes.is_first():
+      buckets.upload(self._workdir)
 
   def wait(self) -> None:
     """Waits for all saves to finish.

@@ -17,7 +17,6 @@ lock             the process that writes into the folder, while it does
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -120,12 +119,11 @@ class Workdir:
 
   def set_status(self, status: str, step: int, **more: Any) -> None:
     """Replaces status.json."""
-    if not self.writes:
-      return
-    # They would copy it, maybe without the files that it speaks of.
-    buckets.finish_uploads()
-    self._write_status(status, step, **more)
-    buckets.upload(self.path)
+    if self.writes:
+      # No other copy contains the status without the files that it speaks of.
+      with buckets.copying:
+        self._write_status(status, step, **more)
+        buckets.upload(self.path)
 
   def set_progress(self, step: int) -> None:
     """Replaces status.json of a run that goes on; a bucket has it later."""
@@ -135,10 +133,6 @@ class Workdir:
   def _write_status(self, status: str, step: int, **more: Any) -> None:
     facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
     write_atomic(self.file('status.json'), json.dumps(facts) + '\n')
-
-  def start_upload(self) -> concurrent.futures.Future | None:
-    """Starts to copy the files of this folder, see buckets.start_upload."""
-    return buckets.start_upload(self.path) if self.writes else None
 
 
 def read_status(path: str) -> dict[str, Any]:
