@@ -30,6 +30,10 @@ T = TypeVar('T')
 CORRUPT = 'corrupt'
 
 
+class Corrupt(Failed):
+  """A checkpoint that cannot be read; the message names it."""
+
+
 class _Manager(ocp.CheckpointManager):
   def reached_preemption(self, step: int) -> bool:
     """Never: command.signals polls the same service, with its own counter."""
@@ -149,21 +153,20 @@ class Checkpoints:
     Raises:
       UserError: it belongs to another run, or its paths, shapes or dtypes
         differ from the template.
-      ValueError: the folder of a step holds the state of another.
+      Corrupt: it cannot be read, or holds another step.
     """
-    folder = self.directory / str(step)
-    run = (self._manager.metadata(step).custom_metadata or {}).get('run')
-    found = self._saved(step)
     wanted = leaves(template)
-    self._check(step, found, wanted)
-    if self._run not in (None, run):
-      raise UserError(f'checkpoint {folder} belongs to another run')
-    saved = self._read(step, wanted)
-    state = jax.tree.unflatten(
-      jax.tree.structure(template), [saved[name] for name in wanted]
-    )
-    if int(state.step) != step:
-      raise ValueError(f'{folder} holds step {int(state.step)}')
+    with self._reading(step):
+      run = (self._manager.metadata(step).custom_metadata or {}).get('run')
+      self._check(step, self._saved(step), wanted)
+      if self._run not in (None, run):
+        raise UserError(f'checkpoint {self._path(step)} is of another run')
+      saved = self._read(step, wanted)
+      state = jax.tree.unflatten(
+        jax.tree.structure(template), [saved[name] for name in wanted]
+      )
+      if int(state.step) != step:
+        raise ValueError(f'it holds step {int(state.step)}')
     return state
 
   def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
@@ -177,25 +180,27 @@ class Checkpoints:
 
     Raises:
       UserError: paths, shapes or dtypes differ from the template.
+      Corrupt: it cannot be read.
     """
-    saved = self._saved(step)
-    is_averaged = any(name.startswith('average/') for name in saved)
-    prefix = 'average/' if is_averaged else 'params/'
-    found = {
-      name.removeprefix(prefix): leaf
-      for name, leaf in saved.items()
-      if name.startswith(prefix)
-    }
-    if template is None:
-      one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-      wanted = {
-        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
-        for name, leaf in found.items()
+    with self._reading(step):
+      saved = self._saved(step)
+      is_averaged = any(name.startswith('average/') for name in saved)
+      prefix = 'average/' if is_averaged else 'params/'
+      params = {
+        name.removeprefix(prefix): leaf
+        for name, leaf in saved.items()
+        if name.startswith(prefix)
       }
-    else:
-      wanted = leaves(template)
-      self._check(step, found, wanted)
-    read = self._read(step, {prefix + name: wanted[name] for name in wanted})
+      if template is None:
+        one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        wanted = {
+          name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
+          for name, leaf in params.items()
+        }
+      else:
+        wanted = leaves(template)
+        self._check(step, params, wanted)
+      read = self._read(step, {prefix + name: wanted[name] for name in wanted})
     return {name: read[prefix + name] for name in wanted}
 
   def _check(self, step: int, found: Mapping, wanted: Mapping) -> None:
@@ -203,7 +208,7 @@ class Checkpoints:
     several = differences(found, wanted)
     if several:
       raise UserError(
-        f'checkpoint {self.directory / str(step)} does not fit this model, in '
+        f'checkpoint {self._path(step)} does not fit this model, in '
         f'{len(several)} arrays: {"; ".join(several[:10])}'
       )
 
@@ -215,7 +220,7 @@ class Checkpoints:
     """
     item = nest(wanted)
     saved = ocp.PyTreeCheckpointHandler().restore(
-      self.directory / str(step) / 'state',
+      self._path(step) / 'state',
       args=ocp.args.PyTreeRestore(
         item,
         ocp.checkpoint_utils.construct_restore_args(item),
@@ -229,6 +234,21 @@ class Checkpoints:
     if found is None:
       raise ValueError('its list of arrays is missing')
     return leaves(found)
+
+  def _path(self, step: int) -> epath.Path:
+    return self.directory / str(step)
+
+  @contextlib.contextmanager
+  def _reading(self, step: int):
+    """Converts any exception of Orbax or TensorStore to Corrupt."""
+    try:
+      yield
+    except UserError:
+      raise
+    except Exception as error:
+      raise Corrupt(
+        f'checkpoint {self._path(step)} is corrupt: {one_line(error)}'
+      ) from error
 
   @contextlib.contextmanager
   def _reported(self):
@@ -250,7 +270,7 @@ class Checkpoints:
       target = corrupt / str(step)
       if target.exists():
         target.rmtree()
-      (self.directory / str(step)).rename(target)
+      self._path(step).rename(target)
     processes.wait_for_all(f'set aside {step}')
     self._manager.reload()
 
