@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -42,6 +43,8 @@ from experiments.command.values import (
   typed,
 )
 
+# --FLAG=~/FOLDER, and --grid=config.KEY=~/FOLDER, up to the tilde.
+_HOME = re.compile(r'(--?[\w.]+=(?:config\.[\w.]+=)?)(~(?:/.*)?)', re.DOTALL)
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
 
 
@@ -191,6 +194,13 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
   path, config = None, None
   try:
     argv = values.read_flags_from_files(argv, force_gnu=False)
+    # A shell expands ~ at the beginning of a word only.
+    argv = [
+      found[1] + os.path.expanduser(found[2])
+      if (found := _HOME.fullmatch(word))
+      else word
+      for word in argv
+    ]
     if describe is not None:
       path, argv = _take_config(argv)
       config = load_config(path)
@@ -262,8 +272,9 @@ def _check_overrides(argv, config: ConfigDict) -> None:
       raise UserError(f'--{name} is a section; change one of {inside}')
 
 
-def _print_help(values, doc: str, path: str | None, config, describe) -> None:
-  print(f'{doc.strip()}\n\nflags:')
+def _print_help(values, doc, path: str | None, config, describe) -> None:
+  # PYTHONOPTIMIZE=2 leaves out docstrings.
+  print(f'{(doc or "").strip()}\n\nflags:')
   if config is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')

@@ -188,18 +188,22 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
 
 
 def open_run(
-  path: str, config: dict, files: dict[str, str], writes: bool = True
+  path: str,
+  config: dict,
+  files: dict[str, str],
+  writes: bool = True,
+  shared_by: int = 1,
 ) -> Workdir:
   """Opens the workdir of a run, new or existing.
 
   Args:
     config: nested; ignored for an existing run, which has its own.
-    files, writes: as of workdir.open_workdir.
+    files, writes, shared_by: as of workdir.open_workdir.
   """
   is_resumed = os.path.exists(os.path.join(path, 'config.json'))
   run = identity(_read_config(path) if is_resumed else with_format(config))
   files = {'config.json': as_text(config)} | extensions.file_of(config) | files
-  return workdir_lib.open_workdir(path, files, run, writes)
+  return workdir_lib.open_workdir(path, files, run, writes, shared_by)
 
 
 def with_format(config: dict) -> dict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from contextlib import nullcontext
 
 import jax
@@ -103,12 +102,13 @@ def run_group(
   Raises:
     Interrupted, Diverged, Failed: as `loop.train`.
   """
-  started = time.monotonic()
   workdirs = []
   index = jax.process_index()
   try:
     for config, _, path in runs:
-      workdir = stored.open_run(path, config, loaded.files, index == 0)
+      workdir = stored.open_run(
+        path, config, loaded.files, index == 0, len(runs)
+      )
       reached = workdir_lib.read_status(path).get('step', 0)
       workdir.set_status('RUNNING', reached)
       workdirs.append(workdir)
@@ -145,7 +145,6 @@ def run_group(
       'DONE',
       settings.train.steps,
       result=result,
-      seconds=round(time.monotonic() - started, 1),
       parameters=program.num_parameters,
     )
     results.append(result)

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import errno
 import os
+import pathlib
 import socket
 from collections.abc import Iterator
 
@@ -34,7 +35,7 @@ def held(
   """Holds FOLDER/lock during the block; creates the folder if needed.
 
   The kernel releases the lock (flock) when the process ends in any way; it
-  works across hosts over NFS. A new folder that the block leaves empty is
+  works across hosts over NFS. New folders that the block leaves empty are
   removed again.
 
   Args:
@@ -50,8 +51,8 @@ def held(
   # Late: commands that only read need no lock.
   from filelock import FileLock
 
-  is_new = not os.path.lexists(folder)
-  path = os.path.join(folder, NAME)
+  path = pathlib.Path(folder).absolute() / NAME
+  missing = [parent for parent in path.parents if not os.path.lexists(parent)]
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
   )
@@ -61,9 +62,9 @@ def held(
   finally:
     with contextlib.suppress(OSError):
       # Before the release: one that waits for this file then makes another.
-      os.remove(path)
-      if is_new:
-        os.rmdir(folder)
+      path.unlink()
+      for parent in missing:
+        parent.rmdir()
     lock.release()
 
 

@@ -1,6 +1,7 @@
 """The real command line: wrong input is one line and exit code 2."""
 
 import json
+import os
 
 import pytest
 from conftest import ROOT, last_json
@@ -38,6 +39,8 @@ def cases(tmp):
   (tmp / 'used').mkdir()
   write(tmp / 'used', 'notes.txt', 'not a run')
   bad_config = write(tmp, 'bad.py', 'def get_config():\n  return nothing\n')
+  importing = write(tmp, 'importing.py', 'import helper\n')
+  write(tmp, 'helper.py', '')
   corrupt = tmp / 'corrupt'
   corrupt.mkdir()
   write(corrupt, 'config.json', '{"seed": 0')
@@ -75,6 +78,22 @@ def cases(tmp):
       'train',
       [f'--config={bad_config}'],
       ['bad.py line 2', 'nothing'],
+    ),
+    'argument of a config': (
+      'train',
+      [f'--config={bad_config}:large'],
+      ["takes no argument such as 'large'", '--config.KEY=VALUE'],
+    ),
+    'module beside a config': (
+      'train',
+      [f'--config={importing}'],
+      ['importing.py line 1', "No module named 'helper'", 'PYTHONPATH'],
+    ),
+    'unset workdir': ('train', ['--workdir='], ['--workdir is empty']),
+    'home': (
+      'evaluate',
+      ['--workdir=~/no/run'],
+      [os.path.expanduser('~/no/run/config.json')],
     ),
     'no data folder': (
       'train',
@@ -170,7 +189,9 @@ def cases(tmp):
 
 NAMES = (
   'method', 'key', 'section', 'flag', 'type', 'bool', 'heads', 'argument',
-  'config file', 'config code', 'no data folder', 'missing folder',
+  'config file', 'config code', 'argument of a config',
+  'module beside a config', 'unset workdir', 'home', 'no data folder',
+  'missing folder',
   'missing file', 'short row', 'long row', 'no column', 'unseen label',
   'one class', 'no rows', 'decay', 'no test split', 'not a workdir',
   'corrupt config', 'no workdir', 'empty workdir', 'split', 'predict nothing',

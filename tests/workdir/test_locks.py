@@ -99,13 +99,13 @@ def test_the_missing_folder_that_a_link_names_is_made(tmp_path):
     assert (tmp_path / 'elsewhere' / 'lock').exists()
 
 
-def test_a_new_folder_that_stays_empty_is_removed(tmp_path):
-  with locks.held(str(tmp_path / 'run')):
+def test_new_folders_that_stay_empty_are_removed(tmp_path):
+  with locks.held(str(tmp_path / 'a/b')):
     pass
   assert list(tmp_path.iterdir()) == []
-  with locks.held(str(tmp_path / 'run')):
-    (tmp_path / 'run/file').touch()
-  assert [p.name for p in tmp_path.rglob('*')] == ['run', 'file']
+  with locks.held(str(tmp_path / 'a/b')):
+    (tmp_path / 'a/b/file').touch()
+  assert [p.name for p in tmp_path.rglob('*')] == ['a', 'b', 'file']
 
 
 ELSEWHERE = 'process 7 on elsewhere since today'
