@@ -162,11 +162,14 @@ class Checkpoints:
       if self._run not in (None, run):
         raise UserError(f'checkpoint {self._path(step)} is of another run')
       saved = self._read(step, wanted)
-      state = jax.tree.unflatten(
-        jax.tree.structure(template), [saved[name] for name in wanted]
+    state = jax.tree.unflatten(
+      jax.tree.structure(template), [saved[name] for name in wanted]
+    )
+    if int(state.step) != step:
+      raise Corrupt(
+        f'checkpoint {self._path(step)} is corrupt: it holds step '
+        f'{int(state.step)}'
       )
-      if int(state.step) != step:
-        raise ValueError(f'it holds step {int(state.step)}')
     return state
 
   def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
