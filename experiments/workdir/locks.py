@@ -75,7 +75,7 @@ def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
 
   def is_held_here() -> bool:
     nonlocal has_said
-    who = _holder(lock.lock_file)
+    who = holder(lock.lock_file)
     if f' on {socket.gethostname()} ' in who:
       return True
     if who and not has_said:
@@ -88,7 +88,7 @@ def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
       patience, _RETRY, cancel_check=None if queues else is_held_here
     )
   except Timeout:
-    who = _holder(lock.lock_file) or 'another process'
+    who = holder(lock.lock_file) or 'another process'
     raise InUse(
       f'--workdir={folder} is in use by {who}; wait for it, end it, or '
       'choose another --workdir'
@@ -117,7 +117,7 @@ def _sign(descriptor: int) -> None:
   os.write(descriptor, who.encode())
 
 
-def _holder(path: str) -> str:
+def holder(path: str) -> str:
   """Who holds the lock; '' if the file does not say, or not yet."""
   with contextlib.suppress(OSError), open(path, errors='replace') as file:
     return ' '.join(file.read(200).split())

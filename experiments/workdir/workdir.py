@@ -40,7 +40,6 @@ from experiments.workdir import buckets, locks
 _LEFTOVER = re.compile(
   r'((config|data|env|metrics|status|sweep|tokenizer)\.jsonl?'
   r'|extension\.py)\.tmp-.*'
-  r'|\.shared-.*'
 )
 # Logs that other processes of the same start may already have opened.
 _OTHERS = re.compile(r'log-\d+\.txt')
