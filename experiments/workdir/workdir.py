@@ -28,9 +28,9 @@ import platform
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from importlib import metadata
-from typing import Any, BinaryIO
+from typing import Any
 
 from experiments.command import invocation, provenance
 from experiments.command.errors import Failed, UserError, writing
@@ -52,38 +52,18 @@ def write_atomic(path: str, content: str | bytes) -> None:
   Raises:
     OSError: it cannot be written; an existing file is unchanged.
   """
-  with temporary_file(path) as file, writing(path):
-    file.write(content.encode() if isinstance(content, str) else content)
-
-
-@contextlib.contextmanager
-def temporary_file(path: str) -> Iterator[BinaryIO]:
-  """A binary file that is renamed to `path` after the block, or removed.
-
-  Raises:
-    OSError: it cannot be opened or renamed; an existing file is unchanged.
-  """
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
-  file = None
-  # Opened inside: a signal may raise an exception as soon as the file is there.
   try:
-    with writing(path):
-      file = open(temporary, 'wb')  # noqa: SIM115
-    yield file
-    with writing(path):
+    with writing(path), open(temporary, 'wb') as file:
+      file.write(content.encode() if isinstance(content, str) else content)
       file.flush()
       os.fsync(file.fileno())
-      os.replace(temporary, path)
+    os.replace(temporary, path)
   except BaseException:
     with contextlib.suppress(OSError):
       os.remove(temporary)
     raise
-  finally:
-    # It flushes once more, which fails again on a full disk.
-    with contextlib.suppress(OSError):
-      if file is not None:
-        file.close()
 
 
 def write_figure(path: str, figure, **options) -> None:
@@ -226,16 +206,11 @@ def give_up(path: str, config: str, reason: str) -> None:
     config: text of config.json, written unless the file exists.
   """
   with contextlib.suppress(OSError, Failed, UserError):
-    _give_up(path, config, reason)
-
-
-def _give_up(path: str, config: str, reason: str) -> None:
-  status = read_status(path).get('status', 'RUNNING')
-  if status == 'RUNNING':
-    os.makedirs(path, exist_ok=True)
-    if not os.path.exists(os.path.join(path, 'config.json')):
-      write_atomic(os.path.join(path, 'config.json'), config)
-    _mark(path, status='FAILED', reason=reason)
+    if read_status(path).get('status', 'RUNNING') == 'RUNNING':
+      os.makedirs(path, exist_ok=True)
+      if not os.path.exists(os.path.join(path, 'config.json')):
+        write_atomic(os.path.join(path, 'config.json'), config)
+      _mark(path, status='FAILED', reason=reason)
 
 
 def prune(path: str, step: int) -> None:
