@@ -46,6 +46,14 @@ from experiments.command.values import (
 # --FLAG=~/FOLDER, and --grid=config.KEY=~/FOLDER, up to the tilde.
 _HOME = re.compile(r'(--?[\w.]+=(?:config\.[\w.]+=)?)(~(?:/.*)?)', re.DOTALL)
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
+# The word before the message of an exception, and the exit code.
+_ENDS = {
+  UserError: ('error', WRONG_INPUT),
+  Diverged: ('diverged', DIVERGED),
+  Interrupted: ('interrupted', INTERRUPTED),
+  Failed: ('failed', ERROR),
+  OSError: ('failed', ERROR),
+}
 
 
 def print_result(result: dict) -> None:
@@ -105,26 +113,15 @@ def _run(main, define, doc, describe) -> None:
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, describe))
-  except UserError as error:
-    print(f'error: {" ".join(str(error).split())}', file=sys.stderr)
-    code = WRONG_INPUT
-  except Diverged as error:
-    print(f'diverged: {error}', file=sys.stderr)
-    code = DIVERGED
-  except Interrupted as error:
-    print(f'interrupted: {error}', file=sys.stderr)
-    code = INTERRUPTED
-  except Failed as error:
-    print(f'failed: {error}', file=sys.stderr)
-    code = ERROR
   except BrokenPipeError:
     # The reader of the pipe has closed it.
     drop_output()
     code = ERROR
-  except OSError as error:
-    # A full disk, among others.
-    print(f'failed: {" ".join(str(error).split())}', file=sys.stderr)
-    code = ERROR
+  except tuple(_ENDS) as error:
+    word, code = next(
+      end for kind, end in _ENDS.items() if isinstance(error, kind)
+    )
+    print(f'{word}: {" ".join(str(error).split())}', file=sys.stderr)
   except Exception:
     traceback.print_exc()
     code = ERROR

@@ -6,6 +6,8 @@ import os
 import pytest
 from conftest import ROOT, last_json
 
+from experiments import doctor
+
 GOOD_TSV = 'text\tlabel\n' + ''.join(
   f'good film {n}\t1\nbad film {n}\t0\n' for n in range(9)
 )
@@ -228,6 +230,14 @@ def test_wrong_input_is_one_line_and_exit_code_2(
   assert list(tmp_path.rglob('*')) == []
   after = {p: p.stat().st_mtime_ns for p in folder.rglob('*') if p.is_file()}
   assert before == after
+
+
+def test_help_needs_no_docstrings(call_command, monkeypatch, tmp_path):
+  """As with PYTHONOPTIMIZE=2."""
+  monkeypatch.setattr(doctor, '__doc__', None)
+  code, stdout, stderr = call_command('doctor', '--help', cwd=tmp_path)
+  assert (code, stderr) == (0, '')
+  assert '--workdir' in stdout
 
 
 @pytest.mark.parametrize('name', ['short row', 'no workdir'])
