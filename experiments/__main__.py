@@ -31,7 +31,7 @@ def main() -> None:
   commands = _commands()
   name, *more = sys.argv[1:] or ['--help']
   if name in ('--help', '-h'):
-    print(f'{__doc__.strip()}\n\ncommands:')
+    print(f'{(__doc__ or "").strip()}\n\ncommands:')
     for command, text in commands.items():
       print(f'  {command}: {text}')
     return

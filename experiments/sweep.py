@@ -137,18 +137,22 @@ def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
       '--sweep or --grid is required: give generators of the config, '
       'or config.KEY=VALUE,VALUE'
     )
-  return plan.make(base, grids.product(sweeps), workdir)
+  specs = plan.make(base, grids.product(sweeps), workdir)
+  return folder.numbered(workdir, specs)
 
 
 def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
   if not trial_ids:
     return specs
-  last = len(specs) - 1
+  known = {str(spec.index): spec for spec in specs}
   for text in trial_ids:
-    if not text.isdecimal() or int(text) > last:
-      raise UserError(f'--trial_ids={text} is not a trial id, 0 to {last}')
-  indices = list(map(int, trial_ids))
-  return [spec for spec in specs if spec.index in indices]
+    if text not in known:
+      first, last = specs[0].index, specs[-1].index
+      raise UserError(
+        f'--trial_ids={text} is not the id of a trial of this command, which '
+        f'are from {first} to {last}'
+      )
+  return [spec for spec in specs if str(spec.index) in trial_ids]
 
 
 def _share(specs, values) -> list[plan.Spec]:
@@ -218,9 +222,8 @@ def _main(values, workdir: str) -> None:
     app.print_result({'trials': len(chosen), 'parameters': counts})
     return
   folder.write(workdir, base, specs)
-  if values.retry:
-    for spec in chosen:
-      workdir_lib.forget_failure(spec.path)
+  for spec in chosen:
+    workdir_lib.reopen(spec.path, _reopened(values))
   options = engines.Options(
     workdir=workdir,
     until=None,
@@ -246,6 +249,11 @@ def _main(values, workdir: str) -> None:
     )
 
 
+def _reopened(values) -> list[str]:
+  """The status of trials that are trained on, though they had ended."""
+  return ['FAILED'] * values.retry + ['PRUNED'] * (not values.rungs)
+
+
 def _check(specs, values) -> dict[int, int]:
   """Parameter counts by trial; loads data only for trials to be trained."""
   counts, to_check = {}, []
@@ -256,7 +264,7 @@ def _check(specs, values) -> dict[int, int]:
     elif (
       values.dry_run
       or engines.is_unfinished(spec, None)
-      or (values.retry and status['status'] == 'FAILED')
+      or status['status'] in _reopened(values)
     ):
       to_check.append(spec)
   counts |= plan.check_data_and_shapes(to_check)

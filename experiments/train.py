@@ -56,7 +56,9 @@ def main(values) -> None:
     config.train.init_from = values.init_from
     if not values.init_from.startswith(buckets.SCHEMES):
       config.train.init_from = os.path.abspath(values.init_from)
-  path = values.workdir or default_workdir(config, values.config_path)
+  path = values.workdir
+  if path is None:
+    path = default_workdir(config, values.config_path)
   signals = Signals()
   signals.install()
   settings = settings_lib.from_config(config)

@@ -15,6 +15,9 @@ venv="${SELFATTN_VENV:-$root/.venv}"
 [[ "$venv" == /* ]] || venv="$PWD/$venv"
 lock="$root/requirements.txt"
 
+# Where the installer of uv puts it.
+PATH="$PATH:${HOME:-/}/.local/bin"
+
 fail() {
   echo "run.sh: $*" >&2
   exit 2
@@ -60,7 +63,7 @@ install() {
   local build="$1" stamp="$2" python extra=()
   [[ "$build" == cpu ]] || extra=("jax[$build]")
   echo "run.sh: setting up ${venv#"$root/"} for jax on $build (once)" >&2
-  rm -f "$venv"/installed-*
+  rm -f "$stamp"
   python="$(find_python)"
   if command -v uv >/dev/null; then
     [[ -x "$venv/bin/python" ]] || uv venv --quiet --python "$python" "$venv"

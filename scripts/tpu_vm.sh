@@ -40,9 +40,19 @@ where=(--zone="$ZONE")
 vm() { gcloud compute tpus tpu-vm "$@" "${where[@]}"; }
 queue() { gcloud compute tpus queued-resources "$@" "${where[@]}"; }
 on_all() { vm ssh "$name" --worker=all --command="$1"; }
-vm_state() { vm describe "$name" --format='value(state)' 2>/dev/null || true; }
-queue_state() {
-  queue describe "$name" --format='value(state.state)' 2>/dev/null || true
+vm_state() { state_of vm 'value(state)'; }
+queue_state() { state_of queue 'value(state.state)'; }
+
+# The state of a VM or a request; empty if there is none, and an error if gcloud
+# cannot say so.
+state_of() {
+  local said
+  if said="$("$1" describe "$name" --format="$2" 2>&1)"; then
+    tail -n 1 <<<"$said" # after warnings
+  elif [[ "$said" != *NOT_FOUND* ]]; then
+    echo "$said" >&2
+    return 1
+  fi
 }
 
 # The runtime image of a TPU generation.
@@ -57,7 +67,7 @@ version_of() {
 }
 
 create() {
-  local spot=() queued='' version
+  local spot=() queued='' version state
   for argument in "$@"; do
     case "$argument" in
       --spot) spot=(--spot) ;;
@@ -68,11 +78,12 @@ create() {
   : "${TYPE:?tpu_vm.sh: set TYPE, such as v5litepod-8}"
   version="$(version_of "$TYPE")"
   if [[ -n "$queued" ]]; then
-    case "$(queue_state)" in
+    state="$(queue_state)"
+    case "$state" in
       '') ;;
       FAILED | SUSPENDED) queue delete "$name" --force --quiet ;;
       *)
-        echo "$name is queued: $(queue_state)"
+        echo "$name is queued: $state"
         return
         ;;
     esac
@@ -80,12 +91,13 @@ create() {
       --runtime-version="$version" ${spot[@]+"${spot[@]}"}
     return
   fi
-  case "$(vm_state)" in
+  state="$(vm_state)"
+  case "$state" in
     '') ;;
     # A preempted slice must be deleted before it can be recreated.
     PREEMPTED | TERMINATED) vm delete "$name" --quiet ;;
     *)
-      echo "$name is there: $(vm_state)"
+      echo "$name is there: $state"
       return
       ;;
   esac
@@ -104,7 +116,7 @@ sync() {
   on_all 'set -e
 mkdir -p ~/selfattn && tar -xzf ~/selfattn.tar.gz -C ~/selfattn
 command -v ~/.local/bin/uv >/dev/null || curl -LsSf https://astral.sh/uv/install.sh | sh
-PATH=~/.local/bin:$PATH JAX_BUILD=tpu bash ~/selfattn/scripts/run.sh python --version'
+JAX_BUILD=tpu bash ~/selfattn/scripts/run.sh python --version'
 }
 
 run() {
@@ -116,7 +128,7 @@ run() {
   on_all "mkdir -p ~/selfattn-run && cd ~/selfattn-run
 if flock -n lock true; then
   rm -f code
-  PATH=~/.local/bin:\$PATH JAX_BUILD=tpu setsid nohup flock -n lock bash -c '
+  JAX_BUILD=tpu setsid nohup flock -n lock bash -c '
     echo \$\$ >pid
     bash ~/selfattn/scripts/run.sh \"\$@\" & child=\$!
     trap \"kill -TERM \$child\" TERM
@@ -129,13 +141,14 @@ fi"
 }
 
 status() {
-  local state
+  local state queued
   state="$(vm_state)"
   echo "$name: ${state:-not there}"
-  [[ "$state" == READY ]] || {
-    echo "queue: $(queue_state)"
+  if [[ "$state" != READY ]]; then
+    queued="$(queue_state)"
+    echo "queue: $queued"
     return
-  }
+  fi
   on_all 'cd ~/selfattn-run 2>/dev/null || { echo "$(hostname): nothing was run"; exit; }
 if flock -n lock true; then
   echo "$(hostname): ended with exit code $(cat code 2>/dev/null || echo unknown)"
@@ -153,9 +166,11 @@ stop() {
 }
 
 delete() {
-  if [[ -n "$(queue_state)" ]]; then
+  local queued state
+  queued="$(queue_state)" state="$(vm_state)"
+  if [[ -n "$queued" ]]; then
     queue delete "$name" --force --quiet
-  elif [[ -n "$(vm_state)" ]]; then
+  elif [[ -n "$state" ]]; then
     vm delete "$name" --quiet
   else
     echo "$name is not there"

@@ -67,6 +67,11 @@ class Handler(BaseHTTPRequestHandler):
       uploads = server.uploads
       if query['uploadType'] == 'media':
         return self.put(match[1], query['name'], body, query)
+      if query['uploadType'] == 'multipart':
+        mark = b'\n' + body.partition(b'\n')[0]
+        parts = (b'\n' + body).split(mark)[1:3]
+        about, data = (part.partition(b'\n\n')[2] for part in parts)
+        return self.put(match[1], json.loads(about)['name'], data, query)
       if 'upload_id' not in query:
         key = str(next(server.counter))
         name = query.get('name') or json.loads(body)['name']

@@ -23,7 +23,8 @@ printf '%s\\n' "$*" >>"$CALLS"
 case "$*" in
   *" describe "*)
     kind=vm; [[ "$*" == *queued-resources* ]] && kind=queue
-    [[ -s "$STATES/$kind" ]] || exit 1
+    [[ -s "$STATES/$kind" ]] ||
+      { echo "ERROR: ${SAYS:-NOT_FOUND: Resource}" >&2; exit 1; }
     cat "$STATES/$kind" ;;
   *" delete "*) rm -f "$STATES/vm" "$STATES/queue" ;;
   *"tpu-vm create "*) echo READY >"$STATES/vm" ;;
@@ -126,6 +127,17 @@ def test_a_queued_slice_is_requested_once(cloud, monkeypatch):
   assert cloud('create', 'a', '--queued')[2] == [delete, create]
   assert cloud('delete', 'a')[2] == [delete]
   assert cloud('delete', 'a')[1] == 'a is not there\n'
+
+
+@pytest.mark.parametrize('command', ['create', 'status', 'delete'])
+def test_a_machine_that_gcloud_cannot_see_is_not_missing(
+  cloud, command, monkeypatch
+):
+  monkeypatch.setenv('SAYS', 'Reauthentication required')
+  code, said, calls = cloud(command, 'a')
+  assert code == 1
+  assert 'Reauthentication required' in said
+  assert calls == []
 
 
 def wait_for(path, text):

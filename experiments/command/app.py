@@ -13,6 +13,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from absl import flags
 from absl import logging as absl_logging
 from ml_collections import ConfigDict, config_flags
 
-from experiments.command import modules
+from experiments.command import distributed, modules
 from experiments.command.config_files import (
   DEFAULT_CONFIG,
   find_config,
@@ -43,8 +44,18 @@ from experiments.command.values import (
   shown,
 )
 
+# --FLAG=~/FOLDER, and --grid=config.KEY=~/FOLDER, up to the tilde.
+_HOME = re.compile(r'(--?[\w.]+=(?:config\.[\w.]+=)?)(~(?:/.*)?)', re.DOTALL)
 DONE, ERROR, WRONG_INPUT, DIVERGED, INTERRUPTED = 0, 1, 2, 3, 75
 _HELP = ('--help', '-h', '--helpfull', '--helpshort', '-help')
+# The word before the message of an exception, and the exit code.
+_ENDS = {
+  UserError: ('error', WRONG_INPUT),
+  Diverged: ('diverged', DIVERGED),
+  Interrupted: ('interrupted', INTERRUPTED),
+  Failed: ('failed', ERROR),
+  OSError: ('failed', ERROR),
+}
 
 
 def print_result(result: dict) -> None:
@@ -107,44 +118,33 @@ def _run(main, define, doc, describe) -> None:
   code = DONE
   try:
     main(_parse(sys.argv, define, doc, describe))
-  except UserError as error:
-    print(f'error: {" ".join(str(error).split())}', file=sys.stderr)
-    code = WRONG_INPUT
-  except Diverged as error:
-    print(f'diverged: {error}', file=sys.stderr)
-    code = DIVERGED
-  except Interrupted as error:
-    print(f'interrupted: {error}', file=sys.stderr)
-    code = INTERRUPTED
-  except Failed as error:
-    print(f'failed: {error}', file=sys.stderr)
-    code = ERROR
   except BrokenPipeError:
     # The reader of the pipe has closed it.
     drop_output()
     code = ERROR
-  except OSError as error:
-    # A full disk, among others.
-    print(f'failed: {" ".join(str(error).split())}', file=sys.stderr)
-    code = ERROR
+  except tuple(_ENDS) as error:
+    word, code = next(
+      end for kind, end in _ENDS.items() if isinstance(error, kind)
+    )
+    print(f'{word}: {" ".join(str(error).split())}', file=sys.stderr)
   except Exception:
     traceback.print_exc()
     code = ERROR
-  if code == ERROR and 'jax' in sys.modules and _is_one_of_several():
-    log(
-      'this may only follow from the failure of another process; '
-      'run the same command again for all processes'
-    )
-    # Not sys.exit, which would wait for the other processes: a deadlock.
-    sys.stderr.flush()
-    os._exit(code)
+  if code != DONE and 'jax' in sys.modules and _is_one_of_several():
+    if code == ERROR:
+      log(
+        'this may only follow from the failure of another process; '
+        'run the same command again for all processes'
+      )
+    # Not sys.exit, which would wait for processes that do not end: a deadlock.
+    distributed.end(code)
   sys.exit(code)
 
 
 def _is_one_of_several() -> bool:
-  from jax import distributed, process_count
+  from jax.distributed import is_initialized
 
-  return distributed.is_initialized() and process_count() > 1
+  return is_initialized()
 
 
 def check_output(path: str) -> None:
@@ -196,6 +196,13 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
   path, config = None, None
   try:
     argv = values.read_flags_from_files(argv, force_gnu=False)
+    # A shell expands ~ at the beginning of a word only.
+    argv = [
+      found[1] + os.path.expanduser(found[2])
+      if (found := _HOME.fullmatch(word))
+      else word
+      for word in argv
+    ]
     if describe is not None:
       path, argv = _take_config(argv)
       config = load_config(path)
@@ -275,7 +282,8 @@ def _print_help(values, doc, path, config, describe, word: str) -> None:
   if name and describe is not None:
     print(describe(name))
     return
-  print(f'{doc.strip()}\n\nflags:')
+  # PYTHONOPTIMIZE=2 leaves out docstrings.
+  print(f'{(doc or "").strip()}\n\nflags:')
   if config is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')

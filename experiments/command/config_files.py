@@ -39,7 +39,14 @@ def load_module(path: str) -> tuple[ModuleType, ConfigDict]:
   """(module, ConfigDict) of a config file; UserError as of load_config."""
   name = f'--config={path}'
   if not os.path.isfile(path):
-    raise UserError(f'{name} is not a file')
+    file, _, more = path.rpartition(':')
+    remedy = ''
+    if os.path.isfile(file):
+      remedy = (
+        f'; get_config() takes no argument such as {more!r}: give '
+        '--config.KEY=VALUE for what differs'
+      )
+    raise UserError(f'{name} is not a file{remedy}')
   module = execute(path, name)
   config = call(lambda: module.get_config(), path, name)
   if not isinstance(config, ConfigDict):
@@ -85,6 +92,9 @@ def call(function: Callable, path: str, name: str):
     if isinstance(error, SyntaxError):
       lines = [error.lineno]
     where = f' line {lines[-1]}' if lines else ''
+    remedy = ''
+    if isinstance(error, ModuleNotFoundError):
+      remedy = '; its folder is searched if it is in PYTHONPATH'
     raise UserError(
-      f'{name}{where}: {type(error).__name__}: {error}'
+      f'{name}{where}: {type(error).__name__}: {error}{remedy}'
     ) from error

@@ -1,49 +1,31 @@
-"""Multi-process runs: finding the cluster and joining it.
+"""Multi-process runs: joining the cluster, which jax finds.
 
-Each process runs the same command. Without flags, the cluster is detected from
-the environment (Slurm, TPUs of Kubernetes); only --distributed=on lets jax
-detect others, such as the hosts of a TPU VM.
+Each process runs the same command. Without flags, the environment of Slurm or
+of TPUs in Kubernetes says whether this is one of several processes; jax knows
+other clusters, such as the hosts of a TPU VM, with --distributed=on.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
-import dataclasses
-import json
 import os
 import re
 import socket
 import sys
-import time
+import threading
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 from absl import flags
 
-from experiments.command.errors import UserError
+from experiments.command.errors import Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
 
-# Seconds between attempts to reach process 0, and to wait for its reply.
-_RETRY, _REPLY = 0.2, 5.0
-# Port of process 0 where the cluster defines none; the default of jax.
-_PORT = 8476
-
-
-@dataclasses.dataclass(frozen=True)
-class Cluster:
-  """A cluster, and one of its processes; None: detected by jax.
-
-  Attributes:
-    address: HOST:PORT of process 0.
-    count: number of processes.
-    index: id of this process, from 0.
-    source: where the values come from, for messages.
-  """
-
-  address: str | None
-  count: int | None
-  index: int | None
-  source: str
+# Seconds for the others to end, too, after which they are left alone.
+_FAREWELL = 10.0
+_joined = threading.Event()
 
 
 def define(values: flags.FlagValues) -> None:
@@ -94,8 +76,11 @@ def define(values: flags.FlagValues) -> None:
 
 def find(
   values: flags.FlagValues, environ: Mapping[str, str]
-) -> Cluster | None:
-  """The cluster given by flags or the environment; None: a single process.
+) -> dict[str, str | int] | None:
+  """What the flags say of the cluster, by name of an argument of jax.
+
+  Returns:
+    {} if jax finds all of it; None for a single process.
 
   Raises:
     UserError: some of the flags are missing, or contradict each other.
@@ -105,63 +90,43 @@ def find(
     for name in ('coordinator_address', 'num_processes', 'process_id')
   }
   missing = [f'--{name}' for name, value in given.items() if value is None]
+  if len(missing) == 3:
+    is_several = _has_several(environ) or values.distributed == 'on'
+    return {} if is_several and values.distributed != 'off' else None
   if values.distributed == 'off':
-    if len(missing) < 3:
-      raise UserError(
-        '--distributed=off excludes --coordinator_address, --num_processes and '
-        '--process_id'
-      )
-    return None
-  if missing and len(missing) < 3:
+    raise UserError(
+      '--distributed=off excludes --coordinator_address, --num_processes and '
+      '--process_id'
+    )
+  if missing:
     raise UserError(
       f'{" and ".join(missing)} required: give --coordinator_address, '
       '--num_processes and --process_id, or none of them'
     )
-  if not missing:
-    address, count, index = given.values()
-    if index >= count:
-      raise UserError(
-        f'--process_id={index} must be below --num_processes={count}'
-      )
-    if not re.fullmatch(r'.+:\d+', address):
-      raise UserError(f'--coordinator_address={address} must be HOST:PORT')
-    return Cluster(address, count, index, 'flags')
-  found = _slurm(environ) or _gke(environ)
-  if found is None and values.distributed == 'on':
-    return Cluster(None, None, None, 'jax')
-  return found
+  address, count, index = given.values()
+  if index >= count:
+    raise UserError(
+      f'--process_id={index} must be below --num_processes={count}'
+    )
+  if not re.fullmatch(r'.+:\d+', address):
+    raise UserError(f'--coordinator_address={address} must be HOST:PORT')
+  if index == 0:
+    # The default of jax is every address of the host.
+    given['coordinator_bind_address'] = address
+  return given
 
 
-def _slurm(environ) -> Cluster | None:
-  """The cluster of an srun step; None in a shell or a batch script."""
-  names = ['JOB_ID', 'STEP_NODELIST', 'NTASKS', 'PROCID']
-  values = [environ.get(f'SLURM_{name}') for name in names]
-  if None in values or int(values[2]) < 2:
-    return None
-  job, nodes, count, index = values
-  # Derived from the job id, so that two jobs on a host do not collide.
-  port = 61440 + int(job) % 4096
-  return Cluster(
-    f'{_first_node(nodes)}:{port}', int(count), int(index), 'Slurm'
-  )
-
-
-def _first_node(nodes: str) -> str:
-  """`a` of `a,b`; `a01` of `a[01-03,7],b`."""
-  found = re.match(r'([^,\[]+)(?:\[([^,\-\]]+))?', nodes)
-  return found[1] + (found[2] or '')
-
-
-def _gke(environ) -> Cluster | None:
+def _has_several(environ: Mapping[str, str]) -> bool:
+  """Whether this is a task of `srun`, or a host of a TPU slice, of several."""
+  tasks = int(environ.get('SLURM_STEP_NUM_TASKS', '1'))
   hosts = environ.get('TPU_WORKER_HOSTNAMES', '').split(',')
-  index = environ.get('TPU_WORKER_ID')
-  if len(hosts) < 2 or index is None:
-    return None
-  return Cluster(f'{hosts[0]}:{_PORT}', len(hosts), int(index), 'Kubernetes')
+  # The one task of several that has a terminal is a shell for a person.
+  is_interactive = sys.stdin is not None and sys.stdin.isatty()
+  return (tasks > 1 and not is_interactive) or len(hosts) > 1
 
 
 def join(
-  cluster: Cluster,
+  cluster: Mapping[str, str | int],
   start_timeout: int,
   peer_timeout: int,
   signals: Signals | None = None,
@@ -171,53 +136,74 @@ def join(
   Args:
     cluster: of `find`.
     start_timeout, peer_timeout: the flags.
-    signals: those that end this before the others have started, unless jax
-      detects the processes; None: those that end Python.
+    signals: those that end the wait; None: those that end Python.
 
   Raises:
-    UserError: some did not start in time, or the port is in use.
+    UserError: some did not start in time, or jax finds no cluster.
     Interrupted: a signal was received.
   """
+  if address := cluster.get('coordinator_bind_address'):
+    _check_free(address)
+  log(f'waiting at most {start_timeout} s for all processes')
+  done = concurrent.futures.Future()
+
+  def start() -> None:
+    try:
+      _initialize(cluster, start_timeout, peer_timeout)
+      _joined.set()
+      done.set_result(None)
+    except Exception as error:
+      done.set_exception(error)
+
+  # In a thread: jax waits where no signal is seen, and aborts the process after
+  # its own timeout, which is longer.
+  threading.Thread(target=start, daemon=True).start()
+  try:
+    with signals.at_once() if signals else contextlib.nullcontext():
+      done.result(start_timeout)
+  except Interrupted:
+    raise
+  except TimeoutError as error:
+    raise UserError(
+      f'some processes have not started within {start_timeout} s '
+      '(--start_timeout); run the same command for all of them, or give '
+      '--distributed=off for a single one'
+    ) from error
+  except Exception as error:
+    raise UserError(
+      f'jax cannot form a cluster: {str(error).splitlines()[0]}; give '
+      '--coordinator_address, --num_processes and --process_id, or '
+      '--distributed=off'
+    ) from error
+
+
+def _check_free(address: str) -> None:
+  """UserError if process 0 cannot listen at HOST:PORT: jax may crash there."""
+  host, _, port = address.rpartition(':')
+  try:
+    socket.create_server((host, int(port))).close()
+  except OSError as error:
+    raise UserError(
+      f'--coordinator_address={address}: process 0 cannot listen there: '
+      f'{error.strerror or error}'
+    ) from error
+
+
+def _initialize(cluster, start_timeout: int, peer_timeout: int) -> None:
   # Late: commands that import jax late define these flags, too.
   import jax
   from jax.experimental import multihost_utils
 
-  if cluster.count is not None:
-    log(
-      f'process {cluster.index} of {cluster.count} ({cluster.source}), '
-      f'coordinator {cluster.address}; waiting for all processes, at most '
-      f'{start_timeout} s'
+  with _printing_to_stderr():
+    jax.distributed.initialize(
+      **cluster,
+      # All that this process sees; under Slurm jax would take only one.
+      local_device_ids=[],
+      cluster_detection_method='deactivate' if cluster else None,
+      initialization_timeout=start_timeout + 60,
+      heartbeat_timeout_seconds=peer_timeout,
     )
-    with signals.at_once() if signals else contextlib.nullcontext():
-      roll_call(cluster, start_timeout)
-  else:
-    log(
-      f'waiting at most {start_timeout} s for the processes that jax detects; '
-      'run this command on every host'
-    )
-  try:
-    with _printing_to_stderr():
-      jax.distributed.initialize(
-        cluster.address,
-        cluster.count,
-        cluster.index,
-        cluster_detection_method=(
-          None if cluster.count is None else 'deactivate'
-        ),
-        coordinator_bind_address=(
-          cluster.address if cluster.index == 0 else None
-        ),
-        initialization_timeout=start_timeout,
-        heartbeat_timeout_seconds=peer_timeout,
-      )
-      multihost_utils.sync_global_devices('joined')
-  except (RuntimeError, ValueError) as error:
-    raise UserError(
-      f'--distributed={"on" if cluster.count is None else "auto"}: jax cannot '
-      f'form a cluster: {str(error).splitlines()[0]}; give '
-      '--coordinator_address, --num_processes and --process_id, or '
-      '--distributed=off'
-    ) from error
+    multihost_utils.sync_global_devices('joined')
 
 
 @contextlib.contextmanager
@@ -236,92 +222,18 @@ def _printing_to_stderr() -> Iterator[None]:
     os.close(saved)
 
 
-def roll_call(cluster: Cluster, seconds: float) -> None:
-  """Returns when all processes have started.
+def end(code: int) -> NoReturn:
+  """Ends this process of several with an exit code.
 
-  jax waits as well, but aborts the process on a timeout, without naming the
-  missing ones.
-
-  Raises:
-    UserError: on all processes that started; names the missing ones.
+  All processes may have come to the same end; or only this one, and the others
+  then miss it after --peer_timeout.
   """
-  host, _, port = cluster.address.rpartition(':')
-  deadline = time.monotonic() + seconds
-  if cluster.index == 0:
-    missing = _collect(cluster, (host, int(port)), deadline)
-  else:
-    missing = _report(cluster, (host, int(port)), deadline)
-  if missing:
-    names = ', '.join(map(str, missing))
-    raise UserError(
-      f'timed out after {seconds:g} s (--start_timeout) waiting for processes '
-      f'{names} of {cluster.count}; run the same command for every '
-      f'--process_id from 0 to {cluster.count - 1}'
-    )
+  import jax
 
-
-def _collect(cluster: Cluster, address, deadline: float) -> list[int]:
-  try:
-    server = socket.create_server(address)
-  except OSError as error:
-    raise UserError(
-      f'--coordinator_address={cluster.address}: process 0 cannot listen '
-      f'there: {error.strerror or error}'
-    ) from error
-  present = {0: None}
-  with server:
-    while not _are_all(present, cluster.count):
-      server.settimeout(max(0.01, deadline - time.monotonic()))
-      try:
-        connection, _ = server.accept()
-        connection.settimeout(_REPLY)
-        index = int(connection.makefile().readline())
-        # One that has ended, whose place this one takes.
-        if (earlier := present.get(index)) is not None:
-          earlier.close()
-        present[index] = connection
-      except (TimeoutError, ValueError):
-        if time.monotonic() >= deadline:
-          break
-    missing = sorted(set(range(cluster.count)) - set(present))
-    for connection in present.values():
-      if connection is not None:
-        with connection:
-          connection.sendall((json.dumps(missing) + '\n').encode())
-  return missing
-
-
-def _are_all(present: dict[int, socket.socket | None], count: int) -> bool:
-  """Whether all have reported; removes those that have ended since."""
-  for index, connection in list(present.items()):
-    if connection is not None and _is_closed(connection):
-      connection.close()
-      del present[index]
-  return len(present) == count
-
-
-def _is_closed(connection: socket.socket) -> bool:
-  connection.setblocking(False)
-  try:
-    return connection.recv(1, socket.MSG_PEEK) == b''
-  except BlockingIOError:
-    return False
-  except OSError:
-    return True
-  finally:
-    connection.settimeout(_REPLY)
-
-
-def _report(cluster: Cluster, address, deadline: float) -> list[int]:
-  while True:
-    left = deadline - time.monotonic()
-    if left <= 0:
-      return [0]
-    try:
-      with socket.create_connection(address, timeout=left) as connection:
-        connection.sendall(f'{cluster.index}\n'.encode())
-        # Process 0 replies when all have connected, or at its own timeout.
-        connection.settimeout(left + _REPLY)
-        return json.loads(connection.makefile().readline())
-    except (OSError, ValueError):
-      time.sleep(_RETRY)
+  if _joined.is_set():
+    # It waits for all others, and so for ever for one that does not end.
+    leaving = threading.Thread(target=jax.distributed.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(_FAREWELL)
+  sys.stderr.flush()
+  os._exit(code)

@@ -25,14 +25,14 @@ class Interrupted(Exception):
 
 @contextlib.contextmanager
 def writing(path: str):
-  """A context for code that writes to a file: its OSError names the file.
+  """A context for code that writes to a file: its OSError names a file.
 
   That of an open file has no name, such as that of a full disk.
   """
   try:
     yield
   except OSError as error:
-    error.filename = path
+    error.filename = error.filename or path
     raise
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -61,6 +61,18 @@ def gather(value) -> list:
   padded[: text.size] = text
   rows = multihost_utils.process_allgather(padded)
   return [json.loads(bytes(r[:n])) for r, n in zip(rows, sizes, strict=True)]
+
+
+def check_same(values: Mapping[str, Any]) -> None:
+  """UserError, on all processes, that names a value which differs."""
+  first, *others = gather(dict(values))
+  for index, other in enumerate(others, 1):
+    for key, value in first.items():
+      if other.get(key) != value:
+        raise UserError(
+          f'{key} is {value!r} on process 0, and {other.get(key)!r} on process '
+          f'{index}; run the same command for all of them'
+        )
 
 
 def wait_for_all(name: str) -> None:

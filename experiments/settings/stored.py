@@ -159,16 +159,18 @@ def open_run(
   settings: Settings,
   files: dict[str, str],
   writes: bool = True,
+  shared_by: int = 1,
 ) -> Workdir:
   """Opens the workdir of a run, new or existing.
 
   Args:
     config: nested; ignored for an existing run, which has its own.
     settings: those of `config`.
-    files, writes: as of workdir.open_workdir.
+    files, writes, shared_by: as of workdir.open_workdir.
   """
   files = {'config.json': as_text(config)} | modules_of([settings]) | files
-  return workdir_lib.open_workdir(path, files, settings.digest(), writes)
+  run = settings.digest()
+  return workdir_lib.open_workdir(path, files, run, writes, shared_by)
 
 
 def with_format(config: dict) -> dict:

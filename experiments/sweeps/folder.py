@@ -5,9 +5,11 @@ Beside it are trials/, with one workdir each, and the results.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from experiments.command.errors import UserError
 from experiments.command.values import flat_keys
@@ -54,14 +56,28 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
         f'--workdir={buckets.origin(workdir)} is a sweep of another config: it '
         f'differs in {", ".join(f"config.{key}" for key in keys)}'
       )
-    names = {plan.identity(trial, plan.MORE_DIGITS) for trial in trials}
-    trials += [
-      trial
-      for trial in known['trials']
-      if plan.identity(trial, plan.MORE_DIGITS) not in names
-    ]
+    # Those that are there keep their ids.
+    names = set(map(_name, known['trials']))
+    new = [trial for trial in trials if _name(trial) not in names]
+    trials = known['trials'] + new
   content = {'config': stored.with_format(base), 'trials': trials}
   workdir_lib.write_atomic(path, json.dumps(content, indent=2) + '\n')
+
+
+def _name(trial: Mapping[str, Any]) -> str:
+  return plan.identity(trial, plan.MORE_DIGITS)
+
+
+def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
+  """The specs with their ids in the sweep in `workdir`, if there is one."""
+  path = os.path.join(workdir, _FILE)
+  known = _read(path)['trials'] if os.path.exists(path) else []
+  names = [*map(_name, known), *(_name(spec.overrides) for spec in specs)]
+  ids = {name: index for index, name in enumerate(dict.fromkeys(names))}
+  return [
+    dataclasses.replace(spec, index=ids[_name(spec.overrides)])
+    for spec in specs
+  ]
 
 
 def _flat(config: dict) -> dict:
@@ -97,7 +113,12 @@ def _read(path: str) -> dict:
   try:
     with open(path) as file:
       known = json.load(file)
-    return known | {'config': stored.complete(known['config'])}
+    # JSON has no tuples.
+    trials = [
+      {k: tuple(v) if isinstance(v, list) else v for k, v in trial.items()}
+      for trial in known['trials']
+    ]
+    return {'config': stored.complete(known['config']), 'trials': trials}
   except FileNotFoundError as error:
     raise UserError(
       f'{buckets.origin(path)} does not exist; is --workdir the folder of a '

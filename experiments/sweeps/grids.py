@@ -69,10 +69,22 @@ def generated(module, name: str) -> list[dict]:
       f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
       f'{shown}{remedy}'
     )
-  found = list(getattr(module, f'sweep_{name}')())
-  if not found or not all(isinstance(entry, dict) for entry in found):
+  function = getattr(module, f'sweep_{name}')
+  trials = config_files.call(
+    lambda: list(function() or ()), module.__file__, f'--sweep={name}'
+  )
+  if not trials or not all(isinstance(trial, dict) for trial in trials):
     raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
-  return found
+  return [{k: _plain(v) for k, v in trial.items()} for trial in trials]
+
+
+def _plain(value: Any) -> Any:
+  """A value of NumPy as one of Python, and a list as a tuple."""
+  if isinstance(value, np.generic | np.ndarray):
+    value = value.tolist()
+  if isinstance(value, list | tuple):
+    return tuple(map(_plain, value))
+  return value
 
 
 def _generators(module) -> list[str]:

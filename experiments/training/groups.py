@@ -101,14 +101,14 @@ class Group:
     ]
     return self.program.join(states)
 
-  def restore(self, trials: list[Trial], steps: list[int]) -> State:
-    """The states that some of the trials saved at these steps."""
-    return self.program.join(
-      [
-        trial.checkpoints.restore(step, self.program.template)
-        for trial, step in zip(trials, steps, strict=True)
-      ]
-    )
+  def restore_best(self, trials: list[Trial]) -> tuple[list[int], State]:
+    """Best step of each of these trials, and the states that it saved there."""
+    pairs = [
+      recovery.best(trial.checkpoints, self.program.template)
+      for trial in trials
+    ]
+    steps, states = zip(*pairs, strict=True)
+    return list(steps), self.program.join(list(states))
 
   def _open_writers(self, start: int) -> None:
     last = self.trials[0].settings.train.steps
@@ -197,7 +197,7 @@ class Group:
           f'finite after step {step}'
         )
       trial.writer.sync()
-      trial.checkpoints.save(state, files=trial.workdir.start_upload())
+      trial.checkpoints.save(state)
       trial.workdir.set_progress(step)
 
     count = len(self.trials)

@@ -52,8 +52,7 @@ def train(
   if last < settings.train.steps:
     return [None] * len(group.trials)
   trained = [trial for trial in group.trials if trial.diverged is None]
-  best = [trial.checkpoints.best() for trial in trained]
-  state = group.restore(trained, best)
+  best, state = group.restore_best(trained)
   scores = _evaluated(group, loaded, 'test', signals, state.eval_params)
   found = {
     trial.workdir: own | {'step': step}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from contextlib import nullcontext
 
 import jax
@@ -39,6 +38,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
   signals = signals or Signals()
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
+      processes.check_same(_compared(settings))
       lock = locks.held(path) if processes.is_first() else nullcontext()
       processes.together(lambda: on_exit.enter_context(lock))
       result = finished(path, settings)
@@ -52,6 +52,17 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
       settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]
     return run_group(runs, loaded, program, signals)[0]
+
+
+def _compared(settings: Settings) -> dict[str, object]:
+  """What all processes of a run agree on, by name."""
+  values = {
+    f'config.{key}': value
+    for key, value in settings.flat().items()
+    # The same texts may be elsewhere on another host.
+    if key not in ('data.dir', 'extension')
+  }
+  return values | {'the source of --config': settings.extension}
 
 
 def _read(settings: Settings, path: str) -> loading.Data:
@@ -91,13 +102,12 @@ def run_group(
   Raises:
     Interrupted, Diverged, Failed: as `loop.train`.
   """
-  started = time.monotonic()
   workdirs = []
   index = jax.process_index()
   try:
     for config, settings, path in runs:
       workdir = stored.open_run(
-        path, config, settings, loaded.files, index == 0
+        path, config, settings, loaded.files, index == 0, len(runs)
       )
       reached = workdir_lib.read_status(path).get('step', 0)
       workdir.set_status('RUNNING', reached)
@@ -134,7 +144,6 @@ def run_group(
       'DONE',
       settings.train.steps,
       result=result,
-      seconds=round(time.monotonic() - started, 1),
       parameters=program.num_parameters,
     )
     results.append(result)

@@ -8,7 +8,6 @@ only after a newer one is complete.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import os
 from collections.abc import Callable, Mapping
@@ -29,6 +28,10 @@ from experiments.workdir.named_leaves import differences, leaves, nest
 T = TypeVar('T')
 # The folder of unreadable checkpoints, beside `checkpoints`.
 CORRUPT = 'corrupt'
+
+
+class Corrupt(Failed):
+  """A checkpoint that cannot be read; the message names it."""
 
 
 class _Manager(ocp.CheckpointManager):
@@ -62,9 +65,9 @@ class Checkpoints:
     """
     self.scores: dict[int, float] = {}
     self.common: int | None = None
-    self._files: concurrent.futures.Future | None = None
+    self._workdir = os.path.abspath(workdir)
     self._settings, self._run, self._best = settings, run, best
-    origin = epath.Path(buckets.origin(os.path.abspath(workdir)))
+    origin = epath.Path(buckets.origin(self._workdir))
     folder = origin / 'checkpoints'
     if run is not None:
       folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +79,7 @@ class Checkpoints:
         cleanup_tmp_directories=run is not None,
         create=run is not None,
         async_options=ocp.options.AsyncOptions(
-          post_finalization_callback=self._wait_for_files
+          post_finalization_callback=self._upload_files
         ),
       ),
     )
@@ -105,12 +108,10 @@ class Checkpoints:
     """The step with the best score, the latest on ties; None without scores."""
     return best_step(self._best, self.scores, self.steps())
 
-  def save(self, state, files: concurrent.futures.Future | None = None) -> None:
+  def save(self, state) -> None:
     """Starts saving `state`, a tree, as checkpoint state.step.
 
-    Args:
-      files: the checkpoint is complete only when this is done, and fails if it
-        does; None: nothing to wait for.
+    In a bucket it is complete only when the files of the workdir are there.
 
     Raises:
       Failed: this checkpoint or the previous one could not be written.
@@ -119,9 +120,6 @@ class Checkpoints:
     # (donation) while the save continues in the background.
     kept = {name: _kept(leaf) for name, leaf in leaves(state).items()}
     with self._reported():
-      # The previous save would wait for the files of this one.
-      self._manager.wait_until_finished()
-      self._files = files
       self._manager.save(
         int(state.step),
         args=ocp.args.Composite(state=ocp.args.StandardSave(nest(kept))),
@@ -129,10 +127,10 @@ class Checkpoints:
         force=True,
       )
 
-  def _wait_for_files(self) -> None:
+  def _upload_files(self) -> None:
     """Called by Orbax in its thread, before a checkpoint is complete."""
-    if self._files is not None:
-      self._files.result()
+    if processes.is_first():
+      buckets.upload(self._workdir)
 
   def wait(self) -> None:
     """Waits for all saves to finish.
@@ -155,21 +153,23 @@ class Checkpoints:
     Raises:
       UserError: it belongs to another run, or its paths, shapes or dtypes
         differ from the template.
-      ValueError: the folder of a step holds the state of another.
+      Corrupt: it cannot be read, or holds another step.
     """
-    folder = self.directory / str(step)
-    run = (self._manager.metadata(step).custom_metadata or {}).get('run')
-    found = self._saved(step)
     wanted = leaves(template)
-    self._check(step, found, wanted)
-    if self._run not in (None, run):
-      raise UserError(f'checkpoint {folder} belongs to another run')
-    saved = self._read(step, wanted)
+    with self._reading(step):
+      run = (self._manager.metadata(step).custom_metadata or {}).get('run')
+      self._check(step, self._saved(step), wanted)
+      if self._run not in (None, run):
+        raise UserError(f'checkpoint {self._path(step)} is of another run')
+      saved = self._read(step, wanted)
     state = jax.tree.unflatten(
       jax.tree.structure(template), [saved[name] for name in wanted]
     )
     if int(state.step) != step:
-      raise ValueError(f'{folder} holds step {int(state.step)}')
+      raise Corrupt(
+        f'checkpoint {self._path(step)} is corrupt: it holds step '
+        f'{int(state.step)}'
+      )
     return state
 
   def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
@@ -183,25 +183,27 @@ class Checkpoints:
 
     Raises:
       UserError: paths, shapes or dtypes differ from the template.
+      Corrupt: it cannot be read.
     """
-    saved = self._saved(step)
-    is_averaged = any(name.startswith('average/') for name in saved)
-    prefix = 'average/' if is_averaged else 'params/'
-    found = {
-      name.removeprefix(prefix): leaf
-      for name, leaf in saved.items()
-      if name.startswith(prefix)
-    }
-    if template is None:
-      one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-      wanted = {
-        name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
-        for name, leaf in found.items()
+    with self._reading(step):
+      saved = self._saved(step)
+      is_averaged = any(name.startswith('average/') for name in saved)
+      prefix = 'average/' if is_averaged else 'params/'
+      params = {
+        name.removeprefix(prefix): leaf
+        for name, leaf in saved.items()
+        if name.startswith(prefix)
       }
-    else:
-      wanted = leaves(template)
-      self._check(step, found, wanted)
-    read = self._read(step, {prefix + name: wanted[name] for name in wanted})
+      if template is None:
+        one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        wanted = {
+          name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
+          for name, leaf in params.items()
+        }
+      else:
+        wanted = leaves(template)
+        self._check(step, params, wanted)
+      read = self._read(step, {prefix + name: wanted[name] for name in wanted})
     return {name: read[prefix + name] for name in wanted}
 
   def _check(self, step: int, found: Mapping, wanted: Mapping) -> None:
@@ -209,7 +211,7 @@ class Checkpoints:
     several = differences(found, wanted)
     if several:
       raise UserError(
-        f'checkpoint {self.directory / str(step)} does not fit this model, in '
+        f'checkpoint {self._path(step)} does not fit this model, in '
         f'{len(several)} arrays: {"; ".join(several[:10])}'
       )
 
@@ -221,7 +223,7 @@ class Checkpoints:
     """
     item = nest(wanted)
     saved = ocp.PyTreeCheckpointHandler().restore(
-      self.directory / str(step) / 'state',
+      self._path(step) / 'state',
       args=ocp.args.PyTreeRestore(
         item,
         ocp.checkpoint_utils.construct_restore_args(item),
@@ -235,6 +237,21 @@ class Checkpoints:
     if found is None:
       raise ValueError('its list of arrays is missing')
     return leaves(found)
+
+  def _path(self, step: int) -> epath.Path:
+    return self.directory / str(step)
+
+  @contextlib.contextmanager
+  def _reading(self, step: int):
+    """Converts any exception of Orbax or TensorStore to Corrupt."""
+    try:
+      yield
+    except UserError:
+      raise
+    except Exception as error:
+      raise Corrupt(
+        f'checkpoint {self._path(step)} is corrupt: {one_line(error)}'
+      ) from error
 
   @contextlib.contextmanager
   def _reported(self):
@@ -256,7 +273,7 @@ class Checkpoints:
       target = corrupt / str(step)
       if target.exists():
         target.rmtree()
-      (self.directory / str(step)).rename(target)
+      self._path(step).rename(target)
     processes.wait_for_all(f'set aside {step}')
     self._manager.reload()
 

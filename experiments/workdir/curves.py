@@ -11,7 +11,6 @@ import importlib.util
 import os
 import secrets
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -53,47 +52,35 @@ def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
 
 
 class _TensorBoard:
-  """The event file of one attempt at a run.
-
-  Written synchronously: the writer thread of tensorboardX dies at the first
-  error, after which the run would block forever.
-  """
+  """The event file of one attempt at a run."""
 
   def __init__(self, folder: str, config: Mapping[str, Any], first_step: int):
     with _without('torch'):
-      from tensorboardX import event_file_writer, summary
-      from tensorboardX.proto import event_pb2, summary_pb2
-    self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, 'events')
-    self._file = event_file_writer.EventsWriter(path)
-    # TensorBoard then discards these steps of earlier attempts.
-    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-    self._write(step=first_step, session_log=start)
+      from tensorboardX import SummaryWriter, summary
+    # A queue without limit: the thread that empties it ends at the first error,
+    # such as a full disk. TensorBoard discards the steps of earlier attempts
+    # from `purge_step` on.
+    self._writer = SummaryWriter(
+      folder, purge_step=first_step, max_queue=0, flush_secs=1
+    )
     shown = {
       name: value if isinstance(value, int | float) else str(value)
       for name, value in config.items()
     }
     metric = f'validation/{config["checkpoint.best_metric"]}'
     for part in summary.hparams(shown, [metric])[:2]:
-      self._write(summary=part)
+      self._writer.file_writer.add_summary(part)
 
   def add(self, row: Mapping[str, float], step: int) -> None:
     """Adds a point to the curve of each name."""
     for name, value in row.items():
-      point = self._summary.Value(tag=name, simple_value=value)
-      self._write(step=step, summary=self._summary(value=[point]))
+      self._writer.add_scalar(name, value, step)
 
   def close(self, has_failed: bool) -> None:
-    """Flushes and closes the file."""
+    """Writes what is left, and closes the file."""
     del has_failed
     with contextlib.suppress(OSError):
-      self._file.close()
-
-  def _write(self, **fields) -> None:
-    with contextlib.suppress(OSError):
-      self._file.write_event(self._event(wall_time=time.time(), **fields))
-      self._file.flush()
+      self._writer.close()
 
 
 @contextlib.contextmanager

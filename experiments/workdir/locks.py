@@ -5,25 +5,21 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
-import fcntl
-import json
 import os
+import pathlib
 import socket
-import time
 from collections.abc import Iterator
 
-from experiments.command.errors import UserError, writing
+from experiments.command.errors import UserError
 from experiments.command.log import log
 
 NAME = 'lock'
-_FACTS = {'host', 'process', 'since'}
 # Seconds to wait for a process on another host. If it died together with its
 # machine, the file server releases its lock only after a timeout, which the run
 # that replaces it has to outlast.
 PATIENCE = 120.0
-_RETRY = 1.0
-# Seconds within which a new holder writes its name into the lock file.
-_HANDOVER = 0.02
+# Seconds between attempts.
+_RETRY = 0.1
 # Error numbers of a file system without locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -38,9 +34,9 @@ def held(
 ) -> Iterator[None]:
   """Holds FOLDER/lock during the block; creates the folder if needed.
 
-  A lock of the kernel (flock): it is released when the process ends in any way,
-  and works across hosts over NFS. If the block leaves the folder empty, the
-  folder is removed again.
+  The kernel releases the lock (flock) when the process ends in any way; it
+  works across hosts over NFS. New folders that the block leaves empty are
+  removed again.
 
   Args:
     patience: seconds to wait for a process on another host.
@@ -52,119 +48,77 @@ def held(
     UserError: the folder cannot be created, or is not writable.
     OSError: the disk is full, among others.
   """
-  path = os.path.join(folder, NAME)
-  made = _missing(folder)
+  # Late: commands that only read need no lock.
+  from filelock import FileLock
+
+  path = pathlib.Path(folder).absolute() / NAME
+  missing = [parent for parent in path.parents if not os.path.lexists(parent)]
+  lock = FileLock(
+    path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
+  )
+  _acquire(lock, folder, patience, queues)
   try:
-    with _locked(path, folder, patience, queues) as file:
-      try:
-        with writing(path):
-          _sign(file)
-        yield
-      finally:
-        # While holding it: the next holder checks that the file still exists.
-        with contextlib.suppress(OSError):
-          if _is_at(file, path):
-            os.remove(path)
+    yield
   finally:
     with contextlib.suppress(OSError):
-      for parent in made:
-        os.rmdir(parent)
+      # Before the release: one that waits for this file then makes another.
+      path.unlink()
+      for parent in missing:
+        parent.rmdir()
+    lock.release()
 
 
-def _sign(file) -> None:
-  """Writes host, process and time of the holder into the lock file."""
-  now = datetime.datetime.now(datetime.UTC)
-  facts = {
-    'host': socket.gethostname(),
-    'process': os.getpid(),
-    'since': now.isoformat(timespec='seconds'),
-  }
-  file.truncate(0)
-  file.write(json.dumps(facts).encode())
+def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
+  from filelock import Timeout
 
+  has_said = False
 
-def _missing(folder: str) -> list[str]:
-  """The folders that do not exist yet, innermost first."""
-  missing = []
-  parent = os.path.abspath(folder)
-  while not os.path.exists(parent):
-    missing.append(parent)
-    parent = os.path.dirname(parent)
-  return missing
-
-
-def _locked(path: str, folder: str, patience: float, queues: bool):
-  """The open file, locked."""
-  start = time.monotonic()
-  has_waited = False
-  while True:
-    file = _opened(path)
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      if _is_at(file, path):
-        return file
-      file.close()
-      continue
-    except BlockingIOError:
-      holder = _holder(file)
-    except OSError as error:
-      if error.errno in _UNSUPPORTED:
-        log(
-          f'WARNING: {folder} is on a file system without locks '
-          f'({error.strerror}): start one run at a time in it'
-        )
-        return file
-      file.close()
-      raise
-    file.close()
-    who = 'another process'
-    if holder:
-      who = 'process {process} on {host} since {since}'.format(**holder)
-    is_here = holder.get('host') == socket.gethostname() and not queues
-    waited = time.monotonic() - start
-    if is_here or waited >= patience:
-      raise InUse(
-        f'--workdir={folder} is in use by {who}; wait for it, end it, or '
-        'choose another --workdir'
-      )
-    is_moment = queues or not holder
-    if not has_waited and (waited > _RETRY or not is_moment):
+  def is_held_here() -> bool:
+    nonlocal has_said
+    who = holder(lock.lock_file)
+    if f' on {socket.gethostname()} ' in who:
+      return True
+    if who and not has_said:
+      has_said = True
       log(f'{folder} is in use by {who}; waiting at most {patience:.0f} s')
-      has_waited = True
-    time.sleep(_HANDOVER if is_moment else _RETRY)
+    return False
 
-
-def _opened(path: str):
-  """Opens or creates the file, and its folder if that was just removed."""
-  folder = os.path.dirname(path)
-  while True:
-    try:
-      os.makedirs(folder, exist_ok=True)
-      return open(path, 'ab+', buffering=0)
-    except (FileNotFoundError, FileExistsError) as error:
-      # The previous holder may just have removed the folder.
-      if os.path.exists(folder) and not os.path.isdir(folder):
-        raise UserError(f'--workdir={folder} is a file') from error
-    except (NotADirectoryError, PermissionError) as error:
-      raise UserError(f'--workdir={folder}: {error.strerror}') from error
-
-
-def _is_at(file, path: str) -> bool:
-  """Whether the open file is still the one at `path`."""
-  with contextlib.suppress(FileNotFoundError):
-    return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-  return False
-
-
-def _holder(file) -> dict:
-  """Host, process and time that the holder wrote into the file.
-
-  {} while it is being acquired or released, or for a foreign program.
-  """
-  file.seek(0)
   try:
-    facts = json.loads(file.read())
-  except (ValueError, RecursionError):
-    return {}
-  is_ours = isinstance(facts, dict) and facts.keys() >= _FACTS
-  return facts if is_ours else {}
+    lock.acquire(
+      patience, _RETRY, cancel_check=None if queues else is_held_here
+    )
+  except Timeout:
+    who = holder(lock.lock_file) or 'another process'
+    raise InUse(
+      f'--workdir={folder} is in use by {who}; wait for it, end it, or '
+      'choose another --workdir'
+    ) from None
+  except FileNotFoundError:
+    # The previous holder has just removed the folder.
+    _acquire(lock, folder, patience, queues)
+  except (FileExistsError, NotADirectoryError, PermissionError) as error:
+    raise UserError(
+      f'--workdir={folder}: {error.strerror}: {error.filename}'
+    ) from error
+  except OSError as error:
+    if error.errno not in _UNSUPPORTED:
+      raise
+    log(
+      f'WARNING: {folder} is on a file system without locks '
+      f'({error.strerror}): start one run at a time in it'
+    )
+
+
+def _sign(descriptor: int) -> None:
+  """Writes who holds the lock into its open file."""
+  now = datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
+  who = f'process {os.getpid()} on {socket.gethostname()} since {now}'
+  os.ftruncate(descriptor, 0)
+  os.write(descriptor, who.encode())
+
+
+def holder(path: str) -> str:
+  """Who holds the lock; '' if the file does not say, or not yet."""
+  with contextlib.suppress(OSError), open(path, errors='replace') as file:
+    return ' '.join(file.read(200).split())
+  return ''

@@ -1,11 +1,11 @@
-"""Where an interrupted run or group resumes: its newest intact checkpoint."""
+"""Checkpoints that cannot be read are set aside for others of their run."""
 
 from __future__ import annotations
 
 from experiments.command import processes
-from experiments.command.errors import Failed, UserError
+from experiments.command.errors import Failed
 from experiments.command.log import log
-from experiments.workdir.checkpoints import CORRUPT, Checkpoints, T, one_line
+from experiments.workdir.checkpoints import CORRUPT, Checkpoints, Corrupt, T
 
 
 def newest(
@@ -26,32 +26,50 @@ def newest(
   common = set.intersection(*[set(n) for found in lists for n in found])
   corrupt: dict[tuple[int, int], str] = {}
   for step in sorted(common, reverse=True):
-    states = []
-    for index, folder in enumerate(folders):
-      reason = None
-      try:
-        states.append(folder.restore(step, template))
-      except UserError:
-        raise
-      # A corrupt file may raise anything, in Orbax or in TensorStore.
-      except Exception as error:
-        reason = one_line(error)
-      # If one process failed, all of them treat the checkpoint as corrupt.
-      reasons = list(filter(None, processes.gather(reason)))
-      if reasons:
-        corrupt[index, step] = reasons[0]
-    if not any(at == step for _, at in corrupt):
+    read = [_restored(folder, step, template) for folder in folders]
+    reasons = {
+      (i, step): reason for i, (_, reason) in enumerate(read) if reason
+    }
+    if not reasons:
       _go_back(folders, step, corrupt)
-      return step, states
+      return step, [state for state, _ in read]
+    corrupt |= reasons
   if corrupt:
-    (index, step), reason = next(iter(corrupt.items()))
     raise Failed(
-      f'checkpoint {folders[index].directory}/{step} is corrupt, and '
-      f'so are all earlier ones: {reason}; to start over, choose another '
-      '--workdir'
+      f'{next(iter(corrupt.values()))}; so are all earlier ones; to start '
+      'over, choose another --workdir'
     )
   _go_back(folders, 0, corrupt)
   return None, []
+
+
+def best(folder: Checkpoints, template: T) -> tuple[int, T]:
+  """The best step of which the checkpoint is intact, and its state.
+
+  Better ones, which are corrupt, are set aside.
+
+  Raises:
+    Failed: all are corrupt.
+  """
+  reason = f'{folder.directory} has no checkpoint'
+  while (step := folder.best()) is not None:
+    state, reason = _restored(folder, step, template)
+    if not reason:
+      return step, state
+    _set_aside(folder, step, reason)
+  raise Failed(reason)
+
+
+def _restored(
+  folder: Checkpoints, step: int, template: T
+) -> tuple[T | None, str | None]:
+  """The state, or on all processes why it is corrupt on one of them."""
+  state, reason = None, None
+  try:
+    state = folder.restore(step, template)
+  except Corrupt as error:
+    reason = str(error)
+  return state, next(filter(None, processes.gather(reason)), None)
 
 
 def _go_back(folders, to: int, corrupt) -> None:
@@ -59,10 +77,11 @@ def _go_back(folders, to: int, corrupt) -> None:
   for index, folder in enumerate(folders):
     for step in folder.steps():
       if (index, step) in corrupt:
-        log(
-          f'WARNING: checkpoint {folder.directory}/{step} is corrupt '
-          f'and moved to {CORRUPT}/{step}: {corrupt[index, step]}'
-        )
-        folder.set_aside(step)
+        _set_aside(folder, step, corrupt[index, step])
       elif step > to:
         folder.drop(step)
+
+
+def _set_aside(folder: Checkpoints, step: int, reason: str) -> None:
+  log(f'WARNING: {reason}; it is moved to {CORRUPT}/{step}')
+  folder.set_aside(step)

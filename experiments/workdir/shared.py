@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
 from experiments.command import processes
 from experiments.command.errors import UserError
-from experiments.workdir import buckets
+from experiments.workdir import buckets, locks
 
 # Seconds until a file is visible to other hosts, and between attempts.
 _VISIBLE, _RETRY = 10.0, 0.2
 
 
 def check_shared(workdir: str) -> None:
-  """Checks that all processes see the same folder.
+  """Checks that all processes see the lock that process 0 holds.
 
   Raises:
     UserError: on all of them, if one sees another folder.
@@ -28,23 +25,14 @@ def check_shared(workdir: str) -> None:
     buckets.origin(workdir) != workdir
   ):
     return
-  nonce = np.frombuffer(secrets.token_bytes(8), np.uint8)
-  name = bytes(multihost_utils.broadcast_one_to_all(nonce)).hex()
-  path = os.path.join(workdir, f'.shared-{name}')
-  try:
-    if processes.is_first():
-      os.makedirs(workdir, exist_ok=True)
-      open(path, 'w').close()
-    processes.wait_for_all(f'written {name}')
-    processes.together(lambda: _wait_for(path, workdir))
-  finally:
-    if processes.is_first() and os.path.exists(path):
-      os.remove(path)
+  path = os.path.join(workdir, locks.NAME)
+  holder, *_ = processes.gather(locks.holder(path))
+  processes.together(lambda: _wait_for(path, holder, workdir))
 
 
-def _wait_for(path: str, workdir: str) -> None:
+def _wait_for(path: str, holder: str, workdir: str) -> None:
   deadline = time.monotonic() + _VISIBLE
-  while not os.path.exists(path):
+  while locks.holder(path) != holder:
     if time.monotonic() > deadline:
       raise UserError(
         f'--workdir={workdir} is not the folder that process 0 sees; all '

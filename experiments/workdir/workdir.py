@@ -11,13 +11,13 @@ tensorboard/     the same, for TensorBoard; wandb/ for Weights & Biases
 checkpoints/N/   parameters and optimizer state after N steps
 corrupt/N/       a checkpoint that could not be read
 status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep with
-                 rungs also PAUSED and PRUNED; step, attempt
+                 rungs also PAUSED and PRUNED; step, attempt, and the seconds of
+                 all attempts, of trials that trained at once a share of them
 lock             the process that writes into the folder, while it does
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -27,9 +27,10 @@ import os
 import platform
 import re
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Collection
 from importlib import metadata
-from typing import Any, BinaryIO
+from typing import Any
 
 from experiments.command import invocation, provenance
 from experiments.command.errors import Failed, UserError, writing
@@ -39,7 +40,6 @@ from experiments.workdir import buckets, locks
 _LEFTOVER = re.compile(
   r'((config|data|env|metrics|status|sweep|tokenizer)\.jsonl?'
   r'|extension\.py)\.tmp-.*'
-  r'|\.shared-.*'
 )
 # Logs that other processes of the same start may already have opened.
 _OTHERS = re.compile(r'log-\d+\.txt')
@@ -52,38 +52,18 @@ def write_atomic(path: str, content: str | bytes) -> None:
   Raises:
     OSError: it cannot be written; an existing file is unchanged.
   """
-  with temporary_file(path) as file, writing(path):
-    file.write(content.encode() if isinstance(content, str) else content)
-
-
-@contextlib.contextmanager
-def temporary_file(path: str) -> Iterator[BinaryIO]:
-  """A binary file that is renamed to `path` after the block, or removed.
-
-  Raises:
-    OSError: it cannot be opened or renamed; an existing file is unchanged.
-  """
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
-  file = None
-  # Opened inside: a signal may raise an exception as soon as the file is there.
   try:
-    with writing(path):
-      file = open(temporary, 'wb')  # noqa: SIM115
-    yield file
-    with writing(path):
+    with writing(path), open(temporary, 'wb') as file:
+      file.write(content.encode() if isinstance(content, str) else content)
       file.flush()
       os.fsync(file.fileno())
-      os.replace(temporary, path)
+    os.replace(temporary, path)
   except BaseException:
     with contextlib.suppress(OSError):
       os.remove(temporary)
     raise
-  finally:
-    # It flushes once more, which fails again on a full disk.
-    with contextlib.suppress(OSError):
-      if file is not None:
-        file.close()
 
 
 def write_figure(path: str, figure, **options) -> None:
@@ -107,12 +87,18 @@ class Workdir:
     attempt: how many times a run was started in it, this time included.
     writes: whether this process writes; True on exactly one process.
     run: identity of the run that trains in it.
+    shared_by: how many runs train at once in this process.
+    seconds: what earlier attempts took.
+    started: when this one began, of time.monotonic().
   """
 
   path: str
   attempt: int
   writes: bool = True
   run: str | None = None
+  shared_by: int = 1
+  seconds: float = 0.0
+  started: float = dataclasses.field(default_factory=time.monotonic)
 
   def file(self, name: str) -> str:
     """Path of the file `name` in the workdir."""
@@ -120,12 +106,11 @@ class Workdir:
 
   def set_status(self, status: str, step: int, **more: Any) -> None:
     """Replaces status.json."""
-    if not self.writes:
-      return
-    # They would copy it, maybe without the files that it speaks of.
-    buckets.finish_uploads()
-    self._write_status(status, step, **more)
-    buckets.upload(self.path)
+    if self.writes:
+      # No other copy contains the status without the files that it speaks of.
+      with buckets.copying:
+        self._write_status(status, step, **more)
+        buckets.upload(self.path)
 
   def set_progress(self, step: int) -> None:
     """Replaces status.json of a run that goes on; a bucket has it later."""
@@ -134,11 +119,9 @@ class Workdir:
 
   def _write_status(self, status: str, step: int, **more: Any) -> None:
     facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
-    write_atomic(self.file('status.json'), json.dumps(facts) + '\n')
-
-  def start_upload(self) -> concurrent.futures.Future | None:
-    """Starts to copy the files of this folder, see buckets.start_upload."""
-    return buckets.start_upload(self.path) if self.writes else None
+    spent = (time.monotonic() - self.started) / self.shared_by
+    facts['seconds'] = round(self.seconds + spent, 1)
+    _write_status(self.path, facts)
 
 
 def read_status(path: str) -> dict[str, Any]:
@@ -180,7 +163,11 @@ def is_new(path: str) -> bool:
 
 
 def open_workdir(
-  path: str, files: dict[str, str], run: str, writes: bool = True
+  path: str,
+  files: dict[str, str],
+  run: str,
+  writes: bool = True,
+  shared_by: int = 1,
 ) -> Workdir:
   """Creates the folder if needed, and counts this attempt.
 
@@ -189,14 +176,16 @@ def open_workdir(
   Args:
     files: content by name, written unless the file exists.
     run: identity of the run that trains in it.
+    shared_by: how many runs train at once in this process.
 
   Raises:
     OSError: the folder, or a file in it, cannot be written.
   """
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
-  attempt = read_status(path).get('attempt', 0) + 1
-  workdir = Workdir(path, attempt, writes, run)
+  status = read_status(path)
+  attempt, seconds = status.get('attempt', 0) + 1, status.get('seconds', 0.0)
+  workdir = Workdir(path, attempt, writes, run, shared_by, seconds)
   if not writes:
     return workdir
   for name in filter(_LEFTOVER.fullmatch, os.listdir(path)):
@@ -217,32 +206,34 @@ def give_up(path: str, config: str, reason: str) -> None:
     config: text of config.json, written unless the file exists.
   """
   with contextlib.suppress(OSError, Failed, UserError):
-    _give_up(path, config, reason)
-
-
-def _give_up(path: str, config: str, reason: str) -> None:
-  status = read_status(path)
-  if status.get('status', 'RUNNING') == 'RUNNING':
-    os.makedirs(path, exist_ok=True)
-    if not os.path.exists(os.path.join(path, 'config.json')):
-      write_atomic(os.path.join(path, 'config.json'), config)
-    workdir = Workdir(path, status.get('attempt', 0))
-    workdir.set_status('FAILED', status.get('step', 0), reason=reason)
+    if read_status(path).get('status', 'RUNNING') == 'RUNNING':
+      os.makedirs(path, exist_ok=True)
+      if not os.path.exists(os.path.join(path, 'config.json')):
+        write_atomic(os.path.join(path, 'config.json'), config)
+      _mark(path, status='FAILED', reason=reason)
 
 
 def prune(path: str, step: int) -> None:
   """Marks a PAUSED run as PRUNED: its sweep continues without it."""
-  status = read_status(path)
-  if status.get('status') == 'PAUSED':
-    Workdir(path, status['attempt']).set_status('PRUNED', step)
+  if read_status(path).get('status') == 'PAUSED':
+    _mark(path, status='PRUNED', step=step)
 
 
-def forget_failure(path: str) -> None:
-  """Marks a FAILED run as INTERRUPTED, so that it is resumed."""
-  status = read_status(path)
-  if status.get('status') == 'FAILED':
-    workdir = Workdir(path, status['attempt'])
-    workdir.set_status('INTERRUPTED', status['step'])
+def reopen(path: str, ended: Collection[str]) -> None:
+  """Marks a run of one of these statuses as INTERRUPTED: it is resumed."""
+  if read_status(path).get('status') in ended:
+    _mark(path, status='INTERRUPTED', reason=None)
+
+
+def _mark(path: str, **changes: Any) -> None:
+  facts = {'step': 0, 'attempt': 0} | read_status(path) | changes
+  _write_status(path, facts)
+  buckets.upload(path)
+
+
+def _write_status(path: str, facts: dict[str, Any]) -> None:
+  text = json.dumps(facts) + '\n'
+  write_atomic(os.path.join(path, 'status.json'), text)
 
 
 def record_environment(workdir: Workdir, devices) -> None:

@@ -1,13 +1,13 @@
 """Multi-process runs: equal losses, and all processes end together."""
 
 import concurrent.futures
-import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import types
 
@@ -16,17 +16,12 @@ from conftest import ROOT, last_json, make_small_config
 from test_train import SLOW, arguments, rows, wait_for_rows
 
 from experiments.command import distributed
-from experiments.command.distributed import Cluster
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.training import run as run_lib
 
-SLURM = {
-  'SLURM_JOB_ID': '70001',
-  'SLURM_STEP_NODELIST': 'tpu[007-009,12],gpu1',
-  'SLURM_NTASKS': '4',
-  'SLURM_PROCID': '2',
-}
+# Of `srun`, where jax finds the rest.
+SLURM = {'SLURM_STEP_NUM_TASKS': '4', 'SLURM_NTASKS': '4'}
 
 
 def flags(**given):
@@ -55,25 +50,30 @@ ALL = {
   ('given', 'environ', 'wanted'),
   [
     ({}, {}, None),
-    ({}, SLURM, Cluster('tpu007:61809', 4, 2, 'Slurm')),
+    ({}, SLURM, {}),
     ({'distributed': 'off'}, SLURM, None),
-    # A shell or a batch script of Slurm, without srun.
-    ({}, {'SLURM_JOB_ID': '7', 'SLURM_NTASKS': '4'}, None),
-    ({}, SLURM | {'SLURM_NTASKS': '1', 'SLURM_PROCID': '0'}, None),
-    ({}, SLURM | {'SLURM_STEP_NODELIST': 'a,b'},
-     Cluster('a:61809', 4, 2, 'Slurm')),
-    ({}, {'TPU_WORKER_HOSTNAMES': 'x.y,z.y', 'TPU_WORKER_ID': '1'},
-     Cluster('x.y:8476', 2, 1, 'Kubernetes')),
+    # A shell, a batch script, or one task of a job of several.
+    ({}, {'SLURM_NTASKS': '4', 'SLURM_PROCID': '0'}, None),
+    ({}, SLURM | {'SLURM_STEP_NUM_TASKS': '1'}, None),
+    ({}, {'TPU_WORKER_HOSTNAMES': 'x.y,z.y', 'TPU_WORKER_ID': '1'}, {}),
     ({}, {'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_WORKER_ID': '0'}, None),
     # Kaggle and Colab.
     ({}, {'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_NAME': 'local'}, None),
-    (ALL, SLURM, Cluster('127.0.0.1:99', 2, 1, 'flags')),
-    ({'distributed': 'on'}, {}, Cluster(None, None, None, 'jax')),
-    ({'distributed': 'on'}, SLURM, Cluster('tpu007:61809', 4, 2, 'Slurm')),
+    (ALL, SLURM, ALL),
+    (ALL | {'process_id': 0}, {}, ALL | {
+      'process_id': 0, 'coordinator_bind_address': '127.0.0.1:99',
+    }),
+    ({'distributed': 'on'}, {}, {}),
   ],
 )  # fmt: skip
 def test_a_cluster_is_detected_where_there_is_one(given, environ, wanted):
   assert distributed.find(flags(**given), environ) == wanted
+
+
+def test_a_shell_on_one_of_several_nodes_is_alone(monkeypatch):
+  """As of `srun --pty bash`."""
+  monkeypatch.setattr(sys, 'stdin', types.SimpleNamespace(isatty=lambda: True))
+  assert distributed.find(flags(), SLURM) is None
 
 
 @pytest.mark.parametrize(
@@ -93,67 +93,6 @@ def test_incomplete_flags_of_a_cluster_are_refused(given, line):
 def free_address():
   with socket.create_server(('127.0.0.1', 0)) as server:
     return f'127.0.0.1:{server.getsockname()[1]}'
-
-
-def call(count, present, seconds):
-  """The missing processes as reported to each present one, in threads."""
-  address = free_address()
-
-  def one(index):
-    return called(Cluster(address, count, index, 'test'), seconds)
-
-  with concurrent.futures.ThreadPoolExecutor(count) as pool:
-    return list(pool.map(one, present))
-
-
-def called(cluster, seconds):
-  """None, or the error of one process."""
-  try:
-    return distributed.roll_call(cluster, seconds)
-  except UserError as error:
-    return str(error)
-
-
-def test_the_roll_call_names_missing_processes_on_all_others():
-  assert call(4, [0, 3, 1, 2], 20) == [None] * 4
-  for line in call(5, [3, 0, 1], 1.0):
-    assert 'timed out after 1 s (--start_timeout)' in line
-    assert 'waiting for processes 2, 4 of 5;' in line
-  (line,) = call(2, [1], 0.5)
-  assert 'waiting for processes 0 of 2;' in line
-
-
-def test_a_process_that_ends_while_it_waits_is_missing():
-  """jax would abort those that wait for it; another may take its place."""
-
-  def lost(address):
-    host, _, port = address.rpartition(':')
-    while True:
-      with contextlib.suppress(ConnectionRefusedError):
-        with socket.create_connection((host, int(port))) as connection:
-          connection.sendall(b'1\n')
-          time.sleep(0.3)
-        return
-
-  for last, said in (([2], 'waiting for processes 1 of 3;'), ([2, 1], None)):
-    address = free_address()
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-      first = pool.submit(called, Cluster(address, 3, 0, 'test'), 2)
-      lost(address)
-      others = [
-        pool.submit(called, Cluster(address, 3, index, 'test'), 2)
-        for index in last
-      ]
-      for found in (first, *others):
-        result = found.result()
-        assert result is None if said is None else said in result
-
-
-def test_a_port_in_use_is_refused():
-  with socket.create_server(('127.0.0.1', 0)) as server:
-    address = f'127.0.0.1:{server.getsockname()[1]}'
-    with pytest.raises(UserError, match='process 0 cannot listen there'):
-      distributed.roll_call(Cluster(address, 2, 0, 'test'), 1)
 
 
 def busy_config(**changes):
@@ -379,25 +318,73 @@ def test_the_other_process_ends_when_one_is_killed(tmp_path):
   assert json.loads((path / 'status.json').read_text())['step'] >= 3
 
 
-@pytest.mark.parametrize(('present', 'missing'), [(0, 1), (1, 0)])
-def test_a_process_that_never_starts_is_named(
-  tmp_path, call_command, present, missing
+@pytest.mark.parametrize('present', [0, 1])
+def test_a_process_waits_for_the_others_at_most_start_timeout(
+  tmp_path, present
 ):
   path = tmp_path / 'run'
-  code, _, said = call_command(
-    'train',
-    *arguments(path, busy_config()),
-    f'--coordinator_address={free_address()}',
-    '--num_processes=2',
-    f'--process_id={present}',
-    '--start_timeout=1',
-    cwd=ROOT,
-  )
+  flags = ['--num_processes=2', f'--process_id={present}', '--start_timeout=1']
+  address = f'--coordinator_address={free_address()}'
+  command = ['-m', 'experiments.train', *arguments(path, busy_config())]
+  ((code, _, said),) = ends([start_alone([*command, address, *flags])])
   assert code == 2
-  line = said.splitlines()[-1]
-  assert 'timed out after 1 s (--start_timeout)' in line
-  assert f'waiting for processes {missing} of 2;' in line
+  assert 'not started within 1 s (--start_timeout)' in said.splitlines()[-1]
   assert not path.exists()
+
+
+def test_a_signal_ends_the_wait_for_the_others(tmp_path):
+  address = f'--coordinator_address={free_address()}'
+  command = ['-m', 'experiments.train', f'--workdir={tmp_path}', address]
+  process = start_alone([*command, '--num_processes=2', '--process_id=0'])
+  for line in process.stderr:
+    if line.startswith('waiting'):
+      break
+  process.send_signal(signal.SIGTERM)
+  ((code, _, said),) = ends([process], timeout=30)
+  assert code == 75
+  assert 'nothing to save' in said
+
+
+def test_a_port_in_use_is_refused():
+  with socket.create_server(('127.0.0.1', 0)) as server:
+    address = f'127.0.0.1:{server.getsockname()[1]}'
+    with pytest.raises(UserError, match='process 0 cannot listen there'):
+      distributed.join({'coordinator_bind_address': address}, 1, 1)
+
+
+def test_processes_of_different_settings_are_refused(tmp_path):
+  path, command = tmp_path / 'run', ['-m', 'experiments.train']
+  commands = [
+    [*command, *arguments(path, busy_config()), f'--config.seed={seed}']
+    for seed in (3, 4)
+  ]
+  for code, _, said in ends(start_each(commands)):
+    assert code == 2, said
+    assert 'config.seed is 3 on process 0, and 4 on process 1' in said
+  assert not path.exists()
+
+
+def test_the_end_of_one_process_ends_the_others(tmp_path):
+  """Even if the others wait for it, in a computation of all."""
+  text = """
+    import sys
+    from absl import flags
+    from experiments.command import app, distributed, processes
+    from experiments.command.errors import UserError
+    def main(values):
+      cluster = distributed.find(values, {})
+      distributed.join(cluster, values.start_timeout, values.peer_timeout)
+      if values.process_id == 1:
+        raise UserError('only here')
+      processes.wait_for_all('never')
+    app.run(main, distributed.define, '')
+  """
+  command = ['-c', textwrap.dedent(text), '--peer_timeout=10']
+  started = time.monotonic()
+  (code, _, _), (other, _, said) = ends(start_each([command] * 2))
+  assert other == 2, said
+  assert code != 0
+  assert time.monotonic() - started < 40
 
 
 # The command, with a shorter timeout for the visibility of shared files.

@@ -3,9 +3,12 @@
 import contextlib
 import io
 import json
+import os
 
 import pytest
 from conftest import ROOT, exit_code, last_json
+
+from experiments import doctor
 
 GOOD_TSV = 'text\tlabel\n' + ''.join(
   f'good film {n}\t1\nbad film {n}\t0\n' for n in range(9)
@@ -40,6 +43,8 @@ def cases(tmp):
   (tmp / 'used').mkdir()
   write(tmp / 'used', 'notes.txt', 'not a run')
   bad_config = write(tmp, 'bad.py', 'def get_config():\n  return nothing\n')
+  importing = write(tmp, 'importing.py', 'import helper\n')
+  write(tmp, 'helper.py', '')
   corrupt = tmp / 'corrupt'
   corrupt.mkdir()
   write(corrupt, 'config.json', '{"seed": 0')
@@ -77,6 +82,22 @@ def cases(tmp):
       'train',
       [f'--config={bad_config}'],
       ['bad.py line 2', 'nothing'],
+    ),
+    'argument of a config': (
+      'train',
+      [f'--config={bad_config}:large'],
+      ["takes no argument such as 'large'", '--config.KEY=VALUE'],
+    ),
+    'module beside a config': (
+      'train',
+      [f'--config={importing}'],
+      ['importing.py line 1', "No module named 'helper'", 'PYTHONPATH'],
+    ),
+    'unset workdir': ('train', ['--workdir='], ['--workdir is empty']),
+    'home': (
+      'evaluate',
+      ['--workdir=~/no/run'],
+      [os.path.expanduser('~/no/run/config.json')],
     ),
     'no data folder': (
       'train',
@@ -172,7 +193,9 @@ def cases(tmp):
 
 NAMES = (
   'method', 'key', 'section', 'flag', 'type', 'bool', 'heads', 'argument',
-  'config file', 'config code', 'no data folder', 'missing folder',
+  'config file', 'config code', 'argument of a config',
+  'module beside a config', 'unset workdir', 'home', 'no data folder',
+  'missing folder',
   'missing file', 'short row', 'long row', 'no column', 'unseen label',
   'one class', 'no rows', 'decay', 'no test split', 'not a workdir',
   'corrupt config', 'no workdir', 'empty workdir', 'split', 'predict nothing',
@@ -211,6 +234,15 @@ def test_wrong_input_is_one_line_and_exit_code_2(
   assert before == after
 
 
+def test_help_needs_no_docstrings(call_command, monkeypatch, tmp_path):
+  """As with PYTHONOPTIMIZE=2."""
+  monkeypatch.setattr(doctor, '__doc__', None)
+  code, stdout, stderr = call_command('doctor', '--help', cwd=tmp_path)
+  assert (code, stderr) == (0, '')
+  assert '--workdir' in stdout
+
+
+@pytest.mark.parametrize('name', ['short row', 'no workdir'])
 def test_the_installed_command_prints_the_same_line(
   table, tmp_path, run_command
 ):

@@ -22,6 +22,18 @@ def test_versions_devices_and_variables_are_printed(call_command, monkeypatch):
   assert stderr.splitlines() == [f'{name}: {v}' for name, v in found.items()]
 
 
+def test_all_else_is_printed_where_jax_cannot_start(call_command, monkeypatch):
+  def fail():
+    raise AssertionError('no such plugin')
+
+  monkeypatch.setattr(jax, 'devices', fail)
+  code, stdout, _ = call_command('doctor', '--workdir=a/run', cwd=ROOT)
+  assert code == 1
+  found = last_json(stdout)
+  assert found['jax'] == jax.__version__
+  assert found['devices'].startswith('WRONG: ')
+
+
 def test_a_corrupt_checkpoint_fails_and_nothing_is_changed(
   finished_run, tmp_path, call_command
 ):

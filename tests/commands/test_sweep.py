@@ -459,6 +459,10 @@ def test_halving_prunes_the_worse_half_and_repeats_its_decisions(
   assert {n for s, _, n in at_rung.values() if s == 'PRUNED'} == {4}
   _, printed, _ = sweep(*flags)
   assert last_json(printed) == result
+  # Without rungs, no trial is pruned, and those that were go on.
+  code, printed, said = sweep(*flags[:-1])
+  assert code == 0, said
+  assert last_json(printed)['trials'] == {'DONE': 4}
 
 
 def test_dry_run_prints_commands_that_train_the_same_trials(
@@ -490,7 +494,7 @@ def test_dry_run_prints_commands_that_train_the_same_trials(
   [
     (['--sweep=rate'], 'did you mean rates?'),
     ([], '--sweep or --grid is required'),
-    (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not a trial id'),
+    (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not the id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
     (['--sweep=seeds', '--rungs=5'], '--rungs=5 must be'),
     (['--report'], 'sweep.json does not exist'),

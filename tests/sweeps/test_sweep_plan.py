@@ -197,6 +197,34 @@ def test_generators_are_found_by_name():
     grids.generated(module, 'none')
 
 
+@pytest.mark.parametrize(
+  'function',
+  [
+    lambda: None,
+    lambda: 1 / 0,
+    lambda: 3,
+    lambda name: [{'seed': name}],
+    lambda: ({'seed': [][n]} for n in range(2)),
+  ],
+)
+def test_a_generator_that_fails_is_named(function):
+  module = types.ModuleType('config')
+  module.__file__, module.sweep_mine = 'some.py', function
+  with pytest.raises(UserError, match='--sweep=mine'):
+    grids.generated(module, 'mine')
+
+
+def test_values_of_numpy_are_those_of_python():
+  module = types.ModuleType('config')
+  module.__file__ = 'some.py'
+  module.sweep_mine = lambda: [
+    {'seed': np.arange(3)[2], 'a': np.float32(0.5), 'b': [np.int64(1), 'x']}
+  ]
+  (found,) = grids.generated(module, 'mine')
+  assert found == {'seed': 2, 'a': 0.5, 'b': (1, 'x')}
+  assert [type(value) for value in found.values()] == [int, float, tuple]
+
+
 def test_random_samples_are_a_function_of_the_seed():
   numbers = grids.log_uniform(1e-4, 1e-1, 200, seed=3)
   assert numbers == grids.log_uniform(1e-4, 1e-1, 200, seed=3)

@@ -138,6 +138,27 @@ def test_a_trial_that_another_process_has_locked_is_not_marked_failed(
   assert workdir_lib.read_status(trial.path)['status'] == 'FAILED'
 
 
+def test_a_trial_keeps_its_id_when_others_are_added(tmp_path):
+  path, base = str(tmp_path), make_small_config().to_dict()
+
+  def add(*overrides):
+    specs = folder.numbered(path, plan.make(base, list(overrides), path))
+    folder.write(path, base, specs)
+    return {spec.overrides['seed']: spec.index for spec in specs}
+
+  assert add({'seed': 7}, {'seed': 8}) == {7: 0, 8: 1}
+  assert add({'seed': 9}, {'seed': 8}) == {9: 2, 8: 1}
+  assert [spec.overrides['seed'] for spec in folder.read(path)] == [7, 8, 9]
+
+
+def test_a_swept_list_is_a_tuple_when_it_is_read(tmp_path):
+  path, base = str(tmp_path), make_small_config().to_dict()
+  trials = [{'optimizer.weight_decay_names': ('kernel', 'bias')}]
+  folder.write(path, base, plan.make(base, trials, path))
+  (spec,) = folder.read(path)
+  assert spec.overrides == trials[0]
+
+
 def test_concurrent_commands_add_all_of_their_trials(tmp_path, monkeypatch):
   """As the tasks of a job array do, in one folder."""
   config, trials = make_small_config().to_dict(), specs(tmp_path, 5)

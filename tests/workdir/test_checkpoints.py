@@ -188,6 +188,28 @@ def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
   folder.close()
 
 
+def test_a_corrupt_best_checkpoint_is_set_aside_for_the_next_best(
+  tmp_path, capfd
+):
+  settings = dataclasses.replace(SETTINGS, max_to_keep=3)
+  folder = save_all(tmp_path, settings, [0.9, 0.3, 0.5, 0.4])
+  truncate(tmp_path / 'checkpoints' / '1')
+  step, found = recovery.best(folder, state(0))
+  assert step == 3
+  assert (found.params['layer']['kernel'] == 3).all()
+  assert 'checkpoints/1 is corrupt' in capfd.readouterr().err
+  assert os.listdir(tmp_path / 'corrupt') == ['1']
+  folder.close()
+
+
+def test_a_corrupt_checkpoint_is_named(tmp_path):
+  folder = save_all(tmp_path, SETTINGS, [None])
+  truncate(tmp_path / 'checkpoints' / '1')
+  with pytest.raises(Failed, match='checkpoints/1 is corrupt'):
+    folder.restore_params(1)
+  folder.close()
+
+
 def tree(folder):
   return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
 
@@ -218,7 +240,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
   save_all(tmp_path, SETTINGS, [None]).close()
   before = tree(tmp_path)
   folder = Checkpoints(str(tmp_path), SETTINGS, 'another')
-  with pytest.raises(UserError, match='belongs to another run'):
+  with pytest.raises(UserError, match='is of another run'):
     recovery.newest([folder], state(0))
   with pytest.raises(UserError, match=r'kernel is float32\[2, 3\]'):
     recovery.newest([folder], state(0, width=4))

@@ -104,6 +104,22 @@ def test_tensorboard_has_curves_and_hyperparameters(workdir, tmp_path):
   assert metrics_of_runs == ['validation/loss']
 
 
+@pytest.mark.filterwarnings(
+  'ignore::pytest.PytestUnhandledThreadExceptionWarning'
+)
+def test_a_run_continues_when_curves_cannot_be_written(workdir, monkeypatch):
+  from tensorboardX import event_file_writer
+
+  def fail(*_):
+    raise OSError('full')
+
+  writer = metrics.MetricWriter(workdir, CONFIG, 0)
+  monkeypatch.setattr(event_file_writer.EventsWriter, 'write_event', fail)
+  for step in range(1, 100):
+    writer.plot(step, {'loss': 1.0})
+  writer.close()
+
+
 def test_attempts_are_one_run_of_wandb(workdir, project, monkeypatch):
   fake = Fake()
   monkeypatch.setitem(sys.modules, 'wandb', fake)

@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import time
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
+from fsspec.implementations.local import LocalFileSystem
 from test_train import StopAt, arguments, rows
 
 from experiments.command.errors import Failed, Interrupted, UserError
@@ -177,17 +178,29 @@ def test_a_process_sees_what_another_has_pushed_meanwhile(bucket, sweep):
     assert (bucket / trial).read_text() == 'third'
 
 
-def test_a_kill_while_files_are_copied_leaves_a_run_or_nothing(
-  bucket, monkeypatch
-):
+@pytest.fixture
+def put(monkeypatch):
+  """put(FUNCTION): instead of each copy, FUNCTION(NAME, TARGET, COPY)."""
+
+  def replace(function):
+    def called(self, name, target, **_):
+      function(name, target, lambda: copy(self, name, target))
+
+    monkeypatch.setattr(LocalFileSystem, 'put_file', called)
+
+  copy = LocalFileSystem.put_file
+  return replace
+
+
+def test_a_kill_while_files_are_copied_leaves_a_run_or_nothing(bucket, put):
   copied = []
 
-  def write(path, content):
-    copied.append(path.name)
+  def killed(name, target, copy):
+    copied.append(os.path.basename(name))
     if len(copied) > count:
       raise KeyboardInterrupt
 
-  monkeypatch.setattr(type(buckets.epath.Path('x')), 'write_bytes', write)
+  put(killed)
   with buckets.staged(str(bucket)) as folder:
     os.makedirs(folder)
     for name in ('status.json', 'a', 'config.json', 'data.json'):
@@ -205,7 +218,7 @@ def test_a_kill_while_files_are_copied_leaves_a_run_or_nothing(
 def test_training_does_not_wait_for_files_and_a_checkpoint_does(
   bucket, monkeypatch
 ):
-  upload, started, may_end = buckets._upload, Event(), Event()
+  upload, started, may_end = buckets.upload, Event(), Event()
 
   def slow(folder, *given):
     if os.path.exists(os.path.join(folder, 'metrics.jsonl')):
@@ -215,33 +228,28 @@ def test_training_does_not_wait_for_files_and_a_checkpoint_does(
 
   class Look(Signals):
     def check(self):
-      if started.is_set() and not may_end.is_set():
-        # Long enough for a checkpoint that would not wait.
-        time.sleep(1)
-        folder = bucket / 'checkpoints'
+      folder = bucket / 'checkpoints'
+      if not seen and folder.exists() and list(folder.iterdir()):
+        assert started.wait(60)
         seen.extend(path.name for path in folder.iterdir())
         may_end.set()
       super().check()
 
   seen = []
-  monkeypatch.setattr(buckets, '_upload', slow)
+  monkeypatch.setattr(buckets, 'upload', slow)
   run(bucket, Look())
   assert seen
   assert not any(name.isdecimal() for name in seen)
   assert '12' in os.listdir(bucket / 'checkpoints')
 
 
-def test_a_checkpoint_whose_files_could_not_be_copied_is_none(
-  bucket, monkeypatch
-):
-  def fail(path, content):
-    if path.name == 'metrics.jsonl':
+def test_a_checkpoint_whose_files_could_not_be_copied_is_none(bucket, put):
+  def fail(name, target, copy):
+    if target.endswith('metrics.jsonl'):
       raise OSError('quota')
-    return write(path, content)
+    copy()
 
-  path_class = type(buckets.epath.Path('x'))
-  write = path_class.write_bytes
-  monkeypatch.setattr(path_class, 'write_bytes', fail)
+  put(fail)
   with pytest.raises(Failed, match='could not be written: quota'):
     run(bucket, Signals())
   assert not any(
@@ -262,56 +270,55 @@ def test_a_status_counts_no_step_whose_save_was_not_started(
   assert (status['status'], status['step']) == ('FAILED', 0)
 
 
-def test_a_status_is_copied_after_what_it_speaks_of(bucket, monkeypatch):
-  path_class = type(buckets.epath.Path('x'))
-  write, begun, seen = path_class.write_bytes, Event(), []
+def test_a_status_is_copied_after_what_it_speaks_of(bucket, put):
+  begun, seen = Event(), []
 
-  def slow(path, content):
+  def slow(name, target, copy):
+    copy()
     begun.set()
-    if path.name == 'metrics.jsonl':
+    if target.endswith('metrics.jsonl'):
       time.sleep(0.5)
-    write(path, content)
-    if path.name == 'status.json':
+    if target.endswith('status.json'):
       rows = (bucket / 'metrics.jsonl').read_text().splitlines()
-      seen.append((json.loads(content)['status'], rows))
+      status = json.loads((bucket / 'status.json').read_text())['status']
+      seen.append((status, rows))
 
-  monkeypatch.setattr(path_class, 'write_bytes', slow)
+  put(slow)
   with buckets.staged(str(bucket)) as folder:
     os.makedirs(folder)
     workdir = Workdir(folder, attempt=1)
     with open(workdir.file('metrics.jsonl'), 'w') as file:
       print('one', file=file, flush=True)
       workdir.set_progress(3)
-      workdir.start_upload()
+      other = Thread(target=buckets.upload, args=[folder])
+      other.start()
       assert begun.wait(60)
       print('two', file=file, flush=True)
     workdir.set_status('DIVERGED', 3)
+    other.join()
   assert seen == [('RUNNING', ['one']), ('DIVERGED', ['one', 'two'])]
 
 
 def test_a_failing_upload_fails_a_trial_and_not_the_sweep(
-  bucket, sweep, call_command, monkeypatch
+  bucket, sweep, call_command, put
 ):
   class HttpError(Exception):
     pass
 
-  path_class = type(buckets.epath.Path('x'))
-  write = path_class.write_bytes
-
-  def fail_once(path, content):
-    if 'trials' in path.parts and path.name == 'data.json':
-      failed.add(path.parent)
+  def fail_once(name, target, copy):
+    if '/trials/' in target and target.endswith('data.json'):
+      failed.add(target)
       if len(failed) == 1:
         raise HttpError('quota')
-    return write(path, content)
+    copy()
 
   failed = set()
-  monkeypatch.setattr(path_class, 'write_bytes', fail_once)
+  put(fail_once)
   flags = [*sweep, '--engine=serial', f'--workdir={bucket}']
   code, out, err = call_command('sweep', *flags, cwd=ROOT)
   assert code == 1, err
   assert last_json(out)['trials'] == {'FAILED': 1, 'DONE': 3}
-  assert 'data.json could not be written: quota' in err
+  assert 'could not be written: quota' in err
   code, out, err = call_command('sweep', *flags, '--retry', cwd=ROOT)
   assert (code, last_json(out)['trials']) == (0, {'DONE': 4}), err
 
@@ -348,6 +355,12 @@ def test_addresses_of_other_storages_are_refused(call_command, tmp_path):
     assert code == 2, err
     assert 'is a folder, or an address of gs://' in err
   assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('path', ['', 'runs/lr[1e-3]'])
+def test_a_place_where_no_run_can_be_is_refused(path):
+  with pytest.raises(UserError, match='--workdir'), buckets.staged(path):
+    pass
 
 
 def test_a_local_workdir_is_not_remote(tmp_path):
