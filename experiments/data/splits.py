@@ -29,9 +29,22 @@ def hold_out(
   seed: int,
   grouping: str = 'text',
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Splits rows into (the rest, `fraction` of the groups of each label)."""
-  group_of, shuffled = _groups(rows, chosen, seed, grouping)
-  held_out = [groups[: round(fraction * len(groups))] for groups in shuffled]
+  """Splits rows into (the rest, `fraction` of all groups).
+
+  Each label has its share, rounded up or down so that all have it together: by
+  the largest remainders, which are drawn where they are equal.
+  """
+  group_of, shuffled, rng = _groups(rows, chosen, seed, grouping)
+  sizes = np.array([len(groups) for groups in shuffled])
+  shares = fraction * sizes
+  counts = np.rint(shares).astype(int)
+  missing = round(fraction * sizes.sum()) - counts.sum()
+  remainders = np.sign(missing) * (shares - counts)
+  order = np.lexsort((rng.permutation(len(counts)), -remainders))
+  counts[order[: abs(missing)]] += np.sign(missing)
+  held_out = [
+    groups[:count] for groups, count in zip(shuffled, counts, strict=True)
+  ]
   return _parted(chosen, group_of, held_out)
 
 
@@ -48,7 +61,7 @@ def fold(
   Folds are disjoint and have all rows together. Their numbers of groups differ
   by at most one.
   """
-  group_of, shuffled = _groups(rows, chosen, seed, grouping)
+  group_of, shuffled, _ = _groups(rows, chosen, seed, grouping)
   held_out, seen = [], 0
   for groups in shuffled:
     # Where the last label has ended, so that no fold gets the odd ones of all.
@@ -68,7 +81,7 @@ def first_copies(rows: Rows, chosen: np.ndarray, most: int) -> np.ndarray:
 
 
 def _groups(rows, chosen, seed, grouping):
-  """(the group of each row, shuffled groups of each label in their order).
+  """(group of each row, shuffled groups of each label in order, generator).
 
   Groups are numbered by first appearance. The label of a group is that of the
   last row with the text that names it.
@@ -87,7 +100,7 @@ def _groups(rows, chosen, seed, grouping):
     groups = np.flatnonzero(label_of == label)
     if len(groups):
       shuffled.append(groups[rng.permutation(len(groups))])
-  return group_of, shuffled
+  return group_of, shuffled, rng
 
 
 def _parted(chosen, group_of, held_out):

@@ -72,13 +72,13 @@ def numbered(name, count, label):
 
 TRAIN = [*numbered('invoice', 8, 'billing'), *numbered('crash', 7, 'bug')]
 OTHERS = {
-  'validation': [('validation invoice', 'billing'), ('validation', 'bug')],
+  'validation': [('invoice invoice', 'billing'), ('crash crash', 'bug')],
   'test': [
-    ('test invoice', 'billing'),
-    ('test crash', 'bug'),
-    ('a', 'other'),
-    ('b', 'spam'),
-    ('c', 'other'),
+    ('invoice 1 2', 'billing'),
+    ('crash 2 1', 'bug'),
+    ('0', 'other'),
+    ('1', 'spam'),
+    ('2', 'other'),
   ],
 }
 
@@ -139,6 +139,12 @@ def test_labels_that_are_numbers_may_be_named_as_such(tickets):
   rows = [*numbered('no', 6, '0'), *numbered('yes', 6, '1')]
   splits = dict.fromkeys(('train', 'validation', 'test'), rows)
   assert loading.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
+
+
+def test_labels_that_are_numbers_are_in_their_order(tickets):
+  rows = [row for n in range(12) for row in numbered(f'no {n}', 5, str(n))]
+  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
+  assert loading.load(tickets(**splits), '').labels == list(map(str, range(12)))
 
 
 def test_labels_that_are_shown_alike_are_one_class(tickets):
@@ -225,10 +231,58 @@ def test_equal_texts_with_different_labels_are_a_problem():
     'train': rows_of(*TRAIN, *more),
     'test': rows_of(*OTHERS['test'][:2], ('crash 0', 'billing'), file='t.tsv'),
   }
-  assert problems(dirty, LABELS) == [
+  assert problems(dirty, LABELS)[-1] == (
     'equal texts with different labels: 4 rows of 2 texts '
     "(f.tsv:4 'billing', f.tsv:16 'bug', f.tsv:9 'bug', ...)"
-  ]
+  )
+
+
+def test_texts_of_other_splits_that_are_also_in_train_are_a_problem():
+  """Equal but for case, space and Unicode normal form."""
+  rows = rows_of(
+    ('CRASH  3', 'bug'),
+    ('crash 30', 'bug'),
+    ('', 'bug'),
+    ('cafe\u0301', 'billing'),
+    file='v.tsv',
+  )
+  train = rows_of(*TRAIN, ('caf\u00e9', 'billing'), ('', 'bug'))
+  found = problems(CLEAN | {'train': train, 'validation': rows}, LABELS)
+  assert (
+    'validation texts that are also in train, but for case and space: '
+    '2 of 4 (v.tsv:1, v.tsv:4)'
+  ) in found
+  assert not any('test texts' in line for line in found)
+
+
+def test_labels_that_differ_by_case_or_space_are_a_problem():
+  more = [*numbered('late', 6, 'Bug '), *numbered('later', 5, 'bill ing')]
+  splits = {
+    split: [*rows, *rows_of(('x', 'Bug '), ('y', 'bill ing'), file='o.tsv')]
+    for split, rows in CLEAN.items()
+  }
+  splits['train'] = rows_of(*TRAIN, *more)
+  names = ['Bug ', 'bill ing', 'billing', 'bug', 'other']
+  assert problems(splits, names)[0] == (
+    "labels that differ only by case or space: 4 of 5 ('Bug ' 6: f.tsv:16; "
+    "'bug' 7: f.tsv:9; 'bill ing' 5: f.tsv:22; ...)"
+  )
+
+
+def test_many_unknown_tokens_are_said_with_a_vocabulary_without(
+  tickets, small_config, capsys
+):
+  test = [('crash 0', 'bug'), ('invoice unheard', 'billing')]
+  splits = {'train': TRAIN, 'validation': TRAIN, 'test': test}
+  settings = tickets(**splits)
+  loading.load(settings, '')
+  said = capsys.readouterr().err
+  assert 'unknown tokens of test: 1 of 4 (25%)' in said
+  assert 'bpe' in said
+  assert 'unknown tokens of validation' not in said
+  small_config.data.vocabulary.name = 'bpe'
+  loading.load(from_config(small_config).data, '')
+  assert 'unknown tokens' not in capsys.readouterr().err
 
 
 def test_one_text_in_more_than_a_tenth_of_a_split_is_a_problem():
