@@ -1,9 +1,11 @@
 """Evaluates a trained run on one of its splits.
 
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --split=test
+    bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --file=new.tsv
 
 Prints loss, accuracy, precision, recall and F1 of each class, the confusion
 matrix, and accuracy by length; for a task that predicts tokens, its metrics.
+Of more than 50 classes, those with the least F1, and no matrix.
 The last line is the same as one JSON object. With several processes, process 0
 prints.
 """
@@ -11,6 +13,8 @@ prints.
 from __future__ import annotations
 
 import os
+
+from absl import flags
 
 from experiments.command import app, distributed
 from experiments.command.imports import import_frozen
@@ -22,16 +26,26 @@ from experiments.workdir import buckets
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
 
-def _table(labels, confusion) -> str:
-  precision, recall, f1 = scores.per_class(confusion)
+def _table(labels, of_class, counts) -> str:
+  """Scores of some classes.
+
+  Args:
+    of_class: precision, recall and F1 of each.
+    counts: texts of each.
+  """
   width = max(map(len, labels))
   lines = [f'{"class":<{width}}  precision  recall      f1  count']
-  for index, label in enumerate(labels):
+  rows = zip(labels, *of_class, counts, strict=True)
+  for label, precision, recall, f1, count in rows:
     lines.append(
-      f'{label:<{width}}  {precision[index]:9.4f}  {recall[index]:6.4f}  '
-      f'{f1[index]:6.4f}  {confusion[index].sum():5}'
+      f'{label:<{width}}  {precision:9.4f}  {recall:6.4f}  {f1:6.4f}  {count:5}'
     )
-  lines.append('\nconfusion (row: true class, column: predicted)')
+  return '\n'.join(lines)
+
+
+def _confusion_table(labels, confusion) -> str:
+  width = max(map(len, labels))
+  lines = ['\nconfusion (row: true class, column: predicted)']
   cell = len(str(confusion.max()))
   for label, row in zip(labels, confusion, strict=True):
     counts = '  '.join(f'{count:{cell}}' for count in row)
@@ -51,6 +65,21 @@ def _define(values) -> None:
   run_flags.define_run(values)
   run_flags.define_split(values, 'test')
   run_flags.define_batch_size(values, 256)
+  flags.DEFINE_string(
+    'file',
+    None,
+    'Another file to read in place of a split, or a pattern, with the columns '
+    'and the format of those of the run: as in config.data.text.test, but '
+    'below the current folder.',
+    flag_values=values,
+  )
+  flags.DEFINE_enum(
+    'unknown_labels',
+    'error',
+    ('error', 'drop'),
+    'What to do with texts of --file whose labels the run does not know.',
+    flag_values=values,
+  )
   distributed.define(values)
 
 
@@ -71,11 +100,9 @@ def _evaluate(values, path: str) -> None:
   from experiments.training import evaluation
 
   settings = stored.read_settings(path)
-  loaded = processes.together(
-    lambda: evaluation.load_data(settings, path, values.data_dir)
-  )
+  loaded = processes.together(lambda: _data(values, settings, path))
   _, program, step, params = evaluation.restore_params(path, values.checkpoint)
-  examples = loaded.splits[values.split]
+  examples = loaded.splits['test' if values.file else values.split]
   answers = evaluation.evaluate(
     program,
     params,
@@ -86,12 +113,31 @@ def _evaluate(values, path: str) -> None:
   if not processes.is_first():
     return
   found = program.task.scores(answers, examples.labels)
-  result = {'split': values.split, **found}
+  name = {'file': values.file} if values.file else {'split': values.split}
+  result = name | found
   if program.task.has_labels:
     result |= _by_label(answers, examples, loaded.labels)
   else:
     log('\n'.join(f'{name:<12}{value:.4f}' for name, value in found.items()))
   app.print_result(result | {'count': len(examples), 'step': step})
+
+
+def _data(values, settings, path: str):
+  """The data of the run, or that of --file."""
+  from experiments.data import loading, text_files
+  from experiments.learning import tasks
+  from experiments.training import evaluation
+
+  if not values.file:
+    return evaluation.load_data(settings, path, values.data_dir)
+  has_labels = tasks.TASKS[settings.task.name].has_labels
+  return loading.load_file(
+    settings.data,
+    path,
+    values.file,
+    'test' if has_labels else text_files.UNLABELLED,
+    values.unknown_labels,
+  )
 
 
 def _by_label(answers, examples, labels: list[str]) -> dict:
@@ -101,16 +147,24 @@ def _by_label(answers, examples, labels: list[str]) -> dict:
   confusion = scores.confusion_matrix(examples.labels, predictions, len(labels))
   hits = predictions == examples.labels
   ranges = scores.by_length(examples.lengths, hits)
-  log(_table(labels, confusion))
+  shown = scores.shown_classes(confusion)
+  is_whole = len(shown) == len(labels)
+  names = [labels[index] for index in shown]
+  of_class = [score[shown] for score in scores.per_class(confusion)]
+  if not is_whole:
+    log(f'the {len(shown)} of {len(labels)} classes with the least F1')
+  log(_table(names, of_class, confusion.sum(axis=1)[shown]))
+  if is_whole:
+    log(_confusion_table(names, confusion))
   log(_length_table(ranges))
-  precision, recall, f1 = scores.per_class(confusion)
+  precision, recall, f1 = (score.tolist() for score in of_class)
   return {
     'mean_over_lengths': scores.mean_over_lengths(examples.lengths, hits),
-    'labels': labels,
-    'precision': precision.tolist(),
-    'recall': recall.tolist(),
-    'f1': f1.tolist(),
-    'confusion': confusion.tolist(),
+    'labels': names,
+    'precision': precision,
+    'recall': recall,
+    'f1': f1,
+    **({'confusion': confusion.tolist()} if is_whole else {}),
     'by_length': ranges,
   }
 
