@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -168,21 +167,12 @@ def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
   entries = getattr(source, 'labels', ())
   shown = [entry.partition('=')[2] or entry for entry in entries]
   labels = list(dict.fromkeys(shown))
-  labels = labels or _sorted(
+  labels = labels or sorted(
     rows.names[n] for n in np.unique(rows.labels[train])
   )
   if len(labels) < 2:
     raise UserError(f'the train split has one class only: {labels}')
   return labels
-
-
-def _sorted(labels: Iterable[str]) -> list[str]:
-  """By number if all are numbers, else by letter."""
-  labels = sorted(labels)
-  try:
-    return sorted(labels, key=float)
-  except ValueError:
-    return labels
 
 
 def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:

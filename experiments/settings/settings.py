@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
-from experiments.command.config_files import DEFAULT_CONFIG, load_config
+from experiments.command.config_files import DEFAULT_CONFIG, load_config, plain
 from experiments.command.errors import UserError, one_of
 from experiments.command.values import Choice, flat_keys
 from experiments.data.loading import DataSettings
@@ -140,6 +140,7 @@ def from_config(config) -> Settings:
       that does not exist, or values that exclude each other.
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
+  values = plain(values)
   settings = _section(Settings, {'extension': ''} | values, '')
   validation.check(settings, settings.flat())
   return settings

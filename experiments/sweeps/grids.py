@@ -72,7 +72,7 @@ def generated(module, name: str) -> list[dict]:
   found = list(getattr(module, f'sweep_{name}')())
   if not found or not all(isinstance(entry, dict) for entry in found):
     raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
-  return found
+  return config_files.plain(found)
 
 
 def _generators(module) -> list[str]:

@@ -141,12 +141,6 @@ def test_labels_that_are_numbers_may_be_named_as_such(tickets):
   assert loading.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
 
 
-def test_labels_that_are_numbers_are_in_their_order(tickets):
-  rows = [row for n in range(12) for row in numbered(f'no {n}', 5, str(n))]
-  splits = dict.fromkeys(('train', 'validation', 'test'), rows)
-  assert loading.load(tickets(**splits), '').labels == list(map(str, range(12)))
-
-
 def test_labels_that_are_shown_alike_are_one_class(tickets):
   rows = [*TRAIN, *numbered('typo', 3, 'bugs')]
   splits = dict.fromkeys(('train', 'validation', 'test'), rows)

@@ -1,5 +1,6 @@
 """Every wrong config dies in settings, with the key to change."""
 
+import numpy as np
 import pytest
 
 from configs import default
@@ -292,6 +293,17 @@ def test_options_of_other_choices_do_not_make_another_run():
   assert settings.from_config(unused).digest() == digest
   used = with_changes(**{'model.position.sinusoidal.base': 99.0})
   assert settings.from_config(used).digest() != digest
+
+
+def test_numbers_of_numpy_are_those_of_python():
+  values = default.get_config().to_dict()
+  one = settings.from_config(values)
+  values['seed'] = np.int64(values['seed'])
+  rate = values['optimizer']['learning_rate']
+  values['optimizer']['learning_rate'] = np.float64(rate)
+  other = settings.from_config(values)
+  assert one == other
+  assert type(other.seed) is int
 
 
 def test_settings_are_hashable_and_survive_json():

@@ -217,6 +217,28 @@ def test_generators_are_found_by_name():
     grids.generated(module, 'none')
 
 
+def test_numbers_of_numpy_are_those_of_python():
+  module = types.ModuleType('config')
+  module.__file__ = 'some.py'
+  module.sweep_numpy = lambda: (
+    {
+      'train.steps': steps,
+      'optimizer.learning_rate': rate,
+      'optimizer.nesterov': np.True_,
+      'data.text.labels': (np.str_('a'), np.array([1, 2])),
+    }
+    for steps, rate in zip(np.arange(2, 4), np.logspace(-2, -1, 2), strict=True)
+  )
+  found = grids.generated(module, 'numpy')
+  wanted = {'optimizer.nesterov': True, 'data.text.labels': ('a', [1, 2])}
+  assert found == [
+    {'train.steps': 2, 'optimizer.learning_rate': 0.01} | wanted,
+    {'train.steps': 3, 'optimizer.learning_rate': 0.1} | wanted,
+  ]
+  kinds = [type(value) for value in found[0].values()]
+  assert kinds == [int, float, bool, tuple]
+
+
 def test_random_samples_are_a_function_of_the_seed():
   numbers = grids.log_uniform(1e-4, 1e-1, 200, seed=3)
   assert numbers == grids.log_uniform(1e-4, 1e-1, 200, seed=3)
