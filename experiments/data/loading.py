@@ -107,8 +107,7 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     UserError: the data is invalid, or not that of this workdir.
   """
   source = _source(settings)
-  # Data that a program makes is made again as fast as it is read.
-  store = Store(default_folder() if _has_key(source) else None)
+  store = _store(source)
   rows, key = _read(store, source, settings)
   chosen = _select(store, key, rows, source, settings)
   for line in chosen.dropped:
@@ -162,7 +161,9 @@ def load_file(
     )
   files = dict.fromkeys((*SPLITS, UNLABELLED), ()) | {split: (name,)}
   source = dataclasses.replace(_source(settings), **files)
-  rows = rows_lib.gather(source.read(settings.dir and '.', settings.seed))
+  store = _store(source)
+  here = settings.moved_to(settings.dir and os.getcwd())
+  rows, key = _read(store, source, here)
   labels, chosen = read_facts(workdir)['labels'], np.arange(len(rows))
   if split != UNLABELLED:
     chosen, dropped = selection.known(
@@ -178,7 +179,7 @@ def load_file(
   if not len(chosen):
     raise UserError(f'--file={name} has no text of a class of the run')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
-  arrays = _tokens(Store(None), None, rows, tokenizer)
+  arrays = _tokens(store, key, rows, tokenizer)
   for problem in _unknown_tokens(arrays, splits):
     log(f'WARNING: {problem}')
   examples = _examples(arrays, rows, splits, labels, settings)
@@ -242,6 +243,11 @@ def _counts(facts: dict) -> dict[str, int]:
 
 def _source(settings: DataSettings):
   return datasets.DATASETS[settings.source.name](**settings.source.options)
+
+
+def _store(source) -> Store:
+  # Data that a program makes is made again as fast as it is read.
+  return Store(default_folder() if _has_key(source) else None)
 
 
 def _read(store, source, settings: DataSettings):

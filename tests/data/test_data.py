@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.data import problems as problems_lib
 from experiments.data import rows as rows_lib
 from experiments.data.rows import Row
+from experiments.data.text_files import UNLABELLED
 from experiments.settings.settings import from_config
 
 
@@ -181,6 +182,54 @@ def test_facts_that_are_broken_are_refused_with_their_path(content, tmp_path):
     loading.read_facts(str(tmp_path))
   assert str(error.value).startswith(f'{path} is corrupt')
   assert '\n' not in str(error.value)
+
+
+# --- another file ------------------------------------------------------------
+
+
+@pytest.fixture
+def workdir(tickets, tmp_path):
+  """(settings, a folder with the facts and the vocabulary of a run)."""
+  settings = tickets(train=TRAIN, **(OTHERS | {'test': OTHERS['test'][:2]}))
+  folder = tmp_path / 'run'
+  folder.mkdir()
+  for name, text in loading.load(settings, '').files.items():
+    (folder / name).write_text(text)
+  return settings, str(folder)
+
+
+def load_file(workdir, tmp_path, text, split='test', unknown='error'):
+  (tmp_path / 'new.tsv').write_text(text)
+  name = str(tmp_path / 'new.tsv')
+  return loading.load_file(*workdir, name, split, unknown)
+
+
+def test_another_file_has_the_classes_and_the_ids_of_the_run(workdir, tmp_path):
+  text = 'label\ttext\nbug\tcrash 1\nbilling\tinvoice\n'
+  loaded = load_file(workdir, tmp_path, text)
+  assert loaded.labels == ['billing', 'bug']
+  assert loaded.splits['test'].labels.tolist() == [1, 0]
+  batch = loaded.splits['test'].batch(np.arange(2), 2, 2)
+  tokenizer = encoding.read_tokenizer(workdir[1])
+  ids = [tokenizer.token_to_id(word) for word in ('crash', '1', 'invoice')]
+  assert batch.tokens.tolist() == [ids[:2], [ids[2], 0]]
+
+
+def test_another_file_without_labels_is_for_tasks_without(workdir, tmp_path):
+  text = 'text\ncrash 1\ninvoice\n'
+  loaded = load_file(workdir, tmp_path, text, UNLABELLED)
+  assert loaded.splits['test'].labels.tolist() == [-1, -1]
+  with pytest.raises(UserError, match='label'):
+    load_file(workdir, tmp_path, text)
+
+
+def test_another_file_of_a_run_of_generated_data_is_refused(
+  small_config, workdir, tmp_path
+):
+  small_config.data.name, small_config.data.dir = 'word_order', ''
+  generated = from_config(small_config).data
+  with pytest.raises(UserError, match='--file=.*word_order'):
+    load_file((generated, workdir[1]), tmp_path, 'a b')
 
 
 # --- probable mistakes -------------------------------------------------------
