@@ -264,6 +264,7 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
       'bad\tboth',
       'bad\t ',
       'rare\tseldom',
+      'Good\tlate',
       'bad\t1 2 3 4 5 6',
     ),
   ]
@@ -274,7 +275,7 @@ def test_messages_about_data_are_explained(tmp_path, small_config, capfd):
   config.data.max_length = 5
   config.data.text.update(
     header=False, text_columns=(1,), label_column='0', labels=('bad', 'good',
-    'rare'), unknown_labels='drop', max_copies=8,
+    'rare', 'Good'), unknown_labels='drop', max_copies=8,
     train=('train.tsv',),
     validation=('train.tsv',), test=('test.tsv',),
   )  # fmt: skip
