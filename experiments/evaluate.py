@@ -26,26 +26,20 @@ from experiments.workdir import buckets
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
 
-def _table(labels, of_class, counts) -> str:
-  """Scores of some classes.
-
-  Args:
-    of_class: precision, recall and F1 of each.
-    counts: texts of each.
-  """
-  width = max(map(len, labels))
+def _table(labels, confusion, shown) -> str:
+  """Scores of the classes `shown`, and the matrix if these are all."""
+  precision, recall, f1 = scores.per_class(confusion)
+  width = max(len(labels[index]) for index in shown)
   lines = [f'{"class":<{width}}  precision  recall      f1  count']
-  rows = zip(labels, *of_class, counts, strict=True)
-  for label, precision, recall, f1, count in rows:
+  for index in shown:
     lines.append(
-      f'{label:<{width}}  {precision:9.4f}  {recall:6.4f}  {f1:6.4f}  {count:5}'
+      f'{labels[index]:<{width}}  {precision[index]:9.4f}  '
+      f'{recall[index]:6.4f}  {f1[index]:6.4f}  {confusion[index].sum():5}'
     )
-  return '\n'.join(lines)
-
-
-def _confusion_table(labels, confusion) -> str:
-  width = max(map(len, labels))
-  lines = ['\nconfusion (row: true class, column: predicted)']
+  if len(shown) < len(labels):
+    lines.append(f'\n{len(shown)} of {len(labels)} classes, of the least F1')
+    return '\n'.join(lines)
+  lines.append('\nconfusion (row: true class, column: predicted)')
   cell = len(str(confusion.max()))
   for label, row in zip(labels, confusion, strict=True):
     counts = '  '.join(f'{count:{cell}}' for count in row)
@@ -148,25 +142,22 @@ def _by_label(answers, examples, labels: list[str]) -> dict:
   hits = predictions == examples.labels
   ranges = scores.by_length(examples.lengths, hits)
   shown = scores.shown_classes(confusion)
-  is_whole = len(shown) == len(labels)
-  names = [labels[index] for index in shown]
-  of_class = [score[shown] for score in scores.per_class(confusion)]
-  if not is_whole:
-    log(f'the {len(shown)} of {len(labels)} classes with the least F1')
-  log(_table(names, of_class, confusion.sum(axis=1)[shown]))
-  if is_whole:
-    log(_confusion_table(names, confusion))
+  log(_table(labels, confusion, shown))
   log(_length_table(ranges))
-  precision, recall, f1 = (score.tolist() for score in of_class)
-  return {
+  precision, recall, f1 = (
+    score[shown].tolist() for score in scores.per_class(confusion)
+  )
+  result = {
     'mean_over_lengths': scores.mean_over_lengths(examples.lengths, hits),
-    'labels': names,
+    'labels': [labels[index] for index in shown],
     'precision': precision,
     'recall': recall,
     'f1': f1,
-    **({'confusion': confusion.tolist()} if is_whole else {}),
     'by_length': ranges,
   }
+  if len(shown) == len(labels):
+    result['confusion'] = confusion.tolist()
+  return result
 
 
 if __name__ == '__main__':
