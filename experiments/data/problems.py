@@ -36,7 +36,8 @@ def problems(
         f'({_rows_at(rows, empty)})'
       )
     lines += _copies(rows, split, chosen)
-    lines += _seen(rows, split, chosen, splits['train'])
+    if split != 'train':
+      lines += _seen(rows, split, chosen, splits['train'])
   lines += _mixed_labels(rows, np.concatenate(list(splits.values())))
   lines += _similar_labels(rows, splits['train'], labels)
   return lines + _rare_classes(rows, splits, labels)
@@ -46,10 +47,10 @@ def _seen(rows: Rows, split: str, chosen, train: np.ndarray) -> list[str]:
   """Messages about texts of validation or test that are also in train."""
   is_seen = np.isin(rows.hashes[chosen], rows.hashes[train])
   is_seen &= ~rows.is_blank(chosen)
-  if split == 'train' or not is_seen.any():
+  if not is_seen.any():
     return []
   return [
-    f'{split} texts that are also in train, but for case and space: '
+    f'{split} texts also in train (equal but for case and space): '
     f'{is_seen.sum()} of {len(chosen)} ({_rows_at(rows, chosen[is_seen])})'
   ]
 

@@ -119,7 +119,7 @@ def _read(path: str) -> Arrays | None:
       if digest(os.path.join(path, name)) != expected:
         return None
     return _mapped(path, index)
-  except (OSError, ValueError, AttributeError):
+  except (OSError, ValueError, TypeError, AttributeError):
     return None
 
 

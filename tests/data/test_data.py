@@ -292,7 +292,7 @@ def test_texts_of_other_splits_that_are_also_in_train_are_a_problem():
   train = rows_of(*TRAIN, ('caf\u00e9', 'billing'), ('', 'bug'))
   found = problems(CLEAN | {'train': train, 'validation': rows}, LABELS)
   assert (
-    'validation texts that are also in train, but for case and space: '
+    'validation texts also in train (equal but for case and space): '
     '2 of 4 (v.tsv:1, v.tsv:4)'
   ) in found
   assert not any('test texts' in line for line in found)
