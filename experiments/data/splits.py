@@ -121,6 +121,7 @@ def sentences(texts: Iterable[str]) -> np.ndarray:
   folded = [' '.join(text.casefold().split()) for text in texts]
   spaces = np.array([text.count(' ') for text in folded])
   owner = dict.fromkeys(folded, -1)
+  heads = {' '.join(text.split(' ', 2)[:2]) for text in folded}
   for index in np.argsort(-spaces, kind='stable').tolist():
     text = folded[index]
     # The phrases of a phrase are those of its sentence.
@@ -132,7 +133,9 @@ def sentences(texts: Iterable[str]) -> np.ndarray:
     marks = [at for at, letter in enumerate(text) if letter == ' ']
     ends = [*marks, len(text)]
     for number, start in enumerate([0, *(at + 1 for at in marks)]):
-      for end in ends[number:]:
+      # No text begins with the words of most phrases.
+      is_text = text[start : ends[min(number + 1, len(marks))]] in heads
+      for end in ends[number:] if is_text else ends[number : number + 1]:
         phrase = text[start:end]
         if owner.get(phrase, 0) < 0:
           owner[phrase] = index
