@@ -128,7 +128,7 @@ def known(
     row = rows.row(others[0])
     raise UserError(
       f'{row.file} row {row.number}: label {row.label!r} of the {split} split '
-      f'is not one of {first(map(repr, labels))}; {len(others)} of '
+      f'is not one of [{first(map(repr, labels))}]; {len(others)} of '
       f'{len(chosen)} texts have unknown labels ({shown}); {remedy}'
     )
   return chosen[is_known], [
