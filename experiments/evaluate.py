@@ -2,16 +2,20 @@
 
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --split=test
     bash scripts/run.sh experiments.evaluate --workdir='runs/seeds/trials/*'
+    bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --file=new.tsv
 
 Prints loss, accuracy, precision, recall and F1 of each class, the confusion
-matrix, and accuracy by length; for a task that predicts tokens, its metrics.
-The probabilities of several runs, an ensemble, are averaged. The last line is
-the same as one JSON object. With several processes, process 0 prints.
+matrix, and accuracy by length; for a task that predicts tokens, its metrics. Of
+more than 50 classes, those with the least F1, and no matrix. The probabilities
+of several runs, an ensemble, are averaged. The last line is the same as one
+JSON object. With several processes, process 0 prints.
 """
 
 from __future__ import annotations
 
 import os
+
+from absl import flags
 
 from experiments.command import app, distributed
 from experiments.command.imports import import_frozen
@@ -22,15 +26,19 @@ from experiments.training import run_flags
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
 
-def _table(labels, confusion) -> str:
+def _table(labels, confusion, shown) -> str:
+  """Scores of the classes `shown`, and the matrix if these are all."""
   precision, recall, f1 = scores.per_class(confusion)
-  width = max(map(len, labels))
+  width = max(len(labels[index]) for index in shown)
   lines = [f'{"class":<{width}}  precision  recall      f1  count']
-  for index, label in enumerate(labels):
+  for index in shown:
     lines.append(
-      f'{label:<{width}}  {precision[index]:9.4f}  {recall[index]:6.4f}  '
-      f'{f1[index]:6.4f}  {confusion[index].sum():5}'
+      f'{labels[index]:<{width}}  {precision[index]:9.4f}  '
+      f'{recall[index]:6.4f}  {f1[index]:6.4f}  {confusion[index].sum():5}'
     )
+  if len(shown) < len(labels):
+    lines.append(f'\n{len(shown)} of {len(labels)} classes, of the least F1')
+    return '\n'.join(lines)
   lines.append('\nconfusion (row: true class, column: predicted)')
   cell = len(str(confusion.max()))
   for label, row in zip(labels, confusion, strict=True):
@@ -51,6 +59,21 @@ def _define(values) -> None:
   run_flags.define_run(values)
   run_flags.define_split(values, 'test')
   run_flags.define_batch_size(values, 256)
+  flags.DEFINE_string(
+    'file',
+    None,
+    'Another file to read in place of a split, or a pattern, with the columns '
+    'and the format of those of the run: as in config.data.text.test, but '
+    'below the current folder.',
+    flag_values=values,
+  )
+  flags.DEFINE_enum(
+    'unknown_labels',
+    'error',
+    ('error', 'drop'),
+    'What to do with texts of --file whose labels the run does not know.',
+    flag_values=values,
+  )
   distributed.define(values)
 
 
@@ -68,14 +91,12 @@ def main(values) -> None:
 def _evaluate(values, paths: list[str]) -> None:
   from experiments.command import processes
   from experiments.settings import stored
-  from experiments.training import ensembles, evaluation
+  from experiments.training import ensembles
 
-  ensembles.check(paths, has_data=True)
+  ensembles.check(paths, has_data=not values.file)
   settings = stored.read_settings(paths[0])
-  loaded = processes.together(
-    lambda: evaluation.load_data(settings, paths[0], values.data_dir)
-  )
-  examples = loaded.splits[values.split]
+  loaded = processes.together(lambda: _data(values, settings, paths[0]))
+  examples = loaded.splits['test' if values.file else values.split]
   answers = ensembles.evaluate(
     ensembles.restored(paths, values.checkpoint),
     examples,
@@ -85,17 +106,38 @@ def _evaluate(values, paths: list[str]) -> None:
   if not processes.is_first():
     return
   task = answers.task
-  found = task.scores(answers.outputs, examples.labels)
-  result = {'split': values.split, **found}
+  place = {'file': values.file} if values.file else {'split': values.split}
+  scores_of_all = task.scores(answers.outputs, examples.labels)
+  result = place | scores_of_all
   if task.has_labels:
     result |= _by_label(answers.outputs, examples, loaded.labels)
   else:
-    log('\n'.join(f'{name:<12}{value:.4f}' for name, value in found.items()))
+    lines = [f'{name:<12}{value:.4f}' for name, value in scores_of_all.items()]
+    log('\n'.join(lines))
   result |= {'count': len(examples), **ensembles.steps(answers.steps)}
   if len(paths) > 1:
-    of_runs = [task.scores(own, examples.labels) for own in answers.of_runs]
-    result |= {'accuracies': [found['accuracy'] for found in of_runs]}
+    result['accuracies'] = [
+      task.scores(outputs, examples.labels)['accuracy']
+      for outputs in answers.of_runs
+    ]
   app.print_result(result)
+
+
+def _data(values, settings, path: str):
+  """The data of the run, or that of --file."""
+  from experiments.data import loading, text_files
+  from experiments.training import evaluation
+
+  if not values.file:
+    return evaluation.load_data(settings, path, values.data_dir)
+  has_labels = settings.task.entry.has_labels
+  return loading.load_file(
+    settings.data,
+    path,
+    values.file,
+    'test' if has_labels else text_files.UNLABELLED,
+    values.unknown_labels,
+  )
 
 
 def _by_label(outputs, examples, labels: list[str]) -> dict:
@@ -105,18 +147,23 @@ def _by_label(outputs, examples, labels: list[str]) -> dict:
   confusion = scores.confusion_matrix(examples.labels, predictions, len(labels))
   hits = predictions == examples.labels
   ranges = scores.by_length(examples.lengths, hits)
-  log(_table(labels, confusion))
+  shown = scores.shown_classes(confusion)
+  log(_table(labels, confusion, shown))
   log(_length_table(ranges))
-  precision, recall, f1 = scores.per_class(confusion)
-  return {
+  precision, recall, f1 = (
+    score[shown].tolist() for score in scores.per_class(confusion)
+  )
+  result = {
     'mean_over_lengths': scores.mean_over_lengths(examples.lengths, hits),
-    'labels': labels,
-    'precision': precision.tolist(),
-    'recall': recall.tolist(),
-    'f1': f1.tolist(),
-    'confusion': confusion.tolist(),
+    'labels': [labels[index] for index in shown],
+    'precision': precision,
+    'recall': recall,
+    'f1': f1,
     'by_length': ranges,
   }
+  if len(shown) == len(labels):
+    result['confusion'] = confusion.tolist()
+  return result
 
 
 if __name__ == '__main__':

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -78,6 +79,16 @@ def execute(path: str, name: str) -> ModuleType:
 
   call(run, path, name)
   return module
+
+
+def plain(value: Any) -> Any:
+  """A value of a config with Python's numbers and lists for those of NumPy."""
+  if isinstance(value, Mapping):
+    return {key: plain(entry) for key, entry in value.items()}
+  if isinstance(value, list | tuple):
+    return type(value)(map(plain, value))
+  # Numbers and arrays of NumPy and JAX, which are not imported for this.
+  return value.tolist() if hasattr(value, 'tolist') else value
 
 
 def call(function: Callable, path: str, name: str):

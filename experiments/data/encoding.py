@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 
@@ -49,34 +50,33 @@ def encode(
   Args:
     name: what the texts are called in that message.
   """
-  ids = token_ids(tokenizer, texts)
-  lengths = np.array([len(i) for i in ids], np.int32)
-  log_truncated(lengths, max_length, name)
-  lengths = np.minimum(lengths, max_length)
-  # One more token, so that the start of an empty last text is a valid index.
-  ids = [*(i[:max_length] for i in ids), [0]]
+  tokens, lengths = token_ids(tokenizer, texts)
   labels = np.zeros(len(lengths), np.int32)
-  tokens = concatenated(ids, np.int32)
-  return Examples(tokens, offsets(lengths), lengths, labels)
+  # One more token, so that the start of an empty last text is a valid index.
+  examples = Examples(np.append(tokens, 0), offsets(lengths), lengths, labels)
+  return truncated(examples, max_length, name)
 
 
-def token_ids(tokenizer, texts: list[str]) -> list[list[int]]:
-  """Token ids of each text, not truncated."""
+def token_ids(tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+  """int32: (the token ids of all texts, not truncated; how many each has)."""
   # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True
   encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-  return [one.ids for one in encoded]
+  ids = [one.ids for one in encoded]
+  lengths = np.array([len(of_text) for of_text in ids], np.int32)
+  return np.fromiter(itertools.chain.from_iterable(ids), np.int32), lengths
 
 
-def concatenated(ids: list[list[int]], dtype) -> np.ndarray:
-  """The ids of all texts, one after the other."""
-  return np.fromiter(itertools.chain.from_iterable(ids), dtype)
+def truncated(examples: Examples, max_length: int, name: str) -> Examples:
+  """At most max_length tokens of each; logs how many had more, if any had.
 
-
-def log_truncated(lengths: np.ndarray, max_length: int, name: str) -> None:
-  """Logs how many texts have more than max_length tokens, if any has."""
+  Args:
+    name: what the examples are called in that message.
+  """
+  lengths = examples.lengths
   if num_truncated := int((lengths > max_length).sum()):
     log(
       f'{num_truncated} of {len(lengths)} {name} are truncated to {max_length} '
       'tokens (config.data.max_length)'
     )
+  return dataclasses.replace(examples, lengths=np.minimum(lengths, max_length))

@@ -24,9 +24,19 @@ from experiments.data import (
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.splits import GROUPINGS
-from experiments.data.store import Store, default_folder
+from experiments.data.store import (
+  Arrays,
+  Store,
+  default_folder,
+  digest,
+  packed,
+  unpacked,
+)
 from experiments.data.text_files import SPLITS, UNLABELLED, Text
-from experiments.data.vocabularies import VOCABULARIES, Vocabulary
+from experiments.data.vocabularies import UNK, VOCABULARIES, Vocabulary
+
+# Warn if a greater part of the tokens of a split is unknown.
+_MANY_UNKNOWN = 0.1
 
 SOURCES = Table(datasets.DATASETS)
 _VOCABULARIES = Table(VOCABULARIES)
@@ -121,52 +131,132 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     UserError: the data is invalid, or not that of this workdir.
   """
   source = settings.dataset()
-  # Data that a program makes is made again as fast as it is read.
-  store = Store(default_folder() if _has_key(source) else None)
+  store = _store(source)
   rows, key = _read(store, source, settings)
   chosen = _select(store, key, rows, source, settings)
-  counts = {split: len(part) for split, part in chosen.splits.items()}
-  facts = {
-    'labels': chosen.labels,
-    'counts': {split: counts[split] for split in SPLITS},
-    'fingerprint': chosen.fingerprint,
-  }
-  if UNLABELLED in counts:
-    more = {'count': counts[UNLABELLED], 'fingerprint': chosen.unlabelled}
-    facts[UNLABELLED] = more
   for line in chosen.dropped:
     log(line)
-  if workdir and os.path.exists(os.path.join(workdir, 'data.json')):
-    known = read_facts(workdir)
-    if UNLABELLED not in facts:
-      # What only evaluates does not read them.
-      known.pop(UNLABELLED, None)
-    if known != facts:
-      raise UserError(
-        f'the data has changed since {workdir} was created: '
-        f'{_counts(known)} then, {_counts(facts)} now; '
-        'restore it, or choose another --workdir'
-      )
+  facts = _facts(chosen)
+  is_new = not (workdir and os.path.exists(_facts_path(workdir)))
+  if not is_new:
+    _check_facts(workdir, facts)
     tokenizer = encoding.read_tokenizer(workdir)
-  else:
-    if tokenizer is None:
-      tokenizer = _vocabulary(store, rows, chosen, settings.vocabulary)
-    for problem in chosen.problems:
+  elif tokenizer is None:
+    tokenizer = _vocabulary(store, rows, chosen, settings.vocabulary)
+  arrays = _tokens(store, key, rows, tokenizer)
+  if is_new:
+    for problem in [*chosen.problems, *_unknown_tokens(arrays, chosen.splits)]:
       log(f'WARNING: {problem}')
-  examples = _examples(store, key, rows, chosen, tokenizer, settings.max_length)
-  longest = max(int(part.lengths.max(initial=0)) for part in examples.values())
-  train, unlabelled = examples['train'], examples.pop(UNLABELLED, None)
-  return Data(
-    examples,
-    train if unlabelled is None else train.followed_by(unlabelled),
-    chosen.labels,
-    Vocabulary.of(tokenizer),
-    bucket_lengths(train.lengths, settings.num_buckets, longest),
-    {
-      'tokenizer.json': tokenizer.to_str(pretty=True),
-      'data.json': json.dumps(facts, indent=2),
-    },
-  )
+  examples = _examples(arrays, rows, chosen.splits, chosen.labels, settings)
+  files = {
+    'tokenizer.json': tokenizer.to_str(pretty=True),
+    'data.json': json.dumps(facts, indent=2),
+  }
+  return _data(examples, 'train', chosen.labels, tokenizer, settings, files)
+
+
+def load_file(
+  settings: DataSettings,
+  workdir: str,
+  name: str,
+  split: str,
+  unknown_labels: str,
+) -> Data:
+  """Another file with the columns and the format of those of a run.
+
+  Args:
+    settings: of the run.
+    workdir: of the run; its own files are not read.
+    name: as in config.data.text.test, of a file below the current folder.
+    split: 'test', or UNLABELLED for a file that needs no labels.
+    unknown_labels: 'error', or 'drop': what to do with rows of labels that are
+      no classes of the run.
+
+  Returns:
+    the file as the only split, test.
+
+  Raises:
+    UserError: the data of the run is made by a program, or the file is invalid.
+  """
+  if not issubclass(settings.source.entry, Text):
+    raise UserError(
+      f'--file={name} needs a run on texts, but this one has '
+      f'config.data.source = {settings.source}'
+    )
+  files = dict.fromkeys((*SPLITS, UNLABELLED), ()) | {split: (name,)}
+  source = dataclasses.replace(settings.dataset(), **files)
+  store = _store(source)
+  here = settings.moved_to(settings.dir and os.getcwd())
+  rows, key = _read(store, source, here)
+  labels, chosen = read_facts(workdir)['labels'], np.arange(len(rows))
+  if split != UNLABELLED:
+    chosen, dropped = selection.known(
+      rows,
+      chosen,
+      labels,
+      split,
+      unknown_labels,
+      '--unknown_labels=drop leaves such rows out',
+    )
+    for line in dropped:
+      log(line)
+  if not len(chosen):
+    raise UserError(f'--file={name} has no text of a class of the run')
+  tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
+  arrays = _tokens(store, key, rows, tokenizer)
+  for problem in _unknown_tokens(arrays, splits):
+    log(f'WARNING: {problem}')
+  examples = _examples(arrays, rows, splits, labels, settings)
+  return _data(examples, 'test', labels, tokenizer, settings, {})
+
+
+def read_facts(workdir: str) -> dict:
+  """Labels, counts and fingerprint of the data of a workdir.
+
+  Raises:
+    UserError: data.json is missing or corrupt.
+  """
+  path = _facts_path(workdir)
+  if not os.path.exists(path):
+    raise UserError(f'{path} does not exist; is --workdir the folder of a run?')
+  try:
+    with open(path, encoding='utf-8') as file:
+      facts = json.load(file)
+    if not isinstance(facts, dict) or not {'labels', 'counts'} <= facts.keys():
+      raise ValueError('no labels or no counts')
+  except ValueError as error:
+    raise UserError(f'{path} is corrupt: {error}') from error
+  return facts
+
+
+def _facts_path(workdir: str) -> str:
+  return os.path.join(workdir, 'data.json')
+
+
+def _facts(chosen: selection.Selection) -> dict:
+  """What a workdir keeps of the data."""
+  counts = {split: len(part) for split, part in chosen.splits.items()}
+  count = counts.pop(UNLABELLED, 0)
+  more = {'count': count, 'fingerprint': chosen.unlabelled}
+  return {
+    'labels': chosen.labels,
+    'counts': counts,
+    'fingerprint': chosen.fingerprint,
+  } | ({UNLABELLED: more} if chosen.unlabelled else {})
+
+
+def _check_facts(workdir: str, facts: dict) -> None:
+  """UserError if the data is not that of the workdir."""
+  known = read_facts(workdir)
+  if UNLABELLED not in facts:
+    # What only evaluates does not read them.
+    known.pop(UNLABELLED, None)
+  if known != facts:
+    raise UserError(
+      f'the data has changed since {workdir} was created: '
+      f'{_counts(known)} then, {_counts(facts)} now; '
+      'restore it, or choose another --workdir'
+    )
 
 
 def _counts(facts: dict) -> dict[str, int]:
@@ -175,17 +265,21 @@ def _counts(facts: dict) -> dict[str, int]:
   return facts['counts'] | ({UNLABELLED: more['count']} if more else {})
 
 
+def _store(source) -> Store:
+  # Data that a program makes is made again as fast as it is read.
+  return Store(default_folder() if _has_key(source) else None)
+
+
 def _read(store, source, settings: DataSettings):
   """(the rows of all files, the key of what they depend on)."""
   directory = settings.dir
   splits = source.read(directory, settings.seed)
 
   def current():
-    is_stored = _has_key(source)
-    return source.key(directory, store.digest) if is_stored else None
+    return source.key(directory, digest) if _has_key(source) else None
 
-  def write(writer):
-    rows_lib.write(splits, directory, writer)
+  def make():
+    yield from rows_lib.chunks(splits, directory)
     if current() != key:
       raise UserError(
         f'config.data.dir = {directory!r}: a file has changed while it was '
@@ -193,7 +287,7 @@ def _read(store, source, settings: DataSettings):
       )
 
   key = current()
-  return rows_lib.of(store.arrays('rows', key, write), directory), key
+  return rows_lib.of(store.arrays('rows', key, make), directory), key
 
 
 def _has_key(source) -> bool:
@@ -208,17 +302,17 @@ def _select(store, key, rows, source, settings) -> selection.Selection:
   how += ('num_folds', 'fold', 'split_by')
   how = [getattr(settings, name) for name in how]
 
-  def write(writer):
-    selection.select(rows, source, settings).write(writer)
+  def make():
+    yield selection.select(rows, source, settings).arrays()
 
-  return selection.of(store.arrays('splits', [key, options, how], write))
+  return selection.of(store.arrays('splits', [key, options, how], make))
 
 
 def _vocabulary(store, rows, chosen, choice: Call):
   """The vocabulary of the train and the unlabelled texts, trained once."""
   import tokenizers
 
-  def write(writer):
+  def make():
     vocabulary = choice.make()
     report = Reporter('{} texts read for the vocabulary')
     parts = [
@@ -227,65 +321,87 @@ def _vocabulary(store, rows, chosen, choice: Call):
       if name in chosen.splits
     ]
     texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
-    text = vocabulary.train(texts).to_str()
-    writer.add(tokenizer=np.frombuffer(text.encode(), np.uint8))
+    yield {'tokenizer': packed(vocabulary.train(texts).to_str())}
 
   if ':' in choice.name:
     # Its file may change.
     store = Store(None)
   key = [chosen.fingerprint, chosen.unlabelled, str(choice)]
   key += [tokenizers.__version__]
-  arrays = store.arrays('vocabulary', key, write)
-  text = arrays['tokenizer'].tobytes().decode()
-  return tokenizers.Tokenizer.from_str(text)
+  arrays = store.arrays('vocabulary', key, make)
+  return tokenizers.Tokenizer.from_str(unpacked(arrays['tokenizer']))
 
 
-def _examples(
-  store, key, rows, chosen, tokenizer, max_length: int
-) -> dict[str, Examples]:
-  """The examples of each split; logs how many are truncated."""
+def _tokens(store, key, rows, tokenizer) -> Arrays:
+  """Of all rows: `tokens`, `offsets` as of texts, and `unknown` counts."""
   import tokenizers
 
-  def write(writer):
+  def make():
     dtype = np.min_scalar_type(tokenizer.get_vocab_size() - 1)
-    writer.add(offsets=np.zeros(1, np.int64))
     end = 0
+    yield {'offsets': np.zeros(1, np.int64)}
     for texts in Reporter('{} texts tokenised').counted(rows.stream()):
-      ids = encoding.token_ids(tokenizer, texts)
-      ends = np.cumsum([len(i) for i in ids], dtype=np.int64) + end
-      end = int(ends[-1])
-      writer.add(tokens=encoding.concatenated(ids, dtype), offsets=ends)
+      ids, lengths = encoding.token_ids(tokenizer, texts)
+      text_of = np.repeat(np.arange(len(texts)), lengths)
+      unknown = np.bincount(text_of[ids == UNK], minlength=len(texts))
+      yield {
+        'tokens': ids.astype(dtype),
+        'offsets': np.cumsum(lengths, dtype=np.int64) + end,
+        'unknown': unknown.astype(np.int32),
+      }
+      end += len(ids)
     # As in `encode`.
-    writer.add(tokens=np.zeros(1, dtype))
+    yield {'tokens': np.zeros(1, dtype)}
 
   # Equal vocabularies of different runs have equal token ids.
   vocabulary = [tokenizer.to_str(), tokenizers.__version__]
-  arrays = store.arrays('tokens', [key, vocabulary], write)
-  offsets, found = arrays['offsets'], {}
-  for split, part in chosen.splits.items():
-    starts = offsets[part]
-    lengths = (offsets[part + 1] - starts).astype(np.int32)
-    encoding.log_truncated(lengths, max_length, f'{split} texts')
-    labels = chosen.class_of(rows)[rows.labels[part]]
-    lengths = np.minimum(lengths, max_length)
-    found[split] = Examples(arrays['tokens'], starts, lengths, labels)
-  return found
+  return store.arrays('tokens', [key, vocabulary], make)
 
 
-def read_facts(workdir: str) -> dict:
-  """Labels, counts and fingerprint of the data of a workdir.
+def _examples(
+  arrays: Arrays, rows, splits, labels: list[str], settings: DataSettings
+) -> dict[str, Examples]:
+  """The examples of each split; logs how many are truncated."""
+  offsets, examples = arrays['offsets'], {}
+  class_of = selection.class_of(rows, labels)
+  for split, part in splits.items():
+    starts, ends = offsets[part], offsets[part + 1]
+    whole = Examples(
+      arrays['tokens'],
+      starts,
+      (ends - starts).astype(np.int32),
+      class_of[rows.labels[part]],
+    )
+    examples[split] = encoding.truncated(
+      whole, settings.max_length, f'{split} texts'
+    )
+  return examples
 
-  Raises:
-    UserError: data.json is missing or corrupt.
-  """
-  path = os.path.join(workdir, 'data.json')
-  if not os.path.exists(path):
-    raise UserError(f'{path} does not exist; is --workdir the folder of a run?')
-  try:
-    with open(path, encoding='utf-8') as file:
-      facts = json.load(file)
-    if not isinstance(facts, dict) or not {'labels', 'counts'} <= facts.keys():
-      raise ValueError('no labels or no counts')
-  except ValueError as error:
-    raise UserError(f'{path} is corrupt: {error}') from error
-  return facts
+
+def _data(examples, train: str, labels, tokenizer, settings, files) -> Data:
+  """Examples as a run has them; lengths are fitted to those of `train`."""
+  unlabelled, trained = examples.pop(UNLABELLED, None), examples[train]
+  parts = [*examples.values(), *([unlabelled] if unlabelled else [])]
+  longest = max(int(part.lengths.max(initial=0)) for part in parts)
+  return Data(
+    examples,
+    trained.followed_by(unlabelled) if unlabelled else trained,
+    labels,
+    Vocabulary.of(tokenizer),
+    bucket_lengths(trained.lengths, settings.num_buckets, longest),
+    files,
+  )
+
+
+def _unknown_tokens(arrays: Arrays, splits) -> list[str]:
+  """Messages about splits with many tokens that are not in the vocabulary."""
+  lines, offsets = [], arrays['offsets']
+  for split, chosen in splits.items():
+    unknown = int(arrays['unknown'][chosen].sum())
+    count = int((offsets[chosen + 1] - offsets[chosen]).sum())
+    if split in ('validation', 'test') and unknown > _MANY_UNKNOWN * count:
+      lines.append(
+        f'unknown tokens of {split}: {unknown} of {count} '
+        f'({unknown / count:.0%}); config.data.vocabulary=bpe has none'
+      )
+  return lines

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import hashlib
-import json
 import math
 import re
 
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data.problems import problems
+from experiments.data import store
+from experiments.data.problems import first, problems
 from experiments.data.rows import Rows
 from experiments.data.splits import first_copies, fold, hold_out
-from experiments.data.store import Arrays, Writer
+from experiments.data.store import Arrays
 from experiments.data.text_files import SPLITS, UNLABELLED
 
 
@@ -40,25 +39,22 @@ class Selection:
   dropped: list[str]
   problems: list[str]
 
-  def write(self, writer: Writer) -> None:
-    """Adds the arrays of `of`."""
-    about = dataclasses.asdict(self)
-    del about['splits']
-    about = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    writer.add(about=about, **self.splits)
-
-  def class_of(self, rows: Rows) -> np.ndarray:
-    """int32, the class of each label of `rows`; -1 for those left out."""
-    index_of = {label: index for index, label in enumerate(self.labels)}
-    return np.array([index_of.get(name, -1) for name in rows.names], np.int32)
+  def arrays(self) -> Arrays:
+    """Arrays of which `of` makes the selection."""
+    about = dict(vars(self))
+    return about.pop('splits') | {'about': store.packed(about)}
 
 
 def of(arrays: Arrays) -> Selection:
-  """The selection whose arrays `Selection.write` has added."""
-  about = json.loads(arrays['about'].tobytes())
-  names = [name for name in (*SPLITS, UNLABELLED) if name in arrays]
-  splits = {name: arrays[name] for name in names}
-  return Selection(splits, **about)
+  """The selection of Selection.arrays."""
+  splits = {s: arrays[s] for s in (*SPLITS, UNLABELLED) if s in arrays}
+  return Selection(splits, **store.unpacked(arrays['about']))
+
+
+def class_of(rows: Rows, labels: list[str]) -> np.ndarray:
+  """int32, the class of each of Rows.names; -1 if it is none."""
+  index_of = {label: index for index, label in enumerate(labels)}
+  return np.array([index_of.get(name, -1) for name in rows.names], np.int32)
 
 
 def select(rows: Rows, source, settings) -> Selection:
@@ -71,75 +67,76 @@ def select(rows: Rows, source, settings) -> Selection:
   Raises:
     UserError: a split is empty, or has labels that are no classes.
   """
-  dropped: list[str] = []
-  given = _given(rows, source, dropped)
-  splits = _splits(rows, given, settings, dropped)
-  labels = _labels(rows, given['train'], source)
-  labelled = {
-    split: _of_labels(rows, split, splits[split], labels, source, dropped)
-    for split in SPLITS
-  }
-  for split, chosen in labelled.items():
-    _require_rows(split, chosen, settings.num_folds)
-  splits |= labelled
+  dtype = np.min_scalar_type(len(rows))
+  splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
+  most = getattr(source, 'max_copies', 0)
+  splits, dropped = without_copies(rows, splits, most)
+  labels = _labels(rows, splits['train'], source)
+  _hold_out(rows, splits, settings)
+  unknown = getattr(source, 'unknown_labels', 'error')
+  remedy = (
+    'list all in config.data.text.labels, or drop such rows with '
+    "config.data.text.unknown_labels='drop'"
+  )
+  labelled = {}
+  for split in SPLITS:
+    chosen = splits.get(split, np.zeros(0, dtype))
+    labelled[split], lines = known(rows, chosen, labels, split, unknown, remedy)
+    dropped += lines
+    _require_rows(split, labelled[split], settings.num_folds)
+  more = {}
+  if UNLABELLED in splits:
+    more[UNLABELLED] = _unseen(rows, splits[UNLABELLED], labelled, dropped)
   return Selection(
-    splits,
+    labelled | more,
     labels,
     _fingerprint(rows, labelled),
-    _fingerprint(rows, {UNLABELLED: splits[UNLABELLED]})
-    if UNLABELLED in splits
-    else '',
+    _fingerprint(rows, more) if more else '',
     dropped,
     problems(rows, labelled, labels),
   )
 
 
-def _given(rows: Rows, source, dropped) -> dict[str, np.ndarray]:
-  """The rows of each split that has files, without those that are left out."""
-  dtype = np.min_scalar_type(len(rows))
-  found = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  found, messages = without_copies(
-    rows, found, getattr(source, 'max_copies', 0)
+def known(
+  rows: Rows,
+  chosen: np.ndarray,
+  labels: list[str],
+  split: str,
+  unknown: str,
+  remedy: str,
+) -> tuple[np.ndarray, list[str]]:
+  """(the row indices whose labels are classes, messages about the others).
+
+  Args:
+    labels: names of the classes.
+    split: of the rows.
+    unknown: what to do with rows of other labels: 'error' or 'drop'.
+    remedy: end of the message of the error.
+
+  Raises:
+    UserError: there are rows of other labels, and they are an error.
+  """
+  is_known = (class_of(rows, labels) >= 0)[rows.labels[chosen]]
+  others = chosen[~is_known]
+  if not len(others):
+    return chosen, []
+  counts = np.bincount(rows.labels[others], minlength=len(rows.names))
+  shown = first(
+    f'{rows.names[label]!r} {counts[label]}'
+    for label in np.argsort(-counts, kind='stable')
+    if counts[label]
   )
-  dropped += messages
-  return found
-
-
-def _splits(rows: Rows, given, settings, dropped) -> dict[str, np.ndarray]:
-  """Those, and the parts of train that are held out."""
-  found = dict(given)
-  how = (settings.seed, settings.split_by)
-  if settings.num_folds:
-    # Texts of test, if there are any, are not used.
-    found['train'], found['test'] = fold(
-      rows, found['train'], settings.num_folds, settings.fold, *how
+  if unknown != 'drop':
+    row = rows.row(others[0])
+    raise UserError(
+      f'{row.file} row {row.number}: label {row.label!r} of the {split} split '
+      f'is not one of [{first(map(repr, labels))}]; {len(others)} of '
+      f'{len(chosen)} texts have unknown labels ({shown}); {remedy}'
     )
-  for split, fraction in (
-    ('test', settings.test_fraction),
-    ('validation', settings.validation_fraction),
-  ):
-    if split not in found and fraction > 0:
-      found['train'], found[split] = hold_out(
-        rows, found['train'], fraction, *how
-      )
-  for split in SPLITS:
-    _require_rows(split, found.get(split, ()), settings.num_folds)
-  splits = {split: found[split] for split in SPLITS}
-  if UNLABELLED in found:
-    splits[UNLABELLED] = _unseen(rows, found[UNLABELLED], splits, dropped)
-  return splits
-
-
-def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
-  """The unlabelled rows whose texts are not in validation nor in test."""
-  held_out = np.concatenate([splits['validation'], splits['test']])
-  is_seen = np.isin(rows.hashes[unlabelled], rows.hashes[held_out])
-  if is_seen.any():
-    dropped.append(
-      f'unlabelled texts dropped: {is_seen.sum()} of {len(unlabelled)}, which '
-      'are in validation or test'
-    )
-  return unlabelled[~is_seen]
+  return chosen[is_known], [
+    f'WARNING: {split} texts of unknown labels, dropped: {len(others)} of '
+    f'{len(chosen)} ({shown})'
+  ]
 
 
 def without_copies(
@@ -163,6 +160,39 @@ def without_copies(
   return kept, messages
 
 
+def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
+  """Names of the classes: those in the settings, or else those in train.
+
+  Train is as it was given, so that all folds have the same classes.
+  """
+  _require_rows('train', train, 0)
+  labels = list(getattr(source, 'classes', ()))
+  labels = labels or sorted(
+    (rows.names[n] for n in np.unique(rows.labels[train])), key=_by_value
+  )
+  if len(labels) < 2:
+    raise UserError(f'the train split has one class only: {labels}')
+  return labels
+
+
+def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:
+  """Takes the splits that have no files from train."""
+  how = (settings.seed, settings.split_by)
+  if settings.num_folds:
+    # Texts of test, if there are any, are not used.
+    splits['train'], splits['test'] = fold(
+      rows, splits['train'], settings.num_folds, settings.fold, *how
+    )
+  for split, fraction in (
+    ('test', settings.test_fraction),
+    ('validation', settings.validation_fraction),
+  ):
+    if split not in splits and fraction > 0:
+      splits['train'], splits[split] = hold_out(
+        rows, splits['train'], fraction, *how
+      )
+
+
 def _require_rows(split: str, chosen, num_folds: int) -> None:
   if len(chosen):
     return
@@ -176,58 +206,25 @@ def _require_rows(split: str, chosen, num_folds: int) -> None:
   raise UserError(f'the {split} split is empty; give files for it, or {remedy}')
 
 
-def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
-  """Names of the classes: those in the settings, or else those in train.
-
-  Train is as it was given, so that all folds have the same classes.
-  """
-  labels = list(getattr(source, 'classes', ()))
-  labels = labels or sorted(
-    (rows.names[n] for n in np.unique(rows.labels[train])), key=_by_value
-  )
-  if len(labels) < 2:
-    raise UserError(f'the train split has one class only: {labels}')
-  return labels
-
-
-def _of_labels(rows: Rows, split, chosen, labels, source, dropped):
-  """The row indices without those of unknown labels.
-
-  Raises:
-    UserError: there are such rows, and the settings do not drop them.
-  """
-  is_known = np.array([name in set(labels) for name in rows.names], bool)
-  is_known = is_known[rows.labels[chosen]]
-  unknown = chosen[~is_known]
-  if not len(unknown):
-    return chosen
-  if getattr(source, 'unknown_labels', '') != 'drop':
-    row = rows.row(unknown[0])
-    raise UserError(
-      f'{row.file} row {row.number}: label {row.label!r} of the {split} '
-      f'split is not one of {labels}; list all in config.data.text.labels, '
-      "or drop such rows with config.data.text.unknown_labels='drop'"
+def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
+  """The unlabelled rows whose texts are not in validation nor in test."""
+  held_out = np.concatenate([splits['validation'], splits['test']])
+  is_seen = np.isin(rows.hashes[unlabelled], rows.hashes[held_out])
+  if is_seen.any():
+    dropped.append(
+      f'unlabelled texts dropped: {is_seen.sum()} of {len(unlabelled)}, which '
+      'are in validation or test'
     )
-  counts = collections.Counter(rows.labels[unknown].tolist())
-  named = sorted((rows.names[label], count) for label, count in counts.items())
-  shown = ', '.join(f'{label!r} {count}' for label, count in named)
-  dropped.append(
-    f'WARNING: {split} texts of unknown labels, dropped: '
-    f'{len(unknown)} of {len(chosen)} ({shown})'
-  )
-  return chosen[is_known]
+  return unlabelled[~is_seen]
 
 
 def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
   digest = hashlib.sha256()
   for split, chosen in splits.items():
-    start = 0
+    labels = iter(rows.labels[chosen].tolist())
     for texts in rows.stream(chosen):
-      labels = rows.labels[chosen[start : start + len(texts)]].tolist()
-      start += len(texts)
       text = ''.join(
-        f'{split}\0{rows.names[label]}\0{text}\0'
-        for label, text in zip(labels, texts, strict=True)
+        f'{split}\0{rows.names[next(labels)]}\0{text}\0' for text in texts
       )
       digest.update(text.encode())
   return digest.hexdigest()

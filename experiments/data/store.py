@@ -1,82 +1,38 @@
 """Arrays on disk, written once and shared by all runs that need the same ones.
 
-An entry is a folder of files NAME.DTYPE, each the elements of one array and
-nothing else. Its name is a digest of all that its content depends on, with
+An entry is a folder with a file for each array, its elements and nothing else,
+and an index. Its name is a digest of all that its content depends on, with
 FORMAT, so that no entry is ever changed, or read by a version that would have
 written another. It is written beside its place and renamed as a whole.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import errno
-import fcntl
 import glob
 import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from experiments.command.log import log
 
-# Raise when what the functions that write entries write changes.
-FORMAT = 4
+# Raise when what the functions that make entries yield changes.
+FORMAT = 5
 VARIABLE = 'SELFATTN_CACHE'
-# Sizes in bytes of the files of an entry; written last.
-_SIZES = 'sizes.json'
-# Error numbers of a file system without locks.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+# The dtype and the digest of each array of an entry; written last.
+_INDEX = 'index.json'
 
 Arrays = dict[str, np.ndarray]
-
-
-class Writer:
-  """Appends to named arrays, in files or in memory."""
-
-  def __init__(self, folder: str | None):
-    self._folder = folder
-    self._files: dict[str, Any] = {}
-    self._chunks: dict[str, list[np.ndarray]] = {}
-
-  def add(self, **chunks: np.ndarray) -> None:
-    """Appends to arrays by name; one name always has the same dtype."""
-    for name, chunk in chunks.items():
-      if self._folder is None:
-        self._chunks.setdefault(name, []).append(chunk)
-        continue
-      file = f'{name}.{chunk.dtype.name}'
-      if file not in self._files:
-        path = os.path.join(self._folder, file)
-        self._files[file] = open(path, 'wb')  # noqa: SIM115
-      self._files[file].write(np.ascontiguousarray(chunk).data)
-
-  def arrays(self) -> Arrays:
-    """What was added, in memory."""
-    return {k: np.concatenate(chunks) for k, chunks in self._chunks.items()}
-
-  def finish(self) -> None:
-    """Makes the files durable, and closes them."""
-    sizes = {}
-    for name, file in self._files.items():
-      file.flush()
-      os.fsync(file.fileno())
-      sizes[name] = file.tell()
-    self.close()
-    with open(os.path.join(self._folder, _SIZES), 'w') as file:
-      json.dump(sizes, file)
-      file.flush()
-      os.fsync(file.fileno())
-
-  def close(self) -> None:
-    """Closes the files; those of a full disk cannot be flushed."""
-    for file in self._files.values():
-      with contextlib.suppress(OSError):
-        file.close()
+# Yields arrays by name, each of which is appended to the earlier ones of its
+# name, which have the same dtype.
+Make = Callable[[], Iterable[Arrays]]
 
 
 class Store:
@@ -85,150 +41,156 @@ class Store:
   def __init__(self, folder: str | None):
     self._folder = folder
 
-  def arrays(
-    self, kind: str, key: Any, write: Callable[[Writer], None]
-  ) -> Arrays:
-    """The arrays that `write` adds, memory-mapped where they are on disk.
+  def arrays(self, kind: str, key: Any, make: Make) -> Arrays:
+    """The arrays that `make` yields, memory-mapped where they are on disk.
 
-    Of several processes that need an entry at once, one writes it, and the
+    Of several processes that need an entry at once, one makes it, and the
     others wait. What cannot be written to disk is kept in memory.
 
     Args:
       kind: lower-case letters, the first part of the name of the entry.
       key: a JSON value; all that the arrays depend on, apart from FORMAT.
-      write: is called if there is no such entry.
+      make: is called if there is no such entry.
     """
-    if self._folder is not None:
-      text = json.dumps([FORMAT, kind, key], sort_keys=True)
-      digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-      path = os.path.join(self._folder, f'{kind}-{digest}')
-      try:
-        found = _read(path) or _written(path, write)
-        with contextlib.suppress(OSError):
-          os.utime(path)  # the age of an entry is since it was last used
-        return found
-      except OSError as error:
-        log(
-          f'WARNING: {self._folder} cannot be written ({error.strerror}): '
-          'the data is kept in memory, and is read again at each start; '
-          f'{VARIABLE}=FOLDER names another cache'
-        )
-        self._folder = None
-    writer = Writer(None)
-    write(writer)
-    return writer.arrays()
+    if self._folder is None:
+      return in_memory(make)
+    text = json.dumps([FORMAT, kind, key], sort_keys=True)
+    name = f'{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}'
+    path = os.path.join(self._folder, name)
+    try:
+      return _read(path) or _written(path, make)
+    except OSError as error:
+      log(
+        f'WARNING: {self._folder} cannot be written ({error.strerror}): '
+        'the data is kept in memory, and is read again at each start; '
+        f'{VARIABLE}=FOLDER names another cache'
+      )
+      self._folder = None
+      return in_memory(make)
 
-  @staticmethod
-  def digest(path: str) -> str:
-    """SHA-256 of a file's content.
 
-    It is computed each time, about a second per GB: through a memory map, a
-    file can change without a change of its times.
-    """
-    with open(path, 'rb') as file:
-      return hashlib.file_digest(file, 'sha256').hexdigest()
+def in_memory(make: Make) -> Arrays:
+  """The arrays that `make` yields."""
+  chunks = collections.defaultdict(list)
+  for arrays in make():
+    for name, array in arrays.items():
+      chunks[name].append(array)
+  return {name: np.concatenate(arrays) for name, arrays in chunks.items()}
+
+
+def packed(value: Any) -> np.ndarray:
+  """A JSON value as an array."""
+  return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def unpacked(array: np.ndarray) -> Any:
+  """The JSON value of which `packed` has made an array."""
+  return json.loads(array.tobytes())
+
+
+def digest(path: str) -> str:
+  """SHA-256 of a file's content.
+
+  It is computed each time, about a second per GB: through a memory map, a file
+  can change without a change of its times.
+  """
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def default_folder() -> str | None:
+  """SELFATTN_CACHE, or a folder in the cache of the user, if there is one."""
+  if folder := os.environ.get(VARIABLE):
+    return os.path.abspath(folder)
+  cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  # Without HOME, a user that the machine does not know has no folder.
+  return os.path.join(cache, 'selfattn') if os.path.isabs(cache) else None
 
 
 def _read(path: str) -> Arrays | None:
-  """The arrays of an entry; None if it is absent or not intact."""
+  """The arrays of an entry; None if it is absent or not intact.
+
+  Every byte is compared: what a machine that failed has not written is zeros.
+  """
   try:
-    with open(os.path.join(path, _SIZES)) as file:
-      sizes = json.load(file)
-    found = {}
-    for name, size in sizes.items():
-      file = os.path.join(path, name)
-      if os.path.getsize(file) != size:
+    with open(os.path.join(path, _INDEX)) as file:
+      index = json.load(file)
+    for name, (_, expected) in index.items():
+      if digest(os.path.join(path, name)) != expected:
         return None
-      name, _, dtype = name.rpartition('.')
-      found[name] = np.zeros(0, dtype)
-      if size:
-        found[name] = np.memmap(file, dtype, 'r')
-    return found
-  except (OSError, ValueError):
+    return _mapped(path, index)
+  except (OSError, ValueError, TypeError, AttributeError):
     return None
 
 
-def _written(path: str, write) -> Arrays:
-  """Writes an entry, unless another process just did; its arrays."""
+def _mapped(path: str, index: dict[str, tuple[str, str]]) -> Arrays:
+  arrays = {}
+  for name, (dtype, _) in index.items():
+    file = os.path.join(path, name)
+    is_empty = not os.path.getsize(file)
+    arrays[name] = (
+      np.zeros(0, dtype) if is_empty else np.memmap(file, dtype, 'r')
+    )
+  return arrays
+
+
+def _written(path: str, make: Make) -> Arrays:
+  """Makes an entry, unless another process just did; its arrays."""
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with _locked(f'{path}.lock') as is_alone:
-    found = _read(path)
-    if found is not None:
-      return found
+    if (arrays := _read(path)) is not None:
+      return arrays
     if is_alone:
       for left in glob.glob(f'{glob.escape(path)}.part-*'):
         shutil.rmtree(left, ignore_errors=True)
     part = f'{path}.part-{secrets.token_hex(4)}'
     os.mkdir(part)
-    writer = Writer(part)
     try:
-      write(writer)
-      writer.finish()
+      index = _write(part, make)
       # An entry that is not intact would be in the way.
       shutil.rmtree(path, ignore_errors=True)
       os.rename(part, path)
-      found = _read(path)
     finally:
-      writer.close()
       shutil.rmtree(part, ignore_errors=True)
-  if found is None:
-    raise OSError(errno.EIO, 'it changed while it was written', path)
-  return found
+    return _mapped(path, index)
+
+
+def _write(folder: str, make: Make) -> dict[str, tuple[str, str]]:
+  """Writes the files of an entry; its index."""
+  files, dtypes = {}, {}
+  with contextlib.ExitStack() as stack:
+    for arrays in make():
+      for name, array in arrays.items():
+        if name not in files:
+          file = open(os.path.join(folder, name), 'wb')  # noqa: SIM115
+          files[name] = stack.enter_context(file)
+          dtypes[name] = array.dtype.name
+        files[name].write(np.ascontiguousarray(array).data)
+  index = {
+    name: (dtype, digest(files[name].name)) for name, dtype in dtypes.items()
+  }
+  with open(os.path.join(folder, _INDEX), 'w') as file:
+    json.dump(index, file)
+  return index
 
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[bool]:
-  """Holds a lock of the kernel, released when the process ends in any way.
+  """Holds a lock, which ends with the process; waits for another process.
 
-  Waits for another process. Yields False where the file system has none: then
-  the last writer wins.
+  Yields False where there can be none: on a file system without locks, or
+  beside a file of another user. Then the last writer wins.
   """
-  while True:
-    with _lock_file(path) as file:
-      has_locks = _lock(file)
-      # The last holder has removed the file that this process waited for.
-      if not _is_at(file, path):
-        continue
-      try:
-        yield has_locks
-      finally:
-        with contextlib.suppress(OSError):
-          os.remove(path)
-      return
+  import filelock
 
-
-def _lock_file(path: str):
+  lock = filelock.FileLock(path, fallback_to_soft=False)
+  with contextlib.suppress(OSError, NotImplementedError):
+    try:
+      lock.acquire(blocking=False)
+    except filelock.Timeout:
+      log('waiting for another process, which reads the same data')
+      lock.acquire()
   try:
-    return open(path, 'wb')
-  except PermissionError:
-    if not os.path.exists(path):
-      raise
-    # Of a process of another user that was killed. That a file is locked needs
-    # no permission to write it, except on NFS.
-    return open(path, 'rb')
-
-
-def _lock(file) -> bool:
-  try:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-  except BlockingIOError:
-    log('waiting for another process, which reads the same data')
-    fcntl.flock(file, fcntl.LOCK_EX)
-  except OSError as error:
-    if error.errno not in _NO_LOCKS:
-      raise
-    return False
-  return True
-
-
-def _is_at(file, path: str) -> bool:
-  with contextlib.suppress(FileNotFoundError):
-    return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-  return False
-
-
-def default_folder() -> str:
-  """SELFATTN_CACHE, or a folder in the cache of the user."""
-  cache = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  default = os.path.join(cache, 'selfattn')
-  return os.path.abspath(os.environ.get(VARIABLE) or default)
+    yield lock.is_locked
+  finally:
+    lock.release()

@@ -1,5 +1,6 @@
 """Vocabularies: text to token ids, by the tokenizers library.
 
+Words, and pieces of words, are those of the text in Unicode normal form C.
 A vocabulary is trained on the training split only and stored in the workdir as
 tokenizer.json, for evaluation and prediction.
 """
@@ -156,8 +157,13 @@ class Byte:
 
   def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer; the texts are not used."""
+    from tokenizers import normalizers
+
     del texts
-    return BytePair(size=258, min_count=1, lowercase=self.lowercase).train([])
+    tokenizer = BytePair(size=258, min_count=1).train([])
+    steps = [normalizers.Lowercase()] if self.lowercase else []
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    return tokenizer
 
 
 VOCABULARIES = {'word': Word, 'bpe': BytePair, 'byte': Byte}
@@ -168,8 +174,12 @@ def _tokenizer(model, pre_tokenizer, lowercase: bool):
 
   tokenizer = tokenizers.Tokenizer(model)
   tokenizer.pre_tokenizer = pre_tokenizer
+  # A letter with an accent has one code point or two, by the program that wrote
+  # it: the same word would have two ids.
+  steps = [tokenizers.normalizers.NFC()]
   if lowercase:
-    tokenizer.normalizer = tokenizers.normalizers.Lowercase()
+    steps.append(tokenizers.normalizers.Lowercase())
+  tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
   return tokenizer
 
 

@@ -29,6 +29,7 @@ from experiments.learning.scores import (
   confusion_matrix,
   per_class,
   scores,
+  shown_classes,
 )
 from experiments.training import ensembles, evaluation
 from experiments.workdir import buckets
@@ -272,14 +273,16 @@ def _tables(labels, examples: Examples, losses, logits) -> str:
   confusion = confusion_matrix(examples.labels, predictions, len(labels))
   found = scores(losses, confusion) | {'examples': len(examples)}
   of_class = np.stack(per_class(confusion), axis=1).tolist()
+  shown = shown_classes(confusion)
+  is_whole = len(shown) == len(labels)
   ranges = by_length(examples.lengths, predictions == examples.labels)
   summary = pages.table(list(found), [list(found.values())])
   return summary + pages.beside(
     [
-      pages.confusion(labels, confusion),
+      *([pages.confusion(labels, confusion)] if is_whole else []),
       pages.table(
         ['class', 'precision', 'recall', 'F1'],
-        [[n, *row] for n, row in zip(labels, of_class, strict=True)],
+        [[labels[index], *of_class[index]] for index in shown],
       ),
       pages.table(
         ['tokens', 'examples', 'accuracy'],

@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 
+_MOST_CLASSES = 50
+
 
 def confusion_matrix(
   labels: np.ndarray, predictions: np.ndarray, num_classes: int
@@ -40,6 +42,20 @@ def per_class(
   recall = hits / np.maximum(actual, 1)
   f1 = 2 * hits / np.maximum(predicted + actual, 1)
   return precision, recall, f1
+
+
+def shown_classes(confusion: np.ndarray) -> np.ndarray:
+  """Indices of the classes that a table shows.
+
+  All, in order; or, if there are more than 50, the 50 with the least F1 among
+  those of labels or predictions, from the least.
+  """
+  if len(confusion) <= _MOST_CLASSES:
+    return np.arange(len(confusion))
+  _, _, f1 = per_class(confusion)
+  occurs = (confusion.sum(axis=1) > 0) | (confusion.sum(axis=0) > 0)
+  order = np.argsort(f1, kind='stable')
+  return order[occurs[order]][:_MOST_CLASSES]
 
 
 def by_length(

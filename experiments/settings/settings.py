@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.command import schema
 from experiments.command.calls import Call, Table
+from experiments.command.config_files import plain
 from experiments.command.schema import (
   ABOVE_0,
   POSITIVE,
@@ -215,6 +216,6 @@ def from_config(config) -> Settings:
       that does not exist, or values that exclude each other.
   """
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
-  settings = schema.read(Settings, values)
+  settings = schema.read(Settings, plain(values))
   validation.check(settings, settings.flat())
   return settings

@@ -75,16 +75,7 @@ def generated(module, name: str) -> list[dict]:
   )
   if not trials or not all(isinstance(trial, dict) for trial in trials):
     raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
-  return [{k: _plain(v) for k, v in trial.items()} for trial in trials]
-
-
-def _plain(value: Any) -> Any:
-  """A value of NumPy as one of Python, and a list as a tuple."""
-  if isinstance(value, np.generic | np.ndarray):
-    value = value.tolist()
-  if isinstance(value, list | tuple):
-    return tuple(map(_plain, value))
-  return value
+  return config_files.plain(trials)
 
 
 def _generators(module) -> list[str]:

@@ -1,5 +1,7 @@
 """Commands need no data that they do not use."""
 
+import json
+import operator
 import os
 import shutil
 
@@ -83,6 +85,51 @@ def test_evaluation_needs_its_split(trained, call_command):
   code, stdout, stderr = call_command('evaluate', *flags, cwd=ROOT)
   assert code == 0, stderr
   assert last_json(stdout)['accuracy'] == result['accuracy']
+
+
+NEW = 'text\tid\tlabel\nfine 3\t1\tgood\nfine\t2\tbad\ndull 9\t3\tbad\n'
+
+
+def test_another_file_is_evaluated_without_the_data_of_the_run(
+  trained, call_command, tmp_path
+):
+  """With the columns of the run, whatever their order."""
+  base, _, _ = trained
+  run, file = f'--workdir={base}/run', tmp_path / 'new.tsv'
+  file.write_text(NEW)
+  texts = ['--text=fine 3', '--text=fine', '--text=dull 9', '--json']
+  _, stdout, _ = call_command('predict', run, *texts, cwd=ROOT)
+  predicted = [json.loads(line)['prediction'] for line in stdout.splitlines()]
+  labels = ['good', 'bad', 'bad']
+  hits = sum(map(operator.eq, predicted, labels))
+  code, stdout, stderr = call_command(
+    'evaluate', run, f'--file={file}', cwd=ROOT
+  )
+  assert code == 0, stderr
+  found = last_json(stdout)
+  assert (found['file'], found['count']) == (str(file), 3)
+  assert found['accuracy'] == pytest.approx(hits / 3)
+
+
+def test_labels_of_another_file_that_the_run_does_not_know_are_said(
+  trained, call_command, tmp_path
+):
+  base, _, _ = trained
+  file = tmp_path / 'new.tsv'
+  file.write_text(NEW + 'so\t4\tugly\n' * 2)
+  flags = [f'--workdir={base}/run', f'--file={file}']
+  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
+  assert code == 2
+  for part in (f'{file} row 4', "'ugly'", '2 of 5', '--unknown_labels=drop'):
+    assert part in stderr
+  flags.append('--unknown_labels=drop')
+  code, stdout, stderr = call_command('evaluate', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  assert last_json(stdout)['count'] == 3
+  assert "dropped: 2 of 5 ('ugly' 2)" in stderr
+  file.write_text('text\tlabel\nso\tugly\n')
+  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
+  assert (code, 'has no text of a class' in stderr) == (2, True)
 
 
 def test_the_source_of_init_from_may_be_deleted(

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import loading
+from experiments.data import encoding, loading
 from experiments.data import problems as problems_lib
 from experiments.data import rows as rows_lib
 from experiments.data.rows import Row
+from experiments.data.text_files import UNLABELLED
 from experiments.settings.settings import from_config
 
 
@@ -74,13 +75,13 @@ def numbered(name, count, label):
 
 TRAIN = [*numbered('invoice', 8, 'billing'), *numbered('crash', 7, 'bug')]
 OTHERS = {
-  'validation': [('validation invoice', 'billing'), ('validation', 'bug')],
+  'validation': [('invoice invoice', 'billing'), ('crash crash', 'bug')],
   'test': [
-    ('test invoice', 'billing'),
-    ('test crash', 'bug'),
-    ('a', 'other'),
-    ('b', 'spam'),
-    ('c', 'other'),
+    ('invoice 1 2', 'billing'),
+    ('crash 2 1', 'bug'),
+    ('0', 'other'),
+    ('1', 'spam'),
+    ('2', 'other'),
   ],
 }
 
@@ -200,6 +201,54 @@ def test_facts_that_are_broken_are_refused_with_their_path(content, tmp_path):
   assert '\n' not in str(error.value)
 
 
+# --- another file ------------------------------------------------------------
+
+
+@pytest.fixture
+def workdir(tickets, tmp_path):
+  """(settings, a folder with the facts and the vocabulary of a run)."""
+  settings = tickets(train=TRAIN, **(OTHERS | {'test': OTHERS['test'][:2]}))
+  folder = tmp_path / 'run'
+  folder.mkdir()
+  for name, text in loading.load(settings, '').files.items():
+    (folder / name).write_text(text)
+  return settings, str(folder)
+
+
+def load_file(workdir, tmp_path, text, split='test', unknown='error'):
+  (tmp_path / 'new.tsv').write_text(text)
+  name = str(tmp_path / 'new.tsv')
+  return loading.load_file(*workdir, name, split, unknown)
+
+
+def test_another_file_has_the_classes_and_the_ids_of_the_run(workdir, tmp_path):
+  text = 'label\ttext\nbug\tcrash 1\nbilling\tinvoice\n'
+  loaded = load_file(workdir, tmp_path, text)
+  assert loaded.labels == ['billing', 'bug']
+  assert loaded.splits['test'].labels.tolist() == [1, 0]
+  batch = loaded.splits['test'].batch(np.arange(2), 2, 2)
+  tokenizer = encoding.read_tokenizer(workdir[1])
+  ids = [tokenizer.token_to_id(word) for word in ('crash', '1', 'invoice')]
+  assert batch.tokens.tolist() == [ids[:2], [ids[2], 0]]
+
+
+def test_another_file_without_labels_is_for_tasks_without(workdir, tmp_path):
+  text = 'text\ncrash 1\ninvoice\n'
+  loaded = load_file(workdir, tmp_path, text, UNLABELLED)
+  assert loaded.splits['test'].labels.tolist() == [-1, -1]
+  with pytest.raises(UserError, match='label'):
+    load_file(workdir, tmp_path, text)
+
+
+def test_another_file_of_a_run_of_generated_data_is_refused(
+  small_config, workdir, tmp_path
+):
+  small_config.data.name, small_config.data.dir = 'word_order', ''
+  generated = from_config(small_config).data
+  with pytest.raises(UserError, match=r'--file=.*word_order'):
+    load_file((generated, workdir[1]), tmp_path, 'a b')
+
+
 # --- probable mistakes -------------------------------------------------------
 
 
@@ -242,10 +291,58 @@ def test_equal_texts_with_different_labels_are_a_problem():
     'train': rows_of(*TRAIN, *more),
     'test': rows_of(*OTHERS['test'][:2], ('crash 0', 'billing'), file='t.tsv'),
   }
-  assert problems(dirty, LABELS) == [
+  assert problems(dirty, LABELS)[-1] == (
     'equal texts with different labels: 4 rows of 2 texts '
     "(f.tsv:4 'billing', f.tsv:16 'bug', f.tsv:9 'bug', ...)"
-  ]
+  )
+
+
+def test_texts_of_other_splits_that_are_also_in_train_are_a_problem():
+  """Equal but for case, space and Unicode normal form."""
+  rows = rows_of(
+    ('CRASH  3', 'bug'),
+    ('crash 30', 'bug'),
+    ('', 'bug'),
+    ('cafe\u0301', 'billing'),
+    file='v.tsv',
+  )
+  train = rows_of(*TRAIN, ('caf\u00e9', 'billing'), ('', 'bug'))
+  found = problems(CLEAN | {'train': train, 'validation': rows}, LABELS)
+  assert (
+    'validation texts also in train (equal but for case and space): '
+    '2 of 4 (v.tsv:1, v.tsv:4)'
+  ) in found
+  assert not any('test texts' in line for line in found)
+
+
+def test_labels_that_differ_by_case_or_space_are_a_problem():
+  more = [*numbered('late', 6, 'Bug '), *numbered('later', 5, 'bill ing')]
+  splits = {
+    split: [*rows, *rows_of(('x', 'Bug '), ('y', 'bill ing'), file='o.tsv')]
+    for split, rows in CLEAN.items()
+  }
+  splits['train'] = rows_of(*TRAIN, *more)
+  names = ['Bug ', 'bill ing', 'billing', 'bug', 'other']
+  assert problems(splits, names)[0] == (
+    "labels that differ only by case or space: 4 of 5 ('Bug ' 6: f.tsv:16; "
+    "'bug' 7: f.tsv:9; 'bill ing' 5: f.tsv:22; ...)"
+  )
+
+
+def test_many_unknown_tokens_are_said_with_a_vocabulary_without(
+  tickets, small_config, capsys
+):
+  test = [('crash 0', 'bug'), ('invoice unheard', 'billing')]
+  splits = {'train': TRAIN, 'validation': TRAIN, 'test': test}
+  settings = tickets(**splits)
+  loading.load(settings, '')
+  said = capsys.readouterr().err
+  assert 'unknown tokens of test: 1 of 4 (25%)' in said
+  assert 'bpe' in said
+  assert 'unknown tokens of validation' not in said
+  small_config.data.vocabulary = 'bpe'
+  loading.load(from_config(small_config).data, '')
+  assert 'unknown tokens' not in capsys.readouterr().err
 
 
 def test_one_text_in_more_than_a_tenth_of_a_split_is_a_problem():

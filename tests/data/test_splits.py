@@ -1,6 +1,7 @@
 """What is held out, and folds: stratified, disjoint, and of whole groups."""
 
-import hashlib
+import collections
+import math
 
 import hypothesis
 import hypothesis.strategies as st
@@ -32,7 +33,7 @@ def fold(rows, *arguments):
 
 def sentences(texts):
   """The sentence of each text."""
-  found = splits.sentences(lambda: iter([texts]))
+  found = splits.sentences(texts)
   return {text: texts[n] for text, n in zip(texts, found, strict=True)}
 
 
@@ -71,29 +72,57 @@ def test_texts_that_differ_in_case_or_white_space_stay_together(grouping):
     assert not seen & unseen
 
 
-def rows_of(*counts):
-  """Rows with so many copies of each text, by label."""
-  return [
-    Row(f'{label} {text}', label, 'f', 1)
-    for label, texts in zip('ab', counts, strict=True)
-    for text, count in enumerate(texts)
-    for _ in range(count)
-  ]
-
-
 @pytest.mark.parametrize(
-  ('counts', 'digest'),
+  ('classes', 'texts', 'fraction', 'count'),
   [
-    (([1] * 137, [1] * 61), '8895ec2a33fbd55d'),
-    (([7] + [1] * 93, [3] * 40), '1c6c02ffee39e0c3'),
-    (([950] + [1] * 49, [1] * 50), 'ac056c1c9442dbde'),
+    (1_000, 5, 0.1, 500),
+    (1_000, 15, 0.1, 1_500),
+    (7, 3, 0.1, 2),
+    (2, 25, 0.1, 5),
+    (3, 10, 0.25, 8),
   ],
 )
-def test_splits_are_those_of_version_1(counts, digest):
-  """Digests of version 1, so that its runs can still be evaluated."""
-  _, held_out = hold_out(rows_of(*counts), 0.15, 3)
-  text = ' '.join(row.text for row in held_out)
-  assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+def test_what_is_held_out_is_its_share_of_all_texts(
+  classes, texts, fraction, count
+):
+  rows = [
+    Row(f'{label} of {text}', f'{label:04}', 'f', 1)
+    for label in range(classes)
+    for text in range(texts)
+  ]
+  _, part = hold_out(rows, fraction, 0)
+  assert len(part) == count
+  of_class = collections.Counter(row.label for row in part)
+  counts = [of_class[f'{label:04}'] for label in range(classes)]
+  assert max(counts) - min(counts) <= 1
+  if classes == 1_000:
+    # Which classes have one more is drawn, not the first ones by name.
+    assert 0 < sum(counts[:500]) - texts // 10 * 500 < 500
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.given(
+  st.lists(st.integers(1, 30), min_size=1, max_size=8),
+  st.floats(0.01, 0.9),
+  st.integers(0, 3),
+)
+def test_each_class_has_its_share_rounded_up_or_down(sizes, fraction, seed):
+  rows = [
+    Row(f'{label} of {text}', str(label), 'f', 1)
+    for label, size in enumerate(sizes)
+    for text in range(size)
+  ]
+  _, part = hold_out(rows, fraction, seed)
+  assert len(part) == round(fraction * len(rows))
+  of_class = collections.Counter(row.label for row in part)
+  shares = [fraction * size for size in sizes]
+  counts = [of_class[str(label)] for label in range(len(sizes))]
+  for share, count in zip(shares, counts, strict=True):
+    assert math.floor(share) <= count <= math.ceil(share)
+  # As near as rounding each class alone, where these have the right sum.
+  rounded = [round(share) for share in shares]
+  if sum(rounded) == len(part):
+    assert counts == rounded
 
 
 def drawn_rows(seed):
@@ -169,14 +198,11 @@ def sentences_of_all_phrases(texts):
     max_size=40,
     unique=True,
   ),
-  st.integers(1, 7),
 )
-@hypothesis.example(['', ' ', 'a'], 2)
-@hypothesis.example([' '.join('ab' * 51), ' '.join('ab' * 50), 'a b'], 2)
-def test_sentences_are_those_of_a_table_of_all_phrases(texts, size):
-  """In lists of any size."""
-  lists = [texts[n : n + size] for n in range(0, len(texts), size)]
-  found = splits.sentences(lambda: iter(lists))
+@hypothesis.example(['', ' ', 'a'])
+@hypothesis.example([' '.join('ab' * 51), ' '.join('ab' * 50), 'a b'])
+def test_sentences_are_those_of_a_table_of_all_phrases(texts):
+  found = splits.sentences(texts)
   wanted = sentences_of_all_phrases(texts)
   assert [texts[n] for n in found] == [wanted[text] for text in texts]
 

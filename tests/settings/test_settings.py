@@ -1,5 +1,6 @@
 """Every wrong config dies in settings, with the key to change."""
 
+import numpy as np
 import pytest
 
 from configs import default
@@ -324,6 +325,17 @@ def test_a_tuple_with_a_torn_bracket_or_quote_is_refused(text):
     UserError, match=r'optimizer\.weight_decay_names = .* a,b'
   ):
     typed(text, tuple, 'config.optimizer.weight_decay_names')
+
+
+def test_numbers_of_numpy_are_those_of_python():
+  values = default.get_config().to_dict()
+  one = settings.from_config(values)
+  values['seed'] = np.int64(values['seed'])
+  rate = values['optimizer']['learning_rate']
+  values['optimizer']['learning_rate'] = np.float64(rate)
+  other = settings.from_config(values)
+  assert one == other
+  assert type(other.seed) is int
 
 
 def test_settings_survive_json():

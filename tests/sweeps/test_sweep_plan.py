@@ -214,15 +214,26 @@ def test_a_generator_that_fails_is_named(function):
     grids.generated(module, 'mine')
 
 
-def test_values_of_numpy_are_those_of_python():
+def test_numbers_of_numpy_are_those_of_python():
   module = types.ModuleType('config')
   module.__file__ = 'some.py'
-  module.sweep_mine = lambda: [
-    {'seed': np.arange(3)[2], 'a': np.float32(0.5), 'b': [np.int64(1), 'x']}
+  module.sweep_numpy = lambda: (
+    {
+      'train.steps': steps,
+      'optimizer.learning_rate': rate,
+      'optimizer.nesterov': np.True_,
+      'data.text.labels': (np.str_('a'), np.array([1, 2])),
+    }
+    for steps, rate in zip(np.arange(2, 4), np.logspace(-2, -1, 2), strict=True)
+  )
+  found = grids.generated(module, 'numpy')
+  wanted = {'optimizer.nesterov': True, 'data.text.labels': ('a', [1, 2])}
+  assert found == [
+    {'train.steps': 2, 'optimizer.learning_rate': 0.01} | wanted,
+    {'train.steps': 3, 'optimizer.learning_rate': 0.1} | wanted,
   ]
-  (found,) = grids.generated(module, 'mine')
-  assert found == {'seed': 2, 'a': 0.5, 'b': (1, 'x')}
-  assert [type(value) for value in found.values()] == [int, float, tuple]
+  kinds = [type(value) for value in found[0].values()]
+  assert kinds == [int, float, bool, tuple]
 
 
 def test_random_samples_are_a_function_of_the_seed():

@@ -1,9 +1,14 @@
 """Scores by hand and by loops, and the same numbers at every batch size."""
 
+import json
+
 import numpy as np
 import pytest
 
+from experiments import evaluate
 from experiments.data import loading
+from experiments.data.batches import Examples
+from experiments.inspection import run_page
 from experiments.learning import scores
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
@@ -45,6 +50,30 @@ def test_confusion_counts_rows_as_truth():
     np.array([0, 0, 1, 2]), np.array([0, 2, 1, 2]), 3
   )
   np.testing.assert_array_equal(matrix, [[1, 0, 1], [0, 1, 0], [0, 0, 1]])
+
+
+def test_of_many_classes_those_with_the_least_f1_are_shown():
+  matrix = np.diag(np.full(1_000, 10))
+  # Class 7 is always called 5; class 3 has no text and no prediction.
+  matrix[7, 7], matrix[7, 5], matrix[3, 3] = 0, 10, 0
+  shown = scores.shown_classes(matrix).tolist()
+  assert (len(shown), shown[:2]) == (50, [7, 5])
+  assert 3 not in shown
+  assert scores.shown_classes(matrix[:50, :50]).tolist() == list(range(50))
+
+
+def test_a_run_of_a_thousand_classes_has_a_short_result(capsys):
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, 1_000, 2_000).astype(np.int32)
+  one = np.ones(len(labels), np.int32)
+  examples = Examples(one, one, one, labels)
+  names = [f'class number {n}' for n in range(1_000)]
+  answers = None, rng.normal(size=(len(labels), len(names)))
+  found = evaluate._by_label(answers, examples, names)
+  assert len(json.dumps(found)) < 10_000
+  assert len(capsys.readouterr().err) < 10_000
+  tables = run_page._tables(names, examples, np.ones(len(labels)), answers[1])
+  assert len(tables) < 20_000
 
 
 def fresh(settings, loaded):
