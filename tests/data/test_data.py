@@ -243,7 +243,7 @@ def test_another_file_without_labels_is_for_tasks_without(workdir, tmp_path):
 def test_another_file_of_a_run_of_generated_data_is_refused(
   small_config, workdir, tmp_path
 ):
-  small_config.data.name, small_config.data.dir = 'word_order', ''
+  small_config.data.source, small_config.data.dir = 'word_order', ''
   generated = from_config(small_config).data
   with pytest.raises(UserError, match=r'--file=.*word_order'):
     load_file((generated, workdir[1]), tmp_path, 'a b')
