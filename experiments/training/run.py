@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import jax
 
-from experiments.command import processes
+from experiments.command import modules, processes
 from experiments.command.errors import Failed, Interrupted
 from experiments.command.log import keep_log, log
 from experiments.command.signals import Signals
@@ -60,9 +60,12 @@ def _compared(settings: Settings) -> dict[str, object]:
     f'config.{key}': value
     for key, value in settings.flat().items()
     # The same texts may be elsewhere on another host.
-    if key not in ('data.dir', 'extension')
+    if key != 'data.dir'
   }
-  return values | {'the source of --config': settings.extension}
+  return values | {
+    f'the source of {name}': modules.source(name)[1]
+    for name in settings.own_names()
+  }
 
 
 def _read(settings: Settings, path: str) -> loading.Data:

@@ -242,7 +242,6 @@ def test_help_needs_no_docstrings(call_command, monkeypatch, tmp_path):
   assert '--workdir' in stdout
 
 
-@pytest.mark.parametrize('name', ['short row', 'no workdir'])
 def test_the_installed_command_prints_the_same_line(
   table, tmp_path, run_command
 ):
