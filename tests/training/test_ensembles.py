@@ -187,7 +187,7 @@ def test_runs_that_can_share_a_program_do(paths, monkeypatch):
 
 def test_a_workdir_names_folders_by_a_list_or_a_pattern(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  for name in ('a', 'b', 'a,b', 'c[1]', 'c*'):
+  for name in ('a', 'b', 'a,b', 'c1', 'c*'):
     (tmp_path / name).mkdir()
 
   def named(workdir):
@@ -198,10 +198,9 @@ def test_a_workdir_names_folders_by_a_list_or_a_pattern(tmp_path, monkeypatch):
   assert named('b,a,b') == ['b', 'a', 'b']
   assert named('a,b') == ['a,b']
   assert named(['a', 'b']) == ['a', 'b']
-  assert named('c[1]') == ['c[1]']
   assert named('c*') == ['c*']
   assert named('?') == ['a', 'b']
-  assert named('b,c[*') == ['b', 'c[1]']
+  assert named('b,c[1]') == ['b', 'c1']
   assert named('nowhere') == ['nowhere']
   with pytest.raises(UserError, match=r'n\*/config.json does not exist'):
     predict.load('n*')

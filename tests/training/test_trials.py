@@ -48,15 +48,15 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
   program = compiled.make(settings, loaded.vocabulary, 2, 2)
   save = Checkpoints.save
 
-  def killed(self, state, files):
+  def killed(self, state):
     if f'step {int(state.step)}' == until:
       is_first = str(self._manager.directory).startswith(str(tmp_path / 'a'))
       if not is_first:
         raise Killed
-      save(self, state, files)
+      save(self, state)
       self.wait()
     else:
-      save(self, state, files)
+      save(self, state)
 
   with monkeypatch.context() as patch:
     patch.setattr(Checkpoints, 'save', killed)
