@@ -5,7 +5,7 @@ archive (https://gluebenchmark.com/tasks); 67,349 and 872 examples.
 
 Size and number of steps were chosen on data held out from train. The first run
 also compiles a step for each of 13 lengths, which takes 40 seconds. Accuracy on
-dev, five seeds: docs/results/sst2_one.json.
+dev, eight seeds: docs/results/sst2_one.json.
 
     bash scripts/run.sh experiments.train --config=configs/sst2.py \
         --config.data.dir=PATH --workdir=runs/sst2
