@@ -33,6 +33,7 @@ from experiments.command.errors import (
   Failed,
   Interrupted,
   UserError,
+  making,
   nearest,
   writing,
 )
@@ -166,10 +167,8 @@ def make_folder(path: str, name: str) -> None:
     UserError: it cannot be created, or is not writable.
     OSError: the disk is full, among others.
   """
-  try:
+  with making(name):
     os.makedirs(path, exist_ok=True)
-  except (FileExistsError, NotADirectoryError, PermissionError) as error:
-    raise UserError(f'--{name}: {error.strerror}: {path}') from error
   if not os.access(path, os.W_OK):
     raise UserError(f'--{name}: {path} is not writable')
 

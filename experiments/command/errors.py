@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 from typing import Any
 
 
@@ -21,6 +22,34 @@ class Failed(Exception):
 
 class Interrupted(Exception):
   """The run was preempted by a signal, after its state was saved."""
+
+
+# Error numbers of a path that cannot be made, whatever room the disk has.
+_OF_PATHS = (
+  errno.EACCES,
+  errno.EEXIST,
+  errno.ELOOP,
+  errno.ENAMETOOLONG,
+  errno.ENOTDIR,
+  errno.EPERM,
+  errno.EROFS,
+)
+
+
+@contextlib.contextmanager
+def making(flag: str):
+  """A context for code that makes the path given by a flag.
+
+  Raises:
+    UserError: the path cannot be made.
+    OSError: the disk is full, among others.
+  """
+  try:
+    yield
+  except OSError as error:
+    if error.errno not in _OF_PATHS:
+      raise
+    raise UserError(f'--{flag}: {error.strerror}: {error.filename}') from error
 
 
 @contextlib.contextmanager

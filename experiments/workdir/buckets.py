@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator
 
-from experiments.command.errors import Failed, UserError
+from experiments.command.errors import Failed, UserError, making
 
 SCHEMES = ('gs://',)
 # Folders that stay in the bucket, and files that stay local.
@@ -46,6 +46,8 @@ def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
         f'--workdir={path}: a workdir is a folder, or an address of '
         f'{", ".join(SCHEMES)}'
       )
+    with making('workdir'), contextlib.suppress(FileNotFoundError):
+      os.stat(path)
     # Orbax takes it for a pattern, and then finds no part of a checkpoint.
     if '[' in os.path.abspath(path):
       raise UserError(

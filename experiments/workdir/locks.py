@@ -10,7 +10,7 @@ import pathlib
 import socket
 from collections.abc import Iterator
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, making
 from experiments.command.log import log
 
 NAME = 'lock'
@@ -56,7 +56,8 @@ def held(
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
   )
-  _acquire(lock, folder, patience, queues)
+  with making('workdir'):
+    _acquire(lock, folder, patience, queues)
   try:
     yield
   finally:
@@ -96,10 +97,6 @@ def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
   except FileNotFoundError:
     # The previous holder has just removed the folder.
     _acquire(lock, folder, patience, queues)
-  except (FileExistsError, NotADirectoryError, PermissionError) as error:
-    raise UserError(
-      f'--workdir={folder}: {error.strerror}: {error.filename}'
-    ) from error
   except OSError as error:
     if error.errno not in _UNSUPPORTED:
       raise

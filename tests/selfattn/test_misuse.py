@@ -492,7 +492,7 @@ MISTAKES = {
   'nothing': (make({}), 'no position method is named'),
   'twice': (make({'rope': {}, 'rotary': {}}), 'rope and rotary are one method'),
   'unknown name': (make({'rop': {}}), "name = 'rop' must be one of alibi"),
-  'two rotations': (make({'rotary': {}, 'pope': {}}), r'rotary\+pope must join'),
+  'two rotations': (make({'rotary': {}, 'pope': {}}), r'rotary\+pope must'),
 }  # fmt: skip
 
 

@@ -83,11 +83,11 @@ def test_only_one_of_many_processes_holds_the_lock(tmp_path):
   assert len(most) + len(refused) == 200
 
 
-@pytest.mark.parametrize('name', ['file', 'file/run'])
+@pytest.mark.parametrize('name', ['file', 'file/run', 'x' * 300])
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path, name):
   (tmp_path / 'file').touch()
   with (
-    pytest.raises(UserError, match=f'--workdir={tmp_path}/{name}: '),
+    pytest.raises(UserError, match=f'^--workdir: .*: {tmp_path}/file|x'),
     locks.held(str(tmp_path / name)),
   ):
     pass
