@@ -88,7 +88,7 @@ def run(
   main: Callable[[flags.FlagValues], None],
   define: Callable[[flags.FlagValues], None],
   doc: str,
-  describe: Callable[[str], str] | None = None,
+  describe: Callable[..., str] | None = None,
 ) -> None:
   """Parses the command line, calls `main`, and exits with the right code.
 
@@ -291,8 +291,8 @@ def _print_help(values, doc, path, config, describe, word: str) -> None:
     shown = f' (default: {default})' if default else ''
     print(f'  --{name}: {meaning}{shown}')
   if config is not None:
-    print('\nkeys, with their defaults:')
-    print(describe(''))
+    print(f'\nkeys of {path}:')
+    print(describe('', config))
 
 
 def described_flags(values: flags.FlagValues) -> dict[str, tuple[str, str]]:

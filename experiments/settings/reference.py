@@ -46,20 +46,21 @@ def allowed() -> dict[str, str]:
   return texts
 
 
-def described(name: str) -> str:
+def described(name: str, config: Any = None) -> str:
   """The text of --help on all keys, or on one choice.
 
   Args:
     name: the last part of a key, such as position, or an entry of a table;
       empty: all keys.
+    config: whose values are shown; None: the defaults.
 
   Raises:
     UserError: there is no such choice or entry.
   """
   if not name:
-    usual = flat_keys(default_config())
+    values = flat_keys(config or default_config())
     return '\n'.join(
-      f'  --config.{key}={shown(usual[key])}: {text}'
+      f'  --config.{key}={shown(values[key])}: {text}'
       for key, text in meanings().items()
     )
   found = {key.rpartition('.')[2]: table for key, table in tables().items()}
