@@ -93,7 +93,7 @@ def _evaluate(values, paths: list[str]) -> None:
   from experiments.settings import stored
   from experiments.training import ensembles
 
-  ensembles.check(paths, has_data=not values.file)
+  processes.together(lambda: ensembles.check(paths, not values.file))
   settings = stored.read_settings(paths[0])
   loaded = processes.together(lambda: _data(values, settings, paths[0]))
   examples = loaded.splits['test' if values.file else values.split]

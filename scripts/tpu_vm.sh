@@ -167,7 +167,8 @@ stop() {
 
 delete() {
   local queued state
-  queued="$(queue_state)" state="$(vm_state)"
+  queued="$(queue_state)"
+  state="$(vm_state)"
   if [[ -n "$queued" ]]; then
     queue delete "$name" --force --quiet
   elif [[ -n "$state" ]]; then

@@ -16,6 +16,7 @@ import ast
 import dataclasses
 import inspect
 import keyword
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -50,6 +51,11 @@ class Call:
     """The name, without the module of a class of one's own."""
     return self.name.rpartition(':')[2]
 
+  def without(self, option: str) -> Call:
+    """The same call with the default of an option."""
+    rest = {k: v for k, v in self.options.items() if k != option}
+    return dataclasses.replace(self, options=rest)
+
   def make(self, *sizes, **more):
     """An instance; `sizes` and `more` are what the class needs besides."""
     return self.entry(*sizes, **{**more, **self.options})
@@ -67,6 +73,7 @@ class Table:
     entries: classes by name.
     base: what each of them is a subclass of; None: of no common class.
     aliases: second names of entries.
+    needs: names of methods that each of them has, where there is no `base`.
     joins: whether several may be joined by +, each once.
     optional: whether the text may be empty, for none.
   """
@@ -74,6 +81,7 @@ class Table:
   entries: Mapping[str, Any]
   base: type | None = None
   aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  needs: tuple[str, ...] = ()
   joins: bool = False
   optional: bool = False
 
@@ -100,6 +108,12 @@ def parse(text: Any, table: Table, key: str) -> Call:
   name = name if name in table.entries else table.aliases.get(name, name)
   if ':' in name:
     entry = modules.named(name, table.base, f'config.{key}')
+    missing = [m for m in table.needs if not hasattr(entry, m)]
+    if not isinstance(entry, type) or missing:
+      raise UserError(
+        f'config.{key}: {name} must be a class'
+        + (f' with {", ".join(table.needs)}' if table.needs else '')
+      )
   elif name in table.entries:
     entry = table.entries[name]
   else:
@@ -118,6 +132,8 @@ def parse(text: Any, table: Table, key: str) -> Call:
       )
     kind = type(defaults[option])
     values[option] = typed(value, kind, f'{given}: {option}')
+    if kind is float and not math.isfinite(values[option]):
+      raise UserError(f'{given}: {option} = {value} must be finite')
   changed = {
     option: values[option]
     for option, default in defaults.items()
@@ -204,7 +220,7 @@ def _keywords(inside: str, given: str) -> dict[str, Any]:
     if len(set(names)) < len(names):
       raise ValueError('an option is repeated')
     return {word.arg: _value(word.value, text) for word in tree.keywords}
-  except (SyntaxError, ValueError) as error:
+  except (SyntaxError, ValueError, RecursionError) as error:
     reason = getattr(error, 'msg', error)
     raise UserError(f'{given} is not a call: {reason}') from None
 

@@ -2,12 +2,13 @@
 
 A module is found in the working folder, beside the file of --config, where the
 run that names it has found it, or on the path of Python. It is executed once
-for each version of its file, so that a notebook may use several; modules beside
-it that it imports are its own, too.
+for each version of its files, so that a notebook may use several; modules
+beside it that it imports are its own, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import importlib
@@ -17,17 +18,36 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.command.errors import UserError, nearest
 
-# How near a name has to be to that of a method to be taken for it.
+# How near a name has to be to one of the contract to be taken for it.
 _ALIKE = 0.8
-# Folders that are searched besides; mutable, as sys.path is.
+_PROJECT = ('selfattn', 'experiments')
+
+
+class _Version(NamedTuple):
+  """A module as it was executed.
+
+  Attributes:
+    module: itself.
+    files: its file, and those of the modules beside it that it has imported.
+    digest: of the texts of these files.
+  """
+
+  module: ModuleType
+  files: tuple[str, ...]
+  digest: str
+
+
+# Folders that are searched besides, files by name of module that come first,
+# and versions by file; mutable, as sys.path is.
 _folders: list[str] = []
-# Modules by file and digest.
-_loaded: dict[tuple[str, str], ModuleType] = {}
+_first: dict[str, str] = {}
+_versions: dict[str, list[_Version]] = {}
 
 
 def search(folder: str) -> None:
@@ -37,8 +57,20 @@ def search(folder: str) -> None:
     _folders.append(path)
 
 
+@contextlib.contextmanager
+def found_first(files: Mapping[str, str]) -> Iterator[None]:
+  """A context in which modules are these files, by name, where these exist."""
+  before = dict(_first)
+  _first.update(files)
+  try:
+    yield
+  finally:
+    _first.clear()
+    _first.update(before)
+
+
 def named(name: str, base: type | None, place: str) -> Any:
-  """The class, or function, `module:NAME`.
+  """The class, or another attribute, `module:NAME`.
 
   Args:
     base: what a class has to be a subclass of; None: anything.
@@ -50,7 +82,7 @@ def named(name: str, base: type | None, place: str) -> Any:
   """
   module_name, _, attribute = name.partition(':')
   given = f'{place}: {name}'
-  module = _module(module_name, given)
+  module = _version(module_name, given).module
   if not hasattr(module, attribute):
     names = [n for n in vars(module) if not n.startswith('_')]
     raise UserError(
@@ -64,33 +96,35 @@ def named(name: str, base: type | None, place: str) -> Any:
 
 
 def source(name: str) -> tuple[str, str]:
-  """(file, digest of its text) of the module of `module:NAME`.
+  """(file, digest of its version) of the module of `module:NAME`.
 
   Raises:
-    UserError: there is no such module.
+    UserError: there is no such module, or it fails.
   """
-  module_name, _, _ = name.partition(':')
-  path = _found(module_name)
+  version = _version(name.partition(':')[0], name)
+  return version.files[0], version.digest
+
+
+def _version(name: str, given: str) -> _Version:
+  """The module as its files are now."""
+  path = _file(name)
   if path is None:
-    raise UserError(_missing(module_name))
-  with open(path, 'rb') as file:
-    return path, hashlib.sha256(file.read()).hexdigest()[:16]
+    places = ', '.join(dict.fromkeys([os.getcwd(), *_folders]))
+    raise UserError(
+      f'{given}: there is no module {name} in {places}, or on the path of '
+      'Python'
+    )
+  known = _versions.setdefault(path, [])
+  if not known or _digest(known[-1].files) != known[-1].digest:
+    module, files = _executed(name, path, len(known), given)
+    known.append(_Version(module, files, _digest(files)))
+  return known[-1]
 
 
-def _module(name: str, given: str) -> ModuleType:
-  path = _found(name)
-  if path is None:
-    raise UserError(f'{given}: {_missing(name)}')
-  if '.' in name:
-    return importlib.import_module(name)
-  _, digest = source(name)
-  if (path, digest) not in _loaded:
-    _loaded[path, digest] = _executed(name, path, digest, given)
-  return _loaded[path, digest]
-
-
-def _found(name: str) -> str | None:
+def _file(name: str) -> str | None:
   """The file of a module; None: there is none."""
+  if os.path.exists(_first.get(name, '')):
+    return _first[name]
   if '.' in name:
     try:
       spec = importlib.util.find_spec(name)
@@ -102,26 +136,33 @@ def _found(name: str) -> str | None:
   return spec.origin if spec and spec.has_location else None
 
 
-def _missing(name: str) -> str:
-  places = ', '.join(dict.fromkeys([os.getcwd(), *_folders]))
-  return f'there is no module {name} in {places}, or on the path of Python'
+def _digest(files: tuple[str, ...]) -> str:
+  digest = hashlib.sha256()
+  for path in files:
+    with contextlib.suppress(FileNotFoundError), open(path, 'rb') as file:
+      digest.update(hashlib.sha256(file.read()).digest())
+  return digest.hexdigest()[:16]
 
 
-def _executed(name: str, path: str, digest: str, given: str) -> ModuleType:
-  """A new module of this version of the file."""
-  spec = importlib.util.spec_from_file_location(f'{name}@{digest}', path)
-  if spec is None or spec.loader is None:
-    raise UserError(f'{given}: {path} is not a Python file (.py)')
-  module = importlib.util.module_from_spec(spec)
+def _executed(
+  name: str, path: str, number: int, given: str
+) -> tuple[ModuleType, tuple[str, ...]]:
+  """A new module, and its file with those of the modules beside it."""
   folder, before = os.path.dirname(path), set(sys.modules)
   sys.path.insert(0, folder)
-  # Dataclasses look up the module of their annotations.
-  sys.modules[spec.name] = module
   try:
+    if '.' in name:
+      return importlib.import_module(name), (path,)
+    spec = importlib.util.spec_from_file_location(f'{name}@{number}', path)
+    if spec is None or spec.loader is None:
+      raise UserError(f'{given}: {path} is not a Python file (.py)')
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look up the module of their annotations.
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
   except UserError:
     raise
-  except Exception as error:
+  except (Exception, SystemExit) as error:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     where = f' line {lines[-1]}' if lines else ''
@@ -130,45 +171,83 @@ def _executed(name: str, path: str, digest: str, given: str) -> ModuleType:
     ) from error
   finally:
     sys.path.remove(folder)
-    _forget_helpers(folder, before)
-  return module
+    if folder not in sys.path:
+      # For imports inside of functions.
+      sys.path.append(folder)
+    helpers = _without_helpers(folder, before)
+  return module, (path, *helpers)
 
 
-def _forget_helpers(folder: str, before: set[str]) -> None:
-  """Another version of a module imports the modules beside it anew."""
+def _without_helpers(folder: str, before: set[str]) -> list[str]:
+  """Files of new modules of a folder, which another version imports anew."""
+  files = []
+  for name in sorted(set(sys.modules) - before):
+    top = sys.modules.get(name.partition('.')[0])
+    place = getattr(top, '__file__', None) or ''
+    if place.endswith('__init__.py'):
+      place = os.path.dirname(place)
+    is_new = name.partition('.')[0] not in before and '@' not in name
+    if is_new and os.path.dirname(place) == folder:
+      files.append(getattr(sys.modules[name], '__file__', None) or place)
   for name in set(sys.modules) - before:
-    file = getattr(sys.modules[name], '__file__', None)
-    if file and '@' not in name and os.path.dirname(file) == folder:
+    if getattr(sys.modules[name], '__file__', None) in files:
       del sys.modules[name]
+  return files
 
 
 def _check_class(entry: Any, base: type, given: str) -> None:
-  """UserError unless it is a subclass, with the methods of `base`."""
-  if not (isinstance(entry, type) and issubclass(entry, base)):
+  """UserError unless it is a subclass that fulfils the contract of `base`."""
+  is_class = isinstance(entry, type) and issubclass(entry, base)
+  if not is_class or entry is base:
     raise UserError(
       f'{given} must be a subclass of {base.__module__}.{base.__name__}'
     )
-  known = [name for name in dir(base) if not name.startswith('_')]
+  contract = {
+    name: getattr(base, name)
+    for cls in base.__mro__
+    if cls.__module__.startswith(_PROJECT)
+    for name in vars(cls)
+    if not name.startswith('_') or name == '__call__'
+  }
   for cls in entry.__mro__[: entry.__mro__.index(base)]:
-    for name, method in vars(cls).items():
-      if not inspect.isfunction(method) or name.startswith('_'):
-        continue
-      if name in known:
-        _check_signature(cls, name, getattr(base, name), given)
-        continue
-      near = difflib.get_close_matches(name, known, 1, _ALIKE)
-      if near:
-        raise UserError(
-          f'{given}: {cls.__name__}.{name} is no method of {base.__name__}; '
-          f'did you mean {near[0]}? A helper needs another name'
-        )
+    for name, value in vars(cls).items():
+      if name in contract:
+        _check_signature(cls, name, contract[name], given)
+      elif not name.startswith('_') and name not in _annotated(cls):
+        _check_spelling(cls, name, list(contract), given, callable(value))
+  for name, method in contract.items():
+    code = getattr(method, '__code__', None)
+    is_required = code and 'NotImplementedError' in code.co_names
+    if is_required and getattr(entry, name) is method:
+      raise UserError(
+        f'{given}: {entry.__name__} needs {name}{inspect.signature(method)}'
+      )
+
+
+def _annotated(cls: type) -> dict:
+  """Fields of a class, whose names are its own."""
+  return inspect.get_annotations(cls)
+
+
+def _check_spelling(
+  cls: type, name: str, known: list[str], given: str, is_method: bool
+) -> None:
+  """UserError for a name that is nearly one of the contract."""
+  near = difflib.get_close_matches(name, known, 1, _ALIKE)
+  if near:
+    kind = 'method' if is_method else 'attribute'
+    raise UserError(
+      f'{given}: {cls.__name__}.{name} is no {kind} of its contract; did you '
+      f'mean {near[0]}? A helper needs another name'
+    )
 
 
 def _check_signature(cls: type, name: str, wanted: Any, given: str) -> None:
   """UserError if a method cannot be called as that of the base class."""
-  if not inspect.isfunction(wanted):
+  method = vars(cls)[name]
+  if not inspect.isfunction(wanted) or not inspect.isfunction(method):
     return
-  signature = inspect.signature(vars(cls)[name])
+  signature = inspect.signature(method)
   parameters = inspect.signature(wanted).parameters
   arguments, keywords = [], {}
   for parameter in parameters.values():

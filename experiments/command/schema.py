@@ -14,11 +14,11 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_type_hints
 
 from experiments.command import calls
-from experiments.command.calls import Table
+from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
 from experiments.command.values import check_keys, join, typed
 
@@ -133,6 +133,16 @@ def flat(settings: Any, path: str = '') -> dict[str, Any]:
     else:
       values[key] = list(value) if isinstance(value, tuple) else value
   return values
+
+
+def calls_of(settings: Any) -> Iterator[Call]:
+  """All choices of settings."""
+  for entry in dataclasses.fields(settings):
+    value = getattr(settings, entry.name)
+    if 'table' in entry.metadata:
+      yield from value if isinstance(value, tuple) else (value,)
+    elif dataclasses.is_dataclass(value):
+      yield from calls_of(value)
 
 
 def fields_by_key(cls: type, path: str = '') -> dict[str, tuple]:

@@ -15,7 +15,7 @@ import itertools
 
 import numpy as np
 
-from experiments.command.errors import UserError, one_of
+from experiments.command.errors import UserError
 from experiments.data import algorithmic, strings, word_order
 from experiments.data.rows import Row
 from experiments.data.text_files import SPLITS, Text
@@ -40,7 +40,7 @@ class WordOrder:
     for name, size in dataclasses.asdict(self).items():
       if not 1 <= size <= 1_000_000:
         raise UserError(
-          f'config.data.word_order.{name} = {size} '
+          f'config.data.source = word_order: {name} = {size} '
           'must be between 1 and 1000000'
         )
     if directory:
@@ -88,24 +88,26 @@ class Algorithmic:
 
   def check(self, directory: str) -> None:
     """UserError for an unknown task or invalid sizes."""
-    key = 'data.algorithmic'
-    one_of(self.task, algorithmic.ALGORITHMS, f'{key}.task')
+    key = 'config.data.source = algorithmic'
+    if self.task not in algorithmic.ALGORITHMS:
+      names = ', '.join(algorithmic.ALGORITHMS)
+      raise UserError(f'{key}: task = {self.task!r} is not one of {names}')
     for name in ('train', 'validation', 'test'):
       size = getattr(self, name)
       if not 2 <= size <= 10_000_000:
         raise UserError(
-          f'config.{key}.{name} = {size} must be between 2 and 10000000'
+          f'{key}: {name} = {size} must be between 2 and 10000000'
         )
     if self.longest_train < 12:
       raise UserError(
-        f'config.{key}.longest_train = {self.longest_train} must be at least '
+        f'{key}: longest_train = {self.longest_train} must be at least '
         '12: there are too few shorter strings to hold some out'
       )
     if self.longest_test < self.longest_train + 2:
       # Some tasks have strings of even lengths alone, or of odd ones.
       raise UserError(
-        f'config.{key}.longest_test = {self.longest_test} must be at least 2 '
-        f'more than config.{key}.longest_train = {self.longest_train}'
+        f'{key}: longest_test = {self.longest_test} must be at least 2 more '
+        f'than longest_train = {self.longest_train}'
       )
     if directory:
       raise UserError(

@@ -38,8 +38,8 @@ from experiments.data.vocabularies import UNK, VOCABULARIES, Vocabulary
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
 
-SOURCES = Table(datasets.DATASETS)
-_VOCABULARIES = Table(VOCABULARIES)
+SOURCES = Table(datasets.DATASETS, needs=('check', 'read'))
+_VOCABULARIES = Table(VOCABULARIES, needs=('check', 'train'))
 
 
 @dataclasses.dataclass(frozen=True)

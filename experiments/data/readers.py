@@ -33,7 +33,7 @@ _COLUMNS = 'change config.data.text.text_columns or label_column'
 # Rows of a binary table that are converted at once; characters of a JSON array
 # that are read at once.
 _ROWS, _CHARACTERS = 1_000, 2**16
-_SEPARATORS = re.compile(r'[\s,]*')
+_SEPARATORS = re.compile(r'\s*(,?)\s*')
 # A field in quotes with a doubled one inside; any field in quotes.
 _DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
@@ -232,10 +232,11 @@ def _names(first: list[str], columns, options) -> list[str]:
   """The columns, of which one with an empty or repeated name is its number."""
   names = first if options.header else list(map(str, range(len(first))))
   _require(columns, names, _hint(first, options))
-  return [
-    name if name and name not in names[:index] else str(index)
-    for index, name in enumerate(names)
-  ]
+  unique: list[str] = []
+  for index, name in enumerate(names):
+    number = str(index) if str(index) not in names else f'column {index}'
+    unique.append(name if name and name not in unique else number)
+  return unique
 
 
 def _hint(fields: list[str], options) -> str:
@@ -276,13 +277,15 @@ def _json(text, columns, options) -> Iterator:
 
 def _elements(text) -> Iterator:
   """The elements of an array of objects, after its first bracket."""
-  begun, end = '', 0
+  begun, end, comma = '', 0, ''
   while True:
-    end = _SEPARATORS.match(begun, end).end()
-    if begun[end : end + 1] == ']':
+    between = _SEPARATORS.match(begun, end)
+    place = between.end()
+    if begun[place : place + 1] == ']':
+      _require_end(between[1], begun[place + 1 :], text)
       return
     try:
-      value, end = _DECODER.raw_decode(begun, end)
+      value, place = _DECODER.raw_decode(begun, place)
     except ValueError:
       # As much again, so that a large element is parsed only a few times.
       more = text.read(max(_CHARACTERS, len(begun)))
@@ -290,7 +293,16 @@ def _elements(text) -> Iterator:
         raise
       begun, end = begun[end:] + more, 0
     else:
+      if between[1] != comma:
+        raise _Invalid('elements of the array are separated by one comma')
       yield value
+      end, comma = place, ','
+
+
+def _require_end(comma: str, rest: str, text) -> None:
+  """Nothing but white space stands behind an array."""
+  if comma or rest.strip() or any(line.strip() for line in text):
+    raise _Invalid('something stands behind the array; keep one array a file')
 
 
 def _lines(text, columns, options) -> Iterator[dict]:

@@ -188,6 +188,6 @@ def _check(name: str, vocabulary, **least: int) -> None:
     value = getattr(vocabulary, field)
     if value < low:
       raise UserError(
-        f'config.data.vocabulary.{name}.{field} = {value} '
+        f'config.data.vocabulary = {name}: {field} = {value} '
         f'must be at least {low}'
       )

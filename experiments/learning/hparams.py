@@ -71,7 +71,7 @@ class HParams:
       else:
         del values[path]
     values['optimizer.groups'] = [
-      (call.name, call.options.get('optimizer'))
+      str(call.without('learning_rate_scale'))
       for call in settings.optimizer.groups
     ]
     return values

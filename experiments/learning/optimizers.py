@@ -257,6 +257,11 @@ class OptimizerSettings:
   clip_norm: float = schema.field(1.0, schema.at_least(0))
   label_smoothing: float = schema.field(0.0, schema.SHARE)
 
+  def __post_init__(self):
+    # Two texts of the same optimizer are the same run.
+    groups = tuple(map(_canonical, self.groups))
+    object.__setattr__(self, 'groups', groups)
+
   def groups_by_name(self) -> dict[str, ParameterGroup]:
     """The groups, in their order."""
     return {call.label: call.make() for call in self.groups}
@@ -267,8 +272,7 @@ class OptimizerSettings:
     for name, group in self.groups_by_name().items():
       methods[name] = self.method
       if group.optimizer:
-        key = f'optimizer.groups: {name}.optimizer'
-        methods[name] = calls.parse(group.optimizer, METHODS, key)
+        methods[name] = _method_of(name, group.optimizer)
     return methods
 
   def check_parameters(self, params) -> None:
@@ -279,3 +283,17 @@ class OptimizerSettings:
     """
     parameter_groups.check_weight_decay_names(params, self.weight_decay_names)
     parameter_groups.check_groups(params, self.groups_by_name())
+
+
+def _method_of(group: str, text: str) -> Call:
+  """The optimizer of a group."""
+  return calls.parse(text, METHODS, f'optimizer.groups: {group}.optimizer')
+
+
+def _canonical(group: Call) -> Call:
+  """A group with the canonical text of its optimizer."""
+  if not group.options.get('optimizer'):
+    return group
+  text = str(_method_of(group.label, group.options['optimizer']))
+  options = {**group.options, 'optimizer': text}
+  return dataclasses.replace(group, options=options)

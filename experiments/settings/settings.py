@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -52,8 +51,6 @@ FREE = (
   'train.fsdp_min_size',
   'checkpoint.max_to_keep',
 )
-# `module:NAME` in the text of a choice.
-_OWN = re.compile(r'[A-Za-z_][\w.]*:[A-Za-z_]\w*')
 _RATE = schema.Limit(
   f'at least 0 and less than 1, {MAX_RATE:.8f} at most',
   lambda value: 0 <= value <= MAX_RATE,
@@ -188,13 +185,12 @@ class Settings:
 
   def own_names(self) -> list[str]:
     """`module:NAME` of all that is of no table, but of one's own modules."""
-    values = self.flat()
-    texts = [
-      values[key]
-      for key, (_, entry, _) in schema.fields_by_key(Settings).items()
-      if 'table' in entry.metadata
+    chosen = [
+      *schema.calls_of(self),
+      *self.optimizer.methods_by_group().values(),
     ]
-    return list(dict.fromkeys(_OWN.findall(' '.join(texts))))
+    names = (call.name for call in chosen if ':' in call.name)
+    return list(dict.fromkeys(names))
 
 
 def default_config() -> dict:

@@ -68,17 +68,22 @@ def read_settings(path: str) -> Settings:
     UserError: there is no run, or its config cannot be read.
   """
   sources = search_modules(path)
-  try:
-    settings = from_config(complete(_read_config(path)))
-  except UserError as error:
-    raise UserError(f'{path}/config.json: {error}') from error
-  for name, (file, digest) in sources.items():
-    now, found = modules.source(name)
-    if found != digest:
-      log(
-        f'WARNING: {now}, which has {name}, is not as it was when the run in '
-        f'{path} began with {file}'
-      )
+  files = {name.partition(':')[0]: file for name, (file, _) in sources.items()}
+  changed = {}
+  with modules.found_first(files):
+    try:
+      settings = from_config(complete(_read_config(path)))
+    except UserError as error:
+      raise UserError(f'{path}/config.json: {error}') from error
+    for name, (file, digest) in sources.items():
+      now, digest_now = modules.source(name)
+      if digest_now != digest:
+        changed[now] = file
+  for now, file in changed.items():
+    log(
+      f'WARNING: {now}, or a module beside it, is not as it was when the run '
+      f'in {path} began with {file}'
+    )
   return settings
 
 

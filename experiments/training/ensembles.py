@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.command.errors import UserError
+from experiments.command.log import log
 from experiments.data import encoding, loading
 from experiments.data.batches import Examples
 from experiments.learning.tasks import Task
@@ -19,6 +20,7 @@ from experiments.settings import stored
 from experiments.training import evaluation
 from experiments.training.evaluation import Evaluated
 from experiments.workdir import buckets
+from experiments.workdir.workdir import read_status
 
 
 class Answers(NamedTuple):
@@ -53,6 +55,10 @@ def check(paths: list[str], has_data: bool = False) -> None:
   first, *others = paths
   if not others:
     return
+  for path in paths:
+    status = read_status(path).get('status')
+    if status != 'DONE':
+      log(f'WARNING: {buckets.origin(path)} has the status {status}')
   facts, task = _facts(first, has_data), stored.read_settings(first).task
   if not task.entry.has_labels:
     raise UserError(

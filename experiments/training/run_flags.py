@@ -53,7 +53,8 @@ def _names(workdir: str) -> list[str]:
   for name in [workdir] if os.path.exists(workdir) else workdir.split(','):
     matching = [] if os.path.exists(name) else sorted(glob.glob(name))
     names += matching or [name]
-  return names
+  # A run that several patterns match counts once.
+  return list(dict.fromkeys(names))
 
 
 def define_split(values: flags.FlagValues, default: str) -> None:

@@ -159,6 +159,10 @@ class Checkpoints:
     with self._reading(step):
       run = (self._manager.metadata(step).custom_metadata or {}).get('run')
       self._check(step, self._saved(step), wanted)
+      if self._run is not None and run is None:
+        raise Corrupt(
+          f'checkpoint {self._path(step)} is corrupt: its metadata is missing'
+        )
       if self._run not in (None, run):
         raise UserError(f'checkpoint {self._path(step)} is of another run')
       saved = self._read(step, wanted)

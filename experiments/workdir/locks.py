@@ -69,7 +69,9 @@ def held(
     lock.release()
 
 
-def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
+def _acquire(
+  lock, folder: str, patience: float, queues: bool, attempts: int = 3
+) -> None:
   from filelock import Timeout
 
   has_said = False
@@ -96,7 +98,9 @@ def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
     ) from None
   except FileNotFoundError:
     # The previous holder has just removed the folder.
-    _acquire(lock, folder, patience, queues)
+    if not attempts:
+      raise UserError(f'--workdir={folder} cannot be made') from None
+    _acquire(lock, folder, patience, queues, attempts - 1)
   except OSError as error:
     if error.errno not in _UNSUPPORTED:
       raise

@@ -1,7 +1,7 @@
 """The folder of one run: config, status, metrics, checkpoints.
 
 config.json      the complete resolved config
-extension.py     the config file, if it registered entries of tables
+modules.json     files and digests of modules of one's own
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary
@@ -39,7 +39,7 @@ from experiments.workdir import buckets, locks
 # Temporary files of a start that was killed before it wrote config.json.
 _LEFTOVER = re.compile(
   r'((config|data|env|metrics|status|sweep|tokenizer)\.jsonl?'
-  r'|extension\.py)\.tmp-.*'
+  r'|modules\.json)\.tmp-.*'
 )
 # Logs that other processes of the same start may already have opened.
 _OTHERS = re.compile(r'log-\d+\.txt')

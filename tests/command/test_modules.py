@@ -1,9 +1,12 @@
 """Classes of one's own, as module:Class."""
 
+import sys
+
 import pytest
 
 from experiments.command import modules
 from experiments.command.errors import UserError
+from experiments.learning.schedules import Schedule
 from selfattn.positions import Position
 
 HELPER = 'SCALE = 2.0\n'
@@ -28,7 +31,8 @@ class Grape(Position):
 def folder(tmp_path, monkeypatch):
   """A folder of modules; another one is the working folder."""
   monkeypatch.setattr(modules, '_folders', [])
-  monkeypatch.setattr(modules, '_loaded', {})
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  monkeypatch.setattr(modules, '_versions', {})
   (tmp_path / 'work').mkdir()
   monkeypatch.chdir(tmp_path / 'work')
   (tmp_path / 'helper_of_ideas.py').write_text(HELPER)
@@ -49,26 +53,52 @@ def test_a_class_is_found_in_a_searched_folder_with_a_module_beside_it(folder):
 
 
 def test_a_class_is_found_in_the_working_folder_and_on_the_path(folder):
-  (folder / 'work/here.py').write_text(
-    'from selfattn.positions import Position'
-  )
-  assert named('here:Position') is Position
+  (folder / 'work/here.py').write_text(IDEAS)
+  (folder / 'work/helper_of_ideas.py').write_text(HELPER)
+  assert named('here:Grape').groups == 4
   assert named('selfattn.positions.rotary:Rotary').__name__ == 'Rotary'
 
 
-def test_two_versions_of_a_file_are_two_classes(folder):
+@pytest.mark.parametrize('changed', ['helper_of_ideas.py', 'ideas_of_tests.py'])
+def test_two_versions_of_a_file_or_of_one_beside_it_are_two_classes(
+  folder, changed
+):
   modules.search(str(folder))
   first, source = (
     named('ideas_of_tests:Grape'),
     modules.source('ideas_of_tests:'),
   )
-  (folder / 'helper_of_ideas.py').write_text('SCALE = 3.0\n')
-  (folder / 'ideas_of_tests.py').write_text(IDEAS + '\n')
+  text = (folder / changed).read_text()
+  (folder / changed).write_text(text.replace('2.0', '3.0') + '\n# changed\n')
   second = named('ideas_of_tests:Grape')
-  assert (first.scale, second.scale) == (2.0, 3.0)
+  assert second is not first
+  scale = 3.0 if changed == 'helper_of_ideas.py' else 2.0
+  assert (first.scale, second.scale) == (2.0, scale)
   file, digest = modules.source('ideas_of_tests:')
   assert source[0] == file == str(folder / 'ideas_of_tests.py')
   assert source[1] != digest
+
+
+def test_of_modules_of_one_name_that_of_the_run_comes_first(folder):
+  other = folder / 'other/ideas_of_tests.py'
+  other.parent.mkdir()
+  other.write_text(IDEAS.replace('int = 4', 'int = 5'))
+  modules.search(str(folder))
+  assert named('ideas_of_tests:Grape').groups == 4
+  with modules.found_first({'ideas_of_tests': str(other)}):
+    assert named('ideas_of_tests:Grape').groups == 5
+  assert named('ideas_of_tests:Grape').groups == 4
+
+
+def test_a_module_may_import_one_beside_it_later(folder):
+  text = IDEAS.replace(
+    'return None', 'import late_of_ideas\n    return late_of_ideas'
+  )
+  (folder / 'late_of_ideas.py').write_text('')
+  (folder / 'ideas_of_tests.py').write_text(text)
+  modules.search(str(folder))
+  method = named('ideas_of_tests:Grape')(8, 2, False)
+  assert method.bias({}, None, None).__name__ == 'late_of_ideas'
 
 
 @pytest.mark.parametrize(
@@ -80,7 +110,10 @@ def test_two_versions_of_a_file_are_two_classes(folder):
     ('Grap = 3', 'has no Grape; did you mean Grap?'),
     ('import no_such_module', 'line 1: ModuleNotFoundError'),
     ('\n(', 'SyntaxError'),
+    ('import sys; sys.exit(0)', 'SystemExit'),
     (IDEAS.replace('def bias', 'def biass'), 'did you mean bias?'),
+    (IDEAS + '\n  is_relativ = True', 'is no attribute .* did you mean is_rel'),
+    ('from selfattn.positions import Position as Grape', 'must be a subclass'),
     (
       IDEAS.replace('(self, params, query, key)', '(self, params, query)'),
       r'Grape\.bias\(self, params, query\) must take \(self, params, query, k',
@@ -103,3 +136,25 @@ def test_a_helper_of_a_class_may_have_any_other_name(folder):
   (folder / 'ideas_of_tests.py').write_text(text)
   modules.search(str(folder))
   assert named('ideas_of_tests:Grape').groups == 4
+
+
+SCHEDULES = """
+from experiments.learning.schedules import Schedule
+
+class Short(Schedule):
+  def __call__(self, progress):
+    return progress
+
+class Without(Schedule):
+  pass
+"""
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'), [('Short', '__call__.* must take'), ('Without', 'needs')]
+)
+def test_what_a_contract_needs_is_there(folder, name, message):
+  (folder / 'ideas_of_tests.py').write_text(SCHEDULES)
+  modules.search(str(folder))
+  with pytest.raises(UserError, match=message):
+    named(f'ideas_of_tests:{name}', Schedule)

@@ -61,6 +61,7 @@ TEXT = '--text=the plot was dull'
 def folder(tmp_path, monkeypatch):
   """A folder with a config, its classes and a module beside them."""
   monkeypatch.setattr(modules, '_folders', [])
+  monkeypatch.setattr(sys, 'path', list(sys.path))
   (tmp_path / 'ideas').mkdir()
   (tmp_path / 'ideas/scales_of_ideas.py').write_text(SCALES)
   (tmp_path / 'ideas/ideas_of_commands.py').write_text(IDEAS)
@@ -79,7 +80,7 @@ def test_a_config_trains_what_stands_beside_it_and_is_read_elsewhere(
   trained = last_json(stdout)
   for name, *more in (('evaluate',), ('predict', TEXT), ('inspect', TEXT)):
     monkeypatch.setattr(modules, '_folders', [])
-    monkeypatch.setattr(modules, '_loaded', {})
+    monkeypatch.setattr(modules, '_versions', {})
     words = [f'--workdir={run}', *more]
     code, stdout, stderr = call_command(name, *words, cwd=folder)
     assert code == 0, stderr

@@ -268,6 +268,17 @@ BROKEN = {
   'an array without an end': (
     'json', '[{"text": "a", "label": 1}', {}, ' row 2' + UNREADABLE
   ),
+  'two arrays': (
+    'json', '[{"text": "a", "label": 1}]\n[{"text": "b", "label": 2}]', {},
+    ' row 2: something stands behind the array.*'
+  ),
+  'an array without a comma': (
+    'json', '[{"text": "a", "label": 1} {"text": "b", "label": 2}]', {},
+    ' row 2: elements of the array are separated by one comma.*'
+  ),
+  'an array with a comma at its end': (
+    'json', '[{"text": "a", "label": 1},]', {}, ' row 2: something stands .*'
+  ),
   'no object': ('json', OBJECTS + 'null', {}, ' row 3: not a JSON .* null;.*'),
   'no objects in an array': (
     'json', '["a", "b"]\n', {}, " row 1: not a JSON object but 'a';.*"

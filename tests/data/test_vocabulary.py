@@ -160,9 +160,9 @@ def test_encode_truncates_long_texts_and_keeps_empty_ones(caplog):
 @pytest.mark.parametrize(
   ('vocabulary', 'key'),
   [
-    (Word(size=2), 'word.size = 2'),
-    (Word(min_count=0), 'word.min_count = 0'),
-    (BytePair(size=257), 'bpe.size = 257'),
+    (Word(size=2), 'word: size = 2'),
+    (Word(min_count=0), 'word: min_count = 0'),
+    (BytePair(size=257), 'bpe: size = 257'),
   ],
 )
 def test_sizes_without_room_are_refused(vocabulary, key):

@@ -7,6 +7,7 @@ import pytest
 from conftest import make_small_config
 
 from experiments.learning.hparams import HParams
+from experiments.learning.parameter_groups import GROUPS, ParameterGroup
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 
@@ -43,3 +44,28 @@ def test_scales_of_groups_are_hyperparameters_by_name():
   assert scales == {'embeddings': np.float32(0.5), 'matrices': np.float32(1)}
   other = settings_of(**{'optimizer.groups': 'matrices'})
   assert compiled.key(other) != compiled.key(one)
+
+
+def test_what_else_a_group_has_is_of_the_program(monkeypatch):
+  @dataclasses.dataclass(frozen=True)
+  class Ending(ParameterGroup):
+    ending: str = 'bias'
+
+    def holds(self, path, shape):
+      return path[-1] == self.ending
+
+  monkeypatch.setitem(GROUPS, 'ending', Ending)
+  keys = {
+    compiled.key(settings_of(**{'optimizer.groups': f'ending(ending={name})'}))
+    for name in ('bias', 'kernel')
+  }
+  assert len(keys) == 2
+
+
+def test_two_texts_of_one_optimizer_are_one_run():
+  texts = ('muon', 'muon()', "'muon( beta = 0.950 )'")
+  digests = {
+    settings_of(**{'optimizer.groups': f'matrices(optimizer={text})'}).digest()
+    for text in texts
+  }
+  assert len(digests) == 1

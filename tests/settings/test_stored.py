@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
@@ -120,6 +121,7 @@ def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
   tmp_path, monkeypatch, capfd
 ):
   monkeypatch.setattr(modules, '_folders', [])
+  monkeypatch.setattr(sys, 'path', list(sys.path))
   (tmp_path / 'work').mkdir()
   file = tmp_path / 'work/mine_of_tests.py'
   file.write_text(IDEAS)

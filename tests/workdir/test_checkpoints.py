@@ -224,6 +224,15 @@ def test_a_checkpoint_without_its_marker_is_intact_or_set_aside(tmp_path):
   folder.close()
 
 
+def test_a_checkpoint_without_its_metadata_is_set_aside(tmp_path):
+  save_all(tmp_path, SETTINGS, [None, None]).close()
+  (tmp_path / 'checkpoints/2/_CHECKPOINT_METADATA').write_text('')
+  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
+  step, _ = recovery.newest([folder], state(0))
+  folder.close()
+  assert step == 1
+
+
 def test_nothing_is_changed_when_all_checkpoints_are_corrupt(tmp_path):
   save_all(tmp_path, SETTINGS, [None, None]).close()
   for step in '12':

@@ -203,7 +203,7 @@ def test_the_same_command_twice_is_refused_and_changes_nothing(
   [
     'config.json.tmp-4711',
     'env.json.tmp-0f',
-    'extension.py.tmp-9c',
+    'modules.json.tmp-9c',
     'lock',
     'log-1.txt',
   ],
