@@ -65,22 +65,18 @@ def writing(path: str):
     raise
 
 
-def one_of(name: Any, allowed, key: str, joined: str = '') -> Any:
+def one_of(name: Any, allowed, key: str) -> Any:
   """`name` if it is allowed; else UserError with the closest allowed one.
 
   Args:
     key: config key, or a flag with its dashes.
-    joined: names joined by +, of which this is one.
   """
   if name in allowed:
     return name
   key = key if key.startswith('--') else f'config.{key}'
-  names = ', '.join(str(each) or "''" for each in sorted(allowed))
-  given = repr(name)
-  if joined not in ('', name):
-    given = f'{joined!r} has {repr(name) if name else "an empty name"}, which'
+  names = ', '.join(str(entry) or "''" for entry in sorted(allowed))
   raise UserError(
-    f'{key} = {given} is not one of {names}{nearest(str(name), allowed)}'
+    f'{key} = {name!r} is not one of {names}{nearest(str(name), allowed)}'
   )
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from experiments.command.errors import Diverged
 from experiments.command.log import log
-from experiments.data.loading import Data
 from experiments.learning.hparams import HParams
 from experiments.learning.schedules import factor
 from experiments.learning.steps import State
@@ -76,7 +75,7 @@ class Group:
     """Hyperparameters of all trials."""
     return self.program.hparams([trial.settings for trial in self.trials])
 
-  def initial_state(self, data: Data) -> State:
+  def initial_state(self) -> State:
     """The newest State of which all have an intact checkpoint, or a new one."""
     step, states = recovery.newest(
       [trial.checkpoints for trial in self.trials], self.program.template

@@ -42,7 +42,7 @@ def train(
   """
   settings = group.trials[0].settings
   batches = _batches(group, loaded)
-  state = group.initial_state(loaded)
+  state = group.initial_state()
   _print_header(group, loaded, batches[0].steps_per_epoch)
   last = until or settings.train.steps
   validate = functools.partial(_evaluated, group, loaded, 'validation', signals)

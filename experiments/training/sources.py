@@ -95,7 +95,7 @@ def _run_in(folder: str, settings: Settings) -> str:
   swept = _different(there.values())
   keys = [key for key in here if key.startswith('model.') or _pairs(key, swept)]
   differences = {
-    trial: [key for key in keys if here[key] != config.get(key)]
+    trial: [key for key in keys if here[key] != config[key]]
     for trial, config in there.items()
   }
   fitting = [trial for trial, found in differences.items() if not found]
@@ -129,7 +129,7 @@ def _different(configs) -> list[str]:
   return [
     key
     for key, value in first.items()
-    if any(other.get(key) != value for other in others)
+    if any(other[key] != value for other in others)
   ]
 
 
@@ -154,6 +154,6 @@ def _check(folder: str, settings: Settings) -> None:
 
 def _told(keys: list[str], there: dict, here: dict) -> str:
   return '; '.join(
-    f'config.{key} = {there.get(key)!r}, which is {here[key]!r} here'
+    f'config.{key} = {there[key]!r}, which is {here[key]!r} here'
     for key in keys[:_MOST]
   )

@@ -90,10 +90,11 @@ def assert_answered(attempt, arguments):
   outcome, said = attempt(*arguments)
   assert outcome in ('trains', 2), (arguments, outcome, said)
   if outcome == 2:
-    # What is said of the data may stand before it.
-    *_, line = said.splitlines()
-    assert line.startswith('error: '), (arguments, said)
-    assert 'Traceback' not in line
+    # What is said of the data may stand before the one line of the error.
+    lines = said.splitlines()
+    errors = [line for line in lines if line.startswith('error: ')]
+    assert errors == lines[-1:], (arguments, said)
+    assert 'Traceback' not in said
   return outcome
 
 
