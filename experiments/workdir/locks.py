@@ -96,10 +96,11 @@ def _acquire(
       f'--workdir={folder} is in use by {who}; wait for it, end it, or '
       'choose another --workdir'
     ) from None
-  except FileNotFoundError:
-    # The previous holder has just removed the folder.
+  except (FileNotFoundError, FileExistsError):
+    # The previous holder has just removed the folder, before the file in it was
+    # opened or while the folder was made.
     if not attempts:
-      raise UserError(f'--workdir={folder} cannot be made') from None
+      raise
     _acquire(lock, folder, patience, queues, attempts - 1)
   except OSError as error:
     if error.errno not in _UNSUPPORTED:
