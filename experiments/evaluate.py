@@ -5,7 +5,8 @@
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --file=new.tsv
 
 Prints loss, accuracy, precision, recall and F1 of each class, the confusion
-matrix, and accuracy by length; for a task that predicts tokens, its metrics. Of
+matrix, and accuracy by length; for a task that predicts tokens, its metrics;
+with --lengths, the loss of a stream by length of the window. Of
 more than 50 classes, those with the least F1, and no matrix. The probabilities
 of several runs, an ensemble, are averaged. The last line is the same as one
 JSON object. With several processes, process 0 prints.
@@ -18,6 +19,7 @@ import os
 from absl import flags
 
 from experiments.command import app, distributed
+from experiments.command.errors import UserError
 from experiments.command.imports import import_frozen
 from experiments.command.log import log
 from experiments.learning import scores
@@ -74,12 +76,29 @@ def _define(values) -> None:
     'What to do with texts of --file whose labels the run does not know.',
     flag_values=values,
   )
+  flags.DEFINE_list(
+    'lengths',
+    [],
+    'Lengths of windows in which a stream is read: its loss in each.',
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    'stride',
+    0,
+    'With --lengths: tokens from one window to the next, of which the last ones '
+    'count; 0: windows do not overlap.',
+    lower_bound=0,
+    flag_values=values,
+  )
   distributed.define(values)
 
 
 def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
   workdir = app.required(values, 'workdir')
+  if values.stride and not values.lengths:
+    raise UserError(f'--stride={values.stride} is of --lengths, which is empty')
+  _lengths(values)
   cluster = distributed.find(values, os.environ)
   import_frozen('experiments.training.evaluation')
   if cluster is not None:
@@ -95,7 +114,15 @@ def _evaluate(values, paths: list[str]) -> None:
 
   processes.together(lambda: ensembles.check(paths, not values.file))
   settings = stored.read_settings(paths[0])
+  if values.lengths and not settings.data.is_stream:
+    raise UserError(
+      f'--lengths needs a run on a stream, but config.data.source = '
+      f'{settings.data.source}'
+    )
   loaded = processes.together(lambda: _data(values, settings, paths[0]))
+  if values.lengths:
+    app.print_result(_by_window(values, settings, paths, loaded))
+    return
   examples = loaded.splits['test' if values.file else values.split]
   answers = ensembles.evaluate(
     ensembles.restored(paths, values.checkpoint),
@@ -107,12 +134,13 @@ def _evaluate(values, paths: list[str]) -> None:
     return
   task = answers.task
   place = {'file': values.file} if values.file else {'split': values.split}
-  scores_of_all = task.scores(answers.outputs, examples.labels)
+  split = 'test' if values.file else values.split
+  scores_of_all = loaded.scores(split, task, answers.outputs)
   result = place | scores_of_all
   if task.has_labels:
     result |= _by_label(answers.outputs, examples, loaded.labels)
   else:
-    lines = [f'{name:<12}{value:.4f}' for name, value in scores_of_all.items()]
+    lines = [f'{name:<14}{value:.4f}' for name, value in scores_of_all.items()]
     log('\n'.join(lines))
   result |= {'count': len(examples), **ensembles.steps(answers.steps)}
   if len(paths) > 1:
@@ -121,6 +149,55 @@ def _evaluate(values, paths: list[str]) -> None:
       for outputs in answers.of_runs
     ]
   app.print_result(result)
+
+
+def _by_window(values, settings, paths, loaded) -> dict:
+  """Prints and returns the loss of a stream by length of the window."""
+  from experiments.command import processes
+  from experiments.training import ensembles, lengths
+
+  processes.require_one('--lengths')
+  (run,) = ensembles.restored(paths, values.checkpoint)
+  split, rows = values.split, []
+  for length in _lengths(values):
+    reason = lengths.unsupported(run.program, length)
+    if reason:
+      log(f'{length:>7}  {reason}')
+      rows.append({'length': length, 'unsupported': reason})
+      continue
+    row = lengths.evaluate(
+      run,
+      loaded.splits[split].tokens,
+      loaded.num_bytes[split],
+      length,
+      values.stride,
+      values.batch_size * settings.data.max_length,
+    )
+    if not any('loss' in row for row in rows):
+      log(f'{"length":>7}  {"nats":>7}  {"bits/byte":>9}  {"perplexity":>10}')
+    log(
+      f'{length:>7}  {row.loss:7.4f}  {row.bits_per_byte:9.4f}  '
+      f'{row.perplexity:10.3f}'
+    )
+    rows.append(row._asdict())
+  return {
+    'split': split, 'stride': values.stride, 'lengths': rows, 'step': run.step,
+  }  # fmt: skip
+
+
+def _lengths(values) -> list[int]:
+  """Those of --lengths.
+
+  Raises:
+    UserError: one is no number of tokens, or shorter than the stride.
+  """
+  for text in values.lengths:
+    if not text.strip().isdecimal() or int(text) < max(values.stride, 1):
+      raise UserError(
+        f'--lengths={",".join(values.lengths)}: {text!r} must be a number of '
+        f'tokens, at least --stride = {max(values.stride, 1)}'
+      )
+  return [int(text) for text in values.lengths]
 
 
 def _data(values, settings, path: str):

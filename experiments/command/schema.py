@@ -81,7 +81,7 @@ def read(cls: type, values: Mapping, path: str = '') -> Any:
       not allowed, or a choice that does not exist.
   """
   kinds = get_type_hints(cls)
-  check_keys(values, kinds, path)
+  check_keys(values, [entry.name for entry in dataclasses.fields(cls)], path)
   made = {}
   for entry in dataclasses.fields(cls):
     key, value = join(path, entry.name), values[entry.name]

@@ -76,6 +76,13 @@ class Examples:
       self.tokens, self.starts[rows], self.lengths[rows], self.labels[rows]
     )
 
+  def shifted(self, tokens: int) -> Examples:
+    """Examples that begin so many tokens later; the last ones are shorter."""
+    starts = np.minimum(self.starts + tokens, len(self.tokens))
+    left = (len(self.tokens) - starts).astype(np.int32)
+    lengths = np.minimum(self.lengths, left)
+    return dataclasses.replace(self, starts=starts, lengths=lengths)
+
   def followed_by(self, others: Examples) -> Examples:
     """These and others of the same array of tokens."""
     return Examples(
@@ -160,6 +167,8 @@ class TrainBatches:
     share: rows of each batch that this process makes.
     order_seed: of another order of examples, in batches of the same shapes;
       None: that of `seed`.
+    max_shift: in each epoch, all examples begin the same number of tokens
+      later, which is below this; 0: none.
   """
 
   examples: Examples
@@ -168,6 +177,7 @@ class TrainBatches:
   bucket_lengths: tuple[int, ...]
   share: Share = ALL_ROWS
   order_seed: int | None = None
+  max_shift: int = 0
   _orders: dict = dataclasses.field(
     default_factory=dict, init=False, repr=False
   )
@@ -183,14 +193,14 @@ class TrainBatches:
     if epoch not in self._orders:
       self._orders.clear()
       self._orders[epoch] = self._order(epoch)
-    order, sequence = self._orders[epoch]
+    examples, order, sequence = self._orders[epoch]
     start = sequence[index] * self.batch_size
     rows = order[start : start + self.batch_size]
-    length = fit(int(self.examples.lengths[rows].max()), self.bucket_lengths)
-    return self.examples.batch(rows, self.batch_size, length, self.share)
+    length = fit(int(examples.lengths[rows].max()), self.bucket_lengths)
+    return examples.batch(rows, self.batch_size, length, self.share)
 
-  def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """(rows of the batches, one after the other; the sequence of batches)."""
+  def _order(self, epoch: int) -> tuple[Examples, np.ndarray, np.ndarray]:
+    """(examples, rows of the batches in turn, the sequence of batches)."""
     count = len(self.examples)
     rng = np.random.default_rng((self.seed, epoch, 0))
     shuffled = rng.permutation(count)
@@ -199,7 +209,10 @@ class TrainBatches:
       rng = np.random.default_rng((self.seed, epoch, 1 + self.order_seed))
       shuffled = rng.permutation(count)
     order = self._by_bucket(shuffled).astype(np.min_scalar_type(count))
-    return order, sequence
+    examples = self.examples
+    if self.max_shift:
+      examples = examples.shifted(int(rng.integers(self.max_shift)))
+    return examples, order, sequence
 
   def _by_bucket(self, shuffled: np.ndarray) -> np.ndarray:
     """Full batches of each bucket, then the remainders of all.

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterable
+from typing import ClassVar
 
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data import algorithmic, strings, word_order
+from experiments.data import algorithmic, stories, strings, word_order
 from experiments.data.rows import Row
+from experiments.data.streams import Pieces, Stream
 from experiments.data.text_files import SPLITS, Text
 
 
@@ -140,10 +143,56 @@ class Algorithmic:
     }
 
 
+@dataclasses.dataclass(frozen=True)
+class Stories:
+  """A stream of the stories of experiments.data.stories, for language models.
+
+  Attributes:
+    train: number of stories to train on, of about 1,600 characters.
+    validation: number of stories of the validation split.
+    test: number of stories of the test split.
+  """
+
+  train: int = 1_000
+  validation: int = 30
+  test: int = 60
+  is_stream: ClassVar[bool] = True
+
+  def check(self, directory: str) -> None:
+    """UserError for a number of stories below 1, or a folder."""
+    for name, size in dataclasses.asdict(self).items():
+      if not 1 <= size <= 1_000_000:
+        raise UserError(
+          f'config.data.source = stories: {name} = {size} must be between 1 '
+          'and 1000000'
+        )
+    if directory:
+      raise UserError(
+        f'config.data.dir = {directory!r} must be empty for '
+        "config.data.source = 'stories', which needs no file"
+      )
+
+  def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
+    """Pieces of the stories by split."""
+    del directory
+    rng = np.random.default_rng(seed)
+    return {
+      split: Pieces(
+        [
+          Row(stories.story(rng), '', 'stories', number)
+          for number in range(1, getattr(self, split) + 1)
+        ]
+      )
+      for split in SPLITS
+    }
+
+
 # Made by a program, which also makes test. Folds would part minimal pairs.
-GENERATED = ('word_order', 'algorithmic')
+GENERATED = ('word_order', 'algorithmic', 'stories')
 DATASETS = {
   'word_order': WordOrder,
   'algorithmic': Algorithmic,
+  'stories': Stories,
   'text': Text,
+  'stream': Stream,
 }

@@ -16,11 +16,7 @@ from experiments.command import schema
 from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
-from experiments.data import (
-  datasets,
-  encoding,
-  selection,
-)
+from experiments.data import datasets, encoding, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.splits import GROUPINGS
@@ -50,7 +46,8 @@ class DataSettings:
     source: the data set.
     text: its files, where `source` is text.
     dir: folder of the files; empty for generated data and the hub.
-    max_length: tokens of a text; longer texts are truncated.
+    max_length: tokens of a text; longer texts are truncated. Of a stream, the
+      tokens of a window, each of which predicts the next one.
     seed: seed of generated data, of splits held out from train, and of the
       order of examples: runs that differ in config.seed only train on the same
       batches, unless config.train.shuffle_by_seed is set.
@@ -85,6 +82,11 @@ class DataSettings:
     is_text = issubclass(self.source.entry, Text)
     return self.source.make(**(vars(self.text) if is_text else {}))
 
+  @property
+  def is_stream(self) -> bool:
+    """Whether an example is a window of all texts, one after another."""
+    return getattr(self.source.entry, 'is_stream', False)
+
   def labelled_only(self) -> DataSettings:
     """The same data without the unlabelled texts, if there are any."""
     text = dataclasses.replace(self.text, unlabelled=())
@@ -107,6 +109,7 @@ class Data:
     vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
     files: files to store in the workdir, content by name.
+    num_bytes: of a stream, the bytes of UTF-8 of each split; else empty.
   """
 
   splits: dict[str, Examples]
@@ -115,6 +118,32 @@ class Data:
   vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]
   files: dict[str, str]
+  num_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+
+  def scores(
+    self, split: str, task, outputs, examples: Examples | None = None
+  ) -> dict[str, float]:
+    """The metrics of a split: of the task, and of a stream, bits per byte.
+
+    Args:
+      outputs: of the task for all examples of the split.
+      examples: in other windows of the stream; None: those of the split.
+
+    Raises:
+      UserError: a task of one's own lacks some of its metrics.
+    """
+    examples = examples or self.splits[split]
+    scores = task.scores(outputs, examples.labels)
+    if missing := sorted(task.metrics.keys() - scores.keys()):
+      raise UserError(
+        f'{type(task).__name__}.scores returns {sorted(scores)}, without '
+        f'{missing} of its metrics'
+      )
+    if split in self.num_bytes:
+      scores['bits_per_byte'] = streams.bits_per_byte(
+        scores['loss'], examples, self.num_bytes[split]
+      )
+    return scores
 
 
 def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
@@ -147,11 +176,13 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
   if is_new:
     for problem in [*chosen.problems, *_unknown_tokens(arrays, chosen.splits)]:
       log(f'WARNING: {problem}')
-  examples = _examples(arrays, rows, chosen.splits, chosen.labels, settings)
   files = {
     'tokenizer.json': tokenizer.to_str(pretty=True),
     'data.json': json.dumps(facts, indent=2),
   }
+  if settings.is_stream:
+    return _stream(arrays, rows, chosen.splits, tokenizer, settings, files)
+  examples = _examples(arrays, rows, chosen.splits, chosen.labels, settings)
   return _data(examples, 'train', chosen.labels, tokenizer, settings, files)
 
 
@@ -303,7 +334,10 @@ def _select(store, key, rows, source, settings) -> selection.Selection:
   how = [getattr(settings, name) for name in how]
 
   def make():
-    yield selection.select(rows, source, settings).arrays()
+    if settings.is_stream:
+      yield streams.select(rows, settings).arrays()
+    else:
+      yield selection.select(rows, source, settings).arrays()
 
   return selection.of(store.arrays('splits', [key, options, how], make))
 
@@ -376,6 +410,29 @@ def _examples(
       whole, settings.max_length, f'{split} texts'
     )
   return examples
+
+
+def _stream(arrays, rows, splits, tokenizer, settings, files) -> Data:
+  """The windows of each split of a stream; raises UserError if there are none.
+
+  Args:
+    splits: ranges of rows.
+  """
+  offsets, examples = arrays['offsets'], {}
+  for split, part in splits.items():
+    tokens = arrays['tokens'][offsets[part[0]] : offsets[part[-1] + 1]]
+    if len(tokens) < 2:
+      raise UserError(f'the {split} split has no token that follows another')
+    examples[split] = streams.windows(tokens, settings.max_length)
+  return Data(
+    examples,
+    examples['train'],
+    [],
+    Vocabulary.of(tokenizer),
+    (settings.max_length + 1,),
+    files,
+    {split: streams.num_bytes(rows, part) for split, part in splits.items()},
+  )
 
 
 def _data(examples, train: str, labels, tokenizer, settings, files) -> Data:

@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
 
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
@@ -94,6 +95,7 @@ class Text:
   labels: tuple = ()
   unknown_labels: str = 'error'
   max_copies: int = 0
+  is_labelled: ClassVar[bool] = True
 
   def __post_init__(self):
     # 0,1 on a command line is parsed as integers, but names are strings.
@@ -220,7 +222,7 @@ class Text:
     if self.format == 'hub':
       return [(None, name)]
     label = None
-    is_labelled = split != UNLABELLED
+    is_labelled = self.is_labelled and split != UNLABELLED
     if self.format == 'class_files' and is_labelled:
       label, name = named(name)
     paths = self._matching(directory, split, name)
@@ -273,7 +275,8 @@ class Text:
     columns = [*self.text_columns, self.label_column]
     if self.format in _TEXT_ONLY:
       columns = [readers.TEXT, 'label']
-    has_labels = split != UNLABELLED and label is None
+    is_labelled = self.is_labelled and split != UNLABELLED
+    has_labels = is_labelled and label is None
     columns = columns if has_labels else columns[:-1]
     shown: dict[str, str] = {}
     for number, texts, _ in readers.rows(self, path, columns):

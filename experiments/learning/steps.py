@@ -170,15 +170,35 @@ def make_eval_step(
 
   def eval_step(params, batch: Batch):
     targets = eval_targets(task, classifier, batch)
-    logits = classifier.apply(
-      {'params': params},
-      targets.tokens,
-      padding_mask(targets),
-      label_index_BN=targets.label_index,
-    )
-    return task.outputs(logits, targets)
+    return task.outputs(_eval_logits(classifier, params, targets), targets)
 
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
+
+
+def make_token_losses(classifier, task: Task) -> Callable:
+  """Returns token_losses(params, batch), float32 (rows, predictions).
+
+  Args:
+    classifier: a TextClassifier.
+    task: one that predicts tokens.
+  """
+
+  def token_losses(params, batch: Batch):
+    targets = eval_targets(task, classifier, batch)
+    logits = _eval_logits(classifier, params, targets)
+    losses, _ = task.losses(logits, targets)
+    return losses
+
+  return token_losses
+
+
+def _eval_logits(classifier, params, targets: Targets) -> jax.Array:
+  return classifier.apply(
+    {'params': params},
+    targets.tokens,
+    padding_mask(targets),
+    label_index_BN=targets.label_index,
+  )
 
 
 def eval_targets(task: Task, classifier, batch: Batch) -> Targets:

@@ -74,6 +74,8 @@ class Task:
     has_mask_token: whether the model needs an embedding of [MASK].
     is_tied: whether the head uses the embedding table.
     is_causal: whether the encoder must be causal.
+    reads_streams: whether its texts may be windows of a stream, which have a
+      token more than config.data.max_length.
     begins_word: as of Vocabulary; no option.
   """
 
@@ -83,6 +85,7 @@ class Task:
   has_mask_token: ClassVar[bool] = False
   is_tied: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
+  reads_streams: ClassVar[bool] = False
   begins_word: tuple[bool, ...] | None = dataclasses.field(
     default=None, repr=False, kw_only=True
   )
@@ -293,15 +296,17 @@ class NextToken(Task):
   metrics: ClassVar = {'accuracy': max, 'loss': min, 'perplexity': min}
   is_tied: ClassVar = True
   is_causal: ClassVar = True
+  reads_streams: ClassVar = True
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
-    """The texts, with the next token of all but the last as labels."""
+    """The texts without their last token, and the next tokens as labels."""
     del vocab_size, bits
-    labels = jnp.pad(batch.tokens[:, 1:], ((0, 0), (0, 1)))
-    index = jnp.arange(batch.tokens.shape[1])[None]
-    has_next = index + 1 < batch.lengths[:, None]
-    weights = has_next * batch.weights[:, None]
-    return Targets(batch.tokens, batch.lengths, labels, weights)
+    # At least one column, if only of padding.
+    most = max(batch.tokens.shape[1] - 1, 1)
+    tokens, lengths = batch.tokens[:, :most], jnp.maximum(batch.lengths - 1, 0)
+    labels = jnp.pad(batch.tokens[:, 1:], ((0, 0), (0, 1)))[:, :most]
+    is_read = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
+    return Targets(tokens, lengths, labels, is_read * batch.weights[:, None])
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
     """Logits of the vocabulary."""

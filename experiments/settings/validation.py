@@ -55,6 +55,12 @@ def check(settings, flat: dict[str, Any]) -> None:
     'train.grad_accum_steps',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
   )
+  require(
+    all(type(n) is int and n >= 1 for n in train.eval_lengths)
+    and (not train.eval_lengths or data.is_stream),
+    'train.eval_lengths',
+    '(), or numbers of tokens for a stream',
+  )
   _check_optimizers(optimizer)
   _check_data(data)
   encoder = parts.encoder(model)
@@ -122,6 +128,13 @@ def _check_task(settings, encoder) -> None:
   task = tasks.make(settings.task)
   with parts.prefixed('task', settings.task):
     task.check()
+  is_stream = settings.data.is_stream
+  if is_stream and not task.reads_streams:
+    names = (name for name, entry in tasks.TASKS.items() if entry.reads_streams)
+    raise UserError(
+      f'config.task = {settings.task} does not read streams, such as '
+      f'config.data.source = {settings.data.source}; {", ".join(names)} does'
+    )
   if task.is_causal and not encoder.causal:
     raise UserError(
       f'config.task = {settings.task} needs a causal encoder, and '

@@ -12,13 +12,13 @@ import jax
 import numpy as np
 
 from experiments.command import calls
-from experiments.command.errors import Interrupted, UserError
+from experiments.command.errors import Interrupted
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.data import loading
+from experiments.data import loading, streams
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
-from experiments.training import compiled
+from experiments.training import compiled, lengths
 from experiments.training.evaluation import evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
@@ -71,6 +71,7 @@ def _batches(group, loaded) -> list[TrainBatches]:
     settings.data.seed,
     loaded.bucket_lengths,
     program.share,
+    max_shift=settings.data.max_length * settings.data.is_stream,
   )
   if not settings.train.shuffle_by_seed:
     return [of_all]
@@ -83,36 +84,28 @@ def _batches(group, loaded) -> list[TrainBatches]:
 def _evaluated(group, loaded, split, signals, params) -> list[dict]:
   """The metrics of a split, of each trial."""
   settings, program = group.trials[0].settings, group.program
-  examples = loaded.splits[split]
-  found = evaluate(
-    program,
-    params,
-    examples,
-    settings.train.eval_batch_size,
-    loaded.bucket_lengths,
-    signals.check,
-  )
-  if program.size is None:
-    found = [array[None] for array in found]
-  return [
-    _scores(program.task, outputs, examples.labels)
-    for _, *outputs in zip(group.trials, *found, strict=False)
-  ]
+  rows = settings.train.eval_batch_size
 
+  def scores_of(examples, rows, padded) -> list[dict]:
+    outputs = evaluate(program, params, examples, rows, padded, signals.check)
+    if program.size is None:
+      outputs = [array[None] for array in outputs]
+    return [
+      loaded.scores(split, program.task, of_trial, examples)
+      for _, *of_trial in zip(group.trials, *outputs, strict=False)
+    ]
 
-def _scores(task, outputs, labels) -> dict[str, float]:
-  """The metrics of a task.
-
-  Raises:
-    UserError: one of a task of one's own lacks some.
-  """
-  found = task.scores(outputs, labels)
-  if missing := sorted(task.metrics.keys() - found.keys()):
-    raise UserError(
-      f'{type(task).__name__}.scores returns {sorted(found)}, without '
-      f'{missing} of its metrics'
-    )
-  return found
+  scores = scores_of(loaded.splits[split], rows, loaded.bucket_lengths)
+  for length in settings.train.eval_lengths:
+    if lengths.unsupported(program, length):
+      continue
+    examples = streams.windows(loaded.splits[split].tokens, length)
+    fewer = max(rows * settings.data.max_length // length, 1)
+    for of_trial, at_length in zip(
+      scores, scores_of(examples, fewer, (length + 1,)), strict=True
+    ):
+      of_trial[f'bits_per_byte_{length}'] = at_length['bits_per_byte']
+  return scores
 
 
 def _loop(group, state, batches, validate, signals, until) -> State:
@@ -176,6 +169,7 @@ def _print_header(group, loaded, epoch: int) -> None:
     is_read = program.task.reads_labels
     sizes['for the vocabulary' if is_read else 'unlabelled'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
+  classes = f'{len(loaded.labels)} classes, ' if loaded.labels else ''
   padded = ', '.join(map(str, loaded.bucket_lengths))
   for trial in group.trials:
     workdir_lib.record_environment(trial.workdir, devices)
@@ -188,8 +182,8 @@ def _print_header(group, loaded, epoch: int) -> None:
     folder = buckets.origin(group.trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
-    f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
-    f'classes, {loaded.vocabulary.size} token ids, padded to {padded}'
+    f'data {settings.data.source.name}: {counts}; {classes}'
+    f'{loaded.vocabulary.size} token ids, padded to {padded}'
   )
   log(
     f'model: {settings.model.encoder} encoder, '
@@ -203,7 +197,8 @@ def _print_header(group, loaded, epoch: int) -> None:
   if program.size is not None:
     where += f', for each of {len(group.trials)} trials'
   log(f'batch {batch} {where}')
-  longest = loaded.bucket_lengths[-1]
+  # The last token of a window of a stream is only predicted.
+  longest = min(loaded.bucket_lengths[-1], settings.data.max_length)
   if choice := program.attention_choice(longest):
     log(f'attention over {longest} tokens: {choice}')
   steps = settings.train.steps

@@ -1,0 +1,183 @@
+"""Texts as one stream of tokens, for language models.
+
+The rows of a stream are pieces of its texts, in their order; each text is
+followed by a separator. A split is a contiguous part of the stream, and an
+example is a window of it, with the token after the window.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from experiments.command.errors import UserError
+from experiments.data.batches import Examples
+from experiments.data.rows import Row, Rows
+from experiments.data.selection import Selection
+from experiments.data.text_files import SPLITS, UNLABELLED, Text
+
+# Characters of a piece, of which each is tokenised by itself. It ends before
+# white space, unless a word is longer than half of it.
+_PIECE = 4_096
+_END = re.compile(r'\s(?!.*\s)', re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream(Text):
+  """The texts of files, with the options config.data.text, one after another.
+
+  Labels are not read. Splits without files are the last shares of train.
+
+  Attributes:
+    separator: what follows each text.
+    train_bytes: bytes of UTF-8 of the train split that are read, the first
+      ones; 0: all.
+    validation_bytes: the same of the validation split.
+    test_bytes: the same of the test split.
+  """
+
+  separator: str = '\n'
+  train_bytes: int = 0
+  validation_bytes: int = 0
+  test_bytes: int = 0
+  is_stream: ClassVar[bool] = True
+  is_labelled: ClassVar[bool] = False
+
+  def check(self, directory: str) -> None:
+    """As of Text; UserError for a size below 0, or unlabelled texts."""
+    super().check(directory)
+    for split in SPLITS:
+      size = getattr(self, f'{split}_bytes')
+      if size < 0:
+        raise UserError(
+          f'config.data.source = stream: {split}_bytes = {size} must be at '
+          'least 0 (0 reads all)'
+        )
+    if self.unlabelled:
+      raise UserError(
+        f'config.data.text.unlabelled = {self.unlabelled!r} must be empty for '
+        'config.data.source = stream, which reads no labels; add the files to '
+        'config.data.text.train'
+      )
+
+  def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
+    """Pieces of the texts by split; raises as Text.read."""
+    return {
+      split: Pieces(rows, self.separator, getattr(self, f'{split}_bytes'))
+      for split, rows in super().read(directory, seed).items()
+    }
+
+  def key(self, directory: str, digest) -> list:
+    """As of Text."""
+    return super().key(directory, digest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+  """Rows of the pieces of texts, for the `read` of a data set of a stream.
+
+  Attributes:
+    rows: of the texts.
+    separator: what follows each text.
+    most: bytes of UTF-8 that are read; 0: all.
+  """
+
+  rows: Iterable[Row]
+  separator: str = '\n'
+  most: int = 0
+
+  def __iter__(self) -> Iterator[Row]:
+    left = self.most or float('inf')
+    for row in self.rows:
+      for text in pieces(row.text + self.separator):
+        size = len(text.encode())
+        if size >= left:
+          text = text.encode()[: int(left)].decode(errors='ignore')
+          yield row._replace(text=text)
+          return
+        left -= size
+        yield row._replace(text=text)
+
+
+def pieces(text: str) -> Iterator[str]:
+  """Parts of a text, which are the text one after another."""
+  start = 0
+  while len(text) - start > _PIECE:
+    end = start + _PIECE
+    space = _END.search(text, start + _PIECE // 2, end)
+    end = space.start() if space else end
+    yield text[start:end]
+    start = end
+  yield text[start:]
+
+
+def select(rows: Rows, settings) -> Selection:
+  """The splits of a stream, each a range of its rows.
+
+  Args:
+    settings: experiments.data.loading.DataSettings.
+
+  Raises:
+    UserError: a split is too short for a window.
+  """
+  splits = rows.splits()
+  for split, fraction in (
+    ('test', settings.test_fraction),
+    ('validation', settings.validation_fraction),
+  ):
+    if split not in splits:
+      splits['train'], splits[split] = _last(rows, splits['train'], fraction)
+  splits = {split: splits[split] for split in SPLITS}
+  digest = hashlib.sha256()
+  for split, chosen in splits.items():
+    if not len(chosen):
+      raise UserError(
+        f'the {split} split is empty; give config.data.text.{split}, or raise '
+        f'config.data.{split}_fraction'
+      )
+    digest.update(f'{split} {len(chosen)}\0'.encode())
+    for texts in rows.stream(chosen):
+      digest.update(''.join(texts).encode())
+  return Selection(splits, [], digest.hexdigest(), '', [], [])
+
+
+def _last(rows: Rows, chosen: np.ndarray, fraction: float):
+  """(the rest, the last rows with `fraction` of the bytes)."""
+  first, end = rows.offsets[chosen[0]], rows.offsets[chosen[-1] + 1]
+  begin = end - int(fraction * (end - first))
+  count = int((rows.offsets[chosen] < begin).sum())
+  return chosen[:count], chosen[count:]
+
+
+def num_bytes(rows: Rows, chosen: np.ndarray) -> int:
+  """Bytes of UTF-8 of the texts of a range of rows."""
+  return int(rows.offsets[chosen[-1] + 1] - rows.offsets[chosen[0]])
+
+
+def windows(tokens: np.ndarray, length: int, stride: int = 0) -> Examples:
+  """Windows of `length` tokens, each with the token after it.
+
+  All tokens but the first follow those of a window; the last window may be
+  shorter.
+
+  Args:
+    tokens: (tokens,), of any integer type.
+    stride: tokens from the start of a window to the next; 0: `length`.
+  """
+  stride = stride or length
+  after_first = max(len(tokens) - 1 - length, 0)
+  starts = stride * np.arange(1 + -(-after_first // stride), dtype=np.int64)
+  lengths = np.minimum(length + 1, len(tokens) - starts).astype(np.int32)
+  return Examples(tokens, starts, lengths, np.zeros(len(starts), np.int32))
+
+
+def bits_per_byte(loss: float, examples: Examples, num_bytes: int) -> float:
+  """From the mean loss of a split, in nats per token that is predicted."""
+  predicted = int(examples.lengths.sum()) - len(examples)
+  return loss * predicted / (num_bytes * math.log(2))

@@ -1,0 +1,143 @@
+"""Text from a trained language model, a token at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+
+from experiments.command.errors import UserError
+from experiments.data import encoding
+from experiments.training import lengths
+from experiments.training.evaluation import Evaluated
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+  """How the next token is drawn.
+
+  Attributes:
+    temperature: divides the logits; 0: the most probable token.
+    top_p: only the most probable tokens are drawn, as few as have at least this
+      probability together (Holtzman et al. 2020, nucleus sampling).
+    seed: of the draws.
+  """
+
+  temperature: float = 1.0
+  top_p: float = 1.0
+  seed: int = 0
+
+  def check(self) -> None:
+    """UserError for a value that is out of range; names the flag."""
+    if not 0 <= self.temperature < float('inf'):
+      raise UserError(
+        f'--temperature={self.temperature} must be at least 0 and finite'
+      )
+    if not 0 < self.top_p <= 1:
+      raise UserError(
+        f'--top_p={self.top_p} must be greater than 0 and at most 1'
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class Generator:
+  """A trained language model.
+
+  Attributes:
+    run: the run.
+    tokenizer: its vocabulary.
+  """
+
+  run: Evaluated
+  tokenizer: object
+
+  def generate(
+    self,
+    prompt: str,
+    tokens: int = 100,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+  ) -> str:
+    """The text that follows a prompt, without the prompt.
+
+    Args:
+      tokens: how many are drawn.
+      temperature, top_p, seed: see Sampling.
+
+    Raises:
+      UserError: the prompt has no token, an option is out of range, or the
+        model cannot read so many tokens, or has no cache.
+    """
+    sampling = Sampling(temperature, top_p, seed)
+    sampling.check()
+    prompt_ids = encoding.encode(self.tokenizer, [prompt], 2**30)
+    ids = prompt_ids.tokens[: prompt_ids.lengths[0]]
+    drawn = list(sampled(self.run, ids, tokens, sampling))
+    return self.tokenizer.decode(drawn)
+
+
+def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
+  """Yields `count` token ids, each drawn from what follows all before it.
+
+  Args:
+    ids: int32 (tokens,), of the prompt.
+
+  Raises:
+    UserError: there is none, or the model cannot read so many tokens, or has no
+      cache.
+  """
+  if not len(ids):
+    raise UserError('--prompt has no token; give some text')
+  size = len(ids) + count
+  if reason := lengths.unsupported(run.program, size):
+    raise UserError(
+      f'--tokens={count} after a prompt of {len(ids)} is more than the model '
+      f'can read: {reason}'
+    )
+  classifier = run.program.classifier
+  step = jax.jit(functools.partial(_step, classifier, size, sampling))
+  key, cache = jax.random.key(sampling.seed), {}
+  last = jnp.asarray(ids)[None]
+  try:
+    for index in range(count):
+      token, cache = step(
+        run.params, cache, last, jax.random.fold_in(key, index)
+      )
+      last = token[None, None]
+      yield int(token)
+  except (TypeError, ValueError) as error:
+    raise UserError(
+      f'config.model.encoder = {run.settings.model.encoder} generates no text: '
+      f'{error}'
+    ) from error
+
+
+def _step(classifier, size, sampling, params, cache, tokens, key):
+  """(the next token, the cache) after tokens (1, L) that follow the cache."""
+  logits, state = classifier.apply(
+    {'params': params, **cache},
+    tokens,
+    jnp.ones(tokens.shape, bool),
+    mutable=['cache'],
+    cache_len=size,
+  )
+  return draw(logits[0, -1], sampling, key), state
+
+
+def draw(logits_V: jax.Array, sampling: Sampling, key: jax.Array) -> jax.Array:
+  """A token id."""
+  if sampling.temperature == 0:
+    return logits_V.argmax()
+  log_probs_V = jax.nn.log_softmax(logits_V / sampling.temperature)
+  order = jnp.argsort(-log_probs_V)
+  probs = jnp.exp(log_probs_V[order])
+  # Those before which less than top_p has been collected; the first always.
+  is_kept = jnp.cumsum(probs) - probs < sampling.top_p
+  chosen = jax.random.categorical(
+    key, jnp.where(is_kept, log_probs_V[order], -jnp.inf)
+  )
+  return order[chosen]
