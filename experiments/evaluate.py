@@ -85,8 +85,8 @@ def _define(values) -> None:
   flags.DEFINE_integer(
     'stride',
     0,
-    'With --lengths: tokens from one window to the next, of which the last ones '
-    'count; 0: windows do not overlap.',
+    'With --lengths: tokens from one window to the next, of which the last '
+    'ones count; 0: windows do not overlap.',
     lower_bound=0,
     flag_values=values,
   )

@@ -20,7 +20,7 @@ from experiments.command.errors import UserError
 from experiments.data.batches import Examples
 from experiments.data.rows import Row, Rows
 from experiments.data.selection import Selection
-from experiments.data.text_files import SPLITS, UNLABELLED, Text
+from experiments.data.text_files import SPLITS, Text
 
 # Characters of a piece, of which each is tokenised by itself. It ends before
 # white space, unless a word is longer than half of it.

@@ -157,10 +157,11 @@ class Byte:
 
   def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer; the texts are not used."""
-    from tokenizers import normalizers
+    from tokenizers import normalizers, pre_tokenizers
 
     del texts
     tokenizer = BytePair(size=258, min_count=1).train([])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     steps = [normalizers.Lowercase()] if self.lowercase else []
     tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer

@@ -117,8 +117,8 @@ class TrainSettings:
     log_every: steps between lines with the means of training.
     eval_every: steps between evaluations on validation.
     eval_batch_size: examples per batch of an evaluation.
-    eval_lengths: lengths of windows of a stream that are evaluated, too: metrics
-      bits_per_byte_LENGTH.
+    eval_lengths: lengths of windows in which a stream is evaluated, too:
+      metrics bits_per_byte_LENGTH.
     shuffle_by_seed: whether each config.seed has its own order of examples, as
       the runs of an ensemble should; otherwise it is that of config.data.seed.
     init_from: workdir of a run whose vocabulary and whose parameters, where

@@ -16,7 +16,7 @@ import numpy as np
 from experiments.data import streams
 from experiments.data.batches import eval_batches
 from experiments.learning import steps
-from experiments.training import compiled
+from experiments.training.compiled import Program
 from experiments.training.evaluation import Evaluated
 
 
@@ -42,7 +42,7 @@ class LengthLoss(NamedTuple):
   by_position: list[dict[str, float]]
 
 
-def unsupported(program: compiled.Program, length: int) -> str | None:
+def unsupported(program: Program, length: int) -> str | None:
   """Why a model cannot read windows of a length; None if it can."""
   position = getattr(program.classifier.encoder, 'position', None)
   most = None if position is None else position.max_length()
@@ -69,8 +69,9 @@ def evaluate(
     batch_tokens: tokens of a batch, at most, if a window has not more.
   """
   stride = stride or length
-  losses = _losses(run, tokens, length, stride, batch_tokens)
-  counts = np.isfinite(losses)
+  examples = streams.windows(tokens, length, stride)
+  losses = _losses(run, examples, length, batch_tokens)
+  counts = _counts(examples, length, stride)
   total, count = losses[counts].sum(), int(counts.sum())
   loss = float(total / count)
   return LengthLoss(
@@ -82,28 +83,24 @@ def evaluate(
   )
 
 
-def _losses(run, tokens, length, stride, batch_tokens) -> np.ndarray:
-  """(windows, length), NaN for what is predicted elsewhere or not at all."""
-  examples = streams.windows(tokens, length, stride)
-  program = run.program
+def _losses(run, examples, length, batch_tokens) -> np.ndarray:
+  """The loss at each position of each window, (windows, length)."""
   token_losses = jax.jit(
-    steps.make_token_losses(program.classifier, program.task)
+    steps.make_token_losses(run.program.classifier, run.program.task)
   )
-  losses = np.full((len(examples), length), np.nan)
+  losses = np.zeros((len(examples), length))
   rows_of_batch = max(batch_tokens // length, 1)
-  ahead = compiled.RunAhead()
-  parts = []
   for rows, batch in eval_batches(examples, rows_of_batch, (length + 1,)):
-    parts.append((rows, token_losses(run.params, batch)))
-    ahead.add(parts[-1][1])
-  for rows, of_batch in parts:
-    losses[rows] = np.asarray(of_batch)[: len(rows)]
+    losses[rows] = token_losses(run.params, batch)[: len(rows)]
+  return losses
+
+
+def _counts(examples, length, stride) -> np.ndarray:
+  """Whether the loss there counts, boolean (windows, length)."""
   position = np.arange(length)
   is_read = position < examples.lengths[:, None] - 1
   is_first = np.arange(len(examples))[:, None] == 0
-  return np.where(
-    is_read & (is_first | (position >= length - stride)), losses, np.nan
-  )
+  return is_read & (is_first | (position >= length - stride))
 
 
 def _by_position(losses, counts) -> list[dict[str, float]]:

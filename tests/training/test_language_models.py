@@ -1,0 +1,215 @@
+"""Language models: their loss by length of the window, and their text."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.data import encoding, streams
+from experiments.training import evaluation, generation, lengths
+from experiments.training import run as run_lib
+
+WINDOW = 16
+
+
+def make_config(**changes):
+  config = make_small_config()
+  config.task = 'next_token'
+  config.data.source = 'stories(train=20, validation=1, test=1)'
+  config.data.vocabulary = 'byte'
+  config.data.max_length = WINDOW
+  config.model.encoder = 'attention(causal=True)'
+  config.model.position = 'alibi'
+  config.train.eval_every = 12
+  config.checkpoint.best_metric = 'loss'
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+  """(workdir, result) of a small language model."""
+  path = tmp_path_factory.mktemp('lm') / 'run'
+  config = make_config(**{'train.eval_lengths': (8, 40)})
+  return path, run_lib.run(config, str(path), Signals())
+
+
+@pytest.fixture(scope='module')
+def run(trained):
+  return evaluation.restore_params(str(trained[0]), 'best')
+
+
+@pytest.fixture(scope='module')
+def loaded(trained, run):
+  return evaluation.load_data(run.settings, str(trained[0]), None)
+
+
+def loss(run, loaded, length, stride=0):
+  tokens = loaded.splits['test'].tokens
+  size = loaded.num_bytes['test']
+  return lengths.evaluate(run, tokens, size, length, stride, 64)
+
+
+def test_the_window_of_training_has_the_loss_of_the_run(trained, run, loaded):
+  _, result = trained
+  measured = loss(run, loaded, WINDOW)
+  np.testing.assert_allclose(measured.loss, result['loss'], rtol=1e-5)
+  for length in (8, 40):
+    np.testing.assert_allclose(
+      loss(run, loaded, length).bits_per_byte,
+      result[f'bits_per_byte_{length}'],
+      rtol=1e-5,
+    )
+  np.testing.assert_allclose(
+    measured.bits_per_byte, result['bits_per_byte'], rtol=1e-5
+  )
+
+
+def test_a_stride_of_the_window_is_no_overlap(run, loaded):
+  assert loss(run, loaded, 24, 24) == loss(run, loaded, 24)
+
+
+@pytest.mark.parametrize('stride', [0, 5])
+def test_the_loss_by_position_averages_to_the_loss(run, loaded, stride):
+  measured = loss(run, loaded, 24, stride)
+  parts = measured.by_position
+  counts = [part['count'] for part in parts]
+  assert sum(counts) == len(loaded.splits['test'].tokens) - 1
+  mean = np.average([part['loss'] for part in parts], weights=counts)
+  np.testing.assert_allclose(mean, measured.loss, rtol=1e-6)
+
+
+def test_sliding_by_one_token_is_decoding_with_the_cache(run, loaded):
+  tokens = jnp.asarray(loaded.splits['test'].tokens[:30], jnp.int32)
+  classifier, cache, total = run.program.classifier, {}, 0.0
+  for index in range(len(tokens) - 1):
+    logits, cache = classifier.apply(
+      {'params': run.params, **cache},
+      tokens[None, index : index + 1],
+      jnp.ones((1, 1), bool),
+      mutable=['cache'],
+      cache_len=32,
+    )
+    log_probs = logits[0, -1] - jnp.log(jnp.exp(logits[0, -1]).sum())
+    total -= float(log_probs[tokens[index + 1]])
+  measured = lengths.evaluate(run, np.asarray(tokens), 30, 29, 1, 64)
+  np.testing.assert_allclose(total / 29, measured.loss, rtol=1e-5)
+
+
+def test_no_prediction_reads_a_later_token(run, loaded):
+  tokens = np.array(loaded.splits['test'].tokens[:17])
+  changed = tokens.copy()
+  changed[9:] = tokens[8]
+  one, other = (
+    lengths._losses(run, streams.windows(stream, 16), 16, 64)[0]
+    for stream in (tokens, changed)
+  )
+  np.testing.assert_array_equal(one[:8], other[:8])
+  assert (one[8:] != other[8:]).all()
+
+
+def test_a_stream_of_one_byte_is_learnt(tmp_path):
+  (tmp_path / 'train.txt').write_text('aaaaaaaaaaaaaaa\n' * 99)
+  changes = {
+    'data.source': "stream(separator='')",
+    'data.dir': str(tmp_path),
+    'data.text.format': 'lines',
+    'data.text.train': ('train.txt',),
+    'data.test_fraction': 0.1,
+    'train.steps': 60,
+    'train.eval_every': 60,
+    'optimizer.learning_rate': 0.02,
+  }
+  result = run_lib.run(make_config(**changes), str(tmp_path / 'run'), Signals())
+  assert result['bits_per_byte'] < 0.02
+
+
+def test_a_length_beyond_the_positions_is_said_and_left_out(tmp_path):
+  changes = {
+    'model.position': 'learned(max_len=16)', 'train.eval_lengths': (8, 40),
+  }  # fmt: skip
+  path = tmp_path / 'run'
+  result = run_lib.run(make_config(**changes), str(path), Signals())
+  assert 'bits_per_byte_8' in result
+  assert 'bits_per_byte_40' not in result
+  program = evaluation.restore_params(str(path), 'best').program
+  assert lengths.unsupported(program, 16) is None
+  assert '16' in lengths.unsupported(program, 17)
+
+
+def test_greedy_text_is_that_of_the_full_pass(run, trained):
+  tokenizer = encoding.read_tokenizer(str(trained[0]))
+  ids = encoding.encode(tokenizer, ['Loru lives'], 99).tokens[:10]
+  drawn = list(
+    generation.sampled(run, ids, 12, generation.Sampling(temperature=0))
+  )
+  sequence = ids.tolist()
+  for token in drawn:
+    logits = run.program.classifier.apply(
+      {'params': run.params},
+      jnp.array([sequence]),
+      jnp.ones((1, len(sequence)), bool),
+    )
+    assert int(logits[0, -1].argmax()) == token
+    sequence.append(token)
+
+
+def test_tokens_are_drawn_by_their_probabilities():
+  logits = jnp.log(jnp.array([0.1, 0.5, 0.15, 0.25]))
+  keys = jnp.arange(4_000)
+
+  def shares(**options):
+    sampling = generation.Sampling(**options)
+    drawn = jax.vmap(
+      lambda n: generation.draw(logits, sampling, jax.random.key(n))
+    )(keys)
+    return np.bincount(drawn, minlength=4) / len(keys)
+
+  np.testing.assert_allclose(shares(), [0.1, 0.5, 0.15, 0.25], atol=0.03)
+  # The second and the fourth have 0.75 together.
+  np.testing.assert_allclose(shares(top_p=0.7), [0, 2 / 3, 0, 1 / 3], atol=0.03)
+  np.testing.assert_array_equal(shares(top_p=0.01), [0, 1, 0, 0])
+  np.testing.assert_array_equal(shares(temperature=0.0), [0, 1, 0, 0])
+  squared = np.array([0.01, 0.25, 0.0225, 0.0625])
+  np.testing.assert_allclose(
+    shares(temperature=0.5), squared / squared.sum(), atol=0.03
+  )
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'flag'),
+  [
+    ({'prompt': ''}, '--prompt'),
+    ({'prompt': 'a', 'temperature': -1.0}, '--temperature'),
+    ({'prompt': 'a', 'top_p': 0.0}, '--top_p'),
+  ],
+)
+def test_what_generates_no_text_is_one_line(run, trained, arguments, flag):
+  tokenizer = encoding.read_tokenizer(str(trained[0]))
+  with pytest.raises(UserError, match=flag):
+    generation.Generator(run, tokenizer).generate(**arguments)
+
+
+def test_evaluate_prints_the_loss_of_each_length(trained, printed_json):
+  path, result = trained
+  printed = printed_json(
+    'evaluate', f'--workdir={path}', f'--lengths={WINDOW},64', '--stride=8'
+  )
+  first, second = printed['lengths']
+  assert (first['length'], second['length']) == (WINDOW, 64)
+  assert first['loss'] != pytest.approx(result['loss'], rel=1e-4)
+  assert printed['stride'] == 8
+
+
+@pytest.mark.parametrize(
+  'flags', [['--lengths=a'], ['--lengths=8', '--stride=9'], ['--stride=3']]
+)
+def test_wrong_lengths_are_refused(trained, call_command, flags):
+  code, _, error = call_command(
+    'evaluate', f'--workdir={trained[0]}', *flags, cwd='.'
+  )
+  assert code == 2
+  assert flags[0].partition('=')[0] in error
