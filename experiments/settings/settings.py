@@ -166,7 +166,16 @@ class Settings:
   @property
   def best(self) -> Callable:
     """max or min: what is best of several values of checkpoint.best_metric."""
-    return self.task.entry.metrics[self.checkpoint.best_metric]
+    return self.metrics[self.checkpoint.best_metric]
+
+  @property
+  def metrics(self) -> dict[str, Callable]:
+    """The metrics of an evaluation, and whether max or min is the best."""
+    metrics = dict(self.task.entry.metrics)
+    if self.data.is_stream:
+      lengths = [f'_{length}' for length in self.train.eval_lengths]
+      metrics |= {f'bits_per_byte{n}': min for n in ['', *lengths]}
+    return metrics
 
   def flat(self) -> dict[str, Any]:
     """Values by dotted key of the config; of a choice, its canonical text."""

@@ -40,8 +40,8 @@ def check(settings, flat: dict[str, Any]) -> None:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
   _check_folds(data, require)
-  metrics = settings.task.entry.metrics
-  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
+  best_metric = settings.checkpoint.best_metric
+  one_of(best_metric, settings.metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
   require(
     type(updates) is int and updates <= train.steps,

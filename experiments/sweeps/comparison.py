@@ -87,7 +87,7 @@ def define(values) -> None:
 
 
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
-  """Metrics of the task of all trials, and whether max or min is the best.
+  """Settings.metrics of all trials: names, and whether max or min is the best.
 
   Raises:
     UserError: they have several tasks.
@@ -98,7 +98,7 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
       f'config.task is {", ".join(tasks)}: scores of different tasks '
       'cannot be compared; make one sweep per task'
     )
-  return specs[0].settings.task.entry.metrics
+  return specs[0].settings.metrics
 
 
 def check(
