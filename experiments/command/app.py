@@ -35,7 +35,6 @@ from experiments.command.errors import (
   UserError,
   making,
   nearest,
-  writing,
 )
 from experiments.command.log import Unbreakable, log
 from experiments.command.values import (
@@ -72,8 +71,7 @@ def print_lines(lines: Iterable[str]) -> None:
     OSError: the file it is redirected to is full, among others.
   """
   try:
-    with writing('standard output'):
-      print(*lines, sep='\n', flush=True)
+    print(*lines, sep='\n', flush=True)
   except OSError:
     drop_output()
     raise
@@ -87,7 +85,7 @@ def drop_output() -> None:
 def run(
   main: Callable[[flags.FlagValues], None],
   define: Callable[[flags.FlagValues], None],
-  doc: str,
+  doc: str | None,
   describe: Callable[..., str] | None = None,
 ) -> None:
   """Parses the command line, calls `main`, and exits with the right code.
@@ -175,9 +173,9 @@ def make_folder(path: str, name: str) -> None:
 
 def has_config(values: flags.FlagValues) -> bool:
   """Whether --config or --config.KEY was given."""
-  given = load_config(values.config_path).to_dict()
-  is_default = values.config_path == DEFAULT_CONFIG
-  return not is_default or values.config.to_dict() != given
+  if values.config_path != DEFAULT_CONFIG:
+    return True
+  return values.config.to_dict() != load_config(DEFAULT_CONFIG).to_dict()
 
 
 def required(values: flags.FlagValues, name: str) -> str:
@@ -197,8 +195,8 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
     argv = values.read_flags_from_files(argv, force_gnu=False)
     # A shell expands ~ at the beginning of a word only.
     argv = [
-      found[1] + os.path.expanduser(found[2])
-      if (found := _HOME.fullmatch(word))
+      matched[1] + os.path.expanduser(matched[2])
+      if (matched := _HOME.fullmatch(word))
       else word
       for word in argv
     ]
@@ -236,12 +234,11 @@ class _Tuples(flags.ArgumentParser):
 
 def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
   text = str(error).replace('flag --', '--', 1)
-  given, _, _ = text.partition(': ')
-  key = given.removeprefix('--config.').partition('=')[0]
-  if config is None or not given.startswith('--config.'):
+  word, _, _ = text.partition(': ')
+  key = word.removeprefix('--config.').partition('=')[0]
+  if config is None or not word.startswith('--config.'):
     return text
-  value = flat_keys(config)[key]
-  return f'{given} is not {kind_of(value)}'
+  return f'{word} is not {kind_of(flat_keys(config)[key])}'
 
 
 def _take_config(argv) -> tuple[str, list[str]]:
@@ -270,8 +267,9 @@ def _check_overrides(argv, config: ConfigDict) -> None:
     key = name.removeprefix('config.')
     if key not in keys:
       raise UserError(f'--{name} is not a key{nearest(key, list(keys))}')
-    if isinstance(keys[key], ConfigDict):
-      inside = ', '.join(f'--{name}.{entry}' for entry in keys[key])
+    section = keys[key]
+    if isinstance(section, ConfigDict):
+      inside = ', '.join(f'--{name}.{entry}' for entry in section)
       raise UserError(f'--{name} is a section; change one of {inside}')
 
 
@@ -283,24 +281,24 @@ def _print_help(values, doc, path, config, describe, word: str) -> None:
     return
   # PYTHONOPTIMIZE=2 leaves out docstrings.
   print(f'{(doc or "").strip()}\n\nflags:')
-  if config is not None:
+  if describe is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')
     print('  --help=NAME: what may be chosen, such as --help=position')
   for name, (meaning, default) in described_flags(values).items():
-    shown = f' (default: {default})' if default else ''
-    print(f'  --{name}: {meaning}{shown}')
-  if config is not None:
+    default = f' (default: {default})' if default else ''
+    print(f'  --{name}: {meaning}{default}')
+  if describe is not None:
     print(f'\nkeys of {path}:')
     print(describe('', config))
 
 
 def described_flags(values: flags.FlagValues) -> dict[str, tuple[str, str]]:
   """(help, default as it is typed) of each flag but those of the config."""
-  found = {}
+  described = {}
   for name in values:
     if name not in ('config', 'config_path'):
       # absl adds a line to the help of a flag that may be repeated.
       meaning = values[name].help.partition(';\n')[0]
-      found[name] = meaning, shown(values[name].default)
-  return found
+      described[name] = meaning, shown(values[name].default)
+  return described

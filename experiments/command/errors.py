@@ -52,17 +52,10 @@ def making(flag: str):
     raise UserError(f'--{flag}: {error.strerror}: {error.filename}') from error
 
 
-@contextlib.contextmanager
-def writing(path: str):
-  """A context for code that writes to a file: its OSError names a file.
-
-  That of an open file has no name, such as that of a full disk.
-  """
-  try:
-    yield
-  except OSError as error:
-    error.filename = error.filename or path
-    raise
+def one_line(error: Exception) -> str:
+  """Type and message of an exception, at most 200 characters."""
+  words = f'{type(error).__name__}: {error}'
+  return ' '.join(words.split())[:200]
 
 
 def one_of(name: Any, allowed, key: str) -> Any:

@@ -97,7 +97,7 @@ def upload(folder: str, pattern: str = '**/*') -> None:
     here = pathlib.Path(folder)
     paths = filter(_is_kept, here.glob(pattern))
     versions = {str(path): _version(path) for path in paths}
-    changed = [n for n, found in versions.items() if _uploaded.get(n) != found]
+    changed = [n for n in versions if _uploaded.get(n) != versions[n]]
     # After a kill, a folder with files but no config would be no run, and one
     # with a status ahead of its files not what the status says.
     for order in (-1, 0, 1):
@@ -136,18 +136,18 @@ def download(folder: str, trials: Collection[str] | None = None) -> None:
   system, there = _opened(address)
   # Another process may have written since the last listing.
   system.invalidate_cache()
-  found = {
+  copies = {
     path: os.path.join(folder, name)
     for path in system.find(there)
-    if _is_wanted(name := os.path.relpath(path, there), trials)
+    if _is_staged(name := os.path.relpath(path, there), trials)
   }
-  system.get(list(found), list(found.values()))
+  system.get(list(copies), list(copies.values()))
   _uploaded.update(
-    {path: _version(pathlib.Path(path)) for path in found.values()}
+    {path: _version(pathlib.Path(path)) for path in copies.values()}
   )
 
 
-def _is_wanted(name: str, trials: Collection[str] | None) -> bool:
+def _is_staged(name: str, trials: Collection[str] | None) -> bool:
   top, *inside = pathlib.PurePath(name).parts
   is_other = top == 'trials' and trials is not None and inside[0] not in trials
   return not is_other and _REMOTE.isdisjoint((top, *inside[:-1]))
@@ -161,5 +161,5 @@ def _opened(address: str):
 
 
 def _version(path: pathlib.Path) -> tuple[int, int]:
-  found = path.stat()
-  return found.st_size, found.st_mtime_ns
+  status = path.stat()
+  return status.st_size, status.st_mtime_ns

@@ -220,9 +220,9 @@ def test_the_same_command_twice_is_refused_and_changes_nothing(
 @pytest.mark.parametrize(
   'leftover',
   [
-    'config.json.tmp-4711',
-    'env.json.tmp-0f',
-    'modules.json.tmp-9c',
+    'config.json.tmp-0123456789abcdef',
+    'env.json.tmp-0000000000000000',
+    'modules.json.tmp-fedcba9876543210',
     'lock',
     'log-1.txt',
   ],
