@@ -59,7 +59,7 @@ _ENDS = {
 
 
 def print_result(result: dict) -> None:
-  """The last line of standard output; raises as `print_lines`."""
+  """Prints a result as the last line of standard output."""
   print_lines([json.dumps(result)])
 
 
@@ -129,7 +129,7 @@ def _run(main, define, doc, describe) -> None:
   except Exception:
     traceback.print_exc()
     code = ERROR
-  if code != DONE and 'jax' in sys.modules and _is_one_of_several():
+  if code != DONE and distributed.is_one_of_several():
     if code == ERROR:
       log(
         'this may only follow from the failure of another process; '
@@ -140,18 +140,11 @@ def _run(main, define, doc, describe) -> None:
   sys.exit(code)
 
 
-def _is_one_of_several() -> bool:
-  from jax.distributed import is_initialized
-
-  return is_initialized()
-
-
 def check_output(path: str) -> None:
   """Creates the folder of the file given by --output.
 
   Raises:
     UserError: it is a folder or empty, or cannot be written.
-    OSError: the disk is full, among others.
   """
   if not path or os.path.isdir(path):
     raise UserError(f'--output={path} is not the name of a file; give one')
@@ -163,9 +156,8 @@ def make_folder(path: str, name: str) -> None:
 
   Raises:
     UserError: it cannot be created, or is not writable.
-    OSError: the disk is full, among others.
   """
-  with making(name):
+  with making(f'--{name}'):
     os.makedirs(path, exist_ok=True)
   if not os.access(path, os.W_OK):
     raise UserError(f'--{name}: {path} is not writable')

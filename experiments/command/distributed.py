@@ -206,6 +206,16 @@ def _initialize(cluster, start_timeout: int, peer_timeout: int) -> None:
   multihost_utils.sync_global_devices('joined')
 
 
+def is_one_of_several() -> bool:
+  """Whether this process has begun to join others."""
+  # Commands that do not import jax are alone.
+  if 'jax' not in sys.modules:
+    return False
+  from jax.distributed import is_initialized
+
+  return is_initialized()
+
+
 def end(code: int) -> NoReturn:
   """Ends this process of several with an exit code.
 

@@ -37,19 +37,18 @@ _OF_PATHS = (
 
 
 @contextlib.contextmanager
-def making(flag: str):
-  """A context for code that makes the path given by a flag.
+def making(name: str):
+  """A context for code that makes the path given by a flag or a key.
 
   Raises:
     UserError: the path cannot be made.
-    OSError: the disk is full, among others.
   """
   try:
     yield
   except OSError as error:
     if error.errno not in _OF_PATHS:
       raise
-    raise UserError(f'--{flag}: {error.strerror}: {error.filename}') from error
+    raise UserError(f'{name}: {error.strerror}: {error.filename}') from error
 
 
 def one_line(error: Exception) -> str:

@@ -54,7 +54,8 @@ def opened(settings: Settings) -> Iterator[str]:
   Raises:
     UserError: there is no such run.
   """
-  with buckets.staged(settings.train.init_from) as folder:
+  key = 'config.train.init_from'
+  with buckets.staged(settings.train.init_from, name=key) as folder:
     yield _run_in(folder, settings)
 
 

@@ -29,43 +29,47 @@ copying = threading.RLock()
 
 
 @contextlib.contextmanager
-def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
+def staged(
+  path: str,
+  trials: Collection[str] | None = None,
+  name: str = '--workdir',
+) -> Iterator[str]:
   """A local copy of the workdir `path` in a bucket, or a local `path` itself.
 
   Args:
     trials: names of the trials of a sweep to copy; None: all.
+    name: of the flag or the key that gives the path.
 
   Raises:
     UserError: no such place can be a workdir, or the extra gcs is missing.
   """
   if not path:
-    raise UserError('--workdir is empty; give a folder')
+    raise UserError(f'{name} is empty; give a folder')
   if not path.startswith(SCHEMES):
     if re.match(r'\w+://', path):
       raise UserError(
-        f'--workdir={path}: a workdir is a folder, or an address of '
+        f'{name}={path}: a workdir is a folder, or an address of '
         f'{", ".join(SCHEMES)}'
       )
-    with making('workdir'), contextlib.suppress(FileNotFoundError):
+    with making(name), contextlib.suppress(FileNotFoundError):
       os.stat(path)
     # Orbax takes it for a pattern, and then finds no part of a checkpoint.
     if '[' in os.path.abspath(path):
       raise UserError(
-        f'--workdir={os.path.abspath(path)} has a [ in its path, in which no '
+        f'{name}={os.path.abspath(path)} has a [ in its path, in which no '
         'checkpoint can be read; choose a folder without'
       )
     yield path
     return
   with tempfile.TemporaryDirectory(prefix='selfattn-') as parent:
-    name = os.path.join(parent, _ORIGIN)
-    with open(name, 'w') as file:
+    with open(os.path.join(parent, _ORIGIN), 'w') as file:
       file.write(path)
     folder = os.path.join(parent, _STAGED)
     try:
       download(folder, trials)
     except ImportError as error:
       raise UserError(
-        f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
+        f'{name}={path} needs the extra gcs: bash scripts/run.sh '
         'pip install gcsfs google-cloud-storage'
       ) from error
     yield folder

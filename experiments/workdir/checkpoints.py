@@ -131,11 +131,7 @@ class Checkpoints:
       buckets.upload(self._workdir)
 
   def wait(self) -> None:
-    """Waits for all saves to finish.
-
-    Raises:
-      Failed: a checkpoint could not be written.
-    """
+    """Waits for all saves; Failed if one could not be written."""
     with self._reported():
       self._manager.wait_until_finished()
       self._manager.check_for_errors()

@@ -51,7 +51,6 @@ def held(
   Raises:
     InUse: another process did not release it in time.
     UserError: the folder cannot be created, or is not writable.
-    OSError: the disk is full, among others.
   """
   # Late: commands that only read need no lock.
   from filelock import FileLock
@@ -61,7 +60,7 @@ def held(
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
   )
-  with making('workdir'):
+  with making('--workdir'):
     _acquire(lock, folder, patience, queues)
   try:
     yield
