@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from experiments.learning import parameter_groups, schedules, steps
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
+from experiments.learning.tasks import Task
 from experiments.settings import parts
 from experiments.settings.settings import Settings
 from selfattn.classifier import TextClassifier
@@ -134,3 +138,25 @@ def num_microbatches(
   if enough < 2 * needed:
     return enough
   return max(n for n in divisors if n <= needed)
+
+
+def train_step(
+  settings: Settings, classifier, task: Task, platform: str, mesh: Mesh | None
+) -> Callable:
+  """The training step of these settings, without jit.
+
+  Args:
+    platform: of the devices it is for.
+    mesh: over whose axis `data` rows are spread; None: one device.
+  """
+  return steps.make_train_step(
+    classifier,
+    functools.partial(optimizer, settings),
+    clip_norm=settings.optimizer.clip_norm,
+    log_every=settings.train.log_every,
+    num_microbatches=functools.partial(
+      num_microbatches, settings, platform=platform
+    ),
+    mesh=mesh,
+    task=task,
+  )

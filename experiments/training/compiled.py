@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -93,19 +92,20 @@ class Program:
     """Number of scalars that are trained, of one trial."""
     return build.count_parameters(self.template.params)
 
+  def microbatches(self, length: int) -> tuple[int, int]:
+    """How many a device makes of its training batch, and the rows of each."""
+    platform = platform_of(self.mesh.devices.flat[0])
+    rows = -(-self.settings.train.batch_size // self.mesh.shape['data'])
+    count = build.num_microbatches(self.settings, (rows, length), platform)
+    return count, rows // count
+
   def attention_choice(self, length: int):
     """Encoder.attention_choice of a training batch of this length."""
-    model, platform = (
-      self.settings.model,
-      platform_of(self.mesh.devices.flat[0]),
-    )
-    rows = -(-self.settings.train.batch_size // self.mesh.shape['data'])
-    rows //= build.num_microbatches(self.settings, (rows, length), platform)
+    model, encoder = self.settings.model, self.classifier.encoder
+    _, rows = self.microbatches(length)
     vectors = rows, length + self.classifier.has_cls, model.embed_dim
     drops = model.attention_dropout_rate > 0
-    return self.classifier.encoder.attention_choice(
-      vectors, drops_weights=drops
-    )
+    return encoder.attention_choice(vectors, drops_weights=drops)
 
   def put(self, batch: Batch) -> Batch:
     """A batch on all devices, from the rows of it on this process."""
@@ -176,18 +176,16 @@ def make(
   task = settings.task.make(begins_word=vocabulary.begins_word)
   init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
-  train_step = _train_step(settings, classifier, task, platform, by_rows)
+  train_step = build.train_step(settings, classifier, task, platform, by_rows)
   eval_step = steps.make_eval_step(classifier, by_rows, task)
-  # Traced, too: as an array, the key of the seed would compile a program.
-  template = jax.eval_shape(lambda: init(HParams.of(settings)))
-  size, has_orders = None, False
+  size, leading = None, ()
   if num_trials is not None:
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
-    has_orders = settings.train.shuffle_by_seed
-  cut = functools.partial(_cut, mesh, settings.train.fsdp_min_size)
-  leading = () if size is None else ('trial',)
-  state = jax.tree.map(lambda x: cut(x.shape, leading), template)
-  of_one = SingleDeviceSharding(mesh.devices.flat[0])
+    leading = ('trial',)
+  has_orders = size is not None and settings.train.shuffle_by_seed
+  # Traced, too: as an array, the key of the seed would compile a program.
+  shapes = jax.eval_shape(lambda: init(HParams.of(settings)))
+  template, state = _placed(shapes, mesh, settings.train.fsdp_min_size, leading)
   of_trial = NamedSharding(mesh, PartitionSpec(*leading))
   batches = batch_sharding(mesh, has_orders)
   compiled = functools.partial(_compiled, mesh, size)
@@ -197,12 +195,7 @@ def make(
     classifier=classifier,
     mesh=mesh,
     size=size,
-    template=jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=cut(x.shape) if size is None else of_one
-      ),
-      template,
-    ),
+    template=template,
     state_sharding=state,
     init=compiled(init, (0,), (of_trial,), state),
     train_step=compiled(
@@ -219,20 +212,6 @@ def make(
       of_trial,
     ),
     is_finite=compiled(_is_finite, (0,), (state,), of_trial),
-  )
-
-
-def _train_step(settings, classifier, task, platform, mesh) -> Callable:
-  return steps.make_train_step(
-    classifier,
-    functools.partial(build.optimizer, settings),
-    clip_norm=settings.optimizer.clip_norm,
-    log_every=settings.train.log_every,
-    num_microbatches=functools.partial(
-      build.num_microbatches, settings, platform=platform
-    ),
-    mesh=mesh,
-    task=task,
   )
 
 
@@ -269,21 +248,41 @@ def _mesh(devices: list, num_trials: int) -> Mesh:
   return Mesh(np.array(ordered).reshape(max(fitting), -1), ('trial', 'data'))
 
 
-def _cut(
-  mesh: Mesh, fsdp_min_size: int, shape: tuple[int, ...], leading: tuple = ()
-) -> NamedSharding:
-  """Cuts the largest axis that the devices divide, if it is large enough.
+def _placed(
+  shapes: State, mesh: Mesh, fsdp_min_size: int, leading: tuple[str, ...]
+) -> tuple[State, Any]:
+  """(template, state_sharding) of a Program, from shapes and dtypes.
 
   Args:
     fsdp_min_size: elements from which on an array is sharded; 0: none is.
-    leading: mesh axes of leading array axes that `shape` does not have.
+    leading: axes of the mesh for leading array axes that `shapes` do not have.
   """
   parts = mesh.shape['data']
-  axes = [axis for axis, size in enumerate(shape) if size % parts == 0]
-  spec: list[str | None] = [None] * len(shape)
-  if fsdp_min_size and math.prod(shape) >= fsdp_min_size and axes and parts > 1:
-    spec[max(axes, key=lambda axis: shape[axis])] = 'data'
-  return NamedSharding(mesh, PartitionSpec(*leading, *spec))
+
+  def cut(leaf) -> list[str | None]:
+    """Cuts the largest axis that the devices divide, if it is large enough."""
+    axes: list[str | None] = [None] * leaf.ndim
+    fitting = [
+      axis for axis in range(leaf.ndim) if not leaf.shape[axis] % parts
+    ]
+    if fitting and parts > 1 and 0 < fsdp_min_size <= leaf.size:
+      axes[max(fitting, key=lambda axis: leaf.shape[axis])] = 'data'
+    return axes
+
+  state = jax.tree.map(
+    lambda leaf: NamedSharding(mesh, PartitionSpec(*leading, *cut(leaf))),
+    shapes,
+  )
+  # Each trial of a group is read on one device, and then put where it belongs.
+  device = SingleDeviceSharding(mesh.devices.flat[0])
+  template = jax.tree.map(
+    lambda leaf, sharding: jax.ShapeDtypeStruct(
+      leaf.shape, leaf.dtype, sharding=device if leading else sharding
+    ),
+    shapes,
+    state,
+  )
+  return template, state
 
 
 def batch_sharding(mesh: Mesh, has_orders: bool = False) -> NamedSharding:

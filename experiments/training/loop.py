@@ -201,8 +201,11 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
     where = f'over {parts} devices, {-(-batch // parts)} rows each'
   if program.size is not None:
     where += f', for each of {len(trials)} trials'
-  log(f'batch {batch} {where}')
   longest = loaded.bucket_lengths[-1]
+  count, rows = program.microbatches(longest)
+  if count > 1:
+    where += f', in {count} microbatches of {rows}'
+  log(f'batch {batch} {where}')
   if choice := program.attention_choice(longest):
     log(f'attention over {longest} tokens: {choice}')
   steps = settings.train.steps
