@@ -13,7 +13,6 @@ from experiments.command import calls
 from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import GENERATED
 from experiments.data.text_files import Text
-from experiments.learning import tasks
 from experiments.settings import parts
 from selfattn.pools import POOLS
 
@@ -125,15 +124,13 @@ def _check_optimizers(optimizer) -> None:
 
 
 def _check_task(settings, encoder) -> None:
-  task = tasks.make(settings.task)
+  task = settings.task.make()
   with parts.prefixed('task', settings.task):
     task.check()
-  is_stream = settings.data.is_stream
-  if is_stream and not task.reads_streams:
-    names = (name for name, entry in tasks.TASKS.items() if entry.reads_streams)
+  if settings.data.is_stream and not task.reads_streams:
     raise UserError(
       f'config.task = {settings.task} does not read streams, such as '
-      f'config.data.source = {settings.data.source}; {", ".join(names)} does'
+      f'config.data.source = {settings.data.source}; next_token does'
     )
   if task.is_causal and not encoder.causal:
     raise UserError(
