@@ -18,8 +18,11 @@ import os
 from absl import flags
 
 from experiments.command import app, distributed
+from experiments.command.errors import UserError
 from experiments.command.imports import import_frozen
 from experiments.command.log import log
+from experiments.data import input_rows
+from experiments.data.text_files import UNKNOWN
 from experiments.learning import scores
 from experiments.training import run_flags
 
@@ -70,16 +73,18 @@ def _define(values) -> None:
   flags.DEFINE_enum(
     'unknown_labels',
     'error',
-    ('error', 'drop'),
+    UNKNOWN,
     'What to do with texts of --file whose labels the run does not know.',
     flag_values=values,
   )
+  input_rows.define(values, '--file', 'label_column')
   distributed.define(values)
 
 
 def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
   workdir = app.required(values, 'workdir')
+  _check_file(values)
   cluster = distributed.find(values, os.environ)
   import_frozen('experiments.training.evaluation')
   if cluster is not None:
@@ -88,15 +93,27 @@ def main(values) -> None:
     _evaluate(values, paths)
 
 
+def _check_file(values) -> None:
+  """UserError for flags of a split beside --file, or of a file without it."""
+  of_split = {'split', 'data_dir'}
+  of_file = {'unknown_labels', *input_rows.names(values)}
+  is_file = values.file is not None
+  for name in sorted(of_split if is_file else of_file):
+    if values[name].present:
+      reason = 'exclude one another' if is_file else 'need one another'
+      raise UserError(f'--{name} and --file {reason}')
+
+
 def _evaluate(values, paths: list[str]) -> None:
   from experiments.command import processes
   from experiments.settings import stored
   from experiments.training import ensembles
 
-  processes.together(lambda: ensembles.check(paths, not values.file))
+  is_file = values.file is not None
+  processes.together(lambda: ensembles.check(paths, not is_file))
   settings = stored.read_settings(paths[0])
   loaded = processes.together(lambda: _data(values, settings, paths[0]))
-  examples = loaded.splits['test' if values.file else values.split]
+  examples = loaded.splits['test' if is_file else values.split]
   answers = ensembles.evaluate(
     ensembles.restored(paths, values.checkpoint),
     examples,
@@ -106,7 +123,7 @@ def _evaluate(values, paths: list[str]) -> None:
   if not processes.is_first():
     return
   task = answers.task
-  place = {'file': values.file} if values.file else {'split': values.split}
+  place = {'file': values.file} if is_file else {'split': values.split}
   scores_of_all = task.scores(answers.outputs, examples.labels)
   result = place | scores_of_all
   if task.has_labels:
@@ -125,17 +142,17 @@ def _evaluate(values, paths: list[str]) -> None:
 
 def _data(values, settings, path: str):
   """The data of the run, or that of --file."""
-  from experiments.data import loading, text_files
+  from experiments.data import loading
   from experiments.training import evaluation
 
-  if not values.file:
+  if values.file is None:
     return evaluation.load_data(settings, path, values.data_dir)
-  has_labels = settings.task.entry.has_labels
   return loading.load_file(
     settings.data,
     path,
     values.file,
-    'test' if has_labels else text_files.UNLABELLED,
+    input_rows.changed(values),
+    settings.task.entry.has_labels,
     values.unknown_labels,
   )
 

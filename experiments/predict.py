@@ -6,6 +6,8 @@ r"""Predicts the labels of texts with a trained run, or an ensemble of runs.
     bash scripts/run.sh experiments.predict --workdir=runs/a,runs/b < texts
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json \
         --input=new.tsv > predictions.jsonl
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
+        --input=new.csv --config.data.text.delimiter=semicolon
 
 A row of input is a line, a JSON object, or a row of a table, and has one line
 of output: with --json, an object with all that the row holds, and `prediction`
@@ -25,11 +27,12 @@ import sys
 from collections.abc import Iterator
 
 from experiments.command import app
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, one_of
 from experiments.command.imports import import_frozen
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows, loading, readers
+from experiments.data.text_files import Text
 from experiments.training import run_flags
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
@@ -47,8 +50,8 @@ def load(
 
       from experiments import predict
       classify = predict.load('runs/sst2')
-      for each in classify(['a fine film', 'a dull one']):
-        print(each.label, each.probabilities)
+      for prediction in classify(['a fine film', 'a dull one']):
+        print(prediction.label, prediction.probabilities)
 
   Compiles a program at the first call and for every new length of texts; see
   experiments.training.prediction.Predictor, which is returned, and Prediction,
@@ -57,6 +60,7 @@ def load(
   Args:
     workdir: folder of a run, or gs://BUCKET/FOLDER; of an ensemble, whose
       probabilities are averaged: a list of them, or one text as of --workdir.
+      A ~ is the user's home.
     checkpoint: 'best', 'last', or a number of steps.
     batch_size: texts of a batch, at most, over all devices.
 
@@ -98,15 +102,7 @@ def _define(values) -> None:
     'File of texts to classify; if not given, standard input.',
     flag_values=values,
   )
-  flags.DEFINE_enum(
-    'format',
-    None,
-    input_rows.FORMATS,
-    'Format of the input: one text per line, JSON objects (one per line, or '
-    'in an array), or a table. If not given, by the ending of --input: .jsonl, '
-    '.json, .csv, .tsv or .parquet, else lines.',
-    flag_values=values,
-  )
+  input_rows.define(values, 'the input')
   flags.DEFINE_bool(
     'json',
     False,
@@ -121,11 +117,16 @@ def main(values) -> None:
   workdir = app.required(values, 'workdir')
   if values.text and values.input is not None:
     raise UserError('--text and --input exclude one another')
-  kind = values.format or input_rows.format_of(values.input or '')
-  if values.text and kind != 'lines':
-    raise UserError(f'--format={kind} is of an input, and --text excludes it')
-  if kind == 'parquet' and values.input is None:
-    raise UserError(f'--format={kind} needs --input, the file of the table')
+  changed = input_rows.changed(values)
+  if values.text and changed:
+    key = next(iter(changed))
+    raise UserError(f'--text and --config.data.text.{key} exclude one another')
+  format = changed.get('format') or input_rows.format_of(values.input or '')
+  one_of(format, input_rows.FORMATS, 'data.text.format')
+  if format == 'parquet' and values.input is None:
+    raise UserError(
+      "config.data.text.format = 'parquet' needs --input, the file of the table"
+    )
   encoding.check_texts(values.text)
   signals = Signals('stopping')
   signals.install()
@@ -141,7 +142,9 @@ def main(values) -> None:
     if values.text:
       rows = (({readers.TEXT: text}, text) for text in values.text)
     else:
-      rows = _rows(values, kind, predictor.runs[0].settings.data.text, file)
+      trained = predictor.runs[0].settings.data.text
+      options = input_rows.options_of(trained, values.input or '', changed)
+      rows = _rows(values, options, file)
     windows = input_rows.windows(rows, predictor.window, file)
     try:
       count = _predict(values, predictor, windows, signals)
@@ -166,19 +169,15 @@ def _opened(values):
     raise UserError(f'--input={values.input}: {error.strerror}') from error
 
 
-def _rows(values, kind: str, options, file) -> Iterator[tuple[dict, str]]:
-  """The rows of the input, each with its text.
-
-  Args:
-    options: config.data.text of the run.
-  """
-  options = input_rows.options_of(options, kind)
+def _rows(values, options: Text, file) -> Iterator[tuple[dict, str]]:
+  """The rows of the input, each with its text."""
   name = values.input or 'standard input'
-  blank = {readers.TEXT: ''} if kind == 'lines' else {}
+  blank = {readers.TEXT: ''} if options.format == 'lines' else {}
   for number, texts, row in readers.rows(
     options, name, options.text_columns, True, file
   ):
-    if taken := [key for key in _ANSWER if key in row]:
+    taken = [key for key in _ANSWER if key in row]
+    if taken and values.json:
       raise UserError(
         f'{name} row {number}: {taken[0]!r} is a key of the answer; rename it'
       )
@@ -246,11 +245,13 @@ def _finite(value):
 
 
 def _text_line(row: dict, answer) -> str:
-  found = ['(empty)', '']
+  label, probability = '(empty)', ''
   if answer.label is not None:
-    found = [answer.label, f'{answer.probabilities[answer.label]:.4f}']
+    label = answer.label
+    probability = f'{answer.probabilities[label]:.4f}'
   shown = ('' if value is None else str(value) for value in row.values())
-  return '\t'.join([*found, *(' '.join(text.split()) for text in shown)])
+  cells = (' '.join(text.split()) for text in shown)
+  return '\t'.join([label, probability, *cells])
 
 
 if __name__ == '__main__':

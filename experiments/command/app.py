@@ -114,6 +114,8 @@ def _run(main, define, doc, describe) -> None:
   absl_logging.set_verbosity(absl_logging.FATAL)
   # Further parts of a failed save, whose first error is raised.
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
+  # What threads of TensorStore raise after a failed read, which is raised too.
+  sys.unraisablehook = lambda _: None
   # Modules, see imports.
   gc.freeze()
   code = DONE
@@ -222,7 +224,10 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
   except flags.Error as error:
     raise UserError(_flag_error(error, config)) from error
   if len(rest) > 1:
-    raise UserError(f'unexpected argument {rest[1]!r}; flags begin with --')
+    raise UserError(
+      f'unexpected argument {rest[1]!r}; flags begin with --, and a pattern '
+      'needs quotes, or the shell replaces it'
+    )
   return values
 
 

@@ -6,15 +6,15 @@ import dataclasses
 import hashlib
 import math
 import re
+from typing import Any
 
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data import store
 from experiments.data.problems import first, problems
-from experiments.data.rows import Rows
+from experiments.data.rows import Rows, class_of
 from experiments.data.splits import first_copies, fold, hold_out
-from experiments.data.store import Arrays
+from experiments.data.store import Store, packed, unpacked
 from experiments.data.text_files import SPLITS, UNLABELLED
 
 
@@ -39,22 +39,25 @@ class Selection:
   dropped: list[str]
   problems: list[str]
 
-  def arrays(self) -> Arrays:
-    """Arrays of which `of` makes the selection."""
-    about = dict(vars(self))
-    return about.pop('splits') | {'about': store.packed(about)}
 
+def stored(store: Store, key: Any, rows: Rows, source, settings) -> Selection:
+  """The result of `select`, which is made once.
 
-def of(arrays: Arrays) -> Selection:
-  """The selection of Selection.arrays."""
-  splits = {s: arrays[s] for s in (*SPLITS, UNLABELLED) if s in arrays}
-  return Selection(splits, **store.unpacked(arrays['about']))
+  Args:
+    key: a JSON value, all that the rows depend on.
+  """
+  names = ('labels', 'unknown_labels', 'max_copies')
+  options = [getattr(source, name, None) for name in names]
+  names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
+  names += ('num_folds', 'fold', 'split_by')
+  how = [getattr(settings, name) for name in names]
 
+  def make():
+    about = dict(vars(select(rows, source, settings)))
+    yield about.pop('splits') | {'about': packed(about)}
 
-def class_of(rows: Rows, labels: list[str]) -> np.ndarray:
-  """int32, the class of each of Rows.names; -1 if it is none."""
-  index_of = {label: index for index, label in enumerate(labels)}
-  return np.array([index_of.get(name, -1) for name in rows.names], np.int32)
+  splits = dict(store.arrays('splits', [key, options, how], make))
+  return Selection(**unpacked(splits.pop('about')), splits=splits)
 
 
 def select(rows: Rows, source, settings) -> Selection:
@@ -109,7 +112,7 @@ def known(
 
   Args:
     labels: names of the classes.
-    split: of the rows.
+    split: of the rows, for messages.
     unknown: what to do with rows of other labels: 'error' or 'drop'.
     remedy: end of the message of the error.
 
@@ -129,9 +132,9 @@ def known(
   if unknown != 'drop':
     row = rows.row(others[0])
     raise UserError(
-      f'{row.file} row {row.number}: label {row.label!r} of the {split} split '
-      f'is not one of [{first(map(repr, labels))}]; {len(others)} of '
-      f'{len(chosen)} texts have unknown labels ({shown}); {remedy}'
+      f'{row.file} row {row.number}: label {row.label!r} is not one of '
+      f'[{first(map(repr, labels))}]; {len(others)} of {len(chosen)} {split} '
+      f'texts have unknown labels ({shown}); {remedy}'
     )
   return chosen[is_known], [
     f'WARNING: {split} texts of unknown labels, dropped: {len(others)} of '
@@ -166,7 +169,7 @@ def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
   Train is as it was given, so that all folds have the same classes.
   """
   _require_rows('train', train, 0)
-  labels = list(getattr(source, 'classes', ()))
+  labels: list[str] = list(getattr(source, 'classes', ()))
   labels = labels or sorted(
     (rows.names[n] for n in np.unique(rows.labels[train])), key=_by_value
   )

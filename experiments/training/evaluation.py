@@ -116,12 +116,18 @@ def restore_params(
 
   Raises:
     UserError: there is no such checkpoint, or it does not match the settings.
+    Corrupt: it cannot be read; with another one to read, if there is any.
   """
   settings, program = _program(path, programs)
   with _reading(path, settings, which) as (saved, step):
     template = program.template.eval_params
-    found = saved.restore_params(step, template)
-  params = jax.tree.unflatten(jax.tree.structure(template), found.values())
+    try:
+      arrays = saved.restore_params(step, template)
+    except checkpoints_lib.Corrupt as error:
+      others = [other for other in saved.steps() if other != step]
+      hint = f'; --checkpoint={others[-1]} reads another one' if others else ''
+      raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
+  params = jax.tree.unflatten(jax.tree.structure(template), arrays.values())
   return Evaluated(settings, program, step, params)
 
 

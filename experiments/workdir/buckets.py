@@ -14,6 +14,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from experiments.command.errors import Failed, UserError, making
 
@@ -61,13 +62,7 @@ def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
     with open(name, 'w') as file:
       file.write(path)
     folder = os.path.join(parent, _STAGED)
-    try:
-      download(folder, trials)
-    except ImportError as error:
-      raise UserError(
-        f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
-        'pip install gcsfs google-cloud-storage'
-      ) from error
+    download(folder, trials)
     yield folder
 
 
@@ -153,11 +148,29 @@ def _is_wanted(name: str, trials: Collection[str] | None) -> bool:
   return not is_other and _REMOTE.isdisjoint((top, *inside[:-1]))
 
 
-def _opened(address: str):
+def matching(pattern: str) -> list[str]:
+  """The addresses in a bucket that a pattern of an address matches.
+
+  Raises:
+    UserError: the extra gcs is missing.
+  """
+  system, there = _opened(pattern)
+  system.invalidate_cache()
+  scheme = pattern.removesuffix(there)
+  return [scheme + path for path in system.glob(there)]
+
+
+def _opened(address: str) -> tuple[Any, str]:
   """The file system of fsspec, and the path in it."""
   import fsspec
 
-  return fsspec.url_to_fs(address, auto_mkdir=True)
+  try:
+    return fsspec.url_to_fs(address, auto_mkdir=True)
+  except ImportError as error:
+    raise UserError(
+      f'--workdir={address} needs the extra gcs: bash scripts/run.sh '
+      'pip install gcsfs google-cloud-storage'
+    ) from error
 
 
 def _version(path: pathlib.Path) -> tuple[int, int]:

@@ -77,27 +77,6 @@ def test_a_folder_may_have_a_name_like_a_pattern(folder):
   assert [row.text for row in rows] == ['odd[2]*/a1.tsv']
 
 
-@pytest.mark.parametrize(
-  ('options', 'said'),
-  [
-    ({'train': ('a.tsv',), 'test': ('b.tsv',)}, ''),
-    ({'train': ('./a.tsv',), 'test': ('deep/../a.tsv',)}, 'a.tsv'),
-    (
-      {'format': 'class_files', 'train': ('no=a.tsv',), 'test': ('yes=?.tsv',)},
-      'a.tsv',
-    ),
-    (
-      {'format': 'class_folders', 'train': ('train',), 'test': ('tr*',)},
-      'train/neg/10.txt (and 2 more files)',
-    ),
-  ],
-)
-def test_files_of_two_splits_are_said(options, said, folder, capsys):
-  read(folder, **options)
-  line = f'WARNING: {folder}/{said} is read for train and for test\n'
-  assert capsys.readouterr().err == line * bool(said)
-
-
 def test_each_file_of_a_folder_is_a_text(folder):
   names = ('train', 'train/', 't*')
   rows = read(folder, format='class_folders', train=names)['train']
@@ -184,26 +163,40 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'train': ()}, r'text\.train is empty'),
-    ({'unknown_labels': 'keep'}, r"labels = 'keep' is not one of drop, error"),
-    ({'format': 'tsv'}, r"format = 'tsv' is not one of"),
-    ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
-    ({'text_columns': ()}, r'text_columns is empty'),
-    ({'format': 'class_files', 'train': ('a',)}, r'write label=file'),
+    ({'train': ()}, r'text\.train = \(\) must be at least one'),
+    ({'unknown_labels': 'keep'}, r"labels = 'keep' must be one of 'error', 'd"),
+    ({'format': 'tsv'}, r"format = 'tsv' must be one of"),
+    ({'delimiter': '\t'}, r"delimiter = .* must be one of 'comma', 'tab'"),
+    ({'text_columns': ()}, r'text_columns = \(\) must be at least one'),
+    ({'max_copies': -1}, r'text\.max_copies = -1 must be at least 0'),
+    ({'encoding': 'utf8x'}, r"text\.encoding = 'utf8x' must be an encoding"),
+  ],
+)
+def test_wrong_options_are_refused(options, message):
+  with pytest.raises(UserError, match=message):
+    Text().changed(options)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
     (
       {'format': 'hub', 'hub_name': 'glue'},
       r"data\.dir = 'anywhere' must be e",
     ),
     ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
-    ({'max_copies': -1}, r'text\.max_copies = -1 must be at least 0'),
-    ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
     ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
     ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
   ],
 )
-def test_wrong_options_are_refused(options, message):
+def test_options_that_exclude_each_other_are_refused(options, message):
   with pytest.raises(UserError, match=message):
     Text(**options).check('anywhere')
+
+
+def test_a_file_of_a_class_without_a_label_is_refused(folder):
+  with pytest.raises(UserError, match=r"text\.train = 'b\.tsv': write label="):
+    read(folder, format='class_files', train=('b.tsv',))
 
 
 COPIES = [('a', 1), ('b', 1), ('a', 2), ('a', 1), ('b', 1), ('a', 1)]
