@@ -77,7 +77,7 @@ def _define(values) -> None:
     'What to do with texts of --file whose labels the run does not know.',
     flag_values=values,
   )
-  input_rows.define(values, '--file', 'label_column')
+  input_rows.define(values, '--file, if not as in the run', 'label_column')
   distributed.define(values)
 
 

@@ -102,7 +102,7 @@ def _define(values) -> None:
     'File of texts to classify; if not given, standard input.',
     flag_values=values,
   )
-  input_rows.define(values, 'the input')
+  input_rows.define(values, 'the input, if not as by its ending or in the run')
   flags.DEFINE_bool(
     'json',
     False,

@@ -37,17 +37,7 @@ class WordOrder:
 
   def check(self, directory: str) -> None:
     """UserError for sizes that the grammar does not support."""
-    for name, size in dataclasses.asdict(self).items():
-      if not 1 <= size <= 1_000_000:
-        raise UserError(
-          f'config.data.source = word_order: {name} = {size} '
-          'must be between 1 and 1000000'
-        )
-    if directory:
-      raise UserError(
-        f'config.data.dir = {directory!r} must be empty for '
-        "config.data.source = 'word_order', which needs no file"
-      )
+    _check('word_order', directory, dataclasses.asdict(self), 1, 1_000_000)
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split; the two rows of a pair are adjacent."""
@@ -92,12 +82,8 @@ class Algorithmic:
     if self.task not in algorithmic.ALGORITHMS:
       names = ', '.join(algorithmic.ALGORITHMS)
       raise UserError(f'{key}: task = {self.task!r} is not one of {names}')
-    for name in ('train', 'validation', 'test'):
-      size = getattr(self, name)
-      if not 2 <= size <= 10_000_000:
-        raise UserError(
-          f'{key}: {name} = {size} must be between 2 and 10000000'
-        )
+    sizes = {split: getattr(self, split) for split in SPLITS}
+    _check('algorithmic', directory, sizes, 2, 10_000_000)
     if self.longest_train < 12:
       raise UserError(
         f'{key}: longest_train = {self.longest_train} must be at least '
@@ -108,11 +94,6 @@ class Algorithmic:
       raise UserError(
         f'{key}: longest_test = {self.longest_test} must be at least 2 more '
         f'than longest_train = {self.longest_train}'
-      )
-    if directory:
-      raise UserError(
-        f'config.data.dir = {directory!r} must be empty for '
-        "config.data.source = 'algorithmic', which needs no file"
       )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
@@ -138,6 +119,23 @@ class Algorithmic:
       ]
       for split, pairs in zip(SPLITS, (train, held_out, test), strict=True)
     }
+
+
+def _check(
+  source: str, directory: str, sizes: dict[str, int], least: int, most: int
+) -> None:
+  """UserError for a number of strings out of bounds, or a folder."""
+  for name, size in sizes.items():
+    if not least <= size <= most:
+      raise UserError(
+        f'config.data.source = {source}: {name} = {size} must be between '
+        f'{least} and {most}'
+      )
+  if directory:
+    raise UserError(
+      f'config.data.dir = {directory!r} must be empty for '
+      f'config.data.source = {source!r}, which needs no file'
+    )
 
 
 # Made by a program, which also makes test. Folds would part minimal pairs.

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments.command.calls import Call
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.data.batches import Examples, offsets
 from experiments.data.rows import Rows
+from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
+from experiments.data.text_files import UNLABELLED
 from experiments.data.vocabularies import UNK
 
 # Warn if a greater part of the tokens of a split is unknown.
@@ -89,22 +92,23 @@ def truncated(examples: Examples, max_length: int, name: str) -> Examples:
   return dataclasses.replace(examples, lengths=np.minimum(lengths, max_length))
 
 
-def vocabulary(store: Store, key: Any, rows: Rows, texts: np.ndarray, make):
-  """A vocabulary, trained once.
-
-  Args:
-    key: a JSON value, all that it depends on.
-    texts: indices of the rows that it is trained on.
-    make: as of vocabularies.VOCABULARIES.
-  """
+def vocabulary(store: Store, rows: Rows, chosen: Selection, choice: Call):
+  """The vocabulary of the train and the unlabelled texts, trained once."""
   import tokenizers
 
-  def train():
-    report = Reporter('{} texts read for the vocabulary')
-    trained = make.train(report.counted(rows.stream(texts)))
-    yield {'tokenizer': packed(trained.to_str())}
+  parts = [
+    chosen.splits[s] for s in ('train', UNLABELLED) if s in chosen.splits
+  ]
 
-  arrays = store.arrays('vocabulary', [*key, tokenizers.__version__], train)
+  def make():
+    report = Reporter('{} texts read for the vocabulary')
+    texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
+    yield {'tokenizer': packed(choice.make().train(texts).to_str())}
+
+  # The file of a class of one's own may change.
+  store = Store(None) if ':' in choice.name else store
+  key = [chosen.facts, str(choice), tokenizers.__version__]
+  arrays = store.arrays('vocabulary', key, make)
   return tokenizers.Tokenizer.from_str(unpacked(arrays['tokenizer']))
 
 

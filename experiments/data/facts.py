@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 from experiments.command.errors import UserError
-from experiments.data.selection import Selection
 from experiments.data.text_files import UNLABELLED
 
 
@@ -17,7 +16,7 @@ def exist(workdir: str) -> bool:
 
 
 def read_facts(workdir: str) -> dict[str, Any]:
-  """Labels, counts and fingerprint of the data of a workdir.
+  """The facts of the data of a workdir, as of selection.Selection.
 
   Raises:
     UserError: data.json is missing or corrupt.
@@ -32,20 +31,6 @@ def read_facts(workdir: str) -> dict[str, Any]:
       raise ValueError('no labels or no counts')
   except ValueError as error:
     raise UserError(f'{path} is corrupt: {error}') from error
-  return facts
-
-
-def facts_of(chosen: Selection) -> dict[str, Any]:
-  """The facts of the rows of a run."""
-  counts = {split: len(part) for split, part in chosen.splits.items()}
-  count = counts.pop(UNLABELLED, 0)
-  facts = {
-    'labels': chosen.labels,
-    'counts': counts,
-    'fingerprint': chosen.fingerprint,
-  }
-  if chosen.unlabelled:
-    facts[UNLABELLED] = {'count': count, 'fingerprint': chosen.unlabelled}
   return facts
 
 

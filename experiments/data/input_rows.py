@@ -28,13 +28,13 @@ def define(values: flags.FlagValues, what: str, *more: str) -> None:
   """Adds flags --config.data.text.KEY, for a file unlike those of the run.
 
   Args:
-    what: the file is, for --help.
+    what: the file is, and when it needs them, for --help.
     more: keys beside those of rows without labels.
   """
   for key in (*_KEYS, *more):
     is_switch = isinstance(getattr(Text, key), bool)
     add = flags.DEFINE_boolean if is_switch else flags.DEFINE_string
-    meaning = f'Of {what}, if the run has another: {schema.meaning(Text, key)}.'
+    meaning = f'Of {what}: {schema.meaning(Text, key)}.'
     add(_PREFIX + key, None, meaning, flag_values=values)
 
 

@@ -144,13 +144,12 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
   chosen = selection.stored(store, key, rows, source, settings)
   for line in chosen.dropped:
     log(line)
-  about = facts.facts_of(chosen)
   is_new = not facts.exist(workdir)
   if not is_new:
-    facts.check(workdir, about)
+    facts.check(workdir, chosen.facts)
     tokenizer = encoding.read_tokenizer(workdir)
   elif tokenizer is None:
-    tokenizer = _vocabulary(store, rows, chosen, settings.vocabulary)
+    tokenizer = encoding.vocabulary(store, rows, chosen, settings.vocabulary)
   arrays = encoding.tokens(store, key, rows, tokenizer)
   if is_new:
     unknown = encoding.unknown_tokens(arrays, chosen.splits)
@@ -158,11 +157,10 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
       log(f'WARNING: {problem}')
   files = {
     'tokenizer.json': tokenizer.to_str(pretty=True),
-    'data.json': json.dumps(about, indent=2),
+    'data.json': json.dumps(chosen.facts, indent=2),
   }
-  return _data(
-    arrays, rows, chosen.splits, chosen.labels, tokenizer, settings, files
-  )
+  labels = chosen.facts['labels']
+  return _data(arrays, rows, chosen.splits, labels, tokenizer, settings, files)
 
 
 def load_file(
@@ -241,21 +239,6 @@ def _read(
 
   key = key_of()
   return rows_lib.of(store.arrays('rows', key, make), directory), key
-
-
-def _vocabulary(store: Store, rows: Rows, chosen, choice: Call):
-  """The vocabulary of the train and the unlabelled texts, trained once."""
-  parts = [
-    part
-    for name, part in chosen.splits.items()
-    if name in ('train', UNLABELLED)
-  ]
-  if ':' in choice.name:
-    # Its file may change.
-    store = Store(None)
-  key = [chosen.fingerprint, chosen.unlabelled, str(choice)]
-  texts = np.sort(np.concatenate(parts))
-  return encoding.vocabulary(store, key, rows, texts, choice.make())
 
 
 def _data(

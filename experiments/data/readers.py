@@ -2,8 +2,7 @@
 
 A record is a dict of what a row holds, by column: strings, or for JSON, Parquet
 and the hub whatever else they hold. The record of a blank line is empty, so
-that each row keeps its number. Options are those of text_files.Text, whose
-fields are named like the keys config.data.text.KEY.
+that each row keeps its number. Options are those of text_files.Text.
 """
 
 from __future__ import annotations
@@ -29,12 +28,9 @@ from experiments.data import arrow_tables
 # The column of a line, and of a file that is one text.
 TEXT = 'text'
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
-_NUMBERS = (int, float, decimal.Decimal)
 _COLUMNS = 'change config.data.text.text_columns or label_column'
-# A field in quotes with a doubled one inside; any field in quotes.
-_DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
-_SPACE = re.compile('[ \t]')
+# A field in quotes.
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 # A text may be longer than the limit of the library.
 csv.field_size_limit(2**31 - 1)
 
@@ -110,9 +106,9 @@ def rows(
       texts = None
       if record:
         texts = [_string(record, name, options, answered) for name in columns]
+      quoted = map(_QUOTED.fullmatch, texts or () if may_be_quoted else ())
       # A text in quotes is no sign of a table in quotes, but the first one is.
-      quoted = _QUOTED if number == 1 else _DOUBLED
-      if may_be_quoted and any(map(quoted.fullmatch, texts or ())):
+      if any(q and (number == 1 or '""' in q[1]) for q in quoted):
         may_be_quoted = False
         log(
           f'WARNING: {path} row {number}: quotes enclose a text or a label and '
@@ -148,7 +144,7 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if isinstance(value, bool):
     return str(value).lower()
   # A NaN differs from itself.
-  if isinstance(value, _NUMBERS) and value == value:
+  if isinstance(value, int | float | decimal.Decimal) and value == value:
     return str(value)
   if value is None and answered:
     return ''
@@ -213,7 +209,8 @@ def _csv(text, columns, options) -> Iterator[dict]:
       names = _names(fields, columns, options)
       if options.header:
         continue
-    if len(fields) > len(names):
+    # Programs end lines with empty fields.
+    if any(fields[len(names) :]):
       raise _Invalid(
         f'{len(fields)} fields, but {len(names)} columns; correct or remove '
         f'the row{_hint(fields, options)}'
@@ -247,6 +244,8 @@ def _hint(fields: list[str], options) -> str:
   others = [name for name, other in DELIMITERS.items() if other in line]
   if not _is_decoded(line):
     return ', or change config.data.text.encoding'
+  if line.startswith(('{', '[')):
+    return ', or set config.data.text.format=json'
   if not options.quoted and re.search(rf'(^|{mark})".*"({mark}|$)', line):
     return ', or set config.data.text.quoted=True'
   if len(fields) == 1 and others:
@@ -254,9 +253,8 @@ def _hint(fields: list[str], options) -> str:
   return ''
 
 
-def _json(text, columns, options) -> Iterator:
+def _json(text, *_) -> Iterator:
   """The value of each line, {} of a blank one; or the elements of an array."""
-  del columns, options
   while (char := text.read(1)).isspace():
     if char == '\n':
       yield {}
@@ -267,18 +265,16 @@ def _json(text, columns, options) -> Iterator:
       yield _DECODER.decode(line) if line.strip() else {}
 
 
-def _lines(text, columns, options) -> Iterator[dict]:
-  del options
+def _lines(text, columns, _) -> Iterator[dict]:
   for line in text:
     values = [line.removesuffix('\n').removesuffix('\r')]
     if len(columns) > 1:
-      label, *rest = _SPACE.split(values[0], 1)
+      label, *rest = re.split('[ \t]', values[0], maxsplit=1)
       values = [''.join(rest), label]
     yield dict(zip(columns, values, strict=True)) if line.strip() else {}
 
 
-def _document(text, columns, options) -> Iterator[dict]:
-  del options
+def _document(text, columns, _) -> Iterator[dict]:
   yield {columns[0]: text.read()}
 
 

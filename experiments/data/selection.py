@@ -25,17 +25,16 @@ class Selection:
   Attributes:
     splits: ascending row indices of train, validation and test, and of the
       unlabelled texts, if there are any.
-    labels: names of the classes, by class index.
-    fingerprint: SHA-256 of splits, labels and texts.
-    unlabelled: the same of the unlabelled texts; '' if there are none.
+    facts: what a workdir keeps of them, a JSON value: `labels`, the names of
+      the classes in order, `counts` of the splits, and `fingerprint`, SHA-256
+      of splits, labels and texts; of the unlabelled texts, if there are any,
+      `unlabelled`, with their `count` and `fingerprint`.
     dropped: messages about rows that the settings leave out.
     problems: messages about probable mistakes in the rest.
   """
 
   splits: dict[str, np.ndarray]
-  labels: list[str]
-  fingerprint: str
-  unlabelled: str
+  facts: dict[str, Any]
   dropped: list[str]
   problems: list[str]
 
@@ -72,8 +71,7 @@ def select(rows: Rows, source, settings) -> Selection:
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  most = getattr(source, 'max_copies', 0)
-  splits, dropped = without_copies(rows, splits, most)
+  dropped = without_copies(rows, splits, getattr(source, 'max_copies', 0))
   labels = _labels(rows, splits['train'], source)
   _hold_out(rows, splits, settings)
   unknown = getattr(source, 'unknown_labels', 'error')
@@ -87,16 +85,19 @@ def select(rows: Rows, source, settings) -> Selection:
     labelled[split], lines = known(rows, chosen, labels, split, unknown, remedy)
     dropped += lines
     _require_rows(split, labelled[split], settings.num_folds)
+  facts = {
+    'labels': labels,
+    'counts': {split: len(chosen) for split, chosen in labelled.items()},
+    'fingerprint': _fingerprint(rows, labelled),
+  }
   more = {}
   if UNLABELLED in splits:
-    more[UNLABELLED] = _unseen(rows, splits[UNLABELLED], labelled, dropped)
+    unseen = _unseen(rows, splits[UNLABELLED], labelled, dropped)
+    more[UNLABELLED] = unseen
+    fingerprint = _fingerprint(rows, more)
+    facts[UNLABELLED] = {'count': len(unseen), 'fingerprint': fingerprint}
   return Selection(
-    labelled | more,
-    labels,
-    _fingerprint(rows, labelled),
-    _fingerprint(rows, more) if more else '',
-    dropped,
-    problems(rows, labelled, labels),
+    labelled | more, facts, dropped, problems(rows, labelled, labels)
   )
 
 
@@ -144,23 +145,22 @@ def known(
 
 def without_copies(
   rows: Rows, splits: dict[str, np.ndarray], most: int
-) -> tuple[dict[str, np.ndarray], list[str]]:
-  """(the first `most` rows of each text and label of a split, messages).
+) -> list[str]:
+  """Leaves out rows of splits, and returns messages about them.
 
   Args:
-    most: 0 keeps all.
+    most: number of rows of each text and label of a split that stay, the first
+      ones; 0: all.
   """
-  if not most:
-    return splits, []
-  kept, messages = {}, []
-  for split, chosen in splits.items():
-    kept[split] = first_copies(rows, chosen, most)
-    if left_out := len(chosen) - len(kept[split]):
+  messages = []
+  for split, chosen in splits.items() if most else ():
+    splits[split] = first_copies(rows, chosen, most)
+    if left_out := len(chosen) - len(splits[split]):
       messages.append(
         f'{split} rows dropped: {left_out} of {len(chosen)}, more than '
         f'{most} of one text and label (config.data.text.max_copies)'
       )
-  return kept, messages
+  return messages
 
 
 def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:

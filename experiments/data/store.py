@@ -27,7 +27,7 @@ from experiments.command.log import log
 from experiments.workdir import locks
 
 # Raise when what the functions that make entries yield changes.
-FORMAT = 5
+FORMAT = 6
 VARIABLE = 'SELFATTN_CACHE'
 # The dtype and the digest of each array of an entry; written last.
 _INDEX = 'index.json'

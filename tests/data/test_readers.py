@@ -73,6 +73,9 @@ ROWS = {
   'a table whose last fields are left out': (
     'csv', 'text\tlabel\tnote\na\t1\nb\t2\t3\n', {}, AB
   ),
+  'a table whose rows end with empty fields': (
+    'csv', 'text\tlabel\na\t1\t\nb\t2\t\t\n', {}, AB
+  ),
   'names of other columns that are empty or repeated': (
     'csv', '\t\tnote\tnote\ttext\tlabel\n0\t0\t0\t0\ta\t1\n', {},
     [(1, 'a', '1')],
@@ -226,6 +229,9 @@ BROKEN = {
   ),
   'a table of commas': (
     'csv', 'text,label\na,1\n', {}, " row 1: no column 'text'.*delimiter=comma"
+  ),
+  'a table of JSON': (
+    'csv', OBJECTS, {}, " row 1: no column 'text'.*format=json"
   ),
   'a header in quotes': (
     'csv', '"text"\t"label"\n', {}, " row 1: no column 'text'" + QUOTED_HINT

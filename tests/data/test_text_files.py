@@ -222,7 +222,8 @@ def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
   write_copies(tmp_path)
   source = Text(test=('test.tsv',))
   rows = rows_lib.gather(source.read(str(tmp_path), 0))
-  splits, messages = selection.without_copies(rows, rows.splits(), most)
+  splits = rows.splits()
+  messages = selection.without_copies(rows, splits, most)
   found = {
     split: [rows.row(index).number for index in part]
     for split, part in splits.items()
