@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data import algorithmic, strings, word_order
+from experiments.data import algorithmic, word_order
 from experiments.data.rows import Row
 from experiments.data.text_files import SPLITS, Text
 
@@ -44,13 +44,16 @@ class WordOrder:
     del directory
     sizes = (self.train_pairs, self.validation_pairs, self.test_pairs)
     pairs = iter(word_order.twin_pairs(sum(sizes), seed))
-    splits = {}
-    for split, size in zip(SPLITS, sizes, strict=True):
-      rows = splits[split] = []
-      for positive, negative in itertools.islice(pairs, size):
-        rows.append(Row(positive, 'positive', 'word_order', len(rows) + 1))
-        rows.append(Row(negative, 'negative', 'word_order', len(rows) + 1))
-    return splits
+    labels = ('positive', 'negative')
+    splits: list[list[tuple[str, str]]] = [
+      [
+        labelled
+        for pair in itertools.islice(pairs, size)
+        for labelled in zip(pair, labels, strict=True)
+      ]
+      for size in sizes
+    ]
+    return _rows('word_order', splits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,23 +105,27 @@ class Algorithmic:
     task = algorithmic.ALGORITHMS[self.task]
     rng = np.random.default_rng(seed)
     short = (1, self.longest_train)
-    held_out = strings.strings(
+    held_out = algorithmic.strings(
       task, rng, (self.longest_train // 2, self.longest_train), self.validation
     )
     known = {text for text, _ in held_out}
     train = []
     while len(train) < self.train:
-      drawn = strings.strings(task, rng, short, self.train - len(train))
+      drawn = algorithmic.strings(task, rng, short, self.train - len(train))
       train += [pair for pair in drawn if pair[0] not in known]
     long = (self.longest_train + 1, self.longest_test)
-    test = strings.strings(task, rng, long, self.test)
-    return {
-      split: [
-        Row(text, label, self.task, number)
-        for number, (text, label) in enumerate(pairs, 1)
-      ]
-      for split, pairs in zip(SPLITS, (train, held_out, test), strict=True)
-    }
+    test = algorithmic.strings(task, rng, long, self.test)
+    return _rows(self.task, [train, held_out, test])
+
+
+def _rows(
+  name: str, splits: list[list[tuple[str, str]]]
+) -> dict[str, list[Row]]:
+  """Rows of train, validation and test, from pairs of text and label."""
+  return {
+    split: [Row(*pair, name, number) for number, pair in enumerate(pairs, 1)]
+    for split, pairs in zip(SPLITS, splits, strict=True)
+  }
 
 
 def _check(

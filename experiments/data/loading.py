@@ -77,12 +77,12 @@ class DataSettings:
     return self.source.make(**(vars(self.text) if is_text else {}))
 
   def labelled_only(self) -> DataSettings:
-    """The same data without the unlabelled texts, if there are any."""
+    """This data without the unlabelled texts, if there are any."""
     text = dataclasses.replace(self.text, unlabelled=())
     return dataclasses.replace(self, text=text)
 
   def moved_to(self, directory: str) -> DataSettings:
-    """The same data in another folder.
+    """This data in another folder.
 
     Raises:
       UserError: it is in no folder.
@@ -142,8 +142,6 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     lambda: source.key(directory, digest) if is_stored else None,
   )
   chosen = selection.stored(store, key, rows, source, settings)
-  for line in chosen.dropped:
-    log(line)
   is_new = not facts.exist(workdir)
   if not is_new:
     facts.check(workdir, chosen.facts)
@@ -205,18 +203,17 @@ def load_file(
     lambda: source.key_of(files, directory, digest),
   )
   labels, chosen = read_facts(workdir)['labels'], np.arange(len(rows))
+  problems: list[str] = []
   if has_labels:
     remedy = '--unknown_labels=drop leaves such rows out'
-    chosen, dropped = selection.known(
+    chosen, problems = selection.known(
       rows, chosen, labels, '--file', unknown_labels, remedy
     )
-    for line in dropped:
-      log(line)
   if not len(chosen):
     raise UserError(f'--file={name} has no text of a class of the run')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
   arrays = encoding.tokens(store, key, rows, tokenizer)
-  for problem in encoding.unknown_tokens(arrays, splits):
+  for problem in [*problems, *encoding.unknown_tokens(arrays, splits)]:
     log(f'WARNING: {problem}')
   return _data(arrays, rows, splits, labels, tokenizer, settings, {})
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import itertools
 
-from experiments.data.strings import choose
+
+def choose(rng, letters: str, count: int) -> list[str]:
+  """`count` letters, uniform."""
+  return [letters[index] for index in rng.integers(len(letters), size=count)]
 
 
 def flip_flop(rng, length: int) -> tuple[list[str], str]:

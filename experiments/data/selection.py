@@ -29,13 +29,12 @@ class Selection:
       the classes in order, `counts` of the splits, and `fingerprint`, SHA-256
       of splits, labels and texts; of the unlabelled texts, if there are any,
       `unlabelled`, with their `count` and `fingerprint`.
-    dropped: messages about rows that the settings leave out.
-    problems: messages about probable mistakes in the rest.
+    problems: messages about rows that the settings leave out, and about
+      probable mistakes in the rest.
   """
 
   splits: dict[str, np.ndarray]
   facts: dict[str, Any]
-  dropped: list[str]
   problems: list[str]
 
 
@@ -97,7 +96,7 @@ def select(rows: Rows, source, settings) -> Selection:
     fingerprint = _fingerprint(rows, more)
     facts[UNLABELLED] = {'count': len(unseen), 'fingerprint': fingerprint}
   return Selection(
-    labelled | more, facts, dropped, problems(rows, labelled, labels)
+    labelled | more, facts, dropped + problems(rows, labelled, labels)
   )
 
 
@@ -138,7 +137,7 @@ def known(
       f'texts have unknown labels ({shown}); {remedy}'
     )
   return chosen[is_known], [
-    f'WARNING: {split} texts of unknown labels, dropped: {len(others)} of '
+    f'{split} texts of unknown labels, dropped: {len(others)} of '
     f'{len(chosen)} ({shown})'
   ]
 

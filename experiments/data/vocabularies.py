@@ -34,7 +34,7 @@ class Vocabulary(NamedTuple):
 
   @classmethod
   def of(cls, tokenizer) -> Vocabulary:
-    """That of a tokenizers.Tokenizer.
+    """What a model has to know of a tokenizers.Tokenizer.
 
     Words are separated by whitespace for ByteLevel and Metaspace; a continuing
     token of another model has its `continuing_subword_prefix`.
@@ -47,7 +47,7 @@ class Vocabulary(NamedTuple):
     stored = json.loads(tokenizer.to_str())
     prefix = stored['model'].get('continuing_subword_prefix')
     splits = stored['pre_tokenizer'] or {}
-    kinds = {each.get('type') for each in splits.get('pretokenizers', [splits])}
+    kinds = {step.get('type') for step in splits.get('pretokenizers', [splits])}
     first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
     if not (first or prefix):
       return cls(size, ())

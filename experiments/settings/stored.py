@@ -69,10 +69,10 @@ def read_settings(path: str) -> Settings:
   """
   sources = search_modules(path)
   files = {name.partition(':')[0]: file for name, (file, _) in sources.items()}
-  changed = {}
+  changed, config = {}, _read_config(path)
   with modules.found_first(files):
     try:
-      settings = from_config(complete(_read_config(path)))
+      settings = from_config(complete(config))
     except UserError as error:
       raise UserError(f'{path}/config.json: {error}') from error
     for name, (file, digest) in sources.items():
@@ -109,7 +109,7 @@ def search_modules(path: str) -> dict[str, tuple[str, str]]:
 def _read_config(path: str) -> dict:
   """The nested config of a workdir, as it is stored."""
   if not os.path.exists(os.path.join(path, 'config.json')):
-    raise UserError(f'--workdir={path}: {path}/config.json does not exist')
+    raise UserError(f'--workdir: {path}/config.json does not exist')
   return _read_json(path, 'config.json', {})
 
 
