@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sys
 from collections.abc import Iterator
 
@@ -234,14 +233,9 @@ def _interruptible(windows: Iterator, signals: Signals) -> Iterator:
 def _json_line(row: dict, answer) -> str:
   answered = zip(_ANSWER, (answer.label, answer.probabilities), strict=True)
   # A date of a Parquet file is no JSON, nor is a number that is not finite.
-  record = {name: _finite(value) for name, value in row.items()}
-  return json.dumps(record | dict(answered), default=str)
-
-
-def _finite(value):
-  """None for a number that is not finite; else the value."""
-  is_number = isinstance(value, float)
-  return None if is_number and not math.isfinite(value) else value
+  text = json.dumps(row, default=str)
+  record = json.loads(text, parse_constant=lambda _: None)
+  return json.dumps(record | dict(answered))
 
 
 def _text_line(row: dict, answer) -> str:

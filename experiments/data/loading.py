@@ -191,16 +191,17 @@ def load_file(
       f'--file={name} needs a run on texts, but this one has '
       f'config.data.source = {settings.source}'
     )
-  options = {**options} if has_labels else {'label_column': '', **options}
   source = settings.dataset().changed(options)
+  if not has_labels and source.format != 'lines':
+    source = source.changed({'label_column': ''})
   directory = '' if source.format == 'hub' else os.getcwd()
   files = {'test': matching(source.format, name, directory, '--file')}
   store = Store(default_folder())
   rows, key = _read(
     store,
     directory,
-    lambda: source.rows(files),
-    lambda: source.key_of(files, directory, digest),
+    lambda: source.read(directory, 0, files),
+    lambda: source.key(directory, digest, files),
   )
   labels, chosen = read_facts(workdir)['labels'], np.arange(len(rows))
   problems: list[str] = []
@@ -230,8 +231,8 @@ def _read(
     yield from rows_lib.chunks(read(), directory)
     if key_of() != key:
       raise UserError(
-        f'config.data.dir = {directory!r}: a file has changed while it was '
-        'read; run the same command again'
+        f'a file in {directory} has changed while it was read; run the same '
+        'command again'
       )
 
   key = key_of()

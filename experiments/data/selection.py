@@ -172,8 +172,11 @@ def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
   labels = labels or sorted(
     (rows.names[n] for n in np.unique(rows.labels[train])), key=_by_value
   )
-  if len(labels) < 2:
-    raise UserError(f'the train split has one class only: {labels}')
+  if len(labels) < 2 and getattr(source, 'label_column', None) != '':
+    raise UserError(
+      f'the train split has one class only: {labels}; a task without labels '
+      "needs none: config.data.text.label_column = ''"
+    )
   return labels
 
 

@@ -62,8 +62,8 @@ class Text:
       if it has only one.
     text_columns: names of the columns with the text, joined by a space if there
       are several; indices from 0 in a file without header.
-    label_column: name of the column with the label, or its index; empty for a
-      file without labels.
+    label_column: name of the column with the label, or its index; empty for
+      files without labels, and then each line of 'lines' is a text.
     delimiter: character between fields, for 'csv'.
     quoted: whether double quotes may enclose fields, for 'csv'.
     header: whether the first line holds the names of the columns, for 'csv'.
@@ -138,43 +138,43 @@ class Text:
       values |= {'hub_name': '', 'hub_config': ''}
     return schema.read(Text, values, 'data.text')
 
-  def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
+  def read(
+    self, directory: str, seed: int, files: Mapping[str, Files] | None = None
+  ) -> dict[str, Iterable[Row]]:
     """Rows of the given splits, in the order of the files.
 
     A file that several names or patterns of a split match is read once.
+
+    Args:
+      files: by split; None: `files` of the directory.
 
     Raises:
       UserError: a file is missing; while iterating: one cannot be parsed.
     """
     del seed
-    return self.rows(self.files(directory))
+    by_split = files or self.files(directory)
 
-  def key(self, directory: str, digest: Callable[[str], str]) -> list:
+    def rows(split: str) -> Iterator[Row]:
+      for label, path in by_split[split]:
+        yield from self.read_file(path, label, split)
+
+    return {split: rows(split) for split in by_split}
+
+  def key(
+    self,
+    directory: str,
+    digest: Callable[[str], str],
+    files: Mapping[str, Files] | None = None,
+  ) -> list:
     """All that the rows depend on, as a JSON value.
 
     Args:
       digest: of the content of a file.
+      files: as of `read`.
 
     Raises:
       UserError: a file is missing or cannot be read.
     """
-    return self.key_of(self.files(directory), directory, digest)
-
-  def rows(self, files: Mapping[str, Files]) -> dict[str, Iterable[Row]]:
-    """The rows of files, by split; each is read while it is iterated over.
-
-    Raises:
-      UserError: while iterating: a file cannot be parsed.
-    """
-
-    def of(split: str) -> Iterator[Row]:
-      for label, path in files[split]:
-        yield from self.read_file(path, label, split)
-
-    return {split: of(split) for split in files}
-
-  def key_of(self, files: Mapping[str, Files], directory: str, digest) -> list:
-    """All that `rows` of these files depend on, as of `key`."""
     options = dataclasses.asdict(self)
     for name in (*SPLITS, UNLABELLED, 'unknown_labels', 'max_copies'):
       del options[name]
@@ -185,7 +185,7 @@ class Text:
         os.path.relpath(path, directory or '.'),
         self._digests(path, digest),
       ]
-      for split, of_split in files.items()
+      for split, of_split in (files or self.files(directory)).items()
       for label, path in of_split
     ]
     return [options, content]
@@ -237,11 +237,11 @@ class Text:
     Raises:
       UserError: it cannot be parsed.
     """
-    columns = [*self.text_columns, self.label_column]
+    columns, label_column = [*self.text_columns], self.label_column
     if self.format in _TEXT_ONLY:
-      columns = [readers.TEXT, 'label']
-    has_labels = split != UNLABELLED and label is None and columns[-1] != ''
-    columns = columns if has_labels else columns[:-1]
+      columns, label_column = [readers.TEXT], label_column and 'label'
+    has_labels = split != UNLABELLED and label is None and label_column != ''
+    columns += [label_column] * has_labels
     shown: dict[str, str] = {}
     for number, texts, _ in readers.rows(self, path, columns):
       if texts is None:

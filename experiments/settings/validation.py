@@ -122,6 +122,11 @@ def _check_task(settings, encoder) -> None:
   task = tasks.make(settings.task)
   with parts.prefixed('task', settings.task):
     task.check()
+  if task.reads_labels and not settings.data.text.label_column:
+    raise UserError(
+      "config.data.text.label_column = '' is for tasks without labels, and "
+      f'config.task = {settings.task} reads them; name the column'
+    )
   if task.is_causal and not encoder.causal:
     raise UserError(
       f'config.task = {settings.task} needs a causal encoder, and '

@@ -218,9 +218,11 @@ def test_several_processes_are_refused(run, call_command, monkeypatch):
 
 
 def test_a_number_that_is_not_finite_is_null(run, call_command, tmp_path):
-  (tmp_path / 'a.jsonl').write_text('{"x": NaN, "y": -Infinity, "text": "a"}\n')
+  (tmp_path / 'a.jsonl').write_text(
+    '{"x": NaN, "y": [-Infinity], "text": "a"}\n'
+  )
   flags = ['--input=a.jsonl', '--json']
   code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
   assert code == 0, stderr
   row = json.loads(stdout, parse_constant=pytest.fail)
-  assert (row['x'], row['y']) == (None, None)
+  assert (row['x'], row['y']) == (None, [None])

@@ -193,3 +193,22 @@ def test_no_file_matches(tmp_path):
   (tmp_path / 'train').write_text('text\tlabel\na\tx\n')
   with pytest.raises(UserError, match=r'text\.unlabelled = .\*\.tsv'):
     source.read(str(tmp_path), 0)
+
+
+def test_a_task_without_labels_needs_none(config, tmp_path):
+  config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
+  config.train.steps = config.train.eval_every = 2
+  data = config.data
+  (pathlib.Path(data.dir) / 'book').write_text(
+    'one two\nthree four\nfive\n' * 9
+  )
+  data.text.format, data.text.label_column = 'lines', ''
+  data.text.validation = data.text.test = data.text.unlabelled = ()
+  data.text.train, data.validation_fraction = ('book',), 0.4
+  data.test_fraction = 0.3
+  assert 'masked_tokens: 2 steps' in said(config, tmp_path)
+  lengths = load(config).splits['train'].lengths
+  assert len(lengths) == 9
+  config.task, config.checkpoint.best_metric = 'classify', 'accuracy'
+  with pytest.raises(UserError, match=r"label_column = ''.*config\.task = cl"):
+    from_config(config)
