@@ -141,12 +141,14 @@ def _written(path: str, make: Make) -> Arrays:
   """Makes an entry, unless another process just did; its arrays."""
   os.makedirs(os.path.dirname(path), exist_ok=True)
   lock = f'{path}.lock'
-  if locks.holder(os.path.join(lock, locks.NAME)):
-    log('waiting for another process, which reads the same data')
   with contextlib.ExitStack() as on_exit:
     # Beside a lock of another user there can be none: the last writer wins.
     with contextlib.suppress(UserError):
-      on_exit.enter_context(locks.held(lock, math.inf, queues=True))
+      try:
+        on_exit.enter_context(locks.held(lock, 0, queues=True))
+      except locks.InUse:
+        log('waiting for another process, which reads the same data')
+        on_exit.enter_context(locks.held(lock, math.inf, queues=True))
       for left in glob.glob(f'{glob.escape(path)}.part-*'):
         shutil.rmtree(left, ignore_errors=True)
     if (arrays := _read(path)) is not None:
