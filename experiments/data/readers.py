@@ -28,8 +28,6 @@ from experiments.data import arrow_tables
 # The column of a line, and of a file that is one text.
 TEXT = 'text'
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
-_COLUMNS = 'change config.data.text.text_columns or label_column'
-# A field in quotes.
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 # A text may be longer than the limit of the library.
 csv.field_size_limit(2**31 - 1)
@@ -122,12 +120,12 @@ def rows(
 
 
 def _refusal(error: Exception, options, path: str, number: int) -> UserError:
-  is_hub = options.format == 'hub'
-  where = f'{options.hub_name} split {path!r}' if is_hub else path
+  where, keys = path, 'format, encoding or quoted'
+  if options.format == 'hub':
+    where, keys = f'{options.hub_name} {path!r}', 'hub_name or hub_config'
   if isinstance(error, _Invalid):
     return UserError(f'{where} row {number}: {error}')
   reason = ' '.join(str(error).split()) or type(error).__name__
-  keys = 'hub_name or hub_config' if is_hub else 'format, encoding or quoted'
   return UserError(
     f'{where} row {number} cannot be read as {options.format!r}: {reason}; '
     f'correct it, or change config.data.text.{keys}'
@@ -138,7 +136,7 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if name not in record:
     raise _Invalid(
       f'no column {name!r} in {_shown(sorted(record))}; correct or remove the '
-      f'row, or {_COLUMNS}'
+      f'row, or change {_key(name, options)}'
     )
   value = record[name]
   if isinstance(value, bool):
@@ -151,7 +149,7 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if not isinstance(value, str):
     raise _Invalid(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '
-      f'correct or remove the row, or {_COLUMNS}'
+      f'correct or remove the row, or change {_key(name, options)}'
     )
   if not _is_decoded(value):
     raise _Invalid(
@@ -159,6 +157,11 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
       'correct it, or change config.data.text.encoding'
     )
   return value
+
+
+def _key(column: str, options) -> str:
+  is_text = column in options.text_columns
+  return f'config.data.text.{"text_columns" if is_text else "label_column"}'
 
 
 def _shown(value) -> str:
@@ -227,8 +230,8 @@ def _names(first: list[str], columns, options) -> list[str]:
     if names.count(column) != 1:
       count = 'two columns' if column in names else 'no column'
       raise _Invalid(
-        f'{count} {column!r} in {_shown(sorted(names))}; {_COLUMNS}'
-        f'{_hint(first, options)}'
+        f'{count} {column!r} in {_shown(sorted(names))}; change '
+        f'{_key(column, options)}{_hint(first, options)}'
       )
   unique: list[str] = []
   for index, name in enumerate(names):
@@ -279,12 +282,9 @@ def _document(text, columns, _) -> Iterator[dict]:
 
 
 _TEXT = {
-  'csv': _csv,
-  'json': _json,
-  'lines': _lines,
-  'class_files': _lines,
+  'csv': _csv, 'json': _json, 'lines': _lines, 'class_files': _lines,
   'class_folders': _document,
-}
+}  # fmt: skip
 
 
 def hub_files(options, split: str) -> list[str]:

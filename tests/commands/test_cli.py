@@ -132,7 +132,7 @@ def cases(tmp):
     'unseen label': (
       'train',
       text_flags(tmp / 'unseen', tests),
-      ['test.tsv row 2', "label '0'", 'test split'],
+      ['test.tsv row 2', "label '0'", 'test texts'],
     ),
     'one class': (
       'train',

@@ -155,7 +155,7 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
   assert pairs(rows['train']) == [('two', '1'), ('b', '0')]
   assert pairs(rows['test']) == [('b', '0')]
   with pytest.raises(
-    UserError, match=r"split 'train' row 1 .*'one', 'two'.*hub_config"
+    UserError, match=r"'train' row 1 .*'one', 'two'.*hub_config"
   ):
     list(Text(**options).read('', 0)['train'])
 
