@@ -32,7 +32,7 @@ def measure(data):
   found = rows.gather(source.read(data.dir, data.seed))
   chosen = selection.select(found, source, data)
   texts = np.array([text for part in found.stream() for text in part], object)
-  labels = selection.class_of(found, chosen.facts['labels'])[found.labels]
+  labels = selection.class_of(found, chosen.labels)[found.labels]
 
   def accuracy(train, test, c):
     tf_idf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)

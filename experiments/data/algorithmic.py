@@ -8,63 +8,19 @@ the papers; tokens are joined by spaces.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable
 
 from experiments.data.recall import (
   associative_recall,
   associative_recall_twin,
-  choose,
   flip_flop,
   flip_flop_twin,
   indirect_indexing,
   indirect_indexing_twin,
 )
+from experiments.data.strings import Task, choose
 
 MODULUS = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-  """An algorithmic task.
-
-  Attributes:
-    write: maps (generator, length) to tokens and label.
-    labels: all labels.
-    is_order_sensitive: whether the label depends on the order of the tokens;
-      if so, a model without positions is at or near chance, else it can learn
-      the task.
-    twin: maps (generator, tokens) to the same tokens in another order, with
-      another label, and that label: a minimal pair. Both are in the data, one
-      after the other, so that a model without positions is right in half of
-      the strings at most.
-  """
-
-  write: Callable
-  labels: tuple[str, ...]
-  is_order_sensitive: bool = True
-  twin: Callable | None = None
-
-
-def strings(
-  task: Task, rng, lengths: tuple[int, int], count: int
-) -> list[tuple[str, str]]:
-  """`count` pairs (text, label), with lengths uniform in [first, last].
-
-  Lengths that a task does not have are skipped.
-  """
-  pairs = []
-  while len(pairs) < count:
-    length = int(rng.integers(lengths[0], lengths[1] + 1))
-    tokens, label = task.write(rng, length)
-    if not lengths[0] <= len(tokens) <= lengths[1]:
-      continue
-    pairs.append((' '.join(tokens), label))
-    if task.twin is not None:
-      twin, other = task.twin(rng, tokens)
-      pairs.append((' '.join(twin), other))
-  return pairs[:count]
 
 
 def even_pairs(rng, length: int) -> tuple[list[str], str]:

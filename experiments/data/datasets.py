@@ -16,7 +16,7 @@ import itertools
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data import algorithmic, word_order
+from experiments.data import algorithmic, strings, word_order
 from experiments.data.rows import Row
 from experiments.data.text_files import SPLITS, Text
 
@@ -37,23 +37,30 @@ class WordOrder:
 
   def check(self, directory: str) -> None:
     """UserError for sizes that the grammar does not support."""
-    _check('word_order', directory, dataclasses.asdict(self), 1, 1_000_000)
+    for name, size in dataclasses.asdict(self).items():
+      if not 1 <= size <= 1_000_000:
+        raise UserError(
+          f'config.data.source = word_order: {name} = {size} '
+          'must be between 1 and 1000000'
+        )
+    if directory:
+      raise UserError(
+        f'config.data.dir = {directory!r} must be empty for '
+        "config.data.source = 'word_order', which needs no file"
+      )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split; the two rows of a pair are adjacent."""
     del directory
     sizes = (self.train_pairs, self.validation_pairs, self.test_pairs)
     pairs = iter(word_order.twin_pairs(sum(sizes), seed))
-    labels = ('positive', 'negative')
-    splits: list[list[tuple[str, str]]] = [
-      [
-        labelled
-        for pair in itertools.islice(pairs, size)
-        for labelled in zip(pair, labels, strict=True)
-      ]
-      for size in sizes
-    ]
-    return _rows('word_order', splits)
+    splits = {}
+    for split, size in zip(SPLITS, sizes, strict=True):
+      rows = splits[split] = []
+      for positive, negative in itertools.islice(pairs, size):
+        rows.append(Row(positive, 'positive', 'word_order', len(rows) + 1))
+        rows.append(Row(negative, 'negative', 'word_order', len(rows) + 1))
+    return splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +92,12 @@ class Algorithmic:
     if self.task not in algorithmic.ALGORITHMS:
       names = ', '.join(algorithmic.ALGORITHMS)
       raise UserError(f'{key}: task = {self.task!r} is not one of {names}')
-    sizes = {split: getattr(self, split) for split in SPLITS}
-    _check('algorithmic', directory, sizes, 2, 10_000_000)
+    for name in ('train', 'validation', 'test'):
+      size = getattr(self, name)
+      if not 2 <= size <= 10_000_000:
+        raise UserError(
+          f'{key}: {name} = {size} must be between 2 and 10000000'
+        )
     if self.longest_train < 12:
       raise UserError(
         f'{key}: longest_train = {self.longest_train} must be at least '
@@ -98,6 +109,11 @@ class Algorithmic:
         f'{key}: longest_test = {self.longest_test} must be at least 2 more '
         f'than longest_train = {self.longest_train}'
       )
+    if directory:
+      raise UserError(
+        f'config.data.dir = {directory!r} must be empty for '
+        "config.data.source = 'algorithmic', which needs no file"
+      )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split."""
@@ -105,44 +121,23 @@ class Algorithmic:
     task = algorithmic.ALGORITHMS[self.task]
     rng = np.random.default_rng(seed)
     short = (1, self.longest_train)
-    held_out = algorithmic.strings(
+    held_out = strings.strings(
       task, rng, (self.longest_train // 2, self.longest_train), self.validation
     )
     known = {text for text, _ in held_out}
     train = []
     while len(train) < self.train:
-      drawn = algorithmic.strings(task, rng, short, self.train - len(train))
+      drawn = strings.strings(task, rng, short, self.train - len(train))
       train += [pair for pair in drawn if pair[0] not in known]
     long = (self.longest_train + 1, self.longest_test)
-    test = algorithmic.strings(task, rng, long, self.test)
-    return _rows(self.task, [train, held_out, test])
-
-
-def _rows(
-  name: str, splits: list[list[tuple[str, str]]]
-) -> dict[str, list[Row]]:
-  """Rows of train, validation and test, from pairs of text and label."""
-  return {
-    split: [Row(*pair, name, number) for number, pair in enumerate(pairs, 1)]
-    for split, pairs in zip(SPLITS, splits, strict=True)
-  }
-
-
-def _check(
-  source: str, directory: str, sizes: dict[str, int], least: int, most: int
-) -> None:
-  """UserError for a number of strings out of bounds, or a folder."""
-  for name, size in sizes.items():
-    if not least <= size <= most:
-      raise UserError(
-        f'config.data.source = {source}: {name} = {size} must be between '
-        f'{least} and {most}'
-      )
-  if directory:
-    raise UserError(
-      f'config.data.dir = {directory!r} must be empty for '
-      f'config.data.source = {source!r}, which needs no file'
-    )
+    test = strings.strings(task, rng, long, self.test)
+    return {
+      split: [
+        Row(text, label, self.task, number)
+        for number, (text, label) in enumerate(pairs, 1)
+      ]
+      for split, pairs in zip(SPLITS, (train, held_out, test), strict=True)
+    }
 
 
 # Made by a program, which also makes test. Folds would part minimal pairs.

@@ -17,7 +17,7 @@ from experiments.data.rows import Rows
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
 from experiments.data.text_files import UNLABELLED
-from experiments.data.vocabularies import UNK
+from experiments.data.vocabularies import SPECIAL_TOKENS, UNK
 
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
@@ -103,7 +103,14 @@ def vocabulary(store: Store, rows: Rows, chosen: Selection, choice: Call):
   def make():
     report = Reporter('{} texts read for the vocabulary')
     texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
-    yield {'tokenizer': packed(choice.make().train(texts).to_str())}
+    tokenizer = choice.make().train(texts)
+    first = [tokenizer.id_to_token(n) for n in range(len(SPECIAL_TOKENS))]
+    if first != SPECIAL_TOKENS:
+      raise UserError(
+        f'config.data.vocabulary = {choice}: its first ids are {first}, and '
+        f'must be {SPECIAL_TOKENS}'
+      )
+    yield {'tokenizer': packed(tokenizer.to_str())}
 
   # The file of a class of one's own may change.
   store = Store(None) if ':' in choice.name else store

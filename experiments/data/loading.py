@@ -157,8 +157,9 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     'tokenizer.json': tokenizer.to_str(pretty=True),
     'data.json': json.dumps(chosen.facts, indent=2),
   }
-  labels = chosen.facts['labels']
-  return _data(arrays, rows, chosen.splits, labels, tokenizer, settings, files)
+  return _data(
+    arrays, rows, chosen.splits, chosen.labels, tokenizer, settings, files
+  )
 
 
 def load_file(

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import itertools
 
-
-def choose(rng, letters: str, count: int) -> list[str]:
-  """`count` letters, uniform."""
-  return [letters[index] for index in rng.integers(len(letters), size=count)]
+from experiments.data.strings import choose
 
 
 def flip_flop(rng, length: int) -> tuple[list[str], str]:

@@ -37,6 +37,11 @@ class Selection:
   facts: dict[str, Any]
   problems: list[str]
 
+  @property
+  def labels(self) -> list[str]:
+    """Names of the classes, by class index."""
+    return self.facts['labels']
+
 
 def stored(store: Store, key: Any, rows: Rows, source, settings) -> Selection:
   """The result of `select`, which is made once.

@@ -24,7 +24,6 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.workdir import locks
 
 # Raise when what the functions that make entries yield changes.
 FORMAT = 6
@@ -139,6 +138,9 @@ def _mapped(path: str, index: dict[str, tuple[str, str]]) -> Arrays:
 
 def _written(path: str, make: Make) -> Arrays:
   """Makes an entry, unless another process just did; its arrays."""
+  # Late: what was written before is read without.
+  from experiments.workdir import locks
+
   os.makedirs(os.path.dirname(path), exist_ok=True)
   lock = f'{path}.lock'
   with contextlib.ExitStack() as on_exit:

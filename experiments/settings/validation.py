@@ -40,6 +40,11 @@ def check(settings, flat: dict[str, Any]) -> None:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
   _check_folds(data, require)
+  require(
+    data.text.label_column != '' or not settings.task.entry.reads_labels,
+    'data.text.label_column',
+    f'a column for config.task = {settings.task}, which reads labels',
+  )
   metrics = settings.task.entry.metrics
   one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
@@ -122,11 +127,6 @@ def _check_task(settings, encoder) -> None:
   task = tasks.make(settings.task)
   with parts.prefixed('task', settings.task):
     task.check()
-  if task.reads_labels and not settings.data.text.label_column:
-    raise UserError(
-      "config.data.text.label_column = '' is for tasks without labels, and "
-      f'config.task = {settings.task} reads them; name the column'
-    )
   if task.is_causal and not encoder.causal:
     raise UserError(
       f'config.task = {settings.task} needs a causal encoder, and '

@@ -14,7 +14,6 @@ import re
 import tempfile
 import threading
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from experiments.command.errors import Failed, UserError, making
 
@@ -62,7 +61,13 @@ def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
     with open(name, 'w') as file:
       file.write(path)
     folder = os.path.join(parent, _STAGED)
-    download(folder, trials)
+    try:
+      download(folder, trials)
+    except ImportError as error:
+      raise UserError(
+        f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
+        'pip install gcsfs google-cloud-storage'
+      ) from error
     yield folder
 
 
@@ -149,28 +154,22 @@ def _is_wanted(name: str, trials: Collection[str] | None) -> bool:
 
 
 def matching(pattern: str) -> list[str]:
-  """The addresses in a bucket that a pattern of an address matches.
-
-  Raises:
-    UserError: the extra gcs is missing.
-  """
-  system, there = _opened(pattern)
+  """The addresses in a bucket that a pattern of an address matches."""
+  try:
+    system, there = _opened(pattern)
+  except ImportError:
+    # `staged` says which extra is missing.
+    return []
   system.invalidate_cache()
   scheme = pattern.removesuffix(there)
   return [scheme + path for path in system.glob(there)]
 
 
-def _opened(address: str) -> tuple[Any, str]:
+def _opened(address: str):
   """The file system of fsspec, and the path in it."""
   import fsspec
 
-  try:
-    return fsspec.url_to_fs(address, auto_mkdir=True)
-  except ImportError as error:
-    raise UserError(
-      f'--workdir={address} needs the extra gcs: bash scripts/run.sh '
-      'pip install gcsfs google-cloud-storage'
-    ) from error
+  return fsspec.url_to_fs(address, auto_mkdir=True)
 
 
 def _version(path: pathlib.Path) -> tuple[int, int]:

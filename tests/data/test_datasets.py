@@ -12,6 +12,7 @@ from experiments.command.errors import UserError
 from experiments.data import (
   algorithmic,
   datasets,
+  strings,
   word_order,
 )
 from experiments.data.text_files import Text
@@ -150,7 +151,7 @@ def test_tasks_are_order_sensitive_as_declared(name):
   rng = np.random.default_rng(0)
   by_bag = {}
   lengths = (10, 11) if task.twin else (6, 7)
-  for text, label in algorithmic.strings(task, rng, lengths, 3_000):
+  for text, label in strings.strings(task, rng, lengths, 3_000):
     by_bag.setdefault(tuple(sorted(text.split())), set()).add(label)
   assert task.is_order_sensitive == any(len(s) > 1 for s in by_bag.values())
 
@@ -203,7 +204,7 @@ def test_what_the_last_step_of_a_flip_flop_tells(n):
   task, rng = algorithmic.ALGORITHMS['flip_flop'], np.random.default_rng(0)
   length = 2 * n + 1
   right = []
-  for text, label in algorithmic.strings(task, rng, (length, length), 4_000):
+  for text, label in strings.strings(task, rng, (length, length), 4_000):
     *_, write, bit, _ = text.split()
     right.append((bit == label) == (write == 'w'))
   np.testing.assert_allclose(np.mean(right), 1 / 2 + 1 / n, atol=0.02)
@@ -213,7 +214,7 @@ def test_the_last_write_of_a_flip_flop_is_anywhere():
   task, rng = algorithmic.ALGORITHMS['flip_flop'], np.random.default_rng(0)
   last = [
     text.split()[0::2][:-1][::-1].index('w')
-    for text, _ in algorithmic.strings(task, rng, (17, 17), 4_000)
+    for text, _ in strings.strings(task, rng, (17, 17), 4_000)
   ]
   shares = np.bincount(last, minlength=8) / len(last)
   np.testing.assert_allclose(shares, 1 / 8, atol=0.03)
