@@ -14,8 +14,9 @@ of output: with --json, an object with all that the row holds, and `prediction`
 and `probabilities`; otherwise label, probability and what the row holds,
 separated by tabs, and one JSON object after all rows. An empty text has no
 label: null, or (empty). Answers come in the order of the rows, as soon as they
-are known, and memory does not grow with their number. The probabilities of
-several runs, an ensemble, are averaged. One process reads, computes and prints.
+are known, and memory does not grow with their number, unless they are one JSON
+array. The probabilities of several runs, an ensemble, are averaged. One process
+reads, computes and prints.
 """
 
 from __future__ import annotations
