@@ -70,8 +70,7 @@ def _copies(rows: Rows, split: str, chosen: np.ndarray) -> list[str]:
     '; ',
   )
   return [
-    f'texts in more than a tenth of the {split} rows: {len(copies)} ({shown}); '
-    'config.data.text.max_copies=1 keeps one of each'
+    f'texts in more than a tenth of the {split} rows: {len(copies)} ({shown})'
   ]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.data.problems import first, problems
 from experiments.data.rows import Rows, class_of
-from experiments.data.splits import first_copies, fold, hold_out
+from experiments.data.splits import fold, hold_out
 from experiments.data.store import Store, packed, unpacked
 from experiments.data.text_files import SPLITS, UNLABELLED
 
@@ -49,7 +49,7 @@ def stored(store: Store, key: Any, rows: Rows, source, settings) -> Selection:
   Args:
     key: a JSON value, all that the rows depend on.
   """
-  names = ('labels', 'unknown_labels', 'max_copies')
+  names = ('labels', 'unknown_labels')
   options = [getattr(source, name, None) for name in names]
   names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
   names += ('num_folds', 'fold', 'split_by')
@@ -75,7 +75,6 @@ def select(rows: Rows, source, settings) -> Selection:
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  dropped = without_copies(rows, splits, getattr(source, 'max_copies', 0))
   labels = _labels(rows, splits['train'], source)
   _hold_out(rows, splits, settings)
   unknown = getattr(source, 'unknown_labels', 'error')
@@ -83,7 +82,7 @@ def select(rows: Rows, source, settings) -> Selection:
     'list all in config.data.text.labels, or drop such rows with '
     "config.data.text.unknown_labels='drop'"
   )
-  labelled = {}
+  labelled, dropped = {}, []
   for split in SPLITS:
     chosen = splits.get(split, np.zeros(0, dtype))
     labelled[split], lines = known(rows, chosen, labels, split, unknown, remedy)
@@ -145,26 +144,6 @@ def known(
     f'{split} texts of unknown labels, dropped: {len(others)} of '
     f'{len(chosen)} ({shown})'
   ]
-
-
-def without_copies(
-  rows: Rows, splits: dict[str, np.ndarray], most: int
-) -> list[str]:
-  """Leaves out rows of splits, and returns messages about them.
-
-  Args:
-    most: number of rows of each text and label of a split that stay, the first
-      ones; 0: all.
-  """
-  messages = []
-  for split, chosen in splits.items() if most else ():
-    splits[split] = first_copies(rows, chosen, most)
-    if left_out := len(chosen) - len(splits[split]):
-      messages.append(
-        f'{split} rows dropped: {left_out} of {len(chosen)}, more than '
-        f'{most} of one text and label (config.data.text.max_copies)'
-      )
-  return messages
 
 
 def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:

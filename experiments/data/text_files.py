@@ -74,8 +74,6 @@ class Text:
       another name, with == for = in a raw name; empty: those of train, sorted,
       numbers by value.
     unknown_labels: what to do with rows of other labels.
-    max_copies: number of rows with the same text and label to keep per split,
-      the first ones; 0: all.
   """
 
   format: str = schema.field('csv', schema.one_of(FORMATS))
@@ -98,7 +96,6 @@ class Text:
   label_depth: int = schema.field(0, schema.at_least(0))
   labels: tuple = ()
   unknown_labels: str = schema.field('error', schema.one_of(UNKNOWN))
-  max_copies: int = schema.field(0, schema.at_least(0))
 
   def __post_init__(self):
     # 0,1 on a command line is parsed as integers, but names are strings.
@@ -176,7 +173,7 @@ class Text:
       UserError: a file is missing or cannot be read.
     """
     options = dataclasses.asdict(self)
-    for name in (*SPLITS, UNLABELLED, 'unknown_labels', 'max_copies'):
+    for name in (*SPLITS, UNLABELLED, 'unknown_labels'):
       del options[name]
     content = [
       [

@@ -3,8 +3,7 @@
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import readers, selection
-from experiments.data import rows as rows_lib
+from experiments.data import readers
 from experiments.data.text_files import Text
 
 # In each file, a text with its name.
@@ -168,7 +167,7 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
     ({'format': 'tsv'}, r"format = 'tsv' must be one of"),
     ({'delimiter': '\t'}, r"delimiter = .* must be one of 'comma', 'tab'"),
     ({'text_columns': ()}, r'text_columns = \(\) must be at least one'),
-    ({'max_copies': -1}, r'text\.max_copies = -1 must be at least 0'),
+    ({'label_depth': -1}, r'text\.label_depth = -1 must be at least 0'),
     ({'encoding': 'utf8x'}, r"text\.encoding = 'utf8x' must be an encoding"),
   ],
 )
@@ -197,44 +196,3 @@ def test_options_that_exclude_each_other_are_refused(options, message):
 def test_a_file_of_a_class_without_a_label_is_refused(folder):
   with pytest.raises(UserError, match=r"text\.train = 'b\.tsv': write label="):
     read(folder, format='class_files', train=('b.tsv',))
-
-
-COPIES = [('a', 1), ('b', 1), ('a', 2), ('a', 1), ('b', 1), ('a', 1)]
-
-
-def write_copies(folder):
-  for name, rows in (('train', COPIES), ('test', COPIES[3:])):
-    lines = ['text\tlabel', *(f'{text}\t{label}' for text, label in rows)]
-    (folder / f'{name}.tsv').write_text('\n'.join(lines) + '\n')
-
-
-@pytest.mark.parametrize(
-  ('most', 'train', 'test'),
-  [
-    (0, [1, 2, 3, 4, 5, 6], [1, 2, 3]),
-    (1, [1, 2, 3], [1, 2]),
-    (2, [1, 2, 3, 4, 5], [1, 2, 3]),
-  ],
-)
-def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
-  most, train, test, tmp_path
-):
-  write_copies(tmp_path)
-  source = Text(test=('test.tsv',))
-  rows = rows_lib.gather(source.read(str(tmp_path), 0))
-  splits = rows.splits()
-  messages = selection.without_copies(rows, splits, most)
-  found = {
-    split: [rows.row(index).number for index in part]
-    for split, part in splits.items()
-  }
-  assert found == {'train': train, 'test': test}
-  assert messages == [
-    f'{split} rows dropped: {left_out} of {count}, more than {most} of one '
-    'text and label (config.data.text.max_copies)'
-    for split, left_out, count in (
-      ('train', 6 - len(train), 6),
-      ('test', 3 - len(test), 3),
-    )
-    if left_out
-  ]
