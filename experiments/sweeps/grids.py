@@ -11,10 +11,7 @@ of them are combined to their product.
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
-
-import numpy as np
 
 from experiments.command import config_files
 from experiments.command.errors import UserError, nearest
@@ -25,12 +22,6 @@ from experiments.command.values import (
   split,
   unquoted,
 )
-
-
-def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
-  """Random values, log-uniform in [low, high), for a sweep_ generator."""
-  rng = np.random.default_rng(seed)
-  return np.exp(rng.uniform(math.log(low), math.log(high), count)).tolist()
 
 
 def product(sweeps: list[list[dict]]) -> list[dict]:
