@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 
 from experiments.command import invocation, provenance
 
+_Name = TypeVar('_Name')
 
-def origin() -> dict[str, str]:
+
+def origin() -> dict[str, Any]:
   """Where a result comes from: call it before measuring.
 
   Measuring may take long enough for files to change.
@@ -25,7 +29,9 @@ def origin() -> dict[str, str]:
   }
 
 
-def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
+def alternate(
+  functions: Mapping[_Name, Callable[[], Any]], repetitions: int
+) -> dict[_Name, list[float]]:
   """Seconds of every timed call, by name, with interleaved repetitions.
 
   Each repetition is two calls, of which the second is timed: the first one
@@ -38,7 +44,7 @@ def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
   """
   for function in functions.values():
     jax.block_until_ready(function())
-  seconds = {name: [] for name in functions}
+  seconds: dict[_Name, list[float]] = {name: [] for name in functions}
   for _ in range(repetitions):
     for name, function in functions.items():
       jax.block_until_ready(function())
@@ -78,17 +84,28 @@ def interval(values: list[float]) -> tuple[float, float]:
   return ordered[left_out], ordered[count - 1 - left_out]
 
 
-def table(rows: list[dict]) -> str:
-  """A table as text, with aligned columns."""
-  header = list(dict.fromkeys(name for row in rows for name in row))
-  lines = [
-    header,
-    *([str(row.get(name, '')) for name in header] for row in rows),
-  ]
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return '\n'.join(
-    '  '.join(
-      cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-    )
-    for line in lines
-  )
+def temporary_bytes(program: jax.stages.Compiled) -> int:
+  """The size of the temporary buffers of a compiled program.
+
+  Raises:
+    RuntimeError: the backend does not say.
+  """
+  memory = program.memory_analysis()
+  if memory is None:
+    raise RuntimeError('the backend does not say what a program needs')
+  return memory.temp_size_in_bytes
+
+
+def show(rows: list[dict]) -> None:
+  """Prints a table on standard error, whose headings break between words."""
+  from rich import box
+  from rich.console import Console
+  from rich.table import Table
+
+  header = dict.fromkeys(name for row in rows for name in row)
+  table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+  for name in header:
+    table.add_column(name.replace('_', ' '), justify='right')
+  for row in rows:
+    table.add_row(*(str(row.get(name, '')) for name in header))
+  Console(stderr=True).print(table)
