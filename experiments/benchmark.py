@@ -114,7 +114,7 @@ def main(values) -> None:
   origin = benchmarks.origin()
   log(f'{origin["device"]}, jax {origin["jax"]}; {origin["machine"]}')
   rows = SUITES[suite](values)
-  benchmarks.show(rows)
+  log(benchmarks.table(rows))
   result = {'suite': suite, **origin, 'rows': rows}
   if values.output is not None:
     write_atomic(values.output, json.dumps(result, indent=1) + '\n')

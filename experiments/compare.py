@@ -64,7 +64,7 @@ def main(values) -> None:
   layers = [_layer(name, d, k, speed) for name in LAYERS]
   classifiers = encoders.classifiers(values.repetitions)
   for rows in (layers, speed, classifiers):
-    benchmarks.show(rows)
+    log(benchmarks.table(rows))
   result = {**origin, 'rows': layers, 'speed': speed}
   result |= {'classifiers': classifiers}
   if values.output is not None:

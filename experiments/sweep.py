@@ -133,21 +133,15 @@ def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
   return [spec for spec in specs if str(spec.index) in trial_ids]
 
 
-def _print_plan(specs, counts, values, base) -> None:
-  groups = plan.programs_of(specs)
-  number = {
-    spec.index: index
-    for index, group in enumerate(groups.values())
-    for spec in group
-  }
-  changed = plan.changed_keys(values.config_path, base)
-  for spec in specs:
-    log(
-      f'trial {spec.index} {spec.name}  program {number[spec.index]}  '
-      f'{counts[spec.index]:,} parameters  {plan.describe(spec.overrides)}'
-    )
-    log(f'  {plan.command(spec, values.config_path, changed)}')
-  log(f'{len(specs)} trials, {len(groups)} programs')
+def _print_plan(specs, counts) -> None:
+  programs = plan.programs_of(specs)
+  for index, group in enumerate(programs.values()):
+    for spec in group:
+      log(
+        f'trial {spec.index} {spec.name}  program {index}  '
+        f'{counts[spec.index]:,} parameters  {plan.describe(spec.overrides)}'
+      )
+  log(f'{len(specs)} trials, {len(programs)} programs')
 
 
 def main(values) -> None:
@@ -172,7 +166,7 @@ def _sweep(values, workdir: str) -> None:
   comparison.check(specs, values.metric, values.over, values.baseline)
   counts = _check(chosen, values)
   if values.dry_run:
-    _print_plan(chosen, counts, values, base)
+    _print_plan(chosen, counts)
     app.print_result({'trials': len(chosen), 'parameters': counts})
     return
   folder.write(workdir, base, specs)

@@ -96,16 +96,17 @@ def temporary_bytes(program: jax.stages.Compiled) -> int:
   return memory.temp_size_in_bytes
 
 
-def show(rows: list[dict]) -> None:
-  """Prints a table on standard error, whose headings break between words."""
-  from rich import box
-  from rich.console import Console
-  from rich.table import Table
-
-  header = dict.fromkeys(name for row in rows for name in row)
-  table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-  for name in header:
-    table.add_column(name.replace('_', ' '), justify='right')
-  for row in rows:
-    table.add_row(*(str(row.get(name, '')) for name in header))
-  Console(stderr=True).print(table)
+def table(rows: list[dict]) -> str:
+  """A table as text, with aligned columns."""
+  header = list(dict.fromkeys(name for row in rows for name in row))
+  lines = [
+    header,
+    *([str(row.get(name, '')) for name in header] for row in rows),
+  ]
+  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+  return '\n'.join(
+    '  '.join(
+      cell.rjust(width) for cell, width in zip(line, widths, strict=True)
+    )
+    for line in lines
+  )

@@ -10,7 +10,6 @@ from experiments.inspection import pages
 from experiments.sweeps import (
   comparison,
   folder,
-  names,
   plots,
   results,
   tables,
@@ -33,23 +32,21 @@ def write(values, path: str, output: str) -> dict:
   compared = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
-  keys = names.swept(specs, compared.over)
-  drawn = []
-  if any(entry['n'] for entry in compared.table):
-    figure = plots.settings(compared)
-    drawn.append(pages.figure(figure, f'{compared.metric} of each setting'))
-  for key, figure in plots.against(compared, keys).items():
-    drawn.append(pages.figure(figure, f'{compared.metric} against {key}'))
   metric = compared.metric
+  drawn = [
+    pages.figure(figure, f'{metric} by {name}')
+    for name, figure in plots.of_sweep(compared, specs).items()
+  ]
   figure = plots.curves(
     _mean_curves(specs, compared), f'{metric} on validation'
   )
   drawn.append(pages.figure(figure, f'{metric} over steps'))
   header, body = tables.cells(compared)
   texts = [tables.caption(compared), tables.conclusion(compared) or '']
-  columns = ['trial', 'name', *keys, *compared.over, 'status']
+  columns = ['trial', 'name', 'setting', *compared.over, 'status']
   columns += [f'best/{split}/{metric}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']
+  rows = results.named(rows, compared)
   columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
   trials = [[row.get(column) for column in columns] for row in rows]
   ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 
-from experiments.command import app, invocation
 from experiments.command.errors import UserError, nearest
 from experiments.command.log import log
 from experiments.command.values import flat_keys
@@ -25,7 +24,6 @@ from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled, sources
-from experiments.workdir import buckets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +116,7 @@ def _short(text: str) -> str:
   A text in quotes may only look like an option.
   """
   is_quoted = "'" in text or '"' in text
-  return text if is_quoted else re.sub(r'(=\d+)\.0(?=[,)])', r'\1', text)
+  return text if is_quoted else re.sub(r'(=-?\d+)\.0(?=[,)])', r'\1', text)
 
 
 def distinct(specs: list[Spec], points: list[dict]) -> list[Spec]:
@@ -226,33 +224,6 @@ def _raise_all(wrong: list[tuple[int, Mapping, Exception]], count) -> None:
 def describe(overrides: Mapping[str, Any]) -> str:
   """KEY=VALUE, ..., for people."""
   return ', '.join(f'{key}={value}' for key, value in overrides.items())
-
-
-def changed_keys(config_path: str, base: dict) -> dict[str, Any]:
-  """Values of `base` that are not those of its config file, by dotted key."""
-  original = flat_keys(app.load_config(config_path).to_dict())
-  return {
-    key: value
-    for key, value in flat_keys(base).items()
-    if key in original
-    and not isinstance(value, dict)
-    and original[key] != value
-  }
-
-
-def command(spec: Spec, config_path: str, changed: dict[str, Any]) -> str:
-  """The command line that trains this trial alone.
-
-  Args:
-    changed: from changed_keys.
-  """
-  flags = [
-    f'--config.{key}={tuple(value) if isinstance(value, list) else value}'
-    for key, value in (changed | dict(spec.overrides)).items()
-  ]
-  workdir = buckets.origin(spec.path)
-  words = [f'--config={config_path}', *flags, f'--workdir={workdir}']
-  return invocation.shell_line(['experiments.train', *words])
 
 
 def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:

@@ -221,15 +221,15 @@ def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:
   return numeric
 
 
+def of_sweep(compared: Comparison, specs: list[Spec]) -> dict:
+  """All figures by name: `settings`, and those of `against` by their keys."""
+  of_settings = {'settings': settings(compared)} if _done(compared) else {}
+  return of_settings | against(compared, names.swept(specs, compared.over))
+
+
 def write(workdir: str, compared: Comparison, specs: list[Spec]) -> None:
-  """Writes a PNG per figure of `against`, and of all settings."""
-  keys = names.swept(specs, compared.over)
-  figures = {
-    re.sub('[^a-z0-9]+', '_', name): shown
-    for name, shown in against(compared, keys).items()
-  }
-  if _done(compared):
-    figures['settings'] = settings(compared)
-  for name, shown in figures.items():
-    path = os.path.join(workdir, f'{name}.png')
+  """Writes a PNG per figure of the sweep."""
+  for name, shown in of_sweep(compared, specs).items():
+    stem = re.sub('[^a-z0-9]+', '_', name)
+    path = os.path.join(workdir, f'{stem}.png')
     workdir_lib.write_figure(path, shown, dpi=150)

@@ -96,12 +96,17 @@ def best_run(
   }
 
 
-def write(workdir: str, rows: list[dict], compared: Comparison) -> None:
-  """Writes results.csv, results.json and table.md."""
-  rows = [
+def named(rows: list[dict], compared: Comparison) -> list[dict]:
+  """The rows of `collect`, with the name of the setting of each trial."""
+  return [
     {'setting': name} | row
     for name, row in zip(compared.of_trials, rows, strict=True)
   ]
+
+
+def write(workdir: str, rows: list[dict], compared: Comparison) -> None:
+  """Writes results.csv, results.json and table.md."""
+  rows = named(rows, compared)
   names = dict.fromkeys(name for row in rows for name in row)
   text = io.StringIO()
   writer = csv.DictWriter(text, list(names), lineterminator='\n')

@@ -59,7 +59,7 @@ def write(workdir: str, values, specs: list[Spec]) -> dict:
   plots.write(workdir, compared, specs)
   buckets.upload(workdir, '*')
   console = Console(stderr=True)
-  console.print(tables.terminal(compared, console.width))
+  console.print(tables.terminal(compared, console.width), crop=False)
   for row in rows:
     if row['status'] in ('FAILED', 'DIVERGED'):
       log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')

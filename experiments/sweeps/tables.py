@@ -112,31 +112,39 @@ def markdown(compared: Comparison) -> str:
 
 
 def terminal(compared: Comparison, width: int):
-  """The table for rich to print, in a terminal of so many columns."""
+  """The table for rich to print, in a terminal of so many columns.
+
+  It is wider than that rather than cut off: print it with crop=False.
+  """
   from rich import box
   from rich.table import Column, Table
 
   header, body = cells(compared)
   # A heading may have two lines; scores are not broken.
   header = [re.sub(r'(,| -) ', r'\1\n', name) for name in header]
-  columns = list(zip(*([header, *body]), strict=True))[1:]
+  _, *columns = zip(*([header, *body]), strict=True)
   # Two columns of space are between columns.
-  taken = sum(
-    2 + max(len(line) for cell in column for line in cell.split('\n'))
-    for column in columns
-  )
+  taken = sum(2 + _width(*column) for column in columns)
+  names = [_wrapped(name, width - taken) for name, *_ in body]
+  least = taken + _width('setting', *names)
   table = Table(
     *[Column(name, no_wrap=True) for name in header],
     box=box.SIMPLE_HEAD,
     show_edge=False,
     pad_edge=False,
     collapse_padding=True,
+    width=least if least > width else None,
     caption=caption(compared),
     caption_justify='left',
   )
-  for name, *scores in body:
-    table.add_row(_wrapped(name, width - taken), *scores)
+  for name, (_, *scores) in zip(names, body, strict=True):
+    table.add_row(name, *scores)
   return table
+
+
+def _width(*cells: str) -> int:
+  """The longest line of some cells."""
+  return max(len(line) for cell in cells for line in cell.split('\n'))
 
 
 def _wrapped(name: str, width: int) -> str:

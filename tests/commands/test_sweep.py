@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, last_json, make_small_config
 
+from experiments.command import provenance
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
@@ -137,6 +139,51 @@ def test_a_sweep_writes_tables_figures_and_a_workdir_per_trial(
   flags = [f'--workdir={trial}', '--split=test']
   _, printed, _ = call_command('evaluate', *flags, cwd=ROOT)
   assert last_json(printed)['accuracy'] == row['best/test/accuracy']
+
+
+def test_a_published_table_says_command_commit_machine_and_seeds(
+  whole, sweep, tmp_path
+):
+  path, output = tmp_path / 'sweep', tmp_path / 'results/seeds.json'
+  shutil.copytree(whole[0], path)
+  flags = [f'--workdir={path}', '--report', f'--output={output}']
+  code, _, said = sweep(*flags)
+  assert code == 0, said
+  published = json.loads(output.read_text())
+  (command,) = published['commands']
+  assert command.startswith('experiments.sweep --sweep=rates,seeds --config=')
+  assert command.endswith('--workdir=PATH --engine=serial')
+  assert str(whole[0]) not in output.read_text()
+  assert published['commits'] == [provenance.commit()]
+  assert published['machines'] == [provenance.machine()]
+  assert published['seed'] == [0, 1]
+  assert published['trials'] == {'DONE': 4}
+  table = json.loads((path / 'results.json').read_text())['table']
+  assert published['table'] == table
+  next((path / 'trials').glob('*/env.json')).write_text('[')
+  code, _, said = sweep(*flags)
+  assert code == 2
+  assert 'env.json is not JSON' in said.splitlines()[-1]
+  assert json.loads(output.read_text()) == published
+
+
+def test_a_page_of_a_sweep_has_its_tables(whole, call_command, tmp_path):
+  flags = [f'--workdir={whole[0]}', f'--output={tmp_path}']
+  code, stdout, stderr = call_command('inspect', *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  assert last_json(stdout)['files'] == ['index.html']
+  text = (tmp_path / 'index.html').read_text()
+  settings, trials, config = re.findall('<table>(.*?)</table>', text, re.DOTALL)
+  for table in (settings, trials):
+    for rate in ('0.001', '0.01'):
+      assert f'>learning_rate={rate}<' in table
+  assert trials.count('>DONE<') == 4
+  assert 'config.model.embed_dim' in config
+  assert 'config.optimizer.learning_rate' not in config
+  assert text.count('<img ') == 3
+  code, _, stderr = call_command('inspect', *flags, '--text=a', cwd=tmp_path)
+  assert code == 2
+  assert '--text does not apply to a sweep' in stderr
 
 
 def assert_same_table(path, whole):
@@ -427,28 +474,14 @@ def test_the_last_of_several_commands_writes_the_results(
   assert (path / 'results.csv').exists()
 
 
-def test_dry_run_prints_commands_that_train_the_same_trials(
-  tmp_path, arguments, sweep, call_command, whole
-):
+def test_a_dry_run_prints_trials_and_programs(tmp_path, arguments, sweep):
   path = tmp_path / 'sweep'
-  flags = ['--config.seed=5', f'--workdir={path}', '--dry_run']
-  code, _, said = sweep(*arguments, *flags)
+  code, _, said = sweep(*arguments, f'--workdir={path}', '--dry_run')
   assert code == 0, said
   assert not path.exists()
-  assert '4 trials, 1 programs' in said
-  lines = [x.strip() for x in said.splitlines() if 'run.sh' in x]
-  assert len(lines) == 4
-  prefix = 'bash scripts/run.sh experiments.train '
-  assert lines[3].startswith(prefix)
-  flags = lines[3].removeprefix(prefix).split()
-  assert '--config.seed=1' in flags
-  assert '--config.optimizer.learning_rate=0.01' in flags
-  code, _, said = call_command('train', *flags, cwd=ROOT)
-  assert code == 0, said
-  name = flags[-1].rpartition('/')[2]
-  ours = path / 'trials' / name / 'metrics.jsonl'
-  theirs = whole[0] / 'trials' / name / 'metrics.jsonl'
-  assert ours.read_text() == theirs.read_text()
+  *trials, last = said.splitlines()
+  assert last == '4 trials, 1 programs'
+  assert 'optimizer.learning_rate=0.01, seed=1' in trials[3]
 
 
 @pytest.mark.parametrize(
