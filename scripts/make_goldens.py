@@ -78,7 +78,9 @@ def functional():
 
 def main():
   torch.manual_seed(0)
-  goldens: dict[str, Any] = {'versions': np.array([f'torch {torch.__version__}', sys.version])}
+  goldens: dict[str, Any] = {
+    'versions': np.array([f'torch {torch.__version__}', sys.version])
+  }
   cases = {case: multi_head(case) for case in ('plain', 'padded', 'causal')}
   cases['functional'] = functional()
   for case, arrays in cases.items():

@@ -81,15 +81,15 @@ def grid(text: str, config) -> list[dict]:
   Raises:
     UserError: no such key, or a value of another type.
   """
-  name, separator, values = text.partition('=')
+  name, _, values = text.partition('=')
   key = name.removeprefix('config.')
   keys = flat_keys(config)
-  if key not in keys or not separator or not values:
-    if separator and values:
-      raise UserError(
-        f'--grid={text}: config has no key {key}{nearest(key, list(keys))}'
-      )
+  if not values:
     raise UserError(f'--grid={text} is not config.KEY=VALUE,VALUE')
+  if key not in keys:
+    raise UserError(
+      f'--grid={text}: config has no key {key}{nearest(key, list(keys))}'
+    )
   try:
     parts = split(values)
   except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +30,7 @@ def figure(compared: Comparison, key: str, keys: Iterable[str]):
     keys: all swept keys except those of repetitions; one curve per setting of
       the others.
   """
-  from matplotlib.figure import Figure
-
-  shown = Figure(figsize=(6.4, 4.2), layout='constrained')
-  axes = shown.add_subplot()
+  shown, axes = _figure(6.4, 4.2)
   curves = _by_others(compared, (key,), keys)
   for index, (name, entries) in enumerate(list(curves.items())[:MOST]):
     entries = sorted(entries, key=lambda entry: entry[key])
@@ -146,12 +144,9 @@ def against(compared: Comparison, keys: list[str]) -> dict:
 
 def settings(compared: Comparison):
   """Means and intervals of each setting, the best on top."""
-  from matplotlib.figure import Figure
-
   done = _done(compared)
   entries = done[:MOST][::-1]
-  shown = Figure(figsize=(8.4, 1.4 + 0.28 * len(entries)), layout='constrained')
-  axes = shown.add_subplot()
+  shown, axes = _figure(8.4, 1.4 + 0.28 * len(entries))
   for index, split in enumerate(SPLITS):
     axes.errorbar(
       [entry[split]['mean'] for entry in entries],
@@ -183,11 +178,7 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   Args:
     means: by setting and step; the best settings first.
   """
-  from matplotlib.figure import Figure
-
-  height = max(4.2, 1.0 + 0.2 * min(len(means), MOST))
-  shown = Figure(figsize=(8.4, height), layout='constrained')
-  axes = shown.add_subplot()
+  shown, axes = _figure(8.4, max(4.2, 1.0 + 0.2 * min(len(means), MOST)))
   for index, (name, values) in enumerate(list(means.items())[:MOST]):
     axes.plot(list(values), list(values.values()), label=name, **style(index))
   _say_best(axes, len(means))
@@ -196,6 +187,14 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   axes.grid(alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
   return shown
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+  """A figure of one plot, in inches, and its axes."""
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(width, height), layout='constrained')
+  return figure, figure.add_subplot()
 
 
 def _limits(metric: str, shown: tuple[float, float]) -> tuple[float, float]:
