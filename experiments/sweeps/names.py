@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import shown
-from experiments.sweeps.plan import Spec, describe
+from experiments.sweeps.plan import Spec, describe, flat
 
 FOLD = 'data.fold'
 # Keys that make repetitions of a setting, if they are swept.
@@ -51,8 +51,10 @@ def of_specs(specs: list[Spec], over: Sequence[str], baseline: str) -> Naming:
   repeated = set(REPEATED) & set(swept(specs, ()))
   over = tuple(over or sorted(repeated, key=REPEATED.index) or REPEATED[:1])
   keys = swept(specs, over)
-  values = (spec.settings.flat() | dict(spec.overrides) for spec in specs)
-  settings = [{key: flat[key] for key in keys} for flat in values]
+  values = (flat(spec.settings) | dict(spec.overrides) for spec in specs)
+  settings = [
+    {key: _plain(of_trial[key]) for key in keys} for of_trial in values
+  ]
   names = of(settings)
   return Naming(over, settings, names, _named(baseline, names, settings))
 
@@ -109,7 +111,10 @@ def of(settings: Sequence[Mapping[str, Any]]) -> list[str]:
   ]
 
 
+def _plain(value: Any) -> Any:
+  return list(value) if isinstance(value, tuple) else value
+
+
 def _text(value: Any) -> str:
-  return (
-    f'[{shown(value)}]' if isinstance(value, list | tuple) else shown(value)
-  )
+  text = shown(value)
+  return f'[{text}]' if isinstance(value, list) else text

@@ -102,19 +102,20 @@ def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
 
 def _canonical(overrides: Mapping[str, Any], settings: Settings) -> dict:
   """The overrides with the canonical text of each choice."""
-  texts = {
-    key: _short(value)
-    for key, value in settings.flat().items()
-    if isinstance(value, str)
-  }
+  texts = {k: v for k, v in flat(settings).items() if isinstance(v, str)}
   return {key: texts.get(key, value) for key, value in overrides.items()}
 
 
-def _short(text: str) -> str:
-  """Options that are whole numbers as people write them: base=100, not 100.0.
+def flat(settings: Settings) -> dict[str, Any]:
+  """Values by dotted key as people write them: base=100, not base=100.0."""
+  return {
+    key: _short(value) if isinstance(value, str) else value
+    for key, value in settings.flat().items()
+  }
 
-  A text in quotes may only look like an option.
-  """
+
+def _short(text: str) -> str:
+  # A text in quotes may only look like an option.
   is_quoted = "'" in text or '"' in text
   return text if is_quoted else re.sub(r'(=-?\d+)\.0(?=[,)])', r'\1', text)
 

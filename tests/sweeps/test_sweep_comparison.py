@@ -318,7 +318,7 @@ def test_tables_hold_validation_and_test(tmp_path):
      ['init_from=', 'init_from=runs/a']),
     ([{'seed': 0, 'data.seed': 1}, {'seed': 1, 'data.seed': 2}],
      ['seed=0, data.seed=1', 'seed=1, data.seed=2']),
-    ([{'a.names': ('x', 'y')}, {'a.names': ()}], ['names=[x,y]', 'names=[]']),
+    ([{'a.names': ['x', 'y']}, {'a.names': []}], ['names=[x,y]', 'names=[]']),
     ([{RATE: 0.1}], ['all']),
     ([], []),
   ],
@@ -328,11 +328,13 @@ def test_settings_are_named_by_what_differs(settings, expected):
 
 
 def test_a_setting_that_changes_less_is_named_by_its_defaults(tmp_path):
-  trials = [{}, {POSITION: 't5'}, {POSITION: 't5', 'seed': 3}]
-  base = make_small_config().to_dict()
-  specs = plan.make(base, trials, str(tmp_path))
+  trials = [{RATE: 0.1}, {POSITION: 't5', RATE: 0.1}]
+  trials += [{POSITION: 'rotary(base=7)', RATE: 0.1, 'seed': 3}]
+  base = make_small_config()
+  base.model.position = 'rotary(base=7.0)'
+  specs = plan.make(base.to_dict(), trials, str(tmp_path))
   naming = names.of_specs(specs, [], '')
-  assert naming.names == ['sinusoidal', 't5', 't5']
+  assert naming.names == ['rotary(base=7)', 't5', 'rotary(base=7)']
   assert naming.over == ('seed',)
 
 
