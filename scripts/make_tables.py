@@ -121,7 +121,7 @@ def command_flags() -> str:
       (f'`--{name}`', _value(default), meaning)
       for name, (meaning, default) in app.described_flags(values).items()
     ]
-    what = command.__doc__.partition('\n')[0]
+    what = (command.__doc__ or '').partition('\n')[0]
     text += f'\n### experiments.{path.stem}\n\n{what}\n\n'
     text += markdown([('flag', 'default', 'meaning'), ('---',) * 3, *rows])
   return text

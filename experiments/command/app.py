@@ -87,7 +87,7 @@ def drop_output() -> None:
 def run(
   main: Callable[[flags.FlagValues], None],
   define: Callable[[flags.FlagValues], None],
-  doc: str,
+  doc: str | None,
   describe: Callable[..., str] | None = None,
 ) -> None:
   """Parses the command line, calls `main`, and exits with the right code.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +50,8 @@ class AttentionMaps:
 def require_heads(classifier) -> None:
   """UserError if the encoder has no attention heads."""
   if not has_heads(classifier.encoder):
-    having = [name for name, cls in ENCODERS.items() if has_heads(cls)]
+    classes: dict[str, Any] = ENCODERS
+    having = [name for name, cls in classes.items() if has_heads(cls)]
     raise UserError(
       f'config.model.encoder must be {" or ".join(map(repr, having))}: '
       'other encoders have no attention heads'
@@ -70,11 +72,11 @@ _PART = '\ufffd'  # decoded from part of a character, in a vocabulary of bytes
 
 def names(tokenizer) -> list[str]:
   """The name of each token id, with whitespace as visible symbols."""
-  found = []
-  for index in range(tokenizer.get_vocab_size()):
-    name = tokenizer.decode([index], skip_special_tokens=False)
-    found.append(name.translate(_WHITESPACE))
-  return found
+  texts = (
+    tokenizer.decode([index], skip_special_tokens=False)
+    for index in range(tokenizer.get_vocab_size())
+  )
+  return [text.translate(_WHITESPACE) for text in texts]
 
 
 def is_separator(name: str) -> bool:
@@ -138,8 +140,8 @@ def attention_maps(
 
   @jax.jit
   def run(params, batch):
-    found = sown_weights(classifier, params, batch)
-    return *found, _terms_of_text(classifier, params, batch)
+    weights, pooled = sown_weights(classifier, params, batch)
+    return weights, pooled, _terms_of_text(classifier, params, batch)
 
   has_cls = classifier.has_cls
   for row, length in enumerate(examples.lengths.tolist()):
@@ -174,19 +176,19 @@ def statistics(
     side = Tokens(tokens).with_defaults(tokens.shape[1])
     encoder = classifier.encoder
     window = getattr(encoder, 'window', ()) or None
-    seen = masks.visible(side, side, encoder.causal, window)
+    seen: Any = masks.visible(side, side, encoder.causal, window)
     square = (*tokens.shape, tokens.shape[1])
     seen = jnp.broadcast_to(seen[:, 0], square) & tokens[:, :, None]
     return jax.vmap(analysis.head_statistics, (0, None, None))(
       weights, seen, is_separator
     )
 
-  found = []
+  parts = []
   for rows, batch in eval_batches(examples, 64, lengths):
     part = run(params, batch)
-    found.append({k: np.asarray(v)[:, : len(rows)] for k, v in part.items()})
+    parts.append({k: np.asarray(v)[:, : len(rows)] for k, v in part.items()})
   return {
-    name: _mean(np.concatenate([part[name] for part in found], axis=1))
+    name: _mean(np.concatenate([part[name] for part in parts], axis=1))
     for name in analysis.STATISTICS
   }
 

@@ -12,7 +12,7 @@ from conftest import last_json
 from experiments import evaluate
 from experiments.data import loading
 from experiments.data.batches import Examples
-from experiments.inspection import run_page
+from experiments.inspection import results
 from experiments.learning import scores
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
@@ -76,7 +76,7 @@ def test_a_run_of_a_thousand_classes_has_a_short_result(capsys):
   found = evaluate._by_label(answers, examples, names)
   assert len(json.dumps(found)) < 10_000
   assert len(capsys.readouterr().err) < 10_000
-  tables = run_page._tables(names, examples, np.ones(len(labels)), answers[1])
+  tables = results._tables(names, examples, np.ones(len(labels)), answers[1])
   assert len(tables) < 20_000
 
 
