@@ -19,11 +19,11 @@ from experiments.command.errors import nearest
 
 def _commands() -> dict[str, str]:
   """The first line of the docstring of each command, by name."""
-  found = {}
+  lines = {}
   for path in sorted(pathlib.Path(__file__).parent.glob('[a-z]*.py')):
     text = ast.get_docstring(ast.parse(path.read_text(encoding='utf-8')))
-    found[path.stem] = text.partition('\n')[0]
-  return found
+    lines[path.stem] = (text or '').partition('\n')[0]
+  return lines
 
 
 def main() -> None:

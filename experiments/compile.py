@@ -68,16 +68,16 @@ def main(values) -> None:
   compiled, program = tpu_slices.compile_step(
     settings, loaded, devices, values.num_trials, values.quick
   )
-  found = tpu_slices.report(compiled, program, loaded.bucket_lengths[-1])
-  if found['attention']:
-    log(f'attention: {found["attention"]}')
+  report = tpu_slices.report(compiled, program, loaded.bucket_lengths[-1])
+  if report['attention']:
+    log(f'attention: {report["attention"]}')
   log(
-    f'memory per device: {found["memory_bytes"] / 2**20:,.1f} MiB of '
-    f'{found["memory_available_bytes"] / 2**30:.2f} GiB'
+    f'memory per device: {report["memory_bytes"] / 2**20:,.1f} MiB of '
+    f'{report["memory_available_bytes"] / 2**30:.2f} GiB'
   )
-  for kind, entry in found['collectives_per_device'].items():
-    log(f'{kind}: {entry["count"]} calls, {entry["bytes"]:,} bytes')
-  app.print_result({'topology': topology, **found})
+  for kind, count in report['collectives'].items():
+    log(f'{kind}: {count} calls')
+  app.print_result({'topology': topology, **report})
 
 
 if __name__ == '__main__':

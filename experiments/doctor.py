@@ -18,15 +18,13 @@ import jax
 import numpy as np
 
 from experiments.command import app, provenance
-from experiments.command.errors import Failed
+from experiments.command.errors import Failed, one_line
 from experiments.command.log import log
-from experiments.data import encoding, loading, store
-from experiments.data.vocabularies import Vocabulary
+from experiments.data import store
 from experiments.settings import stored
-from experiments.training import compiled
+from experiments.training import evaluation
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.checkpoints import one_line
 
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 _VARIABLES = ('JAX_', 'XLA_', 'CUDA_', 'TPU_', 'LIBTPU_', 'SELFATTN_')
@@ -40,7 +38,7 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Prints all, and fails if something is wrong."""
-  found = {
+  facts = {
     'python': platform.python_version(),
     **{name: metadata.version(name) for name in _PACKAGES},
     'commit': str(provenance.commit()),
@@ -48,14 +46,14 @@ def main(values) -> None:
     **_computed(),
     'data cache': store.default_folder(),
   }
-  found |= {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)}
-  if values.workdir is not None and not _wrong(found):
+  facts |= {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)}
+  if values.workdir is not None and not _wrong(facts):
     with buckets.staged(values.workdir) as path:
-      found |= _run(path)
-  for name, text in found.items():
+      facts |= _run(path)
+  for name, text in facts.items():
     log(f'{name}: {text}')
-  app.print_result(found)
-  if wrong := _wrong(found):
+  app.print_result(facts)
+  if wrong := _wrong(facts):
     raise Failed(f'wrong: {", ".join(wrong)}')
 
 
@@ -71,26 +69,24 @@ def _computed() -> dict[str, str]:
   return {'devices': devices, 'matmul': 'right' if is_right else 'WRONG'}
 
 
-def _wrong(found: dict[str, str]) -> list[str]:
-  return [name for name, text in found.items() if text.startswith('WRONG')]
+def _wrong(facts: dict[str, str]) -> list[str]:
+  return [name for name, text in facts.items() if text.startswith('WRONG')]
 
 
 def _run(path: str) -> dict[str, str]:
   """The status of a run, and whether each checkpoint can be read."""
   settings = stored.read_settings(path)
-  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
-  labels = loading.read_facts(path)['labels']
-  template = compiled.make(settings, vocabulary, len(labels)).template
-  found = {'status': str(workdir_lib.read_status(path))}
+  template = evaluation.program_of(path, settings).template
+  facts = {'status': str(workdir_lib.read_status(path))}
   with checkpoints.reading(path, settings.checkpoint, settings.best) as saved:
     for step in saved.steps():
       try:
         saved.restore(step, template)
-        found[f'checkpoint {step}'] = 'intact'
-      # Any error of a corrupt checkpoint is a finding.
+        facts[f'checkpoint {step}'] = 'intact'
+      # Any error of a corrupt checkpoint is a fact, too.
       except Exception as error:
-        found[f'checkpoint {step}'] = f'WRONG: {one_line(error)}'
-  return found
+        facts[f'checkpoint {step}'] = f'WRONG: {one_line(error)}'
+  return facts
 
 
 if __name__ == '__main__':

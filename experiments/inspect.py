@@ -34,6 +34,7 @@ from experiments.inspection import (
   sweep_page,
 )
 from experiments.inspection.figures import Figures
+from experiments.learning.hparams import HParams
 from experiments.settings import reference, stored
 from experiments.settings import settings as settings_lib
 from experiments.sweeps import comparison
@@ -151,7 +152,7 @@ def _untrained(values, output: str) -> dict:
   length = position_figures.num_positions(values.length, settings, classifier)
   app.make_folder(output, 'output')
   init = functools.partial(build.init_state, settings, classifier)
-  state = jax.jit(init)(build.hparams(settings))
+  state = jax.jit(init)(HParams.of(settings))
   drawn, params = Figures(output), state.eval_params
   position_figures.draw_model(drawn, classifier, params, length, settings)
   return {'output': output, 'files': drawn.write()}

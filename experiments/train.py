@@ -13,21 +13,12 @@ from __future__ import annotations
 
 import os
 
-import jax
-
 from experiments.command import app, distributed, processes
 from experiments.command.signals import Signals
 from experiments.settings import reference
 from experiments.settings import settings as settings_lib
 from experiments.training import run as run_lib
-from experiments.workdir import buckets, curves
-
-
-def default_workdir(config, config_path: str) -> str:
-  """runs/NAME-DIGEST, with a digest of the settings."""
-  name = os.path.splitext(os.path.basename(config_path))[0]
-  digest = settings_lib.from_config(config).digest()
-  return os.path.join('runs', f'{name}-{digest}')
+from experiments.workdir import buckets
 
 
 def _define(values) -> None:
@@ -56,23 +47,22 @@ def main(values) -> None:
     config.train.init_from = values.init_from
     if not values.init_from.startswith(buckets.SCHEMES):
       config.train.init_from = os.path.abspath(values.init_from)
+  # Before any waiting: the user's errors come first.
+  digest = settings_lib.from_config(config).digest()
+  name, _ = os.path.splitext(os.path.basename(values.config_path))
   path = values.workdir
   if path is None:
-    path = default_workdir(config, values.config_path)
+    path = os.path.join('runs', f'{name}-{digest}')
   signals = Signals()
   signals.install()
-  settings = settings_lib.from_config(config)
   cluster = distributed.find(values, os.environ)
   with buckets.staged(path) as folder:
-    result = run_lib.finished(folder, settings)
-    if result is None:
-      curves.check()
-      if cluster is not None:
-        timeouts = values.start_timeout, values.peer_timeout
-        distributed.join(cluster, *timeouts, signals)
-        signals.share(processes.is_preempted)
-      result = run_lib.run(config, folder, signals)
-  if cluster is None or jax.process_index() == 0:
+    if cluster is not None:
+      timeouts = values.start_timeout, values.peer_timeout
+      distributed.join(cluster, *timeouts, signals)
+      signals.share(processes.is_preempted)
+    result = run_lib.run(config, folder, signals)
+  if processes.is_first():
     app.print_result(result)
 
 

@@ -11,6 +11,7 @@ import pytest
 from experiments.command import app, config_files
 from experiments.data import loading
 from experiments.data.batches import Batch
+from experiments.learning.hparams import HParams
 from experiments.learning.steps import make_eval_step
 from experiments.settings.settings import from_config
 from experiments.sweeps import grids, plan
@@ -83,7 +84,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   assert all(len(split) for split in loaded.splits.values())
   classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
   state = jax.eval_shape(
-    lambda: build.init_state(settings, classifier, build.hparams(settings))
+    lambda: build.init_state(settings, classifier, HParams.of(settings))
   )
   tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
   row = jax.ShapeDtypeStruct((2,), jnp.int32)

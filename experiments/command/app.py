@@ -35,7 +35,6 @@ from experiments.command.errors import (
   UserError,
   making,
   nearest,
-  writing,
 )
 from experiments.command.log import Unbreakable, log
 from experiments.command.values import (
@@ -60,7 +59,7 @@ _ENDS = {
 
 
 def print_result(result: dict) -> None:
-  """The last line of standard output; raises as `print_lines`."""
+  """Prints a result as the last line of standard output."""
   print_lines([json.dumps(result)])
 
 
@@ -72,8 +71,7 @@ def print_lines(lines: Iterable[str]) -> None:
     OSError: the file it is redirected to is full, among others.
   """
   try:
-    with writing('standard output'):
-      print(*lines, sep='\n', flush=True)
+    print(*lines, sep='\n', flush=True)
   except OSError:
     drop_output()
     raise
@@ -133,7 +131,7 @@ def _run(main, define, doc, describe) -> None:
   except Exception:
     traceback.print_exc()
     code = ERROR
-  if code != DONE and 'jax' in sys.modules and _is_one_of_several():
+  if code != DONE and distributed.is_one_of_several():
     if code == ERROR:
       log(
         'this may only follow from the failure of another process; '
@@ -144,18 +142,11 @@ def _run(main, define, doc, describe) -> None:
   sys.exit(code)
 
 
-def _is_one_of_several() -> bool:
-  from jax.distributed import is_initialized
-
-  return is_initialized()
-
-
 def check_output(path: str) -> None:
   """Creates the folder of the file given by --output.
 
   Raises:
     UserError: it is a folder or empty, or cannot be written.
-    OSError: the disk is full, among others.
   """
   if not path or os.path.isdir(path):
     raise UserError(f'--output={path} is not the name of a file; give one')
@@ -167,9 +158,8 @@ def make_folder(path: str, name: str) -> None:
 
   Raises:
     UserError: it cannot be created, or is not writable.
-    OSError: the disk is full, among others.
   """
-  with making(name):
+  with making(f'--{name}'):
     os.makedirs(path, exist_ok=True)
   if not os.access(path, os.W_OK):
     raise UserError(f'--{name}: {path} is not writable')
@@ -177,9 +167,9 @@ def make_folder(path: str, name: str) -> None:
 
 def has_config(values: flags.FlagValues) -> bool:
   """Whether --config or --config.KEY was given."""
-  given = load_config(values.config_path).to_dict()
-  is_default = values.config_path == DEFAULT_CONFIG
-  return not is_default or values.config.to_dict() != given
+  if values.config_path != DEFAULT_CONFIG:
+    return True
+  return values.config.to_dict() != load_config(DEFAULT_CONFIG).to_dict()
 
 
 def required(values: flags.FlagValues, name: str) -> str:
@@ -199,8 +189,8 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
     argv = values.read_flags_from_files(argv, force_gnu=False)
     # A shell expands ~ at the beginning of a word only.
     argv = [
-      found[1] + os.path.expanduser(found[2])
-      if (found := _HOME.fullmatch(word))
+      matched[1] + os.path.expanduser(matched[2])
+      if (matched := _HOME.fullmatch(word))
       else word
       for word in argv
     ]
@@ -241,12 +231,11 @@ class _Tuples(flags.ArgumentParser):
 
 def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
   text = str(error).replace('flag --', '--', 1)
-  given, _, _ = text.partition(': ')
-  key = given.removeprefix('--config.').partition('=')[0]
-  if config is None or not given.startswith('--config.'):
+  word, _, _ = text.partition(': ')
+  key = word.removeprefix('--config.').partition('=')[0]
+  if config is None or not word.startswith('--config.'):
     return text
-  value = flat_keys(config)[key]
-  return f'{given} is not {kind_of(value)}'
+  return f'{word} is not {kind_of(flat_keys(config)[key])}'
 
 
 def _take_config(argv) -> tuple[str, list[str]]:
@@ -275,8 +264,9 @@ def _check_overrides(argv, config: ConfigDict) -> None:
     key = name.removeprefix('config.')
     if key not in keys:
       raise UserError(f'--{name} is not a key{nearest(key, list(keys))}')
-    if isinstance(keys[key], ConfigDict):
-      inside = ', '.join(f'--{name}.{entry}' for entry in keys[key])
+    section = keys[key]
+    if isinstance(section, ConfigDict):
+      inside = ', '.join(f'--{name}.{entry}' for entry in section)
       raise UserError(f'--{name} is a section; change one of {inside}')
 
 
@@ -288,24 +278,24 @@ def _print_help(values, doc, path, config, describe, word: str) -> None:
     return
   # PYTHONOPTIMIZE=2 leaves out docstrings.
   print(f'{(doc or "").strip()}\n\nflags:')
-  if config is not None:
+  if describe is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')
     print('  --help=NAME: what may be chosen, such as --help=position')
   for name, (meaning, default) in described_flags(values).items():
-    shown = f' (default: {default})' if default else ''
-    print(f'  --{name}: {meaning}{shown}')
-  if config is not None:
+    default = f' (default: {default})' if default else ''
+    print(f'  --{name}: {meaning}{default}')
+  if describe is not None:
     print(f'\nkeys of {path}:')
     print(describe('', config))
 
 
 def described_flags(values: flags.FlagValues) -> dict[str, tuple[str, str]]:
   """(help, default as it is typed) of each flag but those of the config."""
-  found = {}
+  described = {}
   for name in values:
     if name not in ('config', 'config_path'):
       # absl adds a line to the help of a flag that may be repeated.
       meaning = values[name].help.partition(';\n')[0]
-      found[name] = meaning, shown(values[name].default)
-  return found
+      described[name] = meaning, shown(values[name].default)
+  return described

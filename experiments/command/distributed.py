@@ -14,8 +14,8 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from absl import flags
 
@@ -76,7 +76,7 @@ def define(values: flags.FlagValues) -> None:
 
 def find(
   values: flags.FlagValues, environ: Mapping[str, str]
-) -> dict[str, str | int] | None:
+) -> dict[str, Any] | None:
   """What the flags say of the cluster, by name of an argument of jax.
 
   Returns:
@@ -85,11 +85,11 @@ def find(
   Raises:
     UserError: some of the flags are missing, or contradict each other.
   """
-  given = {
+  named: dict[str, Any] = {
     name: values[name].value
     for name in ('coordinator_address', 'num_processes', 'process_id')
   }
-  missing = [f'--{name}' for name, value in given.items() if value is None]
+  missing = [f'--{name}' for name, value in named.items() if value is None]
   if len(missing) == 3:
     is_several = _has_several(environ) or values.distributed == 'on'
     return {} if is_several and values.distributed != 'off' else None
@@ -103,7 +103,7 @@ def find(
       f'{" and ".join(missing)} required: give --coordinator_address, '
       '--num_processes and --process_id, or none of them'
     )
-  address, count, index = given.values()
+  address, count, index = named.values()
   if index >= count:
     raise UserError(
       f'--process_id={index} must be below --num_processes={count}'
@@ -112,8 +112,8 @@ def find(
     raise UserError(f'--coordinator_address={address} must be HOST:PORT')
   if index == 0:
     # The default of jax is every address of the host.
-    given['coordinator_bind_address'] = address
-  return given
+    named['coordinator_bind_address'] = address
+  return named
 
 
 def _has_several(environ: Mapping[str, str]) -> bool:
@@ -126,7 +126,7 @@ def _has_several(environ: Mapping[str, str]) -> bool:
 
 
 def join(
-  cluster: Mapping[str, str | int],
+  cluster: Mapping[str, Any],
   start_timeout: int,
   peer_timeout: int,
   signals: Signals | None = None,
@@ -134,8 +134,9 @@ def join(
   """Waits for all processes and initializes jax.distributed.
 
   Args:
-    cluster: of `find`.
-    start_timeout, peer_timeout: the flags.
+    cluster: from `find`.
+    start_timeout: seconds to wait for all processes.
+    peer_timeout: seconds without a heartbeat after which one counts as dead.
     signals: those that end the wait; None: those that end Python.
 
   Raises:
@@ -194,32 +195,25 @@ def _initialize(cluster, start_timeout: int, peer_timeout: int) -> None:
   import jax
   from jax.experimental import multihost_utils
 
-  with _printing_to_stderr():
-    jax.distributed.initialize(
-      **cluster,
-      # All that this process sees; under Slurm jax would take only one.
-      local_device_ids=[],
-      cluster_detection_method='deactivate' if cluster else None,
-      initialization_timeout=start_timeout + 60,
-      heartbeat_timeout_seconds=peer_timeout,
-    )
-    multihost_utils.sync_global_devices('joined')
+  jax.distributed.initialize(
+    **cluster,
+    # All that this process sees; under Slurm jax would take only one.
+    local_device_ids=[],
+    cluster_detection_method='deactivate' if cluster else None,
+    initialization_timeout=start_timeout + 60,
+    heartbeat_timeout_seconds=peer_timeout,
+  )
+  multihost_utils.sync_global_devices('joined')
 
 
-@contextlib.contextmanager
-def _printing_to_stderr() -> Iterator[None]:
-  """A block in which libraries in C++ print to standard error.
+def is_one_of_several() -> bool:
+  """Whether this process has begun to join others."""
+  # Commands that do not import jax are alone.
+  if 'jax' not in sys.modules:
+    return False
+  from jax.distributed import is_initialized
 
-  Gloo says on standard output, which is for results, what it is connected to.
-  """
-  sys.stdout.flush()
-  saved = os.dup(1)
-  os.dup2(2, 1)
-  try:
-    yield
-  finally:
-    os.dup2(saved, 1)
-    os.close(saved)
+  return is_initialized()
 
 
 def end(code: int) -> NoReturn:

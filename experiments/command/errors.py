@@ -37,32 +37,24 @@ _OF_PATHS = (
 
 
 @contextlib.contextmanager
-def making(flag: str):
-  """A context for code that makes the path given by a flag.
+def making(name: str):
+  """A context for code that makes the path given by a flag or a key.
 
   Raises:
     UserError: the path cannot be made.
-    OSError: the disk is full, among others.
   """
   try:
     yield
   except OSError as error:
     if error.errno not in _OF_PATHS:
       raise
-    raise UserError(f'--{flag}: {error.strerror}: {error.filename}') from error
+    raise UserError(f'{name}: {error.strerror}: {error.filename}') from error
 
 
-@contextlib.contextmanager
-def writing(path: str):
-  """A context for code that writes to a file: its OSError names a file.
-
-  That of an open file has no name, such as that of a full disk.
-  """
-  try:
-    yield
-  except OSError as error:
-    error.filename = error.filename or path
-    raise
+def one_line(error: Exception) -> str:
+  """Type and message of an exception, at most 200 characters."""
+  words = f'{type(error).__name__}: {error}'
+  return ' '.join(words.split())[:200]
 
 
 def one_of(name: Any, allowed, key: str) -> Any:

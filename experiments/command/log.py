@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
 
-from experiments.command.errors import Diverged, Failed, Interrupted, writing
+from experiments.command.errors import Diverged, Failed, Interrupted
 
 # The logger of the files of `keep_log`.
 _KEPT = logging.getLogger('experiments.log')
@@ -73,9 +73,9 @@ class Reporter:
 
   def counted(self, lists: Iterable[list]) -> Iterator[list]:
     """The same lists; counts their elements."""
-    for found in lists:
-      self.add(len(found))
-      yield found
+    for elements in lists:
+      self.add(len(elements))
+      yield elements
 
   def add(self, count: int) -> None:
     """Counts `count` more."""
@@ -105,5 +105,4 @@ def keep_log(path: str):
     raise
   finally:
     _KEPT.removeHandler(handler)
-    with writing(path):
-      handler.close()
+    handler.close()

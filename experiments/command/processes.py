@@ -40,15 +40,15 @@ def together(action: Callable[[], T]) -> T:
   """
   if not jax.distributed.is_initialized():
     return action()
-  result, failure = None, None
+  results, failure = [], None
   try:
-    result = action()
+    results.append(action())
   except UserError as error:
     failure = str(error)
   for index, reason in enumerate(gather(failure)):
     if reason:
       raise UserError(f'process {index}: {reason}')
-  return result
+  return results[0]
 
 
 def gather(value) -> list:

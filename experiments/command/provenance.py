@@ -11,7 +11,7 @@ def commit() -> str | None:
   """Git commit of this code, with '+' for local changes; None without git."""
   command = ['git', 'describe', '--always', '--dirty=+', '--abbrev=40']
   try:
-    found = subprocess.run(
+    done = subprocess.run(
       [*command, '--exclude=*'],
       cwd=os.path.dirname(__file__),
       capture_output=True,
@@ -20,7 +20,7 @@ def commit() -> str | None:
     )
   except (OSError, subprocess.CalledProcessError):
     return None
-  return found.stdout.strip()
+  return done.stdout.strip()
 
 
 def machine() -> str:

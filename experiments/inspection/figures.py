@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from experiments.command.errors import writing
 from experiments.command.log import log
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.workdir import workdir as workdir_lib
@@ -60,8 +59,7 @@ class Figures:
 
   def write(self) -> list[str]:
     """Writes the files; returns their names."""
-    with writing(self._folder):
-      os.makedirs(self._folder, exist_ok=True)
+    os.makedirs(self._folder, exist_ok=True)
     files: dict[str, str | bytes] = {
       f'{name}.png': content for name, content in self.pngs.items()
     }

@@ -59,7 +59,8 @@ def weighted_sums(
     params: of the classifier; those of its embedding table are not read.
     embedded: token embeddings, (batch, length, width).
     targets: of the task for the part.
-    first_row, step: as of dropout_of.
+    first_row: index in the batch of the first row of the part.
+    step: steps applied before this one.
   """
   dropout = dropout_of(hparams, step, first_row)
   logits = classifier.apply(
@@ -97,7 +98,8 @@ def gradients(
   for each microbatch; where the head is tied to the table, both are needed.
 
   Args:
-    first_row, step: as of dropout_of.
+    step: steps applied before this one.
+    first_row: index in the batch of the first row of this device.
     num_microbatches: from the shape of the tokens to the number of parts that
       are computed one by one, a divisor of the rows.
   """
@@ -112,7 +114,7 @@ def gradients(
   if not task.is_tied:
     others = {name: tree for name, tree in params.items() if name not in table}
   embedded, pull_back = jax.vjp(
-    lambda table: embed(table, targets.tokens), table
+    lambda table: embed(table, jnp.asarray(targets.tokens)), table
   )
   of_part = functools.partial(
     _differentiate,

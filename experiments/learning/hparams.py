@@ -7,12 +7,15 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-import chex
 import jax
 import numpy as np
+from flax import struct
+
+# A scalar: of NumPy, or traced.
+Number = Any
 
 
-def _at(path: str, make: Callable = np.float32, removable: bool = False):
+def _at(path: str, make: Callable = np.float32, removable: bool = False) -> Any:
   """A field of HParams: the value at this path of the settings.
 
   Args:
@@ -24,8 +27,7 @@ def _at(path: str, make: Callable = np.float32, removable: bool = False):
   return dataclasses.field(metadata=metadata)
 
 
-@chex.dataclass(frozen=True, mappable_dataclass=False)
-class HParams:
+class HParams(struct.PyTreeNode):
   """Hyperparameters that do not change the program; each may be traced.
 
   This is the only list of them. None leaves one out.
@@ -35,20 +37,22 @@ class HParams:
     Further fields are those of the settings; `key` is made of the seed.
   """
 
-  key: chex.PRNGKey = _at('seed', jax.random.key)
-  learning_rate: chex.Numeric = _at('optimizer.learning_rate')
-  weight_decay: chex.Numeric = _at('optimizer.weight_decay')
-  warmup_steps: chex.Numeric = _at('optimizer.warmup_steps')
-  label_smoothing: chex.Numeric = _at('optimizer.label_smoothing')
-  dropout_rate: chex.Numeric | None = _at('model.dropout_rate', removable=True)
-  attention_dropout_rate: chex.Numeric | None = _at(
+  key: jax.Array = _at('seed', jax.random.key)
+  learning_rate: Number = _at('optimizer.learning_rate')
+  weight_decay: Number = _at('optimizer.weight_decay')
+  warmup_steps: Number = _at('optimizer.warmup_steps')
+  label_smoothing: Number = _at('optimizer.label_smoothing')
+  dropout_rate: Number | None = _at('model.dropout_rate', removable=True)
+  attention_dropout_rate: Number | None = _at(
     'model.attention_dropout_rate', removable=True
   )
-  word_dropout_rate: chex.Numeric | None = _at(
+  word_dropout_rate: Number | None = _at(
     'model.word_dropout_rate', removable=True
   )
-  ema_decay: chex.Numeric | None = _at('train.ema_decay', removable=True)
-  learning_rate_scales: dict[str, chex.Numeric]
+  ema_decay: Number | None = _at('train.ema_decay', removable=True)
+  learning_rate_scales: dict[str, Number] = dataclasses.field(
+    default_factory=dict
+  )
 
   @classmethod
   def of(cls, settings: Any) -> HParams:

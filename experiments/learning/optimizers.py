@@ -68,11 +68,9 @@ class Sgd(Optimizer):
   nesterov: bool = False
 
   def check(self):
-    """As of Optimizer."""
     _check_decay(momentum=self.momentum)
 
   def chain(self, decay):
-    """As of Optimizer."""
     return [decay, optax.trace(self.momentum, self.nesterov)]
 
 
@@ -89,14 +87,12 @@ class Adagrad(Optimizer):
   eps: float = 1e-7
 
   def check(self):
-    """As of Optimizer."""
     first = self.initial_accumulator
     is_valid = 0 <= first < math.inf
     require(is_valid, 'initial_accumulator', first, 'at least 0 and finite')
     _check_positive(eps=self.eps)
 
   def chain(self, decay):
-    """As of Optimizer."""
     return [decay, optax.scale_by_rss(self.initial_accumulator, self.eps)]
 
 
@@ -115,12 +111,10 @@ class Adam(Optimizer):
   eps: float = 1e-8
 
   def check(self):
-    """As of Optimizer."""
     _check_decay(b1=self.b1, b2=self.b2)
     _check_positive(eps=self.eps)
 
   def chain(self, decay):
-    """As of Optimizer."""
     return [decay, optax.scale_by_adam(self.b1, self.b2, self.eps)]
 
 
@@ -129,7 +123,6 @@ class AdamW(Adam):
   """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
   def chain(self, decay):
-    """As of Optimizer."""
     return super().chain(decay)[::-1]
 
 
@@ -143,7 +136,6 @@ class Lamb(AdamW):
   eps: float = 1e-6
 
   def chain(self, decay):
-    """As of Optimizer."""
     return [*super().chain(decay), optax.scale_by_trust_ratio()]
 
 
@@ -160,11 +152,9 @@ class Lion(Optimizer):
   b2: float = 0.99
 
   def check(self):
-    """As of Optimizer."""
     _check_decay(b1=self.b1, b2=self.b2)
 
   def chain(self, decay):
-    """As of Optimizer."""
     return [optax.scale_by_lion(self.b1, self.b2), decay]
 
 
@@ -189,13 +179,11 @@ class Muon(Optimizer):
   eps: float = 1e-8
 
   def check(self):
-    """As of Optimizer."""
     _check_decay(beta=self.beta)
     require(self.ns_steps >= 1, 'ns_steps', self.ns_steps, 'at least 1')
     _check_positive(eps=self.eps)
 
   def chain(self, decay):
-    """As of Optimizer."""
     last_two = contrib.MuonDimensionNumbers(-2, -1)
     orthogonal = contrib.scale_by_muon(
       ns_steps=self.ns_steps,

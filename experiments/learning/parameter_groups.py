@@ -46,7 +46,6 @@ class Embeddings(ParameterGroup):
   """
 
   def holds(self, path, shape):
-    """As of ParameterGroup."""
     del shape
     is_table = path[-1] in ('table', 'keys', 'values')
     return path[0] in ('embed', 'cls', 'mask') or (
@@ -59,7 +58,6 @@ class Matrices(ParameterGroup):
   """Kernels of the encoder; those of single channels are no matrices."""
 
   def holds(self, path, shape):
-    """As of ParameterGroup."""
     is_kernel = path[0] == 'encoder' and path[-1] == 'kernel'
     return is_kernel and len(shape) >= 2 and min(shape[-2:]) > 1
 

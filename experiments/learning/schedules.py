@@ -28,7 +28,6 @@ class Constant(Schedule):
   """1."""
 
   def __call__(self, progress, step, warmup):
-    """As of Schedule."""
     del step, warmup
     return jnp.ones_like(progress)
 
@@ -38,7 +37,6 @@ class Linear(Schedule):
   """A line down to 0 at the last update."""
 
   def __call__(self, progress, step, warmup):
-    """As of Schedule."""
     del step, warmup
     return 1 - progress
 
@@ -48,7 +46,6 @@ class Cosine(Schedule):
   """Half a cosine down to 0 at the last update (Loshchilov and Hutter 2017)."""
 
   def __call__(self, progress, step, warmup):
-    """As of Schedule."""
     del step, warmup
     return (1 + jnp.cos(jnp.pi * progress)) / 2
 
@@ -58,7 +55,6 @@ class InverseSqrt(Schedule):
   """sqrt(warmup / step) (Vaswani et al. 2017, equation 3, scaled to peak 1)."""
 
   def __call__(self, progress, step, warmup):
-    """As of Schedule."""
     del progress
     warmup = jnp.maximum(warmup, 1)
     return jnp.sqrt(warmup / jnp.maximum(step, warmup))

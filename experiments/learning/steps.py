@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
+from flax import struct
 from jax.sharding import Mesh, PartitionSpec
 
 from experiments.data.batches import Batch
-from experiments.learning import averages
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
 from experiments.learning.tasks import (
@@ -34,8 +34,7 @@ from selfattn.dropout import Dropout
 _EVALUATION = 0
 
 
-@chex.dataclass(frozen=True, mappable_dataclass=False)
-class State:
+class State(struct.PyTreeNode):
   """What a checkpoint holds.
 
   Attributes:
@@ -48,14 +47,14 @@ class State:
     average: moving average of params, a tree like them; None: there is none.
   """
 
-  step: chex.Array
-  params: chex.ArrayTree
-  optimizer: chex.ArrayTree
-  sums: chex.Array
-  average: chex.ArrayTree | None = None
+  step: jax.Array
+  params: Any
+  optimizer: Any
+  sums: jax.Array
+  average: Any = None
 
   @property
-  def eval_params(self) -> chex.ArrayTree:
+  def eval_params(self) -> Any:
     """The parameters to evaluate and to predict with."""
     return self.params if self.average is None else self.average
 
@@ -105,22 +104,16 @@ def make_train_step(
     (loss, correct, count), grads = summed_gradients(
       state.params, batch, hparams, state.step
     )
-    # The norm of the sums, so that they are not written once more.
-    norm = optax.tree.norm(grads) / jnp.maximum(count, 1)
-    scale = 1 / jnp.maximum(count, 1)
-    if clip_norm:
-      scale *= clip_norm / jnp.maximum(norm, clip_norm)
-    grads = jax.tree.map(lambda g: g * scale, grads)
+    grads, norm = _clipped_mean(grads, count, clip_norm)
     transform = make_optimizer(hparams, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    sums = jnp.where(state.step % log_every != 0, state.sums, 0.0)
+    is_logged = jnp.mod(state.step, log_every) == 0
+    sums = jnp.where(is_logged, 0.0, state.sums)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
     average = state.average
     if average is not None:
-      average = averages.update(
-        average, params, state.step + 1, hparams.ema_decay
-      )
+      average = averaged(average, params, state.step + 1, hparams.ema_decay)
     state = State(
       step=state.step + 1,
       params=params,
@@ -131,6 +124,36 @@ def make_train_step(
     return state, _metrics(task, sums)
 
   return train_step
+
+
+def _clipped_mean(sums, count, clip_norm: float):
+  """(mean gradient, its norm before clipping) from sums over predictions."""
+  # The norm of the sums, so that they are not written once more.
+  norm = optax.tree.norm(sums) / jnp.maximum(count, 1)
+  scale = 1 / jnp.maximum(count, 1)
+  if clip_norm:
+    scale *= clip_norm / jnp.maximum(norm, clip_norm)
+  return jax.tree.map(lambda g: g * scale, sums), norm
+
+
+def averaged(average, params, step, decay):
+  """The average after `step` steps, `params` included.
+
+  It starts at zero and is divided by 1 - decay^step, the bias correction of
+  Kingma and Ba 2015, section 3. The corrected average is stored, so that it can
+  be used without the decay. After the first step it equals the parameters.
+
+  Args:
+    average: tree of float32, before this step; it has no effect at step 1.
+    step: at least 1; may be traced.
+    decay: greater than 0 and less than 1; may be traced.
+  """
+  log = jnp.log(jnp.asarray(decay, jnp.float32))
+  # (1 - decay) / (1 - decay^step), exact for a decay near 1.
+  weight = jnp.expm1(log) / jnp.expm1(step * log)
+  return jax.tree.map(
+    lambda a, p: (1 - weight) * a + weight * p, average, params
+  )
 
 
 def _summed_over(gradients_of: Callable, mesh: Mesh) -> Callable:
@@ -165,7 +188,8 @@ def make_eval_step(
 
   Args:
     classifier: a TextClassifier.
-    mesh, task: as of make_train_step.
+    mesh: spreads the rows of a batch over its axis `data`; None: one device.
+    task: what is evaluated.
   """
 
   def eval_step(params, batch: Batch):

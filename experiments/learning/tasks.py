@@ -11,20 +11,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.command.calls import Call
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch
-from experiments.data.vocabularies import SPECIAL_TOKENS
+from experiments.learning import masking
 from experiments.learning.scores import confusion_matrix, scores
 from selfattn.dropout import Dropout
 from selfattn.heads import TiedHead
+
+Array = jax.Array | np.ndarray
 
 
 class Targets(NamedTuple):
@@ -39,11 +40,11 @@ class Targets(NamedTuple):
       tokens that are predicted; None: all of them.
   """
 
-  tokens: jax.Array
-  lengths: jax.Array
-  labels: jax.Array
-  weights: jax.Array
-  label_index: jax.Array | None = None
+  tokens: Array
+  lengths: Array
+  labels: Array
+  weights: Array
+  label_index: Array | None = None
 
 
 def padding_mask(batch: Batch | Targets) -> jax.Array:
@@ -74,7 +75,8 @@ class Task:
     has_mask_token: whether the model needs an embedding of [MASK].
     is_tied: whether the head uses the embedding table.
     is_causal: whether the encoder must be causal.
-    begins_word: as of Vocabulary; no option.
+    begins_word: whether each token begins a word, as Vocabulary has it; no
+      option.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
@@ -111,7 +113,7 @@ class Task:
     """
     raise NotImplementedError
 
-  def losses(self, logits, targets: Targets, smoothing=0.0):
+  def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
     """(loss, whether the prediction is correct) of each label, of its shape.
 
     A label is predicted correctly if all others have a smaller logit.
@@ -122,24 +124,28 @@ class Task:
     """
     # Not argmax: of a vocabulary, on a CPU, it takes as long as all else here.
     labels = targets.labels[..., None]
-    own = jnp.take_along_axis(logits, labels, axis=-1)
+    of_label = jnp.take_along_axis(logits, labels, axis=-1)[..., 0]
     last = logits.ndim - 1
-    is_own = jax.lax.broadcasted_iota(jnp.int32, logits.shape, last) == labels
-    correct = own[..., 0] > jnp.where(is_own, -jnp.inf, logits).max(axis=-1)
+    is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, last) == labels
+    correct = of_label > jnp.where(is_label, -jnp.inf, logits).max(axis=-1)
     return cross_entropy(logits, targets.labels, smoothing), correct
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     """What `scores` needs of each example: sums of loss, correct and weight.
 
-    Each array has a row per example. `logits` are as of `losses`.
+    Each array has a row per example. `losses` says what `logits` are.
     """
-    found = (*self.losses(logits, targets), jnp.ones_like(targets.weights))
-    return tuple((each * targets.weights).sum(axis=1) for each in found)
+    losses, correct = self.losses(logits, targets)
+    ones = jnp.ones_like(targets.weights)
+    return tuple(
+      (values * targets.weights).sum(axis=1)
+      for values in (losses, correct, ones)
+    )
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
     """The metrics of a split, from its outputs and the labels of its texts."""
     del labels
-    losses, correct, counts = (each.sum() for each in outputs)
+    losses, correct, counts = (values.sum() for values in outputs)
     return self.mean_metrics(losses / max(counts, 1), correct / max(counts, 1))
 
   def mean_metrics(self, loss, accuracy) -> dict:
@@ -156,16 +162,13 @@ class Classify(Task):
   has_labels: ClassVar = True
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
-    """The texts and their labels."""
     del vocab_size, bits
     return Targets(*batch)
 
   def head(self, vocab_size: int, num_labels: int) -> None:
-    """None: the head of the classifier."""
     del vocab_size, num_labels
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    """Loss and logits of each text."""
     return cross_entropy(logits, targets.labels), logits
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
@@ -212,7 +215,6 @@ class MaskedTokens(Task):
       )
 
   def check(self) -> None:
-    """As of Task."""
     if not 0 < self.share <= 1:
       raise ValueError(
         f'share = {self.share} must be greater than 0 and at most 1'
@@ -225,63 +227,22 @@ class MaskedTokens(Task):
       )
 
   def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
-    """The texts with chosen tokens replaced; these tokens as labels."""
-    shape = batch.tokens.shape
-    order = bits.at(0).bits(shape) >> 1
-    most = int(self.share * shape[1]) + 1
-    if has_parts := self.whole_words and self.begins_word is not None:
-      first, size = self._words(batch)
-      # The sort is stable, so the tokens of a word stay in their order.
-      order = jnp.take_along_axis(order, first, axis=1)
-      most += _LONGEST_WORD
-    most = min(most, shape[1])
-    order = jnp.where(padding_mask(batch), order, jnp.uint32(2**32 - 1))
-    positions = jnp.argsort(order, axis=1)[:, :most]
-    rank = jnp.arange(most)[None]
-    rounding = _uniform(bits.at(1).bits((shape[0], 1)))
-    wanted = self.share * batch.lengths[:, None]
-    count = jnp.floor(wanted + rounding)
-    if has_parts:
-      size = jnp.take_along_axis(size, positions, axis=1)
-      begin = rank - (positions - jnp.take_along_axis(first, positions, axis=1))
-      is_chosen = begin + size <= wanted + rounding * size
-      is_chosen &= rank <= jnp.floor(wanted) + _LONGEST_WORD
-    else:
-      is_chosen = rank < count
-    is_chosen &= rank < batch.lengths[:, None]
-    labels = jnp.take_along_axis(batch.tokens, positions, axis=1)
-
-    def bits_of(site):
-      return jnp.take_along_axis(bits.at(site).bits(shape), positions, axis=1)
-
-    # Special tokens are not drawn.
-    first = min(len(SPECIAL_TOKENS), vocab_size - 1)
-    drawn = first + bits_of(2) % jnp.uint32(vocab_size - first)
-    kind = _uniform(bits_of(3))
-    new = jnp.where(kind < self.mask + self.random, drawn, labels)
-    new = jnp.where(kind < self.mask, vocab_size, new).astype(jnp.int32)
-    new = jnp.where(is_chosen, new, labels)
-    tokens = jnp.put_along_axis(
-      batch.tokens, positions, new, axis=1, inplace=False
+    mask = padding_mask(batch)
+    begins_word = self.begins_word if self.whole_words else None
+    index, is_chosen = masking.choose(
+      batch, mask, self.share, bits, begins_word
     )
+    labels = jnp.take_along_axis(batch.tokens, index, axis=1)
+    new = masking.replacements(
+      labels, index, batch.tokens.shape, vocab_size, bits, self.mask,
+      self.random,
+    )  # fmt: skip
+    new = jnp.where(is_chosen, new, labels)
+    tokens = jnp.put_along_axis(batch.tokens, index, new, axis=1, inplace=False)
     weights = is_chosen * batch.weights[:, None]
-    return Targets(tokens, batch.lengths, labels, weights, positions)
-
-  def _words(self, batch):
-    """Of the word of each token: its first index and its size, both (B, L)."""
-    length = batch.tokens.shape[1]
-    index = jnp.arange(length)[None]
-    begins = jnp.asarray(self.begins_word)[batch.tokens]
-    first = jax.lax.cummax(jnp.where(begins, index, 0), axis=1)
-    ends = jnp.where(begins, index, length)
-    ends = jax.lax.cummin(ends, axis=1, reverse=True)
-    ends = jnp.pad(ends[:, 1:], ((0, 0), (0, 1)), constant_values=length)
-    # Padding is of no word.
-    ends = jnp.minimum(ends, batch.lengths[:, None])
-    return first, ends - first
+    return Targets(tokens, batch.lengths, labels, weights, index)
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
-    """Logits of the vocabulary."""
     del vocab_size, num_labels
     return TiedHead(parent=None)
 
@@ -304,7 +265,6 @@ class NextToken(Task):
     return Targets(batch.tokens, batch.lengths, labels, weights)
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
-    """Logits of the vocabulary."""
     del vocab_size, num_labels
     return TiedHead(parent=None)
 
@@ -318,24 +278,12 @@ class NextToken(Task):
     return super().mean_metrics(loss, accuracy) | {'perplexity': perplexity}
 
 
-def _uniform(bits: jax.Array) -> jax.Array:
-  """Float32 in [0, 1), from the 24 bits that it can represent."""
-  return (bits >> 8).astype(jnp.float32) * 2.0**-24
-
-
 TASKS: dict[str, type[Task]] = {
   'classify': Classify,
   'masked_tokens': MaskedTokens,
   'next_token': NextToken,
 }
 CLASSIFY = Classify()
-# Tokens of a word beyond the share, after which it is cut.
-_LONGEST_WORD = 16
-
-
-def make(choice: Call, begins_word: tuple[bool, ...] | None = None) -> Task:
-  """The task of a config's choice; `begins_word` is of the vocabulary."""
-  return choice.make(begins_word=begins_word)
 
 
 def targets_of(

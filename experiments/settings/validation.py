@@ -13,7 +13,6 @@ from experiments.command import calls
 from experiments.command.errors import UserError, one_of
 from experiments.data.datasets import GENERATED
 from experiments.data.text_files import Text
-from experiments.learning import tasks
 from experiments.settings import parts
 from selfattn.pools import POOLS
 
@@ -124,7 +123,7 @@ def _check_optimizers(optimizer) -> None:
 
 
 def _check_task(settings, encoder) -> None:
-  task = tasks.make(settings.task)
+  task = settings.task.make()
   with parts.prefixed('task', settings.task):
     task.check()
   if task.is_causal and not encoder.causal:

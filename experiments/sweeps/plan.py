@@ -20,6 +20,7 @@ from experiments.command.errors import UserError, nearest
 from experiments.command.log import log
 from experiments.command.values import flat_keys
 from experiments.data import loading
+from experiments.learning.hparams import HParams
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
@@ -183,7 +184,7 @@ def _shapes(settings: Settings, loaded: loading.Data):
   classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
   state = jax.eval_shape(
     lambda hparams: build.init_state(settings, classifier, hparams),
-    build.hparams(settings),
+    HParams.of(settings),
   )
   return state.params
 

@@ -1,20 +1,17 @@
-"""Constructs the model, the optimizer and the steps from settings."""
+"""What a run computes, from its settings: model, optimizer, first State."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
-from experiments.learning import (
-  parameter_groups,
-  schedules,
-  steps,
-  tasks,
-)
+from experiments.learning import parameter_groups, schedules, steps
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 from experiments.learning.tasks import Task
@@ -29,8 +26,8 @@ def model(
   vocab_size: int,
   num_classes: int,
   platform: str | None = None,
-):
-  """The classifier, without parameters, with the head of the settings' task.
+) -> TextClassifier:
+  """The classifier, without parameters, with the head of the task.
 
   Args:
     platform: of the devices it is for, see selfattn.kernels.platform_of; None:
@@ -39,36 +36,29 @@ def model(
   Raises:
     UserError: this machine does not support the backend of attention.
   """
-  wanted = settings.model
+  chosen, task = settings.model, settings.task.make()
   platform = platform or platform_of(jax.devices()[0])
-  encoder = parts.encoder(wanted, vocab_size, platform)
-  parts.check_encoder(wanted, encoder, platform)
+  encoder = parts.encoder(chosen, vocab_size, platform)
+  parts.check_encoder(chosen, encoder, platform)
+  token_head = task.head(vocab_size, num_classes)
   return TextClassifier(
     vocab_size=vocab_size,
     num_classes=num_classes,
-    embed_dim=wanted.embed_dim,
+    embed_dim=chosen.embed_dim,
     encoder=encoder,
-    pool=parts.pool(wanted),
-    head=parts.head(wanted),
-    embed_init_std=wanted.embed_init_std,
-    sampling=parts.sampling(wanted),
-    dtype=jnp.dtype(wanted.dtype),
-    token_head=_head(settings, vocab_size, num_classes),
-    has_mask_token=tasks.make(settings.task).has_mask_token,
+    pool=parts.pool(chosen),
+    head=parts.head(chosen),
+    embed_init_std=chosen.embed_init_std,
+    sampling=parts.sampling(chosen),
+    dtype=jnp.dtype(chosen.dtype),
+    token_head=token_head and {settings.task.name: token_head},
+    has_mask_token=task.has_mask_token,
   )
 
 
-def _head(settings: Settings, vocab_size: int, num_classes: int):
-  head = tasks.make(settings.task).head(vocab_size, num_classes)
-  return None if head is None else {settings.task.name: head}
-
-
-def hparams(settings: Settings) -> HParams:
-  """Hyperparameters that do not change the program."""
-  return HParams.of(settings)
-
-
-def optimizer(settings: Settings, hparams: HParams, step):
+def optimizer(
+  settings: Settings, hparams: HParams, step
+) -> optax.GradientTransformation:
   """The optax transformation of step `step` + 1; hparams may be traced."""
   chosen = settings.optimizer
   groups, methods = chosen.groups_by_name(), chosen.methods_by_group()
@@ -92,9 +82,9 @@ def optimizer(settings: Settings, hparams: HParams, step):
   rate = hparams.learning_rate * schedules.factor(
     chosen.schedule.make(), step, hparams.warmup_steps, settings.train.steps
   )
-  rates = {
+  rates = {'': rate} | {
     group: rate * scale for group, scale in hparams.learning_rate_scales.items()
-  } | {'': rate}
+  }
   scale = optax.stateless(
     lambda updates, _: parameter_groups.by_group(
       lambda group, update: -rates[group] * update, updates, groups
@@ -103,25 +93,23 @@ def optimizer(settings: Settings, hparams: HParams, step):
   return optax.chain(*transforms, scale)
 
 
-def train_step(
-  settings: Settings,
-  classifier,
-  task: Task,
-  platform: str,
-  mesh=None,
-) -> Callable:
-  """steps.make_train_step of these settings, without jit."""
-  return steps.make_train_step(
-    classifier,
-    functools.partial(optimizer, settings),
-    clip_norm=settings.optimizer.clip_norm,
-    log_every=settings.train.log_every,
-    num_microbatches=functools.partial(
-      num_microbatches, settings, platform=platform
-    ),
-    mesh=mesh,
-    task=task,
+def init_state(settings: Settings, classifier, hparams: HParams) -> State:
+  """Initial parameters and optimizer state; a pure function of the seed."""
+  key = jax.random.fold_in(hparams.key, 0)
+  tokens = jnp.zeros((1, 1), jnp.int32)
+  params = classifier.init(key, tokens, tokens == 0)['params']
+  return State(
+    step=jnp.zeros((), jnp.int32),
+    params=params,
+    optimizer=optimizer(settings, hparams, 0).init(params),
+    sums=steps.init_sums(),
+    average=params if settings.train.ema_decay else None,
   )
+
+
+def count_parameters(params: Any) -> int:
+  """Number of scalars in a tree."""
+  return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 # Bytes of the widest activation of a microbatch at which a CPU is fastest: its
@@ -144,39 +132,31 @@ def num_microbatches(
     return next((n for n in divisors if n >= least), rows)
   if platform != 'cpu':
     return 1
-  wide = 4 * settings.model.mlp_dim
-  wanted = min(max(rows * length * wide / _PART_BYTES, 1), rows)
-  enough = next(n for n in divisors if n >= wanted)
-  if enough < 2 * wanted:
+  widest = 4 * rows * length * settings.model.mlp_dim
+  needed = min(max(widest / _PART_BYTES, 1), rows)
+  enough = next(n for n in divisors if n >= needed)
+  if enough < 2 * needed:
     return enough
-  return max(n for n in divisors if n <= wanted)
+  return max(n for n in divisors if n <= needed)
 
 
-def attention_choice(
-  settings: Settings, classifier, shape: tuple[int, int], platform: str
-):
-  """Encoder.attention_choice in training, for tokens (rows, length)."""
-  rows, length = shape
-  rows //= num_microbatches(settings, shape, platform)
-  vectors = rows, length + classifier.has_cls, settings.model.embed_dim
-  drops = settings.model.attention_dropout_rate > 0
-  return classifier.encoder.attention_choice(vectors, drops_weights=drops)
+def train_step(
+  settings: Settings, classifier, task: Task, platform: str, mesh: Mesh | None
+) -> Callable:
+  """The training step of these settings, without jit.
 
-
-def init_state(settings: Settings, classifier, hparams: HParams) -> State:
-  """Initial parameters and optimizer state; a pure function of the seed."""
-  key = jax.random.fold_in(hparams.key, 0)
-  tokens = jnp.zeros((1, 1), jnp.int32)
-  params = classifier.init(key, tokens, tokens == 0)['params']
-  return State(
-    step=jnp.zeros((), jnp.int32),
-    params=params,
-    optimizer=optimizer(settings, hparams, 0).init(params),
-    sums=steps.init_sums(),
-    average=params if settings.train.ema_decay else None,
+  Args:
+    platform: of the devices it is for.
+    mesh: over whose axis `data` rows are spread; None: one device.
+  """
+  return steps.make_train_step(
+    classifier,
+    functools.partial(optimizer, settings),
+    clip_norm=settings.optimizer.clip_norm,
+    log_every=settings.train.log_every,
+    num_microbatches=functools.partial(
+      num_microbatches, settings, platform=platform
+    ),
+    mesh=mesh,
+    task=task,
   )
-
-
-def count_parameters(params) -> int:
-  """Number of scalars in a tree."""
-  return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -1,17 +1,23 @@
-"""What is compiled for a run, or for a group of runs that share it.
+"""The program: what is compiled for a run, or for runs that share it.
 
 Runs whose settings differ in hyperparameters only (`key` is the same) share one
 program. Trained as a group, their trees have a leading axis of trials; so have
 batches of training, if each trial has its own order of examples.
+
+A mesh of devices has two axes: `trial`, of which a run alone has one, and
+`data`, over which the rows of every batch are spread. Parameters and optimizer
+state are replicated, or, from config.train.fsdp_min_size elements on, sharded
+along their largest axis over `data` (as ZeRO-3, Rajbhandari et al. 2020): a
+device gathers them for the update, and keeps its shard of the result.
 """
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import json
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,12 +31,13 @@ from jax.sharding import (
 
 from experiments.data.batches import Batch, Share
 from experiments.data.vocabularies import Vocabulary
-from experiments.learning import steps, tasks
+from experiments.learning import steps
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
 from experiments.learning.tasks import Task
 from experiments.settings.settings import Settings
-from experiments.training import build, sharding
+from experiments.training import build
+from selfattn.classifier import TextClassifier
 from selfattn.kernels import platform_of
 
 
@@ -47,59 +54,73 @@ class Program:
     settings: of the run, or of one of the group.
     task: of the settings.
     classifier: the model.
-    size: trials of the group, or None for a run alone.
     mesh: the devices, axes `trial` and `data`.
-    share: rows of a batch that this process computes.
-    has_orders: whether batches of training have a leading axis of trials.
+    size: trials of the group, or None for a run alone.
     template: shapes, dtypes and shardings of the State of one trial.
     state_sharding: tree of shardings of the State of the program.
     init: from hparams to the State before the first step of the run.
-    train_step: as steps.make_train_step; donates its State.
-    eval_step: as steps.make_eval_step; its results are replicated.
+    train_step: as steps.make_train_step returns it; donates its State.
+    eval_step: as steps.make_eval_step returns it; its results are replicated.
     is_finite: from a State to whether all of it is finite, for each trial.
   """
 
   settings: Settings
   task: Task
-  classifier: object
-  size: int | None
+  classifier: TextClassifier
   mesh: Mesh
-  share: Share
-  has_orders: bool
+  size: int | None
   template: State
-  state_sharding: State
+  state_sharding: Any
   init: Callable
   train_step: Callable
   eval_step: Callable
   is_finite: Callable
 
   @property
+  def share(self) -> Share:
+    """Rows of a batch that this process computes."""
+    count = jax.process_count()
+    return Share(jax.process_index(), count, self.mesh.shape['data'])
+
+  @property
+  def has_orders(self) -> bool:
+    """Whether batches of training have a leading axis of trials."""
+    return self.size is not None and self.settings.train.shuffle_by_seed
+
+  @property
   def num_parameters(self) -> int:
     """Number of scalars that are trained, of one trial."""
     return build.count_parameters(self.template.params)
 
+  def microbatches(self, length: int) -> tuple[int, int]:
+    """How many a device makes of its training batch, and the rows of each."""
+    platform = platform_of(self.mesh.devices.flat[0])
+    rows = -(-self.settings.train.batch_size // self.mesh.shape['data'])
+    count = build.num_microbatches(self.settings, (rows, length), platform)
+    return count, rows // count
+
   def attention_choice(self, length: int):
     """Encoder.attention_choice of a training batch of this length."""
-    settings, devices = self.settings, self.mesh.devices
-    rows = -(-settings.train.batch_size // self.mesh.shape['data'])
-    return build.attention_choice(
-      settings, self.classifier, (rows, length), platform_of(devices.flat[0])
-    )
+    model, encoder = self.settings.model, self.classifier.encoder
+    _, rows = self.microbatches(length)
+    vectors = rows, length + self.classifier.has_cls, model.embed_dim
+    drops = model.attention_dropout_rate > 0
+    return encoder.attention_choice(vectors, drops_weights=drops)
 
   def put(self, batch: Batch) -> Batch:
     """A batch on all devices, from the rows of it on this process."""
     if self.mesh.size == 1:
       return batch
-    rows = sharding.of_batches(self.mesh)
+    count = jax.process_count()
     return jax.tree.map(
       lambda x: jax.make_array_from_process_local_data(
-        rows, x, (len(x) * self.share.count, *x.shape[1:])
+        batch_sharding(self.mesh), x, (len(x) * count, *x.shape[1:])
       ),
       batch,
     )
 
   def put_train(self, batches: list[Batch]) -> Batch:
-    """As `put`, the batch of a training step.
+    """The batch of a training step on all devices.
 
     Args:
       batches: that of each trial, of equal shapes, if the program has_orders;
@@ -108,7 +129,7 @@ class Program:
     if not self.has_orders:
       return self.put(batches[0])
     batch = self._stacked(batches, np.stack)
-    return jax.device_put(batch, sharding.of_batches(self.mesh, True))
+    return jax.device_put(batch, batch_sharding(self.mesh, self.has_orders))
 
   def join(self, trees: list[State]) -> State:
     """The State of the program, from those of all trials."""
@@ -118,12 +139,12 @@ class Program:
 
   def hparams(self, settings: list[Settings]) -> HParams:
     """Hyperparameters of all trials."""
-    found = [build.hparams(wanted) for wanted in settings]
-    return found[0] if self.size is None else self._stacked(found)
+    of_trials = [HParams.of(trial) for trial in settings]
+    return of_trials[0] if self.size is None else self._stacked(of_trials)
 
   def _stacked(self, trees: list, stack: Callable = jnp.stack):
     """A tree with an axis of trials; the last one fills what is left."""
-    trees = trees + trees[-1:] * (self.size - len(trees))
+    trees = trees + trees[-1:] * ((self.size or 1) - len(trees))
     return jax.tree.map(lambda *leaves: stack(leaves), *trees)
 
   def split(self, tree, count: int) -> list:
@@ -134,31 +155,12 @@ class Program:
     return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(count)]
 
 
-class RunAhead:
-  """Limits how many calls the host dispatches ahead of the devices.
-
-  The CPU backend queues at most 32 programs with collectives; beyond that,
-  devices of one process have been seen to deadlock.
-  """
-
-  _MOST = 16
-
-  def __init__(self):
-    self._results = collections.deque()
-
-  def add(self, result) -> None:
-    """Adds a result; waits for the oldest one if there are many."""
-    self._results.append(result)
-    if len(self._results) > self._MOST:
-      jax.block_until_ready(self._results.popleft())
-
-
 def make(
   settings: Settings,
   vocabulary: Vocabulary,
   num_classes: int,
   num_trials: int | None = None,
-  devices: list[jax.Device] | None = None,
+  devices: list | None = None,
 ) -> Program:
   """The program of these settings; of a group if num_trials is given.
 
@@ -168,68 +170,126 @@ def make(
   Raises:
     UserError: these devices do not support the backend of attention.
   """
-  mesh = sharding.make_mesh(devices or jax.devices(), num_trials or 1)
+  mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
   classifier = build.model(settings, vocabulary.size, num_classes, platform)
-  task = tasks.make(settings.task, vocabulary.begins_word)
-
-  def init(hparams):
-    return build.init_state(settings, classifier, hparams)
-
-  # Traced, too: as an array, the key of the seed would compile a program.
-  template = jax.eval_shape(lambda: init(build.hparams(settings)))
-  of_trial = () if num_trials is None else ('trial',)
-  of_leaf = functools.partial(
-    sharding.of_leaf, mesh, settings.train.fsdp_min_size
-  )
-  state_sharding = jax.tree.map(lambda x: of_leaf(x.shape, of_trial), template)
-  size, over = None, _alone
-  if num_trials is not None:
-    size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
-    # With the name of its axis, the vmap needs no collectives between trials.
-    over = functools.partial(jax.vmap, spmd_axis_name='trial')
-
-  alone = SingleDeviceSharding(mesh.devices.flat[0])
-  each = NamedSharding(mesh, PartitionSpec(*of_trial))
-  has_orders = num_trials is not None and settings.train.shuffle_by_seed
-  jit_args = sharding.of_functions(state_sharding, each, has_orders)
+  task = settings.task.make(begins_word=vocabulary.begins_word)
+  init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(settings, classifier, task, platform, by_rows)
   eval_step = steps.make_eval_step(classifier, by_rows, task)
+  size, leading = None, ()
+  if num_trials is not None:
+    size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
+    leading = ('trial',)
+  has_orders = size is not None and settings.train.shuffle_by_seed
+  # Traced, too: as an array, the key of the seed would compile a program.
+  shapes = jax.eval_shape(lambda: init(HParams.of(settings)))
+  template, state = _placed(shapes, mesh, settings.train.fsdp_min_size, leading)
+  of_trial = NamedSharding(mesh, PartitionSpec(*leading))
+  batches = batch_sharding(mesh, has_orders)
+  compiled = functools.partial(_compiled, mesh, size)
   return Program(
     settings=settings,
     task=task,
     classifier=classifier,
-    size=size,
     mesh=mesh,
-    share=Share(jax.process_index(), jax.process_count(), mesh.shape['data']),
-    has_orders=has_orders,
-    template=jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(
-        x.shape, x.dtype, sharding=alone if of_trial else of_leaf(x.shape)
-      ),
-      template,
-    ),
-    state_sharding=state_sharding,
-    init=jax.jit(over(init), **jit_args['init']),
-    train_step=jax.jit(
-      over(train_step, in_axes=(0, 0 if has_orders else None, 0)),
+    size=size,
+    template=template,
+    state_sharding=state,
+    init=compiled(init, (0,), (of_trial,), state),
+    train_step=compiled(
+      train_step,
+      (0, 0 if has_orders else None, 0),
+      (state, batches, of_trial),
+      (state, of_trial),
       donate_argnums=0,
-      **jit_args['train_step'],
     ),
-    eval_step=jax.jit(
-      over(eval_step, in_axes=(0, None)), **jit_args['eval_step']
+    eval_step=compiled(
+      eval_step,
+      (0, None),
+      (state.eval_params, batch_sharding(mesh)),
+      of_trial,
     ),
-    is_finite=jax.jit(over(_is_finite)),
+    is_finite=compiled(_is_finite, (0,), (state,), of_trial),
   )
 
 
-def _alone(function: Callable, in_axes=0) -> Callable:
-  """Replaces jax.vmap for a run alone, which has no axis of trials."""
-  del in_axes
-  return function
+def _compiled(
+  mesh: Mesh, size: int | None, function, axes, takes, gives, **options
+) -> Callable:
+  """A function under jit, and under vmap for a group.
+
+  Args:
+    axes: of vmap, the axis of trials of each argument, or None.
+    takes, gives: shardings of arguments and results.
+    options: arguments of jax.jit.
+  """
+  if size is not None:
+    # With the name of its axis, the vmap needs no collectives between trials.
+    function = jax.vmap(function, axes, spmd_axis_name='trial')
+  if mesh.size > 1:
+    options |= {'in_shardings': takes, 'out_shardings': gives}
+  return jax.jit(function, **options)
 
 
 def _is_finite(state: State) -> jax.Array:
   leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state)]
   return jnp.stack(leaves).all()
+
+
+def _mesh(devices: list, num_trials: int) -> Mesh:
+  """The mesh of as many trials at once as divide the number of devices.
+
+  Devices of one host are neighbours.
+  """
+  fitting = [n for n in range(1, num_trials + 1) if len(devices) % n == 0]
+  ordered = sorted(devices, key=lambda d: (d.process_index, d.id))
+  return Mesh(np.array(ordered).reshape(max(fitting), -1), ('trial', 'data'))
+
+
+def _placed(
+  shapes: State, mesh: Mesh, fsdp_min_size: int, leading: tuple[str, ...]
+) -> tuple[State, Any]:
+  """(template, state_sharding) of a Program, from shapes and dtypes.
+
+  Args:
+    fsdp_min_size: elements from which on an array is sharded; 0: none is.
+    leading: axes of the mesh for leading array axes that `shapes` do not have.
+  """
+  parts = mesh.shape['data']
+
+  def cut(leaf) -> list[str | None]:
+    """Cuts the largest axis that the devices divide, if it is large enough."""
+    axes: list[str | None] = [None] * leaf.ndim
+    fitting = [
+      axis for axis in range(leaf.ndim) if not leaf.shape[axis] % parts
+    ]
+    if fitting and parts > 1 and 0 < fsdp_min_size <= leaf.size:
+      axes[max(fitting, key=lambda axis: leaf.shape[axis])] = 'data'
+    return axes
+
+  state = jax.tree.map(
+    lambda leaf: NamedSharding(mesh, PartitionSpec(*leading, *cut(leaf))),
+    shapes,
+  )
+  # Each trial of a group is read on one device, and then put where it belongs.
+  device = SingleDeviceSharding(mesh.devices.flat[0])
+  template = jax.tree.map(
+    lambda leaf, sharding: jax.ShapeDtypeStruct(
+      leaf.shape, leaf.dtype, sharding=device if leading else sharding
+    ),
+    shapes,
+    state,
+  )
+  return template, state
+
+
+def batch_sharding(mesh: Mesh, has_orders: bool = False) -> NamedSharding:
+  """How the arrays of a batch are spread over devices.
+
+  Args:
+    has_orders: whether they have a leading axis of trials.
+  """
+  axes = ('trial', 'data') if has_orders else ('data',)
+  return NamedSharding(mesh, PartitionSpec(*axes))

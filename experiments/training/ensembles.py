@@ -90,7 +90,7 @@ def _facts(path: str, has_data: bool) -> dict[str, object]:
 
 
 def restored(paths: list[str], which: str) -> Iterator[Evaluated]:
-  """Each of the runs, as evaluation.restore_params.
+  """Each of the runs, restored one after another.
 
   Those that can share a program do.
   """
@@ -112,23 +112,24 @@ def evaluate(
 
   Args:
     runs: that `check` has passed.
-    batch_size, lengths: as of evaluation.evaluate.
+    batch_size: texts of a batch, at most.
+    lengths: bucket lengths of the data.
   """
-  of_runs, read, task = [], [], None
+  of_runs, steps, tasks = [], [], []
   for run in runs:
     of_runs.append(
       evaluation.evaluate(
         run.program, run.params, examples, batch_size, lengths
       )
     )
-    read.append(run.step)
-    task = run.program.task
+    steps.append(run.step)
+    tasks.append(run.program.task)
   outputs = of_runs[0]
   if len(of_runs) > 1:
     log_probs = mean_log_probs([logits for _, logits in of_runs])
     rows = np.arange(len(examples))
     outputs = -log_probs[rows, examples.labels], log_probs
-  return Answers(task, outputs, of_runs, read)
+  return Answers(tasks[0], outputs, of_runs, steps)
 
 
 def mean_log_probs(logits: list[np.ndarray]) -> np.ndarray:

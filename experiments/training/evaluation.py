@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import collections
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import jax
 import numpy as np
 
@@ -20,6 +19,25 @@ from experiments.settings.settings import Settings
 from experiments.training import compiled
 from experiments.training.compiled import Program
 from experiments.workdir import checkpoints as checkpoints_lib
+
+
+class RunAhead:
+  """Limits how many calls the host dispatches ahead of the devices.
+
+  The CPU backend queues at most 32 programs with collectives; beyond that,
+  devices of one process have been seen to deadlock.
+  """
+
+  _MOST = 16
+
+  def __init__(self):
+    self._results = collections.deque()
+
+  def add(self, result) -> None:
+    """Adds a result; waits for the oldest one if there are many."""
+    self._results.append(result)
+    if len(self._results) > self._MOST:
+      jax.block_until_ready(self._results.popleft())
 
 
 def evaluate(
@@ -39,7 +57,7 @@ def evaluate(
     lengths: bucket lengths of the data.
     check: is called between batches, and may raise.
   """
-  ahead, outputs = compiled.RunAhead(), []
+  ahead, outputs = RunAhead(), []
   for rows, batch in eval_batches(examples, batch_size, lengths, program.share):
     check()
     outputs.append((rows, program.eval_step(params, program.put(batch))))
@@ -54,16 +72,16 @@ def _gathered(outputs, size: int | None, count: int) -> tuple[np.ndarray, ...]:
     size: trials of the program.
     count: number of examples.
   """
-  group = (slice(None),) * (size is not None)
-  found = []
+  of_trials = (slice(None),) * (size is not None)
+  gathered = []
   for index, first in enumerate(outputs[0][1]):
     shape = list(first.shape)
-    shape[len(group)] = count
-    found.append(np.zeros(shape))
+    shape[len(of_trials)] = count
+    gathered.append(np.zeros(shape))
     for rows, arrays in outputs:
-      own = np.asarray(arrays[index])[(*group, slice(len(rows)))]
-      found[-1][(*group, rows)] = own
-  return tuple(found)
+      part = np.asarray(arrays[index])[(*of_trials, slice(len(rows)))]
+      gathered[-1][(*of_trials, rows)] = part
+  return tuple(gathered)
 
 
 def load_data(
@@ -77,13 +95,13 @@ def load_data(
   Raises:
     UserError: it does not exist, or has changed.
   """
-  wanted = settings.data.labelled_only()
+  data = settings.data.labelled_only()
   if directory is not None:
-    wanted = wanted.moved_to(directory)
+    data = data.moved_to(directory)
   try:
-    return loading.load(wanted, path)
+    return loading.load(data, path)
   except UserError as error:
-    if directory is not None or not wanted.dir or os.path.exists(wanted.dir):
+    if directory is not None or not data.dir or os.path.exists(data.dir):
       raise
     raise UserError(f'{error}; if it has moved, give --data_dir') from error
 
@@ -101,7 +119,7 @@ class Evaluated(NamedTuple):
   settings: Settings
   program: Program
   step: int
-  params: chex.ArrayTree
+  params: Any
 
 
 def restore_params(
@@ -118,45 +136,40 @@ def restore_params(
     UserError: there is no such checkpoint, or it does not match the settings.
     Corrupt: it cannot be read; with another one to read, if there is any.
   """
-  settings, program = _program(path, programs)
-  with _reading(path, settings, which) as (saved, step):
-    template = program.template.eval_params
+  settings = stored.read_settings(path)
+  programs, key = {} if programs is None else programs, compiled.key(settings)
+  if key not in programs:
+    programs[key] = program_of(path, settings)
+  program = programs[key]
+  template = program.template.eval_params
+  with checkpoints_lib.reading(
+    path, settings.checkpoint, settings.best
+  ) as saved:
+    step = _step(path, saved, which)
     try:
-      arrays = saved.restore_params(step, template)
+      leaves = saved.restore_params(step, template)
     except checkpoints_lib.Corrupt as error:
       others = [other for other in saved.steps() if other != step]
       hint = f'; --checkpoint={others[-1]} reads another one' if others else ''
       raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
-  params = jax.tree.unflatten(jax.tree.structure(template), arrays.values())
+  params = jax.tree.unflatten(jax.tree.structure(template), leaves.values())
   return Evaluated(settings, program, step, params)
 
 
-def _program(
-  path: str, programs: dict[str, Program] | None = None
-) -> tuple[Settings, Program]:
-  settings = stored.read_settings(path)
-  programs, key = {} if programs is None else programs, compiled.key(settings)
-  if key not in programs:
-    facts = loading.read_facts(path)
-    vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
-    num_classes = len(facts['labels'])
-    programs[key] = compiled.make(settings, vocabulary, num_classes)
-  return settings, programs[key]
+def program_of(path: str, settings: Settings) -> Program:
+  """The program of a trained workdir, with its vocabulary and labels."""
+  vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
+  labels = loading.read_facts(path)['labels']
+  return compiled.make(settings, vocabulary, len(labels))
 
 
-@contextlib.contextmanager
-def _reading(path: str, settings: Settings, which: str):
-  """The checkpoints of a run, and the wanted step; see restore_params."""
-  with checkpoints_lib.reading(
-    path, settings.checkpoint, settings.best
-  ) as saved:
-    found = saved.steps()
-    if not found:
-      raise UserError(f'--workdir={path} has no checkpoint yet')
-    if which == 'last':
-      step = max(found)
-    elif which == 'best':
-      step = saved.best() or max(found)
-    else:
-      step = int(one_of(which, [str(s) for s in found], '--checkpoint'))
-    yield saved, step
+def _step(path: str, saved: checkpoints_lib.Checkpoints, which: str) -> int:
+  """The step of 'best', 'last' or a number, of which there is a checkpoint."""
+  steps = saved.steps()
+  if not steps:
+    raise UserError(f'--workdir={path} has no checkpoint yet')
+  if which == 'last':
+    return max(steps)
+  if which == 'best':
+    return saved.best() or max(steps)
+  return int(one_of(which, [str(step) for step in steps], '--checkpoint'))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from experiments.learning.hparams import HParams
 from experiments.learning.schedules import factor
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
-from experiments.training import transfer
+from experiments.training import sources
 from experiments.training.compiled import Program
 from experiments.workdir import metrics, recovery
-from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
 from experiments.workdir.metrics import MetricWriter, Progress
 from experiments.workdir.workdir import Workdir
@@ -35,110 +34,79 @@ class Trial:
     settings: those of the run.
     workdir: opened.
     checkpoints: in the workdir.
-    writer: of its metrics; None until training begins.
+    writer: of its metrics.
     diverged: why it has stopped training, if it has.
   """
 
   settings: Settings
   workdir: Workdir
   checkpoints: Checkpoints
-  writer: MetricWriter | None = None
+  writer: MetricWriter
   diverged: Diverged | None = None
 
+  def row(self, step: int, measured) -> dict[str, float]:
+    """What metrics.jsonl has of a training step; {} of nothing measured."""
+    if not measured:
+      return {}
+    # Of the update that led to `step`.
+    chosen, steps = self.settings.optimizer, self.settings.train.steps
+    share = factor(chosen.schedule.make(), step - 1, chosen.warmup_steps, steps)
+    rate = chosen.learning_rate * float(share)
+    measured = measured | {'learning_rate': rate}
+    return {f'train/{name}': float(value) for name, value in measured.items()}
 
+  def close(self, kind, error, trace) -> None:
+    """Closes the curves, at the end of a `with` block."""
+    del error, trace
+    self.writer.close(kind is not None or self.diverged is not None)
+
+
+@dataclasses.dataclass
 class Group:
   """Trials of one program: their checkpoints, metrics and progress.
 
   Trees of the program hold all trials; lists have one entry per trial.
+
+  Attributes:
+    program: of all trials.
+    trials: the runs.
+    hparams: hyperparameters of all trials.
+    progress: shown to people.
   """
 
-  def __init__(
-    self,
-    program: Program,
-    runs: list[tuple[Settings, Workdir]],
-    on_exit: contextlib.ExitStack,
-  ):
-    """Opens the checkpoints of all runs, and closes them on exit."""
-    self.program = program
-    self.trials = []
-    for settings, workdir in runs:
-      folder = Checkpoints(
-        workdir.path, settings.checkpoint, workdir.run, settings.best
-      )
-      on_exit.callback(folder.close)
-      self.trials.append(Trial(settings, workdir, folder))
-    self.progress: Progress | None = None
-    self._on_exit = on_exit
-    self._pending: dict = {}
+  program: Program
+  trials: list[Trial]
+  hparams: HParams
+  progress: Progress
+  _pending: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-  def hparams(self) -> HParams:
-    """Hyperparameters of all trials."""
-    return self.program.hparams([trial.settings for trial in self.trials])
+  def restore_best(self) -> tuple[list[int | None], State]:
+    """The best step of each trial, and the State of the program from them.
 
-  def initial_state(self) -> State:
-    """The newest State of which all have an intact checkpoint, or a new one."""
-    step, states = recovery.newest(
-      [trial.checkpoints for trial in self.trials], self.program.template
-    )
-    if step is None:
-      log('initialising parameters')
-      state = self._initialised(self.program.init(self.hparams()))
-    else:
-      log(f'resuming after step {step}')
-      state = self.program.join(states)
-    self._open_writers(step or 0)
-    return state
-
-  def _initialised(self, state: State) -> State:
-    if not any(trial.settings.train.init_from for trial in self.trials):
-      return state
-    states = [
-      transfer.start_from(each, trial.settings, trial.workdir.path)
-      if trial.settings.train.init_from
-      else each
-      for trial, each in zip(self.trials, self._split(state), strict=True)
-    ]
-    return self.program.join(states)
-
-  def restore_best(self, trials: list[Trial]) -> tuple[list[int], State]:
-    """Best step of each of these trials, and the states that it saved there."""
-    pairs = [
-      recovery.best(trial.checkpoints, self.program.template)
-      for trial in trials
-    ]
-    steps, states = zip(*pairs, strict=True)
-    return list(steps), self.program.join(list(states))
-
-  def _open_writers(self, start: int) -> None:
-    last = self.trials[0].settings.train.steps
+    Trials that diverged have None, and are not in the State.
+    """
+    steps: list[int | None] = []
+    states = []
     for trial in self.trials:
-      config = trial.settings.flat()
-      trial.writer = MetricWriter(trial.workdir, config, start)
-      self._on_exit.push(functools.partial(_close, trial))
-      trial.checkpoints.scores |= metrics.scores(
-        trial.workdir.file('metrics.jsonl'),
-        trial.settings.checkpoint.best_metric,
-        start,
-      )
-    self.progress = Progress(start, last)
-    self._on_exit.callback(self.progress.close)
+      step = None
+      if trial.diverged is None:
+        step, state = recovery.best(trial.checkpoints, self.program.template)
+        states.append(state)
+      steps.append(step)
+    return steps, self.program.join(states)
 
-  def lacks_evaluation(self, step: int) -> bool:
+  def lacks_scores(self, step: int) -> bool:
     """Whether a run was interrupted before the evaluation of this step."""
     return any(not trial.writer.has_evaluation(step) for trial in self.trials)
 
-  def keep(self, step: int, measured=None, evaluations=None) -> None:
-    """Keeps metrics for the row of this step; they may be on a device still.
+  def keep(self, step: int, **parts: Any) -> None:
+    """Keeps parts of the row of this step; they may be on a device still.
 
     Args:
-      measured: metrics of training, a tree of the program.
-      evaluations: metrics of validation, a dict for each trial.
+      parts: `measured`, metrics of training, a tree of the program; or
+        `evaluations`, metrics of validation, a dict for each trial.
     """
-    self._pending['step'] = step
-    if measured is not None:
-      self._pending['measured'] = measured
-    if evaluations is not None:
-      self._pending['evaluations'] = evaluations
+    self._pending |= {'step': step} | parts
 
   def flush(self) -> None:
     """Waits for the row that was kept, if any, and writes it.
@@ -148,14 +116,15 @@ class Group:
     """
     if not self._pending:
       return
-    kept, self._pending = self._pending, {}
-    nothing = [{} for _ in self.trials]
-    measured = kept.get('measured')
-    measured = nothing if measured is None else self._split(measured)
-    step, rows = kept['step'], []
+    pending, self._pending = self._pending, {}
+    step, rows = pending['step'], []
+    measured = evaluations = [{} for _ in self.trials]
+    if 'measured' in pending:
+      measured = self._split(pending['measured'])
+    evaluations = pending.get('evaluations', evaluations)
 
     def write(trial, measured, evaluation):
-      row = _row(trial.settings, step, measured)
+      row = trial.row(step, measured)
       row |= {f'validation/{name}': value for name, value in evaluation.items()}
       rows.append(row)
       trial.writer.write(step, row)
@@ -164,7 +133,7 @@ class Group:
         trial.checkpoints.scores[step] = evaluation[best_metric]
 
     try:
-      self._each(write, measured, kept.get('evaluations', nothing))
+      self._of_all(write, measured, evaluations)
     finally:
       rates = self.progress.show(step, rows)
       for trial in self.trials:
@@ -172,6 +141,8 @@ class Group:
 
   def save(self, state: State, measured) -> None:
     """Starts saving the State of every trial whose State is finite.
+
+    Nothing happens if a save of its step was started before.
 
     Args:
       measured: metrics of its last step, a tree of the program; written as the
@@ -182,6 +153,8 @@ class Group:
       Failed: a checkpoint could not be written.
     """
     step = int(np.max(state.step))
+    if any(step in trial.checkpoints.steps() for trial in self.trials):
+      return
     is_finite = np.atleast_1d(self.program.is_finite(state))
     if len(self.trials) > 1:
       self._keep_common()
@@ -189,8 +162,7 @@ class Group:
     def save(trial, state, measured, is_finite):
       if not is_finite:
         if trial.writer.last.get('step') != step:
-          row = _row(trial.settings, step, measured)
-          trial.writer.write(step, row)
+          trial.writer.write(step, trial.row(step, measured))
         raise Diverged(
           'a parameter, or an element of the state of the optimizer, is not '
           f'finite after step {step}'
@@ -200,7 +172,7 @@ class Group:
       trial.workdir.set_progress(step)
 
     count = len(self.trials)
-    self._each(
+    self._of_all(
       save, self._split(state), self._split(measured), is_finite[:count]
     )
 
@@ -216,10 +188,6 @@ class Group:
     for trial in trained:
       trial.checkpoints.common = max(of_all, default=None)
 
-  def newest_saved(self) -> int:
-    """The last step whose save was started."""
-    return max(max(t.checkpoints.steps(), default=0) for t in self.trials)
-
   def wait(self) -> None:
     """Returns when every save has ended."""
     for trial in self.trials:
@@ -228,34 +196,78 @@ class Group:
   def _split(self, tree) -> list:
     return self.program.split(tree, len(self.trials))
 
-  def _each(self, action, *lists) -> None:
+  def _of_all(self, action, *lists) -> None:
+    """Calls action(trial, ...) for each trial that has not diverged."""
     for trial, *arguments in zip(self.trials, *lists, strict=True):
       if trial.diverged is None:
         try:
           action(trial, *arguments)
         except Diverged as error:
           trial.diverged = error
-          reached = workdir_lib.read_status(trial.workdir.path)['step']
-          trial.workdir.set_status('DIVERGED', reached, reason=str(error))
+          trial.workdir.set_status('DIVERGED', reason=str(error))
           log(f'{trial.workdir.path} diverged: {error}')
-    if all(trial.diverged for trial in self.trials):
-      raise self.trials[0].diverged
+    errors = [trial.diverged for trial in self.trials if trial.diverged]
+    if len(errors) == len(self.trials):
+      raise errors[0]
 
 
-def _close(trial: Trial, kind, error, trace) -> None:
-  del error, trace
-  trial.writer.close(kind is not None or trial.diverged is not None)
+def opened(
+  program: Program,
+  runs: list[tuple[Settings, Workdir]],
+  on_exit: contextlib.ExitStack,
+) -> tuple[Group, State]:
+  """A group, and the State that it goes on from.
+
+  That is the newest one of which all runs have an intact checkpoint, or else a
+  new one.
+
+  Args:
+    runs: settings and workdir of each.
+    on_exit: closes everything.
+
+  Raises:
+    UserError: a checkpoint, or that of config.train.init_from, does not fit.
+    Failed: there are checkpoints, and all of them are corrupt.
+  """
+  folders = []
+  for settings, workdir in runs:
+    folder = Checkpoints(
+      workdir.path, settings.checkpoint, workdir.run, settings.best
+    )
+    on_exit.callback(folder.close)
+    folders.append(folder)
+  hparams = program.hparams([settings for settings, _ in runs])
+  start, states = recovery.newest(folders, program.template)
+  if states:
+    log(f'resuming after step {start}')
+    state = program.join(states)
+  else:
+    log('initialising parameters')
+    state = _with_parameters_of_others(program, program.init(hparams), runs)
+  trials = []
+  for (settings, workdir), folder in zip(runs, folders, strict=True):
+    writer = MetricWriter(workdir, settings.flat(), start)
+    trial = Trial(settings, workdir, folder, writer)
+    on_exit.push(trial.close)
+    folder.scores |= metrics.scores(
+      workdir.file('metrics.jsonl'), settings.checkpoint.best_metric, start
+    )
+    trials.append(trial)
+  progress = Progress(start, program.settings.train.steps)
+  on_exit.callback(progress.close)
+  return Group(program, trials, hparams, progress), state
 
 
-def _row(settings: Settings, step: int, measured) -> dict[str, float]:
-  if measured:
-    measured = measured | {'learning_rate': _rate(settings, step)}
-  return {f'train/{name}': float(value) for name, value in measured.items()}
-
-
-def _rate(settings: Settings, step: int) -> float:
-  """Learning rate of the update that led to `step`."""
-  chosen, steps = settings.optimizer, settings.train.steps
-  return chosen.learning_rate * float(
-    factor(chosen.schedule.make(), step - 1, chosen.warmup_steps, steps)
-  )
+def _with_parameters_of_others(program: Program, state: State, runs) -> State:
+  """The first State, of runs with init_from with parameters of those."""
+  if not any(settings.train.init_from for settings, _ in runs):
+    return state
+  states = [
+    sources.start_from(of_trial, settings, workdir.path)
+    if settings.train.init_from
+    else of_trial
+    for (settings, workdir), of_trial in zip(
+      runs, program.split(state, len(runs)), strict=True
+    )
+  ]
+  return program.join(states)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -18,21 +19,24 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
-from experiments.training import compiled
-from experiments.training.evaluation import evaluate
+from experiments.training.evaluation import RunAhead, evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
-from experiments.workdir import workdir as workdir_lib
 
 
 def train(
-  group: Group, loaded: loading.Data, signals: Signals, until: int | None = None
+  group: Group,
+  state: State,
+  loaded: loading.Data,
+  signals: Signals,
+  until: int | None = None,
 ) -> list[dict[str, float] | None]:
   """Trains to the end; returns the test scores of each best State.
 
   They are None for a trial that diverged, or that stops before the last step.
 
   Args:
+    state: to go on from.
     until: a step with an evaluation, to stop after; None: the last one.
 
   Raises:
@@ -40,30 +44,27 @@ def train(
     Diverged: all trials did; a State that is not finite is never saved.
     Failed: a checkpoint could not be written.
   """
-  settings = group.trials[0].settings
   batches = _batches(group, loaded)
-  state = group.initial_state()
   _print_header(group, loaded, batches[0].steps_per_epoch)
-  last = until or settings.train.steps
-  validate = functools.partial(_evaluated, group, loaded, 'validation', signals)
-  state = _loop(group, state, batches, validate, signals, last)
+  steps = group.program.settings.train.steps
+  last = until or steps
+  evaluated = functools.partial(_evaluated, group, loaded, signals)
+  state = _loop(group, state, batches, evaluated, signals, last)
   group.flush()
   group.wait()
-  if last < settings.train.steps:
+  if last < steps:
     return [None] * len(group.trials)
-  trained = [trial for trial in group.trials if trial.diverged is None]
-  best, state = group.restore_best(trained)
-  scores = _evaluated(group, loaded, 'test', signals, state.eval_params)
-  found = {
-    trial.workdir: own | {'step': step}
-    for trial, own, step in zip(trained, scores, best, strict=False)
-  }
-  return [found.get(trial.workdir) for trial in group.trials]
+  best, state = group.restore_best()
+  scores = iter(evaluated('test', state.eval_params))
+  return [
+    None if step is None else next(scores) | {'step': step} for step in best
+  ]
 
 
-def _batches(group, loaded) -> list[TrainBatches]:
+def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
   """The batches of training: of all trials, or of each, see put_train."""
-  settings, program = group.trials[0].settings, group.program
+  program = group.program
+  settings = program.settings
   reads_labels = program.task.reads_labels
   of_all = TrainBatches(
     loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
@@ -80,130 +81,131 @@ def _batches(group, loaded) -> list[TrainBatches]:
   ]
 
 
-def _evaluated(group, loaded, split, signals, params) -> list[dict]:
-  """The metrics of a split, of each trial."""
-  settings, program = group.trials[0].settings, group.program
-  examples = loaded.splits[split]
-  found = evaluate(
+def _evaluated(
+  group: Group, loaded: loading.Data, signals: Signals, split: str, params
+) -> list[dict[str, float]]:
+  """The metrics of a split, of each trial.
+
+  Raises:
+    UserError: a task of one's own lacks some of its metrics.
+  """
+  program, examples = group.program, loaded.splits[split]
+  outputs = evaluate(
     program,
     params,
     examples,
-    settings.train.eval_batch_size,
+    program.settings.train.eval_batch_size,
     loaded.bucket_lengths,
     signals.check,
   )
   if program.size is None:
-    found = [array[None] for array in found]
-  return [
-    _scores(program.task, outputs, examples.labels)
-    for _, *outputs in zip(group.trials, *found, strict=False)
-  ]
+    outputs = [array[None] for array in outputs]
+  task, scores = program.task, []
+  for _, *of_trial in zip(group.trials, *outputs, strict=False):
+    scores.append(task.scores(of_trial, examples.labels))
+    if missing := sorted(task.metrics.keys() - scores[-1].keys()):
+      raise UserError(
+        f'{type(task).__name__}.scores returns {sorted(scores[-1])}, without '
+        f'{missing} of its metrics'
+      )
+  return scores
 
 
-def _scores(task, outputs, labels) -> dict[str, float]:
-  """The metrics of a task.
-
-  Raises:
-    UserError: one of a task of one's own lacks some.
-  """
-  found = task.scores(outputs, labels)
-  if missing := sorted(task.metrics.keys() - found.keys()):
-    raise UserError(
-      f'{type(task).__name__}.scores returns {sorted(found)}, without '
-      f'{missing} of its metrics'
-    )
-  return found
-
-
-def _loop(group, state, batches, validate, signals, until) -> State:
+def _loop(
+  group: Group,
+  state: State,
+  batches: list[TrainBatches],
+  evaluated: Callable,
+  signals: Signals,
+  until: int,
+) -> State:
   """Trains from `state` on; `step` counts the steps applied."""
-  settings, program = group.trials[0].settings, group.program
-  hparams = group.hparams()
-  every, saves = settings.train, settings.checkpoint.every_steps
+  program, every = group.program, group.program.settings.train
+  saves = program.settings.checkpoint.every_steps
   start = int(np.max(state.step))
 
   def due(step, interval):
     return step % interval == 0 or step == every.steps
 
-  def save(step):
-    group.flush()
-    if group.newest_saved() != step:
-      group.save(state, measured)
+  def validate(step):
+    scores = evaluated('validation', state.eval_params)
+    group.keep(step, evaluations=scores)
 
-  is_due = start > 0 and due(start, every.eval_every)
-  if is_due and group.lacks_evaluation(start):
-    group.keep(start, evaluations=validate(state.eval_params))
-  ahead = compiled.RunAhead()
+  if start > 0 and due(start, every.eval_every) and group.lacks_scores(start):
+    validate(start)
+  ahead = RunAhead()
   for step in range(start + 1, until + 1):
     batch = program.put_train([batch_of(step - 1) for batch_of in batches])
-    state, measured = program.train_step(state, batch, hparams)
+    state, measured = program.train_step(state, batch, group.hparams)
     ahead.add(measured)
     # Read one step late: this step runs while the last one is written.
     group.flush()
     if step == start + 1:
-      _start_clock(group, step, state)
+      jax.block_until_ready(state)
+      log('compiled; first update done')
+      group.progress.start_clock(step)
     if due(step, every.log_every):
       group.keep(step, measured=measured)
     try:
       if due(step, every.eval_every):
-        group.keep(step, evaluations=validate(state.eval_params))
+        validate(step)
       if step < until:
         signals.check()
     except Interrupted as error:
-      save(step)
+      group.flush()
+      group.save(state, measured)
       group.wait()
       raise Interrupted(
         f'{error}; saved after step {step}, from which the same command resumes'
       ) from None
-    if any(due(step, n) for n in (every.eval_every, saves)):
-      save(step)
+    if any(due(step, interval) for interval in (every.eval_every, saves)):
+      group.flush()
+      group.save(state, measured)
   return state
 
 
-def _start_clock(group, step, state) -> None:
-  """Measures speed from here on, when the first step is done."""
-  jax.block_until_ready(state)
-  log('compiled; first update done')
-  group.progress.start_clock(step)
+def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
+  """Logs what is trained, on what.
 
-
-def _print_header(group, loaded, epoch: int) -> None:
-  settings, program = group.trials[0].settings, group.program
-  devices = list(program.mesh.devices.flat)
-  batch = settings.train.batch_size
+  Args:
+    epoch: steps of an epoch.
+  """
+  program, trials = group.program, group.trials
+  settings, devices = program.settings, list(program.mesh.devices.flat)
   sizes = {split: len(part) for split, part in loaded.splits.items()}
   if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
     is_read = program.task.reads_labels
     sizes['for the vocabulary' if is_read else 'unlabelled'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
-  padded = ', '.join(map(str, loaded.bucket_lengths))
-  for trial in group.trials:
-    workdir_lib.record_environment(trial.workdir, devices)
   log(
     f'backend {devices[0].platform}, {len(devices)} x '
     f'{devices[0].device_kind}; jax {jax.__version__}; '
-    f'workdir {", ".join(trial.workdir.path for trial in group.trials)}'
+    f'workdir {", ".join(trial.workdir.path for trial in trials)}'
   )
-  if len(group.trials) == 1:
-    folder = buckets.origin(group.trials[0].workdir.path)
+  if len(trials) == 1:
+    folder = buckets.origin(trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
     f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
-    f'classes, {loaded.vocabulary.size} token ids, padded to {padded}'
+    f'classes, {loaded.vocabulary.size} token ids, padded to '
+    f'{", ".join(map(str, loaded.bucket_lengths))}'
   )
   log(
     f'model: {settings.model.encoder} encoder, '
     f'{calls.joined_text(settings.model.position)} positions, '
     f'{program.num_parameters:,} parameters'
   )
-  parts = program.mesh.shape['data']
+  batch, parts = settings.train.batch_size, program.mesh.shape['data']
   where = 'on one device'
   if parts > 1:
     where = f'over {parts} devices, {-(-batch // parts)} rows each'
   if program.size is not None:
-    where += f', for each of {len(group.trials)} trials'
-  log(f'batch {batch} {where}')
+    where += f', for each of {len(trials)} trials'
   longest = loaded.bucket_lengths[-1]
+  count, rows = program.microbatches(longest)
+  if count > 1:
+    where += f', in {count} microbatches of {rows}'
+  log(f'batch {batch} {where}')
   if choice := program.attention_choice(longest):
     log(f'attention over {longest} tokens: {choice}')
   steps = settings.train.steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from contextlib import nullcontext
+from typing import Any
 
 import jax
 
@@ -16,13 +16,13 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import compiled, loop, sources
-from experiments.training.groups import Group
-from experiments.workdir import buckets, locks, shared
+from experiments.training import compiled, groups, loop, sources
+from experiments.workdir import buckets, curves, locks
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.workdir import Workdir
 
 
-def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
+def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
   """Checks everything, trains in the workdir `path`, returns the result.
 
   Args:
@@ -32,29 +32,38 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, object]:
 
   Raises:
     UserError: before a device is used; the folder is in use, among others.
-    Interrupted, Diverged, Failed: as `loop.train`.
+    Interrupted, Diverged, Failed: as `loop.train` raises them.
   """
   settings = settings_lib.from_config(config)
   signals = signals or Signals()
+
+  def read() -> loading.Data:
+    curves.check()
+    tokenizer = sources.vocabulary(settings, path)
+    return loading.load(settings.data, path, tokenizer)
+
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
       processes.check_same(_compared(settings))
-      lock = locks.held(path) if processes.is_first() else nullcontext()
+      lock = contextlib.nullcontext()
+      if processes.is_first():
+        lock = locks.held(path)
       processes.together(lambda: on_exit.enter_context(lock))
       result = finished(path, settings)
       if result is not None:
         return result
-      loaded = processes.together(lambda: _read(settings, path))
-    shared.check_shared(path)
+      loaded = processes.together(read)
+    locks.check_shared(path)
     signals.check()
     program = compiled.make(settings, loaded.vocabulary, len(loaded.labels))
-    if not workdir_lib.read_status(path).get('step'):
-      settings.optimizer.check_parameters(program.template.params)
+    settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]
-    return run_group(runs, loaded, program, signals)[0]
+    (result,) = run_group(runs, loaded, program, signals)
+    assert result is not None, 'a run alone ends with a result or an error'
+    return result
 
 
-def _compared(settings: Settings) -> dict[str, object]:
+def _compared(settings: Settings) -> dict[str, Any]:
   """What all processes of a run agree on, by name."""
   values = {
     f'config.{key}': value
@@ -68,13 +77,7 @@ def _compared(settings: Settings) -> dict[str, object]:
   }
 
 
-def _read(settings: Settings, path: str) -> loading.Data:
-  """The data of the run; UserError if a file that it needs is missing."""
-  tokenizer = sources.vocabulary(settings, path)
-  return loading.load(settings.data, path, tokenizer)
-
-
-def finished(path: str, settings: Settings) -> dict[str, object] | None:
+def finished(path: str, settings: Settings) -> dict[str, Any] | None:
   """The result of the run in `path` if it is done, else None.
 
   Raises:
@@ -95,59 +98,65 @@ def run_group(
   program: compiled.Program,
   signals: Signals,
   until: int | None = None,
-) -> list[dict[str, object] | None]:
-  """Trains runs that share a program; results, or None as `loop.train` says.
+) -> list[dict[str, Any] | None]:
+  """Trains runs that share a program, and returns their results.
+
+  They are None for a run that diverged, or that stops before its last step.
 
   Args:
     runs: config, settings and workdir of each.
-    until: as of `train`; a run that stops there is PAUSED.
+    until: a step with an evaluation, after which the runs are PAUSED; None:
+      the last one.
 
   Raises:
-    Interrupted, Diverged, Failed: as `loop.train`.
+    Interrupted, Diverged, Failed: as `loop.train` raises them.
   """
-  workdirs = []
+  workdirs: list[Workdir] = []
   index = jax.process_index()
   try:
     for config, settings, path in runs:
       workdir = stored.open_run(
         path, config, settings, loaded.files, index == 0, len(runs)
       )
-      reached = workdir_lib.read_status(path).get('step', 0)
-      workdir.set_status('RUNNING', reached)
       workdirs.append(workdir)
+      workdir.set_status('RUNNING')
     with contextlib.ExitStack() as on_exit:
       for workdir in workdirs:
-        kept = keep_log(workdir.file(f'log-{index}.txt'))
-        on_exit.callback(buckets.upload, workdir.path, f'log-{index}.txt')
-        on_exit.enter_context(kept)
-      pairs = [(s, w) for (_, s, _), w in zip(runs, workdirs, strict=True)]
-      group = Group(program, pairs, on_exit)
-      found = loop.train(group, loaded, signals, until)
+        name = f'log-{index}.txt'
+        on_exit.callback(buckets.upload, workdir.path, name)
+        on_exit.enter_context(keep_log(workdir.file(name)))
+        workdir_lib.record_environment(workdir, program.mesh.devices.flat)
+      all_settings = [settings for _, settings, _ in runs]
+      opened = list(zip(all_settings, workdirs, strict=True))
+      group, state = groups.opened(program, opened, on_exit)
+      scores = loop.train(group, state, loaded, signals, until)
   except BaseException as error:
-    ended = 'INTERRUPTED' if isinstance(error, Interrupted) else 'FAILED'
+    status = 'INTERRUPTED' if isinstance(error, Interrupted) else 'FAILED'
     for workdir in workdirs:
-      status = workdir_lib.read_status(workdir.path)
-      if status.get('status') == 'RUNNING':
+      if workdir.status.get('status') == 'RUNNING':
         # The error to report is the one that ended the run.
         with contextlib.suppress(Failed, OSError):
-          workdir.set_status(ended, status['step'], reason=str(error))
+          workdir.set_status(status, reason=str(error))
     raise
-  results = []
-  for (_, settings, _), workdir, scores in zip(
-    runs, workdirs, found, strict=True
-  ):
-    if scores is None:
-      if workdir_lib.read_status(workdir.path)['status'] == 'RUNNING':
-        workdir.set_status('PAUSED', until)
-      results.append(None)
-      continue
-    origin = buckets.origin(workdir.path)
-    result = {'split': 'test', **scores, 'workdir': origin}
-    workdir.set_status(
-      'DONE',
-      settings.train.steps,
-      result=result,
-      parameters=program.num_parameters,
-    )
-    results.append(result)
-  return results
+  return [
+    _result(workdir, of_run, program, until)
+    for workdir, of_run in zip(workdirs, scores, strict=True)
+  ]
+
+
+def _result(
+  workdir: Workdir, scores, program: compiled.Program, until: int | None
+) -> dict[str, Any] | None:
+  """The result of a run that has ended, which is then in its status."""
+  if scores is None:
+    if workdir.status['status'] == 'RUNNING':
+      workdir.set_status('PAUSED', until)
+    return None
+  result = {'split': 'test', **scores, 'workdir': buckets.origin(workdir.path)}
+  workdir.set_status(
+    'DONE',
+    program.settings.train.steps,
+    result=result,
+    parameters=program.num_parameters,
+  )
+  return result

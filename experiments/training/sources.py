@@ -1,18 +1,27 @@
-"""The run that config.train.init_from names, and its vocabulary."""
+"""The run that config.train.init_from names: its vocabulary and parameters.
+
+The only place that may load a checkpoint in part.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import jax
+import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data import encoding
+from experiments.command.log import log
+from experiments.data import encoding, loading
+from experiments.learning.steps import State
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.workdir import buckets
+from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.named_leaves import leaves
 
 # Differences that a message names.
 _MOST = 10
@@ -29,6 +38,12 @@ _SPLITS = (
 )
 
 
+def _refused(settings: Settings, reason: str) -> UserError:
+  return UserError(
+    f'config.train.init_from = {settings.train.init_from!r}{reason}'
+  )
+
+
 @contextlib.contextmanager
 def opened(settings: Settings) -> Iterator[str]:
   """The folder of the run to begin with; of one in a bucket, a local copy.
@@ -39,7 +54,8 @@ def opened(settings: Settings) -> Iterator[str]:
   Raises:
     UserError: there is no such run.
   """
-  with buckets.staged(settings.train.init_from) as folder:
+  key = 'config.train.init_from'
+  with buckets.staged(settings.train.init_from, name=key) as folder:
     yield _run_in(folder, settings)
 
 
@@ -65,18 +81,12 @@ def vocabulary(settings: Settings, path: str = ''):
     return encoding.read_tokenizer(folder)
 
 
-def read_settings(folder: str, settings: Settings) -> Settings:
-  """The settings of the run to begin with.
-
-  Raises:
-    UserError: they cannot be read; with the key.
-  """
+def _read_settings(folder: str, settings: Settings) -> Settings:
+  """The settings of the run to begin with; UserError if they are unreadable."""
   try:
     return stored.read_settings(folder)
   except UserError as error:
-    raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r}: {error}'
-    ) from error
+    raise _refused(settings, f': {error}') from error
 
 
 def _run_in(folder: str, settings: Settings) -> str:
@@ -86,11 +96,10 @@ def _run_in(folder: str, settings: Settings) -> str:
   pattern = os.path.join(glob.escape(folder), 'trials', '*', 'config.json')
   trials = [os.path.dirname(path) for path in sorted(glob.glob(pattern))]
   if not trials:
-    raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r} must be the '
-      'workdir of a run or of a sweep, or empty'
+    raise _refused(
+      settings, ' must be the workdir of a run or of a sweep, or empty'
     )
-  there = {trial: read_settings(trial, settings).flat() for trial in trials}
+  there = {trial: _read_settings(trial, settings).flat() for trial in trials}
   here = settings.flat()
   swept = _different(there.values())
   keys = [key for key in here if key.startswith('model.') or _pairs(key, swept)]
@@ -98,22 +107,22 @@ def _run_in(folder: str, settings: Settings) -> str:
     trial: [key for key in keys if here[key] != config[key]]
     for trial, config in there.items()
   }
-  fitting = [trial for trial, found in differences.items() if not found]
+  fitting = [trial for trial, keys in differences.items() if not keys]
   if not fitting:
     nearest = min(trials, key=lambda trial: len(differences[trial]))
-    raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r}: none of its '
-      f'{len(trials)} trials has the settings of this model; the nearest one, '
-      f'{os.path.basename(nearest)}, has '
-      f'{_told(differences[nearest], there[nearest], here)}'
+    raise _refused(
+      settings,
+      f': none of its {len(trials)} trials has the settings of this model; the '
+      f'nearest one, {os.path.basename(nearest)}, has '
+      f'{_told(differences[nearest], there[nearest], here)}',
     )
   if len(fitting) > 1:
     keys = _different([there[trial] for trial in fitting])
-    raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r}: {len(fitting)} '
-      'of its trials have the settings of this model, and differ in '
-      f'{", ".join(f"config.{key}" for key in keys[:_MOST])}; give the folder '
-      'of one of them'
+    raise _refused(
+      settings,
+      f': {len(fitting)} of its trials have the settings of this model, and '
+      f'differ in {", ".join(f"config.{key}" for key in keys[:_MOST])}; give '
+      'the folder of one of them',
     )
   return fitting[0]
 
@@ -123,7 +132,7 @@ def _pairs(key: str, swept: list[str]) -> bool:
   return key in swept and (key == 'seed' or key.startswith('data.'))
 
 
-def _different(configs) -> list[str]:
+def _different(configs: Iterable[dict]) -> list[str]:
   """Keys whose values are not the same in all configs, by dotted key."""
   first, *others = configs
   return [
@@ -137,19 +146,13 @@ def _check(folder: str, settings: Settings) -> None:
   """UserError unless a run is done and goes with the new one."""
   status = workdir_lib.read_status(folder).get('status')
   if status != 'DONE':
-    raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r} has the status '
-      f'{status}; finish that run first'
-    )
-  there, here = read_settings(folder, settings).flat(), settings.flat()
+    raise _refused(settings, f' has the status {status}; finish that run first')
+  there, here = _read_settings(folder, settings).flat(), settings.flat()
   keys = ['data.vocabulary']
   if all(there[key] == here[key] for key in _FILES):
     keys += _SPLITS
   if different := [key for key in keys if there[key] != here[key]]:
-    raise UserError(
-      f'config.train.init_from = {settings.train.init_from!r} has '
-      f'{_told(different, there, here)}'
-    )
+    raise _refused(settings, f' has {_told(different, there, here)}')
 
 
 def _told(keys: list[str], there: dict, here: dict) -> str:
@@ -157,3 +160,103 @@ def _told(keys: list[str], there: dict, here: dict) -> str:
     f'config.{key} = {there[key]!r}, which is {here[key]!r} here'
     for key in keys[:_MOST]
   )
+
+
+def start_from(state: State, settings: Settings, workdir: str) -> State:
+  """An initial State with the parameters that match of the run to begin with.
+
+  A parameter matches if name, shape and dtype are the same, and for heads the
+  labels. Logs which are loaded and skipped.
+
+  Args:
+    state: of the new run.
+    settings: of the new run. The best checkpoint of config.train.init_from is
+      read.
+    workdir: of the new run, with its vocabulary and labels.
+
+  Raises:
+    UserError: there is no checkpoint, it has another vocabulary, or none of its
+      parameters matches.
+  """
+  with opened(settings) as folder:
+    step, source = _read_parameters(folder, settings)
+    place = buckets.origin(folder)
+    # The new run has taken it, unless the other one was replaced since then.
+    if _tokenizer(folder) != _tokenizer(workdir):
+      raise _refused(
+        settings,
+        f' has another vocabulary than {workdir}; choose another --workdir',
+      )
+    has_same_labels = _labels(folder) == _labels(workdir)
+  taken, skipped, params = [], [], []
+  names = leaves(state.params)
+  for name, leaf in names.items():
+    reason = _mismatch(
+      leaf, source.get(name), has_same_labels or not _is_head(name)
+    )
+    if reason:
+      skipped.append(f'{name} ({reason})')
+      params.append(leaf)
+    else:
+      taken.append(name)
+      params.append(_like(leaf, source[name]))
+  skipped += [
+    f'{name} (not in this model)' for name in source if name not in names
+  ]
+  if not taken:
+    raise _refused(
+      settings,
+      f': none of its parameters matches: {"; ".join(skipped[:_MOST])}',
+    )
+  log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
+  log(f'skipped parameters: {", ".join(skipped) or "none"}')
+  # The average, if there is one, begins with the first step.
+  return state.replace(
+    params=jax.tree.unflatten(jax.tree.structure(state.params), params)
+  )
+
+
+def _read_parameters(
+  folder: str, settings: Settings
+) -> tuple[int, dict[str, jax.Array]]:
+  """(best step, its parameters by name) of the run to begin with."""
+  stored_settings = _read_settings(folder, settings)
+  with checkpoints.reading(
+    folder, stored_settings.checkpoint, stored_settings.best
+  ) as saved:
+    steps = saved.steps()
+    if not steps:
+      raise _refused(settings, ' has no checkpoint')
+    step = saved.best() or max(steps)
+    return step, saved.restore_params(step)
+
+
+def _tokenizer(path: str) -> str:
+  return encoding.read_tokenizer(path).to_str()
+
+
+def _labels(path: str) -> list[str]:
+  return loading.read_facts(path)['labels']
+
+
+def _is_head(name: str) -> bool:
+  """Whether a parameter may belong to the labels."""
+  part, *_ = name.split('/')
+  return part == 'head' or part.startswith('token_head_')
+
+
+def _mismatch(leaf, other, has_same_labels: bool) -> str | None:
+  """Why a parameter of the other run cannot take the place of `leaf`."""
+  if other is None:
+    return 'not in that model'
+  if (other.shape, other.dtype) != (leaf.shape, leaf.dtype):
+    return f'{other.dtype}{list(other.shape)} there'
+  return None if has_same_labels else 'other labels'
+
+
+def _like(leaf, value):
+  """A value with the sharding of `leaf`, or on the host if that is there."""
+  value = np.asarray(value)
+  if isinstance(leaf, jax.Array):
+    return jax.device_put(value, leaf.sharding)
+  return value

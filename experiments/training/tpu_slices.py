@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,6 @@ from experiments.command.errors import UserError, one_of
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.training import compiled as compiled_lib
-from experiments.training import sharding
 
 GENERATIONS = ('v4', 'v5e', 'v5p', 'v6e')
 # Bytes that a program may use on a device, as the compiler reports them.
@@ -95,75 +96,59 @@ def compile_step(
   mesh = program.mesh
   parts = mesh.shape['data']
   rows = -(-settings.train.batch_size // parts) * parts
-  shape = (rows, loaded.bucket_lengths[-1])
-  if program.has_orders:
-    shape = (program.size, *shape)
-  of_rows = sharding.of_batches(mesh, program.has_orders)
-  tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=of_rows)
-  integers = jax.ShapeDtypeStruct(shape[:-1], jnp.int32, sharding=of_rows)
-  weights = jax.ShapeDtypeStruct(shape[:-1], jnp.float32, sharding=of_rows)
-  batch = Batch(tokens, integers, integers, weights)
+  leading = (program.size,) if program.has_orders else ()
+  of_rows = compiled_lib.batch_sharding(mesh, program.has_orders)
+
+  def array(dtype, *shape):
+    return jax.ShapeDtypeStruct((*leading, *shape), dtype, sharding=of_rows)
+
+  tokens = array(jnp.int32, rows, loaded.bucket_lengths[-1])
+  numbers = array(jnp.int32, rows)
+  batch = Batch._make([tokens, numbers, numbers, array(jnp.float32, rows)])
   hparams = program.hparams([settings])
-  each = PartitionSpec()
-  state = program.template
-  if program.size is not None:
-    each = PartitionSpec('trial')
-    state = _repeated(state, program.size)
-  of_each = NamedSharding(mesh, each)
-  hparams = _sharded(hparams, jax.tree.map(lambda _: of_each, hparams))
-  state = _sharded(state, program.state_sharding)
-  lowered = program.train_step.lower(state, batch, hparams)
+  state = jax.eval_shape(program.init, hparams)
+  axes = () if program.size is None else ('trial',)
+  of_trial = NamedSharding(mesh, PartitionSpec(*axes))
+  lowered = program.train_step.lower(
+    _sharded(state, program.state_sharding),
+    batch,
+    _sharded(hparams, jax.tree.map(lambda _: of_trial, hparams)),
+  )
   try:
     return lowered.compile(compiler_options=_QUICK if quick else None), program
   except jax.errors.JaxRuntimeError as error:
-    found = re.search(
+    amounts = re.search(
       r'\(([\d.]+[KMGT])\) exceeds available HBM \(([\d.]+[KMGT])\)'
       r'|Used ([\d.]+[KMGT]) of ([\d.]+[KMGT]) hbm',
       str(error),
     )
-    if found is None:
+    if amounts is None:
       raise
-    needed, available = [group for group in found.groups() if group]
+    needed, available = filter(None, amounts.groups())
     raise UserError(
       f'an update needs {needed} of the {available} that a '
       f'{devices[0].device_kind} has: {_KNOBS}'
     ) from error
 
 
-def _repeated(tree, count: int):
+def _sharded(tree, shardings):
+  """Shapes and dtypes of a tree, with these shardings."""
   return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct((count, *x.shape), x.dtype), tree
+    lambda x, sharding: jax.ShapeDtypeStruct(
+      x.shape, x.dtype, sharding=sharding
+    ),
+    tree,
+    shardings,
   )
 
 
-def _sharded(tree, shardings):
-  def with_sharding(x, sharding):
-    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-  return jax.tree.map(with_sharding, tree, shardings)
-
-
-def collectives(text: str) -> dict[str, dict[str, int]]:
-  """Count and bytes per device of a compiled program's collectives, by kind."""
-  found: dict[str, dict[str, int]] = {}
+def collectives(text: str) -> dict[str, int]:
+  """How many collectives of each kind a compiled program has, from its text."""
   kinds = '|'.join(_COLLECTIVES)
-  pattern = rf'= (.*?) ({kinds})(?:-start)?\('
-  for shapes, kind in re.findall(pattern, text):
-    entry = found.setdefault(kind, {'count': 0, 'bytes': 0})
-    entry['count'] += 1
-    entry['bytes'] += sum(
-      _item_bytes(dtype) * math.prod(int(n) for n in sides.split(',') if n)
-      for dtype, sides in re.findall(r'(\w+)\[([\d,]*)\]', shapes)
-    )
-  return found
+  return dict(Counter(re.findall(rf'= .*? ({kinds})(?:-start)?\(', text)))
 
 
-def _item_bytes(dtype: str) -> int:
-  bits = re.sub(r'\D', '', dtype.partition('e')[0])
-  return max(1, int(bits or 8) // 8)
-
-
-def report(compiled, program, length: int) -> dict[str, object]:
+def report(compiled, program, length: int) -> dict[str, Any]:
   """Memory and collectives of a compiled step, per device.
 
   Args:
@@ -183,5 +168,5 @@ def report(compiled, program, length: int) -> dict[str, object]:
     'memory_available_bytes': available,
     'argument_bytes': memory.argument_size_in_bytes,
     'temporary_bytes': memory.temp_size_in_bytes,
-    'collectives_per_device': collectives(compiled.as_text()),
+    'collectives': collectives(compiled.as_text()),
   }

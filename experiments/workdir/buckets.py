@@ -29,43 +29,47 @@ copying = threading.RLock()
 
 
 @contextlib.contextmanager
-def staged(path: str, trials: Collection[str] | None = None) -> Iterator[str]:
+def staged(
+  path: str,
+  trials: Collection[str] | None = None,
+  name: str = '--workdir',
+) -> Iterator[str]:
   """A local copy of the workdir `path` in a bucket, or a local `path` itself.
 
   Args:
     trials: names of the trials of a sweep to copy; None: all.
+    name: of the flag or the key that gives the path.
 
   Raises:
     UserError: no such place can be a workdir, or the extra gcs is missing.
   """
   if not path:
-    raise UserError('--workdir is empty; give a folder')
+    raise UserError(f'{name} is empty; give a folder')
   if not path.startswith(SCHEMES):
     if re.match(r'\w+://', path):
       raise UserError(
-        f'--workdir={path}: a workdir is a folder, or an address of '
+        f'{name}={path}: a workdir is a folder, or an address of '
         f'{", ".join(SCHEMES)}'
       )
-    with making('workdir'), contextlib.suppress(FileNotFoundError):
+    with making(name), contextlib.suppress(FileNotFoundError):
       os.stat(path)
     # Orbax takes it for a pattern, and then finds no part of a checkpoint.
     if '[' in os.path.abspath(path):
       raise UserError(
-        f'--workdir={os.path.abspath(path)} has a [ in its path, in which no '
+        f'{name}={os.path.abspath(path)} has a [ in its path, in which no '
         'checkpoint can be read; choose a folder without'
       )
     yield path
     return
   with tempfile.TemporaryDirectory(prefix='selfattn-') as parent:
-    name = os.path.join(parent, _ORIGIN)
-    with open(name, 'w') as file:
+    with open(os.path.join(parent, _ORIGIN), 'w') as file:
       file.write(path)
     folder = os.path.join(parent, _STAGED)
     try:
       download(folder, trials)
     except ImportError as error:
       raise UserError(
-        f'--workdir={path} needs the extra gcs: bash scripts/run.sh '
+        f'{name}={path} needs the extra gcs: bash scripts/run.sh '
         'pip install gcsfs google-cloud-storage'
       ) from error
     yield folder
@@ -97,7 +101,7 @@ def upload(folder: str, pattern: str = '**/*') -> None:
     here = pathlib.Path(folder)
     paths = filter(_is_kept, here.glob(pattern))
     versions = {str(path): _version(path) for path in paths}
-    changed = [n for n, found in versions.items() if _uploaded.get(n) != found]
+    changed = [n for n in versions if _uploaded.get(n) != versions[n]]
     # After a kill, a folder with files but no config would be no run, and one
     # with a status ahead of its files not what the status says.
     for order in (-1, 0, 1):
@@ -136,18 +140,18 @@ def download(folder: str, trials: Collection[str] | None = None) -> None:
   system, there = _opened(address)
   # Another process may have written since the last listing.
   system.invalidate_cache()
-  found = {
+  copies = {
     path: os.path.join(folder, name)
     for path in system.find(there)
-    if _is_wanted(name := os.path.relpath(path, there), trials)
+    if _is_staged(name := os.path.relpath(path, there), trials)
   }
-  system.get(list(found), list(found.values()))
+  system.get(list(copies), list(copies.values()))
   _uploaded.update(
-    {path: _version(pathlib.Path(path)) for path in found.values()}
+    {path: _version(pathlib.Path(path)) for path in copies.values()}
   )
 
 
-def _is_wanted(name: str, trials: Collection[str] | None) -> bool:
+def _is_staged(name: str, trials: Collection[str] | None) -> bool:
   top, *inside = pathlib.PurePath(name).parts
   is_other = top == 'trials' and trials is not None and inside[0] not in trials
   return not is_other and _REMOTE.isdisjoint((top, *inside[:-1]))
@@ -173,5 +177,5 @@ def _opened(address: str):
 
 
 def _version(path: pathlib.Path) -> tuple[int, int]:
-  found = path.stat()
-  return found.st_size, found.st_mtime_ns
+  status = path.stat()
+  return status.st_size, status.st_mtime_ns

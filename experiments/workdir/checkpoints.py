@@ -11,21 +11,22 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from etils import epath
+from flax.traverse_util import unflatten_dict
 
 from experiments.command import processes
-from experiments.command.errors import Failed, UserError
+from experiments.command.errors import Failed, UserError, one_line
 from experiments.workdir import buckets, metrics
 from experiments.workdir.keeping import CheckpointSettings, best_step
-from experiments.workdir.named_leaves import differences, leaves, nest
+from experiments.workdir.named_leaves import differences, leaves
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
-T = TypeVar('T')
+T = TypeVar('T', bound=Any)
 # The folder of unreadable checkpoints, beside `checkpoints`.
 CORRUPT = 'corrupt'
 
@@ -45,6 +46,7 @@ class Checkpoints:
   """WORKDIR/checkpoints, listed from disk; always `close` it.
 
   Attributes:
+    directory: holds a folder for each step.
     scores: the validation metric that selects the best checkpoint, by step.
     common: a step that other runs of the group resume from; it is kept.
   """
@@ -68,11 +70,11 @@ class Checkpoints:
     self._workdir = os.path.abspath(workdir)
     self._settings, self._run, self._best = settings, run, best
     origin = epath.Path(buckets.origin(self._workdir))
-    folder = origin / 'checkpoints'
+    self.directory = origin / 'checkpoints'
     if run is not None:
-      folder.mkdir(parents=True, exist_ok=True)
+      self.directory.mkdir(parents=True, exist_ok=True)
     self._manager = _Manager(
-      folder,
+      self.directory,
       item_handlers={'state': ocp.StandardCheckpointHandler()},
       options=ocp.CheckpointManagerOptions(
         preservation_policy=self,
@@ -95,11 +97,6 @@ class Checkpoints:
     }
     return [step in kept for step in steps]
 
-  @property
-  def directory(self) -> epath.Path:
-    """The folder that holds one folder per step."""
-    return epath.Path(self._manager.directory)
-
   def steps(self) -> list[int]:
     """Saved steps, ascending."""
     return sorted(self._manager.all_steps())
@@ -118,11 +115,12 @@ class Checkpoints:
     """
     # On a CPU the saver reads the buffer itself, which the next step may reuse
     # (donation) while the save continues in the background.
-    kept = {name: _kept(leaf) for name, leaf in leaves(state).items()}
+    copies = {name: _copy(leaf) for name, leaf in leaves(state).items()}
+    item = unflatten_dict(copies, sep='/')
     with self._reported():
       self._manager.save(
         int(state.step),
-        args=ocp.args.Composite(state=ocp.args.StandardSave(nest(kept))),
+        args=ocp.args.Composite(state=ocp.args.StandardSave(item)),
         custom_metadata={'run': self._run},
         force=True,
       )
@@ -133,11 +131,7 @@ class Checkpoints:
       buckets.upload(self._workdir)
 
   def wait(self) -> None:
-    """Waits for all saves to finish.
-
-    Raises:
-      Failed: a checkpoint could not be written.
-    """
+    """Waits for all saves; Failed if one could not be written."""
     with self._reported():
       self._manager.wait_until_finished()
       self._manager.check_for_errors()
@@ -155,25 +149,20 @@ class Checkpoints:
         differ from the template.
       Corrupt: it cannot be read, or holds another step.
     """
-    wanted = leaves(template)
+    arrays = leaves(template)
     with self._reading(step):
       run = (self._manager.metadata(step).custom_metadata or {}).get('run')
-      self._check(step, self._saved(step), wanted)
+      self._check(step, self._saved(step), arrays)
       if self._run is not None and run is None:
-        raise Corrupt(
-          f'checkpoint {self._path(step)} is corrupt: its metadata is missing'
-        )
+        raise ValueError('its metadata is missing')
       if self._run not in (None, run):
         raise UserError(f'checkpoint {self._path(step)} is of another run')
-      saved = self._read(step, wanted)
-    state = jax.tree.unflatten(
-      jax.tree.structure(template), [saved[name] for name in wanted]
-    )
-    if int(state.step) != step:
-      raise Corrupt(
-        f'checkpoint {self._path(step)} is corrupt: it holds step '
-        f'{int(state.step)}'
+      values = self._read(step, arrays)
+      state = jax.tree.unflatten(
+        jax.tree.structure(template), [values[name] for name in arrays]
       )
+      if int(state.step) != step:
+        raise ValueError(f'it holds step {int(state.step)}')
     return state
 
   def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
@@ -199,34 +188,36 @@ class Checkpoints:
         if name.startswith(prefix)
       }
       if template is None:
-        one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        wanted = {
-          name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        arrays = {
+          name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device)
           for name, leaf in params.items()
         }
       else:
-        wanted = leaves(template)
-        self._check(step, params, wanted)
-      read = self._read(step, {prefix + name: wanted[name] for name in wanted})
-    return {name: read[prefix + name] for name in wanted}
+        arrays = leaves(template)
+        self._check(step, params, arrays)
+      values = self._read(
+        step, {prefix + name: leaf for name, leaf in arrays.items()}
+      )
+    return {name: values[prefix + name] for name in arrays}
 
-  def _check(self, step: int, found: Mapping, wanted: Mapping) -> None:
-    """UserError if names, shapes or dtypes of arrays differ."""
-    several = differences(found, wanted)
-    if several:
+  def _check(self, step: int, saved: Mapping, arrays: Mapping) -> None:
+    """UserError if names, shapes or dtypes differ from those of `arrays`."""
+    phrases = differences(saved, arrays)
+    if phrases:
       raise UserError(
         f'checkpoint {self._path(step)} does not fit this model, in '
-        f'{len(several)} arrays: {"; ".join(several[:10])}'
+        f'{len(phrases)} arrays: {"; ".join(phrases[:10])}'
       )
 
-  def _read(self, step: int, wanted: Mapping[str, object]) -> dict:
-    """The arrays of a step by name, with the sharding of those in `wanted`.
+  def _read(self, step: int, arrays: Mapping) -> dict[str, Any]:
+    """The values of `arrays` at a step by name, with their shardings.
 
     Through the handler, since the manager synchronizes all processes: if one of
     them cannot read its shard, the others would wait forever.
     """
-    item = nest(wanted)
-    saved = ocp.PyTreeCheckpointHandler().restore(
+    item = unflatten_dict(arrays, sep='/')
+    values = ocp.PyTreeCheckpointHandler().restore(
       self._path(step) / 'state',
       args=ocp.args.PyTreeRestore(
         item,
@@ -234,13 +225,14 @@ class Checkpoints:
         partial_restore=True,
       ),
     )
-    return leaves(saved)
+    return leaves(values)
 
-  def _saved(self, step: int) -> dict[str, jax.ShapeDtypeStruct]:
-    found = self._manager.item_metadata(step)['state']
-    if found is None:
+  def _saved(self, step: int) -> dict[str, Any]:
+    """Shapes and dtypes of the arrays of a step by name."""
+    arrays = self._manager.item_metadata(step)['state']
+    if arrays is None:
       raise ValueError('its list of arrays is missing')
-    return leaves(found)
+    return leaves(arrays)
 
   def _path(self, step: int) -> epath.Path:
     return self.directory / str(step)
@@ -265,8 +257,7 @@ class Checkpoints:
     except (OSError, ValueError) as error:
       raise Failed(
         f'a checkpoint could not be written to {self.directory}: '
-        f'{one_line(error)}; earlier ones are kept: free disk space or '
-        'repair it, and run the same command again'
+        f'{one_line(error)}; earlier ones are kept'
       ) from error
 
   def set_aside(self, step: int) -> None:
@@ -299,13 +290,7 @@ def reading(workdir: str, settings: CheckpointSettings, best: Callable):
     folder.close()
 
 
-def one_line(error: Exception) -> str:
-  """Type and message of an exception, at most 200 characters."""
-  words = f'{type(error).__name__}: {error}'
-  return ' '.join(words.split())[:200]
-
-
-def _kept(leaf):
+def _copy(leaf):
   if not isinstance(leaf, jax.Array):
     return leaf
   platforms = {device.platform for device in leaf.sharding.device_set}

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.command.errors import UserError
@@ -28,9 +28,9 @@ def check() -> None:
   project = os.environ.get(WANDB_PROJECT)
   if not project:
     return
-  found = importlib.util.find_spec('wandb')
+  spec = importlib.util.find_spec('wandb')
   # A folder `wandb`, which the tool itself makes, is a package without origin.
-  if found is None or found.origin is None:
+  if spec is None or spec.origin is None:
     raise UserError(
       f'{WANDB_PROJECT}={project} is in the environment, and wandb is not '
       'installed: bash scripts/run.sh pip install wandb, or unset it'
@@ -45,18 +45,25 @@ def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
     config: values by dotted key, to be shown beside the curves.
     first_step: whose points this attempt can add first.
   """
-  found = [_TensorBoard(workdir.file('tensorboard'), config, first_step)]
+  curves: list = [_TensorBoard(workdir.file('tensorboard'), config, first_step)]
   if os.environ.get(WANDB_PROJECT):
-    found += _wandb(workdir, config)
-  return found
+    curves += _wandb(workdir, config)
+  return curves
 
 
 class _TensorBoard:
   """The event file of one attempt at a run."""
 
   def __init__(self, folder: str, config: Mapping[str, Any], first_step: int):
-    with _without('torch'):
+    # tensorboardX imports PyTorch if installed, which takes two seconds, to
+    # support its tensors, which are not used here.
+    modules: dict[str, Any] = sys.modules
+    is_hidden = modules.setdefault('torch', None) is None
+    try:
       from tensorboardX import SummaryWriter, summary
+    finally:
+      if is_hidden:
+        del modules['torch']
     # A queue without limit: the thread that empties it ends at the first error,
     # such as a full disk. TensorBoard discards the steps of earlier attempts
     # from `purge_step` on.
@@ -68,8 +75,10 @@ class _TensorBoard:
       for name, value in config.items()
     }
     metric = f'validation/{config["checkpoint.best_metric"]}'
+    file = self._writer.file_writer
+    assert file is not None, 'a writer that is not closed has a file'
     for part in summary.hparams(shown, [metric])[:2]:
-      self._writer.file_writer.add_summary(part)
+      file.add_summary(part)
 
   def add(self, row: Mapping[str, float], step: int) -> None:
     """Adds a point to the curve of each name."""
@@ -81,23 +90,6 @@ class _TensorBoard:
     del has_failed
     with contextlib.suppress(OSError):
       self._writer.close()
-
-
-@contextlib.contextmanager
-def _without(package: str) -> Iterator[None]:
-  """A block in which `package`, unless already imported, cannot be imported.
-
-  tensorboardX imports PyTorch if installed, which takes two seconds, to support
-  its tensors, which are not used here.
-  """
-  if package in sys.modules:
-    yield
-    return
-  sys.modules[package] = None
-  try:
-    yield
-  finally:
-    del sys.modules[package]
 
 
 class _WandB:
@@ -119,7 +111,7 @@ class _WandB:
 
 def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
   """The run of Weights & Biases; none if it cannot be reached."""
-  import wandb
+  import wandb  # pyright: ignore[reportMissingImports] of an extra
 
   try:
     run = wandb.init(
@@ -144,8 +136,8 @@ def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
 def _wandb_id(path: str) -> str:
   """The name of the run there, made at the first attempt."""
   with contextlib.suppress(FileNotFoundError), open(path) as file:
-    if found := file.read().strip():
-      return found
+    if name := file.read().strip():
+      return name
   os.makedirs(os.path.dirname(path), exist_ok=True)
   made = secrets.token_hex(8)
   workdir_lib.write_atomic(path, made)

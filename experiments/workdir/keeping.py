@@ -34,7 +34,7 @@ def best_step(
     best: max or min; None, only if there are no scores.
   """
   there = {step: scores[step] for step in steps if step in scores}
-  if not there:
+  if best is None or not there:
     return None
   score = best(there.values())
   return max(step for step in there if there[step] == score)

@@ -8,10 +8,13 @@ import errno
 import os
 import pathlib
 import socket
+import time
 from collections.abc import Iterator
 
+from experiments.command import processes
 from experiments.command.errors import UserError, making
 from experiments.command.log import log
+from experiments.workdir import buckets
 
 NAME = 'lock'
 # Seconds to wait for a process on another host. If it died together with its
@@ -20,6 +23,8 @@ NAME = 'lock'
 PATIENCE = 120.0
 # Seconds between attempts.
 _RETRY = 0.1
+# Seconds until a file is visible to other hosts.
+_VISIBLE = 10.0
 # Error numbers of a file system without locks.
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -46,7 +51,6 @@ def held(
   Raises:
     InUse: another process did not release it in time.
     UserError: the folder cannot be created, or is not writable.
-    OSError: the disk is full, among others.
   """
   # Late: commands that only read need no lock.
   from filelock import FileLock
@@ -56,7 +60,7 @@ def held(
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
   )
-  with making('workdir'):
+  with making('--workdir'):
     _acquire(lock, folder, patience, queues)
   try:
     yield
@@ -124,3 +128,29 @@ def holder(path: str) -> str:
   with contextlib.suppress(OSError), open(path, errors='replace') as file:
     return ' '.join(file.read(200).split())
   return ''
+
+
+def check_shared(folder: str) -> None:
+  """Checks that all processes see the lock that process 0 holds.
+
+  Raises:
+    UserError: on all of them, if one sees another folder.
+  """
+  path = os.path.join(folder, NAME)
+  signed, *others = processes.gather(holder(path))
+  # Each has a copy of its own of what is in a bucket.
+  if not others or buckets.origin(folder) != folder:
+    return
+
+  def wait() -> None:
+    deadline = time.monotonic() + _VISIBLE
+    while holder(path) != signed:
+      if time.monotonic() > deadline:
+        raise UserError(
+          f'--workdir={folder} is not the folder that process 0 sees; all '
+          'processes need a shared one: a network file system or a mounted '
+          'bucket'
+        )
+      time.sleep(_RETRY)
+
+  processes.together(wait)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from experiments.command.errors import Diverged, UserError, writing
+from experiments.command.errors import Diverged, UserError
 from experiments.command.log import log
 from experiments.workdir import curves
 from experiments.workdir import workdir as workdir_lib
@@ -39,7 +39,7 @@ class MetricWriter:
     self._path = workdir.file('metrics.jsonl')
     self._writes = workdir.writes
     rows = [row for row in read_rows(self._path) if row['step'] <= start]
-    self.last = rows[-1] if rows else {}
+    self.last: dict[str, Any] = rows[-1] if rows else {}
     self._curves = ()
     if self._writes:
       # Without rows of steps after `start`, which are trained again.
@@ -63,7 +63,7 @@ class MetricWriter:
         _write_rows(self._path, [*read_rows(self._path)[:-1], self.last])
     elif self._writes:
       self.last = {'step': step} | shown
-      with writing(self._path), open(self._path, 'a') as file:
+      with open(self._path, 'a') as file:
         file.write(json.dumps(self.last) + '\n')
     self.plot(step, row)
     if broken:
@@ -76,13 +76,13 @@ class MetricWriter:
 
   def plot(self, step: int, row: Mapping[str, float]) -> None:
     """Adds a point to each of the curves of `row`, and no line to the file."""
-    for each in self._curves:
-      each.add(row, step)
+    for curve in self._curves:
+      curve.add(row, step)
 
   def sync(self) -> None:
     """Flushes the rows to disk; call it before a checkpoint is saved."""
     if self._writes:
-      with writing(self._path), open(self._path, 'a') as file:
+      with open(self._path, 'a') as file:
         os.fsync(file.fileno())
 
   def close(self, has_failed: bool = False) -> None:
@@ -91,8 +91,8 @@ class MetricWriter:
     Args:
       has_failed: whether the run has ended before its last step.
     """
-    for each in self._curves:
-      each.close(has_failed)
+    for curve in self._curves:
+      curve.close(has_failed)
 
 
 class Progress:
@@ -141,7 +141,7 @@ class Progress:
     self._bar.close()
 
 
-def read_rows(path: str) -> list[dict[str, float]]:
+def read_rows(path: str) -> list[dict[str, Any]]:
   """Rows of a metrics.jsonl, without an incomplete last line after a kill.
 
   Raises:
@@ -167,5 +167,5 @@ def scores(path: str, metric: str, until: float = math.inf) -> dict[int, float]:
   }
 
 
-def _write_rows(path: str, rows: list[dict[str, float]]) -> None:
+def _write_rows(path: str, rows: list[dict[str, Any]]) -> None:
   workdir_lib.write_atomic(path, ''.join(json.dumps(r) + '\n' for r in rows))

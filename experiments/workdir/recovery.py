@@ -8,12 +8,10 @@ from experiments.command.log import log
 from experiments.workdir.checkpoints import CORRUPT, Checkpoints, Corrupt, T
 
 
-def newest(
-  folders: list[Checkpoints], template: T
-) -> tuple[int | None, list[T]]:
+def newest(folders: list[Checkpoints], template: T) -> tuple[int, list[T]]:
   """The newest step with an intact checkpoint in all folders, and the states.
 
-  (None, []) without one. Later steps, whose checkpoints are corrupt or missing
+  (0, []) without one. Later steps, whose checkpoints are corrupt or missing
   in some folders, will be trained again: corrupt checkpoints are set aside,
   the others are removed.
 
@@ -23,24 +21,24 @@ def newest(
   """
   # On a shared file system a file may become visible to other processes late.
   lists = processes.gather([folder.steps() for folder in folders])
-  common = set.intersection(*[set(n) for found in lists for n in found])
+  common = set.intersection(*[set(n) for steps in lists for n in steps])
   corrupt: dict[tuple[int, int], str] = {}
   for step in sorted(common, reverse=True):
-    read = [_restored(folder, step, template) for folder in folders]
-    reasons = {
-      (i, step): reason for i, (_, reason) in enumerate(read) if reason
-    }
-    if not reasons:
+    states = [_restored(folder, step, template) for folder in folders]
+    intact = [state for state in states if not isinstance(state, Corrupt)]
+    if len(intact) == len(folders):
       _go_back(folders, step, corrupt)
-      return step, [state for state, _ in read]
-    corrupt |= reasons
+      return step, intact
+    for index, state in enumerate(states):
+      if isinstance(state, Corrupt):
+        corrupt[index, step] = str(state)
   if corrupt:
     raise Failed(
       f'{next(iter(corrupt.values()))}; so are all earlier ones; to start '
       'over, choose another --workdir'
     )
   _go_back(folders, 0, corrupt)
-  return None, []
+  return 0, []
 
 
 def best(folder: Checkpoints, template: T) -> tuple[int, T]:
@@ -53,23 +51,24 @@ def best(folder: Checkpoints, template: T) -> tuple[int, T]:
   """
   reason = f'{folder.directory} has no checkpoint'
   while (step := folder.best()) is not None:
-    state, reason = _restored(folder, step, template)
-    if not reason:
+    state = _restored(folder, step, template)
+    if not isinstance(state, Corrupt):
       return step, state
+    reason = str(state)
     _set_aside(folder, step, reason)
   raise Failed(reason)
 
 
-def _restored(
-  folder: Checkpoints, step: int, template: T
-) -> tuple[T | None, str | None]:
+def _restored(folder: Checkpoints, step: int, template: T) -> T | Corrupt:
   """The state, or on all processes why it is corrupt on one of them."""
-  state, reason = None, None
   try:
     state = folder.restore(step, template)
+    reasons = processes.gather('')
   except Corrupt as error:
-    reason = str(error)
-  return state, next(filter(None, processes.gather(reason)), None)
+    state = error
+    reasons = processes.gather(str(error))
+  reason = next(filter(None, reasons), None)
+  return Corrupt(reason) if reason else state
 
 
 def _go_back(folders, to: int, corrupt) -> None:

@@ -33,16 +33,13 @@ from importlib import metadata
 from typing import Any
 
 from experiments.command import invocation, provenance
-from experiments.command.errors import Failed, UserError, writing
+from experiments.command.errors import Failed, UserError
 from experiments.workdir import buckets, locks
 
-# Temporary files of a start that was killed before it wrote config.json.
-_LEFTOVER = re.compile(
-  r'((config|data|env|metrics|status|sweep|tokenizer)\.jsonl?'
-  r'|modules\.json)\.tmp-.*'
-)
-# Logs that other processes of the same start may already have opened.
-_OTHERS = re.compile(r'log-\d+\.txt')
+# What a start that was killed, or other processes of the same one, may leave
+# before there is a config.json.
+_TEMPORARY = re.compile(r'.+\.tmp-[0-9a-f]{16}')
+_EARLY = re.compile(rf'{locks.NAME}|log-\d+\.txt|{_TEMPORARY.pattern}')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -55,7 +52,7 @@ def write_atomic(path: str, content: str | bytes) -> None:
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
   try:
-    with writing(path), open(temporary, 'wb') as file:
+    with open(temporary, 'wb') as file:
       file.write(content.encode() if isinstance(content, str) else content)
       file.flush()
       os.fsync(file.fileno())
@@ -78,7 +75,7 @@ def write_figure(path: str, figure, **options) -> None:
   write_atomic(path, drawn.getvalue())
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Workdir:
   """An opened workdir.
 
@@ -88,8 +85,8 @@ class Workdir:
     writes: whether this process writes; True on exactly one process.
     run: identity of the run that trains in it.
     shared_by: how many runs train at once in this process.
-    seconds: what earlier attempts took.
-    started: when this one began, of time.monotonic().
+    status: content of status.json, as it was last read or set.
+    started: when this attempt began, of time.monotonic().
   """
 
   path: str
@@ -97,31 +94,48 @@ class Workdir:
   writes: bool = True
   run: str | None = None
   shared_by: int = 1
-  seconds: float = 0.0
+  status: dict[str, Any] = dataclasses.field(default_factory=dict)
   started: float = dataclasses.field(default_factory=time.monotonic)
+
+  def __post_init__(self):
+    # What earlier attempts took.
+    self._seconds = self.status.get('seconds', 0.0)
 
   def file(self, name: str) -> str:
     """Path of the file `name` in the workdir."""
     return os.path.join(self.path, name)
 
-  def set_status(self, status: str, step: int, **more: Any) -> None:
-    """Replaces status.json."""
-    if self.writes:
-      # No other copy contains the status without the files that it speaks of.
-      with buckets.copying:
-        self._write_status(status, step, **more)
+  def set_status(
+    self, status: str, step: int | None = None, **more: Any
+  ) -> None:
+    """Replaces status.json.
+
+    Args:
+      step: steps taken; None: as many as before.
+      more: further facts, instead of those of before.
+    """
+    # No other copy contains the status without the files that it speaks of.
+    with buckets.copying:
+      self._replace(status, step, more)
+      if self.writes:
         buckets.upload(self.path)
 
   def set_progress(self, step: int) -> None:
     """Replaces status.json of a run that goes on; a bucket has it later."""
-    if self.writes:
-      self._write_status('RUNNING', step)
+    self._replace('RUNNING', step, {})
 
-  def _write_status(self, status: str, step: int, **more: Any) -> None:
-    facts = {'status': status, 'step': step, 'attempt': self.attempt} | more
+  def _replace(self, status: str, step: int | None, more: dict) -> None:
     spent = (time.monotonic() - self.started) / self.shared_by
-    facts['seconds'] = round(self.seconds + spent, 1)
-    _write_status(self.path, facts)
+    facts = {
+      'status': status,
+      'step': self.status.get('step', 0) if step is None else step,
+      'attempt': self.attempt,
+      **more,
+      'seconds': round(self._seconds + spent, 1),
+    }
+    if self.writes:
+      _write_status(self.path, facts)
+    self.status = facts
 
 
 def read_status(path: str) -> dict[str, Any]:
@@ -156,10 +170,7 @@ def is_new(path: str) -> bool:
     return True
   if not os.path.isdir(path):
     raise UserError(f'--workdir={path} is a file')
-  return all(
-    name == locks.NAME or _LEFTOVER.fullmatch(name) or _OTHERS.fullmatch(name)
-    for name in os.listdir(path)
-  )
+  return all(map(_EARLY.fullmatch, os.listdir(path)))
 
 
 def open_workdir(
@@ -184,11 +195,11 @@ def open_workdir(
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
   status = read_status(path)
-  attempt, seconds = status.get('attempt', 0) + 1, status.get('seconds', 0.0)
-  workdir = Workdir(path, attempt, writes, run, shared_by, seconds)
+  attempt = status.get('attempt', 0) + 1
+  workdir = Workdir(path, attempt, writes, run, shared_by, status)
   if not writes:
     return workdir
-  for name in filter(_LEFTOVER.fullmatch, os.listdir(path)):
+  for name in filter(_TEMPORARY.fullmatch, os.listdir(path)):
     os.remove(workdir.file(name))
   for name, text in files.items():
     if not os.path.exists(workdir.file(name)):

@@ -391,8 +391,8 @@ def test_the_end_of_one_process_ends_the_others(tmp_path):
 IMPATIENT = """
 from experiments import train
 from experiments.command import app
-from experiments.workdir import shared
-shared._VISIBLE = 1.0
+from experiments.workdir import locks
+locks._VISIBLE = 1.0
 app.run(train.main, train._define, train.__doc__, dict)
 """
 

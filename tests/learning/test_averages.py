@@ -11,7 +11,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.data.vocabularies import Vocabulary
-from experiments.learning import averages
+from experiments.learning import steps
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
 from experiments.training import run as run_lib
@@ -37,7 +37,7 @@ def in_float64(values, decay):
 @pytest.mark.parametrize('decay', [0.5, 0.999, 0.99999])
 def test_the_average_equals_a_loop_in_float64(decay):
   values = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
-  update = jax.jit(averages.update)
+  update = jax.jit(steps.averaged)
   average = {'x': jnp.full(3, 7.0)}  # which the first update forgets
   for step, value in enumerate(values, 1):
     average = update(average, {'x': value}, step, np.float32(decay))

@@ -9,7 +9,7 @@ from conftest import make_small_config
 from experiments.learning.hparams import HParams
 from experiments.learning.parameter_groups import GROUPS, ParameterGroup
 from experiments.settings.settings import from_config
-from experiments.training import build, compiled
+from experiments.training import compiled
 
 FIELDS = {f.name: f.metadata for f in dataclasses.fields(HParams) if f.metadata}
 
@@ -30,7 +30,7 @@ def test_a_swept_number_changes_no_program_and_a_removed_one_does(name):
   same = compiled.key(before) == compiled.key(after)
   had = not FIELDS[name]['removable'] or before.flat()[key] > 0
   assert same == had
-  assert getattr(build.hparams(after), name) is not None
+  assert getattr(HParams.of(after), name) is not None
 
 
 def test_scales_of_groups_are_hyperparameters_by_name():
@@ -40,7 +40,7 @@ def test_scales_of_groups_are_hyperparameters_by_name():
   ]
   one, two = (settings_of(**{'optimizer.groups': text}) for text in texts)
   assert compiled.key(one) == compiled.key(two)
-  scales = build.hparams(one).learning_rate_scales
+  scales = HParams.of(one).learning_rate_scales
   assert scales == {'embeddings': np.float32(0.5), 'matrices': np.float32(1)}
   other = settings_of(**{'optimizer.groups': 'matrices'})
   assert compiled.key(other) != compiled.key(one)

@@ -10,6 +10,7 @@ from experiments.command import calls
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.learning import optimizers, parameter_groups, schedules
+from experiments.learning.hparams import HParams
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 from experiments.training import run as run_lib
@@ -138,7 +139,7 @@ def test_optimizer_equals_its_oracle(name, small_config):
   small_config.optimizer.schedule = 'constant'
   small_config.optimizer.warmup_steps = 0
   settings = from_config(small_config)
-  hparams = build.hparams(settings)
+  hparams = HParams.of(settings)
   mask = {
     'dense': {'kernel': True, 'bias': False},
     'embed': {'embedding': False},
@@ -227,7 +228,7 @@ def test_groups_with_optimizers_of_their_own_equal_a_partition(grouped):
     for name, factor in factors.items()
   )
   settings = from_config(grouped)
-  ours = stepped(settings, build.hparams(settings), TREE)
+  ours = stepped(settings, HParams.of(settings), TREE)
   rates = {name: 0.01 * factor for name, factor in factors.items()}
   theirs = applied(
     optax.partition(
@@ -253,7 +254,7 @@ def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
   size = int(np.prod(shape))
   matrix = jnp.sin(jnp.arange(float(size))).reshape(shape)
   tree = {'encoder': {'layer': {'kernel': matrix}}}
-  ours = stepped(settings, build.hparams(settings), tree)
+  ours = stepped(settings, HParams.of(settings), tree)
   numbers = optax.contrib.MuonDimensionNumbers(-2, -1)
   theirs = applied(
     optax.contrib.muon(
@@ -267,7 +268,7 @@ def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
   # A stack of matrices is each of them.
   if len(shape) == 3:
     one = {'encoder': {'layer': {'kernel': matrix[1]}}}
-    alone = stepped(settings, build.hparams(settings), one)
+    alone = stepped(settings, HParams.of(settings), one)
     stacked = jax.tree.map(lambda x: x[1], ours)
     close(stacked, alone)
 
@@ -275,7 +276,7 @@ def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
 def test_a_group_of_scale_zero_stays(grouped):
   grouped.optimizer.groups = 'embeddings(learning_rate_scale=0.0)'
   settings = from_config(grouped)
-  ours = stepped(settings, build.hparams(settings), TREE)
+  ours = stepped(settings, HParams.of(settings), TREE)
   assert (ours['cls'] == TREE['cls']).all()
   assert (ours['head']['bias'] != TREE['head']['bias']).all()
 

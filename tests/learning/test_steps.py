@@ -7,6 +7,7 @@ import optax
 
 from experiments.data.batches import Batch
 from experiments.learning import steps, tasks
+from experiments.learning.hparams import HParams
 from experiments.settings.settings import from_config
 from experiments.training import build
 from tests.conftest import draw
@@ -27,7 +28,7 @@ def batch(seed=0):
 def parts(config, num_microbatches=1, clip_norm=None):
   settings = from_config(config)
   classifier = build.model(settings, V, C)
-  hparams = build.hparams(settings)
+  hparams = HParams.of(settings)
   step = steps.make_train_step(
     classifier,
     lambda hparams, step: build.optimizer(settings, hparams, step),

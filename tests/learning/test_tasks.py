@@ -20,6 +20,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.learning import gradients, steps, tasks
+from experiments.learning.hparams import HParams
 from experiments.learning.tasks import TASKS, MaskedTokens, Targets, Task
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
@@ -212,8 +213,8 @@ def test_a_run_with_byte_pairs_is_told_which_tokens_begin_a_word(tmp_path):
 def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
   settings = make_settings('masked_tokens')
   classifier, params = model_of(settings)
-  batch, hparams = make_batch(), build.hparams(settings)
-  task = tasks.make(settings.task)
+  batch, hparams = make_batch(), HParams.of(settings)
+  task = settings.task.make()
   (loss, hits, count), _ = gradients_of(
     params, classifier, batch, hparams, 1, task
   )
@@ -242,8 +243,8 @@ def test_loss_and_accuracy_are_those_of_a_loop_over_the_masked_places():
 def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
   settings = make_settings(name)
   classifier, params = model_of(settings)
-  batch, hparams = make_batch(), build.hparams(settings)
-  task = tasks.make(settings.task)
+  batch, hparams = make_batch(), HParams.of(settings)
+  task = settings.task.make()
   targets = task.targets(batch, V, gradients.dropout_of(hparams, 5, 0).at(4))
 
   def loss_of(params):

@@ -59,8 +59,8 @@ def test_nothing_that_was_whole_is_lost_on_a_full_disk(
     'train', *arguments(path, config), cwd=ROOT
   )
   assert (code, stdout) == (1, '')
-  assert stderr.splitlines()[-1] == (
-    f"failed: [Errno 28] No space left on device: '{path / name}'"
+  assert stderr.splitlines()[-1].startswith(
+    'failed: [Errno 28] No space left on device'
   )
   assert 'Traceback' not in stderr
   assert rows(path)[: len(known)] == known

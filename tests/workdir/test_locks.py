@@ -102,11 +102,12 @@ def test_a_folder_that_goes_while_it_is_made_is_made_again(
     assert len(calls) > 1
 
 
-@pytest.mark.parametrize('name', ['file', 'file/run', 'x' * 300])
+@pytest.mark.parametrize('name', ['file', 'file/run', 'x' * 300, 'loop'])
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path, name):
   (tmp_path / 'file').touch()
+  (tmp_path / 'loop').symlink_to('loop')
   with (
-    pytest.raises(UserError, match=f'^--workdir: .*: {tmp_path}/file|x'),
+    pytest.raises(UserError, match=f'^--workdir: .*: {tmp_path}/file|x|loop'),
     locks.held(str(tmp_path / name)),
   ):
     pass
@@ -220,9 +221,9 @@ def test_the_same_command_twice_is_refused_and_changes_nothing(
 @pytest.mark.parametrize(
   'leftover',
   [
-    'config.json.tmp-4711',
-    'env.json.tmp-0f',
-    'modules.json.tmp-9c',
+    'config.json.tmp-0123456789abcdef',
+    'env.json.tmp-0000000000000000',
+    'modules.json.tmp-fedcba9876543210',
     'lock',
     'log-1.txt',
   ],
