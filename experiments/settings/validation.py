@@ -30,7 +30,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   """
   data, model = settings.data, settings.model
   optimizer, train = settings.optimizer, settings.train
-  if jax.config.jax_enable_x64:
+  if jax.config.read('jax_enable_x64'):
     raise UserError(
       'JAX_ENABLE_X64 is set, and training computes in float32: unset it'
     )
