@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import traceback
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -63,6 +65,32 @@ def writing(path: str):
   except OSError as error:
     error.filename = error.filename or path
     raise
+
+
+@contextlib.contextmanager
+def in_file(path: str, name: str) -> Iterator[None]:
+  """A context for code of a user's file: its errors are one line.
+
+  Args:
+    path: of the file, whose line is named.
+    name: what is executed, for the message.
+
+  Raises:
+    UserError: the code fails, or exits.
+  """
+  try:
+    yield
+  except UserError:
+    raise
+  except (Exception, SystemExit) as error:
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    if isinstance(error, SyntaxError) and error.filename == path:
+      lines = [error.lineno]
+    where = f' line {lines[-1]}' if lines else ''
+    raise UserError(
+      f'{name}{where}: {type(error).__name__}: {error}'
+    ) from error
 
 
 def one_of(name: Any, allowed, key: str) -> Any:

@@ -17,12 +17,11 @@ import importlib.util
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from experiments.command.errors import UserError, nearest
+from experiments.command.errors import UserError, in_file, nearest
 
 # How near a name has to be to one of the contract to be taken for it.
 _ALIKE = 0.8
@@ -151,24 +150,16 @@ def _executed(
   folder, before = os.path.dirname(path), set(sys.modules)
   sys.path.insert(0, folder)
   try:
-    if '.' in name:
-      return importlib.import_module(name), (path,)
-    spec = importlib.util.spec_from_file_location(f'{name}@{number}', path)
-    if spec is None or spec.loader is None:
-      raise UserError(f'{given}: {path} is not a Python file (.py)')
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up the module of their annotations.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-  except UserError:
-    raise
-  except (Exception, SystemExit) as error:
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == path]
-    where = f' line {lines[-1]}' if lines else ''
-    raise UserError(
-      f'{given}: {path}{where}: {type(error).__name__}: {error}'
-    ) from error
+    with in_file(path, f'{given}: {path}'):
+      if '.' in name:
+        return importlib.import_module(name), (path,)
+      spec = importlib.util.spec_from_file_location(f'{name}@{number}', path)
+      if spec is None or spec.loader is None:
+        raise UserError(f'{given}: {path} is not a Python file (.py)')
+      module = importlib.util.module_from_spec(spec)
+      # Dataclasses look up the module of their annotations.
+      sys.modules[spec.name] = module
+      spec.loader.exec_module(module)
   finally:
     sys.path.remove(folder)
     if folder not in sys.path:

@@ -23,6 +23,7 @@ from experiments.data import (
 )
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
+from experiments.data.contract import Dataset, Tokenization
 from experiments.data.splits import GROUPINGS
 from experiments.data.store import (
   Arrays,
@@ -38,8 +39,8 @@ from experiments.data.vocabularies import UNK, VOCABULARIES, Vocabulary
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
 
-SOURCES = Table(datasets.DATASETS, needs=('check', 'read'))
-_VOCABULARIES = Table(VOCABULARIES, needs=('check', 'train'))
+SOURCES = Table(datasets.DATASETS, Dataset)
+_VOCABULARIES = Table(VOCABULARIES, Tokenization)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +81,7 @@ class DataSettings:
   num_buckets: int = schema.field(2, schema.POSITIVE)
   vocabulary: Call = schema.choice('word', _VOCABULARIES)
 
-  def dataset(self):
+  def dataset(self) -> Dataset:
     """The data set; one that reads files has the options of `text`."""
     is_text = issubclass(self.source.entry, Text)
     return self.source.make(**(vars(self.text) if is_text else {}))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.data import readers
+from experiments.data.contract import Dataset
 from experiments.data.rows import Row
 
 SPLITS = ('train', 'validation', 'test')
@@ -36,7 +37,7 @@ def named(entry: str) -> tuple[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Text:
+class Text(Dataset):
   """Labelled text in files, or on the Hugging Face hub.
 
   Attributes:

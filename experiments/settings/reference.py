@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.command import calls, schema
+from experiments.command import fields, schema
 from experiments.command.calls import Table
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import KINDS, flat_keys, shown
@@ -85,7 +85,7 @@ def first_sentence(entry: Any) -> str:
 
 def _entry(name: str, entry: Any) -> str:
   lines = [f'{name}: {first_sentence(entry)}']
-  for option, default in calls.options(entry).items():
+  for option, default in fields.options(entry).items():
     lines.append(
       f'  {option}={shown(default)}: {schema.meaning(entry, option)}'
     )

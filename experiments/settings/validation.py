@@ -9,9 +9,8 @@ from typing import Any
 
 import jax
 
-from experiments.command import calls
+from experiments.command import fields
 from experiments.command.errors import UserError, one_of
-from experiments.data.datasets import GENERATED
 from experiments.data.text_files import Text
 from experiments.learning import tasks
 from experiments.settings import parts
@@ -64,7 +63,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   pool = parts.pool(model)
   if pool.uses_cls:
     _check_cls(data, model, encoder)
-  if 'position' in calls.sizes(type(encoder)):
+  if 'position' in fields.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
 
 
@@ -74,14 +73,23 @@ def _check_data(data) -> None:
       f'config.data.source = {data.source} has options, which are the keys '
       'config.data.text'
     )
-  data.dataset().check(data.dir)
-  data.vocabulary.make().check()
+  source = data.dataset()
+  if source.is_generated and data.dir:
+    raise UserError(
+      f'config.data.dir = {data.dir!r} must be empty for config.data.source = '
+      f'{data.source}, which needs no file'
+    )
+  with data.source.checked():
+    source.check(data.dir)
+  vocabulary = data.vocabulary.make()
+  with data.vocabulary.checked():
+    vocabulary.check()
 
 
 def _check_folds(data, require) -> None:
   require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
   require(
-    not (data.num_folds and data.source.name in GENERATED),
+    not (data.num_folds and data.source.entry.is_generated),
     'data.num_folds',
     f'0 for config.data.source = {data.source.name!r}, which has a test split',
   )
@@ -100,6 +108,7 @@ def _check_folds(data, require) -> None:
 
 
 def _check_optimizers(optimizer) -> None:
+  optimizer.schedule.make()
   for name, group in optimizer.groups_by_name().items():
     if not 0 <= group.learning_rate_scale < float('inf'):
       raise UserError(
@@ -113,14 +122,14 @@ def _check_optimizers(optimizer) -> None:
         f'config.optimizer: {call.name} is for {" or ".join(allowed)} alone; '
         f"set config.optimizer.groups = '{allowed[0]}(optimizer={call.name})'"
       )
-    key = 'optimizer.groups' if group else 'optimizer.method'
-    with parts.prefixed(key, call):
-      call.make().check()
+    method = call.make()
+    with call.checked():
+      method.check()
 
 
 def _check_task(settings, encoder) -> None:
   task = tasks.make(settings.task)
-  with parts.prefixed('task', settings.task):
+  with settings.task.checked():
     task.check()
   if task.is_causal and not encoder.causal:
     raise UserError(
@@ -143,8 +152,8 @@ def _check_cls(data, model, encoder) -> None:
 
 def _check_length(data, model, position, pool) -> None:
   length = data.max_length + pool.uses_cls
-  sampled = parts.sampling(model)
-  with parts.prefixed('model.position_sampling', model.position_sampling):
+  sampled = model.position_sampling.make()
+  with model.position_sampling.checked():
     length = sampled.max_length(length)
   for call, (_, part) in zip(model.position, position.parts, strict=True):
     if sampled.is_real and not part.supports_real_positions:

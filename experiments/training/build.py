@@ -51,7 +51,7 @@ def model(
     pool=parts.pool(wanted),
     head=parts.head(wanted),
     embed_init_std=wanted.embed_init_std,
-    sampling=parts.sampling(wanted),
+    sampling=wanted.position_sampling.make(),
     dtype=jnp.dtype(wanted.dtype),
     token_head=_head(settings, vocab_size, num_classes),
     has_mask_token=tasks.make(settings.task).has_mask_token,

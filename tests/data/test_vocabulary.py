@@ -158,15 +158,15 @@ def test_encode_truncates_long_texts_and_keeps_empty_ones(caplog):
 
 
 @pytest.mark.parametrize(
-  ('vocabulary', 'key'),
+  ('vocabulary', 'option'),
   [
-    (Word(size=2), 'word: size = 2'),
-    (Word(min_count=0), 'word: min_count = 0'),
-    (BytePair(size=257), 'bpe: size = 257'),
+    (Word(size=2), 'size = 2'),
+    (Word(min_count=0), 'min_count = 0'),
+    (BytePair(size=257), 'size = 257'),
   ],
 )
-def test_sizes_without_room_are_refused(vocabulary, key):
-  with pytest.raises(UserError, match=key):
+def test_sizes_without_room_are_refused(vocabulary, option):
+  with pytest.raises(ValueError, match=option):
     vocabulary.check()
 
 

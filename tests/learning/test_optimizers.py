@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.command import calls
+from experiments.command import fields
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.learning import optimizers, parameter_groups, schedules
@@ -310,7 +310,7 @@ def test_every_float_of_an_optimizer_is_checked(name):
   cls().check()
   options = [
     option
-    for option, default in calls.options(cls).items()
+    for option, default in fields.options(cls).items()
     if type(default) is float
   ]
   assert options

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from configs import default
-from experiments.command import calls
+from experiments.command import fields
 from experiments.command.errors import UserError
-from experiments.command.values import flat_keys, parse_tuple, typed
+from experiments.command.values import flat_keys, parse_tuple
 from experiments.settings import settings
 from selfattn.positions import POSITIONS
 
@@ -234,10 +234,12 @@ def test_a_missing_key_an_extra_key_and_a_wrong_type_are_refused():
     settings.from_config(values)
   values = default.get_config().to_dict()
   values['train']['steps'] = '10'
-  with pytest.raises(UserError, match="'10' is a str, not a int"):
+  with pytest.raises(
+    UserError, match=r"train\.steps = '10' must be an integer"
+  ):
     settings.from_config(values)
   values['train']['steps'] = True
-  with pytest.raises(UserError, match='True is a bool, not a int'):
+  with pytest.raises(UserError, match=r'steps = True must be an integer'):
     settings.from_config(values)
 
 
@@ -310,7 +312,7 @@ def test_validation_asks_for_no_file(tmp_path):
 def test_a_tuple_may_be_written_with_commas_alone(text, value):
   for found in (
     parse_tuple(text),
-    typed(text, tuple, 'config.optimizer.weight_decay_names'),
+    fields.typed(text, tuple, 'config.optimizer.weight_decay_names'),
   ):
     assert found == value
     assert list(map(type, found)) == list(map(type, value))
@@ -324,7 +326,7 @@ def test_a_tuple_with_a_torn_bracket_or_quote_is_refused(text):
   with pytest.raises(
     UserError, match=r'optimizer\.weight_decay_names = .* a,b'
   ):
-    typed(text, tuple, 'config.optimizer.weight_decay_names')
+    fields.typed(text, tuple, 'config.optimizer.weight_decay_names')
 
 
 def test_numbers_of_numpy_are_those_of_python():
@@ -362,7 +364,7 @@ def test_a_recurrence_of_two_halves_needs_an_even_width():
 def test_a_method_with_a_last_position_names_the_option_that_moves_it():
   for name, cls in POSITIONS.items():
     is_limited = cls(8, 2, False, vocab_size=5).max_length() is not None
-    assert is_limited == (cls.length_option in calls.options(cls)), name
+    assert is_limited == (cls.length_option in fields.options(cls)), name
 
 
 def test_heads_are_checked_before_the_method_that_they_are_for():
