@@ -92,7 +92,7 @@ class Call:
         raise
 
   def __str__(self):
-    inside = ', '.join(f'{k}={_text(v)}' for k, v in self.options.items())
+    inside = ', '.join(f'{k}={option_text(v)}' for k, v in self.options.items())
     return f'{self.name}({inside})' if inside else self.name
 
 
@@ -230,8 +230,8 @@ def _value(node: ast.expr, text: str) -> Any:
     raise ValueError(f'{segment!r} is no value; put quotes around it') from None
 
 
-def _text(value: Any) -> str:
-  """A value as `_keywords` reads it, without quotes around a word."""
+def option_text(value: Any) -> str:
+  """A value as it is written in a call, without quotes around a word."""
   is_word = isinstance(value, str) and value.isidentifier()
   return value if is_word and not keyword.iskeyword(value) else repr(value)
 
