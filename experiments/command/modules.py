@@ -124,14 +124,17 @@ def _file(name: str) -> str | None:
   """The file of a module; None: there is none."""
   if os.path.exists(_first.get(name, '')):
     return _first[name]
+  places = [os.getcwd(), *_folders]
   if '.' in name:
+    # After those of Python, none of which a file there hides.
+    sys.path.extend(place for place in places if place not in sys.path)
     try:
       spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:
       spec = None
   else:
-    places = [os.getcwd(), *_folders, *sys.path]
-    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    path = [*places, *sys.path]
+    spec = importlib.machinery.PathFinder.find_spec(name, path)
   return spec.origin if spec and spec.has_location else None
 
 

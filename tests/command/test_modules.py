@@ -57,6 +57,10 @@ def test_a_class_is_found_in_the_working_folder_and_on_the_path(folder):
   (folder / 'work/helper_of_ideas.py').write_text(HELPER)
   assert named('here:Grape').groups == 4
   assert named('selfattn.positions.rotary:Rotary').__name__ == 'Rotary'
+  (folder / 'work/pack_of_tests').mkdir()
+  text = IDEAS.replace('from helper_of_ideas import SCALE', 'SCALE = 1.0')
+  (folder / 'work/pack_of_tests/ideas.py').write_text(text)
+  assert named('pack_of_tests.ideas:Grape').groups == 4
 
 
 @pytest.mark.parametrize('changed', ['helper_of_ideas.py', 'ideas_of_tests.py'])
