@@ -8,7 +8,7 @@ with the options that differ from their defaults:
 
 Options are the dataclass fields of the class that have a default, typed by
 their annotations. A value is written as in Python; a word, or a call, needs no
-quotes.
+quotes: `embeddings(optimizer=ideas:Sign(power=2))`.
 """
 
 from __future__ import annotations
@@ -203,31 +203,30 @@ def joined_text(calls: tuple[Call, ...]) -> str:
 
 def _keywords(inside: str, given: str) -> dict[str, Any]:
   """Options by name, of the text between the brackets of a call."""
-  text = f'_({inside})'
+  values = {}
   try:
-    tree = ast.parse(text, mode='eval').body
-    if not isinstance(tree, ast.Call):
-      raise ValueError('it is more than a call')
-    names = [word.arg for word in tree.keywords]
-    if tree.args or None in names or not isinstance(tree.func, ast.Name):
-      raise ValueError('each option has a name, as OPTION=VALUE')
-    if len(set(names)) < len(names):
-      raise ValueError('an option is repeated')
-    return {str(w.arg): _value(w.value, text) for w in tree.keywords}
-  except (SyntaxError, ValueError, RecursionError) as error:
-    reason = getattr(error, 'msg', error)
-    raise UserError(f'{given} is not a call: {reason}') from None
+    *parts, last = split(inside, is_python=True)
+    # Of the last one, as in Python, a comma may follow.
+    for part in [*parts, last] if last.strip() else parts:
+      name, separator, value = part.partition('=')
+      if not separator or not name.strip().isidentifier():
+        raise ValueError('each option has a name, as OPTION=VALUE')
+      if name.strip() in values:
+        raise ValueError('an option is repeated')
+      values[name.strip()] = _value(value.strip())
+  except ValueError as error:
+    raise UserError(f'{given} is not a call: {error}') from None
+  return values
 
 
-def _value(node: ast.expr, text: str) -> Any:
-  """A literal; the text of a word or of a call."""
-  if isinstance(node, ast.Name | ast.Call):
-    return ast.get_source_segment(text, node)
+def _value(text: str) -> Any:
+  """The value of a literal; of a word or a call, its text."""
   try:
-    return ast.literal_eval(node)
-  except ValueError:
-    segment = ast.get_source_segment(text, node)
-    raise ValueError(f'{segment!r} is no value; put quotes around it') from None
+    return ast.literal_eval(text)
+  except (SyntaxError, ValueError, TypeError, RecursionError):
+    if _CALL.fullmatch(text):
+      return text
+    raise ValueError(f'{text!r} is no value; put quotes around it') from None
 
 
 def option_text(value: Any) -> str:

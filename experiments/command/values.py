@@ -65,11 +65,16 @@ def kind_of(value: Any) -> str:
   return f'{name}, such as {value!r}' if is_number else name
 
 
-def split(text: str, separator: str = ',') -> list[str]:
+def split(
+  text: str, separator: str = ',', is_python: bool = False
+) -> list[str]:
   """Splits at the separators outside of quotes and brackets.
 
   A quote opens only at the beginning of a value, or of an element in brackets;
   inside of it a doubled quote stands for the character.
+
+  Args:
+    is_python: whether a backslash in quotes escapes, as it does in brackets.
 
   Raises:
     ValueError: quotes or brackets that do not match.
@@ -79,7 +84,8 @@ def split(text: str, separator: str = ',') -> list[str]:
   for index, character in characters:
     if quote:
       is_doubled = text[index : index + 2] == 2 * quote
-      if is_doubled or (character == '\\' and closing):
+      is_escaped = character == '\\' and (closing or is_python)
+      if is_doubled or is_escaped:
         next(characters, None)
       elif character == quote:
         quote = ''

@@ -48,6 +48,8 @@ JOINED = dataclasses.replace(TABLE, joins=True, optional=True)
     ('wide(shape=\'a = b, "c" [d]\')', 'wide(shape=\'a = b, "c" [d]\')'),
     ('wide(shape="None")', "wide(shape='None')"),
     ('wide(shape=wide(base=3))', "wide(shape='wide(base=3)')"),
+    ('wide(shape=a.b:C(x=(1, 2)),)', "wide(shape='a.b:C(x=(1, 2))')"),
+    ("wide(shape='\\'\"a')", "wide(shape='\\'\"a')"),
   ],
 )
 def test_the_canonical_text_leaves_defaults_out_and_is_read_as_itself(
@@ -79,6 +81,7 @@ def test_a_call_makes_an_instance_of_sizes_and_options():
     ('wide(3)', 'each option has a name'),
     ('wide(base=3', r"'wide\(base=3' is not a name, or a call"),
     ('wide(base=3)(base=1)', 'is not a call'),
+    ('wide(,)', 'each option has a name'),
     ('wide(base=1+x)', "'1\\+x' is no value; put quotes around it"),
     ('wide(base=3, base=4)', 'is not a call: an option is repeated'),
     ('wide plain', 'is not a name, or a call'),

@@ -327,8 +327,8 @@ def test_options_of_the_optimizer_of_a_group_are_checked_with_their_key(
   with pytest.raises(UserError) as error:
     from_config(grouped)
   assert str(error.value) == (
-    'config.optimizer.groups = muon(ns_steps=0): ns_steps = 0 must be at '
-    'least 1'
+    'config.optimizer.groups: matrices.optimizer = muon(ns_steps=0): '
+    'ns_steps = 0 must be at least 1'
   )
 
 
