@@ -29,6 +29,15 @@ class Pool(nn.Module):
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
 
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
+    """The vectors of the texts.
+
+    Args:
+      x_BLD: those of the tokens.
+      padding_mask_BL: boolean, False at padding.
+    """
+    raise NotImplementedError
+
 
 class Mean(Pool):
   """Mean over tokens."""

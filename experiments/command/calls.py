@@ -139,6 +139,7 @@ def parse(text: Any, table: Table, key: str) -> Call:
     entry = table.entries[name]
   elif ':' in name:
     entry = modules.named(name, table.base, f'config.{key}')
+    _check_fields(entry, f'config.{key} = {name}')
   else:
     known = [*table.entries, *table.aliases]
     raise UserError(
@@ -152,6 +153,14 @@ def parse(text: Any, table: Table, key: str) -> Call:
     if option in values and values[option] != default
   }
   return Call(name, changed, entry, key)
+
+
+def _check_fields(entry: type, given: str) -> None:
+  """UserError for a class of one's own with fields that are no options."""
+  try:
+    fields.options(entry)
+  except UserError as error:
+    raise UserError(f'{given}: {error}') from None
 
 
 def _options(name: str, entry: Any, inside: str, given: str) -> dict[str, Any]:

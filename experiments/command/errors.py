@@ -88,9 +88,8 @@ def in_file(path: str, name: str) -> Iterator[None]:
     if isinstance(error, SyntaxError) and error.filename == path:
       lines = [error.lineno]
     where = f' line {lines[-1]}' if lines else ''
-    raise UserError(
-      f'{name}{where}: {type(error).__name__}: {error}'
-    ) from error
+    reason = f'{type(error).__name__}: {error}' if str(error) else repr(error)
+    raise UserError(f'{name}{where}: {reason}') from error
 
 
 def one_of(name: Any, allowed, key: str) -> Any:

@@ -210,12 +210,12 @@ def _check_class(entry: Any, base: type, given: str) -> None:
       elif not name.startswith('_') and name not in _annotated(cls):
         _check_spelling(cls, name, list(contract), given, callable(value))
   for name, method in contract.items():
-    code = getattr(method, '__code__', None)
+    # Flax wraps the methods of modules.
+    code = getattr(inspect.unwrap(method), '__code__', None)
     is_required = code and 'NotImplementedError' in code.co_names
     if is_required and getattr(entry, name) is method:
-      raise UserError(
-        f'{given}: {entry.__name__} needs {name}{inspect.signature(method)}'
-      )
+      parameters = ', '.join(inspect.signature(method).parameters)
+      raise UserError(f'{given}: {entry.__name__} needs {name}({parameters})')
 
 
 def _annotated(cls: type) -> dict:

@@ -34,7 +34,12 @@ from experiments.data.store import (
   unpacked,
 )
 from experiments.data.text_files import SPLITS, UNLABELLED, Text
-from experiments.data.vocabularies import UNK, VOCABULARIES, Vocabulary
+from experiments.data.vocabularies import (
+  SPECIAL_TOKENS,
+  UNK,
+  VOCABULARIES,
+  Vocabulary,
+)
 
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
@@ -322,7 +327,14 @@ def _vocabulary(store, rows, chosen, choice: Call):
       if name in chosen.splits
     ]
     texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
-    yield {'tokenizer': packed(vocabulary.train(texts).to_str())}
+    tokenizer = vocabulary.train(texts)
+    first = [tokenizer.id_to_token(n) for n in range(len(SPECIAL_TOKENS))]
+    if first != SPECIAL_TOKENS:
+      raise UserError(
+        f'config.data.vocabulary = {choice}: its first ids are {first}, and '
+        f'must be {SPECIAL_TOKENS}'
+      )
+    yield {'tokenizer': packed(tokenizer.to_str())}
 
   if ':' in choice.name:
     # Its file may change.
