@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiments.command import fields, modules
-from experiments.command.errors import UserError, in_file, nearest
+from experiments.command.errors import UserError, at, in_file, nearest
 from experiments.command.fields import typed
 from experiments.command.values import split
 
@@ -124,67 +124,65 @@ def parse(text: Any, table: Table, key: str) -> Call:
   Raises:
     UserError: it is no call, names no entry, or has a wrong option.
   """
-  given = f'config.{key} = {text!r}'
+  place = f'config.{key} = {text!r}'
+  names = ', '.join(sorted(table.entries))
   if not isinstance(text, str):
-    raise UserError(f'{given} must be text, such as {_example(table)!r}')
+    raise UserError(
+      f'{place} must be text, such as {next(iter(table.entries))!r}'
+    )
   matched = _CALL.fullmatch(text.strip())
   if matched is None:
     raise UserError(
-      f'{given} is not a name, or a call as NAME(OPTION=VALUE, ...); its names '
-      f'are {", ".join(sorted(table.entries))}, or module:Class'
+      f'{place} is not a name, or a call as NAME(OPTION=VALUE, ...); its names '
+      f'are {names}, or module:Class'
     )
-  name, inside = matched.groups()
+  name, inside = matched.groups('')
   name = name if name in table.entries else table.aliases.get(name, name)
   if name in table.entries:
     entry = table.entries[name]
   elif ':' in name:
     entry = modules.named(name, table.base, f'config.{key}')
-    _check_fields(entry, f'config.{key} = {name}')
   else:
     known = [*table.entries, *table.aliases]
     raise UserError(
-      f'{given} is not one of {", ".join(sorted(table.entries))}, and no '
-      f'module:Class{nearest(name, known)}'
+      f'{place} is not one of {names}, and no module:Class'
+      f'{nearest(name, known)}'
     )
-  values = _options(name, entry, inside or '', given)
+  with at(place):
+    values, defaults = _options(name, entry, inside), fields.options(entry)
   changed = {
     option: values[option]
-    for option, default in fields.options(entry).items()
+    for option, default in defaults.items()
     if option in values and values[option] != default
   }
   return Call(name, changed, entry, key)
 
 
-def _check_fields(entry: type, given: str) -> None:
-  """UserError for a class of one's own with fields that are no options."""
-  try:
-    fields.options(entry)
-  except UserError as error:
-    raise UserError(f'{given}: {error}') from None
-
-
-def _options(name: str, entry: Any, inside: str, given: str) -> dict[str, Any]:
+def _options(name: str, entry: Any, inside: str) -> dict[str, Any]:
   """The options between the brackets of a call; UserError as by `parse`."""
   known, values = fields.typed_fields(entry), {}
-  for option, value in _keywords(inside, given).items():
-    if option in known:
-      kind, _ = known[option]
-      values[option] = typed(value, kind, f'{given}: {option}')
-      if values[option] in (math.inf, -math.inf):
-        raise UserError(f'{given}: {option} = {value} must be finite')
-      continue
-    reason = f'has no option {option!r}'
-    if option in fields.unreadable(entry):
-      reason = (
-        f'cannot read {option}: {fields.unreadable(entry)[option]!r} from a '
-        'call; an option is bool, int, float, str, a tuple or Literal of '
-        'these, or several of them, as float | None'
+  for option, value in _keywords(inside).items():
+    if option not in known:
+      raise UserError(
+        f'{name} {_why_none(entry, option)}; it has '
+        f'{", ".join(known) or "none"}{nearest(option, known)}'
       )
-    raise UserError(
-      f'{given}: {name} {reason}; it has {", ".join(known) or "none"}'
-      f'{nearest(option, known)}'
-    )
+    values[option] = typed(value, known[option][0], option)
+    if values[option] in (math.inf, -math.inf):
+      raise UserError(f'{option} = {value} must be finite')
   return values
+
+
+def _why_none(entry: Any, option: str) -> str:
+  """Why an option is none of a class, of which the class is the subject."""
+  unreadable = fields.unreadable(entry)
+  if option not in unreadable:
+    return f'has no option {option!r}'
+  return (
+    f'cannot read {option}: {unreadable[option]!r} from a call; an option is '
+    'bool, int, float, str, a tuple or Literal of these, or several of them, '
+    'as float | None'
+  )
 
 
 def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
@@ -210,7 +208,7 @@ def joined_text(calls: tuple[Call, ...]) -> str:
   return '+'.join(map(str, calls))
 
 
-def _keywords(inside: str, given: str) -> dict[str, Any]:
+def _keywords(inside: str) -> dict[str, Any]:
   """Options by name, of the text between the brackets of a call."""
   values = {}
   try:
@@ -224,7 +222,7 @@ def _keywords(inside: str, given: str) -> dict[str, Any]:
         raise ValueError('an option is repeated')
       values[name.strip()] = _value(value.strip())
   except ValueError as error:
-    raise UserError(f'{given} is not a call: {error}') from None
+    raise UserError(f'it is not a call: {error}') from None
   return values
 
 
@@ -242,7 +240,3 @@ def option_text(value: Any) -> str:
   """A value as it is written in a call, without quotes around a word."""
   is_word = isinstance(value, str) and value.isidentifier()
   return value if is_word and not keyword.iskeyword(value) else repr(value)
-
-
-def _example(table: Table) -> str:
-  return next(iter(table.entries))

@@ -68,6 +68,15 @@ def writing(path: str):
 
 
 @contextlib.contextmanager
+def at(place: str) -> Iterator[None]:
+  """A context for checks: the place stands before messages of UserErrors."""
+  try:
+    yield
+  except UserError as error:
+    raise UserError(f'{place}: {error}') from error.__cause__
+
+
+@contextlib.contextmanager
 def in_file(path: str, name: str) -> Iterator[None]:
   """A context for code of a user's file: its errors are one line.
 

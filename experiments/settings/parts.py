@@ -13,8 +13,6 @@ from experiments.command import fields
 from experiments.command.errors import UserError
 from selfattn import positions
 from selfattn.contract import Encoder, check_heads
-from selfattn.heads import Head
-from selfattn.pools import Pool
 from selfattn.positions import Position
 
 
@@ -90,26 +88,6 @@ def unsupported_cls(model, made: Encoder, num_tokens: int) -> str | None:
   """Encoder.unsupported_cls, with config keys in place of fields."""
   reason = made.unsupported_cls(num_tokens)
   return reason and _with_keys(reason, model)
-
-
-def pool(model) -> Pool:
-  """The pool.
-
-  Raises:
-    UserError: an option is out of range.
-  """
-  made = model.pool.make()
-  with model.pool.checked():
-    made.check()
-  return made
-
-
-def head(model) -> Head:
-  """The head of a text; raises as `pool`."""
-  made = model.head.make()
-  with model.head.checked():
-    made.check()
-  return made
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 
 from experiments.command import modules
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, at
 from experiments.command.log import log
 from experiments.command.values import join
 from experiments.settings.settings import (
@@ -71,10 +71,8 @@ def read_settings(path: str) -> Settings:
   files = {name.partition(':')[0]: file for name, (file, _) in sources.items()}
   changed = {}
   with modules.found_first(files):
-    try:
+    with at(f'{path}/config.json'):
       settings = from_config(complete(_read_config(path)))
-    except UserError as error:
-      raise UserError(f'{path}/config.json: {error}') from error
     for name, (file, digest) in sources.items():
       now, digest_now = modules.source(name)
       if digest_now != digest:

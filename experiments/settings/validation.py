@@ -10,9 +10,9 @@ from typing import Any
 import jax
 
 from experiments.command import fields
+from experiments.command.calls import Call
 from experiments.command.errors import UserError, one_of
 from experiments.data.text_files import Text
-from experiments.learning import tasks
 from experiments.settings import parts
 from selfattn.pools import POOLS
 
@@ -58,13 +58,21 @@ def check(settings, flat: dict[str, Any]) -> None:
   _check_data(data)
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
-  _check_task(settings, encoder)
-  parts.head(model)
-  pool = parts.pool(model)
+  _check_task(settings.task, model, encoder)
+  _checked(model.head)
+  pool = _checked(model.pool)
   if pool.uses_cls:
     _check_cls(data, model, encoder)
   if 'position' in fields.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
+
+
+def _checked(call: Call) -> Any:
+  """An instance of an entry, whose options it has checked."""
+  made = call.make()
+  with call.checked():
+    made.check()
+  return made
 
 
 def _check_data(data) -> None:
@@ -81,9 +89,7 @@ def _check_data(data) -> None:
     )
   with data.source.checked():
     source.check(data.dir)
-  vocabulary = data.vocabulary.make()
-  with data.vocabulary.checked():
-    vocabulary.check()
+  _checked(data.vocabulary)
 
 
 def _check_folds(data, require) -> None:
@@ -122,19 +128,14 @@ def _check_optimizers(optimizer) -> None:
         f'config.optimizer: {call.name} is for {" or ".join(allowed)} alone; '
         f"set config.optimizer.groups = '{allowed[0]}(optimizer={call.name})'"
       )
-    method = call.make()
-    with call.checked():
-      method.check()
+    _checked(call)
 
 
-def _check_task(settings, encoder) -> None:
-  task = tasks.make(settings.task)
-  with settings.task.checked():
-    task.check()
-  if task.is_causal and not encoder.causal:
+def _check_task(task: Call, model, encoder) -> None:
+  if _checked(task).is_causal and not encoder.causal:
     raise UserError(
-      f'config.task = {settings.task} needs a causal encoder, and '
-      f'config.model.encoder = {settings.model.encoder} is not; set '
+      f'config.task = {task} needs a causal encoder, and '
+      f'config.model.encoder = {model.encoder} is not; set '
       "'attention(causal=True)' or 'rnn(bidirectional=False)'"
     )
 
