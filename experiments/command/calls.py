@@ -127,9 +127,7 @@ def parse(text: Any, table: Table, key: str) -> Call:
   place = f'config.{key} = {text!r}'
   names = ', '.join(sorted(table.entries))
   if not isinstance(text, str):
-    raise UserError(
-      f'{place} must be text, such as {next(iter(table.entries))!r}'
-    )
+    raise UserError(f'{place} must be text: one of {names}, or module:Class')
   matched = _CALL.fullmatch(text.strip())
   if matched is None:
     raise UserError(

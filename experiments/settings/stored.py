@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from experiments.command import modules
 from experiments.command.errors import UserError, at
 from experiments.command.log import log
-from experiments.command.values import join
 from experiments.settings.settings import (
   FREE,
   Settings,
@@ -33,7 +32,7 @@ def complete(config: dict) -> dict:
   """A stored nested config, with the default of each key that it lacks.
 
   Raises:
-    UserError: another version has written it, or a section is none.
+    UserError: another version has written it.
   """
   config = dict(config)
   version = config.pop('format', None)
@@ -45,17 +44,11 @@ def complete(config: dict) -> dict:
   return _with_defaults(config, default_config())
 
 
-def _with_defaults(values: dict, defaults: dict, path: str = '') -> dict:
+def _with_defaults(values: dict, defaults: dict) -> dict:
   merged = defaults | values
   for name, default in defaults.items():
-    value, key = merged[name], join(path, name)
-    if isinstance(default, dict) != isinstance(value, dict):
-      raise UserError(
-        f'config.{key} = {value!r} is '
-        + ('no section' if isinstance(default, dict) else 'a section')
-      )
-    if isinstance(default, dict):
-      merged[name] = _with_defaults(value, default, key)
+    if isinstance(default, dict) and isinstance(merged[name], dict):
+      merged[name] = _with_defaults(merged[name], default)
   return merged
 
 
