@@ -17,7 +17,7 @@ class Encoder(nn.Module):
   far as a class declares them: num_layers, num_heads, embed_dim, mlp_dim,
   vocab_size, dtype, platform (that it is compiled for), position (a method of
   selfattn.positions) and normaliser (one of selfattn.normalisers). Every other
-  field is an option, and becomes a key of the config.
+  field is an option of the encoder, as in `rnn(cell=gru)`.
 
   An encoder with `position` makes its `init_model` a parameter named
   `position`, calls `embed` of each part (positions.calls.parts_with) and

@@ -16,8 +16,7 @@ class Pool(nn.Module):
   """The contract: `pool(x_BLD, padding_mask_BL)` returns (B, P).
 
   The result is float32, does not depend on vectors at padding, and is zero for
-  an empty text. Fields are options, each with a default, and become keys of the
-  config.
+  an empty text. Fields are options, each with a default.
 
   Attributes:
     uses_cls: whether it reads the vector of [CLS], a learned vector that is put

@@ -24,8 +24,6 @@ FORMAT = 1
 # Where the modules of one's own are, and digests of their texts, by
 # `module:NAME`.
 _MODULES = 'modules.json'
-# Keys that a message about another config names.
-_MOST_DIFFERENCES = 10
 
 
 def complete(config: dict) -> dict:
@@ -140,12 +138,9 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
     if key not in FREE and old[key] != new[key]
   ]
   if differences:
-    more = len(differences) - _MOST_DIFFERENCES
-    shown = '; '.join(differences[:_MOST_DIFFERENCES])
     raise UserError(
-      f'--workdir={path} belongs to a run with another config: {shown}'
-      + (f'; and {more} more keys' if more > 0 else '')
-      + '; choose another --workdir'
+      f'--workdir={path} belongs to a run with another config: '
+      f'{"; ".join(differences)}; choose another --workdir'
     )
 
 
