@@ -26,7 +26,7 @@ def find_config(path: str) -> str:
   return file if os.path.exists(file) else path
 
 
-def load_config(path: str) -> ConfigDict:
+def load_config(path: str) -> Any:
   """The ConfigDict that get_config() of a Python file returns.
 
   Raises:
@@ -35,7 +35,7 @@ def load_config(path: str) -> ConfigDict:
   return load_module(path)[1]
 
 
-def load_module(path: str) -> tuple[ModuleType, ConfigDict]:
+def load_module(path: str) -> tuple[ModuleType, Any]:
   """(module, ConfigDict) of a config file; UserError as by load_config."""
   name = f'--config={path}'
   if not os.path.isfile(path):

@@ -90,8 +90,10 @@ def described(name: str, config: Any = None) -> str:
 
 
 def first_sentence(entry: Any) -> str:
-  """The first paragraph of a docstring, on one line."""
-  return ' '.join((entry.__doc__ or '').partition('\n\n')[0].split())
+  """The first paragraph of a docstring, on one line; '' without any."""
+  text = ' '.join((entry.__doc__ or '').partition('\n\n')[0].split())
+  # Dataclasses have their signature in its place.
+  return '' if text.startswith(f'{entry.__name__}(') else text
 
 
 def _key(key: str, value: Any, text: str) -> str:
@@ -113,7 +115,7 @@ def _own_entry(name: str) -> str:
 
 def _entry(name: str, entry: Any) -> str:
   """What an entry is, and its options as they are written."""
-  lines = [f'{name}: {first_sentence(entry)}']
+  lines = [f'{name}: {first_sentence(entry)}'.removesuffix(': ')]
   for option, (kind, default) in fields.typed_fields(entry).items():
     what = schema.meaning(entry, option) or fields.kind_text(kind)
     lines.append(f'  {option}={calls.option_text(default)}: {what}')

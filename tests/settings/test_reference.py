@@ -66,6 +66,17 @@ def test_help_of_a_class_of_ones_own_lists_its_options():
   ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Undocumented(Position):
+  width: int = 3
+
+
+def test_help_of_a_class_without_a_docstring_lists_its_options_alone():
+  name = f'{__name__}:Undocumented'
+  lines = [name, '  width=3: an integer']
+  assert reference.described(name).splitlines() == lines
+
+
 @pytest.mark.parametrize(
   ('name', 'message'),
   [
