@@ -88,7 +88,7 @@ class Call:
         raise
       module = sys.modules.get(self.entry.__module__)
       path = getattr(module, '__file__', None) or ''
-      with in_file(path, f'{name}: {path}'):
+      with in_file(path, f'{name}: {path}'.removesuffix(': ')):
         raise
 
   def __str__(self):

@@ -207,6 +207,18 @@ def test_a_class_that_forgets_the_decorator_is_named():
     fields.options(Wider)
 
 
+@pytest.fixture
+def own_file(tmp_path, monkeypatch):
+  """Writes a module of one's own."""
+  monkeypatch.setattr(modules, '_folders', [str(tmp_path)])
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+
+  def write(name, text):
+    (tmp_path / f'{name}.py').write_text(text)
+
+  return write
+
+
 @pytest.mark.parametrize(
   ('error', 'message'),
   [
@@ -216,19 +228,18 @@ def test_a_class_that_forgets_the_decorator_is_named():
     ('KeyError("size")', "failing.py line 7: KeyError: 'size'"),
   ],
 )
-def test_what_a_class_of_ones_own_raises_is_one_line(
-  tmp_path, monkeypatch, error, message
-):
-  (tmp_path / 'failing.py').write_text(f"""import dataclasses
+def test_what_a_class_of_ones_own_raises_is_one_line(own_file, error, message):
+  own_file(
+    'failing',
+    f"""import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Failing:
   size: int = 0
   def __post_init__(self):
     raise {error}
-""")
-  monkeypatch.setattr(modules, '_folders', [str(tmp_path)])
-  monkeypatch.setattr(sys, 'path', list(sys.path))
+""",
+  )
   call = calls.parse('failing:Failing(size=3)', TABLE, 'part')
   with pytest.raises(UserError) as raised:
     call.make()
@@ -236,14 +247,41 @@ class Failing:
   assert message in str(raised.value)
 
 
-def test_a_size_that_nobody_passes_is_one_line(tmp_path, monkeypatch):
-  (tmp_path / 'sized.py').write_text("""import dataclasses
+def test_a_size_that_nobody_passes_is_one_line(own_file):
+  own_file(
+    'sized',
+    """import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Sized:
   dim: int
-""")
-  monkeypatch.setattr(modules, '_folders', [str(tmp_path)])
-  monkeypatch.setattr(sys, 'path', list(sys.path))
+""",
+  )
   with pytest.raises(UserError, match=r'config\.part = sized:Sized.*dim'):
     calls.parse('sized:Sized', TABLE, 'part').make()
+
+
+def test_annotations_of_a_class_beside_ones_own_are_evaluated(own_file):
+  own_file(
+    'base_of_tests',
+    """from __future__ import annotations
+import dataclasses
+from typing import Literal
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+  side: Literal['left', 'right'] = 'left'
+""",
+  )
+  own_file(
+    'derived',
+    """import dataclasses
+from base_of_tests import Base
+
+@dataclasses.dataclass(frozen=True)
+class Derived(Base):
+  width: int = 3
+""",
+  )
+  with pytest.raises(UserError, match="side = 'up' must be 'left' or 'right'"):
+    calls.parse('derived:Derived(side=up)', TABLE, 'part')
