@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import results
 
 from configs import default
-from experiments.command import app, calls, schema
+from experiments.command import app, fields, schema
 from experiments.command.values import flat_keys, shown
 from experiments.data.text_files import Text
 from experiments.settings import reference
@@ -104,7 +104,7 @@ def _entries(table) -> str:
   rows = [('name', 'what it is'), ('---',) * 2]
   for name, cls in table.items():
     rows.append((f'`{name}`', reference.first_sentence(cls)))
-    for option, value in calls.options(cls).items() if cls is not Text else ():
+    for option, value in fields.options(cls).items() if cls is not Text else ():
       meaning = schema.meaning(cls, option)
       rows.append((f'{option} = {_value(value) or "empty"}', meaning))
   return markdown(rows)

@@ -37,8 +37,7 @@ class Head(nn.Module):
   """The contract of a classification head: logits, float32 (B, C).
 
   The pooled vector of a text without tokens may be 0, and gradients must be
-  finite there. Fields are options, each with a default, and become keys of the
-  config.
+  finite there. Fields are options, each with a default.
   """
 
   def check(self) -> None:

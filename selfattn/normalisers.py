@@ -28,8 +28,7 @@ class Softmax:
     head_dim: K, for normalisers with parameters of that width; None: unknown.
     causal_only: whether keys after their query have to be masked.
     pairs_heads: whether num_heads has to be even.
-    Further fields are the normaliser's options; each needs a default, and
-    becomes a key of the config.
+    Further fields are the normaliser's options; each needs a default.
   """
 
   num_heads: int

@@ -95,9 +95,10 @@ def run(
       there is `describe`.
     define: adds the flags of this command.
     doc: first paragraphs of --help.
-    describe: the text of --help on all keys of a config, '', or on one choice
-      of it. It adds the flags --config, a file, and --config.KEY=VALUE for
-      every key in it. None: the command has no config.
+    describe: the text of --help on all keys of a config, '', or on what is
+      named, with the values of that config. It adds the flags --config, a file,
+      and --config.KEY=VALUE for every key in it. None: the command has no
+      config.
   """
   if isinstance(sys.stdout, io.TextIOWrapper):
     # In a locale that is not UTF-8, other characters are printed as \u20ac.
@@ -274,14 +275,14 @@ def _print_help(values, doc, path, config, describe, word: str) -> None:
   """The page of --help; of --help=NAME, what may be chosen."""
   _, _, name = word.partition('=')
   if name and describe is not None:
-    print(describe(name))
+    print(describe(name, config))
     return
   # PYTHONOPTIMIZE=2 leaves out docstrings.
   print(f'{(doc or "").strip()}\n\nflags:')
   if describe is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')
-    print('  --help=NAME: what may be chosen, such as --help=position')
+    print('  --help=NAME: a key, a choice or module:Class, as --help=position')
   for name, (meaning, default) in described_flags(values).items():
     default = f' (default: {default})' if default else ''
     print(f'  --{name}: {meaning}{default}')

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_type_hints
@@ -20,7 +19,8 @@ from typing import Any, get_type_hints
 from experiments.command import calls
 from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
-from experiments.command.values import check_keys, join, typed
+from experiments.command.fields import typed
+from experiments.command.values import check_keys, join
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ def section(settings: type) -> Any:
   return dataclasses.field(default_factory=settings)
 
 
-def read(cls: type, values: Mapping, path: str = '') -> Any:
+def read(cls: Any, values: Mapping, path: str = '') -> Any:
   """Settings of a class from a nested dict with all of its keys.
 
   Raises:
@@ -81,7 +81,7 @@ def read(cls: type, values: Mapping, path: str = '') -> Any:
       not allowed, or a choice that does not exist.
   """
   kinds = get_type_hints(cls)
-  check_keys(values, kinds, path)
+  check_keys(values, [entry.name for entry in dataclasses.fields(cls)], path)
   made = {}
   for entry in dataclasses.fields(cls):
     key, value = join(path, entry.name), values[entry.name]
@@ -145,16 +145,16 @@ def calls_of(settings: Any) -> Iterator[Call]:
       yield from calls_of(value)
 
 
-def fields_by_key(cls: type, path: str = '') -> dict[str, tuple]:
+def fields_by_key(cls: Any, path: str = '') -> dict[str, tuple]:
   """(class, field, type) of each key."""
-  kinds, found = get_type_hints(cls), {}
+  kinds, fields = get_type_hints(cls), {}
   for entry in dataclasses.fields(cls):
     key, kind = join(path, entry.name), kinds[entry.name]
     if dataclasses.is_dataclass(kind) and 'table' not in entry.metadata:
-      found |= fields_by_key(kind, key)
+      fields |= fields_by_key(kind, key)
     else:
-      found[key] = cls, entry, kind
-  return found
+      fields[key] = cls, entry, kind
+  return fields
 
 
 def meaning(cls: type, name: str) -> str:
@@ -168,8 +168,3 @@ def meaning(cls: type, name: str) -> str:
     if matched:
       return ' '.join(matched[1].split()).rstrip('.')
   return ''
-
-
-def as_json(nested: Mapping) -> dict:
-  """A nested dict with lists for tuples."""
-  return json.loads(json.dumps(nested))

@@ -21,6 +21,7 @@ from experiments.command.log import log
 from experiments.data import datasets, encoding, facts, selection
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
+from experiments.data.contract import Dataset, Tokenization
 from experiments.data.facts import read_facts
 from experiments.data.file_names import matching
 from experiments.data.rows import Row, Rows
@@ -29,8 +30,8 @@ from experiments.data.store import Arrays, Store, default_folder, digest
 from experiments.data.text_files import UNLABELLED, Text
 from experiments.data.vocabularies import VOCABULARIES, Vocabulary
 
-SOURCES = Table(datasets.DATASETS, needs=('check', 'read'))
-_VOCABULARIES = Table(VOCABULARIES, needs=('check', 'train'))
+SOURCES = Table(datasets.DATASETS, Dataset)
+_VOCABULARIES = Table(VOCABULARIES, Tokenization)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,7 @@ class DataSettings:
   num_buckets: int = schema.field(2, schema.POSITIVE)
   vocabulary: Call = schema.choice('word', _VOCABULARIES)
 
-  def dataset(self):
+  def dataset(self) -> Dataset:
     """The data set; one that reads files has the options of `text`."""
     is_text = issubclass(self.source.entry, Text)
     return self.source.make(**(vars(self.text) if is_text else {}))
@@ -133,13 +134,13 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
   source, directory = settings.dataset(), settings.dir
   # Data that a program makes is made again as fast as it is read. A class that
   # inherits its key may read otherwise.
-  is_stored = 'key' in vars(type(source))
-  store = Store(default_folder() if is_stored else None)
+  key_of = vars(type(source)).get('key')
+  store = Store(default_folder() if key_of else None)
   rows, key = _read(
     store,
     directory,
     lambda: source.read(directory, settings.seed),
-    lambda: source.key(directory, digest) if is_stored else None,
+    lambda: key_of(source, directory, digest) if key_of else None,
   )
   chosen = selection.stored(store, key, rows, source, settings)
   is_new = not facts.exist(workdir)
@@ -187,12 +188,13 @@ def load_file(
   Raises:
     UserError: the data of the run is made by a program, or the file is invalid.
   """
-  if not issubclass(settings.source.entry, Text):
+  source = settings.dataset()
+  if not isinstance(source, Text):
     raise UserError(
       f'--file={name} needs a run on texts, but this one has '
       f'config.data.source = {settings.source}'
     )
-  source = settings.dataset().changed(options)
+  source = source.changed(options)
   if not has_labels and source.format != 'lines':
     source = source.changed({'label_column': ''})
   directory = '' if source.format == 'hub' else os.getcwd()
@@ -223,7 +225,7 @@ def load_file(
 def _read(
   store: Store,
   directory: str,
-  read: Callable[[], dict[str, Iterable[Row]]],
+  read: Callable[[], Mapping[str, Iterable[Row]]],
   key_of: Callable[[], Any],
 ) -> tuple[Rows, Any]:
   """(the rows of all files, the key of what they depend on)."""

@@ -8,7 +8,7 @@ import itertools
 import mmap
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -102,7 +102,7 @@ class Rows:
 
 
 def chunks(
-  splits: dict[str, Iterable[Row]], directory: str
+  splits: Mapping[str, Iterable[Row]], directory: str
 ) -> Iterator[Arrays]:
   """Yields the arrays of `of` for rows by split, some rows at a time."""
   names: dict[str, int] = {}
@@ -154,7 +154,7 @@ def of(arrays: Arrays, directory: str) -> Rows:
   return Rows(**columns, **about, directory=directory)
 
 
-def gather(splits: dict[str, Iterable[Row]]) -> Rows:
+def gather(splits: Mapping[str, Iterable[Row]]) -> Rows:
   """The rows in memory."""
   return of(store.in_memory(lambda: chunks(splits, '')), '')
 

@@ -11,6 +11,7 @@ from typing import Any
 from experiments.command import schema
 from experiments.command.errors import UserError
 from experiments.data import readers
+from experiments.data.contract import Dataset
 from experiments.data.file_names import Files, matching, named
 from experiments.data.rows import Row
 
@@ -36,7 +37,7 @@ _ENCODING = schema.Limit('an encoding, such as latin-1 or utf-16', _is_encoding)
 
 
 @dataclasses.dataclass(frozen=True)
-class Text:
+class Text(Dataset):
   """Labelled text in files, or on the Hugging Face hub.
 
   Attributes:

@@ -195,7 +195,7 @@ class Settings:
 
 def default_config() -> dict:
   """The nested config of all defaults, as JSON holds it."""
-  return schema.as_json(schema.defaults(Settings))
+  return json.loads(json.dumps(schema.defaults(Settings)))
 
 
 @functools.cache

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from experiments.command import calls
+from experiments.command import fields
+from experiments.command.calls import Call
 from experiments.command.errors import UserError, one_of
-from experiments.data.datasets import GENERATED
 from experiments.data.text_files import Text
 from experiments.settings import parts
 from selfattn.pools import POOLS
@@ -29,7 +29,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   """
   data, model = settings.data, settings.model
   optimizer, train = settings.optimizer, settings.train
-  if jax.config.jax_enable_x64:
+  if jax.config.read('jax_enable_x64'):
     raise UserError(
       'JAX_ENABLE_X64 is set, and training computes in float32: unset it'
     )
@@ -63,13 +63,21 @@ def check(settings, flat: dict[str, Any]) -> None:
   _check_data(data)
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
-  _check_task(settings, encoder)
-  parts.head(model)
-  pool = parts.pool(model)
+  _check_task(settings.task, model, encoder)
+  _checked(model.head)
+  pool = _checked(model.pool)
   if pool.uses_cls:
     _check_cls(data, model, encoder)
-  if 'position' in calls.sizes(type(encoder)):
+  if 'position' in fields.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
+
+
+def _checked(call: Call) -> Any:
+  """An instance of an entry, whose options it has checked."""
+  made = call.make()
+  with call.checked():
+    made.check()
+  return made
 
 
 def _check_data(data) -> None:
@@ -78,14 +86,21 @@ def _check_data(data) -> None:
       f'config.data.source = {data.source} has options, which are the keys '
       'config.data.text'
     )
-  data.dataset().check(data.dir)
-  data.vocabulary.make().check()
+  source = data.dataset()
+  if source.is_generated and data.dir:
+    raise UserError(
+      f'config.data.dir = {data.dir!r} must be empty for config.data.source = '
+      f'{data.source}, which needs no file'
+    )
+  with data.source.checked():
+    source.check(data.dir)
+  _checked(data.vocabulary)
 
 
 def _check_folds(data, require) -> None:
   require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
   require(
-    not (data.num_folds and data.source.name in GENERATED),
+    not (data.num_folds and data.source.entry.is_generated),
     'data.num_folds',
     f'0 for config.data.source = {data.source.name!r}, which has a test split',
   )
@@ -104,6 +119,7 @@ def _check_folds(data, require) -> None:
 
 
 def _check_optimizers(optimizer) -> None:
+  optimizer.schedule.make()
   for name, group in optimizer.groups_by_name().items():
     if not 0 <= group.learning_rate_scale < float('inf'):
       raise UserError(
@@ -117,19 +133,14 @@ def _check_optimizers(optimizer) -> None:
         f'config.optimizer: {call.name} is for {" or ".join(allowed)} alone; '
         f"set config.optimizer.groups = '{allowed[0]}(optimizer={call.name})'"
       )
-    key = 'optimizer.groups' if group else 'optimizer.method'
-    with parts.prefixed(key, call):
-      call.make().check()
+    _checked(call)
 
 
-def _check_task(settings, encoder) -> None:
-  task = settings.task.make()
-  with parts.prefixed('task', settings.task):
-    task.check()
-  if task.is_causal and not encoder.causal:
+def _check_task(task: Call, model, encoder) -> None:
+  if _checked(task).is_causal and not encoder.causal:
     raise UserError(
-      f'config.task = {settings.task} needs a causal encoder, and '
-      f'config.model.encoder = {settings.model.encoder} is not; set '
+      f'config.task = {task} needs a causal encoder, and '
+      f'config.model.encoder = {model.encoder} is not; set '
       "'attention(causal=True)' or 'rnn(bidirectional=False)'"
     )
 
@@ -147,8 +158,8 @@ def _check_cls(data, model, encoder) -> None:
 
 def _check_length(data, model, position, pool) -> None:
   length = data.max_length + pool.uses_cls
-  sampled = parts.sampling(model)
-  with parts.prefixed('model.position_sampling', model.position_sampling):
+  sampled = model.position_sampling.make()
+  with model.position_sampling.checked():
     length = sampled.max_length(length)
   for call, (_, part) in zip(model.position, position.parts, strict=True):
     if sampled.is_real and not part.supports_real_positions:

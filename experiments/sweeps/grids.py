@@ -14,7 +14,7 @@ import itertools
 from typing import Any
 
 from experiments.command import config_files
-from experiments.command.errors import UserError, nearest
+from experiments.command.errors import UserError, in_file, nearest
 from experiments.command.values import (
   flat_keys,
   kind_of,
@@ -61,9 +61,8 @@ def generated(module, name: str) -> list[dict]:
       f'{shown}{remedy}'
     )
   function = getattr(module, f'sweep_{name}')
-  trials = config_files.call(
-    lambda: list(function() or ()), module.__file__, f'--sweep={name}'
-  )
+  with in_file(module.__file__, f'--sweep={name}'):
+    trials = list(function() or ())
   if not trials or not all(isinstance(trial, dict) for trial in trials):
     raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
   return config_files.plain(trials)

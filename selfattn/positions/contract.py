@@ -63,8 +63,7 @@ class Position:
     supports_cache: whether the hooks need of earlier tokens only what a cache
       keeps: positions, state, key and value. False where `embed` mixes tokens.
     length_option: the option to increase for more positions than max_length.
-    Further fields are the method's options; each needs a default, and becomes
-    a key of the config.
+    Further fields are the method's options; each needs a default.
   """
 
   embed_dim: int

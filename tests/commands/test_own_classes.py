@@ -36,11 +36,13 @@ class Cooler(Softmax):
   pass
 """
 CONFIG = """
+from scales_of_ideas import SCALE
+
 from configs import default
 
 def get_config():
   config = default.get_config()
-  config.model.position = 'ideas_of_commands:Nearer(slope=2.0)'
+  config.model.position = f'ideas_of_commands:Nearer(slope={4 * SCALE})'
   config.model.normaliser = 'ideas_of_commands:Cooler'
   return config
 """

@@ -87,7 +87,7 @@ def test_a_new_option_changes_no_run(config, monkeypatch):
     ({'gone': 3}, 'config.gone is not a key'),
     ({'data': None}, 'config.data = None is no section'),
     ({'model': {'position': {'a': 1}}}, 'config.model.position = {'),
-    ({'seed': {'a': 1}}, "config.seed = {'a': 1} is a section"),
+    ({'seed': {'a': 1}}, "config.seed = {'a': 1} must be an integer"),
     ({'model': {'num_heads': 5}}, 'does not split'),
   ],
 )
