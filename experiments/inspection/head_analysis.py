@@ -144,8 +144,11 @@ def attention_maps(
     return weights, pooled, _terms_of_text(classifier, params, batch)
 
   has_cls = classifier.has_cls
+  longest = int(examples.lengths.max(initial=1))
   for row, length in enumerate(examples.lengths.tolist()):
-    batch = examples.batch(np.array([row]), 1, max(length, 1))
+    # Padded to one of few lengths, since each is a program.
+    padded = min(1 << (length - 1).bit_length(), longest)
+    batch = examples.batch(np.array([row]), 1, padded)
     weights, pooled, terms = jax.device_get(run(params, batch))
     texts = [tokens[i] for i in batch.tokens[0, :length]]
     texts = [CLS, *texts] if has_cls else texts
