@@ -121,26 +121,20 @@ def sown(
 
 
 def encodings(
-  intermediates: Mapping, is_scanned: bool
+  intermediates: Mapping,
 ) -> Iterator[tuple[str, int | None, jax.Array]]:
   """(name of the part, layer, P) of every `P` that a forward pass has sown.
-
-  Args:
-    is_scanned: whether the layers are one scanned block, whose `P` has a
-      leading axis of layers.
 
   Returns:
     The part is '' for a method that is not joined, the layer None for what the
     encoder sows once.
   """
-  found = sown(intermediates, 'P')
-  layers = list(dict.fromkeys(path for path, *_ in found if path))
-  for path, keys, P in found:
+  # Not every layer of a pattern sows an encoding.
+  layers = [path for path, *_ in sown(intermediates, 'weights')]
+  for path, keys, P in sown(intermediates, 'P'):
     part = keys[0] if keys and not keys[0].isdecimal() else ''
     if not path:
       yield part, None, P
-    elif is_scanned:
-      yield from ((part, layer, one) for layer, one in enumerate(P))
     else:
       yield part, layers.index(path), P
 

@@ -12,6 +12,7 @@ from flax import traverse_util
 from selfattn.backends import attend
 from selfattn.caches import cached, check_cache, continued
 from selfattn.dropout import Dropout
+from selfattn.layers import ALONE, Layer
 from selfattn.masks import Tokens, sides, without_padding
 from selfattn.normalisers import Softmax
 from selfattn.positions.calls import (
@@ -98,6 +99,7 @@ class Attention(nn.Module):
     mix_values: Callable[[jax.Array], jax.Array] | None = None,
     dropout: Dropout | None = None,
     cache_len: int | None = None,
+    layer: Layer = ALONE,
     return_weights: bool = False,
   ) -> tuple[jax.Array, jax.Array | None]:
     """Output (B, L, D), and the weights (B, H, L, M) or None.
@@ -119,6 +121,7 @@ class Attention(nn.Module):
         mutable. These tokens follow those of earlier calls, unless their index
         says where they belong. Tokens beyond cache_len are a ValueError, or NaN
         where the index is traced.
+      layer: which one of a stack it is, for methods that differ by layer.
       return_weights: whether to return the weights as well.
 
     Raises:
@@ -129,6 +132,7 @@ class Attention(nn.Module):
     if method is None:
       method = NoPosition(self.embed_dim, self.num_heads, self.causal)
     self._check(method)
+    method = method.at(layer)
     self._check_vectors(query_BLD, key_BMD, value_BMD)
     params = self._params(method, position_params or {})
     is_self = key_BMD is None or key_BMD is query_BLD
@@ -176,6 +180,7 @@ class Attention(nn.Module):
       position=method,
       position_params=params,
       dropout=dropout,
+      layer=layer,
       return_weights=return_weights or sows,
       terms=P,
     )
@@ -190,11 +195,12 @@ class Attention(nn.Module):
       output_BLD = jnp.where(fits, output_BLD, jnp.nan)
     return output_BLD, weights_BHLM if return_weights else None
 
-  def _attend(self, *q_k_v, **arguments):
+  def _attend(self, *q_k_v, layer: Layer, **arguments):
     """`attend` with the fields of this layer."""
     normaliser, params = self.normaliser, {}
     if isinstance(normaliser, Softmax):
       params = self._of_layer('normaliser', normaliser.init)
+      normaliser = normaliser.at(layer)
     return attend(
       *q_k_v,
       causal=self.causal,

@@ -220,11 +220,12 @@ class LinearAttention(Attention):
     position,
     position_params,
     dropout,
+    layer,
     return_weights,
     terms,
   ):
     """Output (B, L, H, K), and the weights (B, H, L, L) or None."""
-    del terms
+    del layer, terms
     query = query_tokens
     for name, is_given in (
       ('key_BMD', key_tokens is not query),
@@ -303,5 +304,6 @@ class LinearAttentionEncoder(Stack):
         'choose one that embeds or rotates, such as sinusoidal or rotary'
       )
 
-  def _attention(self, **fields):
+  def _attention(self, index, **fields):
+    del index
     return LinearAttention(**fields)

@@ -13,6 +13,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from selfattn.layers import InLayers
 from selfattn.masks import Tokens
 from selfattn.order import later_sum
 from selfattn.positions.contract import require
@@ -20,8 +21,11 @@ from selfattn.simplex import entmax, masked_softmax
 
 
 @dataclasses.dataclass(frozen=True)
-class Softmax:
+class Softmax(InLayers):
   """exp(s) / sum exp(s) (Vaswani et al. 2017, equation 1).
+
+  Normalisers may read `self.layer`, the Layer that they are called in, but in
+  `init`.
 
   Attributes:
     num_heads: H.
@@ -280,24 +284,35 @@ class Differential(Softmax):
   and multiplied by 1 - lambda_init. Weights may be negative.
 
   lambda is exp(q1 . k1) - exp(q2 . k2) + lambda_init, with four vectors of each
-  layer. With a mask for each head, a key that is hidden from a head has no
-  weight in it, whatever the other head of its pair sees.
+  layer, and lambda_init = highest - drop exp(-0.3 l) in layer l, from 0. With a
+  mask for each head, a key that is hidden from a head has no weight in it,
+  whatever the other head of its pair sees.
 
   Attributes:
-    lambda_init: share of the second softmax at initialisation; the paper has
-      0.8 - 0.6 exp(-0.3 l) in layer l, from 0.
+    highest: share of the second softmax at initialisation, in deep layers.
+    drop: how much less it is in the first layer; 0: the same in all layers.
   """
 
-  lambda_init: float = 0.8
+  highest: float = 0.8
+  drop: float = 0.6
 
   pairs_heads = True
 
   def __post_init__(self):
     require(
-      0 <= self.lambda_init < 1,
-      'lambda_init',
-      self.lambda_init,
-      'at least 0 and below 1',
+      0 <= self.highest < 1, 'highest', self.highest, 'at least 0 and below 1'
+    )
+    require(
+      0 <= self.drop <= self.highest,
+      'drop',
+      self.drop,
+      f'from 0 to highest = {self.highest}',
+    )
+
+  def lambda_init(self) -> jax.Array:
+    """The share of the second softmax at initialisation, in its layer."""
+    return self.layer.value(
+      lambda index: self.highest - self.drop * math.exp(-0.3 * index)
     )
 
   def init(self, key):
@@ -317,7 +332,7 @@ class Differential(Softmax):
       jnp.exp((params[f'lambda_q{n}'] * params[f'lambda_k{n}']).sum())
       for n in (1, 2)
     ]
-    scale = of_pairs[0] - of_pairs[1] + self.lambda_init
+    scale = of_pairs[0] - of_pairs[1] + self.lambda_init()
     first, second = jnp.split(masked_softmax(scores_BHLM, mask), 2, axis=1)
     weights = jnp.tile(first - scale * second, (1, 2, 1, 1))
     return _hidden_of_heads(weights, mask)
@@ -326,7 +341,7 @@ class Differential(Softmax):
     B, L, H, K = output_BLHK.shape
     x = output_BLHK.astype(jnp.float32).reshape(B, L, 2, H // 2, K)
     mean = (x**2).mean(axis=(2, 4), keepdims=True)
-    x *= (1 - self.lambda_init) * jax.lax.rsqrt(mean + 1e-5)
+    x *= (1 - self.lambda_init()) * jax.lax.rsqrt(mean + 1e-5)
     return x.reshape(output_BLHK.shape)
 
 

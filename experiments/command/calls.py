@@ -5,6 +5,7 @@ with the options that differ from their defaults:
 
     config.model.position = 'rotary(base=500)+t5(num_buckets=16)'
     config.model.normaliser = 'ideas:Sharp(power=2.0)'
+    config.model.position = 'rotary,rotary,none'   # a pattern over layers
 
 Options are the dataclass fields of the class that have a default. A value is
 written as in Python; a word, or a call, needs no quotes.
@@ -24,6 +25,7 @@ from typing import Any
 from experiments.command import modules
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import split, typed
+from selfattn import layers
 
 _CALL = re.compile(r'([\w.]+(?::\w+)?)\s*(?:\((.*)\))?', re.DOTALL)
 # Fields that Flax adds to every module.
@@ -75,6 +77,7 @@ class Table:
     aliases: second names of entries.
     needs: names of methods that each of them has, where there is no `base`.
     joins: whether several may be joined by +, each once.
+    layers: whether several may be a pattern over layers, with commas between.
     optional: whether the text may be empty, for none.
   """
 
@@ -83,6 +86,7 @@ class Table:
   aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
   needs: tuple[str, ...] = ()
   joins: bool = False
+  layers: bool = False
   optional: bool = False
 
 
@@ -148,10 +152,7 @@ def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
     return ()
   if not isinstance(text, str):
     return (parse(text, table, key),)
-  try:
-    parts = split(text, '+')
-  except ValueError as error:
-    raise UserError(f'config.{key}: {error}') from None
+  parts = _split(text, '+', key)
   calls = tuple(parse(part, table, key) for part in parts)
   labels = [call.label for call in calls]
   for label in labels:
@@ -160,9 +161,36 @@ def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
   return calls
 
 
+def parse_layers(
+  text: Any, table: Table, key: str
+) -> tuple[tuple[Call, ...], ...]:
+  """The joined calls of the first layers, a pattern that is repeated.
+
+  The fewest that are the pattern: equal calls are one. Raises as `parse`.
+  """
+  entries = _split(text, ',', key) if isinstance(text, str) else [text]
+  if not table.joins:
+    pattern = [(parse(entry, table, key),) for entry in entries]
+  else:
+    pattern = [parse_joined(entry, table, key) for entry in entries]
+  return tuple(pattern[: layers.period(pattern)])
+
+
+def _split(text: str, separator: str, key: str) -> list[str]:
+  try:
+    return split(text, separator)
+  except ValueError as error:
+    raise UserError(f'config.{key}: {error}') from None
+
+
 def joined_text(calls: tuple[Call, ...]) -> str:
   """The canonical text of joined calls."""
   return '+'.join(map(str, calls))
+
+
+def layers_text(pattern: tuple[tuple[Call, ...], ...]) -> str:
+  """The canonical text of a pattern over layers."""
+  return ','.join(map(joined_text, pattern))
 
 
 def options(entry: Any) -> dict[str, Any]:
@@ -199,6 +227,11 @@ def options(entry: Any) -> dict[str, Any]:
         'which must be a bool, int, float, str or tuple'
       )
   return found
+
+
+def shared_options(table: Table) -> dict[str, Any]:
+  """The options that every entry of a table has, with their defaults."""
+  return options(table.base) if table.base else {}
 
 
 def sizes(entry: Any) -> set[str]:

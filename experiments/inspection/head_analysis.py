@@ -98,10 +98,7 @@ def sown_weights(
   )
   found = analysis.sown(sown['intermediates']['encoder'], 'weights')
   pooled = analysis.sown(sown['intermediates'], 'pool_weights')
-  # A scanned stack sows those of all layers at once.
-  weights = jnp.concatenate(
-    [weights.reshape(-1, *weights.shape[-4:]) for *_, weights in found]
-  )
+  weights = jnp.stack([weights for *_, weights in found])
   return weights, pooled[0][-1] if pooled else None
 
 
@@ -117,8 +114,7 @@ def _terms_of_text(classifier, params, batch: Batch) -> dict:
   if position is None:
     return {}
   of_text = {name for name, part in position.parts if not part.has_encoding}
-  is_scanned = getattr(classifier.encoder, 'scan', False)
-  found = analysis.encodings(sown['intermediates']['encoder'], is_scanned)
+  found = analysis.encodings(sown['intermediates']['encoder'])
   return {(part, layer): P for part, layer, P in found if part in of_text}
 
 

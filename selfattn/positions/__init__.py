@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from selfattn.layers import period
 from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
 from selfattn.positions.biases import (
   T5,
@@ -34,6 +35,7 @@ from selfattn.positions.networks import Continuous, Fire
 from selfattn.positions.path import Path
 from selfattn.positions.relative import MusicTransformer, Shaw
 from selfattn.positions.rotary import Pope, Rotary, XPos
+from selfattn.positions.some_heads import limited
 
 POSITIONS: dict[str, type[Position]] = {
   'none': NoPosition,
@@ -111,12 +113,22 @@ def make(
 def joined(parts: Mapping[str, Position]) -> Position:
   """Several methods as one; parameters of each are under its name.
 
+  Methods with `heads` act on so many heads each, the first of them on the first
+  heads, the next on those that follow.
+
   Args:
     parts: methods of the same sizes by name, at least one.
 
   Raises:
-    ValueError: several methods rotate.
+    ValueError: several methods rotate, or have more heads than there are.
   """
+  parts, taken = dict(parts), 0
+  for name, part in parts.items():
+    try:
+      parts[name] = limited(part, taken)
+    except ValueError as error:
+      raise ValueError(f'{name}.{error}') from None
+    taken += part.heads
   first, *others = parts.values()
   if not others:
     return first
@@ -133,10 +145,58 @@ def joined(parts: Mapping[str, Position]) -> Position:
   )
 
 
+def layered(entries: Sequence[Mapping[str, Position]]) -> Position:
+  """A pattern over layers: entry n is that of layers n, n + len(entries), ...
+
+  Equal methods of several entries are one, and share their parameters, so that
+  a pattern of equal entries is the method itself.
+
+  Args:
+    entries: of each of the first layers, methods to join by name.
+
+  Raises:
+    ValueError: see `joined`; or a method adds to the input of the encoder, once
+      for all layers, and is not in every entry.
+  """
+  by_name: dict[str, Position] = {}
+  layers = []
+  for entry in entries:
+    single = joined(entry)
+    parts = single.parts if len(entry) > 1 else ((next(iter(entry)), single),)
+    names = []
+    for label, part in parts:
+      same = (name for name, known in by_name.items() if known == part)
+      is_taken = label in by_name
+      name = next(same, f'{label}_{len(by_name)}' if is_taken else label)
+      by_name[name] = part
+      names.append(name)
+    layers.append(tuple(names))
+  size = period(layers)
+  if size == 1:
+    return joined(entries[0])
+  for name, part in by_name.items():
+    is_of_input = 'embed' in part.hooks and not part.per_layer
+    if is_of_input and not all(name in names for names in layers):
+      raise ValueError(
+        f'{name} adds positions to the input of the encoder, for all layers at '
+        'once: join it to every entry of the pattern, or to none'
+      )
+  first = next(iter(by_name.values()))
+  return Combined(
+    first.embed_dim,
+    first.num_heads,
+    first.causal,
+    tuple(by_name.items()),
+    tuple(layers[:size]),
+    vocab_size=first.vocab_size,
+  )
+
+
 def _check_options(name: str, options: Mapping) -> None:
   """Raises ValueError for an option that a method does not have."""
   fields = {field.name for field in dataclasses.fields(POSITIONS[name])}
-  known = sorted(fields - {f.name for f in dataclasses.fields(Position)})
+  sizes = {f.name for f in dataclasses.fields(Position)} - {'heads'}
+  known = sorted(fields - sizes)
   for option in options:
     if option not in known:
       near = difflib.get_close_matches(str(option), known, n=1)
@@ -153,5 +213,6 @@ __all__ = [
   'Position',
   'check_positions',
   'joined',
+  'layered',
   'make',
 ]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from selfattn.layers import ALONE
 from selfattn.masks import Tokens
 from selfattn.positions.contract import Position
 
@@ -103,6 +104,11 @@ def check_position(
       f'position = {position!r} must be a Position, such as '
       "selfattn.positions.make({'rotary': {}}, embed_dim, num_heads, causal)"
     )
+  if position.period > 1:
+    raise ValueError(
+      'position is a pattern over layers, and an attention is one of them: '
+      'give it position.of_layer(index)'
+    )
   layer = {'embed_dim': embed_dim, 'num_heads': num_heads, 'causal': causal}
   for _, part in position.parts:
     kind = type(part).__name__
@@ -160,6 +166,8 @@ def check_params(position: Position, params, has_state: bool = False) -> None:
 
 def _param_names(part: Position) -> frozenset[str]:
   """Names of the parameters of the model and of a layer."""
+  # The cache must not keep an index that is traced.
+  part = part.at(ALONE)
   try:
     return _names_once(part)
   except TypeError:  # Options of a method may be lists, which have no hash.

@@ -54,17 +54,16 @@ class Path(Position):
     return self.kernel_size == 1
 
   def init(self, key):
-    """`down` and `up`: `kernel` (D, R) and (R, D); `filter` (T, D) from the
+    """`down` and `up`: `kernel` (D, R) and (R, HK); `filter` (T, HK) from the
     farthest before; `gate`: `kernel` (D, H) and `bias` (H,), for b."""
     keys = jax.random.split(key, 4)
     kernel = jax.nn.initializers.lecun_normal()
     taps = self.kernel_size
-    filters = (
-      {} if taps == 1 else {'filter': kernel(keys[3], (taps, self.embed_dim))}
-    )
+    width = self.num_heads * self.head_dim
+    filters = {} if taps == 1 else {'filter': kernel(keys[3], (taps, width))}
     return filters | {
       'down': {'kernel': kernel(keys[0], (self.embed_dim, self.rank))},
-      'up': {'kernel': kernel(keys[1], (self.rank, self.embed_dim))},
+      'up': {'kernel': kernel(keys[1], (self.rank, width))},
       'gate': {
         'kernel': kernel(keys[2], (self.embed_dim, self.num_heads)),
         'bias': jnp.zeros(self.num_heads),

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from selfattn import choice, positions
+from selfattn.blocks import PostNorm
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
@@ -129,7 +130,7 @@ ENTRIES = {
     },
   ),
   'headwise': Entry(
-    blocks={'shaw': {}}, fields={'output_gate': 'headwise', 'norm': 'post'}
+    blocks={'shaw': {}}, fields={'output_gate': 'headwise', 'block': PostNorm()}
   ),
   'linear_attention': Entry('linear_attention', {'rotary': {}}),
   'linear_attention causal': Entry(

@@ -90,9 +90,8 @@ def stick_breaking(scores, params, h, options):
 
 def lambda_of(params, options):
   pairs = [params[f'lambda_q{n}'] @ params[f'lambda_k{n}'] for n in (1, 2)]
-  return (
-    math.exp(pairs[0]) - math.exp(pairs[1]) + options.get('lambda_init', 0.8)
-  )
+  initial = options.get('highest', 0.8) - options.get('drop', 0.6)
+  return math.exp(pairs[0]) - math.exp(pairs[1]) + initial
 
 
 def differential(scores, params, h, options):
@@ -121,7 +120,7 @@ VARIANTS = [
   ('sigmoid', {'by_length': False}),
   ('entmax', {'alpha': 1.2}),
   ('entmax', {'learned': True}),
-  ('differential', {'lambda_init': 0.3}),
+  ('differential', {'highest': 0.5, 'drop': 0.2}),
 ]
 variants = pytest.mark.parametrize(
   ('name', 'options'), VARIANTS, ids=lambda x: x if isinstance(x, str) else None
