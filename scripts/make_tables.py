@@ -102,7 +102,8 @@ def _entries(table) -> str:
   Those of `text` are keys, `data.text`.
   """
   rows = [('name', 'what it is'), ('---',) * 2]
-  shared = calls.shared_options(table)
+  # Options of every entry are said once.
+  shared = calls.options(table.base) if table.base else {}
   for option, value in shared.items():
     meaning = schema.meaning(table.base, option)
     rows.append((f'of each: {option} = {_value(value) or "empty"}', meaning))

@@ -183,8 +183,8 @@ def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
   layers = attention_layers(encoder_params)
   for path, gates_H in zip(layers, gates_NH, strict=True):
     kernel = jnp.asarray(flat[(*path, 'out', 'kernel')])
-    scale_DI = jnp.repeat(gates_H, len(kernel) // len(gates_H))[:, None]
-    flat[(*path, 'out', 'kernel')] = kernel * scale_DI
+    scale_D1 = jnp.repeat(gates_H, len(kernel) // len(gates_H))[:, None]
+    flat[(*path, 'out', 'kernel')] = kernel * scale_D1
   return traverse_util.unflatten_dict(flat)
 
 

@@ -136,32 +136,13 @@ class Attention(nn.Module):
     self._check_vectors(query_BLD, key_BMD, value_BMD)
     params = self._params(method, position_params or {})
     is_self = key_BMD is None or key_BMD is query_BLD
-    key_BMD = query_BLD if key_BMD is None else key_BMD
+    vectors = query_BLD, query_BLD if is_self else key_BMD, value_BMD
     query, key = sides(query_tokens, key_tokens, is_self)
-    is_self = key is query
-    (B, L, _), M = query_BLD.shape, key_BMD.shape[1]
-    fits = None
-    if self._has_cache():
-      cache_len = check_cache(method, is_self, query, cache_len)
-      query, fits = self._continued(query, L, cache_len)
-    query = query.with_defaults(L, B)
-    key = query if is_self else key.with_defaults(M, B)
-    check_tokens(method, query, key)
+    query, key, fits = self._placed(method, vectors, query, key, cache_len)
 
     P = {}
-    query_BLD, query = self._embed(method, params, query_BLD, query, P)
-    if is_self:
-      key_BMD, key = query_BLD, query
-    else:
-      key_BMD, key = self._embed(method, params, key_BMD, key, {})
-    if value_BMD is None:
-      value_BMD = key_BMD
-    else:
-      value_BMD = without_padding(value_BMD, key)
-
-    q_BLHK, k_BMGK, v_BMGK, params = self._project(
-      query_BLD, key_BMD, value_BMD, method, params
-    )
+    vectors, query, key = self._embedded(method, params, vectors, query, key, P)
+    q_BLHK, k_BMGK, v_BMGK, params = self._project(*vectors, method, params)
     if mix_values is not None:
       v_BMGK = mix_values(v_BMGK)
     if cache_len is not None and fits is not None:
@@ -187,13 +168,51 @@ class Attention(nn.Module):
     if sows:
       self.sow('intermediates', 'weights', weights_BHLM)
       self._sow_encoding(method, params, query, P)
-    if self.output_gate != 'none':
-      output_BLHK *= self._gate(query_BLD)
-    output_BLD = output_BLHK.reshape(B, L, self.embed_dim)
-    output_BLD = self._dense('out', self.embed_dim)(output_BLD)
+    output_BLD = self._output(output_BLHK, vectors[0])
     if fits is not None:
       output_BLD = jnp.where(fits, output_BLD, jnp.nan)
     return output_BLD, weights_BHLM if return_weights else None
+
+  def _placed(self, method, vectors, query: Tokens, key: Tokens, cache_len):
+    """Tokens of both sides with defaults, and whether they fit into the cache.
+
+    Without a cache, None in place of the last.
+    """
+    (B, L, _), M = vectors[0].shape, vectors[1].shape[1]
+    is_self, fits = key is query, None
+    if self._has_cache():
+      cache_len = check_cache(method, is_self, query, cache_len)
+      query, fits = self._continued(query, L, cache_len)
+    query = query.with_defaults(L, B)
+    key = query if is_self else key.with_defaults(M, B)
+    check_tokens(method, query, key)
+    return query, key, fits
+
+  def _embedded(self, method, params, vectors, query: Tokens, key: Tokens, P):
+    """Vectors of queries, keys and values with positions; tokens with state.
+
+    Args:
+      P: gets what parts without an encoding added to the queries.
+    """
+    query_BLD, key_BMD, value_BMD = vectors
+    is_self = key is query
+    query_BLD, query = self._embed(method, params, query_BLD, query, P)
+    if is_self:
+      key_BMD, key = query_BLD, query
+    else:
+      key_BMD, key = self._embed(method, params, key_BMD, key, {})
+    if value_BMD is None:
+      value_BMD = key_BMD
+    else:
+      value_BMD = without_padding(value_BMD, key)
+    return (query_BLD, key_BMD, value_BMD), query, key
+
+  def _output(self, output_BLHK, query_BLD):
+    """Outputs of the heads, gated, through the last projection: (B, L, D)."""
+    if self.output_gate != 'none':
+      output_BLHK *= self._gate(query_BLD)
+    shape = (*output_BLHK.shape[:2], self.embed_dim)
+    return self._dense('out', self.embed_dim)(output_BLHK.reshape(shape))
 
   def _attend(self, *q_k_v, layer: Layer, **arguments):
     """`attend` with the fields of this layer."""

@@ -74,7 +74,7 @@ class Block(nn.Module):
   mlp_dim: Any = None
   dtype: Any = None
   num_layers: Any = None
-  cache_len: int | None = None
+  cache_len: Any = None
 
   normalises_output: ClassVar[bool] = False
 

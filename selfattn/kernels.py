@@ -153,7 +153,7 @@ def unsupported_reason(
   return None
 
 
-def call(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
+def run_kernel(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
   """Output of a kernel (B, L, H, K), zero in a fully masked row."""
   kernel, value_dim = KERNELS[backend], v_BMGK.shape[-1]
   # Libraries differ in which mixed types they support, and support one width

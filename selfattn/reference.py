@@ -17,8 +17,8 @@ from selfattn.terms import Terms
 
 
 @dataclasses.dataclass(frozen=True)
-class Reference:
-  """Attention of any rows of queries over all keys.
+class AttendCall:
+  """One call of `attend`: of any rows of its queries over all keys.
 
   Attributes:
     terms: of the position method.

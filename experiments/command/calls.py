@@ -229,11 +229,6 @@ def options(entry: Any) -> dict[str, Any]:
   return found
 
 
-def shared_options(table: Table) -> dict[str, Any]:
-  """The options that every entry of a table has, with their defaults."""
-  return options(table.base) if table.base else {}
-
-
 def sizes(entry: Any) -> set[str]:
   """Names of the fields that are no options."""
   names = {field.name for field in dataclasses.fields(entry)}

@@ -66,10 +66,7 @@ def described(name: str, config: Any = None) -> str:
   found = {key.rpartition('.')[2]: table for key, table in tables().items()}
   if name in found:
     table = found[name]
-    shared = calls.shared_options(table)
-    texts = [_options('of each', table.base, shared)] if shared else []
-    texts += [_entry(n, c, shared) for n, c in table.entries.items()]
-    return '\n\n'.join(texts)
+    return '\n\n'.join(_entry(n, c) for n, c in table.entries.items())
   for table in found.values():
     known = table.aliases.get(name, name)
     if known in table.entries:
@@ -86,16 +83,10 @@ def first_sentence(entry: Any) -> str:
   return ' '.join((entry.__doc__ or '').partition('\n\n')[0].split())
 
 
-def _entry(name: str, entry: Any, shared: Any = ()) -> str:
-  """An entry with its options, but for those of all entries."""
-  options = calls.options(entry).items()
-  rest = {option: value for option, value in options if option not in shared}
-  return _options(f'{name}: {first_sentence(entry)}', entry, rest)
-
-
-def _options(title: str, entry: Any, defaults: dict) -> str:
-  lines = [
-    f'  {option}={shown(default)}: {schema.meaning(entry, option)}'
-    for option, default in defaults.items()
-  ]
-  return '\n'.join([title, *lines])
+def _entry(name: str, entry: Any) -> str:
+  lines = [f'{name}: {first_sentence(entry)}']
+  for option, default in calls.options(entry).items():
+    lines.append(
+      f'  {option}={shown(default)}: {schema.meaning(entry, option)}'
+    )
+  return '\n'.join(lines)

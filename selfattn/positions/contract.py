@@ -79,7 +79,8 @@ class Position(InLayers):
   causal: bool
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
   heads: int = dataclasses.field(default=0, kw_only=True)
-  layer_heads: int | None = dataclasses.field(default=None, kw_only=True)
+  # An int or None; of no type that a config reads, so that it is no option.
+  layer_heads: Any = dataclasses.field(default=None, kw_only=True)
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
