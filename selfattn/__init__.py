@@ -23,12 +23,12 @@ from selfattn.dropout import Bits, Dropout
 from selfattn.encoders import ENCODERS, AttentionEncoder, BowEncoder
 from selfattn.heads import HEADS, Head
 from selfattn.kernels import unsupported_reason
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.plots import plot, show_heatmaps
 from selfattn.pools import POOLS, Pool
 from selfattn.positions import POSITIONS, Combined, Position
 from selfattn.positions.sampling import SAMPLINGS
+from selfattn.tokens import Tokens
 
 # Of pyproject.toml, CITATION.cff and the newest section of CHANGELOG.md.
 __version__ = '0.1.0'

@@ -13,7 +13,6 @@ from selfattn.backends import attend
 from selfattn.caches import cached, check_cache, continued
 from selfattn.dropout import Dropout
 from selfattn.layers import ALONE, Layer
-from selfattn.masks import Tokens, sides, without_padding
 from selfattn.normalisers import Softmax
 from selfattn.positions.calls import (
   check_params,
@@ -26,6 +25,7 @@ from selfattn.positions.calls import (
   with_state,
 )
 from selfattn.positions.contract import NoPosition, Position
+from selfattn.tokens import Tokens, sides, without_padding
 
 
 def sow_by_part(module: nn.Module, P: dict) -> None:

@@ -17,14 +17,7 @@ import jax.numpy as jnp
 from selfattn.choice import BACKENDS, Choice, choose
 from selfattn.dropout import Dropout, check_dropout
 from selfattn.kernels import KERNELS, run_kernel, unsupported_reason
-from selfattn.masks import (
-  Tokens,
-  check_window,
-  has_pairs,
-  mask_and_bias,
-  sides,
-  without_padding,
-)
+from selfattn.masks import check_window, has_pairs, mask_and_bias
 from selfattn.normalisers import Softmax, check_normaliser
 from selfattn.positions.calls import (
   check_params,
@@ -37,6 +30,7 @@ from selfattn.positions.calls import (
 from selfattn.positions.contract import NoPosition, Position, require
 from selfattn.reference import AttendCall, in_chunks
 from selfattn.terms import Terms
+from selfattn.tokens import Tokens, sides, without_padding
 
 
 def attend(

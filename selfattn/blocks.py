@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from selfattn.dropout import Dropout, drop
 from selfattn.layers import Layer
-from selfattn.masks import Tokens
 from selfattn.positions.contract import require_one_of
+from selfattn.tokens import Tokens
 
 # Activation of the hidden layer, and whether a second map of the input, without
 # one, is multiplied with it (Shazeer 2020, equations 5 and 6).

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
+from selfattn.tokens import Tokens
 
 # Rows and columns of the TPU kernel come in multiples of the smallest. Keys are
 # read once for each block of queries: in blocks of 128, the memory of a v5e

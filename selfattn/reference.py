@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from selfattn.dropout import Dropout
 from selfattn.kernels import Term
-from selfattn.masks import Tokens, combine, has_pairs, visible
+from selfattn.masks import combine, has_pairs, visible
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import add
 from selfattn.terms import Terms
+from selfattn.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)

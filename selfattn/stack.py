@@ -14,7 +14,6 @@ from selfattn.blocks import NORMS, Block, OfAllLayers, PreNorm
 from selfattn.caches import continued
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, check_dropout, drop
-from selfattn.masks import Tokens, without_padding
 from selfattn.positions import Position
 from selfattn.positions.calls import (
   check_position,
@@ -22,6 +21,7 @@ from selfattn.positions.calls import (
   check_tokens,
   float32,
 )
+from selfattn.tokens import Tokens, without_padding
 
 
 class Stack(Encoder):
@@ -129,10 +129,14 @@ class Stack(Encoder):
       tokens, position_params, weights_N2, dropout, attention_dropout
     )
     x_BLD = self._run(x_BLD, first_BLGK, of_all, cache_len, sow_layers)
-    block = self.block or PreNorm()
+    block = self._template()
     if not block.normalises_output:
       x_BLD = NORMS[block.norm](dtype=self.dtype, name='norm_out')(x_BLD)
     return x_BLD
+
+  def _template(self) -> Block:
+    """The block with its options alone, which is no submodule."""
+    return self.block or PreNorm(parent=None)
 
   def _run(self, x_BLD, first_BLGK, of_all, cache_len, sow_layers):
     """Vectors after all blocks."""
@@ -209,7 +213,7 @@ class Stack(Encoder):
 
   def _block(self, index, width, name, parent, cache_len=None, sows=True):
     """The block of a layer, with the fields of its attention."""
-    block = self.block or PreNorm()
+    block = self._template()
     options = {
       field.name: getattr(block, field.name)
       for field in dataclasses.fields(block)

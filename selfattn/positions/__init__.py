@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from selfattn.layers import period
 from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
+from selfattn.positions.accumulated import Carope, Grape, Selective
 from selfattn.positions.biases import (
   T5,
   Alibi,
@@ -61,6 +62,9 @@ POSITIONS: dict[str, type[Position]] = {
   'sandwich': Sandwich,
   'dape': Dape,
   'path': Path,
+  'selective': Selective,
+  'grape': Grape,
+  'carope': Carope,
   'convolutional': Convolutional,
   'recurrent': Recurrent,
 }

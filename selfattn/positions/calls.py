@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.layers import ALONE
-from selfattn.masks import Tokens
 from selfattn.positions.contract import Position
+from selfattn.tokens import Tokens
 
 
 def parts_with(position: Position, hook: str, params):

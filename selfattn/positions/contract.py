@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from selfattn.layers import InLayers
-from selfattn.masks import Tokens
+from selfattn.tokens import Tokens
 
 HOOKS = (
   'embed', 'state', 'rows', 'rotate', 'content', 'bias', 'scores', 'value',

@@ -7,9 +7,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from selfattn.masks import Tokens
 from selfattn.positions.contract import Position, require
 from selfattn.positions.local import windows
+from selfattn.tokens import Tokens
 
 # Rows of a block of the triangular solver.
 _ROWS = 64

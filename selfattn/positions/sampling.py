@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from selfattn.dropout import Bits
-from selfattn.masks import Tokens
 from selfattn.positions.contract import require
+from selfattn.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 
 from selfattn.blocks import BLOCKS, FEED_FORWARDS, NORMS, Block
 from selfattn.encoders import ENCODERS
-from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 B, L, H, D, F = 2, 6, 4, 24, 7
@@ -74,6 +74,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize('feed', FEED_FORWARDS)
 @pytest.mark.parametrize('kind', NORMS)
 @pytest.mark.parametrize('name', BLOCKS)

@@ -13,9 +13,9 @@ from selfattn.attention import Attention
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw, is_causal_only
 
 pytestmark = pytest.mark.matrix

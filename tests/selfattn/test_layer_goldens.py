@@ -14,7 +14,7 @@ from flax import traverse_util
 from selfattn import positions
 from selfattn.blocks import Parallel, PreNorm
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
+from selfattn.tokens import Tokens
 
 with np.load(pathlib.Path(__file__).parent / 'goldens/layers.npz') as arrays:
   GOLDENS = dict(arrays)

@@ -15,10 +15,10 @@ from selfattn.backends import attend
 from selfattn.blocks import OfAllLayers, PostNorm
 from selfattn.encoders import AttentionEncoder
 from selfattn.layers import Layer, period
-from selfattn.masks import Tokens, without_padding
 from selfattn.normalisers import Differential, Entmax, Sinks, Softmax
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.biases import slopes
+from selfattn.tokens import Tokens, without_padding
 from tests.conftest import draw, is_causal_only
 
 B, L, H, K, F, V = 2, 6, 4, 6, 7, 9
@@ -192,6 +192,7 @@ PATTERNS = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize('name', PATTERNS)
 def test_layers_of_a_pattern_are_those_of_models_without_one(name):
   """Seven layers, so that the last period is not whole; as a loop, too."""
@@ -313,12 +314,14 @@ def scores_of(name, heads):
   return run(params, X, query_tokens=TOKENS, position_params=of_model)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize('name', BY_HEAD)
 def test_a_method_on_all_heads_by_number_is_the_method(name):
   for found, want in zip(scores_of(name, H), scores_of(name, 0), strict=True):
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize('name', BY_HEAD)
 def test_heads_that_a_method_does_not_act_on_have_no_positions(name):
   _, found = scores_of(name, 3)

@@ -11,9 +11,9 @@ from selfattn import linear, positions
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
 from selfattn.linear import LinearAttention, LinearAttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.normalisers import Sigmoid
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 B, L, H, K, V, F, LAYERS = 3, 11, 2, 6, 5, 17, 2

@@ -18,9 +18,9 @@ import pytest
 from selfattn import choice, positions
 from selfattn.blocks import Parallel, PostNorm
 from selfattn.encoders import ENCODERS, AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw, is_causal_only
 
 B, L, H, K, V, F = 2, 6, 2, 6, 9, 7
@@ -138,6 +138,9 @@ ENTRIES = {
   ),
   'deberta shared': Entry(blocks={'deberta': {'share_projections': True}}),
   'path of single tokens': Entry(blocks={'path': {'kernel_size': 1}}),
+  'selective of single tokens': Entry(
+    blocks={'selective': {'kernel_size': 1, 'gated': True}}
+  ),
   'convolutional in each layer': Entry(
     blocks={'convolutional': {'every_layer': True}}
   ),

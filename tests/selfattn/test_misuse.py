@@ -13,13 +13,13 @@ from selfattn.attention import Attention
 from selfattn.backends import BACKENDS, attend
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS, Sinks, Softmax
 from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.angles import angles
 from selfattn.positions.contract import distances
 from selfattn.positions.distances import distance_range
+from selfattn.tokens import Tokens
 from tests.conftest import at, draw
 
 B, L, H, K, V = 2, 4, 2, 6, 9

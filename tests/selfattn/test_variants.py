@@ -13,9 +13,9 @@ from selfattn.attention import Attention
 from selfattn.blocks import PreNorm
 from selfattn.encoders import AttentionEncoder
 from selfattn.layers import Layer
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 with np.load(PATH) as arrays:
