@@ -7,7 +7,6 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import traverse_util
 
 from selfattn.backends import attend
 from selfattn.caches import cached, check_cache, continued
@@ -17,23 +16,16 @@ from selfattn.normalisers import Softmax
 from selfattn.positions.calls import (
   check_params,
   check_position,
-  check_returned,
   check_tokens,
+  embedded,
   float32,
-  parts_with,
-  with_rows,
+  merged,
+  sow_by_part,
   with_state,
 )
 from selfattn.positions.contract import NoPosition, Position
+from selfattn.projections import dense, gate, project
 from selfattn.tokens import Tokens, sides, without_padding
-
-
-def sow_by_part(module: nn.Module, P: dict) -> None:
-  """Sows `P`, float32: a dict by part, or the array of a single method."""
-  if P:
-    P = jax.tree.map(lambda x: x.astype(jnp.float32), P)
-    module.sow('intermediates', 'P', P.get('', P))
-
 
 OUTPUT_GATES = ('none', 'headwise', 'elementwise')
 
@@ -142,7 +134,7 @@ class Attention(nn.Module):
 
     P = {}
     vectors, query, key = self._embedded(method, params, vectors, query, key, P)
-    q_BLHK, k_BMGK, v_BMGK, params = self._project(*vectors, method, params)
+    q_BLHK, k_BMGK, v_BMGK, params = project(self, *vectors, method, params)
     if mix_values is not None:
       v_BMGK = mix_values(v_BMGK)
     if cache_len is not None and fits is not None:
@@ -210,9 +202,9 @@ class Attention(nn.Module):
   def _output(self, output_BLHK, query_BLD):
     """Outputs of the heads, gated, through the last projection: (B, L, D)."""
     if self.output_gate != 'none':
-      output_BLHK *= self._gate(query_BLD)
+      output_BLHK *= gate(self, query_BLD)
     shape = (*output_BLHK.shape[:2], self.embed_dim)
-    return self._dense('out', self.embed_dim)(output_BLHK.reshape(shape))
+    return dense(self, 'out', self.embed_dim)(output_BLHK.reshape(shape))
 
   def _attend(self, *q_k_v, layer: Layer, **arguments):
     """`attend` with the fields of this layer."""
@@ -276,54 +268,6 @@ class Attention(nn.Module):
           f'(batch, length, width), of the batch of the queries'
         )
 
-  def _project(self, query_BLD, key_BMD, value_BMD, method, params):
-    """Queries, keys and values by head; position parameters with `rows`."""
-    head_dim = self.embed_dim // self.num_heads
-    num_kv_heads = self.num_kv_heads or self.num_heads
-    to_query = self._heads('query', self.num_heads, head_dim)
-    to_key = self._heads('key', num_kv_heads, head_dim)
-    q_BLHK, k_BMGK = to_query(query_BLD), to_key(key_BMD)
-    v_BMGK = self._heads('value', num_kv_heads, head_dim)(value_BMD)
-
-    def rows_by_head(project):
-      def run(rows_ND):
-        rows = project(rows_ND).astype(jnp.float32).swapaxes(0, 1)
-        return jnp.repeat(rows, self.num_heads // len(rows), axis=0)
-
-      return run
-
-    params = with_rows(
-      method, params, rows_by_head(to_query), rows_by_head(to_key)
-    )
-    if self.qk_norm:
-      q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
-      k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
-    return q_BLHK, k_BMGK, v_BMGK, params
-
-  def _gate(self, query_BLD):
-    """Gates from 0 to 1, (B, L, H, K) or (B, L, H, 1)."""
-    head_dim = self.embed_dim // self.num_heads
-    width = head_dim if self.output_gate == 'elementwise' else 1
-    return nn.sigmoid(self._heads('gate', self.num_heads, width)(query_BLD))
-
-  def _heads(self, name, num_heads, head_dim):
-    """A projection from (..., D) to (..., heads, K)."""
-    dense = self._dense(name, num_heads * head_dim)
-
-    def project(x):
-      return dense(x).reshape(*x.shape[:-1], num_heads, head_dim)
-
-    return project
-
-  def _dense(self, name, features):
-    return nn.Dense(
-      features,
-      use_bias=self.use_bias,
-      dtype=self.dtype,
-      kernel_init=nn.initializers.xavier_uniform(),
-      name=name,
-    )
-
   def _of_layer(self, name, init):
     """Parameters of this layer; {}, and no subtree, if there are none."""
     if not jax.eval_shape(init, jax.random.key(0)):
@@ -333,29 +277,16 @@ class Attention(nn.Module):
   def _params(self, method, of_model):
     """Position parameters of the model and of this layer, in one tree."""
     of_layer = self._of_layer('position', method.init_layer)
-    both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
-    for path in both[0].keys() & both[1].keys():
-      raise ValueError(
-        f'{".".join(path)!r} is a parameter of both the model and of a layer'
-      )
-    params = traverse_util.unflatten_dict(both[0] | both[1])
+    params = merged(of_model, of_layer)
     check_params(method, params)
     return params
 
   def _embed(self, method, params, x_BLD, tokens: Tokens, P: dict):
-    """Input after `embed` of `per_layer` parts, and tokens with state.
-
-    Args:
-      P: gets what each such part without an encoding added.
-    """
+    """Input after `embed` of `per_layer` parts, and tokens with state."""
     if not self.in_encoder:
       x_BLD = without_padding(x_BLD, tokens)
-    for name, part, part_params in parts_with(method, 'embed', params):
-      if part.per_layer:
-        before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
-        check_returned(part, 'embed', x_BLD, *before_BLD.shape)
-        if not part.has_encoding:
-          P[name] = x_BLD - before_BLD
+    parts = [name for name, part in method.parts if part.per_layer]
+    x_BLD = embedded(method, params, x_BLD, tokens, parts, P)
     return x_BLD, with_state(method, params, x_BLD, tokens)
 
   def _sow_encoding(self, method, params, query: Tokens, P: dict):

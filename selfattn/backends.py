@@ -128,16 +128,9 @@ def attend(
   mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
   query, key = _both_sides(query_tokens, key_tokens, (B, L, M))
   _check_hooks(position, query, key)
-  facts = {
-    'dtype': position.rotated_dtype(q_BLHK.dtype),
-    'head_dim': K,
-    'has_dropout': dropout is not None,
-    'has_softcap': softcap > 0,
-    'hooks': position.hooks,
-    'rotated_dim': position.rotated_dim,
-    'normaliser': normaliser,
-    'value_dim': v_BMGK.shape[-1],
-  }
+  facts = _facts(
+    position, normaliser, q_BLHK, v_BMGK, dropout is not None, softcap > 0
+  )
   _check_backend(backend, platform, facts)
   if not B or not L or not M:
     nothing = jnp.zeros((B, L, H, v_BMGK.shape[-1]), q_BLHK.dtype)
@@ -180,6 +173,22 @@ def attend(
   if terms is not None and return_weights:
     terms |= by_part
   return output.astype(q_BLHK.dtype), weights
+
+
+def _facts(
+  position, normaliser, q_BLHK, v_BMGK, has_dropout: bool, has_softcap: bool
+) -> dict:
+  """What unsupported_reason reads of a call."""
+  return {
+    'dtype': position.rotated_dtype(q_BLHK.dtype),
+    'head_dim': q_BLHK.shape[-1],
+    'has_dropout': has_dropout,
+    'has_softcap': has_softcap,
+    'hooks': position.hooks,
+    'rotated_dim': position.rotated_dim,
+    'normaliser': normaliser,
+    'value_dim': v_BMGK.shape[-1],
+  }
 
 
 def _both_sides(query_tokens, key_tokens, shape_BLM) -> tuple[Tokens, Tokens]:

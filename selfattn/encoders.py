@@ -6,8 +6,6 @@ in test_encoders.py.
 
 from __future__ import annotations
 
-import math
-
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -78,9 +76,9 @@ class AttentionEncoder(Stack):
       return tuple(several)
     return (several or Softmax(self.num_heads),)
 
-  def _period(self):
-    patterns = (self.windows, self.normalisers)
-    return math.lcm(super()._period(), *map(period, patterns))
+  def _patterns(self):
+    others = map(period, (self.windows, self.normalisers))
+    return [*super()._patterns(), *others]
 
   def check(self, embed_dim, *, drops_weights, platform):
     super().check(embed_dim, drops_weights=drops_weights, platform=platform)

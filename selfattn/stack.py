@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.attention import Attention, sow_by_part
+from selfattn.attention import Attention
 from selfattn.blocks import NORMS, Block, OfAllLayers, PreNorm
 from selfattn.caches import continued
 from selfattn.contract import Encoder
@@ -17,10 +18,12 @@ from selfattn.dropout import Dropout, check_dropout, drop
 from selfattn.positions import Position
 from selfattn.positions.calls import (
   check_position,
-  check_returned,
   check_tokens,
+  embedded,
   float32,
+  sow_by_part,
 )
+from selfattn.positions.contract import require
 from selfattn.tokens import Tokens, without_padding
 
 
@@ -58,6 +61,15 @@ class Stack(Encoder):
   scan: bool = False
   remat: bool = False
 
+  def check(self, embed_dim, *, drops_weights, platform):
+    longest = max(self._patterns())
+    require(
+      longest <= self.num_layers,
+      'num_layers',
+      self.num_layers,
+      f'at least {longest}, the layers of a pattern',
+    )
+
   def unsupported_cls(self, num_tokens):
     if self.causal:
       return f'attends to itself alone with causal = {self.causal}'
@@ -72,9 +84,13 @@ class Stack(Encoder):
     """
     raise NotImplementedError
 
+  def _patterns(self) -> list[int]:
+    """Lengths of the patterns over layers."""
+    return [self.position.period]
+
   def _period(self) -> int:
     """After how many layers attention has the same fields again."""
-    return self.position.period
+    return math.lcm(*self._patterns())
 
   @nn.compact
   def __call__(
@@ -242,19 +258,16 @@ class Stack(Encoder):
   def _embed(self, position_params, x_BLD, tokens):
     """Vectors with positions; sows encodings that all layers share."""
     P = {}
-    for name, part in self.position.parts:
-      if part.per_layer:
-        continue
-      part_params = position_params.get(name, {}) if name else position_params
-      before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
-      check_returned(part, 'embed', x_BLD, *before_BLD.shape)
-      if not self.is_mutable_collection('intermediates'):
-        continue
-      if part.has_encoding:
-        P[name] = part.encoding(part_params, tokens)
-      elif 'embed' in part.hooks:
-        P[name] = x_BLD - before_BLD
-    sow_by_part(self, P)
+    of_all = {n: part for n, part in self.position.parts if not part.per_layer}
+    x_BLD = embedded(
+      self.position, position_params, x_BLD, tokens, list(of_all), P
+    )
+    if self.is_mutable_collection('intermediates'):
+      for name, part in of_all.items():
+        if part.has_encoding:
+          params = position_params.get(name, {}) if name else position_params
+          P[name] = part.encoding(params, tokens)
+      sow_by_part(self, P)
     return x_BLD
 
   def _continue(self, tokens, length, cache_len):

@@ -7,8 +7,6 @@ broadcasting to a higher rank is an error: write axes out.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 
 from selfattn.layers import period
@@ -87,31 +85,24 @@ def make(
     embed_dim, num_heads, causal, vocab_size: see Position.
 
   Raises:
-    ValueError: no name, an unknown one, or one method by two names; an unknown
-      option, or `NAME.OPTION = VALUE must be ...`; several methods rotate.
+    ValueError: no name, an unknown one, or one method by two names;
+      `NAME.OPTION = VALUE must be ...`; several methods rotate.
+    TypeError: an unknown option.
   """
   if not blocks:
     raise ValueError("no position method is named; 'none' is one")
-  made, sizes = {}, (embed_dim, num_heads, causal)
-  for given, options in blocks.items():
+  parts, sizes = {}, (embed_dim, num_heads, causal)
+  for alias, options in blocks.items():
     # A table may have an entry of a second name.
-    name = given if given in POSITIONS else ALIASES.get(given, given)
+    name = alias if alias in POSITIONS else ALIASES.get(alias, alias)
     require_one_of(POSITIONS, 'name', name)
-    if name in made:
+    if name in parts:
       raise ValueError(f'{" and ".join(blocks)} are one method: name it once')
-    _check_options(name, options)
-    if POSITIONS[name].causal_only and not causal:
-      raise ValueError(
-        f'name = {"+".join(blocks)!r} must be used with causal = True, in a '
-        f'config encoder.attention.causal: {name} is defined for keys before '
-        'their query alone'
-      )
     try:
-      method = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)
+      parts[name] = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)
     except ValueError as error:
       raise ValueError(f'{name}.{error}') from None
-    made[name] = method
-  return joined(made)
+  return joined(parts)
 
 
 def joined(parts: Mapping[str, Position]) -> Position:
@@ -194,19 +185,6 @@ def layered(entries: Sequence[Mapping[str, Position]]) -> Position:
     tuple(layers[:size]),
     vocab_size=first.vocab_size,
   )
-
-
-def _check_options(name: str, options: Mapping) -> None:
-  """Raises ValueError for an option that a method does not have."""
-  fields = {field.name for field in dataclasses.fields(POSITIONS[name])}
-  sizes = {f.name for f in dataclasses.fields(Position)} - {'heads'}
-  known = sorted(fields - sizes)
-  for option in options:
-    if option not in known:
-      near = difflib.get_close_matches(str(option), known, n=1)
-      hint = f'; did you mean {near[0]}?' if near else ''
-      has = f'has {", ".join(known)}' if known else 'has none'
-      raise ValueError(f'{name}.{option} is no option: {name} {has}{hint}')
 
 
 __all__ = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +122,7 @@ class Selective(Accumulated):
     keys = jax.random.split(key, 4)
     lecun = jax.nn.initializers.lecun_normal()
     width = self.num_heads * self.num_pairs
-    params = {
+    params: dict[str, Any] = {
       'down': {'kernel': lecun(keys[0], (self.embed_dim, self.rank))},
       'up': {'kernel': lecun(keys[1], (self.rank, width))},
     }

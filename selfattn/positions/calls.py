@@ -7,10 +7,12 @@ the parameters and the state of that part, and what it returns is checked.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import traverse_util
 
 from selfattn.layers import ALONE
 from selfattn.positions.contract import Position
@@ -67,6 +69,49 @@ def with_rows(
     }
     params = params | {name: part_params} if name else part_params
   return params
+
+
+def embedded(
+  position: Position,
+  params,
+  x_BLD: jax.Array,
+  tokens: Tokens,
+  names: Sequence[str],
+  P: dict,
+) -> jax.Array:
+  """Vectors after `embed` of the parts of these names.
+
+  Args:
+    P: gets what each of them without an encoding added, by name.
+  """
+  for name, part, part_params in parts_with(position, 'embed', params):
+    if name in names:
+      before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
+      check_returned(part, 'embed', x_BLD, *before_BLD.shape)
+      if not part.has_encoding:
+        P[name] = x_BLD - before_BLD
+  return x_BLD
+
+
+def sow_by_part(module: nn.Module, P: dict) -> None:
+  """Sows `P`, float32: a dict by part, or the array of a single method."""
+  if P:
+    P = jax.tree.map(lambda x: x.astype(jnp.float32), P)
+    module.sow('intermediates', 'P', P.get('', P))
+
+
+def merged(of_model, of_layer) -> dict:
+  """Parameters of a model and of a layer in one tree.
+
+  Raises:
+    ValueError: one is a parameter of both.
+  """
+  both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
+  for path in both[0].keys() & both[1].keys():
+    raise ValueError(
+      f'{".".join(path)!r} is a parameter of both the model and of a layer'
+    )
+  return traverse_util.unflatten_dict(both[0] | both[1])
 
 
 def check_returned(part: Position, hook: str, x, *axes) -> None:

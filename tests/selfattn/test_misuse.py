@@ -485,10 +485,6 @@ MISTAKES = {
     ).init(jax.random.key(0), X, None, 0.1),
     r'dropout = 0\.1 must be a Dropout',
   ),
-  'unknown option': (
-    make({'rotary': {'bas': 2.0}}), r'rotary\.bas is no option.*mean base\?',
-  ),
-  'option of none': (make({'none': {'x': 1}}), 'none has none'),
   'nothing': (make({}), 'no position method is named'),
   'twice': (make({'rope': {}, 'rotary': {}}), 'rope and rotary are one method'),
   'unknown name': (make({'rop': {}}), "name = 'rop' must be one of alibi"),

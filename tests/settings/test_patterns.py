@@ -62,6 +62,7 @@ def test_the_text_of_a_pattern_is_read_again():
     ({'position': 'learned+rotary,rotary'}, 'learned'),
     ({'position': 'rotary(heads=3)+alibi(heads=2)'}, 'heads = 2'),
     ({'position': 'rotary,learned(max_len=2)+none'}, 'learned'),
+    ({'position': 'rotary,none,t5,alibi,fire'}, 'num_layers = 4'),
     ({'normaliser': 'softmax,stick_breaking'}, 'StickBreaking'),
     ({'encoder': 'attention(window=((1, 1), (2,)))'}, '(2,)'),
     ({'block': 'parallel(norm=batch)'}, 'norm'),
