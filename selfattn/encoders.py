@@ -155,7 +155,7 @@ class AttentionEncoder(Stack):
     }
 
   def attention_choice(self, shape, *, drops_weights):
-    """That of the first layer."""
+    """The choice of the first layer."""
     B, L, D = shape
     return choose(
       self.backend,

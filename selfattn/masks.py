@@ -105,10 +105,10 @@ def window_mask(query_BL, key_BM, window: tuple[int, int]) -> jax.Array:
 
 def combine(*masks: jax.Array | None) -> jax.Array | None:
   """AND of the masks that are not None, of any ranks; None if all are None."""
-  given = [mask for mask in masks if mask is not None]
-  rank = max((mask.ndim for mask in given), default=0)
-  given = [mask.reshape(_in_rank(mask.shape, rank)) for mask in given]
-  return functools.reduce(operator.and_, given) if given else None
+  present = [mask for mask in masks if mask is not None]
+  rank = max((mask.ndim for mask in present), default=0)
+  present = [mask.reshape(_in_rank(mask.shape, rank)) for mask in present]
+  return functools.reduce(operator.and_, present) if present else None
 
 
 def mask_and_bias(mask, bias, shape: tuple[int, int, int, int]):

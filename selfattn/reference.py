@@ -80,8 +80,8 @@ class AttendCall:
       for name, term in content.items()
       if term is not None
     }
-    found = self.terms.without_encoding(scaled, biases, contextual)
-    return output, weights_BHLM, found
+    by_part = self.terms.without_encoding(scaled, biases, contextual)
+    return output, weights_BHLM, by_part
 
   def term(self, q_BLHK, rotated_BLHK, query: Tokens, mask, bias) -> Term:
     """What a kernel adds to the scores of all queries."""

@@ -69,7 +69,7 @@ class Accumulated(Position):
     return _turned(q_BLHK, of_query), _turned(k_BMGK, of_key)
 
   def _rates(self, base: float) -> np.ndarray:
-    """Those of `rotary`: base^(-n/R) of pair n."""
+    """The rates of `rotary`: base^(-n/R) of pair n."""
     return base ** (-np.arange(self.num_pairs) / self.num_pairs)
 
 

@@ -200,8 +200,8 @@ def check_params(position: Position, params, has_state: bool = False) -> None:
     is_embedding = not part.per_layer and not part.hooks - {'embed'}
     if is_embedding or (has_state and 'state' in part.hooks):
       continue
-    given = params.get(name, {}) if name else params
-    missing = sorted(_param_names(part) - given.keys())
+    known = params.get(name, {}) if name else params
+    missing = sorted(_param_names(part) - known.keys())
     if missing:
       raise ValueError(
         f'position_params of {type(part).__name__} have no '

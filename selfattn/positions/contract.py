@@ -280,7 +280,7 @@ def require(holds: bool, option: str, value, allowed: str) -> None:
 
 
 def require_one_of(allowed: Collection[str], option: str, value) -> None:
-  """As `require`, for an option that is one of several names."""
+  """Raises ValueError unless an option is one of several names."""
   among = f'one of {", ".join(sorted(allowed))}'
   require(value in allowed, option, value, among)
 

@@ -74,12 +74,12 @@ class Combined(Position):
 
   @property
   def rotated_dim(self):
-    """That of the part that rotates."""
+    """The width that the part which rotates turns to."""
     rotating = (part for _, part in self.parts if 'rotate' in part.hooks)
     return next((part.rotated_dim for part in rotating), self.head_dim)
 
   def rotated_dtype(self, dtype):
-    """That of the part that rotates."""
+    """The type that the part which rotates turns to."""
     for _, part in self.parts:
       dtype = part.rotated_dtype(dtype)
     return super().rotated_dtype(dtype)

@@ -160,8 +160,8 @@ def _by_blocks(lower, b):
 
   def block(x, now):
     start, lower_BHRM, inverse_BHRR, b_BHRN = now
-    found = inverse_BHRR @ (b_BHRN - lower_BHRM @ x)
-    return jax.lax.dynamic_update_slice_in_dim(x, found, start, 2), None
+    solved = inverse_BHRR @ (b_BHRN - lower_BHRM @ x)
+    return jax.lax.dynamic_update_slice_in_dim(x, solved, start, 2), None
 
   blocks = (starts_C, lower_CBHRM, inverse_CBHRR, b_CBHRN)
   x, _ = jax.lax.scan(block, jnp.zeros_like(b), blocks)
@@ -169,12 +169,12 @@ def _by_blocks(lower, b):
 
 
 def _by_rows(lower, b):
-  """As `_by_blocks`, row by row, with any leading axes."""
+  """The solution row by row, with any leading axes."""
 
   def row(x, now):
     index, lower_M, b_N = now
-    found = b_N - jnp.einsum('...M,...MN->...N', lower_M, x)
-    return x.at[..., index, :].set(found), None
+    row = b_N - jnp.einsum('...M,...MN->...N', lower_M, x)
+    return x.at[..., index, :].set(row), None
 
   rows = (
     jnp.arange(b.shape[-2]),

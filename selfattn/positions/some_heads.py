@@ -42,7 +42,7 @@ class SomeHeads(Position):
 
   @property
   def hooks(self):
-    """Those of the method."""
+    """The hooks of the method."""
     return self.method.hooks
 
   @property
@@ -52,7 +52,7 @@ class SomeHeads(Position):
 
   @property
   def rotated_dim(self):
-    """That of the method."""
+    """The width that the method turns to."""
     return self.method.rotated_dim
 
   def rotated_dtype(self, dtype):
@@ -80,7 +80,7 @@ class SomeHeads(Position):
     return self.method.rows(params)
 
   def encoding(self, params, tokens):
-    """That of its own heads."""
+    """The encoding of its heads."""
     return self.method.encoding(params, tokens)
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
