@@ -62,6 +62,11 @@ class Encoder(nn.Module):
     del shape, drops_weights
     return None
 
+  def window_of(self, index: int) -> tuple[int, int] | None:
+    """The window of a layer, as of selfattn.Attention; None: all tokens."""
+    del index
+    return None
+
   def unsupported_cls(self, num_tokens: int) -> str | None:
     """Why [CLS], put before the tokens, does not attend to all; or None.
 

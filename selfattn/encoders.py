@@ -178,12 +178,15 @@ class AttentionEncoder(Stack):
       )
     return super().unsupported_cls(num_tokens)
 
-  def _attention(self, index, **fields):
+  def window_of(self, index):
     window = _of_layer(self.windows, index)
+    return (window[0], window[1]) if window else None
+
+  def _attention(self, index, **fields):
     return Attention(
       num_kv_heads=self.num_kv_heads,
       normaliser=_of_layer(self.normalisers, index),
-      window=(window[0], window[1]) if window else None,
+      window=self.window_of(index),
       qk_norm=self.qk_norm,
       output_gate=self.output_gate,
       softcap=self.softcap,

@@ -169,12 +169,15 @@ def statistics(
       is_separator = jnp.pad(is_separator, before)
     side = Tokens(tokens).with_defaults(tokens.shape[1])
     encoder = classifier.encoder
-    window = getattr(encoder, 'window', ()) or None
-    seen = masks.visible(side, side, encoder.causal, window)
     square = (*tokens.shape, tokens.shape[1])
-    seen = jnp.broadcast_to(seen[:, 0], square) & tokens[:, :, None]
-    return jax.vmap(analysis.head_statistics, (0, None, None))(
-      weights, seen, is_separator
+    seen = []
+    for index in range(len(weights)):
+      window = encoder.window_of(index)
+      of_layer = masks.visible(side, side, encoder.causal, window)
+      of_layer = jnp.broadcast_to(of_layer[:, 0], square)
+      seen.append(of_layer & tokens[:, :, None])
+    return jax.vmap(analysis.head_statistics, (0, 0, None))(
+      weights, jnp.stack(seen), is_separator
     )
 
   found = []

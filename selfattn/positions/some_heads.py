@@ -80,8 +80,9 @@ class SomeHeads(Position):
     return self.method.rows(params)
 
   def encoding(self, params, tokens):
-    """The encoding of its heads."""
-    return self.method.encoding(params, tokens)
+    """A term of the scores of all heads, or what its heads have else."""
+    P = self.method.encoding(self._with_rows(params), tokens)
+    return self._all(P, 1) if P.ndim == 4 else P
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
     k_BMHK = jnp.repeat(k_BMGK, self.num_heads // k_BMGK.shape[2], axis=2)

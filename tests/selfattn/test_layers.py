@@ -355,6 +355,15 @@ def test_half_of_the_heads_rotate_and_half_have_the_slopes_of_so_few():
   np.testing.assert_allclose(bias[0, :, 0, 1], [0, 0, *-slopes(half)])
 
 
+def test_a_bias_of_some_heads_is_sown_as_that_of_all():
+  method = positions.joined({'alibi': make('alibi', heads=1)})
+  P = method.encoding({}, Tokens().with_defaults(3))
+  assert P.shape == (1, H, 3, 3)
+  assert (np.asarray(abs(P).max(axis=(0, 2, 3))) > 0).tolist() == [
+    True, False, False, False
+  ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
   ('parts', 'said'),
   [
