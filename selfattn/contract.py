@@ -16,8 +16,10 @@ class Encoder(nn.Module):
   Fields without a default, or with None, are sizes. They are passed by name, as
   far as a class declares them: num_layers, num_heads, embed_dim, mlp_dim,
   vocab_size, dtype, platform (that it is compiled for), position (a method of
-  selfattn.positions) and normaliser (one of selfattn.normalisers). Every other
-  field is an option of the encoder, as in `rnn(cell=gru)`.
+  selfattn.positions, or a pattern of them over layers: every attention gets
+  `position.of_layer(index)`), normaliser (one of selfattn.normalisers, or a
+  tuple of them, a pattern over layers) and block (one of selfattn.blocks).
+  Every other field is an option of the encoder, as in `rnn(cell=gru)`.
 
   An encoder with `position` makes its `init_model` a parameter named
   `position`, calls `embed` of each part (positions.calls.parts_with) and
@@ -75,6 +77,11 @@ class Encoder(nn.Module):
       drops_weights: whether attention weights are dropped.
     """
     del shape, drops_weights
+    return None
+
+  def window_of(self, index: int) -> tuple[int, int] | None:
+    """The window of a layer, as of selfattn.Attention; None: all tokens."""
+    del index
     return None
 
   def unsupported_cls(self, num_tokens: int) -> str | None:

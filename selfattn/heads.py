@@ -64,7 +64,7 @@ class Linear(Head):
 
   @nn.compact
   def __call__(self, pooled_BP, num_classes, dropout=None):
-    """As of Head."""
+    """Logits, float32 (B, C)."""
     del dropout
     return _affine(self, pooled_BP, num_classes)
 
@@ -82,12 +82,12 @@ class Mlp(Head):
   hidden_dim: int = 128
 
   def check(self) -> None:
-    """As of Head."""
+    """Raises ValueError for a hidden_dim below 1."""
     require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
 
   @nn.compact
   def __call__(self, pooled_BP, num_classes, dropout=None):
-    """As of Head."""
+    """Logits, float32 (B, C)."""
     h_BS = nn.tanh(nn.Dense(self.hidden_dim, name='dense')(pooled_BP))
     return _affine(self, drop(h_BS, dropout, 0), num_classes)
 

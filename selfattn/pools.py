@@ -8,8 +8,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.normalisers import masked_softmax
 from selfattn.positions.contract import require
+from selfattn.simplex import masked_softmax
 
 
 class Pool(nn.Module):

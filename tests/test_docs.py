@@ -151,7 +151,11 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
 @pytest.mark.parametrize(
   'changes',
   [
-    {'model.normaliser': 'ideas:Relu', 'model.pool': 'ideas:Gated'},
+    {
+      'model.normaliser': 'ideas:Relu',
+      'model.pool': 'ideas:Gated',
+      'model.block': 'ideas:Sandwich(scale=0.5)',
+    },
     {
       'model.encoder': 'ideas:Mixed(gate=0.25)',
       'optimizer.groups': 'embeddings(optimizer=ideas:SignSgd)',

@@ -122,7 +122,7 @@ def _tutorial(size: Size, tokens, labels, vocab_size) -> dict[str, Callable]:
   for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
     config.model[name] = getattr(size, name)
   config.model.dropout_rate = DROPOUT_RATE
-  config.model.encoder = 'attention(norm=post, activation=relu)'
+  config.model.block = 'post(feed_forward=relu)'
   config.optimizer.method = 'adam'
   config.optimizer.learning_rate = LEARNING_RATE
   config.optimizer.schedule = 'constant'

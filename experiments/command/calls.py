@@ -5,6 +5,7 @@ with the options that differ from their defaults:
 
     config.model.position = 'rotary(base=500)+t5(num_buckets=16)'
     config.model.normaliser = 'ideas:Sharp(power=2.0)'
+    config.model.position = 'rotary,rotary,none'   # a pattern over layers
 
 Options are the dataclass fields of the class that have a default, typed by
 their annotations. A value is written as in Python; a word, or a call, needs no
@@ -27,6 +28,7 @@ from experiments.command import fields, modules
 from experiments.command.errors import UserError, at, in_file, nearest
 from experiments.command.fields import typed
 from experiments.command.values import split
+from selfattn import layers
 
 _CALL = re.compile(r'([\w.]+(?::\w+)?)\s*(?:\((.*)\))?', re.DOTALL)
 
@@ -105,6 +107,7 @@ class Table:
     base: what each of them is a subclass of.
     aliases: second names of entries.
     joins: whether several may be joined by +, each once.
+    layers: whether several may be a pattern over layers, with commas between.
     optional: whether the text may be empty, for none.
   """
 
@@ -112,6 +115,7 @@ class Table:
   base: type
   aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
   joins: bool = False
+  layers: bool = False
   optional: bool = False
 
 
@@ -189,10 +193,7 @@ def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
     return ()
   if not isinstance(text, str):
     return (parse(text, table, key),)
-  try:
-    parts = split(text, '+')
-  except ValueError as error:
-    raise UserError(f'config.{key}: {error}') from None
+  parts = _split(text, '+', key)
   calls = tuple(parse(part, table, key) for part in parts)
   labels = [call.label for call in calls]
   for label in labels:
@@ -201,9 +202,34 @@ def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
   return calls
 
 
+def parse_layers(
+  text: Any, table: Table, key: str
+) -> tuple[tuple[Call, ...], ...]:
+  """The joined calls of the first layers, a pattern that is repeated.
+
+  The fewest that are the pattern: equal calls are one. Raises as `parse`.
+  """
+  entries = _split(text, ',', key) if isinstance(text, str) else [text]
+  if not table.joins:
+    pattern = [(parse(entry, table, key),) for entry in entries]
+  else:
+    pattern = [parse_joined(entry, table, key) for entry in entries]
+  return tuple(pattern[: layers.period(pattern)])
+
+
+def _split(text: str, separator: str, key: str) -> list[str]:
+  with at(f'config.{key}'):
+    return split(text, separator)
+
+
 def joined_text(calls: tuple[Call, ...]) -> str:
   """The canonical text of joined calls."""
   return '+'.join(map(str, calls))
+
+
+def layers_text(pattern: tuple[tuple[Call, ...], ...]) -> str:
+  """The canonical text of a pattern over layers."""
+  return ','.join(map(joined_text, pattern))
 
 
 def _keywords(inside: str) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def field(default: Any, limit: Limit | None = None) -> Any:
 def choice(default: str, table: Table) -> Any:
   """A field of settings that chooses from a table.
 
-  Its value is a Call, or a tuple of them where the table joins.
+  Its value is a Call, or a tuple of them where the table joins, or a tuple of
+  such tuples where it has patterns over layers.
   """
   return dataclasses.field(default=default, metadata={'table': table})
 
@@ -94,6 +95,8 @@ def read(cls: Any, values: Mapping, path: str = '') -> Any:
       made[entry.name] = _checked(
         typed(value, kind, f'config.{key}'), entry, key
       )
+    elif table.layers:
+      made[entry.name] = calls.parse_layers(value, table, key)
     elif table.joins:
       made[entry.name] = calls.parse_joined(value, table, key)
     else:
@@ -126,7 +129,9 @@ def flat(settings: Any, path: str = '') -> dict[str, Any]:
   for entry in dataclasses.fields(settings):
     key, value = join(path, entry.name), getattr(settings, entry.name)
     table = entry.metadata.get('table')
-    if table is not None:
+    if table is not None and table.layers:
+      values[key] = calls.layers_text(value)
+    elif table is not None:
       values[key] = calls.joined_text(value) if table.joins else str(value)
     elif dataclasses.is_dataclass(value):
       values |= flat(value, key)
@@ -140,7 +145,9 @@ def calls_of(settings: Any) -> Iterator[Call]:
   for entry in dataclasses.fields(settings):
     value = getattr(settings, entry.name)
     if 'table' in entry.metadata:
-      yield from value if isinstance(value, tuple) else (value,)
+      pattern = value if isinstance(value, tuple) else (value,)
+      for part in pattern:
+        yield from part if isinstance(part, tuple) else (part,)
     elif dataclasses.is_dataclass(value):
       yield from calls_of(value)
 

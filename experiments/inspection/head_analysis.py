@@ -100,10 +100,7 @@ def sown_weights(
   )
   found = analysis.sown(sown['intermediates']['encoder'], 'weights')
   pooled = analysis.sown(sown['intermediates'], 'pool_weights')
-  # A scanned stack sows those of all layers at once.
-  weights = jnp.concatenate(
-    [weights.reshape(-1, *weights.shape[-4:]) for *_, weights in found]
-  )
+  weights = jnp.stack([weights for *_, weights in found])
   return weights, pooled[0][-1] if pooled else None
 
 
@@ -119,8 +116,7 @@ def _terms_of_text(classifier, params, batch: Batch) -> dict:
   if position is None:
     return {}
   of_text = {name for name, part in position.parts if not part.has_encoding}
-  is_scanned = getattr(classifier.encoder, 'scan', False)
-  found = analysis.encodings(sown['intermediates']['encoder'], is_scanned)
+  found = analysis.encodings(sown['intermediates']['encoder'])
   return {(part, layer): P for part, layer, P in found if part in of_text}
 
 
@@ -178,12 +174,15 @@ def statistics(
       is_separator = jnp.pad(is_separator, before)
     side = Tokens(tokens).with_defaults(tokens.shape[1])
     encoder = classifier.encoder
-    window = getattr(encoder, 'window', ()) or None
-    seen: Any = masks.visible(side, side, encoder.causal, window)
     square = (*tokens.shape, tokens.shape[1])
-    seen = jnp.broadcast_to(seen[:, 0], square) & tokens[:, :, None]
-    return jax.vmap(analysis.head_statistics, (0, None, None))(
-      weights, seen, is_separator
+    seen = []
+    for index in range(len(weights)):
+      window = encoder.window_of(index)
+      of_layer: Any = masks.visible(side, side, encoder.causal, window)
+      of_layer = jnp.broadcast_to(of_layer[:, 0], square)
+      seen.append(of_layer & tokens[:, :, None])
+    return jax.vmap(analysis.head_statistics, (0, 0, None))(
+      weights, jnp.stack(seen), is_separator
     )
 
   parts = []

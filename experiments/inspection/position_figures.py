@@ -89,8 +89,7 @@ def draw(
     mutable='intermediates',
   )
   methods = list(_methods(encoder, encoder_params))
-  is_scanned = getattr(encoder, 'scan', False)
-  for part, layer, P in analysis.encodings(sown['intermediates'], is_scanned):
+  for part, layer, P in analysis.encodings(sown['intermediates']):
     P = np.asarray(P, np.float32)
     _encoding(drawn, file_suffix(part, layer), P, length)
   for name, method, params in methods:
@@ -110,7 +109,9 @@ def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
     paths = [(file_suffix(part, None), ())]
     if method.per_layer:
       paths = [
-        (file_suffix(part, layer), path) for layer, path in enumerate(layers)
+        (file_suffix(part, layer), path)
+        for layer, path in enumerate(layers)
+        if part in dict(encoder.position.of_layer(layer).parts)
       ]
     for name, path in paths:
       tree = functools.reduce(operator.getitem, path, params)

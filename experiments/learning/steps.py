@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -28,7 +28,7 @@ from experiments.learning.tasks import (
   padding_mask,
   targets_of,
 )
-from selfattn.dropout import Dropout
+from selfattn.dropout import Bits
 
 # The key of random numbers in evaluation, the same for all runs.
 _EVALUATION = 0
@@ -48,13 +48,13 @@ class State(struct.PyTreeNode):
   """
 
   step: jax.Array
-  params: Any
-  optimizer: Any
+  params: chex.ArrayTree
+  optimizer: chex.ArrayTree
   sums: jax.Array
-  average: Any = None
+  average: chex.ArrayTree | None = None
 
   @property
-  def eval_params(self) -> Any:
+  def eval_params(self) -> chex.ArrayTree:
     """The parameters to evaluate and to predict with."""
     return self.params if self.average is None else self.average
 
@@ -208,7 +208,7 @@ def make_eval_step(
 def eval_targets(task: Task, classifier, batch: Batch) -> Targets:
   """Targets that depend on the text alone, not on the batch it is in."""
   key = jax.random.key(_EVALUATION)
-  bits = Dropout.of_texts(key, batch.tokens, padding_mask(batch))
+  bits = Bits.of_texts(key, batch.tokens, padding_mask(batch))
   return targets_of(task, batch, classifier.vocab_size, bits)
 
 

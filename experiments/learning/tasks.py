@@ -22,7 +22,7 @@ from experiments.command.errors import UserError
 from experiments.data.batches import Batch
 from experiments.learning import masking
 from experiments.learning.scores import confusion_matrix, scores
-from selfattn.dropout import Dropout
+from selfattn.dropout import Bits
 from selfattn.heads import TiedHead
 
 Array = jax.Array | np.ndarray
@@ -92,7 +92,7 @@ class Task:
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     """Inputs and labels of a batch; a pure function, traced by jax.
 
     Args:
@@ -161,7 +161,7 @@ class Classify(Task):
   reads_labels: ClassVar = True
   has_labels: ClassVar = True
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     del vocab_size, bits
     return Targets(*batch)
 
@@ -226,7 +226,7 @@ class MaskedTokens(Task):
         f'keep = {self.keep}, and their sum 1'
       )
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     mask = padding_mask(batch)
     begins_word = self.begins_word if self.whole_words else None
     index, is_chosen = masking.choose(
@@ -255,7 +255,7 @@ class NextToken(Task):
   is_tied: ClassVar = True
   is_causal: ClassVar = True
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     """The texts, with the next token of all but the last as labels."""
     del vocab_size, bits
     labels = jnp.pad(batch.tokens[:, 1:], ((0, 0), (0, 1)))
@@ -287,7 +287,7 @@ CLASSIFY = Classify()
 
 
 def targets_of(
-  task: Task, batch: Batch, vocab_size: int, bits: Dropout
+  task: Task, batch: Batch, vocab_size: int, bits: Bits
 ) -> Targets:
   """`task.targets`, without the labels that the task does not declare.
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from experiments.command import fields
+from experiments.command import calls, fields
 from experiments.command.errors import UserError
 from selfattn import positions
 from selfattn.contract import Encoder, check_heads
+from selfattn.normalisers import Softmax
 from selfattn.positions import Position
 
 
@@ -41,9 +42,11 @@ def encoder(
     'normaliser': None,
   }
   if 'normaliser' in names:
-    known['normaliser'] = model.normaliser.make(
-      model.num_heads, head_dim=model.embed_dim // model.num_heads
-    )
+    known['normaliser'] = _normalisers(model)
+  if 'block' in names:
+    known['block'] = model.block.make()
+    with model.block.checked():
+      known['block'].check()
   known = vars(model) | known
   made = model.encoder.make(**{n: known[n] for n in names if n in known})
   if 'position' not in names:
@@ -51,23 +54,35 @@ def encoder(
   return made.clone(position=_position(model, made.causal, vocab_size))
 
 
+def _normalisers(model) -> Softmax | tuple[Softmax, ...]:
+  """The normaliser, or those of a pattern over layers."""
+  made = []
+  for (call,) in model.normaliser:
+    head_dim = model.embed_dim // model.num_heads
+    made.append(call.make(model.num_heads, head_dim=head_dim))
+  return made[0] if len(made) == 1 else tuple(made)
+
+
 def _position(model, causal: bool, vocab_size: int | None) -> Position:
-  """The position method, or several joined."""
-  parts = {}
-  for call in model.position:
-    if call.entry.causal_only and not causal:
-      raise UserError(
-        f'config.model.position = {call} is defined for keys before their '
-        'query alone; it needs a causal encoder, such as '
-        "config.model.encoder = 'attention(causal=True)'"
-      )
-    parts[call.label] = call.make(
-      model.embed_dim, model.num_heads, causal, vocab_size=vocab_size
-    )
+  """The position method, or several joined, or a pattern over layers."""
+  sizes = model.embed_dim, model.num_heads, causal
+  pattern = []
+  for calls_of_layer in model.position:
+    pattern.append({})
+    for call in calls_of_layer:
+      if call.entry.causal_only and not causal:
+        raise UserError(
+          f'config.model.position = {call} is defined for keys before their '
+          'query alone; it needs a causal encoder, such as '
+          "config.model.encoder = 'attention(causal=True)'"
+        )
+      made = call.make(*sizes, vocab_size=vocab_size)
+      pattern[-1][call.label] = made
+  text = calls.layers_text(model.position)
   try:
-    return positions.joined(parts)
+    return positions.layered(pattern)
   except ValueError as error:
-    raise UserError(f'config.model.position: {error}') from None
+    raise UserError(f'config.model.position = {text}: {error}') from None
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:

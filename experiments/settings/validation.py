@@ -161,7 +161,14 @@ def _check_length(data, model, position, pool) -> None:
   sampled = model.position_sampling.make()
   with model.position_sampling.checked():
     length = sampled.max_length(length)
-  for call, (_, part) in zip(model.position, position.parts, strict=True):
+  calls_and_parts = [
+    (call, part)
+    for index, joined in enumerate(model.position)
+    for call, (_, part) in zip(
+      joined, position.of_layer(index).parts, strict=True
+    )
+  ]
+  for call, part in calls_and_parts:
     if sampled.is_real and not part.supports_real_positions:
       raise UserError(
         f'config.model.position_sampling = {model.position_sampling} gives '

@@ -5,8 +5,9 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import chex
 import jax
 import numpy as np
 
@@ -119,7 +120,7 @@ class Evaluated(NamedTuple):
   settings: Settings
   program: Program
   step: int
-  params: Any
+  params: chex.ArrayTree
 
 
 def restore_params(

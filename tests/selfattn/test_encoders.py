@@ -13,9 +13,9 @@ from selfattn.attention import Attention
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw, is_causal_only
 
 pytestmark = pytest.mark.matrix
@@ -102,12 +102,9 @@ def test_sown_values_appear_under_jit_remat_and_scan(fields):
   (P,) = sown['P']
   assert P.shape == (1, L, D)
   assert P.dtype == jnp.float32
-  if fields.get('scan'):
-    (weights,) = sown['blocks']['attention']['weights']
-  else:
-    weights = jnp.stack(
-      [sown[f'block_{n}']['attention']['weights'][0] for n in range(LAYERS)]
-    )
+  weights = jnp.stack(
+    [sown[f'block_{n}']['attention']['weights'][0] for n in range(LAYERS)]
+  )
   assert weights.shape == (LAYERS, B, H, L, L)
   np.testing.assert_allclose(
     weights.sum(-1), np.ones((LAYERS, B, H, L)), rtol=1e-5

@@ -57,8 +57,8 @@ def test_a_warmup_of_no_whole_updates_is_refused(given):
 
 # A choice, the option that is wrong in it, and what is allowed.
 WRONG_OPTIONS = [
-  ('model.encoder', 'attention(norm=mid)', 'norm', 'post, pre'),
-  ('model.encoder', 'attention(activation=swish)', 'activation', 'gelu, relu'),
+  ('model.block', 'pre(norm=mid)', 'norm', 'layer, rms'),
+  ('model.block', 'post(feed_forward=x)', 'feed_forward', 'geglu, gelu, relu'),
   ('model.encoder', 'attention(backend=flash)', 'backend', 'auto, chunked'),
   ('model.encoder', 'attention(num_kv_heads=3)', 'num_kv_heads', '0 or a div'),
   ('model.encoder', 'attention(window=(1,))', 'window', '(left, right)'),
@@ -72,8 +72,8 @@ WRONG_OPTIONS = [
   ('model.position', 'rotary(factor=0.5)', 'factor', 'at least 1'),
   (
     'model.normaliser',
-    'differential(lambda_init=1.0)',
-    'lambda_init',
+    'differential(highest=1.0)',
+    'highest',
     'at least 0 and below 1',
   ),
   (

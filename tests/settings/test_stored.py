@@ -133,7 +133,8 @@ def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
   run_lib.run(config, str(path), Signals())
   monkeypatch.chdir(tmp_path)
   settings = stored.read_settings(str(path))
-  assert [part.label for part in settings.model.position] == ['Mine', 't5']
+  (joined,) = settings.model.position
+  assert [part.label for part in joined] == ['Mine', 't5']
   evaluation.restore_params(str(path), 'last')
   capfd.readouterr()
   file.write_text(IDEAS + '# changed')
