@@ -47,14 +47,14 @@ class State(struct.PyTreeNode):
     average: moving average of params, a tree like them; None: there is none.
   """
 
-  step: jax.Array
-  params: chex.ArrayTree
-  optimizer: chex.ArrayTree
-  sums: jax.Array
-  average: chex.ArrayTree | None = None
+  step: chex.Array
+  params: optax.Params
+  optimizer: optax.OptState
+  sums: chex.Array
+  average: optax.Params | None = None
 
   @property
-  def eval_params(self) -> chex.ArrayTree:
+  def eval_params(self) -> optax.Params:
     """The parameters to evaluate and to predict with."""
     return self.params if self.average is None else self.average
 
