@@ -7,6 +7,8 @@ Use an environment other than the project's. Writes
 tests/selfattn/goldens/layers.npz: of each model, its vectors before and
 after all layers, its parameters and the gradients of sum(output * cotangent).
 """
+# The other libraries are no dependencies.
+# pyright: reportMissingImports=false
 
 import pathlib
 

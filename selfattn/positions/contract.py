@@ -239,7 +239,7 @@ class Position(InLayers):
     Sown once, as that of the first layer, unless the method is `per_layer`.
 
     Not implemented where it depends on more than positions: then what `embed`
-    added, or what was added to the scores, is sown.
+    added, or what was added to the scores, is sown; nothing of a rotation.
     """
     del params, tokens
 
