@@ -28,7 +28,6 @@ from experiments.command import fields, modules
 from experiments.command.errors import UserError, at, in_file, nearest
 from experiments.command.fields import typed
 from experiments.command.values import split
-from selfattn import layers
 
 _CALL = re.compile(r'([\w.]+(?::\w+)?)\s*(?:\((.*)\))?', re.DOTALL)
 
@@ -209,6 +208,9 @@ def parse_layers(
 
   The fewest that are the pattern: equal calls are one. Raises as `parse`.
   """
+  # Late: it imports jax, for which --help does not wait.
+  from selfattn import layers
+
   entries = _split(text, ',', key) if isinstance(text, str) else [text]
   if not table.joins:
     pattern = [(parse(entry, table, key),) for entry in entries]

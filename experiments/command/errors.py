@@ -112,3 +112,12 @@ def nearest(name: str, allowed) -> str:
   """'; did you mean ...?', or '' without a close match."""
   near = difflib.get_close_matches(name, list(map(str, allowed)), n=1)
   return f'; did you mean {near[0]}?' if near else ''
+
+
+def require(holds: bool, option: str, value: Any, allowed: str) -> None:
+  """ValueError that names an option of an entry, unless its value is allowed.
+
+  That of selfattn, for what is imported without jax.
+  """
+  if not holds:
+    raise ValueError(f'{option} = {value!r} must be {allowed}')

@@ -11,11 +11,11 @@ import itertools
 
 import numpy as np
 
+from experiments.command.errors import require
 from experiments.data import algorithmic, strings, word_order
 from experiments.data.contract import Dataset
 from experiments.data.rows import Row
 from experiments.data.text_files import SPLITS, Text
-from selfattn.positions.contract import require, require_one_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +80,9 @@ class Algorithmic(Dataset):
 
   def algorithm(self) -> strings.Task:
     """The program that writes and labels the strings."""
-    require_one_of(algorithmic.ALGORITHMS, 'task', self.task)
-    return algorithmic.ALGORITHMS[self.task]
+    tasks = algorithmic.ALGORITHMS
+    require(self.task in tasks, 'task', self.task, f'one of {", ".join(tasks)}')
+    return tasks[self.task]
 
   def check(self, directory: str) -> None:
     """ValueError for an unknown task or invalid sizes."""

@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from experiments.command.errors import require
 from experiments.data.contract import Tokenization
-from selfattn.positions.contract import require
 
 PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
