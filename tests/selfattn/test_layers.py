@@ -124,7 +124,9 @@ def test_every_layer_is_the_one_of_its_number():
   params, x = drawn(encoder), without_padding(X, TOKENS)
   for index in range(3):
     block = params[f'block_{index}']
+    other = after_layer(encoder, block, {}, (index + 1) % 3, x)
     x = after_layer(encoder, block, {}, index, x)
+    assert abs(other - x).max() > 1e-3
   found = outputs(encoder.clone(scan=True), params)
   np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
 
