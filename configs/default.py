@@ -8,6 +8,8 @@ docs/configuration.md list them.
     bash scripts/run.sh experiments.train
 """
 
+from typing import Any
+
 from ml_collections import ConfigDict
 
 from experiments.command import schema
@@ -15,8 +17,8 @@ from experiments.settings.settings import Settings
 from selfattn.positions import POSITIONS
 
 
-def get_config():
-  """A locked ConfigDict."""
+def get_config() -> Any:
+  """A locked ConfigDict, whose sections and keys are attributes."""
   return ConfigDict(schema.defaults(Settings)).lock()
 
 

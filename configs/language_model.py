@@ -23,7 +23,7 @@ from selfattn.normalisers import NORMALISERS
 def get_config():
   """Differences from configs/default.py."""
   config = default.get_config()
-  config.task = 'next_token'
+  config.task = 'next_token(tied=False)'
   config.data.source = 'stories'
   config.data.vocabulary = 'byte'
   config.data.max_length = 128
@@ -32,6 +32,7 @@ def get_config():
   config.model.num_layers = 3
   config.model.embed_dim = 128
   config.model.mlp_dim = 512
+  config.model.embed_init_std = 1.0
   config.model.dropout_rate = 0.0
   config.optimizer.learning_rate = 2e-3
   config.optimizer.weight_decay = 0.01

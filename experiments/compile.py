@@ -75,8 +75,8 @@ def main(values) -> None:
     f'memory per device: {report["memory_bytes"] / 2**20:,.1f} MiB of '
     f'{report["memory_available_bytes"] / 2**30:.2f} GiB'
   )
-  for kind, entry in report['collectives_per_device'].items():
-    log(f'{kind}: {entry["count"]} calls, {entry["bytes"]:,} bytes')
+  for kind, count in report['collectives'].items():
+    log(f'{kind}: {count} calls')
   app.print_result({'topology': topology, **report})
 
 

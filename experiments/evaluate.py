@@ -22,6 +22,8 @@ from experiments.command import app, distributed
 from experiments.command.errors import UserError
 from experiments.command.imports import import_frozen
 from experiments.command.log import log
+from experiments.data import input_rows
+from experiments.data.text_files import UNKNOWN
 from experiments.learning import scores
 from experiments.training import run_flags
 
@@ -72,7 +74,7 @@ def _define(values) -> None:
   flags.DEFINE_enum(
     'unknown_labels',
     'error',
-    ('error', 'drop'),
+    UNKNOWN,
     'What to do with texts of --file whose labels the run does not know.',
     flag_values=values,
   )
@@ -90,14 +92,14 @@ def _define(values) -> None:
     lower_bound=0,
     flag_values=values,
   )
+  input_rows.define(values, '--file, if not as in the run', 'label_column')
   distributed.define(values)
 
 
 def main(values) -> None:
   """Evaluates a checkpoint and prints the results."""
   workdir = app.required(values, 'workdir')
-  if values.stride and not values.lengths:
-    raise UserError(f'--stride={values.stride} is of --lengths, which is empty')
+  _check_file(values)
   _lengths(values)
   cluster = distributed.find(values, os.environ)
   import_frozen('experiments.training.evaluation')
@@ -107,23 +109,31 @@ def main(values) -> None:
     _evaluate(values, paths)
 
 
+def _check_file(values) -> None:
+  """UserError for flags of a split beside --file, or of a file without it."""
+  of_split = {'split', 'data_dir'}
+  of_file = {'unknown_labels', *input_rows.names(values)}
+  is_file = values.file is not None
+  for name in sorted(of_split if is_file else of_file):
+    if values[name].present:
+      reason = 'exclude one another' if is_file else 'need one another'
+      raise UserError(f'--{name} and --file {reason}')
+
+
 def _evaluate(values, paths: list[str]) -> None:
   from experiments.command import processes
   from experiments.settings import stored
   from experiments.training import ensembles
 
-  processes.together(lambda: ensembles.check(paths, not values.file))
-  settings = stored.read_settings(paths[0])
-  if values.lengths and not settings.data.is_stream:
-    raise UserError(
-      f'--lengths needs a run on a stream, but config.data.source = '
-      f'{settings.data.source}'
-    )
-  loaded = processes.together(lambda: _data(values, settings, paths[0]))
+  is_file = values.file is not None
   if values.lengths:
-    app.print_result(_by_window(values, settings, paths, loaded))
+    app.print_result(_by_window(values, paths))
     return
-  examples = loaded.splits['test' if values.file else values.split]
+  processes.together(lambda: ensembles.check(paths, not is_file))
+  settings = stored.read_settings(paths[0])
+  loaded = processes.together(lambda: _data(values, settings, paths[0]))
+  split = 'test' if is_file else values.split
+  examples = loaded.splits[split]
   answers = ensembles.evaluate(
     ensembles.restored(paths, values.checkpoint),
     examples,
@@ -133,8 +143,7 @@ def _evaluate(values, paths: list[str]) -> None:
   if not processes.is_first():
     return
   task = answers.task
-  place = {'file': values.file} if values.file else {'split': values.split}
-  split = 'test' if values.file else values.split
+  place = {'file': values.file} if is_file else {'split': values.split}
   scores_of_all = loaded.scores(split, task, answers.outputs)
   result = place | scores_of_all
   if task.has_labels:
@@ -151,46 +160,16 @@ def _evaluate(values, paths: list[str]) -> None:
   app.print_result(result)
 
 
-def _by_window(values, settings, paths, loaded) -> dict:
-  """Prints and returns the loss of a stream by length of the window."""
-  from experiments.command import processes
-  from experiments.training import ensembles, lengths
-
-  processes.require_one('--lengths')
-  (run,) = ensembles.restored(paths, values.checkpoint)
-  split, rows = values.split, []
-  for length in _lengths(values):
-    reason = lengths.unsupported(run.program, length)
-    if reason:
-      log(f'{length:>7}  {reason}')
-      rows.append({'length': length, 'unsupported': reason})
-      continue
-    row = lengths.evaluate(
-      run,
-      loaded.splits[split].tokens,
-      loaded.num_bytes[split],
-      length,
-      values.stride,
-      values.batch_size * settings.data.max_length,
-    )
-    if not any('loss' in row for row in rows):
-      log(f'{"length":>7}  {"nats":>7}  {"bits/byte":>9}  {"perplexity":>10}')
-    log(
-      f'{length:>7}  {row.loss:7.4f}  {row.bits_per_byte:9.4f}  '
-      f'{row.perplexity:10.3f}'
-    )
-    rows.append(row._asdict())
-  return {
-    'split': split, 'stride': values.stride, 'lengths': rows, 'step': run.step,
-  }  # fmt: skip
-
-
 def _lengths(values) -> list[int]:
   """Those of --lengths.
 
   Raises:
     UserError: one is no number of tokens, or shorter than the stride.
   """
+  if values.stride and not values.lengths:
+    raise UserError(f'--stride={values.stride} is of --lengths, which is empty')
+  if values.lengths and values.file is not None:
+    raise UserError('--lengths and --file exclude one another')
   for text in values.lengths:
     if not text.strip().isdecimal() or int(text) < max(values.stride, 1):
       raise UserError(
@@ -200,19 +179,64 @@ def _lengths(values) -> list[int]:
   return [int(text) for text in values.lengths]
 
 
+def _by_window(values, paths: list[str]) -> dict:
+  """Prints and returns the loss of a stream by length of the window."""
+  from experiments.command import processes
+  from experiments.settings import stored
+  from experiments.training import evaluation, lengths
+
+  processes.require_one('--lengths')
+  if len(paths) > 1:
+    raise UserError('--lengths needs one run, and --workdir names several')
+  settings = stored.read_settings(paths[0])
+  if not settings.data.is_stream:
+    raise UserError(
+      '--lengths needs a run on a stream, and this one has '
+      f'config.data.source = {settings.data.source}'
+    )
+  loaded = evaluation.load_data(settings, paths[0], values.data_dir)
+  run = evaluation.restore_params(paths[0], values.checkpoint)
+  log(f'{"length":>7}  {"nats":>7}  {"bits/byte":>9}  {"perplexity":>10}')
+  rows = []
+  for length in _lengths(values):
+    if reason := lengths.unsupported(run.program, length):
+      log(f'{length:>7}  {reason}')
+      rows.append({'length': length, 'unsupported': reason})
+      continue
+    row = lengths.evaluate(
+      run,
+      loaded.splits[values.split].tokens,
+      loaded.num_bytes[values.split],
+      length,
+      values.stride,
+      values.batch_size * settings.data.max_length,
+    )
+    log(
+      f'{length:>7}  {row.loss:7.4f}  {row.bits_per_byte:9.4f}  '
+      f'{row.perplexity:10.3f}'
+    )
+    rows.append(row._asdict())
+  return {
+    'split': values.split,
+    'stride': values.stride,
+    'lengths': rows,
+    'step': run.step,
+  }
+
+
 def _data(values, settings, path: str):
   """The data of the run, or that of --file."""
-  from experiments.data import loading, text_files
+  from experiments.data import loading
   from experiments.training import evaluation
 
-  if not values.file:
+  if values.file is None:
     return evaluation.load_data(settings, path, values.data_dir)
-  has_labels = settings.task.entry.has_labels
   return loading.load_file(
     settings.data,
     path,
     values.file,
-    'test' if has_labels else text_files.UNLABELLED,
+    input_rows.changed(values),
+    settings.task.entry.has_labels,
     values.unknown_labels,
   )
 

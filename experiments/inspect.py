@@ -91,31 +91,30 @@ def _define(values) -> None:
 
 def main(values) -> None:
   """Reads a run or a sweep, or initialises a model, and writes the files."""
-  workdir = values.workdir
-  if workdir is None and not values.output:
+  workdir, output = values.workdir, values.output
+  if workdir is None and not output:
     raise UserError('--output or --workdir is required')
   if workdir is not None and app.has_config(values):
     raise UserError(f'--workdir={workdir} has its own config; drop --config')
-  if not values.output and workdir.startswith(buckets.SCHEMES):
+  encoding.check_texts(values.text)
+  if workdir is None:
+    app.print_result(_untrained(values, os.path.abspath(output)))
+    return
+  if not output and workdir.startswith(buckets.SCHEMES):
     raise UserError(
       f'--output is required: --workdir={workdir} is read-only here'
     )
-  encoding.check_texts(values.text)
-  if workdir is None:
-    output = os.path.abspath(values.output)
-    result = _untrained(values, output)
-  else:
-    with run_flags.opened(workdir) as paths:
-      if len(paths) > 1 and not values.output:
-        raise UserError(
-          f'--output is required: --workdir={workdir} is {len(paths)} folders'
-        )
-      path, *others = paths
-      output = os.path.abspath(values.output or os.path.join(path, 'inspect'))
-      if not others and os.path.exists(os.path.join(path, 'sweep.json')):
-        result = _sweep(values, path, output)
-      else:
-        result = _run(values, paths, output)
+  with run_flags.opened(workdir) as paths:
+    if len(paths) > 1 and not output:
+      raise UserError(
+        f'--output is required: --workdir={workdir} is {len(paths)} folders'
+      )
+    output = os.path.abspath(output or os.path.join(paths[0], 'inspect'))
+    is_sweep = os.path.exists(os.path.join(paths[0], 'sweep.json'))
+    if is_sweep and len(paths) == 1:
+      result = _sweep(values, paths[0], output)
+    else:
+      result = _run(values, paths, output)
   app.print_result({'output': output} | result)
 
 
@@ -156,7 +155,7 @@ def _untrained(values, output: str) -> dict:
   state = jax.jit(init)(HParams.of(settings))
   drawn, params = Figures(output), state.eval_params
   position_figures.draw_model(drawn, classifier, params, length, settings)
-  return {'files': drawn.write()}
+  return {'output': output, 'files': drawn.write()}
 
 
 if __name__ == '__main__':

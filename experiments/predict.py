@@ -6,34 +6,45 @@ r"""Predicts the labels of texts with a trained run, or an ensemble of runs.
     bash scripts/run.sh experiments.predict --workdir=runs/a,runs/b < texts
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json \
         --input=new.tsv > predictions.jsonl
+    bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
+        --input=new.csv --config.data.text.delimiter=semicolon
 
 A row of input is a line, a JSON object, or a row of a table, and has one line
 of output: with --json, an object with all that the row holds, and `prediction`
 and `probabilities`; otherwise label, probability and what the row holds,
 separated by tabs, and one JSON object after all rows. An empty text has no
 label: null, or (empty). Answers come in the order of the rows, as soon as they
-are known, and memory does not grow with their number. The probabilities of
-several runs, an ensemble, are averaged. One process reads, computes and prints.
+are known, and memory does not grow with their number, unless they are one JSON
+array. The probabilities of several runs, an ensemble, are averaged. One process
+reads, computes and prints.
+
+A language model, a run of next_token, goes on from a text:
+
+    bash scripts/run.sh experiments.predict --workdir=runs/stories \
+        --prompt="One evening" --tokens=200 --temperature=0.8 --top_p=0.9
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
-import math
 import sys
 from collections.abc import Iterator
 
 from experiments.command import app
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, one_of
 from experiments.command.imports import import_frozen
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows, loading, readers
+from experiments.data.text_files import Text
 from experiments.training import run_flags
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
+# Flags of a prompt, beside it.
+_OF_PROMPT = ('tokens', 'temperature', 'top_p', 'seed')
 # Keys of an answer beside those of its row.
 _ANSWER = ('prediction', 'probabilities')
 
@@ -47,35 +58,44 @@ def load(
 
       from experiments import predict
       classify = predict.load('runs/sst2')
-      for each in classify(['a fine film', 'a dull one']):
-        print(each.label, each.probabilities)
+      for prediction in classify(['a fine film', 'a dull one']):
+        print(prediction.label, prediction.probabilities)
+
+  Of a language model, a generator of text:
+
+      predict.load('runs/stories').generate('One evening', tokens=200)
 
   Compiles a program at the first call and for every new length of texts; see
   experiments.training.prediction.Predictor, which is returned, and Prediction,
-  of which it returns one for each text.
+  of which it returns one for each text, and generation.Generator.
 
   Args:
     workdir: folder of a run, or gs://BUCKET/FOLDER; of an ensemble, whose
       probabilities are averaged: a list of them, or one text as of --workdir.
+      A ~ is the user's home.
     checkpoint: 'best', 'last', or a number of steps.
     batch_size: texts of a batch, at most, over all devices.
 
   Raises:
-    UserError: there is no such run or checkpoint, its task predicts tokens and
-      no labels, or several runs differ in their vocabulary or labels.
+    UserError: there is no such run or checkpoint, its task predicts neither
+      labels nor the next token, or several runs differ in their vocabulary or
+      labels.
   """
   from experiments.settings import stored
-  from experiments.training import ensembles, prediction
+  from experiments.training import ensembles, generation, prediction
 
   with run_flags.opened(workdir) as paths:
     ensembles.check(paths)
     path, *_ = paths
     settings = stored.read_settings(path)
     task = settings.task
+    if task.entry.is_causal:
+      (run,) = ensembles.restored(paths, str(checkpoint))
+      return generation.Generator(run, encoding.read_tokenizer(path))
     if not task.entry.has_labels:
       raise UserError(
         f'--workdir={path} was trained on config.task = {task}, which '
-        'predicts tokens and no labels; use experiments.evaluate for its '
+        'predicts neither labels nor the next token; use experiments.evaluate for its '
         'scores on a split, experiments.inspect --text for its attention'
       )
     return prediction.Predictor(
@@ -98,15 +118,7 @@ def _define(values) -> None:
     'File of texts to classify; if not given, standard input.',
     flag_values=values,
   )
-  flags.DEFINE_enum(
-    'format',
-    None,
-    input_rows.FORMATS,
-    'Format of the input: one text per line, JSON objects (one per line, or '
-    'in an array), or a table. If not given, by the ending of --input: .jsonl, '
-    '.json, .csv, .tsv or .parquet, else lines.',
-    flag_values=values,
-  )
+  input_rows.define(values, 'the input, if not as by its ending or in the run')
   flags.DEFINE_bool(
     'json',
     False,
@@ -114,6 +126,31 @@ def _define(values) -> None:
     flag_values=values,
   )
   run_flags.define_batch_size(values, 64)
+  flags.DEFINE_string(
+    'prompt',
+    None,
+    'A text that a language model goes on from.',
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    'tokens', 100, 'With --prompt: how many are drawn.', 1, flag_values=values
+  )
+  flags.DEFINE_float(
+    'temperature',
+    1.0,
+    'With --prompt: divides the logits; 0: the most probable token.',
+    flag_values=values,
+  )
+  flags.DEFINE_float(
+    'top_p',
+    1.0,
+    'With --prompt: only the most probable tokens are drawn, as few as have '
+    'this probability together.',
+    flag_values=values,
+  )
+  flags.DEFINE_integer(
+    'seed', 0, 'With --prompt: of the draws.', flag_values=values
+  )
 
 
 def main(values) -> None:
@@ -121,11 +158,22 @@ def main(values) -> None:
   workdir = app.required(values, 'workdir')
   if values.text and values.input is not None:
     raise UserError('--text and --input exclude one another')
-  kind = values.format or input_rows.format_of(values.input or '')
-  if values.text and kind != 'lines':
-    raise UserError(f'--format={kind} is of an input, and --text excludes it')
-  if kind == 'parquet' and values.input is None:
-    raise UserError(f'--format={kind} needs --input, the file of the table')
+  if values.prompt is not None:
+    _generate(values, workdir)
+    return
+  for name in _OF_PROMPT:
+    if values[name].present:
+      raise UserError(f'--{name} and --prompt need one another')
+  changed = input_rows.changed(values)
+  if values.text and changed:
+    key = next(iter(changed))
+    raise UserError(f'--text and --config.data.text.{key} exclude one another')
+  format = changed.get('format') or input_rows.format_of(values.input or '')
+  one_of(format, input_rows.FORMATS, 'data.text.format')
+  if format == 'parquet' and values.input is None:
+    raise UserError(
+      "config.data.text.format = 'parquet' needs --input, the file of the table"
+    )
   encoding.check_texts(values.text)
   signals = Signals('stopping')
   signals.install()
@@ -135,13 +183,21 @@ def main(values) -> None:
       file = on_exit.enter_context(_opened(values))
     import_frozen('experiments.training.prediction')
     from experiments.command import processes
+    from experiments.training import prediction
 
     processes.require_one('experiments.predict')
     predictor = load(paths, values.checkpoint, values.batch_size)
+    if not isinstance(predictor, prediction.Predictor):
+      raise UserError(
+        f'--workdir={workdir} is a language model: give --prompt, the text that '
+        'it goes on from'
+      )
     if values.text:
       rows = (({readers.TEXT: text}, text) for text in values.text)
     else:
-      rows = _rows(values, kind, predictor.runs[0].settings.data.text, file)
+      trained = predictor.runs[0].settings.data.text
+      options = input_rows.options_of(trained, values.input or '', changed)
+      rows = _rows(values, options, file)
     windows = input_rows.windows(rows, predictor.window, file)
     try:
       count = _predict(values, predictor, windows, signals)
@@ -150,6 +206,31 @@ def main(values) -> None:
     except BrokenPipeError:
       # Its reader, such as `head`, has read enough.
       app.drop_output()
+
+
+def _generate(values, workdir: str) -> None:
+  """Prints the prompt and what follows it."""
+  if values.text or values.input is not None or values.json:
+    raise UserError('--prompt excludes --text, --input and --json')
+  encoding.check_texts([values.prompt])
+  import_frozen('experiments.training.generation')
+  from experiments.command import processes
+  from experiments.training import generation
+
+  sampling = generation.Sampling(values.temperature, values.top_p, values.seed)
+  sampling.check()
+  processes.require_one('experiments.predict')
+  generator = load(workdir, values.checkpoint)
+  if not isinstance(generator, generation.Generator):
+    raise UserError(
+      '--prompt needs a language model, a run of config.task = next_token'
+    )
+  text = generator.generate(
+    values.prompt, values.tokens, **dataclasses.asdict(sampling)
+  )
+  app.print_lines([values.prompt + text])
+  result = {'prompt': values.prompt, 'text': text, 'step': generator.run.step}
+  app.print_result(result)
 
 
 def _opened(values):
@@ -166,19 +247,15 @@ def _opened(values):
     raise UserError(f'--input={values.input}: {error.strerror}') from error
 
 
-def _rows(values, kind: str, options, file) -> Iterator[tuple[dict, str]]:
-  """The rows of the input, each with its text.
-
-  Args:
-    options: config.data.text of the run.
-  """
-  options = input_rows.options_of(options, kind)
+def _rows(values, options: Text, file) -> Iterator[tuple[dict, str]]:
+  """The rows of the input, each with its text."""
   name = values.input or 'standard input'
-  blank = {readers.TEXT: ''} if kind == 'lines' else {}
+  blank = {readers.TEXT: ''} if options.format == 'lines' else {}
   for number, texts, row in readers.rows(
     options, name, options.text_columns, True, file
   ):
-    if taken := [key for key in _ANSWER if key in row]:
+    taken = [key for key in _ANSWER if key in row]
+    if taken and values.json:
       raise UserError(
         f'{name} row {number}: {taken[0]!r} is a key of the answer; rename it'
       )
@@ -235,22 +312,19 @@ def _interruptible(windows: Iterator, signals: Signals) -> Iterator:
 def _json_line(row: dict, answer) -> str:
   answered = zip(_ANSWER, (answer.label, answer.probabilities), strict=True)
   # A date of a Parquet file is no JSON, nor is a number that is not finite.
-  record = {name: _finite(value) for name, value in row.items()}
-  return json.dumps(record | dict(answered), default=str)
-
-
-def _finite(value):
-  """None for a number that is not finite; else the value."""
-  is_number = isinstance(value, float)
-  return None if is_number and not math.isfinite(value) else value
+  text = json.dumps(row, default=str)
+  record = json.loads(text, parse_constant=lambda _: None)
+  return json.dumps(record | dict(answered))
 
 
 def _text_line(row: dict, answer) -> str:
-  found = ['(empty)', '']
+  label, probability = '(empty)', ''
   if answer.label is not None:
-    found = [answer.label, f'{answer.probabilities[answer.label]:.4f}']
+    label = answer.label
+    probability = f'{answer.probabilities[label]:.4f}'
   shown = ('' if value is None else str(value) for value in row.values())
-  return '\t'.join([*found, *(' '.join(text.split()) for text in shown)])
+  cells = (' '.join(text.split()) for text in shown)
+  return '\t'.join([label, probability, *cells])
 
 
 if __name__ == '__main__':

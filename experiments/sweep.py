@@ -17,6 +17,7 @@ writes those so far. The last line of standard output is one JSON object.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from experiments.command import app, config_files, invocation
 from experiments.command.errors import Failed, Interrupted, UserError
@@ -27,7 +28,6 @@ from experiments.sweeps import (
   engines,
   folder,
   grids,
-  halving,
   plan,
   ray_cluster,
   running,
@@ -36,18 +36,51 @@ from experiments.sweeps import (
 from experiments.workdir import buckets, curves
 from experiments.workdir import workdir as workdir_lib
 
+# Flags by the function that defines them: name, default, help.
+_STRINGS = (
+  ('workdir', None, "The sweep's folder."),
+  (
+    'ray_address',
+    '',
+    'Address of the Ray cluster of engine ray; empty: start one here.',
+  ),
+  (
+    'output',
+    None,
+    'File for the table of the sweep as JSON, with the command, the commit and '
+    'the machine of its trials; none: no such file.',
+  ),
+)
+_LISTS = (
+  (
+    'sweep',
+    'Generators sweep_NAME of the config file to combine, a list of NAMEs.',
+  ),
+  (
+    'trial_ids',
+    'Ids of the trials to run, from 0, a list; if not given, all trials.',
+  ),
+  (
+    'ray_resources',
+    'What a task of engine ray asks for, as a list of NAME=AMOUNT: CPU=4,GPU=1 '
+    'or TPU=4; if not given, one CPU, and one GPU if the cluster has any.',
+  ),
+)
+_SWITCHES = (
+  ('dry_run', 'Print the trials without training.'),
+  ('report', 'Report the results so far without training.'),
+  ('retry', 'Train FAILED trials again.'),
+)
+
 
 def _define(values) -> None:
-  flags = app.flags
-  flags.DEFINE_string(
-    'workdir', None, "The sweep's folder.", flag_values=values
-  )
-  flags.DEFINE_list(
-    'sweep',
-    [],
-    'Generators sweep_NAME of the config file to combine, a list of NAMEs.',
-    flag_values=values,
-  )
+  flags: Any = app.flags
+  for name, default, text in _STRINGS:
+    flags.DEFINE_string(name, default, text, flag_values=values)
+  for name, text in _LISTS:
+    flags.DEFINE_list(name, [], text, flag_values=values)
+  for name, text in _SWITCHES:
+    flags.DEFINE_bool(name, False, text, flag_values=values)
   flags.DEFINE_multi_string(
     'grid',
     [],
@@ -62,67 +95,11 @@ def _define(values) -> None:
     'How trials are run; auto: the engine expected to be fastest.',
     flag_values=values,
   )
-  flags.DEFINE_list(
-    'trial_ids',
-    [],
-    'Ids of the trials to run, from 0, a list; if not given, all trials.',
-    flag_values=values,
-  )
-  for name, default, text, least in (
-    ('group_size', 32, 'Largest number of trials trained as one program.', 1),
-    (
-      'num_processes',
-      1,
-      'Processes that share --workdir, such as one on each host; each trains '
-      'its share of the trials, on its own devices, without communication.',
-      1,
-    ),
-    (
-      'process_id',
-      0,
-      'Index of this process, from 0 to num_processes - 1.',
-      0,
-    ),
-  ):
-    flags.DEFINE_integer(name, default, text, least, flag_values=values)
-  flags.DEFINE_string(
-    'ray_address',
-    '',
-    'Address of the Ray cluster of engine ray; empty: start one here.',
-    flag_values=values,
-  )
-  flags.DEFINE_list(
-    'ray_resources',
-    [],
-    'What a task of engine ray asks for, as a list of NAME=AMOUNT: CPU=4,GPU=1 '
-    'or TPU=4; if not given, one CPU, and one GPU if the cluster has any.',
-    flag_values=values,
-  )
-  flags.DEFINE_list(
-    'rungs',
-    [],
-    'Steps at which trials are pruned (successive halving), a list.',
-    flag_values=values,
-  )
-  flags.DEFINE_float(
-    'keep_fraction',
-    0.5,
-    'Fraction of trials kept at a rung, above 0 and at most 1.',
-    0.0,
-    1.0,
-    flag_values=values,
-  )
-  for name, text in (
-    ('dry_run', 'Print the trials without training.'),
-    ('report', 'Report the results so far without training.'),
-    ('retry', 'Train FAILED trials again.'),
-  ):
-    flags.DEFINE_bool(name, False, text, flag_values=values)
-  flags.DEFINE_string(
-    'output',
-    None,
-    'File for the table of the sweep as JSON, with the command, the commit and '
-    'the machine of its trials; none: no such file.',
+  flags.DEFINE_integer(
+    'group_size',
+    32,
+    'Largest number of trials trained as one program.',
+    1,
     flag_values=values,
   )
   comparison.define(values)
@@ -137,7 +114,8 @@ def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
       '--sweep or --grid is required: give generators of the config, '
       'or config.KEY=VALUE,VALUE'
     )
-  specs = plan.make(base, grids.product(sweeps), workdir)
+  points = grids.product(sweeps)
+  specs = plan.distinct(plan.make(base, points, workdir), points)
   return folder.numbered(workdir, specs)
 
 
@@ -155,40 +133,15 @@ def _chosen(specs, trial_ids: list[str]) -> list[plan.Spec]:
   return [spec for spec in specs if str(spec.index) in trial_ids]
 
 
-def _share(specs, values) -> list[plan.Spec]:
-  """The trials of this process."""
-  count, index = values.num_processes, values.process_id
-  if index >= count:
-    raise UserError(
-      f'--process_id={index} must be below --num_processes={count}'
-    )
-  if count == 1:
-    return specs
-  if values.rungs:
-    raise UserError(
-      '--rungs compares all trials, and --num_processes trains a share; leave '
-      'out one of them'
-    )
-  found = plan.share(specs, count, index)
-  log(f'process {index} of {count}: {len(found)} of {len(specs)} trials')
-  return found
-
-
-def _print_plan(specs, counts, values, base) -> None:
-  groups = plan.programs_of(specs)
-  number = {
-    spec.index: index
-    for index, group in enumerate(groups.values())
-    for spec in group
-  }
-  changed = plan.changed_keys(values.config_path, base)
-  for spec in specs:
-    log(
-      f'trial {spec.index} {spec.name}  program {number[spec.index]}  '
-      f'{counts[spec.index]:,} parameters  {plan.describe(spec.overrides)}'
-    )
-    log(f'  {plan.command(spec, values.config_path, changed)}')
-  log(f'{len(specs)} trials, {len(groups)} programs')
+def _print_plan(specs, counts) -> None:
+  programs = plan.programs_of(specs)
+  for index, group in enumerate(programs.values()):
+    for spec in group:
+      log(
+        f'trial {spec.index} {spec.name}  program {index}  '
+        f'{counts[spec.index]:,} parameters  {plan.describe(spec.overrides)}'
+      )
+  log(f'{len(specs)} trials, {len(programs)} programs')
 
 
 def main(values) -> None:
@@ -196,42 +149,30 @@ def main(values) -> None:
   if values.output is not None:
     app.check_output(values.output)
   with buckets.staged(app.required(values, 'workdir')) as path:
-    _main(values, os.path.abspath(path))
+    workdir = os.path.abspath(path)
+    if values.report:
+      report = summary.write(workdir, values, folder.read(workdir))
+      app.print_result(report)
+    else:
+      _sweep(values, workdir)
 
 
-def _main(values, workdir: str) -> None:
-  if values.report:
-    app.print_result(summary.write(workdir, values))
-    return
+def _sweep(values, workdir: str) -> None:
   curves.check()
   base = values.config.to_dict()
-  resources = ray_cluster.parse(values.ray_resources)
-  if values.engine != 'ray' and resources:
-    raise UserError(
-      f'--ray_resources is for --engine=ray, which is {values.engine!r}'
-    )
-  if values.engine == 'ray' and ray_cluster.unsupported_reason():
-    raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
+  cluster = _cluster(values, workdir)
   specs = _specs(values, base, workdir)
-  chosen = _share(_chosen(specs, values.trial_ids), values)
-  rungs = halving.parse(values.rungs, values.keep_fraction, specs)
+  chosen = _chosen(specs, values.trial_ids)
   comparison.check(specs, values.metric, values.over, values.baseline)
   counts = _check(chosen, values)
   if values.dry_run:
-    _print_plan(chosen, counts, values, base)
+    _print_plan(chosen, counts)
     app.print_result({'trials': len(chosen), 'parameters': counts})
     return
   folder.write(workdir, base, specs)
-  for spec in chosen:
-    workdir_lib.reopen(spec.path, _reopened(values))
-  options = engines.Options(
-    workdir=workdir,
-    until=None,
-    group_size=values.group_size,
-    ray_address=values.ray_address,
-    ray_resources=resources,
-  )
-  running.train(chosen, rungs, values.engine, options)
+  for spec in chosen if values.retry else ():
+    workdir_lib.reopen(spec.path, ['FAILED'])
+  running.train(chosen, values.engine, values.group_size, cluster)
   if buckets.origin(workdir) != workdir:
     # Without a lock, another command may have replaced it.
     folder.write(workdir, base, specs)
@@ -242,30 +183,35 @@ def _main(values, workdir: str) -> None:
     words = [word for word in invocation.command() if word != '--retry']
     again = invocation.shell_line([*words, '--retry'])
     raise Failed(f'{failed} of {len(specs)} trials; to retry: {again}')
-  unfinished = running.unfinished(chosen)
+  unfinished = engines.unfinished(chosen)
   if unfinished:
     raise Interrupted(
       f'{len(unfinished)} trials are unfinished; run the same command again'
     )
 
 
-def _reopened(values) -> list[str]:
-  """The status of trials that are trained on, though they had ended."""
-  return ['FAILED'] * values.retry + ['PRUNED'] * (not values.rungs)
+def _cluster(values, workdir: str) -> ray_cluster.Cluster:
+  """The cluster of engine ray; UserError if it is given for another engine."""
+  resources = ray_cluster.parse(values.ray_resources)
+  if values.engine != 'ray' and resources:
+    raise UserError(
+      f'--ray_resources is for --engine=ray, which is {values.engine!r}'
+    )
+  if values.engine == 'ray' and ray_cluster.unsupported_reason():
+    raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
+  return ray_cluster.Cluster(workdir, values.ray_address, resources)
 
 
 def _check(specs, values) -> dict[int, int]:
   """Parameter counts by trial; loads data only for trials to be trained."""
   counts, to_check = {}, []
+  to_train = {spec.index for spec in engines.unfinished(specs)}
   for spec in specs:
     status = workdir_lib.read_status(spec.path)
+    is_retried = values.retry and status.get('status') == 'FAILED'
     if 'parameters' in status:
       counts[spec.index] = status['parameters']
-    elif (
-      values.dry_run
-      or engines.is_unfinished(spec, None)
-      or status['status'] in _reopened(values)
-    ):
+    elif values.dry_run or spec.index in to_train or is_retried:
       to_check.append(spec)
   counts |= plan.check_data_and_shapes(to_check)
   return dict(sorted(counts.items()))

@@ -4,6 +4,8 @@ A page of the reference has the modules of one package, from their docstrings,
 which mkdocstrings reads without importing them. A notebook is a page with its
 stored outputs.
 """
+# mkdocs need not be installed.
+# pyright: reportMissingImports=false
 
 import base64
 import json
@@ -78,10 +80,10 @@ def _notebook(path: pathlib.Path) -> dict[str, str | bytes]:
 
 def _packages() -> dict[str, list[str]]:
   """Names of modules by name of their package."""
-  found = {}
+  packages = {}
   for top in PACKAGES:
     for path in sorted((ROOT / top).rglob('*.py')):
       parts = path.relative_to(ROOT).with_suffix('').parts
       if parts[-1] != '__init__':
-        found.setdefault('.'.join(parts[:-1]), []).append('.'.join(parts))
-  return found
+        packages.setdefault('.'.join(parts[:-1]), []).append('.'.join(parts))
+  return packages

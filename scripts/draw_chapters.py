@@ -41,8 +41,7 @@ def save(name, figure):
 
 
 def encoding():
-  """P as an encoder sows it; the chapter's columns and heat map; the tutorial's
-  heat map and waves."""
+  """P as an encoder sows it."""
   length, width = 60, 32
   encoder = selfattn.AttentionEncoder(
     num_layers=1,
@@ -64,12 +63,16 @@ def encoding():
   )
   save('encoding', figure)
 
-  # The code cells of the chapter, with its names.
+
+def code_cells():
+  """The chapter's columns and heat map, by its code cells and with its names;
+  and the error of the rotation of P."""
+  width, length = 32, 60
   pos_encoding = d2l.PositionalEncoding(width, 0)
   X = d2l.zeros((1, length, width))
   params = pos_encoding.init(d2l.get_key(), X)
   _, inter_vars = pos_encoding.apply(params, X, mutable='intermediates')
-  P = inter_vars['intermediates']['P'][0]
+  P = np.asarray(inter_vars['intermediates']['P'][0])
   figure = d2l.plot(
     d2l.arange(length),
     P[0, :, 6:10].T,
@@ -86,13 +89,16 @@ def encoding():
     cmap='Blues',
   )
   save('heatmap', figure)
-  offsets = np.arange(1, length)
+  offsets = range(1, length)
   errors = [analysis.rotation_error(P[0], n).max() for n in offsets]
   figure = plots.plot(
     offsets, errors, 'offset', 'largest error of the rotation', figsize=(6, 2.5)
   )
   save('rotation', figure)
 
+
+def waves():
+  """The tutorial's heat map and waves."""
   method = Sinusoidal(512, 8, False)
   P = np.asarray(method.encoding({}, Tokens().with_defaults(50)))
   figure = Figure(figsize=(11, 3.6), layout='constrained')
@@ -251,7 +257,7 @@ def trained(folder):
 
 def pretraining():
   """Gains in test accuracy by masked tokens first, docs/results/."""
-  found = {
+  points = {
     title: gains(*files)
     for title, files in {
       'TREC': ('trec_pretraining_methods', 'trec_pretraining_methods_more'),
@@ -264,11 +270,11 @@ def pretraining():
   figure = Figure(figsize=(7, 4), layout='constrained')
   axis = figure.subplots()
   axis.axhline(0, color='grey', linewidth=0.8)
-  for index, (data, gains) in enumerate(found.items()):
-    marks = [name for name in names if name in gains]
+  for index, (data, by_method) in enumerate(points.items()):
+    marks = [name for name in names if name in by_method]
     axis.plot(
       [names.index(name) for name in marks],
-      [100 * gains[name] for name in marks],
+      [100 * by_method[name] for name in marks],
       'o^s'[index],
       color=plots.COLOURS[index],
       label=data,
@@ -294,6 +300,8 @@ def gains(*files):
 
 def main():
   encoding()
+  code_cells()
+  waves()
   architectures()
   untrained_heads()
   methods()

@@ -29,10 +29,10 @@ OUTPUT = flags.DEFINE_string('output', None, 'A JSON file.', required=True)
 def measure(data):
   """C and the accuracy on test, of DataSettings."""
   source = datasets.DATASETS[data.source.name](**data.source.options)
-  found = rows.gather(source.read(data.dir, data.seed))
-  chosen = selection.select(found, source, data)
-  texts = np.array([text for part in found.stream() for text in part], object)
-  labels = selection.class_of(found, chosen.labels)[found.labels]
+  read = rows.gather(source.read(data.dir, data.seed))
+  chosen = selection.select(read, source, data)
+  texts = np.array([text for part in read.stream() for text in part], object)
+  labels = selection.class_of(read, chosen.labels)[read.labels]
 
   def accuracy(train, test, c):
     tf_idf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
@@ -41,7 +41,7 @@ def measure(data):
     return model.score(tf_idf.transform(texts[test]), labels[test])
 
   train, how = chosen.splits['train'], (data.seed, data.split_by)
-  folds = [splits.fold(found, train, 5, n, *how) for n in range(5)]
+  folds = [splits.fold(read, train, 5, n, *how) for n in range(5)]
   best = max((1, 10, 100), key=lambda c: sum(accuracy(*f, c) for f in folds))
   return best, accuracy(train, chosen.splits['test'], best)
 
@@ -62,8 +62,8 @@ def main(_):
     'test': interval(accuracies),
   }
   path = pathlib.Path(OUTPUT.value)
-  found = json.loads(path.read_text())['rows'] if path.exists() else []
-  others = [each for each in found if each['command'] != row['command']]
+  before = json.loads(path.read_text())['rows'] if path.exists() else []
+  others = [other for other in before if other['command'] != row['command']]
   content = json.dumps({'rows': [*others, row]}, indent=1)
   path.write_text(content + '\n')
 

@@ -7,9 +7,12 @@ Writes tests/selfattn/goldens/attention.npz, so that the tests do not need
 PyTorch. Every case holds inputs, parameters, outputs, weights and the gradients
 of sum(output * probe).
 """
+# PyTorch is no dependency.
+# pyright: reportMissingImports=false
 
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +78,9 @@ def functional():
 
 def main():
   torch.manual_seed(0)
-  goldens = {'versions': np.array([f'torch {torch.__version__}', sys.version])}
+  goldens: dict[str, Any] = {
+    'versions': np.array([f'torch {torch.__version__}', sys.version])
+  }
   cases = {case: multi_head(case) for case in ('plain', 'padded', 'causal')}
   cases['functional'] = functional()
   for case, arrays in cases.items():

@@ -8,6 +8,8 @@ tests/selfattn/goldens/positions.npz, so that the tests need none of these
 packages. Sizes: B 2, L 7 queries, M 9 keys, H 4 heads, K 6 channels per head,
 unless a case says otherwise.
 """
+# The other libraries are no dependencies.
+# pyright: reportMissingImports=false
 
 import importlib.metadata
 import pathlib

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import results
 
 from configs import default
-from experiments.command import app, calls, schema
+from experiments.command import app, fields, schema
 from experiments.command.values import flat_keys, shown
 from experiments.data.text_files import Text
 from experiments.settings import reference
@@ -92,7 +92,7 @@ def config_keys() -> str:
     text += f'\n## {section}\n\n{markdown([*titles, *rows])}'
     for key, table in reference.tables().items():
       if key.partition('.')[0] == section:
-        text += f'\n### {key}\n\n{_entries(table.entries)}'
+        text += f'\n### {key}\n\n{_entries(table)}'
   return text
 
 
@@ -102,9 +102,16 @@ def _entries(table) -> str:
   Those of `text` are keys, `data.text`.
   """
   rows = [('name', 'what it is'), ('---',) * 2]
-  for name, cls in table.items():
+  # Options of every entry are said once.
+  shared = fields.options(table.base)
+  for option, value in shared.items():
+    meaning = schema.meaning(table.base, option)
+    rows.append((f'of each: {option} = {_value(value) or "empty"}', meaning))
+  for name, cls in table.entries.items():
     rows.append((f'`{name}`', reference.first_sentence(cls)))
-    for option, value in calls.options(cls).items() if cls is not Text else ():
+    for option, value in fields.options(cls).items() if cls is not Text else ():
+      if option in shared:
+        continue
       meaning = schema.meaning(cls, option)
       rows.append((f'{option} = {_value(value) or "empty"}', meaning))
   return markdown(rows)
@@ -121,7 +128,7 @@ def command_flags() -> str:
       (f'`--{name}`', _value(default), meaning)
       for name, (meaning, default) in app.described_flags(values).items()
     ]
-    what = command.__doc__.partition('\n')[0]
+    what = (command.__doc__ or '').partition('\n')[0]
     text += f'\n### experiments.{path.stem}\n\n{what}\n\n'
     text += markdown([('flag', 'default', 'meaning'), ('---',) * 3, *rows])
   return text

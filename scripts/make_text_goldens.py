@@ -9,9 +9,11 @@ Use an environment other than the project's. The last package needs a GPU to be
 imported; its references are read by their files. Writes
 tests/selfattn/goldens/text.npz. Sizes as in make_position_goldens.py.
 """
+# The other libraries are no dependencies.
+# pyright: reportMissingImports=false
 
-import importlib.util
 import pathlib
+import runpy
 import sys
 from types import SimpleNamespace
 
@@ -59,10 +61,7 @@ D = H * K
 def naive(name):
   """A reference of fla-core 0.6.0."""
   path = pathlib.Path(sys.argv[1]) / f'fla/ops/{name}/naive.py'
-  spec = importlib.util.spec_from_file_location(name, path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  return SimpleNamespace(**runpy.run_path(str(path)))
 
 
 def randn(*shape):
@@ -339,13 +338,13 @@ def output_gate():
   x = randn(B, L, D).requires_grad_()
   of_channels = drawn(Qwen3NextAttention(config, layer_idx=0))
   of_heads = drawn(Attention(D, dim_head=K, heads=H, gate_value_heads=True))
-  found = {
+  cases = {
     'elementwise': gradients(
       of_channels, x, of_channels(x, UNTURNED, CAUSAL)[0]
     ),
     'headwise': gradients(of_heads, x, of_heads(x)),
   }
-  return {f'{n}/{k}': v for n, case in found.items() for k, v in case.items()}
+  return {f'{n}/{k}': v for n, case in cases.items() for k, v in case.items()}
 
 
 def value_residual():

@@ -63,36 +63,36 @@ def _rows_of(line: str):
   matched = _LINE.fullmatch(line)
   if matched is None:
     raise ValueError(f'{line!r} is not a row of a table')
-  file, is_sorted, by, cells = matched.groups()
+  file, is_sorted, by, cells = matched.groups('')
   groups = [{}]
   if file:
     keys = by.split(', ')
     values = [tuple(row.get(key, '') for key in keys) for row in rows(file)]
     values = list(dict.fromkeys(values))
     values = sorted(values) if is_sorted else values
-    groups = [dict(zip(keys, each, strict=True)) for each in values]
+    groups = [dict(zip(keys, row, strict=True)) for row in values]
   for group in groups:
     yield _FIELD.sub(lambda field, g=group: _field(field[1], file, g), cells)
 
 
-def _field(text: str, file: str | None, group: dict) -> str:
+def _field(text: str, file: str, group: dict) -> str:
   place, _, form = text.partition(':')
   if place in group:
     return _shown(group[place], form)
   name, *conditions = place.split('@')
   *others, column = name.split('/')
   file = others[0] if others else file
-  wanted = group | dict(each.split('=', 1) for each in conditions)
+  conditions = group | dict(text.split('=', 1) for text in conditions)
   if all(_value(row, column) is None for row in rows(file)):
     raise ValueError(f'{{{text}}}: {file} has no column {column}')
-  found = [
+  values = [
     _value(row, column)
     for row in rows(file)
-    if all(str(row.get(key, '')) == str(wanted[key]) for key in wanted)
+    if all(str(row.get(k, '')) == str(v) for k, v in conditions.items())
   ]
-  if len(found) > 1:
-    raise ValueError(f'{{{text}}}: {len(found)} rows of {file} are like this')
-  return _shown(found[0], form) if found else ''
+  if len(values) > 1:
+    raise ValueError(f'{{{text}}}: {len(values)} rows of {file} are like this')
+  return _shown(values[0], form) if values else ''
 
 
 def _value(row: dict, column: str):

@@ -108,7 +108,8 @@ export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 name="$1"
 shift
 case "$name" in
-  experiments.* | tests.*) exec "$venv/bin/python" -m "$name" "$@" ;;
+  # -P: no file of the working folder hides a module of Python.
+  experiments.* | tests.*) exec "$venv/bin/python" -P -m "$name" "$@" ;;
   pip)
     # Extras, constrained to locked versions; an environment of uv has no pip.
     [[ "${1:-}" != install ]] || set -- "$@" -c "$lock"

@@ -41,10 +41,12 @@ def executed(path: pathlib.Path) -> dict:
 
 def _outputs(source: str, name: str, names: dict):
   tree, value = ast.parse(source), None
-  last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+  last = tree.body[-1]
+  if isinstance(last, ast.Expr):
+    tree.body.pop()
   with contextlib.redirect_stdout(io.StringIO()) as printed:
     exec(compile(tree, name, 'exec'), names)
-    if last:
+    if isinstance(last, ast.Expr):
       value = eval(compile(ast.Expression(last.value), name, 'eval'), names)
   if text := printed.getvalue():
     lines = text.splitlines(keepends=True)

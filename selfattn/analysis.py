@@ -63,7 +63,7 @@ def head_statistics(
   is_query_BL = is_visible_BLM.any(axis=-1)
   num_keys_BL = is_visible_BLM.sum(axis=-1)
   most_BL = jnp.log(jnp.maximum(num_keys_BL, 2).astype(jnp.float32))
-  found = {
+  by_name = {
     'entropy': _mean_over_queries(
       entropy(weights_BHLM) / most_BL[:, None], num_keys_BL > 1
     )
@@ -77,8 +77,8 @@ def head_statistics(
     'separators': is_separator_BL[:, None],
   }.items():
     shares_BHL = (weights_BHLM * of_BLM[:, None]).sum(axis=-1)
-    found[name] = _mean_over_queries(shares_BHL, is_query_BL)
-  return found
+    by_name[name] = _mean_over_queries(shares_BHL, is_query_BL)
+  return by_name
 
 
 def _mean_over_queries(x_BHL, is_query_BL):
@@ -111,36 +111,30 @@ def sown(
   In the order of layers: numbers in paths count as numbers. Keys are those of
   a tree that was sown as one.
   """
-  found = []
+  values = []
   for path, value in jax.tree_util.tree_leaves_with_path(intermediates):
     keys = tuple(str(entry.key) for entry in path if hasattr(entry, 'key'))
     if name in keys:
       index = keys.index(name)
-      found.append((keys[:index], keys[index + 1 :], value))
-  return sorted(found, key=lambda entry: _natural(entry[0]))
+      values.append((keys[:index], keys[index + 1 :], value))
+  return sorted(values, key=lambda entry: _natural(entry[0]))
 
 
 def encodings(
-  intermediates: Mapping, is_scanned: bool
+  intermediates: Mapping,
 ) -> Iterator[tuple[str, int | None, jax.Array]]:
   """(name of the part, layer, P) of every `P` that a forward pass has sown.
-
-  Args:
-    is_scanned: whether the layers are one scanned block, whose `P` has a
-      leading axis of layers.
 
   Returns:
     The part is '' for a method that is not joined, the layer None for what the
     encoder sows once.
   """
-  found = sown(intermediates, 'P')
-  layers = list(dict.fromkeys(path for path, *_ in found if path))
-  for path, keys, P in found:
+  # Not every layer of a pattern sows an encoding.
+  layers = [path for path, *_ in sown(intermediates, 'weights')]
+  for path, keys, P in sown(intermediates, 'P'):
     part = keys[0] if keys and not keys[0].isdecimal() else ''
     if not path:
       yield part, None, P
-    elif is_scanned:
-      yield from ((part, layer, one) for layer, one in enumerate(P))
     else:
       yield part, layers.index(path), P
 
@@ -157,18 +151,18 @@ def _natural(path: tuple[str, ...]) -> list:
 
 def attention_layers(encoder_params: Mapping) -> list[tuple[str, ...]]:
   """Paths of the parameters of all selfattn.Attention, in order of layers."""
-  found = []
+  paths = []
 
   def walk(tree, path):
     if not isinstance(tree, Mapping):
       return
     if {'query', 'key', 'value', 'out'} <= tree.keys():
-      found.append(path)
+      paths.append(path)
     for name, branch in tree.items():
       walk(branch, (*path, name))
 
   walk(encoder_params, ())
-  return sorted(found, key=_natural)
+  return sorted(paths, key=_natural)
 
 
 def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
@@ -189,8 +183,8 @@ def gate_heads(encoder_params: Mapping, gates_NH: jax.Array) -> dict:
   layers = attention_layers(encoder_params)
   for path, gates_H in zip(layers, gates_NH, strict=True):
     kernel = jnp.asarray(flat[(*path, 'out', 'kernel')])
-    scale_DI = jnp.repeat(gates_H, len(kernel) // len(gates_H))[:, None]
-    flat[(*path, 'out', 'kernel')] = kernel * scale_DI
+    scale_D1 = jnp.repeat(gates_H, len(kernel) // len(gates_H))[:, None]
+    flat[(*path, 'out', 'kernel')] = kernel * scale_D1
   return traverse_util.unflatten_dict(flat)
 
 

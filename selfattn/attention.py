@@ -7,32 +7,25 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import traverse_util
 
 from selfattn.backends import attend
 from selfattn.caches import cached, check_cache, continued
 from selfattn.dropout import Dropout
-from selfattn.masks import Tokens, sides, without_padding
+from selfattn.layers import ALONE, Layer
 from selfattn.normalisers import Softmax
 from selfattn.positions.calls import (
   check_params,
   check_position,
-  check_returned,
   check_tokens,
+  embedded,
   float32,
-  parts_with,
-  with_rows,
+  merged,
+  sow_by_part,
   with_state,
 )
 from selfattn.positions.contract import NoPosition, Position
-
-
-def sow_by_part(module: nn.Module, P: dict) -> None:
-  """Sows `P`, float32: a dict by part, or the array of a single method."""
-  if P:
-    P = jax.tree.map(lambda x: x.astype(jnp.float32), P)
-    module.sow('intermediates', 'P', P.get('', P))
-
+from selfattn.projections import dense, gate, project
+from selfattn.tokens import Tokens, sides, without_padding
 
 OUTPUT_GATES = ('none', 'headwise', 'elementwise')
 
@@ -98,6 +91,7 @@ class Attention(nn.Module):
     mix_values: Callable[[jax.Array], jax.Array] | None = None,
     dropout: Dropout | None = None,
     cache_len: int | None = None,
+    layer: Layer = ALONE,
     return_weights: bool = False,
   ) -> tuple[jax.Array, jax.Array | None]:
     """Output (B, L, D), and the weights (B, H, L, M) or None.
@@ -119,6 +113,7 @@ class Attention(nn.Module):
         mutable. These tokens follow those of earlier calls, unless their index
         says where they belong. Tokens beyond cache_len are a ValueError, or NaN
         where the index is traced.
+      layer: which one of a stack it is, for methods that differ by layer.
       return_weights: whether to return the weights as well.
 
     Raises:
@@ -129,35 +124,17 @@ class Attention(nn.Module):
     if method is None:
       method = NoPosition(self.embed_dim, self.num_heads, self.causal)
     self._check(method)
+    method = method.at(layer)
     self._check_vectors(query_BLD, key_BMD, value_BMD)
     params = self._params(method, position_params or {})
     is_self = key_BMD is None or key_BMD is query_BLD
-    key_BMD = query_BLD if key_BMD is None else key_BMD
+    vectors = query_BLD, query_BLD if is_self else key_BMD, value_BMD
     query, key = sides(query_tokens, key_tokens, is_self)
-    is_self = key is query
-    (B, L, _), M = query_BLD.shape, key_BMD.shape[1]
-    fits = None
-    if self._has_cache():
-      cache_len = check_cache(method, is_self, query, cache_len)
-      query, fits = self._continued(query, L, cache_len)
-    query = query.with_defaults(L, B)
-    key = query if is_self else key.with_defaults(M, B)
-    check_tokens(method, query, key)
+    query, key, fits = self._placed(method, vectors, query, key, cache_len)
 
     P = {}
-    query_BLD, query = self._embed(method, params, query_BLD, query, P)
-    if is_self:
-      key_BMD, key = query_BLD, query
-    else:
-      key_BMD, key = self._embed(method, params, key_BMD, key, {})
-    if value_BMD is None:
-      value_BMD = key_BMD
-    else:
-      value_BMD = without_padding(value_BMD, key)
-
-    q_BLHK, k_BMGK, v_BMGK, params = self._project(
-      query_BLD, key_BMD, value_BMD, method, params
-    )
+    vectors, query, key = self._embedded(method, params, vectors, query, key, P)
+    q_BLHK, k_BMGK, v_BMGK, params = project(self, *vectors, method, params)
     if mix_values is not None:
       v_BMGK = mix_values(v_BMGK)
     if cache_len is not None and fits is not None:
@@ -176,25 +153,65 @@ class Attention(nn.Module):
       position=method,
       position_params=params,
       dropout=dropout,
+      layer=layer,
       return_weights=return_weights or sows,
       terms=P,
     )
     if sows:
       self.sow('intermediates', 'weights', weights_BHLM)
       self._sow_encoding(method, params, query, P)
-    if self.output_gate != 'none':
-      output_BLHK *= self._gate(query_BLD)
-    output_BLD = output_BLHK.reshape(B, L, self.embed_dim)
-    output_BLD = self._dense('out', self.embed_dim)(output_BLD)
+    output_BLD = self._output(output_BLHK, vectors[0])
     if fits is not None:
       output_BLD = jnp.where(fits, output_BLD, jnp.nan)
     return output_BLD, weights_BHLM if return_weights else None
 
-  def _attend(self, *q_k_v, **arguments):
+  def _placed(self, method, vectors, query: Tokens, key: Tokens, cache_len):
+    """Tokens of both sides with defaults, and whether they fit into the cache.
+
+    Without a cache, None in place of the last.
+    """
+    (B, L, _), M = vectors[0].shape, vectors[1].shape[1]
+    is_self, fits = key is query, None
+    if self._has_cache():
+      cache_len = check_cache(method, is_self, query, cache_len)
+      query, fits = self._continued(query, L, cache_len)
+    query = query.with_defaults(L, B)
+    key = query if is_self else key.with_defaults(M, B)
+    check_tokens(method, query, key)
+    return query, key, fits
+
+  def _embedded(self, method, params, vectors, query: Tokens, key: Tokens, P):
+    """Vectors of queries, keys and values with positions; tokens with state.
+
+    Args:
+      P: gets what parts without an encoding added to the queries.
+    """
+    query_BLD, key_BMD, value_BMD = vectors
+    is_self = key is query
+    query_BLD, query = self._embed(method, params, query_BLD, query, P)
+    if is_self:
+      key_BMD, key = query_BLD, query
+    else:
+      key_BMD, key = self._embed(method, params, key_BMD, key, {})
+    if value_BMD is None:
+      value_BMD = key_BMD
+    else:
+      value_BMD = without_padding(value_BMD, key)
+    return (query_BLD, key_BMD, value_BMD), query, key
+
+  def _output(self, output_BLHK, query_BLD):
+    """Outputs of the heads, gated, through the last projection: (B, L, D)."""
+    if self.output_gate != 'none':
+      output_BLHK *= gate(self, query_BLD)
+    shape = (*output_BLHK.shape[:2], self.embed_dim)
+    return dense(self, 'out', self.embed_dim)(output_BLHK.reshape(shape))
+
+  def _attend(self, *q_k_v, layer: Layer, **arguments):
     """`attend` with the fields of this layer."""
     normaliser, params = self.normaliser, {}
     if isinstance(normaliser, Softmax):
       params = self._of_layer('normaliser', normaliser.init)
+      normaliser = normaliser.at(layer)
     return attend(
       *q_k_v,
       causal=self.causal,
@@ -251,54 +268,6 @@ class Attention(nn.Module):
           f'(batch, length, width), of the batch of the queries'
         )
 
-  def _project(self, query_BLD, key_BMD, value_BMD, method, params):
-    """Queries, keys and values by head; position parameters with `rows`."""
-    head_dim = self.embed_dim // self.num_heads
-    num_kv_heads = self.num_kv_heads or self.num_heads
-    to_query = self._heads('query', self.num_heads, head_dim)
-    to_key = self._heads('key', num_kv_heads, head_dim)
-    q_BLHK, k_BMGK = to_query(query_BLD), to_key(key_BMD)
-    v_BMGK = self._heads('value', num_kv_heads, head_dim)(value_BMD)
-
-    def rows_by_head(project):
-      def run(rows_ND):
-        rows = project(rows_ND).astype(jnp.float32).swapaxes(0, 1)
-        return jnp.repeat(rows, self.num_heads // len(rows), axis=0)
-
-      return run
-
-    params = with_rows(
-      method, params, rows_by_head(to_query), rows_by_head(to_key)
-    )
-    if self.qk_norm:
-      q_BLHK = nn.RMSNorm(dtype=self.dtype, name='query_norm')(q_BLHK)
-      k_BMGK = nn.RMSNorm(dtype=self.dtype, name='key_norm')(k_BMGK)
-    return q_BLHK, k_BMGK, v_BMGK, params
-
-  def _gate(self, query_BLD):
-    """Gates from 0 to 1, (B, L, H, K) or (B, L, H, 1)."""
-    head_dim = self.embed_dim // self.num_heads
-    width = head_dim if self.output_gate == 'elementwise' else 1
-    return nn.sigmoid(self._heads('gate', self.num_heads, width)(query_BLD))
-
-  def _heads(self, name, num_heads, head_dim):
-    """A projection from (..., D) to (..., heads, K)."""
-    dense = self._dense(name, num_heads * head_dim)
-
-    def project(x):
-      return dense(x).reshape(*x.shape[:-1], num_heads, head_dim)
-
-    return project
-
-  def _dense(self, name, features):
-    return nn.Dense(
-      features,
-      use_bias=self.use_bias,
-      dtype=self.dtype,
-      kernel_init=nn.initializers.xavier_uniform(),
-      name=name,
-    )
-
   def _of_layer(self, name, init):
     """Parameters of this layer; {}, and no subtree, if there are none."""
     if not jax.eval_shape(init, jax.random.key(0)):
@@ -308,29 +277,16 @@ class Attention(nn.Module):
   def _params(self, method, of_model):
     """Position parameters of the model and of this layer, in one tree."""
     of_layer = self._of_layer('position', method.init_layer)
-    both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
-    for path in both[0].keys() & both[1].keys():
-      raise ValueError(
-        f'{".".join(path)!r} is a parameter of both the model and of a layer'
-      )
-    params = traverse_util.unflatten_dict(both[0] | both[1])
+    params = merged(of_model, of_layer)
     check_params(method, params)
     return params
 
   def _embed(self, method, params, x_BLD, tokens: Tokens, P: dict):
-    """Input after `embed` of `per_layer` parts, and tokens with state.
-
-    Args:
-      P: gets what each such part without an encoding added.
-    """
+    """Input after `embed` of `per_layer` parts, and tokens with state."""
     if not self.in_encoder:
       x_BLD = without_padding(x_BLD, tokens)
-    for name, part, part_params in parts_with(method, 'embed', params):
-      if part.per_layer:
-        before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
-        check_returned(part, 'embed', x_BLD, *before_BLD.shape)
-        if not part.has_encoding:
-          P[name] = x_BLD - before_BLD
+    parts = [name for name, part in method.parts if part.per_layer]
+    x_BLD = embedded(method, params, x_BLD, tokens, parts, P)
     return x_BLD, with_state(method, params, x_BLD, tokens)
 
   def _sow_encoding(self, method, params, query: Tokens, P: dict):

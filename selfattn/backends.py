@@ -16,15 +16,8 @@ import jax.numpy as jnp
 
 from selfattn.choice import BACKENDS, Choice, choose
 from selfattn.dropout import Dropout, check_dropout
-from selfattn.kernels import KERNELS, call, unsupported_reason
-from selfattn.masks import (
-  Tokens,
-  check_window,
-  has_pairs,
-  mask_and_bias,
-  sides,
-  without_padding,
-)
+from selfattn.kernels import KERNELS, run_kernel, unsupported_reason
+from selfattn.masks import check_window, has_pairs, mask_and_bias
 from selfattn.normalisers import Softmax, check_normaliser
 from selfattn.positions.calls import (
   check_params,
@@ -35,8 +28,9 @@ from selfattn.positions.calls import (
   parts_with,
 )
 from selfattn.positions.contract import NoPosition, Position, require
-from selfattn.reference import Reference, in_chunks
+from selfattn.reference import AttendCall, in_chunks
 from selfattn.terms import Terms
+from selfattn.tokens import Tokens, sides, without_padding
 
 
 def attend(
@@ -132,37 +126,22 @@ def attend(
   check_window(window)
   require(0 <= softcap < math.inf, 'softcap', softcap, 'finite and at least 0')
   mask, bias = mask_and_bias(mask, bias, (B, H, L, M))
-  is_self = L == M and key_tokens is None
-  query, key = sides(query_tokens, key_tokens, is_self)
-  is_self = key is query
-  query = query.with_defaults(L, B)
-  key = query if is_self else key.with_defaults(M, B)
+  query, key = _both_sides(query_tokens, key_tokens, (B, L, M))
   _check_hooks(position, query, key)
-
-  is_empty = not B or not L or not M
-  if not has_finite_padding:
-    q_BLHK = without_padding(q_BLHK, query)
-    k_BMGK, v_BMGK = (without_padding(x, key) for x in (k_BMGK, v_BMGK))
-  rotated_BLHK, rotated_BMGK = q_BLHK, k_BMGK
-  if not is_empty:
-    rotated_BLHK, rotated_BMGK = _rotated(
-      position, params, q_BLHK, k_BMGK, query, key
-    )
-  facts = {
-    'dtype': position.rotated_dtype(q_BLHK.dtype),
-    'head_dim': K,
-    'has_dropout': dropout is not None,
-    'has_softcap': softcap > 0,
-    'hooks': position.hooks,
-    'rotated_dim': position.rotated_dim,
-    'normaliser': normaliser,
-    'value_dim': v_BMGK.shape[-1],
-  }
+  facts = _facts(
+    position, normaliser, q_BLHK, v_BMGK, dropout is not None, softcap > 0
+  )
   _check_backend(backend, platform, facts)
-  if is_empty:
+  if not B or not L or not M:
     nothing = jnp.zeros((B, L, H, v_BMGK.shape[-1]), q_BLHK.dtype)
     weights = jnp.zeros((B, H, L, M), jnp.float32)
     return nothing, weights if return_weights else None
+  if not has_finite_padding:
+    q_BLHK = without_padding(q_BLHK, query)
+    k_BMGK, v_BMGK = (without_padding(x, key) for x in (k_BMGK, v_BMGK))
+  rotated_BLHK, rotated_BMGK = _rotated(
+    position, params, q_BLHK, k_BMGK, query, key
+  )
   choice = choose(
     backend,
     platform,
@@ -173,7 +152,7 @@ def attend(
     **facts,
   )
   num_rows = -(-L // choice.rows) * choice.rows
-  reference = Reference(
+  call = AttendCall(
     terms=Terms(position, params, k_BMGK, query, key, num_rows),
     rotated_BMGK=rotated_BMGK,
     v_BMGK=v_BMGK,
@@ -189,13 +168,36 @@ def attend(
     num_queries=L,
     return_weights=return_weights,
   )
-
-  output, weights, found = _run(
-    choice, reference, (q_BLHK, rotated_BLHK, query, mask, bias)
-  )
+  rows = q_BLHK, rotated_BLHK, query, mask, bias
+  output, weights, by_part = _run(choice, call, rows)
   if terms is not None and return_weights:
-    terms |= found
+    terms |= by_part
   return output.astype(q_BLHK.dtype), weights
+
+
+def _facts(
+  position, normaliser, q_BLHK, v_BMGK, has_dropout: bool, has_softcap: bool
+) -> dict:
+  """What unsupported_reason reads of a call."""
+  return {
+    'dtype': position.rotated_dtype(q_BLHK.dtype),
+    'head_dim': q_BLHK.shape[-1],
+    'has_dropout': has_dropout,
+    'has_softcap': has_softcap,
+    'hooks': position.hooks,
+    'rotated_dim': position.rotated_dim,
+    'normaliser': normaliser,
+    'value_dim': v_BMGK.shape[-1],
+  }
+
+
+def _both_sides(query_tokens, key_tokens, shape_BLM) -> tuple[Tokens, Tokens]:
+  """Tokens of queries and of keys, with defaults; one object where they are."""
+  B, L, M = shape_BLM
+  query, key = sides(query_tokens, key_tokens, L == M and key_tokens is None)
+  is_self = key is query
+  query = query.with_defaults(L, B)
+  return query, query if is_self else key.with_defaults(M, B)
 
 
 def _rotated(position, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens):
@@ -213,32 +215,29 @@ def _rotated(position, params, q_BLHK, k_BMGK, query: Tokens, key: Tokens):
 
 
 def _run(
-  choice: Choice, reference: Reference, rows: tuple
+  choice: Choice, call: AttendCall, rows: tuple
 ) -> tuple[jax.Array, jax.Array | None, dict]:
   """Output, weights or None, and terms by part.
 
   Args:
-    rows: those of all queries, as `reference` takes them.
+    rows: those of all queries, as the call takes them.
   """
-  L = reference.num_queries
+  L = call.num_queries
   if choice.rows < L:
     num_chunks = -(-L // choice.rows)
-    return in_chunks(reference, choice.rows, num_chunks, *rows)
+    return in_chunks(call, choice.rows, num_chunks, *rows)
   if choice.backend not in KERNELS:
-    return reference(*rows, first=0)
-  weights, found = None, {}
-  if reference.return_weights:
+    return call(*rows, first=0)
+  weights, by_part = None, {}
+  if call.return_weights:
     # A kernel never forms the weights. Where they are returned, the reference
     # computes them, and the output is that of the kernel all the same.
-    _, weights, found = reference(*rows, first=0)
-  output = call(
-    choice.backend,
-    rows[1],
-    reference.rotated_BMGK,
-    reference.v_BMGK,
-    reference.term(*rows),
+    _, weights, by_part = call(*rows, first=0)
+  term, rotated_BLHK = call.term(*rows), rows[1]
+  output = run_kernel(
+    choice.backend, rotated_BLHK, call.rotated_BMGK, call.v_BMGK, term
   )
-  return output, weights, found
+  return output, weights, by_part
 
 
 def _check_shapes(q_BLHK, k_BMGK, v_BMGK) -> None:

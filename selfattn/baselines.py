@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, drop
-from selfattn.masks import Tokens, without_padding
 from selfattn.positions.contract import require, require_one_of
+from selfattn.tokens import Tokens, without_padding
 
 CELLS = {'lstm': nn.OptimizedLSTMCell, 'gru': nn.GRUCell}
 

@@ -1,104 +1,156 @@
-"""Blocks of self-attention and a feed-forward network, and stacks of them."""
+"""Blocks, the layers of a stack: attention and a feed-forward network.
+
+To add one: a subclass of Block that implements `vectors`, a line in BLOCKS.
+"""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.attention import Attention
 from selfattn.dropout import Dropout, drop
-from selfattn.masks import Tokens
+from selfattn.layers import Layer
+from selfattn.positions.contract import require_one_of
+from selfattn.tokens import Tokens
 
-NORMS = ('pre', 'post')
-ACTIVATIONS = {'relu': nn.relu, 'gelu': nn.gelu}
+# Activation of the hidden layer, and whether a second map of the input, without
+# one, is multiplied with it (Shazeer 2020, equations 5 and 6).
+FEED_FORWARDS: dict[str, tuple[Callable, bool]] = {
+  'gelu': (nn.gelu, False),
+  'relu': (nn.relu, False),
+  'swiglu': (nn.silu, True),
+  'geglu': (nn.gelu, True),
+}
+# 'rms' divides by the root mean square alone (Zhang and Sennrich 2019).
+NORMS: dict[str, type[nn.Module]] = {'layer': nn.LayerNorm, 'rms': nn.RMSNorm}
+
+
+class OfAllLayers(NamedTuple):
+  """What every block of a stack is called with.
+
+  Attributes:
+    tokens: of the text.
+    position_params: of the model, from `init_model` of its position method.
+    value_weights_N2: of the first layer's values and of its own, for each
+      layer; None: its own alone.
+    dropout, attention_dropout: on branches, and on attention weights.
+  """
+
+  tokens: Tokens
+  position_params: Any
+  value_weights_N2: Any
+  dropout: Dropout | None
+  attention_dropout: Dropout | None
 
 
 class Block(nn.Module):
-  """Attention and a feed-forward network, each with a residual connection.
+  """The contract of a block: `vectors` of a subclass, from vectors to vectors.
 
-  'post' normalises after each sum (Vaswani et al. 2017, section 3.1), 'pre'
-  the input of each branch (Xiong et al. 2020, figure 1b).
+  Caches, positions, masks, sown weights, scans over layers and recomputation
+  are those of every block.
 
   Attributes:
-    attention: the layer of the first branch.
-    mlp_dim: width of the hidden layer of the second.
-    norm: 'pre' or 'post'.
-    activation: of the hidden layer, a name of ACTIVATIONS.
+    feed_forward: the feed-forward network; the gated ones, swiglu and geglu,
+      have a third matrix of the same size.
+    norm: layer norm, or division by the root mean square, with a scale.
+    attention: an Attention, which the stack sets, as the following.
+    mlp_dim: F.
     dtype: of the computation; parameters are float32.
+    num_layers: of the stack.
     cache_len: tokens that the cache of keys holds; None: no cache.
+    normalises_output: whether the vectors are normalised last; the stack
+      normalises them after its last block otherwise.
+    Further fields are options; each needs a default.
   """
 
-  attention: Attention
-  mlp_dim: int
-  norm: str
-  activation: str
-  dtype: jnp.dtype
-  cache_len: int | None
+  feed_forward: str = 'gelu'
+  norm: str = 'layer'
+  # Not None where the block is called.
+  attention: Any = None
+  mlp_dim: Any = None
+  dtype: Any = None
+  num_layers: Any = None
+  cache_len: Any = None
+
+  normalises_output: ClassVar[bool] = False
+
+  def check(self) -> None:
+    """Raises ValueError `OPTION = VALUE must be ...`."""
+    require_one_of(FEED_FORWARDS, 'feed_forward', self.feed_forward)
+    require_one_of(NORMS, 'norm', self.norm)
+
+  def vectors(
+    self,
+    x_BLD: jax.Array,
+    attend: Callable[[jax.Array], jax.Array],
+    dropout: Dropout | None,
+  ) -> jax.Array:
+    """Vectors after the block, (B, L, D); it may make submodules.
+
+    Args:
+      attend: attention of this layer, from (B, L, D) to the same; to be called
+        once.
+      dropout: on branches; None: evaluation.
+    """
+    raise NotImplementedError
 
   @nn.compact
-  def __call__(
-    self,
-    carry: tuple[jax.Array, Any],
-    layer,
-    tokens: Tokens,
-    position_params,
-    value_weights_N2: jax.Array | None,
-    dropout: Dropout | None,
-    attention_dropout: Dropout | None,
-  ):
+  def __call__(self, carry: tuple, index, of_all: OfAllLayers):
     """Returns (carry, None), as a scan over layers needs it.
 
     Args:
       carry: vectors (B, L, D), and values of the first layer (B, L, G, K),
         zeros before it; None without `value_weights_N2`.
-      layer: its number, from 0; may be traced.
-      value_weights_N2: of the first values and of its own, for each layer;
-        None: its own alone.
+      index: number of the layer, from 0; may be traced.
+      of_all: the same for all layers.
     """
     x_BLD, first_BLGK = carry
-    is_pre = self.norm == 'pre'
-    if dropout is not None:
-      dropout = dropout.at(layer)
-    if attention_dropout is not None:
-      attention_dropout = attention_dropout.at(layer)
+    dropout, attention_dropout = (
+      stream if stream is None else stream.at(index)
+      for stream in (of_all.dropout, of_all.attention_dropout)
+    )
+    weights_N2 = of_all.value_weights_N2
 
-    def mix(weights_N2, v_BLGK):
+    def mix(v_BLGK):
       nonlocal first_BLGK
-      of_first, of_own = weights_N2[layer].astype(v_BLGK.dtype)
-      mixed_BLGK = of_first * first_BLGK + of_own * v_BLGK
-      first_BLGK = jnp.where(layer == 0, v_BLGK, first_BLGK)
+      of_first, of_this = weights_N2[index].astype(v_BLGK.dtype)
+      mixed_BLGK = of_first * first_BLGK + of_this * v_BLGK
+      first_BLGK = jnp.where(index == 0, v_BLGK, first_BLGK)
       return mixed_BLGK
 
-    mix_values = None
-    if value_weights_N2 is not None:
-      mix_values = functools.partial(mix, value_weights_N2)
+    def attend(h_BLD):
+      h_BLD, _ = self.attention(
+        h_BLD,
+        query_tokens=of_all.tokens,
+        position_params=of_all.position_params,
+        mix_values=None if weights_N2 is None else mix,
+        dropout=attention_dropout,
+        cache_len=self.cache_len,
+        layer=Layer(index, self.num_layers),
+      )
+      return h_BLD
 
-    normalise = nn.LayerNorm(dtype=self.dtype, name='norm_attention')
-    h_BLD = normalise(x_BLD) if is_pre else x_BLD
-    h_BLD, _ = self.attention(
-      h_BLD,
-      query_tokens=tokens,
-      position_params=position_params,
-      mix_values=mix_values,
-      dropout=attention_dropout,
-      cache_len=self.cache_len,
-    )
-    x_BLD = x_BLD + drop(h_BLD, dropout, 0)
-    x_BLD = x_BLD if is_pre else normalise(x_BLD)
+    return (self.vectors(x_BLD, attend, dropout), first_BLGK), None
 
-    normalise = nn.LayerNorm(dtype=self.dtype, name='norm_mlp')
-    h_BLD = normalise(x_BLD) if is_pre else x_BLD
-    h_BLF = self._dense('mlp_in', self.mlp_dim)(h_BLD)
-    h_BLF = drop(ACTIVATIONS[self.activation](h_BLF), dropout, 1)
-    h_BLD = self._dense('mlp_out', x_BLD.shape[-1])(h_BLF)
-    x_BLD = x_BLD + drop(h_BLD, dropout, 2)
-    x_BLD = x_BLD if is_pre else normalise(x_BLD)
-    return (x_BLD, first_BLGK), None
+  def normalised(self, name: str, x_BLD: jax.Array) -> jax.Array:
+    """After the norm, a submodule of this name."""
+    return NORMS[self.norm](dtype=self.dtype, name=name)(x_BLD)
+
+  def fed_forward(self, h_BLD: jax.Array, dropout: Dropout | None) -> jax.Array:
+    """After the feed-forward network, submodules `mlp_...`.
+
+    Args:
+      dropout: on the hidden layer.
+    """
+    activation, is_gated = FEED_FORWARDS[self.feed_forward]
+    h_BLF = activation(self._dense('mlp_in', self.mlp_dim)(h_BLD))
+    if is_gated:
+      h_BLF = h_BLF * self._dense('mlp_gated', self.mlp_dim)(h_BLD)
+    return self._dense('mlp_out', h_BLD.shape[-1])(drop(h_BLF, dropout, 1))
 
   def _dense(self, name, features):
     return nn.Dense(
@@ -109,54 +161,42 @@ class Block(nn.Module):
     )
 
 
-def run_blocks(
-  encoder: nn.Module,
-  fields: Callable[[bool], dict],
-  carry: tuple[jax.Array, jax.Array | None],
-  shared: tuple,
-  sow_layers: tuple[int, ...] | None,
-) -> tuple[jax.Array, jax.Array | None]:
-  """The carry after a stack of blocks; parameters are `block_0`, `block_1`, ...
+class PreNorm(Block):
+  """Norms before each branch (Xiong et al. 2020, figure 1b)."""
 
-  Args:
-    encoder: the module that owns them, with num_layers, scan and remat.
-    fields: those of a Block, by whether weights are sown.
-    carry, shared: arguments of a Block before and after `layer`.
-    sow_layers: see encoders.AttentionEncoder.
+  def vectors(self, x_BLD, attend, dropout):
+    h_BLD = attend(self.normalised('norm_attention', x_BLD))
+    x_BLD = x_BLD + drop(h_BLD, dropout, 0)
+    h_BLD = self.fed_forward(self.normalised('norm_mlp', x_BLD), dropout)
+    return x_BLD + drop(h_BLD, dropout, 2)
 
-  Raises:
-    ValueError: sow_layers is given with scan.
+
+class PostNorm(Block):
+  """Norms after each sum (Vaswani et al. 2017, section 3.1)."""
+
+  normalises_output = True
+
+  def vectors(self, x_BLD, attend, dropout):
+    x_BLD = x_BLD + drop(attend(x_BLD), dropout, 0)
+    x_BLD = self.normalised('norm_attention', x_BLD)
+    x_BLD = x_BLD + drop(self.fed_forward(x_BLD, dropout), dropout, 2)
+    return self.normalised('norm_mlp', x_BLD)
+
+
+class Parallel(Block):
+  """Both branches read the same normalised vectors (Wang and Komatsuzaki 2021).
+
+  One norm before them, as in GPT-J and PaLM (Chowdhery et al. 2022, section 2).
   """
-  block = nn.remat(Block) if encoder.remat else Block
-  # Initialisation always unrolls, so that the tree is the same.
-  if not encoder.scan or encoder.is_initializing():
-    for layer in range(encoder.num_layers):
-      sows = sow_layers is None or layer in sow_layers
-      run = block(**fields(sows), name=f'block_{layer}')
-      carry, _ = run(carry, layer, *shared)
-    return carry
-  if sow_layers is not None:
-    raise ValueError('sow_layers needs scan=False')
 
-  def scan_blocks(module, carry):
-    in_axes: Any = (0, *(nn.broadcast,) * len(shared))
-    scanned = nn.scan(
-      block,
-      variable_axes={'params': 0, 'intermediates': 0},
-      split_rngs={'params': False},
-      in_axes=in_axes,
-      length=encoder.num_layers,
-    )(**fields(True), name='blocks', parent=module)
-    return scanned(carry, jnp.arange(encoder.num_layers), *shared)[0]
+  def vectors(self, x_BLD, attend, dropout):
+    h_BLD = self.normalised('norm', x_BLD)
+    x_BLD = x_BLD + drop(attend(h_BLD), dropout, 0)
+    return x_BLD + drop(self.fed_forward(h_BLD, dropout), dropout, 2)
 
-  def stack_layers(variables):
-    layers = [
-      variables['params'][f'block_{layer}']
-      for layer in range(encoder.num_layers)
-    ]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
-    return {'params': {'blocks': stacked}}
 
-  return nn.map_variables(scan_blocks, 'params', trans_in_fn=stack_layers)(
-    encoder, carry
-  )
+BLOCKS: dict[str, type[Block]] = {
+  'pre': PreNorm,
+  'post': PostNorm,
+  'parallel': Parallel,
+}

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import core
 
-from selfattn.masks import Tokens
 from selfattn.positions.contract import Position
+from selfattn.tokens import Tokens
 
 
 def check_cache(

@@ -18,10 +18,11 @@ from jax.numpy import arange, zeros
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.dropout import MAX_RATE, Dropout
-from selfattn.masks import Tokens, combine
+from selfattn.masks import combine
 from selfattn.plots import plot, show_heatmaps
 from selfattn.positions import check_positions
 from selfattn.positions.absolute import Sinusoidal
+from selfattn.tokens import Tokens
 
 __all__ = [
   'MultiHeadAttention',

@@ -88,9 +88,9 @@ def choose(
         or not facts['hooks'].isdisjoint(('content', 'bias'))
         or (has_token_masks and kernel == 'cudnn')
       )
-      found = _against(kernel, shape, forms_pairs, returns_weights, facts)
-      backend = backend if found else kernel
-      reason = found and f'{kernel}: {found}'
+      against = _against(kernel, shape, forms_pairs, returns_weights, facts)
+      backend = backend if against else kernel
+      reason = against and f'{kernel}: {against}'
   rows = L
   if backend == 'chunked':
     least, most = 1, _CHUNK_SCORES

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.dropout import Dropout, drop
+from selfattn.dropout import Bits, Dropout, drop
 from selfattn.heads import Head, Linear
 from selfattn.pools import Mean, Pool
 from selfattn.positions.sampling import Consecutive
@@ -69,7 +69,7 @@ class TextClassifier(nn.Module):
     padding_mask_BL: jax.Array,
     dropout: Dropout | None = None,
     attention_dropout: Dropout | None = None,
-    position_stream: Dropout | None = None,
+    position_stream: Bits | None = None,
     *,
     embedded_BLD: jax.Array | None = None,
     label_index_BN: jax.Array | None = None,

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import flax.linen as nn
+import jax
 
 from selfattn.choice import Choice
+from selfattn.dropout import Dropout
+from selfattn.masks import Tokens
 
 
 class Encoder(nn.Module):
   """Token vectors in, token vectors out.
 
-  It is called as `encoder(x_BLD, tokens, dropout, attention_dropout)`, and
-  returns (B, L, D); the vectors at padding change no other vector.
-
   Fields without a default, or with None, are sizes. They are passed by name, as
   far as a class declares them: num_layers, num_heads, embed_dim, mlp_dim,
   vocab_size, dtype, platform (that it is compiled for), position (a method of
-  selfattn.positions) and normaliser (one of selfattn.normalisers). Every other
-  field is an option, and becomes a key of the config.
+  selfattn.positions, or a pattern of them over layers: every attention gets
+  `position.of_layer(index)`), normaliser (one of selfattn.normalisers, or a
+  tuple of them, a pattern over layers) and block (one of selfattn.blocks).
+  Every other field is an option of the encoder, as in `rnn(cell=gru)`.
 
   An encoder with `position` makes its `init_model` a parameter named
   `position`, calls `embed` of each part (positions.calls.parts_with) and
@@ -34,6 +36,23 @@ class Encoder(nn.Module):
 
   # No annotation: a subclass may make it a field, in any order.
   causal = False
+
+  def __call__(
+    self,
+    x_BLD: jax.Array,
+    tokens: Tokens | jax.Array | None = None,
+    dropout: Dropout | None = None,
+    attention_dropout: Dropout | None = None,
+  ) -> jax.Array:
+    """Contextual vectors (B, L, D).
+
+    Args:
+      x_BLD: the vectors of the tokens; those at padding change no other.
+      tokens: see Tokens.of.
+      dropout: of the encoder; None: evaluation.
+      attention_dropout: of attention weights; None: evaluation.
+    """
+    raise NotImplementedError
 
   def check(
     self, embed_dim: int, *, drops_weights: bool, platform: str | None
@@ -58,6 +77,11 @@ class Encoder(nn.Module):
       drops_weights: whether attention weights are dropped.
     """
     del shape, drops_weights
+    return None
+
+  def window_of(self, index: int) -> tuple[int, int] | None:
+    """The window of a layer, as of selfattn.Attention; None: all tokens."""
+    del index
     return None
 
   def unsupported_cls(self, num_tokens: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Dropout as a hash of (key, row, index): no generator state, no stored mask.
+"""Random bits as a hash of (key, row, index), and dropout by them.
 
 `nn.Dropout` samples its mask from a generator that the compiler cannot fuse,
 so that random numbers are written and read. Here a mask bit is a pure function
@@ -10,6 +10,7 @@ that they have in the whole batch.
 from __future__ import annotations
 
 import math
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -35,29 +36,21 @@ def _iota(shape: tuple[int, ...], axis: int) -> jax.Array:
   return lax.broadcasted_iota(jnp.uint32, shape, axis)
 
 
-class Dropout(struct.PyTreeNode):
-  """Random bits and rate of the dropout of one forward pass.
-
-  Models have an argument `dropout: Dropout | None` and pass `dropout.at(site)`
-  to submodules, with a different integer for each use; None: evaluation.
+class Bits(struct.PyTreeNode):
+  """Random integers, a hash of key, row and index.
 
   Attributes:
-    key_data: uint32 (2,), from `Dropout.create`.
-    rate: probability of dropping an element, from 0 to MAX_RATE; may be a
-      traced array, and is then not checked.
+    key_data: uint32 (2,), from `create`.
     first_row: index in the global batch of this batch's first row; see also
       `of_texts`.
   """
 
   key_data: jax.Array
-  rate: jax.Array | float
   first_row: jax.Array | int = 0
 
   @classmethod
-  def create(
-    cls, key: jax.Array, rate, first_row: jax.Array | int = 0
-  ) -> Dropout:
-    """From a JAX key (typed or raw) and a rate."""
+  def create(cls, key: jax.Array, first_row: jax.Array | int = 0) -> Bits:
+    """From a JAX key (typed or raw)."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
       key = jax.random.key_data(key)
     # Wider keys (rbg has four integers) are folded, so that all of them count;
@@ -65,10 +58,10 @@ class Dropout(struct.PyTreeNode):
     key_data = jnp.array([_GOLDEN, _MIX_2], jnp.uint32)
     for pair in key.astype(jnp.uint32).reshape(-1, 2):
       key_data = _mix(key_data * jnp.uint32(_MIX_1) + pair)
-    return cls(key_data=key_data, rate=rate, first_row=first_row)
+    return Bits(key_data, first_row)
 
   @classmethod
-  def of_texts(cls, key: jax.Array, tokens_BL, padding_mask_BL) -> Dropout:
+  def of_texts(cls, key: jax.Array, tokens_BL, padding_mask_BL) -> Bits:
     """Bits (B, L) that depend on a text alone, not on its row or batch.
 
     The row is a hash of its tokens without padding.
@@ -78,9 +71,9 @@ class Dropout(struct.PyTreeNode):
     hash_BL = _mix(hash_BL + _mix(index_1L + jnp.uint32(1)))
     hash_BL = jnp.where(padding_mask_BL, hash_BL, jnp.uint32(0))
     row_B1 = hash_BL.sum(axis=1, keepdims=True, dtype=jnp.uint32)
-    return cls.create(key, 0.0, row_B1 - _iota(row_B1.shape, 0))
+    return Bits.create(key, row_B1 - _iota(row_B1.shape, 0))
 
-  def at(self, site: jax.Array | int) -> Dropout:
+  def at(self, site: jax.Array | int) -> Self:
     """An independent stream for one use; `site` may be traced."""
     site = jnp.asarray(site, jnp.uint32) * jnp.uint32(_GOLDEN) + jnp.uint32(1)
     first = _mix(self.key_data[0] ^ _mix(site))
@@ -127,6 +120,28 @@ class Dropout(struct.PyTreeNode):
     bits = index * jnp.uint32(_GOLDEN) + row_1
     bits = (bits ^ (bits >> 16)) * jnp.uint32(_MIX_1)
     return _mix(bits ^ row_2)
+
+
+class Dropout(Bits):
+  """Random bits and rate of the dropout of one forward pass.
+
+  Models have an argument `dropout: Dropout | None` and pass `dropout.at(site)`
+  to submodules, with a different integer for each use; None: evaluation.
+
+  Attributes:
+    rate: probability of dropping an element, from 0 to MAX_RATE; may be a
+      traced array, and is then not checked.
+  """
+
+  rate: jax.Array | float = 0.0
+
+  @classmethod
+  def create(
+    cls, key: jax.Array, rate, first_row: jax.Array | int = 0
+  ) -> Dropout:
+    """From a JAX key (typed or raw) and a rate."""
+    bits = Bits.create(key, first_row)
+    return Dropout(bits.key_data, bits.first_row, rate)
 
   def keep(self, shape: tuple[int, ...], **part) -> jax.Array:
     """Boolean of `shape`, True where an element is kept; see `bits`."""

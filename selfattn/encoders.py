@@ -19,6 +19,7 @@ from selfattn.baselines import (
 from selfattn.choice import choose
 from selfattn.contract import Encoder
 from selfattn.kernels import unsupported_reason
+from selfattn.layers import period
 from selfattn.linear import LinearAttentionEncoder
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import require, require_one_of
@@ -32,7 +33,7 @@ class AttentionEncoder(Stack):
     num_kv_heads: heads of keys and values, each shared by several of queries
       (grouped-query attention); 0: num_heads.
     window: tokens to the left and to the right that a token attends to; empty:
-      all; -1: all of that side.
+      all; -1: all of that side. Several such are a pattern over layers.
     qk_norm: whether queries and keys are normalised.
     output_gate: whether the output of attention is gated by its input, a gate
       for each head or for each channel.
@@ -43,21 +44,41 @@ class AttentionEncoder(Stack):
     broadcast_dropout: whether the same weights are dropped in all rows and
       heads.
     backend: the implementation of attention.
-    normaliser: one of selfattn.normalisers; None: softmax.
+    normaliser: one of selfattn.normalisers, or several, a pattern over layers;
+      None: softmax.
     platform: see `attend`.
     Further fields are those of Stack.
   """
 
   num_kv_heads: int = 0
-  window: tuple[int, ...] = ()
+  window: tuple = ()
   qk_norm: bool = False
   output_gate: str = 'none'
   value_residual: bool = False
   softcap: float = 0.0
   broadcast_dropout: bool = False
   backend: str = 'auto'
-  normaliser: Softmax | None = None
+  normaliser: Softmax | tuple[Softmax, ...] | None = None
   platform: str | None = None
+
+  @property
+  def windows(self) -> tuple[tuple[int, ...], ...]:
+    """Of the first layers, a pattern that is repeated; (): all tokens."""
+    is_one = all(isinstance(tokens, int) for tokens in self.window)
+    entries = (self.window,) if is_one else self.window
+    return tuple(tuple(window) for window in entries)
+
+  @property
+  def normalisers(self) -> tuple[Softmax, ...]:
+    """Of the first layers, a pattern that is repeated."""
+    several = self.normaliser
+    if isinstance(several, tuple | list):
+      return tuple(several)
+    return (several or Softmax(self.num_heads),)
+
+  def _patterns(self):
+    others = map(period, (self.windows, self.normalisers))
+    return [*super()._patterns(), *others]
 
   def check(self, embed_dim, *, drops_weights, platform):
     super().check(embed_dim, drops_weights=drops_weights, platform=platform)
@@ -73,12 +94,15 @@ class AttentionEncoder(Stack):
       self.num_kv_heads,
       f'0 or a divisor of num_heads = {self.num_heads}',
     )
-    is_pair = len(self.window) in (0, 2)
     require(
-      is_pair and all(type(n) is int and n >= -1 for n in self.window),
+      all(
+        len(window) in (0, 2)
+        and all(type(n) is int and n >= -1 for n in window)
+        for window in self.windows
+      ),
       'window',
       self.window,
-      '() or (left, right), each at least -1',
+      '() or (left, right), each at least -1, or several such, one a layer',
     )
     require(
       0 <= self.softcap < float('inf'),
@@ -86,74 +110,83 @@ class AttentionEncoder(Stack):
       self.softcap,
       'at least 0 and finite',
     )
-    normaliser = self.normaliser or Softmax(self.num_heads)
-    require(
-      self.causal or not normaliser.causal_only,
-      'causal',
-      self.causal,
-      f'True with {type(normaliser).__name__}, which reads keys before their '
-      'query alone',
-    )
-    require(
-      self.num_heads % 2 == 0 or not normaliser.pairs_heads,
-      'num_heads',
-      self.num_heads,
-      f'even with {type(normaliser).__name__}, which pairs heads',
-    )
+    for normaliser in self.normalisers:
+      kind = type(normaliser).__name__
+      require(
+        self.causal or not normaliser.causal_only,
+        'causal',
+        self.causal,
+        f'True with {kind}, which reads keys before their query alone',
+      )
+      require(
+        self.num_heads % 2 == 0 or not normaliser.pairs_heads,
+        'num_heads',
+        self.num_heads,
+        f'even with {kind}, which pairs heads',
+      )
     require(
       self.num_layers > 1 or not self.value_residual,
       'value_residual',
       self.value_residual,
       f'False with num_layers = {self.num_layers}: it is for later layers',
     )
-    reason = unsupported_reason(
-      self.backend, platform=platform, **self._facts(embed_dim, drops_weights)
-    )
-    if reason:
-      raise ValueError(
-        f'backend = {self.backend!r} is unsupported: {reason}; auto, reference '
-        'and chunked support everything'
-      )
+    for index in range(self._period()):
+      facts = self._facts(index, embed_dim, drops_weights)
+      reason = unsupported_reason(self.backend, platform=platform, **facts)
+      if reason:
+        raise ValueError(
+          f'backend = {self.backend!r} is unsupported: {reason}; auto, '
+          'reference and chunked support everything'
+        )
 
-  def _facts(self, embed_dim: int, drops_weights: bool) -> dict:
-    """What unsupported_reason reads."""
+  def _facts(self, index: int, embed_dim: int, drops_weights: bool) -> dict:
+    """What unsupported_reason reads of a layer."""
     head_dim = embed_dim // self.num_heads
+    position = self.position.of_layer(index)
     return {
-      'dtype': self.position.rotated_dtype(self.dtype),
+      'dtype': position.rotated_dtype(self.dtype),
       'head_dim': head_dim,
       'has_dropout': drops_weights,
       'has_softcap': self.softcap > 0,
-      'hooks': self.position.hooks,
-      'rotated_dim': self.position.rotated_dim,
-      'normaliser': self.normaliser,
+      'hooks': position.hooks,
+      'rotated_dim': position.rotated_dim,
+      'normaliser': _of_layer(self.normalisers, index),
       'value_dim': head_dim,
     }
 
   def attention_choice(self, shape, *, drops_weights):
+    """The choice of the first layer."""
     B, L, D = shape
     return choose(
       self.backend,
       self.platform,
       (B, self.num_heads, L, L),
-      has_pairs=bool(self.window),
+      has_pairs=bool(self.windows[0]),
       has_token_masks=True,
-      **self._facts(D, drops_weights),
+      **self._facts(0, D, drops_weights),
     )
 
   def unsupported_cls(self, num_tokens):
-    # [CLS] stands before all tokens.
-    if not self.causal and self.window and -1 < self.window[1] < num_tokens:
+    # [CLS] stands before all tokens. Some layer has to show it all of them.
+    least = min(
+      window[1] if window and -1 < window[1] < num_tokens else num_tokens
+      for window in self.windows
+    )
+    if not self.causal and least < num_tokens:
       return (
-        f'attends to only {self.window[1]} of the tokens with '
-        f'window = {self.window}'
+        f'attends to only {least} of the tokens with window = {self.window}'
       )
     return super().unsupported_cls(num_tokens)
 
-  def _attention(self, **fields):
+  def window_of(self, index):
+    window = _of_layer(self.windows, index)
+    return (window[0], window[1]) if window else None
+
+  def _attention(self, index, **fields):
     return Attention(
       num_kv_heads=self.num_kv_heads,
-      normaliser=self.normaliser,
-      window=(self.window[0], self.window[1]) if self.window else None,
+      normaliser=_of_layer(self.normalisers, index),
+      window=self.window_of(index),
       qk_norm=self.qk_norm,
       output_gate=self.output_gate,
       softcap=self.softcap,
@@ -176,6 +209,10 @@ class AttentionEncoder(Stack):
     zeros = jnp.zeros((B, L, heads, D // self.num_heads), self.dtype)
     first_12 = jnp.array([[0.0, 1.0]], jnp.float32)
     return jnp.concatenate([first_12, later_N2]), zeros
+
+
+def _of_layer(pattern: tuple, index: int):
+  return pattern[index % len(pattern)]
 
 
 ENCODERS: dict[str, type[Encoder]] = {

@@ -33,12 +33,32 @@ class TiedHead(nn.Module):
     return embed.attend(h_BLD) + bias_V[None, None]
 
 
+class TokenHead(nn.Module):
+  """Logits of each token, an affine function of its vector.
+
+  Attributes:
+    size: number of logits.
+  """
+
+  size: int
+
+  @nn.compact
+  def __call__(self, x_BLD: jax.Array, embed: nn.Embed) -> jax.Array:
+    """Logits, float32 (B, L, size).
+
+    Args:
+      x_BLD: float32 vectors of the tokens that have a label.
+      embed: the token embedding of the model, which is not used.
+    """
+    del embed
+    return nn.Dense(self.size, name='dense')(x_BLD)
+
+
 class Head(nn.Module):
   """The contract of a classification head: logits, float32 (B, C).
 
   The pooled vector of a text without tokens may be 0, and gradients must be
-  finite there. Fields are options, each with a default, and become keys of the
-  config.
+  finite there. Fields are options, each with a default.
   """
 
   def check(self) -> None:
@@ -65,7 +85,7 @@ class Linear(Head):
 
   @nn.compact
   def __call__(self, pooled_BP, num_classes, dropout=None):
-    """As of Head."""
+    """Logits, float32 (B, C)."""
     del dropout
     return _affine(self, pooled_BP, num_classes)
 
@@ -83,12 +103,12 @@ class Mlp(Head):
   hidden_dim: int = 128
 
   def check(self) -> None:
-    """As of Head."""
+    """Raises ValueError for a hidden_dim below 1."""
     require(self.hidden_dim >= 1, 'hidden_dim', self.hidden_dim, 'at least 1')
 
   @nn.compact
   def __call__(self, pooled_BP, num_classes, dropout=None):
-    """As of Head."""
+    """Logits, float32 (B, C)."""
     h_BS = nn.tanh(nn.Dense(self.hidden_dim, name='dense')(pooled_BP))
     return _affine(self, drop(h_BS, dropout, 0), num_classes)
 

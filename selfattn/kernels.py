@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.masks import Tokens
 from selfattn.normalisers import Softmax
+from selfattn.tokens import Tokens
 
 # Rows and columns of the TPU kernel come in multiples of the smallest. Keys are
 # read once for each block of queries: in blocks of 128, the memory of a v5e
@@ -153,7 +153,7 @@ def unsupported_reason(
   return None
 
 
-def call(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
+def run_kernel(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
   """Output of a kernel (B, L, H, K), zero in a fully masked row."""
   kernel, value_dim = KERNELS[backend], v_BMGK.shape[-1]
   # Libraries differ in which mixed types they support, and support one width

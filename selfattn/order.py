@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.masks import Tokens
+from selfattn.tokens import Tokens
 
 
 def later_sum(x_BHLM: jax.Array, index_BM) -> jax.Array:

@@ -8,16 +8,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.normalisers import masked_softmax
 from selfattn.positions.contract import require
+from selfattn.simplex import masked_softmax
 
 
 class Pool(nn.Module):
   """The contract: `pool(x_BLD, padding_mask_BL)` returns (B, P).
 
   The result is float32, does not depend on vectors at padding, and is zero for
-  an empty text. Fields are options, each with a default, and become keys of the
-  config.
+  an empty text. Fields are options, each with a default.
 
   Attributes:
     uses_cls: whether it reads the vector of [CLS], a learned vector that is put
@@ -28,6 +27,15 @@ class Pool(nn.Module):
 
   def check(self) -> None:
     """Raises ValueError `OPTION = VALUE must be ...`."""
+
+  def __call__(self, x_BLD: jax.Array, padding_mask_BL: jax.Array) -> jax.Array:
+    """The vectors of the texts.
+
+    Args:
+      x_BLD: those of the tokens.
+      padding_mask_BL: boolean, False at padding.
+    """
+    raise NotImplementedError
 
 
 class Mean(Pool):

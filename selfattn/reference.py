@@ -10,15 +10,16 @@ import jax.numpy as jnp
 
 from selfattn.dropout import Dropout
 from selfattn.kernels import Term
-from selfattn.masks import Tokens, combine, has_pairs, visible
+from selfattn.masks import combine, has_pairs, visible
 from selfattn.normalisers import Softmax
 from selfattn.positions.contract import add
 from selfattn.terms import Terms
+from selfattn.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
-class Reference:
-  """Attention of any rows of queries over all keys.
+class AttendCall:
+  """One call of `attend`: of any rows of its queries over all keys.
 
   Attributes:
     terms: of the position method.
@@ -79,8 +80,8 @@ class Reference:
       for name, term in content.items()
       if term is not None
     }
-    found = self.terms.without_encoding(scaled, biases, contextual)
-    return output, weights_BHLM, found
+    by_part = self.terms.without_encoding(scaled, biases, contextual)
+    return output, weights_BHLM, by_part
 
   def term(self, q_BLHK, rotated_BLHK, query: Tokens, mask, bias) -> Term:
     """What a kernel adds to the scores of all queries."""

@@ -55,9 +55,9 @@ def entmax(scores: jax.Array, mask: jax.Array, alpha: jax.Array) -> jax.Array:
   tau = jnp.full((*scaled.shape[:-1], 1), -1.0, scaled.dtype)
   widths = 0.5 ** jnp.arange(1.0, 30.0, dtype=scaled.dtype)
   tau, _ = jax.lax.scan(halve, tau, widths)
-  found = weights(tau)
-  total = found.sum(axis=-1, keepdims=True)
-  return found / jnp.where(total > 0, total, 1.0)
+  nearly = weights(tau)
+  total = nearly.sum(axis=-1, keepdims=True)
+  return nearly / jnp.where(total > 0, total, 1.0)
 
 
 @entmax.defjvp

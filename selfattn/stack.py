@@ -1,50 +1,52 @@
-"""A stack of blocks of self-attention, whatever the attention is."""
+"""Stacks of blocks of self-attention, whatever the attention is."""
 
 from __future__ import annotations
 
-import functools
+import dataclasses
+import math
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.attention import Attention, sow_by_part
-from selfattn.blocks import ACTIVATIONS, NORMS, run_blocks
+from selfattn.attention import Attention
+from selfattn.blocks import NORMS, Block, OfAllLayers, PreNorm
 from selfattn.caches import continued
 from selfattn.contract import Encoder
 from selfattn.dropout import Dropout, check_dropout, drop
-from selfattn.masks import Tokens, without_padding
 from selfattn.positions import Position
 from selfattn.positions.calls import (
   check_position,
-  check_returned,
   check_tokens,
+  embedded,
   float32,
+  sow_by_part,
 )
-from selfattn.positions.contract import require_one_of
+from selfattn.positions.contract import require
+from selfattn.tokens import Tokens, without_padding
 
 
 class Stack(Encoder):
-  """Positions, then `num_layers` residual blocks of `_attention`.
+  """Positions, then `num_layers` blocks of `_attention`.
 
   Sows the encoding of the position method as `P`, float32: what is added to
   tokens (1, L, D) or to scores (1, H, L, L), the cosines and sines of a
   rotation (1, L, K), or vectors by distance (1 or H, N, K). It is sown here,
   or in every layer if every layer has parameters of its own. Parameters are one
   subtree per layer, `block_0`, `block_1`, ..., with and without `scan` and
-  `remat`.
+  `remat`, and so is what layers sow.
 
   Attributes:
     num_layers: number of blocks.
     num_heads: H.
     mlp_dim: F.
-    position: a method of selfattn.positions.
+    position: a method of selfattn.positions, or a pattern of them over layers.
     dtype: of the computation.
-    norm: whether layer norms are before ('pre') or after ('post') each
-      residual branch.
-    activation: activation of the feed-forward layer.
+    block: an object of selfattn.blocks, with its options; None: PreNorm().
     causal: whether a token attends only to itself and earlier tokens.
-    scan: whether to compile one block and loop over it, for deep stacks.
+    scan: whether to compile one block, or one period of a pattern over layers,
+      and loop over it, for deep stacks.
     remat: whether to recompute each block in the backward pass, which saves
       memory.
   """
@@ -54,28 +56,41 @@ class Stack(Encoder):
   mlp_dim: int
   position: Position
   dtype: jnp.dtype
-  norm: str = 'pre'
-  activation: str = 'gelu'
+  block: Block | None = None
   causal: bool = False
   scan: bool = False
   remat: bool = False
 
   def check(self, embed_dim, *, drops_weights, platform):
-    for option, allowed in (('norm', NORMS), ('activation', ACTIVATIONS)):
-      require_one_of(allowed, option, getattr(self, option))
+    longest = max(self._patterns())
+    require(
+      longest <= self.num_layers,
+      'num_layers',
+      self.num_layers,
+      f'at least {longest}, the layers of a pattern',
+    )
 
   def unsupported_cls(self, num_tokens):
     if self.causal:
       return f'attends to itself alone with causal = {self.causal}'
     return None
 
-  def _attention(self, **fields) -> Attention:
-    """The attention of a block.
+  def _attention(self, index: int, **fields) -> Attention:
+    """The attention of a layer.
 
     Args:
+      index: number of the layer.
       fields: of Attention, those that all stacks share.
     """
     raise NotImplementedError
+
+  def _patterns(self) -> list[int]:
+    """Lengths of the patterns over layers."""
+    return [self.position.period]
+
+  def _period(self) -> int:
+    """After how many layers attention has the same fields again."""
+    return math.lcm(*self._patterns())
 
   @nn.compact
   def __call__(
@@ -103,7 +118,9 @@ class Stack(Encoder):
     """
     if x_BLD.ndim != 3:
       raise ValueError(f'vectors of shape {x_BLD.shape} must be (B, L, D)')
-    check_position(self.position, x_BLD.shape[-1], self.num_heads, self.causal)
+    for index in range(self.position.period):
+      method = self.position.of_layer(index)
+      check_position(method, x_BLD.shape[-1], self.num_heads, self.causal)
     check_dropout(dropout)
     check_dropout(attention_dropout)
     tokens = Tokens.of(tokens)
@@ -124,31 +141,133 @@ class Stack(Encoder):
     x_BLD = drop(x_BLD, dropout, self.num_layers)
 
     weights_N2, first_BLGK = self._value_residual(x_BLD.shape)
-    shared = (
+    of_all = OfAllLayers(
       tokens, position_params, weights_N2, dropout, attention_dropout
-    )  # fmt: skip
-    fields = functools.partial(self._fields, x_BLD.shape[-1], cache_len)
-    x_BLD, _ = run_blocks(self, fields, (x_BLD, first_BLGK), shared, sow_layers)
-    if self.norm == 'pre':
-      x_BLD = nn.LayerNorm(dtype=self.dtype, name='norm_out')(x_BLD)
+    )
+    x_BLD = self._run(x_BLD, first_BLGK, of_all, cache_len, sow_layers)
+    block = self._template()
+    if not block.normalises_output:
+      x_BLD = NORMS[block.norm](dtype=self.dtype, name='norm_out')(x_BLD)
     return x_BLD
+
+  def _template(self) -> Block:
+    """The block with its options alone, which is no submodule."""
+    return self.block or PreNorm(parent=None)
+
+  def _run(self, x_BLD, first_BLGK, of_all, cache_len, sow_layers):
+    """Vectors after all blocks."""
+    size = self._period()
+    # Initialisation always unrolls, so that the tree is the same.
+    scans = self.scan and not self.is_initializing()
+    if scans and sow_layers is not None:
+      raise ValueError('sow_layers needs scan=False')
+    scanned = self.num_layers - self.num_layers % size if scans else 0
+    width, carry = x_BLD.shape[-1], (x_BLD, first_BLGK)
+    if scanned:
+      carry = self._scan(carry, of_all, scanned)
+    for index in range(scanned, self.num_layers):
+      sows = sow_layers is None or index in sow_layers
+      run = self._block(index, width, f'block_{index}', self, cache_len, sows)
+      carry, _ = run(carry, index, of_all)
+    return carry[0]
+
+  def _scan(self, carry, of_all: OfAllLayers, num_layers: int):
+    """The carry after the first blocks, whole periods, as a loop over these."""
+    size, width = self._period(), carry[0].shape[-1]
+    names = [f'block_{index}' for index in range(num_layers)]
+
+    def one_period(module, carry, first, of_all):
+      for n, name in enumerate(names[:size]):
+        block = self._block(n, width, name, module)
+        carry, _ = block(carry, first + n, of_all)
+      return carry, None
+
+    in_axes: Any = (0, nn.broadcast)
+
+    def all_periods(module, carry):
+      scan = nn.scan(
+        one_period,
+        variable_axes={'params': 0, 'intermediates': 0},
+        split_rngs={'params': False},
+        in_axes=in_axes,
+        length=num_layers // size,
+      )
+      return scan(module, carry, jnp.arange(0, num_layers, size), of_all)[0]
+
+    def stacked(variables):
+      params = variables.get('params', {})
+      return {
+        'params': {
+          name: jax.tree.map(
+            lambda *leaves: jnp.stack(leaves),
+            *(params[other] for other in names[n::size]),
+          )
+          for n, name in enumerate(names[:size])
+        }
+      }
+
+    def by_layer(variables):
+      sown = variables.get('intermediates', {})
+      return {
+        'intermediates': {
+          name: jax.tree.map(lambda x, n=n: x[n // size], sown[names[n % size]])
+          for n, name in enumerate(names)
+          if names[n % size] in sown
+        }
+      }
+
+    run = nn.map_variables(all_periods, 'params', trans_in_fn=stacked)
+    if self.is_mutable_collection('intermediates'):
+      run = nn.map_variables(
+        run,
+        'intermediates',
+        trans_in_fn=lambda _: {},
+        trans_out_fn=by_layer,
+        mutable=True,
+      )
+    return run(self, carry)
+
+  def _block(self, index, width, name, parent, cache_len=None, sows=True):
+    """The block of a layer, with the fields of its attention."""
+    block = self._template()
+    options = {
+      field.name: getattr(block, field.name)
+      for field in dataclasses.fields(block)
+      if field.name not in ('parent', 'name')
+    }
+    options |= {
+      'mlp_dim': self.mlp_dim,
+      'dtype': self.dtype,
+      'num_layers': self.num_layers,
+      'cache_len': cache_len,
+      'attention': self._attention(
+        index,
+        embed_dim=width,
+        num_heads=self.num_heads,
+        position=self.position.of_layer(index),
+        causal=self.causal,
+        sow_weights=sows,
+        in_encoder=True,
+        dtype=self.dtype,
+        parent=None,
+      ),
+    }
+    kind = nn.remat(type(block)) if self.remat else type(block)
+    return kind(**options, name=name, parent=parent)
 
   def _embed(self, position_params, x_BLD, tokens):
     """Vectors with positions; sows encodings that all layers share."""
     P = {}
-    for name, part in self.position.parts:
-      if part.per_layer:
-        continue
-      part_params = position_params.get(name, {}) if name else position_params
-      before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
-      check_returned(part, 'embed', x_BLD, *before_BLD.shape)
-      if not self.is_mutable_collection('intermediates'):
-        continue
-      if part.has_encoding:
-        P[name] = part.encoding(part_params, tokens)
-      elif 'embed' in part.hooks:
-        P[name] = x_BLD - before_BLD
-    sow_by_part(self, P)
+    of_all = {n: part for n, part in self.position.parts if not part.per_layer}
+    x_BLD = embedded(
+      self.position, position_params, x_BLD, tokens, list(of_all), P
+    )
+    if self.is_mutable_collection('intermediates'):
+      for name, part in of_all.items():
+        if part.has_encoding:
+          params = position_params.get(name, {}) if name else position_params
+          P[name] = part.encoding(params, tokens)
+      sow_by_part(self, P)
     return x_BLD
 
   def _continue(self, tokens, length, cache_len):
@@ -169,24 +288,3 @@ class Stack(Encoder):
     """Weights and zeros for the first layer's values; see blocks.Block."""
     del shape_BLD
     return None, None
-
-  def _fields(self, embed_dim, cache_len, sow_weights):
-    """Fields of a Block."""
-    attention = self._attention(
-      embed_dim=embed_dim,
-      num_heads=self.num_heads,
-      position=self.position,
-      causal=self.causal,
-      sow_weights=sow_weights,
-      in_encoder=True,
-      dtype=self.dtype,
-      parent=None,
-    )
-    return {
-      'attention': attention,
-      'mlp_dim': self.mlp_dim,
-      'norm': self.norm,
-      'activation': self.activation,
-      'dtype': self.dtype,
-      'cache_len': cache_len,
-    }

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.masks import Tokens
 from selfattn.positions.calls import check_returned, of_part, parts_with
 from selfattn.positions.contract import add
 from selfattn.positions.distances import skew
+from selfattn.tokens import Tokens
 
 
 class Terms:

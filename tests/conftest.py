@@ -31,7 +31,7 @@ import numpy as np
 import pytest
 
 from configs import default
-from experiments.command import app, modules
+from experiments.command import app, modules, schema
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.settings import reference
@@ -206,16 +206,23 @@ def printed_json():
   return call
 
 
+_PROGRAMS = {}
+
+
 @pytest.fixture(scope='module')
 def shared_programs():
-  """Runs that could share a program do, as those of a sweep: it is slow."""
-  made, make = {}, compiled.make
+  """Runs that could share a program do, in all modules of tests: it is slow."""
+  make = compiled.make
 
   def make_once(settings, *more, **named):
-    key = compiled.key(settings), *more, *sorted(named.items())
-    if key not in made:
-      made[key] = make(settings, *more, **named)
-    return made[key]
+    if settings.own_names():
+      # A name may stand for another class in another test.
+      return make(settings, *more, **named)
+    entries = tuple(call.entry for call in schema.calls_of(settings))
+    key = compiled.key(settings), entries, *more, *sorted(named.items())
+    if key not in _PROGRAMS:
+      _PROGRAMS[key] = make(settings, *more, **named)
+    return _PROGRAMS[key]
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(compiled, 'make', make_once)

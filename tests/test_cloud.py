@@ -5,6 +5,7 @@ for another host here, in a home of its own.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import signal
@@ -210,83 +211,84 @@ exit "${CODE:-0}"
 """
 
 
-@pytest.mark.parametrize(
-  ('code', 'sent', 'restarts', 'requeued'),
-  [
-    (0, None, 0, False),
-    (2, None, 0, False),
-    (75, None, 0, True),
-    (75, None, 50, False),
-    (0, signal.SIGUSR1, 0, True),
-    (0, signal.SIGTERM, 0, True),
-  ],
-)
-def test_slurm_requeues_interrupted_runs(
-  tmp_path, code, sent, restarts, requeued
-):
-  calls = tmp_path / 'calls'
-  scontrol = '#!/usr/bin/env bash\necho "scontrol $*" >>"$CALLS"\n'
-  for name, text in {'srun': SRUN, 'scontrol': scontrol}.items():
-    (tmp_path / name).write_text(text)
-    (tmp_path / name).chmod(0o755)
+SCONTROL = '#!/usr/bin/env bash\necho "scontrol $*" >>"$CALLS"\n'
+
+
+def start_slurm(folder, srun, **variables):
+  """Starts slurm.sh with stand-ins for srun and scontrol: (process, calls)."""
+  folder.mkdir()
+  for name, text in {'srun': srun, 'scontrol': SCONTROL}.items():
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+  calls = folder / 'calls'
   process = subprocess.Popen(
     ['bash', str(SCRIPTS / 'slurm.sh'), 'experiments.train', '--workdir=a b'],
     env=os.environ
     | {
-      'PATH': f'{tmp_path}:{os.environ["PATH"]}',
+      'PATH': f'{folder}:{os.environ["PATH"]}',
       'CALLS': str(calls),
-      'CODE': str(code),
-      'WAIT': '100' if sent else '0',
       'SLURM_JOB_ID': '17',
       'SLURM_SUBMIT_DIR': '/repo',
-      'SLURM_RESTART_COUNT': str(restarts),
-    },
+    }
+    | variables,
   )
-  if sent:
-    wait_for(tmp_path / 'calls.up', 'up')
-    process.send_signal(sent)
-  assert process.wait(timeout=30) == (75 if sent else code)
-  started, *rest = calls.read_text().splitlines()
-  assert started.endswith(
-    '/repo/scripts/run.sh experiments.train --workdir=a b'
-  )
-  assert rest == (['scontrol requeue 17'] if requeued else [])
+  return process, calls
 
 
-@pytest.mark.parametrize('name', ['USR1', 'TERM'])
-@pytest.mark.parametrize('line', ['srun*', 'child=??'])
-def test_slurm_requeues_runs_that_are_preempted_before_they_start(
-  tmp_path, name, line
-):
-  """Before srun is started, or before its process id is known."""
-  calls, setup = tmp_path / 'calls', tmp_path / 'setup'
-  tools = {
-    # As srun before it has signal handlers: signals kill it.
-    'srun': '#!/bin/sh\necho srun >>"$CALLS"\nexec sleep 4\n',
-    'scontrol': '#!/bin/sh\necho "scontrol $*" >>"$CALLS"\n',
+# Exit code of the run, a signal, earlier restarts; whether it is requeued.
+ENDS = {
+  (0, None, 0): False,
+  (2, None, 0): False,
+  (75, None, 0): True,
+  (75, None, 50): False,
+  (0, signal.SIGUSR1, 0): True,
+  (0, signal.SIGTERM, 0): True,
+}
+
+
+def test_slurm_requeues_interrupted_runs(tmp_path):
+  # All at once: each takes a second.
+  started = {
+    (code, sent, restarts): start_slurm(
+      tmp_path / f'{code}-{sent}-{restarts}',
+      SRUN,
+      CODE=str(code),
+      WAIT='100' if sent else '0',
+      SLURM_RESTART_COUNT=str(restarts),
+    )
+    for code, sent, restarts in ENDS
   }
-  for tool, text in tools.items():
-    (tmp_path / tool).write_text(text)
-    (tmp_path / tool).chmod(0o755)
-  # Sourced by bash, which calls the trap before each command.
-  setup.write_text(
-    f"trap '[[ $BASH_COMMAND == {line} && -z ${{sent:-}} ]] "
-    f"&& sent=1 && kill -s {name} $$' DEBUG\n"
-  )
-  done = subprocess.run(
-    ['bash', str(SCRIPTS / 'slurm.sh'), 'experiments.train'],
-    env=os.environ
-    | {
-      'PATH': f'{tmp_path}:{os.environ["PATH"]}',
-      'BASH_ENV': str(setup),
-      'CALLS': str(calls),
-      'SLURM_JOB_ID': '17',
-    },
-    timeout=10,
-    check=False,
-  )
-  assert done.returncode == 75
-  assert calls.read_text().splitlines()[-1] == 'scontrol requeue 17'
+  for (_, sent, _), (process, calls) in started.items():
+    if sent:
+      wait_for(calls.with_name('calls.up'), 'up')
+      process.send_signal(sent)
+  for case, (process, calls) in started.items():
+    code, sent, _ = case
+    assert process.wait(timeout=30) == (75 if sent else code), case
+    first, *rest = calls.read_text().splitlines()
+    assert first.endswith(
+      '/repo/scripts/run.sh experiments.train --workdir=a b'
+    )
+    assert rest == (['scontrol requeue 17'] if ENDS[case] else []), case
+
+
+def test_slurm_requeues_runs_that_are_preempted_before_they_start(tmp_path):
+  """Before srun is started, or before its process id is known."""
+  # As srun before it has signal handlers: signals kill it.
+  srun = '#!/bin/sh\necho srun >>"$CALLS"\nexec sleep 4\n'
+  started = []
+  for line, name in itertools.product(('srun*', 'child=??'), ('USR1', 'TERM')):
+    setup = tmp_path / f'setup-{len(started)}'
+    # Sourced by bash, which calls the trap before each command.
+    setup.write_text(
+      f"trap '[[ $BASH_COMMAND == {line} && -z ${{sent:-}} ]] "
+      f"&& sent=1 && kill -s {name} $$' DEBUG\n"
+    )
+    folder = tmp_path / str(len(started))
+    started.append(start_slurm(folder, srun, BASH_ENV=str(setup)))
+  for process, calls in started:
+    assert process.wait(timeout=10) == 75
+    assert calls.read_text().splitlines()[-1] == 'scontrol requeue 17'
 
 
 def kubernetes_job():

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shlex
 
 import jax
 import make_tables
@@ -14,6 +15,7 @@ from conftest import make_small_config
 from configs import default
 from experiments.command import modules
 from experiments.command.signals import Signals
+from experiments.settings.settings import from_config
 from experiments.training import run as run_lib
 from selfattn.masks import Tokens
 from selfattn.positions import Position
@@ -149,24 +151,67 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
 @pytest.mark.parametrize(
   'changes',
   [
-    {'model.normaliser': 'ideas:Relu', 'model.pool': 'ideas:Gated'},
+    {
+      'model.normaliser': 'ideas:Relu',
+      'model.pool': 'ideas:Gated',
+      'model.block': 'ideas:Sandwich(scale=0.5)',
+    },
     {
       'model.encoder': 'ideas:Mixed(gate=0.25)',
-      'optimizer.groups': "embeddings(optimizer='ideas:SignSgd')",
+      'optimizer.groups': 'embeddings(optimizer=ideas:SignSgd)',
+    },
+    {
+      'model.position_sampling': 'ideas:RandomStride(max_stride=3)',
+      'optimizer.groups': 'ideas:Ending(ending=scale, learning_rate_scale=0.1)',
+      'optimizer.schedule': 'ideas:Polynomial(power=3, least=0.1)',
+    },
+    {
+      'data.source': 'ideas:TextsByLabel',
+      'data.vocabulary': 'ideas:Characters(size=20)',
+    },
+    {
+      'data.source': (
+        'ideas:Majority(train=40, validation=10, test=10, longest_train=12, '
+        'longest_test=20)'
+      ),
+      'model.position': 'ideas:Salience+ideas:ClippedXL',
     },
     {'task': 'ideas:ReplacedTokens', 'checkpoint.best_metric': 'loss'},
     {'model.head': 'ideas:Prototypes', 'model.position': 'ideas:LogDistance'},
   ],
   ids=lambda changes: '+'.join(map(str, changes.values())),
 )
-@pytest.mark.usefixtures('ideas')
-def test_the_classes_of_the_docs_train(changes, tmp_path):
+def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
+  for split in ('train', 'test'):
+    texts = {
+      label: [f'{split} {label} {n}' for n in range(20)]
+      for label in ('no', 'yes')
+    }
+    (ideas / f'{split}.json').write_text(json.dumps(texts))
   config = make_small_config()
   config.train.steps = config.train.eval_every = 2
   config.optimizer.warmup_steps = 1
   config.update_from_flattened_dict(changes)
+  if 'TextsByLabel' in config.data.source:
+    config.data.dir = str(ideas)
   result = run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert np.isfinite(result['loss'])
+
+
+@pytest.mark.usefixtures('ideas')
+def test_the_commands_on_classes_of_ones_own_have_valid_choices():
+  text = (ROOT / 'docs/extending.md').read_text()
+  chosen = 0
+  for line in re.findall(r'^    bash scripts/run\.sh (.*)', text, re.MULTILINE):
+    for word in shlex.split(line):
+      key, _, value = word.partition('=')
+      if key.startswith('--config.') and 'ideas:' in value:
+        config = default.get_config()
+        key = key.removeprefix('--config.')
+        config.update_from_flattened_dict({key: value})
+        assert from_config(config)
+        chosen += 1
+  assert chosen >= 5
 
 
 @pytest.fixture

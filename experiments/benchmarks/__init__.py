@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 
 from experiments.command import invocation, provenance
 
+_Name = TypeVar('_Name')
 
-def origin() -> dict[str, str]:
+
+def origin() -> dict[str, Any]:
   """Where a result comes from: call it before measuring.
 
   Measuring may take long enough for files to change.
@@ -25,7 +29,9 @@ def origin() -> dict[str, str]:
   }
 
 
-def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
+def alternate(
+  functions: Mapping[_Name, Callable[[], Any]], repetitions: int
+) -> dict[_Name, list[float]]:
   """Seconds of every timed call, by name, with interleaved repetitions.
 
   Each repetition is two calls, of which the second is timed: the first one
@@ -38,7 +44,7 @@ def alternate(functions: dict, repetitions: int) -> dict[str, list[float]]:
   """
   for function in functions.values():
     jax.block_until_ready(function())
-  seconds = {name: [] for name in functions}
+  seconds: dict[_Name, list[float]] = {name: [] for name in functions}
   for _ in range(repetitions):
     for name, function in functions.items():
       jax.block_until_ready(function())
@@ -76,6 +82,18 @@ def interval(values: list[float]) -> tuple[float, float]:
     left_out += 1
     outside += 2 * math.comb(count, left_out)
   return ordered[left_out], ordered[count - 1 - left_out]
+
+
+def temporary_bytes(program: jax.stages.Compiled) -> int:
+  """The size of the temporary buffers of a compiled program.
+
+  Raises:
+    RuntimeError: the backend does not say.
+  """
+  memory = program.memory_analysis()
+  if memory is None:
+    raise RuntimeError('the backend does not say what a program needs')
+  return memory.temp_size_in_bytes
 
 
 def table(rows: list[dict]) -> str:

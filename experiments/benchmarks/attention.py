@@ -17,7 +17,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmarks import alternate, summary
+from experiments.benchmarks import alternate, summary, temporary_bytes
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from selfattn.backends import attend
@@ -127,8 +127,7 @@ def _row(position, normaliser, call: Call, programs: dict, values) -> dict:
   for one in (call, call.base()):
     if one not in programs:
       program = compile_gradient(one, arrays, _params(one))
-      mib = program.memory_analysis().temp_size_in_bytes / 2**20
-      programs[one] = program, mib
+      programs[one] = program, temporary_bytes(program) / 2**20
   row = {
     'position': position,
     'normaliser': normaliser,

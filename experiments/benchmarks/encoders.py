@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import alternate, peers, summary
+from experiments.benchmarks import (
+  alternate,
+  peers,
+  summary,
+  temporary_bytes,
+)
 from experiments.training import build
 from selfattn.attention import Attention
 from selfattn.baselines import ConvolutionEncoder, RecurrentEncoder
@@ -105,7 +111,8 @@ def operations(name: str, n: int, d: int, k: int) -> float:
   variables = jax.eval_shape(
     functools.partial(_init, module), jax.random.key(0), x
   )
-  return steps * _run.lower(module, variables, x).cost_analysis()['flops']
+  cost: Any = _run.lower(module, variables, x).cost_analysis()
+  return steps * cost['flops']
 
 
 def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -126,7 +133,7 @@ def connections(name: str, n: int, k: int) -> np.ndarray:
   variables = _init(module, jax.random.key(0), x)
   # A random mixture of the channels, one of which may be off.
   slopes = jax.jacobian(lambda x: _run(module, variables, x)[0] @ mix)(x)
-  return np.asarray(slopes != 0).any(axis=(1, 3))
+  return np.any(np.asarray(slopes) != 0, axis=(1, 3))
 
 
 def path_length(name: str, n: int, k: int) -> int:
@@ -176,7 +183,7 @@ def speed(
       variables = _init(module, jax.random.key(0), x)
       program = _run.lower(module, variables, x).compile()
       calls[name] = functools.partial(program, variables, x)
-      memory[name] = program.memory_analysis().temp_size_in_bytes
+      memory[name] = temporary_bytes(program)
     seconds = alternate(calls, repetitions)
     rows += [
       {

@@ -3,12 +3,15 @@
 PyTorch is the extra `bench` of pyproject.toml: call the functions of it only if
 `has_torch()`.
 """
+# PyTorch need not be installed.
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 
 import functools
 import importlib.util
 import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -72,7 +75,7 @@ def make_flax_step(tokens, labels, vocab_size, width):
 
     def mean_loss(params):
       rngs = {'dropout': jax.random.fold_in(key, count)}
-      logits = model.apply(params, tokens, rngs=rngs)
+      logits: Any = model.apply(params, tokens, rngs=rngs)
       losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       return losses.mean()
 

@@ -69,7 +69,7 @@ def _train_once() -> None:
     ) as process,
   ):
     try:
-      if not any(_FIRST_STEP in line for line in process.stderr):
+      if not any(_FIRST_STEP in line for line in process.stderr or ()):
         raise RuntimeError('training ended before its first step')
     finally:
       process.kill()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,11 +76,17 @@ def measure(values) -> list[dict]:
   for batch, length, vocab_size, width in SHAPES:
     size = Size(1, NUM_HEADS, width, 4 * width, batch, length)
     rows += _rows('tutorial', size, vocab_size, values.repetitions)
-  config = app.load_config(app.DEFAULT_CONFIG)
-  names = 'num_layers', 'num_heads', 'embed_dim', 'mlp_dim'
+  default = settings.from_config(app.load_config(app.DEFAULT_CONFIG))
+  model, batch = default.model, default.train.batch_size
   vocab_size, length = _DEFAULT_DATA
-  sizes = (*(config.model[name] for name in names), config.train.batch_size)
-  size = Size(*sizes, length)
+  size = Size(
+    model.num_layers,
+    model.num_heads,
+    model.embed_dim,
+    model.mlp_dim,
+    batch,
+    length,
+  )
   return rows + _rows('default config', size, vocab_size, values.repetitions)
 
 
@@ -111,11 +118,11 @@ def _rows(model: str, size: Size, vocab_size: int, repetitions: int):
 
 def _tutorial(size: Size, tokens, labels, vocab_size) -> dict[str, Callable]:
   """The steps by name, of the libraries that are installed."""
-  config = app.load_config(app.DEFAULT_CONFIG)
+  config: Any = app.load_config(app.DEFAULT_CONFIG)
   for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
     config.model[name] = getattr(size, name)
   config.model.dropout_rate = DROPOUT_RATE
-  config.model.encoder = 'attention(norm=post, activation=relu)'
+  config.model.block = 'post(feed_forward=relu)'
   config.optimizer.method = 'adam'
   config.optimizer.learning_rate = LEARNING_RATE
   config.optimizer.schedule = 'constant'

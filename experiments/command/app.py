@@ -95,9 +95,10 @@ def run(
       there is `describe`.
     define: adds the flags of this command.
     doc: first paragraphs of --help.
-    describe: the text of --help on all keys of a config, '', or on one choice
-      of it. It adds the flags --config, a file, and --config.KEY=VALUE for
-      every key in it. None: the command has no config.
+    describe: the text of --help on all keys of a config, '', or on what is
+      named, with the values of that config. It adds the flags --config, a file,
+      and --config.KEY=VALUE for every key in it. None: the command has no
+      config.
   """
   if isinstance(sys.stdout, io.TextIOWrapper):
     # In a locale that is not UTF-8, other characters are printed as \u20ac.
@@ -112,6 +113,8 @@ def _run(main, define, doc, describe) -> None:
   absl_logging.set_verbosity(absl_logging.FATAL)
   # Further parts of a failed save, whose first error is raised.
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
+  # What threads of TensorStore raise after a failed read, which is raised too.
+  sys.unraisablehook = lambda _: None
   # Modules, see imports.
   gc.freeze()
   code = DONE
@@ -212,7 +215,10 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
   except flags.Error as error:
     raise UserError(_flag_error(error, config)) from error
   if len(rest) > 1:
-    raise UserError(f'unexpected argument {rest[1]!r}; flags begin with --')
+    raise UserError(
+      f'unexpected argument {rest[1]!r}; flags begin with --, and a pattern '
+      'needs quotes, or the shell replaces it'
+    )
   return values
 
 
@@ -269,14 +275,14 @@ def _print_help(values, doc, path, config, describe, word: str) -> None:
   """The page of --help; of --help=NAME, what may be chosen."""
   _, _, name = word.partition('=')
   if name and describe is not None:
-    print(describe(name))
+    print(describe(name, config))
     return
   # PYTHONOPTIMIZE=2 leaves out docstrings.
   print(f'{(doc or "").strip()}\n\nflags:')
   if describe is not None:
     print(f'  --config: Python file with get_config() (default: {path})')
     print('  --config.KEY=VALUE: override a key; all keys are listed below')
-    print('  --help=NAME: what may be chosen, such as --help=position')
+    print('  --help=NAME: a key, a choice or module:Class, as --help=position')
   for name, (meaning, default) in described_flags(values).items():
     default = f' (default: {default})' if default else ''
     print(f'  --{name}: {meaning}{default}')

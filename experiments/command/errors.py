@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import traceback
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -57,6 +59,40 @@ def one_line(error: Exception) -> str:
   return ' '.join(words.split())[:200]
 
 
+@contextlib.contextmanager
+def at(place: str) -> Iterator[None]:
+  """A context for checks: the place stands before messages of UserErrors."""
+  try:
+    yield
+  except UserError as error:
+    raise UserError(f'{place}: {error}') from error.__cause__
+
+
+@contextlib.contextmanager
+def in_file(path: str, name: str) -> Iterator[None]:
+  """A context for code of a user's file: its errors are one line.
+
+  Args:
+    path: of the file, whose line is named.
+    name: what is executed, for the message.
+
+  Raises:
+    UserError: the code fails, or exits.
+  """
+  try:
+    yield
+  except UserError:
+    raise
+  except (Exception, SystemExit) as error:
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    if isinstance(error, SyntaxError) and error.filename == path:
+      lines = [error.lineno]
+    where = f' line {lines[-1]}' if lines else ''
+    reason = f'{type(error).__name__}: {error}' if str(error) else repr(error)
+    raise UserError(f'{name}{where}: {reason}') from error
+
+
 def one_of(name: Any, allowed, key: str) -> Any:
   """`name` if it is allowed; else UserError with the closest allowed one.
 
@@ -76,3 +112,12 @@ def nearest(name: str, allowed) -> str:
   """'; did you mean ...?', or '' without a close match."""
   near = difflib.get_close_matches(name, list(map(str, allowed)), n=1)
   return f'; did you mean {near[0]}?' if near else ''
+
+
+def require(holds: bool, option: str, value: Any, allowed: str) -> None:
+  """ValueError that names an option of an entry, unless its value is allowed.
+
+  That of selfattn, for what is imported without jax.
+  """
+  if not holds:
+    raise ValueError(f'{option} = {value!r} must be {allowed}')

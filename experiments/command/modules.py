@@ -17,12 +17,11 @@ import importlib.util
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from experiments.command.errors import UserError, nearest
+from experiments.command.errors import UserError, at, in_file, nearest
 
 # How near a name has to be to one of the contract to be taken for it.
 _ALIKE = 0.8
@@ -81,17 +80,16 @@ def named(name: str, base: type | None, place: str) -> Any:
       `base` describes.
   """
   module_name, _, attribute = name.partition(':')
-  given = f'{place}: {name}'
-  module = _version(module_name, given).module
-  if not hasattr(module, attribute):
-    names = [n for n in vars(module) if not n.startswith('_')]
-    raise UserError(
-      f'{given}: {module.__file__} has no {attribute}'
-      f'{nearest(attribute, names)}'
-    )
-  entry = getattr(module, attribute)
-  if base is not None:
-    _check_class(entry, base, given)
+  with at(f'{place}: {name}'):
+    module = _version(module_name).module
+    if not hasattr(module, attribute):
+      names = [n for n in vars(module) if not n.startswith('_')]
+      raise UserError(
+        f'{module.__file__} has no {attribute}{nearest(attribute, names)}'
+      )
+    entry = getattr(module, attribute)
+    if base is not None:
+      _check_class(entry, base)
   return entry
 
 
@@ -101,22 +99,21 @@ def source(name: str) -> tuple[str, str]:
   Raises:
     UserError: there is no such module, or it fails.
   """
-  version = _version(name.partition(':')[0], name)
+  version = _version(name.partition(':')[0])
   return version.files[0], version.digest
 
 
-def _version(name: str, given: str) -> _Version:
+def _version(name: str) -> _Version:
   """The module as its files are now."""
   path = _file(name)
   if path is None:
     places = ', '.join(dict.fromkeys([os.getcwd(), *_folders]))
     raise UserError(
-      f'{given}: there is no module {name} in {places}, or on the path of '
-      'Python'
+      f'there is no module {name} in {places}, or on the path of Python'
     )
   known = _versions.setdefault(path, [])
   if not known or _digest(known[-1].files) != known[-1].digest:
-    module, files = _executed(name, path, len(known), given)
+    module, files = _executed(name, path, len(known))
     known.append(_Version(module, files, _digest(files)))
   return known[-1]
 
@@ -125,14 +122,17 @@ def _file(name: str) -> str | None:
   """The file of a module; None: there is none."""
   if os.path.exists(_first.get(name, '')):
     return _first[name]
+  places = [os.getcwd(), *_folders]
   if '.' in name:
+    # After those of Python, none of which a file there hides.
+    sys.path.extend(place for place in places if place not in sys.path)
     try:
       spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:
       spec = None
   else:
-    places = [os.getcwd(), *_folders, *sys.path]
-    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    path = [*places, *sys.path]
+    spec = importlib.machinery.PathFinder.find_spec(name, path)
   return spec.origin if spec and spec.has_location else None
 
 
@@ -145,30 +145,22 @@ def _digest(files: tuple[str, ...]) -> str:
 
 
 def _executed(
-  name: str, path: str, number: int, given: str
+  name: str, path: str, number: int
 ) -> tuple[ModuleType, tuple[str, ...]]:
   """A new module, and its file with those of the modules beside it."""
   folder, before = os.path.dirname(path), set(sys.modules)
   sys.path.insert(0, folder)
   try:
-    if '.' in name:
-      return importlib.import_module(name), (path,)
-    spec = importlib.util.spec_from_file_location(f'{name}@{number}', path)
-    if spec is None or spec.loader is None:
-      raise UserError(f'{given}: {path} is not a Python file (.py)')
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look up the module of their annotations.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-  except UserError:
-    raise
-  except (Exception, SystemExit) as error:
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == path]
-    where = f' line {lines[-1]}' if lines else ''
-    raise UserError(
-      f'{given}: {path}{where}: {type(error).__name__}: {error}'
-    ) from error
+    with in_file(path, path):
+      if '.' in name:
+        return importlib.import_module(name), (path,)
+      spec = importlib.util.spec_from_file_location(f'{name}@{number}', path)
+      if spec is None or spec.loader is None:
+        raise UserError(f'{path} is not a Python file (.py)')
+      module = importlib.util.module_from_spec(spec)
+      # Dataclasses look up the module of their annotations.
+      sys.modules[spec.name] = module
+      spec.loader.exec_module(module)
   finally:
     sys.path.remove(folder)
     if folder not in sys.path:
@@ -195,12 +187,12 @@ def _without_helpers(folder: str, before: set[str]) -> list[str]:
   return files
 
 
-def _check_class(entry: Any, base: type, given: str) -> None:
+def _check_class(entry: Any, base: type) -> None:
   """UserError unless it is a subclass that fulfils the contract of `base`."""
   is_class = isinstance(entry, type) and issubclass(entry, base)
   if not is_class or entry is base:
     raise UserError(
-      f'{given} must be a subclass of {base.__module__}.{base.__name__}'
+      f'it must be a subclass of {base.__module__}.{base.__name__}'
     )
   contract = {
     name: getattr(base, name)
@@ -212,16 +204,16 @@ def _check_class(entry: Any, base: type, given: str) -> None:
   for cls in entry.__mro__[: entry.__mro__.index(base)]:
     for name, value in vars(cls).items():
       if name in contract:
-        _check_signature(cls, name, contract[name], given)
+        _check_signature(cls, name, contract[name])
       elif not name.startswith('_') and name not in _annotated(cls):
-        _check_spelling(cls, name, list(contract), given, callable(value))
+        _check_spelling(cls, name, list(contract), callable(value))
   for name, method in contract.items():
-    code = getattr(method, '__code__', None)
+    # Flax wraps the methods of modules.
+    code = getattr(inspect.unwrap(method), '__code__', None)
     is_required = code and 'NotImplementedError' in code.co_names
     if is_required and getattr(entry, name) is method:
-      raise UserError(
-        f'{given}: {entry.__name__} needs {name}{inspect.signature(method)}'
-      )
+      parameters = ', '.join(inspect.signature(method).parameters)
+      raise UserError(f'{entry.__name__} needs {name}({parameters})')
 
 
 def _annotated(cls: type) -> dict:
@@ -230,25 +222,25 @@ def _annotated(cls: type) -> dict:
 
 
 def _check_spelling(
-  cls: type, name: str, known: list[str], given: str, is_method: bool
+  cls: type, name: str, known: list[str], is_method: bool
 ) -> None:
   """UserError for a name that is nearly one of the contract."""
   near = difflib.get_close_matches(name, known, 1, _ALIKE)
   if near:
     kind = 'method' if is_method else 'attribute'
     raise UserError(
-      f'{given}: {cls.__name__}.{name} is no {kind} of its contract; did you '
+      f'{cls.__name__}.{name} is no {kind} of its contract; did you '
       f'mean {near[0]}? A helper needs another name'
     )
 
 
-def _check_signature(cls: type, name: str, wanted: Any, given: str) -> None:
+def _check_signature(cls: type, name: str, required: Any) -> None:
   """UserError if a method cannot be called as that of the base class."""
   method = vars(cls)[name]
-  if not inspect.isfunction(wanted) or not inspect.isfunction(method):
+  if not inspect.isfunction(required) or not inspect.isfunction(method):
     return
   signature = inspect.signature(method)
-  parameters = inspect.signature(wanted).parameters
+  parameters = inspect.signature(required).parameters
   arguments, keywords = [], {}
   for parameter in parameters.values():
     if parameter.kind is parameter.KEYWORD_ONLY:
@@ -259,6 +251,6 @@ def _check_signature(cls: type, name: str, wanted: Any, given: str) -> None:
     signature.bind(*arguments, **keywords)
   except TypeError as error:
     raise UserError(
-      f'{given}: {cls.__name__}.{name}({", ".join(signature.parameters)}) must '
+      f'{cls.__name__}.{name}({", ".join(signature.parameters)}) must '
       f'take ({", ".join(parameters)}): {error}'
     ) from None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_type_hints
@@ -20,7 +19,8 @@ from typing import Any, get_type_hints
 from experiments.command import calls
 from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
-from experiments.command.values import check_keys, join, typed
+from experiments.command.fields import typed
+from experiments.command.values import check_keys, join
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,8 @@ def field(default: Any, limit: Limit | None = None) -> Any:
 def choice(default: str, table: Table) -> Any:
   """A field of settings that chooses from a table.
 
-  Its value is a Call, or a tuple of them where the table joins.
+  Its value is a Call, or a tuple of them where the table joins, or a tuple of
+  such tuples where it has patterns over layers.
   """
   return dataclasses.field(default=default, metadata={'table': table})
 
@@ -73,7 +74,7 @@ def section(settings: type) -> Any:
   return dataclasses.field(default_factory=settings)
 
 
-def read(cls: type, values: Mapping, path: str = '') -> Any:
+def read(cls: Any, values: Mapping, path: str = '') -> Any:
   """Settings of a class from a nested dict with all of its keys.
 
   Raises:
@@ -94,6 +95,8 @@ def read(cls: type, values: Mapping, path: str = '') -> Any:
       made[entry.name] = _checked(
         typed(value, kind, f'config.{key}'), entry, key
       )
+    elif table.layers:
+      made[entry.name] = calls.parse_layers(value, table, key)
     elif table.joins:
       made[entry.name] = calls.parse_joined(value, table, key)
     else:
@@ -126,7 +129,9 @@ def flat(settings: Any, path: str = '') -> dict[str, Any]:
   for entry in dataclasses.fields(settings):
     key, value = join(path, entry.name), getattr(settings, entry.name)
     table = entry.metadata.get('table')
-    if table is not None:
+    if table is not None and table.layers:
+      values[key] = calls.layers_text(value)
+    elif table is not None:
       values[key] = calls.joined_text(value) if table.joins else str(value)
     elif dataclasses.is_dataclass(value):
       values |= flat(value, key)
@@ -140,21 +145,23 @@ def calls_of(settings: Any) -> Iterator[Call]:
   for entry in dataclasses.fields(settings):
     value = getattr(settings, entry.name)
     if 'table' in entry.metadata:
-      yield from value if isinstance(value, tuple) else (value,)
+      pattern = value if isinstance(value, tuple) else (value,)
+      for part in pattern:
+        yield from part if isinstance(part, tuple) else (part,)
     elif dataclasses.is_dataclass(value):
       yield from calls_of(value)
 
 
-def fields_by_key(cls: type, path: str = '') -> dict[str, tuple]:
+def fields_by_key(cls: Any, path: str = '') -> dict[str, tuple]:
   """(class, field, type) of each key."""
-  kinds, found = get_type_hints(cls), {}
+  kinds, fields = get_type_hints(cls), {}
   for entry in dataclasses.fields(cls):
     key, kind = join(path, entry.name), kinds[entry.name]
     if dataclasses.is_dataclass(kind) and 'table' not in entry.metadata:
-      found |= fields_by_key(kind, key)
+      fields |= fields_by_key(kind, key)
     else:
-      found[key] = cls, entry, kind
-  return found
+      fields[key] = cls, entry, kind
+  return fields
 
 
 def meaning(cls: type, name: str) -> str:
@@ -168,8 +175,3 @@ def meaning(cls: type, name: str) -> str:
     if matched:
       return ' '.join(matched[1].split()).rstrip('.')
   return ''
-
-
-def as_json(nested: Mapping) -> dict:
-  """A nested dict with lists for tuples."""
-  return json.loads(json.dumps(nested))

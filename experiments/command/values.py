@@ -54,6 +54,7 @@ KINDS = {
   float: 'a number',
   str: 'text',
   tuple: 'a list, as a,b',
+  type(None): 'None',
 }
 
 
@@ -64,11 +65,16 @@ def kind_of(value: Any) -> str:
   return f'{name}, such as {value!r}' if is_number else name
 
 
-def split(text: str, separator: str = ',') -> list[str]:
+def split(
+  text: str, separator: str = ',', is_python: bool = False
+) -> list[str]:
   """Splits at the separators outside of quotes and brackets.
 
   A quote opens only at the beginning of a value, or of an element in brackets;
   inside of it a doubled quote stands for the character.
+
+  Args:
+    is_python: whether a backslash in quotes escapes, as it does in brackets.
 
   Raises:
     ValueError: quotes or brackets that do not match.
@@ -78,7 +84,8 @@ def split(text: str, separator: str = ',') -> list[str]:
   for index, character in characters:
     if quote:
       is_doubled = text[index : index + 2] == 2 * quote
-      if is_doubled or (character == '\\' and closing):
+      is_escaped = character == '\\' and (closing or is_python)
+      if is_doubled or is_escaped:
         next(characters, None)
       elif character == quote:
         quote = ''
@@ -119,35 +126,6 @@ def flat_keys(config, prefix: str = '') -> dict[str, object]:
     if isinstance(value, ConfigDict | dict):
       keys |= flat_keys(value, f'{prefix}{name}.')
   return keys
-
-
-def typed(value: Any, kind: type, name: str) -> Any:
-  """`value` as `kind`, if no information is lost.
-
-  Args:
-    name: of the value in messages, such as `config.train.steps`.
-
-  Raises:
-    UserError: it is of another type.
-  """
-  if kind is int and type(value) is int and abs(value) >= 2**31:
-    raise UserError(
-      f'{name} = {value} must be below 2147483648, and above its negative'
-    )
-  if kind is float and isinstance(value, int) and not isinstance(value, bool):
-    return float(value)
-  if kind is tuple and isinstance(value, list | tuple):
-    return tuple(value)
-  if kind is tuple and isinstance(value, str):
-    try:
-      return parse_tuple(value)
-    except ValueError as error:
-      raise UserError(f'{name} = {error}') from error
-  if type(value) is kind:
-    return value
-  raise UserError(
-    f'{name} = {value!r} is a {type(value).__name__}, not a {kind.__name__}'
-  )
 
 
 def check_keys(values, known, section: str) -> None:

@@ -1,11 +1,7 @@
 """Data sets: labelled texts by split.
 
-A data set is a frozen dataclass with its options as fields, `check(dir)`, which
-validates the options without reading files, and `read(dir, seed)`, which
-returns rows by split. One that also has `key(dir, digest)`, a JSON value of all
-that the rows depend on, is read once and stored (experiments.data.store); a
-class that inherits it is not. To add one: a class here, a line in DATASETS, a
-row in tests/data/test_datasets.py.
+A data set is a class here, a line in DATASETS, and a row in
+tests/data/test_datasets.py.
 """
 
 from __future__ import annotations
@@ -17,15 +13,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from experiments.command.errors import UserError
+from experiments.command.errors import require
 from experiments.data import algorithmic, stories, strings, word_order
+from experiments.data.contract import Dataset
 from experiments.data.rows import Row
 from experiments.data.streams import Pieces, Stream
 from experiments.data.text_files import SPLITS, Text
 
 
 @dataclasses.dataclass(frozen=True)
-class WordOrder:
+class WordOrder(Dataset):
   """Minimal pairs of experiments.data.word_order; never split over splits.
 
   Attributes:
@@ -37,20 +34,12 @@ class WordOrder:
   train_pairs: int = 8_000
   validation_pairs: int = 500
   test_pairs: int = 1_000
+  is_generated = True
 
   def check(self, directory: str) -> None:
-    """UserError for sizes that the grammar does not support."""
+    """ValueError for sizes that the grammar does not support."""
     for name, size in dataclasses.asdict(self).items():
-      if not 1 <= size <= 1_000_000:
-        raise UserError(
-          f'config.data.source = word_order: {name} = {size} '
-          'must be between 1 and 1000000'
-        )
-    if directory:
-      raise UserError(
-        f'config.data.dir = {directory!r} must be empty for '
-        "config.data.source = 'word_order', which needs no file"
-      )
+      require(1 <= size <= 1_000_000, name, size, 'between 1 and 1000000')
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split; the two rows of a pair are adjacent."""
@@ -67,8 +56,10 @@ class WordOrder:
 
 
 @dataclasses.dataclass(frozen=True)
-class Algorithmic:
+class Algorithmic(Dataset):
   """Strings of experiments.data.algorithmic: train on short, test on long ones.
+
+  A subclass whose `algorithm` returns another program has its strings.
 
   Attributes:
     task: the program that computes the labels.
@@ -88,40 +79,38 @@ class Algorithmic:
   test: int = 4_000
   longest_train: int = 40
   longest_test: int = 200
+  is_generated = True
+
+  def algorithm(self) -> strings.Task:
+    """The program that writes and labels the strings."""
+    tasks = algorithmic.ALGORITHMS
+    require(self.task in tasks, 'task', self.task, f'one of {", ".join(tasks)}')
+    return tasks[self.task]
 
   def check(self, directory: str) -> None:
-    """UserError for an unknown task or invalid sizes."""
-    key = 'config.data.source = algorithmic'
-    if self.task not in algorithmic.ALGORITHMS:
-      names = ', '.join(algorithmic.ALGORITHMS)
-      raise UserError(f'{key}: task = {self.task!r} is not one of {names}')
+    """ValueError for an unknown task or invalid sizes."""
+    self.algorithm()
     for name in ('train', 'validation', 'test'):
       size = getattr(self, name)
-      if not 2 <= size <= 10_000_000:
-        raise UserError(
-          f'{key}: {name} = {size} must be between 2 and 10000000'
-        )
-    if self.longest_train < 12:
-      raise UserError(
-        f'{key}: longest_train = {self.longest_train} must be at least '
-        '12: there are too few shorter strings to hold some out'
-      )
-    if self.longest_test < self.longest_train + 2:
-      # Some tasks have strings of even lengths alone, or of odd ones.
-      raise UserError(
-        f'{key}: longest_test = {self.longest_test} must be at least 2 more '
-        f'than longest_train = {self.longest_train}'
-      )
-    if directory:
-      raise UserError(
-        f'config.data.dir = {directory!r} must be empty for '
-        "config.data.source = 'algorithmic', which needs no file"
-      )
+      require(2 <= size <= 10_000_000, name, size, 'between 2 and 10000000')
+    require(
+      self.longest_train >= 12,
+      'longest_train',
+      self.longest_train,
+      'at least 12: there are too few shorter strings to hold some out',
+    )
+    # Some tasks have strings of even lengths alone, or of odd ones.
+    require(
+      self.longest_test >= self.longest_train + 2,
+      'longest_test',
+      self.longest_test,
+      f'at least 2 more than longest_train = {self.longest_train}',
+    )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split."""
     del directory
-    task = algorithmic.ALGORITHMS[self.task]
+    task = self.algorithm()
     rng = np.random.default_rng(seed)
     short = (1, self.longest_train)
     held_out = strings.strings(
@@ -144,7 +133,7 @@ class Algorithmic:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stories:
+class Stories(Dataset):
   """A stream of the stories of experiments.data.stories, for language models.
 
   Attributes:
@@ -156,21 +145,14 @@ class Stories:
   train: int = 1_000
   validation: int = 30
   test: int = 60
+  is_generated: ClassVar[bool] = True
   is_stream: ClassVar[bool] = True
 
   def check(self, directory: str) -> None:
-    """UserError for a number of stories below 1, or a folder."""
+    """ValueError for a number of stories below 1."""
+    del directory
     for name, size in dataclasses.asdict(self).items():
-      if not 1 <= size <= 1_000_000:
-        raise UserError(
-          f'config.data.source = stories: {name} = {size} must be between 1 '
-          'and 1000000'
-        )
-    if directory:
-      raise UserError(
-        f'config.data.dir = {directory!r} must be empty for '
-        "config.data.source = 'stories', which needs no file"
-      )
+      require(1 <= size <= 1_000_000, name, size, 'between 1 and 1000000')
 
   def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
     """Pieces of the stories by split."""
@@ -187,9 +169,7 @@ class Stories:
     }
 
 
-# Made by a program, which also makes test. Folds would part minimal pairs.
-GENERATED = ('word_order', 'algorithmic', 'stories')
-DATASETS = {
+DATASETS: dict[str, type[Dataset]] = {
   'word_order': WordOrder,
   'algorithmic': Algorithmic,
   'stories': Stories,

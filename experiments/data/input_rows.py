@@ -1,53 +1,102 @@
-"""Rows to predict, as records: see experiments.data.readers."""
+"""Files that are given to a trained run: how they are read, and their rows."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import select
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from absl import flags
+
+from experiments.command import schema
 from experiments.data import readers
 from experiments.data.text_files import Text
 
-FORMATS = ('lines', 'json', 'csv', 'tsv', 'parquet')
+_PREFIX = 'config.data.text.'
+# Formats of rows to predict.
+FORMATS = ('lines', 'json', 'csv', 'parquet')
+_ENDINGS = {
+  '.json': 'json', '.jsonl': 'json', '.ndjson': 'json', '.csv': 'csv',
+  '.tsv': 'csv', '.parquet': 'parquet',
+}  # fmt: skip
+# Keys of config.data.text in which a file may differ from those of the run.
+_KEYS = ('format', 'text_columns', 'delimiter', 'quoted', 'header', 'encoding')
+
+
+def define(values: flags.FlagValues, what: str, *more: str) -> None:
+  """Adds flags --config.data.text.KEY, for a file unlike those of the run.
+
+  Args:
+    what: the file is, and when it needs them, for --help.
+    more: keys beside those of rows without labels.
+  """
+  for key in (*_KEYS, *more):
+    is_switch = isinstance(getattr(Text, key), bool)
+    add = flags.DEFINE_boolean if is_switch else flags.DEFINE_string
+    meaning = f'Of {what}: {schema.meaning(Text, key)}.'
+    add(_PREFIX + key, None, meaning, flag_values=values)
+
+
+def names(values: flags.FlagValues) -> list[str]:
+  """The names of the flags of `define`."""
+  return [name for name in values if name.startswith(_PREFIX)]
+
+
+def changed(values: flags.FlagValues) -> dict[str, Any]:
+  """The values of the flags of `define` that were given, by key."""
+  return {
+    name.removeprefix(_PREFIX): values[name].value
+    for name in names(values)
+    if values[name].present
+  }
+
+
+def options_of(trained: Text, path: str, changes: dict[str, Any]) -> Text:
+  """How a file of rows to predict is read.
+
+  Its format is that of its ending, or else 'lines'. A table or JSON file is
+  read as the files of the run are, if these have the same format, and are
+  separated by tabs if it is a '.tsv', or not if it is a '.csv'. Else fields are
+  separated by tabs if it is a '.tsv', or by commas, and may be quoted, and the
+  encoding is UTF-8, as that of 'lines' is.
+
+  Args:
+    trained: the options of the files of the run.
+    path: of the file; '' for standard input.
+    changes: values of `changed`.
+
+  Raises:
+    UserError: one of them is not allowed.
+  """
+  ending = _ending(path)
+  format = changes.get('format') or format_of(path)
+  is_alike = trained.format == format != 'lines'
+  if ending in ('.csv', '.tsv') and trained.format == 'csv':
+    is_alike &= (trained.delimiter == 'tab') == (ending == '.tsv')
+  if is_alike:
+    return trained.changed(changes)
+  by_ending = {
+    'format': format,
+    'delimiter': 'tab' if ending == '.tsv' else 'comma',
+    'quoted': ending != '.tsv',
+    'header': True,
+    'encoding': 'utf-8',
+  }
+  if format == 'lines':
+    by_ending['text_columns'] = (readers.TEXT,)
+  return trained.changed(by_ending | changes)
 
 
 def format_of(path: str) -> str:
   """The format by the ending of a path; 'lines' if it is of no other one."""
+  return _ENDINGS.get(_ending(path), 'lines')
+
+
+def _ending(path: str) -> str:
+  """The ending of a path, in lower case, without that of an archive."""
   path, ending = os.path.splitext(path.lower())
-  if ending in readers.COMPRESSED:
-    ending = os.path.splitext(path)[1]
-  name = {'.jsonl': 'json', '.ndjson': 'json'}.get(ending, ending[1:])
-  return name if name in FORMATS else 'lines'
-
-
-def options_of(trained: Text, kind: str) -> Text:
-  """How a file of one of FORMATS is read.
-
-  Args:
-    trained: the options of the texts that the run was trained on. They are
-      those of a file of their format, where a 'csv' is separated by tabs or is
-      not. Else fields of 'csv' are separated by commas, and may be quoted,
-      those of 'tsv' by tabs, and the encoding is UTF-8, as that of 'lines' is.
-  """
-  is_tsv = kind == 'tsv'
-  format = 'csv' if is_tsv else kind
-  is_alike = trained.format == format and kind != 'lines'
-  if is_alike and format == 'csv':
-    is_alike = (trained.delimiter == 'tab') == is_tsv
-  if is_alike:
-    return trained
-  return dataclasses.replace(
-    trained,
-    format=format,
-    delimiter='tab' if is_tsv else 'comma',
-    quoted=not is_tsv,
-    header=True,
-    encoding='utf-8',
-    text_columns=(readers.TEXT,) if kind == 'lines' else trained.text_columns,
-  )
+  return os.path.splitext(path)[1] if ending in readers.COMPRESSED else ending
 
 
 def windows(rows: Iterable, size: int, file: BinaryIO | None) -> Iterator[list]:

@@ -2,8 +2,7 @@
 
 A record is a dict of what a row holds, by column: strings, or for JSON, Parquet
 and the hub whatever else they hold. The record of a blank line is empty, so
-that each row keeps its number. Options are those of text_files.Text, whose
-fields are named like the keys config.data.text.KEY.
+that each row keeps its number. Options are those of text_files.Text.
 """
 
 from __future__ import annotations
@@ -24,27 +23,19 @@ from typing import BinaryIO
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
+from experiments.data import arrow_tables
 
 # The column of a line, and of a file that is one text.
 TEXT = 'text'
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
-_NUMBERS = (int, float, decimal.Decimal)
-_COLUMNS = 'change config.data.text.text_columns or label_column'
-# Rows of a binary table that are converted at once; characters of a JSON array
-# that are read at once.
-_ROWS, _CHARACTERS = 1_000, 2**16
-_SEPARATORS = re.compile(r'\s*(,?)\s*')
-# A field in quotes with a doubled one inside; any field in quotes.
-_DOUBLED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
-# A label, a space or a tab, and the text.
-_LABELLED = re.compile(r'([^ \t]*)[ \t]?(.*)', re.DOTALL)
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 # A text may be longer than the limit of the library.
 csv.field_size_limit(2**31 - 1)
 
 
-def _undecodable(error: UnicodeDecodeError) -> tuple[str, int]:
+def _undecodable(error: UnicodeError) -> tuple[str, int]:
   """Half of a surrogate pair in place of bytes that are not of the encoding."""
+  assert isinstance(error, UnicodeDecodeError)
   return chr(0xDC00 + error.object[error.start]), error.end
 
 
@@ -59,13 +50,11 @@ class _Invalid(ValueError):
 class _Number(float):
   """A number of JSON with a point or an exponent; its str is as written."""
 
-  def __new__(cls, written: str):
-    number = super().__new__(cls, written)
-    number.written = written
-    return number
+  def __init__(self, written: str):
+    self._written = written
 
   def __str__(self) -> str:
-    return self.written
+    return self._written
 
 
 _DECODER = json.JSONDecoder(parse_float=_Number)
@@ -115,9 +104,9 @@ def rows(
       texts = None
       if record:
         texts = [_string(record, name, options, answered) for name in columns]
+      quoted = map(_QUOTED.fullmatch, texts or () if may_be_quoted else ())
       # A text in quotes is no sign of a table in quotes, but the first one is.
-      quoted = _QUOTED if number == 1 else _DOUBLED
-      if may_be_quoted and any(map(quoted.fullmatch, texts or ())):
+      if any(q and (number == 1 or '""' in q[1]) for q in quoted):
         may_be_quoted = False
         log(
           f'WARNING: {path} row {number}: quotes enclose a text or a label and '
@@ -131,12 +120,12 @@ def rows(
 
 
 def _refusal(error: Exception, options, path: str, number: int) -> UserError:
-  is_hub = options.format == 'hub'
-  where = f'{options.hub_name} split {path!r}' if is_hub else path
+  where, keys = path, 'format, encoding or quoted'
+  if options.format == 'hub':
+    where, keys = f'{options.hub_name} {path!r}', 'hub_name or hub_config'
   if isinstance(error, _Invalid):
     return UserError(f'{where} row {number}: {error}')
   reason = ' '.join(str(error).split()) or type(error).__name__
-  keys = 'hub_name or hub_config' if is_hub else 'format, encoding or quoted'
   return UserError(
     f'{where} row {number} cannot be read as {options.format!r}: {reason}; '
     f'correct it, or change config.data.text.{keys}'
@@ -147,20 +136,20 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if name not in record:
     raise _Invalid(
       f'no column {name!r} in {_shown(sorted(record))}; correct or remove the '
-      f'row, or {_COLUMNS}'
+      f'row, or change {_key(name, options)}'
     )
   value = record[name]
   if isinstance(value, bool):
     return str(value).lower()
   # A NaN differs from itself.
-  if isinstance(value, _NUMBERS) and value == value:
+  if isinstance(value, int | float | decimal.Decimal) and value == value:
     return str(value)
   if value is None and answered:
     return ''
   if not isinstance(value, str):
     raise _Invalid(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '
-      f'correct or remove the row, or {_COLUMNS}'
+      f'correct or remove the row, or change {_key(name, options)}'
     )
   if not _is_decoded(value):
     raise _Invalid(
@@ -168,6 +157,11 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
       'correct it, or change config.data.text.encoding'
     )
   return value
+
+
+def _key(column: str, options) -> str:
+  is_text = column in options.text_columns
+  return f'config.data.text.{"text_columns" if is_text else "label_column"}'
 
 
 def _shown(value) -> str:
@@ -185,11 +179,11 @@ def _is_decoded(text: str) -> bool:
 
 def _records(options, path, columns, answered, file) -> Iterator:
   if options.format == 'hub':
-    yield from _hub(options, path, columns)
+    yield from arrow_tables.of_hub(options, path, columns)
     return
   with file or open(path, 'rb') as source:
     if options.format == 'parquet':
-      yield from _parquet(source, columns, answered)
+      yield from arrow_tables.of_parquet(source, [] if answered else columns)
       return
     if decompress := COMPRESSED.get(os.path.splitext(path)[1].lower()):
       source = decompress(source)
@@ -210,15 +204,16 @@ def _csv(text, columns, options) -> Iterator[dict]:
   mark = DELIMITERS[options.delimiter]
   names: list[str] = []
   for fields in csv.reader(text, delimiter=mark, quoting=quoting, strict=True):
-    is_blank = len(fields) < 2 and not ''.join(fields).strip()
-    if not names and (options.header or not is_blank):
-      names = [] if is_blank else _names(fields, columns, options)
+    if len(fields) < 2 and not ''.join(fields).strip():
+      if names or not options.header:
+        yield {}
+      continue
+    if not names:
+      names = _names(fields, columns, options)
       if options.header:
         continue
-    if is_blank:
-      yield {}
-      continue
-    if len(fields) > len(names):
+    # Programs end lines with empty fields.
+    if any(fields[len(names) :]):
       raise _Invalid(
         f'{len(fields)} fields, but {len(names)} columns; correct or remove '
         f'the row{_hint(fields, options)}'
@@ -231,7 +226,13 @@ def _csv(text, columns, options) -> Iterator[dict]:
 def _names(first: list[str], columns, options) -> list[str]:
   """The columns, of which one with an empty or repeated name is its number."""
   names = first if options.header else list(map(str, range(len(first))))
-  _require(columns, names, _hint(first, options))
+  for column in columns:
+    if names.count(column) != 1:
+      count = 'two columns' if column in names else 'no column'
+      raise _Invalid(
+        f'{count} {column!r} in {_shown(sorted(names))}; change '
+        f'{_key(column, options)}{_hint(first, options)}'
+      )
   unique: list[str] = []
   for index, name in enumerate(names):
     number = str(index) if str(index) not in names else f'column {index}'
@@ -246,6 +247,8 @@ def _hint(fields: list[str], options) -> str:
   others = [name for name, other in DELIMITERS.items() if other in line]
   if not _is_decoded(line):
     return ', or change config.data.text.encoding'
+  if line.startswith(('{', '[')):
+    return ', or set config.data.text.format=json'
   if not options.quoted and re.search(rf'(^|{mark})".*"({mark}|$)', line):
     return ', or set config.data.text.quoted=True'
   if len(fields) == 1 and others:
@@ -253,97 +256,35 @@ def _hint(fields: list[str], options) -> str:
   return ''
 
 
-def _require(columns, names: list[str], hint: str = '') -> None:
-  for column in columns:
-    if names.count(column) != 1:
-      count = 'two columns' if column in names else 'no column'
-      raise _Invalid(
-        f'{count} {column!r} in {_shown(sorted(names))}; {_COLUMNS}{hint}'
-      )
-
-
-def _json(text, columns, options) -> Iterator:
+def _json(text, *_) -> Iterator:
   """The value of each line, {} of a blank one; or the elements of an array."""
-  del columns, options
   while (char := text.read(1)).isspace():
     if char == '\n':
       yield {}
   if char == '[':
-    yield from _elements(text)
+    yield from _DECODER.decode(char + text.read())
   elif char:
     for line in itertools.chain([char + text.readline()], text):
       yield _DECODER.decode(line) if line.strip() else {}
 
 
-def _elements(text) -> Iterator:
-  """The elements of an array of objects, after its first bracket."""
-  begun, end, comma = '', 0, ''
-  while True:
-    between = _SEPARATORS.match(begun, end)
-    place = between.end()
-    if begun[place : place + 1] == ']':
-      _require_end(between[1], begun[place + 1 :], text)
-      return
-    try:
-      value, place = _DECODER.raw_decode(begun, place)
-    except ValueError:
-      # As much again, so that a large element is parsed only a few times.
-      more = text.read(max(_CHARACTERS, len(begun)))
-      if not more:
-        raise
-      begun, end = begun[end:] + more, 0
-    else:
-      if between[1] != comma:
-        raise _Invalid('elements of the array are separated by one comma')
-      yield value
-      end, comma = place, ','
-
-
-def _require_end(comma: str, rest: str, text) -> None:
-  """Nothing but white space stands behind an array."""
-  if comma or rest.strip() or any(line.strip() for line in text):
-    raise _Invalid('something stands behind the array; keep one array a file')
-
-
-def _lines(text, columns, options) -> Iterator[dict]:
-  del options
+def _lines(text, columns, _) -> Iterator[dict]:
   for line in text:
-    values = (line.removesuffix('\n').removesuffix('\r'),)
+    values = [line.removesuffix('\n').removesuffix('\r')]
     if len(columns) > 1:
-      values = reversed(_LABELLED.fullmatch(*values).groups())
+      label, *rest = re.split('[ \t]', values[0], maxsplit=1)
+      values = [''.join(rest), label]
     yield dict(zip(columns, values, strict=True)) if line.strip() else {}
 
 
-def _document(text, columns, options) -> Iterator[dict]:
-  del options
+def _document(text, columns, _) -> Iterator[dict]:
   yield {columns[0]: text.read()}
 
 
 _TEXT = {
-  'csv': _csv,
-  'json': _json,
-  'lines': _lines,
-  'class_files': _lines,
+  'csv': _csv, 'json': _json, 'lines': _lines, 'class_files': _lines,
   'class_folders': _document,
-}
-
-
-def _parquet(source, columns, answered) -> Iterator[dict]:
-  # Imported late: it takes a second, and most data does not need it.
-  from pyarrow import parquet
-
-  with parquet.ParquetFile(source) as file:
-    _require(columns, file.schema_arrow.names)
-    read = None if answered else columns
-    for batch in file.iter_batches(_ROWS, columns=read):
-      yield from batch.to_pylist()
-
-
-def _hub(options, split, columns) -> Iterator[dict]:
-  data = _hub_split(options, split)
-  _require(columns, data.column_names)
-  for table in data.select_columns(columns).with_format('arrow').iter(_ROWS):
-    yield from table.to_pylist()
+}  # fmt: skip
 
 
 def hub_files(options, split: str) -> list[str]:
@@ -353,21 +294,7 @@ def hub_files(options, split: str) -> list[str]:
     UserError: there is no such split.
   """
   try:
-    files = _hub_split(options, split).cache_files
+    data = arrow_tables.hub_split(options, split)
   except Exception as error:
     raise _refusal(error, options, split, 1) from error
-  return [file['filename'] for file in files]
-
-
-def _hub_split(options, name: str):
-  import datasets
-
-  datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-  # In memory, which HF_DATASETS_IN_MEMORY_MAX_SIZE could set, rows are of no
-  # files that a key could depend on.
-  return datasets.load_dataset(
-    options.hub_name,
-    options.hub_config or None,
-    split=name,
-    keep_in_memory=False,
-  )
+  return [file['filename'] for file in data.cache_files]

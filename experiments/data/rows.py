@@ -8,7 +8,7 @@ import itertools
 import mmap
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -77,19 +77,19 @@ class Rows:
 
   def stream(self, rows: np.ndarray | None = None) -> Iterator[list[str]]:
     """Lists of the texts of these row indices; None: of all rows."""
-    texts, count = memoryview(self.texts), len(self if rows is None else rows)
+    texts, count = self.texts.data, len(self if rows is None else rows)
     for start in range(0, count, _CHUNK):
       at = np.arange(start, min(start + _CHUNK, count))
       at = at if rows is None else rows[at]
       begins, ends = self.offsets[at].tolist(), self.offsets[at + 1].tolist()
       bounds = zip(begins, ends, strict=True)
       yield [str(texts[begin:end], 'utf-8') for begin, end in bounds]
-      if isinstance(self.texts, np.memmap):
+      if isinstance(self.texts.base, mmap.mmap):
         # Pages that were read would stay in the memory of the process. The file
         # cannot be read by name in place of the map: the cache may be cleared.
         self.texts.base.madvise(mmap.MADV_DONTNEED)
 
-  def row(self, index: int) -> Row:
+  def row(self, index: int | np.integer) -> Row:
     """The row with its text, for messages."""
     ((text,),) = self.stream(np.array([index]))
     path = os.path.join(self.directory, self.paths[self.files[index]])
@@ -102,7 +102,7 @@ class Rows:
 
 
 def chunks(
-  splits: dict[str, Iterable[Row]], directory: str
+  splits: Mapping[str, Iterable[Row]], directory: str
 ) -> Iterator[Arrays]:
   """Yields the arrays of `of` for rows by split, some rows at a time."""
   names: dict[str, int] = {}
@@ -139,8 +139,8 @@ def chunks(
 
 def _hash(text: str) -> int:
   folded = ''.join(unicodedata.normalize('NFC', text).casefold().split())
-  found = hashlib.blake2b(folded.encode(), digest_size=8).digest()
-  return int.from_bytes(found, 'little')
+  digest = hashlib.blake2b(folded.encode(), digest_size=8).digest()
+  return int.from_bytes(digest, 'little')
 
 
 def of(arrays: Arrays, directory: str) -> Rows:
@@ -154,9 +154,15 @@ def of(arrays: Arrays, directory: str) -> Rows:
   return Rows(**columns, **about, directory=directory)
 
 
-def gather(splits: dict[str, Iterable[Row]]) -> Rows:
+def gather(splits: Mapping[str, Iterable[Row]]) -> Rows:
   """The rows in memory."""
   return of(store.in_memory(lambda: chunks(splits, '')), '')
+
+
+def class_of(rows: Rows, labels: list[str]) -> np.ndarray:
+  """int32, the class of each of Rows.names; -1 if it is none."""
+  index_of = {label: index for index, label in enumerate(labels)}
+  return np.array([index_of.get(name, -1) for name in rows.names], np.int32)
 
 
 def distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,15 +6,16 @@ import dataclasses
 import hashlib
 import math
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data import store
 from experiments.data.problems import first, problems
-from experiments.data.rows import Rows
-from experiments.data.splits import first_copies, fold, hold_out
-from experiments.data.store import Arrays
+from experiments.data.rows import Rows, class_of
+from experiments.data.splits import fold, hold_out
+from experiments.data.store import Store, packed, unpacked
 from experiments.data.text_files import SPLITS, UNLABELLED
 
 
@@ -25,36 +26,44 @@ class Selection:
   Attributes:
     splits: ascending row indices of train, validation and test, and of the
       unlabelled texts, if there are any.
-    labels: names of the classes, by class index.
-    fingerprint: SHA-256 of splits, labels and texts.
-    unlabelled: the same of the unlabelled texts; '' if there are none.
-    dropped: messages about rows that the settings leave out.
-    problems: messages about probable mistakes in the rest.
+    facts: what a workdir keeps of them, a JSON value: `labels`, the names of
+      the classes in order, `counts` of the splits, and `fingerprint`, SHA-256
+      of splits, labels and texts; of the unlabelled texts, if there are any,
+      `unlabelled`, with their `count` and `fingerprint`.
+    problems: messages about rows that the settings leave out, and about
+      probable mistakes in the rest.
   """
 
   splits: dict[str, np.ndarray]
-  labels: list[str]
-  fingerprint: str
-  unlabelled: str
-  dropped: list[str]
+  facts: dict[str, Any]
   problems: list[str]
 
-  def arrays(self) -> Arrays:
-    """Arrays of which `of` makes the selection."""
-    about = dict(vars(self))
-    return about.pop('splits') | {'about': store.packed(about)}
+  @property
+  def labels(self) -> list[str]:
+    """Names of the classes, by class index."""
+    return self.facts['labels']
 
 
-def of(arrays: Arrays) -> Selection:
-  """The selection of Selection.arrays."""
-  splits = {s: arrays[s] for s in (*SPLITS, UNLABELLED) if s in arrays}
-  return Selection(splits, **store.unpacked(arrays['about']))
+def stored(
+  store: Store, key: Any, rows: Rows, source, settings, choose: Callable
+) -> Selection:
+  """The Selection of choose(rows, source, settings), which is made once.
 
+  Args:
+    key: a JSON value, all that the rows depend on.
+  """
+  names = ('labels', 'unknown_labels')
+  options = [getattr(source, name, None) for name in names]
+  names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
+  names += ('num_folds', 'fold', 'split_by')
+  how = [getattr(settings, name) for name in names]
 
-def class_of(rows: Rows, labels: list[str]) -> np.ndarray:
-  """int32, the class of each of Rows.names; -1 if it is none."""
-  index_of = {label: index for index, label in enumerate(labels)}
-  return np.array([index_of.get(name, -1) for name in rows.names], np.int32)
+  def make():
+    about = dict(vars(choose(rows, source, settings)))
+    yield about.pop('splits') | {'about': packed(about)}
+
+  splits = dict(store.arrays('splits', [key, options, how], make))
+  return Selection(**unpacked(splits.pop('about')), splits=splits)
 
 
 def select(rows: Rows, source, settings) -> Selection:
@@ -69,8 +78,6 @@ def select(rows: Rows, source, settings) -> Selection:
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  most = getattr(source, 'max_copies', 0)
-  splits, dropped = without_copies(rows, splits, most)
   labels = _labels(rows, splits['train'], source)
   _hold_out(rows, splits, settings)
   unknown = getattr(source, 'unknown_labels', 'error')
@@ -78,22 +85,25 @@ def select(rows: Rows, source, settings) -> Selection:
     'list all in config.data.text.labels, or drop such rows with '
     "config.data.text.unknown_labels='drop'"
   )
-  labelled = {}
+  labelled, dropped = {}, []
   for split in SPLITS:
     chosen = splits.get(split, np.zeros(0, dtype))
     labelled[split], lines = known(rows, chosen, labels, split, unknown, remedy)
     dropped += lines
     _require_rows(split, labelled[split], settings.num_folds)
+  facts = {
+    'labels': labels,
+    'counts': {split: len(chosen) for split, chosen in labelled.items()},
+    'fingerprint': _fingerprint(rows, labelled),
+  }
   more = {}
   if UNLABELLED in splits:
-    more[UNLABELLED] = _unseen(rows, splits[UNLABELLED], labelled, dropped)
+    unseen = _unseen(rows, splits[UNLABELLED], labelled, dropped)
+    more[UNLABELLED] = unseen
+    fingerprint = _fingerprint(rows, more)
+    facts[UNLABELLED] = {'count': len(unseen), 'fingerprint': fingerprint}
   return Selection(
-    labelled | more,
-    labels,
-    _fingerprint(rows, labelled),
-    _fingerprint(rows, more) if more else '',
-    dropped,
-    problems(rows, labelled, labels),
+    labelled | more, facts, dropped + problems(rows, labelled, labels)
   )
 
 
@@ -109,7 +119,7 @@ def known(
 
   Args:
     labels: names of the classes.
-    split: of the rows.
+    split: of the rows, for messages.
     unknown: what to do with rows of other labels: 'error' or 'drop'.
     remedy: end of the message of the error.
 
@@ -129,35 +139,14 @@ def known(
   if unknown != 'drop':
     row = rows.row(others[0])
     raise UserError(
-      f'{row.file} row {row.number}: label {row.label!r} of the {split} split '
-      f'is not one of [{first(map(repr, labels))}]; {len(others)} of '
-      f'{len(chosen)} texts have unknown labels ({shown}); {remedy}'
+      f'{row.file} row {row.number}: label {row.label!r} is not one of '
+      f'[{first(map(repr, labels))}]; {len(others)} of {len(chosen)} {split} '
+      f'texts have unknown labels ({shown}); {remedy}'
     )
   return chosen[is_known], [
-    f'WARNING: {split} texts of unknown labels, dropped: {len(others)} of '
+    f'{split} texts of unknown labels, dropped: {len(others)} of '
     f'{len(chosen)} ({shown})'
   ]
-
-
-def without_copies(
-  rows: Rows, splits: dict[str, np.ndarray], most: int
-) -> tuple[dict[str, np.ndarray], list[str]]:
-  """(the first `most` rows of each text and label of a split, messages).
-
-  Args:
-    most: 0 keeps all.
-  """
-  if not most:
-    return splits, []
-  kept, messages = {}, []
-  for split, chosen in splits.items():
-    kept[split] = first_copies(rows, chosen, most)
-    if left_out := len(chosen) - len(kept[split]):
-      messages.append(
-        f'{split} rows dropped: {left_out} of {len(chosen)}, more than '
-        f'{most} of one text and label (config.data.text.max_copies)'
-      )
-  return kept, messages
 
 
 def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
@@ -166,12 +155,15 @@ def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
   Train is as it was given, so that all folds have the same classes.
   """
   _require_rows('train', train, 0)
-  labels = list(getattr(source, 'classes', ()))
+  labels: list[str] = list(getattr(source, 'classes', ()))
   labels = labels or sorted(
     (rows.names[n] for n in np.unique(rows.labels[train])), key=_by_value
   )
-  if len(labels) < 2:
-    raise UserError(f'the train split has one class only: {labels}')
+  if len(labels) < 2 and getattr(source, 'label_column', None) != '':
+    raise UserError(
+      f'the train split has one class only: {labels}; a task without labels '
+      "needs none: config.data.text.label_column = ''"
+    )
   return labels
 
 

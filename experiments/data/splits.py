@@ -68,16 +68,6 @@ def fold(
   return _parted(chosen, group_of, held_out)
 
 
-def first_copies(rows: Rows, chosen: np.ndarray, most: int) -> np.ndarray:
-  """The row indices without those after `most` of one text and label."""
-  text_of, _ = distinct(rows.hashes[chosen])
-  keys = text_of * len(rows.names) + rows.labels[chosen]
-  order = np.argsort(keys, kind='stable')
-  ordered = keys[order]
-  copies_before = np.arange(len(keys)) - np.searchsorted(ordered, ordered)
-  return chosen[np.sort(order[copies_before < most])]
-
-
 def _groups(rows, chosen, seed, grouping):
   """(group of each row, shuffled groups of each label in order, generator).
 

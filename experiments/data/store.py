@@ -13,18 +13,20 @@ import contextlib
 import glob
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from experiments.command.errors import UserError
 from experiments.command.log import log
 
 # Raise when what the functions that make entries yield changes.
-FORMAT = 5
+FORMAT = 6
 VARIABLE = 'SELFATTN_CACHE'
 # The dtype and the digest of each array of an entry; written last.
 _INDEX = 'index.json'
@@ -136,13 +138,23 @@ def _mapped(path: str, index: dict[str, tuple[str, str]]) -> Arrays:
 
 def _written(path: str, make: Make) -> Arrays:
   """Makes an entry, unless another process just did; its arrays."""
+  # Late: what was written before is read without.
+  from experiments.workdir import locks
+
   os.makedirs(os.path.dirname(path), exist_ok=True)
-  with _locked(f'{path}.lock') as is_alone:
-    if (arrays := _read(path)) is not None:
-      return arrays
-    if is_alone:
+  lock = f'{path}.lock'
+  with contextlib.ExitStack() as on_exit:
+    # Beside a lock of another user there can be none: the last writer wins.
+    with contextlib.suppress(UserError):
+      try:
+        on_exit.enter_context(locks.held(lock, 0, queues=True))
+      except locks.InUse:
+        log('waiting for another process, which reads the same data')
+        on_exit.enter_context(locks.held(lock, math.inf, queues=True))
       for left in glob.glob(f'{glob.escape(path)}.part-*'):
         shutil.rmtree(left, ignore_errors=True)
+    if (arrays := _read(path)) is not None:
+      return arrays
     part = f'{path}.part-{secrets.token_hex(4)}'
     os.mkdir(part)
     try:
@@ -172,25 +184,3 @@ def _write(folder: str, make: Make) -> dict[str, tuple[str, str]]:
   with open(os.path.join(folder, _INDEX), 'w') as file:
     json.dump(index, file)
   return index
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[bool]:
-  """Holds a lock, which ends with the process; waits for another process.
-
-  Yields False where there can be none: on a file system without locks, or
-  beside a file of another user. Then the last writer wins.
-  """
-  import filelock
-
-  lock = filelock.FileLock(path, fallback_to_soft=False)
-  with contextlib.suppress(OSError, NotImplementedError):
-    try:
-      lock.acquire(blocking=False)
-    except filelock.Timeout:
-      log('waiting for another process, which reads the same data')
-      lock.acquire()
-  try:
-    yield lock.is_locked
-  finally:
-    lock.release()

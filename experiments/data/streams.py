@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, require
 from experiments.data.batches import Examples
 from experiments.data.rows import Row, Rows
 from experiments.data.selection import Selection
@@ -47,18 +47,18 @@ class Stream(Text):
   validation_bytes: int = 0
   test_bytes: int = 0
   is_stream: ClassVar[bool] = True
-  is_labelled: ClassVar[bool] = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    object.__setattr__(self, 'label_column', '')
 
   def check(self, directory: str) -> None:
-    """As of Text; UserError for a size below 0, or unlabelled texts."""
+    """ValueError for a size below 0; UserError for texts without labels."""
     super().check(directory)
     for split in SPLITS:
-      size = getattr(self, f'{split}_bytes')
-      if size < 0:
-        raise UserError(
-          f'config.data.source = stream: {split}_bytes = {size} must be at '
-          'least 0 (0 reads all)'
-        )
+      name = f'{split}_bytes'
+      size = getattr(self, name)
+      require(size >= 0, name, size, 'at least 0 (0 reads all)')
     if self.unlabelled:
       raise UserError(
         f'config.data.text.unlabelled = {self.unlabelled!r} must be empty for '
@@ -66,16 +66,16 @@ class Stream(Text):
         'config.data.text.train'
       )
 
-  def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
-    """Pieces of the texts by split; raises as Text.read."""
+  def read(self, directory, seed, files=None) -> dict[str, Iterable[Row]]:
+    """Pieces of the texts by split; arguments and errors are those of Text."""
     return {
       split: Pieces(rows, self.separator, getattr(self, f'{split}_bytes'))
-      for split, rows in super().read(directory, seed).items()
+      for split, rows in super().read(directory, seed, files).items()
     }
 
-  def key(self, directory: str, digest) -> list:
-    """As of Text."""
-    return super().key(directory, digest)
+  def key(self, directory, digest, files=None) -> list:
+    """All that the pieces depend on, as a JSON value."""
+    return super().key(directory, digest, files)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,15 +117,17 @@ def pieces(text: str) -> Iterator[str]:
   yield text[start:]
 
 
-def select(rows: Rows, settings) -> Selection:
+def select(rows: Rows, source, settings) -> Selection:
   """The splits of a stream, each a range of its rows.
 
   Args:
+    source: the data set.
     settings: experiments.data.loading.DataSettings.
 
   Raises:
     UserError: a split is too short for a window.
   """
+  del source
   splits = rows.splits()
   for split, fraction in (
     ('test', settings.test_fraction),
@@ -144,7 +146,12 @@ def select(rows: Rows, settings) -> Selection:
     digest.update(f'{split} {len(chosen)}\0'.encode())
     for texts in rows.stream(chosen):
       digest.update(''.join(texts).encode())
-  return Selection(splits, [], digest.hexdigest(), '', [], [])
+  facts = {
+    'labels': [],
+    'counts': {split: len(chosen) for split, chosen in splits.items()},
+    'fingerprint': digest.hexdigest(),
+  }
+  return Selection(splits, facts, [])
 
 
 def _last(rows: Rows, chosen: np.ndarray, fraction: float):

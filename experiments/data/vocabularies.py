@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from experiments.command.errors import UserError
+from experiments.command.errors import require
+from experiments.data.contract import Tokenization
 
 PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
@@ -34,7 +35,7 @@ class Vocabulary(NamedTuple):
 
   @classmethod
   def of(cls, tokenizer) -> Vocabulary:
-    """That of a tokenizers.Tokenizer.
+    """What a model has to know of a tokenizers.Tokenizer.
 
     Words are separated by whitespace for ByteLevel and Metaspace; a continuing
     token of another model has its `continuing_subword_prefix`.
@@ -47,7 +48,7 @@ class Vocabulary(NamedTuple):
     stored = json.loads(tokenizer.to_str())
     prefix = stored['model'].get('continuing_subword_prefix')
     splits = stored['pre_tokenizer'] or {}
-    kinds = {each.get('type') for each in splits.get('pretokenizers', [splits])}
+    kinds = {step.get('type') for step in splits.get('pretokenizers', [splits])}
     first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
     if not (first or prefix):
       return cls(size, ())
@@ -60,7 +61,7 @@ class Vocabulary(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Word:
+class Word(Tokenization):
   """Words and, by default, punctuation marks; rare words are unknown.
 
   Attributes:
@@ -78,8 +79,8 @@ class Word:
   split_punctuation: bool = True
 
   def check(self) -> None:
-    """UserError for a size without room for a word."""
-    _check('word', self, size=3, min_count=1)
+    """ValueError for a size without room for a word."""
+    _check(self, size=3, min_count=1)
 
   def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer fitted to the texts."""
@@ -103,7 +104,7 @@ class Word:
 
 
 @dataclasses.dataclass(frozen=True)
-class BytePair:
+class BytePair(Tokenization):
   """Byte-level BPE (Sennrich et al. 2016), without unknown tokens.
 
   Attributes:
@@ -117,8 +118,8 @@ class BytePair:
   lowercase: bool = True
 
   def check(self) -> None:
-    """UserError for a size without room for the bytes."""
-    _check('bpe', self, size=258, min_count=1)
+    """ValueError for a size without room for the bytes."""
+    _check(self, size=258, min_count=1)
 
   def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer fitted to the texts."""
@@ -143,7 +144,7 @@ class BytePair:
 
 
 @dataclasses.dataclass(frozen=True)
-class Byte:
+class Byte(Tokenization):
   """UTF-8 bytes: always 258 ids.
 
   Attributes:
@@ -151,9 +152,6 @@ class Byte:
   """
 
   lowercase: bool = False
-
-  def check(self) -> None:
-    """Does nothing: all options are valid."""
 
   def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer; the texts are not used."""
@@ -167,7 +165,11 @@ class Byte:
     return tokenizer
 
 
-VOCABULARIES = {'word': Word, 'bpe': BytePair, 'byte': Byte}
+VOCABULARIES: dict[str, type[Tokenization]] = {
+  'word': Word,
+  'bpe': BytePair,
+  'byte': Byte,
+}
 
 
 def _tokenizer(model, pre_tokenizer, lowercase: bool):
@@ -184,11 +186,7 @@ def _tokenizer(model, pre_tokenizer, lowercase: bool):
   return tokenizer
 
 
-def _check(name: str, vocabulary, **least: int) -> None:
-  for field, low in least.items():
-    value = getattr(vocabulary, field)
-    if value < low:
-      raise UserError(
-        f'config.data.vocabulary = {name}: {field} = {value} '
-        f'must be at least {low}'
-      )
+def _check(vocabulary: Tokenization, **least: int) -> None:
+  for option, low in least.items():
+    value = getattr(vocabulary, option)
+    require(value >= low, option, value, f'at least {low}')

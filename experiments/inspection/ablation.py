@@ -45,10 +45,10 @@ def importance(
     losses, *_ = task.outputs(logits, targets)
     return losses.sum() / jnp.maximum(targets.weights.sum(), 1)
 
-  each = jax.jit(jax.vmap(jax.grad(loss), (None, None, 0, 0, 0)))
+  of_texts = jax.jit(jax.vmap(jax.grad(loss), (None, None, 0, 0, 0)))
   total = np.zeros(gates.shape)
   for rows, batch in eval_batches(examples, 64, lengths):
-    slopes = each(gates, params, batch.tokens, batch.lengths, batch.labels)
+    slopes = of_texts(gates, params, batch.tokens, batch.lengths, batch.labels)
     total += abs(np.asarray(slopes)[: len(rows)]).sum(axis=0)
   return total / len(examples)
 
@@ -102,13 +102,13 @@ def ablation_gates(importance: np.ndarray) -> list[np.ndarray]:
   Args:
     importance: (layers, heads).
   """
-  gates, found = np.ones(importance.shape, np.float32), []
-  found.append(gates)
+  gates = np.ones(importance.shape, np.float32)
+  steps = [gates]
   for head in np.argsort(importance, axis=None, kind='stable'):
     gates = gates.copy()
     gates.flat[head] = 0
-    found.append(gates)
-  return found
+    steps.append(gates)
+  return steps
 
 
 def ablate(
@@ -134,16 +134,18 @@ def ablate(
     gates.flat[head] = 0
     alone.append(gates)
   least, most = ablation_gates(important), ablation_gates(-important)
-  found = accuracies(
+  measured = accuracies(
     classifier, params, examples, lengths, [*least, *most, *alone], task
   )
   count = len(least)
   rows = [
-    {'importance': float(each), 'accuracy_without': accuracy}
-    for each, accuracy in zip(important.flat, found[2 * count :], strict=True)
+    {'importance': float(value), 'accuracy_without': accuracy}
+    for value, accuracy in zip(
+      important.flat, measured[2 * count :], strict=True
+    )
   ]
   return rows, {
-    'least_important_first': found[:count],
-    'most_important_first': found[count : 2 * count],
+    'least_important_first': measured[:count],
+    'most_important_first': measured[count : 2 * count],
     'examples': len(examples),
   }

@@ -97,26 +97,28 @@ def rollout(drawn: Figures, name: str, maps: AttentionMaps) -> None:
   )
 
 
-def pooling(drawn: Figures, name: str, maps: AttentionMaps) -> None:
-  """Weights of the tokens in the pooled vector, one row per hop."""
-  hops, count = maps.pool_weights.shape
+def pooling(
+  drawn: Figures, name: str, weights: np.ndarray, tokens: list[str]
+) -> None:
+  """Weights (hops, tokens) of the tokens in the pooled vector."""
+  hops, count = weights.shape
   has_names = count <= _MOST_NAMES
   figure = plots.show_heatmaps(
-    maps.pool_weights[None, None],
+    weights[None, None],
     xlabel='token',
     ylabel='hop',
     figsize=(max(3.0, 0.19 * count) if has_names else 8.0, 1.6 + 0.3 * hops),
     yticks=range(hops),
-    limits=(0.0, float(maps.pool_weights.max())),
+    limits=(0.0, float(weights.max())),
   )
   if has_names:
     style = plots.TOKEN_STYLE
-    figure.axes[0].set_xticks(range(count), maps.tokens, rotation=90, **style)
+    figure.axes[0].set_xticks(range(count), tokens, rotation=90, **style)
   drawn.add(
     name,
     figure,
-    {'weights': maps.pool_weights},
-    {'weights': ['hop', 'token'], 'tokens': maps.tokens},
+    {'weights': weights},
+    {'weights': ['hop', 'token'], 'tokens': tokens},
   )
 
 

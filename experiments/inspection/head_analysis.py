@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +50,8 @@ class AttentionMaps:
 def require_heads(classifier) -> None:
   """UserError if the encoder has no attention heads."""
   if not has_heads(classifier.encoder):
-    having = [name for name, cls in ENCODERS.items() if has_heads(cls)]
+    classes: dict[str, Any] = ENCODERS
+    having = [name for name, cls in classes.items() if has_heads(cls)]
     raise UserError(
       f'config.model.encoder must be {" or ".join(map(repr, having))}: '
       'other encoders have no attention heads'
@@ -70,11 +72,11 @@ _PART = '\ufffd'  # decoded from part of a character, in a vocabulary of bytes
 
 def names(tokenizer) -> list[str]:
   """The name of each token id, with whitespace as visible symbols."""
-  found = []
-  for index in range(tokenizer.get_vocab_size()):
-    name = tokenizer.decode([index], skip_special_tokens=False)
-    found.append(name.translate(_WHITESPACE))
-  return found
+  texts = (
+    tokenizer.decode([index], skip_special_tokens=False)
+    for index in range(tokenizer.get_vocab_size())
+  )
+  return [text.translate(_WHITESPACE) for text in texts]
 
 
 def is_separator(name: str) -> bool:
@@ -98,10 +100,7 @@ def sown_weights(
   )
   found = analysis.sown(sown['intermediates']['encoder'], 'weights')
   pooled = analysis.sown(sown['intermediates'], 'pool_weights')
-  # A scanned stack sows those of all layers at once.
-  weights = jnp.concatenate(
-    [weights.reshape(-1, *weights.shape[-4:]) for *_, weights in found]
-  )
+  weights = jnp.stack([weights for *_, weights in found])
   return weights, pooled[0][-1] if pooled else None
 
 
@@ -117,8 +116,7 @@ def _terms_of_text(classifier, params, batch: Batch) -> dict:
   if position is None:
     return {}
   of_text = {name for name, part in position.parts if not part.has_encoding}
-  is_scanned = getattr(classifier.encoder, 'scan', False)
-  found = analysis.encodings(sown['intermediates']['encoder'], is_scanned)
+  found = analysis.encodings(sown['intermediates']['encoder'])
   return {(part, layer): P for part, layer, P in found if part in of_text}
 
 
@@ -138,12 +136,15 @@ def attention_maps(
 
   @jax.jit
   def run(params, batch):
-    found = sown_weights(classifier, params, batch)
-    return *found, _terms_of_text(classifier, params, batch)
+    weights, pooled = sown_weights(classifier, params, batch)
+    return weights, pooled, _terms_of_text(classifier, params, batch)
 
   has_cls = classifier.has_cls
+  longest = int(examples.lengths.max(initial=1))
   for row, length in enumerate(examples.lengths.tolist()):
-    batch = examples.batch(np.array([row]), 1, max(length, 1))
+    # Padded to one of few lengths, since each is a program.
+    padded = min(1 << (length - 1).bit_length(), longest)
+    batch = examples.batch(np.array([row]), 1, padded)
     weights, pooled, terms = jax.device_get(run(params, batch))
     texts = [tokens[i] for i in batch.tokens[0, :length]]
     texts = [CLS, *texts] if has_cls else texts
@@ -173,20 +174,23 @@ def statistics(
       is_separator = jnp.pad(is_separator, before)
     side = Tokens(tokens).with_defaults(tokens.shape[1])
     encoder = classifier.encoder
-    window = getattr(encoder, 'window', ()) or None
-    seen = masks.visible(side, side, encoder.causal, window)
     square = (*tokens.shape, tokens.shape[1])
-    seen = jnp.broadcast_to(seen[:, 0], square) & tokens[:, :, None]
-    return jax.vmap(analysis.head_statistics, (0, None, None))(
-      weights, seen, is_separator
+    seen = []
+    for index in range(len(weights)):
+      window = encoder.window_of(index)
+      of_layer: Any = masks.visible(side, side, encoder.causal, window)
+      of_layer = jnp.broadcast_to(of_layer[:, 0], square)
+      seen.append(of_layer & tokens[:, :, None])
+    return jax.vmap(analysis.head_statistics, (0, 0, None))(
+      weights, jnp.stack(seen), is_separator
     )
 
-  found = []
+  parts = []
   for rows, batch in eval_batches(examples, 64, lengths):
     part = run(params, batch)
-    found.append({k: np.asarray(v)[:, : len(rows)] for k, v in part.items()})
+    parts.append({k: np.asarray(v)[:, : len(rows)] for k, v in part.items()})
   return {
-    name: _mean(np.concatenate([part[name] for part in found], axis=1))
+    name: _mean(np.concatenate([part[name] for part in parts], axis=1))
     for name in analysis.STATISTICS
   }
 

@@ -20,7 +20,6 @@ from selfattn import analysis, plots
 from selfattn.classifier import embed
 from selfattn.masks import Tokens
 from selfattn.positions import Position
-from selfattn.positions.absolute import Sinusoidal
 
 # Columns of P that are drawn as curves, as in Dive into Deep Learning.
 _COLUMNS = (6, 7, 8, 9)
@@ -60,7 +59,7 @@ def draw_model(
     drawn,
     classifier.encoder,
     params['encoder'],
-    embed(params, ids_BL).astype(classifier.dtype),
+    embed(params, jnp.asarray(ids_BL)).astype(classifier.dtype),
     ids_BL,
     settings.data.max_length,
   )
@@ -82,7 +81,7 @@ def draw(
     max_length: largest number of tokens of a text; biases are drawn over
       distances up to twice that.
   """
-  _, length, embed_dim = x_BLD.shape
+  length = x_BLD.shape[1]
   _, sown = encoder.apply(
     {'params': encoder_params},
     x_BLD,
@@ -90,15 +89,11 @@ def draw(
     mutable='intermediates',
   )
   methods = list(_methods(encoder, encoder_params))
-  is_scanned = getattr(encoder, 'scan', False)
-  for part, layer, P in analysis.encodings(sown['intermediates'], is_scanned):
+  for part, layer, P in analysis.encodings(sown['intermediates']):
     P = np.asarray(P, np.float32)
     _encoding(drawn, file_suffix(part, layer), P, length)
   for name, method, params in methods:
     _curves(drawn, name, method, params, max_length)
-    is_plain = getattr(method, 'layout', '') == 'interleaved'
-    if isinstance(method, Sinusoidal) and is_plain and not embed_dim % 2:
-      _rotation(drawn, name, method, length)
 
 
 def file_suffix(part: str, layer: int | None) -> str:
@@ -114,7 +109,9 @@ def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
     paths = [(file_suffix(part, None), ())]
     if method.per_layer:
       paths = [
-        (file_suffix(part, layer), path) for layer, path in enumerate(layers)
+        (file_suffix(part, layer), path)
+        for layer, path in enumerate(layers)
+        if part in dict(encoder.position.of_layer(layer).parts)
       ]
     for name, path in paths:
       tree = functools.reduce(operator.getitem, path, params)
@@ -210,29 +207,4 @@ def _curves(drawn, name, method, params, max_length) -> None:
     figure,
     {'distance': distances, 'bias': values},
     {'distance': ['key'], 'bias': ['head', 'key'], 'query position': reach},
-  )
-
-
-def _rotation(drawn, name, method, length) -> None:
-  """Error of the identity R(offset) p_i = p_(i + offset), by offset."""
-  tokens = Tokens().with_defaults(length)
-  rows = np.asarray(method.encoding({}, tokens))[0]
-  offsets = np.arange(1, length)
-  errors = [
-    analysis.rotation_error(rows, offset, method.base).max()
-    for offset in offsets
-  ]
-  figure = plots.plot(
-    offsets,
-    errors,
-    xlabel='offset (positions)',
-    ylabel='largest error',
-    figsize=(5.2, 2.8),
-    title='difference of R(offset) p_i and p_(i + offset)',
-  )
-  drawn.add(
-    f'rotation{name}',
-    figure,
-    {'offset': offsets, 'error': np.array(errors)},
-    {'offset': ['offset'], 'error': ['offset']},
   )

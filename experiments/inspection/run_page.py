@@ -7,9 +7,11 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import jax
 import numpy as np
+from tokenizers import Tokenizer
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
@@ -17,29 +19,21 @@ from experiments.data import encoding, loading
 from experiments.data.batches import Examples
 from experiments.inspection import (
   ablation,
+  curves,
   figures,
   head_analysis,
   pages,
   position_figures,
+  results,
 )
 from experiments.inspection.figures import Figures
 from experiments.inspection.head_analysis import AttentionMaps
-from experiments.learning.scores import (
-  by_length,
-  confusion_matrix,
-  per_class,
-  scores,
-  shown_classes,
-)
 from experiments.training import ensembles, evaluation
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_rows
-from selfattn import plots
 from selfattn.contract import has_heads
 
-# Texts with the greatest loss that are shown.
-_WORST = 20
 # Limit of the size of all attention maps on a page, in bytes of text.
 _MOST_BYTES = 8_000_000
 
@@ -57,12 +51,16 @@ class _Model:
 
   run: evaluation.Evaluated
   params: Mapping
-  tokenizer: object
+  tokenizer: Tokenizer
   names: list[str]
 
   @property
-  def classifier(self):
+  def classifier(self) -> Any:
     return self.run.program.classifier
+
+  @property
+  def has_heads(self) -> bool:
+    return has_heads(self.classifier.encoder)
 
   def attention(self, examples: Examples) -> Iterator[AttentionMaps]:
     """The attention on each of the examples, none of which is empty."""
@@ -96,33 +94,24 @@ def write(values, paths: list[str], output: str) -> dict:
   tokenizer = encoding.read_tokenizer(path)
   model = _Model(run, params, tokenizer, head_analysis.names(tokenizer))
   drawn = Figures(output)
-  attended = _given(model, values.text)
+  attended = _attended(model, values.text)
   for number, (_, maps) in enumerate(attended):
     _draw_text(drawn, number, maps)
   sections = [
     pages.section('Run', _status(paths, run.step)),
-    pages.section('Curves', _curves(read_rows(f'{path}/metrics.jsonl'))),
+    pages.section('Curves', curves.write(read_rows(f'{path}/metrics.jsonl'))),
   ]
   result = {'step': run.step, 'heads': None, 'ablation': None}
   loaded = _data(values, settings, path)
   if isinstance(loaded, str):
     sections.append(pages.section('Results', f'<p>{pages.escape(loaded)}</p>'))
   else:
-    examples = loaded.splits[values.split]
-    answers = ensembles.evaluate(
-      itertools.chain([run], runs),
-      examples,
-      settings.train.eval_batch_size,
-      loaded.bucket_lengths,
+    every_run = itertools.chain([run], runs)
+    numbers, shown = _of_split(
+      values, drawn, model, every_run, loaded, attended
     )
-    result |= ensembles.steps(answers.steps)
-    shown, worst = _results(model, answers, loaded, values.split)
+    result |= numbers
     sections += shown
-    attended += _worst_attended(model, examples.take(worst), attended)
-    if has_heads(model.classifier.encoder):
-      some = _some(examples, values.num_examples)
-      result |= _heads(drawn, model, some, loaded.bucket_lengths)
-      sections.append(_heads_section(drawn, result['heads'], values.split))
   if attended:
     sections.append(pages.section('Attention', pages.attention(attended)))
   sections += _positions(drawn, model, values.length)
@@ -135,7 +124,35 @@ def write(values, paths: list[str], output: str) -> dict:
   return result | {'files': [*files, pages.NAME]}
 
 
-def _given(model: _Model, texts: list[str]) -> list[tuple[str, AttentionMaps]]:
+def _of_split(
+  values, drawn: Figures, model: _Model, runs, loaded: loading.Data, attended
+) -> tuple[dict, list[str]]:
+  """(numbers, sections) on --split; draws heads.
+
+  Args:
+    runs: all runs of the ensemble.
+    attended: texts and their attention, to which those with the greatest loss
+      are added.
+  """
+  examples = loaded.splits[values.split]
+  batch_size = model.run.settings.train.eval_batch_size
+  lengths = loaded.bucket_lengths
+  answers = ensembles.evaluate(runs, examples, batch_size, lengths)
+  numbers: dict[str, Any] = dict(ensembles.steps(answers.steps))
+  sections, worst = results.sections(
+    answers, loaded, values.split, model.tokenizer
+  )
+  attended += _worst_attended(model, examples.take(worst), attended)
+  if model.has_heads:
+    some = _some(examples, values.num_examples)
+    numbers |= _heads(drawn, model, some, lengths)
+    sections.append(_heads_section(drawn, numbers['heads'], values.split))
+  return numbers, sections
+
+
+def _attended(
+  model: _Model, texts: list[str]
+) -> list[tuple[str, AttentionMaps]]:
   """The attention on each of --text."""
   if not texts:
     return []
@@ -154,7 +171,7 @@ def _draw_text(drawn: Figures, number: int, maps: AttentionMaps) -> None:
     suffix = position_figures.file_suffix(part, layer)
     figures.term(drawn, f'position-{number}{suffix}', P, maps.tokens)
   if maps.pool_weights is not None:
-    figures.pooling(drawn, f'pooling-{number}', maps)
+    figures.pooling(drawn, f'pooling-{number}', maps.pool_weights, maps.tokens)
 
 
 def _data(values, settings, path: str) -> loading.Data | str:
@@ -192,138 +209,6 @@ def _status(paths: list[str], step: int) -> str:
   )
 
 
-def _points(rows: list[dict]) -> dict[str, dict[str, list]]:
-  """(step, value) of each point of a curve, by metric and split.
-
-  Metrics of train are means over the steps after the row before, and stand in
-  the middle of these; its learning rate is that of the step.
-  """
-  curves: dict[str, dict[str, list]] = {}
-  before = 0
-  for row in rows:
-    middle = (before + 1 + row['step']) / 2
-    for name, value in row.items():
-      split, slash, quantity = name.rpartition('/')
-      is_mean = split == 'train' and quantity != 'learning_rate'
-      if slash and value is not None:
-        curve = curves.setdefault(quantity, {}).setdefault(split, [])
-        curve.append((middle if is_mean else row['step'], value))
-      if is_mean:
-        before = row['step']
-  return curves
-
-
-def _curves(rows: list[dict]) -> str:
-  """A figure per metric, with a curve for each split that has it."""
-  drawn = []
-  for quantity, splits in _points(rows).items():
-    figure = plots.plot(
-      *zip(*next(iter(splits.values())), strict=True),
-      xlabel='steps',
-      ylabel=quantity,
-      figsize=(4.2, 2.6),
-    )
-    (axis,) = figure.axes
-    axis.lines[0].remove()
-    for index, (split, points) in enumerate(splits.items()):
-      # A point alone is no line.
-      marker = 'o' if len(points) == 1 else None
-      style = plots.style(index) | {'marker': marker}
-      axis.plot(*zip(*points, strict=True), label=split, **style)
-    # Above the curves, not over them.
-    axis.legend(
-      loc='lower right', bbox_to_anchor=(1, 1), ncols=2, frameon=False
-    )
-    drawn.append(pages.figure(figure, f'{quantity} over steps'))
-  note = (
-    '<p>Metrics of train are means over the steps between two rows of the log, '
-    'and are drawn in the middle of these.</p>'
-  )
-  return note + pages.figures(drawn, 20)
-
-
-def _results(
-  model: _Model, answers: ensembles.Answers, loaded: loading.Data, split: str
-) -> tuple[list[str], np.ndarray]:
-  """(sections on a split, indices of the texts with the greatest loss).
-
-  Of a task without labels, there are no such texts.
-  """
-  examples, task = loaded.splits[split], answers.task
-  title = f'Results on {split}'
-  if not task.has_labels:
-    found = task.scores(answers.outputs, examples.labels)
-    table = pages.table(list(found), [list(found.values())])
-    return [pages.section(title, table)], np.zeros(0, int)
-  losses, logits = answers.outputs
-  worst = np.argsort(-losses, kind='stable')[:_WORST]
-  texts = _decoded(model, examples.take(worst))
-  tables = _tables(loaded.labels, examples, losses, logits)
-  table = _worst(
-    loaded.labels, examples.labels[worst], losses[worst], logits[worst], texts
-  )
-  return [
-    pages.section(title, tables),
-    pages.section('Texts with the greatest loss', table),
-  ], worst
-
-
-def _tables(labels, examples: Examples, losses, logits) -> str:
-  predictions = logits.argmax(axis=-1)
-  confusion = confusion_matrix(examples.labels, predictions, len(labels))
-  found = scores(losses, confusion) | {'examples': len(examples)}
-  of_class = np.stack(per_class(confusion), axis=1).tolist()
-  shown = shown_classes(confusion)
-  is_whole = len(shown) == len(labels)
-  ranges = by_length(examples.lengths, predictions == examples.labels)
-  summary = pages.table(list(found), [list(found.values())])
-  return summary + pages.beside(
-    [
-      *([pages.confusion(labels, confusion)] if is_whole else []),
-      pages.table(
-        ['class', 'precision', 'recall', 'F1'],
-        [[labels[index], *of_class[index]] for index in shown],
-      ),
-      pages.table(
-        ['tokens', 'examples', 'accuracy'],
-        [
-          [f'{r["shortest"]} to {r["longest"]}', r['count'], r['accuracy']]
-          for r in ranges
-        ],
-      ),
-    ]
-  )
-
-
-def _decoded(model: _Model, examples: Examples) -> list[str]:
-  return [
-    model.tokenizer.decode(
-      examples.tokens[start : start + length].tolist(),
-      skip_special_tokens=False,
-    )
-    for start, length in zip(examples.starts, examples.lengths, strict=True)
-  ]
-
-
-def _worst(labels, truth, losses, logits, texts: list[str]) -> str:
-  probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
-  predictions = probabilities.argmax(axis=-1)
-  rows = [
-    [
-      float(losses[row]),
-      labels[true],
-      labels[predictions[row]],
-      float(probabilities[row, true]),
-      texts[row],
-    ]
-    for row, true in enumerate(truth)
-  ]
-  is_wrong = np.flatnonzero(predictions != truth).tolist()
-  header = ['loss', 'true', 'predicted', 'probability of true', 'text']
-  note = '<p>Misclassified texts are highlighted.</p>'
-  return note + pages.table(header, rows, is_wrong)
-
-
 def _worst_attended(
   model: _Model, examples: Examples, before
 ) -> Iterator[tuple[str, AttentionMaps]]:
@@ -332,11 +217,11 @@ def _worst_attended(
   Args:
     before: the same of other texts on the page.
   """
-  if not has_heads(model.classifier.encoder):
+  if not model.has_heads:
     return
   size = sum(_size(maps) for _, maps in before)
   examples = examples.take(np.flatnonzero(examples.lengths))
-  texts = _decoded(model, examples)
+  texts = results.decoded(model.tokenizer, examples)
   for text, maps in zip(texts, model.attention(examples), strict=True):
     size += _size(maps)
     if size > _MOST_BYTES:
@@ -384,7 +269,7 @@ def _heads_section(drawn: Figures, rows: list[dict], split: str) -> str:
 
 def _positions(drawn: Figures, model: _Model, length: int) -> list[str]:
   """The section on the position method, if the encoder has heads and one."""
-  if not has_heads(model.classifier.encoder):
+  if not model.has_heads:
     return []
   settings, before = model.run.settings, set(drawn.pngs)
   length = position_figures.num_positions(length, settings, model.classifier)

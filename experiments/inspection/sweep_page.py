@@ -29,30 +29,30 @@ def write(values, path: str, output: str) -> dict:
   """
   specs = folder.read(path)
   rows = results.collect(specs)
-  found = comparison.compare(
+  compared = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
-  keys = plots.swept(specs, found.over)
-  drawn = []
-  if any(entry['n'] for entry in found.table):
-    figure = plots.settings(found)
-    drawn.append(pages.figure(figure, f'{found.metric} of each setting'))
-  for key, figure in plots.against(found, keys).items():
-    drawn.append(pages.figure(figure, f'{found.metric} against {key}'))
-  name = found.metric
-  figure = plots.curves(_mean_curves(specs, found), f'{name} on validation')
-  drawn.append(pages.figure(figure, f'{name} over steps'))
-  header, body = tables.cells(found)
-  texts = [tables.caption(found), tables.conclusion(found) or '']
-  columns = ['trial', 'name', *keys, *found.over, 'status']
-  columns += [f'best/{split}/{name}' for split in comparison.SPLITS]
+  metric = compared.metric
+  drawn = [
+    pages.figure(figure, f'{metric} by {name}')
+    for name, figure in plots.of_sweep(compared, specs).items()
+  ]
+  figure = plots.curves(
+    _mean_curves(specs, compared), f'{metric} on validation'
+  )
+  drawn.append(pages.figure(figure, f'{metric} over steps'))
+  header, body = tables.cells(compared)
+  texts = [tables.caption(compared), tables.conclusion(compared) or '']
+  columns = ['trial', 'name', 'setting', *compared.over, 'status']
+  columns += [f'best/{split}/{metric}' for split in comparison.SPLITS]
   columns += ['parameters', 'seconds', 'reason']
+  rows = results.named(rows, compared)
   columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
   trials = [[row.get(column) for column in columns] for row in rows]
   ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']
   sections = [
     pages.section(
-      f'Settings, by {name} on validation',
+      f'Settings, by {metric} on validation',
       pages.table(header, body)
       + ''.join(f'<p>{pages.escape(text)}</p>' for text in texts),
     ),
@@ -72,20 +72,19 @@ def _shared(specs) -> dict:
   return {key: flat[key] for key in flat if key not in changed}
 
 
-def _mean_curves(specs, found) -> dict[str, dict[int, float]]:
+def _mean_curves(specs, compared) -> dict[str, dict[int, float]]:
   """Validation metric, mean over repetitions, by setting and step.
 
   The best settings first, and no more than a figure shows.
   """
-  best = [entry['setting'] for entry in found.table]
+  best = [entry['setting'] for entry in compared.table]
   values = {setting: collections.defaultdict(list) for setting in best}
-  for spec in specs:
-    setting, _ = comparison.setting_of(spec, found.over)
+  for setting, spec in zip(compared.of_trials, specs, strict=True):
     if setting not in best[: plots.MOST]:
       continue
     points = values[setting]
     for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
-      value = row.get(f'validation/{found.metric}')
+      value = row.get(f'validation/{compared.metric}')
       if value is not None:
         points[row['step']].append(value)
   return {

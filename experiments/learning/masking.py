@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import SPECIAL_TOKENS
-from selfattn.dropout import Dropout
+from selfattn.dropout import Bits
 
 # Tokens of a word beyond the share, after which it is cut.
 _LONGEST_WORD = 16
@@ -17,7 +17,7 @@ def choose(
   batch: Batch,
   mask,
   share: float,
-  bits: Dropout,
+  bits: Bits,
   begins_word: tuple[bool, ...] | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Indices of tokens that may be predicted, and which of them are.
@@ -76,7 +76,7 @@ def replacements(
   index,
   shape: tuple[int, int],
   vocab_size: int,
-  bits: Dropout,
+  bits: Bits,
   mask: float,
   random: float,
 ) -> jax.Array:

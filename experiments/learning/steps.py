@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -28,7 +28,7 @@ from experiments.learning.tasks import (
   padding_mask,
   targets_of,
 )
-from selfattn.dropout import Dropout
+from selfattn.dropout import Bits
 
 # The key of random numbers in evaluation, the same for all runs.
 _EVALUATION = 0
@@ -47,14 +47,14 @@ class State(struct.PyTreeNode):
     average: moving average of params, a tree like them; None: there is none.
   """
 
-  step: jax.Array
-  params: Any
-  optimizer: Any
-  sums: jax.Array
-  average: Any = None
+  step: chex.Array
+  params: optax.Params
+  optimizer: optax.OptState
+  sums: chex.Array
+  average: optax.Params | None = None
 
   @property
-  def eval_params(self) -> Any:
+  def eval_params(self) -> optax.Params:
     """The parameters to evaluate and to predict with."""
     return self.params if self.average is None else self.average
 
@@ -228,7 +228,7 @@ def _eval_logits(classifier, params, targets: Targets) -> jax.Array:
 def eval_targets(task: Task, classifier, batch: Batch) -> Targets:
   """Targets that depend on the text alone, not on the batch it is in."""
   key = jax.random.key(_EVALUATION)
-  bits = Dropout.of_texts(key, batch.tokens, padding_mask(batch))
+  bits = Bits.of_texts(key, batch.tokens, padding_mask(batch))
   return targets_of(task, batch, classifier.vocab_size, bits)
 
 

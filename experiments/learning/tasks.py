@@ -22,8 +22,8 @@ from experiments.command.errors import UserError
 from experiments.data.batches import Batch
 from experiments.learning import masking
 from experiments.learning.scores import confusion_matrix, scores
-from selfattn.dropout import Dropout
-from selfattn.heads import TiedHead
+from selfattn.dropout import Bits
+from selfattn.heads import TiedHead, TokenHead
 
 Array = jax.Array | np.ndarray
 
@@ -73,7 +73,6 @@ class Task:
     has_labels: whether it predicts one of the data's labels for each text, and
       `outputs` are the loss and the logits of each.
     has_mask_token: whether the model needs an embedding of [MASK].
-    is_tied: whether the head uses the embedding table.
     is_causal: whether the encoder must be causal.
     reads_streams: whether its texts may be windows of a stream, which have a
       token more than config.data.max_length.
@@ -85,17 +84,21 @@ class Task:
   reads_labels: ClassVar[bool] = False
   has_labels: ClassVar[bool] = False
   has_mask_token: ClassVar[bool] = False
-  is_tied: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
   reads_streams: ClassVar[bool] = False
   begins_word: tuple[bool, ...] | None = dataclasses.field(
     default=None, repr=False, kw_only=True
   )
 
+  @property
+  def is_tied(self) -> bool:
+    """Whether the head uses the embedding table."""
+    return False
+
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     """Inputs and labels of a batch; a pure function, traced by jax.
 
     Args:
@@ -164,7 +167,7 @@ class Classify(Task):
   reads_labels: ClassVar = True
   has_labels: ClassVar = True
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     del vocab_size, bits
     return Targets(*batch)
 
@@ -208,7 +211,10 @@ class MaskedTokens(Task):
   keep: float = 0.1
   whole_words: bool = False
   has_mask_token: ClassVar = True
-  is_tied: ClassVar = True
+
+  @property
+  def is_tied(self) -> bool:
+    return True
 
   def __post_init__(self):
     if self.whole_words and self.begins_word == ():
@@ -229,7 +235,7 @@ class MaskedTokens(Task):
         f'keep = {self.keep}, and their sum 1'
       )
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     mask = padding_mask(batch)
     begins_word = self.begins_word if self.whole_words else None
     index, is_chosen = masking.choose(
@@ -252,14 +258,23 @@ class MaskedTokens(Task):
 
 @dataclasses.dataclass(frozen=True)
 class NextToken(Task):
-  """Causal language modelling: the token after each one."""
+  """Causal language modelling: the token after each one.
 
+  Attributes:
+    tied: whether logits are made by the embedding table, after a transform, as
+      masked_tokens makes them; False: by a matrix of their own.
+  """
+
+  tied: bool = True
   metrics: ClassVar = {'accuracy': max, 'loss': min, 'perplexity': min}
-  is_tied: ClassVar = True
   is_causal: ClassVar = True
   reads_streams: ClassVar = True
 
-  def targets(self, batch: Batch, vocab_size: int, bits: Dropout) -> Targets:
+  @property
+  def is_tied(self) -> bool:
+    return self.tied
+
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
     """The texts without their last token, and the next tokens as labels."""
     del vocab_size, bits
     # At least one column, if only of padding.
@@ -270,8 +285,10 @@ class NextToken(Task):
     return Targets(tokens, lengths, labels, is_read * batch.weights[:, None])
 
   def head(self, vocab_size: int, num_labels: int) -> nn.Module:
-    del vocab_size, num_labels
-    return TiedHead(parent=None)
+    del num_labels
+    if self.tied:
+      return TiedHead(parent=None)
+    return TokenHead(vocab_size, parent=None)
 
   def mean_metrics(self, loss, accuracy) -> dict:
     """With the perplexity, exp(loss), of at most exp(88).
@@ -292,7 +309,7 @@ CLASSIFY = Classify()
 
 
 def targets_of(
-  task: Task, batch: Batch, vocab_size: int, bits: Dropout
+  task: Task, batch: Batch, vocab_size: int, bits: Bits
 ) -> Targets:
   """`task.targets`, without the labels that the task does not declare.
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 
-from experiments.command import calls
-from experiments.command.calls import Call
+from experiments.command import calls, fields
 from experiments.command.errors import UserError
 from selfattn import positions
 from selfattn.contract import Encoder, check_heads
-from selfattn.heads import Head
-from selfattn.pools import Pool
+from selfattn.normalisers import Softmax
 from selfattn.positions import Position
-from selfattn.positions.sampling import Consecutive
 
 
 def encoder(
@@ -32,7 +30,7 @@ def encoder(
   Raises:
     UserError: an option is out of range.
   """
-  names = calls.sizes(model.encoder.entry)
+  names = fields.sizes(model.encoder.entry)
   with _keyed(model):
     if 'num_heads' in names:
       check_heads(model.embed_dim, model.num_heads)
@@ -44,39 +42,47 @@ def encoder(
     'normaliser': None,
   }
   if 'normaliser' in names:
-    head_dim = model.embed_dim // model.num_heads
-    with prefixed('model.normaliser', model.normaliser):
-      known['normaliser'] = model.normaliser.make(
-        model.num_heads, head_dim=head_dim
-      )
-  sizes = {
-    name: known[name] if name in known else getattr(model, name)
-    for name in names
-  }
-  made = model.encoder.make(**sizes)
+    known['normaliser'] = _normalisers(model)
+  if 'block' in names:
+    known['block'] = model.block.make()
+    with model.block.checked():
+      known['block'].check()
+  known = vars(model) | known
+  made = model.encoder.make(**{n: known[n] for n in names if n in known})
   if 'position' not in names:
     return made
   return made.clone(position=_position(model, made.causal, vocab_size))
 
 
+def _normalisers(model) -> Softmax | tuple[Softmax, ...]:
+  """The normaliser, or those of a pattern over layers."""
+  made = []
+  for (call,) in model.normaliser:
+    head_dim = model.embed_dim // model.num_heads
+    made.append(call.make(model.num_heads, head_dim=head_dim))
+  return made[0] if len(made) == 1 else tuple(made)
+
+
 def _position(model, causal: bool, vocab_size: int | None) -> Position:
-  """The position method, or several joined."""
-  parts = {}
-  for call in model.position:
-    if call.entry.causal_only and not causal:
-      raise UserError(
-        f'config.model.position = {call} is defined for keys before their '
-        'query alone; it needs a causal encoder, such as '
-        "config.model.encoder = 'attention(causal=True)'"
-      )
-    with prefixed('model.position', call):
-      parts[call.label] = call.make(
-        model.embed_dim, model.num_heads, causal, vocab_size=vocab_size
-      )
+  """The position method, or several joined, or a pattern over layers."""
+  sizes = model.embed_dim, model.num_heads, causal
+  pattern = []
+  for calls_of_layer in model.position:
+    pattern.append({})
+    for call in calls_of_layer:
+      if call.entry.causal_only and not causal:
+        raise UserError(
+          f'config.model.position = {call} is defined for keys before their '
+          'query alone; it needs a causal encoder, such as '
+          "config.model.encoder = 'attention(causal=True)'"
+        )
+      made = call.make(*sizes, vocab_size=vocab_size)
+      pattern[-1][call.label] = made
+  text = calls.layers_text(model.position)
   try:
-    return positions.joined(parts)
+    return positions.layered(pattern)
   except ValueError as error:
-    raise UserError(f'config.model.position: {error}') from None
+    raise UserError(f'config.model.position = {text}: {error}') from None
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:
@@ -99,53 +105,19 @@ def unsupported_cls(model, made: Encoder, num_tokens: int) -> str | None:
   return reason and _with_keys(reason, model)
 
 
-def pool(model) -> Pool:
-  """The pool.
-
-  Raises:
-    UserError: an option is out of range.
-  """
-  made = model.pool.make()
-  with prefixed('model.pool', model.pool):
-    made.check()
-  return made
-
-
-def head(model) -> Head:
-  """The head of a text; raises as `pool`."""
-  made = model.head.make()
-  with prefixed('model.head', model.head):
-    made.check()
-  return made
-
-
-def sampling(model) -> Consecutive:
-  """The sampling of position ids; raises as `pool`."""
-  with prefixed('model.position_sampling', model.position_sampling):
-    return model.position_sampling.make()
-
-
 @contextlib.contextmanager
-def prefixed(key: str, call: Call):
-  """Turns a ValueError `OPTION = ...` into a UserError with key and entry."""
-  try:
-    yield
-  except ValueError as error:
-    raise UserError(f'config.{key} = {call}: {error}') from None
-
-
-@contextlib.contextmanager
-def _keyed(model):
+def _keyed(model) -> Iterator[None]:
   """Turns what an encoder raises into a UserError."""
-  try:
-    yield
-  except ValueError as error:
-    raise UserError(_with_keys(str(error), model)) from None
+  with model.encoder.checked():
+    try:
+      yield
+    except ValueError as error:
+      raise UserError(_with_keys(str(error), model)) from None
 
 
 def _with_keys(text: str, model) -> str:
   """`NAME = ` of a field of the encoder as the key of the config."""
-  options = calls.options(model.encoder.entry)
+  options = fields.options(model.encoder.entry)
   return re.sub(
     r'\b(\w+)(?= = )',
     lambda name: (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.command import calls, schema
+from experiments.command import calls, fields, modules, schema
 from experiments.command.calls import Table
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import KINDS, flat_keys, shown
@@ -47,46 +47,76 @@ def allowed() -> dict[str, str]:
 
 
 def described(name: str, config: Any = None) -> str:
-  """The text of --help on all keys, or on one choice.
+  """The text of --help on all keys, or on what is named.
 
   Args:
-    name: the last part of a key, such as position, or an entry of a table;
-      empty: all keys.
+    name: a key or a part of one, such as position or model; an entry of a
+      table, such as rotary; `module:Class`; empty: all keys.
     config: whose values are shown; None: the defaults.
 
   Raises:
-    UserError: there is no such choice or entry.
+    UserError: nothing has this name.
   """
+  values, texts = flat_keys(config or default_config()), meanings()
   if not name:
-    values = flat_keys(config or default_config())
-    return '\n'.join(
-      f'  --config.{key}={shown(values[key])}: {text}'
-      for key, text in meanings().items()
+    return '\n'.join(_key(key, values[key], texts[key]) for key in texts)
+  name = name.removeprefix('config.')
+  keys = [key for key in texts if f'.{name}.' in f'.{key}.']
+  lines = [
+    _key(key, values[key], f'{texts[key]} ({allowed()[key]})') for key in keys
+  ]
+  if len(keys) == 1 and keys[0] in tables():
+    entries = tables()[keys[0]].entries
+    return '\n\n'.join(
+      [_key(keys[0], values[keys[0]], texts[keys[0]])]
+      + [_entry(entry, cls) for entry, cls in entries.items()]
     )
-  found = {key.rpartition('.')[2]: table for key, table in tables().items()}
-  if name in found:
-    table = found[name]
-    return '\n\n'.join(_entry(n, c) for n, c in table.entries.items())
-  for table in found.values():
-    known = table.aliases.get(name, name)
-    if known in table.entries:
-      return _entry(known, table.entries[known])
-  names = [*found, *(n for table in found.values() for n in table.entries)]
+  if keys:
+    return '\n'.join(lines)
+  if ':' in name:
+    return _own_entry(name)
+  known = set()
+  for table in tables().values():
+    known |= table.entries.keys() | table.aliases.keys()
+    entry = table.aliases.get(name, name)
+    if entry in table.entries:
+      return _entry(entry, table.entries[entry])
+  parts = {part for key in texts for part in key.split('.')}
   raise UserError(
-    f'--help={name} is no choice of a config; choices are {", ".join(found)}'
-    f'{nearest(name, names)}'
+    f'--help={name} is no key of a config, no choice of one and no '
+    f'module:Class; sections are {", ".join(default_config())}'
+    f'{nearest(name, parts | known | texts.keys())}'
   )
 
 
 def first_sentence(entry: Any) -> str:
-  """The first paragraph of a docstring, on one line."""
-  return ' '.join((entry.__doc__ or '').partition('\n\n')[0].split())
+  """The first paragraph of a docstring, on one line; '' without any."""
+  text = ' '.join((entry.__doc__ or '').partition('\n\n')[0].split())
+  # Dataclasses have their signature in its place.
+  return '' if text.startswith(f'{entry.__name__}(') else text
+
+
+def _key(key: str, value: Any, text: str) -> str:
+  return f'  --config.{key}={shown(value)}: {text}'
+
+
+def _own_entry(name: str) -> str:
+  """As of `_entry`, of `module:Class`."""
+  entry = modules.named(name, None, '--help')
+  for table in tables().values():
+    if isinstance(entry, type) and issubclass(entry, table.base):
+      return _entry(name, modules.named(name, table.base, '--help'))
+  bases = {table.base.__name__: None for table in tables().values()}
+  raise UserError(
+    f'--help={name} is a subclass of none of {", ".join(bases)}, of which '
+    'each choice is one'
+  )
 
 
 def _entry(name: str, entry: Any) -> str:
-  lines = [f'{name}: {first_sentence(entry)}']
-  for option, default in calls.options(entry).items():
-    lines.append(
-      f'  {option}={shown(default)}: {schema.meaning(entry, option)}'
-    )
+  """What an entry is, and its options as they are written."""
+  lines = [f'{name}: {first_sentence(entry)}'.removesuffix(': ')]
+  for option, (kind, default) in fields.typed_fields(entry).items():
+    what = schema.meaning(entry, option) or fields.kind_text(kind)
+    lines.append(f'  {option}={calls.option_text(default)}: {what}')
   return '\n'.join(lines)

@@ -33,6 +33,7 @@ from experiments.learning.tasks import TASKS, Task
 from experiments.settings import validation
 from experiments.workdir.keeping import CheckpointSettings
 from selfattn import positions
+from selfattn.blocks import BLOCKS, Block
 from selfattn.contract import Encoder
 from selfattn.dropout import MAX_RATE
 from selfattn.encoders import ENCODERS
@@ -63,9 +64,12 @@ class ModelSettings:
 
   Attributes:
     encoder: from token vectors to contextual vectors.
-    position: the position method, or several joined by +, as sinusoidal+t5.
+    position: the position method, or several joined by +, as sinusoidal+t5, or
+      a pattern of such over layers, as rotary,rotary,none.
     position_sampling: how position ids are chosen in training.
-    normaliser: the function from attention scores to weights.
+    normaliser: the function from attention scores to weights, or a pattern of
+      them over layers.
+    block: how attention, feed-forward network and norms make a layer.
     num_layers: layers of the encoder.
     num_heads: heads of attention; a divisor of embed_dim.
     embed_dim: width of the token vectors.
@@ -83,11 +87,15 @@ class ModelSettings:
   """
 
   encoder: Call = choice('attention', Table(ENCODERS, Encoder))
-  position: tuple[Call, ...] = choice(
-    'sinusoidal', Table(POSITIONS, Position, positions.ALIASES, joins=True)
+  position: tuple[tuple[Call, ...], ...] = choice(
+    'sinusoidal',
+    Table(POSITIONS, Position, positions.ALIASES, joins=True, layers=True),
   )
   position_sampling: Call = choice('consecutive', Table(SAMPLINGS, Consecutive))
-  normaliser: Call = choice('softmax', Table(NORMALISERS, Softmax))
+  normaliser: tuple[tuple[Call, ...], ...] = choice(
+    'softmax', Table(NORMALISERS, Softmax, layers=True)
+  )
+  block: Call = choice('pre', Table(BLOCKS, Block))
   num_layers: int = field(2, POSITIVE)
   num_heads: int = field(4, POSITIVE)
   embed_dim: int = field(64, POSITIVE)
@@ -207,7 +215,7 @@ class Settings:
 
 def default_config() -> dict:
   """The nested config of all defaults, as JSON holds it."""
-  return schema.as_json(schema.defaults(Settings))
+  return json.loads(json.dumps(schema.defaults(Settings)))
 
 
 @functools.cache

@@ -7,9 +7,8 @@ import os
 from collections.abc import Iterable
 
 from experiments.command import modules
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, at
 from experiments.command.log import log
-from experiments.command.values import join
 from experiments.settings.settings import (
   FREE,
   Settings,
@@ -25,15 +24,13 @@ FORMAT = 1
 # Where the modules of one's own are, and digests of their texts, by
 # `module:NAME`.
 _MODULES = 'modules.json'
-# Keys that a message about another config names.
-_MOST_DIFFERENCES = 10
 
 
 def complete(config: dict) -> dict:
   """A stored nested config, with the default of each key that it lacks.
 
   Raises:
-    UserError: another version has written it, or a section is none.
+    UserError: another version has written it.
   """
   config = dict(config)
   version = config.pop('format', None)
@@ -45,17 +42,11 @@ def complete(config: dict) -> dict:
   return _with_defaults(config, default_config())
 
 
-def _with_defaults(values: dict, defaults: dict, path: str = '') -> dict:
+def _with_defaults(values: dict, defaults: dict) -> dict:
   merged = defaults | values
   for name, default in defaults.items():
-    value, key = merged[name], join(path, name)
-    if isinstance(default, dict) != isinstance(value, dict):
-      raise UserError(
-        f'config.{key} = {value!r} is '
-        + ('no section' if isinstance(default, dict) else 'a section')
-      )
-    if isinstance(default, dict):
-      merged[name] = _with_defaults(value, default, key)
+    if isinstance(default, dict) and isinstance(merged[name], dict):
+      merged[name] = _with_defaults(merged[name], default)
   return merged
 
 
@@ -69,12 +60,10 @@ def read_settings(path: str) -> Settings:
   """
   sources = search_modules(path)
   files = {name.partition(':')[0]: file for name, (file, _) in sources.items()}
-  changed = {}
+  changed, config = {}, _read_config(path)
   with modules.found_first(files):
-    try:
-      settings = from_config(complete(_read_config(path)))
-    except UserError as error:
-      raise UserError(f'{path}/config.json: {error}') from error
+    with at(f'{path}/config.json'):
+      settings = from_config(complete(config))
     for name, (file, digest) in sources.items():
       now, digest_now = modules.source(name)
       if digest_now != digest:
@@ -109,7 +98,7 @@ def search_modules(path: str) -> dict[str, tuple[str, str]]:
 def _read_config(path: str) -> dict:
   """The nested config of a workdir, as it is stored."""
   if not os.path.exists(os.path.join(path, 'config.json')):
-    raise UserError(f'--workdir={path}: {path}/config.json does not exist')
+    raise UserError(f'--workdir: {path}/config.json does not exist')
   return _read_json(path, 'config.json', {})
 
 
@@ -149,12 +138,9 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
     if key not in FREE and old[key] != new[key]
   ]
   if differences:
-    more = len(differences) - _MOST_DIFFERENCES
-    shown = '; '.join(differences[:_MOST_DIFFERENCES])
     raise UserError(
-      f'--workdir={path} belongs to a run with another config: {shown}'
-      + (f'; and {more} more keys' if more > 0 else '')
-      + '; choose another --workdir'
+      f'--workdir={path} belongs to a run with another config: '
+      f'{"; ".join(differences)}; choose another --workdir'
     )
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from experiments.command import calls
+from experiments.command import fields
+from experiments.command.calls import Call
 from experiments.command.errors import UserError, one_of
-from experiments.data.datasets import GENERATED
 from experiments.data.text_files import Text
 from experiments.settings import parts
 from selfattn.pools import POOLS
@@ -29,7 +29,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   """
   data, model = settings.data, settings.model
   optimizer, train = settings.optimizer, settings.train
-  if jax.config.jax_enable_x64:
+  if jax.config.read('jax_enable_x64'):
     raise UserError(
       'JAX_ENABLE_X64 is set, and training computes in float32: unset it'
     )
@@ -39,6 +39,17 @@ def check(settings, flat: dict[str, Any]) -> None:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
   _check_folds(data, require)
+  require(
+    data.text.label_column != '' or not settings.task.entry.reads_labels,
+    'data.text.label_column',
+    f'a column for config.task = {settings.task}, which reads labels',
+  )
+  require(
+    not data.is_stream or settings.task.entry.reads_streams,
+    'task',
+    f'next_token, or one that reads streams, for config.data.source = '
+    f'{data.source}',
+  )
   best_metric = settings.checkpoint.best_metric
   one_of(best_metric, settings.metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
@@ -64,13 +75,21 @@ def check(settings, flat: dict[str, Any]) -> None:
   _check_data(data)
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
-  _check_task(settings, encoder)
-  parts.head(model)
-  pool = parts.pool(model)
+  _check_task(settings.task, model, encoder)
+  _checked(model.head)
+  pool = _checked(model.pool)
   if pool.uses_cls:
     _check_cls(data, model, encoder)
-  if 'position' in calls.sizes(type(encoder)):
+  if 'position' in fields.sizes(type(encoder)):
     _check_length(data, model, encoder.position, pool)
+
+
+def _checked(call: Call) -> Any:
+  """An instance of an entry, whose options it has checked."""
+  made = call.make()
+  with call.checked():
+    made.check()
+  return made
 
 
 def _check_data(data) -> None:
@@ -79,14 +98,21 @@ def _check_data(data) -> None:
       f'config.data.source = {data.source} has options, which are the keys '
       'config.data.text'
     )
-  data.dataset().check(data.dir)
-  data.vocabulary.make().check()
+  source = data.dataset()
+  if source.is_generated and data.dir:
+    raise UserError(
+      f'config.data.dir = {data.dir!r} must be empty for config.data.source = '
+      f'{data.source}, which needs no file'
+    )
+  with data.source.checked():
+    source.check(data.dir)
+  _checked(data.vocabulary)
 
 
 def _check_folds(data, require) -> None:
   require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
   require(
-    not (data.num_folds and data.source.name in GENERATED),
+    not (data.num_folds and data.source.entry.is_generated),
     'data.num_folds',
     f'0 for config.data.source = {data.source.name!r}, which has a test split',
   )
@@ -105,6 +131,7 @@ def _check_folds(data, require) -> None:
 
 
 def _check_optimizers(optimizer) -> None:
+  optimizer.schedule.make()
   for name, group in optimizer.groups_by_name().items():
     if not 0 <= group.learning_rate_scale < float('inf'):
       raise UserError(
@@ -118,24 +145,14 @@ def _check_optimizers(optimizer) -> None:
         f'config.optimizer: {call.name} is for {" or ".join(allowed)} alone; '
         f"set config.optimizer.groups = '{allowed[0]}(optimizer={call.name})'"
       )
-    key = 'optimizer.groups' if group else 'optimizer.method'
-    with parts.prefixed(key, call):
-      call.make().check()
+    _checked(call)
 
 
-def _check_task(settings, encoder) -> None:
-  task = settings.task.make()
-  with parts.prefixed('task', settings.task):
-    task.check()
-  if settings.data.is_stream and not task.reads_streams:
+def _check_task(task: Call, model, encoder) -> None:
+  if _checked(task).is_causal and not encoder.causal:
     raise UserError(
-      f'config.task = {settings.task} does not read streams, such as '
-      f'config.data.source = {settings.data.source}; next_token does'
-    )
-  if task.is_causal and not encoder.causal:
-    raise UserError(
-      f'config.task = {settings.task} needs a causal encoder, and '
-      f'config.model.encoder = {settings.model.encoder} is not; set '
+      f'config.task = {task} needs a causal encoder, and '
+      f'config.model.encoder = {model.encoder} is not; set '
       "'attention(causal=True)' or 'rnn(bidirectional=False)'"
     )
 
@@ -153,10 +170,17 @@ def _check_cls(data, model, encoder) -> None:
 
 def _check_length(data, model, position, pool) -> None:
   length = data.max_length + pool.uses_cls
-  sampled = parts.sampling(model)
-  with parts.prefixed('model.position_sampling', model.position_sampling):
+  sampled = model.position_sampling.make()
+  with model.position_sampling.checked():
     length = sampled.max_length(length)
-  for call, (_, part) in zip(model.position, position.parts, strict=True):
+  calls_and_parts = [
+    (call, part)
+    for index, joined in enumerate(model.position)
+    for call, (_, part) in zip(
+      joined, position.of_layer(index).parts, strict=True
+    )
+  ]
+  for call, part in calls_and_parts:
     if sampled.is_real and not part.supports_real_positions:
       raise UserError(
         f'config.model.position_sampling = {model.position_sampling} gives '

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.command.errors import UserError
-from experiments.command.values import flat_keys
 from experiments.settings import stored
 from experiments.settings.settings import FREE, from_config
 from experiments.sweeps import plan
@@ -50,7 +49,7 @@ def _add(path: str, workdir: str, base: dict, trials: list[dict]) -> None:
   if os.path.exists(path):
     known = _read(path)
     old, new = _flat(known['config']), _flat(base)
-    keys = [key for key in new if old.get(key) != new[key]]
+    keys = [key for key in new if old[key] != new[key]]
     if keys:
       raise UserError(
         f'--workdir={buckets.origin(workdir)} is a sweep of another config: it '
@@ -81,15 +80,9 @@ def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
 
 
 def _flat(config: dict) -> dict:
-  """Config keys that all commands of one sweep must agree on, flattened."""
-  flat = flat_keys(json.loads(json.dumps(config)))
-  # Resolved values: 0.1 of the run and the equal number of steps are equal.
-  flat |= from_config(config).flat()
-  return {
-    key: value
-    for key, value in flat.items()
-    if not isinstance(value, dict) and key not in FREE
-  }
+  """Values that all commands of one sweep must agree on, by dotted key."""
+  flat = from_config(config).flat()
+  return {key: value for key, value in flat.items() if key not in FREE}
 
 
 def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:

@@ -11,13 +11,10 @@ of them are combined to their product.
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
-import numpy as np
-
 from experiments.command import config_files
-from experiments.command.errors import UserError, nearest
+from experiments.command.errors import UserError, in_file, nearest
 from experiments.command.values import (
   flat_keys,
   kind_of,
@@ -25,12 +22,6 @@ from experiments.command.values import (
   split,
   unquoted,
 )
-
-
-def log_uniform(low: float, high: float, count: int, seed: int) -> list[float]:
-  """Random values, log-uniform in [low, high), for a sweep_ generator."""
-  rng = np.random.default_rng(seed)
-  return np.exp(rng.uniform(math.log(low), math.log(high), count)).tolist()
 
 
 def product(sweeps: list[list[dict]]) -> list[dict]:
@@ -70,9 +61,8 @@ def generated(module, name: str) -> list[dict]:
       f'{shown}{remedy}'
     )
   function = getattr(module, f'sweep_{name}')
-  trials = config_files.call(
-    lambda: list(function() or ()), module.__file__, f'--sweep={name}'
-  )
+  with in_file(module.__file__, f'--sweep={name}'):
+    trials = list(function() or ())
   if not trials or not all(isinstance(trial, dict) for trial in trials):
     raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
   return config_files.plain(trials)
@@ -90,15 +80,15 @@ def grid(text: str, config) -> list[dict]:
   Raises:
     UserError: no such key, or a value of another type.
   """
-  name, separator, values = text.partition('=')
+  name, _, values = text.partition('=')
   key = name.removeprefix('config.')
   keys = flat_keys(config)
-  if key not in keys or not separator or not values:
-    if separator and values:
-      raise UserError(
-        f'--grid={text}: config has no key {key}{nearest(key, list(keys))}'
-      )
+  if not values:
     raise UserError(f'--grid={text} is not config.KEY=VALUE,VALUE')
+  if key not in keys:
+    raise UserError(
+      f'--grid={text}: config has no key {key}{nearest(key, list(keys))}'
+    )
   try:
     parts = split(values)
   except ValueError as error:

@@ -10,13 +10,14 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from experiments.command import app, invocation
 from experiments.command.errors import UserError, nearest
+from experiments.command.log import log
 from experiments.command.values import flat_keys
 from experiments.data import loading
 from experiments.learning.hparams import HParams
@@ -24,7 +25,6 @@ from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import build, compiled, sources
-from experiments.workdir import buckets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +62,14 @@ def identity(overrides: Mapping[str, Any], digits: int = _DIGITS) -> str:
   return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
-def _path(folder: str, overrides: Mapping[str, Any], taken: set[str]) -> str:
+def _path(folder: str, overrides: Mapping[str, Any], taken: dict) -> str:
   """The workdir of a trial, of a name that no other trial has."""
   longer = os.path.join(folder, identity(overrides, MORE_DIGITS))
   path = os.path.join(folder, identity(overrides))
-  return longer if path in taken or os.path.exists(longer) else path
+  if os.path.exists(longer) or taken.get(path, longer) != longer:
+    return longer
+  taken[path] = longer
+  return path
 
 
 def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
@@ -76,27 +79,73 @@ def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
     base: the nested config.
     trials: overrides of each trial.
 
+  Returns:
+    One spec for each trial; its overrides hold choices as their canonical text.
+
   Raises:
     UserError: lists every trial that is invalid.
   """
   folder = os.path.join(os.path.abspath(workdir), 'trials')
-  specs, wrong, names, taken = [], [], {}, set()
+  specs, wrong, taken = [], [], {}
   for index, overrides in enumerate(trials):
-    name = identity(overrides, MORE_DIGITS)
-    if name in names:
-      raise UserError(f'trials {names[name]} and {index} are equal')
-    names[name] = index
     try:
       config = _changed(base, overrides)
       settings = settings_lib.from_config(config)
+      overrides = _canonical(overrides, settings)
       path = _path(folder, overrides, taken)
-      taken.add(path)
       stored.check(path, settings, config)
       specs.append(Spec(index, overrides, config, settings, path))
     except UserError as error:
       wrong.append((index, overrides, error))
   _raise_all(wrong, len(trials))
   return specs
+
+
+def _canonical(overrides: Mapping[str, Any], settings: Settings) -> dict:
+  """The overrides with the canonical text of each choice."""
+  texts = {k: v for k, v in flat(settings).items() if isinstance(v, str)}
+  return {key: texts.get(key, value) for key, value in overrides.items()}
+
+
+def flat(settings: Settings) -> dict[str, Any]:
+  """Values by dotted key as people write them: base=100, not base=100.0."""
+  return {
+    key: _short(value) if isinstance(value, str) else value
+    for key, value in settings.flat().items()
+  }
+
+
+def _short(text: str) -> str:
+  # A text in quotes may only look like an option.
+  is_quoted = "'" in text or '"' in text
+  return text if is_quoted else re.sub(r'(=-?\d+)\.0(?=[,)])', r'\1', text)
+
+
+def distinct(specs: list[Spec], points: list[dict]) -> list[Spec]:
+  """The specs, of those with equal settings the first; says which are equal.
+
+  Args:
+    points: overrides of each spec as they were written.
+  """
+  first: dict[str, tuple[Spec, dict]] = {}
+  repeated: dict[str, None] = {}
+  for spec, point in zip(specs, points, strict=True):
+    settings = json.dumps(spec.settings.flat(), sort_keys=True)
+    same, before = first.setdefault(settings, (spec, point))
+    if same is not spec:
+      # Without the seed, and whatever else both have.
+      keys = [k for k in point | before if point.get(k) != before.get(k)]
+      texts = [
+        describe({key: of[key] for key in keys or of if key in of})
+        for of in (point, before)
+      ]
+      repeated[' is '.join(text or 'the default' for text in texts)] = None
+  if repeated:
+    log(
+      f'{len(specs) - len(first)} of {len(specs)} points of the grid repeat a '
+      f'trial, which is trained once: {"; ".join(repeated)}'
+    )
+  return [spec for spec, _ in first.values()]
 
 
 def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
@@ -179,33 +228,6 @@ def describe(overrides: Mapping[str, Any]) -> str:
   return ', '.join(f'{key}={value}' for key, value in overrides.items())
 
 
-def changed_keys(config_path: str, base: dict) -> dict[str, Any]:
-  """Values of `base` that are not those of its config file, by dotted key."""
-  original = flat_keys(app.load_config(config_path).to_dict())
-  return {
-    key: value
-    for key, value in flat_keys(base).items()
-    if key in original
-    and not isinstance(value, dict)
-    and original[key] != value
-  }
-
-
-def command(spec: Spec, config_path: str, changed: dict[str, Any]) -> str:
-  """The command line that trains this trial alone.
-
-  Args:
-    changed: from changed_keys.
-  """
-  flags = [
-    f'--config.{key}={tuple(value) if isinstance(value, list) else value}'
-    for key, value in (changed | dict(spec.overrides)).items()
-  ]
-  workdir = buckets.origin(spec.path)
-  words = [f'--config={config_path}', *flags, f'--workdir={workdir}']
-  return invocation.shell_line(['experiments.train', *words])
-
-
 def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
   """Specs grouped by compiled program, in order of appearance."""
   groups: dict[str, list[Spec]] = {}
@@ -214,29 +236,14 @@ def programs_of(specs: list[Spec]) -> dict[str, list[Spec]]:
   return groups
 
 
-# Parts of a sweep that a process trains, at least, if there are as many trials.
-_PIECES = 4
+def groups(specs: list[Spec], size: int) -> list[list[Spec]]:
+  """Groups of at most `size` trials of one program, in order of appearance.
 
-
-def share(specs: list[Spec], count: int, index: int) -> list[Spec]:
-  """The specs that process `index` of `count` trains, in their order.
-
-  Without communication: all processes compute the same shares. Trials of one
-  program stay together, so that few programs are compiled, unless there are too
-  few programs for shares of about equal size; then each is split into parts.
+  They do not depend on what is finished, so that a resumed sweep forms the same
+  groups.
   """
-  groups = list(programs_of(specs).values())
-  parts = -(-_PIECES * count // max(len(groups), 1))
-  pieces = [
-    piece
-    for group in groups
-    for n in range(parts)
-    if (piece := group[n * len(group) // parts : (n + 1) * len(group) // parts])
+  return [
+    same[start : start + size]
+    for same in programs_of(specs).values()
+    for start in range(0, len(same), size)
   ]
-  loads, mine = [0] * count, set()
-  for piece in sorted(pieces, key=len, reverse=True):
-    least = loads.index(min(loads))
-    loads[least] += len(piece)
-    if least == index:
-      mine |= {spec.index for spec in piece}
-  return [spec for spec in specs if spec.index in mine]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from experiments.sweeps import names
 from experiments.sweeps.comparison import SPLITS, Comparison
-from experiments.sweeps.plan import Spec, describe
+from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
 from selfattn.plots import COLOURS, MARKERS, show_heatmaps, style, write_cells
 
@@ -21,107 +23,108 @@ _SHARES = ('accuracy', 'macro_f1')
 _MOST_MAPS, _MOST_VALUES = 4, 100
 
 
-def figure(found: Comparison, key: str, keys: Iterable[str]):
+def figure(compared: Comparison, key: str, keys: Iterable[str]):
   """Means on validation against config.`key`, a numeric hyperparameter.
 
   Args:
     keys: all swept keys except those of repetitions; one curve per setting of
       the others.
   """
-  from matplotlib.figure import Figure
-
-  shown = Figure(figsize=(6.4, 4.2), layout='constrained')
-  axes = shown.add_subplot()
-  curves: dict[str, list[dict]] = {}
-  others = [name for name in keys if name != key]
-  for entry in found.table:
-    if entry['n'] and key in entry:
-      name = describe({k: entry[k] for k in others if k in entry})
-      curves.setdefault(name, []).append(entry)
+  shown, axes = _figure(6.4, 4.2)
+  curves = _by_others(compared, (key,), keys)
   for index, (name, entries) in enumerate(list(curves.items())[:MOST]):
     entries = sorted(entries, key=lambda entry: entry[key])
-    means = [entry['validation']['mean'] for entry in entries]
     axes.errorbar(
       [entry[key] for entry in entries],
-      means,
+      [entry['validation']['mean'] for entry in entries],
       [entry['validation']['half_width'] or 0 for entry in entries],
-      label=name or None,
+      label=name,
       color=COLOURS[index % len(COLOURS)],
       marker=MARKERS[index % len(MARKERS)],
       capsize=3,
     )
-  values = [entry[key] for entry in found.table if key in entry]
-  if min(values) > 0 and max(values) / min(values) >= 10:
+  values = _values(compared.table, key)
+  if values[0] > 0 and values[-1] / values[0] >= 10:
     axes.set_xscale('log')
   _say_best(axes, len(curves))
-  axes.set_ylim(*_limits(found.metric, axes.get_ylim()))
+  axes.set_ylim(*_limits(compared.metric, axes.get_ylim()))
   axes.set_xlabel(key)
-  axes.set_ylabel(f'{found.metric} on validation (mean, 95% interval)')
+  axes.set_ylabel(f'{compared.metric} on validation (mean, 95% interval)')
   if len(curves) > 1:
     axes.legend(fontsize='small')
   return shown
 
 
-def surface(found: Comparison, pair: tuple[str, str], keys: Iterable[str]):
+def surface(compared: Comparison, row: str, column: str, keys: Iterable[str]):
   """Means on validation over two numeric hyperparameters, as a heat map.
 
   The darkest cell is the best; cells without a trial that is done are grey.
 
   Args:
-    pair: keys of the rows and of the columns.
+    row, column: keys of the rows and of the columns.
     keys: as of `figure`; one map per setting of the others, the best first.
   """
-  row, column = pair
-  others = [name for name in keys if name not in pair]
-  ticks = [_values(found.table, key) for key in pair]
-  shape = tuple(map(len, ticks))
-  means: dict[str, np.ndarray] = {}
-  texts: dict[str, np.ndarray] = {}
-  for entry in _done(found.table, pair):
-    name = describe({k: entry[k] for k in others if k in entry})
-    cell = ticks[0].index(entry[row]), ticks[1].index(entry[column])
-    score = entry['validation']
-    width = score['half_width']
-    shown = f'{score["mean"]:#.3g}' + (f'\n± {width:.2g}' if width else '')
-    means.setdefault(name, np.full(shape, np.nan))[cell] = score['mean']
-    texts.setdefault(name, np.full(shape, '', object))[cell] = shown
-  names = list(means)[:_MOST_MAPS]
-  maps = np.stack([means[name] for name in names])
+  ticks = [_values(compared.table, key) for key in (row, column)]
+  shape = len(ticks[0]), len(ticks[1])
+  settings = _by_others(compared, (row, column), keys)
+  titles = list(settings)[:_MOST_MAPS]
+  maps = np.full((len(titles), *shape), np.nan)
+  texts = np.full(maps.shape, '', object)
+  for index, title in enumerate(titles):
+    for entry in settings[title]:
+      cell = index, ticks[0].index(entry[row]), ticks[1].index(entry[column])
+      score, width = entry['validation'], entry['validation']['half_width']
+      maps[cell] = score['mean']
+      texts[cell] = f'{score["mean"]:#.3g}'
+      if width:
+        texts[cell] += f'\n± {width:.2g}'
   height, width = (max(2.4, 0.75 * count) for count in shape)
   drawn = show_heatmaps(
     maps[None],
     xlabel=column,
     ylabel=row,
-    titles=names if names != [''] else None,
-    figsize=(max(6.4, width * len(names) + 2.0), max(4.2, 0.8 * height + 1.2)),
-    cmap='Blues' if found.sign > 0 else 'Blues_r',
+    titles=titles if len(settings) > 1 else None,
+    figsize=(max(6.4, width * len(titles) + 2.0), max(4.2, 0.8 * height + 1.2)),
+    cmap='Blues' if compared.sign > 0 else 'Blues_r',
     xticks=[f'{value:g}' for value in ticks[1]],
     yticks=[f'{value:g}' for value in ticks[0]],
     limits=(float(np.nanmin(maps)), float(np.nanmax(maps))),
   )
   *axes, scale = drawn.axes
-  for axis, name in zip(axes, names, strict=True):
+  for axis, map_texts in zip(axes, texts, strict=True):
     axis.set_facecolor('0.85')
     axis.title.set_fontsize(9)
-    if maps[0].size <= _MOST_VALUES:
-      write_cells(axis, texts[name], 8)
-  scale.set_ylabel(f'{found.metric} on validation (mean, 95% interval)')
-  if len(means) > len(names):
-    drawn.suptitle(f'the best {len(names)} of {len(means)}', fontsize=9)
+    if map_texts.size <= _MOST_VALUES:
+      write_cells(axis, map_texts, 8)
+  scale.set_ylabel(f'{compared.metric} on validation (mean, 95% interval)')
+  if len(settings) > len(titles):
+    drawn.suptitle(f'the best {len(titles)} of {len(settings)}', fontsize=9)
   return drawn
 
 
-def _done(table: list[dict], keys: Iterable[str]) -> list[dict]:
-  """Settings with a trial that is done and with all these keys."""
-  return [e for e in table if e['n'] and all(key in e for key in keys)]
+def _by_others(
+  compared: Comparison, shown: Sequence[str], keys: Iterable[str]
+) -> dict[str, list[dict]]:
+  """Settings that are done, by their name without the keys that are shown."""
+  done = _done(compared)
+  others = [key for key in keys if key not in shown]
+  named = names.of([{key: entry[key] for key in others} for entry in done])
+  groups: dict[str, list[dict]] = {}
+  for name, entry in zip(named, done, strict=True):
+    groups.setdefault(name, []).append(entry)
+  return groups
+
+
+def _done(compared: Comparison) -> list[dict]:
+  return [entry for entry in compared.table if entry['n']]
 
 
 def _values(table: list[dict], key: str) -> list:
-  """Values of a key, ascending; a setting that does not use it has none."""
-  return sorted({entry[key] for entry in table if key in entry})
+  """Values of a key, ascending."""
+  return sorted({entry[key] for entry in table})
 
 
-def against(found: Comparison, keys: list[str]) -> dict:
+def against(compared: Comparison, keys: list[str]) -> dict:
   """Figures of the metric against numeric hyperparameters, by their keys.
 
   Two that are crossed are one surface; otherwise, each has a figure.
@@ -129,24 +132,21 @@ def against(found: Comparison, keys: list[str]) -> dict:
   Args:
     keys: all swept keys except those of repetitions.
   """
-  numeric = numeric_keys(found.table, keys)
+  numeric = numeric_keys(compared.table, keys)
   if len(numeric) == 2:
-    done = _done(found.table, numeric)
-    cells = {tuple(entry[key] for key in numeric) for entry in done}
-    every = [_values(found.table, key) for key in numeric]
-    if 2 * len(cells) >= len(every[0]) * len(every[1]):
-      return {' and '.join(numeric): surface(found, tuple(numeric), keys)}
-  return {key: figure(found, key, keys) for key in numeric}
+    row, column = numeric
+    cells = {(entry[row], entry[column]) for entry in _done(compared)}
+    rows, columns = (_values(compared.table, key) for key in numeric)
+    if 2 * len(cells) >= len(rows) * len(columns):
+      return {f'{row} and {column}': surface(compared, row, column, keys)}
+  return {key: figure(compared, key, keys) for key in numeric}
 
 
-def settings(found: Comparison):
+def settings(compared: Comparison):
   """Means and intervals of each setting, the best on top."""
-  from matplotlib.figure import Figure
-
-  done = [entry for entry in found.table if entry['n']]
+  done = _done(compared)
   entries = done[:MOST][::-1]
-  shown = Figure(figsize=(8.4, 1.4 + 0.28 * len(entries)), layout='constrained')
-  axes = shown.add_subplot()
+  shown, axes = _figure(8.4, 1.4 + 0.28 * len(entries))
   for index, split in enumerate(SPLITS):
     axes.errorbar(
       [entry[split]['mean'] for entry in entries],
@@ -165,8 +165,8 @@ def settings(found: Comparison):
     parse_math=False,
   )
   _say_best(axes, len(done))
-  axes.set_xlim(*_limits(found.metric, axes.get_xlim()))
-  axes.set_xlabel(f'{found.metric} (mean, 95% interval)')
+  axes.set_xlim(*_limits(compared.metric, axes.get_xlim()))
+  axes.set_xlabel(f'{compared.metric} (mean, 95% interval)')
   axes.grid(axis='x', alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
   return shown
@@ -178,11 +178,7 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   Args:
     means: by setting and step; the best settings first.
   """
-  from matplotlib.figure import Figure
-
-  height = max(4.2, 1.0 + 0.2 * min(len(means), MOST))
-  shown = Figure(figsize=(8.4, height), layout='constrained')
-  axes = shown.add_subplot()
+  shown, axes = _figure(8.4, max(4.2, 1.0 + 0.2 * min(len(means), MOST)))
   for index, (name, values) in enumerate(list(means.items())[:MOST]):
     axes.plot(list(values), list(values.values()), label=name, **style(index))
   _say_best(axes, len(means))
@@ -191,6 +187,14 @@ def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   axes.grid(alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
   return shown
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+  """A figure of one plot, in inches, and its axes."""
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(width, height), layout='constrained')
+  return figure, figure.add_subplot()
 
 
 def _limits(metric: str, shown: tuple[float, float]) -> tuple[float, float]:
@@ -205,35 +209,26 @@ def _say_best(axes, count: int) -> None:
     axes.set_title(f'the best {MOST} of {count} settings', fontsize=9)
 
 
-def swept(specs: list[Spec], over: Sequence[str]) -> list[str]:
-  """The keys that trials override, except those in `over`."""
-  keys = dict.fromkeys(key for spec in specs for key in spec.overrides)
-  return [key for key in keys if key not in over]
-
-
 def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:
   """The keys with several values, all of them numeric."""
-  found = []
+  numeric = []
   for key in keys:
-    values = {entry[key] for entry in table if key in entry}
-    numeric = all(
-      isinstance(value, int | float) and not isinstance(value, bool)
-      for value in values
-    )
-    if numeric and len(values) > 1:
-      found.append(key)
-  return found
+    values = [entry[key] for entry in table]
+    is_numeric = all(type(value) in (int, float) for value in values)
+    if is_numeric and len(set(values)) > 1:
+      numeric.append(key)
+  return numeric
 
 
-def write(workdir: str, found: Comparison, specs: list[Spec]) -> None:
-  """Writes a PNG per figure of `against`, and of all settings."""
-  keys = swept(specs, found.over)
-  figures = {
-    re.sub('[^a-z0-9]+', '_', name): shown
-    for name, shown in against(found, keys).items()
-  }
-  if any(entry['n'] for entry in found.table):
-    figures['settings'] = settings(found)
-  for name, shown in figures.items():
-    path = os.path.join(workdir, f'{name}.png')
+def of_sweep(compared: Comparison, specs: list[Spec]) -> dict:
+  """All figures by name: `settings`, and those of `against` by their keys."""
+  of_settings = {'settings': settings(compared)} if _done(compared) else {}
+  return of_settings | against(compared, names.swept(specs, compared.over))
+
+
+def write(workdir: str, compared: Comparison, specs: list[Spec]) -> None:
+  """Writes a PNG per figure of the sweep."""
+  for name, shown in of_sweep(compared, specs).items():
+    stem = re.sub('[^a-z0-9]+', '_', name)
+    path = os.path.join(workdir, f'{stem}.png')
     workdir_lib.write_figure(path, shown, dpi=150)

@@ -7,13 +7,17 @@ share. Ray is the extra `ray` of pyproject.toml.
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import importlib.util
 import re
+from typing import Any
 
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.sweeps import engines, folder, plan
+from experiments.sweeps import engines, folder, plan, results
+from experiments.sweeps.comparison import SPLITS
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets
 
@@ -28,85 +32,122 @@ def unsupported_reason() -> str | None:
   return None
 
 
-def ray(specs: list[Spec], options: engines.Options, signals: Signals) -> None:
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+  """Where tasks run, and what each of them asks for.
+
+  Attributes:
+    workdir: folder of the sweep.
+    address: of the cluster; '' starts one on this machine.
+    resources: amounts by name; {}: one CPU, and one GPU if the cluster has any.
+  """
+
+  workdir: str
+  address: str
+  resources: dict[str, float]
+
+
+def train(
+  specs: list[Spec], group_size: int, cluster: Cluster, signals: Signals
+) -> None:
   """Trains all unfinished trials, as many at once as the cluster has room for.
 
+  Args:
+    group_size: largest number of trials of a task with an accelerator.
+
   Raises:
-    UserError: there is no cluster at options.ray_address.
+    UserError: there is no cluster at the address.
     Interrupted: a signal was received; running trials are killed, and resume
       from their last checkpoint.
   """
-  import ray as library
-
+  # It is optional, so that a type checker may not know it.
+  library: Any = importlib.import_module('ray')
   try:
     library.init(
-      address=options.ray_address or None,
+      address=cluster.address or None,
       include_dashboard=False,
       log_to_driver=False,
     )
   except (ConnectionError, ValueError) as error:
-    raise UserError(f'--ray_address={options.ray_address}: {error}') from error
+    raise UserError(f'--ray_address={cluster.address}: {error}') from error
   try:
-    wanted = options.ray_resources or {
-      'CPU': 1,
-      'GPU': int(library.cluster_resources().get('GPU', 0) > 0),
-    }
-    _warn_if_lacking(wanted, library.nodes())
-    # A trial alone does not fill an accelerator.
-    kinds = {name.split('-')[0] for name in wanted if wanted[name]}
-    size = options.group_size if kinds & {'GPU', 'TPU'} else 1
-    task = _task(library, wanted)
-    workdir, pending = buckets.origin(options.workdir), {}
-    for same in plan.programs_of(specs).values():
-      for start in range(0, len(same), size):
-        group = same[start : start + size]
-        if any(engines.is_unfinished(spec, options.until) for spec in group):
-          names = [spec.name for spec in group]
-          pending[task.remote(workdir, names, options.until)] = group
-    while pending:
-      done, _ = library.wait(list(pending), timeout=_POLL)
-      for reference in done:
-        group = pending.pop(reference)
-        buckets.download(options.workdir, [spec.name for spec in group])
-        try:
-          library.get(reference)
-        except library.exceptions.RayError as error:
-          # A signal to the whole cluster kills tasks that have not failed.
-          for spec in () if signals.received else group:
-            engines.give_up(spec, str(error))
-        for spec in group:
-          engines.log_result(spec)
-      if signals.received:
-        for reference in pending:
-          library.cancel(reference, force=True)
-        raise Interrupted(f'{signals.received}; run the same command again')
+    _train_all(library, specs, group_size, cluster, signals)
   finally:
     library.shutdown()
 
 
-def _task(library, wanted: dict[str, float]):
+def _train_all(library, specs, group_size, cluster: Cluster, signals) -> None:
+  resources = cluster.resources or {
+    'CPU': 1,
+    'GPU': int(library.cluster_resources().get('GPU', 0) > 0),
+  }
+  _warn_if_lacking(resources, library.nodes())
+  # A trial alone does not fill an accelerator.
+  kinds = {name.split('-')[0] for name in resources if resources[name]}
+  size = group_size if kinds & {'GPU', 'TPU'} else 1
+  task = _task(library, resources)
+  workdir, pending = buckets.origin(cluster.workdir), {}
+  for group in plan.groups(specs, size):
+    if engines.unfinished(group):
+      names = [spec.name for spec in group]
+      pending[task.remote(workdir, names)] = group
+  while pending:
+    done, _ = library.wait(list(pending), timeout=_POLL)
+    for reference in done:
+      group = pending.pop(reference)
+      buckets.download(cluster.workdir, [spec.name for spec in group])
+      try:
+        library.get(reference)
+      except library.exceptions.RayError as error:
+        # A signal to the whole cluster kills tasks that have not failed.
+        for spec in () if signals.received else group:
+          engines.give_up(spec, str(error))
+      for spec in group:
+        _log_result(spec)
+    if signals.received:
+      for reference in pending:
+        library.cancel(reference, force=True)
+      raise Interrupted(f'{signals.received}; run the same command again')
+
+
+def _log_result(spec: Spec) -> None:
+  """Logs status and scores of a trial that ran in another process."""
+  (row,) = results.collect([spec])
+  metric = spec.settings.checkpoint.best_metric
+  line = f'trial {spec.index} {spec.name} is {row["status"]}'
+  for split in SPLITS:
+    if row[f'best/{split}/{metric}'] is not None:
+      line += f', {split} {metric} {row[f"best/{split}/{metric}"]:.4f}'
+  log(line)
+
+
+def _task(library, resources: dict[str, float]):
   """The remote function that trains trials with these resources."""
-  named = ('CPU', 'GPU', 'memory')
-  share, environment = wanted.get('GPU', 0), {}
+  others = {
+    name: amount
+    for name, amount in resources.items()
+    if name not in ('CPU', 'GPU', 'memory')
+  }
+  share, environment = resources.get('GPU', 0), {}
   if 0 < share < 1:
     # Tasks that share a GPU preallocate their shares of its memory.
     environment['XLA_PYTHON_CLIENT_MEM_FRACTION'] = f'{0.9 * share:.3f}'
   return library.remote(
-    num_cpus=wanted.get('CPU', 1),
+    num_cpus=resources.get('CPU', 1),
     num_gpus=share,
-    memory=wanted.get('memory'),
-    resources={name: wanted[name] for name in wanted if name not in named},
+    memory=resources.get('memory'),
+    resources=others,
     runtime_env={'env_vars': environment},
     max_retries=_RETRIES,
   )(_train)
 
 
-def _train(workdir: str, names: list[str], until: int | None) -> None:
+def _train(workdir: str, names: list[str]) -> None:
   """A Ray task that trains some trials of a sweep."""
   with buckets.staged(workdir, names) as path:
     specs = {spec.name: spec for spec in folder.read(path)}
     group = [specs[name] for name in names]
-    engines.run(group, until, Signals(), engines.Shared())
+    engines.train(group, Signals(), engines.Shared())
 
 
 def parse(amounts: list[str]) -> dict[str, float]:
@@ -115,29 +156,29 @@ def parse(amounts: list[str]) -> dict[str, float]:
   Raises:
     UserError: one of them is not NAME=AMOUNT.
   """
-  found = {}
+  parsed = {}
   for text in amounts:
     name, _, amount = text.partition('=')
     # A whole amount above 1 is all that Ray accepts.
     match = re.fullmatch(r'0?\.\d+|\d+', amount)
-    is_known = name not in ('', 'object_store_memory', *found)
+    is_known = name not in ('', 'object_store_memory', *parsed)
     if not is_known or match is None or float(amount) == 0:
       raise UserError(
         f'--ray_resources={text} is not NAME=AMOUNT, such as CPU=4, GPU=0.5 or '
         'memory=1000000000 (bytes), an integer or a fraction below 1, each '
         'name once'
       )
-    found[name] = float(amount)
-  return found
+    parsed[name] = float(amount)
+  return parsed
 
 
-def _warn_if_lacking(wanted: dict[str, float], nodes: list[dict]) -> None:
+def _warn_if_lacking(resources: dict[str, float], nodes: list[dict]) -> None:
   """Says that tasks wait for a node that has all that they ask for."""
   has_room = [
-    all(node['Resources'].get(name, 0) >= wanted[name] for name in wanted)
+    all(node['Resources'].get(name, 0) >= resources[name] for name in resources)
     for node in nodes
     if node['Alive']
   ]
   if not any(has_room):
-    asked = ', '.join(f'{name}={wanted[name]:g}' for name in wanted)
+    asked = ', '.join(f'{name}={resources[name]:g}' for name in resources)
     log(f'WARNING: no node of the Ray cluster has {asked}; waiting for one')

@@ -6,14 +6,11 @@ import collections
 import csv
 import io
 import json
-import math
 import os
-from collections.abc import Callable
 from typing import Any
 
 from experiments.command import invocation
 from experiments.command.errors import UserError
-from experiments.command.values import flat_keys
 from experiments.data.loading import read_facts
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.plan import Spec
@@ -64,19 +61,9 @@ def _test_texts(path: str) -> int | None:
     return None
 
 
-def evaluation(path: str, step: int, metric: str, best: Callable) -> float:
-  """A metric on validation at a step; the worst possible value if missing.
-
-  Args:
-    best: max or min, of several values.
-  """
-  value = _evaluations(path).get(step, {}).get(metric)
-  return -best(math.inf, -math.inf) if value is None else value
-
-
 def _evaluations(path: str) -> dict[int, dict[str, float]]:
   """Metrics on validation, by step."""
-  found = {}
+  evaluations = {}
   prefix = 'validation/'
   for row in read_rows(os.path.join(path, 'metrics.jsonl')):
     values = {
@@ -85,8 +72,8 @@ def _evaluations(path: str) -> dict[int, dict[str, float]]:
       if name.startswith(prefix)
     }
     if values:
-      found[row['step']] = values
-  return found
+      evaluations[row['step']] = values
+  return evaluations
 
 
 def best_run(
@@ -109,36 +96,34 @@ def best_run(
   }
 
 
-def write(workdir: str, rows: list[dict], found: Comparison) -> None:
-  """Writes results.csv, results.json and table.md, those that have changed."""
-  names = list(dict.fromkeys(name for row in rows for name in row))
+def named(rows: list[dict], compared: Comparison) -> list[dict]:
+  """The rows of `collect`, with the name of the setting of each trial."""
+  return [
+    {'setting': name} | row
+    for name, row in zip(compared.of_trials, rows, strict=True)
+  ]
+
+
+def write(workdir: str, rows: list[dict], compared: Comparison) -> None:
+  """Writes results.csv, results.json and table.md."""
+  rows = named(rows, compared)
+  names = dict.fromkeys(name for row in rows for name in row)
   text = io.StringIO()
-  writer = csv.DictWriter(text, names, lineterminator='\n')
+  writer = csv.DictWriter(text, list(names), lineterminator='\n')
   writer.writeheader()
   writer.writerows(rows)
-  files = {
+  for name, content in {
     'results.csv': text.getvalue(),
     'results.json': json.dumps(
-      {'trials': rows, 'table': found.table}, indent=2
+      {'trials': rows, 'table': compared.table}, indent=2
     ),
-    'table.md': markdown(found),
-  }
-  for name, content in files.items():
-    path = os.path.join(workdir, name)
-    if not _is_equal(path, content):
-      workdir_lib.write_atomic(path, content)
-
-
-def _is_equal(path: str, content: str) -> bool:
-  try:
-    with open(path, newline='') as file:
-      return file.read() == content
-  except (OSError, UnicodeDecodeError):
-    return False
+    'table.md': markdown(compared),
+  }.items():
+    workdir_lib.write_atomic(os.path.join(workdir, name), content)
 
 
 def publish(
-  path: str, rows: list[dict], specs: list[Spec], found: Comparison
+  path: str, rows: list[dict], specs: list[Spec], compared: Comparison
 ) -> None:
   """Writes the table and where it comes from: for a page, not for a resume.
 
@@ -160,13 +145,13 @@ def publish(
     ),
     'seconds': round(sum(row['seconds'] or 0 for row in rows)),
     'trials': dict(collections.Counter(row['status'] for row in rows)),
-    'metric': found.metric,
+    'metric': compared.metric,
     **{
-      key: _distinct(flat_keys(spec.config)[key] for spec in specs)
-      for key in found.over
+      key: _distinct(spec.settings.flat()[key] for spec in specs)
+      for key in compared.over
     },
-    'baseline': found.baseline,
-    'table': found.table,
+    'baseline': compared.baseline,
+    'table': compared.table,
   }
   workdir_lib.write_atomic(path, json.dumps(content, indent=1) + '\n')
 
@@ -184,8 +169,8 @@ def _attempts(path: str) -> list[dict]:
 
 def _distinct(values) -> list:
   """Without repetitions and None, in order of appearance."""
-  found: list = []
+  kept: list = []
   for value in values:
-    if value not in (None, '') and value not in found:
-      found.append(value)
-  return found
+    if value not in (None, '', *kept):
+      kept.append(value)
+  return kept

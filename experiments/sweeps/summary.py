@@ -7,10 +7,10 @@ import collections
 from experiments.command.log import log
 from experiments.sweeps import (
   comparison,
+  engines,
   folder,
   plots,
   results,
-  running,
   tables,
 )
 from experiments.sweeps.plan import Spec
@@ -30,9 +30,9 @@ def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
   # Of a bucket: others may have ended, and have added trials.
   buckets.download(workdir)
   specs = folder.read(workdir, planned)
-  unfinished = len(running.unfinished(specs))
+  unfinished = len(engines.unfinished(specs))
   if not unfinished:
-    return _write(workdir, values, specs)
+    return write(workdir, values, specs)
   log(
     f'{unfinished} of {len(specs)} trials are unfinished: results are written '
     'when all have ended; --report writes those so far'
@@ -41,47 +41,45 @@ def write_at_end(workdir: str, values, planned: list[Spec]) -> dict:
   return {'workdir': buckets.origin(workdir), 'trials': ended}
 
 
-def write(workdir: str, values) -> dict:
-  """Writes, prints and returns the results of a sweep so far.
+def write(workdir: str, values, specs: list[Spec]) -> dict:
+  """Writes, prints and returns the results so far of the trials of a sweep.
 
   Args:
     values: flags of comparison.define, and `output`.
   """
-  return _write(workdir, values, folder.read(workdir))
-
-
-def _write(workdir: str, values, specs: list[Spec]) -> dict:
   from rich.console import Console
 
   rows = results.collect(specs)
-  found = comparison.compare(
+  compared = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
-  results.write(workdir, rows, found)
+  results.write(workdir, rows, compared)
   if values.output is not None:
-    results.publish(values.output, rows, specs, found)
-  plots.write(workdir, found, specs)
+    results.publish(values.output, rows, specs, compared)
+  plots.write(workdir, compared, specs)
   buckets.upload(workdir, '*')
-  Console(stderr=True).print(tables.terminal(found))
+  console = Console(stderr=True)
+  console.print(tables.terminal(compared, console.width), crop=False)
   for row in rows:
     if row['status'] in ('FAILED', 'DIVERGED'):
       log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
-  best, run = found.table[0], results.best_run(rows, specs, found.metric)
+  best = compared.table[0]
+  run = results.best_run(rows, specs, compared.metric)
   if run is not None:
     log(f'best setting: {best["setting"]}')
     log(f'best run: trial {run["trial"]}, {run["workdir"]}')
-  conclusion = tables.conclusion(found)
+  conclusion = tables.conclusion(compared)
   if conclusion is not None:
     log(conclusion)
   return {
     'workdir': buckets.origin(workdir),
     'trials': _ended(rows),
-    'metric': found.metric,
+    'metric': compared.metric,
     'best_setting': best if best['n'] else None,
     'best_run': run,
-    'baseline': found.baseline,
+    'baseline': compared.baseline,
     'conclusion': conclusion,
-    'table': found.table,
+    'table': compared.table,
   }
 
 

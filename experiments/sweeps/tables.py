@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from experiments.sweeps.comparison import FOLD, ROUNDING, SPLITS, Comparison
+import re
+import textwrap
+from collections.abc import Sequence
+
+from experiments.sweeps.comparison import ROUNDING, SPLITS, Comparison
+from experiments.sweeps.names import FOLD
 
 _UNKNOWN = '± ?'
-# Columns of the table beside the keys that a setting changes.
-_COLUMNS = ('setting', 'n', 'missing', *SPLITS, 'pooled', 'difference')
 
 
-def conclusion(found: Comparison) -> str | None:
+def conclusion(compared: Comparison) -> str | None:
   """Whether the best setting differs significantly from the baseline, or None.
 
   If the baseline is the best setting, the second best is compared with it.
   """
-  first = next((e for e in found.table if e['setting'] != found.baseline), {})
-  if 'difference' not in first:
+  others = [e for e in compared.table if e['setting'] != compared.baseline]
+  if not others or 'difference' not in others[0]:
     return None
-  entry = first
-  difference = entry['difference']
+  difference = others[0]['difference']
   mean, half_width = difference['mean'], difference['half_width']
-  seeds = _repetitions(found.units, difference['n'])
-  verdict = 'better' if found.sign * mean > 0 else 'worse'
+  seeds = _repetitions(compared.units, difference['n'])
   if difference['n'] == 1:
-    return f'{_against(entry, found)}, not tested with {seeds}'
-  if half_width and abs(mean) <= half_width:
-    verdict = 'no significant difference'
+    verdict = f'not tested with {seeds}'
   elif half_width is None and abs(mean) <= ROUNDING:
-    return f'{_against(entry, found)}, equal in {seeds}'
+    verdict = f'equal in {seeds}'
   elif half_width is None:
-    verdict = 'no interval from the same difference in'
-    return f'{_against(entry, found)}, {verdict} {seeds}'
-  return f'{_against(entry, found)}, {verdict} with {seeds}'
-
-
-def _against(entry: dict, found: Comparison) -> str:
-  shown = _plus_minus(entry['difference'], '+')
+    verdict = f'no interval from the same difference in {seeds}'
+  elif abs(mean) <= half_width:
+    verdict = f'no significant difference with {seeds}'
+  else:
+    is_better = compared.sign * mean > 0
+    verdict = f'{"better" if is_better else "worse"} with {seeds}'
   return (
-    f'{entry["setting"]} against {found.baseline}: {found.metric} on test '
-    f'{shown}'
+    f'{others[0]["setting"]} against {compared.baseline}: {compared.metric} on '
+    f'test {_plus_minus(difference, "+")}, {verdict}'
   )
 
 
@@ -46,88 +44,118 @@ def _against(entry: dict, found: Comparison) -> str:
 _WORDS = {'seed': 'seed', FOLD: 'fold'}
 
 
-def _repetitions(over: tuple[str, ...], count: int | None = None) -> str:
+def _repetitions(over: Sequence[str], count: int | None = None) -> str:
   """What they are called, and how many there are."""
   number = '' if count is None else f'{count} '
   plural = 's' * (count != 1)
   if len(over) > 1:
     return f'{number}repetition{plural} ({" and ".join(over)})'
-  if over[0] in _WORDS:
-    return f'{number}{_WORDS[over[0]]}{plural}'
-  return f'{number}value{plural} of {over[0]}'
+  key = over[0]
+  if key in _WORDS:
+    return f'{number}{_WORDS[key]}{plural}'
+  return f'{number}value{plural} of {key}'
 
 
-def cells(found: Comparison) -> tuple[list[str], list[list[str]]]:
+def cells(compared: Comparison) -> tuple[list[str], list[list[str]]]:
   """Header and rows of the table, as text."""
   header = ['setting', 'n', *SPLITS]
-  is_pooled = any('pooled' in entry for entry in found.table)
+  is_pooled = any('pooled' in entry for entry in compared.table)
   if is_pooled:
     header.append('test, pooled')
-  if found.baseline is not None:
+  if compared.baseline is not None:
     header.append('test - baseline')
   body = []
-  for entry in found.table:
+  for entry in compared.table:
     of = f' of {entry["n"] + entry["missing"]}' if entry['missing'] else ''
     row = [entry['setting'], f'{entry["n"]}{of}']
     row += [_plus_minus(entry.get(split)) for split in SPLITS]
     if is_pooled:
       row.append(f'{entry["pooled"]:.4f}' if 'pooled' in entry else '')
-    if entry['setting'] == found.baseline:
+    if entry['setting'] == compared.baseline:
       row.append('baseline')
-    elif found.baseline is not None:
+    elif compared.baseline is not None:
       row.append(_plus_minus(entry.get('difference'), '+'))
     body.append(row)
   return header, body
 
 
-def _plus_minus(found: dict | None, sign: str = '') -> str:
-  if found is None:
+def _plus_minus(score: dict | None, sign: str = '') -> str:
+  if score is None:
     return ''
-  shown = f'{found["mean"]:{sign}.4f}'
-  if found['half_width'] is not None:
-    return f'{shown} ± {found["half_width"]:.4f}'
-  return shown if found['std'] is None else f'{shown} {_UNKNOWN}'
+  shown = f'{score["mean"]:{sign}.4f}'
+  if score['half_width'] is not None:
+    return f'{shown} ± {score["half_width"]:.4f}'
+  return shown if score['std'] is None else f'{shown} {_UNKNOWN}'
 
 
-def caption(found: Comparison) -> str:
+def caption(compared: Comparison) -> str:
   """A caption of the table."""
-  over = _repetitions(found.units)
-  of = 'of the same data' if FOLD in found.over else 'on the same data'
+  over = _repetitions(compared.units)
+  of = 'of the same data' if FOLD in compared.over else 'on the same data'
   text = (
-    f'{found.metric} of the checkpoint that is best on validation, mean over '
-    f'{over} ± half-width of its 95% interval (Student), over other {over} '
-    f'{of}; the best setting on validation first.'
+    f'{compared.metric} of the checkpoint that is best on validation, mean '
+    f'over {over} ± half-width of its 95% interval (Student), over other '
+    f'{over} {of}; the best setting on validation first.'
   )
-  if any(_UNKNOWN in cell for row in cells(found)[1] for cell in row):
+  if any(_UNKNOWN in cell for row in cells(compared)[1] for cell in row):
     text += f' {_UNKNOWN}: equal in all {over}, so without interval.'
   return text
 
 
-def markdown(found: Comparison) -> str:
+def markdown(compared: Comparison) -> str:
   """The table, its caption and the conclusion, as Markdown."""
-  header, body = cells(found)
+  header, body = cells(compared)
   lines = [header, ['---'] * len(header), *body]
   text = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
-  parts = [text, caption(found), conclusion(found)]
+  parts = [text, caption(compared), conclusion(compared)]
   return '\n\n'.join(filter(None, parts)) + '\n'
 
 
-def terminal(found: Comparison):
-  """The table for rich to print, with a column per key."""
+def terminal(compared: Comparison, width: int):
+  """The table for rich to print, in a terminal of so many columns.
+
+  It is wider than that rather than cut off: print it with crop=False.
+  """
   from rich import box
   from rich.table import Column, Table
 
-  (first, *header), body = cells(found)
-  keys = dict.fromkeys(k for e in found.table for k in e if k not in _COLUMNS)
-  shown = Table(
-    *[Column(name, overflow='fold') for name in keys or [first]],
+  header, body = cells(compared)
+  # A heading may have two lines; scores are not broken.
+  header = [re.sub(r'(,| -) ', r'\1\n', name) for name in header]
+  _, *columns = zip(*([header, *body]), strict=True)
+  # Two columns of space are between columns.
+  taken = sum(2 + _width(*column) for column in columns)
+  names = [_wrapped(name, width - taken) for name, *_ in body]
+  least = taken + _width('setting', *names)
+  table = Table(
     *[Column(name, no_wrap=True) for name in header],
     box=box.SIMPLE_HEAD,
+    show_edge=False,
     pad_edge=False,
-    caption=caption(found),
+    collapse_padding=True,
+    width=least if least > width else None,
+    caption=caption(compared),
     caption_justify='left',
   )
-  for entry, (name, *scores) in zip(found.table, body, strict=True):
-    values = [str(entry.get(key, '')) for key in keys] or [name]
-    shown.add_row(*values, *scores)
-  return shown
+  for name, (_, *scores) in zip(names, body, strict=True):
+    table.add_row(name, *scores)
+  return table
+
+
+def _width(*cells: str) -> int:
+  """The longest line of some cells."""
+  return max(len(line) for cell in cells for line in cell.split('\n'))
+
+
+def _wrapped(name: str, width: int) -> str:
+  """A name in lines: broken at spaces, else after + and KEY=."""
+  lines = []
+  for line in textwrap.wrap(
+    name, max(width, 1), break_long_words=False, break_on_hyphens=False
+  ):
+    lines.append('')
+    for part in re.split(r'(?<=\+)|(?<==)(?![^(]*\))', line):
+      if lines[-1] and len(lines[-1] + part) > width:
+        lines.append('')
+      lines[-1] += part
+  return '\n'.join(lines)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import collections
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import chex
 import jax
 import numpy as np
 
@@ -119,7 +120,7 @@ class Evaluated(NamedTuple):
   settings: Settings
   program: Program
   step: int
-  params: Any
+  params: chex.ArrayTree
 
 
 def restore_params(
@@ -134,6 +135,7 @@ def restore_params(
 
   Raises:
     UserError: there is no such checkpoint, or it does not match the settings.
+    Corrupt: it cannot be read; with another one to read, if there is any.
   """
   settings = stored.read_settings(path)
   programs, key = {} if programs is None else programs, compiled.key(settings)
@@ -145,7 +147,12 @@ def restore_params(
     path, settings.checkpoint, settings.best
   ) as saved:
     step = _step(path, saved, which)
-    leaves = saved.restore_params(step, template)
+    try:
+      leaves = saved.restore_params(step, template)
+    except checkpoints_lib.Corrupt as error:
+      others = [other for other in saved.steps() if other != step]
+      hint = f'; --checkpoint={others[-1]} reads another one' if others else ''
+      raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
   params = jax.tree.unflatten(jax.tree.structure(template), leaves.values())
   return Evaluated(settings, program, step, params)
 

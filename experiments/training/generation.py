@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +53,7 @@ class Generator:
   """
 
   run: Evaluated
-  tokenizer: object
+  tokenizer: Any
 
   def generate(
     self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,7 @@ class Trial:
     self.writer.close(kind is not None or self.diverged is not None)
 
 
+@dataclasses.dataclass
 class Group:
   """Trials of one program: their checkpoints, metrics and progress.
 
@@ -72,16 +74,11 @@ class Group:
     progress: shown to people.
   """
 
-  def __init__(
-    self,
-    program: Program,
-    trials: list[Trial],
-    hparams: HParams,
-    progress: Progress,
-  ):
-    self.program, self.trials = program, trials
-    self.hparams, self.progress = hparams, progress
-    self._pending: dict = {}
+  program: Program
+  trials: list[Trial]
+  hparams: HParams
+  progress: Progress
+  _pending: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def restore_best(self) -> tuple[list[int | None], State]:
     """The best step of each trial, and the State of the program from them.
@@ -102,18 +99,14 @@ class Group:
     """Whether a run was interrupted before the evaluation of this step."""
     return any(not trial.writer.has_evaluation(step) for trial in self.trials)
 
-  def keep(self, step: int, measured=None, evaluations=None) -> None:
-    """Keeps metrics for the row of this step; they may be on a device still.
+  def keep(self, step: int, **parts: Any) -> None:
+    """Keeps parts of the row of this step; they may be on a device still.
 
     Args:
-      measured: metrics of training, a tree of the program.
-      evaluations: metrics of validation, a dict for each trial.
+      parts: `measured`, metrics of training, a tree of the program; or
+        `evaluations`, metrics of validation, a dict for each trial.
     """
-    self._pending['step'] = step
-    if measured is not None:
-      self._pending['measured'] = measured
-    if evaluations is not None:
-      self._pending['evaluations'] = evaluations
+    self._pending |= {'step': step} | parts
 
   def flush(self) -> None:
     """Waits for the row that was kept, if any, and writes it.
@@ -124,10 +117,11 @@ class Group:
     if not self._pending:
       return
     pending, self._pending = self._pending, {}
-    nothing = [{} for _ in self.trials]
-    measured = pending.get('measured')
-    measured = nothing if measured is None else self._split(measured)
     step, rows = pending['step'], []
+    measured = evaluations = [{} for _ in self.trials]
+    if 'measured' in pending:
+      measured = self._split(pending['measured'])
+    evaluations = pending.get('evaluations', evaluations)
 
     def write(trial, measured, evaluation):
       row = trial.row(step, measured)
@@ -139,7 +133,7 @@ class Group:
         trial.checkpoints.scores[step] = evaluation[best_metric]
 
     try:
-      self._of_all(write, measured, pending.get('evaluations', nothing))
+      self._of_all(write, measured, evaluations)
     finally:
       rates = self.progress.show(step, rows)
       for trial in self.trials:

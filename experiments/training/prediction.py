@@ -59,7 +59,7 @@ class Predictor:
 
   @property
   def steps(self) -> dict[str, int | list[int]]:
-    """As ensembles.steps."""
+    """The `step` of the checkpoint, or the `steps` of several."""
     return ensembles.steps([run.step for run in self.runs])
 
   @property
@@ -79,21 +79,19 @@ class Predictor:
     """
     if isinstance(texts, str):
       raise TypeError('texts must be a list of texts, not one text')
-    remaining, found = iter(texts), []
+    remaining, predictions = iter(texts), []
     while window := list(itertools.islice(remaining, self.window)):
-      found += self._predict(window)
-    return found
+      predictions += self._predict(window)
+    return predictions
 
   def _predict(self, texts: list[str]) -> list[Prediction]:
     """Predictions of the texts of one window."""
     examples, is_truncated = self.encode(texts)
-    sizes = itertools.takewhile(
-      lambda size: size < self.batch_size,
-      (_ROWS**power for power in itertools.count()),
-    )
-    rows = next((n for n in sizes if n >= len(texts)), self.batch_size)
+    rows = 1
+    while rows < len(texts) and rows < self.batch_size:
+      rows *= _ROWS
     _, logits = ensembles.evaluate(
-      self.runs, examples, rows, self.padded_lengths
+      self.runs, examples, min(rows, self.batch_size), self.padded_lengths
     ).outputs
     probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
     probabilities /= probabilities.sum(axis=-1, keepdims=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from absl import flags
 
+from experiments.command.errors import UserError
 from experiments.data.text_files import SPLITS
 from experiments.workdir import buckets
 
@@ -37,22 +38,31 @@ def opened(workdir: str | list[str]) -> Iterator[list[str]]:
 
   Args:
     workdir: a path, several with commas between them, or patterns of folders,
-      as of glob; a list is of paths.
+      as of glob, also in a bucket; a list is of paths.
 
   Raises:
-    UserError: as buckets.staged.
+    UserError: as buckets.staged, or there is none.
   """
-  names = _names(workdir) if isinstance(workdir, str) else workdir
+  names = _names(workdir)
+  if not names:
+    raise UserError('no workdir is given; give at least one')
   with contextlib.ExitStack() as on_exit:
     yield [on_exit.enter_context(buckets.staged(name)) for name in names]
 
 
-def _names(workdir: str) -> list[str]:
+def _names(workdir: str | list[str]) -> list[str]:
+  if not isinstance(workdir, str):
+    return list(map(os.path.expanduser, workdir))
   # What exists is taken as it is: a name may have a comma or brackets in it.
+  parts = [workdir] if os.path.exists(workdir) else workdir.split(',')
   names = []
-  for name in [workdir] if os.path.exists(workdir) else workdir.split(','):
-    matching = [] if os.path.exists(name) else sorted(glob.glob(name))
-    names += matching or [name]
+  for name in map(os.path.expanduser, parts):
+    is_remote = name.startswith(buckets.SCHEMES)
+    if not glob.has_magic(name) or (os.path.exists(name) and not is_remote):
+      names.append(name)
+    else:
+      matching = buckets.matching if is_remote else glob.glob
+      names += sorted(matching(name)) or [name]
   # A run that several patterns match counts once.
   return list(dict.fromkeys(names))
 

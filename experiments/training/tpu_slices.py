@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from typing import Any
 
 import jax
@@ -141,24 +142,10 @@ def _sharded(tree, shardings):
   )
 
 
-def collectives(text: str) -> dict[str, dict[str, int]]:
-  """Count and bytes per device of a compiled program's collectives, by kind."""
-  of_kinds: dict[str, dict[str, int]] = {}
+def collectives(text: str) -> dict[str, int]:
+  """How many collectives of each kind a compiled program has, from its text."""
   kinds = '|'.join(_COLLECTIVES)
-  pattern = rf'= (.*?) ({kinds})(?:-start)?\('
-  for shapes, kind in re.findall(pattern, text):
-    entry = of_kinds.setdefault(kind, {'count': 0, 'bytes': 0})
-    entry['count'] += 1
-    entry['bytes'] += sum(
-      _item_bytes(dtype) * math.prod(int(n) for n in sides.split(',') if n)
-      for dtype, sides in re.findall(r'(\w+)\[([\d,]*)\]', shapes)
-    )
-  return of_kinds
-
-
-def _item_bytes(dtype: str) -> int:
-  bits = re.sub(r'\D', '', dtype.partition('e')[0])
-  return max(1, int(bits or 8) // 8)
+  return dict(Counter(re.findall(rf'= .*? ({kinds})(?:-start)?\(', text)))
 
 
 def report(compiled, program, length: int) -> dict[str, Any]:
@@ -181,5 +168,5 @@ def report(compiled, program, length: int) -> dict[str, Any]:
     'memory_available_bytes': available,
     'argument_bytes': memory.argument_size_in_bytes,
     'temporary_bytes': memory.temp_size_in_bytes,
-    'collectives_per_device': collectives(compiled.as_text()),
+    'collectives': collectives(compiled.as_text()),
   }

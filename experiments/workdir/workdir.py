@@ -10,9 +10,9 @@ metrics.jsonl    one JSON object per line, steps strictly increasing
 tensorboard/     the same, for TensorBoard; wandb/ for Weights & Biases
 checkpoints/N/   parameters and optimizer state after N steps
 corrupt/N/       a checkpoint that could not be read
-status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; in a sweep with
-                 rungs also PAUSED and PRUNED; step, attempt, and the seconds of
-                 all attempts, of trials that trained at once a share of them
+status.json      RUNNING, DONE, INTERRUPTED, DIVERGED or FAILED; step, attempt,
+                 and the seconds of all attempts, of trials that trained at once
+                 a share of them
 lock             the process that writes into the folder, while it does
 """
 
@@ -222,12 +222,6 @@ def give_up(path: str, config: str, reason: str) -> None:
       if not os.path.exists(os.path.join(path, 'config.json')):
         write_atomic(os.path.join(path, 'config.json'), config)
       _mark(path, status='FAILED', reason=reason)
-
-
-def prune(path: str, step: int) -> None:
-  """Marks a PAUSED run as PRUNED: its sweep continues without it."""
-  if read_status(path).get('status') == 'PAUSED':
-    _mark(path, status='PRUNED', step=step)
 
 
 def reopen(path: str, ended: Collection[str]) -> None:

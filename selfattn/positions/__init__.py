@@ -7,11 +7,11 @@ broadcasting to a higher rank is an error: write axes out.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from selfattn.layers import period
 from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
+from selfattn.positions.accumulated import Carope, Grape, Selective
 from selfattn.positions.biases import (
   T5,
   Alibi,
@@ -34,6 +34,7 @@ from selfattn.positions.networks import Continuous, Fire
 from selfattn.positions.path import Path
 from selfattn.positions.relative import MusicTransformer, Shaw
 from selfattn.positions.rotary import Pope, Rotary, XPos
+from selfattn.positions.some_heads import limited
 
 POSITIONS: dict[str, type[Position]] = {
   'none': NoPosition,
@@ -59,6 +60,9 @@ POSITIONS: dict[str, type[Position]] = {
   'sandwich': Sandwich,
   'dape': Dape,
   'path': Path,
+  'selective': Selective,
+  'grape': Grape,
+  'carope': Carope,
   'convolutional': Convolutional,
   'recurrent': Recurrent,
 }
@@ -81,42 +85,45 @@ def make(
     embed_dim, num_heads, causal, vocab_size: see Position.
 
   Raises:
-    ValueError: no name, an unknown one, or one method by two names; an unknown
-      option, or `NAME.OPTION = VALUE must be ...`; several methods rotate.
+    ValueError: no name, an unknown one, or one method by two names;
+      `NAME.OPTION = VALUE must be ...`; several methods rotate.
+    TypeError: an unknown option.
   """
   if not blocks:
     raise ValueError("no position method is named; 'none' is one")
-  made, sizes = {}, (embed_dim, num_heads, causal)
-  for given, options in blocks.items():
+  parts, sizes = {}, (embed_dim, num_heads, causal)
+  for alias, options in blocks.items():
     # A table may have an entry of a second name.
-    name = given if given in POSITIONS else ALIASES.get(given, given)
+    name = alias if alias in POSITIONS else ALIASES.get(alias, alias)
     require_one_of(POSITIONS, 'name', name)
-    if name in made:
+    if name in parts:
       raise ValueError(f'{" and ".join(blocks)} are one method: name it once')
-    _check_options(name, options)
-    if POSITIONS[name].causal_only and not causal:
-      raise ValueError(
-        f'name = {"+".join(blocks)!r} must be used with causal = True, in a '
-        f'config encoder.attention.causal: {name} is defined for keys before '
-        'their query alone'
-      )
     try:
-      method = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)
+      parts[name] = POSITIONS[name](*sizes, vocab_size=vocab_size, **options)
     except ValueError as error:
       raise ValueError(f'{name}.{error}') from None
-    made[name] = method
-  return joined(made)
+  return joined(parts)
 
 
 def joined(parts: Mapping[str, Position]) -> Position:
   """Several methods as one; parameters of each are under its name.
 
+  Methods with `heads` act on so many heads each, the first of them on the first
+  heads, the next on those that follow.
+
   Args:
     parts: methods of the same sizes by name, at least one.
 
   Raises:
-    ValueError: several methods rotate.
+    ValueError: several methods rotate, or have more heads than there are.
   """
+  parts, taken = dict(parts), 0
+  for name, part in parts.items():
+    try:
+      parts[name] = limited(part, taken)
+    except ValueError as error:
+      raise ValueError(f'{name}.{error}') from None
+    taken += part.heads
   first, *others = parts.values()
   if not others:
     return first
@@ -133,16 +140,51 @@ def joined(parts: Mapping[str, Position]) -> Position:
   )
 
 
-def _check_options(name: str, options: Mapping) -> None:
-  """Raises ValueError for an option that a method does not have."""
-  fields = {field.name for field in dataclasses.fields(POSITIONS[name])}
-  known = sorted(fields - {f.name for f in dataclasses.fields(Position)})
-  for option in options:
-    if option not in known:
-      near = difflib.get_close_matches(str(option), known, n=1)
-      hint = f'; did you mean {near[0]}?' if near else ''
-      has = f'has {", ".join(known)}' if known else 'has none'
-      raise ValueError(f'{name}.{option} is no option: {name} {has}{hint}')
+def layered(entries: Sequence[Mapping[str, Position]]) -> Position:
+  """A pattern over layers: entry n is that of layers n, n + len(entries), ...
+
+  Equal methods of several entries are one, and share their parameters, so that
+  a pattern of equal entries is the method itself.
+
+  Args:
+    entries: of each of the first layers, methods to join by name.
+
+  Raises:
+    ValueError: see `joined`; or a method adds to the input of the encoder, once
+      for all layers, and is not in every entry.
+  """
+  by_name: dict[str, Position] = {}
+  layers = []
+  for entry in entries:
+    single = joined(entry)
+    parts = single.parts if len(entry) > 1 else ((next(iter(entry)), single),)
+    names = []
+    for label, part in parts:
+      same = (name for name, known in by_name.items() if known == part)
+      is_taken = label in by_name
+      name = next(same, f'{label}_{len(by_name)}' if is_taken else label)
+      by_name[name] = part
+      names.append(name)
+    layers.append(tuple(names))
+  size = period(layers)
+  if size == 1:
+    return joined(entries[0])
+  for name, part in by_name.items():
+    is_of_input = 'embed' in part.hooks and not part.per_layer
+    if is_of_input and not all(name in names for names in layers):
+      raise ValueError(
+        f'{name} adds positions to the input of the encoder, for all layers at '
+        'once: join it to every entry of the pattern, or to none'
+      )
+  first = next(iter(by_name.values()))
+  return Combined(
+    first.embed_dim,
+    first.num_heads,
+    first.causal,
+    tuple(by_name.items()),
+    tuple(layers[:size]),
+    vocab_size=first.vocab_size,
+  )
 
 
 __all__ = [
@@ -153,5 +195,6 @@ __all__ = [
   'Position',
   'check_positions',
   'joined',
+  'layered',
   'make',
 ]

@@ -192,7 +192,7 @@ class ComplexOrder(Position):
     return {'rates': self.base**-exponent}
 
   def embed(self, params, x_BLD, tokens):
-    """As of Position; ValueError if it needs tokens.ids and there are none."""
+    """Rotated vectors; ValueError if it needs tokens.ids and there are none."""
     rates = params['rates']
     if self.shared != 'words':
       if tokens.ids is None:

@@ -7,13 +7,16 @@ the parameters and the state of that part, and what it returns is checked.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import traverse_util
 
-from selfattn.masks import Tokens
+from selfattn.layers import ALONE
 from selfattn.positions.contract import Position
+from selfattn.tokens import Tokens
 
 
 def parts_with(position: Position, hook: str, params):
@@ -68,6 +71,49 @@ def with_rows(
   return params
 
 
+def embedded(
+  position: Position,
+  params,
+  x_BLD: jax.Array,
+  tokens: Tokens,
+  names: Sequence[str],
+  P: dict,
+) -> jax.Array:
+  """Vectors after `embed` of the parts of these names.
+
+  Args:
+    P: gets what each of them without an encoding added, by name.
+  """
+  for name, part, part_params in parts_with(position, 'embed', params):
+    if name in names:
+      before_BLD, x_BLD = x_BLD, part.embed(part_params, x_BLD, tokens)
+      check_returned(part, 'embed', x_BLD, *before_BLD.shape)
+      if not part.has_encoding:
+        P[name] = x_BLD - before_BLD
+  return x_BLD
+
+
+def sow_by_part(module: nn.Module, P: dict) -> None:
+  """Sows `P`, float32: a dict by part, or the array of a single method."""
+  if P:
+    P = jax.tree.map(lambda x: x.astype(jnp.float32), P)
+    module.sow('intermediates', 'P', P.get('', P))
+
+
+def merged(of_model, of_layer) -> dict:
+  """Parameters of a model and of a layer in one tree.
+
+  Raises:
+    ValueError: one is a parameter of both.
+  """
+  both = [traverse_util.flatten_dict(tree) for tree in (of_model, of_layer)]
+  for path in both[0].keys() & both[1].keys():
+    raise ValueError(
+      f'{".".join(path)!r} is a parameter of both the model and of a layer'
+    )
+  return traverse_util.unflatten_dict(both[0] | both[1])
+
+
 def check_returned(part: Position, hook: str, x, *axes) -> None:
   """Raises ValueError unless an array that a hook returned has these axes.
 
@@ -102,6 +148,11 @@ def check_position(
     raise ValueError(
       f'position = {position!r} must be a Position, such as '
       "selfattn.positions.make({'rotary': {}}, embed_dim, num_heads, causal)"
+    )
+  if position.period > 1:
+    raise ValueError(
+      'position is a pattern over layers, and an attention is one of them: '
+      'give it position.of_layer(index)'
     )
   layer = {'embed_dim': embed_dim, 'num_heads': num_heads, 'causal': causal}
   for _, part in position.parts:
@@ -149,8 +200,8 @@ def check_params(position: Position, params, has_state: bool = False) -> None:
     is_embedding = not part.per_layer and not part.hooks - {'embed'}
     if is_embedding or (has_state and 'state' in part.hooks):
       continue
-    given = params.get(name, {}) if name else params
-    missing = sorted(_param_names(part) - given.keys())
+    known = params.get(name, {}) if name else params
+    missing = sorted(_param_names(part) - known.keys())
     if missing:
       raise ValueError(
         f'position_params of {type(part).__name__} have no '
@@ -160,6 +211,8 @@ def check_params(position: Position, params, has_state: bool = False) -> None:
 
 def _param_names(part: Position) -> frozenset[str]:
   """Names of the parameters of the model and of a layer."""
+  # The cache must not keep an index that is traced.
+  part = part.at(ALONE)
   try:
     return _names_once(part)
   except TypeError:  # Options of a method may be lists, which have no hash.

@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.masks import Tokens
+from selfattn.layers import InLayers
+from selfattn.tokens import Tokens
 
 HOOKS = (
   'embed', 'state', 'rows', 'rotate', 'content', 'bias', 'scores', 'value',
@@ -32,7 +33,7 @@ HOOKS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
+class Position(InLayers):
   """The contract; a subclass implements some of the hooks.
 
   Hooks get tokens as `Tokens`. Their `positions` are (1 or B, L):
@@ -43,14 +44,20 @@ class Position:
   itself. `params` are those of `init`, x_BLD token vectors, and weights_BHLM
   attention weights, float32. Queries, q_BLHK, have H heads, and keys as many,
   k_BMHK, or in `rotate` G, k_BMGK, each of which is used by H / G of queries.
-  Attention checks the shapes that hooks return.
+  Attention checks the shapes that hooks return. Every hook may read
+  `self.layer`, the Layer that it is called in (the first, in `embed` of an
+  encoder); `init` may not.
 
   Attributes:
     embed_dim: D.
-    num_heads: H.
+    num_heads: H; of a method for some heads, their number alone.
     causal: whether a token attends only to itself and earlier tokens; that of
       the attention it is used in.
     vocab_size: V, for methods that read `tokens.ids`; None: unknown.
+    heads: number of heads that it acts on, after those of methods it is joined
+      with; 0: all.
+    layer_heads: heads of the layer, where num_heads are some of them; None:
+      num_heads are all.
     per_layer: whether every attention layer has parameters of its own and
       embeds its own input; otherwise, the encoder embeds once.
     is_relative: whether bias, content, scores and value depend on positions
@@ -63,14 +70,16 @@ class Position:
     supports_cache: whether the hooks need of earlier tokens only what a cache
       keeps: positions, state, key and value. False where `embed` mixes tokens.
     length_option: the option to increase for more positions than max_length.
-    Further fields are the method's options; each needs a default, and becomes
-    a key of the config.
+    Further fields are the method's options; each needs a default.
   """
 
   embed_dim: int
   num_heads: int
   causal: bool
   vocab_size: int | None = dataclasses.field(default=None, kw_only=True)
+  heads: int = dataclasses.field(default=0, kw_only=True)
+  # An int or None; of no type that a config reads, so that it is no option.
+  layer_heads: Any = dataclasses.field(default=None, kw_only=True)
 
   per_layer: ClassVar[bool] = False
   is_relative: ClassVar[bool] = False
@@ -83,7 +92,7 @@ class Position:
   @property
   def head_dim(self) -> int:
     """K."""
-    return self.embed_dim // self.num_heads
+    return self.embed_dim // (self.layer_heads or self.num_heads)
 
   @property
   def rotated_dim(self) -> int:
@@ -116,6 +125,16 @@ class Position:
   def parts(self) -> tuple[tuple[str, Position], ...]:
     """(name, method) of each joined method; of a single one: ('', itself)."""
     return (('', self),)
+
+  @property
+  def period(self) -> int:
+    """After how many layers a pattern of methods begins anew; 1: no pattern."""
+    return 1
+
+  def of_layer(self, index: int) -> Position:
+    """The method of one layer, of a pattern; itself otherwise."""
+    del index
+    return self
 
   def init(self, key: jax.Array) -> dict[str, jax.Array]:
     """Parameters by name; {} if there are none."""
@@ -217,8 +236,10 @@ class Position:
   def encoding(self, params, tokens: Tokens) -> Any:
     """The encoding of these positions, an array, which is sown as `P`.
 
+    Sown once, as that of the first layer, unless the method is `per_layer`.
+
     Not implemented where it depends on more than positions: then what `embed`
-    added, or what was added to the scores, is sown.
+    added, or what was added to the scores, is sown; nothing of a rotation.
     """
     del params, tokens
 
@@ -258,7 +279,7 @@ def require(holds: bool, option: str, value, allowed: str) -> None:
 
 
 def require_one_of(allowed: Collection[str], option: str, value) -> None:
-  """As `require`, for an option that is one of several names."""
+  """Raises ValueError unless an option is one of several names."""
   among = f'one of {", ".join(sorted(allowed))}'
   require(value in allowed, option, value, among)
 

@@ -64,7 +64,7 @@ class Deberta(Position):
 
   @property
   def hooks(self):
-    """Those of the class; `rows` with share_projections only."""
+    """The hooks of the class; `rows` with share_projections only."""
     return super().hooks - (set() if self.share_projections else {'rows'})
 
   @property

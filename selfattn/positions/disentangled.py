@@ -48,8 +48,9 @@ class TransformerXL(Position):
   def init(self, key):
     """`kernel`: W (D, H K); `content_bias`, u, `position_bias`, w: (H, K)."""
     shape = (self.num_heads, self.head_dim)
+    width = self.num_heads * self.head_dim
     return {
-      'kernel': _kernel(key, (self.embed_dim, self.embed_dim)),
+      'kernel': _kernel(key, (self.embed_dim, width)),
       'content_bias': jnp.zeros(shape),
       'position_bias': jnp.zeros(shape),
     }

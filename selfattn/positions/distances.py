@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.masks import Tokens
 from selfattn.positions.contract import distances
+from selfattn.tokens import Tokens
 
 
 def distance_scores(

@@ -7,6 +7,7 @@ import math
 
 import jax
 
+from selfattn.layers import Layer
 from selfattn.positions.contract import HOOKS, Position
 
 
@@ -17,9 +18,34 @@ class Combined(Position):
   Embeddings are applied in order, terms are added and factors of the scale
   multiplied; parameters are under the names of the parts. Hooks are called on
   each part, see `calls.parts_with`; those of this class raise TypeError.
+
+  Attributes:
+    parts: (name, method) of each.
+    layers: names of the parts of the first layers, a pattern that is repeated;
+      empty: all parts in every layer.
   """
 
   parts: tuple[tuple[str, Position], ...] = ()
+  layers: tuple[tuple[str, ...], ...] = ()
+
+  @property
+  def period(self):
+    """The length of the pattern; 1 without one."""
+    return len(self.layers) or 1
+
+  def of_layer(self, index):
+    """The parts of one layer, under the same names."""
+    if not self.layers:
+      return self
+    names = self.layers[index % self.period]
+    by_name = dict(self.parts)
+    parts = tuple((name, by_name[name]) for name in names)
+    return dataclasses.replace(self, parts=parts, layers=())
+
+  def at(self, layer: Layer):
+    """With every part at this layer."""
+    parts = tuple((name, part.at(layer)) for name, part in self.parts)
+    return dataclasses.replace(self, parts=parts)
 
   @property
   def hooks(self):
@@ -48,12 +74,12 @@ class Combined(Position):
 
   @property
   def rotated_dim(self):
-    """That of the part that rotates."""
+    """The width that the part which rotates turns to."""
     rotating = (part for _, part in self.parts if 'rotate' in part.hooks)
     return next((part.rotated_dim for part in rotating), self.head_dim)
 
   def rotated_dtype(self, dtype):
-    """That of the part that rotates."""
+    """The type that the part which rotates turns to."""
     for _, part in self.parts:
       dtype = part.rotated_dtype(dtype)
     return super().rotated_dtype(dtype)

@@ -9,8 +9,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from selfattn.masks import Tokens
 from selfattn.positions.contract import Position, require, require_one_of
+from selfattn.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)

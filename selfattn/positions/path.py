@@ -7,9 +7,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from selfattn.masks import Tokens
 from selfattn.positions.contract import Position, require
 from selfattn.positions.local import windows
+from selfattn.tokens import Tokens
 
 # Rows of a block of the triangular solver.
 _ROWS = 64
@@ -54,17 +54,16 @@ class Path(Position):
     return self.kernel_size == 1
 
   def init(self, key):
-    """`down` and `up`: `kernel` (D, R) and (R, D); `filter` (T, D) from the
+    """`down` and `up`: `kernel` (D, R) and (R, HK); `filter` (T, HK) from the
     farthest before; `gate`: `kernel` (D, H) and `bias` (H,), for b."""
     keys = jax.random.split(key, 4)
     kernel = jax.nn.initializers.lecun_normal()
     taps = self.kernel_size
-    filters = (
-      {} if taps == 1 else {'filter': kernel(keys[3], (taps, self.embed_dim))}
-    )
+    width = self.num_heads * self.head_dim
+    filters = {} if taps == 1 else {'filter': kernel(keys[3], (taps, width))}
     return filters | {
       'down': {'kernel': kernel(keys[0], (self.embed_dim, self.rank))},
-      'up': {'kernel': kernel(keys[1], (self.rank, self.embed_dim))},
+      'up': {'kernel': kernel(keys[1], (self.rank, width))},
       'gate': {
         'kernel': kernel(keys[2], (self.embed_dim, self.num_heads)),
         'bias': jnp.zeros(self.num_heads),
@@ -161,8 +160,8 @@ def _by_blocks(lower, b):
 
   def block(x, now):
     start, lower_BHRM, inverse_BHRR, b_BHRN = now
-    found = inverse_BHRR @ (b_BHRN - lower_BHRM @ x)
-    return jax.lax.dynamic_update_slice_in_dim(x, found, start, 2), None
+    solved = inverse_BHRR @ (b_BHRN - lower_BHRM @ x)
+    return jax.lax.dynamic_update_slice_in_dim(x, solved, start, 2), None
 
   blocks = (starts_C, lower_CBHRM, inverse_CBHRR, b_CBHRN)
   x, _ = jax.lax.scan(block, jnp.zeros_like(b), blocks)
@@ -170,12 +169,12 @@ def _by_blocks(lower, b):
 
 
 def _by_rows(lower, b):
-  """As `_by_blocks`, row by row, with any leading axes."""
+  """The solution row by row, with any leading axes."""
 
   def row(x, now):
     index, lower_M, b_N = now
-    found = b_N - jnp.einsum('...M,...MN->...N', lower_M, x)
-    return x.at[..., index, :].set(found), None
+    row = b_N - jnp.einsum('...M,...MN->...N', lower_M, x)
+    return x.at[..., index, :].set(row), None
 
   rows = (
     jnp.arange(b.shape[-2]),

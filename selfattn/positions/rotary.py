@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from selfattn.masks import Tokens, without_padding
 from selfattn.positions.angles import angles
 from selfattn.positions.contract import Position, require, require_one_of
 from selfattn.positions.frequencies import SCALINGS
+from selfattn.tokens import Tokens, without_padding
 
 LAYOUTS = ('half', 'interleaved')
 

@@ -13,9 +13,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from selfattn.dropout import Dropout
-from selfattn.masks import Tokens
+from selfattn.dropout import Bits
 from selfattn.positions.contract import require
+from selfattn.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Consecutive:
     """Number of positions that texts of num_tokens tokens may use."""
     return num_tokens
 
-  def tokens(self, padding_mask_BL, stream: Dropout | None) -> Tokens:
+  def tokens(self, padding_mask_BL, stream: Bits | None) -> Tokens:
     """Tokens with positions, and with this padding_mask_BL.
 
     Args:
@@ -105,7 +105,7 @@ class Randomised(Consecutive):
     length = padding_mask_BL.shape[1]
     self.max_length(length)
     if stream is None:
-      stream = Dropout.create(jax.random.key(0), 0.0)
+      stream = Bits.create(jax.random.key(0))
     # The same for every row, in any microbatch.
     bits = stream.replace(first_row=0).bits((1, self.max_position))
     drawn_1L = jnp.argsort(bits)[:, :length]

@@ -1,10 +1,13 @@
 """Choices that are written as calls."""
 
 import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
-from experiments.command import calls
+from experiments.command import calls, fields, modules
 from experiments.command.calls import Table
 from experiments.command.errors import UserError
 
@@ -25,7 +28,7 @@ class Plain:
   """An entry without options."""
 
 
-TABLE = Table({'wide': Wide, 'plain': Plain}, aliases={'broad': 'wide'})
+TABLE = Table({'wide': Wide, 'plain': Plain}, object, aliases={'broad': 'wide'})
 JOINED = dataclasses.replace(TABLE, joins=True, optional=True)
 
 
@@ -45,6 +48,8 @@ JOINED = dataclasses.replace(TABLE, joins=True, optional=True)
     ('wide(shape=\'a = b, "c" [d]\')', 'wide(shape=\'a = b, "c" [d]\')'),
     ('wide(shape="None")', "wide(shape='None')"),
     ('wide(shape=wide(base=3))', "wide(shape='wide(base=3)')"),
+    ('wide(shape=a.b:C(x=(1, 2)),)', "wide(shape='a.b:C(x=(1, 2))')"),
+    ("wide(shape='\\'\"a')", "wide(shape='\\'\"a')"),
   ],
 )
 def test_the_canonical_text_leaves_defaults_out_and_is_read_as_itself(
@@ -58,7 +63,7 @@ def test_the_canonical_text_leaves_defaults_out_and_is_read_as_itself(
 def test_a_call_makes_an_instance_of_sizes_and_options():
   call = calls.parse('wide(base=3, sides=(2,))', TABLE, 'model.part')
   assert call.make(7) == Wide(7, base=3.0, sides=(2,))
-  assert calls.sizes(Wide) == {'width'}
+  assert fields.sizes(Wide) == {'width'}
 
 
 @pytest.mark.parametrize(
@@ -71,11 +76,12 @@ def test_a_call_makes_an_instance_of_sizes_and_options():
     ),
     ('plain(base=3)', 'plain has no option .base.; it has none'),
     ('wide(width=3)', 'wide has no option .width.'),
-    ('wide(base=x)', "base = 'x' is a str, not a float"),
-    ('wide(is_open=1)', 'is_open = 1 is a int, not a bool'),
+    ('wide(base=x)', "base = 'x' must be a number"),
+    ('wide(is_open=1)', 'is_open = 1 must be True or False'),
     ('wide(3)', 'each option has a name'),
     ('wide(base=3', r"'wide\(base=3' is not a name, or a call"),
     ('wide(base=3)(base=1)', 'is not a call'),
+    ('wide(,)', 'each option has a name'),
     ('wide(base=1+x)', "'1\\+x' is no value; put quotes around it"),
     ('wide(base=3, base=4)', 'is not a call: an option is repeated'),
     ('wide plain', 'is not a name, or a call'),
@@ -118,13 +124,77 @@ def test_an_entry_of_the_name_of_an_alias_is_meant_itself():
   assert calls.parse('broad', table, 'part').entry is Plain
 
 
-def test_a_default_that_no_config_can_hold_is_named():
+@dataclasses.dataclass(frozen=True)
+class Annotated:
+  """An entry whose options are typed by their annotations."""
+
+  limit: float | None = None
+  share: float = 0
+  name: int | str = 'all'
+  side: Literal['left', 'right', 2] = 'left'
+  pair: tuple[int, float] = (1, 2.0)
+  names: tuple[str, ...] = ()
+  loose: int = None  # pyright: ignore
+  function: Callable = abs
+  unknown: 'Nowhere' = 3  # noqa: F821  # pyright: ignore
+  vocab_size: int | None = None
+
+
+ANNOTATED = Table({'annotated': Annotated}, object)
+
+
+@pytest.mark.parametrize(
+  ('option', 'value'),
+  [
+    ('limit=2', 2.0),
+    ('limit=None', None),
+    ('share=0.5', 0.5),
+    ('name=3', 3),
+    ('name=first', 'first'),
+    ('side=right', 'right'),
+    ('side=2', 2),
+    ('pair=(3, 4)', (3, 4.0)),
+    ("names=('a', 'b', 'c')", ('a', 'b', 'c')),
+    ('loose=3', 3),
+  ],
+)
+def test_an_option_is_of_the_type_that_is_annotated(option, value):
+  call = calls.parse(f'annotated({option})', ANNOTATED, 'part')
+  name = option.partition('=')[0]
+  made = getattr(call.make(), name)
+  assert made == value
+  assert type(made) is type(value)
+  assert calls.parse(str(call), ANNOTATED, 'part') == call
+
+
+@pytest.mark.parametrize(
+  ('option', 'allowed'),
+  [
+    ('limit=big', 'must be a number or None'),
+    ('name=True', 'must be an integer or text'),
+    ('side=middle', "must be 'left' or 'right' or 2"),
+    ('pair=(1,)', 'must be a list of an integer, a number'),
+    ('names=(1,)', 'must be a list of text'),
+    ('share=None', 'must be a number'),
+    ('share=1e999', 'must be finite'),
+    ('function=abs', 'cannot read function.* as float | None'),
+    ('unknown=3', "cannot read unknown: 'Nowhere'"),
+    ('vocab_size=3', "has no option 'vocab_size'"),
+  ],
+)
+def test_what_an_annotation_does_not_hold_is_one_line(option, allowed):
+  with pytest.raises(UserError, match=allowed) as error:
+    calls.parse(f'annotated({option})', ANNOTATED, 'part')
+  assert option.partition('=')[0] in str(error.value)
+
+
+def test_a_default_that_is_not_of_its_annotation_is_named():
   @dataclasses.dataclass(frozen=True)
   class Wrong:
-    values: frozenset = frozenset()
+    sides: int = 0.5  # pyright: ignore
 
-  with pytest.raises(UserError, match=r'Wrong\.values = frozenset'):
-    calls.options(Wrong)
+  with pytest.raises(UserError, match=r'Wrong\.sides = 0\.5 must be an int'):
+    fields.options(Wrong)
 
 
 def test_a_class_that_forgets_the_decorator_is_named():
@@ -134,4 +204,84 @@ def test_a_class_that_forgets_the_decorator_is_named():
   with pytest.raises(
     UserError, match=r'Wider\.height is no field: .*dataclass'
   ):
-    calls.options(Wider)
+    fields.options(Wider)
+
+
+@pytest.fixture
+def own_file(tmp_path, monkeypatch):
+  """Writes a module of one's own."""
+  monkeypatch.setattr(modules, '_folders', [str(tmp_path)])
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+
+  def write(name, text):
+    (tmp_path / f'{name}.py').write_text(text)
+
+  return write
+
+
+@pytest.mark.parametrize(
+  ('error', 'message'),
+  [
+    ('ValueError("size = 3 must be 4")', 'Failing(size=3): size = 3 must be 4'),
+    ('TypeError("no")', 'failing.py line 7: TypeError: no'),
+    ('AssertionError', 'failing.py line 7: AssertionError'),
+    ('KeyError("size")', "failing.py line 7: KeyError: 'size'"),
+  ],
+)
+def test_what_a_class_of_ones_own_raises_is_one_line(own_file, error, message):
+  own_file(
+    'failing',
+    f"""import dataclasses
+
+@dataclasses.dataclass(frozen=True)
+class Failing:
+  size: int = 0
+  def __post_init__(self):
+    raise {error}
+""",
+  )
+  call = calls.parse('failing:Failing(size=3)', TABLE, 'part')
+  with pytest.raises(UserError) as raised:
+    call.make()
+  assert str(raised.value).startswith('config.part = failing:Failing(size=3): ')
+  assert message in str(raised.value)
+
+
+def test_a_size_that_nobody_passes_is_one_line(own_file):
+  own_file(
+    'sized',
+    """import dataclasses
+
+@dataclasses.dataclass(frozen=True)
+class Sized:
+  dim: int
+""",
+  )
+  with pytest.raises(UserError, match=r'config\.part = sized:Sized.*dim'):
+    calls.parse('sized:Sized', TABLE, 'part').make()
+
+
+def test_annotations_of_a_class_beside_ones_own_are_evaluated(own_file):
+  own_file(
+    'base_of_tests',
+    """from __future__ import annotations
+import dataclasses
+from typing import Literal
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+  side: Literal['left', 'right'] = 'left'
+""",
+  )
+  own_file(
+    'derived',
+    """import dataclasses
+from base_of_tests import Base
+
+@dataclasses.dataclass(frozen=True)
+class Derived(Base):
+  width: int = 3
+""",
+  )
+  with pytest.raises(UserError, match="side = 'up' must be 'left' or 'right'"):
+    calls.parse('derived:Derived(side=up)', TABLE, 'part')

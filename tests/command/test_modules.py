@@ -7,6 +7,7 @@ import pytest
 from experiments.command import modules
 from experiments.command.errors import UserError
 from experiments.learning.schedules import Schedule
+from selfattn.pools import Pool
 from selfattn.positions import Position
 
 HELPER = 'SCALE = 2.0\n'
@@ -57,6 +58,10 @@ def test_a_class_is_found_in_the_working_folder_and_on_the_path(folder):
   (folder / 'work/helper_of_ideas.py').write_text(HELPER)
   assert named('here:Grape').groups == 4
   assert named('selfattn.positions.rotary:Rotary').__name__ == 'Rotary'
+  (folder / 'work/pack_of_tests').mkdir()
+  text = IDEAS.replace('from helper_of_ideas import SCALE', 'SCALE = 1.0')
+  (folder / 'work/pack_of_tests/ideas.py').write_text(text)
+  assert named('pack_of_tests.ideas:Grape').groups == 4
 
 
 @pytest.mark.parametrize('changed', ['helper_of_ideas.py', 'ideas_of_tests.py'])
@@ -138,8 +143,9 @@ def test_a_helper_of_a_class_may_have_any_other_name(folder):
   assert named('ideas_of_tests:Grape').groups == 4
 
 
-SCHEDULES = """
+CONTRACTS = """
 from experiments.learning.schedules import Schedule
+from selfattn.pools import Pool
 
 class Short(Schedule):
   def __call__(self, progress):
@@ -147,14 +153,22 @@ class Short(Schedule):
 
 class Without(Schedule):
   pass
+
+class Flat(Pool):
+  width: int = 3
 """
 
 
 @pytest.mark.parametrize(
-  ('name', 'message'), [('Short', '__call__.* must take'), ('Without', 'needs')]
+  ('name', 'base', 'message'),
+  [
+    ('Short', Schedule, '__call__.* must take'),
+    ('Without', Schedule, r'Without needs __call__'),
+    ('Flat', Pool, r'Flat needs __call__'),
+  ],
 )
-def test_what_a_contract_needs_is_there(folder, name, message):
-  (folder / 'ideas_of_tests.py').write_text(SCHEDULES)
+def test_what_a_contract_needs_is_there(folder, name, base, message):
+  (folder / 'ideas_of_tests.py').write_text(CONTRACTS)
   modules.search(str(folder))
   with pytest.raises(UserError, match=message):
-    named(f'ideas_of_tests:{name}', Schedule)
+    named(f'ideas_of_tests:{name}', base)

@@ -43,8 +43,7 @@ def cases(tmp):
   (tmp / 'used').mkdir()
   write(tmp / 'used', 'notes.txt', 'not a run')
   bad_config = write(tmp, 'bad.py', 'def get_config():\n  return nothing\n')
-  importing = write(tmp, 'importing.py', 'import helper\n')
-  write(tmp, 'helper.py', '')
+  importing = write(tmp, 'importing.py', 'import no_such_module\n')
   corrupt = tmp / 'corrupt'
   corrupt.mkdir()
   write(corrupt, 'config.json', '{"seed": 0')
@@ -88,10 +87,10 @@ def cases(tmp):
       [f'--config={bad_config}:large'],
       ["takes no argument such as 'large'", '--config.KEY=VALUE'],
     ),
-    'module beside a config': (
+    'module of a config': (
       'train',
       [f'--config={importing}'],
-      ['importing.py line 1', "No module named 'helper'", 'PYTHONPATH'],
+      ['importing.py line 1', "No module named 'no_such_module'"],
     ),
     'unset workdir': ('train', ['--workdir='], ['--workdir is empty']),
     'home': (
@@ -132,7 +131,7 @@ def cases(tmp):
     'unseen label': (
       'train',
       text_flags(tmp / 'unseen', tests),
-      ['test.tsv row 2', "label '0'", 'test split'],
+      ['test.tsv row 2', "label '0'", 'test texts'],
     ),
     'one class': (
       'train',
@@ -194,7 +193,7 @@ def cases(tmp):
 NAMES = (
   'method', 'key', 'section', 'flag', 'type', 'bool', 'heads', 'argument',
   'config file', 'config code', 'argument of a config',
-  'module beside a config', 'unset workdir', 'home', 'no data folder',
+  'module of a config', 'unset workdir', 'home', 'no data folder',
   'missing folder',
   'missing file', 'short row', 'long row', 'no column', 'unseen label',
   'one class', 'no rows', 'decay', 'no test split', 'not a workdir',

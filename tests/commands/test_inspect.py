@@ -113,44 +113,6 @@ def test_a_page_of_a_run_has_all_its_parts(inspected):
   assert (shown[0], len(shown)) == (TEXT, 21)
 
 
-def test_a_page_of_a_sweep_has_its_tables(call_command, tmp_path):
-  small = make_small_config().to_dict()
-  flags = [
-    f'--config.{section}.{key}={small[section][key]}'
-    for section, key in (
-      ('model', 'embed_dim'), ('model', 'num_heads'), ('model', 'num_layers'),
-      ('train', 'batch_size'), ('train', 'eval_every'),
-      ('optimizer', 'warmup_steps'),
-    )
-  ]  # fmt: skip
-  workdir = f'--workdir={tmp_path / "sweep"}'
-  code, _, stderr = call_command(
-    'sweep',
-    workdir,
-    *flags,
-    '--config.data.source=word_order(train_pairs=37)',
-    '--config.train.steps=4',
-    '--engine=serial',
-    '--grid=config.optimizer.learning_rate=1e-3,1e-2',
-    cwd=tmp_path,
-  )
-  assert code == 0, stderr
-  code, stdout, stderr = call_command('inspect', workdir, cwd=tmp_path)
-  assert code == 0, stderr
-  assert last_json(stdout)['files'] == ['index.html']
-  text = (tmp_path / 'sweep/inspect/index.html').read_text()
-  settings, trials, config = re.findall('<table>(.*?)</table>', text, re.DOTALL)
-  for rate in ('0.001', '0.01'):
-    assert f'>optimizer.learning_rate={rate}<' in settings
-  assert trials.count('>DONE<') == 2
-  assert 'config.model.embed_dim' in config
-  assert 'config.optimizer.learning_rate' not in config
-  assert text.count('<img ') == 3
-  code, _, stderr = call_command('inspect', workdir, '--text=a', cwd=tmp_path)
-  assert code == 2
-  assert '--text does not apply to a sweep' in stderr
-
-
 class Uniform(Encoder):
   """Each head attends to all tokens alike, without parameters to gate."""
 
@@ -238,7 +200,7 @@ def drawn(name, embed_dim=8, num_layers=1, length=5):
   [
     ('none', set()),
     ('fire+rotary', {'bias', 'distance', 'encoding', 'gram', 'columns'}),
-    ('sinusoidal', {'encoding', 'gram', 'columns', 'rotation'}),
+    ('sinusoidal', {'encoding', 'gram', 'columns'}),
     ('cope', {'bias'}),
     ('pope', {'encoding', 'gram', 'columns'}),
   ],
@@ -269,7 +231,6 @@ def test_drawn_values_are_those_of_the_method(call_command, tmp_path):
     found['gram']['cosine'][0], analysis.gram(P[0]), rtol=1e-6
   )
   assert found['columns']['labels']['columns'] == [6, 7]
-  assert max(found['rotation']['error']) < 1e-6
 
 
 def test_a_bias_is_drawn_to_twice_the_longest_text():

@@ -36,11 +36,13 @@ class Cooler(Softmax):
   pass
 """
 CONFIG = """
+from scales_of_ideas import SCALE
+
 from configs import default
 
 def get_config():
   config = default.get_config()
-  config.model.position = 'ideas_of_commands:Nearer(slope=2.0)'
+  config.model.position = f'ideas_of_commands:Nearer(slope={4 * SCALE})'
   config.model.normaliser = 'ideas_of_commands:Cooler'
   return config
 """
@@ -99,12 +101,22 @@ def test_a_sweep_over_options_joined_methods_and_ones_own(
     f'--grid={grid}', '--grid=config.seed=0,1', f'--workdir={folder}/sweep',
     '--engine=vectorized', *SMALL,
   ]  # fmt: skip
+  code, stdout, stderr = call_command(
+    'sweep', *words, '--dry_run', cwd=folder / 'ideas'
+  )
+  assert '6 trials, 3 programs' in stderr
   code, stdout, stderr = call_command('sweep', *words, cwd=folder / 'ideas')
   assert code == 0, stderr
-  assert last_json(stdout)['trials'] == {'DONE': 6}
+  result = last_json(stdout)
+  assert result['trials'] == {'DONE': 6}
+  assert {entry['setting'] for entry in result['table']} == {
+    'ideas_of_commands:Nearer',
+    'ideas_of_commands:Nearer(slope=2)+t5',
+    'rotary(base=100)',
+  }
   code, stdout, stderr = call_command('sweep', *words, cwd=folder / 'ideas')
-  assert last_json(stdout)['trials'] == {'DONE': 6}
-  assert 'rotary(base=100' in (folder / 'sweep/table.md').read_text()
+  assert last_json(stdout) == result
+  assert 'none of 6 trials has steps left' in stderr
   monkeypatch.setattr(modules, '_folders', [])
   code, _, stderr = call_command(
     'inspect', f'--workdir={folder}/sweep', cwd=folder

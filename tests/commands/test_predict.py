@@ -152,19 +152,36 @@ def test_an_answer_stands_beside_all_columns_of_its_row(
   assert json.loads(last)['count'] == len(rows)
 
 
+KEYS = '--config.data.text.'
+
+
+def test_a_table_unlike_those_of_the_run_is_read_as_flags_say(
+  run, call_command, tmp_path
+):
+  content = 'prediction;Satz\nx;"fine; fine"\n'
+  (tmp_path / 'a.csv').write_bytes(content.encode('utf-16'))
+  flags = ['--input=a.csv', f'{KEYS}delimiter=semicolon']
+  flags += [f'{KEYS}text_columns=Satz', f'{KEYS}encoding=utf-16']
+  code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  assert stdout.splitlines()[0].split('\t')[2:] == ['x', 'fine; fine']
+
+
 @pytest.mark.parametrize(
   ('flags', 'content', 'line'),
   [
     (['--input=nowhere'], '', '--input=nowhere: No such file'),
-    (['--format=parquet'], '', '--format=parquet needs --input'),
+    ([f'{KEYS}format=parquet'], '', "format = 'parquet' needs --input"),
+    ([f'{KEYS}format=hub'], '', "format = 'hub' is not one of"),
     (['--text=a', '--input=a'], '', 'exclude one another'),
+    (['--text=a', f'{KEYS}quoted'], '', '--text and .*quoted exclude'),
     (['--input=a.csv'], 'id,review\n7,a\n', "a.csv row 1: no column 'text'"),
     (['--input=a.csv'], 'id,text\n7,a,b\n', 'a.csv row 1: 3 fields'),
     (['--input=a.csv'], 'id,text\n7\n', "a.csv row 1: no column 'text'"),
     (['--input=a.jsonl'], '{"text": 1}\n{}\n[]\n', 'a.jsonl row 3: not a'),
     (['--input=a.jsonl'], '{"text": [1]}\n', r"row 1: column 'text' is \[1\]"),
     (
-      ['--input=a.jsonl'],
+      ['--input=a.jsonl', '--json'],
       '{"text": "", "prediction": 1}\n',
       "row 1: 'prediction' is",
     ),
@@ -201,9 +218,11 @@ def test_several_processes_are_refused(run, call_command, monkeypatch):
 
 
 def test_a_number_that_is_not_finite_is_null(run, call_command, tmp_path):
-  (tmp_path / 'a.jsonl').write_text('{"x": NaN, "y": -Infinity, "text": "a"}\n')
+  (tmp_path / 'a.jsonl').write_text(
+    '{"x": NaN, "y": [-Infinity], "text": "a"}\n'
+  )
   flags = ['--input=a.jsonl', '--json']
   code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
   assert code == 0, stderr
   row = json.loads(stdout, parse_constant=pytest.fail)
-  assert (row['x'], row['y']) == (None, None)
+  assert (row['x'], row['y']) == (None, [None])

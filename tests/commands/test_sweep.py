@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -15,12 +16,13 @@ import numpy as np
 import pytest
 from conftest import ROOT, last_json, make_small_config
 
+from experiments.command import provenance
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
-from experiments.sweeps import running
+from experiments.sweeps import engines
 from experiments.training import compiled
 from experiments.training import run as run_lib
 
@@ -111,7 +113,7 @@ def test_a_sweep_writes_tables_figures_and_a_workdir_per_trial(
   assert result['trials'] == {'DONE': 4}
   assert [entry['n'] for entry in result['table']] == [2, 2]
   assert result['best_setting'] == result['table'][0]
-  assert result['baseline'] == 'optimizer.learning_rate=0.001'
+  assert result['baseline'] == 'learning_rate=0.001'
   assert result['conclusion'] in (path / 'table.md').read_text()
   assert set(os.listdir(path)) == {
     'optimizer_learning_rate.png',
@@ -137,6 +139,51 @@ def test_a_sweep_writes_tables_figures_and_a_workdir_per_trial(
   flags = [f'--workdir={trial}', '--split=test']
   _, printed, _ = call_command('evaluate', *flags, cwd=ROOT)
   assert last_json(printed)['accuracy'] == row['best/test/accuracy']
+
+
+def test_a_published_table_says_command_commit_machine_and_seeds(
+  whole, sweep, tmp_path
+):
+  path, output = tmp_path / 'sweep', tmp_path / 'results/seeds.json'
+  shutil.copytree(whole[0], path)
+  flags = [f'--workdir={path}', '--report', f'--output={output}']
+  code, _, said = sweep(*flags)
+  assert code == 0, said
+  published = json.loads(output.read_text())
+  (command,) = published['commands']
+  assert command.startswith('experiments.sweep --sweep=rates,seeds --config=')
+  assert command.endswith('--workdir=PATH --engine=serial')
+  assert str(whole[0]) not in output.read_text()
+  assert published['commits'] == [provenance.commit()]
+  assert published['machines'] == [provenance.machine()]
+  assert published['seed'] == [0, 1]
+  assert published['trials'] == {'DONE': 4}
+  table = json.loads((path / 'results.json').read_text())['table']
+  assert published['table'] == table
+  next((path / 'trials').glob('*/env.json')).write_text('[')
+  code, _, said = sweep(*flags)
+  assert code == 2
+  assert 'env.json is not JSON' in said.splitlines()[-1]
+  assert json.loads(output.read_text()) == published
+
+
+def test_a_page_of_a_sweep_has_its_tables(whole, call_command, tmp_path):
+  flags = [f'--workdir={whole[0]}', f'--output={tmp_path}']
+  code, stdout, stderr = call_command('inspect', *flags, cwd=tmp_path)
+  assert code == 0, stderr
+  assert last_json(stdout)['files'] == ['index.html']
+  text = (tmp_path / 'index.html').read_text()
+  settings, trials, config = re.findall('<table>(.*?)</table>', text, re.DOTALL)
+  for table in (settings, trials):
+    for rate in ('0.001', '0.01'):
+      assert f'>learning_rate={rate}<' in table
+  assert trials.count('>DONE<') == 4
+  assert 'config.model.embed_dim' in config
+  assert 'config.optimizer.learning_rate' not in config
+  assert text.count('<img ') == 3
+  code, _, stderr = call_command('inspect', *flags, '--text=a', cwd=tmp_path)
+  assert code == 2
+  assert '--text does not apply to a sweep' in stderr
 
 
 def assert_same_table(path, whole):
@@ -410,83 +457,31 @@ def test_a_preempted_sweep_that_runs_again_has_the_same_table(
   assert table(path) == table(whole[0])
 
 
-def test_processes_of_one_sweep_train_their_shares(
+def test_the_last_of_several_commands_writes_the_results(
   tmp_path, config_path, sweep
 ):
   path = tmp_path / 'sweep'
   flags = [f'--config={config_path}', '--config.train.steps=4', '--sweep=seeds']
-  flags += [f'--workdir={path}', '--engine=serial', '--num_processes=2']
-  code, printed, said = sweep(*flags, '--process_id=1')
+  flags += [f'--workdir={path}', '--engine=serial']
+  code, printed, said = sweep(*flags, '--trial_ids=1')
   assert code == 0, said
-  assert 'process 1 of 2: 1 of 2 trials' in said
   assert last_json(printed)['trials'] == {'DONE': 1, 'PENDING': 1}
   assert not (path / 'results.csv').exists()
-  code, printed, said = sweep(*flags, '--process_id=0')
+  code, printed, said = sweep(*flags, '--trial_ids=0')
   assert code == 0, said
   assert last_json(printed)['trials'] == {'DONE': 2}
   assert last_json(printed)['best_run']
   assert (path / 'results.csv').exists()
-  for wrong, words in (
-    (['--process_id=2'], '--process_id=2 must be below --num_processes=2'),
-    (['--rungs=2'], '--rungs compares all trials'),
-  ):
-    code, _, said = sweep(*flags, *wrong)
-    assert code == 2
-    assert words in said.splitlines()[-1]
 
 
-def test_halving_prunes_the_worse_half_and_repeats_its_decisions(
-  tmp_path, arguments, sweep
-):
+def test_a_dry_run_prints_trials_and_programs(tmp_path, arguments, sweep):
   path = tmp_path / 'sweep'
-  flags = [*arguments, f'--workdir={path}', '--engine=serial', '--rungs=4']
-  code, printed, said = sweep(*flags)
-  assert code == 0, said
-  result = last_json(printed)
-  assert result['trials'] == {'DONE': 2, 'PRUNED': 2}
-  at_rung = {}
-  for row in json.loads((path / 'results.json').read_text())['trials']:
-    metrics = path / 'trials' / row['name'] / 'metrics.jsonl'
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    at_rung[row['name']] = (
-      row['status'],
-      rows[3]['validation/accuracy'],
-      len(rows),
-    )
-  kept = [score for status, score, _ in at_rung.values() if status == 'DONE']
-  gone = [score for status, score, _ in at_rung.values() if status != 'DONE']
-  assert min(kept) >= max(gone)
-  assert {n for s, _, n in at_rung.values() if s == 'PRUNED'} == {4}
-  _, printed, _ = sweep(*flags)
-  assert last_json(printed) == result
-  # Without rungs, no trial is pruned, and those that were go on.
-  code, printed, said = sweep(*flags[:-1])
-  assert code == 0, said
-  assert last_json(printed)['trials'] == {'DONE': 4}
-
-
-def test_dry_run_prints_commands_that_train_the_same_trials(
-  tmp_path, arguments, sweep, call_command, whole
-):
-  path = tmp_path / 'sweep'
-  flags = ['--config.seed=5', f'--workdir={path}', '--dry_run']
-  code, _, said = sweep(*arguments, *flags)
+  code, _, said = sweep(*arguments, f'--workdir={path}', '--dry_run')
   assert code == 0, said
   assert not path.exists()
-  assert '4 trials, 1 programs' in said
-  lines = [x.strip() for x in said.splitlines() if 'run.sh' in x]
-  assert len(lines) == 4
-  prefix = 'bash scripts/run.sh experiments.train '
-  assert lines[3].startswith(prefix)
-  flags = lines[3].removeprefix(prefix).split()
-  assert '--config.seed=1' in flags
-  assert '--config.optimizer.learning_rate=0.01' in flags
-  code, _, said = call_command('train', *flags, cwd=ROOT)
-  assert code == 0, said
-  name = flags[-1].rpartition('/')[2]
-  ours = path / 'trials' / name / 'metrics.jsonl'
-  theirs = whole[0] / 'trials' / name / 'metrics.jsonl'
-  assert ours.read_text() == theirs.read_text()
+  *trials, last = said.splitlines()
+  assert last == '4 trials, 1 programs'
+  assert 'optimizer.learning_rate=0.01, seed=1' in trials[3]
 
 
 @pytest.mark.parametrize(
@@ -496,7 +491,6 @@ def test_dry_run_prints_commands_that_train_the_same_trials(
     ([], '--sweep or --grid is required'),
     (['--sweep=seeds', '--trial_ids=2'], '--trial_ids=2 is not the id'),
     (['--sweep=seeds', '--baseline=x=1'], '--baseline=x=1 is not one of all'),
-    (['--sweep=seeds', '--rungs=5'], '--rungs=5 must be'),
     (['--report'], 'sweep.json does not exist'),
   ],
 )
@@ -538,7 +532,7 @@ def test_a_sweep_with_unfinished_trials_asks_to_be_run_again(
   tmp_path, arguments, sweep, monkeypatch
 ):
   """As when another process trains them."""
-  monkeypatch.setitem(running.ENGINES, 'serial', lambda *_: None)
+  monkeypatch.setattr(engines, 'train', lambda *_: None)
   flags = [f'--workdir={tmp_path / "sweep"}', '--engine=serial']
   code, printed, said = sweep(*arguments, *flags)
   assert code == 75

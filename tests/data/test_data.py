@@ -8,7 +8,6 @@ from experiments.data import encoding, loading
 from experiments.data import problems as problems_lib
 from experiments.data import rows as rows_lib
 from experiments.data.rows import Row
-from experiments.data.text_files import UNLABELLED
 from experiments.settings.settings import from_config
 
 
@@ -89,7 +88,7 @@ OTHERS = {
 def test_a_label_that_train_lacks_is_refused_with_the_keys_to_change(tickets):
   with pytest.raises(UserError) as error:
     loading.load(tickets(train=TRAIN, **OTHERS), '')
-  assert "test.tsv row 3: label 'other' of the test split" in str(error.value)
+  assert "test.tsv row 3: label 'other' is not one of" in str(error.value)
   for key in ("config.data.text.unknown_labels='drop'", 'data.text.labels'):
     assert key in str(error.value)
 
@@ -215,10 +214,10 @@ def workdir(tickets, tmp_path):
   return settings, str(folder)
 
 
-def load_file(workdir, tmp_path, text, split='test', unknown='error'):
+def load_file(workdir, tmp_path, text, has_labels=True, **changed):
   (tmp_path / 'new.tsv').write_text(text)
   name = str(tmp_path / 'new.tsv')
-  return loading.load_file(*workdir, name, split, unknown)
+  return loading.load_file(*workdir, name, changed, has_labels, 'error')
 
 
 def test_another_file_has_the_classes_and_the_ids_of_the_run(workdir, tmp_path):
@@ -232,12 +231,66 @@ def test_another_file_has_the_classes_and_the_ids_of_the_run(workdir, tmp_path):
   assert batch.tokens.tolist() == [ids[:2], [ids[2], 0]]
 
 
-def test_another_file_without_labels_is_for_tasks_without(workdir, tmp_path):
+def test_another_file_may_have_another_format(workdir, tmp_path):
+  text = '{"x": "crash 1", "y": "bug"}\n'
+  changed = {'format': 'json', 'text_columns': 'x', 'label_column': 'y'}
+  loaded = load_file(workdir, tmp_path, text, **changed)
+  assert loaded.splits['test'].labels.tolist() == [1]
+  with pytest.raises(UserError, match=r'data\.text\.format = .yaml. must be'):
+    load_file(workdir, tmp_path, text, format='yaml')
+
+
+def test_a_task_without_labels_reads_no_column_of_them(workdir, tmp_path):
   text = 'text\ncrash 1\ninvoice\n'
-  loaded = load_file(workdir, tmp_path, text, UNLABELLED)
+  loaded = load_file(workdir, tmp_path, text, has_labels=False)
   assert loaded.splits['test'].labels.tolist() == [-1, -1]
   with pytest.raises(UserError, match='label'):
     load_file(workdir, tmp_path, text)
+
+
+def test_a_task_without_labels_leaves_out_those_of_lines(workdir, tmp_path):
+  text = 'bug crash 1\nnew invoice\n'
+  loaded = load_file(workdir, tmp_path, text, has_labels=False, format='lines')
+  assert loaded.splits['test'].lengths.tolist() == [2, 1]
+
+
+def test_another_file_that_is_missing_is_one_line_with_its_flag(
+  workdir, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(UserError) as error:
+    loading.load_file(*workdir, 'gone.tsv', {}, True, 'error')
+  assert str(error.value).startswith("--file = 'gone.tsv': ")
+  assert 'config' not in str(error.value)
+
+
+@pytest.mark.parametrize('unknown', ['error', 'drop'])
+def test_class_folders_that_the_run_does_not_know_are_said(
+  unknown, tickets, small_config, tmp_path, monkeypatch, capsys
+):
+  for label in ('bug', 'billing', 'spam'):
+    (tmp_path / 'train' / label).mkdir(parents=True)
+    for number in range(9):
+      text = f'{label} {number}'
+      (tmp_path / 'train' / label / str(number)).write_text(text)
+  small_config.data.text.format = 'class_folders'
+  small_config.data.text.train = ('train',)
+  small_config.data.test_fraction = 0.2
+  settings = tickets(labels=('bug', 'billing'))
+  (tmp_path / 'run').mkdir()
+  for name, text in loading.load(settings, '').files.items():
+    (tmp_path / 'run' / name).write_text(text)
+  monkeypatch.chdir(tmp_path)
+  load = lambda: loading.load_file(  # noqa: E731
+    settings, 'run', 'train', {}, True, unknown
+  )
+  if unknown == 'error':
+    with pytest.raises(UserError, match=r"'spam' is not.*9 of 27.*unknown_lab"):
+      load()
+    return
+  capsys.readouterr()
+  assert len(load().splits['test']) == 18
+  assert "dropped: 9 of 27 ('spam' 9)" in capsys.readouterr().err
 
 
 def test_another_file_of_a_run_of_generated_data_is_refused(
@@ -247,6 +300,11 @@ def test_another_file_of_a_run_of_generated_data_is_refused(
   generated = from_config(small_config).data
   with pytest.raises(UserError, match=r'--file=.*word_order'):
     load_file((generated, workdir[1]), tmp_path, 'a b')
+
+
+def test_data_in_no_folder_has_not_moved(small_config):
+  with pytest.raises(UserError, match=r'--data_dir=x .*word_order'):
+    from_config(small_config).data.moved_to('x')
 
 
 # --- probable mistakes -------------------------------------------------------
@@ -315,6 +373,14 @@ def test_texts_of_other_splits_that_are_also_in_train_are_a_problem():
   assert not any('test texts' in line for line in found)
 
 
+def test_texts_of_test_that_are_also_in_validation_are_a_problem():
+  test = rows_of(*OTHERS['test'][:2], ('Crash crash', 'bug'), file='t.tsv')
+  assert problems(CLEAN | {'test': test}, LABELS) == [
+    'test texts also in validation (equal but for case and space): '
+    '1 of 3 (t.tsv:3)'
+  ]
+
+
 def test_labels_that_differ_by_case_or_space_are_a_problem():
   more = [*numbered('late', 6, 'Bug '), *numbered('later', 5, 'bill ing')]
   splits = {
@@ -323,9 +389,10 @@ def test_labels_that_differ_by_case_or_space_are_a_problem():
   }
   splits['train'] = rows_of(*TRAIN, *more)
   names = ['Bug ', 'bill ing', 'billing', 'bug', 'other']
-  assert problems(splits, names)[0] == (
-    "labels that differ only by case or space: 4 of 5 ('Bug ' 6: f.tsv:16; "
-    "'bug' 7: f.tsv:9; 'bill ing' 5: f.tsv:22; ...)"
+  assert problems(splits, names)[1] == (
+    "labels that differ only by case or space: 4 of 5 ('Bug ' 6: f.tsv:16, "
+    "f.tsv:17, f.tsv:18, ...; 'bug' 7: f.tsv:9, f.tsv:10, f.tsv:11, ...; "
+    "'bill ing' 5: f.tsv:22, f.tsv:23, f.tsv:24, ...; ...)"
   )
 
 
@@ -351,7 +418,7 @@ def test_one_text_in_more_than_a_tenth_of_a_split_is_a_problem():
   found = problems(dirty, LABELS)
   assert found[0] == (
     'texts in more than a tenth of the train rows: 1 (4 of 29: f.tsv:26, '
-    'f.tsv:27, f.tsv:28, ...); config.data.text.max_copies=1 keeps one of each'
+    'f.tsv:27, f.tsv:28, ...)'
   )
   clean = CLEAN | {'train': rows_of(*TRAIN, *numbered('ok', 12, 'bug'))}
   clean['train'] += rows_of(*[('echo', 'bug')] * 3)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from configs import length_generalization
-from experiments.command.errors import UserError
 from experiments.data import (
   algorithmic,
   datasets,
@@ -234,7 +233,7 @@ def test_lengths_that_a_task_lacks_are_refused_or_skipped(name):
   source = datasets.Algorithmic(name, 20, 10, 20, 13, 15)
   source.check('')
   assert source.read('', 0)['test']
-  with pytest.raises(UserError, match='at least 2 more than longest'):
+  with pytest.raises(ValueError, match='at least 2 more than longest'):
     datasets.Algorithmic(name, 20, 10, 20, 13, 14).check('')
 
 

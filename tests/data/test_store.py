@@ -157,7 +157,7 @@ def child(folder):
 
 
 def test_a_killed_process_leaves_no_entry_and_its_rest_is_removed(
-  folder, child
+  folder, child, capsys
 ):
   process = child()
   assert process.stdout.readline() == 'writing\n'
@@ -167,6 +167,7 @@ def test_a_killed_process_leaves_no_entry_and_its_rest_is_removed(
   check(Store(folder).arrays('kind', [1], write))
   (name,) = names(folder)
   assert '.' not in name
+  assert capsys.readouterr().err == ''
 
 
 def test_of_two_processes_one_writes_and_the_other_waits(folder, child):

@@ -3,8 +3,7 @@
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import readers, selection
-from experiments.data import rows as rows_lib
+from experiments.data import readers
 from experiments.data.text_files import Text
 
 # In each file, a text with its name.
@@ -75,27 +74,6 @@ def test_names_and_patterns_are_read_in_order_each_file_once(
 def test_a_folder_may_have_a_name_like_a_pattern(folder):
   rows = read(folder / 'odd[2]*', train=('a?.tsv',))['train']
   assert [row.text for row in rows] == ['odd[2]*/a1.tsv']
-
-
-@pytest.mark.parametrize(
-  ('options', 'said'),
-  [
-    ({'train': ('a.tsv',), 'test': ('b.tsv',)}, ''),
-    ({'train': ('./a.tsv',), 'test': ('deep/../a.tsv',)}, 'a.tsv'),
-    (
-      {'format': 'class_files', 'train': ('no=a.tsv',), 'test': ('yes=?.tsv',)},
-      'a.tsv',
-    ),
-    (
-      {'format': 'class_folders', 'train': ('train',), 'test': ('tr*',)},
-      'train/neg/10.txt (and 2 more files)',
-    ),
-  ],
-)
-def test_files_of_two_splits_are_said(options, said, folder, capsys):
-  read(folder, **options)
-  line = f'WARNING: {folder}/{said} is read for train and for test\n'
-  assert capsys.readouterr().err == line * bool(said)
 
 
 def test_each_file_of_a_folder_is_a_text(folder):
@@ -176,7 +154,7 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
   assert pairs(rows['train']) == [('two', '1'), ('b', '0')]
   assert pairs(rows['test']) == [('b', '0')]
   with pytest.raises(
-    UserError, match=r"split 'train' row 1 .*'one', 'two'.*hub_config"
+    UserError, match=r"'train' row 1 .*'one', 'two'.*hub_config"
   ):
     list(Text(**options).read('', 0)['train'])
 
@@ -184,63 +162,37 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'train': ()}, r'text\.train is empty'),
-    ({'unknown_labels': 'keep'}, r"labels = 'keep' is not one of drop, error"),
-    ({'format': 'tsv'}, r"format = 'tsv' is not one of"),
-    ({'delimiter': '\t'}, r'delimiter = .* is not one of bar, comma'),
-    ({'text_columns': ()}, r'text_columns is empty'),
-    ({'format': 'class_files', 'train': ('a',)}, r'write label=file'),
+    ({'train': ()}, r'text\.train = \(\) must be at least one'),
+    ({'unknown_labels': 'keep'}, r"labels = 'keep' must be one of 'error', 'd"),
+    ({'format': 'tsv'}, r"format = 'tsv' must be one of"),
+    ({'delimiter': '\t'}, r"delimiter = .* must be one of 'comma', 'tab'"),
+    ({'text_columns': ()}, r'text_columns = \(\) must be at least one'),
+    ({'label_depth': -1}, r'text\.label_depth = -1 must be at least 0'),
+    ({'encoding': 'utf8x'}, r"text\.encoding = 'utf8x' must be an encoding"),
+  ],
+)
+def test_wrong_options_are_refused(options, message):
+  with pytest.raises(UserError, match=message):
+    Text().changed(options)
+
+
+@pytest.mark.parametrize(
+  ('options', 'message'),
+  [
     (
       {'format': 'hub', 'hub_name': 'glue'},
       r"data\.dir = 'anywhere' must be e",
     ),
     ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
-    ({'max_copies': -1}, r'text\.max_copies = -1 must be at least 0'),
-    ({'encoding': 'utf8x'}, r'text\.encoding: unknown encoding: utf8x'),
     ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
     ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
   ],
 )
-def test_wrong_options_are_refused(options, message):
+def test_options_that_exclude_each_other_are_refused(options, message):
   with pytest.raises(UserError, match=message):
     Text(**options).check('anywhere')
 
 
-COPIES = [('a', 1), ('b', 1), ('a', 2), ('a', 1), ('b', 1), ('a', 1)]
-
-
-def write_copies(folder):
-  for name, rows in (('train', COPIES), ('test', COPIES[3:])):
-    lines = ['text\tlabel', *(f'{text}\t{label}' for text, label in rows)]
-    (folder / f'{name}.tsv').write_text('\n'.join(lines) + '\n')
-
-
-@pytest.mark.parametrize(
-  ('most', 'train', 'test'),
-  [
-    (0, [1, 2, 3, 4, 5, 6], [1, 2, 3]),
-    (1, [1, 2, 3], [1, 2]),
-    (2, [1, 2, 3, 4, 5], [1, 2, 3]),
-  ],
-)
-def test_the_first_copies_of_a_text_and_label_are_kept_in_a_split(
-  most, train, test, tmp_path
-):
-  write_copies(tmp_path)
-  source = Text(test=('test.tsv',))
-  rows = rows_lib.gather(source.read(str(tmp_path), 0))
-  splits, messages = selection.without_copies(rows, rows.splits(), most)
-  found = {
-    split: [rows.row(index).number for index in part]
-    for split, part in splits.items()
-  }
-  assert found == {'train': train, 'test': test}
-  assert messages == [
-    f'{split} rows dropped: {left_out} of {count}, more than {most} of one '
-    'text and label (config.data.text.max_copies)'
-    for split, left_out, count in (
-      ('train', 6 - len(train), 6),
-      ('test', 3 - len(test), 3),
-    )
-    if left_out
-  ]
+def test_a_file_of_a_class_without_a_label_is_refused(folder):
+  with pytest.raises(UserError, match=r"text\.train = 'b\.tsv': write label="):
+    read(folder, format='class_files', train=('b.tsv',))

@@ -125,7 +125,7 @@ def test_what_only_evaluates_needs_no_unlabelled_texts(config, tmp_path):
   with_all = evaluation.load_data(settings, path, None)
   assert with_all.splits.keys() == {'train', 'validation', 'test'}
   # What trains does, and they must be the same.
-  with pytest.raises(UserError, match=r'text\.unlabelled has .more\.tsv'):
+  with pytest.raises(UserError, match=r'text\.unlabelled = .more\.tsv'):
     loading.load(settings.data, path)
   unlabelled.write_text(text + 'one more\n')
   with pytest.raises(UserError, match=r"'unlabelled': 5} then, .*: 6} now"):
@@ -191,5 +191,24 @@ def test_a_task_with_labels_says_what_they_are_for(config, tmp_path):
 def test_no_file_matches(tmp_path):
   source = Text(train=('train',), unlabelled=('*.tsv',))
   (tmp_path / 'train').write_text('text\tlabel\na\tx\n')
-  with pytest.raises(UserError, match=r'text\.unlabelled has .\*\.tsv'):
+  with pytest.raises(UserError, match=r'text\.unlabelled = .\*\.tsv'):
     source.read(str(tmp_path), 0)
+
+
+def test_a_task_without_labels_needs_none(config, tmp_path):
+  config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
+  config.train.steps = config.train.eval_every = 2
+  data = config.data
+  (pathlib.Path(data.dir) / 'book').write_text(
+    'one two\nthree four\nfive\n' * 9
+  )
+  data.text.format, data.text.label_column = 'lines', ''
+  data.text.validation = data.text.test = data.text.unlabelled = ()
+  data.text.train, data.validation_fraction = ('book',), 0.4
+  data.test_fraction = 0.3
+  assert 'masked_tokens: 2 steps' in said(config, tmp_path)
+  lengths = load(config).splits['train'].lengths
+  assert len(lengths) == 9
+  config.task, config.checkpoint.best_metric = 'classify', 'accuracy'
+  with pytest.raises(UserError, match=r"label_column = ''.*config\.task = cl"):
+    from_config(config)

@@ -1,5 +1,6 @@
 """Vocabularies by the tokenizers library have the requested properties."""
 
+import sys
 import unicodedata
 
 import hypothesis
@@ -7,9 +8,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tokenizers
+from conftest import make_small_config
 
+from experiments.command import modules
 from experiments.command.errors import UserError
-from experiments.data import encoding
+from experiments.data import encoding, loading
 from experiments.data.vocabularies import (
   PAD,
   UNK,
@@ -19,6 +22,7 @@ from experiments.data.vocabularies import (
   Vocabulary,
   Word,
 )
+from experiments.settings.settings import from_config
 
 TEXTS = ['The film is good .', 'the plot is bad', 'Good plot , good film']
 
@@ -158,15 +162,15 @@ def test_encode_truncates_long_texts_and_keeps_empty_ones(caplog):
 
 
 @pytest.mark.parametrize(
-  ('vocabulary', 'key'),
+  ('vocabulary', 'option'),
   [
-    (Word(size=2), 'word: size = 2'),
-    (Word(min_count=0), 'word: min_count = 0'),
-    (BytePair(size=257), 'bpe: size = 257'),
+    (Word(size=2), 'size = 2'),
+    (Word(min_count=0), 'min_count = 0'),
+    (BytePair(size=257), 'size = 257'),
   ],
 )
-def test_sizes_without_room_are_refused(vocabulary, key):
-  with pytest.raises(UserError, match=key):
+def test_sizes_without_room_are_refused(vocabulary, option):
+  with pytest.raises(ValueError, match=option):
     vocabulary.check()
 
 
@@ -175,3 +179,21 @@ def test_a_corrupt_vocabulary_is_refused(tmp_path):
   (tmp_path / 'tokenizer.json').write_text(text[: len(text) // 2])
   with pytest.raises(UserError, match='is not a vocabulary'):
     encoding.read_tokenizer(str(tmp_path))
+
+
+def test_a_vocabulary_of_other_first_ids_is_refused(tmp_path, monkeypatch):
+  (tmp_path / 'bare.py').write_text("""import dataclasses
+import tokenizers
+from experiments.data.contract import Tokenization
+
+@dataclasses.dataclass(frozen=True)
+class Bare(Tokenization):
+  def train(self, texts):
+    return tokenizers.Tokenizer(tokenizers.models.WordLevel({'a': 0, 'b': 1}))
+""")
+  monkeypatch.setattr(modules, '_folders', [str(tmp_path)])
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  config = make_small_config()
+  config.data.vocabulary = 'bare:Bare'
+  with pytest.raises(UserError, match=r"vocabulary = bare:Bare: .*'a', 'b'"):
+    loading.load(from_config(config).data, '')

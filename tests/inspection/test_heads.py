@@ -71,6 +71,19 @@ def test_attention_maps_have_the_weights_that_were_sown(model, maps, names):
   assert 'the' in found[0].tokens
 
 
+def test_attention_on_a_text_is_that_of_the_text_alone(model, maps, names):
+  classifier, params, loaded, _ = model
+  examples = some(loaded)
+  shortest = int(examples.lengths.argmin())
+  assert examples.lengths[shortest] < examples.lengths.max()
+  (alone,) = head_analysis.attention_maps(
+    classifier, params, examples.take(np.array([shortest])), names
+  )
+  np.testing.assert_allclose(
+    alone.weights, maps[shortest].weights, rtol=1e-5, atol=1e-6
+  )
+
+
 def test_a_scanned_stack_is_read_like_a_plain_one(model):
   classifier, params, loaded, _ = model
   scanned = classifier.clone(encoder=classifier.encoder.clone(scan=True))

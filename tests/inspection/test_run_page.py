@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.inspection import pages, run_page
+from experiments.inspection import curves, pages
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
@@ -51,7 +51,7 @@ def test_curves_of_train_stand_in_the_middle_of_what_they_are_means_of():
     {'step': 8, 'train/loss': 0.7, 'validation/loss': None},
   ]
   # Steps 1, 2 to 4, and 5 to 8.
-  assert run_page._points(rows) == {
+  assert curves.points(rows) == {
     'loss': {
       'train': [(1, 0.9), (3, 0.8), (6.5, 0.7)],
       'validation': [(6, 0.5)],

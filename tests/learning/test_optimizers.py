@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.command import calls
+from experiments.command import fields
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.learning import optimizers, parameter_groups, schedules
@@ -311,7 +311,7 @@ def test_every_float_of_an_optimizer_is_checked(name):
   cls().check()
   options = [
     option
-    for option, default in calls.options(cls).items()
+    for option, default in fields.options(cls).items()
     if type(default) is float
   ]
   assert options
@@ -328,8 +328,8 @@ def test_options_of_the_optimizer_of_a_group_are_checked_with_their_key(
   with pytest.raises(UserError) as error:
     from_config(grouped)
   assert str(error.value) == (
-    'config.optimizer.groups = muon(ns_steps=0): ns_steps = 0 must be at '
-    'least 1'
+    'config.optimizer.groups: matrices.optimizer = muon(ns_steps=0): '
+    'ns_steps = 0 must be at least 1'
   )
 
 

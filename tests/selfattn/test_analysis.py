@@ -9,9 +9,9 @@ from conftest import draw
 
 import selfattn
 from selfattn import analysis
-from selfattn.masks import Tokens
 from selfattn.positions import NoPosition
 from selfattn.positions.absolute import Sinusoidal
+from selfattn.tokens import Tokens
 
 L = 7
 ALL = jnp.ones((1, L, L), bool)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import at
 
 D, H = 24, 3

@@ -12,10 +12,10 @@ from selfattn import choice, positions
 from selfattn.backends import attend
 from selfattn.dropout import Dropout
 from selfattn.kernels import unsupported_reason
-from selfattn.masks import Tokens
-from selfattn.normalisers import masked_softmax
 from selfattn.positions import POSITIONS
 from selfattn.positions.calls import with_state
+from selfattn.simplex import masked_softmax
+from selfattn.tokens import Tokens
 from tests.conftest import draw, is_causal_only
 
 pytestmark = pytest.mark.matrix

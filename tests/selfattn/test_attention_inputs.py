@@ -12,8 +12,8 @@ from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.positions.angles import angles
+from selfattn.tokens import Tokens
 
 B, L, M, H, K = 2, 4, 5, 2, 6
 BACKENDS = ('reference', 'chunked', 'xla')

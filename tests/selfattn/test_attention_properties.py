@@ -15,7 +15,7 @@ from test_positions import ROWS, VARIANTS, D, H, K
 from selfattn import choice, positions
 from selfattn.backends import attend
 from selfattn.kernels import unsupported_reason
-from selfattn.masks import Tokens
+from selfattn.tokens import Tokens
 
 close = {'rtol': 2e-5, 'atol': 2e-5}
 # The same examples every time, so that the time they take is the same.

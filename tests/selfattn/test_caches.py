@@ -11,8 +11,8 @@ from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.encoders import AttentionEncoder
 from selfattn.linear import LinearAttention
-from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS, Position
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 B, L, H, D, F, V = 2, 8, 2, 12, 9, 7

@@ -7,6 +7,7 @@ import pytest
 
 import selfattn
 from selfattn import chapters as d2l
+from selfattn.blocks import PostNorm
 from selfattn.positions.absolute import Sinusoidal
 from tests.conftest import at
 
@@ -251,8 +252,7 @@ def test_parameters_of_the_classifier():
     mlp_dim=1024,
     position=Sinusoidal(256, 8, False),
     dtype=jnp.float32,
-    norm='post',
-    activation='relu',
+    block=PostNorm(feed_forward='relu'),
   )
   model = selfattn.TextClassifier(10_000, 2, 256, encoder)
   tokens = jnp.ones((16, 50), jnp.int32)

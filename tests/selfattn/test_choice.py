@@ -15,9 +15,9 @@ from selfattn.choice import choose
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
 from selfattn.kernels import platform_of, unsupported_reason
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 
 B, L, H, K = 2, 130, 3, 8
 CALLS = {'tpu': 'tpu_custom_call', 'gpu': '__cudnn$fmha'}

@@ -8,8 +8,8 @@ import pytest
 from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
-from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 B, L, H, K, V = 3, 7, 2, 4, 9

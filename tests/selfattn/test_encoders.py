@@ -13,9 +13,9 @@ from selfattn.attention import Attention
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.pools import POOLS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw, is_causal_only
 
 pytestmark = pytest.mark.matrix
@@ -102,12 +102,9 @@ def test_sown_values_appear_under_jit_remat_and_scan(fields):
   (P,) = sown['P']
   assert P.shape == (1, L, D)
   assert P.dtype == jnp.float32
-  if fields.get('scan'):
-    (weights,) = sown['blocks']['attention']['weights']
-  else:
-    weights = jnp.stack(
-      [sown[f'block_{n}']['attention']['weights'][0] for n in range(LAYERS)]
-    )
+  weights = jnp.stack(
+    [sown[f'block_{n}']['attention']['weights'][0] for n in range(LAYERS)]
+  )
   assert weights.shape == (LAYERS, B, H, L, L)
   np.testing.assert_allclose(
     weights.sum(-1), np.ones((LAYERS, B, H, L)), rtol=1e-5
@@ -162,7 +159,8 @@ def test_every_method_sows_what_it_used(name, fields):
     # A bias of distances alone may be that of all texts.
     shapes = [(1, *shape), (B, *shape)]
     assert all(P.shape[-1 - len(shape) :] in shapes for P in of_text)
-    assert of_text
+    # A rotation by the text adds nothing that could be sown.
+    assert bool(of_text) == (method.hooks != {'state', 'rotate'})
     return
   expected = None
   if not method.per_layer and method.has_encoding:
@@ -174,11 +172,7 @@ def test_every_method_sows_what_it_used(name, fields):
     expected = None
     if method.per_layer:
       expected = method.encoding(params.get('position', {}) | of_layer, row)
-    if fields:
-      found = sown['blocks']['attention'].get('P', (None,))
-      found = [P if P is None else P[layer] for P in found]
-    else:
-      found = sown[f'block_{layer}']['attention'].get('P', (None,))
+    found = sown[f'block_{layer}']['attention'].get('P', (None,))
     assert_is_encoding(found, expected)
 
 

@@ -10,8 +10,8 @@ from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax.experimental.pallas import tpu as pallas_tpu
 
 from selfattn.backends import attend
-from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 
 B, H = 2, 2
 # Lengths of queries and keys that fill a block, pass it, and pass two; what is

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn import linear, positions
+from selfattn import linear, linear_sums, positions
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
 from selfattn.linear import LinearAttention, LinearAttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.normalisers import Sigmoid
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 B, L, H, K, V, F, LAYERS = 3, 11, 2, 6, 5, 17, 2
@@ -37,7 +37,7 @@ close = {'rtol': 1e-5, 'atol': 1e-5}
 @pytest.fixture(autouse=True)
 def chunks_of_4(monkeypatch):
   """More than one chunk, and a last one that is not full."""
-  monkeypatch.setattr(linear, '_CHUNK', 4)
+  monkeypatch.setattr(linear_sums, '_CHUNK', 4)
 
 
 def sees(tokens, causal):
@@ -129,7 +129,7 @@ def test_gradients_are_those_of_all_pairs(tokens, causal):
   )[:, None]
 
   def found(q, k, v):
-    return (linear.linear_sums(q, k, v, tokens, causal)[0] * bar).sum()
+    return (linear_sums.linear_sums(q, k, v, tokens, causal)[0] * bar).sum()
 
   def want(q, k, v):
     scores = jnp.where(seen, jnp.einsum('BHLK,BHMK->BHLM', q, k), 0)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 B, L, D = 3, 8, 6

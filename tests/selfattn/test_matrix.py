@@ -16,20 +16,31 @@ import numpy as np
 import pytest
 
 from selfattn import choice, positions
+from selfattn.blocks import Parallel, PostNorm
 from selfattn.encoders import ENCODERS, AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw, is_causal_only
 
 B, L, H, K, V, F = 2, 6, 2, 6, 9, 7
 D = H * K
 X = np.asarray(jax.random.normal(jax.random.key(1), (B, L, D)))
 IDS = np.asarray(jax.random.randint(jax.random.key(2), (B, L), 0, V + 2))
-close = {'rtol': 1e-4, 'atol': 1e-4}
 few = functools.partial(
   hypothesis.settings, deadline=None, derandomize=True, database=None
 )
+
+
+def assert_near(found, want, sentence, tolerance=1e-4):
+  """Trees of arrays that are near; fails with what was expected of them."""
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(
+      a, b, rtol=tolerance, atol=tolerance, err_msg=sentence
+    ),
+    found,
+    want,
+  )
 
 
 # --- what there is -----------------------------------------------------------
@@ -41,13 +52,14 @@ class Entry:
 
   Attributes:
     encoder: a name of ENCODERS.
-    blocks: options by name of POSITIONS.
+    blocks: options by name of POSITIONS; several such are a pattern over
+      layers.
     fields: further fields of the encoder.
     normaliser: a name of NORMALISERS.
   """
 
   encoder: str = 'attention'
-  blocks: dict = dataclasses.field(default_factory=lambda: {'none': {}})
+  blocks: dict | tuple = dataclasses.field(default_factory=lambda: {'none': {}})
   fields: dict = dataclasses.field(default_factory=dict)
   normaliser: str = 'softmax'
 
@@ -60,9 +72,19 @@ class Entry:
     return self.encoder in ('attention', 'linear_attention')
 
   @property
+  def pattern(self):
+    """Options by name, of each of the first layers."""
+    return self.blocks if isinstance(self.blocks, tuple) else (self.blocks,)
+
+  @property
+  def names(self):
+    """Of POSITIONS."""
+    return [name for of_layer in self.pattern for name in of_layer]
+
+  @property
   def is_causal(self):
     needs = NORMALISERS[self.normaliser].causal_only
-    return needs or is_causal_only('+'.join(self.blocks))
+    return needs or is_causal_only('+'.join(self.names))
 
   @property
   def reads_neighbours(self):
@@ -78,7 +100,15 @@ class Entry:
     if self.has_blocks:
       causal = fields.setdefault('causal', self.is_causal)
       fields |= {'num_heads': H, 'mlp_dim': F}
-      fields['position'] = positions.make(self.blocks, D, H, causal, V)
+      fields['position'] = positions.layered(
+        [
+          {
+            name: POSITIONS[name](D, H, causal, vocab_size=V, **options)
+            for name, options in of_layer.items()
+          }
+          for of_layer in self.pattern
+        ]
+      )
     if self.has_attention:
       fields['normaliser'] = NORMALISERS[self.normaliser](H, head_dim=K)
     known = kind.__dataclass_fields__
@@ -95,13 +125,22 @@ class Entry:
     return tokens.replace(segments=None) if is_one_text else tokens
 
 
+def alone(name):
+  """A method of one's own may act in later layers only."""
+  fields = {'num_layers': 3} if ':' in name else {}
+  return Entry(blocks={name: {}}, fields=fields)
+
+
 ENTRIES = {
-  **{name: Entry(blocks={name: {}}) for name in POSITIONS},
+  **{name: alone(name) for name in POSITIONS},
   'shaw with values': Entry(
     blocks={'shaw': {'max_distance': 3, 'with_values': True}}
   ),
   'deberta shared': Entry(blocks={'deberta': {'share_projections': True}}),
   'path of single tokens': Entry(blocks={'path': {'kernel_size': 1}}),
+  'selective of single tokens': Entry(
+    blocks={'selective': {'kernel_size': 1, 'gated': True}}
+  ),
   'convolutional in each layer': Entry(
     blocks={'convolutional': {'every_layer': True}}
   ),
@@ -128,8 +167,20 @@ ENTRIES = {
       'value_residual': True,
     },
   ),
+  'rotary, then t5, then none': Entry(
+    blocks=({'rotary': {}}, {'t5': {}, 'kerple': {}}, {'none': {}}),
+    fields={
+      'num_layers': 4,
+      'window': ((3, 0), ()),
+      'block': Parallel(feed_forward='swiglu', norm='rms'),
+    },
+  ),
+  'one head each': Entry(
+    blocks={'rotary': {'heads': 1}, 'transformer_xl': {'heads': 1}}
+  ),
+  'stateful head': Entry(blocks={'path': {'heads': 1, 'kernel_size': 1}}),
   'headwise': Entry(
-    blocks={'shaw': {}}, fields={'output_gate': 'headwise', 'norm': 'post'}
+    blocks={'shaw': {}}, fields={'output_gate': 'headwise', 'block': PostNorm()}
   ),
   'linear_attention': Entry('linear_attention', {'rotary': {}}),
   'linear_attention causal': Entry(
@@ -214,18 +265,14 @@ def text(rows, fill_x=0.0, fill=0, **more):
   return laid(rows, X, fill_x), laid(rows, WEIGHT, 0.0), full(**arrays)
 
 
-def assert_same(name, rows, found, plain_rows, plain):
+def assert_same(rows, found, plain_rows, plain, sentence):
   """Tokens have the same vectors and gradients, and so have parameters."""
   for one, other in ((found[0], plain[0]), (found[1][1], plain[1][1])):
     for b, slots in enumerate(rows):
-      assert np.isfinite(one[b, slots]).all()
-      np.testing.assert_allclose(
-        one[b, slots], other[b, plain_rows[b]], **close
-      )
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
-    found[1][0],
-    plain[1][0],
+      assert np.isfinite(one[b, slots]).all(), f'{sentence}: it is not finite'
+      assert_near(one[b, slots], other[b, plain_rows[b]], sentence)
+  assert_near(
+    found[1][0], plain[1][0], f'gradients of parameters: {sentence}', 1e-3
   )
 
 
@@ -253,14 +300,41 @@ def test_what_and_where_padding_is_never_matters(name, layout, data):
   hypothesis.assume(side != 'inside' or not ENTRIES[name].reads_neighbours)
   fill_x = data.draw(st.sampled_from([np.nan, np.inf, 1e30]))
   fill = data.draw(st.sampled_from([-1, 2**31 - 1, V + 1]))
-  if name == 'variants' and side == 'inside':
+  if 'window' in ENTRIES[name].fields and side == 'inside':
     return  # a window counts padding
   found = run(name, *text(rows, fill_x, fill))
   plain_rows = [list(range(len(slots))) for slots in rows]
   plain = run(name, *text(plain_rows))
-  assert_same(name, rows, found, plain_rows, plain)
+  sentence = (
+    f'{name}: what stands at padding, and on which side it is, must change no '
+    'token'
+  )
+  assert_same(rows, found, plain_rows, plain, sentence)
   is_token = laid(rows, np.ones((B, L), bool), False)
-  assert (found[1][1][~is_token] == 0).all()
+  assert (found[1][1][~is_token] == 0).all(), (
+    f'{name}: vectors at padding must have gradients of 0'
+  )
+
+
+@entries
+def test_padding_is_seen_by_no_token(name):
+  """Both layouts above have as much of it; a text alone has none."""
+  entry, params = ENTRIES[name], program(name)[1]
+  made = entry.made()
+
+  @jax.jit
+  def outputs(x, tokens):
+    return made.apply({'params': params}, x, entry.read(tokens))
+
+  n = L - 3
+  short = jax.tree.map(lambda x: x[:, :n], full())
+  alone = outputs(X[:, :n], short.replace(padding_mask=None))
+  padded, _ = run(name, *text([list(range(n))] * B))
+  assert_near(
+    padded[:, :n],
+    alone,
+    f'{name}: a text must have the vectors that it has without padding',
+  )
 
 
 @entries
@@ -273,7 +347,14 @@ def test_the_order_is_that_of_the_index(name, order):
   rows = [order, order[::-1]]
   found = run(name, *text(rows))
   plain_rows = [list(range(L))] * B
-  assert_same(name, rows, found, plain_rows, run(name, *text(plain_rows)))
+  assert_same(
+    rows,
+    found,
+    plain_rows,
+    run(name, *text(plain_rows)),
+    f'{name}: order must be that of query.index and key.index, wherever tokens '
+    'stand in the row',
+  )
 
 
 @with_blocks
@@ -295,8 +376,11 @@ def test_packed_texts_equal_each_on_its_own(name, is_consecutive, n):
     x, ids = np.zeros_like(X), np.zeros_like(IDS)
     x[mask], ids[mask] = X[:, part].reshape(-1, D), IDS[:, part].ravel()
     alone, _ = run(name, x, WEIGHT, full(padding_mask=mask, ids=ids))
-    np.testing.assert_allclose(
-      packed[:, part], alone[mask].reshape(B, -1, D), **close
+    assert_near(
+      packed[:, part],
+      alone[mask].reshape(B, -1, D),
+      f'{name}: a text must have the vectors of a row of its own beside '
+      'another in one row; hooks that mix tokens must read segments',
     )
 
 
@@ -308,22 +392,30 @@ def changed_by(name, positions):
 
 @with_blocks
 def test_relative_methods_see_differences_alone(name):
-  method = BLOCKS[name].made().position
-  in_attention = method.hooks - {'embed'}
-  absolute = any(
-    'embed' in p.hooks and p.uses_positions for _, p in method.parts
-  )
-  if absolute or not in_attention:
+  """One that is not declared relative may see what it wants."""
+  parts = [part for _, part in BLOCKS[name].made().position.parts]
+  is_absolute = any(p.uses_positions and not p.is_relative for p in parts)
+  embeds = any(p.uses_positions and 'embed' in p.hooks for p in parts)
+  if is_absolute or embeds:
     return
   shifted = changed_by(name, np.arange(L)[None] + 400)
-  assert shifted < 1e-3 if method.is_relative else shifted > 1e-3
+  assert shifted < 1e-3, (
+    f'{name}: positions that are all 400 larger must change nothing, since '
+    f'is_relative = True or uses_positions = False; {shifted} was changed'
+  )
 
 
 @with_blocks
 def test_positions_matter_where_a_method_uses_them(name):
-  method = BLOCKS[name].made().position
+  parts = [part for _, part in BLOCKS[name].made().position.parts]
+  reads = any(part.uses_positions and part.hooks for part in parts)
   moved = changed_by(name, np.array([[0, 50, 100, 150, 151, 170]]))
-  assert (moved > 1e-3) == (method.uses_positions and bool(method.hooks))
+  assert (moved > 1e-3) == reads, (
+    f'{name}: positions farther apart must change '
+    + ('the output' if reads else 'nothing')
+    + f', since uses_positions = {reads}; {moved} was changed. A method of the '
+    'text and its order alone, or of token ids, has uses_positions = False'
+  )
 
 
 @with_blocks
@@ -340,7 +432,12 @@ def test_real_positions_are_read_or_refused(name):
       run(name, X, WEIGHT, full().replace(positions=where))
     return
   found, _ = run(name, X, WEIGHT, full().replace(positions=where))
-  np.testing.assert_allclose(found, run(name, X, WEIGHT, full())[0], **close)
+  assert_near(
+    found,
+    run(name, X, WEIGHT, full())[0],
+    f'{name}: positions 0.0, 1.0, ... must be as 0, 1, ..., since '
+    'supports_real_positions = True or uses_positions = False',
+  )
 
 
 # --- of the parameters -------------------------------------------------------
@@ -375,7 +472,10 @@ def test_gradients_equal_finite_differences(name):
       lambda g, d: (g * d).sum(), total(along, 0.0)[1], along
     )
     errors.append(abs(sum(jax.tree.leaves(slopes)) - want) / (1 + abs(want)))
-  assert np.median(errors) < 3e-3
+  assert np.median(errors) < 3e-3, (
+    f'{name}: gradients must equal finite differences; relative errors in '
+    f'three directions are {errors}. A kink, as that of relu, may be the reason'
+  )
 
 
 @entries
@@ -388,12 +488,12 @@ def test_a_group_of_models_equals_each_alone(name):
   together = jax.jit(jax.vmap(apply, in_axes=axes, axis_size=len(group)))
   found = together(stacked, X, WEIGHT, full())
   for n, one in enumerate(group):
-    jax.tree.map(
-      lambda a, b, n=n: np.testing.assert_allclose(
-        a[n], b, rtol=1e-3, atol=1e-3
-      ),
-      found,
+    assert_near(
+      jax.tree.map(lambda leaf, n=n: leaf[n], found),
       apply(one, X, WEIGHT, full()),
+      f'{name}: a model must be the same under vmap with other parameters, as '
+      'in a group of a sweep',
+      1e-3,
     )
 
 
@@ -419,12 +519,12 @@ def test_the_form_of_a_program_changes_nothing(name, monkeypatch):
     return (y * WEIGHT).sum(), y
 
   grads, y = jax.jit(jax.grad(total, argnums=(0, 1), has_aux=True))(params, X)
-  np.testing.assert_allclose(y, plain[0], **close)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
-    grads,
-    plain[1],
+  sentence = (
+    f'{name}: scan, remat, chunks of queries and distances that are counted '
+    'must change nothing'
   )
+  assert_near(y, plain[0], sentence)
+  assert_near(grads, plain[1], f'gradients: {sentence}', 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +533,7 @@ def test_the_form_of_a_program_changes_nothing(name, monkeypatch):
 def test_step_by_step_equals_the_full_causal_pass(name):
   entry = BLOCKS[name]
   fields = {'causal': True}
-  if 'window' in entry.fields:
+  if entry.fields.get('window') == (3, 2):
     fields['window'] = (3, 0)
   made, params = entry.made(**fields), entry.params(**fields)
   mask = np.ones((B, L), bool)
@@ -456,7 +556,12 @@ def test_step_by_step_equals_the_full_causal_pass(name):
     tokens = Tokens(jnp.asarray(mask[:, now]), ids=jnp.asarray(IDS[:, now]))
     y, cache = step(cache, X[:, now], tokens)
     seen = mask[:, now]
-    np.testing.assert_allclose(y[seen], want[:, now][seen], **close)
+    assert_near(
+      y[seen],
+      want[:, now][seen],
+      f'{name}: two tokens at a time with a cache must be as all at once; a '
+      'method whose `embed` mixes tokens has supports_cache = False',
+    )
   assert cache['cache']['end'] == L
   y, _ = step(cache, X[:, :2], tokens)
   assert np.isnan(y).all()
@@ -482,7 +587,11 @@ def test_narrow_types_are_near_float32(name, kind):
   want, _ = run(name, X, WEIGHT, full(padding_mask=mask))
   scale = abs(want).max()
   np.testing.assert_allclose(
-    y.astype(np.float32), want, atol=0.1 * scale, rtol=0.1
+    y.astype(np.float32),
+    want,
+    atol=0.1 * scale,
+    rtol=0.1,
+    err_msg=f'{name}: outputs in {kind} must be near those in float32',
   )
 
 
@@ -496,7 +605,9 @@ def test_x64_mode_changes_no_type_and_no_number(name):
     tokens = entry.read(full())
     like = jax.eval_shape(made.init, jax.random.key(0), x, tokens)
     kinds = {leaf.dtype for leaf in jax.tree.leaves(like)}
-    assert kinds <= {jnp.dtype('float32')}
+    assert kinds <= {jnp.dtype('float32')}, (
+      f'{name}: parameters must be float32 with JAX_ENABLE_X64, too'
+    )
     y, grads = jax.device_get(
       program.__wrapped__(name)[0](
         program(name)[1], x, np.float32(WEIGHT), full(padding_mask=mask)
@@ -504,12 +615,9 @@ def test_x64_mode_changes_no_type_and_no_number(name):
     )
   assert y.dtype == np.float32
   want, want_grads = run(name, X, WEIGHT, full(padding_mask=mask))
-  np.testing.assert_allclose(y, want, **close)
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3),
-    grads,
-    want_grads,
-  )
+  sentence = f'{name}: JAX_ENABLE_X64 must change no number'
+  assert_near(y, want, sentence)
+  assert_near(grads, want_grads, f'gradients: {sentence}', 1e-3)
 
 
 @entries
@@ -539,6 +647,6 @@ def test_small_batches_and_texts_work(name, batch, length):
 def test_every_normaliser_and_encoder_is_in_the_matrix():
   assert {e.normaliser for e in ENTRIES.values()} == set(NORMALISERS)
   assert {e.encoder for e in ENTRIES.values()} == set(ENCODERS)
-  joined = {name for e in ENTRIES.values() for name in e.blocks}
+  joined = {name for e in ENTRIES.values() for name in e.names}
   assert joined == set(POSITIONS)
   assert AttentionEncoder is ENCODERS['attention']

@@ -13,13 +13,13 @@ from selfattn.attention import Attention
 from selfattn.backends import BACKENDS, attend
 from selfattn.classifier import TextClassifier
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS, Sinks, Softmax
 from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.angles import angles
 from selfattn.positions.contract import distances
 from selfattn.positions.distances import distance_range
+from selfattn.tokens import Tokens
 from tests.conftest import at, draw
 
 B, L, H, K, V = 2, 4, 2, 6, 9
@@ -485,10 +485,6 @@ MISTAKES = {
     ).init(jax.random.key(0), X, None, 0.1),
     r'dropout = 0\.1 must be a Dropout',
   ),
-  'unknown option': (
-    make({'rotary': {'bas': 2.0}}), r'rotary\.bas is no option.*mean base\?',
-  ),
-  'option of none': (make({'none': {'x': 1}}), 'none has none'),
   'nothing': (make({}), 'no position method is named'),
   'twice': (make({'rope': {}, 'rotary': {}}), 'rope and rotary are one method'),
   'unknown name': (make({'rop': {}}), "name = 'rop' must be one of alibi"),

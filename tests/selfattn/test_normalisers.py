@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn.masks import Tokens
 from selfattn.normalisers import NORMALISERS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 # All different, so that no axis can stand in for another.
@@ -64,6 +64,18 @@ def entmax(scores, params, h, options):
   return [max(s - tau, 0.0) ** power for s in scaled]
 
 
+def ssmax(scores, params, h, options):
+  factor = params['scale'][h] * math.log(len(scores))
+  return softmax([factor * s for s in scores], params, h, options)
+
+
+def scaled_entmax(scores, params, h, options):
+  delta, beta, gamma = (params[n][h] for n in ('delta', 'beta', 'gamma'))
+  growth = math.log(max(len(scores), 2)) ** math.tanh(gamma)
+  factor = delta + math.log1p(math.exp(beta)) * growth
+  return entmax([factor * s for s in scores], params, h, options)
+
+
 def sparsemax(scores, params, h, options):
   """By sorting (Martins and Astudillo 2016, algorithm 1)."""
   order = sorted(scores, reverse=True)
@@ -90,9 +102,8 @@ def stick_breaking(scores, params, h, options):
 
 def lambda_of(params, options):
   pairs = [params[f'lambda_q{n}'] @ params[f'lambda_k{n}'] for n in (1, 2)]
-  return (
-    math.exp(pairs[0]) - math.exp(pairs[1]) + options.get('lambda_init', 0.8)
-  )
+  initial = options.get('highest', 0.8) - options.get('drop', 0.6)
+  return math.exp(pairs[0]) - math.exp(pairs[1]) + initial
 
 
 def differential(scores, params, h, options):
@@ -110,6 +121,8 @@ ROWS = {
   'sigmoid': sigmoid,
   'sparsemax': sparsemax,
   'entmax': entmax,
+  'ssmax': ssmax,
+  'scaled_entmax': scaled_entmax,
   'stick_breaking': stick_breaking,
   'talking_heads': talking_heads,
   'differential': differential,
@@ -121,7 +134,7 @@ VARIANTS = [
   ('sigmoid', {'by_length': False}),
   ('entmax', {'alpha': 1.2}),
   ('entmax', {'learned': True}),
-  ('differential', {'lambda_init': 0.3}),
+  ('differential', {'highest': 0.5, 'drop': 0.2}),
 ]
 variants = pytest.mark.parametrize(
   ('name', 'options'), VARIANTS, ids=lambda x: x if isinstance(x, str) else None
@@ -236,6 +249,13 @@ def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
   if name == 'differential':
     want = 1 - lambda_of(params, options)
   np.testing.assert_allclose(weights.sum(axis=-1), want, rtol=1e-6)
+
+
+def test_ssmax_begins_as_softmax_at_its_length():
+  normaliser = NORMALISERS['ssmax'](H, length=M)
+  scores = jax.random.normal(jax.random.key(3), (B, H, L, M))
+  found = normaliser(normaliser.init(None), scores, None, *SIDES)
+  np.testing.assert_allclose(found, jax.nn.softmax(scores), rtol=1e-5)
 
 
 @pytest.mark.parametrize('logit', [-40.0, 40.0])

@@ -21,8 +21,8 @@ from selfattn import choice
 from selfattn.backends import attend
 from selfattn.kernels import unsupported_reason
 from selfattn.linear import linear_sums
-from selfattn.masks import Tokens
 from selfattn.positions.rotary import Rotary
+from selfattn.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)

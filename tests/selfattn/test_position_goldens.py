@@ -15,10 +15,10 @@ import pytest
 from selfattn import masks
 from selfattn.attention import Attention
 from selfattn.backends import attend
-from selfattn.masks import Tokens
 from selfattn.positions import POSITIONS
 from selfattn.positions.biases import slopes
 from selfattn.positions.distances import skew
+from selfattn.tokens import Tokens
 from tests.conftest import at
 
 ROOT = pathlib.Path(__file__).parent.parent.parent

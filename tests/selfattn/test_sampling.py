@@ -9,13 +9,13 @@ from selfattn import positions
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
 from selfattn.pools import Cls
 from selfattn.positions.sampling import (
   Augmented,
   Randomised,
   RandomOffset,
 )
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 B, L, H, D, F = 3, 9, 4, 24, 17

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from selfattn.backends import attend
-from selfattn.masks import Tokens, visible
+from selfattn.masks import visible
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import at
 
 PATH = pathlib.Path(__file__).parent / 'goldens/text.npz'

@@ -3,8 +3,6 @@
 The arrays are made by scripts/make_text_goldens.py, which names the libraries.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +10,12 @@ from flax import traverse_util
 from test_text_goldens import PATH, B, D, H, K, L, case
 
 from selfattn.attention import Attention
+from selfattn.blocks import PreNorm
 from selfattn.encoders import AttentionEncoder
-from selfattn.masks import Tokens
+from selfattn.layers import Layer
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
 from tests.conftest import draw
 
 with np.load(PATH) as arrays:
@@ -115,9 +115,7 @@ def by_head(kernel):
 
 def test_the_layer_of_diff_llama_and_its_gradients():
   c = case(GOLDENS, 'differential')
-  normaliser = NORMALISERS['differential'](
-    H, head_dim=K, lambda_init=0.8 - 0.6 * math.exp(-0.3)
-  )
+  normaliser = NORMALISERS['differential'](H, head_dim=K)
   layer = Attention(
     D, H, num_kv_heads=H // 2, use_bias=False, causal=True,
     normaliser=normaliser,
@@ -135,7 +133,9 @@ def test_the_layer_of_diff_llama_and_its_gradients():
     return params
 
   grads = gradients(
-    lambda params, x: layer.apply({'params': params}, x)[0], c, ours('')
+    lambda params, x: layer.apply({'params': params}, x, layer=Layer(1, 2))[0],
+    c,
+    ours(''),
   )
   jax.tree.map(equals, grads, ours('_grad'))
 
@@ -176,7 +176,7 @@ def test_values_are_means_with_the_first_as_in_x_transformers():
   c = case(GOLDENS, 'value_residual')
   made = AttentionEncoder(
     3, H, D, POSITIONS['none'](D, H, False), jnp.float32,
-    activation='relu', value_residual=True,
+    block=PreNorm(feed_forward='relu'), value_residual=True,
   )  # fmt: skip
   zeros = jax.tree.map(
     lambda x: jnp.zeros(x.shape),

@@ -1,5 +1,7 @@
 """What keys of the config mean, and which values they may have."""
 
+import dataclasses
+
 import pytest
 
 from configs import default
@@ -38,14 +40,60 @@ def test_allowed_values_are_those_of_the_limits_and_tables(key, allowed):
 def test_help_of_a_choice_lists_its_entries_and_their_options():
   text = reference.described('position')
   assert all(f'{name}: ' in text for name in POSITIONS)
+  assert text == reference.described('model.position')
+  assert text == reference.described('config.model.position')
   alone = reference.described('rotary')
   assert alone in text
   assert alone == reference.described('rope')
   assert '  base=10000.0: base of the angles' in alone
-  with pytest.raises(UserError, match=r'--help=rotry .* did you mean rotary'):
-    reference.described('rotry')
+  assert '  window=(): ' in reference.described('attention')
 
 
+def test_help_of_a_key_or_a_section_says_what_is_allowed():
+  (line,) = reference.described('num_layers').splitlines()
+  assert line.startswith('  --config.model.num_layers=2: ')
+  assert line.endswith('(an integer, at least 1)')
+  assert line in reference.described('model').splitlines()
+  assert len(reference.described('seed').splitlines()) == 2
+
+
+def test_help_of_a_class_of_ones_own_lists_its_options():
+  name = f'{__name__}:Documented'
+  assert reference.described(name).splitlines() == [
+    f'{name}: A method.',
+    '  width=3: how far it looks',
+    '  side=None: text or None',
+  ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Undocumented(Position):
+  width: int = 3
+
+
+def test_help_of_a_class_without_a_docstring_lists_its_options_alone():
+  name = f'{__name__}:Undocumented'
+  lines = [name, '  width=3: an integer']
+  assert reference.described(name).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+  ('name', 'message'),
+  [
+    ('rotry', 'did you mean rotary'),
+    ('modle', 'did you mean model'),
+    ('nowhere:Class', 'there is no module nowhere'),
+    (f'{__name__}:POSITIONS', 'a subclass of none of .*Position'),
+  ],
+)
+def test_help_of_what_there_is_not_is_one_line(name, message):
+  with pytest.raises(UserError, match=message) as error:
+    reference.described(name)
+  assert f'--help={name}' in str(error.value) or '--help: ' in str(error.value)
+  assert '\n' not in str(error.value)
+
+
+@dataclasses.dataclass(frozen=True)
 class Documented(Position):
   """A method.
 
@@ -55,6 +103,7 @@ class Documented(Position):
   """
 
   width: int = 3
+  side: str | None = None
 
 
 def test_an_attribute_of_two_lines_is_one_sentence():

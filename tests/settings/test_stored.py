@@ -87,7 +87,7 @@ def test_a_new_option_changes_no_run(config, monkeypatch):
     ({'gone': 3}, 'config.gone is not a key'),
     ({'data': None}, 'config.data = None is no section'),
     ({'model': {'position': {'a': 1}}}, 'config.model.position = {'),
-    ({'seed': {'a': 1}}, "config.seed = {'a': 1} is a section"),
+    ({'seed': {'a': 1}}, "config.seed = {'a': 1} must be an integer"),
     ({'model': {'num_heads': 5}}, 'does not split'),
   ],
 )
@@ -133,7 +133,8 @@ def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
   run_lib.run(config, str(path), Signals())
   monkeypatch.chdir(tmp_path)
   settings = stored.read_settings(str(path))
-  assert [part.label for part in settings.model.position] == ['Mine', 't5']
+  (joined,) = settings.model.position
+  assert [part.label for part in joined] == ['Mine', 't5']
   evaluation.restore_params(str(path), 'last')
   capfd.readouterr()
   file.write_text(IDEAS + '# changed')

@@ -1,15 +1,17 @@
 """Comparison of settings: ranks by validation, over seeds, with intervals."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+import rich.console
 import scipy.stats
 from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.learning.tasks import Classify
-from experiments.sweeps import comparison, plan, results, tables
+from experiments.sweeps import comparison, names, plan, results, tables
 
 RATE, POSITION = 'optimizer.learning_rate', 'model.position'
 
@@ -143,7 +145,8 @@ def test_incomplete_settings_rank_behind_complete_ones(tmp_path):
     (POSITION, {'t5': 0.8, 'none': 0.7, 'shaw': 0.9}, '', 'none'),
     (POSITION, {'t5': 0.8, 'shaw': 0.9}, '', 't5'),
     (POSITION, {'t5': 0.8, 'none': 0.7}, f'{POSITION}=t5', 't5'),
-    (RATE, {0.3: 0.8, 0.1: 0.9}, '', '0.3'),
+    (POSITION, {'t5': 0.8, 'none': 0.7}, 't5', 't5'),
+    (RATE, {0.3: 0.8, 0.1: 0.9}, '', 'learning_rate=0.3'),
     (RATE, {0.3: 0.8}, '', None),
     (POSITION, {'none': None, 't5': 0.8, 'shaw': 0.9}, '', 't5'),
   ],
@@ -153,7 +156,7 @@ def test_differences_are_to_no_positions_or_to_the_first_setting(
 ):
   scores = {k: [score and (score, score)] for k, score in scores.items()}
   found, _ = compared(tmp_path, scores, key=key, baseline=baseline)
-  assert found.baseline == (expected and f'{key}={expected}')
+  assert found.baseline == expected
   others = [e for e in found.table if e['setting'] != found.baseline]
   assert all('difference' in e for e in others if expected and e['n'])
 
@@ -189,7 +192,8 @@ def test_a_sentence_says_what_the_interval_means(
   first, second, over, said, tmp_path
 ):
   found, _ = compared(tmp_path, {0.1: first, 0.2: second}, over=over)
-  expected = f'{RATE}=0.2 against {RATE}=0.1: accuracy on test {said}'
+  settings = 'learning_rate=0.2 against learning_rate=0.1'
+  expected = f'{settings}: accuracy on test {said}'
   assert tables.conclusion(found) == expected
 
 
@@ -267,15 +271,15 @@ def test_differences_are_paired_by_seed(tmp_path):
     baseline=f'{RATE}=0.1',
   )
   first = found.table[0]
-  assert first['setting'] == f'{RATE}=0.2'
+  assert first['setting'] == 'learning_rate=0.2'
   assert first['test']['mean'] == pytest.approx(0.52)
   assert first['difference']['mean'] == pytest.approx(0.02)
   assert first['difference']['std'] == pytest.approx(0.01)
   assert first['test']['half_width'] > 10 * first['difference']['half_width']
   shown = tables.markdown(found)
-  assert f'| {RATE}=0.2 | 3 | 0.5200 ' in shown
+  assert '| learning_rate=0.2 | 3 | 0.5200 ' in shown
   assert '+0.0200 ± 0.0248' in shown
-  with pytest.raises(UserError, match=rf'is not one of {RATE}=0\.2'):
+  with pytest.raises(UserError, match=r'is not one of learning_rate=0\.2'):
     compared(tmp_path, {0.2: of_test(1), 0.3: of_test(1)}, baseline='lr=1')
 
 
@@ -288,10 +292,81 @@ def test_tables_hold_validation_and_test(tmp_path):
   lines = tables.markdown(found).splitlines()
   assert lines[0] == ('| setting | n | validation | test | test - baseline |')
   assert lines[2] == (
-    f'| {POSITION}=shaw | 2 | 0.7500 ± 0.6353 | 0.8000 ± 1.2706 | '
-    '+0.2500 ± 0.6353 |'
+    '| shaw | 2 | 0.7500 ± 0.6353 | 0.8000 ± 1.2706 | +0.2500 ± 0.6353 |'
   )
   assert lines[3].endswith('| baseline |')
   assert any('± half-width of its 95% interval' in line for line in lines)
   assert tables.conclusion(found) in lines
   json.dumps(found.table)
+
+
+@pytest.mark.parametrize(
+  ('settings', 'expected'),
+  [
+    ([{POSITION: 'none'}, {POSITION: 't5'}], ['none', 't5']),
+    ([{RATE: 0.1}, {RATE: 0.2}], ['learning_rate=0.1', 'learning_rate=0.2']),
+    # What all agree in is left out.
+    ([{POSITION: 't5', RATE: 0.1}, {POSITION: 't5', RATE: 0.2}],
+     ['learning_rate=0.1', 'learning_rate=0.2']),
+    ([{POSITION: 't5', RATE: 0.1}, {POSITION: 'none', RATE: 0.2}],
+     ['t5, learning_rate=0.1', 'none, learning_rate=0.2']),
+    # Texts of two keys, or none, would not say of which key they are.
+    ([{POSITION: 'none', 'model.pool': 'max'},
+      {POSITION: 't5', 'model.pool': 'mean'}],
+     ['position=none, pool=max', 'position=t5, pool=mean']),
+    ([{'train.init_from': ''}, {'train.init_from': 'runs/a'}],
+     ['init_from=', 'init_from=runs/a']),
+    ([{'seed': 0, 'data.seed': 1}, {'seed': 1, 'data.seed': 2}],
+     ['seed=0, data.seed=1', 'seed=1, data.seed=2']),
+    ([{'a.names': ['x', 'y']}, {'a.names': []}], ['names=[x,y]', 'names=[]']),
+    ([{RATE: 0.1}], ['all']),
+    ([], []),
+  ],
+)  # fmt: skip
+def test_settings_are_named_by_what_differs(settings, expected):
+  assert names.of(settings) == expected
+
+
+def test_a_setting_that_changes_less_is_named_by_its_defaults(tmp_path):
+  trials = [{RATE: 0.1}, {POSITION: 't5', RATE: 0.1}]
+  trials += [{POSITION: 'rotary(base=7)', RATE: 0.1, 'seed': 3}]
+  base = make_small_config()
+  base.model.position = 'rotary(base=7.0)'
+  specs = plan.make(base.to_dict(), trials, str(tmp_path))
+  naming = names.of_specs(specs, [], '')
+  assert naming.names == ['rotary(base=7)', 't5', 'rotary(base=7)']
+  assert naming.over == ('seed',)
+
+
+def printed(found, width):
+  console = rich.console.Console(width=width, file=io.StringIO())
+  console.print(tables.terminal(found, width), crop=False)
+  return console.file.getvalue().splitlines()
+
+
+def test_a_table_fits_a_narrow_terminal_and_breaks_between_words(tmp_path):
+  dropout = 'model.attention_dropout_rate'
+  methods = ('rotary(base=100)', 'rotary(base=500)+t5(num_buckets=16)')
+  trials = [
+    {POSITION: method, RATE: rate, dropout: rate, 'seed': seed}
+    for method in methods
+    for rate in (0.125, 0.25)
+    for seed in range(2)
+  ]
+  scores = np.random.default_rng(0).random(len(trials))
+  rows = [
+    {f'best/{split}/accuracy': score for split in comparison.SPLITS}
+    for score in scores
+  ]
+  specs = plan.make(make_small_config().to_dict(), trials, str(tmp_path))
+  found = comparison.compare(rows, specs, 'accuracy', [], '')
+  lines = printed(found, 80)
+  assert max(map(len, lines)) <= 80
+  shown = ' '.join(lines).split()
+  for word in (
+    'validation', 'baseline', 'rotary(base=100),', 't5(num_buckets=16),',
+    'learning_rate=0.125,', 'attention_dropout_rate=',
+  ):  # fmt: skip
+    assert word in shown
+  # Wider than the terminal, rather than cut off.
+  assert '…' not in ' '.join([*lines, *printed(found, 40)])

@@ -1,6 +1,5 @@
 """Engines with interrupted trials, and with trials ahead of others."""
 
-import json
 import os
 import sys
 import types
@@ -8,16 +7,10 @@ import types
 import pytest
 from conftest import make_small_config
 
-from experiments.command.errors import Interrupted, UserError
+from experiments.command.errors import Interrupted
 from experiments.command.signals import Signals
-from experiments.sweeps import (
-  engines,
-  folder,
-  halving,
-  plan,
-  ray_cluster,
-  results,
-)
+from experiments.sweeps import engines, folder, plan, ray_cluster
+from experiments.training import run as run_lib
 from experiments.workdir import locks
 from experiments.workdir.metrics import read_rows
 from experiments.workdir.workdir import Workdir, read_status
@@ -34,58 +27,9 @@ def specs(tmp_path):
   return made
 
 
-def options(specs):
+def cluster(specs):
   workdir = os.path.dirname(os.path.dirname(specs[0].path))
-  return engines.Options(workdir, None, 32, '', {})
-
-
-def test_a_trial_that_was_pruned_has_ended(specs):
-  pruned = {'status': 'PRUNED', 'step': 4, 'attempt': 1}
-  os.makedirs(specs[1].path)
-  with open(os.path.join(specs[1].path, 'status.json'), 'w') as file:
-    json.dump(pruned, file)
-  assert not engines.is_unfinished(specs[1], None)
-  statuses = [row['status'] for row in results.collect(specs)]
-  assert statuses == ['PENDING', 'PRUNED', 'PENDING']
-
-
-def of_lengths(path, *lengths):
-  """Two seeds for each number of steps, evaluated after every second."""
-  config = make_small_config()
-  config.train.eval_every = 2
-  config.optimizer.warmup_steps = 1
-  trials = [{'train.steps': n, 'seed': s} for n in lengths for s in range(2)]
-  return plan.make(config.to_dict(), trials, str(path))
-
-
-def test_a_trial_shorter_than_a_rung_ends_at_its_last_step(tmp_path):
-  specs = of_lengths(tmp_path, 2, 6)
-  rungs = halving.parse(['4'], 0.5, specs)
-  halving.run(engines.serial, specs, rungs, options(specs), Signals())
-  ended = [read_status(spec.path) for spec in specs]
-  assert [e['status'] for e in ended[:2]] == ['DONE', 'DONE']
-  # Half of the two longer trials; the shorter ones do not count.
-  assert {e['status'] for e in ended[2:]} == {'DONE', 'PRUNED'}
-  for spec, status in zip(specs, ended, strict=True):
-    rows = read_rows(f'{spec.path}/metrics.jsonl')
-    last = {'PRUNED': 4}.get(status['status'], spec.settings.train.steps)
-    assert rows[-1]['step'] == status['step'] == last
-
-
-@pytest.mark.parametrize(
-  ('texts', 'said'),
-  [
-    (['5'], r'config\.train\.eval_every = 2 \(trial 2\)'),
-    (['4', '2'], 'must be ascending'),
-    (['6'], r'below the 6 steps of the longest trial'),
-  ],
-)
-def test_rungs_are_checked_against_every_trial(texts, said, tmp_path):
-  # A rung after 5 steps is past the end of the first two trials.
-  specs = of_lengths(tmp_path, 3, 6)
-  assert halving.parse(['2', '4'], 0.5, specs).steps == (2, 4)
-  with pytest.raises(UserError, match=said):
-    halving.parse(texts, 0.5, specs)
+  return ray_cluster.Cluster(workdir, '', {})
 
 
 # Saves after steps 3, 4, 6, 8, 9 and 12, as eval_every = 4 and every_steps = 3
@@ -117,14 +61,15 @@ def test_trials_of_equal_progress_train_together(
   assert [[spec.index for spec in group] for group in found] == groups
 
 
-def test_a_trial_that_is_ahead_resumes_from_its_own_step(
-  specs, tmp_path, capfd
-):
+def test_a_trial_that_is_ahead_resumes_from_its_own_step(specs, capfd):
   alone, group = specs[0], specs[:2]
-  engines.run([alone], 8, Signals(), engines.Shared())
-  assert read_status(alone.path)['status'] == 'PAUSED'
+  shared = engines.Shared()
+  loaded = shared.data(alone.settings, None)
+  program = shared.program(alone.settings, loaded, None)
+  run = alone.config, alone.settings, alone.path
+  run_lib.run_group([run], loaded, program, Signals(), until=8)
   capfd.readouterr()
-  engines.vectorized(group, options(specs), Signals())
+  engines.train(group, Signals(), shared)
   said = capfd.readouterr().err
   assert said.index('resuming after step 8') < said.index('initialising')
   for spec in group:
@@ -163,7 +108,7 @@ def test_a_task_that_dies_fails_no_trial_that_another_process_trains(
 ):
   with locks.held(specs[0].path):
     Workdir(specs[0].path, 1).set_status('RUNNING', 3)
-    ray_cluster.ray(specs[:2], options(specs), Signals())
+    ray_cluster.train(specs[:2], 1, cluster(specs), Signals())
   found = [read_status(spec.path)['status'] for spec in specs[:2]]
   assert found == ['RUNNING', 'FAILED']
 
@@ -173,5 +118,5 @@ def test_a_task_ended_by_a_signal_fails_no_trial(specs, losing_ray):
   signals = Signals()
   losing_ray.do = lambda: setattr(signals, 'received', 'SIGINT')
   with pytest.raises(Interrupted):
-    ray_cluster.ray(specs[:1], options(specs), signals)
+    ray_cluster.train(specs[:1], 1, cluster(specs), signals)
   assert read_status(specs[0].path) == {}

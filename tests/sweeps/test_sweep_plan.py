@@ -1,15 +1,13 @@
 """Planning, validation and plots of sweeps."""
 
-import math
 import types
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from configs import default
 from experiments.command.errors import UserError
-from experiments.sweeps import comparison, grids, halving, plan, plots, results
+from experiments.sweeps import comparison, grids, plan, plots, results
 
 
 def test_product_is_every_combination_in_order():
@@ -50,39 +48,6 @@ def test_trials_whose_names_begin_alike_have_folders_of_their_own(
   }
 
 
-@pytest.mark.parametrize(
-  ('sizes', 'count'),
-  [
-    ([5, 5, 5], 2),
-    ([7, 1, 2, 3], 1),
-    ([2, 1, 1, 1, 2, 2, 1, 1], 2),
-    ([4], 3),
-    ([2, 1], 5),
-  ],
-)
-def test_processes_train_each_trial_once_and_few_programs(
-  sizes, count, tmp_path
-):
-  base = default.get_config().to_dict()
-  trials = [
-    {'model.num_layers': layers, 'seed': seed}
-    for layers, size in enumerate(sizes, 1)
-    for seed in range(size)
-  ]
-  specs = plan.make(base, trials, str(tmp_path))
-  shares = [plan.share(specs, count, index) for index in range(count)]
-  found = [spec.index for share in shares for spec in share]
-  assert sorted(found) == list(range(len(specs)))
-  assert all([s.index for s in share] == sorted(s.index for s in share)
-             for share in shares)  # fmt: skip
-  used = [{s.overrides['model.num_layers'] for s in share} for share in shares]
-  if len(sizes) >= 4 * count:
-    # No program is compiled twice.
-    assert sum(map(len, used)) == len(sizes)
-  counts = list(map(len, shares))
-  assert max(counts) - min(counts) <= 2
-
-
 def test_shapes_are_traced_once_for_each_program(tmp_path, monkeypatch):
   base = default.get_config().to_dict()
   base['data']['source'] = 'word_order(train_pairs=5)'
@@ -101,17 +66,31 @@ def test_shapes_are_traced_once_for_each_program(tmp_path, monkeypatch):
   assert counts[2] == counts[0] < counts[3] == counts[1]
 
 
-def test_results_that_have_not_changed_are_not_written_again(tmp_path):
-  found = comparison.Comparison('accuracy', ('seed',), ('seed',), None, [], 1)
-  times = []
-  for score in (0.5, 0.5, 0.75):
-    results.write(str(tmp_path), [{'trial': 0, 'score': score}], found)
-    times.append((tmp_path / 'results.csv').stat().st_ino)
-    (tmp_path / f'keeps the number of {len(times)}').hardlink_to(
-      tmp_path / 'results.csv'
-    )
-  assert times[0] == times[1] != times[2]
-  assert '0.75' in (tmp_path / 'results.csv').read_text()
+def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
+  methods = ['rotary', 'rope', 'rotary(base=10000)', 'rotary(base=500)']
+  points = grids.product(
+    [
+      [{'model.position': name} for name in methods],
+      [{'seed': seed} for seed in range(2)],
+    ]
+  )
+  base = default.get_config().to_dict()
+  specs = plan.make(base, points, str(tmp_path))
+  kept = plan.distinct(specs, points)
+  assert [spec.overrides for spec in kept] == points[:2] + points[-2:]
+  # Another spelling has the same folder.
+  assert specs[2].path == specs[0].path
+  (said,) = capfd.readouterr().err.splitlines()
+  assert said.startswith('4 of 8 points of the grid repeat a trial')
+  assert said.count('model.position=rope is model.position=rotary') == 1
+
+
+def test_a_default_that_is_written_is_the_same_trial(tmp_path, capfd):
+  points = [{}, {'seed': 0}, {'seed': 1}, {'seed': 1}]
+  base = default.get_config().to_dict()
+  kept = plan.distinct(plan.make(base, points, str(tmp_path)), points)
+  assert [spec.overrides for spec in kept] == [{}, {'seed': 1}]
+  assert 'seed=0 is the default; seed=1 is seed=1' in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -236,15 +215,6 @@ def test_numbers_of_numpy_are_those_of_python():
   assert kinds == [int, float, bool, tuple]
 
 
-def test_random_samples_are_a_function_of_the_seed():
-  numbers = grids.log_uniform(1e-4, 1e-1, 200, seed=3)
-  assert numbers == grids.log_uniform(1e-4, 1e-1, 200, seed=3)
-  assert numbers != grids.log_uniform(1e-4, 1e-1, 200, seed=4)
-  assert 1e-4 <= min(numbers) < 1e-3 < 1e-2 < max(numbers) <= 1e-1
-  logs = (np.log10(numbers) + 4) / 3
-  assert scipy.stats.kstest(logs, 'uniform').pvalue > 0.01
-
-
 def test_all_invalid_trials_are_listed(tmp_path):
   base = default.get_config().to_dict()
   trials = [
@@ -265,12 +235,6 @@ def test_all_invalid_trials_are_listed(tmp_path):
   assert 'config.optimizer is a section' in said
   with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
     plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
-  with pytest.raises(UserError, match='trials 0 and 1 are equal'):
-    plan.make(base, [{'seed': 1}, {'seed': 1}], str(tmp_path))
-
-
-def specs_of(trials, tmp_path):
-  return plan.make(default.get_config().to_dict(), trials, str(tmp_path))
 
 
 def test_a_plot_has_one_curve_per_group_with_intervals():
@@ -284,8 +248,6 @@ def test_a_plot_has_one_curve_per_group_with_intervals():
     for pool, means in (('max', (0.2, 0.4, 0.3)), ('mean', (0.5, 0.6, 0.7)))
     for lr, mean in zip((1e-2, 1e-4, 1e-3), means, strict=True)
   ]
-  # A setting that does not use the rate.
-  table.append({'pool': 'none', 'n': 3, 'validation': None})
   found = comparison.Comparison(
     'accuracy', ('seed',), ('seed',), None, table, 1
   )
@@ -294,7 +256,7 @@ def test_a_plot_has_one_curve_per_group_with_intervals():
   assert axes.get_xlabel() == 'lr'
   assert axes.get_ylabel() == 'accuracy on validation (mean, 95% interval)'
   labels = [text.get_text() for text in axes.get_legend().get_texts()]
-  assert labels == ['pool=max', 'pool=mean']
+  assert labels == ['max', 'mean']
   curve = axes.containers[0]
   np.testing.assert_array_equal(curve[0].get_xdata(), [1e-4, 1e-3, 1e-2])
   np.testing.assert_array_equal(curve[0].get_ydata(), [0.4, 0.3, 0.2])
@@ -304,20 +266,8 @@ def test_a_plot_has_one_curve_per_group_with_intervals():
   assert plots.numeric_keys(table, ['lr', 'pool']) == ['lr']
 
 
-@pytest.mark.parametrize(
-  'texts', [['7'], ['500', '0'], ['2000'], ['1000', '500']]
-)
-def test_rungs_are_steps_that_are_evaluated(texts, tmp_path):
-  specs = specs_of([{}], tmp_path)
-  assert halving.parse(['500', '1000'], 0.5, specs).steps == (500, 1000)
-  with pytest.raises(UserError, match=r'config\.train\.eval_every = 500'):
-    halving.parse(texts, 0.5, specs)
-  assert math.isclose(halving.parse([], 0.25, specs).keep_fraction, 0.25)
-
-
 def test_an_incomplete_last_row_is_not_read(tmp_path):
   (tmp_path / 'metrics.jsonl').write_text(
     '{"step": 4, "validation/accuracy": 0.5}\n{"step": 8, "validation/acc'
   )
-  assert results.evaluation(str(tmp_path), 4, 'accuracy', max) == 0.5
-  assert results.evaluation(str(tmp_path), 8, 'accuracy', max) == -math.inf
+  assert results._evaluations(str(tmp_path)) == {4: {'accuracy': 0.5}}

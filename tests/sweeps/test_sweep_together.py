@@ -27,14 +27,14 @@ def specs(workdir, count=3):
   return plan.make(config.to_dict(), trials, str(workdir))
 
 
-def options(workdir):
-  return engines.Options(str(workdir), None, 8, '', {})
+def train(specs):
+  engines.train(specs, Signals(), engines.Shared())
 
 
 def test_a_locked_trial_is_skipped_and_its_group_trains(tmp_path, capfd):
   trials = specs(tmp_path)
   with locks.held(trials[1].path):
-    engines.vectorized(trials, options(tmp_path), Signals())
+    train(trials)
   found = [workdir_lib.read_status(spec.path).get('status') for spec in trials]
   assert found == ['DONE', None, 'DONE']
   assert 'skipped, since another process trains it' in capfd.readouterr().err
@@ -54,8 +54,8 @@ def test_trials_of_a_normaliser_and_a_pool_with_parameters_are_one_group(
     )
     for x in ('together', 'alone')
   )
-  engines.vectorized(together, options(tmp_path / 'together'), Signals())
-  engines.vectorized(alone[1:], options(tmp_path / 'alone'), Signals())
+  train(together)
+  train(alone[1:])
   found = [
     json.loads(
       (pathlib.Path(spec.path) / 'metrics.jsonl').read_text().splitlines()[-1]
@@ -78,11 +78,11 @@ def test_a_trial_that_ended_during_the_wait_for_its_lock_is_unchanged(
     with held(path, *more):
       if path == trials[0].path and not workdir_lib.read_status(path):
         # As if another host had released it just now.
-        engines._train(trials[:1], None, Signals(), engines.Shared())
+        engines._train(trials[:1], Signals(), engines.Shared())
       yield
 
   monkeypatch.setattr(locks, 'held', slow)
-  engines.vectorized(trials, options(tmp_path), Signals())
+  train(trials)
   for spec in trials:
     status = workdir_lib.read_status(spec.path)
     assert (status['status'], status['attempt']) == ('DONE', 1)
@@ -101,7 +101,7 @@ def test_a_group_that_fails_fails_no_trial_of_another_process(
   with locks.held(trials[1].path):
     other = workdir_lib.Workdir(trials[1].path, 1)
     other.set_status('RUNNING', 3)
-    engines.vectorized(trials, options(tmp_path), Signals())
+    train(trials)
   found = [workdir_lib.read_status(spec.path)['status'] for spec in trials]
   assert found == ['FAILED', 'RUNNING', 'FAILED']
   assert 'the reason' in capfd.readouterr().err
@@ -121,7 +121,7 @@ def test_a_trial_is_marked_failed_before_its_lock_is_released(
   monkeypatch.setattr(workdir_lib, 'give_up', watch)
   monkeypatch.setattr(engines, '_train', lambda *_: 1 / 0)
   (trial,) = specs(tmp_path, 1)
-  engines.serial([trial], options(tmp_path), Signals())
+  train([trial])
   engines.give_up(trial, 'its process died')
   assert refused == [trial.path] * 2
 

@@ -1,14 +1,18 @@
 """Scores by hand and by loops, and the same numbers at every batch size."""
 
 import json
+import os
+import re
+import shutil
 
 import numpy as np
 import pytest
+from conftest import last_json
 
 from experiments import evaluate
 from experiments.data import loading
 from experiments.data.batches import Examples
-from experiments.inspection import run_page
+from experiments.inspection import results
 from experiments.learning import scores
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
@@ -72,7 +76,7 @@ def test_a_run_of_a_thousand_classes_has_a_short_result(capsys):
   found = evaluate._by_label(answers, examples, names)
   assert len(json.dumps(found)) < 10_000
   assert len(capsys.readouterr().err) < 10_000
-  tables = run_page._tables(names, examples, np.ones(len(labels)), answers[1])
+  tables = results._tables(names, examples, np.ones(len(labels)), answers[1])
   assert len(tables) < 20_000
 
 
@@ -168,3 +172,41 @@ def test_symmetric_alibi_is_right_on_one_of_a_text_and_its_reverse(
     assert differences < 1e-5
   else:
     assert differences > 1e-4
+
+
+KEYS = '--config.data.text.'
+
+
+@pytest.mark.parametrize(
+  ('flags', 'line'),
+  [
+    (['--file=a', '--split=test'], '--split and --file exclude'),
+    (['--file=a', '--data_dir=b'], '--data_dir and --file exclude'),
+    (['--unknown_labels=drop'], '--unknown_labels and --file need'),
+    ([f'{KEYS}format=csv'], 'format and --file need'),
+    (['--file=a'], '--file=a needs a run on texts'),
+    (['--data_dir=b'], '--data_dir=b is for data in a folder'),
+  ],
+)
+def test_flags_that_do_not_go_together_are_one_line(
+  flags, line, finished_run, call_command, tmp_path
+):
+  run = f'--workdir={finished_run}'
+  code, stdout, stderr = call_command('evaluate', run, *flags, cwd=tmp_path)
+  assert (code, stdout, stderr.count('\n')) == (2, '', 1), stderr
+  assert line in stderr
+
+
+def test_a_checkpoint_that_is_cut_is_one_line_with_another_one(
+  finished_run, run_command, tmp_path
+):
+  """In a process of its own: threads of the library outlive the error."""
+  shutil.copytree(finished_run, tmp_path / 'run')
+  run = f'--workdir={tmp_path}/run'
+  step = last_json(run_command('evaluate', run).stdout)['step']
+  for path in (tmp_path / f'run/checkpoints/{step}').rglob('d/*'):
+    os.truncate(path, path.stat().st_size // 2)
+  done = run_command('evaluate', run)
+  assert (done.returncode, done.stdout, done.stderr.count('\n')) == (1, '', 1)
+  flag = re.search(r'--checkpoint=\d+', done.stderr)[0]
+  assert run_command('evaluate', run, flag).returncode == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
+from experiments import predict
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, streams
@@ -213,3 +214,25 @@ def test_wrong_lengths_are_refused(trained, call_command, flags):
   )
   assert code == 2
   assert flags[0].partition('=')[0] in error
+
+
+def test_predict_goes_on_from_a_prompt(trained, printed_json, call_command):
+  path, _ = trained
+  flags = ['--prompt=Loru lives', '--tokens=7', '--temperature=0']
+  printed = printed_json('predict', f'--workdir={path}', *flags)
+  generator = predict.load(str(path))
+  assert printed['text'] == generator.generate('Loru lives', 7, temperature=0)
+  for wrong in (['--text=a'], ['--tokens=3'], ['--prompt=a', '--text=b']):
+    code, _, error = call_command(
+      'predict', f'--workdir={path}', *wrong, cwd='.'
+    )
+    assert code == 2
+    assert '--prompt' in error
+
+
+def test_a_classifier_goes_on_from_no_prompt(finished_run, call_command):
+  code, _, error = call_command(
+    'predict', f'--workdir={finished_run}', '--prompt=a', cwd='.'
+  )
+  assert code == 2
+  assert 'next_token' in error

@@ -139,13 +139,13 @@ def test_a_sweep_in_a_bucket_is_that_of_a_disk(
 
 
 @pytest.mark.slow
-def test_processes_without_a_disk_of_both_share_a_sweep(
+def test_commands_without_a_disk_of_both_share_a_sweep(
   bucket, sweep, call_command
 ):
   flags = [*sweep, '--engine=serial', f'--workdir={bucket}']
   for index, trials in enumerate(({'DONE': 2, 'PENDING': 2}, {'DONE': 4})):
-    share = ['--num_processes=2', f'--process_id={index}']
-    code, out, err = call_command('sweep', *flags, *share, cwd=ROOT)
+    share = f'--trial_ids={2 * index},{2 * index + 1}'
+    code, out, err = call_command('sweep', *flags, share, cwd=ROOT)
     assert code == 0, err
     assert last_json(out)['trials'] == trials
     assert (bucket / 'results.csv').exists() == bool(index)

@@ -1,0 +1,59 @@
+"""The contracts of data sets and of vocabularies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+  """The contract of a data set: labelled texts by split; fields are options.
+
+  A class that also defines `key(directory, digest)`, a JSON value of all that
+  the rows depend on, is read once and stored (experiments.data.store); one that
+  inherits it is not.
+
+  Attributes:
+    is_generated: whether a program makes it, with its test split, so that it
+      has no folds.
+    is_stream: whether its rows are pieces of one stream, in their order, and
+      examples are windows of it; see experiments.data.streams.Pieces.
+  """
+
+  is_generated: ClassVar[bool] = False
+  is_stream: ClassVar[bool] = False
+
+  def check(self, directory: str) -> None:
+    """ValueError `OPTION = VALUE must be ...`; reads no file.
+
+    Args:
+      directory: config.data.dir.
+    """
+
+  def read(self, directory: str, seed: int) -> Mapping[str, Iterable[Any]]:
+    """Rows, see experiments.data.rows, of train, validation and test.
+
+    A split that is left out is held out from train, see DataSettings.
+
+    Args:
+      directory: config.data.dir.
+      seed: config.data.seed.
+    """
+    raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenization:
+  """The contract of how texts become tokens; fields are options."""
+
+  def check(self) -> None:
+    """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
+
+  def train(self, texts: Iterable[str | list[str]]) -> Any:
+    """A tokenizers.Tokenizer fitted to the texts of train.
+
+    Its first ids are SPECIAL_TOKENS, see experiments.data.vocabularies.
+    """
+    raise NotImplementedError

@@ -1,0 +1,120 @@
+"""Which setting each trial of a sweep has, and what settings are called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments.command.errors import UserError, nearest
+from experiments.command.values import shown
+from experiments.sweeps.plan import Spec, describe, flat
+
+FOLD = 'data.fold'
+# Keys that make repetitions of a setting, if they are swept.
+REPEATED = ('seed', FOLD)
+
+
+@dataclasses.dataclass(frozen=True)
+class Naming:
+  """The settings of trials, without what distinguishes repetitions.
+
+  Attributes:
+    over: the keys that distinguish repetitions of a setting.
+    settings: of each trial, values by dotted key of all keys that the sweep
+      changes.
+    names: of the setting of each trial.
+    baseline: the name that was asked for; '' without one.
+  """
+
+  over: tuple[str, ...]
+  settings: list[dict[str, Any]]
+  names: list[str]
+  baseline: str
+
+
+def of_specs(specs: list[Spec], over: Sequence[str], baseline: str) -> Naming:
+  """The settings of all trials of a sweep.
+
+  Args:
+    over: keys that distinguish repetitions; empty: those of REPEATED that are
+      swept.
+    baseline: a name, or KEY=VALUE, ... of all keys; or ''.
+
+  Raises:
+    UserError: an unknown key, or no such setting.
+  """
+  known = specs[0].settings.flat()
+  for key in over:
+    if key not in known:
+      raise UserError(f'--over={key} is not a key{nearest(key, list(known))}')
+  repeated = set(REPEATED) & set(swept(specs, ()))
+  over = tuple(over or sorted(repeated, key=REPEATED.index) or REPEATED[:1])
+  keys = swept(specs, over)
+  values = (flat(spec.settings) | dict(spec.overrides) for spec in specs)
+  settings = [
+    {key: _plain(of_trial[key]) for key in keys} for of_trial in values
+  ]
+  names = of(settings)
+  return Naming(over, settings, names, _named(baseline, names, settings))
+
+
+def swept(specs: list[Spec], over: Iterable[str]) -> list[str]:
+  """The keys that trials override, except those in `over`."""
+  keys = dict.fromkeys(key for spec in specs for key in spec.overrides)
+  return [key for key in keys if key not in over]
+
+
+def _named(baseline: str, names: list[str], settings: list[dict]) -> str:
+  """The name of the setting that --baseline gives, in either form."""
+  if not baseline:
+    return ''
+  text = baseline.replace(' ', '')
+  for name, values in zip(names, settings, strict=True):
+    if text in (name.replace(' ', ''), describe(values).replace(' ', '')):
+      return name
+  known = '; '.join(dict.fromkeys(names))
+  raise UserError(f'--baseline={baseline} is not one of {known}')
+
+
+def of(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+  """A name for each setting, the same for equal ones: KEY=VALUE, ...
+
+  Keys that all settings agree in are left out, and a key is its last part where
+  no other key ends alike. Texts of the only key that has texts stand alone:
+
+      rotary(base=100), learning_rate=0.001
+
+  Args:
+    settings: values by dotted key of the config, of the same keys.
+  """
+  keys = list(settings[0]) if settings else []
+  differing = [
+    key for key in keys if any(s[key] != settings[0][key] for s in settings)
+  ]
+  ends = [key.rpartition('.')[2] for key in differing]
+  labels = {
+    key: f'{end if ends.count(end) == 1 else key}='
+    for key, end in zip(differing, ends, strict=True)
+  }
+  texts = [
+    key
+    for key in differing
+    if any(isinstance(setting[key], str) for setting in settings)
+  ]
+  if len(texts) == 1 and all(setting[texts[0]] for setting in settings):
+    labels[texts[0]] = ''
+  return [
+    ', '.join(f'{labels[key]}{_text(setting[key])}' for key in differing)
+    or 'all'
+    for setting in settings
+  ]
+
+
+def _plain(value: Any) -> Any:
+  return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+  text = shown(value)
+  return f'[{text}]' if isinstance(value, list) else text
