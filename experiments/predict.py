@@ -95,8 +95,8 @@ def load(
     if not task.entry.has_labels:
       raise UserError(
         f'--workdir={path} was trained on config.task = {task}, which '
-        'predicts neither labels nor the next token; use experiments.evaluate for its '
-        'scores on a split, experiments.inspect --text for its attention'
+        'predicts neither labels nor the next token; use experiments.evaluate '
+        'for its scores on a split, experiments.inspect --text for its attention'
       )
     return prediction.Predictor(
       list(ensembles.restored(paths, str(checkpoint))),
@@ -189,8 +189,8 @@ def main(values) -> None:
     predictor = load(paths, values.checkpoint, values.batch_size)
     if not isinstance(predictor, prediction.Predictor):
       raise UserError(
-        f'--workdir={workdir} is a language model: give --prompt, the text that '
-        'it goes on from'
+        f'--workdir={workdir} is a language model: give --prompt, the text '
+        'that it goes on from'
       )
     if values.text:
       rows = (({readers.TEXT: text}, text) for text in values.text)
