@@ -95,8 +95,8 @@ def load(
     if not task.entry.has_labels:
       raise UserError(
         f'--workdir={path} was trained on config.task = {task}, which '
-        'predicts neither labels nor the next token; use experiments.evaluate '
-        'for its scores on a split, experiments.inspect --text for its attention'
+        'predicts neither labels nor the next token; experiments.evaluate has '
+        'its scores on a split, experiments.inspect --text its attention'
       )
     return prediction.Predictor(
       list(ensembles.restored(paths, str(checkpoint))),
