@@ -22,6 +22,8 @@ from experiments.sweeps.names import FOLD
 from experiments.sweeps.plan import Spec
 
 SPLITS = ('validation', 'test')
+# A metric of streams; that of windows of 256 tokens ends in _256.
+LENGTH = 'bits_per_byte'
 _CONFIDENCE = 0.95
 # Rounding error of the difference of equal accuracies.
 ROUNDING = 1e-9
@@ -45,8 +47,10 @@ class Comparison:
       values of all keys that the sweep changes; the number `n` of trials that
       are done and of those `missing`; if n > 0 also `validation`, `test`, and
       the `difference` to the baseline on test, each as returned by `interval`,
-      the former two with the `values` of each seed or fold; and over folds
-      `pooled`, the accuracy on the test texts of all folds together.
+      the former two with the `values` of each seed or fold; over folds
+      `pooled`, the accuracy on the test texts of all folds together; and of
+      config.train.eval_lengths `by_length`, bits per byte on test in windows
+      of each length, where the model can read them, as the former two.
     sign: 1 for a metric to maximise, -1 for one to minimise.
     of_trials: the name of the setting of each trial.
   """
@@ -168,6 +172,7 @@ def compare(
   is_of_texts = specs[0].settings.task.name == 'classify'
   if FOLD in over and metric == _ACCURACY and is_of_texts:
     _pool(rows, naming.names, table)
+  _add_lengths(rows, specs, naming.names, table)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = naming.baseline or _natural_baseline(list(table.values()), ranked)
   base = scores[chosen]['test'] if chosen else {}
@@ -232,6 +237,23 @@ def _pool(rows: list[dict], shown: list[str], table: dict[str, dict]) -> None:
       total[name] += count
   for name in total:
     table[name]['pooled'] = right[name] / total[name]
+
+
+def _add_lengths(
+  rows: list[dict], specs: list[Spec], shown: list[str], table: dict[str, dict]
+) -> None:
+  """Adds `by_length` to the entries of settings that are done."""
+  for name, entry in table.items():
+    pairs = zip(rows, shown, strict=True)
+    of_setting = [row for row, setting in pairs if setting == name]
+    by_length = {}
+    for length in specs[0].settings.train.eval_lengths:
+      column = f'best/test/{LENGTH}_{length}'
+      scores = [row[column] for row in of_setting if row[column] is not None]
+      if scores:
+        by_length[str(length)] = interval(scores) | {'values': scores}
+    if by_length:
+      entry['by_length'] = by_length
 
 
 def _rank(entry: dict, sign: int) -> tuple:

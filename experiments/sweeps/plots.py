@@ -172,6 +172,29 @@ def settings(compared: Comparison):
   return shown
 
 
+def by_length(compared: Comparison):
+  """Bits per byte on test by length of the window, a curve per setting."""
+  done = [entry for entry in compared.table if 'by_length' in entry]
+  shown, axes = _figure(8.4, max(4.2, 1.0 + 0.2 * min(len(done), MOST)))
+  for index, entry in enumerate(done[:MOST]):
+    lengths = list(map(int, entry['by_length']))
+    scores = entry['by_length'].values()
+    axes.errorbar(
+      lengths,
+      [score['mean'] for score in scores],
+      [score['half_width'] or 0 for score in scores],
+      label=entry['setting'],
+      **style(index),
+    )
+  _say_best(axes, len(done))
+  axes.set_xscale('log', base=2)
+  axes.set_xlabel('tokens of the window')
+  axes.set_ylabel('bits per byte on test (mean, 95% interval)')
+  axes.grid(alpha=0.3)
+  axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
+  return shown
+
+
 def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
   """Means over steps, one curve per setting.
 
@@ -221,8 +244,10 @@ def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:
 
 
 def of_sweep(compared: Comparison, specs: list[Spec]) -> dict:
-  """All figures by name: `settings`, and those of `against` by their keys."""
+  """All figures by name: `settings`, `by_length`, and those of `against`."""
   of_settings = {'settings': settings(compared)} if _done(compared) else {}
+  if any('by_length' in entry for entry in compared.table):
+    of_settings['by_length'] = by_length(compared)
   return of_settings | against(compared, names.swept(specs, compared.over))
 
 

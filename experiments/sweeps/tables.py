@@ -64,6 +64,8 @@ def cells(compared: Comparison) -> tuple[list[str], list[list[str]]]:
     header.append('test, pooled')
   if compared.baseline is not None:
     header.append('test - baseline')
+  lengths = lengths_of(compared)
+  header += [f'{length} tokens' for length in lengths]
   body = []
   for entry in compared.table:
     of = f' of {entry["n"] + entry["missing"]}' if entry['missing'] else ''
@@ -75,8 +77,16 @@ def cells(compared: Comparison) -> tuple[list[str], list[list[str]]]:
       row.append('baseline')
     elif compared.baseline is not None:
       row.append(_plus_minus(entry.get('difference'), '+'))
+    by_length = entry.get('by_length', {})
+    row += [_plus_minus(by_length.get(length)) for length in lengths]
     body.append(row)
   return header, body
+
+
+def lengths_of(compared: Comparison) -> list[str]:
+  """The lengths of windows in which some setting was evaluated, ascending."""
+  lengths = {n for entry in compared.table for n in entry.get('by_length', {})}
+  return sorted(lengths, key=int)
 
 
 def _plus_minus(score: dict | None, sign: str = '') -> str:
@@ -97,6 +107,8 @@ def caption(compared: Comparison) -> str:
     f'over {over} ± half-width of its 95% interval (Student), over other '
     f'{over} {of}; the best setting on validation first.'
   )
+  if lengths_of(compared):
+    text += ' N tokens: bits per byte on test in windows of so many.'
   if any(_UNKNOWN in cell for row in cells(compared)[1] for cell in row):
     text += f' {_UNKNOWN}: equal in all {over}, so without interval.'
   return text

@@ -11,7 +11,7 @@ from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.learning.tasks import Classify
-from experiments.sweeps import comparison, names, plan, results, tables
+from experiments.sweeps import comparison, names, plan, plots, results, tables
 
 RATE, POSITION = 'optimizer.learning_rate', 'model.position'
 
@@ -370,3 +370,38 @@ def test_a_table_fits_a_narrow_terminal_and_breaks_between_words(tmp_path):
     assert word in shown
   # Wider than the terminal, rather than cut off.
   assert '…' not in ' '.join([*lines, *printed(found, 40)])
+
+
+def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
+  """A setting that cannot read a length has nothing there."""
+  base = make_small_config()
+  base.task, base.data.source = 'next_token', 'stories'
+  base.model.encoder = 'attention(causal=True)'
+  base.checkpoint.best_metric = 'bits_per_byte_8'
+  base.train.eval_lengths = (8, 64)
+  bits = {'alibi': [(2.0, 3.0), (2.2, 3.4)], 'none': [(1.0, None)] * 2}
+  trials, rows = [], []
+  for position, of_seeds in bits.items():
+    for seed, (short, long) in enumerate(of_seeds):
+      trials.append({POSITION: position, 'seed': seed})
+      scores = {'bits_per_byte_8': short, 'bits_per_byte_64': long}
+      rows.append(
+        {'trial': len(rows), 'name': str(len(rows))}
+        | {
+          f'best/{split}/{name}': value
+          for name, value in scores.items()
+          for split in ('validation', 'test')
+        }
+      )
+  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
+  found = comparison.compare(rows, specs, '', ['seed'], '')
+  assert [entry['setting'] for entry in found.table] == ['none', 'alibi']
+  none, alibi = (entry['by_length'] for entry in found.table)
+  assert list(none) == ['8']
+  assert alibi['64']['mean'] == pytest.approx(3.2)
+  assert alibi['64']['values'] == [3.0, 3.4]
+  header, body = tables.cells(found)
+  assert header[-2:] == ['8 tokens', '64 tokens']
+  assert [row[-1] for row in body] == ['', '3.2000 ± 2.5412']
+  (axes,) = plots.by_length(found).axes
+  assert len(axes.containers) == 2
