@@ -95,8 +95,8 @@ def load(
     if not task.entry.has_labels:
       raise UserError(
         f'--workdir={path} was trained on config.task = {task}, which '
-        'predicts neither labels nor the next token; experiments.evaluate has '
-        'its scores on a split, experiments.inspect --text its attention'
+        'predicts tokens and no labels; use experiments.evaluate for its '
+        'scores on a split, experiments.inspect --text for its attention'
       )
     return prediction.Predictor(
       list(ensembles.restored(paths, str(checkpoint))),
@@ -189,8 +189,9 @@ def main(values) -> None:
     predictor = load(paths, values.checkpoint, values.batch_size)
     if not isinstance(predictor, prediction.Predictor):
       raise UserError(
-        f'--workdir={workdir} is a language model: give --prompt, the text '
-        'that it goes on from'
+        f'--workdir={workdir} was trained on config.task = '
+        f'{predictor.run.settings.task}, which predicts tokens and no labels; '
+        'give --prompt, a text that it goes on from'
       )
     if values.text:
       rows = (({readers.TEXT: text}, text) for text in values.text)

@@ -249,7 +249,7 @@ def test_the_gradient_of_the_tied_table_is_that_of_both_its_uses(name):
 
   def loss_of(params):
     logits = classifier.apply(
-      {'params': params}, targets.tokens, tasks.padding_mask(batch)
+      {'params': params}, targets.tokens, tasks.padding_mask(targets)
     )
     if targets.label_index is not None:
       logits = jnp.take_along_axis(
