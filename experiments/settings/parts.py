@@ -34,6 +34,10 @@ def encoder(
     if 'num_heads' in names:
       check_heads(model.embed_dim, model.num_heads)
   known: dict[str, Any] = {
+    'num_layers': model.num_layers,
+    'num_heads': model.num_heads,
+    'embed_dim': model.embed_dim,
+    'mlp_dim': model.mlp_dim,
     'vocab_size': vocab_size,
     'platform': platform,
     'dtype': jnp.dtype(model.dtype),
@@ -44,7 +48,6 @@ def encoder(
     known['normaliser'] = model.normaliser.make(
       model.num_heads, head_dim=model.embed_dim // model.num_heads
     )
-  known = vars(model) | known
   made = model.encoder.make(**{n: known[n] for n in names if n in known})
   if 'position' not in names:
     return made
