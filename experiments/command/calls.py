@@ -220,8 +220,10 @@ def parse_layers(
 
 
 def _split(text: str, separator: str, key: str) -> list[str]:
-  with at(f'config.{key}'):
+  try:
     return split(text, separator)
+  except ValueError as error:
+    raise UserError(f'config.{key}: {error}') from None
 
 
 def joined_text(calls: tuple[Call, ...]) -> str:

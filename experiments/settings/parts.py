@@ -35,6 +35,10 @@ def encoder(
     if 'num_heads' in names:
       check_heads(model.embed_dim, model.num_heads)
   known: dict[str, Any] = {
+    'num_layers': model.num_layers,
+    'num_heads': model.num_heads,
+    'embed_dim': model.embed_dim,
+    'mlp_dim': model.mlp_dim,
     'vocab_size': vocab_size,
     'platform': platform,
     'dtype': jnp.dtype(model.dtype),
@@ -47,7 +51,6 @@ def encoder(
     known['block'] = model.block.make()
     with model.block.checked():
       known['block'].check()
-  known = vars(model) | known
   made = model.encoder.make(**{n: known[n] for n in names if n in known})
   if 'position' not in names:
     return made

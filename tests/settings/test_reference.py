@@ -57,10 +57,15 @@ def test_help_of_a_key_or_a_section_says_what_is_allowed():
   assert len(reference.described('seed').splitlines()) == 2
 
 
+# An option of every position method.
+HEADS = schema.meaning(Position, 'heads')
+
+
 def test_help_of_a_class_of_ones_own_lists_its_options():
   name = f'{__name__}:Documented'
   assert reference.described(name).splitlines() == [
     f'{name}: A method.',
+    f'  heads=0: {HEADS}',
     '  width=3: how far it looks',
     '  side=None: text or None',
   ]
@@ -73,7 +78,7 @@ class Undocumented(Position):
 
 def test_help_of_a_class_without_a_docstring_lists_its_options_alone():
   name = f'{__name__}:Undocumented'
-  lines = [name, '  width=3: an integer']
+  lines = [name, f'  heads=0: {HEADS}', '  width=3: an integer']
   assert reference.described(name).splitlines() == lines
 
 
