@@ -27,6 +27,7 @@ from experiments.command.schema import (
   section,
 )
 from experiments.data.loading import DataSettings
+from experiments.learning.measures import MEASURES, Measure
 from experiments.learning.optimizers import OptimizerSettings
 from experiments.learning.schedules import warmup_updates
 from experiments.learning.tasks import TASKS, Task
@@ -48,6 +49,7 @@ DTYPES = ('float32', 'bfloat16')
 # them. The folder of the data is one of them, since its content is checked.
 FREE = (
   'data.dir',
+  'train.callback',
   'train.log_every',
   'train.fsdp_min_size',
   'checkpoint.max_to_keep',
@@ -125,6 +127,11 @@ class TrainSettings:
     log_every: steps between lines with the means of training.
     eval_every: steps between evaluations on validation.
     eval_batch_size: examples per batch of an evaluation.
+    measures: metrics of what the encoder sows, beside those of the task, such
+      as attention_entropy; several are joined by +; empty: none. The attention
+      of evaluations is then one that forms its weights.
+    callback: module:function of one's own, called after each evaluation on
+      validation; empty: none.
     shuffle_by_seed: whether each config.seed has its own order of examples, as
       the runs of an ensemble should; otherwise it is that of config.data.seed.
     init_from: workdir of a run whose vocabulary and whose parameters, where
@@ -140,6 +147,10 @@ class TrainSettings:
   log_every: int = field(100, POSITIVE)
   eval_every: int = field(500, POSITIVE)
   eval_batch_size: int = field(256, POSITIVE)
+  measures: tuple[Call, ...] = choice(
+    '', Table(MEASURES, Measure, joins=True, optional=True)
+  )
+  callback: str = ''
   shuffle_by_seed: bool = False
   init_from: str = ''
 
@@ -169,9 +180,15 @@ class Settings:
     object.__setattr__(self, 'optimizer', optimizer)
 
   @property
+  def metrics(self) -> dict[str, Callable]:
+    """max or min, the best value, by name: of the task, then of measures."""
+    measures = {call.label: call.entry.best for call in self.train.measures}
+    return {**self.task.entry.metrics, **measures}
+
+  @property
   def best(self) -> Callable:
     """max or min: what is best of several values of checkpoint.best_metric."""
-    return self.task.entry.metrics[self.checkpoint.best_metric]
+    return self.metrics[self.checkpoint.best_metric]
 
   def flat(self) -> dict[str, Any]:
     """Values by dotted key of the config; of a choice, its canonical text."""

@@ -44,8 +44,11 @@ def check(settings, flat: dict[str, Any]) -> None:
     'data.text.label_column',
     f'a column for config.task = {settings.task}, which reads labels',
   )
-  metrics = settings.task.entry.metrics
-  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
+  one_of(
+    settings.checkpoint.best_metric,
+    settings.metrics,
+    'checkpoint.best_metric',
+  )
   updates = optimizer.warmup_steps
   require(
     type(updates) is int and updates <= train.steps,
@@ -64,6 +67,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
   _check_task(settings.task, model, encoder)
+  _check_measures(settings, encoder)
   _checked(model.head)
   pool = _checked(model.pool)
   if pool.uses_cls:
@@ -143,6 +147,18 @@ def _check_task(task: Call, model, encoder) -> None:
       f'config.model.encoder = {model.encoder} is not; set '
       "'attention(causal=True)' or 'rnn(bidirectional=False)'"
     )
+
+
+def _check_measures(settings, encoder) -> None:
+  for call in settings.train.measures:
+    if call.label in settings.task.entry.metrics:
+      raise UserError(
+        f'config.train.measures = {call} has the name of a metric of '
+        f'config.task = {settings.task}; rename the class'
+      )
+    made = call.make()
+    with call.checked():
+      made.check(encoder)
 
 
 def _check_cls(data, model, encoder) -> None:

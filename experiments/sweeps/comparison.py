@@ -86,7 +86,9 @@ def define(values) -> None:
 
 
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
-  """Metrics of the task of all trials, and whether max or min is the best.
+  """Metrics of the trials, and whether max or min is the best.
+
+  They are those of their one task, and the measures of any trial.
 
   Raises:
     UserError: they have several tasks.
@@ -97,7 +99,8 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
       f'config.task is {", ".join(tasks)}: scores of different tasks '
       'cannot be compared; make one sweep per task'
     )
-  return specs[0].settings.task.entry.metrics
+  of_trials = [spec.settings.metrics for spec in specs]
+  return {name: best for known in of_trials for name, best in known.items()}
 
 
 def interval(values: list[float]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
+from experiments.training import callbacks
 from experiments.training.evaluation import RunAhead, evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
@@ -101,8 +102,13 @@ def _evaluated(
   if program.size is None:
     outputs = [array[None] for array in outputs]
   task, scores = program.task, []
+  measures = [call.label for call in program.settings.train.measures]
   for _, *of_trial in zip(group.trials, *outputs, strict=False):
-    scores.append(task.scores(of_trial, examples.labels))
+    of_task = of_trial[: len(of_trial) - len(measures)]
+    measured = of_trial[len(of_task) :]
+    scores.append(task.scores(of_task, examples.labels))
+    for name, of_texts in zip(measures, measured, strict=True):
+      scores[-1][name] = float(of_texts.mean())
     if missing := sorted(task.metrics.keys() - scores[-1].keys()):
       raise UserError(
         f'{type(task).__name__}.scores returns {sorted(scores[-1])}, without '
@@ -130,6 +136,8 @@ def _loop(
   def validate(step):
     scores = evaluated('validation', state.eval_params)
     group.keep(step, evaluations=scores)
+    if every.callback:
+      callbacks.call(group, step, scores, state.eval_params)
 
   if start > 0 and due(start, every.eval_every) and group.lacks_scores(start):
     validate(start)
