@@ -1,7 +1,7 @@
 """Exports a trained run as files that predict without this project.
 
     bash scripts/run.sh experiments.export --workdir=runs/sst2 --output=exported
-    bash scripts/run.sh python exported/predict.py "a fine film"
+    python exported/predict.py "a fine film"
 
 Writes program.bin, the model as jax.export serialises it for CPU, GPU and TPU;
 parameters.safetensors; tokenizer.json, the vocabulary; settings.json, the
