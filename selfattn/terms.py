@@ -36,9 +36,9 @@ class Terms:
     self._k_BMGK, self._key, self._num_rows = k_BMGK, key, num_rows
     self._from_0 = query is key and query.has_consecutive_positions()
     M = k_BMGK.shape[1]
-    self._key_from_0 = key.replace(positions=np.arange(M)[None])
     self._by_distance = {}
     if self._from_0:
+      self._key_from_0 = key.replace(positions=np.arange(M)[None])
       one = Tokens(positions=np.zeros((1, 1), int))
       others = Tokens(positions=np.arange(1 - num_rows, M)[None])
       for name, part, part_params in parts_with(position, 'bias', params):
@@ -95,15 +95,15 @@ class Terms:
 
     Positions of a relative method are counted from 0 where that is the same.
     """
-    # Known while tracing, but for a chunk, whose `first` is traced.
-    where = np.arange(tokens.positions.shape[1])[None] + first
-    sides = tokens, self._key
-    from_0 = tokens.replace(positions=where), self._key_from_0
+    sides = from_0 = tokens, self._key
+    if self._from_0:
+      # Known while tracing, but for a chunk, whose `first` is traced.
+      where = np.arange(tokens.positions.shape[1])[None] + first
+      from_0 = tokens.replace(positions=where), self._key_from_0
     for name, part, part_params in parts_with(
       self._position, hook, self._params
     ):
-      counts = self._from_0 and part.is_relative
-      query, key = from_0 if counts else sides
+      query, key = from_0 if part.is_relative else sides
       yield name, part, part_params, *of_part(name, query, key)
 
   def _by_pair(self, by_distance, tokens: Tokens, first):

@@ -85,7 +85,11 @@ class Tokens(struct.PyTreeNode):
         raise ValueError(f'{name} of {x.dtype} must be {allowed}')
       arrays[name] = x.astype(bool) if name == 'padding_mask' else _widened(x)
     mask, positions = arrays.get('padding_mask'), arrays.get('positions')
-    index = arrays.setdefault('index', np.arange(length)[None])
+    if 'index' not in arrays:
+      # A symbolic length, as of jax.export, is not known while tracing.
+      array = np if isinstance(length, int) else jnp
+      arrays['index'] = array.arange(length)[None]
+    index = arrays['index']
     arrays.setdefault('positions', index)
     if mask is not None and positions is not None:
       arrays['positions'] = _at_tokens(positions, mask, index)

@@ -178,6 +178,11 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
     },
     {'task': 'ideas:ReplacedTokens', 'checkpoint.best_metric': 'loss'},
     {'model.head': 'ideas:Prototypes', 'model.position': 'ideas:LogDistance'},
+    {
+      'train.measures': 'attention_entropy+ideas:OnItself',
+      'checkpoint.best_metric': 'OnItself',
+    },
+    {'train.callback': 'ideas:note_norms'},
   ],
   ids=lambda changes: '+'.join(map(str, changes.values())),
 )
@@ -196,6 +201,7 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
     config.data.dir = str(ideas)
   result = run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert np.isfinite(result['loss'])
+  assert (tmp_path / 'run/norms.jsonl').exists() == bool(config.train.callback)
 
 
 @pytest.mark.usefixtures('ideas')

@@ -9,7 +9,7 @@ weight decay, warm-up, dropout rate and seed, and `vmap` over `hparams` and
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import chex
 import jax
@@ -18,9 +18,11 @@ import optax
 from flax import struct
 from jax.sharding import Mesh, PartitionSpec
 
+from experiments.command.errors import UserError
 from experiments.data.batches import Batch
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
+from experiments.learning.measures import Measure
 from experiments.learning.tasks import (
   CLASSIFY,
   Targets,
@@ -180,21 +182,32 @@ def make_eval_step(
   classifier,
   mesh: Mesh | None = None,
   task: Task = CLASSIFY,
+  measures: Iterable[Measure] = (),
 ) -> Callable:
   """Returns eval_step(params, batch) -> Task.outputs, a row per example.
 
-  For `classify`, (losses, logits). Rows of padding are computed too; callers
-  must leave them out of sums. Random numbers depend on the text alone.
+  For `classify`, (losses, logits). After them comes an array for each measure.
+  Rows of padding are computed too; callers must leave them out of sums. Random
+  numbers depend on the text alone.
 
   Args:
     classifier: a TextClassifier.
     mesh: spreads the rows of a batch over its axis `data`; None: one device.
     task: what is evaluated.
+    measures: of what the encoder sows; without any, it sows nothing.
   """
+  measures = tuple(measures)
 
   def eval_step(params, batch: Batch):
     targets = eval_targets(task, classifier, batch)
-    return task.outputs(_eval_logits(classifier, params, targets), targets)
+    mask_BL = padding_mask(targets)
+    collections = ['intermediates'] if measures else []
+    logits, sown = _applied(classifier, params, targets, collections)
+    of_encoder = sown.get('intermediates', {}).get('encoder', {})
+    if classifier.has_cls:
+      mask_BL = jnp.pad(mask_BL, ((0, 0), (1, 0)), constant_values=True)
+    measured = (_measured(one, of_encoder, mask_BL) for one in measures)
+    return (*task.outputs(logits, targets), *measured)
 
   return eval_step if mesh is None else _by_rows(eval_step, mesh, _ROWS)
 
@@ -209,20 +222,34 @@ def make_token_losses(classifier, task: Task) -> Callable:
 
   def token_losses(params, batch: Batch):
     targets = eval_targets(task, classifier, batch)
-    logits = _eval_logits(classifier, params, targets)
+    logits, _ = _applied(classifier, params, targets, [])
     losses, _ = task.losses(logits, targets)
     return losses
 
   return token_losses
 
 
-def _eval_logits(classifier, params, targets: Targets) -> jax.Array:
+def _applied(classifier, params, targets: Targets, collections: list[str]):
+  """(logits, what was written to these collections) of the model."""
   return classifier.apply(
     {'params': params},
     targets.tokens,
     padding_mask(targets),
     label_index_BN=targets.label_index,
+    mutable=collections,
   )
+
+
+def _measured(measure: Measure, sown, padding_mask_BL) -> jax.Array:
+  """What a measure returns; UserError if that is no number for each text."""
+  measured = jnp.asarray(measure(sown, padding_mask_BL), jnp.float32)
+  rows = padding_mask_BL.shape[:1]
+  if measured.shape != rows:
+    raise UserError(
+      f'config.train.measures: {type(measure).__name__} returns shape '
+      f'{measured.shape}, and must return {rows}, a number for each text'
+    )
+  return measured
 
 
 def eval_targets(task: Task, classifier, batch: Batch) -> Targets:

@@ -27,6 +27,7 @@ from experiments.command.schema import (
   section,
 )
 from experiments.data.loading import DataSettings
+from experiments.learning.measures import MEASURES, Measure
 from experiments.learning.optimizers import OptimizerSettings
 from experiments.learning.schedules import warmup_updates
 from experiments.learning.tasks import TASKS, Task
@@ -48,6 +49,7 @@ DTYPES = ('float32', 'bfloat16')
 # them. The folder of the data is one of them, since its content is checked.
 FREE = (
   'data.dir',
+  'train.callback',
   'train.log_every',
   'train.fsdp_min_size',
   'checkpoint.max_to_keep',
@@ -127,6 +129,11 @@ class TrainSettings:
     eval_batch_size: examples per batch of an evaluation.
     eval_lengths: lengths of windows in which a stream is evaluated, too:
       metrics bits_per_byte_LENGTH.
+    measures: metrics of what the encoder sows, beside those of the task, such
+      as attention_entropy; several are joined by +; empty: none. The attention
+      of evaluations is then one that forms its weights.
+    callback: module:function of one's own, called after each evaluation on
+      validation; empty: none.
     shuffle_by_seed: whether each config.seed has its own order of examples, as
       the runs of an ensemble should; otherwise it is that of config.data.seed.
     init_from: workdir of a run whose vocabulary and whose parameters, where
@@ -143,6 +150,10 @@ class TrainSettings:
   eval_every: int = field(500, POSITIVE)
   eval_batch_size: int = field(256, POSITIVE)
   eval_lengths: tuple = ()
+  measures: tuple[Call, ...] = choice(
+    '', Table(MEASURES, Measure, joins=True, optional=True)
+  )
+  callback: str = ''
   shuffle_by_seed: bool = False
   init_from: str = ''
 
@@ -172,18 +183,18 @@ class Settings:
     object.__setattr__(self, 'optimizer', optimizer)
 
   @property
-  def best(self) -> Callable:
-    """max or min: what is best of several values of checkpoint.best_metric."""
-    return self.metrics[self.checkpoint.best_metric]
-
-  @property
   def metrics(self) -> dict[str, Callable]:
-    """The metrics of an evaluation, and whether max or min is the best."""
+    """max or min, the best value, by name: of the task, then of the others."""
     metrics = dict(self.task.entry.metrics)
     if self.data.is_stream:
       lengths = [f'_{length}' for length in self.train.eval_lengths]
-      metrics |= {f'bits_per_byte{n}': min for n in ['', *lengths]}
-    return metrics
+      metrics |= {f'bits_per_byte{length}': min for length in ['', *lengths]}
+    return metrics | {c.label: c.entry.best for c in self.train.measures}
+
+  @property
+  def best(self) -> Callable:
+    """max or min: what is best of several values of checkpoint.best_metric."""
+    return self.metrics[self.checkpoint.best_metric]
 
   def flat(self) -> dict[str, Any]:
     """Values by dotted key of the config; of a choice, its canonical text."""

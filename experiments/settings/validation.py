@@ -76,6 +76,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
   _check_task(settings.task, model, encoder)
+  _check_measures(settings, encoder)
   _checked(model.head)
   pool = _checked(model.pool)
   if pool.uses_cls:
@@ -155,6 +156,18 @@ def _check_task(task: Call, model, encoder) -> None:
       f'config.model.encoder = {model.encoder} is not; set '
       "'attention(causal=True)' or 'rnn(bidirectional=False)'"
     )
+
+
+def _check_measures(settings, encoder) -> None:
+  for call in settings.train.measures:
+    if call.label in settings.task.entry.metrics:
+      raise UserError(
+        f'config.train.measures = {call} has the name of a metric of '
+        f'config.task = {settings.task}; rename the class'
+      )
+    made = call.make()
+    with call.checked():
+      made.check(encoder)
 
 
 def _check_cls(data, model, encoder) -> None:

@@ -90,7 +90,9 @@ def define(values) -> None:
 
 
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
-  """Settings.metrics of all trials: names, and whether max or min is the best.
+  """Metrics of the trials, and whether max or min is the best.
+
+  They are those of their one task, and the measures of any trial.
 
   Raises:
     UserError: they have several tasks.
@@ -101,7 +103,8 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
       f'config.task is {", ".join(tasks)}: scores of different tasks '
       'cannot be compared; make one sweep per task'
     )
-  return specs[0].settings.metrics
+  of_trials = [spec.settings.metrics for spec in specs]
+  return {name: best for known in of_trials for name, best in known.items()}
 
 
 def interval(values: list[float]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from experiments.learning.hparams import HParams
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import build, compiled, sources
+from experiments.training import build, callbacks, compiled, sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +157,7 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
   wrong, loaded, shapes, counts = [], {}, {}, {}
   for spec in specs:
     try:
+      callbacks.named(spec.settings.train.callback)
       tokenizer = sources.vocabulary(spec.settings, spec.path)
       source = repr(spec.settings.data), tokenizer and tokenizer.to_str()
       if source not in loaded:

@@ -177,7 +177,8 @@ def make(
   init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(settings, classifier, task, platform, by_rows)
-  eval_step = steps.make_eval_step(classifier, by_rows, task)
+  measures = {call.label: call.make() for call in settings.train.measures}
+  eval_step = steps.make_eval_step(classifier, by_rows, task, measures.values())
   size, leading = None, ()
   if num_trials is not None:
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']

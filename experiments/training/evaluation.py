@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -51,7 +52,7 @@ def evaluate(
 ) -> tuple[np.ndarray, ...]:
   """Task.outputs of every example, in the order of the split.
 
-  For `classify`, losses and logits.
+  For `classify`, losses and logits. Those of config.train.measures come last.
 
   Args:
     program: of a run, or of a group; then outputs have its leading axis.
@@ -158,7 +159,12 @@ def restore_params(
 
 
 def program_of(path: str, settings: Settings) -> Program:
-  """The program of a trained workdir, with its vocabulary and labels."""
+  """The program of a trained workdir, with its vocabulary and labels.
+
+  It has no measures, which are of training.
+  """
+  train = dataclasses.replace(settings.train, measures=())
+  settings = dataclasses.replace(settings, train=train)
   vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
   labels = loading.read_facts(path)['labels']
   return compiled.make(settings, vocabulary, len(labels))

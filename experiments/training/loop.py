@@ -19,7 +19,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading, streams
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
-from experiments.training import lengths
+from experiments.training import callbacks, lengths
 from experiments.training.evaluation import RunAhead, evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
@@ -89,15 +89,20 @@ def _evaluated(
   """The metrics of a split, of each trial; raises as loading.Data.scores."""
   program = group.program
   train, rows = program.settings.train, program.settings.train.eval_batch_size
+  measures = [call.label for call in train.measures]
 
   def scores_of(examples, rows, padded) -> list[dict]:
     outputs = evaluate(program, params, examples, rows, padded, signals.check)
     if program.size is None:
       outputs = [array[None] for array in outputs]
-    return [
-      loaded.scores(split, program.task, of_trial, examples)
-      for _, *of_trial in zip(group.trials, *outputs, strict=False)
-    ]
+    of_trials = []
+    for _, *of_trial in zip(group.trials, *outputs, strict=False):
+      count = len(of_trial) - len(measures)
+      of_task, measured = of_trial[:count], of_trial[count:]
+      scores = loaded.scores(split, program.task, of_task, examples)
+      means = (float(of_texts.mean()) for of_texts in measured)
+      of_trials.append(scores | dict(zip(measures, means, strict=True)))
+    return of_trials
 
   scores = scores_of(loaded.splits[split], rows, loaded.bucket_lengths)
   for length in train.eval_lengths:
@@ -130,6 +135,8 @@ def _loop(
   def validate(step):
     scores = evaluated('validation', state.eval_params)
     group.keep(step, evaluations=scores)
+    if every.callback:
+      callbacks.call(group, step, scores, state.eval_params)
 
   if start > 0 and due(start, every.eval_every) and group.lacks_scores(start):
     validate(start)

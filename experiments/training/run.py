@@ -16,7 +16,7 @@ from experiments.data import loading
 from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import compiled, groups, loop, sources
+from experiments.training import callbacks, compiled, groups, loop, sources
 from experiments.workdir import buckets, curves, locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.workdir import Workdir
@@ -39,6 +39,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
 
   def read() -> loading.Data:
     curves.check()
+    callbacks.named(settings.train.callback)
     tokenizer = sources.vocabulary(settings, path)
     return loading.load(settings.data, path, tokenizer)
 

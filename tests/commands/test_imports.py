@@ -85,4 +85,4 @@ def test_help(imported):
 
 def test_help_does_not_wait_for_jax(imported):
   slow = {'jax', 'flax', 'optax', 'orbax'}
-  assert not imported('evaluate,predict', '--help') & slow
+  assert not imported('evaluate,export,predict', '--help') & slow

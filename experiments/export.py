@@ -1,0 +1,60 @@
+"""Exports a trained run as files that predict without this project.
+
+    bash scripts/run.sh experiments.export --workdir=runs/sst2 --output=exported
+    python exported/predict.py "a fine film"
+
+Writes program.bin, the model as jax.export serialises it for CPU, GPU and TPU;
+parameters.safetensors; tokenizer.json, the vocabulary; settings.json, the
+labels, the config, and whether texts of any length are taken or all are padded
+to max_length; and predict.py, an example that reads them. It needs jax,
+flatbuffers, numpy, safetensors and tokenizers alone. Classifiers export
+probabilities, other tasks logits of each token. The last line of standard
+output is one JSON object. One process does all.
+"""
+
+from __future__ import annotations
+
+import os
+
+from experiments.command import app
+from experiments.command.errors import UserError
+from experiments.command.imports import import_frozen
+from experiments.training import run_flags
+
+# What imports jax is imported in functions: --help and wrong input do not wait.
+
+
+def _define(values) -> None:
+  run_flags.define_run(values, 'Folder of a trained run.')
+  app.flags.DEFINE_string(
+    'output', None, 'Folder to write to.', flag_values=values
+  )
+
+
+def main(values) -> None:
+  """Restores a run and writes the files."""
+  workdir = app.required(values, 'workdir')
+  output = os.path.abspath(app.required(values, 'output'))
+  with run_flags.opened(workdir) as paths:
+    if len(paths) > 1:
+      raise UserError(
+        f'--workdir={workdir} is {len(paths)} folders; give one run'
+      )
+    (path,) = paths
+    import_frozen('experiments.training.exports')
+    from experiments.command import processes
+    from experiments.data import encoding, loading
+    from experiments.training import evaluation, exports
+
+    processes.require_one('experiments.export')
+    run = evaluation.restore_params(path, values.checkpoint)
+    tokenizer = encoding.read_tokenizer(path)
+    labels = loading.read_facts(path)['labels']
+    app.make_folder(output, 'output')
+    settings = exports.write(run, tokenizer, labels, output)
+  shown = ('step', 'task', 'output', 'length', 'max_length')
+  app.print_result({'path': output} | {name: settings[name] for name in shown})
+
+
+if __name__ == '__main__':
+  app.run(main, _define, __doc__)

@@ -1,0 +1,109 @@
+"""A function of one's own that is called after each evaluation.
+
+config.train.callback names it as `module:function`. It may write or send
+anything, and changes nothing of the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+from experiments.command import modules, processes
+from experiments.command.errors import UserError, in_file
+from experiments.training.groups import Group
+from experiments.workdir import buckets
+
+_KEY = 'config.train.callback'
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+  """What a callback gets: one evaluation on validation, of one run.
+
+  Attributes:
+    step: updates so far.
+    metrics: of validation, by name: of the task, and config.train.measures.
+    workdir: the folder of the run.
+    params: a function that returns the parameters as a nested dict of NumPy
+      arrays: those that were evaluated, of the average if there is one. Call
+      it before the callback returns; the next update frees them.
+  """
+
+  step: int
+  metrics: Mapping[str, float]
+  workdir: str
+  params: Callable[[], Mapping[str, Any]]
+
+
+def named(name: str) -> Callable[[Evaluation], Any] | None:
+  """The function that config.train.callback names; None for ''.
+
+  Raises:
+    UserError: there is no such function, or its module fails.
+  """
+  if not name:
+    return None
+  if ':' not in name:
+    raise UserError(f'{_KEY} = {name!r} must be module:function, or empty')
+  function = modules.named(name, None, _KEY)
+  if isinstance(function, type) or not callable(function):
+    raise UserError(f'{_KEY} = {name!r} is no function')
+  return function
+
+
+def call(
+  group: Group, step: int, scores: list[dict[str, float]], params
+) -> None:
+  """Calls it for each trial that has not diverged, on process 0.
+
+  Rows of metrics.jsonl are written before.
+
+  Args:
+    scores: metrics of validation of each trial.
+    params: of the program, that were evaluated.
+
+  Raises:
+    UserError: it fails; on all processes.
+    Diverged: as Group.flush.
+  """
+  group.flush()
+  on_host = functools.cache(lambda: _on_host(group, params))
+  if jax.process_count() > 1:
+    on_host()  # All processes take part.
+  evaluations = [
+    Evaluation(
+      step,
+      dict(metrics),
+      buckets.origin(trial.workdir.path),
+      lambda index=index: on_host()[index],
+    )
+    for index, (trial, metrics) in enumerate(
+      zip(group.trials, scores, strict=True)
+    )
+    if trial.diverged is None
+  ]
+  name = group.program.settings.train.callback
+
+  def call_each():
+    function = named(name)
+    assert function is not None, 'only a callback that is named is called'
+    path, _ = modules.source(name)
+    for evaluation in evaluations:
+      with in_file(path, f'{_KEY} = {name!r}: {path}'):
+        function(evaluation)
+
+  processes.together(call_each if processes.is_first() else lambda: None)
+
+
+def _on_host(group: Group, params) -> list:
+  """Parameters of each trial as NumPy arrays."""
+  if jax.process_count() > 1:
+    params = multihost_utils.process_allgather(params, tiled=True)
+  program = group.program
+  return program.split(jax.device_get(params), len(group.trials))

@@ -1,0 +1,1 @@
+"""What an export is read with, in a process without this project."""

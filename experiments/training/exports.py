@@ -1,0 +1,131 @@
+"""A trained run as files that run without this project.
+
+A folder holds the program as jax.export serialises it, its parameters, the
+vocabulary, and what predict.py, which is copied there, needs to know.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+from experiments.command import fields
+from experiments.command.log import log
+from experiments.settings.settings import Settings
+from experiments.training import build
+from experiments.training.evaluation import Evaluated
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.named_leaves import leaves
+from selfattn.classifier import TextClassifier
+
+PROGRAM, PARAMETERS = 'program.bin', 'parameters.safetensors'
+TOKENIZER, SETTINGS = 'tokenizer.json', 'settings.json'
+EXAMPLE = 'predict.py'
+_EXAMPLE = pathlib.Path(__file__).parent / 'exported' / EXAMPLE
+# Attention without a kernel of one platform runs on all of these.
+_PLATFORMS = ('cpu', 'cuda', 'tpu')
+_BACKEND = 'reference'
+
+
+def write(
+  run: Evaluated, tokenizer, labels: list[str], output: str
+) -> dict[str, Any]:
+  """Writes a trained run into a folder; returns its settings.json.
+
+  Args:
+    run: restored.
+    tokenizer: its vocabulary.
+    labels: names of the classes.
+    output: the folder, which exists.
+  """
+  from safetensors.numpy import save
+
+  program, has_any_length = _exported(run, len(labels))
+  task = run.program.task
+  described = {
+    'task': str(run.settings.task),
+    'output': 'probabilities' if task.has_labels else 'logits',
+    'labels': labels if task.has_labels else None,
+    'max_length': run.settings.data.max_length,
+    'length': 'any' if has_any_length else 'max_length',
+    'platforms': list(program.platforms),
+    'step': run.step,
+    'config': run.settings.flat(),
+  }
+  # On the host, and contiguous, as the format needs them.
+  params = jax.device_get(leaves(run.params))
+  arrays = {name: np.array(leaf, order='C') for name, leaf in params.items()}
+  for name, content in {
+    PROGRAM: bytes(program.serialize()),
+    PARAMETERS: save(arrays),
+    SETTINGS: json.dumps(described, indent=2) + '\n',
+    TOKENIZER: tokenizer.to_str(pretty=True),
+    EXAMPLE: _EXAMPLE.read_bytes(),
+  }.items():
+    workdir_lib.write_atomic(os.path.join(output, name), content)
+  return described
+
+
+def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
+  """The program of a run, and whether its texts have any length.
+
+  It takes parameters by name, token ids int32 (batch, length) and the number
+  of tokens of each text, int32 (batch,). The batch is of any size.
+  """
+  size = run.program.classifier.vocab_size
+  classifier = _portable(run.settings, size, num_labels)
+  task = run.program.task
+  names, structure = leaves(run.params), jax.tree.structure(run.params)
+
+  def of_row(arrays, tokens_L, length):
+    params = jax.tree.unflatten(structure, [arrays[name] for name in names])
+    mask_L = jnp.arange(tokens_L.shape[0]) < length
+    logits: Any = classifier.apply(
+      {'params': params}, tokens_L[None], mask_L[None]
+    )
+    return jax.nn.softmax(logits[0]) if task.has_labels else logits[0]
+
+  # A model of one row knows its batch, whatever it does with it.
+  of_rows = jax.jit(jax.vmap(of_row, (None, 0, 0)))
+  shapes = {
+    name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    for name, leaf in names.items()
+  }
+
+  def exported(shape: str) -> export.Exported:
+    batch, length = export.symbolic_shape(shape)
+    return export.export(of_rows, platforms=_PLATFORMS)(
+      shapes,
+      jax.ShapeDtypeStruct((batch, length), jnp.int32),
+      jax.ShapeDtypeStruct((batch,), jnp.int32),
+    )
+
+  try:
+    return exported('batch, length'), True
+  # Whatever a class, also one of one's own, raises that needs to know it.
+  except Exception as error:
+    length = run.settings.data.max_length
+    reason = ' '.join(str(error).split())[:100]
+    log(f'texts are padded to {length} tokens, since the model needs: {reason}')
+    return exported(f'batch, {length}'), False
+
+
+def _portable(
+  settings: Settings, vocab_size: int, num_labels: int
+) -> TextClassifier:
+  """The classifier, with attention that has no kernels of one platform."""
+  model, encoder = settings.model, settings.model.encoder
+  if 'backend' in fields.options(encoder.entry):
+    options = {**encoder.options, 'backend': _BACKEND}
+    encoder = dataclasses.replace(encoder, options=options)
+  model = dataclasses.replace(model, encoder=encoder)
+  settings = dataclasses.replace(settings, model=model)
+  return build.model(settings, vocab_size, num_labels, 'cpu')

@@ -1,0 +1,220 @@
+"""Measures of what layers sow are metrics of a run."""
+
+import dataclasses
+import json
+import math
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.data.batches import Batch
+from experiments.data.vocabularies import Vocabulary
+from experiments.inspection.head_analysis import sown_weights
+from experiments.learning.measures import MEASURES, Measure
+from experiments.settings.settings import from_config
+from experiments.sweeps import comparison
+from experiments.training import compiled
+from experiments.training import run as run_lib
+from experiments.workdir.metrics import read_rows
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+NAMES = ('attention_entropy', 'attention_distance')
+
+
+def make_config(**changes):
+  config = make_small_config()
+  config.train.measures = '+'.join(NAMES)
+  config.model.num_layers = 2
+  config.model.position = 'alibi'
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def expected(weights, count):
+  """Both measures of a text in float64, query by query.
+
+  Args:
+    weights: of all layers and heads, (N, H, L, L).
+    count: its tokens.
+  """
+  entropies, distances = [], []
+  for layer, head, query in np.ndindex(*weights.shape[:2], count):
+    shares = [abs(w) for w in weights[layer, head, query].tolist()]
+    total = math.fsum(shares) or 1.0
+    shares = [share / total for share in shares]
+    entropies.append(-math.fsum(p * math.log(p) for p in shares if p))
+    distances.append(
+      math.fsum(p * abs(key - query) for key, p in enumerate(shares))
+    )
+  return [math.fsum(x) / max(len(x), 1) for x in (entropies, distances)]
+
+
+BATCH = Batch(
+  np.arange(21, dtype=np.int32).reshape(3, 7) + 2,
+  np.array([7, 4, 0], np.int32),
+  np.zeros(3, np.int32),
+  np.ones(3, np.float32),
+)
+VOCABULARY = Vocabulary(30)
+
+
+@pytest.mark.parametrize(
+  'changes',
+  [
+    {},
+    {'model.pool': 'cls'},
+    {'model.normaliser': 'differential'},
+    {'model.encoder': 'attention(scan=True, remat=True)'},
+    {'model.encoder': 'attention(backend=xla)'},
+    {'model.encoder': 'linear_attention', 'model.position': 'rotary'},
+  ],
+  ids=str,
+)
+def test_measures_are_those_of_the_weights_in_float64(changes):
+  settings = from_config(make_config(**changes))
+  program = compiled.make(settings, VOCABULARY, 2)
+  state = program.init(program.hparams([settings]))
+  *_, entropy, distance = program.eval_step(state.params, BATCH)
+  weights, _ = sown_weights(program.classifier, state.params, BATCH)
+  weights = np.asarray(weights, np.float64)
+  extra = int(program.classifier.has_cls)
+  want = [
+    expected(weights[:, row], count + extra)
+    for row, count in enumerate(BATCH.lengths.tolist())
+  ]
+  got = np.stack([entropy, distance], axis=-1)
+  np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_measures_are_metrics_of_each_evaluation_and_of_the_result(tmp_path):
+  config = make_config()
+  config.checkpoint.best_metric = 'attention_entropy'
+  result = run_lib.run(config, str(tmp_path))
+  rows = read_rows(str(tmp_path / 'metrics.jsonl'))
+  scores = {
+    row['step']: row['validation/attention_entropy']
+    for row in rows
+    if 'validation/attention_entropy' in row
+  }
+  assert len(scores) > 1
+  assert scores[result['step']] == min(scores.values())
+  assert 0 < result['attention_entropy'] < math.log(20)
+  assert result['attention_distance'] > 0
+
+
+def test_measures_change_no_metric_of_the_task(tmp_path):
+  with_measures, without = make_config(), make_config()
+  without.train.measures = ''
+  run_lib.run(with_measures, str(tmp_path / 'with'))
+  run_lib.run(without, str(tmp_path / 'without'))
+  rows = read_rows(str(tmp_path / 'with' / 'metrics.jsonl'))
+  for row in rows:
+    for name in NAMES:
+      row.pop(f'validation/{name}', None)
+  others = read_rows(str(tmp_path / 'without' / 'metrics.jsonl'))
+  assert [row.keys() for row in rows] == [row.keys() for row in others]
+  for row, other in zip(rows, others, strict=True):
+    np.testing.assert_allclose(
+      list(row.values()), list(other.values()), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_each_trial_of_a_group_has_its_own_measures(tmp_path):
+  runs = []
+  for seed in (0, 1):
+    config = make_config(seed=seed)
+    runs.append((config.to_dict(), from_config(config), tmp_path / str(seed)))
+  runs = [(config, settings, str(path)) for config, settings, path in runs]
+  loaded = loading.load(runs[0][1].data, '')
+  program = compiled.make(runs[0][1], loaded.vocabulary, 2, 2)
+  together = run_lib.run_group(runs, loaded, program, Signals())
+  for seed, result in enumerate(together):
+    alone = run_lib.run(make_config(seed=seed), str(tmp_path / f'{seed}-alone'))
+    for name in NAMES:
+      assert result[name] == pytest.approx(alone[name], rel=1e-4)
+  assert together[0]['attention_entropy'] != together[1]['attention_entropy']
+
+
+def test_a_sweep_ranks_by_a_measure_as_its_class_says():
+  @dataclasses.dataclass(frozen=True)
+  class Greatest(Measure):
+    best = max
+
+  settings = from_config(make_config())
+  call = settings.train.measures[0]
+  own = dataclasses.replace(call, name='ideas:Greatest', entry=Greatest)
+  train = dataclasses.replace(settings.train, measures=(own,))
+  changed = dataclasses.replace(settings, train=train)
+  specs = [types.SimpleNamespace(settings=s) for s in (settings, changed)]
+  metrics = comparison.metrics(specs)
+  assert metrics['attention_distance'] is min
+  assert metrics['Greatest'] is max
+  assert metrics['accuracy'] is max
+
+
+@pytest.mark.parametrize('encoder', ['bow', 'cnn', 'rnn'])
+def test_an_encoder_without_weights_is_refused(encoder):
+  with pytest.raises(UserError) as error:
+    from_config(make_config(**{'model.encoder': encoder}))
+  assert 'config.train.measures = attention_entropy' in str(error.value)
+
+
+def test_a_measure_with_the_name_of_a_metric_is_refused(monkeypatch):
+  monkeypatch.setitem(MEASURES, 'accuracy', MEASURES['attention_entropy'])
+  with pytest.raises(UserError, match=r'train\.measures = accuracy'):
+    from_config(make_config(**{'train.measures': 'accuracy'}))
+
+
+def test_a_measure_of_another_shape_is_refused(monkeypatch):
+  @dataclasses.dataclass(frozen=True)
+  class Scalar(Measure):
+    def __call__(self, sown, padding_mask_BL):
+      return jnp.zeros(())
+
+  monkeypatch.setitem(MEASURES, 'scalar', Scalar)
+  settings = from_config(make_config(**{'train.measures': 'scalar'}))
+  program = compiled.make(settings, VOCABULARY, 2)
+  with pytest.raises(UserError, match=r'Scalar returns shape \(\)'):
+    jax.eval_shape(program.eval_step, program.template.params, BATCH)
+
+
+DEVICES = """
+import json
+import jax
+import numpy as np
+from experiments.data.batches import Batch
+from experiments.data.vocabularies import Vocabulary
+from experiments.settings.settings import from_config
+from experiments.training import compiled
+from tests.conftest import make_small_config
+
+config = make_small_config()
+config.train.measures = 'attention_entropy+attention_distance'
+settings = from_config(config)
+batch = Batch(
+  np.arange(56, dtype=np.int32).reshape(8, 7) % 30,
+  np.arange(8, dtype=np.int32),
+  np.zeros(8, np.int32),
+  np.ones(8, np.float32),
+)
+measured = []
+for devices in (jax.devices()[:1], jax.devices()):
+  program = compiled.make(settings, Vocabulary(30), 2, devices=devices)
+  state = program.init(program.hparams([settings]))
+  outputs = program.eval_step(state.params, program.put(batch))
+  measured.append([np.asarray(x).tolist() for x in outputs[-2:]])
+print(json.dumps([program.mesh.size, *measured]))
+"""
+
+
+def test_measures_are_the_same_over_several_devices(eight_devices):
+  num_devices, alone, spread = json.loads(eight_devices(DEVICES))
+  assert num_devices == 8
+  np.testing.assert_allclose(spread, alone, rtol=1e-5, atol=1e-6)

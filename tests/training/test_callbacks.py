@@ -1,0 +1,131 @@
+"""A callback is called after each evaluation, and changes nothing of a run."""
+
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments.command import modules
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.data import loading
+from experiments.settings.settings import from_config
+from experiments.training import compiled, evaluation
+from experiments.training import run as run_lib
+from experiments.workdir.metrics import read_rows
+from experiments.workdir.workdir import read_status
+
+pytestmark = pytest.mark.usefixtures('shared_programs')
+
+SOURCE = """
+import json
+import numpy as np
+
+class NoFunction:
+  pass
+
+def note(evaluation):
+  kernel = evaluation.params()['head']['kernel']
+  assert type(kernel) is np.ndarray
+  row = {'step': evaluation.step, 'sum': float(kernel.sum())}
+  with open(evaluation.workdir + '/noted.jsonl', 'a') as file:
+    file.write(json.dumps(row | dict(evaluation.metrics)) + '\\n')
+
+def fail(evaluation):
+  raise ValueError('no disk at step %d' % evaluation.step)
+"""
+
+
+@pytest.fixture(autouse=True)
+def callbacks_file(tmp_path):
+  (tmp_path / 'called.py').write_text(SOURCE)
+  modules.search(str(tmp_path))
+  return tmp_path / 'called.py'
+
+
+def make_config(callback='', **changes):
+  config = make_small_config()
+  config.train.callback = callback
+  config.update_from_flattened_dict(changes)
+  return config
+
+
+def noted(path):
+  text = pathlib.Path(path, 'noted.jsonl').read_text()
+  return list(map(json.loads, text.splitlines()))
+
+
+def kernel_sum(path, step):
+  params = evaluation.restore_params(path, str(step)).params
+  return float(np.asarray(params['head']['kernel']).sum())
+
+
+def test_a_callback_gets_the_step_the_metrics_and_the_parameters(tmp_path):
+  path = str(tmp_path / 'run')
+  changes = {'checkpoint.max_to_keep': 9, 'checkpoint.every_steps': 4}
+  run_lib.run(make_config('called:note', **changes), path)
+  rows = [
+    row
+    for row in read_rows(os.path.join(path, 'metrics.jsonl'))
+    if 'validation/loss' in row
+  ]
+  calls = noted(path)
+  assert [call['step'] for call in calls] == [4, 8, 12]
+  for row, call in zip(rows, calls, strict=True):
+    for name in ('loss', 'accuracy', 'macro_f1'):
+      assert call[name] == row[f'validation/{name}']
+    assert call['sum'] == pytest.approx(kernel_sum(path, call['step']))
+
+
+def test_a_callback_is_called_for_each_trial_of_a_group(tmp_path):
+  runs = []
+  for seed in (0, 1):
+    config = make_config('called:note', seed=seed)
+    path = str(tmp_path / f'run{seed}')
+    runs.append((config.to_dict(), from_config(config), path))
+  loaded = loading.load(runs[0][1].data, '')
+  program = compiled.make(runs[0][1], loaded.vocabulary, 2, 2)
+  run_lib.run_group(runs, loaded, program, Signals())
+  for *_, path in runs:
+    assert noted(path)[-1]['sum'] == pytest.approx(kernel_sum(path, 12))
+
+
+def test_a_callback_changes_no_result_and_no_identity(tmp_path):
+  with_callback, without = make_config('called:note'), make_config()
+  settings = [from_config(config) for config in (with_callback, without)]
+  assert settings[0].digest() == settings[1].digest()
+  paths = [str(tmp_path / name) for name in ('with', 'without')]
+  for config, path in zip((with_callback, without), paths, strict=True):
+    run_lib.run(config, path)
+  one, other = (pathlib.Path(path, 'metrics.jsonl') for path in paths)
+  assert one.read_text() == other.read_text()
+
+
+def test_a_run_is_read_where_its_callback_is_gone(tmp_path, callbacks_file):
+  path = str(tmp_path / 'run')
+  run_lib.run(make_config('called:note'), path)
+  callbacks_file.unlink()
+  assert evaluation.restore_params(path, 'best').step
+
+
+def test_an_exception_of_a_callback_ends_the_run_in_one_line(tmp_path):
+  path = str(tmp_path / 'run')
+  with pytest.raises(UserError) as error:
+    run_lib.run(make_config('called:fail'), path)
+  message = str(error.value)
+  assert '\n' not in message
+  for part in ("config.train.callback = 'called:fail'", 'no disk at step 4'):
+    assert part in message
+  assert read_status(path)['status'] == 'FAILED'
+
+
+@pytest.mark.parametrize(
+  'name', ['note', 'called:absent', 'absent:note', 'called:NoFunction']
+)
+def test_a_callback_that_is_none_is_refused_before_training(name, tmp_path):
+  with pytest.raises(UserError, match=r'config\.train\.callback'):
+    run_lib.run(make_config(name), str(tmp_path / 'run'))
+  assert not (tmp_path / 'run' / 'config.json').exists()

@@ -1,0 +1,166 @@
+"""An exported run predicts the same in a process without this project."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tokenizers
+from conftest import draw, make_small_config
+
+from configs import default
+from experiments.data import loading
+from experiments.data.vocabularies import Vocabulary
+from experiments.learning.hparams import HParams
+from experiments.settings.settings import from_config
+from experiments.training import build, compiled, exports
+from experiments.training.evaluation import Evaluated
+from experiments.training.prediction import Predictor
+from selfattn.encoders import ENCODERS
+from selfattn.positions import POSITIONS
+
+TEXTS = [
+  'the dog bites the man',
+  'the',
+  'an unknown word and more words than a text of this length may have ' * 2,
+  'the man bites [PAD] the dog',
+]
+# Their recursion over keys is cut into blocks of rows.
+FIXED = {'path'}
+
+# In one process, since jax takes seconds to start.
+READER = """
+import importlib.util, json, os, runpy, sys
+for name in ('selfattn', 'experiments'):
+  assert importlib.util.find_spec(name) is None, name
+texts = json.loads(sys.argv[1])
+answers = {}
+for folder in sys.argv[2:]:
+  predict = runpy.run_path(os.path.join(folder, 'predict.py'))['predict']
+  answers[folder] = [
+    predict(texts).tolist(), predict(texts[:1]).tolist()
+  ]
+print(json.dumps(answers))
+"""
+
+
+def read(folders, texts=TEXTS):
+  """What predict.py of each folder answers to all texts, and to the first."""
+  done = subprocess.run(
+    [sys.executable, '-I', '-c', READER, json.dumps(texts), *folders],
+    capture_output=True,
+    text=True,
+    cwd='/',
+    env={**os.environ, 'JAX_PLATFORMS': 'cpu'},
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+@pytest.fixture(scope='module')
+def data():
+  return loading.load(from_config(make_small_config()).data, '')
+
+
+def made(data, folder, changes):
+  """An exported run with drawn parameters; and its Predictor."""
+  config = make_small_config()
+  config.data.max_length = 20
+  config.update_from_flattened_dict(changes)
+  settings = from_config(config)
+  tokenizer = tokenizers.Tokenizer.from_str(data.files['tokenizer.json'])
+  vocabulary = Vocabulary.of(tokenizer)
+  classifier = build.model(settings, vocabulary.size, len(data.labels))
+  params = draw(
+    lambda: build.init_state(settings, classifier, HParams.of(settings)).params
+  )
+  program = compiled.make(settings, vocabulary, len(data.labels))
+  run = Evaluated(settings, program, 7, params)
+  folder.mkdir()
+  written = exports.write(run, tokenizer, data.labels, str(folder))
+  assert json.loads((folder / 'settings.json').read_text()) == written
+  return written, Predictor([run], tokenizer, data.labels, 64)
+
+
+def check(data, tmp_path, variants):
+  """Exports, reads in another process and compares all of the variants."""
+  lengths, expected = {}, {}
+  for number, (name, changes) in enumerate(variants.items()):
+    folder = tmp_path / str(number)
+    written, predictor = made(data, folder, changes)
+    lengths[name] = written['length']
+    expected[str(folder)] = [
+      list(prediction.probabilities.values()) for prediction in predictor(TEXTS)
+    ]
+  for folder, (answers, alone) in read(list(expected)).items():
+    np.testing.assert_allclose(answers, expected[folder], atol=1e-5)
+    np.testing.assert_allclose(alone, expected[folder][:1], atol=1e-5)
+  return lengths
+
+
+def test_an_export_predicts_what_predict_does(data, tmp_path):
+  lengths = check(
+    data,
+    tmp_path,
+    {
+      'default': {},
+      'cls': {'model.pool': 'cls', 'model.encoder': 'attention(scan=True)'},
+      'path': {
+        'model.position': 'path',
+        'model.encoder': 'attention(causal=True)',
+      },
+    },
+  )
+  assert lengths == {'default': 'any', 'cls': 'any', 'path': 'max_length'}
+
+
+@pytest.mark.slow
+def test_every_position_method_is_exported(data, tmp_path):
+  variants = {}
+  for name, changes in zip(
+    POSITIONS, default.position_methods(64), strict=True
+  ):
+    variants[name] = changes
+  lengths = check(data, tmp_path, variants)
+  assert {name for name, text in lengths.items() if text != 'any'} == FIXED
+
+
+@pytest.mark.slow
+def test_every_encoder_is_exported_for_texts_of_any_length(data, tmp_path):
+  variants = {
+    name: {'model.encoder': name, 'model.position': 'sinusoidal'}
+    for name in ENCODERS
+  }
+  variants |= {
+    'chunked': {'model.encoder': 'attention(backend=chunked)'},
+    'window': {'model.encoder': 'attention(window=(3, 2), num_kv_heads=1)'},
+    'layers': {'model.position': 'rotary,none', 'model.num_layers': 2},
+    'attentive': {'model.pool': 'attentive'},
+    'randomised': {'model.position_sampling': 'random_offset'},
+  }
+  lengths = check(data, tmp_path, variants)
+  assert set(lengths.values()) == {'any'}
+
+
+@pytest.mark.parametrize('task', ['masked_tokens', 'next_token'])
+def test_a_task_without_labels_exports_logits(task, data, tmp_path):
+  changes = {'task': task, 'model.encoder': 'attention(causal=True)'}
+  folder = tmp_path / task
+  written, predictor = made(data, folder, changes)
+  assert written['output'] == 'logits'
+  assert written['labels'] is None
+  (run,) = predictor.runs
+  examples, _ = predictor.encode(TEXTS)
+  rows = np.arange(len(TEXTS))
+  batch = examples.batch(rows, len(TEXTS), int(examples.lengths.max()))
+  mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+  expected = run.program.classifier.apply(
+    {'params': run.params}, batch.tokens, mask
+  )
+  answers, _ = read([str(folder)])[str(folder)]
+  np.testing.assert_allclose(
+    np.asarray(answers)[mask], np.asarray(expected)[mask], atol=1e-4
+  )
