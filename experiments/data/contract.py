@@ -22,6 +22,11 @@ class Dataset:
 
   is_generated: ClassVar[bool] = False
 
+  @property
+  def has_pairs(self) -> bool:
+    """Whether the text of each row is a pair of texts."""
+    return False
+
   def check(self, directory: str) -> None:
     """ValueError `OPTION = VALUE must be ...`; reads no file.
 

@@ -44,6 +44,7 @@ def check(settings, flat: dict[str, Any]) -> None:
     'data.text.label_column',
     f'a column for config.task = {settings.task}, which reads labels',
   )
+  _check_pairs(settings, require)
   metrics = settings.task.entry.metrics
   one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
@@ -58,6 +59,12 @@ def check(settings, flat: dict[str, Any]) -> None:
     and train.batch_size % (train.grad_accum_steps or 1) == 0,
     'train.grad_accum_steps',
     f'0 or a divisor of config.train.batch_size = {train.batch_size}',
+  )
+  require(
+    not (_checked(model.embeddings).file and train.init_from),
+    'model.embeddings',
+    f'random for config.train.init_from = {train.init_from!r}, whose run has '
+    'token embeddings',
   )
   _check_optimizers(optimizer)
   _check_data(data)
@@ -95,6 +102,27 @@ def _check_data(data) -> None:
   with data.source.checked():
     source.check(data.dir)
   _checked(data.vocabulary)
+
+
+def _check_pairs(settings, require) -> None:
+  if settings.data.pair_length is None:
+    require(
+      settings.model.pair_positions == 'run_on',
+      'model.pair_positions',
+      "'run_on' where texts are no pairs (config.data.text.join)",
+    )
+    return
+  require(
+    settings.task.entry.reads_labels,
+    'task',
+    'one that reads labels, such as classify, for pairs of texts '
+    '(config.data.text.join)',
+  )
+  require(
+    settings.data.max_length >= 4,
+    'data.max_length',
+    'at least 4 for pairs of texts: a token of each, and two [SEP]',
+  )
 
 
 def _check_folds(data, require) -> None:

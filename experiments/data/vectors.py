@@ -1,0 +1,156 @@
+"""The token embeddings that a run begins with: random, or those of a file.
+
+Files are those that GloVe, word2vec and fastText write as text: a line is a
+word and its numbers, separated by spaces. The first line may hold the numbers
+of words and of dimensions instead (word2vec, fastText).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.command.errors import UserError, require
+from experiments.command.log import Reporter
+from experiments.data.readers import COMPRESSED
+
+
+@dataclasses.dataclass(frozen=True)
+class Random:
+  """Token embeddings are drawn, see config.model.embed_init_std.
+
+  This is also the contract of an entry of EMBEDDINGS; fields are options.
+
+  Attributes:
+    freeze: whether the embeddings of all tokens stay as they begin.
+  """
+
+  freeze: bool = False
+
+  def check(self) -> None:
+    """ValueError `OPTION = VALUE must be ...`; reads no file."""
+
+  @property
+  def file(self) -> str:
+    """The file that `read` reads; empty: none."""
+    return ''
+
+  def read(self, ids: Mapping[str, int], dim: int) -> Vectors | None:
+    """Vectors in place of drawn ones; None: all are drawn.
+
+    Args:
+      ids: token ids by token.
+      dim: numbers of each vector.
+
+    Raises:
+      UserError: there are none for this vocabulary and this width.
+    """
+    del ids, dim
+
+
+@dataclasses.dataclass(frozen=True)
+class File(Random):
+  """Those of words in a file of vectors; the rest is drawn.
+
+  Attributes:
+    path: of the file, compressed if it ends in .gz, .bz2, .xz or .zst.
+  """
+
+  path: str = ''
+
+  def check(self) -> None:
+    require(self.path != '', 'path', self.path, 'the path of a file')
+
+  @property
+  def file(self) -> str:
+    return self.path
+
+  def read(self, ids: Mapping[str, int], dim: int) -> Vectors:
+    return read(self.path, ids, dim)
+
+
+EMBEDDINGS: dict[str, type[Random]] = {'random': Random, 'file': File}
+
+
+class Vectors(NamedTuple):
+  """The vectors of those words of a vocabulary that a file has.
+
+  Attributes:
+    ids: int32 (words,), their token ids.
+    values: float32 (words, dimensions).
+  """
+
+  ids: np.ndarray
+  values: np.ndarray
+
+
+def read(path: str, ids: Mapping[str, int], dim: int) -> Vectors:
+  """The vectors of a file for some words; of a repeated word, the first one.
+
+  Args:
+    path: compressed if it ends in .gz, .bz2, .xz or .zst.
+    ids: token ids by word.
+    dim: how many numbers each vector must have, config.model.embed_dim.
+
+  Raises:
+    UserError: the file cannot be read, a vector has another number of
+      dimensions or a number that is not finite, or no word is in `ids`.
+  """
+  vectors: dict[int, np.ndarray] = {}
+  report = Reporter('read {} vectors')
+  try:
+    for number, line in enumerate(_lines(path), 1):
+      report.add(1)
+      # A word may hold spaces, but no number does.
+      word, *numbers = line.rstrip().rsplit(b' ', dim)
+      if number == 1 and _is_header(line):
+        continue
+      if len(numbers) < dim or not _is_number(numbers[0]):
+        raise UserError(
+          f'{path} row {number}: a vector must have {dim} numbers after its '
+          'word; change config.model.embed_dim or the file'
+        )
+      index = ids.get(word.decode('utf-8', 'replace'))
+      if index is not None and index not in vectors:
+        vectors[index] = _finite(numbers, path, number)
+  except (OSError, EOFError) as error:
+    raise UserError(f'config.model.embeddings: {path}: {error}') from error
+  if not vectors:
+    raise UserError(f'{path} has no vector of a word of the vocabulary')
+  return Vectors(
+    np.array(list(vectors), np.int32), np.stack(list(vectors.values()))
+  )
+
+
+def _lines(path: str):
+  with open(path, 'rb') as file:
+    opener = COMPRESSED.get(os.path.splitext(path)[1].lower())
+    yield from opener(file) if opener else file
+
+
+def _is_header(line: bytes) -> bool:
+  """Whether a line is two whole numbers, and no word with one dimension."""
+  parts = line.split()
+  return len(parts) == 2 and all(part.isdigit() for part in parts)
+
+
+def _is_number(text: bytes) -> bool:
+  try:
+    float(text)
+  except ValueError:
+    return False
+  return True
+
+
+def _finite(numbers: list[bytes], path: str, number: int) -> np.ndarray:
+  try:
+    values = np.array(numbers, np.float32)
+  except ValueError as error:
+    raise UserError(f'{path} row {number}: {error}') from error
+  if not np.isfinite(values).all():
+    raise UserError(f'{path} row {number}: a number is not finite')
+  return values
