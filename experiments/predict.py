@@ -31,9 +31,10 @@ import dataclasses
 import json
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from experiments.command import app
-from experiments.command.errors import UserError, one_of
+from experiments.command.errors import UserError, at, one_of
 from experiments.command.imports import import_frozen
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
@@ -193,10 +194,15 @@ def main(values) -> None:
         f'{predictor.run.settings.task}, which predicts tokens and no labels; '
         'give --prompt, a text that it goes on from'
       )
+    trained = predictor.runs[0].settings.data.further()
     if values.text:
-      rows = (({readers.TEXT: text}, text) for text in values.text)
+      with at('--text'):
+        texts = [trained.text_of([text]) for text in values.text]
+      rows = (
+        ({readers.TEXT: t}, text)
+        for t, text in zip(values.text, texts, strict=True)
+      )
     else:
-      trained = predictor.runs[0].settings.data.text
       options = input_rows.options_of(trained, values.input or '', changed)
       rows = _rows(values, options, file)
     windows = input_rows.windows(rows, predictor.window, file)
@@ -248,8 +254,8 @@ def _opened(values):
     raise UserError(f'--input={values.input}: {error.strerror}') from error
 
 
-def _rows(values, options: Text, file) -> Iterator[tuple[dict, str]]:
-  """The rows of the input, each with its text."""
+def _rows(values, options: Text, file) -> Iterator[tuple[dict, Any]]:
+  """The rows of the input, each with its text, or its pair of texts."""
   name = values.input or 'standard input'
   blank = {readers.TEXT: ''} if options.format == 'lines' else {}
   for number, texts, row in readers.rows(
@@ -260,7 +266,11 @@ def _rows(values, options: Text, file) -> Iterator[tuple[dict, str]]:
       raise UserError(
         f'{name} row {number}: {taken[0]!r} is a key of the answer; rename it'
       )
-    yield row or blank, ' '.join(texts or ())
+    text = ('', '') if options.has_pairs else ''
+    if texts is not None:
+      with at(f'{name} row {number}'):
+        text = options.text_of(texts)
+    yield row or blank, text
 
 
 def _predict(values, predictor, windows, signals: Signals) -> int:

@@ -16,6 +16,7 @@ from selfattn.dropout import Bits, Dropout, drop
 from selfattn.heads import Head, Linear
 from selfattn.pools import Mean, Pool
 from selfattn.positions.sampling import Consecutive
+from selfattn.tokens import Tokens
 
 
 def embed(params, tokens_BL: jax.Array) -> jax.Array:
@@ -42,6 +43,12 @@ class TextClassifier(nn.Module):
       head, or None. Its parameters are under token_head_NAME.
     has_mask_token: whether there is a token [MASK] of id V; its vector is the
       parameter `mask`.
+    separator: the id of [SEP], which ends each text of a pair: a learned vector
+      `token_type` of its text is added to each token, [CLS] and the first [SEP]
+      included in the first one (Devlin et al. 2019, section 3). None: each row
+      is one text.
+    restarts: whether the positions of the second text of a pair begin where
+      those of the first do; False: they run on.
   """
 
   vocab_size: int
@@ -56,6 +63,8 @@ class TextClassifier(nn.Module):
   dtype: jnp.dtype = jnp.float32
   token_head: Mapping[str, nn.Module] | None = None
   has_mask_token: bool = False
+  separator: int | None = None
+  restarts: bool = False
 
   @property
   def has_cls(self) -> bool:
@@ -123,6 +132,14 @@ class TextClassifier(nn.Module):
       )
     inner = None if dropout is None else dropout.at(0)
     tokens = self.sampling.tokens(padding_mask_BL, position_stream)
+    if self.separator is not None:
+      is_second_BL = _is_second(tokens_BL, self.separator)
+      types = nn.Embed(
+        2, self.embed_dim, embedding_init=init, name='token_type'
+      )
+      x_BLD += types(is_second_BL.astype(jnp.int32))
+      if self.restarts:
+        tokens = _restarted(tokens, is_second_BL, int(self.has_cls))
     x_BLD = self.encoder(
       x_BLD.astype(self.dtype),
       tokens.replace(ids=tokens_BL),
@@ -139,3 +156,27 @@ class TextClassifier(nn.Module):
     pooled_BP = drop(self.pool(x_BLD, padding_mask_BL), dropout, 1)
     inner = None if dropout is None else dropout.at(2)
     return self.head(pooled_BP, self.num_classes, inner)
+
+
+def _is_second(tokens_BL, separator: int) -> jax.Array:
+  """Whether each token stands after the first separator of its row."""
+  is_separator_BL = tokens_BL == separator
+  return jnp.cumsum(is_separator_BL, axis=1) - is_separator_BL > 0
+
+
+def _restarted(tokens: Tokens, is_second_BL, first: int) -> Tokens:
+  """Tokens whose positions in the second text begin as those of the first.
+
+  Args:
+    tokens: as of a sampling.
+    is_second_BL: whether each token is of the second text.
+    first: index of the first token of the first text.
+  """
+  index_BL = jnp.arange(is_second_BL.shape[1])[None]
+  begin_B1 = is_second_BL.argmax(axis=1)[:, None]
+  index_BL = jnp.where(is_second_BL, index_BL - begin_B1 + first, index_BL)
+  if tokens.positions is None:
+    return tokens.replace(positions=index_BL)
+  positions_BL = jnp.broadcast_to(tokens.positions, index_BL.shape)
+  positions_BL = jnp.take_along_axis(positions_BL, index_BL, axis=1)
+  return tokens.replace(positions=positions_BL, is_consecutive=None)

@@ -25,6 +25,11 @@ class Dataset:
   is_generated: ClassVar[bool] = False
   is_stream: ClassVar[bool] = False
 
+  @property
+  def has_pairs(self) -> bool:
+    """Whether the text of each row is a pair of texts."""
+    return False
+
   def check(self, directory: str) -> None:
     """ValueError `OPTION = VALUE must be ...`; reads no file.
 

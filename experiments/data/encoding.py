@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,13 @@ import numpy as np
 from experiments.command.calls import Call
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
+from experiments.data import pairs as pairs_lib
 from experiments.data.batches import Examples, offsets
 from experiments.data.rows import Rows
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
 from experiments.data.text_files import UNLABELLED
-from experiments.data.vocabularies import SPECIAL_TOKENS, UNK
+from experiments.data.vocabularies import SEPARATOR, SPECIAL_TOKENS, UNK
 
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
@@ -51,49 +52,99 @@ def check_texts(texts: list[str]) -> None:
 
 
 def encode(
-  tokenizer, texts: list[str], max_length: int, name: str = 'texts'
-) -> Examples:
-  """Token ids of each text, truncated to max_length; labels are all 0.
+  tokenizer,
+  texts: Sequence[str | tuple[str, str]],
+  max_length: int,
+) -> tuple[Examples, np.ndarray]:
+  """Token ids of texts, or of pairs, truncated to max_length; labels are all 0.
 
-  Logs how many were truncated.
+  Returns:
+    (the examples, boolean: whether each was truncated).
+  """
+  if texts and not isinstance(texts[0], str):
+    tokens, lengths, is_truncated = pair_ids(tokenizer, texts, max_length)
+  else:
+    tokens, lengths = token_ids(tokenizer, texts)
+    is_truncated = lengths > max_length
+  labels = np.zeros(len(lengths), np.int32)
+  starts = offsets(lengths)
+  lengths = np.minimum(lengths, np.int32(max_length))
+  # One more token, so that the start of an empty last text is a valid index.
+  examples = Examples(np.append(tokens, 0), starts, lengths, labels)
+  return examples, is_truncated
+
+
+def token_ids(tokenizer, texts) -> tuple[np.ndarray, np.ndarray]:
+  """int32: (the token ids of all texts, not truncated; how many each has)."""
+  return _concatenated(_ids_of_texts(tokenizer, texts))
+
+
+def pair_ids(
+  tokenizer, pairs, max_length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The token ids of `a [SEP] b [SEP]` for all pairs (a, b), truncated.
+
+  The longer text is truncated first, as by `longest_first` of Hugging Face. A
+  pair of two texts without tokens has none.
 
   Args:
-    name: what the texts are called in that message.
+    max_length: tokens of a pair, those of [SEP] included; at least 4.
+
+  Returns:
+    int32: the token ids of all pairs; how many each has; and whether it was
+    truncated.
   """
-  tokens, lengths = token_ids(tokenizer, texts)
-  labels = np.zeros(len(lengths), np.int32)
-  # One more token, so that the start of an empty last text is a valid index.
-  examples = Examples(np.append(tokens, 0), offsets(lengths), lengths, labels)
-  return truncated(examples, max_length, name)
+  separator = [tokenizer.token_to_id(SEPARATOR)]
+  firsts = _ids_of_texts(tokenizer, [first for first, _ in pairs])
+  seconds = _ids_of_texts(tokenizer, [second for _, second in pairs])
+  ids, is_truncated, room = [], [], max_length - 2
+  for first, second in zip(firsts, seconds, strict=True):
+    is_truncated.append(len(first) + len(second) > room)
+    if is_truncated[-1]:
+      shorter = min(len(first), len(second), room // 2)
+      kept = shorter if len(first) <= len(second) else room - shorter
+      first, second = first[:kept], second[: room - kept]
+    has_tokens = first or second
+    ids.append([*first, *separator, *second, *separator] if has_tokens else [])
+  return *_concatenated(ids), np.array(is_truncated, bool)
 
 
-def token_ids(tokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-  """int32: (the token ids of all texts, not truncated; how many each has)."""
+def _ids_of_texts(tokenizer, texts) -> list[list[int]]:
   # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True
   encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-  ids = [one.ids for one in encoded]
+  return [one.ids for one in encoded]
+
+
+def _concatenated(ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
   lengths = np.array([len(of_text) for of_text in ids], np.int32)
   return np.fromiter(itertools.chain.from_iterable(ids), np.int32), lengths
 
 
-def truncated(examples: Examples, max_length: int, name: str) -> Examples:
-  """At most max_length tokens of each; logs how many had more, if any had.
+def log_truncated(is_truncated: np.ndarray, max_length: int, name: str) -> None:
+  """Says how many texts were truncated to max_length tokens, if any were.
 
   Args:
-    name: what the examples are called in that message.
+    name: what the texts are called in that message.
   """
-  lengths = examples.lengths
-  if num_truncated := int((lengths > max_length).sum()):
+  if num_truncated := int(is_truncated.sum()):
     log(
-      f'{num_truncated} of {len(lengths)} {name} are truncated to {max_length} '
-      'tokens (config.data.max_length)'
+      f'{num_truncated} of {len(is_truncated)} {name} are truncated to '
+      f'{max_length} tokens (config.data.max_length)'
     )
-  return dataclasses.replace(examples, lengths=np.minimum(lengths, max_length))
 
 
-def vocabulary(store: Store, rows: Rows, chosen: Selection, choice: Call):
-  """The vocabulary of the train and the unlabelled texts, trained once."""
+def vocabulary(
+  store: Store,
+  rows: Rows,
+  chosen: Selection,
+  choice: Call,
+  has_pairs: bool = False,
+):
+  """The vocabulary of the train and the unlabelled texts, trained once.
+
+  It has no [SEP] for pairs, see vocabularies.add_separator.
+  """
   import tokenizers
 
   parts = [
@@ -103,6 +154,9 @@ def vocabulary(store: Store, rows: Rows, chosen: Selection, choice: Call):
   def make():
     report = Reporter('{} texts read for the vocabulary')
     texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
+    if has_pairs:
+      parts_of = (map(pairs_lib.parted, chunk) for chunk in texts)
+      texts = (list(itertools.chain.from_iterable(c)) for c in parts_of)
     tokenizer = choice.make().train(texts)
     first = [tokenizer.id_to_token(n) for n in range(len(SPECIAL_TOKENS))]
     if first != SPECIAL_TOKENS:
@@ -119,11 +173,20 @@ def vocabulary(store: Store, rows: Rows, chosen: Selection, choice: Call):
   return tokenizers.Tokenizer.from_str(unpacked(arrays['tokenizer']))
 
 
-def tokens(store: Store, key: Any, rows: Rows, tokenizer) -> Arrays:
+def tokens(
+  store: Store,
+  key: Any,
+  rows: Rows,
+  tokenizer,
+  pair_length: int | None = None,
+) -> Arrays:
   """The tokens of all rows: `tokens`, `offsets` as of texts, `unknown` counts.
+
+  Those of pairs are truncated, and `is_truncated` says which are.
 
   Args:
     key: a JSON value, all that the rows depend on.
+    pair_length: largest number of tokens of a pair; None: the rows are texts.
   """
   import tokenizers
 
@@ -132,20 +195,29 @@ def tokens(store: Store, key: Any, rows: Rows, tokenizer) -> Arrays:
     end = 0
     yield {'offsets': np.zeros(1, np.int64)}
     for texts in Reporter('{} texts tokenised').counted(rows.stream()):
-      ids, lengths = token_ids(tokenizer, texts)
+      more = {}
+      if pair_length is None:
+        ids, lengths = token_ids(tokenizer, texts)
+      else:
+        pairs = list(map(pairs_lib.parted, texts))
+        ids, lengths, is_truncated = pair_ids(tokenizer, pairs, pair_length)
+        more['is_truncated'] = is_truncated
       text_of = np.repeat(np.arange(len(texts)), lengths)
       unknown = np.bincount(text_of[ids == UNK], minlength=len(texts))
       yield {
         'tokens': ids.astype(dtype),
         'offsets': np.cumsum(lengths, dtype=np.int64) + end,
         'unknown': unknown.astype(np.int32),
+        **more,
       }
       end += len(ids)
     # As in `encode`.
     yield {'tokens': np.zeros(1, dtype)}
 
   # Equal vocabularies of different runs have equal token ids.
-  of_ids = [tokenizer.to_str(), tokenizers.__version__]
+  of_ids: list = [tokenizer.to_str(), tokenizers.__version__]
+  if pair_length is not None:
+    of_ids.append(pair_length)
   return store.arrays('tokens', [key, of_ids], make)
 
 

@@ -18,7 +18,14 @@ from experiments.command import schema
 from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import datasets, encoding, facts, selection, streams
+from experiments.data import (
+  datasets,
+  encoding,
+  facts,
+  selection,
+  streams,
+  vocabularies,
+)
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import Dataset, Tokenization
@@ -42,8 +49,9 @@ class DataSettings:
     source: the data set.
     text: its files, where `source` is text.
     dir: folder of the files; empty for generated data and the hub.
-    max_length: tokens of a text; longer texts are truncated. Of a stream, the
-      tokens of a window, each of which predicts the next one.
+    max_length: tokens of a text, or of a pair with its two [SEP]; longer texts
+      are truncated, of a pair the longer one first. Of a stream, the tokens of
+      a window, each of which predicts the next one.
     seed: seed of generated data, of splits held out from train, and of the
       order of examples: runs that differ in config.seed only train on the same
       batches, unless config.train.shuffle_by_seed is set.
@@ -82,6 +90,19 @@ class DataSettings:
   def is_stream(self) -> bool:
     """Whether an example is a window of all texts, one after another."""
     return self.source.entry.is_stream
+
+  @property
+  def pair_length(self) -> int | None:
+    """Tokens of a pair, at most; None: the texts are no pairs."""
+    return self.max_length if self.dataset().has_pairs else None
+
+  def further(self) -> Text:
+    """How other files than those of the run are read."""
+    source = self.dataset()
+    if isinstance(source, Text):
+      return source
+    join = 'pair' if source.has_pairs else self.text.join
+    return dataclasses.replace(self.text, join=join)
 
   def labelled_only(self) -> DataSettings:
     """This data without the unlabelled texts, if there are any."""
@@ -182,8 +203,12 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     facts.check(workdir, chosen.facts)
     tokenizer = encoding.read_tokenizer(workdir)
   elif tokenizer is None:
-    tokenizer = encoding.vocabulary(store, rows, chosen, settings.vocabulary)
-  arrays = encoding.tokens(store, key, rows, tokenizer)
+    tokenizer = encoding.vocabulary(
+      store, rows, chosen, settings.vocabulary, source.has_pairs
+    )
+  if is_new and source.has_pairs:
+    vocabularies.add_separator(tokenizer)
+  arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   if is_new:
     unknown = encoding.unknown_tokens(arrays, chosen.splits)
     for problem in [*chosen.problems, *unknown]:
@@ -252,7 +277,7 @@ def load_file(
   if not len(chosen):
     raise UserError(f'--file={name} has no text of a class of the run')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
-  arrays = encoding.tokens(store, key, rows, tokenizer)
+  arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   for problem in [*problems, *encoding.unknown_tokens(arrays, splits)]:
     log(f'WARNING: {problem}')
   return _data(arrays, rows, splits, labels, tokenizer, settings, {})
@@ -289,15 +314,19 @@ def _data(
 ) -> Data:
   """Rows and their tokens as a run has them; logs how many are truncated."""
   classes = selection.class_of(rows, labels)
-  examples = {}
+  examples, most = {}, settings.max_length
   for split, part in splits.items():
     starts, ends = arrays['offsets'][part], arrays['offsets'][part + 1]
     lengths = (ends - starts).astype(np.int32)
-    whole = Examples(
-      arrays['tokens'], starts, lengths, classes[rows.labels[part]]
-    )
-    examples[split] = encoding.truncated(
-      whole, settings.max_length, f'{split} texts'
+    is_truncated = lengths > most
+    if 'is_truncated' in arrays:
+      is_truncated = arrays['is_truncated'][part]
+    encoding.log_truncated(is_truncated, most, f'{split} texts')
+    examples[split] = Examples(
+      arrays['tokens'],
+      starts,
+      np.minimum(lengths, most),
+      classes[rows.labels[part]],
     )
   longest = max(int(e.lengths.max(initial=0)) for e in examples.values())
   unlabelled = examples.pop(UNLABELLED, None)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.command.log import Reporter
-from experiments.data import store
+from experiments.data import pairs, store
 from experiments.data.store import Arrays
 
 # Rows whose texts are in memory at once.
@@ -22,9 +22,12 @@ _CHUNK = 2_000
 
 
 class Row(NamedTuple):
-  """A `text` and its `label`, with its file and row number in it, from 1."""
+  """A `text` and its `label`, with its file and row number in it, from 1.
 
-  text: str
+  The text is a tuple of two texts in a data set that has_pairs.
+  """
+
+  text: str | tuple[str, str]
   label: str
   file: str
   number: int
@@ -35,7 +38,8 @@ class Rows:
   """Rows of all files, those of a split one after the other.
 
   Attributes:
-    texts: uint8, the texts in UTF-8, concatenated.
+    texts: uint8, the texts in UTF-8, concatenated; of a pair, the one that
+      experiments.data.pairs makes of it.
     offsets: int64 (rows + 1,), where each text begins, and the end of the last.
     hashes: uint64 (rows,), of the texts without their case, white space and
       Unicode normal form. Of ten million texts, two differ and have equal
@@ -114,8 +118,9 @@ def chunks(
     remaining = iter(rows)
     while True:
       chunk = list(itertools.islice(remaining, _CHUNK))
-      texts = [row.text.encode() for row in chunk]
-      hashes = [_hash(row.text) for row in chunk]
+      chunk_texts = [pairs.joined(row.text) for row in chunk]
+      texts = [text.encode() for text in chunk_texts]
+      hashes = list(map(_hash, chunk_texts))
       labels = [names.setdefault(row.label, len(names)) for row in chunk]
       file_of = [files.setdefault(row.file, len(files)) for row in chunk]
       yield {

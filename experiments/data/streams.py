@@ -59,6 +59,11 @@ class Stream(Text):
       name = f'{split}_bytes'
       size = getattr(self, name)
       require(size >= 0, name, size, 'at least 0 (0 reads all)')
+    if self.has_pairs:
+      raise UserError(
+        f'config.data.text.join = {self.join!r} must be space for '
+        'config.data.source = stream'
+      )
     if self.unlabelled:
       raise UserError(
         f'config.data.text.unlabelled = {self.unlabelled!r} must be empty for '
@@ -95,7 +100,7 @@ class Pieces:
   def __iter__(self) -> Iterator[Row]:
     left = self.most or float('inf')
     for row in self.rows:
-      for text in pieces(row.text + self.separator):
+      for text in pieces(f'{row.text}{self.separator}'):
         size = len(text.encode())
         if size >= left:
           text = text.encode()[: int(left)].decode(errors='ignore')

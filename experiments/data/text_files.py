@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.command import schema
-from experiments.command.errors import UserError
-from experiments.data import readers
+from experiments.command.errors import UserError, at
+from experiments.data import pairs, readers
 from experiments.data.contract import Dataset
 from experiments.data.file_names import Files, matching, named
 from experiments.data.rows import Row
@@ -22,6 +22,8 @@ FORMATS = (
 )  # fmt: skip
 # What to do with rows of labels that are no classes.
 UNKNOWN = ('error', 'drop')
+# What several columns of text become.
+JOINS = ('space', 'pair')
 # Formats of one column, the text.
 _TEXT_ONLY = ('lines', 'class_files', 'class_folders')
 
@@ -61,8 +63,11 @@ class Text(Dataset):
     hub_name: name of a data set on the hub, such as `nyu-mll/glue`.
     hub_config: configuration of the data set on the hub, such as `sst2`; empty
       if it has only one.
-    text_columns: names of the columns with the text, joined by a space if there
-      are several; indices from 0 in a file without header.
+    text_columns: names of the columns with the text; indices from 0 in a file
+      without header.
+    join: what several columns are: 'space': one text, joined by spaces; 'pair':
+      two texts, `[CLS] a [SEP] b [SEP]`, which the model tells from each other;
+      in 'lines' and the texts of classes, a tab separates the two.
     label_column: name of the column with the label, or its index; empty for
       files without labels, and then each line of 'lines' is a text.
     delimiter: character between fields, for 'csv'.
@@ -89,6 +94,7 @@ class Text(Dataset):
   text_columns: tuple = schema.field(
     ('text',), schema.Limit('at least one', bool)
   )
+  join: str = schema.field('space', schema.one_of(JOINS))
   label_column: str = 'label'
   delimiter: str = schema.field('tab', schema.one_of(readers.DELIMITERS))
   quoted: bool = False
@@ -103,6 +109,23 @@ class Text(Dataset):
     for field in (*SPLITS, UNLABELLED, 'text_columns', 'labels'):
       names = tuple(map(str, getattr(self, field)))
       object.__setattr__(self, field, names)
+
+  @property
+  def has_pairs(self) -> bool:
+    return self.join == 'pair'
+
+  def text_of(self, columns: Sequence[str]) -> str | tuple[str, str]:
+    """The text of a row, or its pair of texts, from its text columns.
+
+    A subclass may join them in another way.
+
+    Args:
+      columns: their values; of a format without columns, the one text.
+
+    Raises:
+      UserError: they are no pair.
+    """
+    return pairs.of_columns(columns) if self.has_pairs else ' '.join(columns)
 
   def check(self, directory: str) -> None:
     """UserError for options that exclude each other.
@@ -122,6 +145,12 @@ class Text(Dataset):
         f'{self.hub_config!r} must be empty for config.data.text.format = '
         f'{self.format!r}'
       )
+    has_columns = self.format not in _TEXT_ONLY
+    if self.has_pairs and has_columns and len(self.text_columns) != 2:
+      raise UserError(
+        f'config.data.text.text_columns = {self.text_columns!r} must be two '
+        "columns for config.data.text.join = 'pair'"
+      )
     if not is_hub and not directory:
       raise UserError('config.data.dir is empty; give the folder of the data')
 
@@ -134,7 +163,7 @@ class Text(Dataset):
     values = dataclasses.asdict(self) | dict(options)
     if values['format'] != 'hub':
       values |= {'hub_name': '', 'hub_config': ''}
-    return schema.read(Text, values, 'data.text')
+    return schema.read(type(self), values, 'data.text')
 
   def read(
     self, directory: str, seed: int, files: Mapping[str, Files] | None = None
@@ -251,7 +280,9 @@ class Text(Dataset):
         )
       if raw not in shown:
         shown[raw] = self._label(raw)
-      yield Row(' '.join(texts), shown[raw], path, number)
+      with at(f'{path} row {number}'):
+        text = self.text_of(texts)
+      yield Row(text, shown[raw], path, number)
 
   @property
   def classes(self) -> list[str]:

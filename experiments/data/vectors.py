@@ -1,20 +1,79 @@
-"""Word vectors from text files, as GloVe, word2vec and fastText write them.
+"""The token embeddings that a run begins with: random, or those of a file.
 
-A line is a word and its numbers, separated by spaces. The first line may hold
-the numbers of words and of dimensions instead (word2vec, fastText).
+Files are those that GloVe, word2vec and fastText write as text: a line is a
+word and its numbers, separated by spaces. The first line may hold the numbers
+of words and of dimensions instead (word2vec, fastText).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, require
 from experiments.command.log import Reporter
 from experiments.data.readers import COMPRESSED
+
+
+@dataclasses.dataclass(frozen=True)
+class Random:
+  """Token embeddings are drawn, see config.model.embed_init_std.
+
+  This is also the contract of an entry of EMBEDDINGS; fields are options.
+
+  Attributes:
+    freeze: whether the embeddings of all tokens stay as they begin.
+  """
+
+  freeze: bool = False
+
+  def check(self) -> None:
+    """ValueError `OPTION = VALUE must be ...`; reads no file."""
+
+  @property
+  def file(self) -> str:
+    """The file that `read` reads; empty: none."""
+    return ''
+
+  def read(self, ids: Mapping[str, int], dim: int) -> Vectors | None:
+    """Vectors in place of drawn ones; None: all are drawn.
+
+    Args:
+      ids: token ids by token.
+      dim: numbers of each vector.
+
+    Raises:
+      UserError: there are none for this vocabulary and this width.
+    """
+    del ids, dim
+
+
+@dataclasses.dataclass(frozen=True)
+class File(Random):
+  """Those of words in a file of vectors; the rest is drawn.
+
+  Attributes:
+    path: of the file, compressed if it ends in .gz, .bz2, .xz or .zst.
+  """
+
+  path: str = ''
+
+  def check(self) -> None:
+    require(self.path != '', 'path', self.path, 'the path of a file')
+
+  @property
+  def file(self) -> str:
+    return self.path
+
+  def read(self, ids: Mapping[str, int], dim: int) -> Vectors:
+    return read(self.path, ids, dim)
+
+
+EMBEDDINGS: dict[str, type[Random]] = {'random': Random, 'file': File}
 
 
 class Vectors(NamedTuple):

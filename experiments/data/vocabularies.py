@@ -12,11 +12,13 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from experiments.command.errors import require
+from experiments.command.errors import UserError, require
 from experiments.data.contract import Tokenization
 
 PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
+# Ends each text of a pair; the last id of a vocabulary for pairs.
+SEPARATOR = '[SEP]'
 # How pre-tokenizers write whitespace; ByteLevel: space, newline, tab, return.
 _WHITESPACE = {'ByteLevel': 'ĠĊĉč', 'Metaspace': '▁'}
 
@@ -163,6 +165,21 @@ class Byte(Tokenization):
     steps = [normalizers.Lowercase()] if self.lowercase else []
     tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer
+
+
+def add_separator(tokenizer) -> None:
+  """Gives a tokenizers.Tokenizer the token [SEP], as its last id.
+
+  Raises:
+    UserError: it has the token as another id.
+  """
+  tokenizer.add_special_tokens([SEPARATOR])
+  index, last = tokenizer.token_to_id(SEPARATOR), tokenizer.get_vocab_size() - 1
+  if index != last:
+    raise UserError(
+      f'config.data.vocabulary has {SEPARATOR} as id {index}; for pairs of '
+      f'texts it must be the last one, {last}, or missing'
+    )
 
 
 VOCABULARIES: dict[str, type[Tokenization]] = {

@@ -157,7 +157,12 @@ def _attended(
   if not texts:
     return []
   most = model.run.settings.data.max_length
-  examples = encoding.encode(model.tokenizer, texts, most)
+  reader = model.run.settings.data.further()
+  pairs_or_texts = [reader.text_of([text]) for text in texts]
+  examples, is_truncated = encoding.encode(
+    model.tokenizer, pairs_or_texts, most
+  )
+  encoding.log_truncated(is_truncated, most, 'texts')
   head_analysis.require_tokens(texts, examples)
   return list(zip(texts, model.attention(examples), strict=True))
 

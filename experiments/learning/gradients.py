@@ -108,6 +108,9 @@ def gradients(
   word_dropout = _site(dropout, 0, hparams.word_dropout_rate)
   if word_dropout is not None:
     keep = word_dropout.keep(targets.tokens.shape)
+    if classifier.separator is not None:
+      # It says where the second text of a pair begins.
+      keep |= targets.tokens == classifier.separator
     targets = targets._replace(tokens=jnp.where(keep, targets.tokens, UNK))
   table = {'embed': params['embed']}
   others = params

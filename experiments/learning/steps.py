@@ -32,6 +32,8 @@ from experiments.learning.tasks import (
 )
 from selfattn.dropout import Bits
 
+# The name of the subtree of parameters with the token embeddings.
+TOKEN_TABLE = 'embed'
 # The key of random numbers in evaluation, the same for all runs.
 _EVALUATION = 0
 
@@ -75,6 +77,7 @@ def make_train_step(
   log_every: int,
   mesh: Mesh | None = None,
   task: Task = CLASSIFY,
+  freezes_tokens: bool = False,
 ) -> Callable:
   """Returns train_step(state, batch, hparams) -> (state, metrics).
 
@@ -92,6 +95,7 @@ def make_train_step(
     mesh: spreads the rows of a batch over its axis `data`; the parameters are
       replicated, and each device splits its own rows into microbatches.
     task: what is trained.
+    freezes_tokens: whether the token embeddings have no gradient.
   """
   summed_gradients = functools.partial(
     gradients,
@@ -106,6 +110,9 @@ def make_train_step(
     (loss, correct, count), grads = summed_gradients(
       state.params, batch, hparams, state.step
     )
+    if freezes_tokens:
+      zeros = jax.tree.map(jnp.zeros_like, grads[TOKEN_TABLE])
+      grads |= {TOKEN_TABLE: zeros}
     grads, norm = _clipped_mean(grads, count, clip_norm)
     transform = make_optimizer(hparams, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)

@@ -27,6 +27,7 @@ from experiments.command.schema import (
   section,
 )
 from experiments.data.loading import DataSettings
+from experiments.data.vectors import EMBEDDINGS, Random
 from experiments.learning.measures import MEASURES, Measure
 from experiments.learning.optimizers import OptimizerSettings
 from experiments.learning.schedules import warmup_updates
@@ -69,6 +70,9 @@ class ModelSettings:
     position: the position method, or several joined by +, as sinusoidal+t5, or
       a pattern of such over layers, as rotary,rotary,none.
     position_sampling: how position ids are chosen in training.
+    pair_positions: where positions of the second text of a pair begin, see
+      data.text.join: 'run_on': after those of the first text; 'restart': where
+      those of the first text begin.
     normaliser: the function from attention scores to weights, or a pattern of
       them over layers.
     block: how attention, feed-forward network and norms make a layer.
@@ -83,6 +87,8 @@ class ModelSettings:
       training.
     embed_init_std: standard deviation of token embeddings at initialisation;
       larger ones dominate learned positions.
+    embeddings: the token embeddings that a run begins with: random ones, or
+      those of words in a file, as file(path=glove.txt, freeze=True).
     pool: how the vectors of the tokens become one.
     head: the classification head, from that vector to logits.
     dtype: type of the encoder; parameters are float32.
@@ -94,6 +100,7 @@ class ModelSettings:
     Table(POSITIONS, Position, positions.ALIASES, joins=True, layers=True),
   )
   position_sampling: Call = choice('consecutive', Table(SAMPLINGS, Consecutive))
+  pair_positions: str = field('run_on', one_of(('run_on', 'restart')))
   normaliser: tuple[tuple[Call, ...], ...] = choice(
     'softmax', Table(NORMALISERS, Softmax, layers=True)
   )
@@ -106,6 +113,7 @@ class ModelSettings:
   attention_dropout_rate: float = field(0.0, _RATE)
   word_dropout_rate: float = field(0.0, _RATE)
   embed_init_std: float = field(0.1, ABOVE_0)
+  embeddings: Call = choice('random', Table(EMBEDDINGS, Random))
   pool: Call = choice('mean', Table(POOLS, Pool))
   head: Call = choice('linear', Table(HEADS, Head))
   dtype: str = field('float32', one_of(DTYPES))

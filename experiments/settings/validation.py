@@ -50,6 +50,7 @@ def check(settings, flat: dict[str, Any]) -> None:
     f'next_token, or one that reads streams, for config.data.source = '
     f'{data.source}',
   )
+  _check_pairs(settings, require)
   best_metric = settings.checkpoint.best_metric
   one_of(best_metric, settings.metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
@@ -70,6 +71,12 @@ def check(settings, flat: dict[str, Any]) -> None:
     and (not train.eval_lengths or data.is_stream),
     'train.eval_lengths',
     '(), or numbers of tokens for a stream',
+  )
+  require(
+    not (_checked(model.embeddings).file and train.init_from),
+    'model.embeddings',
+    f'random for config.train.init_from = {train.init_from!r}, whose run has '
+    'token embeddings',
   )
   _check_optimizers(optimizer)
   _check_data(data)
@@ -108,6 +115,27 @@ def _check_data(data) -> None:
   with data.source.checked():
     source.check(data.dir)
   _checked(data.vocabulary)
+
+
+def _check_pairs(settings, require) -> None:
+  if settings.data.pair_length is None:
+    require(
+      settings.model.pair_positions == 'run_on',
+      'model.pair_positions',
+      "'run_on' where texts are no pairs (config.data.text.join)",
+    )
+    return
+  require(
+    settings.task.entry.reads_labels,
+    'task',
+    'one that reads labels, such as classify, for pairs of texts '
+    '(config.data.text.join)',
+  )
+  require(
+    settings.data.max_length >= 4,
+    'data.max_length',
+    'at least 4 for pairs of texts: a token of each, and two [SEP]',
+  )
 
 
 def _check_folds(data, require) -> None:

@@ -53,6 +53,8 @@ def model(
     dtype=jnp.dtype(chosen.dtype),
     token_head=token_head and {settings.task.name: token_head},
     has_mask_token=task.has_mask_token,
+    separator=vocab_size - 1 if settings.data.pair_length else None,
+    restarts=chosen.pair_positions == 'restart',
   )
 
 
@@ -90,7 +92,16 @@ def optimizer(
       lambda group, update: -rates[group] * update, updates, groups
     )
   )
-  return optax.chain(*transforms, scale)
+  transform = optax.chain(*transforms, scale)
+  if not settings.model.embeddings.make().freeze:
+    return transform
+  return optax.partition(
+    {'trained': transform, 'frozen': optax.set_to_zero()},
+    lambda tree: {
+      name: 'frozen' if name == steps.TOKEN_TABLE else 'trained'
+      for name in tree
+    },
+  )
 
 
 def init_state(settings: Settings, classifier, hparams: HParams) -> State:
@@ -153,6 +164,7 @@ def train_step(
     classifier,
     functools.partial(optimizer, settings),
     clip_norm=settings.optimizer.clip_norm,
+    freezes_tokens=settings.model.embeddings.make().freeze,
     log_every=settings.train.log_every,
     num_microbatches=functools.partial(
       num_microbatches, settings, platform=platform

@@ -75,8 +75,7 @@ class Generator:
     """
     sampling = Sampling(temperature, top_p, seed)
     sampling.check()
-    prompt_ids = encoding.encode(self.tokenizer, [prompt], 2**30)
-    ids = prompt_ids.tokens[: prompt_ids.lengths[0]]
+    ids, _ = encoding.token_ids(self.tokenizer, [prompt])
     drawn = list(sampled(self.run, ids, tokens, sampling))
     return self.tokenizer.decode(drawn)
 

@@ -18,7 +18,7 @@ from experiments.learning.hparams import HParams
 from experiments.learning.schedules import factor
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
-from experiments.training import sources
+from experiments.training import sources, token_vectors
 from experiments.training.compiled import Program
 from experiments.workdir import metrics, recovery
 from experiments.workdir.checkpoints import Checkpoints
@@ -243,7 +243,7 @@ def opened(
     state = program.join(states)
   else:
     log('initialising parameters')
-    state = _with_parameters_of_others(program, program.init(hparams), runs)
+    state = _with_given_parameters(program, program.init(hparams), runs)
   trials = []
   for (settings, workdir), folder in zip(runs, folders, strict=True):
     writer = MetricWriter(workdir, settings.flat(), start)
@@ -258,16 +258,21 @@ def opened(
   return Group(program, trials, hparams, progress), state
 
 
-def _with_parameters_of_others(program: Program, state: State, runs) -> State:
-  """The first State, of runs with init_from with parameters of those."""
-  if not any(settings.train.init_from for settings, _ in runs):
+def _with_given_parameters(program: Program, state: State, runs) -> State:
+  """The first State, with parameters of init_from or vectors of words."""
+  for settings, workdir in runs:
+    token_vectors.note(settings, workdir)
+  # Runs that share a program have the same vocabulary and the same vectors.
+  vectors = token_vectors.read(*runs[0])
+  if vectors is None and not any(run.train.init_from for run, _ in runs):
     return state
-  states = [
-    sources.start_from(of_trial, settings, workdir.path)
-    if settings.train.init_from
-    else of_trial
-    for (settings, workdir), of_trial in zip(
-      runs, program.split(state, len(runs)), strict=True
-    )
-  ]
+  states = []
+  for (settings, workdir), of_trial in zip(
+    runs, program.split(state, len(runs)), strict=True
+  ):
+    if vectors is not None:
+      of_trial = token_vectors.put(of_trial, vectors)
+    elif settings.train.init_from:
+      of_trial = sources.start_from(of_trial, settings, workdir.path)
+    states.append(of_trial)
   return program.join(states)

@@ -67,15 +67,23 @@ class Predictor:
     """Number of texts that are sorted by length and predicted together."""
     return _BATCHES * self.batch_size
 
-  def __call__(self, texts: Iterable[str]) -> list[Prediction]:
-    """One prediction for each text, in their order.
+  @property
+  def has_pairs(self) -> bool:
+    """Whether the runs read pairs of texts."""
+    return bool(self.runs[0].settings.data.pair_length)
+
+  def __call__(
+    self, texts: Iterable[str] | Iterable[tuple[str, str]]
+  ) -> list[Prediction]:
+    """One prediction for each text, or each pair of texts, in their order.
 
     Texts are sorted by length within windows and padded to few lengths, so the
     number of compiled programs is bounded whatever the texts are. Probabilities
     do not depend on other texts beyond rounding.
 
     Raises:
-      TypeError: `texts` is one text, or one of them is not a str.
+      TypeError: `texts` is one text, or one of them is not a str; of runs that
+        read pairs, no tuple of two.
     """
     if isinstance(texts, str):
       raise TypeError('texts must be a list of texts, not one text')
@@ -84,7 +92,7 @@ class Predictor:
       predictions += self._predict(window)
     return predictions
 
-  def _predict(self, texts: list[str]) -> list[Prediction]:
+  def _predict(self, texts: list) -> list[Prediction]:
     """Predictions of the texts of one window."""
     examples, is_truncated = self.encode(texts)
     rows = 1
@@ -108,22 +116,20 @@ class Predictor:
       )
     ]
 
-  def encode(self, texts: list[str]) -> tuple[Examples, np.ndarray]:
-    """Token ids of texts, and whether each was truncated.
+  def encode(self, texts: list) -> tuple[Examples, np.ndarray]:
+    """Token ids of texts or pairs, and whether each was truncated.
 
     Raises:
-      TypeError: one of them is not a str.
+      TypeError: one of them is not a str, or no pair of str.
     """
     for text in texts:
-      # The tokenizer would take a tuple or a list as a pair of texts.
-      if not isinstance(text, str):
-        raise TypeError(f'a text must be a str, not a {type(text).__name__}')
-    most = self.max_length
-    # Untruncated, which `encode` would log for each window.
-    examples = encoding.encode(self.tokenizer, texts, np.iinfo(np.int32).max)
-    lengths = np.minimum(examples.lengths, np.int32(most))
-    is_truncated = examples.lengths > most
-    return dataclasses.replace(examples, lengths=lengths), is_truncated
+      parts = text if self.has_pairs else (text,)
+      if self.has_pairs and not (isinstance(text, tuple) and len(text) == 2):
+        raise TypeError(f'a pair must be a tuple of two texts, not {text!r}')
+      for part in parts:
+        if not isinstance(part, str):
+          raise TypeError(f'a text must be a str, not a {type(part).__name__}')
+    return encoding.encode(self.tokenizer, texts, self.max_length)
 
   @property
   def padded_lengths(self) -> tuple[int, ...]:

@@ -11,18 +11,22 @@ import os
 from collections.abc import Iterable, Iterator
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import encoding, loading
-from experiments.learning.steps import State
+from experiments.data.vocabularies import UNK, add_separator
+from experiments.learning.steps import TOKEN_TABLE, State
 from experiments.settings import stored
 from experiments.settings.settings import Settings
+from experiments.training import token_vectors
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.named_leaves import leaves
 
+_TABLE = f'{TOKEN_TABLE}/embedding'
 # Differences that a message names.
 _MOST = 10
 # Where the same files are split in another way, texts of test may have been
@@ -62,6 +66,8 @@ def opened(settings: Settings) -> Iterator[str]:
 def vocabulary(settings: Settings, path: str = ''):
   """The tokenizer of the run to begin with; None if there is no such run.
 
+  Checks before that the file of config.model.embeddings is there.
+
   A run that has begun does not need the other one any more: its own tokenizer
   is the same.
 
@@ -70,11 +76,14 @@ def vocabulary(settings: Settings, path: str = ''):
 
   Raises:
     UserError: the run is not done, or has another kind of vocabulary or other
-      splits of the same files.
+      splits of the same files; or a file is missing.
   """
+  has_begun = path and workdir_lib.read_status(path).get('step')
+  if not has_begun:
+    token_vectors.check_file(settings)
   if not settings.train.init_from:
     return None
-  if path and workdir_lib.read_status(path).get('step'):
+  if has_begun:
     return encoding.read_tokenizer(path)
   with opened(settings) as folder:
     _check(folder, settings)
@@ -182,7 +191,7 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
     step, source = _read_parameters(folder, settings)
     place = buckets.origin(folder)
     # The new run has taken it, unless the other one was replaced since then.
-    if _tokenizer(folder) != _tokenizer(workdir):
+    if _tokenizer(folder, settings) != _tokenizer(workdir, settings):
       raise _refused(
         settings,
         f' has another vocabulary than {workdir}; choose another --workdir',
@@ -190,6 +199,8 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
     has_same_labels = _labels(folder) == _labels(workdir)
   taken, skipped, params = [], [], []
   names = leaves(state.params)
+  if settings.data.pair_length:
+    source |= {_TABLE: _with_separator(source[_TABLE], names[_TABLE])}
   for name, leaf in names.items():
     reason = _mismatch(
       leaf, source.get(name), has_same_labels or not _is_head(name)
@@ -231,8 +242,20 @@ def _read_parameters(
     return step, saved.restore_params(step)
 
 
-def _tokenizer(path: str) -> str:
-  return encoding.read_tokenizer(path).to_str()
+def _tokenizer(path: str, settings: Settings) -> str:
+  tokenizer = encoding.read_tokenizer(path)
+  if settings.data.pair_length:
+    add_separator(tokenizer)
+  return tokenizer.to_str()
+
+
+def _with_separator(table, leaf):
+  """A table of token embeddings with a row of [SEP], as long as `leaf` is.
+
+  [SEP], which a run without pairs does not have, begins as [UNK].
+  """
+  rows = np.repeat(table[UNK : UNK + 1], len(leaf) - len(table), axis=0)
+  return jnp.concatenate([table, rows])
 
 
 def _labels(path: str) -> list[str]:

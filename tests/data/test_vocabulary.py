@@ -32,8 +32,8 @@ def test_special_ids_and_range(name):
   tokenizer = VOCABULARIES[name]().train(TEXTS)
   assert tokenizer.token_to_id('[PAD]') == PAD == 0
   assert tokenizer.token_to_id('[UNK]') == UNK == 1
-  examples = encoding.encode(tokenizer, [*TEXTS, 'zebra \u00e9 \U0001f600'], 64)
-  assert examples.tokens.max() < tokenizer.get_vocab_size()
+  ids, _ = encoding.token_ids(tokenizer, [*TEXTS, 'zebra \u00e9 \U0001f600'])
+  assert ids.max() < tokenizer.get_vocab_size()
 
 
 @pytest.mark.parametrize('name', VOCABULARIES)
@@ -123,8 +123,7 @@ def test_words_are_known_of_sequences_and_metaspace_and_not_of_suffixes():
 @hypothesis.example('not [PAD] but [UNK]')
 def test_bytes_hold_any_text(text):
   for name, tokenizer in TOKENIZERS.items():
-    examples = encoding.encode(tokenizer, [text], 1_000)
-    ids = examples.tokens[: examples.lengths[0]].tolist()
+    ids = encoding.token_ids(tokenizer, [text])[0].tolist()
     assert not {PAD, UNK} & {*ids}
     if name == 'byte':
       # A space is added before a text that does not begin with one.
@@ -141,12 +140,13 @@ def test_pairs_are_merged():
 
 def test_encode_truncates_long_texts_and_keeps_empty_ones(caplog):
   tokenizer = Word().train(TEXTS)
+  texts = ['the plot is bad', '', 'film']
+  examples, is_truncated = encoding.encode(tokenizer, texts, 2)
+  assert is_truncated.tolist() == [True, False, False]
   with caplog.at_level('INFO'):
-    encoding.encode(tokenizer, ['the plot', 'film'], 2, 'train texts')
+    encoding.log_truncated(is_truncated[1:], 2, 'train texts')
     assert not caplog.messages
-    examples = encoding.encode(
-      tokenizer, ['the plot is bad', '', 'film'], 2, 'train texts'
-    )
+    encoding.log_truncated(is_truncated, 2, 'train texts')
   (said,) = caplog.messages
   assert said.startswith('1 of 3 train texts are truncated to 2 tokens')
   assert examples.lengths.tolist() == [2, 0, 1]

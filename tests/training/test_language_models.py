@@ -143,7 +143,7 @@ def test_a_length_beyond_the_positions_is_said_and_left_out(tmp_path):
 
 def test_greedy_text_is_that_of_the_full_pass(run, trained):
   tokenizer = encoding.read_tokenizer(str(trained[0]))
-  ids = encoding.encode(tokenizer, ['Loru lives'], 99).tokens[:10]
+  ids, _ = encoding.token_ids(tokenizer, ['Loru lives'])
   drawn = list(
     generation.sampled(run, ids, 12, generation.Sampling(temperature=0))
   )

@@ -1,0 +1,99 @@
+"""The token vectors that config.model.embeddings gives a new run."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.command.errors import UserError
+from experiments.command.log import log
+from experiments.data import encoding, store
+from experiments.data.vectors import Vectors
+from experiments.data.vocabularies import SEPARATOR, SPECIAL_TOKENS
+from experiments.learning.steps import TOKEN_TABLE, State
+from experiments.settings.settings import Settings
+from experiments.workdir import workdir as workdir_lib
+from experiments.workdir.workdir import Workdir
+
+# The digest of the file, and how many words it has.
+_FACTS = 'vectors.json'
+
+
+def check_file(settings: Settings) -> None:
+  """UserError if the file of config.model.embeddings is missing."""
+  path = settings.model.embeddings.make().file
+  if path and not os.path.isfile(path):
+    raise UserError(
+      f'config.model.embeddings = {settings.model.embeddings}: there is no '
+      f'file {path}'
+    )
+
+
+def read(settings: Settings, workdir: Workdir) -> Vectors | None:
+  """The vectors of a new run for words of its vocabulary; None: all are drawn.
+
+  Says how many words of the vocabulary they cover.
+
+  Args:
+    workdir: of the run, with its vocabulary.
+
+  Raises:
+    UserError: the file cannot be read, or has none of the words.
+  """
+  call = settings.model.embeddings
+  ids = encoding.read_tokenizer(workdir.path).get_vocab()
+  for token in (*SPECIAL_TOKENS, SEPARATOR):
+    ids.pop(token, None)
+  with call.checked():
+    vectors = call.make().read(ids, settings.model.embed_dim)
+  if vectors is not None:
+    count = len(vectors.ids)
+    log(
+      f'config.model.embeddings = {call} has {count} of the {len(ids)} words '
+      f'of the vocabulary ({count / len(ids):.0%}); the others are drawn'
+    )
+  return vectors
+
+
+def note(settings: Settings, workdir: Workdir) -> None:
+  """Keeps the digest of the file of vectors in the workdir.
+
+  A run that has a checkpoint does not need the file. One that begins anew
+  before its first checkpoint begins with the same vectors.
+
+  Raises:
+    UserError: the run has begun with another file.
+  """
+  path = settings.model.embeddings.make().file
+  if not path:
+    return
+  facts, place = {'sha256': store.digest(path)}, workdir.file(_FACTS)
+  if os.path.exists(place):
+    with open(place) as file:
+      if json.load(file) != facts:
+        raise UserError(
+          f'{path} has changed since {workdir.path} was created; restore it, '
+          'or choose another --workdir'
+        )
+  elif workdir.writes:
+    workdir_lib.write_atomic(place, json.dumps(facts) + '\n')
+
+
+def put(state: State, vectors: Vectors) -> State:
+  """An initial State with these rows of the table of token embeddings."""
+  params: Any = state.params
+  table = params[TOKEN_TABLE]['embedding']
+  changed: Any = jnp.asarray(table).at[vectors.ids].set(vectors.values)
+  # Those of a trial of a group are on the host.
+  if isinstance(table, jax.Array):
+    changed = jax.device_put(changed, table.sharding)
+  else:
+    changed = np.asarray(changed)
+  params = params | {TOKEN_TABLE: {'embedding': changed}}
+  # An average, if there is one, begins with the first step.
+  return state.replace(params=params)
