@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,13 +59,18 @@ def named(name: str) -> Callable[[Evaluation], Any] | None:
 
 
 def call(
-  group: Group, step: int, scores: list[dict[str, float]], params
+  function: Callable[[Evaluation], Any],
+  group: Group,
+  step: int,
+  scores: list[dict[str, float]],
+  params,
 ) -> None:
-  """Calls it for each trial that has not diverged, on process 0.
+  """Calls a function for each trial that has not diverged, on process 0.
 
   Rows of metrics.jsonl are written before.
 
   Args:
+    function: as `named` returns it.
     scores: metrics of validation of each trial.
     params: of the program, that were evaluated.
 
@@ -89,13 +95,12 @@ def call(
     if trial.diverged is None
   ]
   name = group.program.settings.train.callback
+  module = sys.modules.get(function.__module__)
+  path = getattr(module, '__file__', None) or ''
 
   def call_each():
-    function = named(name)
-    assert function is not None, 'only a callback that is named is called'
-    path, _ = modules.source(name)
     for evaluation in evaluations:
-      with in_file(path, f'{_KEY} = {name!r}: {path}'):
+      with in_file(path, f'{_KEY} = {name!r}: {path}'.removesuffix(': ')):
         function(evaluation)
 
   processes.together(call_each if processes.is_first() else lambda: None)

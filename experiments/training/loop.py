@@ -127,6 +127,7 @@ def _loop(
   """Trains from `state` on; `step` counts the steps applied."""
   program, every = group.program, group.program.settings.train
   saves = program.settings.checkpoint.every_steps
+  callback = callbacks.named(every.callback)
   start = int(np.max(state.step))
 
   def due(step, interval):
@@ -135,8 +136,8 @@ def _loop(
   def validate(step):
     scores = evaluated('validation', state.eval_params)
     group.keep(step, evaluations=scores)
-    if every.callback:
-      callbacks.call(group, step, scores, state.eval_params)
+    if callback:
+      callbacks.call(callback, group, step, scores, state.eval_params)
 
   if start > 0 and due(start, every.eval_every) and group.lacks_scores(start):
     validate(start)
