@@ -18,14 +18,11 @@ class Dataset:
   Attributes:
     is_generated: whether a program makes it, with its test split, so that it
       has no folds.
+    has_pairs: whether the text of each row is a tuple of two texts.
   """
 
   is_generated: ClassVar[bool] = False
-
-  @property
-  def has_pairs(self) -> bool:
-    """Whether the text of each row is a pair of texts."""
-    return False
+  has_pairs: ClassVar[bool] = False
 
   def check(self, directory: str) -> None:
     """ValueError `OPTION = VALUE must be ...`; reads no file.
