@@ -4,6 +4,7 @@
       --config=configs/trec.py --config.data.dir=PATH --output=FILE
 
 Has the splits of a config, chooses C on folds of train, and adds a row to FILE.
+Of pairs of texts, it reads |a - b| and a * b of the vectors a and b of the two.
 """
 
 import json
@@ -14,11 +15,12 @@ from dataclasses import replace
 import numpy as np
 from absl import app, flags
 from ml_collections import config_flags
+from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from experiments.command import invocation, provenance
-from experiments.data import datasets, rows, selection, splits
+from experiments.data import pairs, rows, selection, splits
 from experiments.settings.settings import from_config
 from experiments.sweeps.comparison import interval
 
@@ -28,7 +30,7 @@ OUTPUT = flags.DEFINE_string('output', None, 'A JSON file.', required=True)
 
 def measure(data):
   """C and the accuracy on test, of DataSettings."""
-  source = datasets.DATASETS[data.source.name](**data.source.options)
+  source = data.dataset()
   read = rows.gather(source.read(data.dir, data.seed))
   chosen = selection.select(read, source, data)
   texts = np.array([text for part in read.stream() for text in part], object)
@@ -36,9 +38,17 @@ def measure(data):
 
   def accuracy(train, test, c):
     tf_idf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    tf_idf.fit(texts[train])
     model = LogisticRegression(C=c, solver='newton-cg')
-    model.fit(tf_idf.fit_transform(texts[train]), labels[train])
-    return model.score(tf_idf.transform(texts[test]), labels[test])
+    model.fit(features(tf_idf, texts[train]), labels[train])
+    return model.score(features(tf_idf, texts[test]), labels[test])
+
+  def features(tf_idf, texts):
+    if not source.has_pairs:
+      return tf_idf.transform(texts)
+    parts = zip(*map(pairs.parted, texts), strict=True)
+    first, second = map(tf_idf.transform, parts)
+    return sparse.hstack([abs(first - second), first.multiply(second)])
 
   train, how = chosen.splits['train'], (data.seed, data.split_by)
   folds = [splits.fold(read, train, 5, n, *how) for n in range(5)]

@@ -38,6 +38,11 @@ def write_files(name, folder):
     for split in ('train', 'test'):
       labels = ('DESC:manner', 'NUM:date', 'DESC:def')
       table(folder / f'TREC.{split}', labels, ' ')
+  elif name == 'mrpc':
+    for split in ('train', 'test'):
+      header = '#1 String\t#2 String\tQuality'
+      path = folder / f'msr_paraphrase_{split}.txt'
+      table(path, '01', '\t', header, columns=2)
   elif name == 'small_text':
     table(folder / 'train.tsv', ('good', 'bad'), '\t', 'text\tlabel')
   elif name in ('sst2', 'sst2_cnn', 'sst2_recurrent'):

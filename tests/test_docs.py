@@ -183,6 +183,13 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
       'checkpoint.best_metric': 'OnItself',
     },
     {'train.callback': 'ideas:note_norms'},
+    {
+      'data.source': 'ideas:Titled',
+      'data.text.train': ('a.tsv',),
+      'data.text.text_columns': ('title', 'body'),
+      'data.test_fraction': 0.2,
+      'model.embeddings': 'ideas:Hashed(freeze=True)',
+    },
   ],
   ids=lambda changes: '+'.join(map(str, changes.values())),
 )
@@ -193,11 +200,14 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
       for label in ('no', 'yes')
     }
     (ideas / f'{split}.json').write_text(json.dumps(texts))
+  rows = [f'title {n}\tbody {n}\t{n % 2}' for n in range(40)]
+  table = '\n'.join(['title\tbody\tlabel', *rows])
+  (ideas / 'a.tsv').write_text(table + '\n')
   config = make_small_config()
   config.train.steps = config.train.eval_every = 2
   config.optimizer.warmup_steps = 1
   config.update_from_flattened_dict(changes)
-  if 'TextsByLabel' in config.data.source:
+  if changes.get('data.source') in ('ideas:TextsByLabel', 'ideas:Titled'):
     config.data.dir = str(ideas)
   result = run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert np.isfinite(result['loss'])
@@ -215,6 +225,8 @@ def test_the_commands_on_classes_of_ones_own_have_valid_choices():
         config = default.get_config()
         key = key.removeprefix('--config.')
         config.update_from_flattened_dict({key: value})
+        if '--config.data.dir=PATH' in line:
+          config.data.dir = 'PATH'
         assert from_config(config)
         chosen += 1
   assert chosen >= 5

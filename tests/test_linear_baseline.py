@@ -23,6 +23,22 @@ def baseline(folder, *flags):
   return json.loads((folder / 'rows.json').read_text())['rows']
 
 
+def test_pairs_are_compared(tmp_path):
+  # Each text is of both classes; whether the two are equal is what counts.
+  rows = [
+    f'film {n // 2} is fine\tfilm {(n // 2 + n % 2 * 7) % 30} is fine\t{n % 2}'
+    for n in range(60)
+  ]
+  (tmp_path / 'train.tsv').write_text('\n'.join(['a\tb\tlabel', *rows]))
+  (row,) = baseline(
+    tmp_path,
+    '--config.data.num_folds=3',
+    "--config.data.text.text_columns=('a', 'b')",
+    '--config.data.text.join=pair',
+  )
+  assert min(row['accuracy']) > 0.7
+
+
 def test_each_row_has_the_accuracy_of_each_fold(tmp_path):
   rows = [
     f'a {"fine" if n % 2 else "dull"} film of word{n}\t{n % 2}'

@@ -20,15 +20,12 @@ class Dataset:
       has no folds.
     is_stream: whether its rows are pieces of one stream, in their order, and
       examples are windows of it; see experiments.data.streams.Pieces.
+    has_pairs: whether the text of each row is a tuple of two texts.
   """
 
   is_generated: ClassVar[bool] = False
   is_stream: ClassVar[bool] = False
-
-  @property
-  def has_pairs(self) -> bool:
-    """Whether the text of each row is a pair of texts."""
-    return False
+  has_pairs: ClassVar[bool] = False
 
   def check(self, directory: str) -> None:
     """ValueError `OPTION = VALUE must be ...`; reads no file.

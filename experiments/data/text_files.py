@@ -112,6 +112,7 @@ class Text(Dataset):
 
   @property
   def has_pairs(self) -> bool:
+    """Whether each row is a pair of texts."""
     return self.join == 'pair'
 
   def text_of(self, columns: Sequence[str]) -> str | tuple[str, str]:

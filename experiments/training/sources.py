@@ -29,6 +29,8 @@ from experiments.workdir.named_leaves import leaves
 _TABLE = f'{TOKEN_TABLE}/embedding'
 # Differences that a message names.
 _MOST = 10
+# What the model begins with, and how it reads pairs of texts.
+_FREE = ('model.embeddings', 'model.pair_positions')
 # Where the same files are split in another way, texts of test may have been
 # trained on before.
 _FILES = ('data.source', 'data.text.train')
@@ -111,7 +113,7 @@ def _run_in(folder: str, settings: Settings) -> str:
   there = {trial: _read_settings(trial, settings).flat() for trial in trials}
   here = settings.flat()
   swept = _different(there.values())
-  keys = [key for key in here if key.startswith('model.') or _pairs(key, swept)]
+  keys = [key for key in here if _is_of_model(key) or _pairs(key, swept)]
   differences = {
     trial: [key for key in keys if here[key] != config[key]]
     for trial, config in there.items()
@@ -134,6 +136,11 @@ def _run_in(folder: str, settings: Settings) -> str:
       'the folder of one of them',
     )
   return fitting[0]
+
+
+def _is_of_model(key: str) -> bool:
+  """Whether parameters of runs that differ in this key do not fit."""
+  return key.startswith('model.') and key not in _FREE
 
 
 def _pairs(key: str, swept: list[str]) -> bool:

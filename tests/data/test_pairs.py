@@ -186,9 +186,7 @@ def test_rows_to_predict_are_pairs_of_the_columns(name, content):
 class Twins(Dataset):
   """Rows that are pairs."""
 
-  @property
-  def has_pairs(self):
-    return True
+  has_pairs = True
 
   def read(self, directory, seed):
     texts = [f'film {n}' for n in range(40)]
