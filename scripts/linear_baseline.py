@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 from experiments.command import invocation, provenance
 from experiments.data import datasets, rows, selection, splits
+from experiments.data.labels import Classes
 from experiments.settings.settings import from_config
 from experiments.sweeps.comparison import interval
 
@@ -32,7 +33,8 @@ def measure(data):
   read = rows.gather(source.read(data.dir, data.seed))
   chosen = selection.select(read, source, data)
   texts = np.array([text for part in read.stream() for text in part], object)
-  labels = selection.class_of(read, chosen.labels)[read.labels]
+  classes, _ = Classes().values(read.names, chosen.labels)
+  labels = classes[read.labels]
 
   def accuracy(train, test, c):
     tf_idf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)

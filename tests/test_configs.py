@@ -80,9 +80,11 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
       config.data.test_fraction = 0.1
   settings = from_config(config)
   loaded = loading.load(settings.data, str(tmp_path / 'workdir'))
-  assert len(loaded.labels) == CLASSES.get(path.stem, 2)
+  assert len(loaded.label_facts.names) == CLASSES.get(path.stem, 2)
   assert all(len(split) for split in loaded.splits.values())
-  classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
+  classifier = build.model(
+    settings, loaded.vocabulary.size, len(loaded.label_facts.names)
+  )
   state = jax.eval_shape(
     lambda: build.init_state(settings, classifier, HParams.of(settings))
   )
@@ -91,7 +93,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   batch = Batch(tokens, row, row, row)
   step = make_eval_step(classifier)
   _, logits = jax.eval_shape(step, state.params, batch)
-  assert logits.shape == (2, len(loaded.labels))
+  assert logits.shape == (2, len(loaded.label_facts.names))
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)

@@ -29,7 +29,8 @@ from experiments.command.schema import (
 from experiments.data.loading import DataSettings
 from experiments.learning.optimizers import OptimizerSettings
 from experiments.learning.schedules import warmup_updates
-from experiments.learning.tasks import TASKS, Task
+from experiments.learning.task_table import TASKS
+from experiments.learning.tasks import Task
 from experiments.settings import validation
 from experiments.workdir.keeping import CheckpointSettings
 from selfattn import positions

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -19,6 +20,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
+from experiments.learning.text_tasks import TextTask
 from experiments.training.evaluation import RunAhead, evaluate
 from experiments.training.groups import Group
 from experiments.workdir import buckets
@@ -55,7 +57,16 @@ def train(
   if last < steps:
     return [None] * len(group.trials)
   best, state = group.restore_best()
-  scores = iter(evaluated('test', state.eval_params))
+  tasks = None
+  if isinstance(group.program.task, TextTask):
+    of_validation = _outputs(
+      group, loaded, signals, 'validation', state.eval_params
+    )
+    labels = loaded.splits['validation'].labels
+    fits = [group.program.task.fit(o, labels) for o in of_validation]
+    group.keep_fits(best, fits)
+    tasks = [group.program.task.fitted([fit]) for fit in fits]
+  scores = iter(evaluated('test', state.eval_params, tasks))
   return [
     None if step is None else next(scores) | {'step': step} for step in best
   ]
@@ -65,7 +76,7 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
   """The batches of training: of all trials, or of each, see put_train."""
   program = group.program
   settings = program.settings
-  reads_labels = program.task.reads_labels
+  reads_labels = program.task.labels is not None
   of_all = TrainBatches(
     loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
     settings.train.batch_size,
@@ -82,13 +93,38 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
 
 
 def _evaluated(
-  group: Group, loaded: loading.Data, signals: Signals, split: str, params
+  group: Group,
+  loaded: loading.Data,
+  signals: Signals,
+  split: str,
+  params,
+  tasks: list[TextTask] | None = None,
 ) -> list[dict[str, float]]:
   """The metrics of a split, of each trial.
+
+  Args:
+    tasks: of the trials, as they were fitted; None: that of the program.
 
   Raises:
     UserError: a task of one's own lacks some of its metrics.
   """
+  labels, scores = loaded.splits[split].labels, []
+  of_trials = _outputs(group, loaded, signals, split, params)
+  tasks_of = tasks or itertools.repeat(group.program.task)
+  for task, outputs in zip(tasks_of, of_trials, strict=False):
+    scores.append(task.scores(outputs, labels))
+    if missing := sorted(task.metrics.keys() - scores[-1].keys()):
+      raise UserError(
+        f'{type(task).__name__}.scores returns {sorted(scores[-1])}, without '
+        f'{missing} of its metrics'
+      )
+  return scores
+
+
+def _outputs(
+  group: Group, loaded: loading.Data, signals: Signals, split: str, params
+) -> list[tuple[np.ndarray, ...]]:
+  """Task.outputs of a split, of each trial."""
   program, examples = group.program, loaded.splits[split]
   outputs = evaluate(
     program,
@@ -99,16 +135,9 @@ def _evaluated(
     signals.check,
   )
   if program.size is None:
-    outputs = [array[None] for array in outputs]
-  task, scores = program.task, []
-  for _, *of_trial in zip(group.trials, *outputs, strict=False):
-    scores.append(task.scores(of_trial, examples.labels))
-    if missing := sorted(task.metrics.keys() - scores[-1].keys()):
-      raise UserError(
-        f'{type(task).__name__}.scores returns {sorted(scores[-1])}, without '
-        f'{missing} of its metrics'
-      )
-  return scores
+    return [outputs]
+  of_trials = zip(group.trials, *outputs, strict=False)
+  return [tuple(arrays) for _, *arrays in of_trials]
 
 
 def _loop(
@@ -164,6 +193,11 @@ def _loop(
   return state
 
 
+def _labels(loaded: loading.Data) -> str:
+  count = len(loaded.label_facts.names)
+  return f'{count} labels, ' if count > 1 else ''
+
+
 def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   """Logs what is trained, on what.
 
@@ -174,7 +208,7 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   settings, devices = program.settings, list(program.mesh.devices.flat)
   sizes = {split: len(part) for split, part in loaded.splits.items()}
   if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
-    is_read = program.task.reads_labels
+    is_read = program.task.labels is not None
     sizes['for the vocabulary' if is_read else 'unlabelled'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
   log(
@@ -186,8 +220,8 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
     folder = buckets.origin(trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
-    f'data {settings.data.source.name}: {counts}; {len(loaded.labels)} '
-    f'classes, {loaded.vocabulary.size} token ids, padded to '
+    f'data {settings.data.source.name}: {counts}; {_labels(loaded)}'
+    f'{loaded.vocabulary.size} token ids, padded to '
     f'{", ".join(map(str, loaded.bucket_lengths))}'
   )
   log(
