@@ -60,7 +60,8 @@ def main(values) -> None:
   topology = app.required(values, 'topology')
   settings = settings_lib.from_config(values.config)
   devices = tpu_slices.devices_of(topology)
-  loaded = loading.load(settings.data, '', sources.vocabulary(settings))
+  tokenizer, labels = sources.vocabulary(settings), settings.task.entry.labels
+  loaded = loading.load(settings.data, '', tokenizer, labels)
   log(
     f'compiling for {len(devices)} x {devices[0].device_kind}: batch '
     f'{settings.train.batch_size}, {loaded.bucket_lengths[-1]} tokens'

@@ -4,12 +4,14 @@
     bash scripts/run.sh experiments.evaluate --workdir='runs/seeds/trials/*'
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --file=new.tsv
 
-Prints loss, accuracy, precision, recall and F1 of each class, the confusion
-matrix, and accuracy by length; for a task that predicts tokens, its metrics;
-with --lengths, the loss of a stream by length of the window. Of
-more than 50 classes, those with the least F1, and no matrix. The probabilities
-of several runs, an ensemble, are averaged. The last line is the same as one
-JSON object. With several processes, process 0 prints.
+Prints the metrics of the task, beside those of the most frequent answer of
+train; of `classify`, precision, recall and F1 of each class, the confusion
+matrix, and accuracy by length. Of more than 50 classes, those with the least
+F1, and no matrix. Then how honest the probabilities are, before and after the
+temperature that was fitted on validation. With --lengths, the loss of a stream
+by length of the window. The answers of several runs, an ensemble, are averaged.
+The last line is the same as one JSON object. With several processes, process 0
+prints.
 """
 
 from __future__ import annotations
@@ -24,39 +26,13 @@ from experiments.command.imports import import_frozen
 from experiments.command.log import log
 from experiments.data import input_rows
 from experiments.data.text_files import UNKNOWN
-from experiments.learning import scores
 from experiments.training import run_flags
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
 
-def _table(labels, confusion, shown) -> str:
-  """Scores of the classes `shown`, and the matrix if these are all."""
-  precision, recall, f1 = scores.per_class(confusion)
-  width = max(len(labels[index]) for index in shown)
-  lines = [f'{"class":<{width}}  precision  recall      f1  count']
-  for index in shown:
-    lines.append(
-      f'{labels[index]:<{width}}  {precision[index]:9.4f}  '
-      f'{recall[index]:6.4f}  {f1[index]:6.4f}  {confusion[index].sum():5}'
-    )
-  if len(shown) < len(labels):
-    lines.append(f'\n{len(shown)} of {len(labels)} classes, of the least F1')
-    return '\n'.join(lines)
-  lines.append('\nconfusion (row: true class, column: predicted)')
-  cell = len(str(confusion.max()))
-  for label, row in zip(labels, confusion, strict=True):
-    counts = '  '.join(f'{count:{cell}}' for count in row)
-    lines.append(f'{label:<{width}}  {counts}')
-  return '\n'.join(lines)
-
-
-def _length_table(ranges) -> str:
-  lines = ['\n   tokens  accuracy  count']
-  for row in ranges:
-    tokens = f'{row["shortest"]}-{row["longest"]}'
-    lines.append(f'{tokens:>9}  {row["accuracy"]:8.4f}  {row["count"]:5}')
-  return '\n'.join(lines)
+# Keys of labels in which --file may differ from the files of the run.
+_LABELS = ('label_column', 'label_columns', 'label_separator')
 
 
 def _define(values) -> None:
@@ -92,7 +68,8 @@ def _define(values) -> None:
     lower_bound=0,
     flag_values=values,
   )
-  input_rows.define(values, '--file, if not as in the run', 'label_column')
+  run_flags.define_calibrated(values)
+  input_rows.define(values, '--file, if not as in the run', *_LABELS)
   distributed.define(values)
 
 
@@ -122,6 +99,7 @@ def _check_file(values) -> None:
 
 def _evaluate(values, paths: list[str]) -> None:
   from experiments.command import processes
+  from experiments.learning.text_tasks import TextTask
   from experiments.settings import stored
   from experiments.training import ensembles
 
@@ -135,7 +113,7 @@ def _evaluate(values, paths: list[str]) -> None:
   split = 'test' if is_file else values.split
   examples = loaded.splits[split]
   answers = ensembles.evaluate(
-    ensembles.restored(paths, values.checkpoint),
+    ensembles.restored(paths, values.checkpoint, values.calibrated),
     examples,
     values.batch_size,
     loaded.bucket_lengths,
@@ -144,20 +122,37 @@ def _evaluate(values, paths: list[str]) -> None:
     return
   task = answers.task
   place = {'file': values.file} if is_file else {'split': values.split}
-  scores_of_all = loaded.scores(split, task, answers.outputs)
-  result = place | scores_of_all
-  if task.has_labels:
-    result |= _by_label(answers.outputs, examples, loaded.labels)
+  result = place | loaded.scores(split, task, answers.outputs)
+  if isinstance(task, TextTask):
+    result |= _reported(answers, task, examples)
   else:
-    lines = [f'{name:<14}{value:.4f}' for name, value in scores_of_all.items()]
+    lines = [
+      f'{name:<14}{value:.4f}'
+      for name, value in result.items()
+      if name not in place
+    ]
     log('\n'.join(lines))
   result |= {'count': len(examples), **ensembles.steps(answers.steps)}
-  if len(paths) > 1:
-    result['accuracies'] = [
-      task.scores(outputs, examples.labels)['accuracy']
-      for outputs in answers.of_runs
-    ]
   app.print_result(result)
+
+
+def _reported(answers, task, examples) -> dict:
+  """Prints the report of a task of texts, and returns its values."""
+  from experiments.learning import reports
+
+  report = task.report(answers.outputs, answers.raw, examples)
+  parts = [reports.text(table) for table in report.tables]
+  if report.confusion is not None:
+    parts.insert(2, reports.matrix(task.facts.names, report.confusion))
+  log('\n\n'.join(parts))
+  temperatures = [fit.get('temperature') for fit in answers.fits]
+  values = report.values | {'temperatures': temperatures}
+  if len(answers.of_runs) > 1:
+    values['of_runs'] = [
+      task.fitted([fit]).scores(outputs, examples.labels)
+      for outputs, fit in zip(answers.of_runs, answers.fits, strict=True)
+    ]
+  return values
 
 
 def _lengths(values) -> list[int]:
@@ -236,35 +231,9 @@ def _data(values, settings, path: str):
     path,
     values.file,
     input_rows.changed(values),
-    settings.task.entry.has_labels,
+    settings.task.entry.labels,
     values.unknown_labels,
   )
-
-
-def _by_label(outputs, examples, labels: list[str]) -> dict:
-  """Prints and returns the scores of each class and each range of lengths."""
-  _, logits = outputs
-  predictions = logits.argmax(axis=-1)
-  confusion = scores.confusion_matrix(examples.labels, predictions, len(labels))
-  hits = predictions == examples.labels
-  ranges = scores.by_length(examples.lengths, hits)
-  shown = scores.shown_classes(confusion)
-  log(_table(labels, confusion, shown))
-  log(_length_table(ranges))
-  precision, recall, f1 = (
-    score[shown].tolist() for score in scores.per_class(confusion)
-  )
-  result = {
-    'mean_over_lengths': scores.mean_over_lengths(examples.lengths, hits),
-    'labels': [labels[index] for index in shown],
-    'precision': precision,
-    'recall': recall,
-    'f1': f1,
-    'by_length': ranges,
-  }
-  if len(shown) == len(labels):
-    result['confusion'] = confusion.tolist()
-  return result
 
 
 if __name__ == '__main__':

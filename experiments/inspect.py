@@ -41,7 +41,9 @@ from experiments.sweeps import comparison
 from experiments.training import build, ensembles, run_flags
 from experiments.workdir import buckets
 
-_OF_RUN = ('text', 'checkpoint', 'split', 'data_dir', 'num_examples')
+_OF_RUN = (
+  'text', 'checkpoint', 'calibrated', 'split', 'data_dir', 'num_examples',
+)  # fmt: skip
 _OF_MODEL = ('length',)
 _OF_SWEEP = ('metric', 'over', 'baseline')
 # Flags that do not apply.
@@ -59,6 +61,7 @@ def _define(values) -> None:
     'Folder of a run or of a sweep, or folders of an ensemble of runs, as '
     f'{run_flags.SEVERAL}; none: an untrained model.',
   )
+  run_flags.define_calibrated(values)
   run_flags.define_split(values, 'validation')
   flags.DEFINE_string(
     'output',

@@ -1,4 +1,4 @@
-r"""Predicts the labels of texts with a trained run, or an ensemble of runs.
+r"""Predicts labels or numbers for texts with a trained run, or several.
 
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
         --text="not a good film , a great one"
@@ -13,10 +13,11 @@ A row of input is a line, a JSON object, or a row of a table, and has one line
 of output: with --json, an object with all that the row holds, and `prediction`
 and `probabilities`; otherwise label, probability and what the row holds,
 separated by tabs, and one JSON object after all rows. An empty text has no
-label: null, or (empty). Answers come in the order of the rows, as soon as they
-are known, and memory does not grow with their number, unless they are one JSON
-array. The probabilities of several runs, an ensemble, are averaged. One process
-reads, computes and prints.
+label: null, or (empty). With --min_probability, nor has a text whose label is
+less probable: null, or (unsure). Answers come in the order of the rows, as soon
+as they are known, and memory does not grow with their number, unless they are
+one JSON array. The answers of several runs, an ensemble, are averaged. One
+process reads, computes and prints.
 
 A language model, a run of next_token, goes on from a text:
 
@@ -38,7 +39,7 @@ from experiments.command.errors import UserError, at, one_of
 from experiments.command.imports import import_frozen
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
-from experiments.data import encoding, input_rows, loading, readers
+from experiments.data import encoding, input_rows, readers
 from experiments.data.text_files import Text
 from experiments.training import run_flags
 
@@ -54,6 +55,8 @@ def load(
   workdir: str | list[str],
   checkpoint: str | int = 'best',
   batch_size: int = 64,
+  min_probability: float = 0.0,
+  calibrated: bool = True,
 ):
   """Trained runs as one function of texts; no training files are needed.
 
@@ -76,12 +79,16 @@ def load(
       A ~ is the user's home.
     checkpoint: 'best', 'last', or a number of steps.
     batch_size: texts of a batch, at most, over all devices.
+    min_probability: labels that are less probable are not answered.
+    calibrated: whether the temperature and the thresholds are used that were
+      fitted on validation.
 
   Raises:
-    UserError: there is no such run or checkpoint, its task predicts neither
-      labels nor the next token, or several runs differ in their vocabulary or
-      labels.
+    UserError: there is no such run or checkpoint, its task predicts tokens and
+      no labels, or has no probabilities to limit, or several runs differ in
+      their vocabulary or labels.
   """
+  from experiments.learning.text_tasks import TextTask
   from experiments.settings import stored
   from experiments.training import ensembles, generation, prediction
 
@@ -93,17 +100,22 @@ def load(
     if task.entry.is_causal:
       (run,) = ensembles.restored(paths, str(checkpoint))
       return generation.Generator(run, encoding.read_tokenizer(path))
-    if not task.entry.has_labels:
+    if not issubclass(task.entry, TextTask):
       raise UserError(
         f'--workdir={path} was trained on config.task = {task}, which '
         'predicts tokens and no labels; use experiments.evaluate for its '
         'scores on a split, experiments.inspect --text for its attention'
       )
+    if min_probability and not task.entry.has_probabilities:
+      raise UserError(
+        f'min_probability = {min_probability} must be 0 for config.task = '
+        f'{task}, whose answers have no probabilities'
+      )
     return prediction.Predictor(
-      list(ensembles.restored(paths, str(checkpoint))),
+      list(ensembles.restored(paths, str(checkpoint), calibrated)),
       encoding.read_tokenizer(path),
-      loading.read_facts(path)['labels'],
       batch_size,
+      min_probability,
     )
 
 
@@ -126,6 +138,15 @@ def _define(values) -> None:
     'Print one JSON object per text, with all probabilities.',
     flag_values=values,
   )
+  flags.DEFINE_float(
+    'min_probability',
+    0.0,
+    'Answer no label that is less probable.',
+    lower_bound=0.0,
+    upper_bound=1.0,
+    flag_values=values,
+  )
+  run_flags.define_calibrated(values)
   run_flags.define_batch_size(values, 64)
   flags.DEFINE_string(
     'prompt',
@@ -187,7 +208,13 @@ def main(values) -> None:
     from experiments.training import prediction
 
     processes.require_one('experiments.predict')
-    predictor = load(paths, values.checkpoint, values.batch_size)
+    predictor = load(
+      paths,
+      values.checkpoint,
+      values.batch_size,
+      values.min_probability,
+      values.calibrated,
+    )
     if not isinstance(predictor, prediction.Predictor):
       raise UserError(
         f'--workdir={workdir} was trained on config.task = '
@@ -288,7 +315,7 @@ def _predict(values, predictor, windows, signals: Signals) -> int:
     app.print_lines(map(line, rows, answers))
     signals.check()
     for number, answer in enumerate(answers, count + 1):
-      if answer.label is None:
+      if answer.is_empty:
         num_empty, first_empty = num_empty + 1, first_empty or number
     num_truncated += sum(answer.is_truncated for answer in answers)
     count += len(rows)
@@ -328,11 +355,20 @@ def _json_line(row: dict, answer) -> str:
   return json.dumps(record | dict(answered))
 
 
+def _label_cells(answer) -> tuple[str, str]:
+  """(label, its probability); of several, with commas between them."""
+  label, probabilities = answer.label, answer.probabilities
+  if label is None:
+    return '(empty)' if answer.is_empty else '(unsure)', ''
+  if probabilities is None:
+    return f'{label:.6g}', ''
+  labels = label if isinstance(label, list) else [label]
+  shown = (f'{probabilities[label]:.4f}' for label in labels)
+  return ', '.join(labels) or '(none)', ', '.join(shown)
+
+
 def _text_line(row: dict, answer) -> str:
-  label, probability = '(empty)', ''
-  if answer.label is not None:
-    label = answer.label
-    probability = f'{answer.probabilities[label]:.4f}'
+  label, probability = _label_cells(answer)
   shown = ('' if value is None else str(value) for value in row.values())
   cells = (' '.join(text.split()) for text in shown)
   return '\t'.join([label, probability, *cells])

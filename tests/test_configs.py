@@ -63,6 +63,12 @@ def write_files(name, folder):
       table(folder / f'{split}.csv', '1234', ',', columns=2)
       path = folder / f'{split}.csv'
       path.write_text(path.read_text().replace(' , ', ' - '))
+  elif name == 'goemotions':
+    for split in ('train', 'dev', 'test'):
+      lines = [
+        f'{text} {n}\t{n % 28},27\tid' for n in range(56) for text in SENTENCES
+      ]
+      (folder / f'{split}.tsv').write_text('\n'.join(lines) + '\n')
   elif name == 'imdb':
     for split in ('train', 'test'):
       for label in ('pos', 'neg', 'unsup'):
@@ -72,7 +78,7 @@ def write_files(name, folder):
           path.write_text('\n'.join(SENTENCES) + f' {index}')
 
 
-CLASSES = {'trec': 2, 'r8': 2, 'ag_news': 4}
+CLASSES = {'trec': 2, 'r8': 2, 'ag_news': 4, 'goemotions': 28}
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
@@ -84,19 +90,25 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
     if path.stem == 'small_text':
       config.data.test_fraction = 0.1
   settings = from_config(config)
-  loaded = loading.load(settings.data, str(tmp_path / 'workdir'))
-  assert len(loaded.labels) == CLASSES.get(path.stem, 2)
+  reader = settings.task.entry.labels
+  loaded = loading.load(settings.data, '', labels=reader)
+  assert len(loaded.label_facts.names) == CLASSES.get(path.stem, 2)
   assert all(len(split) for split in loaded.splits.values())
-  classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
+  classifier = build.model(
+    settings, loaded.vocabulary.size, len(loaded.label_facts.names)
+  )
   state = jax.eval_shape(
     lambda: build.init_state(settings, classifier, HParams.of(settings))
   )
   tokens = jax.ShapeDtypeStruct((2, 7), jnp.int32)
   row = jax.ShapeDtypeStruct((2,), jnp.int32)
-  batch = Batch(tokens, row, row, row)
-  step = make_eval_step(classifier)
+  of_split = loaded.splits['test'].labels
+  labels = jax.ShapeDtypeStruct((2, *of_split.shape[1:]), of_split.dtype)
+  batch = Batch(tokens, row, labels, row)
+  task = settings.task.make(facts=loaded.label_facts)
+  step = make_eval_step(classifier, task=task)
   _, logits = jax.eval_shape(step, state.params, batch)
-  assert logits.shape == (2, len(loaded.labels))
+  assert logits.shape == (2, len(loaded.label_facts.names))
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda path: path.stem)
@@ -104,7 +116,7 @@ def test_a_shorter_run_warms_up_for_less(path):
   config = app.load_config(str(path))
   config.data.dir = 'anywhere' if config.data.source == 'text' else ''
   whole = from_config(config).optimizer.warmup_steps
-  assert whole in (80, 100)
+  assert whole >= 80
   config.train.steps //= 20
   assert from_config(config).optimizer.warmup_steps == whole // 20
 

@@ -31,6 +31,7 @@ from experiments.benchmarks.peers import (
 from experiments.command import app
 from experiments.command.log import log
 from experiments.data.batches import Batch
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings import settings
 from experiments.training import compiled
@@ -163,8 +164,9 @@ def _ours(config, tokens, labels, vocab_size) -> dict[str, Callable]:
 def make_step(config, tokens, labels, vocab_size) -> Callable:
   """A training step of a config on one batch, without arguments."""
   made = settings.from_config(config)
+  facts = LabelFacts(tuple(map(str, range(NUM_CLASSES))))
   program = compiled.make(
-    made, Vocabulary(vocab_size), NUM_CLASSES, devices=jax.devices()[:1]
+    made, Vocabulary(vocab_size), facts, devices=jax.devices()[:1]
   )
   hparams = program.hparams([made])
   state = program.init(hparams)

@@ -22,7 +22,7 @@ class Batch(NamedTuple):
   Attributes:
     tokens: int32 (batch, length), token ids, padded with PAD.
     lengths: int32 (batch,), number of tokens of each row without padding.
-    labels: int32 (batch,).
+    labels: (batch, ...), as the reader of labels has them; int32 of classes.
     weights: float32 (batch,), 1 for an example, 0 for padding.
   """
 
@@ -59,7 +59,7 @@ class Examples:
     starts: int64 (examples,), index of the first token of each text; see
       `offsets`.
     lengths: int32 (examples,), number of tokens of each text.
-    labels: int32 (examples,).
+    labels: (examples, ...), one for each text.
   """
 
   tokens: np.ndarray
@@ -101,7 +101,8 @@ class Examples:
     """
     size = -(-size // share.multiple) * share.multiple // share.count
     rows = rows[share.index * size : (share.index + 1) * size]
-    lengths, labels = np.zeros((2, size), np.int32)
+    lengths = np.zeros(size, np.int32)
+    labels = np.zeros((size, *self.labels.shape[1:]), self.labels.dtype)
     starts = np.zeros(size, np.int64)
     lengths[: len(rows)] = self.lengths[rows]
     starts[: len(rows)] = self.starts[rows]

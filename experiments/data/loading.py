@@ -31,6 +31,7 @@ from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import Dataset, Tokenization
 from experiments.data.facts import read_facts
 from experiments.data.file_names import matching
+from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
 from experiments.data.splits import GROUPINGS
 from experiments.data.store import Arrays, Store, default_folder, digest
@@ -129,9 +130,9 @@ class Data:
 
   Attributes:
     splits: examples of train, validation and test.
-    with_unlabelled: those of train, followed by the unlabelled ones, of class
-      -1.
-    labels: names of the classes, by class index.
+    with_unlabelled: those of train, followed by the unlabelled ones, whose
+      labels mean nothing.
+    label_facts: names of the outputs, and what train has of each.
     vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
     files: files to store in the workdir, content by name.
@@ -140,7 +141,7 @@ class Data:
 
   splits: dict[str, Examples]
   with_unlabelled: Examples
-  labels: list[str]
+  label_facts: LabelFacts
   vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]
   files: dict[str, str]
@@ -172,7 +173,12 @@ class Data:
     return scores
 
 
-def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
+def load(
+  settings: DataSettings,
+  workdir: str,
+  tokenizer=None,
+  labels: Labels | None = CLASSES,
+) -> Data:
   """Reads, splits and tokenises, with the vocabulary of the workdir if any.
 
   What was read before is taken from `store`. Writes nothing into the workdir:
@@ -181,6 +187,7 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
   Args:
     workdir: folder of a run; '' for none.
     tokenizer: that of a new run; None: it has a vocabulary of its own.
+    labels: how the task reads them; None: it does not.
 
   Raises:
     UserError: the data is invalid, or not that of this workdir.
@@ -197,7 +204,8 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     lambda: key_of(source, directory, digest) if key_of else None,
   )
   choose = streams.select if settings.is_stream else selection.select
-  chosen = selection.stored(store, key, rows, source, settings, choose)
+  reader = labels or Labels()
+  chosen = selection.stored(store, key, rows, source, settings, reader, choose)
   is_new = not facts.exist(workdir)
   if not is_new:
     facts.check(workdir, chosen.facts)
@@ -217,10 +225,11 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     'tokenizer.json': tokenizer.to_str(pretty=True),
     'data.json': json.dumps(chosen.facts, indent=2),
   }
+  known = LabelFacts.of(chosen.facts)
   if settings.is_stream:
     return _stream(arrays, rows, chosen.splits, tokenizer, settings, files)
   return _data(
-    arrays, rows, chosen.splits, chosen.labels, tokenizer, settings, files
+    arrays, rows, chosen.splits, reader, known, tokenizer, settings, files
   )
 
 
@@ -229,7 +238,7 @@ def load_file(
   workdir: str,
   name: str,
   options: Mapping[str, Any],
-  has_labels: bool,
+  labels: Labels | None,
   unknown_labels: str,
 ) -> Data:
   """Another file than those of a run.
@@ -239,7 +248,7 @@ def load_file(
     workdir: of the run; its own files are not read.
     name: as in config.data.text.test, of a file below the current folder.
     options: fields of Text in which the file differs from those of the run.
-    has_labels: whether it needs labels.
+    labels: how the task reads them; None: the file needs none.
     unknown_labels: 'error', or 'drop': what to do with rows of labels that are
       no classes of the run.
 
@@ -256,8 +265,8 @@ def load_file(
       f'config.data.source = {settings.source}'
     )
   source = source.changed(options)
-  if not has_labels and source.format != 'lines':
-    source = source.changed({'label_column': ''})
+  if labels is None and source.format != 'lines':
+    source = source.changed({'label_column': '', 'label_columns': ()})
   directory = '' if source.format == 'hub' else os.getcwd()
   files = {'test': matching(source.format, name, directory, '--file')}
   store = Store(default_folder())
@@ -267,20 +276,24 @@ def load_file(
     lambda: source.read(directory, 0, files),
     lambda: source.key(directory, digest, files),
   )
-  labels, chosen = read_facts(workdir)['labels'], np.arange(len(rows))
-  problems: list[str] = []
-  if has_labels:
-    remedy = '--unknown_labels=drop leaves such rows out'
-    chosen, problems = selection.known(
-      rows, chosen, labels, '--file', unknown_labels, remedy
-    )
+  reader, known = labels or Labels(), LabelFacts.of(read_facts(workdir))
+  _, is_known = reader.values(rows.names, known.names)
+  chosen, problems = selection.known(
+    rows,
+    np.arange(len(rows)),
+    is_known[rows.labels],
+    '--file',
+    unknown_labels,
+    reader.allowed(known.names),
+    '--unknown_labels=drop leaves such rows out',
+  )
   if not len(chosen):
-    raise UserError(f'--file={name} has no text of a class of the run')
+    raise UserError(f'--file={name} has no text of a label of the run')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   for problem in [*problems, *encoding.unknown_tokens(arrays, splits)]:
     log(f'WARNING: {problem}')
-  return _data(arrays, rows, splits, labels, tokenizer, settings, {})
+  return _data(arrays, rows, splits, reader, known, tokenizer, settings, {})
 
 
 def _read(
@@ -307,13 +320,14 @@ def _data(
   arrays: Arrays,
   rows: Rows,
   splits: dict[str, np.ndarray],
-  labels: list[str],
+  reader: Labels,
+  label_facts: LabelFacts,
   tokenizer,
   settings: DataSettings,
   files: dict[str, str],
 ) -> Data:
   """Rows and their tokens as a run has them; logs how many are truncated."""
-  classes = selection.class_of(rows, labels)
+  values, _ = reader.values(rows.names, label_facts.names)
   examples, most = {}, settings.max_length
   for split, part in splits.items():
     starts, ends = arrays['offsets'][part], arrays['offsets'][part + 1]
@@ -326,7 +340,7 @@ def _data(
       arrays['tokens'],
       starts,
       np.minimum(lengths, most),
-      classes[rows.labels[part]],
+      values[rows.labels[part]],
     )
   longest = max(int(e.lengths.max(initial=0)) for e in examples.values())
   unlabelled = examples.pop(UNLABELLED, None)
@@ -335,7 +349,7 @@ def _data(
   return Data(
     examples,
     first.followed_by(unlabelled) if unlabelled else first,
-    labels,
+    label_facts,
     Vocabulary.of(tokenizer),
     bucket_lengths(first.lengths, settings.num_buckets, longest),
     files,
@@ -364,7 +378,7 @@ def _stream(
   return Data(
     examples,
     examples['train'],
-    [],
+    LabelFacts(),
     Vocabulary.of(tokenizer),
     (settings.max_length + 1,),
     files,

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.data.rows import Rows, class_of, distinct
+from experiments.data.labels import Classes
+from experiments.data.rows import Rows, distinct
 
 # Warn about classes with fewer training examples.
 _FEW = 5
@@ -20,12 +21,14 @@ _SHOWN = 3
 Splits = dict[str, np.ndarray]
 
 
-def problems(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
+def problems(
+  rows: Rows, splits: Splits, classes: list[str] | None
+) -> list[str]:
   """Messages about probable mistakes in the data, each with example rows.
 
   Args:
     splits: row indices of train, validation and test.
-    labels: names of the classes.
+    classes: their names; None: labels are no classes.
   """
   lines = []
   for split, chosen in splits.items():
@@ -39,7 +42,7 @@ def problems(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
   for other, split in itertools.combinations(splits, 2):
     lines += _seen(rows, split, splits[split], other, splits[other])
   lines += _mixed_labels(rows, np.concatenate(list(splits.values())))
-  return lines + _of_classes(rows, splits, labels)
+  return lines + (_of_classes(rows, splits, classes) if classes else [])
 
 
 def _seen(rows: Rows, split: str, chosen, other: str, others) -> list[str]:
@@ -96,7 +99,8 @@ def _mixed_labels(rows: Rows, chosen: np.ndarray) -> list[str]:
 
 def _of_classes(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
   """Messages about classes alike, of few train texts, or of none."""
-  classes, train = class_of(rows, labels)[rows.labels], splits['train']
+  of_names, _ = Classes().values(rows.names, labels)
+  classes, train = of_names[rows.labels], splits['train']
   counts = {
     split: np.bincount(classes[chosen], minlength=len(labels))
     for split, chosen in splits.items()

@@ -146,6 +146,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
     return str(value)
   if value is None and answered:
     return ''
+  if isinstance(value, list) and name not in options.text_columns:
+    return json.dumps([str(label) for label in value], ensure_ascii=False)
   if not isinstance(value, str):
     raise _Invalid(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '
@@ -161,7 +163,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
 
 def _key(column: str, options) -> str:
   is_text = column in options.text_columns
-  return f'config.data.text.{"text_columns" if is_text else "label_column"}'
+  name = 'label_columns' if column in options.label_columns else 'label_column'
+  return f'config.data.text.{"text_columns" if is_text else name}'
 
 
 def _shown(value) -> str:

@@ -164,12 +164,6 @@ def gather(splits: Mapping[str, Iterable[Row]]) -> Rows:
   return of(store.in_memory(lambda: chunks(splits, '')), '')
 
 
-def class_of(rows: Rows, labels: list[str]) -> np.ndarray:
-  """int32, the class of each of Rows.names; -1 if it is none."""
-  index_of = {label: index for index, label in enumerate(labels)}
-  return np.array([index_of.get(name, -1) for name in rows.names], np.int32)
-
-
 def distinct(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """(index of each key among the distinct ones, where each first appears).
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
-import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from experiments.command.errors import UserError
+from experiments.data.labels import CLASSES, Classes, Labels
 from experiments.data.problems import first, problems
-from experiments.data.rows import Rows, class_of
+from experiments.data.rows import Rows
 from experiments.data.splits import fold, hold_out
 from experiments.data.store import Store, packed, unpacked
 from experiments.data.text_files import SPLITS, UNLABELLED
@@ -27,9 +26,10 @@ class Selection:
     splits: ascending row indices of train, validation and test, and of the
       unlabelled texts, if there are any.
     facts: what a workdir keeps of them, a JSON value: `labels`, the names of
-      the classes in order, `counts` of the splits, and `fingerprint`, SHA-256
-      of splits, labels and texts; of the unlabelled texts, if there are any,
-      `unlabelled`, with their `count` and `fingerprint`.
+      the outputs in order, `of_train`, the rest of LabelFacts, `counts` of the
+      splits, and `fingerprint`, SHA-256 of splits, labels and texts; of the
+      unlabelled texts, if there are any, `unlabelled`, with their `count` and
+      `fingerprint`.
     problems: messages about rows that the settings leave out, and about
       probable mistakes in the rest.
   """
@@ -40,14 +40,20 @@ class Selection:
 
   @property
   def labels(self) -> list[str]:
-    """Names of the classes, by class index."""
+    """Names of the outputs, in order."""
     return self.facts['labels']
 
 
 def stored(
-  store: Store, key: Any, rows: Rows, source, settings, choose: Callable
+  store: Store,
+  key: Any,
+  rows: Rows,
+  source,
+  settings,
+  reader: Labels,
+  choose: Callable,
 ) -> Selection:
-  """The Selection of choose(rows, source, settings), which is made once.
+  """That of choose(rows, source, settings, reader), which is made once.
 
   Args:
     key: a JSON value, all that the rows depend on.
@@ -56,43 +62,49 @@ def stored(
   options = [getattr(source, name, None) for name in names]
   names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
   names += ('num_folds', 'fold', 'split_by')
-  how = [getattr(settings, name) for name in names]
+  how = [getattr(settings, name) for name in names] + [repr(reader)]
 
   def make():
-    about = dict(vars(choose(rows, source, settings)))
+    about = dict(vars(choose(rows, source, settings, reader)))
     yield about.pop('splits') | {'about': packed(about)}
 
   splits = dict(store.arrays('splits', [key, options, how], make))
   return Selection(**unpacked(splits.pop('about')), splits=splits)
 
 
-def select(rows: Rows, source, settings) -> Selection:
-  """Splits the rows, and names their classes.
+def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
+  """Splits the rows, and names the outputs.
 
   Args:
     source: a data set of experiments.data.datasets.
     settings: experiments.data.loading.DataSettings.
+    reader: of the labels.
 
   Raises:
-    UserError: a split is empty, or has labels that are no classes.
+    UserError: a split is empty, or has labels that are not allowed.
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  labels = _labels(rows, splits['train'], source)
+  labels = _labels(rows, splits['train'], source, reader)
+  values, is_known = reader.values(rows.names, labels)
+  is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings)
   unknown = getattr(source, 'unknown_labels', 'error')
-  remedy = (
-    'list all in config.data.text.labels, or drop such rows with '
-    "config.data.text.unknown_labels='drop'"
-  )
+  remedy = "drop such rows with config.data.text.unknown_labels='drop'"
+  if reader.is_listable:
+    remedy = f'list all in config.data.text.labels, or {remedy}'
   labelled, dropped = {}, []
   for split in SPLITS:
     chosen = splits.get(split, np.zeros(0, dtype))
-    labelled[split], lines = known(rows, chosen, labels, split, unknown, remedy)
+    labelled[split], lines = known(
+      rows, chosen, is_known, split, unknown, reader.allowed(labels), remedy
+    )
     dropped += lines
     _require_rows(split, labelled[split], settings.num_folds)
+  of_train = values[rows.labels[labelled['train']]]
   facts = {
     'labels': labels,
+    'of_train': reader.facts(labels, of_train).to_json(),
     'counts': {split: len(chosen) for split, chosen in labelled.items()},
     'fingerprint': _fingerprint(rows, labelled),
   }
@@ -102,32 +114,34 @@ def select(rows: Rows, source, settings) -> Selection:
     more[UNLABELLED] = unseen
     fingerprint = _fingerprint(rows, more)
     facts[UNLABELLED] = {'count': len(unseen), 'fingerprint': fingerprint}
+  classes = labels if isinstance(reader, Classes) else None
   return Selection(
-    labelled | more, facts, dropped + problems(rows, labelled, labels)
+    labelled | more, facts, dropped + problems(rows, labelled, classes)
   )
 
 
 def known(
   rows: Rows,
   chosen: np.ndarray,
-  labels: list[str],
+  is_known: np.ndarray,
   split: str,
   unknown: str,
+  allowed: str,
   remedy: str,
 ) -> tuple[np.ndarray, list[str]]:
-  """(the row indices whose labels are classes, messages about the others).
+  """(the row indices whose labels are known, messages about the others).
 
   Args:
-    labels: names of the classes.
+    is_known: of each row.
     split: of the rows, for messages.
     unknown: what to do with rows of other labels: 'error' or 'drop'.
+    allowed: what labels must be, for messages.
     remedy: end of the message of the error.
 
   Raises:
     UserError: there are rows of other labels, and they are an error.
   """
-  is_known = (class_of(rows, labels) >= 0)[rows.labels[chosen]]
-  others = chosen[~is_known]
+  others = chosen[~is_known[chosen]]
   if not len(others):
     return chosen, []
   counts = np.bincount(rows.labels[others], minlength=len(rows.names))
@@ -139,30 +153,33 @@ def known(
   if unknown != 'drop':
     row = rows.row(others[0])
     raise UserError(
-      f'{row.file} row {row.number}: label {row.label!r} is not one of '
-      f'[{first(map(repr, labels))}]; {len(others)} of {len(chosen)} {split} '
+      f'{row.file} row {row.number}: label {row.label!r} is not '
+      f'{allowed}; {len(others)} of {len(chosen)} {split} '
       f'texts have unknown labels ({shown}); {remedy}'
     )
-  return chosen[is_known], [
+  return chosen[is_known[chosen]], [
     f'{split} texts of unknown labels, dropped: {len(others)} of '
     f'{len(chosen)} ({shown})'
   ]
 
 
-def _labels(rows: Rows, train: np.ndarray, source) -> list[str]:
-  """Names of the classes: those in the settings, or else those in train.
+def _labels(rows: Rows, train: np.ndarray, source, reader: Labels) -> list[str]:
+  """Names of the outputs: those in the settings, or else those in train.
 
   Train is as it was given, so that all folds have the same classes.
   """
   _require_rows('train', train, 0)
-  labels: list[str] = list(getattr(source, 'classes', ()))
-  labels = labels or sorted(
-    (rows.names[n] for n in np.unique(rows.labels[train])), key=_by_value
+  labels: list[str] = []
+  if reader.is_listable:
+    labels = list(getattr(source, 'classes', ()))
+  labels = labels or reader.names(
+    rows.names[n] for n in np.unique(rows.labels[train])
   )
-  if len(labels) < 2 and getattr(source, 'label_column', None) != '':
+  if len(labels) < reader.least:
     raise UserError(
-      f'the train split has one class only: {labels}; a task without labels '
-      "needs none: config.data.text.label_column = ''"
+      f'the train split has too few labels to learn: {labels}; at least '
+      f'{reader.least} must occur: change config.data.text.label_column, or '
+      'choose a config.task that reads none'
     )
   return labels
 
@@ -220,9 +237,3 @@ def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
       )
       digest.update(text.encode())
   return digest.hexdigest()
-
-
-def _by_value(label: str) -> tuple[float, str]:
-  """A key that sorts numbers by value, before other labels."""
-  is_number = re.fullmatch(r'[+-]?\d+(\.\d+)?', label)
-  return (float(label) if is_number else math.inf, label)

@@ -122,17 +122,18 @@ def pieces(text: str) -> Iterator[str]:
   yield text[start:]
 
 
-def select(rows: Rows, source, settings) -> Selection:
+def select(rows: Rows, source, settings, reader) -> Selection:
   """The splits of a stream, each a range of its rows.
 
   Args:
     source: the data set.
+    reader: of labels, which a stream has not.
     settings: experiments.data.loading.DataSettings.
 
   Raises:
     UserError: a split is too short for a window.
   """
-  del source
+  del source, reader
   splits = rows.splits()
   for split, fraction in (
     ('test', settings.test_fraction),

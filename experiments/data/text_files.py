@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.command import schema
 from experiments.command.errors import UserError, at
+from experiments.data import labels as labels_lib
 from experiments.data import pairs, readers
 from experiments.data.contract import Dataset
 from experiments.data.file_names import Files, matching, named
@@ -70,6 +71,10 @@ class Text(Dataset):
       in 'lines' and the texts of classes, a tab separates the two.
     label_column: name of the column with the label, or its index; empty for
       files without labels, and then each line of 'lines' is a text.
+    label_columns: names of columns of 0 and 1 in place of label_column, one for
+      each label that a text may have.
+    label_separator: what separates the labels of a text that has any number of
+      them; empty: it has one, or a list, in formats that have lists.
     delimiter: character between fields, for 'csv'.
     quoted: whether double quotes may enclose fields, for 'csv'.
     header: whether the first line holds the names of the columns, for 'csv'.
@@ -96,6 +101,8 @@ class Text(Dataset):
   )
   join: str = schema.field('space', schema.one_of(JOINS))
   label_column: str = 'label'
+  label_columns: tuple = ()
+  label_separator: str = ''
   delimiter: str = schema.field('tab', schema.one_of(readers.DELIMITERS))
   quoted: bool = False
   header: bool = True
@@ -106,7 +113,8 @@ class Text(Dataset):
 
   def __post_init__(self):
     # 0,1 on a command line is parsed as integers, but names are strings.
-    for field in (*SPLITS, UNLABELLED, 'text_columns', 'labels'):
+    names = ('text_columns', 'label_columns', 'labels')
+    for field in (*SPLITS, UNLABELLED, *names):
       names = tuple(map(str, getattr(self, field)))
       object.__setattr__(self, field, names)
 
@@ -151,6 +159,11 @@ class Text(Dataset):
       raise UserError(
         f'config.data.text.text_columns = {self.text_columns!r} must be two '
         "columns for config.data.text.join = 'pair'"
+      )
+    if self.label_columns and self.format in _TEXT_ONLY:
+      raise UserError(
+        f'config.data.text.label_columns = {self.label_columns} must be empty '
+        f'for config.data.text.format = {self.format!r}, which has no columns'
       )
     if not is_hub and not directory:
       raise UserError('config.data.dir is empty; give the folder of the data')
@@ -265,24 +278,26 @@ class Text(Dataset):
     Raises:
       UserError: it cannot be parsed.
     """
-    columns, label_column = [*self.text_columns], self.label_column
+    columns, label_columns = [*self.text_columns], [*self.label_columns]
+    if not label_columns and self.label_column:
+      label_columns = [self.label_column]
     if self.format in _TEXT_ONLY:
-      columns, label_column = [readers.TEXT], label_column and 'label'
-    has_labels = split != UNLABELLED and label is None and label_column != ''
-    columns += [label_column] * has_labels
-    shown: dict[str, str] = {}
-    for number, texts, _ in readers.rows(self, path, columns):
-      if texts is None:
+      columns, label_columns = [readers.TEXT], ['label'] * len(label_columns)
+    if split == UNLABELLED or label is not None:
+      label_columns = []
+    count = len(columns)
+    shown: dict[tuple[str, ...], str] = {}
+    for number, cells, _ in readers.rows(self, path, columns + label_columns):
+      if cells is None:
         continue
-      raw = texts.pop() if has_labels else label or ''
-      if has_labels and not raw:
-        raise UserError(
-          f'{path} row {number}: the label is empty; correct or remove the row'
-        )
+      raw = tuple(cells[count:]) or (label or '',)
       if raw not in shown:
-        shown[raw] = self._label(raw)
+        try:
+          shown[raw] = self._label(raw, len(label_columns) > 0)
+        except ValueError as error:
+          raise UserError(f'{path} row {number}: {error}') from None
       with at(f'{path} row {number}'):
-        text = self.text_of(texts)
+        text = self.text_of(cells[:count])
       yield Row(text, shown[raw], path, number)
 
   @property
@@ -291,8 +306,46 @@ class Text(Dataset):
     entries = map(named, self.labels)
     return list(dict.fromkeys(shown or raw for raw, shown in entries))
 
-  def _label(self, raw: str) -> str:
+  def _label(self, cells: tuple[str, ...], is_read: bool) -> str:
+    """The label of a row, or its labels as a list; ValueError if it has none.
+
+    Args:
+      cells: those of label_column, or of label_columns.
+      is_read: whether they are of the row, rather than of its file.
+    """
+    (raw, *_), separator = cells, self.label_separator
+    if self.label_columns and is_read:
+      labels = _marked(self.label_columns, cells)
+    elif separator and is_read:
+      parts = (part.strip() for part in raw.split(separator))
+      labels = [part for part in parts if part]
+    else:
+      labels = labels_lib.parts(raw)
+    if labels is not None:
+      return labels_lib.joined(map(self._shown, labels))
+    if is_read and not raw:
+      raise ValueError('the label is empty; correct or remove the row')
+    return self._shown(raw)
+
+  def _shown(self, raw: str) -> str:
     parts = raw.split(':')
     raw = ':'.join(parts[: self.label_depth or len(parts)])
     names = dict(reversed([*map(named, self.labels)]))
     return names.get(raw) or raw
+
+
+# Cells of label_columns.
+_MARKS = {'0': False, '1': True, 'false': False, 'true': True}
+
+
+def _marked(columns: tuple[str, ...], cells: tuple[str, ...]) -> list[str]:
+  """The columns whose cells are 1; ValueError for other cells than 0 and 1."""
+  for column, cell in zip(columns, cells, strict=True):
+    if cell.lower() not in _MARKS:
+      raise ValueError(
+        f'column {column!r} is {cell!r} and must be 0 or 1; correct it, or '
+        'change config.data.text.label_columns'
+      )
+  return [
+    c for c, cell in zip(columns, cells, strict=True) if _MARKS[cell.lower()]
+  ]

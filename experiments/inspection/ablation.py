@@ -43,7 +43,7 @@ def importance(
     logits, targets = _outputs(classifier, task, params, gates, one)
     # Of the prediction; that of several heads is not the sum of their losses.
     losses, *_ = task.outputs(logits, targets)
-    return losses.sum() / jnp.maximum(targets.weights.sum(), 1)
+    return losses.sum() / jnp.maximum((targets.weights > 0).sum(), 1)
 
   of_texts = jax.jit(jax.vmap(jax.grad(loss), (None, None, 0, 0, 0)))
   total = np.zeros(gates.shape)
@@ -86,7 +86,8 @@ def accuracies(
   def hits(gates, params, batch):
     logits, targets = _outputs(classifier, task, params, gates, batch)
     _, correct = task.losses(logits, targets)
-    weights = targets.weights
+    # Without weights of classes.
+    weights = targets.weights > 0
     return jnp.stack([(correct * weights).sum(), weights.sum()])
 
   total = np.zeros((len(gates), 2))

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 
 from experiments.data import loading
 from experiments.data.batches import Examples
 from experiments.inspection import pages
-from experiments.learning.scores import (
-  by_length,
-  confusion_matrix,
-  per_class,
-  scores,
-  shown_classes,
-)
+from experiments.learning.reports import Report
+from experiments.learning.text_tasks import TextTask, text_of
 from experiments.training.ensembles import Answers
+from selfattn import plots
 
 # Texts with the greatest loss that are shown.
 _WORST = 20
@@ -26,11 +21,11 @@ def sections(
 ) -> tuple[list[str], np.ndarray]:
   """(sections on a split, indices of the texts with the greatest loss).
 
-  A task without labels has no such texts.
+  A task that predicts tokens has no such texts.
   """
   examples, task = loaded.splits[split], answers.task
   title = f'Results on {split}'
-  if not task.has_labels:
+  if not isinstance(task, TextTask):
     measured = task.scores(answers.outputs, examples.labels)
     table = pages.table(list(measured), [list(measured.values())])
     return [pages.section(title, table)], np.zeros(0, int)
@@ -38,39 +33,40 @@ def sections(
   worst = np.argsort(-losses, kind='stable')[:_WORST]
   texts = decoded(tokenizer, examples.take(worst))
   table = _worst(
-    loaded.labels, examples.labels[worst], losses[worst], logits[worst], texts
+    task, examples.labels[worst], losses[worst], logits[worst], texts
   )
+  report = task.report(answers.outputs, answers.raw, examples)
   return [
-    pages.section(title, _tables(loaded.labels, examples, losses, logits)),
+    pages.section(title, _tables(report, task.facts.names)),
     pages.section('Texts with the greatest loss', table),
   ], worst
 
 
-def _tables(labels, examples: Examples, losses, logits) -> str:
-  predictions = logits.argmax(axis=-1)
-  confusion = confusion_matrix(examples.labels, predictions, len(labels))
-  measured = scores(losses, confusion) | {'examples': len(examples)}
-  of_class = np.stack(per_class(confusion), axis=1).tolist()
-  shown = shown_classes(confusion)
-  is_whole = len(shown) == len(labels)
-  ranges = by_length(examples.lengths, predictions == examples.labels)
-  summary = pages.table(list(measured), [list(measured.values())])
-  return summary + pages.beside(
-    [
-      *([pages.confusion(labels, confusion)] if is_whole else []),
-      pages.table(
-        ['class', 'precision', 'recall', 'F1'],
-        [[labels[index], *of_class[index]] for index in shown],
-      ),
-      pages.table(
-        ['tokens', 'examples', 'accuracy'],
-        [
-          [f'{r["shortest"]} to {r["longest"]}', r['count'], r['accuracy']]
-          for r in ranges
-        ],
-      ),
-    ]
-  )
+def _tables(report: Report, names: tuple[str, ...]) -> str:
+  summary, *others = [pages.table(*table) for table in report.tables]
+  if report.confusion is not None:
+    others.insert(0, pages.confusion(list(names), report.confusion))
+  if report.reliability:
+    others.append(_reliability(report.reliability))
+  return summary + pages.beside(others)
+
+
+def _reliability(parts: dict[str, list[dict[str, float]]]) -> str:
+  """Accuracy against confidence, where honest ones are the diagonal; HTML."""
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(3.6, 3.2), layout='constrained')
+  axis = figure.add_subplot()
+  axis.plot([0, 1], [0, 1], color='0.7', linestyle=':')
+  for index, (name, rows) in enumerate(parts.items()):
+    confidences = [row['confidence'] for row in rows]
+    accuracies = [row['accuracy'] for row in rows]
+    style = plots.style(index)
+    axis.plot(confidences, accuracies, marker='o', label=name, **style)
+  axis.set(xlabel='probability', ylabel='share that is right')
+  axis.grid(alpha=0.3)
+  axis.legend(frameon=False)
+  return pages.figure(figure, 'reliability before and after calibration')
 
 
 def decoded(tokenizer, examples: Examples) -> list[str]:
@@ -84,20 +80,22 @@ def decoded(tokenizer, examples: Examples) -> list[str]:
   ]
 
 
-def _worst(labels, truth, losses, logits, texts: list[str]) -> str:
-  probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
-  predictions = probabilities.argmax(axis=-1)
+def _worst(task: TextTask, labels, losses, logits, texts: list[str]) -> str:
+  true = [task.truth(label) for label in labels]
+  predicted = [task.answer(row, 0.0)[0] for row in logits]
   rows = [
-    [
-      float(losses[row]),
-      labels[true],
-      labels[predictions[row]],
-      float(probabilities[row, true]),
-      texts[row],
-    ]
-    for row, true in enumerate(truth)
+    [loss, text_of(label), text_of(answer), text]
+    for loss, label, answer, text in zip(
+      losses.tolist(), true, predicted, texts, strict=True
+    )
   ]
-  is_wrong = np.flatnonzero(predictions != truth).tolist()
-  header = ['loss', 'true', 'predicted', 'probability of true', 'text']
-  note = '<p>Misclassified texts are highlighted.</p>'
-  return note + pages.table(header, rows, is_wrong)
+  pairs = zip(true, predicted, strict=True)
+  is_wrong = [
+    row for row, (label, answer) in enumerate(pairs) if label != answer
+  ]
+  if not task.has_probabilities:
+    is_wrong = []
+  note = '<p>Misclassified texts are highlighted.</p>' if is_wrong else ''
+  return note + pages.table(
+    ['loss', 'true', 'predicted', 'text'], rows, is_wrong
+  )

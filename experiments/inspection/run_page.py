@@ -87,7 +87,10 @@ def write(values, paths: list[str], output: str) -> dict:
     UserError: there is no such checkpoint, no data in --data_dir, or the model
       has no heads that attend to --text.
   """
-  path, runs = paths[0], ensembles.restored(paths, values.checkpoint)
+  path, runs = (
+    paths[0],
+    ensembles.restored(paths, values.checkpoint, values.calibrated),
+  )
   run = next(runs)
   settings = run.settings
   params = jax.device_put(run.params, jax.local_devices()[0])
@@ -253,6 +256,8 @@ def _heads(drawn: Figures, model: _Model, examples: Examples, lengths) -> dict:
   )
   accuracies = None
   reason = ablation.unsupported_reason(classifier, params)
+  if 'accuracy' not in model.run.program.task.metrics:
+    reason = f'{model.run.settings.task} has no accuracy'
   if reason is None:
     ablated, accuracies = ablation.ablate(
       classifier, params, examples, lengths, model.run.program.task

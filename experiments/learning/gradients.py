@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from experiments.data.batches import Batch
 from experiments.data.vocabularies import UNK
+from experiments.learning.classify import CLASSIFY
 from experiments.learning.hparams import HParams
 from experiments.learning.tasks import (
-  CLASSIFY,
   Targets,
   Task,
   padding_mask,

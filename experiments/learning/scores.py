@@ -1,4 +1,4 @@
-"""Scores of a classifier, from its predictions and the labels of texts."""
+"""Scores of texts, from predictions and labels; on the host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 
-_MOST_CLASSES = 50
+# Classes that a table shows, at most.
+MOST_CLASSES = 50
 
 
 def confusion_matrix(
@@ -19,25 +20,85 @@ def confusion_matrix(
 
 
 def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
-  """Mean loss, accuracy, and F1 averaged over classes (macro F1).
+  """Mean loss, accuracy, and what counts rare classes as frequent ones.
 
-  Classes are those of labels and of predictions, as in scikit-learn.
+  Macro F1 is the mean over the classes of labels and of predictions, balanced
+  accuracy the mean recall of those of labels; MCC, the correlation coefficient
+  of Matthews for several classes (Gorodkin 2004), is 0 where it is undefined.
+  All are as in scikit-learn.
   """
-  _, _, f1 = per_class(confusion)
-  occurs = (confusion.sum(axis=1) > 0) | (confusion.sum(axis=0) > 0)
+  _, recall, f1 = per_class(confusion)
+  actual, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
+  hits, count = np.trace(confusion), confusion.sum()
+  scale = (count**2 - predicted @ predicted) * (count**2 - actual @ actual)
+  covariance = hits * count - predicted @ actual
   return {
     'loss': float(losses.mean()),
-    'accuracy': float(np.trace(confusion) / confusion.sum()),
-    'macro_f1': float(f1[occurs].mean()),
+    'accuracy': float(hits / count),
+    'macro_f1': float(f1[(actual > 0) | (predicted > 0)].mean()),
+    'balanced_accuracy': float(recall[actual > 0].mean()),
+    'mcc': float(covariance / np.sqrt(float(scale))) if scale else 0.0,
   }
+
+
+def auroc(scores_of: np.ndarray, truth: np.ndarray) -> float:
+  """Mean over columns of the area under the ROC curve; 0.5 without any.
+
+  The area is the probability that a text of a label has a greater score than
+  one without it; columns of texts all with it, or all without it, are left out.
+
+  Args:
+    scores_of: (texts, labels).
+    truth: boolean, (texts, labels), whether a text has a label.
+  """
+  from scipy import stats
+
+  positives = truth.sum(axis=0)
+  negatives = len(truth) - positives
+  has_both = (positives > 0) & (negatives > 0)
+  if not has_both.any():
+    return 0.5
+  ranks = (stats.rankdata(scores_of, axis=0) * truth).sum(axis=0)
+  above = ranks - positives * (positives + 1) / 2
+  return float((above[has_both] / (positives * negatives)[has_both]).mean())
+
+
+def of_sets(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+  """Micro and macro F1 and subset accuracy of sets of labels.
+
+  F1 is 0 of a label that is neither in a set nor predicted, and subset accuracy
+  is the share of texts whose labels are all right, as in scikit-learn.
+
+  Args:
+    predicted, truth: boolean, (texts, labels).
+  """
+  _, _, f1 = per_label(predicted, truth)
+  total = predicted.sum() + truth.sum()
+  return {
+    'micro_f1': float(2 * (predicted & truth).sum() / max(total, 1)),
+    'macro_f1': float(f1.mean()),
+    'subset_accuracy': float((predicted == truth).all(axis=1).mean()),
+  }
+
+
+def per_label(
+  predicted: np.ndarray, truth: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Precision, recall and F1 of each label; 0 where one is undefined."""
+  hits = (predicted & truth).sum(axis=0)
+  called, actual = predicted.sum(axis=0), truth.sum(axis=0)
+  return _precision_recall_f1(hits, called, actual)
 
 
 def per_class(
   confusion: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Precision, recall and F1 of each class; 0 where one is undefined."""
-  hits = np.diag(confusion).astype(float)
   predicted, actual = confusion.sum(axis=0), confusion.sum(axis=1)
+  return _precision_recall_f1(np.diag(confusion), predicted, actual)
+
+
+def _precision_recall_f1(hits, predicted, actual):
   precision = hits / np.maximum(predicted, 1)
   recall = hits / np.maximum(actual, 1)
   f1 = 2 * hits / np.maximum(predicted + actual, 1)
@@ -50,12 +111,12 @@ def shown_classes(confusion: np.ndarray) -> np.ndarray:
   All, in order; or, if there are more than 50, the 50 with the least F1 among
   those of labels or predictions, from the least.
   """
-  if len(confusion) <= _MOST_CLASSES:
+  if len(confusion) <= MOST_CLASSES:
     return np.arange(len(confusion))
   _, _, f1 = per_class(confusion)
   occurs = (confusion.sum(axis=1) > 0) | (confusion.sum(axis=0) > 0)
   order = np.argsort(f1, kind='stable')
-  return order[occurs[order]][:_MOST_CLASSES]
+  return order[occurs[order]][:MOST_CLASSES]
 
 
 def by_length(

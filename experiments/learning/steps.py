@@ -20,11 +20,11 @@ from jax.sharding import Mesh, PartitionSpec
 
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch
+from experiments.learning.classify import CLASSIFY
 from experiments.learning.gradients import gradients
 from experiments.learning.hparams import HParams
 from experiments.learning.measures import Measure
 from experiments.learning.tasks import (
-  CLASSIFY,
   Targets,
   Task,
   padding_mask,
@@ -138,11 +138,17 @@ def make_train_step(
 def _clipped_mean(sums, count, clip_norm: float):
   """(mean gradient, its norm before clipping) from sums over predictions."""
   # The norm of the sums, so that they are not written once more.
-  norm = optax.tree.norm(sums) / jnp.maximum(count, 1)
-  scale = 1 / jnp.maximum(count, 1)
+  count = _or_1(count)
+  norm = optax.tree.norm(sums) / count
+  scale = 1 / count
   if clip_norm:
     scale *= clip_norm / jnp.maximum(norm, clip_norm)
   return jax.tree.map(lambda g: g * scale, sums), norm
+
+
+def _or_1(count):
+  """A sum of weights to divide by: 1 if there are none."""
+  return jnp.where(count > 0, count, 1)
 
 
 def averaged(average, params, step, decay):
@@ -180,7 +186,7 @@ def _summed_over(gradients_of: Callable, mesh: Mesh) -> Callable:
 def _metrics(task: Task, sums) -> dict[str, jax.Array]:
   """The metrics of training from State.sums."""
   loss, correct, count, norm, num_steps = sums
-  count = jnp.maximum(count, 1)
+  count = _or_1(count)
   metrics = task.mean_metrics(loss / count, correct / count)
   return metrics | {'gradient_norm': norm / num_steps}
 

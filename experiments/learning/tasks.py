@@ -1,9 +1,10 @@
-"""What a model is trained to do: one class and one line of TASKS per task.
+"""What a model is trained to do: one class, and a line in task_table, per task.
 
 A task defines the inputs and the labels of a model (`targets`), its `head`, the
 `losses`, and how it is evaluated (`outputs` of each example on the devices,
 `scores` of a split on the host). The default is the cross entropy of a label
-for each token. Fields with a default are options.
+for each token; text_tasks has those of a text. Fields with a default are
+options.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch
+from experiments.data.labels import LabelFacts, Labels
 from experiments.learning import masking
-from experiments.learning.scores import confusion_matrix, scores
 from selfattn.dropout import Bits
 from selfattn.heads import TiedHead, TokenHead
 
@@ -68,26 +69,27 @@ class Task:
 
   Attributes:
     metrics: names that `scores` returns, with `max` or `min` as the best value.
-    reads_labels: whether `targets` reads the labels of the texts. Other tasks
-      are also trained on texts without labels.
-    has_labels: whether it predicts one of the data's labels for each text, and
-      `outputs` are the loss and the logits of each.
+    labels: how the labels of the texts are read; None: `targets` reads none,
+      and the task is also trained on texts without labels.
     has_mask_token: whether the model needs an embedding of [MASK].
     is_causal: whether the encoder must be causal.
     reads_streams: whether its texts may be windows of a stream, which have a
       token more than config.data.max_length.
     begins_word: whether each token begins a word, as Vocabulary has it; no
       option.
+    facts: of the labels of the data; no option.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
-  reads_labels: ClassVar[bool] = False
-  has_labels: ClassVar[bool] = False
+  labels: ClassVar[Labels | None] = None
   has_mask_token: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
   reads_streams: ClassVar[bool] = False
   begins_word: tuple[bool, ...] | None = dataclasses.field(
     default=None, repr=False, kw_only=True
+  )
+  facts: LabelFacts = dataclasses.field(
+    default=LabelFacts(), repr=False, kw_only=True
   )
 
   @property
@@ -103,7 +105,7 @@ class Task:
 
     Args:
       batch: any number of rows of any length, some with weight 0; its labels
-        are None for a task without reads_labels.
+        are None for a task that reads none.
       vocab_size: V.
       bits: `bits.at(site).bits((rows, length))` are random bits: of seed, step
         and row in training, of the text alone in evaluation.
@@ -115,7 +117,7 @@ class Task:
 
     Args:
       vocab_size: V.
-      num_labels: number of labels that the data has.
+      num_labels: number of outputs that the labels of the data have.
     """
     raise NotImplementedError
 
@@ -157,33 +159,6 @@ class Task:
   def mean_metrics(self, loss, accuracy) -> dict:
     """Metrics that are functions of the mean loss and the accuracy."""
     return {'loss': loss, 'accuracy': accuracy}
-
-
-@dataclasses.dataclass(frozen=True)
-class Classify(Task):
-  """The label of a text, from its pooled vectors."""
-
-  metrics: ClassVar = {'accuracy': max, 'macro_f1': max, 'loss': min}
-  reads_labels: ClassVar = True
-  has_labels: ClassVar = True
-
-  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
-    del vocab_size, bits
-    return Targets(*batch)
-
-  def head(self, vocab_size: int, num_labels: int) -> None:
-    del vocab_size, num_labels
-
-  def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
-    return cross_entropy(logits, targets.labels), logits
-
-  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
-    """Mean loss, accuracy, and F1 averaged over the classes that occur."""
-    losses, logits = outputs
-    predictions = logits.argmax(axis=-1)
-    return scores(
-      losses, confusion_matrix(labels, predictions, logits.shape[-1])
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,14 +275,6 @@ class NextToken(Task):
     return super().mean_metrics(loss, accuracy) | {'perplexity': perplexity}
 
 
-TASKS: dict[str, type[Task]] = {
-  'classify': Classify,
-  'masked_tokens': MaskedTokens,
-  'next_token': NextToken,
-}
-CLASSIFY = Classify()
-
-
 def targets_of(
   task: Task, batch: Batch, vocab_size: int, bits: Bits
 ) -> Targets:
@@ -315,5 +282,5 @@ def targets_of(
 
   Some are -1, of texts without labels.
   """
-  read = batch if task.reads_labels else batch._replace(labels=None)
+  read = batch if task.labels else batch._replace(labels=None)
   return task.targets(read, vocab_size, bits)

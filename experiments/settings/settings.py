@@ -31,7 +31,8 @@ from experiments.data.vectors import EMBEDDINGS, Random
 from experiments.learning.measures import MEASURES, Measure
 from experiments.learning.optimizers import OptimizerSettings
 from experiments.learning.schedules import warmup_updates
-from experiments.learning.tasks import TASKS, Task
+from experiments.learning.task_table import TASKS
+from experiments.learning.tasks import Task
 from experiments.settings import validation
 from experiments.workdir.keeping import CheckpointSettings
 from selfattn import positions

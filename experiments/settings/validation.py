@@ -12,6 +12,7 @@ import jax
 from experiments.command import fields
 from experiments.command.calls import Call
 from experiments.command.errors import UserError, one_of
+from experiments.data.labels import Classes, Numbers
 from experiments.data.text_files import Text
 from experiments.settings import parts
 from selfattn.pools import POOLS
@@ -34,13 +35,14 @@ def check(settings, flat: dict[str, Any]) -> None:
       'JAX_ENABLE_X64 is set, and training computes in float32: unset it'
     )
 
-  def require(holds: bool, key: str, allowed: str) -> None:
+  def require(holds: Any, key: str, allowed: str) -> None:
     if not holds:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
   _check_folds(data, require)
+  text, labels = data.text, settings.task.entry.labels
   require(
-    data.text.label_column != '' or not settings.task.entry.reads_labels,
+    text.label_column != '' or text.label_columns or labels is None,
     'data.text.label_column',
     f'a column for config.task = {settings.task}, which reads labels',
   )
@@ -53,6 +55,15 @@ def check(settings, flat: dict[str, Any]) -> None:
   _check_pairs(settings, require)
   best_metric = settings.checkpoint.best_metric
   one_of(best_metric, settings.metrics, 'checkpoint.best_metric')
+  for name in ('label_columns', 'label_separator'):
+    require(
+      not getattr(text, name) or not isinstance(labels, Classes | Numbers),
+      f'data.text.{name}',
+      f'empty for config.task = {settings.task}; multilabel has texts of '
+      'several labels',
+    )
+  metrics = settings.task.entry.metrics
+  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
   require(
     type(updates) is int and updates <= train.steps,

@@ -43,9 +43,10 @@ class Shared:
 
   def data(self, settings, tokenizer) -> loading.Data:
     """The result of loading.load."""
-    key = repr(settings.data), tokenizer and tokenizer.to_str()
+    labels = settings.task.entry.labels
+    key = repr((settings.data, labels)), tokenizer and tokenizer.to_str()
     if self._data[0] != key:
-      self._data = (key, loading.load(settings.data, '', tokenizer))
+      self._data = (key, loading.load(settings.data, '', tokenizer, labels))
     return self._data[1]
 
   def program(self, settings, loaded, num_trials) -> compiled.Program:
@@ -55,7 +56,7 @@ class Shared:
       self._program = (
         key,
         compiled.make(
-          settings, loaded.vocabulary, len(loaded.labels), num_trials
+          settings, loaded.vocabulary, loaded.label_facts, num_trials
         ),
       )
     return self._program[1]
@@ -167,7 +168,8 @@ def _train(specs: list[Spec], signals: Signals, shared: Shared) -> None:
   # changed.
   kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
   if kept:
-    loaded = loading.load(settings.data, kept[0].path, tokenizer)
+    labels = settings.task.entry.labels
+    loaded = loading.load(settings.data, kept[0].path, tokenizer, labels)
   count = len(specs) if len(specs) > 1 else None
   program = shared.program(settings, loaded, count)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]

@@ -159,10 +159,11 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
     try:
       callbacks.named(spec.settings.train.callback)
       tokenizer = sources.vocabulary(spec.settings, spec.path)
-      source = repr(spec.settings.data), tokenizer and tokenizer.to_str()
+      data, labels = spec.settings.data, spec.settings.task.entry.labels
+      source = repr((data, labels)), tokenizer and tokenizer.to_str()
       if source not in loaded:
         try:
-          loaded[source] = loading.load(spec.settings.data, '', tokenizer)
+          loaded[source] = loading.load(data, '', tokenizer, labels)
         except UserError as error:
           loaded[source] = error
       if isinstance(loaded[source], UserError):
@@ -182,7 +183,8 @@ def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:
 
 def _shapes(settings: Settings, loaded: loading.Data):
   """Shapes of the parameters."""
-  classifier = build.model(settings, loaded.vocabulary.size, len(loaded.labels))
+  num_outputs = len(loaded.label_facts.names)
+  classifier = build.model(settings, loaded.vocabulary.size, num_outputs)
   state = jax.eval_shape(
     lambda hparams: build.init_state(settings, classifier, hparams),
     HParams.of(settings),

@@ -30,6 +30,7 @@ from jax.sharding import (
 )
 
 from experiments.data.batches import Batch, Share
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.learning import steps
 from experiments.learning.hparams import HParams
@@ -158,13 +159,14 @@ class Program:
 def make(
   settings: Settings,
   vocabulary: Vocabulary,
-  num_classes: int,
+  facts: LabelFacts,
   num_trials: int | None = None,
   devices: list | None = None,
 ) -> Program:
   """The program of these settings; of a group if num_trials is given.
 
   Args:
+    facts: of the labels of the data.
     devices: default: all of the machine or the cluster.
 
   Raises:
@@ -172,8 +174,9 @@ def make(
   """
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
-  classifier = build.model(settings, vocabulary.size, num_classes, platform)
-  task = settings.task.make(begins_word=vocabulary.begins_word)
+  num_outputs = len(facts.names)
+  classifier = build.model(settings, vocabulary.size, num_outputs, platform)
+  task = settings.task.make(facts=facts, begins_word=vocabulary.begins_word)
   init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(settings, classifier, task, platform, by_rows)

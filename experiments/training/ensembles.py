@@ -1,4 +1,4 @@
-"""Several trained runs as one: an ensemble, which averages probabilities.
+"""Several trained runs as one: an ensemble, which averages their answers.
 
 Lakshminarayanan et al. 2017, section 2.4. One run is an ensemble of itself, and
 its outputs are its own.
@@ -7,7 +7,7 @@ its outputs are its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from experiments.command.log import log
 from experiments.data import encoding, loading
 from experiments.data.batches import Examples
 from experiments.learning.tasks import Task
+from experiments.learning.text_tasks import TextTask
 from experiments.settings import stored
 from experiments.training import evaluation
 from experiments.training.evaluation import Evaluated
@@ -27,17 +28,19 @@ class Answers(NamedTuple):
   """What an ensemble answers for a number of texts.
 
   Attributes:
-    task: of the runs.
-    outputs: Task.outputs of the ensemble. Of several runs, the logits (texts,
-      classes) are the logarithms of mean probabilities, and the loss of a text
-      is minus the one of its label.
-    of_runs: Task.outputs of each run.
+    task: of the runs, with what was fitted for them.
+    outputs: Task.outputs of the ensemble, see TextTask.average.
+    raw: the same without temperatures.
+    of_runs: those of each run alone, with its temperature.
+    fits: what was fitted for each run.
     steps: of the checkpoint of each run.
   """
 
   task: Task
   outputs: tuple[np.ndarray, ...]
+  raw: tuple[np.ndarray, ...]
   of_runs: list[tuple[np.ndarray, ...]]
+  fits: list[dict[str, Any]]
   steps: list[int]
 
 
@@ -60,7 +63,7 @@ def check(paths: list[str], has_data: bool = False) -> None:
     if status != 'DONE':
       log(f'WARNING: {buckets.origin(path)} has the status {status}')
   facts, task = _facts(first, has_data), stored.read_settings(first).task
-  if not task.entry.has_labels:
+  if not issubclass(task.entry, TextTask):
     raise UserError(
       f'--workdir={",".join(map(buckets.origin, paths))}: probabilities of '
       f'config.task = {task}, which predicts '
@@ -89,14 +92,19 @@ def _facts(path: str, has_data: bool) -> dict[str, object]:
   return facts
 
 
-def restored(paths: list[str], which: str) -> Iterator[Evaluated]:
+def restored(
+  paths: list[str], which: str, calibrated: bool = True
+) -> Iterator[Evaluated]:
   """Each of the runs, restored one after another.
 
   Those that can share a program do.
+
+  Args:
+    calibrated: whether what was fitted on validation is used.
   """
   programs = {}
   for path in paths:
-    yield evaluation.restore_params(path, which, programs)
+    yield evaluation.restore_params(path, which, programs, calibrated)
 
 
 def steps(of_runs: list[int]) -> dict[str, int | list[int]]:
@@ -115,25 +123,28 @@ def evaluate(
     batch_size: texts of a batch, at most.
     lengths: bucket lengths of the data.
   """
-  of_runs, steps, tasks = [], [], []
+  of_runs, fits, steps, tasks = [], [], [], []
   for run in runs:
     of_runs.append(
       evaluation.evaluate(
         run.program, run.params, examples, batch_size, lengths
       )
     )
+    fits.append(run.fit)
     steps.append(run.step)
     tasks.append(run.program.task)
-  outputs = of_runs[0]
-  if len(of_runs) > 1:
-    log_probs = mean_log_probs([logits for _, logits in of_runs])
-    rows = np.arange(len(examples))
-    outputs = -log_probs[rows, examples.labels], log_probs
-  return Answers(tasks[0], outputs, of_runs, steps)
-
-
-def mean_log_probs(logits: list[np.ndarray]) -> np.ndarray:
-  """Logarithms of the mean of softmaxes; (texts, classes), as each of them."""
-  log_probs = np.stack(logits)
-  log_probs -= np.logaddexp.reduce(log_probs, axis=-1, keepdims=True)
-  return np.logaddexp.reduce(log_probs, axis=0) - np.log(len(logits))
+  task = tasks[0]
+  if not isinstance(task, TextTask):
+    return Answers(task, of_runs[0], of_runs[0], of_runs, fits, steps)
+  labels, no_fits = examples.labels, [{} for _ in fits]
+  return Answers(
+    task.fitted(fits),
+    task.average(of_runs, fits, labels),
+    task.average(of_runs, no_fits, labels),
+    [
+      task.average([outputs], [fit], labels)
+      for outputs, fit in zip(of_runs, fits, strict=True)
+    ],
+    fits,
+    steps,
+  )

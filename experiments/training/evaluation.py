@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -15,10 +15,11 @@ import numpy as np
 from experiments.command.errors import UserError, one_of
 from experiments.data import encoding, loading
 from experiments.data.batches import Examples, eval_batches
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import compiled
+from experiments.training import compiled, fits
 from experiments.training.compiled import Program
 from experiments.workdir import checkpoints as checkpoints_lib
 
@@ -101,7 +102,7 @@ def load_data(
   if directory is not None:
     data = data.moved_to(directory)
   try:
-    return loading.load(data, path)
+    return loading.load(data, path, labels=settings.task.entry.labels)
   except UserError as error:
     if directory is not None or not data.dir or os.path.exists(data.dir):
       raise
@@ -116,16 +117,21 @@ class Evaluated(NamedTuple):
     program: of the run.
     step: of the checkpoint.
     params: State.eval_params of the checkpoint.
+    fit: what was chosen for it on validation, see TextTask.fit.
   """
 
   settings: Settings
   program: Program
   step: int
   params: chex.ArrayTree
+  fit: dict[str, Any]
 
 
 def restore_params(
-  path: str, which: str, programs: dict[str, Program] | None = None
+  path: str,
+  which: str,
+  programs: dict[str, Program] | None = None,
+  calibrated: bool = True,
 ) -> Evaluated:
   """What evaluates a trained workdir, without what only training needs.
 
@@ -133,6 +139,7 @@ def restore_params(
     which: 'best', 'last' or a number of steps.
     programs: of runs of the same vocabulary and labels, by compiled.key; that
       of this run is taken from them, or added.
+    calibrated: whether what was fitted on validation is used.
 
   Raises:
     UserError: there is no such checkpoint, or it does not match the settings.
@@ -155,7 +162,8 @@ def restore_params(
       hint = f'; --checkpoint={others[-1]} reads another one' if others else ''
       raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
   params = jax.tree.unflatten(jax.tree.structure(template), leaves.values())
-  return Evaluated(settings, program, step, params)
+  fit = fits.read(path, step) if calibrated else {}
+  return Evaluated(settings, program, step, params, fit)
 
 
 def program_of(path: str, settings: Settings) -> Program:
@@ -166,8 +174,8 @@ def program_of(path: str, settings: Settings) -> Program:
   train = dataclasses.replace(settings.train, measures=())
   settings = dataclasses.replace(settings, train=train)
   vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
-  labels = loading.read_facts(path)['labels']
-  return compiled.make(settings, vocabulary, len(labels))
+  facts = LabelFacts.of(loading.read_facts(path))
+  return compiled.make(settings, vocabulary, facts)
 
 
 def _step(path: str, saved: checkpoints_lib.Checkpoints, which: str) -> int:

@@ -19,6 +19,8 @@ from jax import export
 
 from experiments.command import fields
 from experiments.command.log import log
+from experiments.learning.classify import Classify
+from experiments.learning.text_tasks import TextTask
 from experiments.settings.settings import Settings
 from experiments.training import build
 from experiments.training.evaluation import Evaluated
@@ -52,8 +54,8 @@ def write(
   task = run.program.task
   described = {
     'task': str(run.settings.task),
-    'output': 'probabilities' if task.has_labels else 'logits',
-    'labels': labels if task.has_labels else None,
+    'output': 'probabilities' if isinstance(task, Classify) else 'logits',
+    'labels': labels if isinstance(task, TextTask) else None,
     'max_length': run.settings.data.max_length,
     'length': 'any' if has_any_length else 'max_length',
     'platforms': list(program.platforms),
@@ -91,7 +93,10 @@ def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
     logits: Any = classifier.apply(
       {'params': params}, tokens_L[None], mask_L[None]
     )
-    return jax.nn.softmax(logits[0]) if task.has_labels else logits[0]
+    if not isinstance(task, Classify):
+      return logits[0]
+    # Calibrated as predict is, unless it is told not to.
+    return jax.nn.softmax(logits[0] / run.fit.get('temperature', 1.0))
 
   # A model of one row knows its batch, whatever it does with it.
   of_rows = jax.jit(jax.vmap(of_row, (None, 0, 0)))

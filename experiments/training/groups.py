@@ -18,6 +18,7 @@ from experiments.learning.hparams import HParams
 from experiments.learning.schedules import factor
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
+from experiments.training import fits as fits_lib
 from experiments.training import sources, token_vectors
 from experiments.training.compiled import Program
 from experiments.workdir import metrics, recovery
@@ -94,6 +95,20 @@ class Group:
         states.append(state)
       steps.append(step)
     return steps, self.program.join(states)
+
+  def keep_fits(self, steps: list[int | None], fits: list[dict]) -> None:
+    """Writes what was chosen on validation for the best checkpoints.
+
+    Args:
+      steps: as `restore_best` returns them; fits are of those without None.
+    """
+    trained = [
+      (trial, step)
+      for trial, step in zip(self.trials, steps, strict=True)
+      if step is not None
+    ]
+    for (trial, step), fit in zip(trained, fits, strict=False):
+      fits_lib.write(trial.workdir, step, fit)
 
   def lacks_scores(self, step: int) -> bool:
     """Whether a run was interrupted before the evaluation of this step."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -19,6 +20,7 @@ from experiments.command.signals import Signals
 from experiments.data import loading, streams
 from experiments.data.batches import TrainBatches
 from experiments.learning.steps import State
+from experiments.learning.text_tasks import TextTask
 from experiments.training import callbacks, lengths
 from experiments.training.evaluation import RunAhead, evaluate
 from experiments.training.groups import Group
@@ -56,7 +58,20 @@ def train(
   if last < steps:
     return [None] * len(group.trials)
   best, state = group.restore_best()
-  scores = iter(evaluated('test', state.eval_params))
+  tasks = None
+  if isinstance(group.program.task, TextTask):
+    examples = loaded.splits['validation']
+    rows = group.program.settings.train.eval_batch_size
+    of_validation = _outputs(
+      group, signals, state.eval_params, examples, rows, loaded.bucket_lengths
+    )
+    fits = [
+      group.program.task.fit(of_task, examples.labels)
+      for of_task, _ in of_validation
+    ]
+    group.keep_fits(best, fits)
+    tasks = [group.program.task.fitted([fit]) for fit in fits]
+  scores = iter(evaluated('test', state.eval_params, tasks))
   return [
     None if step is None else next(scores) | {'step': step} for step in best
   ]
@@ -66,7 +81,7 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
   """The batches of training: of all trials, or of each, see put_train."""
   program = group.program
   settings = program.settings
-  reads_labels = program.task.reads_labels
+  reads_labels = program.task.labels is not None
   of_all = TrainBatches(
     loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
     settings.train.batch_size,
@@ -84,36 +99,61 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
 
 
 def _evaluated(
-  group: Group, loaded: loading.Data, signals: Signals, split: str, params
+  group: Group,
+  loaded: loading.Data,
+  signals: Signals,
+  split: str,
+  params,
+  tasks: list[TextTask] | None = None,
 ) -> list[dict[str, float]]:
-  """The metrics of a split, of each trial; raises as loading.Data.scores."""
+  """The metrics of a split, of each trial; raises as loading.Data.scores.
+
+  Args:
+    tasks: of the trials, as they were fitted; None: that of the program.
+  """
   program = group.program
-  train, rows = program.settings.train, program.settings.train.eval_batch_size
+  examples, lengths_of_data = loaded.splits[split], loaded.bucket_lengths
+  train = program.settings.train
   measures = [call.label for call in train.measures]
+  rows = train.eval_batch_size
 
-  def scores_of(examples, rows, padded) -> list[dict]:
-    outputs = evaluate(program, params, examples, rows, padded, signals.check)
-    if program.size is None:
-      outputs = [array[None] for array in outputs]
-    of_trials = []
-    for _, *of_trial in zip(group.trials, *outputs, strict=False):
-      count = len(of_trial) - len(measures)
-      of_task, measured = of_trial[:count], of_trial[count:]
-      scores = loaded.scores(split, program.task, of_task, examples)
+  def scores_of(examples, rows, padded) -> list[dict[str, float]]:
+    of_trials = _outputs(group, signals, params, examples, rows, padded)
+    tasks_of = tasks or itertools.repeat(program.task)
+    scores = []
+    for task, (of_task, measured) in zip(tasks_of, of_trials, strict=False):
       means = (float(of_texts.mean()) for of_texts in measured)
-      of_trials.append(scores | dict(zip(measures, means, strict=True)))
-    return of_trials
+      scores.append(
+        loaded.scores(split, task, of_task, examples)
+        | dict(zip(measures, means, strict=True))
+      )
+    return scores
 
-  scores = scores_of(loaded.splits[split], rows, loaded.bucket_lengths)
+  scores = scores_of(examples, rows, lengths_of_data)
   for length in train.eval_lengths:
     if lengths.unsupported(program, length):
       continue
-    examples = streams.windows(loaded.splits[split].tokens, length)
+    windows = streams.windows(examples.tokens, length)
     fewer = max(rows * program.settings.data.max_length // length, 1)
-    of_length = scores_of(examples, fewer, (length + 1,))
+    of_length = scores_of(windows, fewer, (length + 1,))
     for of_trial, more in zip(scores, of_length, strict=True):
       of_trial[f'bits_per_byte_{length}'] = more['bits_per_byte']
   return scores
+
+
+def _outputs(
+  group: Group, signals: Signals, params, examples, rows: int, padded
+) -> list[tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]]:
+  """(Task.outputs, measures) of examples, of each trial."""
+  program = group.program
+  outputs = evaluate(program, params, examples, rows, padded, signals.check)
+  if program.size is None:
+    outputs = tuple(array[None] for array in outputs)
+  count = len(outputs) - len(program.settings.train.measures)
+  return [
+    (tuple(arrays[:count]), tuple(arrays[count:]))
+    for _, *arrays in zip(group.trials, *outputs, strict=False)
+  ]
 
 
 def _loop(
@@ -172,6 +212,11 @@ def _loop(
   return state
 
 
+def _labels(loaded: loading.Data) -> str:
+  count = len(loaded.label_facts.names)
+  return f'{count} labels, ' if count > 1 else ''
+
+
 def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   """Logs what is trained, on what.
 
@@ -182,10 +227,9 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   settings, devices = program.settings, list(program.mesh.devices.flat)
   sizes = {split: len(part) for split, part in loaded.splits.items()}
   if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
-    is_read = program.task.reads_labels
+    is_read = program.task.labels is not None
     sizes['for the vocabulary' if is_read else 'unlabelled'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
-  classes = f'{len(loaded.labels)} classes, ' if loaded.labels else ''
   log(
     f'backend {devices[0].platform}, {len(devices)} x '
     f'{devices[0].device_kind}; jax {jax.__version__}; '
@@ -195,7 +239,7 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
     folder = buckets.origin(trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
-    f'data {settings.data.source.name}: {counts}; {classes}'
+    f'data {settings.data.source.name}: {counts}; {_labels(loaded)}'
     f'{loaded.vocabulary.size} token ids, padded to '
     f'{", ".join(map(str, loaded.bucket_lengths))}'
   )

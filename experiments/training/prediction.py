@@ -1,16 +1,17 @@
-"""A trained classifier, or an ensemble of several, as a function of texts."""
+"""A trained run, or an ensemble of several, as a function of texts."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.data import encoding
 from experiments.data.batches import Examples
+from experiments.learning.text_tasks import TextTask
 from experiments.training import ensembles, evaluation
 
 # Batches of a window, inside which texts are sorted by length: the more, the
@@ -25,15 +26,23 @@ class Prediction(NamedTuple):
   """What a run predicts for one text.
 
   Attributes:
-    label: the most probable class; None if the text has no tokens.
-    probabilities: by class, they sum to 1; None if the text has no tokens.
+    label: of `classify` the most probable class, of `multilabel` a list of
+      labels, of `regression` a number; None if the text has no tokens, or if
+      the class is less probable than Predictor.min_probability.
+    probabilities: by label, those of `classify` sum to 1; None if the text has
+      no tokens, or of `regression`.
     is_truncated: whether the text has more tokens than config.data.max_length
       of the run, so that only the first ones were used.
   """
 
-  label: str | None
+  label: Any
   probabilities: dict[str, float] | None
   is_truncated: bool
+
+  @property
+  def is_empty(self) -> bool:
+    """Whether the text has no tokens."""
+    return self.label is None and self.probabilities is None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,14 +52,14 @@ class Predictor:
   Attributes:
     runs: one, or those of an ensemble: settings, programs and parameters.
     tokenizer: vocabulary of the runs.
-    labels: names of the classes.
     batch_size: texts of a batch, at most.
+    min_probability: labels that are less probable are not answered.
   """
 
   runs: list[evaluation.Evaluated]
   tokenizer: object
-  labels: list[str]
   batch_size: int
+  min_probability: float = 0.0
 
   @property
   def max_length(self) -> int:
@@ -95,24 +104,26 @@ class Predictor:
   def _predict(self, texts: list) -> list[Prediction]:
     """Predictions of the texts of one window."""
     examples, is_truncated = self.encode(texts)
+    task = self.runs[0].program.task
+    assert isinstance(task, TextTask), 'predict.load has checked it'
+    assert task.labels is not None
+    # Labels of texts that have none, of the shape that the task reads.
+    none, _ = task.labels.values([], task.facts.names)
+    labels = np.zeros((len(texts), *none.shape[1:]), none.dtype)
+    examples = dataclasses.replace(examples, labels=labels)
     rows = 1
     while rows < len(texts) and rows < self.batch_size:
       rows *= _ROWS
-    _, logits = ensembles.evaluate(
+    answers = ensembles.evaluate(
       self.runs, examples, min(rows, self.batch_size), self.padded_lengths
-    ).outputs
-    probabilities = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    )
+    (_, logits), fitted = answers.outputs, task.fitted(answers.fits)
     return [
-      Prediction(
-        self.labels[int(row.argmax())],
-        dict(zip(self.labels, row.tolist(), strict=True)),
-        is_cut,
-      )
+      Prediction(*fitted.answer(row, self.min_probability), is_cut)
       if length
       else Prediction(None, None, is_cut)
       for row, length, is_cut in zip(
-        probabilities, examples.lengths, is_truncated.tolist(), strict=True
+        logits, examples.lengths, is_truncated.tolist(), strict=True
       )
     ]
 

@@ -41,7 +41,8 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
     curves.check()
     callbacks.named(settings.train.callback)
     tokenizer = sources.vocabulary(settings, path)
-    return loading.load(settings.data, path, tokenizer)
+    labels = settings.task.entry.labels
+    return loading.load(settings.data, path, tokenizer, labels)
 
   with contextlib.ExitStack() as on_exit:
     with signals.at_once():
@@ -56,7 +57,7 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
       loaded = processes.together(read)
     locks.check_shared(path)
     signals.check()
-    program = compiled.make(settings, loaded.vocabulary, len(loaded.labels))
+    program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
     settings.optimizer.check_parameters(program.template.params)
     runs = [(config.to_dict(), settings, path)]
     (result,) = run_group(runs, loaded, program, signals)

@@ -80,6 +80,17 @@ def define_split(values: flags.FlagValues, default: str) -> None:
   )
 
 
+def define_calibrated(values: flags.FlagValues) -> None:
+  """Adds --calibrated."""
+  flags.DEFINE_boolean(
+    'calibrated',
+    True,
+    'Use the temperature of probabilities, and the thresholds of several '
+    'labels, that were fitted on validation after training.',
+    flag_values=values,
+  )
+
+
 def define_batch_size(values: flags.FlagValues, default: int) -> None:
   """Adds --batch_size."""
   flags.DEFINE_integer(

@@ -91,7 +91,7 @@ def compile_step(
     UserError: it does not fit into the memory of a device.
   """
   program = compiled_lib.make(
-    settings, loaded.vocabulary, len(loaded.labels), num_trials, devices
+    settings, loaded.vocabulary, loaded.label_facts, num_trials, devices
   )
   mesh = program.mesh
   parts = mesh.shape['data']

@@ -19,6 +19,7 @@ from configs import default
 from experiments.command.errors import Diverged, Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.learning import steps
 from experiments.settings import settings as settings_lib
@@ -47,7 +48,9 @@ class StopAt(Signals):
 def restored(path, config, step):
   settings = settings_lib.from_config(config)
   vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
-  template = compiled.make(settings, vocabulary, 2).template
+  template = compiled.make(
+    settings, vocabulary, LabelFacts(('a', 'b'))
+  ).template
   with checkpoints.reading(
     str(path), settings.checkpoint, settings.best
   ) as saved:

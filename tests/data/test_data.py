@@ -7,6 +7,7 @@ from experiments.command.errors import UserError
 from experiments.data import encoding, loading
 from experiments.data import problems as problems_lib
 from experiments.data import rows as rows_lib
+from experiments.data.labels import CLASSES
 from experiments.data.rows import Row
 from experiments.settings.settings import from_config
 
@@ -99,7 +100,7 @@ def test_rows_of_labels_that_train_lacks_are_dropped_on_request(
   loaded = loading.load(
     tickets(train=TRAIN, unknown_labels='drop', **OTHERS), ''
   )
-  assert loaded.labels == ['billing', 'bug']
+  assert [*loaded.label_facts.names] == ['billing', 'bug']
   assert {name: len(split) for name, split in loaded.splits.items()} == {
     'train': 15,
     'validation': 2,
@@ -115,7 +116,8 @@ def test_rows_of_labels_that_train_lacks_are_dropped_on_request(
 def test_named_labels_choose_the_classes(tickets, capsys):
   splits = {'train': [*TRAIN, ('d', 'spam')], **OTHERS}
   wanted = ('bug', 'billing=money', 'other', 'spam')
-  assert loading.load(tickets(labels=wanted, **splits), '').labels == [
+  loaded = loading.load(tickets(labels=wanted, **splits), '')
+  assert [*loaded.label_facts.names] == [
     'bug',
     'money',
     'other',
@@ -140,7 +142,8 @@ def test_a_split_with_no_known_label_is_refused(tickets):
 def test_labels_that_are_numbers_may_be_named_as_such(tickets):
   rows = [*numbered('no', 6, '0'), *numbered('yes', 6, '1')]
   splits = dict.fromkeys(('train', 'validation', 'test'), rows)
-  assert loading.load(tickets(labels=(1, 0), **splits), '').labels == ['1', '0']
+  loaded = loading.load(tickets(labels=(1, 0), **splits), '')
+  assert loaded.label_facts.names == ('1', '0')
 
 
 def test_labels_that_are_numbers_are_sorted_by_value(tickets):
@@ -148,14 +151,14 @@ def test_labels_that_are_numbers_are_sorted_by_value(tickets):
   rows = [row for label in labels for row in numbered(label, 2, label)]
   splits = dict.fromkeys(('train', 'validation', 'test'), rows)
   loaded = loading.load(tickets(**splits), '')
-  assert loaded.labels == ['-1', '0.5', '2', '10', 'a', 'b']
+  assert [*loaded.label_facts.names] == ['-1', '0.5', '2', '10', 'a', 'b']
 
 
 def test_labels_with_equals_signs_may_be_named(tickets):
   rows = [*numbered('a', 2, 'x=1'), *numbered('b', 2, 'x')]
   splits = dict.fromkeys(('train', 'validation', 'test'), rows)
   loaded = loading.load(tickets(labels=('x==1', 'x=no'), **splits), '')
-  assert loaded.labels == ['x=1', 'no']
+  assert [*loaded.label_facts.names] == ['x=1', 'no']
 
 
 def test_labels_that_are_shown_alike_are_one_class(tickets):
@@ -163,14 +166,14 @@ def test_labels_that_are_shown_alike_are_one_class(tickets):
   splits = dict.fromkeys(('train', 'validation', 'test'), rows)
   wanted = ('billing=money', 'bugs=bug', 'bug')
   loaded = loading.load(tickets(labels=wanted, **splits), '')
-  assert loaded.labels == ['money', 'bug']
+  assert [*loaded.label_facts.names] == ['money', 'bug']
   labels = loaded.splits['train'].labels
   np.testing.assert_array_equal(labels, [0] * 8 + [1] * 10)
 
 
 def test_labels_that_are_all_shown_alike_are_too_few(tickets):
   splits = dict.fromkeys(('train', 'validation', 'test'), TRAIN)
-  with pytest.raises(UserError, match=r"one class only: \['x'\]"):
+  with pytest.raises(UserError, match=r"\['x'\].*data\.text\.label_column"):
     loading.load(tickets(labels=('billing=x', 'bug=x'), **splits), '')
 
 
@@ -214,16 +217,16 @@ def workdir(tickets, tmp_path):
   return settings, str(folder)
 
 
-def load_file(workdir, tmp_path, text, has_labels=True, **changed):
+def load_file(workdir, tmp_path, text, labels=CLASSES, **changed):
   (tmp_path / 'new.tsv').write_text(text)
   name = str(tmp_path / 'new.tsv')
-  return loading.load_file(*workdir, name, changed, has_labels, 'error')
+  return loading.load_file(*workdir, name, changed, labels, 'error')
 
 
 def test_another_file_has_the_classes_and_the_ids_of_the_run(workdir, tmp_path):
   text = 'label\ttext\nbug\tcrash 1\nbilling\tinvoice\n'
   loaded = load_file(workdir, tmp_path, text)
-  assert loaded.labels == ['billing', 'bug']
+  assert [*loaded.label_facts.names] == ['billing', 'bug']
   assert loaded.splits['test'].labels.tolist() == [1, 0]
   batch = loaded.splits['test'].batch(np.arange(2), 2, 2)
   tokenizer = encoding.read_tokenizer(workdir[1])
@@ -242,15 +245,15 @@ def test_another_file_may_have_another_format(workdir, tmp_path):
 
 def test_a_task_without_labels_reads_no_column_of_them(workdir, tmp_path):
   text = 'text\ncrash 1\ninvoice\n'
-  loaded = load_file(workdir, tmp_path, text, has_labels=False)
-  assert loaded.splits['test'].labels.tolist() == [-1, -1]
+  loaded = load_file(workdir, tmp_path, text, labels=None)
+  assert len(loaded.splits['test']) == 2
   with pytest.raises(UserError, match='label'):
     load_file(workdir, tmp_path, text)
 
 
 def test_a_task_without_labels_leaves_out_those_of_lines(workdir, tmp_path):
   text = 'bug crash 1\nnew invoice\n'
-  loaded = load_file(workdir, tmp_path, text, has_labels=False, format='lines')
+  loaded = load_file(workdir, tmp_path, text, labels=None, format='lines')
   assert loaded.splits['test'].lengths.tolist() == [2, 1]
 
 
@@ -259,7 +262,7 @@ def test_another_file_that_is_missing_is_one_line_with_its_flag(
 ):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(UserError) as error:
-    loading.load_file(*workdir, 'gone.tsv', {}, True, 'error')
+    loading.load_file(*workdir, 'gone.tsv', {}, CLASSES, 'error')
   assert str(error.value).startswith("--file = 'gone.tsv': ")
   assert 'config' not in str(error.value)
 
@@ -282,7 +285,7 @@ def test_class_folders_that_the_run_does_not_know_are_said(
     (tmp_path / 'run' / name).write_text(text)
   monkeypatch.chdir(tmp_path)
   load = lambda: loading.load_file(  # noqa: E731
-    settings, 'run', 'train', {}, True, unknown
+    settings, 'run', 'train', {}, CLASSES, unknown
   )
   if unknown == 'error':
     with pytest.raises(UserError, match=r"'spam' is not.*9 of 27.*unknown_lab"):

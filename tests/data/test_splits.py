@@ -256,7 +256,7 @@ def test_classes_are_those_of_train_before_parts_are_held_out(tmp_path):
     config = folds_config(tmp_path, num_folds=5, fold=index)
     (tmp_path / 'all.tsv').write_text('\n'.join([*lines, 'y\tthe one']) + '\n')
     loaded = loading.load(settings.from_config(config).data, '')
-    assert loaded.labels == ['x', 'y']
+    assert [*loaded.label_facts.names] == ['x', 'y']
     assert loaded.splits['test'].labels.tolist().count(1) == (index == 4)
 
 

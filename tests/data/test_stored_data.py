@@ -56,7 +56,8 @@ def load(config, workdir=''):
 def assert_equal(one, other):
   assert one.files == other.files
   assert one.bucket_lengths == other.bucket_lengths
-  assert (one.labels, one.vocabulary) == (other.labels, other.vocabulary)
+  assert one.label_facts == other.label_facts
+  assert one.vocabulary == other.vocabulary
   assert one.splits.keys() == other.splits.keys()
   for name, split in one.splits.items():
     rows = np.arange(len(split))

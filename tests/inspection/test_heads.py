@@ -24,7 +24,7 @@ def make_model(tmp_path_factory):
   config.model.num_layers = 2
   settings = from_config(config)
   loaded = loading.load(settings.data, str(tmp_path_factory.mktemp('none')))
-  program = compiled.make(settings, loaded.vocabulary, 2)
+  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
   params = program.init(program.hparams([settings])).params
   params = jax.tree.map(lambda x: 1.5 * x, params)
   return program.classifier, params, loaded, program

@@ -10,6 +10,7 @@ from test_train import restored
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.learning import steps
 from experiments.settings.settings import from_config
@@ -57,7 +58,7 @@ def test_each_trial_has_an_average_by_its_own_decay():
   assert compiled.key(settings[0]) == compiled.key(settings[1])
   loaded = loading.load(settings[0].data, '')
   batches = TrainBatches(loaded.splits['train'], 16, 0, loaded.bucket_lengths)
-  program = compiled.make(settings[0], loaded.vocabulary, 2, 2)
+  program = compiled.make(settings[0], loaded.vocabulary, loaded.label_facts, 2)
   hparams = program.hparams(settings)
   state, seen = program.init(hparams), []
   for step in range(5):
@@ -80,7 +81,9 @@ def test_without_a_decay_state_and_program_have_no_average():
   none, some = make_small_config(), averaged_config()
   keys = [compiled.key(from_config(config)) for config in (none, some)]
   assert keys[0] != keys[1]
-  template = compiled.make(from_config(none), Vocabulary(30), 2).template
+  template = compiled.make(
+    from_config(none), Vocabulary(30), LabelFacts(('a', 'b'))
+  ).template
   assert template.average is None
   names = {name.partition('/')[0] for name in checkpoints.leaves(template)}
   assert names == {'step', 'params', 'optimizer', 'sums'}
@@ -147,7 +150,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(trained, tmp_path):
   config = averaged_config()
   settings = from_config(config)
   loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocabulary, 2)
+  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
   runs = [(config.to_dict(), settings, str(tmp_path))]
   assert run_lib.run_group(runs, loaded, program, Signals(), until=8) == [None]
   again = run_lib.run(config, str(tmp_path), Signals())

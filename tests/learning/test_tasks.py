@@ -19,9 +19,11 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import Batch
+from experiments.data.labels import Classes
 from experiments.learning import gradients, steps, tasks
 from experiments.learning.hparams import HParams
-from experiments.learning.tasks import TASKS, MaskedTokens, Targets, Task
+from experiments.learning.task_table import TASKS
+from experiments.learning.tasks import MaskedTokens, Targets, Task
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled
 from experiments.training import run as run_lib
@@ -202,7 +204,7 @@ def test_a_run_with_byte_pairs_is_told_which_tokens_begin_a_word(tmp_path):
   config.data.vocabulary = 'bpe'
   settings = from_config(config)
   loaded = loading.load(settings.data, str(tmp_path))
-  program = compiled.make(settings, loaded.vocabulary, 2)
+  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
   tokenizer = tokenizers.Tokenizer.from_str(loaded.files['tokenizer.json'])
   begins = np.array(program.task.begins_word)
   ids = tokenizer.encode('the plot was dull').ids
@@ -440,7 +442,9 @@ settings = from_config(config)
 loaded = loading.load(settings.data, '')
 for count in (1, 8):
   devices = jax.devices()[:count]
-  program = compiled.make(settings, loaded.vocabulary, 2, None, devices)
+  program = compiled.make(
+    settings, loaded.vocabulary, loaded.label_facts, None, devices
+  )
   batches = TrainBatches(
     loaded.splits['train'], 12, 0, loaded.bucket_lengths, program.share
   )
@@ -470,7 +474,7 @@ def test_masks_are_the_same_on_any_number_of_devices(eight_devices):
 
 def test_a_large_loss_has_a_finite_perplexity():
   """Else a run would be taken for diverged whose loss is finite."""
-  task = tasks.TASKS['next_token']()
+  task = TASKS['next_token']()
   for loss in (np.float32(105.0), jnp.float32(105.0)):
     assert np.isfinite(task.mean_metrics(loss, 0.0)['perplexity'])
   assert np.isnan(task.mean_metrics(np.float32(np.nan), 0.0)['perplexity'])
@@ -484,22 +488,22 @@ def test_a_large_loss_has_a_finite_perplexity():
 def test_a_share_that_is_no_number_is_refused():
   for option in ('mask', 'random', 'keep'):
     with pytest.raises(ValueError, match=option):
-      tasks.TASKS['masked_tokens'](**{option: float('nan')}).check()
+      TASKS['masked_tokens'](**{option: float('nan')}).check()
 
 
-@pytest.mark.parametrize('reads_labels', [True, False])
-def test_a_task_reads_no_labels_that_it_does_not_declare(reads_labels):
+@pytest.mark.parametrize('labels', [Classes(), None])
+def test_a_task_reads_no_labels_that_it_does_not_declare(labels):
   class Probe(Task):
     def targets(self, batch, vocab_size, bits):
       return batch.labels
 
-  Probe.reads_labels = reads_labels
+  Probe.labels = labels
   batch = make_batch()
   found = tasks.targets_of(Probe(), batch, V, None)
-  assert (found is batch.labels) if reads_labels else (found is None)
+  assert (found is batch.labels) if labels else (found is None)
   classifier, _ = model_of(make_settings('classify'))
   found = steps.eval_targets(Probe(), classifier, batch)
-  assert (found is not None) == reads_labels
+  assert (found is not None) == (labels is not None)
 
 
 def test_a_prediction_is_correct_where_all_other_logits_are_smaller():

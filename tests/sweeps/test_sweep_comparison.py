@@ -10,7 +10,7 @@ import scipy.stats
 from conftest import make_small_config
 
 from experiments.command.errors import UserError
-from experiments.learning.tasks import Classify
+from experiments.learning.classify import Classify
 from experiments.sweeps import comparison, names, plan, plots, results, tables
 
 RATE, POSITION = 'optimizer.learning_rate', 'model.position'

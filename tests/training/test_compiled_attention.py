@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
 from experiments.data.batches import Batch
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings.settings import from_config
 from experiments.training import compiled
@@ -31,9 +32,8 @@ def calls(platform, count, num_trials, shuffle_by_seed):
   config.train.shuffle_by_seed = shuffle_by_seed
   compiled.platform_of = lambda device: platform
   settings = from_config(config)
-  program = compiled.make(
-    settings, Vocabulary(11), 2, num_trials, jax.devices()[:count]
-  )
+  facts, devices = LabelFacts(('a', 'b')), jax.devices()[:count]
+  program = compiled.make(settings, Vocabulary(11), facts, num_trials, devices)
   hparams = program.hparams([settings])
   state = jax.eval_shape(program.init, hparams)
   shape = (num_trials, 8) if shuffle_by_seed else (8,)

@@ -86,7 +86,7 @@ def run(program, settings, step=None):
 
 def make(settings, count, num_trials=None):
   return compiled.make(
-    settings, LOADED.vocabulary, 2, num_trials, DEVICES[:count]
+    settings, LOADED.vocabulary, LOADED.label_facts, num_trials, DEVICES[:count]
   )
 
 

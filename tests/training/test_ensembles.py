@@ -70,7 +70,7 @@ def test_scores_are_of_the_mean_of_softmaxes(paths, printed_json):
   loss = -np.log(mean[np.arange(len(labels)), labels]).mean()
   assert result['loss'] == pytest.approx(loss, rel=1e-6)
   assert result['accuracy'] == (mean.argmax(axis=-1) == labels).mean()
-  assert result['accuracies'] == [
+  assert [of_run['accuracy'] for of_run in result['of_runs']] == [
     (one.argmax(axis=-1) == labels).mean() for one in each
   ]
   assert result['steps'] == [4, 4]
@@ -81,10 +81,11 @@ def test_a_run_and_its_copy_are_the_run(paths, tmp_path, printed_json):
   shutil.copytree(path, copy)
   once = printed_json('evaluate', f'--workdir={path}')
   twice = printed_json('evaluate', f'--workdir={path},{copy}')
-  accuracies, steps = twice.pop('accuracies'), twice.pop('steps')
-  assert accuracies == [once['accuracy']] * 2
+  of_runs, steps = twice.pop('of_runs'), twice.pop('steps')
+  assert [of_run['accuracy'] for of_run in of_runs] == [once['accuracy']] * 2
   assert steps == [once.pop('step')] * 2
   assert twice.pop('loss') == pytest.approx(once.pop('loss'), rel=1e-6)
+  assert twice.pop('temperatures') == 2 * once.pop('temperatures')
   assert twice == once
 
 

@@ -37,7 +37,7 @@ def train(config, path, until=None):
   settings = from_config(config)
   tokenizer = sources.vocabulary(settings, str(path))
   loaded = loading.load(settings.data, str(path), tokenizer)
-  program = compiled.make(settings, loaded.vocabulary, 2)
+  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
   run = (config.to_dict(), settings, str(path))
   return run_lib.run_group([run], loaded, program, Signals(), until)[0]
 

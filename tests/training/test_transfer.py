@@ -10,6 +10,7 @@ from conftest import make_small_config
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, loading
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings import stored
 from experiments.settings.settings import from_config
@@ -31,8 +32,8 @@ def short_config():
 def params(path, config):
   settings = from_config(config)
   vocabulary = Vocabulary.of(encoding.read_tokenizer(path))
-  labels = loading.read_facts(str(path))['labels']
-  template = compiled.make(settings, vocabulary, len(labels)).template
+  facts = LabelFacts.of(loading.read_facts(str(path)))
+  template = compiled.make(settings, vocabulary, facts).template
   with checkpoints.reading(
     str(path), settings.checkpoint, settings.best
   ) as saved:
@@ -236,7 +237,7 @@ def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
   configs[1].train.init_from = str(source)
   settings = [from_config(config) for config in configs]
   loaded = loading.load(settings[0].data, '')
-  program = compiled.make(settings[0], loaded.vocabulary, 2, 2)
+  program = compiled.make(settings[0], loaded.vocabulary, loaded.label_facts, 2)
   runs = [
     (config.to_dict(), each, str(tmp_path / str(index)))
     for index, (config, each) in enumerate(zip(configs, settings, strict=True))

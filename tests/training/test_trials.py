@@ -45,7 +45,7 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
   ]
   settings = runs[0][1]
   loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocabulary, 2, 2)
+  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts, 2)
   save = Checkpoints.save
 
   def killed(self, state):
@@ -90,7 +90,9 @@ def test_trials_with_orders_of_their_own_train_as_alone(tmp_path, monkeypatch):
   loaded = loading.load(settings[0].data, '')
 
   def train(folder, trials, num_trials):
-    program = compiled.make(settings[0], loaded.vocabulary, 2, num_trials)
+    program = compiled.make(
+      settings[0], loaded.vocabulary, loaded.label_facts, num_trials
+    )
     runs = [
       (configs[trial].to_dict(), settings[trial], str(tmp_path / folder(trial)))
       for trial in trials

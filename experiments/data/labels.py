@@ -1,0 +1,215 @@
+"""How labels are read: from the strings of rows to what a task predicts.
+
+A reader is made for the distinct strings of a data set, so that a batch takes
+its labels from an array. It names the outputs of a model, from the strings of
+train, and has a value for each string.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelFacts:
+  """What a task knows of the labels of its data; a workdir keeps it.
+
+  Attributes:
+    names: of the outputs of the model, in order.
+    rows: number of texts of train.
+    counts: for each name, number of texts of train that have it; empty for
+      numbers.
+    mean, std: of the numbers of train.
+  """
+
+  names: tuple[str, ...] = ()
+  rows: int = 0
+  counts: tuple[int, ...] = ()
+  mean: float = 0.0
+  std: float = 1.0
+
+  def to_json(self) -> dict[str, Any]:
+    """All but the names, as data.json of a workdir holds it."""
+    values = dataclasses.asdict(self)
+    del values['names']
+    return values
+
+  @classmethod
+  def of(cls, facts: dict[str, Any]) -> LabelFacts:
+    """Those of data.json, which may be of a run that kept the names alone."""
+    values = dict(facts.get('of_train', {}))
+    values['counts'] = tuple(values.get('counts', ()))
+    return cls(tuple(facts['labels']), **values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+  """The contract of a reader; this one reads nothing.
+
+  Attributes:
+    least: fewest outputs that can be learned.
+    is_listable: whether config.data.text.labels may list the names.
+  """
+
+  least: ClassVar[int] = 0
+  is_listable: ClassVar[bool] = False
+
+  def names(self, train: Iterable[str]) -> list[str]:
+    """Names of the outputs, from the distinct strings of train."""
+    del train
+    return []
+
+  def values(
+    self, strings: Sequence[str], names: Sequence[str]
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """(value of each string, (strings, ...); whether it is one, boolean).
+
+    Args:
+      strings: labels of rows, as they were read.
+      names: of the outputs.
+    """
+    del names
+    count = len(strings)
+    return np.zeros(count, np.int32), np.ones(count, bool)
+
+  def facts(self, names: Sequence[str], values: np.ndarray) -> LabelFacts:
+    """Of the names, and of the values of all rows of train."""
+    return LabelFacts(tuple(names), len(values))
+
+  def allowed(self, names: Sequence[str]) -> str:
+    """What a string must be, for messages."""
+    del names
+    return 'anything'
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes(Labels):
+  """One of several classes; a value is the index of its name, or -1."""
+
+  least: ClassVar = 2
+  is_listable: ClassVar = True
+
+  def names(self, train: Iterable[str]) -> list[str]:
+    """Sorted, numbers by value."""
+    return sorted(train, key=_by_value)
+
+  def values(self, strings, names):
+    index_of = {name: index for index, name in enumerate(names)}
+    indices = [index_of.get(string, -1) for string in strings]
+    values = np.array(indices, np.int32)
+    return values, values >= 0
+
+  def facts(self, names, values):
+    counts = np.bincount(values[values >= 0], minlength=len(names))
+    return LabelFacts(tuple(names), len(values), tuple(counts.tolist()))
+
+  def allowed(self, names):
+    return f'one of [{shown(names)}]'
+
+
+@dataclasses.dataclass(frozen=True)
+class Sets(Labels):
+  """Any number of labels; a value is 0 or 1 for each name.
+
+  A string is a JSON list of names, as `joined` writes it.
+  """
+
+  least: ClassVar = 1
+  is_listable: ClassVar = True
+
+  def names(self, train: Iterable[str]) -> list[str]:
+    """Those of all sets, sorted, numbers by value."""
+    return sorted({n for s in train for n in parts(s) or ()}, key=_by_value)
+
+  def values(self, strings, names):
+    index_of = {name: index for index, name in enumerate(names)}
+    values = np.zeros((len(strings), len(names)), np.float32)
+    is_known = np.zeros(len(strings), bool)
+    for row, string in enumerate(strings):
+      labels = parts(string)
+      is_known[row] = labels is not None and index_of.keys() >= set(labels)
+      if is_known[row]:
+        values[row, [index_of[label] for label in labels or ()]] = 1
+    return values, is_known
+
+  def facts(self, names, values):
+    counts = values.sum(axis=0, dtype=np.int64)
+    return LabelFacts(tuple(names), len(values), tuple(counts.tolist()))
+
+  def allowed(self, names):
+    return (
+      f'a list of labels of [{shown(names)}], as config.data.text'
+      '.label_separator and label_columns make them'
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers(Labels):
+  """A number, float32."""
+
+  least: ClassVar = 1
+
+  def names(self, train: Iterable[str]) -> list[str]:
+    """One output, the value."""
+    del train
+    return ['value']
+
+  def values(self, strings, names):
+    del names
+    numbers = np.array([_number(string) for string in strings], np.float32)
+    is_known = np.isfinite(numbers)
+    return np.where(is_known, numbers, np.float32(0)), is_known
+
+  def facts(self, names, values):
+    exact = values.astype(np.float64)
+    std = float(exact.std()) or 1.0
+    return LabelFacts(
+      tuple(names), len(values), mean=float(exact.mean()), std=std
+    )
+
+  def allowed(self, names):
+    return 'a number'
+
+
+CLASSES = Classes()
+
+
+def joined(labels: Iterable[str]) -> str:
+  """The string of a set of labels; equal sets have equal strings."""
+  return json.dumps(sorted(set(labels)), ensure_ascii=False)
+
+
+def parts(string: str) -> list[str] | None:
+  """The labels of a JSON list; None if the string is none."""
+  if not string.startswith('['):
+    return None
+  try:
+    return [str(label) for label in json.loads(string)]
+  except ValueError:
+    return None
+
+
+def shown(names: Sequence[str]) -> str:
+  """The first names, for messages."""
+  first = ', '.join(map(repr, names[:3]))
+  return f'{first}, ...' if len(names) > 3 else first
+
+
+def _number(string: str) -> float:
+  try:
+    return float(string)
+  except ValueError:
+    return math.nan
+
+
+def _by_value(label: str) -> tuple[float, str]:
+  """A key that sorts numbers by value, before other labels."""
+  is_number = re.fullmatch(r'[+-]?\d+(\.\d+)?', label)
+  return (float(label) if is_number else math.inf, label)

@@ -1,0 +1,132 @@
+"""The class of a text."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.data.batches import Batch
+from experiments.data.labels import Classes, Labels
+from experiments.learning import calibration, reports
+from experiments.learning import scores as scores_lib
+from experiments.learning.tasks import Targets, cross_entropy
+from experiments.learning.text_tasks import TextTask, label_weights
+from selfattn.dropout import Bits
+
+
+@dataclasses.dataclass(frozen=True)
+class Classify(TextTask):
+  """One class for each text.
+
+  Attributes:
+    class_weights: factors of the losses of classes in training: 'none',
+      'balanced', which makes all classes count the same, or by name, as
+      'spam=2,ham=0.5', and 1 for the others. A batch has their weighted mean.
+    focal: gamma of the focal loss, -(1 - p)^gamma log p (Lin et al. 2017,
+      equation 4); 0: the cross entropy.
+  """
+
+  metrics: ClassVar = {
+    'accuracy': max, 'macro_f1': max, 'balanced_accuracy': max, 'mcc': max,
+    'auroc': max, 'loss': min,
+  }  # fmt: skip
+  labels: ClassVar[Labels | None] = Classes()
+  class_weights: str = 'none'
+  focal: float = 0.0
+
+  def check(self) -> None:
+    label_weights('class_weights', self.class_weights, self.facts.names, None)
+    if not 0 <= self.focal < float('inf'):
+      raise ValueError(f'focal = {self.focal} must be at least 0 and finite')
+
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
+    targets = super().targets(batch, vocab_size, bits)
+    counts = np.array(self.facts.counts)
+    balanced = self.facts.rows / (max(len(counts), 1) * np.maximum(counts, 1))
+    names = self.facts.names
+    weights = label_weights(
+      'class_weights', self.class_weights, names, balanced
+    )
+    if weights is None:
+      return targets
+    of_labels = jnp.asarray(weights)[targets.labels]
+    return targets._replace(weights=targets.weights * of_labels)
+
+  def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
+    losses, correct = super().losses(logits, targets, smoothing)
+    if self.focal:
+      log_p = -cross_entropy(logits, targets.labels)
+      # 1 - p without its rounding near p = 1, where the power has no slope.
+      wrong = jnp.maximum(-jnp.expm1(log_p), jnp.finfo(jnp.float32).tiny)
+      losses *= wrong**self.focal
+    return losses, correct
+
+  def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
+    return cross_entropy(logits, targets.labels), logits
+
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
+    losses, logits = outputs
+    count = logits.shape[-1]
+    predictions = logits.argmax(axis=-1)
+    confusion = scores_lib.confusion_matrix(labels, predictions, count)
+    truth = labels[:, None] == np.arange(count)
+    return scores_lib.scores(losses, confusion) | {
+      'auroc': scores_lib.auroc(_log_softmax(logits), truth)
+    }
+
+  def host_losses(self, logits, labels, smoothing=0.0):
+    log_probs = _log_softmax(logits)
+    picked = np.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
+    return -(1 - smoothing) * picked - smoothing * log_probs.mean(axis=-1)
+
+  def mean(self, logits):
+    """Logs of the mean of softmaxes (Lakshminarayanan et al. 2017, 2.4)."""
+    log_probs = np.stack([_log_softmax(of_run) for of_run in logits])
+    return np.logaddexp.reduce(log_probs, axis=0) - np.log(len(logits))
+
+  def answer(self, logits, least):
+    probabilities = _softmax(logits)
+    best = int(probabilities.argmax())
+    names = self.facts.names
+    label = names[best] if probabilities[best] >= least else None
+    return label, dict(zip(names, probabilities.tolist(), strict=True))
+
+  def truth(self, label):
+    return self.facts.names[label]
+
+  def details(self, outputs, examples):
+    names, (_, logits) = self.facts.names, outputs
+    return reports.of_classes(names, examples.labels, logits, examples.lengths)
+
+  def baseline(self, labels):
+    if not self.facts.counts:
+      return {}
+    most = int(np.argmax(self.facts.counts))
+    accuracy = float((labels == most).mean())
+    return {'prediction': self.facts.names[most], 'accuracy': accuracy}
+
+  def honesty(self, logits, labels):
+    probabilities = _softmax(logits)
+    truth = labels[:, None] == np.arange(logits.shape[-1])
+    hits = probabilities.argmax(axis=-1) == labels
+    return calibration.measures(
+      float(self.host_losses(logits, labels).mean()),
+      float(((probabilities - truth) ** 2).sum(axis=-1).mean()),
+      calibration.bins(probabilities.max(axis=-1), hits),
+    )
+
+
+CLASSIFY = Classify()
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+  return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+  powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+  return powers / powers.sum(axis=-1, keepdims=True)

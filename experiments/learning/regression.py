@@ -1,0 +1,111 @@
+"""A number for a text."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.data.batches import Batch
+from experiments.data.labels import Labels, Numbers
+from experiments.learning.reports import Report
+from experiments.learning.tasks import Targets
+from experiments.learning.text_tasks import TextTask
+from selfattn.dropout import Bits
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression(TextTask):
+  """A number for each text.
+
+  The model learns numbers of mean 0 and standard deviation 1, as train has
+  them; loss and label smoothing aside, all that is said is in the units of the
+  data. The loss is that of the standardised numbers.
+
+  Attributes:
+    loss: 'mse', the squared error, or 'huber', half of it below 1 and linear
+      above (Huber 1964), for numbers with outliers.
+  """
+
+  metrics: ClassVar = {
+    'rmse': min, 'mae': min, 'pearson': max, 'spearman': max, 'loss': min,
+  }  # fmt: skip
+  labels: ClassVar[Labels | None] = Numbers()
+  has_probabilities: ClassVar = False
+  loss: Literal['mse', 'huber'] = 'mse'
+
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
+    targets = super().targets(batch, vocab_size, bits)
+    labels = (targets.labels - self.facts.mean) / self.facts.std
+    return targets._replace(labels=labels)
+
+  def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
+    """(loss, squared error in the units of the data) of each text."""
+    del smoothing
+    predicted = logits[..., 0].astype(jnp.float32)
+    errors = jnp.square(predicted - targets.labels)
+    losses = errors
+    if self.loss == 'huber':
+      losses = optax.huber_loss(predicted, targets.labels)
+    return losses, errors * self.facts.std**2
+
+  def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
+    """(losses, predictions in the units of the data, (texts, 1))."""
+    losses, _ = self.losses(logits, targets)
+    values = logits.astype(jnp.float32) * self.facts.std + self.facts.mean
+    return losses, values
+
+  def mean_metrics(self, loss, accuracy) -> dict:
+    return {'loss': loss, 'rmse': accuracy**0.5}
+
+  def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
+    from scipy import stats
+
+    losses, values = outputs
+    predicted, truth = values[:, 0], labels.astype(np.float64)
+    errors = predicted - truth
+    # Of equal numbers no correlation is defined.
+    is_defined = np.ptp(predicted) > 0 and np.ptp(truth) > 0
+    pearson: Any = 0.0
+    spearman: Any = 0.0
+    if is_defined:
+      pearson = stats.pearsonr(predicted, truth)[0]
+      spearman = stats.spearmanr(predicted, truth)[0]
+    return {
+      'loss': float(losses.mean()),
+      'rmse': float(np.sqrt((errors**2).mean())),
+      'mae': float(abs(errors).mean()),
+      'pearson': float(pearson),
+      'spearman': float(spearman),
+    }
+
+  def host_losses(self, logits, labels, smoothing=0.0):
+    del smoothing
+    errors = abs(logits[:, 0] - labels) / self.facts.std
+    if self.loss == 'mse':
+      return errors**2
+    return np.where(errors <= 1, errors**2 / 2, errors - 0.5)
+
+  def mean(self, logits):
+    return np.mean(logits, axis=0)
+
+  def answer(self, logits, least):
+    del least
+    return float(logits[0]), None
+
+  def truth(self, label):
+    return float(label)
+
+  def details(self, outputs, examples):
+    del outputs, examples
+    return Report({}, [])
+
+  def baseline(self, labels):
+    errors = labels.astype(np.float64) - self.facts.mean
+    rmse, mae = np.sqrt((errors**2).mean()), abs(errors).mean()
+    prediction = self.facts.mean
+    return {'prediction': prediction, 'rmse': float(rmse), 'mae': float(mae)}

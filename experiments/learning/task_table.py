@@ -1,0 +1,16 @@
+"""The tasks that config.task names."""
+
+from __future__ import annotations
+
+from experiments.learning.classify import Classify
+from experiments.learning.multilabel import Multilabel
+from experiments.learning.regression import Regression
+from experiments.learning.tasks import MaskedTokens, NextToken, Task
+
+TASKS: dict[str, type[Task]] = {
+  'classify': Classify,
+  'multilabel': Multilabel,
+  'regression': Regression,
+  'masked_tokens': MaskedTokens,
+  'next_token': NextToken,
+}

@@ -1,0 +1,213 @@
+"""Tasks with one prediction for each text: what they have in common.
+
+Beside what every task defines, they are fitted on validation after training,
+average several runs, and say what predict answers and evaluate prints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from experiments.command.values import split
+from experiments.data.batches import Batch, Examples
+from experiments.learning import calibration
+from experiments.learning.reports import Report, Table
+from experiments.learning.tasks import Targets, Task
+from selfattn.dropout import Bits
+
+Outputs = tuple[np.ndarray, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTask(Task):
+  """One prediction for each text, from its pooled vectors.
+
+  `outputs` are (losses, logits): what evaluation calls the loss of each text,
+  without weights of the labels, and a row of logits for each, of which a
+  subclass may make something else.
+
+  Attributes:
+    has_probabilities: whether logits are of probabilities, which a temperature
+      may make honest.
+  """
+
+  has_probabilities: ClassVar[bool] = True
+
+  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
+    del vocab_size, bits
+    return Targets(*batch)
+
+  def head(self, vocab_size: int, num_labels: int) -> None:
+    """None: the logits are those of config.model.head."""
+    del vocab_size, num_labels
+
+  def host_losses(
+    self, logits: np.ndarray, labels: np.ndarray, smoothing: float = 0.0
+  ) -> np.ndarray:
+    """The loss of each text in float64, on the host, as `outputs` has it.
+
+    Args:
+      smoothing: of the labels.
+    """
+    raise NotImplementedError
+
+  def mean(self, logits: list[np.ndarray]) -> np.ndarray:
+    """The logits of an ensemble, from those of its runs."""
+    raise NotImplementedError
+
+  def fit(self, outputs: Outputs, labels: np.ndarray) -> dict[str, Any]:
+    """What is chosen on validation after training, a JSON object.
+
+    Its `temperature` divides logits. A workdir keeps it.
+    """
+    if not self.has_probabilities:
+      return {}
+    _, logits = outputs
+    # As Platt (1999) smooths them: a few texts that are all right are no reason
+    # to be sure.
+    smoothing = 1 / (len(labels) + 2)
+
+    def mean_loss(temperature: float) -> float:
+      scaled = logits / temperature
+      return float(self.host_losses(scaled, labels, smoothing).mean())
+
+    return {'temperature': calibration.temperature(mean_loss)}
+
+  def fitted(self, fits: list[dict[str, Any]]) -> Self:
+    """The task with what is chosen on validation, for one or several runs.
+
+    Args:
+      fits: results of `fit`; empty ones of runs that have none.
+    """
+    del fits
+    return self
+
+  def average(
+    self,
+    of_runs: list[Outputs],
+    fits: list[dict[str, Any]],
+    labels: np.ndarray,
+  ) -> Outputs:
+    """The outputs of an ensemble; of one run, its own.
+
+    The losses are those without temperatures, which training has, too.
+
+    Args:
+      of_runs: outputs of each run.
+      fits: what was fitted for each run; empty: nothing.
+      labels: of the texts.
+    """
+    scaled = [
+      logits / fit.get('temperature', 1.0)
+      for (_, logits), fit in zip(of_runs, fits, strict=True)
+    ]
+    if len(of_runs) == 1:
+      return of_runs[0][0], scaled[0]
+    raw = self.mean([logits for _, logits in of_runs])
+    return self.host_losses(raw, labels), self.mean(scaled)
+
+  def answer(self, logits: np.ndarray, least: float) -> tuple[Any, dict | None]:
+    """(prediction, probabilities by label or None) for one text.
+
+    Args:
+      logits: a row of the outputs.
+      least: a label of a smaller probability is not answered.
+    """
+    raise NotImplementedError
+
+  def truth(self, label: np.ndarray) -> Any:
+    """A label of Examples, as `answer` has predictions."""
+    raise NotImplementedError
+
+  def report(
+    self, outputs: Outputs, raw: Outputs, examples: Examples
+  ) -> Report:
+    """The results on a split.
+
+    Args:
+      outputs: as `average` returns them.
+      raw: the same without temperatures.
+      examples: of the split.
+    """
+    labels = examples.labels
+    measured, baseline = self.scores(outputs, labels), self.baseline(labels)
+    report = self.details(outputs, examples)
+    names = list(measured)
+    rows = [['model', *measured.values()]]
+    if baseline:
+      known = [baseline.get(name) for name in names]
+      rows.append([f'always {text_of(baseline["prediction"])}', *known])
+      report.values['baseline'] = baseline
+    report.tables.insert(0, Table(['', *names], rows))
+    if self.has_probabilities:
+      before, after = (self.honesty(o[1], labels) for o in (raw, outputs))
+      report.values['calibration'] = {'before': before, 'after': after}
+      named = [['as trained', before], ['calibrated', after]]
+      shown = ['nll', 'brier', 'ece']
+      rows = [[name, *(part[k] for k in shown)] for name, part in named]
+      report.tables.append(Table(['probabilities', *shown], rows))
+    return report
+
+  def details(self, outputs: Outputs, examples: Examples) -> Report:
+    """The part of a report that is of this task alone."""
+    raise NotImplementedError
+
+  def baseline(self, labels: np.ndarray) -> dict[str, Any]:
+    """The metrics of what is right most often in train; empty: unknown."""
+    raise NotImplementedError
+
+  def honesty(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """calibration.measures of the probabilities of these logits."""
+    raise NotImplementedError
+
+
+def label_weights(
+  option: str,
+  text: str,
+  names: tuple[str, ...],
+  balanced: np.ndarray | None,
+) -> np.ndarray | None:
+  """Float32 weights of the labels; None for those of 'none'.
+
+  Args:
+    names: of the labels; empty: not known yet, and any name will do.
+    balanced: weights of 'balanced'; None: they are not needed.
+
+  Raises:
+    ValueError: the text is not allowed.
+  """
+  if text == 'none':
+    return None
+  if text == 'balanced':
+    return None if balanced is None else balanced.astype(np.float32)
+  weights = dict.fromkeys(names, 1.0)
+  for part in split(text, ','):
+    name, _, number = part.rpartition('=')
+    try:
+      weight = float(number)
+    except ValueError:
+      weight = -1.0
+    if not name or not 0 <= weight < float('inf'):
+      raise ValueError(
+        f"{option} = {text!r} must be 'none', 'balanced', or NAME=NUMBER, ... "
+        'with numbers of at least 0'
+      )
+    if names and name.strip() not in weights:
+      raise ValueError(
+        f'{option} = {text!r}: {name.strip()!r} is not one of '
+        f'{", ".join(names)}'
+      )
+    weights[name.strip()] = weight
+  return np.array(list(weights.values()), np.float32)
+
+
+def text_of(prediction: Any) -> str:
+  """A prediction, for people."""
+  if isinstance(prediction, list):
+    return ', '.join(prediction)
+  if isinstance(prediction, float):
+    return f'{prediction:.4f}'
+  return str(prediction)

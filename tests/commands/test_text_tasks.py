@@ -1,0 +1,133 @@
+"""Runs of several labels, and of numbers, from training to a page."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import make_small_config
+
+from experiments import predict
+from experiments.command.errors import UserError
+from experiments.command.signals import Signals
+from experiments.training import run as run_lib
+
+WORDS = ('red', 'green', 'blue', 'grey')
+
+
+def write(folder, seed, count):
+  rng = np.random.default_rng(seed)
+  rows = ['text\tred\tblue\tnumber']
+  for _ in range(count):
+    words = rng.choice(WORDS, 5).tolist()
+    marks = [int('red' in words), int('blue' in words)]
+    cells = [' '.join(words), *marks, 100 + words.count('red')]
+    rows.append('\t'.join(map(str, cells)))
+  (folder / f'{seed}.tsv').write_text('\n'.join(rows))
+
+
+@pytest.fixture(scope='module')
+def paths(tmp_path_factory):
+  """Workdirs of two seeds of each task."""
+  folder = tmp_path_factory.mktemp('texts')
+  for seed, count in ((0, 400), (1, 60), (2, 60)):
+    write(folder, seed, count)
+  made = {'multilabel': [], 'regression': []}
+  for task, of_seeds in made.items():
+    for seed in (0, 1):
+      config = make_small_config()
+      config.task, config.seed = task, seed
+      config.data.source, config.data.dir = 'text', str(folder)
+      text = config.data.text
+      text.train, text.validation, text.test = ['0.tsv'], ['1.tsv'], ['2.tsv']
+      text.label_column = 'number'
+      metric = 'rmse'
+      if task == 'multilabel':
+        text.label_columns, metric = ('red', 'blue'), 'micro_f1'
+      config.checkpoint.best_metric = metric
+      config.optimizer.learning_rate = 0.01
+      config.train.steps = config.train.eval_every = 60
+      of_seeds.append(str(folder / f'{task}{seed}'))
+      run_lib.run(config, of_seeds[-1], Signals())
+  return made
+
+
+@pytest.mark.parametrize('task', ['multilabel', 'regression'])
+def test_evaluate_has_the_scores_of_training_and_a_baseline(
+  task, paths, printed_json
+):
+  path = paths[task][0]
+  with open(f'{path}/status.json') as file:
+    trained = json.load(file)['result']
+  result = printed_json('evaluate', f'--workdir={path}')
+  metric = {'multilabel': 'micro_f1', 'regression': 'rmse'}[task]
+  for name in trained.keys() - {'workdir'}:
+    assert result[name] == pytest.approx(trained[name], rel=1e-5)
+  is_better = result[metric] > result['baseline'][metric]
+  assert is_better == (task == 'multilabel')
+
+
+def test_predict_answers_a_set_and_its_probabilities(paths):
+  several = predict.load(paths['multilabel'][0])
+  both, none, empty = several(['red blue grey', 'grey green', ''])
+  assert both.label == ['red', 'blue']
+  assert list(both.probabilities) == ['red', 'blue']
+  assert (none.label, none.is_empty) == ([], False)
+  assert (empty.label, empty.is_empty) == (None, True)
+
+
+def test_predict_answers_a_number_in_the_units_of_the_data(paths, call_command):
+  where = f'--workdir={paths["regression"][0]}'
+  flags = (where, '--json', '--text=red red red green', '--text=grey grey')
+  code, stdout, stderr = call_command('predict', *flags)
+  assert code == 0, stderr
+  many, few = map(json.loads, stdout.splitlines())
+  assert 99 < few['prediction'] < many['prediction'] < 105
+  assert few['probabilities'] is None
+
+
+def test_the_answer_of_several_runs_is_the_mean_of_theirs(paths):
+  text = ['red blue grey']
+  of_runs = [predict.load(path)(text)[0] for path in paths['regression']]
+  (mean,) = predict.load(paths['regression'])(text)
+  assert mean.label == pytest.approx(np.mean([one.label for one in of_runs]))
+  of_runs = [predict.load(path)(text)[0] for path in paths['multilabel']]
+  (mean,) = predict.load(paths['multilabel'])(text)
+  for name, probability in mean.probabilities.items():
+    expected = np.mean([one.probabilities[name] for one in of_runs])
+    assert probability == pytest.approx(expected)
+
+
+@pytest.mark.parametrize('task', ['multilabel', 'regression'])
+def test_a_page_of_any_task_has_its_scores(task, paths, printed_json, tmp_path):
+  flags = (f'--workdir={paths[task][0]}', f'--output={tmp_path}')
+  printed_json('inspect', *flags, '--num_examples=5')
+  result = printed_json('evaluate', flags[0], '--split=validation')
+  assert f'{result["loss"]:.4g}' in (tmp_path / 'index.html').read_text()
+
+
+def test_what_was_fitted_is_used_unless_told_not_to(paths, printed_json):
+  path = paths['multilabel'][0]
+  with open(f'{path}/calibration.json') as file:
+    fit = json.load(file)
+  assert fit['step'] == 60
+  where = f'--workdir={path}'
+  fitted = printed_json('evaluate', where)
+  plain = printed_json('evaluate', where, '--nocalibrated')
+  assert fitted['temperatures'] == [fit['temperature']]
+  assert fitted['loss'] == plain['loss']
+  assert fitted['calibration']['before'] == plain['calibration']['before']
+  assert plain['calibration']['after'] == plain['calibration']['before']
+  assert fitted['calibration']['after'] != plain['calibration']['after']
+  text = ['red grey grey']
+  (calibrated,) = predict.load(path)(text)
+  (raw,) = predict.load(path, calibrated=False)(text)
+  logits = [
+    np.log(p / (1 - p))
+    for p in (calibrated.probabilities['red'], raw.probabilities['red'])
+  ]
+  assert logits[1] / logits[0] == pytest.approx(fit['temperature'], rel=1e-4)
+
+
+def test_a_number_has_no_least_probability(paths):
+  with pytest.raises(UserError, match=r'min_probability = 0\.5 .*regression'):
+    predict.load(paths['regression'][0], min_probability=0.5)

@@ -1,0 +1,136 @@
+"""Labels of texts: one class, a set of them, or a number."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.command.errors import UserError
+from experiments.data import loading
+from experiments.data.labels import Classes, LabelFacts, Numbers, Sets
+from experiments.settings.settings import from_config
+
+TEXTS = [
+  ('one', ('joy', 'fear')),
+  ('two', ()),
+  ('three', ('fear',)),
+  ('four', ('joy',)),
+  ('five', ()),
+]
+COLUMNS = {
+  'text': lambda text, _: text,
+  'joy': lambda _, labels: int('joy' in labels),
+  'fear': lambda _, labels: str('fear' in labels).lower(),
+}
+FILES = {
+  'separator': (
+    {'label_separator': ';'},
+    ['text\tlabel', *(f'{text}\t{" ; ".join(ls)}' for text, ls in TEXTS)],
+  ),
+  'columns': (
+    {'label_columns': ('joy', 'fear')},
+    [
+      '\t'.join(COLUMNS),
+      *('\t'.join(str(of(*row)) for of in COLUMNS.values()) for row in TEXTS),
+    ],
+  ),
+  'lists': (
+    {'format': 'json'},
+    [json.dumps({'text': text, 'label': ls[::-1]}) for text, ls in TEXTS],
+  ),
+}
+
+
+@pytest.fixture
+def data(small_config, tmp_path, monkeypatch):
+  """A function from lines and options to Data."""
+  monkeypatch.setenv('SELFATTN_CACHE', str(tmp_path / 'cache'))
+
+  def load(lines, reader, task='multilabel', **options):
+    (tmp_path / 'train.tsv').write_text('\n'.join(lines))
+    small_config.task = task
+    if task == 'multilabel':
+      small_config.checkpoint.best_metric = 'macro_f1'
+    if task == 'regression':
+      small_config.checkpoint.best_metric = 'rmse'
+    small_config.data.source = 'text'
+    small_config.data.dir = str(tmp_path)
+    options = {'validation': ('train.tsv',), 'test': ('train.tsv',)} | options
+    small_config.data.text.update(options)
+    return loading.load(from_config(small_config).data, '', labels=reader)
+
+  return load
+
+
+@pytest.mark.parametrize('name', FILES)
+def test_sets_are_the_same_however_they_are_written(name, data):
+  options, lines = FILES[name]
+  loaded = data(lines, Sets(), **options)
+  assert loaded.label_facts == LabelFacts(('fear', 'joy'), 5, (2, 2))
+  labels = loaded.splits['test'].labels
+  np.testing.assert_array_equal(
+    labels, [[1, 1], [0, 0], [1, 0], [0, 1], [0, 0]]
+  )
+
+
+def test_labels_of_a_set_are_renamed_one_by_one(data):
+  lines = ['text\tlabel', 'a\t0,1', 'b\t1', 'c\t0', 'd\t']
+  names = ('1=joy', '0=fear')
+  loaded = data(lines, Sets(), label_separator=',', labels=names)
+  assert loaded.label_facts == LabelFacts(('joy', 'fear'), 4, (2, 2))
+
+
+@pytest.mark.parametrize(
+  ('lines', 'reader', 'options', 'said'),
+  [
+    (
+      ['text\tlabel', 'a\tjoy;fear', 'b\tjoy'],
+      Sets(),
+      {'task': 'multilabel'},
+      "row 2: label 'joy;fear' is not.*label_separator",
+    ),
+    (
+      ['text\tjoy\tfear', 'a\t0\t1', 'b\t1\t2'],
+      Sets(),
+      {'label_columns': ('joy', 'fear')},
+      "row 3: column 'fear' is '2' and must be 0 or 1.*label_columns",
+    ),
+    (
+      ['text\tlabel', 'a\t1.5', 'b\tmuch'],
+      Numbers(),
+      {'task': 'regression'},
+      "row 3: label 'much' is not a number.*unknown_labels='drop'",
+    ),
+    (
+      ['text\tlabel', 'a\tx', 'b\ty'],
+      Classes(),
+      {'task': 'classify', 'label_separator': ';'},
+      'label_separator = .;. must be empty for config.task = classify',
+    ),
+  ],
+)
+def test_labels_that_cannot_be_read_are_one_line(
+  lines, reader, options, said, data
+):
+  with pytest.raises(UserError, match=said) as error:
+    data(lines, reader, **options)
+  assert '\n' not in str(error.value)
+
+
+def test_numbers_have_the_mean_and_the_deviation_of_train(data):
+  lines = ['text\tlabel', 'a\t1', 'b\t-2.5', 'c\t4e1', 'd\tnan']
+  options = {'task': 'regression', 'unknown_labels': 'drop'}
+  loaded = data(lines, Numbers(), **options)
+  numbers = loaded.splits['train'].labels
+  assert numbers.tolist() == [1.0, -2.5, 40.0]
+  facts = loaded.label_facts
+  assert (facts.names, facts.counts, facts.rows) == (('value',), (), 3)
+  assert facts.mean == pytest.approx(numbers.mean())
+  assert facts.std == pytest.approx(numbers.std())
+
+
+def test_what_is_known_of_labels_is_the_same_from_a_workdir(data, tmp_path):
+  loaded = data(FILES['columns'][1], Sets(), **FILES['columns'][0])
+  (tmp_path / 'data.json').write_text(loaded.files['data.json'])
+  facts = LabelFacts.of(loading.read_facts(str(tmp_path)))
+  assert facts == loaded.label_facts

@@ -1,0 +1,284 @@
+"""Losses, metrics and probabilities of tasks with one answer for each text."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from sklearn import calibration as sklearn_calibration
+from sklearn import metrics
+
+from experiments.data.batches import Batch, Examples
+from experiments.data.labels import LabelFacts
+from experiments.learning import calibration
+from experiments.learning.classify import Classify
+from experiments.learning.multilabel import Multilabel
+from experiments.learning.regression import Regression
+
+GOLDENS = pathlib.Path(__file__).parent / 'goldens/tasks.npz'
+NAMES = ('a', 'b', 'c', 'd', 'e')
+FACTS = LabelFacts(NAMES, 40, (10, 4, 2, 20, 4))
+WEIGHTS = 'a=0.5,c=2,d=3.5,e=0'
+
+
+def trained(task, logits, labels, smoothing=0.0):
+  """(loss of a batch as a step has it, its gradient)."""
+  rows = np.ones(len(labels), np.int32)
+  batch = Batch(rows[:, None], rows, labels, rows.astype(np.float32))
+  targets = task.targets(batch, 9, None)
+
+  def loss(logits):
+    losses, _ = task.losses(logits, targets, smoothing)
+    return (losses * targets.weights).sum() / targets.weights.sum()
+
+  return jax.value_and_grad(loss)(jnp.asarray(logits))
+
+
+@pytest.mark.parametrize(
+  ('name', 'task', 'labels', 'smoothing'),
+  [
+    ('weights', Classify(class_weights=WEIGHTS, facts=FACTS), 'classes', 0.0),
+    ('smooth', Classify(facts=FACTS), 'classes', 0.1),
+    ('focal', Classify(focal=2.0, facts=FACTS), 'classes', 0.0),
+    ('positive', Multilabel(positive_weight=WEIGHTS, facts=FACTS), 'sets', 0.0),
+    ('mse', Regression(), 'numbers', 0.0),
+    ('huber', Regression(loss='huber'), 'numbers', 0.0),
+  ],
+)
+def test_losses_and_gradients_are_those_of_pytorch(
+  name, task, labels, smoothing
+):
+  with np.load(GOLDENS) as goldens:
+    loss, gradient = trained(
+      task, goldens['logits'], goldens[labels], smoothing
+    )
+    np.testing.assert_allclose(loss, goldens[f'{name}/loss'], rtol=2e-6)
+    expected = goldens[f'{name}/gradient']
+  np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+  ('plain', 'of_one', 'labels'),
+  [
+    (Classify, {'class_weights': 'a=1,e=1'}, 'classes'),
+    (Multilabel, {'positive_weight': 'a=1'}, 'sets'),
+  ],
+)
+def test_weights_of_one_change_no_bit(plain, of_one, labels):
+  with np.load(GOLDENS) as goldens:
+    logits, labels = goldens['logits'], goldens[labels]
+  expected = trained(plain(facts=FACTS), logits, labels)
+  weighted = trained(plain(facts=FACTS, **of_one), logits, labels)
+  for one, other in zip(expected, weighted, strict=True):
+    np.testing.assert_array_equal(one, other)
+
+
+def test_balanced_weights_are_those_of_the_counts_of_train():
+  rows = np.zeros((5, 1), np.int32)
+  batch = Batch(rows, rows[:, 0], np.arange(5), np.ones(5, np.float32))
+  task = Classify(class_weights='balanced', facts=FACTS)
+  weights = task.targets(batch, 9, None).weights
+  np.testing.assert_allclose(weights, 40 / 5 / np.array(FACTS.counts))
+
+
+@pytest.mark.parametrize(
+  ('weights', 'said'),
+  [
+    ('a=2,f=1', "'f' is not one of a, b"),
+    ('a=much', 'NAME=NUMBER'),
+    ('a=-1', 'NAME=NUMBER'),
+    ('3', 'NAME=NUMBER'),
+  ],
+)
+def test_weights_that_are_none_are_refused(weights, said):
+  for task in (
+    Classify(class_weights=weights, facts=FACTS),
+    Multilabel(positive_weight=weights, facts=FACTS),
+  ):
+    with pytest.raises(ValueError, match=f'weight.*{weights}.*{said}'):
+      task.check()
+
+
+@pytest.mark.parametrize('seed', range(10))
+def test_scores_of_classes_are_those_of_scikit_learn(seed):
+  rng = np.random.default_rng(seed)
+  count = int(rng.integers(2, 5))
+  labels = np.append(np.arange(count), rng.integers(0, count, 20))
+  logits = rng.normal(size=(len(labels), count))
+  logits[:, 0] -= seed % 3  # a class that is called seldom, or never
+  scores = Classify().scores((np.ones(len(labels)), logits), labels)
+  called = logits.argmax(axis=1)
+  probabilities = scipy.special.softmax(logits, axis=1)
+  binary = probabilities[:, 1] if count == 2 else probabilities
+  expected = {
+    'loss': 1.0,
+    'accuracy': metrics.accuracy_score(labels, called),
+    'macro_f1': metrics.f1_score(labels, called, average='macro'),
+    'balanced_accuracy': metrics.balanced_accuracy_score(labels, called),
+    'mcc': metrics.matthews_corrcoef(labels, called),
+    'auroc': metrics.roc_auc_score(labels, binary, multi_class='ovr'),
+  }
+  assert scores == pytest.approx(expected)
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_scores_of_sets_are_those_of_scikit_learn(seed):
+  rng = np.random.default_rng(seed)
+  truth = (rng.random((30, 4)) < [0.5, 0.2, 0.0, 0.9]).astype(np.float32)
+  logits = rng.normal(size=(30, 4))
+  task = Multilabel(facts=LabelFacts(NAMES[:4], 30, (1, 2, 3, 4)))
+  task = task.fitted([{'thresholds': [0.5, 0.3, 0.99, 0.1]}])
+  called = scipy.special.expit(logits) > task.thresholds
+  scores = task.scores((np.ones(30), logits), truth)
+  options = {'zero_division': 0}
+  assert scores == pytest.approx(
+    {
+      'loss': 1.0,
+      'micro_f1': metrics.f1_score(truth, called, average='micro', **options),
+      'macro_f1': metrics.f1_score(truth, called, average='macro', **options),
+      'subset_accuracy': metrics.accuracy_score(truth, called),
+    }
+  )
+  lengths = np.ones(30, np.int32)
+  examples = Examples(lengths, lengths, lengths, truth)
+  report = task.report(*[(np.ones(30), logits)] * 2, examples).values
+  expected = metrics.precision_recall_fscore_support(truth, called, **options)
+  for name, values in zip(
+    ('precision', 'recall', 'f1'), expected, strict=False
+  ):
+    np.testing.assert_allclose(report[name], values)
+
+
+def test_scores_of_numbers_are_in_the_units_of_the_data():
+  rng = np.random.default_rng(0)
+  truth = rng.normal(100, 20, 50).astype(np.float32)
+  values = truth[:, None] + rng.normal(0, 5, (50, 1))
+  scores = Regression().scores((np.ones(50), values), truth)
+  called = values[:, 0]
+  assert scores['rmse'] == pytest.approx(
+    metrics.root_mean_squared_error(truth, called)
+  )
+  assert scores['mae'] == pytest.approx(
+    metrics.mean_absolute_error(truth, called)
+  )
+  pearson = np.corrcoef(truth, called)[0, 1]
+  assert scores['pearson'] == pytest.approx(pearson)
+  ranks = (np.argsort(np.argsort(x)) for x in (truth, called))
+  assert scores['spearman'] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+
+
+def test_equal_numbers_have_no_correlation_and_no_nan():
+  """Which would end a run as diverged."""
+  values = np.full((9, 1), 3.0)
+  scores = Regression().scores((np.ones(9), values), np.arange(9.0))
+  assert (scores['pearson'], scores['spearman']) == (0.0, 0.0)
+
+
+def test_reliability_is_the_calibration_curve_of_scikit_learn():
+  rng = np.random.default_rng(0)
+  confidences = np.append(rng.random(500), [0.0, 1.0, 0.2])
+  hits = rng.random(503) < confidences**2
+  rows = calibration.bins(confidences, hits)
+  accuracies, means = sklearn_calibration.calibration_curve(
+    hits, confidences, n_bins=calibration.NUM_BINS
+  )
+  np.testing.assert_allclose([r['confidence'] for r in rows], means)
+  np.testing.assert_allclose([r['accuracy'] for r in rows], accuracies)
+  counts = np.array([r['count'] for r in rows])
+  ece = (abs(means - accuracies) * counts).sum() / 503
+  assert calibration.expected_error(rows) == pytest.approx(ece)
+
+
+@pytest.mark.parametrize('count', [2, 4])
+def test_nll_and_brier_are_those_of_scikit_learn(count):
+  rng = np.random.default_rng(count)
+  labels, logits = rng.integers(0, count, 60), rng.normal(size=(60, count))
+  probabilities = scipy.special.softmax(logits, axis=1)
+  honesty = Classify().honesty(logits, labels)
+  classes = list(range(count))
+  nll = metrics.log_loss(labels, probabilities, labels=classes)
+  assert honesty['nll'] == pytest.approx(nll)
+  brier = metrics.brier_score_loss(
+    labels, probabilities, scale_by_half=False, labels=classes
+  )
+  assert honesty['brier'] == pytest.approx(brier)
+
+
+@pytest.mark.parametrize('factor', [0.5, 3.0])
+def test_the_temperature_undoes_a_factor_of_honest_logits(factor):
+  rng = np.random.default_rng(0)
+  honest = rng.normal(size=(20_000, 3))
+  labels = (honest + rng.gumbel(size=honest.shape)).argmax(axis=1)
+  fit = Classify().fit((np.ones(len(labels)), factor * honest), labels)
+  assert fit['temperature'] == pytest.approx(factor, rel=0.1)
+  sets = (rng.random(honest.shape) < scipy.special.expit(honest)) * 1.0
+  fit = Multilabel().fit((np.ones(len(sets)), factor * honest), sets)
+  assert fit['temperature'] == pytest.approx(factor, rel=0.1)
+
+
+def test_a_few_texts_that_are_all_right_are_no_reason_to_be_sure():
+  labels = np.arange(40) % 2
+  logits = np.where(labels[:, None] == np.arange(2), 2.0, -2.0)
+  outputs = np.ones(40), logits
+  fit = Classify().fit(outputs, labels)
+  _, scaled = Classify().average([outputs], [fit], labels)
+  assert scipy.special.softmax(scaled, axis=1).max() < 0.995
+
+
+def test_a_temperature_of_one_and_one_run_change_no_bit():
+  logits = np.random.default_rng(0).normal(size=(9, 5))
+  outputs, labels = (np.ones(9), logits), np.zeros(9, np.int32)
+  for fit in ({}, {'temperature': 1.0}):
+    averaged = Classify().average([outputs], [fit], labels)
+    for one, other in zip(outputs, averaged, strict=True):
+      np.testing.assert_array_equal(one, other)
+
+
+def test_each_run_of_an_ensemble_has_its_own_temperature():
+  rng = np.random.default_rng(0)
+  runs = [(np.ones(7), rng.normal(size=(7, 5))) for _ in range(2)]
+  labels = rng.integers(0, 5, 7)
+  fits = [{'temperature': 2.0}, {'temperature': 0.5}]
+  losses, logits = Classify().average(runs, fits, labels)
+
+  def mean(temperatures):
+    parts = zip(runs, temperatures, strict=True)
+    return np.mean(
+      [scipy.special.softmax(x / t, axis=1) for (_, x), t in parts], axis=0
+    )
+
+  np.testing.assert_allclose(np.exp(logits), mean([2.0, 0.5]))
+  expected = -np.log(mean([1.0, 1.0])[np.arange(7), labels])
+  np.testing.assert_allclose(losses, expected)
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_a_threshold_has_the_greatest_f1(seed):
+  rng = np.random.default_rng(seed)
+  probabilities = rng.integers(0, 12, 30) / 12
+  truth = rng.random(30) < probabilities / 2
+  limit = calibration.threshold(probabilities, truth)
+  reached = metrics.f1_score(truth, probabilities > limit, zero_division=0)
+  others = np.linspace(-0.01, 1, 200)
+  best = max(
+    metrics.f1_score(truth, probabilities > other, zero_division=0)
+    for other in others
+  )
+  assert reached == pytest.approx(best)
+
+
+def test_a_label_that_validation_lacks_has_the_usual_threshold():
+  assert calibration.threshold(np.array([0.1, 0.2]), np.zeros(2, bool)) == 0.5
+
+
+def test_an_answer_below_the_least_probability_is_none():
+  logits = np.array([0.0, 0.1, 0.0, 0.0, 0.0])
+  label, probabilities = Classify(facts=FACTS).answer(logits, 0.5)
+  assert label is None
+  assert list(probabilities) == list(NAMES)
+  assert Classify(facts=FACTS).answer(logits, 0.0)[0] == 'b'
+  logits = np.array([3.0, 0.1, -1.0, -1.0, -1.0])
+  assert Multilabel(facts=FACTS).answer(logits, 0.0)[0] == ['a', 'b']
+  assert Multilabel(facts=FACTS).answer(logits, 0.9)[0] == ['a']
