@@ -43,7 +43,6 @@ def fail(evaluation):
 def callbacks_file(tmp_path):
   (tmp_path / 'called.py').write_text(SOURCE)
   modules.search(str(tmp_path))
-  return tmp_path / 'called.py'
 
 
 def make_config(callback='', **changes):
@@ -104,10 +103,11 @@ def test_a_callback_changes_no_result_and_no_identity(tmp_path):
   assert one.read_text() == other.read_text()
 
 
-def test_a_run_is_read_where_its_callback_is_gone(tmp_path, callbacks_file):
-  path = str(tmp_path / 'run')
-  run_lib.run(make_config('called:note'), path)
-  callbacks_file.unlink()
+def test_a_run_is_read_where_its_callback_is_gone(tmp_path):
+  path, file = str(tmp_path / 'run'), tmp_path / 'gone.py'
+  file.write_text(SOURCE)
+  run_lib.run(make_config('gone:note'), path)
+  file.unlink()
   assert evaluation.restore_params(path, 'best').step
 
 
