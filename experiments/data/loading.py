@@ -18,7 +18,7 @@ from experiments.command import schema
 from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import datasets, encoding, facts, selection, vocabularies
+from experiments.data import datasets, encoding, facts, pairs, selection
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import Dataset, Tokenization
@@ -140,7 +140,7 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
 
   Args:
     workdir: folder of a run; '' for none.
-    tokenizer: that of a new run; None: it has a vocabulary of its own.
+    tokenizer: that of a new run, with [SEP] for pairs; None: it has its own.
 
   Raises:
     UserError: the data is invalid, or not that of this workdir.
@@ -153,7 +153,7 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
   rows, key = _read(
     store,
     directory,
-    lambda: source.read(directory, settings.seed),
+    lambda: pairs.checked(source.read(directory, settings.seed), source),
     lambda: key_of(source, directory, digest) if key_of else None,
   )
   chosen = selection.stored(store, key, rows, source, settings)
@@ -165,8 +165,6 @@ def load(settings: DataSettings, workdir: str, tokenizer=None) -> Data:
     tokenizer = encoding.vocabulary(
       store, rows, chosen, settings.vocabulary, source.has_pairs
     )
-  if is_new and source.has_pairs:
-    vocabularies.add_separator(tokenizer)
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   if is_new:
     unknown = encoding.unknown_tokens(arrays, chosen.splits)

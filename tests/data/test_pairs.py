@@ -197,6 +197,27 @@ class Twins(Dataset):
     return {'train': rows[:20], 'validation': rows[20:30], 'test': rows[30:]}
 
 
+class Unsaid(Twins):
+  """Rows that are pairs, which it does not say."""
+
+  has_pairs = False
+
+
+class Single(Twins):
+  """Rows that are no pairs, which it says."""
+
+  def read(self, directory, seed):
+    return {'train': [Row('film', 'good', 'made', 1)]}
+
+
+@pytest.mark.parametrize('name', ['Unsaid', 'Single'])
+def test_rows_that_are_not_what_their_class_says_are_one_line(name):
+  config = make_small_config()
+  config.data.source = f'{__name__}:{name}'
+  with pytest.raises(UserError, match=rf'made row \d: .*has_pairs of {name}'):
+    loading.load(from_config(config).data, '')
+
+
 def test_a_data_set_of_ones_own_may_have_pairs():
   config = make_small_config()
   config.data.source = f'{__name__}:Twins'

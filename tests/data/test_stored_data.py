@@ -13,6 +13,7 @@ from experiments.command.errors import UserError
 from experiments.data import datasets, encoding, loading, readers
 from experiments.data import rows as rows_lib
 from experiments.data import store as store_lib
+from experiments.data.contract import Dataset
 from experiments.data.rows import Row
 from experiments.data.vocabularies import Word
 from experiments.settings.settings import from_config
@@ -250,10 +251,7 @@ def test_generated_data_and_data_without_a_key_use_no_disk(
 ):
   load(small_config)
 
-  class Own:
-    def check(self, directory):
-      pass
-
+  class Own(Dataset):
     def read(self, directory, seed):
       del directory, seed
       rows = [Row(f'text {n}', 'xy'[n % 2], 'own', n + 1) for n in range(40)]
