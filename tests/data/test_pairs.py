@@ -56,6 +56,15 @@ def test_ids_and_truncation_are_those_of_the_library(max_length):
   assert is_truncated.tolist() == [bool(one.overflowing) for one in expected]
 
 
+def test_a_stored_vocabulary_encodes_pairs_as_a_run_does():
+  tokenizer = with_separator(Word())
+  stored = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+  encoded = stored.encode('the film', 'is good')
+  ids, *_ = encoding.pair_ids(tokenizer, [('the film', 'is good')], 64)
+  assert encoded.ids == ids.tolist()
+  assert encoded.type_ids == [0, 0, 0, 1, 1, 1]
+
+
 def test_a_pair_of_empty_texts_has_no_tokens():
   ids, lengths, is_truncated = encoding.pair_ids(
     with_separator(Word()), [('', ''), ('film', ' ')], 8
