@@ -25,6 +25,12 @@ def get_config():
   config.data.text.label_column = 'Quality'
   config.data.text.labels = ('0=different', '1=paraphrase')
   config.data.max_length = 96
+  config.model.pair_positions = 'restart'
+  config.model.pool = 'mean'
+  config.model.word_dropout_rate = 0.3
+  # Validation falls after about three epochs.
+  config.train.steps = 150
+  config.train.eval_every = 50
   return config
 
 
@@ -36,5 +42,5 @@ sweep_choice = small_text.sweep_choice
 def sweep_pairs():
   """How the two texts are told from each other."""
   yield {}
-  yield {'model.pair_positions': 'restart'}
-  yield {'data.text.join': 'space'}
+  yield {'model.pair_positions': 'run_on'}
+  yield {'model.pair_positions': 'run_on', 'data.text.join': 'space'}

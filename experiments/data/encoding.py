@@ -18,7 +18,12 @@ from experiments.data.rows import Rows
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
 from experiments.data.text_files import UNLABELLED
-from experiments.data.vocabularies import SEPARATOR, SPECIAL_TOKENS, UNK
+from experiments.data.vocabularies import (
+  SEPARATOR,
+  SPECIAL_TOKENS,
+  UNK,
+  add_separator,
+)
 
 # Warn if a greater part of the tokens of a split is unknown.
 _MANY_UNKNOWN = 0.1
@@ -143,7 +148,7 @@ def vocabulary(
 ):
   """The vocabulary of the train and the unlabelled texts, trained once.
 
-  It has no [SEP] for pairs, see vocabularies.add_separator.
+  That of pairs has [SEP], as its last id.
   """
   import tokenizers
 
@@ -170,7 +175,10 @@ def vocabulary(
   store = Store(None) if ':' in choice.name else store
   key = [chosen.facts, str(choice), tokenizers.__version__]
   arrays = store.arrays('vocabulary', key, make)
-  return tokenizers.Tokenizer.from_str(unpacked(arrays['tokenizer']))
+  tokenizer = tokenizers.Tokenizer.from_str(unpacked(arrays['tokenizer']))
+  if has_pairs:
+    add_separator(tokenizer)
+  return tokenizer
 
 
 def tokens(

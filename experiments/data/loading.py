@@ -22,9 +22,9 @@ from experiments.data import (
   datasets,
   encoding,
   facts,
+  pairs,
   selection,
   streams,
-  vocabularies,
 )
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
@@ -186,7 +186,7 @@ def load(
 
   Args:
     workdir: folder of a run; '' for none.
-    tokenizer: that of a new run; None: it has a vocabulary of its own.
+    tokenizer: that of a new run, with [SEP] for pairs; None: it has its own.
     labels: how the task reads them; None: it does not.
 
   Raises:
@@ -200,7 +200,7 @@ def load(
   rows, key = _read(
     store,
     directory,
-    lambda: source.read(directory, settings.seed),
+    lambda: pairs.checked(source.read(directory, settings.seed), source),
     lambda: key_of(source, directory, digest) if key_of else None,
   )
   choose = streams.select if settings.is_stream else selection.select
@@ -214,8 +214,6 @@ def load(
     tokenizer = encoding.vocabulary(
       store, rows, chosen, settings.vocabulary, source.has_pairs
     )
-  if is_new and source.has_pairs:
-    vocabularies.add_separator(tokenizer)
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   if is_new:
     unknown = encoding.unknown_tokens(arrays, chosen.splits)

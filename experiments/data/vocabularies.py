@@ -170,9 +170,13 @@ class Byte(Tokenization):
 def add_separator(tokenizer) -> None:
   """Gives a tokenizers.Tokenizer the token [SEP], as its last id.
 
+  It then encodes a pair, for those who read tokenizer.json, as a run does.
+
   Raises:
     UserError: it has the token as another id.
   """
+  from tokenizers import processors
+
   tokenizer.add_special_tokens([SEPARATOR])
   index, last = tokenizer.token_to_id(SEPARATOR), tokenizer.get_vocab_size() - 1
   if index != last:
@@ -180,6 +184,11 @@ def add_separator(tokenizer) -> None:
       f'config.data.vocabulary has {SEPARATOR} as id {index}; for pairs of '
       f'texts it must be the last one, {last}, or missing'
     )
+  tokenizer.post_processor = processors.TemplateProcessing(
+    single='$A',
+    pair=f'$A:0 {SEPARATOR}:0 $B:1 {SEPARATOR}:1',
+    special_tokens=[(SEPARATOR, index)],
+  )
 
 
 VOCABULARIES: dict[str, type[Tokenization]] = {

@@ -12,6 +12,7 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.batches import Batch, Examples, eval_batches
+from experiments.data.vocabularies import SEPARATOR
 from experiments.learning.tasks import padding_mask
 from selfattn import analysis, masks
 from selfattn.contract import has_heads
@@ -80,8 +81,8 @@ def names(tokenizer) -> list[str]:
 
 
 def is_separator(name: str) -> bool:
-  """Whether a token has no letter, digit, or part of a character in it."""
-  return not any(c.isalnum() or c == _PART for c in name)
+  """Whether it is [SEP], or has no letter, digit, or part of a character."""
+  return name == SEPARATOR or not any(c.isalnum() or c == _PART for c in name)
 
 
 def sown_weights(

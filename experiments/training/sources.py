@@ -89,7 +89,7 @@ def vocabulary(settings: Settings, path: str = ''):
     return encoding.read_tokenizer(path)
   with opened(settings) as folder:
     _check(folder, settings)
-    return encoding.read_tokenizer(folder)
+    return _tokenizer(folder, settings)
 
 
 def _read_settings(folder: str, settings: Settings) -> Settings:
@@ -198,7 +198,8 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
     step, source = _read_parameters(folder, settings)
     place = buckets.origin(folder)
     # The new run has taken it, unless the other one was replaced since then.
-    if _tokenizer(folder, settings) != _tokenizer(workdir, settings):
+    here = _tokenizer(workdir, settings).to_str()
+    if _tokenizer(folder, settings).to_str() != here:
       raise _refused(
         settings,
         f' has another vocabulary than {workdir}; choose another --workdir',
@@ -249,11 +250,12 @@ def _read_parameters(
     return step, saved.restore_params(step)
 
 
-def _tokenizer(path: str, settings: Settings) -> str:
+def _tokenizer(path: str, settings: Settings):
+  """The tokenizer of a workdir, with [SEP] if the new run has pairs."""
   tokenizer = encoding.read_tokenizer(path)
   if settings.data.pair_length:
     add_separator(tokenizer)
-  return tokenizer.to_str()
+  return tokenizer
 
 
 def _with_separator(table, leaf):

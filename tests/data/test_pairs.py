@@ -56,6 +56,15 @@ def test_ids_and_truncation_are_those_of_the_library(max_length):
   assert is_truncated.tolist() == [bool(one.overflowing) for one in expected]
 
 
+def test_a_stored_vocabulary_encodes_pairs_as_a_run_does():
+  tokenizer = with_separator(Word())
+  stored = tokenizers.Tokenizer.from_str(tokenizer.to_str())
+  encoded = stored.encode('the film', 'is good')
+  ids, *_ = encoding.pair_ids(tokenizer, [('the film', 'is good')], 64)
+  assert encoded.ids == ids.tolist()
+  assert encoded.type_ids == [0, 0, 0, 1, 1, 1]
+
+
 def test_a_pair_of_empty_texts_has_no_tokens():
   ids, lengths, is_truncated = encoding.pair_ids(
     with_separator(Word()), [('', ''), ('film', ' ')], 8
@@ -195,6 +204,27 @@ class Twins(Dataset):
       for n, text in enumerate(texts)
     ]
     return {'train': rows[:20], 'validation': rows[20:30], 'test': rows[30:]}
+
+
+class Unsaid(Twins):
+  """Rows that are pairs, which it does not say."""
+
+  has_pairs = False
+
+
+class Single(Twins):
+  """Rows that are no pairs, which it says."""
+
+  def read(self, directory, seed):
+    return {'train': [Row('film', 'good', 'made', 1)]}
+
+
+@pytest.mark.parametrize('name', ['Unsaid', 'Single'])
+def test_rows_that_are_not_what_their_class_says_are_one_line(name):
+  config = make_small_config()
+  config.data.source = f'{__name__}:{name}'
+  with pytest.raises(UserError, match=rf'made row \d: .*has_pairs of {name}'):
+    loading.load(from_config(config).data, '')
 
 
 def test_a_data_set_of_ones_own_may_have_pairs():

@@ -123,6 +123,7 @@ def test_names_of_bytes_are_visible():
   assert '\ufffd' in found
   assert not head_analysis.is_separator('\ufffd')
   assert head_analysis.is_separator('␣')
+  assert head_analysis.is_separator('[SEP]')
 
 
 def test_a_statistic_that_no_text_has_is_none(model, names):
