@@ -59,7 +59,7 @@ def of_classes(
   ranges = scores.by_length(lengths, hits)
   shown = scores.shown_classes(confusion)
   report = _of_each(
-    [names[index] for index in shown.tolist()],
+    [str(names[index]) for index in shown],
     [part[shown] for part in scores.per_class(confusion)],
     confusion.sum(axis=1)[shown],
   )

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -57,16 +58,15 @@ def train(
   if last < steps:
     return [None] * len(group.trials)
   best, state = group.restore_best()
-  tasks = None
-  if isinstance(group.program.task, TextTask):
+  fits, task = None, group.program.task
+  if isinstance(task, TextTask):
     of_validation = _outputs(
       group, loaded, signals, 'validation', state.eval_params
     )
     labels = loaded.splits['validation'].labels
-    fits = [group.program.task.fit(o, labels) for o in of_validation]
+    fits = [task.fit(outputs, labels) for outputs in of_validation]
     group.keep_fits(best, fits)
-    tasks = [group.program.task.fitted([fit]) for fit in fits]
-  scores = iter(evaluated('test', state.eval_params, tasks))
+  scores = iter(evaluated('test', state.eval_params, fits))
   return [
     None if step is None else next(scores) | {'step': step} for step in best
   ]
@@ -98,20 +98,24 @@ def _evaluated(
   signals: Signals,
   split: str,
   params,
-  tasks: list[TextTask] | None = None,
+  fits: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, float]]:
   """The metrics of a split, of each trial.
 
   Args:
-    tasks: of the trials, as they were fitted; None: that of the program.
+    fits: what was fitted for each trial; None: nothing.
 
   Raises:
     UserError: a task of one's own lacks some of its metrics.
   """
   labels, scores = loaded.splits[split].labels, []
   of_trials = _outputs(group, loaded, signals, split, params)
-  tasks_of = tasks or itertools.repeat(group.program.task)
-  for task, outputs in zip(tasks_of, of_trials, strict=False):
+  fits_of = fits or itertools.repeat({})
+  for outputs, fit in zip(of_trials, fits_of, strict=False):
+    task = group.program.task
+    if isinstance(task, TextTask):
+      outputs = task.average([outputs], [fit], labels)
+      task = task.fitted([fit])
     scores.append(task.scores(outputs, labels))
     if missing := sorted(task.metrics.keys() - scores[-1].keys()):
       raise UserError(
