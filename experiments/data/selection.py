@@ -101,6 +101,12 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     )
     dropped += lines
     _require_rows(split, labelled[split], settings.num_folds)
+  if len(labels) < reader.least:
+    raise UserError(
+      f'the train split has too few labels to learn: {labels}; at least '
+      f'{reader.least} must occur: change config.data.text.label_column, or '
+      'choose a config.task that reads none'
+    )
   of_train = values[rows.labels[labelled['train']]]
   facts = {
     'labels': labels,
@@ -175,12 +181,6 @@ def _labels(rows: Rows, train: np.ndarray, source, reader: Labels) -> list[str]:
   labels = labels or reader.names(
     rows.names[n] for n in np.unique(rows.labels[train])
   )
-  if len(labels) < reader.least:
-    raise UserError(
-      f'the train split has too few labels to learn: {labels}; at least '
-      f'{reader.least} must occur: change config.data.text.label_column, or '
-      'choose a config.task that reads none'
-    )
   return labels
 
 

@@ -302,8 +302,8 @@ class Text(Dataset):
 
   @property
   def classes(self) -> list[str]:
-    """The names of the classes that `labels` lists, in order."""
-    entries = map(named, self.labels)
+    """The names that `labels` lists, or else label_columns, in order."""
+    entries = map(named, self.labels or self.label_columns)
     return list(dict.fromkeys(shown or raw for raw, shown in entries))
 
   def _label(self, cells: tuple[str, ...], is_read: bool) -> str:

@@ -73,8 +73,9 @@ class Regression(TextTask):
     pearson: Any = 0.0
     spearman: Any = 0.0
     if is_defined:
-      pearson = stats.pearsonr(predicted, truth)[0]
-      spearman = stats.spearmanr(predicted, truth)[0]
+      pearson = np.corrcoef(predicted, truth)[0, 1]
+      ranks = stats.rankdata([predicted, truth], axis=1)
+      spearman = np.corrcoef(ranks)[0, 1]
     return {
       'loss': float(losses.mean()),
       'rmse': float(np.sqrt((errors**2).mean())),

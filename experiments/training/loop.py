@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -58,20 +59,16 @@ def train(
   if last < steps:
     return [None] * len(group.trials)
   best, state = group.restore_best()
-  tasks = None
-  if isinstance(group.program.task, TextTask):
+  fits, task = None, group.program.task
+  if isinstance(task, TextTask):
     examples = loaded.splits['validation']
     rows = group.program.settings.train.eval_batch_size
     of_validation = _outputs(
       group, signals, state.eval_params, examples, rows, loaded.bucket_lengths
     )
-    fits = [
-      group.program.task.fit(of_task, examples.labels)
-      for of_task, _ in of_validation
-    ]
+    fits = [task.fit(of_task, examples.labels) for of_task, _ in of_validation]
     group.keep_fits(best, fits)
-    tasks = [group.program.task.fitted([fit]) for fit in fits]
-  scores = iter(evaluated('test', state.eval_params, tasks))
+  scores = iter(evaluated('test', state.eval_params, fits))
   return [
     None if step is None else next(scores) | {'step': step} for step in best
   ]
@@ -104,12 +101,12 @@ def _evaluated(
   signals: Signals,
   split: str,
   params,
-  tasks: list[TextTask] | None = None,
+  fits: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, float]]:
   """The metrics of a split, of each trial; raises as loading.Data.scores.
 
   Args:
-    tasks: of the trials, as they were fitted; None: that of the program.
+    fits: what was fitted for each trial; None: nothing.
   """
   program = group.program
   examples, lengths_of_data = loaded.splits[split], loaded.bucket_lengths
@@ -119,12 +116,16 @@ def _evaluated(
 
   def scores_of(examples, rows, padded) -> list[dict[str, float]]:
     of_trials = _outputs(group, signals, params, examples, rows, padded)
-    tasks_of = tasks or itertools.repeat(program.task)
+    fits_of = fits or itertools.repeat({})
     scores = []
-    for task, (of_task, measured) in zip(tasks_of, of_trials, strict=False):
+    for (outputs, measured), fit in zip(of_trials, fits_of, strict=False):
+      task = program.task
+      if isinstance(task, TextTask):
+        outputs = task.average([outputs], [fit], examples.labels)
+        task = task.fitted([fit])
       means = (float(of_texts.mean()) for of_texts in measured)
       scores.append(
-        loaded.scores(split, task, of_task, examples)
+        loaded.scores(split, task, outputs, examples)
         | dict(zip(measures, means, strict=True))
       )
     return scores

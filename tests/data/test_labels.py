@@ -19,8 +19,8 @@ TEXTS = [
 ]
 COLUMNS = {
   'text': lambda text, _: text,
-  'joy': lambda _, labels: int('joy' in labels),
   'fear': lambda _, labels: str('fear' in labels).lower(),
+  'joy': lambda _, labels: int('joy' in labels),
 }
 FILES = {
   'separator': (
@@ -28,7 +28,7 @@ FILES = {
     ['text\tlabel', *(f'{text}\t{" ; ".join(ls)}' for text, ls in TEXTS)],
   ),
   'columns': (
-    {'label_columns': ('joy', 'fear')},
+    {'label_columns': ('fear', 'joy')},
     [
       '\t'.join(COLUMNS),
       *('\t'.join(str(of(*row)) for of in COLUMNS.values()) for row in TEXTS),
@@ -87,19 +87,19 @@ def test_labels_of_a_set_are_renamed_one_by_one(data):
       ['text\tlabel', 'a\tjoy;fear', 'b\tjoy'],
       Sets(),
       {'task': 'multilabel'},
-      "row 2: label 'joy;fear' is not.*label_separator",
+      "row 1: label 'joy;fear' is not.*label_separator",
     ),
     (
       ['text\tjoy\tfear', 'a\t0\t1', 'b\t1\t2'],
       Sets(),
       {'label_columns': ('joy', 'fear')},
-      "row 3: column 'fear' is '2' and must be 0 or 1.*label_columns",
+      "row 2: column 'fear' is '2' and must be 0 or 1.*label_columns",
     ),
     (
       ['text\tlabel', 'a\t1.5', 'b\tmuch'],
       Numbers(),
       {'task': 'regression'},
-      "row 3: label 'much' is not a number.*unknown_labels='drop'",
+      "row 2: label 'much' is not a number.*unknown_labels='drop'",
     ),
     (
       ['text\tlabel', 'a\tx', 'b\ty'],
