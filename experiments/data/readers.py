@@ -60,15 +60,10 @@ class _Number(float):
 _DECODER = json.JSONDecoder(parse_float=_Number)
 
 
-def _zstd(file: BinaryIO):
-  import pyarrow
-
-  return pyarrow.input_stream(file, compression='zstd')
-
-
 # By ending of a path, a function from a file to one of its content.
 COMPRESSED = {
-  '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open, '.zst': _zstd,
+  '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open,
+  '.zst': arrow_tables.zstd,
 }  # fmt: skip
 
 
@@ -163,8 +158,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
 
 def _key(column: str, options) -> str:
   is_text = column in options.text_columns
-  name = 'label_columns' if column in options.label_columns else 'label_column'
-  return f'config.data.text.{"text_columns" if is_text else name}'
+  labels = 'label_columns' if options.label_columns else 'label_column'
+  return f'config.data.text.{"text_columns" if is_text else labels}'
 
 
 def _shown(value) -> str:

@@ -40,19 +40,7 @@ def check(settings, flat: dict[str, Any]) -> None:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
   _check_folds(data, require)
-  text, labels = data.text, settings.task.entry.labels
-  require(
-    text.label_column != '' or text.label_columns or labels is None,
-    'data.text.label_column',
-    f'a column for config.task = {settings.task}, which reads labels',
-  )
-  for name in ('label_columns', 'label_separator'):
-    require(
-      not getattr(text, name) or not isinstance(labels, Classes | Numbers),
-      f'data.text.{name}',
-      f'empty for config.task = {settings.task}; multilabel has texts of '
-      'several labels',
-    )
+  _check_labels(data.text, settings.task, require)
   metrics = settings.task.entry.metrics
   one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
@@ -104,6 +92,21 @@ def _check_data(data) -> None:
   with data.source.checked():
     source.check(data.dir)
   _checked(data.vocabulary)
+
+
+def _check_labels(text: Text, task: Call, require) -> None:
+  labels = task.entry.labels
+  require(
+    text.label_column != '' or text.label_columns or labels is None,
+    'data.text.label_column',
+    f'a column for config.task = {task}, which reads labels',
+  )
+  for name in ('label_columns', 'label_separator'):
+    require(
+      not getattr(text, name) or not isinstance(labels, Classes | Numbers),
+      f'data.text.{name}',
+      f'empty for config.task = {task}; multilabel has texts of several labels',
+    )
 
 
 def _check_folds(data, require) -> None:
