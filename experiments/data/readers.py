@@ -142,7 +142,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if value is None and answered:
     return ''
   if isinstance(value, list) and name not in options.text_columns:
-    return json.dumps([str(label) for label in value], ensure_ascii=False)
+    labels = [_string({name: v}, name, options, answered) for v in value]
+    return json.dumps(labels, ensure_ascii=False)
   if not isinstance(value, str):
     raise _Invalid(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '
