@@ -66,3 +66,10 @@ def _rows_of(table) -> Iterator[dict]:
     columns.append(values)
   for row in zip(*columns, strict=True):
     yield dict(zip(table.schema.names, row, strict=True))
+
+
+def zstd(file: BinaryIO):
+  """A file of the content of one that is compressed."""
+  import pyarrow
+
+  return pyarrow.input_stream(file, compression='zstd')

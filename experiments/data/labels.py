@@ -16,6 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+# Cells of columns that say whether a text has a label.
+_MARKS = {'0': False, '1': True, 'false': False, 'true': True}
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelFacts:
@@ -194,6 +197,26 @@ def parts(string: str) -> list[str] | None:
     return [str(label) for label in json.loads(string)]
   except ValueError:
     return None
+
+
+def separated(text: str, separator: str) -> list[str]:
+  """The labels between separators, without white space around them."""
+  labels = (part.strip() for part in text.split(separator))
+  return [label for label in labels if label]
+
+
+def marked(columns: Sequence[str], cells: Sequence[str]) -> list[str]:
+  """The columns whose cells are 1; ValueError for other cells than 0 and 1."""
+  labels = []
+  for column, cell in zip(columns, cells, strict=True):
+    if cell.lower() not in _MARKS:
+      raise ValueError(
+        f'column {column!r} is {cell!r} and must be 0 or 1; correct it, or '
+        'change config.data.text.label_columns'
+      )
+    if _MARKS[cell.lower()]:
+      labels.append(column)
+  return labels
 
 
 def shown(names: Sequence[str]) -> str:

@@ -246,9 +246,8 @@ def load_file(
     workdir: of the run; its own files are not read.
     name: as in config.data.text.test, of a file below the current folder.
     options: fields of Text in which the file differs from those of the run.
-    labels: how the task reads them; None: the file needs none.
-    unknown_labels: 'error', or 'drop': what to do with rows of labels that are
-      no classes of the run.
+    labels: how the task reads them; None: not at all.
+    unknown_labels: what to do with rows of other labels: 'error' or 'drop'.
 
   Returns:
     the file as the only split, test.

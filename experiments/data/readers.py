@@ -60,15 +60,10 @@ class _Number(float):
 _DECODER = json.JSONDecoder(parse_float=_Number)
 
 
-def _zstd(file: BinaryIO):
-  import pyarrow
-
-  return pyarrow.input_stream(file, compression='zstd')
-
-
 # By ending of a path, a function from a file to one of its content.
 COMPRESSED = {
-  '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open, '.zst': _zstd,
+  '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open,
+  '.zst': arrow_tables.zstd,
 }  # fmt: skip
 
 
@@ -147,7 +142,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
   if value is None and answered:
     return ''
   if isinstance(value, list) and name not in options.text_columns:
-    return json.dumps([str(label) for label in value], ensure_ascii=False)
+    labels = [_string({name: v}, name, options, answered) for v in value]
+    return json.dumps(labels, ensure_ascii=False)
   if not isinstance(value, str):
     raise _Invalid(
       f'column {name!r} is {_shown(value)} and no string, number or boolean; '
@@ -163,8 +159,8 @@ def _string(record: dict, name: str, options, answered: bool) -> str:
 
 def _key(column: str, options) -> str:
   is_text = column in options.text_columns
-  name = 'label_columns' if column in options.label_columns else 'label_column'
-  return f'config.data.text.{"text_columns" if is_text else name}'
+  labels = 'label_columns' if options.label_columns else 'label_column'
+  return f'config.data.text.{"text_columns" if is_text else labels}'
 
 
 def _shown(value) -> str:

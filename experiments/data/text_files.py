@@ -313,14 +313,11 @@ class Text(Dataset):
       cells: those of label_column, or of label_columns.
       is_read: whether they are of the row, rather than of its file.
     """
-    (raw, *_), separator = cells, self.label_separator
-    if self.label_columns and is_read:
-      labels = _marked(self.label_columns, cells)
-    elif separator and is_read:
-      parts = (part.strip() for part in raw.split(separator))
-      labels = [part for part in parts if part]
-    else:
-      labels = labels_lib.parts(raw)
+    (raw, *_), labels = cells, labels_lib.parts(cells[0])
+    if is_read and self.label_columns:
+      labels = labels_lib.marked(self.label_columns, cells)
+    elif is_read and self.label_separator:
+      labels = labels_lib.separated(raw, self.label_separator)
     if labels is not None:
       return labels_lib.joined(map(self._shown, labels))
     if is_read and not raw:
@@ -332,20 +329,3 @@ class Text(Dataset):
     raw = ':'.join(parts[: self.label_depth or len(parts)])
     names = dict(reversed([*map(named, self.labels)]))
     return names.get(raw) or raw
-
-
-# Cells of label_columns.
-_MARKS = {'0': False, '1': True, 'false': False, 'true': True}
-
-
-def _marked(columns: tuple[str, ...], cells: tuple[str, ...]) -> list[str]:
-  """The columns whose cells are 1; ValueError for other cells than 0 and 1."""
-  for column, cell in zip(columns, cells, strict=True):
-    if cell.lower() not in _MARKS:
-      raise ValueError(
-        f'column {column!r} is {cell!r} and must be 0 or 1; correct it, or '
-        'change config.data.text.label_columns'
-      )
-  return [
-    c for c, cell in zip(columns, cells, strict=True) if _MARKS[cell.lower()]
-  ]

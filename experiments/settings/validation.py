@@ -40,12 +40,7 @@ def check(settings, flat: dict[str, Any]) -> None:
       raise UserError(f'config.{key} = {flat[key]!r} must be {allowed}')
 
   _check_folds(data, require)
-  text, labels = data.text, settings.task.entry.labels
-  require(
-    text.label_column != '' or text.label_columns or labels is None,
-    'data.text.label_column',
-    f'a column for config.task = {settings.task}, which reads labels',
-  )
+  _check_labels(data.text, settings.task, require)
   require(
     not data.is_stream or settings.task.entry.reads_streams,
     'task',
@@ -55,15 +50,6 @@ def check(settings, flat: dict[str, Any]) -> None:
   _check_pairs(settings, require)
   best_metric = settings.checkpoint.best_metric
   one_of(best_metric, settings.metrics, 'checkpoint.best_metric')
-  for name in ('label_columns', 'label_separator'):
-    require(
-      not getattr(text, name) or not isinstance(labels, Classes | Numbers),
-      f'data.text.{name}',
-      f'empty for config.task = {settings.task}; multilabel has texts of '
-      'several labels',
-    )
-  metrics = settings.task.entry.metrics
-  one_of(settings.checkpoint.best_metric, metrics, 'checkpoint.best_metric')
   updates = optimizer.warmup_steps
   require(
     type(updates) is int and updates <= train.steps,
@@ -137,7 +123,7 @@ def _check_pairs(settings, require) -> None:
     )
     return
   require(
-    settings.task.entry.reads_labels,
+    settings.task.entry.labels is not None,
     'task',
     'one that reads labels, such as classify, for pairs of texts '
     '(config.data.text.join)',
@@ -147,6 +133,21 @@ def _check_pairs(settings, require) -> None:
     'data.max_length',
     'at least 4 for pairs of texts: a token of each, and two [SEP]',
   )
+
+
+def _check_labels(text: Text, task: Call, require) -> None:
+  labels = task.entry.labels
+  require(
+    text.label_column != '' or text.label_columns or labels is None,
+    'data.text.label_column',
+    f'a column for config.task = {task}, which reads labels',
+  )
+  for name in ('label_columns', 'label_separator'):
+    require(
+      not getattr(text, name) or not isinstance(labels, Classes | Numbers),
+      f'data.text.{name}',
+      f'empty for config.task = {task}; multilabel has texts of several labels',
+    )
 
 
 def _check_folds(data, require) -> None:

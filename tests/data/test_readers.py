@@ -316,7 +316,7 @@ BROKEN = {
       f" row 3: column 'label' is {re.escape(shown)} and no string, .*"
       + COLUMNS,
     ) for value, shown in (
-      ('null', 'null'), ('NaN', 'nan'), ('[1]', '[1]'),
+      ('null', 'null'), ('NaN', 'nan'), ('[null]', 'null'),
       ('{"a": "b"}', "{'a': 'b'}"),
     )
   },
@@ -326,7 +326,7 @@ BROKEN = {
       f" row 1: column 'label' is {re.escape(shown)} and no string, .*"
       + COLUMNS,
     ) for value, shown in (
-      (None, 'null'), (float('nan'), 'nan'), (b'a', "b'a'"), ([1], '[1]'),
+      (None, 'null'), (float('nan'), 'nan'), (b'a', "b'a'"), ([None], 'null'),
       ({'a': 1}, "{'a': 1}"),
     )
   },

@@ -59,7 +59,8 @@ def config(small_config, tmp_path):
 
 
 def load(config):
-  return loading.load(from_config(config).data, '')
+  settings = from_config(config)
+  return loading.load(settings.data, '', labels=settings.task.entry.labels)
 
 
 def test_train_is_followed_by_what_is_not_held_out(config, caplog):
