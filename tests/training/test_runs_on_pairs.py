@@ -15,8 +15,12 @@ from experiments import predict
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding
+from experiments.data.batches import Batch
 from experiments.data.vocabularies import Word, add_separator
+from experiments.learning import gradients
+from experiments.learning.hparams import HParams
 from experiments.settings.settings import from_config
+from experiments.training import build
 from experiments.training import run as run_lib
 from selfattn.classifier import TextClassifier
 from selfattn.contract import Encoder
@@ -99,6 +103,23 @@ def test_positions_run_on_or_restart_at_the_second_text(pool, sampling):
     assert run_on[row, :length].tolist() == index
     second_index = [n - second + has_cls for n in index[second:]]
     assert restarted[row, :length].tolist() == index[:second] + second_index
+
+
+def test_word_dropout_keeps_what_is_between_the_texts(tmp_path):
+  config = pairs_config(tmp_path)
+  config.model.word_dropout_rate = 0.999
+  settings = from_config(config)
+  model = build.model(settings, 9, 2)
+  hparams = HParams.of(settings)
+  params = build.init_state(settings, model, hparams).params
+  batch = Batch(
+    np.tile(np.int32([2, 3, 8, 4, 8]), (4, 1)), np.full(4, 5, np.int32),
+    np.zeros(4, np.int32), np.ones(4, np.float32),
+  )  # fmt: skip
+  _, grads = gradients.gradients(
+    params, batch, hparams, 0, classifier=model, num_microbatches=lambda _: 1
+  )
+  assert jnp.abs(grads['token_type']['embedding'][1]).max() > 0
 
 
 def write_table(folder):

@@ -179,6 +179,15 @@ def test_the_trial_of_a_sweep_with_the_same_model_and_seed_is_taken(
     assert found == str(sweep / 'trials' / f'{name}-{seed}')
 
 
+def test_a_trial_of_a_sweep_may_have_begun_with_other_embeddings(sweep):
+  config = short_config()
+  config.model.position, config.seed = 'learned', 5
+  config.model.embeddings = 'random(freeze=True)'
+  config.train.init_from = str(sweep)
+  with sources.opened(from_config(config)) as folder:
+    assert folder == str(sweep / 'trials/learned-5')
+
+
 def test_seeds_count_only_where_a_sweep_has_several(sweep):
   for trial in (sweep / 'trials').glob('*-5'):
     shutil.rmtree(trial)
