@@ -48,6 +48,10 @@ def main(values) -> None:
 
     processes.require_one('experiments.export')
     run = evaluation.restore_params(path, values.checkpoint)
+    if run.settings.data.pair_length is not None:
+      raise UserError(
+        f'--workdir={workdir} reads pairs of texts, which are not exported'
+      )
     tokenizer = encoding.read_tokenizer(path)
     labels = loading.read_facts(path)['labels']
     app.make_folder(output, 'output')
