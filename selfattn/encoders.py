@@ -168,14 +168,12 @@ class AttentionEncoder(Stack):
 
   def unsupported_cls(self, num_tokens):
     # [CLS] stands before all tokens. Some layer has to show it all of them.
-    least = min(
+    most = max(
       window[1] if window and -1 < window[1] < num_tokens else num_tokens
-      for window in self.windows
+      for window in self.windows[: self.num_layers]
     )
-    if not self.causal and least < num_tokens:
-      return (
-        f'attends to only {least} of the tokens with window = {self.window}'
-      )
+    if not self.causal and most < num_tokens:
+      return f'attends to only {most} of the tokens with window = {self.window}'
     return super().unsupported_cls(num_tokens)
 
   def window_of(self, index):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Mapping
 from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -51,7 +52,7 @@ def typed_fields(entry: Any) -> Mapping[str, tuple[Any, Any]]:
   declared = {
     name
     for name, kind in inspect.get_annotations(entry).items()
-    if 'ClassVar' not in str(kind)
+    if not re.search('ClassVar|InitVar|KW_ONLY', str(kind))
   }
   fields = dataclasses.fields(entry)
   names = {field.name for field in fields}

@@ -207,6 +207,16 @@ def test_a_class_that_forgets_the_decorator_is_named():
     fields.options(Wider)
 
 
+def test_what_dataclasses_write_beside_fields_is_no_field():
+  @dataclasses.dataclass(frozen=True)
+  class Sized:
+    scale: dataclasses.InitVar[int]
+    _: dataclasses.KW_ONLY
+    height: int = 3
+
+  assert fields.options(Sized) == {'height': 3}
+
+
 @pytest.fixture
 def own_file(tmp_path, monkeypatch):
   """Writes a module of one's own."""

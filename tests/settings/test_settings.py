@@ -407,3 +407,17 @@ def test_real_position_ids_are_for_methods_that_support_them():
   changes['model.position'] = 'sinusoidal+t5'
   with pytest.raises(UserError, match=r'no integers, which .* = t5 does'):
     settings.from_config(with_changes(**changes))
+
+
+@pytest.mark.parametrize('window', ['((2, 2), ())', '((), (2, 2))'])
+def test_cls_needs_one_layer_that_shows_it_all_tokens(window):
+  changes = {
+    'model.pool': 'cls', 'model.encoder': f'attention(window={window})',
+  }  # fmt: skip
+  settings.from_config(with_changes(**changes))
+  changes |= {
+    'model.num_layers': 1,
+    'model.encoder': 'attention(window=(2, 2))',
+  }
+  with pytest.raises(UserError, match='attends to only 2 of the tokens'):
+    settings.from_config(with_changes(**changes))
