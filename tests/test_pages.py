@@ -191,7 +191,7 @@ def test_the_way_from_a_csv_to_predictions_can_be_gone(
   train = next(words for words in lines if '--workdir=runs/reviews' in words)
   code, stdout, stderr = call_command('train', *train[1:], *SMALL, cwd=folder)
   assert code == 0, stderr
-  assert '32 train, 4 validation, 4 test; 2 classes' in stderr
+  assert '32 train, 4 validation, 4 test; 2 labels' in stderr
   assert 'WARNING: classes' not in stderr
   assert last_json(stdout)['split'] == 'test'
   for words in lines[1:5]:

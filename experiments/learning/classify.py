@@ -124,9 +124,12 @@ CLASSIFY = Classify()
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
-  return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+  # A run that diverged has logits that are not finite.
+  with np.errstate(invalid='ignore'):
+    return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-  powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-  return powers / powers.sum(axis=-1, keepdims=True)
+  with np.errstate(invalid='ignore'):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)

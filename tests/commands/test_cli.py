@@ -136,7 +136,7 @@ def cases(tmp):
     'one class': (
       'train',
       text_flags(tmp / 'one_class', tests),
-      ['one class only'],
+      ['too few labels'],
     ),
     'no rows': (
       'train',

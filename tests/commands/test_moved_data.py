@@ -129,7 +129,7 @@ def test_labels_of_another_file_that_the_run_does_not_know_are_said(
   assert "dropped: 2 of 5 ('ugly' 2)" in stderr
   file.write_text('text\tlabel\nso\tugly\n')
   code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
-  assert (code, 'has no text of a class' in stderr) == (2, True)
+  assert (code, 'has no text of a label' in stderr) == (2, True)
 
 
 def test_the_source_of_init_from_may_be_deleted(

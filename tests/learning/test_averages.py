@@ -105,7 +105,7 @@ def scores(program, params, loaded):
 
 def test_every_command_uses_the_average(trained, tmp_path, call_command):
   path, result = trained
-  settings, program, step, average = evaluation.restore_params(
+  settings, program, step, average, _ = evaluation.restore_params(
     str(path), 'best'
   )
   params = restored(path, averaged_config(), step).params

@@ -15,6 +15,7 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import Batch
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.inspection.head_analysis import sown_weights
 from experiments.learning.measures import MEASURES, Measure
@@ -79,7 +80,7 @@ VOCABULARY = Vocabulary(30)
 )
 def test_measures_are_those_of_the_weights_in_float64(changes):
   settings = from_config(make_config(**changes))
-  program = compiled.make(settings, VOCABULARY, 2)
+  program = compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
   state = program.init(program.hparams([settings]))
   *_, entropy, distance = program.eval_step(state.params, BATCH)
   weights, _ = sown_weights(program.classifier, state.params, BATCH)
@@ -133,7 +134,7 @@ def test_each_trial_of_a_group_has_its_own_measures(tmp_path):
     runs.append((config.to_dict(), from_config(config), tmp_path / str(seed)))
   runs = [(config, settings, str(path)) for config, settings, path in runs]
   loaded = loading.load(runs[0][1].data, '')
-  program = compiled.make(runs[0][1], loaded.vocabulary, 2, 2)
+  program = compiled.make(runs[0][1], loaded.vocabulary, loaded.label_facts, 2)
   together = run_lib.run_group(runs, loaded, program, Signals())
   for seed, result in enumerate(together):
     alone = run_lib.run(make_config(seed=seed), str(tmp_path / f'{seed}-alone'))
@@ -180,7 +181,7 @@ def test_a_measure_of_another_shape_is_refused(monkeypatch):
 
   monkeypatch.setitem(MEASURES, 'scalar', Scalar)
   settings = from_config(make_config(**{'train.measures': 'scalar'}))
-  program = compiled.make(settings, VOCABULARY, 2)
+  program = compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
   with pytest.raises(UserError, match=r'Scalar returns shape \(\)'):
     jax.eval_shape(program.eval_step, program.template.params, BATCH)
 

@@ -86,7 +86,7 @@ def test_a_callback_is_called_for_each_trial_of_a_group(tmp_path):
     path = str(tmp_path / f'run{seed}')
     runs.append((config.to_dict(), from_config(config), path))
   loaded = loading.load(runs[0][1].data, '')
-  program = compiled.make(runs[0][1], loaded.vocabulary, 2, 2)
+  program = compiled.make(runs[0][1], loaded.vocabulary, loaded.label_facts, 2)
   run_lib.run_group(runs, loaded, program, Signals())
   for *_, path in runs:
     assert noted(path)[-1]['sum'] == pytest.approx(kernel_sum(path, 12))

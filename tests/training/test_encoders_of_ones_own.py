@@ -86,7 +86,9 @@ def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   run_lib.run(config, str(path), Signals())
   stored = json.loads((path / 'config.json').read_text())
   assert stored['model']['encoder'] == 'parallel(gate=0.25)'
-  settings, program, step, params = evaluation.restore_params(str(path), 'last')
+  settings, program, step, params, _ = evaluation.restore_params(
+    str(path), 'last'
+  )
   assert step == 2
   loaded = evaluation.load_data(settings, str(path), None)
   examples = loaded.splits['validation'].take(np.arange(3))

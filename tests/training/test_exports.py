@@ -73,14 +73,18 @@ def made(data, folder, changes):
   settings = from_config(config)
   tokenizer = tokenizers.Tokenizer.from_str(data.files['tokenizer.json'])
   vocabulary = Vocabulary.of(tokenizer)
-  classifier = build.model(settings, vocabulary.size, len(data.labels))
+  classifier = build.model(
+    settings, vocabulary.size, len(data.label_facts.names)
+  )
   params = draw(
     lambda: build.init_state(settings, classifier, HParams.of(settings)).params
   )
-  program = compiled.make(settings, vocabulary, len(data.labels))
-  run = Evaluated(settings, program, 7, params)
+  program = compiled.make(settings, vocabulary, data.label_facts)
+  run = Evaluated(settings, program, 7, params, {})
   folder.mkdir()
-  written = exports.write(run, tokenizer, data.labels, str(folder))
+  written = exports.write(
+    run, tokenizer, list(data.label_facts.names), str(folder)
+  )
   assert json.loads((folder / 'settings.json').read_text()) == written
   return written, Predictor([run], tokenizer, data.labels, 64)
 

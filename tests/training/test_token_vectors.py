@@ -85,7 +85,7 @@ def test_a_frozen_table_has_no_moments_and_no_part_in_the_norm(file):
   config = vectors_config(file, freeze=True)
   settings = from_config(config)
   loaded = loading.load(settings.data, '')
-  program = compiled.make(settings, loaded.vocabulary, 2)
+  program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
   state = program.init(HParams.of(settings))
   shapes = {leaf.shape for leaf in jax.tree.leaves(state.optimizer)}
   table = state.params['embed']['embedding']
@@ -97,7 +97,9 @@ def test_a_frozen_table_has_no_moments_and_no_part_in_the_norm(file):
   )
   free = make_small_config()
   free.optimizer = config.optimizer
-  other = compiled.make(from_config(free), loaded.vocabulary, 2)
+  other = compiled.make(
+    from_config(free), loaded.vocabulary, loaded.label_facts
+  )
   _, trained = other.train_step(
     other.init(HParams.of(settings)), other.put(batch), HParams.of(settings)
   )
@@ -123,7 +125,7 @@ def test_trials_of_one_program_have_the_same_vectors(file, tmp_path):
   configs[1].seed = 1
   settings = [from_config(config) for config in configs]
   loaded = loading.load(settings[0].data, '')
-  program = compiled.make(settings[0], loaded.vocabulary, 2, 2)
+  program = compiled.make(settings[0], loaded.vocabulary, loaded.label_facts, 2)
   paths = [str(tmp_path / str(index)) for index in range(2)]
   runs = [
     (config.to_dict(), of_run, path)
