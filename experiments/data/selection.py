@@ -86,12 +86,6 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
   labels = _labels(rows, splits['train'], source, reader)
-  if len(labels) < reader.least:
-    raise UserError(
-      f'the train split has too few labels to learn: {labels}; at least '
-      f'{reader.least} must occur: change config.data.text.label_column, or '
-      'choose a config.task that reads none'
-    )
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings)
@@ -107,6 +101,12 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     )
     dropped += lines
     _require_rows(split, labelled[split], settings.num_folds)
+  if len(labels) < reader.least:
+    raise UserError(
+      f'the train split has too few labels to learn: {labels}; at least '
+      f'{reader.least} must occur: change config.data.text.label_column, or '
+      'choose a config.task that reads none'
+    )
   of_train = values[rows.labels[labelled['train']]]
   facts = {
     'labels': labels,

@@ -18,6 +18,7 @@ import numpy as np
 
 from experiments.command.errors import UserError, require
 from experiments.data.batches import Examples
+from experiments.data.labels import LabelFacts
 from experiments.data.rows import Row, Rows
 from experiments.data.selection import Selection
 from experiments.data.text_files import SPLITS, Text
@@ -154,6 +155,7 @@ def select(rows: Rows, source, settings, reader) -> Selection:
       digest.update(''.join(texts).encode())
   facts = {
     'labels': [],
+    'of_train': LabelFacts().to_json(),
     'counts': {split: len(chosen) for split, chosen in splits.items()},
     'fingerprint': digest.hexdigest(),
   }

@@ -136,7 +136,7 @@ def cases(tmp):
     'one class': (
       'train',
       text_flags(tmp / 'one_class', tests),
-      ['too few labels'],
+      ['is not one of'],
     ),
     'no rows': (
       'train',

@@ -23,8 +23,8 @@ def test_an_exported_run_predicts_what_the_run_does(
   expected = [list(one.probabilities.values()) for one in classify(texts)]
   exported = runpy.run_path(str(tmp_path / 'files' / 'predict.py'))
   np.testing.assert_allclose(exported['predict'](texts), expected, atol=1e-5)
-  assert (
-    exported['settings']['labels'] == classify.runs[0].program.task.facts.names
+  assert exported['settings']['labels'] == list(
+    classify.runs[0].program.task.facts.names
   )
 
 

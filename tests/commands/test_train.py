@@ -101,6 +101,7 @@ def assert_same_end(path, result, uninterrupted):
 def test_a_finished_run_has_all_files_and_rows(uninterrupted):
   path, result = uninterrupted
   assert set(os.listdir(path)) == {
+    'calibration.json',
     'checkpoints',
     'config.json',
     'data.json',

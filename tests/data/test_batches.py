@@ -83,7 +83,7 @@ def test_an_order_costs_no_more_than_its_indices():
   count = 70_001
   batches = batches_of(count, 2)
   batches(0)
-  ((order, sequence),) = batches._orders.values()
+  ((_, order, sequence),) = batches._orders.values()
   assert order.nbytes == 4 * count
   assert sequence.nbytes <= 8 * (count // 2 + 1)
 

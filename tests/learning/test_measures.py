@@ -191,6 +191,7 @@ import json
 import jax
 import numpy as np
 from experiments.data.batches import Batch
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings.settings import from_config
 from experiments.training import compiled
@@ -206,8 +207,9 @@ batch = Batch(
   np.ones(8, np.float32),
 )
 measured = []
+facts = LabelFacts(('a', 'b'))
 for devices in (jax.devices()[:1], jax.devices()):
-  program = compiled.make(settings, Vocabulary(30), 2, devices=devices)
+  program = compiled.make(settings, Vocabulary(30), facts, devices=devices)
   state = program.init(program.hparams([settings]))
   outputs = program.eval_step(state.params, program.put(batch))
   measured.append([np.asarray(x).tolist() for x in outputs[-2:]])

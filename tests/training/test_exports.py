@@ -86,7 +86,7 @@ def made(data, folder, changes):
     run, tokenizer, list(data.label_facts.names), str(folder)
   )
   assert json.loads((folder / 'settings.json').read_text()) == written
-  return written, Predictor([run], tokenizer, data.labels, 64)
+  return written, Predictor([run], tokenizer, 64)
 
 
 def check(data, tmp_path, variants):
