@@ -15,6 +15,8 @@ import numpy as np
 NUM_BINS = 15
 # Least and greatest temperature.
 _RANGE = (0.05, 20.0)
+# Cuts of that range, after which it is a millionth of a temperature wide.
+_SECTIONS = 32
 
 
 def temperature(mean_loss: Callable[[float], float]) -> float:
@@ -23,15 +25,18 @@ def temperature(mean_loss: Callable[[float], float]) -> float:
   Args:
     mean_loss: from a temperature to the mean loss on validation.
   """
-  from scipy import optimize
-
-  best = optimize.minimize_scalar(
-    lambda log: mean_loss(float(np.exp(log))),
-    bounds=np.log(_RANGE),
-    method='bounded',
-  )
+  # Golden section search, of the logarithm. Every run does this, and scipy takes
+  # longer to import than it takes.
+  ratio = (5**0.5 - 1) / 2
+  low, high = np.log(_RANGE)
+  for _ in range(_SECTIONS):
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    if mean_loss(float(np.exp(left))) < mean_loss(float(np.exp(right))):
+      high = right
+    else:
+      low = left
   # The search never sees 1 itself.
-  fitted = float(np.exp(best.x))
+  fitted = float(np.exp((low + high) / 2))
   return fitted if mean_loss(fitted) < mean_loss(1.0) else 1.0
 
 

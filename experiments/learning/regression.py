@@ -12,6 +12,7 @@ import optax
 
 from experiments.data.batches import Batch
 from experiments.data.labels import Labels, Numbers
+from experiments.learning import scores as scores_lib
 from experiments.learning.reports import Report
 from experiments.learning.tasks import Targets
 from experiments.learning.text_tasks import TextTask
@@ -63,8 +64,6 @@ class Regression(TextTask):
     return {'loss': loss, 'rmse': accuracy**0.5}
 
   def scores(self, outputs, labels: np.ndarray) -> dict[str, float]:
-    from scipy import stats
-
     losses, values = outputs
     predicted, truth = values[:, 0], labels.astype(np.float64)
     errors = predicted - truth
@@ -74,8 +73,8 @@ class Regression(TextTask):
     spearman: Any = 0.0
     if is_defined:
       pearson = np.corrcoef(predicted, truth)[0, 1]
-      ranks = stats.rankdata([predicted, truth], axis=1)
-      spearman = np.corrcoef(ranks)[0, 1]
+      ranks = scores_lib.ranked(predicted), scores_lib.ranked(truth)
+      spearman = np.corrcoef(*ranks)[0, 1]
     return {
       'loss': float(losses.mean()),
       'rmse': float(np.sqrt((errors**2).mean())),

@@ -51,16 +51,23 @@ def auroc(scores_of: np.ndarray, truth: np.ndarray) -> float:
     scores_of: (texts, labels).
     truth: boolean, (texts, labels), whether a text has a label.
   """
-  from scipy import stats
-
   positives = truth.sum(axis=0)
   negatives = len(truth) - positives
   has_both = (positives > 0) & (negatives > 0)
   if not has_both.any():
     return 0.5
-  ranks = (stats.rankdata(scores_of, axis=0) * truth).sum(axis=0)
+  ranks = np.stack([ranked(column) for column in scores_of.T], axis=1)
+  ranks = (ranks * truth).sum(axis=0)
   above = ranks - positives * (positives + 1) / 2
   return float((above[has_both] / (positives * negatives)[has_both]).mean())
+
+
+def ranked(values: np.ndarray) -> np.ndarray:
+  """Ranks from 1, (values,); equal values have the mean of theirs."""
+  _, inverse, counts = np.unique(
+    values, return_inverse=True, return_counts=True
+  )
+  return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
 def of_sets(predicted: np.ndarray, truth: np.ndarray) -> dict[str, float]:
