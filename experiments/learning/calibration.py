@@ -25,8 +25,8 @@ def temperature(mean_loss: Callable[[float], float]) -> float:
   Args:
     mean_loss: from a temperature to the mean loss on validation.
   """
-  # Golden section search, of the logarithm. Every run does this, and scipy takes
-  # longer to import than it takes.
+  # Golden section search, of the logarithm. Every run does this, and to import
+  # scipy takes longer.
   ratio = (5**0.5 - 1) / 2
   low, high = np.log(_RANGE)
   for _ in range(_SECTIONS):
