@@ -77,7 +77,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
 
   Args:
     source: a data set of experiments.data.datasets.
-    settings: experiments.data.loading.DataSettings.
+    settings: experiments.data.data_settings.DataSettings.
     reader: of the labels.
 
   Raises:

@@ -129,7 +129,7 @@ def select(rows: Rows, source, settings, reader) -> Selection:
   Args:
     source: the data set.
     reader: of labels, which a stream has not.
-    settings: experiments.data.loading.DataSettings.
+    settings: experiments.data.data_settings.DataSettings.
 
   Raises:
     UserError: a split is too short for a window.

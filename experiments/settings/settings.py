@@ -26,7 +26,7 @@ from experiments.command.schema import (
   one_of,
   section,
 )
-from experiments.data.loading import DataSettings
+from experiments.data.data_settings import DataSettings
 from experiments.data.vectors import EMBEDDINGS, Random
 from experiments.learning.measures import MEASURES, Measure
 from experiments.learning.optimizers import OptimizerSettings

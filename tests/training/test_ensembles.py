@@ -86,6 +86,11 @@ def test_a_run_and_its_copy_are_the_run(paths, tmp_path, printed_json):
   assert steps == [once.pop('step')] * 2
   assert twice.pop('loss') == pytest.approx(once.pop('loss'), rel=1e-6)
   assert twice.pop('temperatures') == 2 * once.pop('temperatures')
+  for when in ('before', 'after'):
+    one, two = (result['calibration'][when] for result in (once, twice))
+    # A mean of two equal numbers, by their logarithms, is rounded.
+    for name in ('nll', 'brier'):
+      assert two.pop(name) == pytest.approx(one.pop(name), rel=1e-12)
   assert twice == once
 
 
