@@ -195,28 +195,30 @@ def _parse(argv, define, doc, describe) -> flags.FlagValues:
       else word
       for word in argv
     ]
+    rest = argv
     if describe is not None:
-      path, argv = _take_config(argv)
+      path, rest = _take_config(argv)
       config = load_config(path)
       modules.search(os.path.dirname(path))
-      _check_overrides(argv, config)
+      _check_overrides(rest, config)
       # ml_collections reads overrides from sys.argv, not from its argument.
-      sys.argv = argv
+      sys.argv = rest
       config_flags.DEFINE_config_dict('config', config, flag_values=values)
       for name in values:
         if values[name].parser.flag_type() == 'tuple':
           values[name].parser = _Tuples()
       flags.DEFINE_string('config_path', path, '', flag_values=values)
+    _check_repeated(argv, values)
     helps = [word for word in argv if word.partition('=')[0] in _HELP]
     if helps:
       _print_help(values, doc, path, config, describe, helps[0])
       sys.exit(DONE)
-    rest = values(argv)
+    _, *more = values(rest)
   except flags.Error as error:
     raise UserError(_flag_error(error, config)) from error
-  if len(rest) > 1:
+  if more:
     raise UserError(
-      f'unexpected argument {rest[1]!r}; flags begin with --, and a pattern '
+      f'unexpected argument {more[0]!r}; flags begin with --, and a pattern '
       'needs quotes, or the shell replaces it'
     )
   return values
@@ -240,7 +242,7 @@ def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
 
 
 def _take_config(argv) -> tuple[str, list[str]]:
-  """The last --config, or the default, and the arguments without it."""
+  """That of --config, or the default, and the arguments without it."""
   path, rest = DEFAULT_CONFIG, []
   arguments = iter(argv)
   for argument in arguments:
@@ -254,13 +256,32 @@ def _take_config(argv) -> tuple[str, list[str]]:
   return find_config(path), rest
 
 
+def _names(argv) -> list[str]:
+  """The flags of a command line, without dashes and values."""
+  words = [word for word in argv[1:] if word.startswith('-')]
+  return [word.lstrip('-').partition('=')[0] for word in words]
+
+
+def _check_repeated(argv, values: flags.FlagValues) -> None:
+  """UserError for a flag given twice, of which one value would be lost."""
+  switches = {f'no{name}': name for name in values if values[name].boolean}
+  names = [switches.get(name, name) for name in _names(argv)]
+  for name in values:
+    # Those of tuples of a config are a subclass, and no exception.
+    may_repeat = type(values[name]) is flags.MultiFlag
+    if names.count(name) > 1 and not may_repeat:
+      raise UserError(
+        f'--{name} is given {names.count(name)} times; give it once, and '
+        'several values of a list with commas between them'
+      )
+
+
 def _check_overrides(argv, config: ConfigDict) -> None:
   """UserError for an override of an unknown key or of a section."""
   keys = flat_keys(config)
-  for argument in argv[1:]:
-    name = argument.lstrip('-').partition('=')[0]
+  for name in _names(argv):
     name = name.removeprefix('no') if name.startswith('noconfig.') else name
-    if not name.startswith('config.') or not argument.startswith('-'):
+    if not name.startswith('config.'):
       continue
     key = name.removeprefix('config.')
     if key not in keys:

@@ -251,14 +251,33 @@ def test_the_installed_command_prints_the_same_line(
 
 
 @pytest.mark.parametrize(
+  ('command', 'name', 'words'),
+  [
+    ('train', 'workdir', ['--workdir=a', '--workdir', 'b']),
+    ('train', 'config', ['--config=configs/trec.py', '-config=configs/mr.py']),
+    ('train', 'config.seed', ['--config.seed=1', '--config.seed=1']),
+    (
+      'train',
+      'config.data.text.labels',
+      ['--config.data.text.labels=a', '--config.data.text.labels=b,c'],
+    ),
+    ('sweep', 'dry_run', ['--dry_run', '--nodry_run']),
+    ('sweep', 'sweep', ['--sweep=seeds', '--sweep=positions']),
+    ('benchmark', 'lengths', ['--lengths=8', '--lengths=16']),
+  ],
+)
+def test_a_flag_of_one_value_is_not_repeated(
+  command, name, words, call_command
+):
+  said = [f'--{name} is given 2 times']
+  assert_refused(*call_command(command, *words, cwd=ROOT), said)
+
+
+@pytest.mark.parametrize(
   ('flags', 'shown'),
   [
     (['--config.data.text.labels=good,bad'], "['good', 'bad']"),
     (['--config.data.text.labels="a=x,y",b'], "['x,y', 'b']"),
-    (
-      ['--config.data.text.labels=good', '--config.data.text.labels=b,c'],
-      "['good', 'b', 'c']",
-    ),
   ],
 )
 def test_a_tuple_is_parsed_as_values_of_a_grid_are(
