@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from experiments.command import schema
@@ -209,16 +209,19 @@ class Settings:
     """Values by dotted key of the config; of a choice, its canonical text."""
     return schema.flat(self)
 
-  def digest(self) -> str:
+  def digest(self, free: Collection[str] = FREE) -> str:
     """Sixteen hexadecimal digits, the same for runs that compute the same.
 
     Defaults are left out, so that a new key, or option, changes no digest.
+
+    Args:
+      free: keys that do not count.
     """
     usual = default_values()
     chosen = {
       key: value
       for key, value in self.flat().items()
-      if key not in FREE and value != usual[key]
+      if key not in free and value != usual[key]
     }
     text = json.dumps(chosen, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

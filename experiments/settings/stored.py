@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from experiments.command import modules
 from experiments.command.errors import UserError, at
@@ -58,57 +59,78 @@ def read_settings(path: str) -> Settings:
   Raises:
     UserError: there is no run, or its config cannot be read.
   """
-  sources = search_modules(path)
-  files = {name.partition(':')[0]: file for name, (file, _) in sources.items()}
-  changed, config = {}, _read_config(path)
-  with modules.found_first(files):
-    with at(f'{path}/config.json'):
-      settings = from_config(complete(config))
-    for name, (file, digest) in sources.items():
-      now, digest_now = modules.source(name)
-      if digest_now != digest:
-        changed[now] = file
-  for now, file in changed.items():
-    log(
-      f'WARNING: {now}, or a module beside it, is not as it was when the run '
-      f'in {path} began with {file}'
-    )
+  with _modules_as_noted(path):
+    settings = _read(path)
+    say_changed(path)
   return settings
 
 
-def modules_of(settings: Iterable[Settings]) -> dict[str, str]:
-  """Name and text of the file that notes one's own modules; {} without any."""
+def _read(path: str) -> Settings:
+  if not os.path.exists(os.path.join(path, 'config.json')):
+    raise UserError(f'--workdir: {path}/config.json does not exist')
+  config = read_object(path, 'config.json')
+  with at(f'{path}/config.json'):
+    return from_config(complete(config))
+
+
+@contextlib.contextmanager
+def _modules_as_noted(path: str) -> Iterator[None]:
+  """A context in which modules are the files that a run has noted."""
+  search_modules(path)
+  noted = read_object(path, _MODULES)
+  files = {name.partition(':')[0]: file for name, (file, _) in noted.items()}
+  with modules.found_first(files):
+    yield
+
+
+def say_changed(path: str) -> None:
+  """Says which modules are other ones than a run, or a sweep, has noted.
+
+  Raises:
+    UserError: one of them is gone.
+  """
+  changed = {}
+  for name, (file, digest) in read_object(path, _MODULES).items():
+    now, digest_now = modules.source(name)
+    if digest_now != digest:
+      changed[now] = file
+  for now, file in changed.items():
+    log(
+      f'WARNING: {now}, or a module beside it, is not as it was when {path} '
+      f'began with {file}'
+    )
+
+
+def modules_of(settings: Iterable[Settings], path: str = '') -> dict[str, str]:
+  """Name and text of the file that notes one's own modules; {} without any.
+
+  Args:
+    path: of a run or a sweep that has noted some, which stay as they were.
+  """
   names = dict.fromkeys(name for one in settings for name in one.own_names())
   sources = {name: modules.source(name) for name in names}
+  sources |= read_object(path, _MODULES)
   return {_MODULES: json.dumps(sources, indent=2)} if sources else {}
 
 
-def search_modules(path: str) -> dict[str, tuple[str, str]]:
-  """Searches one's own modules where a run, or a sweep, has found them.
-
-  Returns:
-    (file, digest) that it has noted by `module:NAME`.
-  """
-  sources = _read_json(path, _MODULES, {})
-  for file, _ in sources.values():
+def search_modules(path: str) -> None:
+  """Searches one's own modules where a run, or a sweep, has noted them."""
+  for file, _ in read_object(path, _MODULES).values():
     modules.search(os.path.dirname(file))
-  return sources
 
 
-def _read_config(path: str) -> dict:
-  """The nested config of a workdir, as it is stored."""
-  if not os.path.exists(os.path.join(path, 'config.json')):
-    raise UserError(f'--workdir: {path}/config.json does not exist')
-  return _read_json(path, 'config.json', {})
+def read_object(path: str, name: str) -> dict:
+  """The object in a JSON file of a folder; {} without the file.
 
-
-def _read_json(path: str, name: str, default: dict) -> dict:
+  Raises:
+    UserError: it holds something else.
+  """
   file_path = os.path.join(path, name)
   try:
     with open(file_path) as file:
       content = json.load(file)
   except FileNotFoundError:
-    return default
+    return {}
   except (ValueError, RecursionError) as error:
     raise UserError(f'{file_path} is not JSON: {error}') from error
   if not isinstance(content, dict):
@@ -116,22 +138,27 @@ def _read_json(path: str, name: str, default: dict) -> dict:
   return content
 
 
-def check(path: str, settings: Settings, config: dict | None = None) -> None:
-  """UserError if the workdir belongs to a run with other settings.
-
-  Args:
-    config: nested, that the settings were read from: if it is that of the run,
-      nothing is compared; None: unknown.
-  """
+def check(path: str, settings: Settings) -> None:
+  """UserError if the workdir belongs to a run with other settings."""
   if not os.path.exists(os.path.join(path, 'config.json')):
     if not workdir_lib.is_new(path):
       raise UserError(
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  if config is not None and _read_config(path) == with_format(config):
-    return
-  old, new = read_settings(path).flat(), settings.flat()
+  with _modules_as_noted(path):
+    before = _read(path)
+  check_equal(before, settings, f'--workdir={path} belongs to a run')
+  say_changed(path)
+
+
+def check_equal(before: Settings, now: Settings, what: str) -> None:
+  """UserError that names the keys in which settings differ.
+
+  Args:
+    what: has the settings `before`, such as the folder of a run.
+  """
+  old, new = before.flat(), now.flat()
   differences = [
     f'config.{key} was {old[key]!r}, is {new[key]!r}'
     for key in sorted(new)
@@ -139,8 +166,8 @@ def check(path: str, settings: Settings, config: dict | None = None) -> None:
   ]
   if differences:
     raise UserError(
-      f'--workdir={path} belongs to a run with another config: '
-      f'{"; ".join(differences)}; choose another --workdir'
+      f'{what} with another config: {"; ".join(differences)}; choose another '
+      '--workdir'
     )
 
 

@@ -1,17 +1,17 @@
 """Planning of sweeps: a config, and for each trial the overrides of keys.
 
-The name of a trial is a hash of its overrides, so it does not depend on the
-other trials.
+The name of a trial is the digest of its settings: trials that compute the same
+are one, in whatever words and by whichever command they were planned.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -22,8 +22,7 @@ from experiments.command.values import flat_keys
 from experiments.data import loading
 from experiments.learning.hparams import HParams
 from experiments.settings import settings as settings_lib
-from experiments.settings import stored
-from experiments.settings.settings import Settings
+from experiments.settings.settings import FREE, Settings
 from experiments.training import build, callbacks, compiled, sources
 
 
@@ -47,37 +46,22 @@ class Spec:
 
   @property
   def name(self) -> str:
-    """The hash that is the name of the workdir."""
+    """The digest that is the name of the workdir."""
     return os.path.basename(self.path)
 
 
-# Hexadecimal digits of a name, and of one whose first digits are taken: of two
-# of 1,000 trials in one of 10,000 sweeps.
-_DIGITS, MORE_DIGITS = 8, 16
-
-
-def identity(overrides: Mapping[str, Any], digits: int = _DIGITS) -> str:
-  """Hexadecimal digits, the same for the same overrides."""
-  text = json.dumps(dict(overrides), sort_keys=True)
-  return hashlib.sha256(text.encode()).hexdigest()[:digits]
-
-
-def _path(folder: str, overrides: Mapping[str, Any], taken: dict) -> str:
-  """The workdir of a trial, of a name that no other trial has."""
-  longer = os.path.join(folder, identity(overrides, MORE_DIGITS))
-  path = os.path.join(folder, identity(overrides))
-  if os.path.exists(longer) or taken.get(path, longer) != longer:
-    return longer
-  taken[path] = longer
-  return path
-
-
-def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
+def make(
+  base: dict,
+  trials: Iterable[Mapping[str, Any]],
+  workdir: str,
+  names: Iterable[str] | None = None,
+) -> list[Spec]:
   """Specs of all trials, all of them validated.
 
   Args:
     base: the nested config.
     trials: overrides of each trial.
+    names: of the workdirs of trials that were planned before; None: digests.
 
   Returns:
     One spec for each trial; its overrides hold choices as their canonical text.
@@ -86,18 +70,20 @@ def make(base: dict, trials: list[dict], workdir: str) -> list[Spec]:
     UserError: lists every trial that is invalid.
   """
   folder = os.path.join(os.path.abspath(workdir), 'trials')
-  specs, wrong, taken = [], [], {}
-  for index, overrides in enumerate(trials):
+  planned = zip(trials, names or itertools.repeat(None), strict=False)
+  specs, wrong = [], []
+  for index, (overrides, name) in enumerate(planned):
     try:
       config = _changed(base, overrides)
       settings = settings_lib.from_config(config)
+      # The same data may be elsewhere, but what is swept makes a trial.
+      free = [key for key in FREE if key not in overrides]
+      path = os.path.join(folder, name or settings.digest(free))
       overrides = _canonical(overrides, settings)
-      path = _path(folder, overrides, taken)
-      stored.check(path, settings, config)
       specs.append(Spec(index, overrides, config, settings, path))
     except UserError as error:
       wrong.append((index, overrides, error))
-  _raise_all(wrong, len(trials))
+  _raise_all(wrong, len(specs) + len(wrong))
   return specs
 
 
@@ -130,8 +116,7 @@ def distinct(specs: list[Spec], points: list[dict]) -> list[Spec]:
   first: dict[str, tuple[Spec, dict]] = {}
   repeated: dict[str, None] = {}
   for spec, point in zip(specs, points, strict=True):
-    settings = json.dumps(spec.settings.flat(), sort_keys=True)
-    same, before = first.setdefault(settings, (spec, point))
+    same, before = first.setdefault(spec.name, (spec, point))
     if same is not spec:
       # Without the seed, and whatever else both have.
       keys = [k for k in point | before if point.get(k) != before.get(k)]

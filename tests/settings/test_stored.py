@@ -13,7 +13,7 @@ from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.settings import stored
 from experiments.settings.settings import from_config
-from experiments.sweeps import folder
+from experiments.sweeps import folder, plan
 from experiments.training import evaluation
 from experiments.training import run as run_lib
 from selfattn.positions import POSITIONS
@@ -58,10 +58,13 @@ def test_a_run_without_a_key_is_resumed_and_evaluated_with_its_default(
 
 def test_a_sweep_without_a_key_is_read_with_its_default(config, tmp_path):
   del config['train']['ema_decay']
-  sweep = {'config': config, 'trials': [{'seed': 3}, {'train.ema_decay': 0.5}]}
+  trials = {'one': {'seed': 3}, 'two': {'train.ema_decay': 0.5}}
+  sweep = {'config': config, 'trials': trials}
   (tmp_path / 'sweep.json').write_text(json.dumps(sweep))
   trials = folder.read(str(tmp_path))
   assert [t.settings.train.ema_decay for t in trials] == [0.0, 0.5]
+  # Also where this version would name them otherwise.
+  assert [trial.name for trial in trials] == ['one', 'two']
 
 
 def test_a_new_option_changes_no_run(config, monkeypatch):
@@ -143,6 +146,30 @@ def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
   file.unlink()
   with pytest.raises(UserError, match='there is no module mine_of_tests in'):
     stored.read_settings(str(path))
+
+
+def test_a_resumed_sweep_says_that_a_class_of_ones_own_has_changed(
+  tmp_path, monkeypatch, capfd
+):
+  monkeypatch.setattr(modules, '_folders', [])
+  monkeypatch.setattr(sys, 'path', list(sys.path))
+  monkeypatch.chdir(tmp_path)
+  file, base = tmp_path / 'swept_of_tests.py', make_small_config().to_dict()
+  sweep = str(tmp_path / 'sweep')
+
+  def write(text, *trials):
+    file.write_text(text)
+    folder.write(sweep, base, plan.make(base, trials, sweep))
+    return capfd.readouterr().err.count('is not as it was when'), json.loads(
+      (tmp_path / 'sweep/modules.json').read_text()
+    )
+
+  mine = {'model.position': 'swept_of_tests:Mine'}
+  _, planned = write(IDEAS, mine)
+  assert write(IDEAS, mine) == (0, planned)
+  # Of several trials once, and again as long as it differs.
+  for _ in range(2):
+    assert write(IDEAS + '# changed', mine, mine | {'seed': 1}) == (1, planned)
 
 
 @pytest.mark.parametrize('text', ['[]', '{"seed":', '{"format": 0}'])

@@ -22,32 +22,6 @@ def test_product_is_every_combination_in_order():
     grids.product([one, one])
 
 
-def test_identity_depends_on_the_overrides_alone():
-  first = plan.identity({'seed': 1, 'model.pool': 'max'})
-  assert first == plan.identity({'model.pool': 'max', 'seed': 1})
-  assert first != plan.identity({'model.pool': 'max', 'seed': 2})
-  # Pinned: later versions must find existing folders.
-  assert plan.identity({'seed': 1}) == 'a4bbadc1'
-
-
-def test_trials_whose_names_begin_alike_have_folders_of_their_own(
-  tmp_path, monkeypatch
-):
-  """Of one digit, names of 17 trials cannot all differ."""
-  monkeypatch.setattr(plan.identity, '__defaults__', (1,))
-  base = default.get_config().to_dict()
-  trials = [{'seed': seed} for seed in range(17)]
-  specs = plan.make(base, trials, str(tmp_path))
-  assert len({spec.path for spec in specs}) == 17
-  assert len(specs[0].name) == 1
-  for spec in specs:
-    (tmp_path / 'trials' / spec.name).mkdir(parents=True)
-  again = plan.make(base, trials[::-1], str(tmp_path))
-  assert {s.path: s.overrides for s in again if len(s.name) > 1} == {
-    s.path: s.overrides for s in specs if len(s.name) > 1
-  }
-
-
 def test_shapes_are_traced_once_for_each_program(tmp_path, monkeypatch):
   base = default.get_config().to_dict()
   base['data']['source'] = 'word_order(train_pairs=5)'

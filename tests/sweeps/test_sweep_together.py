@@ -144,11 +144,13 @@ def test_a_trial_keeps_its_id_when_others_are_added(tmp_path):
   def add(*overrides):
     specs = folder.numbered(path, plan.make(base, list(overrides), path))
     folder.write(path, base, specs)
-    return {spec.overrides['seed']: spec.index for spec in specs}
+    return {spec.settings.seed: spec.index for spec in specs}
 
   assert add({'seed': 7}, {'seed': 8}) == {7: 0, 8: 1}
   assert add({'seed': 9}, {'seed': 8}) == {9: 2, 8: 1}
-  assert [spec.overrides['seed'] for spec in folder.read(path)] == [7, 8, 9]
+  # Equal settings are one trial, in whatever words.
+  assert add({'seed': 7, 'model.pool': 'mean'}, {'seed': 8}) == {7: 0, 8: 1}
+  assert [spec.settings.seed for spec in folder.read(path)] == [7, 8, 9]
 
 
 def test_a_swept_list_is_a_tuple_when_it_is_read(tmp_path):
@@ -157,6 +159,19 @@ def test_a_swept_list_is_a_tuple_when_it_is_read(tmp_path):
   folder.write(path, base, plan.make(base, trials, path))
   (spec,) = folder.read(path)
   assert spec.overrides == trials[0]
+
+
+def test_places_of_data_are_trials_where_they_are_swept(tmp_path):
+  """Elsewhere they are free: data may move."""
+  path, base = str(tmp_path), make_small_config().to_dict()
+  base['data']['source'] = 'text'
+  places = [{'data.dir': 'a'}, {'data.dir': 'b'}]
+  one, other = plan.make(base, places, path)
+  assert one.name != other.name
+  (before,) = plan.make(base, [{}], path)
+  base['data']['dir'] = 'elsewhere'
+  (after,) = plan.make(base, [{}], path)
+  assert before.name == after.name
 
 
 def test_concurrent_commands_add_all_of_their_trials(tmp_path, monkeypatch):
@@ -197,21 +212,23 @@ def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
   config.data.dir = str(tmp_path / 'then')
   config.data.validation_fraction = config.data.test_fraction = 0.2
   config.train.steps = config.train.eval_every = 4
-  words = ['--engine=serial', *arguments(tmp_path / 'sweep', config)]
-  seeds = '--grid=config.seed=0,1'
-  code, _, stderr = call_command(
-    'sweep', *words, seeds, '--trial_ids=0', cwd=ROOT
-  )
+  sweep = ['sweep', '--engine=serial', '--grid=config.seed=0,1']
+
+  def call(*more):
+    words = arguments(tmp_path / 'sweep', config)
+    return call_command(*sweep, *words, *more, cwd=ROOT)
+
+  code, _, stderr = call('--trial_ids=0')
   assert code == 0, stderr
   (tmp_path / 'then').rename(tmp_path / 'now')
-  more = [f'--config.data.dir={tmp_path}/now', '--config.train.log_every=3']
-  code, stdout, stderr = call_command('sweep', *words, seeds, *more, cwd=ROOT)
+  config.data.dir, config.train.log_every = str(tmp_path / 'now'), 3
+  code, stdout, stderr = call()
   assert code == 0, stderr
   assert last_json(stdout)['trials'] == {'DONE': 2}
-  more.append('--config.model.embed_dim=8')
-  code, _, stderr = call_command('sweep', *words, seeds, *more, cwd=ROOT)
+  config.model.embed_dim = 8
+  code, _, stderr = call()
   assert code == 2
-  assert 'config.model.embed_dim was 12, is 8' in stderr
+  assert 'a sweep with another config: config.model.embed_dim was 12' in stderr
 
 
 def test_a_run_that_is_done_says_where_it_is_now(tmp_path):

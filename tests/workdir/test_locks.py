@@ -151,8 +151,10 @@ def test_a_signal_ends_the_wait_for_another_host(
   path, more = tmp_path / 'run', []
   if command == 'sweep':
     more = ['--engine=serial', '--grid=config.seed=1']
-    folder.write(str(path), default.get_config().to_dict(), [])
-    path = path / 'trials' / plan.identity({'seed': 1})
+    base = default.get_config().to_dict()
+    (trial,) = plan.make(base, [{'seed': 1}], str(path))
+    folder.write(str(path), base, [])
+    path = pathlib.Path(trial.path)
   path.mkdir(parents=True)
   # Held by a separate open file, as by a process on another host.
   with open(path / 'lock', 'w') as file:

@@ -337,7 +337,8 @@ def test_commands_that_began_at_once_keep_the_trials_of_both(
     assert code == 0, err
     # As of one that had not seen this one's.
     known = json.loads((bucket / 'sweep.json').read_text())
-    known['trials'] = [{'seed': 7}]
+    names = [n for n, of in known['trials'].items() if of == {'seed': 7}]
+    known['trials'] = {name: {'seed': 7} for name in names}
     (bucket / 'sweep.json').write_text(json.dumps(known))
 
   monkeypatch.setattr(running, 'train', meanwhile)
