@@ -169,9 +169,16 @@ def _options(name: str, entry: Any, inside: str) -> dict[str, Any]:
         f'{", ".join(known) or "none"}{nearest(option, known)}'
       )
     values[option] = typed(value, known[option][0], option)
-    if values[option] in (math.inf, -math.inf):
+    if not _is_finite(values[option]):
       raise UserError(f'{option} = {value} must be finite')
   return values
+
+
+def _is_finite(value: Any) -> bool:
+  """Whether no number in it is infinite; there is no literal for NaN."""
+  if isinstance(value, tuple):
+    return all(map(_is_finite, value))
+  return value not in (math.inf, -math.inf)
 
 
 def _why_none(entry: Any, option: str) -> str:
@@ -221,9 +228,15 @@ def parse_layers(
 
 def _split(text: str, separator: str, key: str) -> list[str]:
   try:
-    return split(text, separator)
+    parts = split(text, separator)
   except ValueError as error:
     raise UserError(f'config.{key}: {error}') from None
+  if len(parts) > 1 and not all(part.strip() for part in parts):
+    raise UserError(
+      f'config.{key} = {text!r} must have a name on either side of each '
+      f'{separator!r}'
+    )
+  return parts
 
 
 def joined_text(calls: tuple[Call, ...]) -> str:

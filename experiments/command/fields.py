@@ -116,7 +116,10 @@ def kind_text(kind: Any) -> str:
   if origin is Literal:
     return ' or '.join(map(repr, parts))
   if origin is tuple:
-    return f'a list of {", ".join(map(kind_text, _elements(parts)))}'
+    kinds = ', '.join(map(kind_text, _elements(parts)))
+    if parts[-1:] == (...,):
+      return f'a list, each element {kinds}'
+    return f'a list of {len(parts)}: {kinds}'
   return ' or '.join(KINDS.get(p) or kind_text(p) for p in _members(kind))
 
 

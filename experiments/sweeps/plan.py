@@ -124,11 +124,12 @@ def distinct(specs: list[Spec], points: list[dict]) -> list[Spec]:
         describe({key: of[key] for key in keys or of if key in of})
         for of in (point, before)
       ]
-      repeated[' is '.join(text or 'the default' for text in texts)] = None
+      repeated[' equals '.join(text or 'the default' for text in texts)] = None
   if repeated:
     log(
-      f'{len(specs) - len(first)} of {len(specs)} points of the grid repeat a '
-      f'trial, which is trained once: {"; ".join(repeated)}'
+      f'{len(specs) - len(first)} of {len(specs)} points of the grid have the '
+      'settings of an earlier one, and are one trial with it: '
+      f'{"; ".join(repeated)}'
     )
   return [spec for spec, _ in first.values()]
 

@@ -55,7 +55,7 @@ class Position(InLayers):
       the attention it is used in.
     vocab_size: V, for methods that read `tokens.ids`; None: unknown.
     heads: number of heads that it acts on, after those of methods it is joined
-      with; 0: all.
+      with; 0: all, which a method needs that changes embeddings or the scale.
     layer_heads: heads of the layer, where num_heads are some of them; None:
       num_heads are all.
     per_layer: whether every attention layer has parameters of its own and

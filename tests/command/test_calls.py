@@ -110,7 +110,8 @@ def test_calls_are_joined_by_plus_outside_of_brackets_and_quotes():
   [
     ('wide+plan', "'plan' is not one of .* did you mean plain"),
     ('wide+broad(base=3)', 'joins wide with itself'),
-    ('wide+', "'' is not a name"),
+    ('wide+', r"'wide\+' must have a name on either side of each '\+'"),
+    ('+wide', 'must have a name on either side'),
     ('wide(base=3+plain', 'brackets that do not match'),
   ],
 )
@@ -173,10 +174,11 @@ def test_an_option_is_of_the_type_that_is_annotated(option, value):
     ('limit=big', 'must be a number or None'),
     ('name=True', 'must be an integer or text'),
     ('side=middle', "must be 'left' or 'right' or 2"),
-    ('pair=(1,)', 'must be a list of an integer, a number'),
-    ('names=(1,)', 'must be a list of text'),
+    ('pair=(1,)', 'must be a list of 2: an integer, a number'),
+    ('names=(1,)', 'must be a list, each element text'),
     ('share=None', 'must be a number'),
     ('share=1e999', 'must be finite'),
+    ('pair=(1, -1e999)', 'must be finite'),
     ('function=abs', 'cannot read function.* as float | None'),
     ('unknown=3', "cannot read unknown: 'Nowhere'"),
     ('vocab_size=3', "has no option 'vocab_size'"),

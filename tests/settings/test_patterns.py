@@ -59,6 +59,7 @@ def test_the_text_of_a_pattern_is_read_again():
   ('changes', 'said'),
   [
     ({'position': 'rotary,rotray'}, 'did you mean rotary'),
+    ({'position': 't5,'}, "config.model.position = 't5,' must have a name"),
     ({'position': 'learned+rotary,rotary'}, 'learned'),
     ({'position': 'rotary(heads=3)+alibi(heads=2)'}, 'heads = 2'),
     ({'position': 'rotary,learned(max_len=2)+none'}, 'learned'),

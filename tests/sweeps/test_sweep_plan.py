@@ -55,8 +55,8 @@ def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
   # Another spelling has the same folder.
   assert specs[2].path == specs[0].path
   (said,) = capfd.readouterr().err.splitlines()
-  assert said.startswith('4 of 8 points of the grid repeat a trial')
-  assert said.count('model.position=rope is model.position=rotary') == 1
+  assert said.startswith('4 of 8 points of the grid have the settings')
+  assert said.count('model.position=rope equals model.position=rotary') == 1
 
 
 def test_a_default_that_is_written_is_the_same_trial(tmp_path, capfd):
@@ -64,7 +64,9 @@ def test_a_default_that_is_written_is_the_same_trial(tmp_path, capfd):
   base = default.get_config().to_dict()
   kept = plan.distinct(plan.make(base, points, str(tmp_path)), points)
   assert [spec.overrides for spec in kept] == [{}, {'seed': 1}]
-  assert 'seed=0 is the default; seed=1 is seed=1' in capfd.readouterr().err
+  assert (
+    'seed=0 equals the default; seed=1 equals seed=1' in capfd.readouterr().err
+  )
 
 
 @pytest.mark.parametrize(
