@@ -52,6 +52,18 @@ class Choice(NamedTuple):
     return f'{text} ({self.reason})' if self.reason else text
 
 
+def by_layer(choices: list[Choice]) -> str:
+  """The choices of all layers as text; where they differ, with layers."""
+  layers: dict[str, list[str]] = {}
+  for index, choice in enumerate(choices):
+    layers.setdefault(str(choice), []).append(str(index))
+  if len(layers) < 2:
+    return next(iter(layers), '')
+  return '; '.join(
+    f'{text} in layers {", ".join(numbers)}' for text, numbers in layers.items()
+  )
+
+
 def choose(
   backend: str,
   platform: str | None,

@@ -67,17 +67,17 @@ class Encoder(nn.Module):
       platform: as of unsupported_reason.
     """
 
-  def attention_choice(
+  def attention_choices(
     self, shape: tuple[int, int, int], *, drops_weights: bool
-  ) -> Choice | None:
-    """The backend of attention in a classifier; None: there is no choice.
+  ) -> list[Choice]:
+    """The backend of attention of each layer; []: there is no choice.
 
     Args:
       shape: (B, L, D) of the token vectors.
       drops_weights: whether attention weights are dropped.
     """
     del shape, drops_weights
-    return None
+    return []
 
   def window_of(self, index: int) -> tuple[int, int] | None:
     """The window of a layer, as of selfattn.Attention; None: all tokens."""

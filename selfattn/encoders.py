@@ -154,17 +154,19 @@ class AttentionEncoder(Stack):
       'value_dim': head_dim,
     }
 
-  def attention_choice(self, shape, *, drops_weights):
-    """The choice of the first layer."""
+  def attention_choices(self, shape, *, drops_weights):
     B, L, D = shape
-    return choose(
-      self.backend,
-      self.platform,
-      (B, self.num_heads, L, L),
-      has_pairs=bool(self.windows[0]),
-      has_token_masks=True,
-      **self._facts(0, D, drops_weights),
-    )
+    return [
+      choose(
+        self.backend,
+        self.platform,
+        (B, self.num_heads, L, L),
+        has_pairs=self.window_of(index) is not None,
+        has_token_masks=True,
+        **self._facts(index, D, drops_weights),
+      )
+      for index in range(self.num_layers)
+    ]
 
   def unsupported_cls(self, num_tokens):
     # [CLS] stands before all tokens. Some layer has to show it all of them.

@@ -38,6 +38,7 @@ from experiments.learning.steps import State
 from experiments.learning.tasks import Task
 from experiments.settings.settings import Settings
 from experiments.training import build
+from selfattn import choice
 from selfattn.classifier import TextClassifier
 from selfattn.kernels import platform_of
 
@@ -80,8 +81,8 @@ class Program:
   @property
   def share(self) -> Share:
     """Rows of a batch that this process computes."""
-    count = jax.process_count()
-    return Share(jax.process_index(), count, self.mesh.shape['data'])
+    parts = self.mesh.shape['data']
+    return Share(jax.process_index(), jax.process_count(), parts)
 
   @property
   def has_orders(self) -> bool:
@@ -100,13 +101,14 @@ class Program:
     count = build.num_microbatches(self.settings, (rows, length), platform)
     return count, rows // count
 
-  def attention_choice(self, length: int):
-    """Encoder.attention_choice of a training batch of this length."""
+  def attention(self, length: int) -> str:
+    """Backends of attention, and why, for a batch of this length; or ''."""
     model, encoder = self.settings.model, self.classifier.encoder
     _, rows = self.microbatches(length)
-    vectors = rows, length + self.classifier.has_cls, model.embed_dim
+    shape = rows, length + self.classifier.has_cls, model.embed_dim
     drops = model.attention_dropout_rate > 0
-    return encoder.attention_choice(vectors, drops_weights=drops)
+    layers = encoder.attention_choices(shape, drops_weights=drops)
+    return choice.by_layer(layers)
 
   def put(self, batch: Batch) -> Batch:
     """A batch on all devices, from the rows of it on this process."""
@@ -180,8 +182,8 @@ def make(
   init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(settings, classifier, task, platform, by_rows)
-  measures = {call.label: call.make() for call in settings.train.measures}
-  eval_step = steps.make_eval_step(classifier, by_rows, task, measures.values())
+  measures = [call.make() for call in settings.train.measures]
+  eval_step = steps.make_eval_step(classifier, by_rows, task, measures)
   size, leading = None, ()
   if num_trials is not None:
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
@@ -191,7 +193,6 @@ def make(
   shapes = jax.eval_shape(lambda: init(HParams.of(settings)))
   template, state = _placed(shapes, mesh, settings.train.fsdp_min_size, leading)
   of_trial = NamedSharding(mesh, PartitionSpec(*leading))
-  batches = batch_sharding(mesh, has_orders)
   compiled = functools.partial(_compiled, mesh, size)
   return Program(
     settings=settings,
@@ -205,7 +206,7 @@ def make(
     train_step=compiled(
       train_step,
       (0, 0 if has_orders else None, 0),
-      (state, batches, of_trial),
+      (state, batch_sharding(mesh, has_orders), of_trial),
       (state, of_trial),
       donate_argnums=0,
     ),

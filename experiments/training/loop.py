@@ -261,8 +261,8 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   if count > 1:
     where += f', in {count} microbatches of {rows}'
   log(f'batch {batch} {where}')
-  if choice := program.attention_choice(longest):
-    log(f'attention over {longest} tokens: {choice}')
+  if attention := program.attention(longest):
+    log(f'attention over {longest} tokens: {attention}')
   steps = settings.train.steps
   log(
     f'{settings.task}: {steps} steps are {steps / epoch:.1f} epochs of {epoch}'

@@ -27,8 +27,7 @@ from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.named_leaves import leaves
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
-# Differences that a message names.
-_MOST = 10
+_MOST = 10  # differences that a message names
 # What the model begins with, and how it reads pairs of texts.
 _FREE = ('model.embeddings', 'model.pair_positions')
 # Where the same files are split in another way, texts of test may have been
@@ -195,54 +194,61 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
       parameters matches.
   """
   with opened(settings) as folder:
-    step, source = _read_parameters(folder, settings)
+    there = _read_settings(folder, settings)
+    step, source = _read_parameters(folder, there, settings)
     place = buckets.origin(folder)
     # The new run has taken it, unless the other one was replaced since then.
-    here = _tokenizer(workdir, settings).to_str()
-    if _tokenizer(folder, settings).to_str() != here:
+    here, other = _tokenizer(workdir, settings), _tokenizer(folder, settings)
+    if other.to_str() != here.to_str():
       raise _refused(
         settings,
         f' has another vocabulary than {workdir}; choose another --workdir',
       )
     has_same_labels = _labels(folder) == _labels(workdir)
-  taken, skipped, params = [], [], []
-  names = leaves(state.params)
   if settings.data.pair_length:
-    source |= {_TABLE: _with_separator(source[_TABLE], names[_TABLE])}
+    table = leaves(state.params)[_TABLE]
+    source |= {_TABLE: _with_separator(source[_TABLE], table)}
+  params, taken, skipped = _merged(state.params, source, has_same_labels)
+  old, new = there.flat(), settings.flat()
+  different = list(filter(_is_of_model, _different([old, new])))
+  why = f'; that run has {_told(different, old, new)}' if different else ''
+  if not taken:
+    some = '; '.join(skipped[:_MOST])
+    raise _refused(settings, f': none of its parameters matches: {some}{why}')
+  log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
+  log(f'skipped parameters: {", ".join(skipped) or "none"}{why}')
+  # The average, if there is one, begins with the first step.
+  return state.replace(params=params)
+
+
+def _merged(params, source: dict, has_same_labels: bool):
+  """(parameters with those of a source that match, their names, all others).
+
+  Args:
+    has_same_labels: whether heads match, too.
+  """
+  taken, skipped, merged = [], [], []
+  names = leaves(params)
   for name, leaf in names.items():
-    reason = _mismatch(
-      leaf, source.get(name), has_same_labels or not _is_head(name)
-    )
-    if reason:
+    fits_labels = has_same_labels or not _is_head(name)
+    if reason := _mismatch(leaf, source.get(name), fits_labels):
       skipped.append(f'{name} ({reason})')
-      params.append(leaf)
+      merged.append(leaf)
     else:
       taken.append(name)
-      params.append(_like(leaf, source[name]))
+      merged.append(_like(leaf, source[name]))
   skipped += [
     f'{name} (not in this model)' for name in source if name not in names
   ]
-  if not taken:
-    raise _refused(
-      settings,
-      f': none of its parameters matches: {"; ".join(skipped[:_MOST])}',
-    )
-  log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
-  log(f'skipped parameters: {", ".join(skipped) or "none"}')
-  # The average, if there is one, begins with the first step.
-  return state.replace(
-    params=jax.tree.unflatten(jax.tree.structure(state.params), params)
-  )
+  tree = jax.tree.unflatten(jax.tree.structure(params), merged)
+  return tree, taken, skipped
 
 
 def _read_parameters(
-  folder: str, settings: Settings
-) -> tuple[int, dict[str, jax.Array]]:
+  folder: str, there: Settings, settings: Settings
+) -> tuple[int, dict]:
   """(best step, its parameters by name) of the run to begin with."""
-  stored_settings = _read_settings(folder, settings)
-  with checkpoints.reading(
-    folder, stored_settings.checkpoint, stored_settings.best
-  ) as saved:
+  with checkpoints.reading(folder, there.checkpoint, there.best) as saved:
     steps = saved.steps()
     if not steps:
       raise _refused(settings, ' has no checkpoint')
@@ -277,13 +283,13 @@ def _is_head(name: str) -> bool:
   return part == 'head' or part.startswith('token_head_')
 
 
-def _mismatch(leaf, other, has_same_labels: bool) -> str | None:
+def _mismatch(leaf, other, fits_labels: bool) -> str | None:
   """Why a parameter of the other run cannot take the place of `leaf`."""
   if other is None:
     return 'not in that model'
   if (other.shape, other.dtype) != (leaf.shape, leaf.dtype):
     return f'{other.dtype}{list(other.shape)} there'
-  return None if has_same_labels else 'other labels'
+  return None if fits_labels else 'other labels'
 
 
 def _like(leaf, value):

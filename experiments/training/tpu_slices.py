@@ -155,14 +155,14 @@ def report(compiled, program, length: int) -> dict[str, Any]:
     compiled, program: from compile_step.
     length: of its batch, in tokens.
   """
-  devices, attention = program.mesh.devices, program.attention_choice(length)
+  devices, attention = program.mesh.devices, program.attention(length)
   memory = compiled.memory_analysis()
   available = int(_MEMORY[devices.flat[0].device_kind])
   return {
     'devices': devices.size,
     'hosts': len({device.process_index for device in devices.flat}),
     'mesh': dict(program.mesh.shape),
-    'attention': attention and str(attention),
+    'attention': attention or None,
     'fits': memory.peak_memory_in_bytes <= available,
     'memory_bytes': memory.peak_memory_in_bytes,
     'memory_available_bytes': available,

@@ -137,20 +137,22 @@ def test_the_source_of_init_from_may_be_deleted(
 ):
   base, command, _ = trained
   shutil.copytree(base / 'run', tmp_path / 'first')
-  more = [
-    *command,
+  _, _, *keys = command
+  command = [
+    'train',
+    *[key for key in keys if not key.startswith('--config.data.dir=')],
     f'--config.data.dir={base}/now',
     f'--config.train.init_from={tmp_path}/first',
-    f'--workdir={tmp_path}/second',
   ]
-  code, stdout, stderr = call_command('train', *more, cwd=ROOT)
+  second = [*command, f'--workdir={tmp_path}/second']
+  code, stdout, stderr = call_command(*second, cwd=ROOT)
   assert code == 0, stderr
   assert 'loaded parameters from step' in stderr
   os.rename(tmp_path / 'first', tmp_path / 'elsewhere')
-  code, again, stderr = call_command('train', *more, cwd=ROOT)
+  code, again, stderr = call_command(*second, cwd=ROOT)
   assert (code, again) == (0, stdout), stderr
   code, _, stderr = call_command(
-    'train', *more, f'--workdir={tmp_path}/third', cwd=ROOT
+    *command, f'--workdir={tmp_path}/third', cwd=ROOT
   )
   assert code == 2
   assert 'config.train.init_from' in stderr

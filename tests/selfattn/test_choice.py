@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 
-from selfattn import choice
+from selfattn import choice, positions
 from selfattn.backends import attend
 from selfattn.choice import choose
 from selfattn.dropout import Dropout
@@ -272,8 +272,31 @@ def test_an_encoder_passes_its_platform_on():
     ).trace(params, x, mask)
     text = traced.lower(lowering_platforms=('tpu',)).as_text()
     assert kernels(text) == want
-    chosen = encoder.attention_choice(x.shape, drops_weights=drops)
+    (chosen,) = encoder.attention_choices(x.shape, drops_weights=drops)
     assert (chosen.backend == 'pallas_tpu') == bool(want)
+
+
+def test_each_layer_of_a_pattern_has_its_choice():
+  sizes = H * K, H, False
+  encoder = AttentionEncoder(
+    num_layers=3,
+    num_heads=H,
+    mlp_dim=5,
+    position=positions.layered(
+      [
+        {'rotary': POSITIONS['rotary'](*sizes)},
+        {'cope': POSITIONS['cope'](*sizes)},
+      ]
+    ),
+    dtype=jnp.float32,
+    platform='tpu',
+  )
+  choices = encoder.attention_choices((B, L, H * K), drops_weights=False)
+  assert [c.backend == 'pallas_tpu' for c in choices] == [True, False, True]
+  kernel, reference = choice.by_layer(choices).split('; ')
+  assert kernel.endswith(' in layers 0, 2')
+  assert reference.endswith(' in layers 1')
+  assert choice.by_layer(choices[::2]) == str(choices[0])
 
 
 def test_a_device_of_another_vendor_is_used_as_a_cpu_is():

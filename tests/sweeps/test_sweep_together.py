@@ -168,8 +168,9 @@ def test_places_of_data_are_trials_where_they_are_swept(tmp_path):
   places = [{'data.dir': 'a'}, {'data.dir': 'b'}]
   one, other = plan.make(base, places, path)
   assert one.name != other.name
+  base['data']['dir'] = 'a'
   (before,) = plan.make(base, [{}], path)
-  base['data']['dir'] = 'elsewhere'
+  base['data']['dir'] = 'b'
   (after,) = plan.make(base, [{}], path)
   assert before.name == after.name
 

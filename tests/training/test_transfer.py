@@ -72,6 +72,8 @@ def test_parameters_that_match_are_loaded_and_the_rest_is_named(
       np.testing.assert_allclose(leaf, theirs[name], atol=1e-6)
   assert 'cls (not in that model)' in skipped
   assert 'float32[12, 20] there' in skipped
+  assert 'config.model.mlp_dim = 20, which is 22 here' in skipped
+  assert "config.model.pool = 'mean', which is 'cls' here" in skipped
 
 
 def test_the_vocabulary_is_taken_and_heads_of_other_labels_are_skipped(
