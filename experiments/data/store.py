@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import glob
 import hashlib
 import json
@@ -141,16 +142,17 @@ def _written(path: str, make: Make) -> Arrays:
   # Late: what was written before is read without.
   from experiments.workdir import locks
 
-  os.makedirs(os.path.dirname(path), exist_ok=True)
-  lock = f'{path}.lock'
+  folder, name = os.path.split(path)
+  os.makedirs(folder, exist_ok=True)
+  held = functools.partial(locks.held, folder, queues=True, name=f'{name}.lock')
   with contextlib.ExitStack() as on_exit:
     # Beside a lock of another user there can be none: the last writer wins.
     with contextlib.suppress(UserError):
       try:
-        on_exit.enter_context(locks.held(lock, 0, queues=True))
+        on_exit.enter_context(held(patience=0))
       except locks.InUse:
         log('waiting for another process, which reads the same data')
-        on_exit.enter_context(locks.held(lock, math.inf, queues=True))
+        on_exit.enter_context(held(patience=math.inf))
       for left in glob.glob(f'{glob.escape(path)}.part-*'):
         shutil.rmtree(left, ignore_errors=True)
     if (arrays := _read(path)) is not None:

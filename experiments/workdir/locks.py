@@ -35,9 +35,12 @@ class InUse(UserError):
 
 @contextlib.contextmanager
 def held(
-  folder: str, patience: float = PATIENCE, queues: bool = False
+  folder: str,
+  patience: float = PATIENCE,
+  queues: bool = False,
+  name: str = NAME,
 ) -> Iterator[None]:
-  """Holds FOLDER/lock during the block; creates the folder if needed.
+  """Holds FOLDER/NAME during the block; creates the folder if needed.
 
   The kernel releases the lock (flock) when the process ends in any way; it
   works across hosts over NFS. New folders that the block leaves empty are
@@ -47,6 +50,7 @@ def held(
     patience: seconds to wait for a process on another host.
     queues: whether to wait as long for a process on this host, too; for locks
       that are held only for a moment.
+    name: of the file.
 
   Raises:
     InUse: another process did not release it in time.
@@ -55,7 +59,7 @@ def held(
   # Late: commands that only read need no lock.
   from filelock import FileLock
 
-  path = pathlib.Path(folder).absolute() / NAME
+  path = pathlib.Path(folder).absolute() / name
   missing = [parent for parent in path.parents if not os.path.lexists(parent)]
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
