@@ -33,15 +33,13 @@ def train(
   state: State,
   loaded: loading.Data,
   signals: Signals,
-  until: int | None = None,
 ) -> list[dict[str, float] | None]:
   """Trains to the end; returns the test scores of each best State.
 
-  They are None for a trial that diverged, or that stops before the last step.
+  They are None for a trial that diverged.
 
   Args:
     state: to go on from.
-    until: a step with an evaluation, to stop after; None: the last one.
 
   Raises:
     Interrupted: a signal was received; the State after the last step is saved.
@@ -50,14 +48,10 @@ def train(
   """
   batches = _batches(group, loaded)
   _print_header(group, loaded, batches[0].steps_per_epoch)
-  steps = group.program.settings.train.steps
-  last = until or steps
   evaluated = functools.partial(_evaluated, group, loaded, signals)
-  state = _loop(group, state, batches, evaluated, signals, last)
+  state = _loop(group, state, batches, evaluated, signals)
   group.flush()
   group.wait()
-  if last < steps:
-    return [None] * len(group.trials)
   best, state = group.restore_best()
   fits, task = None, group.program.task
   if isinstance(task, TextTask):
@@ -163,7 +157,6 @@ def _loop(
   batches: list[TrainBatches],
   evaluated: Callable,
   signals: Signals,
-  until: int,
 ) -> State:
   """Trains from `state` on; `step` counts the steps applied."""
   program, every = group.program, group.program.settings.train
@@ -183,7 +176,7 @@ def _loop(
   if start > 0 and due(start, every.eval_every) and group.lacks_scores(start):
     validate(start)
   ahead = RunAhead()
-  for step in range(start + 1, until + 1):
+  for step in range(start + 1, every.steps + 1):
     batch = program.put_train([batch_of(step - 1) for batch_of in batches])
     state, measured = program.train_step(state, batch, group.hparams)
     ahead.add(measured)
@@ -198,7 +191,7 @@ def _loop(
     try:
       if due(step, every.eval_every):
         validate(step)
-      if step < until:
+      if step < every.steps:
         signals.check()
     except Interrupted as error:
       group.flush()

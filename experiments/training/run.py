@@ -99,16 +99,13 @@ def run_group(
   loaded: loading.Data,
   program: compiled.Program,
   signals: Signals,
-  until: int | None = None,
 ) -> list[dict[str, Any] | None]:
   """Trains runs that share a program, and returns their results.
 
-  They are None for a run that diverged, or that stops before its last step.
+  They are None for a run that diverged.
 
   Args:
     runs: config, settings and workdir of each.
-    until: a step with an evaluation, after which the runs are PAUSED; None:
-      the last one.
 
   Raises:
     Interrupted, Diverged, Failed: as `loop.train` raises them.
@@ -131,7 +128,7 @@ def run_group(
       all_settings = [settings for _, settings, _ in runs]
       opened = list(zip(all_settings, workdirs, strict=True))
       group, state = groups.opened(program, opened, on_exit)
-      scores = loop.train(group, state, loaded, signals, until)
+      scores = loop.train(group, state, loaded, signals)
   except BaseException as error:
     status = 'INTERRUPTED' if isinstance(error, Interrupted) else 'FAILED'
     for workdir in workdirs:
@@ -141,19 +138,15 @@ def run_group(
           workdir.set_status(status, reason=str(error))
     raise
   return [
-    _result(workdir, of_run, program, until)
+    None if of_run is None else _result(workdir, of_run, program)
     for workdir, of_run in zip(workdirs, scores, strict=True)
   ]
 
 
 def _result(
-  workdir: Workdir, scores, program: compiled.Program, until: int | None
-) -> dict[str, Any] | None:
-  """The result of a run that has ended, which is then in its status."""
-  if scores is None:
-    if workdir.status['status'] == 'RUNNING':
-      workdir.set_status('PAUSED', until)
-    return None
+  workdir: Workdir, scores: dict, program: compiled.Program
+) -> dict[str, Any]:
+  """The result of a run that is done, which is then in its status."""
   result = {'split': 'test', **scores, 'workdir': buckets.origin(workdir.path)}
   workdir.set_status(
     'DONE',

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import last_json, make_small_config
-from test_train import restored
+from test_train import StopAt, restored
 
+from experiments.command.errors import Interrupted
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import TrainBatches
@@ -152,7 +153,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one(trained, tmp_path):
   loaded = loading.load(settings.data, '')
   program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
   runs = [(config.to_dict(), settings, str(tmp_path))]
-  assert run_lib.run_group(runs, loaded, program, Signals(), until=8) == [None]
+  with pytest.raises(Interrupted):
+    run_lib.run_group(runs, loaded, program, StopAt(look=12))
   again = run_lib.run(config, str(tmp_path), Signals())
   assert {**again, 'workdir': None} == {**result, 'workdir': None}
   ours, theirs = (restored(run, config, 12) for run in (tmp_path, path))

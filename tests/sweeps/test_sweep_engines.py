@@ -6,6 +6,7 @@ import types
 
 import pytest
 from conftest import make_small_config
+from test_train import StopAt
 
 from experiments.command.errors import Interrupted
 from experiments.command.signals import Signals
@@ -67,11 +68,13 @@ def test_a_trial_that_is_ahead_resumes_from_its_own_step(specs, capfd):
   loaded = shared.data(alone.settings, None)
   program = shared.program(alone.settings, loaded, None)
   run = alone.config, alone.settings, alone.path
-  run_lib.run_group([run], loaded, program, Signals(), until=8)
+  with pytest.raises(Interrupted):
+    run_lib.run_group([run], loaded, program, StopAt(look=12))
+  step = read_status(alone.path)['step']
   capfd.readouterr()
   engines.train(group, Signals(), shared)
   said = capfd.readouterr().err
-  assert said.index('resuming after step 8') < said.index('initialising')
+  assert said.index(f'resuming after step {step}') < said.index('initialising')
   for spec in group:
     assert read_status(spec.path)['status'] == 'DONE'
     rows = read_rows(f'{spec.path}/metrics.jsonl')

@@ -6,12 +6,14 @@ import jax
 import numpy as np
 import pytest
 from conftest import ROOT, make_small_config
-from test_train import restored
+from test_train import StopAt, restored
 
+from experiments.command.errors import Interrupted
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.settings import stored
 from experiments.settings.settings import from_config
+from experiments.sweeps import folder
 from experiments.training import compiled, sources
 from experiments.training import run as run_lib
 from experiments.workdir import checkpoints
@@ -33,13 +35,13 @@ def make_config(**changes):
   return config
 
 
-def train(config, path, until=None):
+def train(config, path, signals=None):
   settings = from_config(config)
   tokenizer = sources.vocabulary(settings, str(path))
   loaded = loading.load(settings.data, str(path), tokenizer)
   program = compiled.make(settings, loaded.vocabulary, loaded.label_facts)
   run = (config.to_dict(), settings, str(path))
-  return run_lib.run_group([run], loaded, program, Signals(), until)[0]
+  return run_lib.run_group([run], loaded, program, signals or Signals())[0]
 
 
 def best(path):
@@ -100,7 +102,8 @@ def test_a_run_that_was_stopped_equals_one_that_was_not(
 ):
   path, result = whole
   config = make_config(**{'train.init_from': str(pretrained)})
-  assert train(config, tmp_path / 'run', until=3) is None
+  with pytest.raises(Interrupted):
+    train(config, tmp_path / 'run', StopAt(look=5))
   again = train(config, tmp_path / 'run')
   assert {**again, 'workdir': ''} == {**result, 'workdir': ''}
   one, other = path / 'metrics.jsonl', tmp_path / 'run/metrics.jsonl'
@@ -139,12 +142,13 @@ def test_pretraining_times_methods_is_two_sweeps(call_command, tmp_path):
   ]
   code, _, stderr = call_command('sweep', *flags, *then, cwd=ROOT)
   assert code == 0, stderr
-  trials = sorted((tmp_path / 'then/trials').glob('*/config.json'))
-  assert len(trials) == 4
-  for trial in trials:
-    # Equal overrides have equal names.
-    given, _ = best(tmp_path / 'masked/trials' / trial.parent.name)
-    found, _ = best(trial.parent)
+  before = folder.read(str(tmp_path / 'masked'))
+  after = folder.read(str(tmp_path / 'then'))
+  assert len(after) == 4
+  for source, trial in zip(before, after, strict=True):
+    assert source.overrides == trial.overrides
+    given, _ = best(source.path)
+    found, _ = best(trial.path)
     shared = {name for name in found if not name.startswith('head/')}
     assert 'embed/embedding' in shared
     for name in shared:
