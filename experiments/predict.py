@@ -29,26 +29,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 from experiments.command import app
-from experiments.command.errors import UserError, at, one_of
+from experiments.command.calls import Call
+from experiments.command.errors import UserError, one_of
 from experiments.command.imports import import_frozen
-from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
-from experiments.data import encoding, input_rows, readers
-from experiments.data.text_files import Text
-from experiments.training import run_flags
+from experiments.data import encoding, input_rows
+from experiments.training import answers, run_flags
 
 # What imports jax is imported in functions: --help and wrong input do not wait.
 
 # Flags of a prompt, beside it.
 _OF_PROMPT = ('tokens', 'temperature', 'top_p', 'seed')
-# Keys of an answer beside those of its row.
-_ANSWER = ('prediction', 'probabilities')
 
 
 def load(
@@ -88,7 +82,6 @@ def load(
       no labels, or has no probabilities to limit, or several runs differ in
       their vocabulary or labels.
   """
-  from experiments.learning.text_tasks import TextTask
   from experiments.settings import stored
   from experiments.training import ensembles, generation, prediction
 
@@ -100,22 +93,29 @@ def load(
     if task.entry.is_causal:
       (run,) = ensembles.restored(paths, str(checkpoint))
       return generation.Generator(run, encoding.read_tokenizer(path))
-    if not issubclass(task.entry, TextTask):
-      raise UserError(
-        f'--workdir={path} was trained on config.task = {task}, which '
-        'predicts tokens and no labels; use experiments.evaluate for its '
-        'scores on a split, experiments.inspect --text for its attention'
-      )
-    if min_probability and not task.entry.has_probabilities:
-      raise UserError(
-        f'min_probability = {min_probability} must be 0 for config.task = '
-        f'{task}, whose answers have no probabilities'
-      )
+    _check_task(task, path, min_probability)
     return prediction.Predictor(
       list(ensembles.restored(paths, str(checkpoint), calibrated)),
       encoding.read_tokenizer(path),
       batch_size,
       min_probability,
+    )
+
+
+def _check_task(task: Call, path: str, min_probability: float) -> None:
+  """UserError unless a task answers texts, with probabilities to limit."""
+  from experiments.learning.text_tasks import TextTask
+
+  if not issubclass(task.entry, TextTask):
+    raise UserError(
+      f'--workdir={path} was trained on config.task = {task}, which '
+      'predicts tokens and no labels; use experiments.evaluate for its '
+      'scores on a split, experiments.inspect --text for its attention'
+    )
+  if min_probability and not task.entry.has_probabilities:
+    raise UserError(
+      f'min_probability = {min_probability} must be 0 for config.task = '
+      f'{task}, whose answers have no probabilities'
     )
 
 
@@ -178,25 +178,10 @@ def _define(values) -> None:
 def main(values) -> None:
   """Restores a run, predicts and prints."""
   workdir = app.required(values, 'workdir')
-  if values.text and values.input is not None:
-    raise UserError('--text and --input exclude one another')
   if values.prompt is not None:
     _generate(values, workdir)
     return
-  for name in _OF_PROMPT:
-    if values[name].present:
-      raise UserError(f'--{name} and --prompt need one another')
-  changed = input_rows.changed(values)
-  if values.text and changed:
-    key = next(iter(changed))
-    raise UserError(f'--text and --config.data.text.{key} exclude one another')
-  format = changed.get('format') or input_rows.format_of(values.input or '')
-  one_of(format, input_rows.FORMATS, 'data.text.format')
-  if format == 'parquet' and values.input is None:
-    raise UserError(
-      "config.data.text.format = 'parquet' needs --input, the file of the table"
-    )
-  encoding.check_texts(values.text)
+  _check(values)
   signals = Signals('stopping')
   signals.install()
   with contextlib.ExitStack() as on_exit:
@@ -222,24 +207,35 @@ def main(values) -> None:
         'give --prompt, a text that it goes on from'
       )
     trained = predictor.runs[0].settings.data.further()
-    if values.text:
-      with at('--text'):
-        texts = [trained.text_of([text]) for text in values.text]
-      rows = (
-        ({readers.TEXT: t}, text)
-        for t, text in zip(values.text, texts, strict=True)
-      )
-    else:
-      options = input_rows.options_of(trained, values.input or '', changed)
-      rows = _rows(values, options, file)
+    rows = answers.rows(values, trained, file)
     windows = input_rows.windows(rows, predictor.window, file)
     try:
-      count = _predict(values, predictor, windows, signals)
+      count = answers.write(predictor, windows, signals, values.json)
       if not values.json:
         app.print_result({'count': count, **predictor.steps})
     except BrokenPipeError:
       # Its reader, such as `head`, has read enough.
       app.drop_output()
+
+
+def _check(values) -> None:
+  """UserError for flags that exclude one another."""
+  if values.text and values.input is not None:
+    raise UserError('--text and --input exclude one another')
+  for name in _OF_PROMPT:
+    if values[name].present:
+      raise UserError(f'--{name} and --prompt need one another')
+  changed = input_rows.changed(values)
+  if values.text and changed:
+    key = next(iter(changed))
+    raise UserError(f'--text and --config.data.text.{key} exclude one another')
+  format = changed.get('format') or input_rows.format_of(values.input or '')
+  one_of(format, input_rows.FORMATS, 'data.text.format')
+  if format == 'parquet' and values.input is None:
+    raise UserError(
+      "config.data.text.format = 'parquet' needs --input, the file of the table"
+    )
+  encoding.check_texts(values.text)
 
 
 def _generate(values, workdir: str) -> None:
@@ -279,99 +275,6 @@ def _opened(values):
     return open(values.input, 'rb')
   except OSError as error:
     raise UserError(f'--input={values.input}: {error.strerror}') from error
-
-
-def _rows(values, options: Text, file) -> Iterator[tuple[dict, Any]]:
-  """The rows of the input, each with its text, or its pair of texts."""
-  name = values.input or 'standard input'
-  blank = {readers.TEXT: ''} if options.format == 'lines' else {}
-  for number, texts, row in readers.rows(
-    options, name, options.text_columns, True, file
-  ):
-    taken = [key for key in _ANSWER if key in row]
-    if taken and values.json:
-      raise UserError(
-        f'{name} row {number}: {taken[0]!r} is a key of the answer; rename it'
-      )
-    text = ('', '') if options.has_pairs else ''
-    if texts is not None:
-      with at(f'{name} row {number}'):
-        text = options.text_of(texts)
-    yield row or blank, text
-
-
-def _predict(values, predictor, windows, signals: Signals) -> int:
-  """Prints predictions window by window; returns the number of rows.
-
-  Raises:
-    Interrupted: a signal was received.
-  """
-  count = num_truncated = num_empty = first_empty = 0
-  report = Reporter('predicted {} texts')
-  for window in _interruptible(windows, signals):
-    answers = predictor([text for _, text in window])
-    rows = [row for row, _ in window]
-    line = _json_line if values.json else _text_line
-    app.print_lines(map(line, rows, answers))
-    signals.check()
-    for number, answer in enumerate(answers, count + 1):
-      if answer.is_empty:
-        num_empty, first_empty = num_empty + 1, first_empty or number
-    num_truncated += sum(answer.is_truncated for answer in answers)
-    count += len(rows)
-    report.add(len(rows))
-  if num_empty:
-    log(
-      f'WARNING: {num_empty} of {count} texts are empty and have no label, '
-      f'first: text {first_empty}'
-    )
-  if num_truncated:
-    log(
-      f'{num_truncated} of {count} texts are truncated to '
-      f'{predictor.max_length} tokens (config.data.max_length)'
-    )
-  return count
-
-
-def _interruptible(windows: Iterator, signals: Signals) -> Iterator:
-  """The windows, of which each may wait for its texts.
-
-  Raises:
-    Interrupted: a signal was received, at once while waiting.
-  """
-  while True:
-    with signals.at_once():
-      window = next(windows, None)
-    if window is None:
-      return
-    yield window
-
-
-def _json_line(row: dict, answer) -> str:
-  answered = zip(_ANSWER, (answer.label, answer.probabilities), strict=True)
-  # A date of a Parquet file is no JSON, nor is a number that is not finite.
-  text = json.dumps(row, default=str)
-  record = json.loads(text, parse_constant=lambda _: None)
-  return json.dumps(record | dict(answered))
-
-
-def _label_cells(answer) -> tuple[str, str]:
-  """(label, its probability); of several, with commas between them."""
-  label, probabilities = answer.label, answer.probabilities
-  if label is None:
-    return '(empty)' if answer.is_empty else '(unsure)', ''
-  if probabilities is None:
-    return f'{label:.6g}', ''
-  labels = label if isinstance(label, list) else [label]
-  shown = (f'{probabilities[label]:.4f}' for label in labels)
-  return ', '.join(labels) or '(none)', ', '.join(shown)
-
-
-def _text_line(row: dict, answer) -> str:
-  label, probability = _label_cells(answer)
-  shown = ('' if value is None else str(value) for value in row.values())
-  cells = (' '.join(text.split()) for text in shown)
-  return '\t'.join([label, probability, *cells])
 
 
 if __name__ == '__main__':

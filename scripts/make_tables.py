@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import results
 
 from configs import default
-from experiments.command import app, fields, schema
+from experiments.command import app, command_line, fields, schema
 from experiments.command.values import flat_keys, shown
 from experiments.data.text_files import Text
 from experiments.settings import reference
@@ -126,7 +126,9 @@ def command_flags() -> str:
     command._define(values)
     rows = [
       (f'`--{name}`', _value(default), meaning)
-      for name, (meaning, default) in app.described_flags(values).items()
+      for name, (meaning, default) in command_line.described_flags(
+        values
+      ).items()
     ]
     what = (command.__doc__ or '').partition('\n')[0]
     text += f'\n### experiments.{path.stem}\n\n{what}\n\n'

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from conftest import CONFIG_COMMANDS, ROOT, last_json
 
-from experiments.command import app
+from experiments.command import command_line
 from experiments.settings import reference
 from experiments.settings.settings import from_config
 
@@ -135,7 +135,9 @@ def parsed(words, monkeypatch):
   monkeypatch.chdir(ROOT)
   monkeypatch.setattr(sys, 'argv', [name, *arguments])
   describe = reference.described if name in CONFIG_COMMANDS else None
-  return app._parse(sys.argv, command._define, command.__doc__, describe)
+  return command_line.parse(
+    sys.argv, command._define, command.__doc__, describe
+  )
 
 
 @pytest.mark.parametrize('path', SOURCES, ids=IDS)

@@ -29,7 +29,6 @@ def check(settings, flat: dict[str, Any]) -> None:
     UserError: a value is not allowed; with the key to change.
   """
   data, model = settings.data, settings.model
-  optimizer, train = settings.optimizer, settings.train
   if jax.config.read('jax_enable_x64'):
     raise UserError(
       'JAX_ENABLE_X64 is set, and training computes in float32: unset it'
@@ -48,9 +47,29 @@ def check(settings, flat: dict[str, Any]) -> None:
     f'{data.source}',
   )
   _check_pairs(settings, require)
-  best_metric = settings.checkpoint.best_metric
-  one_of(best_metric, settings.metrics, 'checkpoint.best_metric')
-  updates = optimizer.warmup_steps
+  one_of(
+    settings.checkpoint.best_metric,
+    settings.metrics,
+    'checkpoint.best_metric',
+  )
+  _check_train(settings, require)
+  _check_optimizers(settings.optimizer)
+  _check_data(data)
+  encoder = parts.encoder(model)
+  parts.check_encoder(model, encoder, None)
+  _check_task(settings.task, model, encoder)
+  _check_measures(settings, encoder)
+  _checked(model.head)
+  pool = _checked(model.pool)
+  if pool.uses_cls:
+    _check_cls(data, model, encoder)
+  if 'position' in fields.sizes(type(encoder)):
+    _check_length(data, model, encoder.position, pool)
+
+
+def _check_train(settings, require) -> None:
+  train = settings.train
+  updates = settings.optimizer.warmup_steps
   require(
     type(updates) is int and updates <= train.steps,
     'optimizer.warmup_steps',
@@ -65,28 +84,16 @@ def check(settings, flat: dict[str, Any]) -> None:
   )
   require(
     all(type(n) is int and n >= 1 for n in train.eval_lengths)
-    and (not train.eval_lengths or data.is_stream),
+    and (not train.eval_lengths or settings.data.is_stream),
     'train.eval_lengths',
     '(), or numbers of tokens for a stream',
   )
   require(
-    not (_checked(model.embeddings).file and train.init_from),
+    not (_checked(settings.model.embeddings).file and train.init_from),
     'model.embeddings',
     f'random for config.train.init_from = {train.init_from!r}, whose run has '
     'token embeddings',
   )
-  _check_optimizers(optimizer)
-  _check_data(data)
-  encoder = parts.encoder(model)
-  parts.check_encoder(model, encoder, None)
-  _check_task(settings.task, model, encoder)
-  _check_measures(settings, encoder)
-  _checked(model.head)
-  pool = _checked(model.pool)
-  if pool.uses_cls:
-    _check_cls(data, model, encoder)
-  if 'position' in fields.sizes(type(encoder)):
-    _check_length(data, model, encoder.position, pool)
 
 
 def _checked(call: Call) -> Any:

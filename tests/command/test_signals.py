@@ -117,12 +117,12 @@ def test_a_signal_counts_though_a_library_raises_something_else():
 def test_a_signal_ends_predict_between_computations():
   """An exception in the middle of one would pass through code of jax."""
   done = run("""
-    from experiments.predict import _interruptible
+    from experiments.training.answers import interruptible
     def texts():
       yield ['fine']
       send('SIGUSR1')
       print('never')
-    windows = _interruptible(texts(), signals)
+    windows = interruptible(texts(), signals)
     try:
       for _ in windows:
         print('computed')
@@ -130,7 +130,7 @@ def test_a_signal_ends_predict_between_computations():
       print(error)
     signals.received = None
     try:
-      for _ in _interruptible(iter([['fine'], ['dull']]), signals):
+      for _ in interruptible(iter([['fine'], ['dull']]), signals):
         send('SIGUSR1')
         print('computed')
     except Interrupted as error:

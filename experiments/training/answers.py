@@ -1,0 +1,134 @@
+"""Rows of texts and the lines that answer them: JSON, or cells and tabs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.command import app
+from experiments.command.errors import UserError, at
+from experiments.command.log import Reporter, log
+from experiments.command.signals import Signals
+from experiments.data import input_rows, readers
+from experiments.data.text_files import Text
+
+# Keys of an answer beside those of its row.
+KEYS = ('prediction', 'probabilities')
+
+
+def rows(values, trained: Text, file) -> Iterator[tuple[dict, Any]]:
+  """The rows to answer, each with its text, or its pair of texts.
+
+  Args:
+    values: flags of experiments.predict.
+    trained: how the files of the run were read.
+    file: of --input, or standard input.
+
+  Raises:
+    UserError: a row cannot be read.
+  """
+  if values.text:
+    with at('--text'):
+      texts = [trained.text_of([text]) for text in values.text]
+    for written, text in zip(values.text, texts, strict=True):
+      yield {readers.TEXT: written}, text
+    return
+  changed = input_rows.changed(values)
+  options = input_rows.options_of(trained, values.input or '', changed)
+  name = values.input or 'standard input'
+  blank = {readers.TEXT: ''} if options.format == 'lines' else {}
+  for number, texts, row in readers.rows(
+    options, name, options.text_columns, True, file
+  ):
+    taken = [key for key in KEYS if key in row]
+    if taken and values.json:
+      raise UserError(
+        f'{name} row {number}: {taken[0]!r} is a key of the answer; rename it'
+      )
+    text = ('', '') if options.has_pairs else ''
+    if texts is not None:
+      with at(f'{name} row {number}'):
+        text = options.text_of(texts)
+    yield row or blank, text
+
+
+def write(
+  predictor, windows: Iterator[list], signals: Signals, as_json: bool
+) -> int:
+  """Prints the answers window by window; returns the number of rows.
+
+  Args:
+    predictor: of prediction.Predictor.
+    windows: lists of pairs (row, its text), a row with values by column.
+    as_json: whether a line is a JSON object.
+
+  Raises:
+    Interrupted: a signal was received.
+  """
+  count = num_truncated = num_empty = first_empty = 0
+  report = Reporter('predicted {} texts')
+  for window in interruptible(windows, signals):
+    answers = predictor([text for _, text in window])
+    rows = [row for row, _ in window]
+    line = _json_line if as_json else _text_line
+    app.print_lines(map(line, rows, answers))
+    signals.check()
+    for number, answer in enumerate(answers, count + 1):
+      if answer.is_empty:
+        num_empty, first_empty = num_empty + 1, first_empty or number
+    num_truncated += sum(answer.is_truncated for answer in answers)
+    count += len(rows)
+    report.add(len(rows))
+  if num_empty:
+    log(
+      f'WARNING: {num_empty} of {count} texts are empty and have no label, '
+      f'first: text {first_empty}'
+    )
+  if num_truncated:
+    log(
+      f'{num_truncated} of {count} texts are truncated to '
+      f'{predictor.max_length} tokens (config.data.max_length)'
+    )
+  return count
+
+
+def interruptible(windows: Iterator, signals: Signals) -> Iterator:
+  """The windows, of which each may wait for its texts.
+
+  Raises:
+    Interrupted: a signal was received, at once while waiting.
+  """
+  while True:
+    with signals.at_once():
+      window = next(windows, None)
+    if window is None:
+      return
+    yield window
+
+
+def _json_line(row: dict, answer) -> str:
+  answered = zip(KEYS, (answer.label, answer.probabilities), strict=True)
+  # A date of a Parquet file is no JSON, nor is a number that is not finite.
+  text = json.dumps(row, default=str)
+  record = json.loads(text, parse_constant=lambda _: None)
+  return json.dumps(record | dict(answered))
+
+
+def _label_cells(answer) -> tuple[str, str]:
+  """(label, its probability); of several, with commas between them."""
+  label, probabilities = answer.label, answer.probabilities
+  if label is None:
+    return '(empty)' if answer.is_empty else '(unsure)', ''
+  if probabilities is None:
+    return f'{label:.6g}', ''
+  labels = label if isinstance(label, list) else [label]
+  shown = (f'{probabilities[label]:.4f}' for label in labels)
+  return ', '.join(labels) or '(none)', ', '.join(shown)
+
+
+def _text_line(row: dict, answer) -> str:
+  label, probability = _label_cells(answer)
+  shown = ('' if value is None else str(value) for value in row.values())
+  cells = (' '.join(text.split()) for text in shown)
+  return '\t'.join([label, probability, *cells])
