@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 
 from experiments.command import invocation, provenance
+from experiments.learning import reports
 
 _Name = TypeVar('_Name')
 
@@ -99,14 +100,5 @@ def temporary_bytes(program: jax.stages.Compiled) -> int:
 def table(rows: list[dict]) -> str:
   """A table as text, with aligned columns."""
   header = list(dict.fromkeys(name for row in rows for name in row))
-  lines = [
-    header,
-    *([str(row.get(name, '')) for name in header] for row in rows),
-  ]
-  widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return '\n'.join(
-    '  '.join(
-      cell.rjust(width) for cell, width in zip(line, widths, strict=True)
-    )
-    for line in lines
-  )
+  cells = [[str(row.get(name, '')) for name in header] for row in rows]
+  return reports.text(reports.Table(header, cells))

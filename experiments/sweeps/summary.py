@@ -47,8 +47,6 @@ def write(workdir: str, values, specs: list[Spec]) -> dict:
   Args:
     values: flags of comparison.define, and `output`.
   """
-  from rich.console import Console
-
   rows = results.collect(specs)
   compared = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
@@ -58,8 +56,7 @@ def write(workdir: str, values, specs: list[Spec]) -> dict:
     results.publish(values.output, rows, specs, compared)
   plots.write(workdir, compared, specs)
   buckets.upload(workdir, '*')
-  console = Console(stderr=True)
-  console.print(tables.terminal(compared, console.width), crop=False)
+  log(tables.text(compared))
   for row in rows:
     if row['status'] in ('FAILED', 'DIVERGED'):
       log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')

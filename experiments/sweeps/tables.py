@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Sequence
 
+from experiments.learning import reports
+from experiments.learning.reports import Table
 from experiments.sweeps.comparison import ROUNDING, SPLITS, Comparison
 from experiments.sweeps.names import FOLD
 
@@ -123,51 +123,6 @@ def markdown(compared: Comparison) -> str:
   return '\n\n'.join(filter(None, parts)) + '\n'
 
 
-def terminal(compared: Comparison, width: int):
-  """The table for rich to print, in a terminal of so many columns.
-
-  It is wider than that rather than cut off: print it with crop=False.
-  """
-  from rich import box
-  from rich.table import Column, Table
-
-  header, body = cells(compared)
-  # A heading may have two lines; scores are not broken.
-  header = [re.sub(r'(,| -) ', r'\1\n', name) for name in header]
-  _, *columns = zip(*([header, *body]), strict=True)
-  # Two columns of space are between columns.
-  taken = sum(2 + _width(*column) for column in columns)
-  names = [_wrapped(name, width - taken) for name, *_ in body]
-  least = taken + _width('setting', *names)
-  table = Table(
-    *[Column(name, no_wrap=True) for name in header],
-    box=box.SIMPLE_HEAD,
-    show_edge=False,
-    pad_edge=False,
-    collapse_padding=True,
-    width=least if least > width else None,
-    caption=caption(compared),
-    caption_justify='left',
-  )
-  for name, (_, *scores) in zip(names, body, strict=True):
-    table.add_row(name, *scores)
-  return table
-
-
-def _width(*cells: str) -> int:
-  """The longest line of some cells."""
-  return max(len(line) for cell in cells for line in cell.split('\n'))
-
-
-def _wrapped(name: str, width: int) -> str:
-  """A name in lines: broken at spaces, else after + and KEY=."""
-  lines = []
-  for line in textwrap.wrap(
-    name, max(width, 1), break_long_words=False, break_on_hyphens=False
-  ):
-    lines.append('')
-    for part in re.split(r'(?<=\+)|(?<==)(?![^(]*\))', line):
-      if lines[-1] and len(lines[-1] + part) > width:
-        lines.append('')
-      lines[-1] += part
-  return '\n'.join(lines)
+def text(compared: Comparison) -> str:
+  """The table and its caption, in aligned columns for a terminal."""
+  return f'{reports.text(Table(*cells(compared)))}\n{caption(compared)}'

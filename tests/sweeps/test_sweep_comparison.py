@@ -1,11 +1,9 @@
 """Comparison of settings: ranks by validation, over seeds, with intervals."""
 
-import io
 import json
 
 import numpy as np
 import pytest
-import rich.console
 import scipy.stats
 from conftest import make_small_config
 
@@ -336,40 +334,6 @@ def test_a_setting_that_changes_less_is_named_by_its_defaults(tmp_path):
   naming = names.of_specs(specs, [], '')
   assert naming.names == ['rotary(base=7)', 't5', 'rotary(base=7)']
   assert naming.over == ('seed',)
-
-
-def printed(found, width):
-  console = rich.console.Console(width=width, file=io.StringIO())
-  console.print(tables.terminal(found, width), crop=False)
-  return console.file.getvalue().splitlines()
-
-
-def test_a_table_fits_a_narrow_terminal_and_breaks_between_words(tmp_path):
-  dropout = 'model.attention_dropout_rate'
-  methods = ('rotary(base=100)', 'rotary(base=500)+t5(num_buckets=16)')
-  trials = [
-    {POSITION: method, RATE: rate, dropout: rate, 'seed': seed}
-    for method in methods
-    for rate in (0.125, 0.25)
-    for seed in range(2)
-  ]
-  scores = np.random.default_rng(0).random(len(trials))
-  rows = [
-    {f'best/{split}/accuracy': score for split in comparison.SPLITS}
-    for score in scores
-  ]
-  specs = plan.make(make_small_config().to_dict(), trials, str(tmp_path))
-  found = comparison.compare(rows, specs, 'accuracy', [], '')
-  lines = printed(found, 80)
-  assert max(map(len, lines)) <= 80
-  shown = ' '.join(lines).split()
-  for word in (
-    'validation', 'baseline', 'rotary(base=100),', 't5(num_buckets=16),',
-    'learning_rate=0.125,', 'attention_dropout_rate=',
-  ):  # fmt: skip
-    assert word in shown
-  # Wider than the terminal, rather than cut off.
-  assert '…' not in ' '.join([*lines, *printed(found, 40)])
 
 
 def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
