@@ -11,12 +11,16 @@ Machines are shared and noisy, so repetitions of the alternatives are
 interleaved; compare their ratios. The last line is one JSON object, which
 --output writes to a file.
 
-attention  memory and time of the gradient of one attention call
-start      from the command to the first training step, predict of one text, and
-           evaluate, against the imports of the libraries
-step       a training step of the tutorial's classifier and of the default
-           config, against PyTorch and the layers of Flax
-sweep      32 trials as one sweep, against 32 launches
+attention    memory and time of the gradient of one attention call
+classifiers  the tutorial's two, with an LSTM and with self-attention
+encoders     one layer of each, as in Dive into Deep Learning, 11.6.2:
+             operations, the longest path between two tokens, time and memory,
+             with exponents fitted to them beside the theoretical O()
+start        from the command to the first training step, predict of one text, and
+             evaluate, against the imports of the libraries
+step         a training step of the tutorial's classifier and of the default
+             config, against PyTorch and the layers of Flax
+sweep        32 trials as one sweep, against 32 launches
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from __future__ import annotations
 import json
 
 from experiments import benchmarks
-from experiments.benchmarks import attention, start, step, sweep
+from experiments.benchmarks import attention, encoders, start, step, sweep
 from experiments.command import app
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
@@ -36,6 +40,8 @@ from selfattn.positions import POSITIONS
 
 SUITES = {
   'attention': attention.measure,
+  'classifiers': encoders.classifiers,
+  'encoders': encoders.measure,
   'start': start.measure,
   'step': step.measure,
   'sweep': sweep.measure,

@@ -221,6 +221,34 @@ def one_word_weights(name, causal, length=24, embed_dim=64, num_heads=4):
   return np.asarray(weights)[0, 0]
 
 
+def compared_encoders():
+  """Operations and time over length, and gradients over distance."""
+  speed = encoders.speed(repetitions=10)
+  reach = encoders.reach(encoders.PATH, encoders.KERNEL, depth=4)
+
+  def curves(column):
+    return {
+      name: [row[column] for row in speed if row['layer'] == name]
+      for name in encoders.LAYERS
+    }
+
+  n = np.array(encoders.LENGTHS)
+  figure = plots.panels(
+    [
+      ('tokens', 'operations', 'log', n, curves('operations')),
+      ('tokens', 'milliseconds, forward', 'log', n, curves('median_ms')),
+      (
+        'distance of the input (tokens)',
+        'gradient at the last output',
+        'linear',
+        np.arange(encoders.PATH),
+        {name: norms[::-1] for name, norms in reach.items()},
+      ),
+    ],
+  )
+  save('compare', figure)
+
+
 def command(name, *arguments):
   subprocess.run(
     [sys.executable, '-m', f'experiments.{name}', *arguments],
@@ -231,7 +259,7 @@ def command(name, *arguments):
 
 
 def trained(folder):
-  """Heads and positions of trained models, and the comparison of encoders."""
+  """Heads and positions of trained models."""
   for method in ('sinusoidal', 'learned', 'continuous'):
     workdir = f'{folder}/{method}'
     command(
@@ -239,7 +267,6 @@ def trained(folder):
     )
     texts = [f'--text={text}' for text in TEXTS]
     command('inspect', f'--workdir={workdir}', *texts)
-  command('compare', f'--output={folder}/compare')
   for name, path in {
     'attention': 'sinusoidal/inspect/attention-0.png',
     'twin': 'sinusoidal/inspect/attention-1.png',
@@ -249,7 +276,6 @@ def trained(folder):
     'gram': 'sinusoidal/inspect/gram.png',
     'learned': 'learned/inspect/gram.png',
     'relative': 'continuous/inspect/distance.png',
-    'compare': 'compare/compare.png',
   }.items():
     shutil.copy(f'{folder}/{path}', DOCS / f'{name}.png')
     print(DOCS / f'{name}.png', flush=True)
@@ -305,6 +331,7 @@ def main():
   architectures()
   untrained_heads()
   methods()
+  compared_encoders()
   pretraining()
   with tempfile.TemporaryDirectory() as folder:
     trained(folder)

@@ -42,7 +42,7 @@ from selfattn.normalisers import NORMALISERS, Softmax
 from selfattn.positions import POSITIONS, Position
 
 ROOT = pathlib.Path(__file__).parent.parent
-CONFIG_COMMANDS = ('train', 'sweep', 'compile', 'inspect', 'compare')
+CONFIG_COMMANDS = ('train', 'sweep', 'compile', 'inspect')
 # No array is ever broadcast to another rank by accident.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 

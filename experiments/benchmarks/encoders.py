@@ -1,6 +1,8 @@
 """One layer of each encoder, as Dive into Deep Learning, 11.6.2, compares them.
 
-And the tutorial's two classifiers, with an LSTM and with self-attention.
+Operations, path lengths, time and memory, with exponents fitted to them beside
+the theoretical O(). And the tutorial's two classifiers, with an LSTM and with
+self-attention.
 """
 
 from __future__ import annotations
@@ -27,6 +29,12 @@ from selfattn.classifier import TextClassifier
 from selfattn.linear import LinearAttention
 
 NUM_HEADS = 4
+# Of the layers that are compared: d, k, and the lengths at which they run.
+WIDTH, KERNEL, LENGTHS = 64, 3, (256, 512, 1024, 2048, 4096)
+# Tokens of a path, and those for which operations are counted: enough for the
+# term with the highest power of n to dominate.
+PATH = 65
+_LONG = (32_768, 65_536, 131_072)
 _WIDTH = 16  # where a width does not matter
 # The tutorial's "Performance Comparison with RNN".
 _BATCH, _LENGTH, _VOCAB_SIZE, _CLASSIFIER_WIDTH = 32, 100, 10_000, 256
@@ -170,12 +178,49 @@ def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
   return found
 
 
-def speed(
-  lengths: Sequence[int], d: int, k: int, repetitions: int
-) -> list[dict]:
+def measure(values) -> list[dict]:
+  """One row per layer: theoretical O() and measured exponents.
+
+  Args:
+    values: flags of experiments.benchmark.
+  """
+  timed = speed(values.repetitions)
+  return [
+    _layer(name, [row for row in timed if row['layer'] == name])
+    for name in LAYERS
+  ]
+
+
+def _layer(name: str, timed: list[dict]) -> dict:
+  theory, n, d, k = THEORETICAL[name], _LONG[-1], WIDTH, KERNEL
+  widths, kernels = [d, 2 * d, 4 * d], [k, 2 * k + 1, 4 * k + 3]
+  counts = {
+    'n': (_LONG, [operations(name, m, d, k) for m in _LONG]),
+    'd': (widths, [operations(name, n, w, k) for w in widths]),
+    'k': (kernels, [operations(name, n, d, w) for w in kernels]),
+  }
+  milliseconds = [row['median_ms'] for row in timed]
+  memory = [row['temporary_kib'] for row in timed]
+  return {
+    'layer': name,
+    'operations': f'O({theory["operations"]})',
+    # Without the sign of a zero.
+    **{
+      f'operations ~ {of}^': round(slope(*counts[of]), 2) + 0.0 for of in counts
+    },
+    'sequential': f'O({theory["sequential"]})',
+    'path': f'O({theory["path"]})',
+    f'path of {PATH} tokens': path_length(name, PATH, k),
+    'time ~ n^': round(slope(LENGTHS, milliseconds), 2),
+    f'ms of {LENGTHS[-1]} tokens': milliseconds[-1],
+    'memory ~ n^': round(slope(LENGTHS, memory), 2),
+  }
+
+
+def speed(repetitions: int) -> list[dict]:
   """One row per layer and length, of the forward pass of one text."""
-  rows = []
-  for n in lengths:
+  rows, d, k = [], WIDTH, KERNEL
+  for n in LENGTHS:
     calls, memory = {}, {}
     for name, make in LAYERS.items():
       module = make(k)
@@ -198,8 +243,12 @@ def speed(
   return rows
 
 
-def classifiers(repetitions: int) -> list[dict]:
-  """The tutorial's two classifiers: parameters, forward time, gradient time."""
+def classifiers(values) -> list[dict]:
+  """The tutorial's two classifiers: parameters, forward time, gradient time.
+
+  Args:
+    values: flags of experiments.benchmark.
+  """
   tokens = jax.random.randint(
     jax.random.key(0), (_BATCH, _LENGTH), 0, _VOCAB_SIZE
   )
@@ -225,7 +274,7 @@ def classifiers(repetitions: int) -> list[dict]:
     rows.append(
       {'classifier': name, 'parameters': build.count_parameters(params)}
     )
-  seconds = alternate(calls, repetitions)
+  seconds = alternate(calls, values.repetitions)
   for row in rows:
     for what in ('prediction', 'gradient'):
       times = seconds[row['classifier'], what]

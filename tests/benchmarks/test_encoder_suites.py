@@ -1,10 +1,8 @@
 """Comparison of encoders: counts and paths against formulas of the chapter."""
 
-import json
-
 import numpy as np
 import pytest
-from conftest import last_json
+from conftest import ROOT, last_json
 
 from experiments.benchmarks import encoders
 
@@ -60,48 +58,23 @@ def test_the_gradient_of_an_rnn_vanishes_and_that_of_attention_does_not():
 
 
 @pytest.mark.slow
-def test_everything_is_compared(call_command, tmp_path, monkeypatch):
-  for name, size in (('_BATCH', 2), ('_LENGTH', 3)):
+def test_layers_and_classifiers_are_measured(call_command, monkeypatch):
+  for name, size in (('_BATCH', 2), ('_LENGTH', 3), ('LENGTHS', (8, 16))):
     monkeypatch.setattr(encoders, name, size)
-  code, stdout, stderr = call_command(
-    'compare',
-    f'--output={tmp_path}',
-    '--lengths=8,16',
-    '--width=32',
-    '--repetitions=1',
-    cwd=tmp_path,
-  )
-  assert code == 0, stderr
-  result = last_json(stdout)
-  assert json.loads((tmp_path / 'compare.json').read_text()) == result
-  assert (tmp_path / 'compare.png').stat().st_size > 0
-  rows = {row['layer']: row for row in result['rows']}
+
+  def measured(suite):
+    flags = [f'--suite={suite}', '--repetitions=1']
+    code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
+    assert code == 0, stderr
+    return {next(iter(r.values())): r for r in last_json(stdout)['rows']}
+
+  rows = measured('encoders')
   assert rows['attention']['operations ~ n^'] == pytest.approx(2, abs=0.05)
   assert rows['linear_attention']['operations'] == 'O(n d^2)'
   assert rows['cnn']['operations ~ k^'] == pytest.approx(1, abs=0.1)
   assert rows['rnn']['path of 65 tokens'] == 65
   # V d of the embedding; gates of the LSTM, or four projections; the head.
-  counted = {
-    row['classifier']: row['parameters'] for row in result['classifiers']
-  }
-  head = 256 * 2 + 2
-  assert counted['lstm'] == 2_560_000 + 4 * (2 * 256**2 + 256) + head
-  assert counted['attention'] == 2_560_000 + 4 * (256**2 + 256) + head
-
-
-@pytest.mark.parametrize(
-  ('flag', 'words'),
-  [
-    ('--lengths=16', '--lengths needs at least two'),
-    ('--lengths=1,2', '--lengths=1'),
-    ('--width=6', '--width=6 must be a multiple of 4'),
-    ('--kernel_size=4', '--kernel_size=4 must be odd'),
-    ('--lengths=256,0256', '--lengths needs at least two'),
-    ('--output=file', '--output: '),
-  ],
-)
-def test_wrong_input_is_one_line(flag, words, call_command, tmp_path):
-  (tmp_path / 'file').touch()
-  code, _, stderr = call_command('compare', flag, cwd=tmp_path)
-  assert code == 2, stderr
-  assert words in stderr.splitlines()[-1]
+  rows, head = measured('classifiers'), 256 * 2 + 2
+  lstm, attention = rows['lstm']['parameters'], rows['attention']['parameters']
+  assert lstm == 2_560_000 + 4 * (2 * 256**2 + 256) + head
+  assert attention == 2_560_000 + 4 * (256**2 + 256) + head
