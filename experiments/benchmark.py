@@ -16,8 +16,8 @@ classifiers  the tutorial's two, with an LSTM and with self-attention
 encoders     one layer of each, as in Dive into Deep Learning, 11.6.2:
              operations, the longest path between two tokens, time and memory,
              with exponents fitted to them beside the theoretical O()
-start        from the command to the first training step, predict of one text, and
-             evaluate, against the imports of the libraries
+start        from the command to the first training step, predict of one text,
+             and evaluate, against the imports of the libraries
 step         a training step of the tutorial's classifier and of the default
              config, against PyTorch and the layers of Flax
 sweep        32 trials as one sweep, against 32 launches

@@ -10,8 +10,6 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 
-from tqdm import tqdm
-
 from experiments.command.errors import Diverged, Failed, Interrupted
 
 # The logger of the files of `keep_log`.
@@ -54,9 +52,8 @@ class Unbreakable:
 
 
 def log(text: str) -> None:
-  """Prints a line on standard error, above the progress bar if any."""
-  tqdm.write(text, file=sys.stderr)
-  sys.stderr.flush()
+  """Prints a line on standard error."""
+  print(text, file=sys.stderr, flush=True)
   _KEPT.info(text)
 
 

@@ -37,7 +37,7 @@ def write(values, path: str, output: str) -> dict:
     pages.figure(figure, f'{metric} by {name}')
     for name, figure in plots.of_sweep(compared, specs).items()
   ]
-  figure = plots.curves(
+  figure = plots.over_steps(
     _mean_curves(specs, compared), f'{metric} on validation'
   )
   drawn.append(pages.figure(figure, f'{metric} over steps'))

@@ -8,7 +8,6 @@ difference is narrower than those of the two means.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import math
 import statistics
@@ -27,8 +26,6 @@ LENGTH = 'bits_per_byte'
 _CONFIDENCE = 0.95
 # Rounding error of the difference of equal accuracies.
 ROUNDING = 1e-9
-# Over folds, there is also the accuracy of all their test texts together.
-_ACCURACY = 'accuracy'
 # The default baseline, if it is one of several settings.
 _WITHOUT = ('model.position', 'none')
 
@@ -47,8 +44,7 @@ class Comparison:
       values of all keys that the sweep changes; the number `n` of trials that
       are done and of those `missing`; if n > 0 also `validation`, `test`, and
       the `difference` to the baseline on test, each as returned by `interval`,
-      the former two with the `values` of each seed or fold; over folds
-      `pooled`, the accuracy on the test texts of all folds together; and of
+      the former two with the `values` of each seed or fold; and of
       config.train.eval_lengths `by_length`, bits per byte on test in windows
       of each length, where the model can read them, as the former two.
     sign: 1 for a metric to maximise, -1 for one to minimise.
@@ -172,9 +168,6 @@ def compare(
   # independent values, which folds are.
   units = (FOLD,) if FOLD in over else over
   table, scores = _scored(rows, specs, naming, metric, units)
-  is_of_texts = specs[0].settings.task.name == 'classify'
-  if FOLD in over and metric == _ACCURACY and is_of_texts:
-    _pool(rows, naming.names, table)
   _add_lengths(rows, specs, naming.names, table)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
   chosen = naming.baseline or _natural_baseline(list(table.values()), ranked)
@@ -228,18 +221,6 @@ def _scored(
       entry[split] = interval(list(means[name][split].values()))
       entry[split]['values'] = values[name][split]
   return table, means
-
-
-def _pool(rows: list[dict], shown: list[str], table: dict[str, dict]) -> None:
-  """Adds `pooled`, the share of the test texts of all folds that are right."""
-  right, total = collections.Counter(), collections.Counter()
-  for row, name in zip(rows, shown, strict=True):
-    accuracy, count = row[f'best/test/{_ACCURACY}'], row['test_texts']
-    if None not in (accuracy, count):
-      right[name] += accuracy * count
-      total[name] += count
-  for name in total:
-    table[name]['pooled'] = right[name] / total[name]
 
 
 def _add_lengths(

@@ -30,28 +30,20 @@ def figure(compared: Comparison, key: str, keys: Iterable[str]):
     keys: all swept keys except those of repetitions; one curve per setting of
       the others.
   """
-  shown, axes = _figure(6.4, 4.2)
-  curves = _by_others(compared, (key,), keys)
-  for index, (name, entries) in enumerate(list(curves.items())[:MOST]):
-    entries = sorted(entries, key=lambda entry: entry[key])
-    axes.errorbar(
-      [entry[key] for entry in entries],
-      [entry['validation']['mean'] for entry in entries],
-      [entry['validation']['half_width'] or 0 for entry in entries],
-      label=name,
-      color=COLOURS[index % len(COLOURS)],
-      marker=MARKERS[index % len(MARKERS)],
-      capsize=3,
-    )
+  lines = {
+    name: [
+      (entry[key], entry['validation'])
+      for entry in sorted(entries, key=lambda entry: entry[key])
+    ]
+    for name, entries in _by_others(compared, (key,), keys).items()
+  }
+  shown, axes = _curves(
+    lines, key, f'{compared.metric} on validation (mean, 95% interval)'
+  )
   values = _values(compared.table, key)
   if values[0] > 0 and values[-1] / values[0] >= 10:
     axes.set_xscale('log')
-  _say_best(axes, len(curves))
   axes.set_ylim(*_limits(compared.metric, axes.get_ylim()))
-  axes.set_xlabel(key)
-  axes.set_ylabel(f'{compared.metric} on validation (mean, 95% interval)')
-  if len(curves) > 1:
-    axes.legend(fontsize='small')
   return shown
 
 
@@ -174,42 +166,56 @@ def settings(compared: Comparison):
 
 def by_length(compared: Comparison):
   """Bits per byte on test by length of the window, a curve per setting."""
-  done = [entry for entry in compared.table if 'by_length' in entry]
-  shown, axes = _figure(8.4, max(4.2, 1.0 + 0.2 * min(len(done), MOST)))
-  for index, entry in enumerate(done[:MOST]):
-    lengths = list(map(int, entry['by_length']))
-    scores = entry['by_length'].values()
-    axes.errorbar(
-      lengths,
-      [score['mean'] for score in scores],
-      [score['half_width'] or 0 for score in scores],
-      label=entry['setting'],
-      **style(index),
-    )
-  _say_best(axes, len(done))
+  lines = {
+    entry['setting']: [(int(n), s) for n, s in entry['by_length'].items()]
+    for entry in compared.table
+    if 'by_length' in entry
+  }
+  shown, axes = _curves(
+    lines, 'tokens of the window', 'bits per byte on test (mean, 95% interval)'
+  )
   axes.set_xscale('log', base=2)
-  axes.set_xlabel('tokens of the window')
-  axes.set_ylabel('bits per byte on test (mean, 95% interval)')
-  axes.grid(alpha=0.3)
-  axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
   return shown
 
 
-def curves(means: Mapping[str, Mapping[int, float]], ylabel: str):
+def over_steps(means: Mapping[str, Mapping[int, float]], ylabel: str):
   """Means over steps, one curve per setting.
 
   Args:
     means: by setting and step; the best settings first.
   """
-  shown, axes = _figure(8.4, max(4.2, 1.0 + 0.2 * min(len(means), MOST)))
-  for index, (name, values) in enumerate(list(means.items())[:MOST]):
-    axes.plot(list(values), list(values.values()), label=name, **style(index))
-  _say_best(axes, len(means))
-  axes.set_xlabel('steps')
+  lines = {
+    name: [(step, {'mean': mean}) for step, mean in values.items()]
+    for name, values in means.items()
+  }
+  shown, _ = _curves(lines, 'steps', ylabel)
+  return shown
+
+
+def _curves(
+  lines: Mapping[str, Sequence[tuple[float, Mapping]]], xlabel: str, ylabel: str
+) -> tuple[Any, Any]:
+  """A figure, and its axes, of the first settings.
+
+  Args:
+    lines: pairs of a number and a score, as of comparison.interval, by setting.
+  """
+  shown, axes = _figure(8.4, max(4.2, 1.0 + 0.2 * min(len(lines), MOST)))
+  for index, (name, points) in enumerate(list(lines.items())[:MOST]):
+    axes.errorbar(
+      [x for x, _ in points],
+      [score['mean'] for _, score in points],
+      [score.get('half_width') or 0 for _, score in points],
+      label=name,
+      **style(index),
+    )
+  _say_best(axes, len(lines))
+  axes.set_xlabel(xlabel)
   axes.set_ylabel(ylabel)
   axes.grid(alpha=0.3)
-  axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
-  return shown
+  if len(lines) > 1:
+    axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
+  return shown, axes
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:

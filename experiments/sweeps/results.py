@@ -11,7 +11,6 @@ from typing import Any
 
 from experiments.command import invocation
 from experiments.command.errors import UserError
-from experiments.data.loading import read_facts
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.plan import Spec
 from experiments.sweeps.tables import markdown
@@ -45,20 +44,11 @@ def collect(specs: list[Spec]) -> list[dict[str, Any]]:
       row[f'best/test/{metric}'] = result.get(metric)
       row[f'best/validation/{metric}'] = best.get(metric)
       row[f'last/validation/{metric}'] = last.get(metric)
-    row['test_texts'] = _test_texts(spec.path) if result else None
     row['parameters'] = status.get('parameters')
     row['seconds'] = status.get('seconds')
     row['reason'] = status.get('reason')
     rows.append(row)
   return rows
-
-
-def _test_texts(path: str) -> int | None:
-  """Number of texts of test; None if the run does not say."""
-  try:
-    return read_facts(path)['counts'].get('test')
-  except UserError:
-    return None
 
 
 def _evaluations(path: str) -> dict[int, dict[str, float]]:

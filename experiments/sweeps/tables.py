@@ -59,9 +59,6 @@ def _repetitions(over: Sequence[str], count: int | None = None) -> str:
 def cells(compared: Comparison) -> tuple[list[str], list[list[str]]]:
   """Header and rows of the table, as text."""
   header = ['setting', 'n', *SPLITS]
-  is_pooled = any('pooled' in entry for entry in compared.table)
-  if is_pooled:
-    header.append('test, pooled')
   if compared.baseline is not None:
     header.append('test - baseline')
   lengths = lengths_of(compared)
@@ -71,8 +68,6 @@ def cells(compared: Comparison) -> tuple[list[str], list[list[str]]]:
     of = f' of {entry["n"] + entry["missing"]}' if entry['missing'] else ''
     row = [entry['setting'], f'{entry["n"]}{of}']
     row += [_plus_minus(entry.get(split)) for split in SPLITS]
-    if is_pooled:
-      row.append(f'{entry["pooled"]:.4f}' if 'pooled' in entry else '')
     if entry['setting'] == compared.baseline:
       row.append('baseline')
     elif compared.baseline is not None:

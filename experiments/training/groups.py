@@ -269,7 +269,6 @@ def opened(
     )
     trials.append(trial)
   progress = Progress(start, program.settings.train.steps)
-  on_exit.callback(progress.close)
   return Group(program, trials, hparams, progress), state
 
 

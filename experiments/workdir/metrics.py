@@ -1,4 +1,4 @@
-"""Logging of metrics: metrics.jsonl, curves, log lines, a progress bar.
+"""Logging of metrics: metrics.jsonl, curves, log lines.
 
 metrics.jsonl holds only values that are functions of config and step, so that
 an interrupted and resumed run writes the same file as an uninterrupted one.
@@ -10,12 +10,9 @@ import json
 import math
 import os
 import statistics
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
-
-from tqdm import tqdm
 
 from experiments.command.errors import Diverged, UserError
 from experiments.command.log import log
@@ -96,18 +93,11 @@ class MetricWriter:
 
 
 class Progress:
-  """Log lines and a progress bar for people, with steps/s."""
+  """Log lines for people, with steps/s."""
 
   def __init__(self, start: int, steps: int):
     self._steps = steps
     self._since = (time.perf_counter(), start)
-    self._bar = tqdm(
-      total=steps,
-      initial=start,
-      unit='step',
-      disable=not sys.stderr.isatty(),
-      leave=False,
-    )
 
   def start_clock(self, step: int) -> None:
     """Starts measuring speed; call it after compilation.
@@ -132,13 +122,8 @@ class Progress:
       rates['steps_per_second'] = (step - before) / (now - then)
       shown.append(f'{rates["steps_per_second"]:.1f} steps/s')
     self._since = (now, step)
-    self._bar.update(step - self._bar.n)
     log(f'step {step}/{self._steps}  ' + '  '.join(shown))
     return rates
-
-  def close(self) -> None:
-    """Closes the bar."""
-    self._bar.close()
 
 
 def read_rows(path: str) -> list[dict[str, Any]]:

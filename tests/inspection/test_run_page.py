@@ -159,7 +159,7 @@ def test_figures_show_the_best_of_many_settings():
   for figure in (
     sweep_plots.settings(found),
     sweep_plots.figure(found, 'rate', ['rate', 'other']),
-    sweep_plots.curves(means, 'loss'),
+    sweep_plots.over_steps(means, 'loss'),
   ):
     (axes,) = figure.axes
     assert axes.get_title() == 'the best 24 of 40 settings'
@@ -167,4 +167,4 @@ def test_figures_show_the_best_of_many_settings():
   assert [label.get_text() for label in labels][::-1] == [
     f's{n}' for n in range(24)
   ]
-  assert len(sweep_plots.curves(means, 'loss').axes[0].lines) == 24
+  assert len(sweep_plots.over_steps(means, 'loss').axes[0].lines) == 24

@@ -78,32 +78,6 @@ def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
   assert (run[RATE], run['seed']) == (0.1, 0)
 
 
-def test_folds_are_pooled_by_the_number_of_their_texts(tmp_path):
-  base = make_small_config()
-  base.data.source, base.data.dir = 'text', str(tmp_path)
-  base.data.num_folds = 3
-  trials = [
-    {RATE: rate, 'data.fold': fold} for rate in (0.1, 0.2) for fold in range(3)
-  ]
-  right = [8, 5, 3, 9, 9, None]
-  rows = [
-    {'best/validation/accuracy': r and r / 10,
-     'best/test/accuracy': r and r / n, 'test_texts': n}
-    for r, n in zip(right, [10, 9, 9] * 2, strict=True)
-  ]  # fmt: skip
-  specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
-  found = comparison.compare(rows, specs, 'accuracy', [], '')
-  pooled = {e[RATE]: e['pooled'] for e in found.table}
-  assert pooled == pytest.approx({0.1: 16 / 28, 0.2: 18 / 19})
-  header, body = tables.cells(found)
-  assert header[4] == 'test, pooled'
-  assert body[0][4] == '0.5714'
-  assert 'over folds' in tables.caption(found)
-  assert 'with 2 folds' in tables.conclusion(found)
-  by_seed = comparison.compare(rows, specs, 'accuracy', ['seed'], '')
-  assert 'pooled' not in by_seed.table[0]
-
-
 def test_the_metric_and_its_direction_are_those_of_checkpoints(
   tmp_path,
 ):
@@ -210,7 +184,6 @@ def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
     {
       'best/validation/accuracy': trial[RATE],
       'best/test/accuracy': trial[RATE] + trial['seed'] / 100,
-      'test_texts': 10,
     }
     for trial in trials
   ]
@@ -218,7 +191,8 @@ def test_seeds_of_all_folds_are_repetitions_of_one_setting(tmp_path):
   found = comparison.compare(rows, specs, 'accuracy', [], '')
   assert found.over == ('seed', 'data.fold')
   assert [entry['n'] for entry in found.table] == [6, 6]
-  assert found.table[0]['pooled'] == pytest.approx(0.21)
+  assert 'over folds' in tables.caption(found)
+  assert 'in 2 folds' in tables.conclusion(found)
   # Seeds of a fold are not independent: the interval is that of folds.
   difference = found.table[0]['difference']
   assert difference['mean'] == pytest.approx(0.1)
