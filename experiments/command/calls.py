@@ -278,6 +278,9 @@ def _value(text: str) -> Any:
 
 
 def option_text(value: Any) -> str:
-  """A value as it is written in a call, without quotes around a word."""
+  """A value as people write it in a call: a word has no quotes, 3.0 is 3."""
   is_word = isinstance(value, str) and value.isidentifier()
-  return value if is_word and not keyword.iskeyword(value) else repr(value)
+  if is_word and not keyword.iskeyword(value):
+    return value
+  text = repr(value)
+  return text.removesuffix('.0') if isinstance(value, float) else text

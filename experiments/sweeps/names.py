@@ -8,7 +8,7 @@ from typing import Any
 
 from experiments.command.errors import UserError, nearest
 from experiments.command.values import shown
-from experiments.sweeps.plan import Spec, describe, flat
+from experiments.sweeps.plan import Spec, describe
 
 FOLD = 'data.fold'
 # Keys that make repetitions of a setting, if they are swept.
@@ -51,7 +51,7 @@ def of_specs(specs: list[Spec], over: Sequence[str], baseline: str) -> Naming:
   repeated = set(REPEATED) & set(swept(specs, ()))
   over = tuple(over or sorted(repeated, key=REPEATED.index) or REPEATED[:1])
   keys = swept(specs, over)
-  values = (flat(spec.settings) | dict(spec.overrides) for spec in specs)
+  values = (spec.settings.flat() | dict(spec.overrides) for spec in specs)
   settings = [
     {key: _plain(of_trial[key]) for key in keys} for of_trial in values
   ]

@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -89,22 +88,8 @@ def make(
 
 def _canonical(overrides: Mapping[str, Any], settings: Settings) -> dict:
   """The overrides with the canonical text of each choice."""
-  texts = {k: v for k, v in flat(settings).items() if isinstance(v, str)}
+  texts = {k: v for k, v in settings.flat().items() if isinstance(v, str)}
   return {key: texts.get(key, value) for key, value in overrides.items()}
-
-
-def flat(settings: Settings) -> dict[str, Any]:
-  """Values by dotted key as people write them: base=100, not base=100.0."""
-  return {
-    key: _short(value) if isinstance(value, str) else value
-    for key, value in settings.flat().items()
-  }
-
-
-def _short(text: str) -> str:
-  # A text in quotes may only look like an option.
-  is_quoted = "'" in text or '"' in text
-  return text if is_quoted else re.sub(r'(=-?\d+)\.0(?=[,)])', r'\1', text)
 
 
 def distinct(specs: list[Spec], points: list[dict]) -> list[Spec]:

@@ -38,7 +38,7 @@ JOINED = dataclasses.replace(TABLE, joins=True, optional=True)
     ('wide', 'wide'),
     ('wide()', 'wide'),
     ('broad', 'wide'),
-    (' wide ( base = 3 ) ', 'wide(base=3.0)'),
+    (' wide ( base = 3 ) ', 'wide(base=3)'),
     ('wide(base=10)', 'wide'),
     ('wide(is_open=True, base=-2.5)', 'wide(base=-2.5, is_open=True)'),
     ('wide(sides=(1, -1))', 'wide(sides=(1, -1))'),
@@ -101,7 +101,7 @@ def test_calls_are_joined_by_plus_outside_of_brackets_and_quotes():
   joined = calls.parse_joined(text, JOINED, 'part')
   assert [call.name for call in joined] == ['wide', 'plain']
   assert joined[0].options == {'base': 2.0, 'shape': 'a+b'}
-  assert calls.joined_text(joined) == "wide(base=2.0, shape='a+b')+plain"
+  assert calls.joined_text(joined) == "wide(base=2, shape='a+b')+plain"
   assert calls.parse_joined('', JOINED, 'part') == ()
 
 

@@ -78,7 +78,7 @@ def test_a_config_trains_what_stands_beside_it_and_is_read_elsewhere(
   words = [f'--config={config}', f'--workdir={run}', *SMALL]
   code, stdout, stderr = call_command('train', *words, cwd=folder)
   assert code == 0, stderr
-  assert 'ideas_of_commands:Nearer(slope=2.0) positions' in stderr
+  assert 'ideas_of_commands:Nearer(slope=2) positions' in stderr
   trained = last_json(stdout)
   for name, *more in (('evaluate',), ('predict', TEXT), ('inspect', TEXT)):
     monkeypatch.setattr(modules, '_folders', [])
@@ -95,7 +95,7 @@ def test_a_sweep_over_options_joined_methods_and_ones_own(
 ):
   grid = (
     'config.model.position=ideas_of_commands:Nearer,'
-    'ideas_of_commands:Nearer(slope=2.0)+t5,rotary(base=100)'
+    'ideas_of_commands:Nearer(slope=2)+t5,rotary(base=100)'
   )
   words = [
     f'--grid={grid}', '--grid=config.seed=0,1', f'--workdir={folder}/sweep',
