@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import metadata
 
 import jax
 import numpy as np
@@ -26,7 +25,6 @@ from experiments.training import evaluation
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
 
-_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 _VARIABLES = ('JAX_', 'XLA_', 'CUDA_', 'TPU_', 'LIBTPU_', 'SELFATTN_')
 
 
@@ -40,7 +38,7 @@ def main(values) -> None:
   """Prints all, and fails if something is wrong."""
   facts = {
     'python': platform.python_version(),
-    **{name: metadata.version(name) for name in _PACKAGES},
+    **provenance.versions(),
     'commit': str(provenance.commit()),
     'machine': provenance.machine(),
     **_computed(),

@@ -72,7 +72,7 @@ def parse(
     helps = [word for word in argv if word.partition('=')[0] in _HELP]
     if helps:
       _print_help(values, doc, path, config, describe, helps[0])
-      sys.exit()
+      sys.exit(0)
     _, *more = values(rest)
   except flags.Error as error:
     raise UserError(_flag_error(error, config)) from error

@@ -1,10 +1,13 @@
-"""Where a figure comes from: the commit of the code, and the machine."""
+"""Where a figure comes from: the commit of the code, versions, the machine."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+from importlib import metadata
+
+_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def commit() -> str | None:
@@ -21,6 +24,11 @@ def commit() -> str | None:
   except (OSError, subprocess.CalledProcessError):
     return None
   return done.stdout.strip()
+
+
+def versions() -> dict[str, str]:
+  """Those of the packages that decide numbers, by name."""
+  return {name: metadata.version(name) for name in _PACKAGES}
 
 
 def machine() -> str:

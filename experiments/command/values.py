@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import csv
 import re
 from typing import Any
 
@@ -18,8 +17,8 @@ _INTEGER = re.compile('0|-?[1-9][0-9]*')
 def parse_tuple(text: str) -> tuple:
   """Parses a Python tuple, or comma-separated words: `a,b`, `"a,b",c`.
 
-  Words are parsed as a line of CSV. Integers as Python prints them become int;
-  all else stays a string: `+1`, `1.50`.
+  Integers as Python prints them become int; all else stays a string: `+1`,
+  `1.50`.
 
   Raises:
     ValueError: brackets or quotes that do not match.
@@ -31,11 +30,10 @@ def parse_tuple(text: str) -> tuple:
       if not isinstance(value, tuple | list):
         raise ValueError('brackets alone make no tuple')
       return tuple(value)
-    rows = csv.reader([text], skipinitialspace=True, strict=True)
-    words = [word.strip() for word in next(rows)]
-  except (ValueError, SyntaxError, csv.Error) as error:
+    words = [unquoted(word.strip()) for word in split(text)]
+  except (ValueError, SyntaxError) as error:
     raise ValueError(f'{text!r} is not a tuple; write a,b') from error
-  if words and not words[-1]:
+  if not words[-1]:
     del words[-1]
   return tuple(int(w) if _INTEGER.fullmatch(w) else w for w in words)
 

@@ -85,6 +85,17 @@ def is_separator(name: str) -> bool:
   return name == SEPARATOR or not any(c.isalnum() or c == _PART for c in name)
 
 
+def _sown(classifier, params, batch: Batch) -> Mapping[str, Any]:
+  """What the forward pass of a batch has sown."""
+  _, sown = classifier.apply(
+    {'params': params},
+    batch.tokens,
+    padding_mask(batch),
+    mutable='intermediates',
+  )
+  return sown['intermediates']
+
+
 def sown_weights(
   classifier, params, batch: Batch
 ) -> tuple[jax.Array, jax.Array | None]:
@@ -93,32 +104,25 @@ def sown_weights(
   Returns:
     (layers, batch, heads, queries, keys), and (batch, hops, tokens) or None.
   """
-  _, sown = classifier.apply(
-    {'params': params},
-    batch.tokens,
-    padding_mask(batch),
-    mutable='intermediates',
-  )
-  found = analysis.sown(sown['intermediates']['encoder'], 'weights')
-  pooled = analysis.sown(sown['intermediates'], 'pool_weights')
-  weights = jnp.stack([weights for *_, weights in found])
+  sown = _sown(classifier, params, batch)
+  layers = analysis.sown(sown['encoder'], 'weights')
+  pooled = analysis.sown(sown, 'pool_weights')
+  weights = jnp.stack([weights for *_, weights in layers])
   return weights, pooled[0][-1] if pooled else None
 
 
 def _terms_of_text(classifier, params, batch: Batch) -> dict:
   """`P` of the parts that have no encoding, by (part, layer)."""
-  _, sown = classifier.apply(
-    {'params': params},
-    batch.tokens,
-    padding_mask(batch),
-    mutable='intermediates',
-  )
   position = getattr(classifier.encoder, 'position', None)
   if position is None:
     return {}
   of_text = {name for name, part in position.parts if not part.has_encoding}
-  found = analysis.encodings(sown['intermediates']['encoder'])
-  return {(part, layer): P for part, layer, P in found if part in of_text}
+  sown = _sown(classifier, params, batch)['encoder']
+  return {
+    (part, layer): P
+    for part, layer, P in analysis.encodings(sown)
+    if part in of_text
+  }
 
 
 def attention_maps(

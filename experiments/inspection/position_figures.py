@@ -152,6 +152,23 @@ def _encoding(drawn, name, P, length) -> None:
   )
   drawn.add(f'encoding{name}', figure, {'P': P}, labels)
 
+  _gram(drawn, name, P, titles, what, first)
+  shown = [c for c in _COLUMNS if c < P.shape[2]] or [0]
+  figure = plots.plot(
+    rows,
+    P[0][:, shown].T,
+    xlabel=what,
+    ylabel='P',
+    legend=[f'column {c}' for c in shown],
+    figsize=(6.0, 2.8),
+    title=titles[0] if is_table else '',
+  )
+  labels = {'P': [what, 'column'], 'columns': shown, 'first': first}
+  drawn.add(f'columns{name}', figure, {'P': P[0][:, shown]}, labels)
+
+
+def _gram(drawn, name, P, titles: list[str], what: str, first: int) -> None:
+  """Cosines between the rows of P."""
   cosines = np.stack([analysis.gram(table) for table in P])
   figure = plots.show_heatmaps(
     cosines[None],
@@ -166,19 +183,6 @@ def _encoding(drawn, name, P, length) -> None:
   )
   labels = {'cosine': ['head', what, what], 'first': first}
   drawn.add(f'gram{name}', figure, {'cosine': cosines}, labels)
-
-  shown = [c for c in _COLUMNS if c < P.shape[2]] or [0]
-  figure = plots.plot(
-    rows,
-    P[0][:, shown].T,
-    xlabel=what,
-    ylabel='P',
-    legend=[f'column {c}' for c in shown],
-    figsize=(6.0, 2.8),
-    title=titles[0] if is_table else '',
-  )
-  labels = {'P': [what, 'column'], 'columns': shown, 'first': first}
-  drawn.add(f'columns{name}', figure, {'P': P[0][:, shown]}, labels)
 
 
 def _curves(drawn, name, method, params, max_length) -> None:

@@ -104,10 +104,6 @@ def _parsed(text: str, current: Any, flag: str) -> Any:
       return {'true': True, 'false': False}[text.lower()]
     if isinstance(current, int | float):
       return type(current)(text)
-    # Quotes of either kind enclose one word, but those of a tuple are CSV.
-    word = unquoted(text)
-    if word != text:
-      text = '"' + word.replace('"', '""') + '"'
     return parse_tuple(text)
   except (KeyError, ValueError) as error:
     raise UserError(

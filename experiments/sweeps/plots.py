@@ -7,20 +7,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from experiments.sweeps import names
 from experiments.sweeps.comparison import SPLITS, Comparison
 from experiments.sweeps.plan import Spec
 from experiments.workdir import workdir as workdir_lib
-from selfattn.plots import COLOURS, MARKERS, show_heatmaps, style, write_cells
+from selfattn.plots import COLOURS, MARKERS, style
 
 # Settings or curves that a figure can show, and that still can be told apart.
 MOST = 24
 # Metrics from 0 to 1, which an interval of few seeds may leave.
 _SHARES = ('accuracy', 'macro_f1')
-# Maps that a figure has room for, and cells of a map that show their values.
-_MOST_MAPS, _MOST_VALUES = 4, 100
 
 
 def figure(compared: Comparison, key: str, keys: Iterable[str]):
@@ -35,72 +31,27 @@ def figure(compared: Comparison, key: str, keys: Iterable[str]):
       (entry[key], entry['validation'])
       for entry in sorted(entries, key=lambda entry: entry[key])
     ]
-    for name, entries in _by_others(compared, (key,), keys).items()
+    for name, entries in _by_others(compared, key, keys).items()
   }
   shown, axes = _curves(
     lines, key, f'{compared.metric} on validation (mean, 95% interval)'
   )
-  values = _values(compared.table, key)
-  if values[0] > 0 and values[-1] / values[0] >= 10:
+  values = [entry[key] for entry in compared.table]
+  if min(values) > 0 and max(values) / min(values) >= 10:
     axes.set_xscale('log')
   axes.set_ylim(*_limits(compared.metric, axes.get_ylim()))
   return shown
 
 
-def surface(compared: Comparison, row: str, column: str, keys: Iterable[str]):
-  """Means on validation over two numeric hyperparameters, as a heat map.
-
-  The darkest cell is the best; cells without a trial that is done are grey.
-
-  Args:
-    row, column: keys of the rows and of the columns.
-    keys: as of `figure`; one map per setting of the others, the best first.
-  """
-  ticks = [_values(compared.table, key) for key in (row, column)]
-  shape = len(ticks[0]), len(ticks[1])
-  settings = _by_others(compared, (row, column), keys)
-  titles = list(settings)[:_MOST_MAPS]
-  maps = np.full((len(titles), *shape), np.nan)
-  texts = np.full(maps.shape, '', object)
-  for index, title in enumerate(titles):
-    for entry in settings[title]:
-      cell = index, ticks[0].index(entry[row]), ticks[1].index(entry[column])
-      score, width = entry['validation'], entry['validation']['half_width']
-      maps[cell] = score['mean']
-      texts[cell] = f'{score["mean"]:#.3g}'
-      if width:
-        texts[cell] += f'\n± {width:.2g}'
-  height, width = (max(2.4, 0.75 * count) for count in shape)
-  drawn = show_heatmaps(
-    maps[None],
-    xlabel=column,
-    ylabel=row,
-    titles=titles if len(settings) > 1 else None,
-    figsize=(max(6.4, width * len(titles) + 2.0), max(4.2, 0.8 * height + 1.2)),
-    cmap='Blues' if compared.sign > 0 else 'Blues_r',
-    xticks=[f'{value:g}' for value in ticks[1]],
-    yticks=[f'{value:g}' for value in ticks[0]],
-    limits=(float(np.nanmin(maps)), float(np.nanmax(maps))),
-  )
-  *axes, scale = drawn.axes
-  for axis, map_texts in zip(axes, texts, strict=True):
-    axis.set_facecolor('0.85')
-    axis.title.set_fontsize(9)
-    if map_texts.size <= _MOST_VALUES:
-      write_cells(axis, map_texts, 8)
-  scale.set_ylabel(f'{compared.metric} on validation (mean, 95% interval)')
-  if len(settings) > len(titles):
-    drawn.suptitle(f'the best {len(titles)} of {len(settings)}', fontsize=9)
-  return drawn
-
-
 def _by_others(
-  compared: Comparison, shown: Sequence[str], keys: Iterable[str]
+  compared: Comparison, key: str, keys: Iterable[str]
 ) -> dict[str, list[dict]]:
-  """Settings that are done, by their name without the keys that are shown."""
+  """Settings that are done, by their name without one of the keys."""
   done = _done(compared)
-  others = [key for key in keys if key not in shown]
-  named = names.of([{key: entry[key] for key in others} for entry in done])
+  others = [other for other in keys if other != key]
+  named = names.of(
+    [{other: entry[other] for other in others} for entry in done]
+  )
   groups: dict[str, list[dict]] = {}
   for name, entry in zip(named, done, strict=True):
     groups.setdefault(name, []).append(entry)
@@ -111,26 +62,13 @@ def _done(compared: Comparison) -> list[dict]:
   return [entry for entry in compared.table if entry['n']]
 
 
-def _values(table: list[dict], key: str) -> list:
-  """Values of a key, ascending."""
-  return sorted({entry[key] for entry in table})
-
-
 def against(compared: Comparison, keys: list[str]) -> dict:
   """Figures of the metric against numeric hyperparameters, by their keys.
-
-  Two that are crossed are one surface; otherwise, each has a figure.
 
   Args:
     keys: all swept keys except those of repetitions.
   """
   numeric = numeric_keys(compared.table, keys)
-  if len(numeric) == 2:
-    row, column = numeric
-    cells = {(entry[row], entry[column]) for entry in _done(compared)}
-    rows, columns = (_values(compared.table, key) for key in numeric)
-    if 2 * len(cells) >= len(rows) * len(columns):
-      return {f'{row} and {column}': surface(compared, row, column, keys)}
   return {key: figure(compared, key, keys) for key in numeric}
 
 

@@ -30,7 +30,6 @@ import re
 import secrets
 import time
 from collections.abc import Collection
-from importlib import metadata
 from typing import Any
 
 from experiments.command import invocation, provenance
@@ -41,7 +40,6 @@ from experiments.workdir import buckets, locks
 # before there is a config.json.
 _TEMPORARY = re.compile(r'.+\.tmp-[0-9a-f]{16}')
 _EARLY = re.compile(rf'{locks.NAME}|log-\d+\.txt|{_TEMPORARY.pattern}')
-_PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def write_atomic(path: str, content: str | bytes) -> None:
@@ -257,7 +255,7 @@ def record_environment(workdir: Workdir, devices) -> None:
       'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
       'command': invocation.command(),
       'python': platform.python_version(),
-      'packages': {name: metadata.version(name) for name in _PACKAGES},
+      'packages': provenance.versions(),
       'devices': [str(device) for device in devices],
       'machine': provenance.machine(),
       'commit': provenance.commit(),
