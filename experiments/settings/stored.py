@@ -16,8 +16,7 @@ from experiments.settings.settings import (
   default_config,
   from_config,
 )
-from experiments.workdir import workdir as workdir_lib
-from experiments.workdir.workdir import Workdir
+from experiments.workdir.workdir import is_new, read_json
 
 # The format that config.json names. It is raised when an earlier version could
 # not read what this one writes.
@@ -68,7 +67,7 @@ def read_settings(path: str) -> Settings:
 def _read(path: str) -> Settings:
   if not os.path.exists(os.path.join(path, 'config.json')):
     raise UserError(f'--workdir: {path}/config.json does not exist')
-  config = read_object(path, 'config.json')
+  config = read_json(path, 'config.json', {})
   with at(f'{path}/config.json'):
     return from_config(complete(config))
 
@@ -77,7 +76,7 @@ def _read(path: str) -> Settings:
 def _modules_as_noted(path: str) -> Iterator[None]:
   """A context in which modules are the files that a run has noted."""
   search_modules(path)
-  noted = read_object(path, _MODULES)
+  noted = read_json(path, _MODULES, {})
   files = {name.partition(':')[0]: file for name, (file, _) in noted.items()}
   with modules.found_first(files):
     yield
@@ -90,7 +89,7 @@ def say_changed(path: str) -> None:
     UserError: one of them is gone.
   """
   changed = {}
-  for name, (file, digest) in read_object(path, _MODULES).items():
+  for name, (file, digest) in read_json(path, _MODULES, {}).items():
     now, digest_now = modules.source(name)
     if digest_now != digest:
       changed[now] = file
@@ -109,39 +108,20 @@ def modules_of(settings: Iterable[Settings], path: str = '') -> dict[str, str]:
   """
   names = dict.fromkeys(name for one in settings for name in one.own_names())
   sources = {name: modules.source(name) for name in names}
-  sources |= read_object(path, _MODULES)
+  sources |= read_json(path, _MODULES, {})
   return {_MODULES: json.dumps(sources, indent=2)} if sources else {}
 
 
 def search_modules(path: str) -> None:
   """Searches one's own modules where a run, or a sweep, has noted them."""
-  for file, _ in read_object(path, _MODULES).values():
+  for file, _ in read_json(path, _MODULES, {}).values():
     modules.search(os.path.dirname(file))
-
-
-def read_object(path: str, name: str) -> dict:
-  """The object in a JSON file of a folder; {} without the file.
-
-  Raises:
-    UserError: it holds something else.
-  """
-  file_path = os.path.join(path, name)
-  try:
-    with open(file_path) as file:
-      content = json.load(file)
-  except FileNotFoundError:
-    return {}
-  except (ValueError, RecursionError) as error:
-    raise UserError(f'{file_path} is not JSON: {error}') from error
-  if not isinstance(content, dict):
-    raise UserError(f'{file_path} holds no object')
-  return content
 
 
 def check(path: str, settings: Settings) -> None:
   """UserError if the workdir belongs to a run with other settings."""
   if not os.path.exists(os.path.join(path, 'config.json')):
-    if not workdir_lib.is_new(path):
+    if not is_new(path):
       raise UserError(
         f'--workdir={path} holds files but no run; choose another folder'
       )
@@ -171,24 +151,14 @@ def check_equal(before: Settings, now: Settings, what: str) -> None:
     )
 
 
-def open_run(
-  path: str,
-  config: dict,
-  settings: Settings,
-  files: dict[str, str],
-  writes: bool = True,
-  shared_by: int = 1,
-) -> Workdir:
-  """Opens the workdir of a run, new or existing.
+def files_of(config: dict, settings: Settings) -> dict[str, str]:
+  """Texts of the files that note what a run is, by name.
 
   Args:
-    config: nested; ignored for an existing run, which has its own.
+    config: nested.
     settings: those of `config`.
-    files, writes, shared_by: as of workdir.open_workdir.
   """
-  files = {'config.json': as_text(config)} | modules_of([settings]) | files
-  run = settings.digest()
-  return workdir_lib.open_workdir(path, files, run, writes, shared_by)
+  return {'config.json': as_text(config)} | modules_of([settings])
 
 
 def with_format(config: dict) -> dict:

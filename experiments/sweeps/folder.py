@@ -59,7 +59,7 @@ def _add(path: str, workdir: str, base: dict, trials: Mapping) -> None:
 
 def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
   """The specs with their ids in the sweep in `workdir`, if there is one."""
-  known = stored.read_object(workdir, _FILE).get('trials', {})
+  known = workdir_lib.read_json(workdir, _FILE, {}).get('trials', {})
   names = dict.fromkeys([*known, *(spec.name for spec in specs)])
   ids = {name: index for index, name in enumerate(names)}
   return [dataclasses.replace(spec, index=ids[spec.name]) for spec in specs]
@@ -84,7 +84,7 @@ def read(workdir: str, planned: Sequence[Spec] = ()) -> list[Spec]:
 
 def _read(workdir: str) -> dict:
   """The complete config, and the overrides of each trial by name."""
-  known = stored.read_object(workdir, _FILE)
+  known = workdir_lib.read_json(workdir, _FILE, {})
   if not known:
     raise UserError(
       f'{buckets.origin(workdir)}/{_FILE} does not exist; is --workdir the '

@@ -10,7 +10,6 @@ import os
 from typing import Any
 
 from experiments.command import invocation
-from experiments.command.errors import UserError
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.plan import Spec
 from experiments.sweeps.tables import markdown
@@ -123,7 +122,11 @@ def publish(
   Raises:
     UserError: the env.json of a trial is corrupt.
   """
-  attempts = [entry for spec in specs for entry in _attempts(spec.path)]
+  attempts = [
+    attempt
+    for spec in specs
+    for attempt in workdir_lib.read_json(spec.path, 'env.json', [])
+  ]
   content = {
     'commands': _distinct(
       invocation.without_paths(entry.get('command', [])) for entry in attempts
@@ -144,17 +147,6 @@ def publish(
     'table': compared.table,
   }
   workdir_lib.write_atomic(path, json.dumps(content, indent=1) + '\n')
-
-
-def _attempts(path: str) -> list[dict]:
-  file = os.path.join(path, 'env.json')
-  try:
-    with open(file) as opened:
-      return json.load(opened)
-  except FileNotFoundError:
-    return []
-  except json.JSONDecodeError as error:
-    raise UserError(f'{file} is not JSON: {error}') from error
 
 
 def _distinct(values) -> list:

@@ -114,8 +114,9 @@ def run_group(
   index = jax.process_index()
   try:
     for config, settings, path in runs:
-      workdir = stored.open_run(
-        path, config, settings, loaded.files, index == 0, len(runs)
+      files = stored.files_of(config, settings) | loaded.files
+      workdir = workdir_lib.open_workdir(
+        path, files, settings.digest(), index == 0, len(runs)
       )
       workdirs.append(workdir)
       workdir.set_status('RUNNING')

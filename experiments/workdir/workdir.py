@@ -30,12 +30,13 @@ import re
 import secrets
 import time
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.command import invocation, provenance
 from experiments.command.errors import Failed, UserError
 from experiments.workdir import buckets, locks
 
+T = TypeVar('T')
 # What a start that was killed, or other processes of the same one, may leave
 # before there is a config.json.
 _TEMPORARY = re.compile(r'.+\.tmp-[0-9a-f]{16}')
@@ -60,6 +61,25 @@ def write_atomic(path: str, content: str | bytes) -> None:
     with contextlib.suppress(OSError):
       os.remove(temporary)
     raise
+
+
+def read_json(path: str, name: str, empty: T) -> T:
+  """What a JSON file of a folder holds; without the file, `empty`.
+
+  Raises:
+    UserError: it is corrupt, or of another type than `empty`.
+  """
+  file_path = os.path.join(path, name)
+  try:
+    with open(file_path) as file:
+      content = json.load(file)
+  except FileNotFoundError:
+    return empty
+  except (ValueError, RecursionError) as error:
+    raise UserError(f'{file_path} is not JSON: {error}') from error
+  if type(content) is not type(empty):
+    raise UserError(f'{file_path} is a JSON {type(content).__name__}')
+  return content
 
 
 def write_figure(path: str, figure, **options) -> None:
@@ -138,25 +158,8 @@ class Workdir:
 
 
 def read_status(path: str) -> dict[str, Any]:
-  """Content of status.json; {} if there is none.
-
-  Raises:
-    UserError: it is corrupt.
-  """
-  name = os.path.join(path, 'status.json')
-  try:
-    with open(name) as file:
-      facts = json.load(file)
-  except FileNotFoundError:
-    return {}
-  except (ValueError, RecursionError) as error:
-    facts = error
-  if not isinstance(facts, dict):
-    raise UserError(
-      f'{name} is not a JSON object: {facts}; remove it to resume the run from '
-      'its newest checkpoint'
-    )
-  return facts
+  """Content of status.json; {} if there is none; raises as `read_json`."""
+  return read_json(path, 'status.json', {})
 
 
 def is_new(path: str) -> bool:
@@ -244,11 +247,7 @@ def record_environment(workdir: Workdir, devices) -> None:
   """Adds this attempt to env.json."""
   if not workdir.writes:
     return
-  path = workdir.file('env.json')
-  attempts = []
-  if os.path.exists(path):
-    with open(path) as file:
-      attempts = json.load(file)
+  attempts = read_json(workdir.path, 'env.json', [])
   attempts.append(
     {
       'attempt': workdir.attempt,
@@ -261,4 +260,5 @@ def record_environment(workdir: Workdir, devices) -> None:
       'commit': provenance.commit(),
     }
   )
-  write_atomic(path, json.dumps(attempts, indent=2) + '\n')
+  text = json.dumps(attempts, indent=2) + '\n'
+  write_atomic(workdir.file('env.json'), text)
