@@ -200,7 +200,7 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
       for label in ('no', 'yes')
     }
     (ideas / f'{split}.json').write_text(json.dumps(texts))
-  rows = [f'title {n}\tbody {n}\t{n % 2}' for n in range(40)]
+  rows = [f'title {n}\tbody {n}\t{["", -1, 2][n % 3]}' for n in range(60)]
   table = '\n'.join(['title\tbody\tlabel', *rows])
   (ideas / 'a.tsv').write_text(table + '\n')
   config = make_small_config()

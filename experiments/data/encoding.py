@@ -14,10 +14,10 @@ from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.data import pairs as pairs_lib
 from experiments.data.batches import Examples, offsets
+from experiments.data.contract import UNLABELLED
 from experiments.data.rows import Rows
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
-from experiments.data.text_files import UNLABELLED
 from experiments.data.vocabularies import (
   SPECIAL_TOKENS,
   UNK,

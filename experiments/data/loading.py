@@ -25,13 +25,14 @@ from experiments.data import (
 )
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
+from experiments.data.contract import UNLABELLED
 from experiments.data.data_settings import DataSettings
 from experiments.data.facts import read_facts
 from experiments.data.file_names import matching
 from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
 from experiments.data.store import Arrays, Store, default_folder, digest
-from experiments.data.text_files import UNLABELLED, Text
+from experiments.data.text_files import Text
 from experiments.data.vocabularies import Vocabulary
 
 

@@ -148,9 +148,7 @@ def ablate(
   count, name = len(least), metric(task)
   rows = [
     {'importance': float(value), f'{name}_without': without}
-    for value, without in zip(
-      important.flat, values[2 * count :], strict=True
-    )
+    for value, without in zip(important.flat, values[2 * count :], strict=True)
   ]
   return rows, {
     'metric': name,
