@@ -109,12 +109,13 @@ def load(
   # inherits its key may read otherwise.
   key_of = vars(type(source)).get('key')
   store = Store(default_folder() if key_of else None)
-  rows, key = _read(
-    store,
-    directory,
-    lambda: pairs.checked(source.read(directory, settings.seed), source),
-    lambda: key_of(source, directory, digest) if key_of else None,
-  )
+  with settings.source.checked():
+    rows, key = _read(
+      store,
+      directory,
+      lambda: pairs.checked(source.read(directory, settings.seed), source),
+      lambda: key_of(source, directory, digest) if key_of else None,
+    )
   choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader, choose)
