@@ -25,7 +25,7 @@ from experiments.command.errors import UserError
 from experiments.command.imports import import_frozen
 from experiments.command.log import log
 from experiments.data import input_rows
-from experiments.data.text_files import UNKNOWN
+from experiments.data.text_options import UNKNOWN
 from experiments.training import run_flags
 
 # What imports jax is imported in functions: --help and wrong input do not wait.

@@ -7,9 +7,10 @@ Writes program.bin, the model as jax.export serialises it for CPU, GPU and TPU;
 parameters.safetensors; tokenizer.json, the vocabulary; settings.json, the
 labels, the config, and whether texts of any length are taken or all are padded
 to max_length; and predict.py, an example that reads them. It needs jax,
-flatbuffers, numpy, safetensors and tokenizers alone. Classifiers export
-probabilities, other tasks logits of each token. The last line of standard
-output is one JSON object. One process does all.
+flatbuffers, numpy, safetensors and tokenizers alone. Tasks of texts export
+probabilities, or numbers as the data has them, other tasks logits of each
+token. The last line of standard output is one JSON object. One process does
+all.
 """
 
 from __future__ import annotations
@@ -48,10 +49,6 @@ def main(values) -> None:
 
     processes.require_one('experiments.export')
     run = evaluation.restore_params(path, values.checkpoint)
-    if run.settings.data.pair_length is not None:
-      raise UserError(
-        f'--workdir={workdir} reads pairs of texts, which are not exported'
-      )
     tokenizer = encoding.read_tokenizer(path)
     labels = loading.read_facts(path)['labels']
     app.make_folder(output, 'output')

@@ -1,12 +1,12 @@
-"""Scores of logistic regression on tf-idf of words and bigrams.
+"""Scores of a linear model on tf-idf of words and bigrams.
 
     bash scripts/run.sh python scripts/linear_baseline.py \\
       --config=configs/trec.py --config.data.dir=PATH --output=FILE
 
-Has the splits of a config, chooses C on folds of train, and adds a row to FILE.
-Of pairs of texts, it reads |a - b| and a * b of the vectors a and b of the two.
-Of several labels of a text, there is one regression for each, and C and the
-thresholds are chosen on validation, as those of a run are.
+Has the splits and the metrics of a config, chooses C on folds of train, and
+adds a row to FILE. It is logistic regression, one for each label of a set, and
+ridge regression of numbers. Of pairs of texts, it reads |a - b| and a * b of
+the vectors a and b of the two. What a task fits on validation is fitted there.
 """
 
 import json
@@ -18,15 +18,13 @@ import numpy as np
 from absl import app, flags
 from ml_collections import config_flags
 from scipy import sparse
+from sklearn import linear_model
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from experiments.command import invocation, provenance
 from experiments.data import pairs, rows, selection, splits
-from experiments.data.labels import Classes, Sets
-from experiments.learning.calibration import threshold
-from experiments.learning.scores import of_sets
+from experiments.data.labels import LabelFacts, Numbers, Sets
 from experiments.settings.settings import from_config
 from experiments.sweeps.comparison import interval
 
@@ -34,21 +32,28 @@ CONFIG = config_flags.DEFINE_config_file('config')
 OUTPUT = flags.DEFINE_string('output', None, 'A JSON file.', required=True)
 
 
-def measure(data):
-  """C and the accuracy on test, of DataSettings."""
-  source = data.dataset()
-  read = rows.gather(source.read(data.dir, data.seed))
-  chosen = selection.select(read, source, data)
-  texts = np.array([text for part in read.stream() for text in part], object)
-  classes, _ = Classes().values(read.names, chosen.labels)
-  labels = classes[read.labels]
+def fitted(reader, c, inputs, values):
+  """A function from inputs to logits, or to numbers, (texts, outputs)."""
+  if isinstance(reader, Numbers):
+    model = linear_model.Ridge(alpha=1 / c).fit(inputs, values)
+    return lambda inputs: model.predict(inputs)[:, None]
+  if isinstance(reader, Sets):
+    one = linear_model.LogisticRegression(
+      C=c, solver='liblinear', class_weight='balanced'
+    )
+    return OneVsRestClassifier(one).fit(inputs, values).decision_function
+  model = linear_model.LogisticRegression(C=c, solver='newton-cg')
+  return model.fit(inputs, values).predict_log_proba
 
-  def accuracy(train, test, c):
-    tf_idf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-    tf_idf.fit(texts[train])
-    model = LogisticRegression(C=c, solver='newton-cg')
-    model.fit(features(tf_idf, texts[train]), labels[train])
-    return model.score(features(tf_idf, texts[test]), labels[test])
+
+def measure(data, task, metric):
+  """C and the scores on test, of DataSettings and the call of a task."""
+  source, reader = data.dataset(), task.entry.labels
+  read = rows.gather(source.read(data.dir, data.seed))
+  chosen = selection.select(read, source, data, reader)
+  texts = np.array([text for part in read.stream() for text in part], object)
+  values = reader.values(read.names, chosen.labels)[0][read.labels]
+  task = task.make(facts=LabelFacts.of(chosen.facts))
 
   def features(tf_idf, texts):
     if not source.has_pairs:
@@ -57,57 +62,41 @@ def measure(data):
     first, second = map(tf_idf.transform, parts)
     return sparse.hstack([abs(first - second), first.multiply(second)])
 
+  def scores(train, test, c):
+    tf_idf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    tf_idf.fit(texts[train])
+    model = fitted(reader, c, features(tf_idf, texts[train]), values[train])
+    held_out, test = (
+      (model(features(tf_idf, texts[part])), values[part])
+      for part in (chosen.splits['validation'], test)
+    )
+    fit = task.fit((None, held_out[0]), held_out[1])
+    losses = task.host_losses(*test)
+    outputs = task.average([(losses, test[0])], [fit], test[1])
+    return task.fitted([fit]).scores(outputs, test[1])
+
   train, how = chosen.splits['train'], (data.seed, data.split_by)
   folds = [splits.fold(read, train, 5, n, *how) for n in range(5)]
-  best = max((1, 10, 100), key=lambda c: sum(accuracy(*f, c) for f in folds))
-  return best, accuracy(train, chosen.splits['test'], best)
-
-
-def measure_sets(data):
-  """C and scores on test, of the DataSettings of several labels."""
-  source = data.dataset()
-  read = rows.gather(source.read(data.dir, data.seed))
-  chosen = selection.select(read, source, data, Sets())
-  texts = np.array([text for part in read.stream() for text in part], object)
-  values, _ = Sets().values(read.names, chosen.labels)
-  truth = values[read.labels] > 0.5
-  train, validation, test = (
-    chosen.splits[split] for split in ('train', 'validation', 'test')
+  best = task.metrics[metric](
+    (0.1, 1, 10, 100),
+    key=lambda c: sum(scores(*fold, c)[metric] for fold in folds),
   )
-  tf_idf = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
-  inputs = tf_idf.fit_transform(texts[train])
-
-  def scored(c):
-    one = LogisticRegression(C=c, solver='liblinear', class_weight='balanced')
-    model = OneVsRestClassifier(one).fit(inputs, truth[train])
-    likely = model.predict_proba(tf_idf.transform(texts[validation]))
-    limits = list(map(threshold, likely.T, truth[validation].T))
-    called = likely > limits
-    likely = model.predict_proba(tf_idf.transform(texts[test]))
-    return (
-      of_sets(called, truth[validation])['macro_f1'],
-      c,
-      of_sets(likely > limits, truth[test]),
-    )
-
-  _, best, scores = max(map(scored, (0.1, 1, 10)), key=lambda part: part[0])
-  return best, scores
+  return best, scores(train, chosen.splits['test'], best)
 
 
 def main(_):
   settings = from_config(CONFIG.value)
-  if isinstance(settings.task.entry.labels, Sets):
-    c, scores = measure_sets(settings.data)
-    write({'c': [c], **scores})
-    return
-  data = settings.data
-  parts = [measure(replace(data, fold=n)) for n in range(data.num_folds or 1)]
-  accuracies = [accuracy for _, accuracy in parts]
+  data, metric = settings.data, settings.checkpoint.best_metric
+  parts = [
+    measure(replace(data, fold=n), settings.task, metric)
+    for n in range(data.num_folds or 1)
+  ]
   write(
     {
       'c': [c for c, _ in parts],
-      'accuracy': accuracies,
-      'test': interval(accuracies),
+      'scores': [scores for _, scores in parts],
+      'metric': metric,
+      'test': interval([scores[metric] for _, scores in parts]),
     }
   )
 

@@ -43,6 +43,9 @@ def write_files(name, folder):
       header = '#1 String\t#2 String\tQuality'
       path = folder / f'msr_paraphrase_{split}.txt'
       table(path, '01', '\t', header, columns=2)
+  elif name == 'stsb':
+    for split in ('train', 'dev', 'test'):
+      table(folder / f'{split}.tsv', ('0.0', '4.75'), '\t', columns=2)
   elif name == 'small_text':
     table(folder / 'train.tsv', ('good', 'bad'), '\t', 'text\tlabel')
   elif name in ('sst2', 'sst2_cnn', 'sst2_recurrent'):
@@ -84,6 +87,7 @@ CLASSES = {
   'ag_news': 4,
   'goemotions': 28,
   'language_model': 0,
+  'stsb': 1,
 }
 
 

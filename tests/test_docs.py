@@ -15,6 +15,7 @@ from conftest import make_small_config
 from configs import default
 from experiments.command import modules
 from experiments.command.signals import Signals
+from experiments.learning.classify import Classify
 from experiments.settings.settings import from_config
 from experiments.training import run as run_lib
 from selfattn.masks import Tokens
@@ -200,7 +201,7 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
       for label in ('no', 'yes')
     }
     (ideas / f'{split}.json').write_text(json.dumps(texts))
-  rows = [f'title {n}\tbody {n}\t{n % 2}' for n in range(40)]
+  rows = [f'title {n}\tbody {n}\t{["", -1, 2][n % 3]}' for n in range(60)]
   table = '\n'.join(['title\tbody\tlabel', *rows])
   (ideas / 'a.tsv').write_text(table + '\n')
   config = make_small_config()
@@ -212,6 +213,19 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
   result = run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert np.isfinite(result['loss'])
   assert (tmp_path / 'run/norms.jsonl').exists() == bool(config.train.callback)
+
+
+@pytest.mark.usefixtures('ideas')
+def test_the_loop_of_the_docs_trains():
+  train_flat = modules.named('ideas:train_flat', None, '')
+  config = make_small_config()
+  losses = []
+  for config.train.steps in (3, 4):
+    scores = train_flat(config)
+    assert scores.keys() == Classify.metrics.keys()
+    losses.append(scores['loss'])
+  assert np.isfinite(losses).all()
+  assert losses[0] != losses[1]
 
 
 @pytest.mark.usefixtures('ideas')

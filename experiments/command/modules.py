@@ -194,14 +194,16 @@ def _check_class(entry: Any, base: type) -> None:
     raise UserError(
       f'it must be a subclass of {base.__module__}.{base.__name__}'
     )
+  # Of Text, say, rather than of any data set.
+  nearest = next(c for c in entry.__mro__ if c.__module__.startswith(_PROJECT))
   contract = {
-    name: getattr(base, name)
-    for cls in base.__mro__
+    name: getattr(nearest, name)
+    for cls in nearest.__mro__
     if cls.__module__.startswith(_PROJECT)
     for name in vars(cls)
     if not name.startswith('_') or name == '__call__'
   }
-  for cls in entry.__mro__[: entry.__mro__.index(base)]:
+  for cls in entry.__mro__[: entry.__mro__.index(nearest)]:
     for name, value in vars(cls).items():
       if name in contract:
         _check_signature(cls, name, contract[name])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
+
+SPLITS = ('train', 'validation', 'test')
+# Texts without labels, for tasks that read none.
+UNLABELLED = 'unlabelled'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +25,17 @@ class Dataset:
     is_stream: whether its rows are pieces of one stream, in their order, and
       examples are windows of it; see experiments.data.streams.Pieces.
     has_pairs: whether the text of each row is a tuple of two texts.
+    classes: the labels in order; empty: those of train, sorted, numbers by
+      value.
+    unknown_labels: what to do with rows of other labels: 'error' or 'drop'.
   """
 
   is_generated: ClassVar[bool] = False
   is_stream: ClassVar[bool] = False
   has_pairs: ClassVar[bool] = False
+  classes: ClassVar[Sequence[str]] = ()
+  # An option in a subclass, in its order there.
+  unknown_labels = 'error'
 
   def check(self, directory: str) -> None:
     """ValueError `OPTION = VALUE must be ...`; reads no file.

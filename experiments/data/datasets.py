@@ -15,10 +15,10 @@ import numpy as np
 
 from experiments.command.errors import require
 from experiments.data import algorithmic, stories, strings, word_order
-from experiments.data.contract import Dataset
+from experiments.data.contract import SPLITS, Dataset
 from experiments.data.rows import Row
 from experiments.data.streams import Pieces, Stream
-from experiments.data.text_files import SPLITS, Text
+from experiments.data.text_files import Text
 
 
 @dataclasses.dataclass(frozen=True)

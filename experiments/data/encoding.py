@@ -14,12 +14,11 @@ from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.data import pairs as pairs_lib
 from experiments.data.batches import Examples, offsets
+from experiments.data.contract import UNLABELLED
 from experiments.data.rows import Rows
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
-from experiments.data.text_files import UNLABELLED
 from experiments.data.vocabularies import (
-  SEPARATOR,
   SPECIAL_TOKENS,
   UNK,
   add_separator,
@@ -81,7 +80,10 @@ def encode(
 
 def token_ids(tokenizer, texts) -> tuple[np.ndarray, np.ndarray]:
   """int32: (the token ids of all texts, not truncated; how many each has)."""
-  return _concatenated(_ids_of_texts(tokenizer, texts))
+  # As of pairs.
+  tokenizer.encode_special_tokens = True
+  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+  return _concatenated([one.ids for one in encoded])
 
 
 def pair_ids(
@@ -89,36 +91,25 @@ def pair_ids(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The token ids of `a [SEP] b [SEP]` for all pairs (a, b), truncated.
 
-  The longer text is truncated first, as by `longest_first` of Hugging Face. A
-  pair of two texts without tokens has none.
+  The longer text is truncated first. A pair of two texts without tokens has
+  none.
 
   Args:
+    tokenizer: one that add_separator has had.
     max_length: tokens of a pair, those of [SEP] included; at least 4.
 
   Returns:
     int32: the token ids of all pairs; how many each has; and whether it was
     truncated.
   """
-  separator = [tokenizer.token_to_id(SEPARATOR)]
-  firsts = _ids_of_texts(tokenizer, [first for first, _ in pairs])
-  seconds = _ids_of_texts(tokenizer, [second for _, second in pairs])
-  ids, is_truncated, room = [], [], max_length - 2
-  for first, second in zip(firsts, seconds, strict=True):
-    is_truncated.append(len(first) + len(second) > room)
-    if is_truncated[-1]:
-      shorter = min(len(first), len(second), room // 2)
-      kept = shorter if len(first) <= len(second) else room - shorter
-      first, second = first[:kept], second[: room - kept]
-    has_tokens = first or second
-    ids.append([*first, *separator, *second, *separator] if has_tokens else [])
-  return *_concatenated(ids), np.array(is_truncated, bool)
-
-
-def _ids_of_texts(tokenizer, texts) -> list[list[int]]:
   # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True
-  encoded = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-  return [one.ids for one in encoded]
+  tokenizer.enable_truncation(max_length, strategy='longest_first')
+  encoded = tokenizer.encode_batch_fast(pairs)
+  tokenizer.no_truncation()
+  ids = [one.ids if len(one.ids) > 2 else [] for one in encoded]
+  is_truncated = [len(one.overflowing) > 0 for one in encoded]
+  return *_concatenated(ids), np.array(is_truncated, bool)
 
 
 def _concatenated(ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from experiments.command.errors import UserError
-from experiments.data.text_files import UNLABELLED
+from experiments.data.contract import UNLABELLED
 
 
 def exist(workdir: str) -> bool:

@@ -27,7 +27,7 @@ def matching(
   """The files that a name or a pattern matches, in order.
 
   Args:
-    format: as of text_files.Text.
+    format: as of text_options.TextOptions.
     key: of the name, for messages.
     is_labelled: whether a name of 'class_files' has a label, and a folder of
       'class_folders' a folder for each.

@@ -25,13 +25,14 @@ from experiments.data import (
 )
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
+from experiments.data.contract import UNLABELLED
 from experiments.data.data_settings import DataSettings
 from experiments.data.facts import read_facts
 from experiments.data.file_names import matching
 from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
 from experiments.data.store import Arrays, Store, default_folder, digest
-from experiments.data.text_files import UNLABELLED, Text
+from experiments.data.text_files import Text
 from experiments.data.vocabularies import Vocabulary
 
 
@@ -108,12 +109,13 @@ def load(
   # inherits its key may read otherwise.
   key_of = vars(type(source)).get('key')
   store = Store(default_folder() if key_of else None)
-  rows, key = _read(
-    store,
-    directory,
-    lambda: pairs.checked(source.read(directory, settings.seed), source),
-    lambda: key_of(source, directory, digest) if key_of else None,
-  )
+  with settings.source.checked():
+    rows, key = _read(
+      store,
+      directory,
+      lambda: pairs.checked(source.read(directory, settings.seed), source),
+      lambda: key_of(source, directory, digest) if key_of else None,
+    )
   choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader, choose)

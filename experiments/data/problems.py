@@ -13,8 +13,6 @@ from experiments.data.rows import Rows, distinct
 
 # Warn about classes with fewer training examples.
 _FEW = 5
-# Warn about texts with at least so many copies.
-_COPIES = 3
 # Number of examples in a message.
 _SHOWN = 3
 
@@ -38,7 +36,6 @@ def problems(
         f'empty {split} texts: {len(empty)} of {len(chosen)} '
         f'({_places(rows, empty)})'
       )
-    lines += _copies(rows, split, chosen)
   for other, split in itertools.combinations(splits, 2):
     lines += _seen(rows, split, splits[split], other, splits[other])
   lines += _mixed_labels(rows, np.concatenate(list(splits.values())))
@@ -54,26 +51,6 @@ def _seen(rows: Rows, split: str, chosen, other: str, others) -> list[str]:
   return [
     f'{split} texts also in {other} (equal but for case and space): '
     f'{len(seen)} of {len(chosen)} ({_places(rows, seen)})'
-  ]
-
-
-def _copies(rows: Rows, split: str, chosen: np.ndarray) -> list[str]:
-  """Messages about texts that make up more than a tenth of all rows."""
-  text_of, _ = distinct(rows.hashes[chosen])
-  counts = np.bincount(text_of)
-  copies = np.flatnonzero(counts > max(len(chosen) / 10, _COPIES - 1))
-  if not len(copies):
-    return []
-  shown = first(
-    (
-      f'{counts[text]} of {len(chosen)}: '
-      f'{_places(rows, chosen[text_of == text])}'
-      for text in copies
-    ),
-    '; ',
-  )
-  return [
-    f'texts in more than a tenth of the {split} rows: {len(copies)} ({shown})'
   ]
 
 

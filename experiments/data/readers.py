@@ -2,7 +2,7 @@
 
 A record is a dict of what a row holds, by column: strings, or for JSON, Parquet
 and the hub whatever else they hold. The record of a blank line is empty, so
-that each row keeps its number. Options are those of text_files.Text.
+that each row keeps its number. Options are those of text_options.
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from experiments.command.errors import UserError
+from experiments.data.contract import SPLITS, UNLABELLED
 from experiments.data.labels import CLASSES, Classes, Labels
 from experiments.data.problems import first, problems
 from experiments.data.rows import Rows
 from experiments.data.splits import fold, hold_out
 from experiments.data.store import Store, packed, unpacked
-from experiments.data.text_files import SPLITS, UNLABELLED
+from experiments.data.text_options import TextOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +59,7 @@ def stored(
   Args:
     key: a JSON value, all that the rows depend on.
   """
-  names = ('labels', 'unknown_labels')
-  options = [getattr(source, name, None) for name in names]
+  options = [list(source.classes), source.unknown_labels]
   names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
   names += ('num_folds', 'fold', 'split_by')
   how = [getattr(settings, name) for name in names] + [repr(reader)]
@@ -89,16 +89,19 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings)
-  unknown = getattr(source, 'unknown_labels', 'error')
-  remedy = "drop such rows with config.data.text.unknown_labels='drop'"
+  owner, listed = type(source).__name__, 'classes'
+  if isinstance(source, TextOptions):
+    owner, listed = 'config.data.text', 'labels'
+  remedy = f"drop such rows with {owner}.unknown_labels='drop'"
   if reader.is_listable:
-    remedy = f'list all in config.data.text.labels, or {remedy}'
+    remedy = f'list all in {owner}.{listed}, or {remedy}'
   labelled, dropped = {}, []
   for split in SPLITS:
     chosen = splits.get(split, np.zeros(0, dtype))
     labelled[split], lines = known(
-      rows, chosen, is_known, split, unknown, reader.allowed(labels), remedy
-    )
+      rows, chosen, is_known, split, source.unknown_labels,
+      reader.allowed(labels), remedy,
+    )  # fmt: skip
     dropped += lines
     _require_rows(split, labelled[split], settings.num_folds)
   if len(labels) < reader.least:
@@ -177,7 +180,7 @@ def _labels(rows: Rows, train: np.ndarray, source, reader: Labels) -> list[str]:
   _require_rows('train', train, 0)
   labels: list[str] = []
   if reader.is_listable:
-    labels = list(getattr(source, 'classes', ()))
+    labels = list(source.classes)
   labels = labels or reader.names(
     rows.names[n] for n in np.unique(rows.labels[train])
   )

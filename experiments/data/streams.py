@@ -18,10 +18,11 @@ import numpy as np
 
 from experiments.command.errors import UserError, require
 from experiments.data.batches import Examples
+from experiments.data.contract import SPLITS
 from experiments.data.labels import LabelFacts
 from experiments.data.rows import Row, Rows
 from experiments.data.selection import Selection
-from experiments.data.text_files import SPLITS, Text
+from experiments.data.text_files import Text
 
 # Characters of a piece, of which each is tokenised by itself. It ends before
 # white space, unless a word is longer than half of it.

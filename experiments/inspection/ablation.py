@@ -72,7 +72,13 @@ def ones(classifier) -> np.ndarray:
   return np.ones((encoder.num_layers, encoder.num_heads), np.float32)
 
 
-def accuracies(
+def metric(task: Task) -> str:
+  """What is measured: the metric of training that is not the loss."""
+  (name, *_) = (name for name in task.mean_metrics(0.0, 0.0) if name != 'loss')
+  return name
+
+
+def measured(
   classifier,
   params,
   examples: Examples,
@@ -80,7 +86,7 @@ def accuracies(
   gates: list[np.ndarray],
   task: Task = steps.CLASSIFY,
 ) -> list[float]:
-  """Accuracy with each of several gates (layers, heads)."""
+  """`metric` of the task with each of several gates (layers, heads)."""
 
   @jax.jit
   def hits(gates, params, batch):
@@ -94,7 +100,8 @@ def accuracies(
   for _, batch in eval_batches(examples, 256, lengths):
     total += [np.asarray(hits(one, params, batch)) for one in gates]
   right, count = total.T
-  return (right / np.maximum(count, 1)).tolist()
+  means = task.mean_metrics(0.0, right / np.maximum(count, 1))
+  return means[metric(task)].tolist()
 
 
 def ablation_gates(importance: np.ndarray) -> list[np.ndarray]:
@@ -119,14 +126,14 @@ def ablate(
   lengths,
   task: Task = steps.CLASSIFY,
 ) -> tuple[list[dict], dict]:
-  """Importance of each head, and accuracies as heads are ablated.
+  """Importance of each head, and a metric as heads are ablated.
 
   Args:
     lengths: bucket lengths of the data.
 
   Returns:
-    One row per head, `importance` and `accuracy_without` it; and accuracies
-    with 0, 1, ... all heads ablated, in two orders.
+    One row per head, its `importance` and, of classify, `accuracy_without` it;
+    and the `metric` with 0, 1, ... all heads ablated, in two orders.
   """
   important = importance(classifier, params, examples, lengths, task)
   alone = []
@@ -135,18 +142,17 @@ def ablate(
     gates.flat[head] = 0
     alone.append(gates)
   least, most = ablation_gates(important), ablation_gates(-important)
-  measured = accuracies(
+  values = measured(
     classifier, params, examples, lengths, [*least, *most, *alone], task
   )
-  count = len(least)
+  count, name = len(least), metric(task)
   rows = [
-    {'importance': float(value), 'accuracy_without': accuracy}
-    for value, accuracy in zip(
-      important.flat, measured[2 * count :], strict=True
-    )
+    {'importance': float(value), f'{name}_without': without}
+    for value, without in zip(important.flat, values[2 * count :], strict=True)
   ]
   return rows, {
-    'least_important_first': measured[:count],
-    'most_important_first': measured[count : 2 * count],
+    'metric': name,
+    'least_important_first': values[:count],
+    'most_important_first': values[count : 2 * count],
     'examples': len(examples),
   }

@@ -174,26 +174,26 @@ def heads(drawn: Figures, rows: list[dict]) -> None:
   drawn.add('heads', figure, {}, {'rows': rows})
 
 
-def ablation(drawn: Figures, accuracies: Mapping) -> None:
-  """Accuracy as heads are ablated.
+def ablation(drawn: Figures, ablated: Mapping) -> None:
+  """A metric as heads are ablated.
 
   Args:
-    accuracies: returned by ablation.ablate.
+    ablated: returned by ablation.ablate.
   """
   orders = ('least_important_first', 'most_important_first')
   names = [order.replace('_', ' ') for order in orders]
-  curves = [accuracies[order] for order in orders]
+  curves, metric = [ablated[order] for order in orders], ablated['metric']
   figure = plots.plot(
     np.arange(len(curves[0])),
     curves,
     xlabel='heads ablated',
-    ylabel=f'accuracy on {accuracies["examples"]} texts',
+    ylabel=f'{metric} on {ablated["examples"]} texts',
     legend=names,
     figsize=(5.2, 3.2),
   )
   drawn.add(
     'ablation',
     figure,
-    {'accuracy': np.array(curves)},
-    {'accuracy': ['order', 'heads ablated'], 'order': names},
+    {metric: np.array(curves)},
+    {metric: ['order', 'heads ablated'], 'order': names},
   )

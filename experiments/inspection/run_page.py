@@ -254,20 +254,18 @@ def _heads(drawn: Figures, model: _Model, examples: Examples, lengths) -> dict:
   rows = head_analysis.statistics_rows(
     head_analysis.statistics(classifier, params, examples, lengths, model.names)
   )
-  accuracies = None
+  ablated = None
   reason = ablation.unsupported_reason(classifier, params)
-  if 'accuracy' not in model.run.program.task.metrics:
-    reason = f'{model.run.settings.task} has no accuracy'
   if reason is None:
-    ablated, accuracies = ablation.ablate(
+    of_heads, ablated = ablation.ablate(
       classifier, params, examples, lengths, model.run.program.task
     )
-    rows = [row | more for row, more in zip(rows, ablated, strict=True)]
-    figures.ablation(drawn, accuracies)
+    rows = [row | more for row, more in zip(rows, of_heads, strict=True)]
+    figures.ablation(drawn, ablated)
   else:
     log(f'WARNING: heads are not ablated: {reason}')
   figures.heads(drawn, rows)
-  return {'heads': rows, 'ablation': accuracies}
+  return {'heads': rows, 'ablation': ablated}
 
 
 def _heads_section(drawn: Figures, rows: list[dict], split: str) -> str:

@@ -83,6 +83,9 @@ class Classify(TextTask):
     picked = np.take_along_axis(log_probs, labels[:, None], axis=-1)[:, 0]
     return -(1 - smoothing) * picked - smoothing * log_probs.mean(axis=-1)
 
+  def answers(self, logits):
+    return jax.nn.softmax(logits)
+
   def mean(self, logits):
     """Logs of the mean of softmaxes (Lakshminarayanan et al. 2017, 2.4)."""
     log_probs = np.stack([_log_softmax(of_run) for of_run in logits])

@@ -76,6 +76,9 @@ class Multilabel(TextTask):
     losses = np.logaddexp(0, logits) - truth * logits
     return losses.mean(axis=-1)
 
+  def answers(self, logits):
+    return jax.nn.sigmoid(logits)
+
   def mean(self, logits):
     mean = np.mean([_sigmoid(of_run) for of_run in logits], axis=0)
     # A probability that rounds to 0 or 1 has a finite logit all the same.

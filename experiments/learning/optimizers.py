@@ -75,28 +75,6 @@ class Sgd(Optimizer):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adagrad(Optimizer):
-  """Adagrad (Duchi et al. 2011); weight decay is added to the gradient.
-
-  Attributes:
-    initial_accumulator: value that the sums of squares begin at.
-    eps: added to the root, against a division by zero.
-  """
-
-  initial_accumulator: float = 0.1
-  eps: float = 1e-7
-
-  def check(self):
-    first = self.initial_accumulator
-    is_valid = 0 <= first < math.inf
-    require(is_valid, 'initial_accumulator', first, 'at least 0 and finite')
-    _check_positive(eps=self.eps)
-
-  def chain(self, decay):
-    return [decay, optax.scale_by_rss(self.initial_accumulator, self.eps)]
-
-
-@dataclasses.dataclass(frozen=True)
 class Adam(Optimizer):
   """Adam (Kingma and Ba 2015); weight decay is added to the gradient.
 
@@ -124,19 +102,6 @@ class AdamW(Adam):
 
   def chain(self, decay):
     return super().chain(decay)[::-1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Lamb(AdamW):
-  """LAMB: AdamW with the trust ratio of each array (You et al. 2020).
-
-  Layers of a scanned encoder are one array.
-  """
-
-  eps: float = 1e-6
-
-  def chain(self, decay):
-    return [*super().chain(decay), optax.scale_by_trust_ratio()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,10 +168,8 @@ def _by_shape(update):
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
   'sgd': Sgd,
-  'adagrad': Adagrad,
   'adam': Adam,
   'adamw': AdamW,
-  'lamb': Lamb,
   'lion': Lion,
   'muon': Muon,
 }

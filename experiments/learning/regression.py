@@ -57,8 +57,10 @@ class Regression(TextTask):
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     """(losses, predictions in the units of the data, (texts, 1))."""
     losses, _ = self.losses(logits, targets)
-    values = logits.astype(jnp.float32) * self.facts.std + self.facts.mean
-    return losses, values
+    return losses, self.answers(logits)
+
+  def answers(self, logits):
+    return logits.astype(jnp.float32) * self.facts.std + self.facts.mean
 
   def mean_metrics(self, loss, accuracy) -> dict:
     return {'loss': loss, 'rmse': accuracy**0.5}

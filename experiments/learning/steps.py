@@ -120,16 +120,10 @@ def make_train_step(
     is_logged = jnp.mod(state.step, log_every) == 0
     sums = jnp.where(is_logged, 0.0, state.sums)
     sums += jnp.stack([loss, correct, count, norm, jnp.ones(())])
-    average = state.average
+    step, average = state.step + 1, state.average
     if average is not None:
-      average = averaged(average, params, state.step + 1, hparams.ema_decay)
-    state = State(
-      step=state.step + 1,
-      params=params,
-      optimizer=optimizer,
-      sums=sums,
-      average=average,
-    )
+      average = averaged(average, params, step, hparams.ema_decay)
+    state = State(step, params, optimizer, sums, average)
     return state, _metrics(task, sums)
 
   return train_step

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Self
 
+import jax
 import numpy as np
 
 from experiments.command.values import split
@@ -52,6 +53,10 @@ class TextTask(Task):
     Args:
       smoothing: of the labels.
     """
+    raise NotImplementedError
+
+  def answers(self, logits: jax.Array) -> jax.Array:
+    """Probabilities, or numbers as the data has them, of calibrated logits."""
     raise NotImplementedError
 
   def mean(self, logits: list[np.ndarray]) -> np.ndarray:

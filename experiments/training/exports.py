@@ -19,7 +19,6 @@ from jax import export
 
 from experiments.command import fields
 from experiments.command.log import log
-from experiments.learning.classify import Classify
 from experiments.learning.text_tasks import TextTask
 from experiments.settings.settings import Settings
 from experiments.training import build
@@ -45,17 +44,23 @@ def write(
   Args:
     run: restored.
     tokenizer: its vocabulary.
-    labels: names of the classes.
+    labels: names of the outputs.
     output: the folder, which exists.
   """
   from safetensors.numpy import save
 
   program, has_any_length = _exported(run, len(labels))
   task = run.program.task
+  output_of, labels_of = 'logits', None
+  if isinstance(task, TextTask):
+    output_of = 'probabilities' if task.has_probabilities else 'values'
+    labels_of = labels
   described = {
     'task': str(run.settings.task),
-    'output': 'probabilities' if isinstance(task, Classify) else 'logits',
-    'labels': labels if isinstance(task, TextTask) else None,
+    'output': output_of,
+    'labels': labels_of,
+    'thresholds': run.fit.get('thresholds'),
+    'reads_pairs': run.settings.data.pair_length is not None,
     'max_length': run.settings.data.max_length,
     'length': 'any' if has_any_length else 'max_length',
     'platforms': list(program.platforms),
@@ -93,10 +98,10 @@ def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
     logits: Any = classifier.apply(
       {'params': params}, tokens_L[None], mask_L[None]
     )
-    if not isinstance(task, Classify):
+    if not isinstance(task, TextTask):
       return logits[0]
     # Calibrated as predict is, unless it is told not to.
-    return jax.nn.softmax(logits[0] / run.fit.get('temperature', 1.0))
+    return task.answers(logits[0] / run.fit.get('temperature', 1.0))
 
   # A model of one row knows its batch, whatever it does with it.
   of_rows = jax.jit(jax.vmap(of_row, (None, 0, 0)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from absl import flags
 
 from experiments.command.errors import UserError
-from experiments.data.text_files import SPLITS
+from experiments.data.contract import SPLITS
 from experiments.workdir import buckets
 
 # How --workdir names several runs.

@@ -6,6 +6,7 @@ import pytest
 
 from experiments.command import modules
 from experiments.command.errors import UserError
+from experiments.data.contract import Dataset
 from experiments.learning.schedules import Schedule
 from selfattn.pools import Pool
 from selfattn.positions import Position
@@ -144,6 +145,7 @@ def test_a_helper_of_a_class_may_have_any_other_name(folder):
 
 
 CONTRACTS = """
+from experiments.data.text_files import Text
 from experiments.learning.schedules import Schedule
 from selfattn.pools import Pool
 
@@ -156,6 +158,14 @@ class Without(Schedule):
 
 class Flat(Pool):
   width: int = 3
+
+class Careless(Text):
+  def label_of(self):
+    return 'x'
+
+class Misspelt(Text):
+  def lable_of(self, cells):
+    return 'x'
 """
 
 
@@ -165,6 +175,9 @@ class Flat(Pool):
     ('Short', Schedule, '__call__.* must take'),
     ('Without', Schedule, r'Without needs __call__'),
     ('Flat', Pool, r'Flat needs __call__'),
+    # Of the class that is extended, rather than of all data sets.
+    ('Careless', Dataset, r'label_of\(self\) must take \(self, cells\)'),
+    ('Misspelt', Dataset, 'Misspelt.lable_of is no .* mean label_of'),
   ],
 )
 def test_what_a_contract_needs_is_there(folder, name, base, message):

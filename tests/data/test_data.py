@@ -415,21 +415,6 @@ def test_many_unknown_tokens_are_said_with_a_vocabulary_without(
   assert 'unknown tokens' not in capsys.readouterr().err
 
 
-def test_one_text_in_more_than_a_tenth_of_a_split_is_a_problem():
-  fewer = [*numbered('ok', 10, 'bug'), *[('echo', 'bug')] * 3]
-  dirty = CLEAN | {'train': rows_of(*TRAIN, *fewer, *[('echo', 'billing')])}
-  found = problems(dirty, LABELS)
-  assert found[0] == (
-    'texts in more than a tenth of the train rows: 1 (4 of 29: f.tsv:26, '
-    'f.tsv:27, f.tsv:28, ...)'
-  )
-  clean = CLEAN | {'train': rows_of(*TRAIN, *numbered('ok', 12, 'bug'))}
-  clean['train'] += rows_of(*[('echo', 'bug')] * 3)
-  assert problems(clean, LABELS) == []  # A tenth and no more.
-  few = CLEAN | {'test': rows_of(*OTHERS['test'][:2], *[('echo', 'bug')] * 2)}
-  assert problems(few, LABELS) == []
-
-
 def test_classes_with_few_examples_are_a_problem():
   names = ['bag', *LABELS, 'bugs']
   pairs = [*TRAIN, *numbered('e', 4, 'bugs'), ('g', 'bag')]

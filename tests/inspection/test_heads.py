@@ -9,8 +9,12 @@ import pytest
 from conftest import make_small_config
 
 from experiments.data import loading
+from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Byte
 from experiments.inspection import ablation, head_analysis
+from experiments.learning import steps
+from experiments.learning.multilabel import Multilabel
+from experiments.learning.regression import Regression
 from experiments.learning.tasks import cross_entropy, padding_mask
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
@@ -173,13 +177,33 @@ def test_accuracy_under_gates_is_that_of_the_gated_model(model):
     ablation.ones(classifier),
     np.array([[-2, 1], [3, 0]], np.float32),
   ]
-  found = ablation.accuracies(classifier, params, examples, lengths, gates)
+  found = ablation.measured(classifier, params, examples, lengths, gates)
   encoder = analysis.gate_heads(params['encoder'], gates[1])
   gated = params | {'encoder': encoder}
   _, logits = evaluation.evaluate(program, gated, examples, 7, lengths)
   other = (logits.argmax(axis=-1) == examples.labels).mean()
   assert found == pytest.approx([1, other])
   assert other < 1
+
+
+def test_numbers_and_sets_of_labels_have_a_metric_without_heads(model):
+  classifier, params, loaded, _ = model
+  examples = some(loaded)
+  for task, labels in (
+    (Regression(facts=LabelFacts(std=2.0)), np.float32([3, -3, 0])),
+    (Multilabel(), np.float32([[1, 0], [0, 1], [1, 1]])),
+  ):
+    examples = dataclasses.replace(examples, labels=labels)
+    rows, ablated = ablation.ablate(
+      classifier, params, examples, loaded.bucket_lengths, task
+    )
+    batch = examples.batch(np.arange(3), 3, 17)
+    outputs = steps.make_eval_step(classifier, task=task)(params, batch)
+    scores = task.scores(tuple(map(np.asarray, outputs)), labels)
+    name = ablated['metric']
+    expected = pytest.approx(scores[name], rel=1e-5)
+    assert ablated['least_important_first'][0] == expected
+    assert f'{name}_without' in rows[0]
 
 
 def test_heads_are_ablated_from_the_least_important_on():

@@ -100,10 +100,6 @@ def close(ours, theirs):
 
 
 OPTIMIZER_ORACLES = {
-  'adagrad': lambda rate, wd, mask: optax.chain(
-    l2(wd, mask), optax.adagrad(rate)
-  ),
-  'lamb': lambda rate, wd, mask: optax.lamb(rate, weight_decay=wd, mask=mask),
   'lion': lambda rate, wd, mask: optax.lion(rate, weight_decay=wd, mask=mask),
   'sgd': lambda rate, wd, mask: optax.chain(l2(wd, mask), optax.sgd(rate, 0.9)),
   'adam': lambda rate, wd, mask: optax.chain(l2(wd, mask), optax.adam(rate)),
@@ -222,7 +218,7 @@ def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
 
 def test_groups_with_optimizers_of_their_own_equal_a_partition(grouped):
   factors = {'embeddings': 3.0, 'matrices': 0.5}
-  methods = {'embeddings': 'adagrad', 'matrices': 'muon'}
+  methods = {'embeddings': 'adam', 'matrices': 'muon'}
   grouped.optimizer.groups = '+'.join(
     f'{name}(optimizer={methods[name]}, learning_rate_scale={factor})'
     for name, factor in factors.items()
@@ -235,7 +231,7 @@ def test_groups_with_optimizers_of_their_own_equal_a_partition(grouped):
       {
         '': optax.adamw(0.01, weight_decay=0.1, mask=mask),
         # No name in this group decays.
-        'embeddings': optax.adagrad(rates['embeddings']),
+        'embeddings': optax.adam(rates['embeddings']),
         'matrices': optax.contrib.muon(
           rates['matrices'], weight_decay=0.1, weight_decay_mask=mask
         ),

@@ -122,6 +122,17 @@ def test_scores_of_classes_are_those_of_scikit_learn(seed):
     'auroc': metrics.roc_auc_score(labels, binary, multi_class='ovr'),
   }
   assert scores == pytest.approx(expected)
+  lengths = np.ones(len(labels), np.int32)
+  report = Classify(facts=LabelFacts(NAMES[:count])).details(
+    (lengths, logits), Examples(lengths, lengths, lengths, labels)
+  )
+  of_each = metrics.precision_recall_fscore_support(
+    labels, called, zero_division=0
+  )
+  for name, values in zip(('precision', 'recall', 'f1'), of_each, strict=False):
+    np.testing.assert_allclose(report.values[name], values)
+  matrix = metrics.confusion_matrix(labels, called)
+  np.testing.assert_array_equal(report.confusion, matrix)
 
 
 @pytest.mark.parametrize('seed', range(5))
@@ -204,6 +215,17 @@ def test_nll_and_brier_are_those_of_scikit_learn(count):
     labels, probabilities, scale_by_half=False, labels=classes
   )
   assert honesty['brier'] == pytest.approx(brier)
+  # Of sets, the means over labels.
+  sets = (rng.random(logits.shape) < 0.3) * 1.0
+  likely = scipy.special.expit(logits)
+  honesty = Multilabel().honesty(logits, sets)
+  for name, measure in (
+    ('nll', metrics.log_loss),
+    ('brier', metrics.brier_score_loss),
+  ):
+    columns = zip(sets.T, likely.T, strict=True)
+    of_labels = [measure(truth, one) for truth, one in columns]
+    assert honesty[name] == pytest.approx(np.mean(of_labels))
 
 
 @pytest.mark.parametrize('factor', [0.5, 3.0])

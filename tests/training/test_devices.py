@@ -39,7 +39,7 @@ def make_settings(
   config.train.shuffle_by_seed = shuffle_by_seed
   if has_groups:
     config.optimizer.groups = (
-      'matrices(optimizer=muon)+embeddings(optimizer=lamb)'
+      'matrices(optimizer=muon)+embeddings(optimizer=adam)'
     )
     config.train.ema_decay = 0.9
   return from_config(config)

@@ -12,7 +12,8 @@ from conftest import draw, make_small_config
 
 from configs import default
 from experiments.data import loading
-from experiments.data.vocabularies import Vocabulary
+from experiments.data.labels import LabelFacts
+from experiments.data.vocabularies import Vocabulary, add_separator
 from experiments.learning.hparams import HParams
 from experiments.settings.settings import from_config
 from experiments.training import build, compiled, exports
@@ -65,26 +66,24 @@ def data():
   return loading.load(from_config(make_small_config()).data, '')
 
 
-def made(data, folder, changes):
+def made(data, folder, changes, facts=None, fit=None):
   """An exported run with drawn parameters; and its Predictor."""
   config = make_small_config()
   config.data.max_length = 20
   config.update_from_flattened_dict(changes)
-  settings = from_config(config)
+  settings, facts = from_config(config), facts or data.label_facts
   tokenizer = tokenizers.Tokenizer.from_str(data.files['tokenizer.json'])
+  if settings.data.pair_length:
+    add_separator(tokenizer)
   vocabulary = Vocabulary.of(tokenizer)
-  classifier = build.model(
-    settings, vocabulary.size, len(data.label_facts.names)
-  )
+  classifier = build.model(settings, vocabulary.size, len(facts.names))
   params = draw(
     lambda: build.init_state(settings, classifier, HParams.of(settings)).params
   )
-  program = compiled.make(settings, vocabulary, data.label_facts)
-  run = Evaluated(settings, program, 7, params, {})
+  program = compiled.make(settings, vocabulary, facts)
+  run = Evaluated(settings, program, 7, params, fit or {})
   folder.mkdir()
-  written = exports.write(
-    run, tokenizer, list(data.label_facts.names), str(folder)
-  )
+  written = exports.write(run, tokenizer, list(facts.names), str(folder))
   assert json.loads((folder / 'settings.json').read_text()) == written
   return written, Predictor([run], tokenizer, 64)
 
@@ -121,6 +120,42 @@ def test_an_export_predicts_what_predict_does(data, tmp_path):
   assert lengths == {'default': 'any', 'cls': 'any', 'path': 'max_length'}
 
 
+def test_pairs_sets_and_numbers_are_exported(data, tmp_path):
+  pairs = [(one, two) for one in [*TEXTS, ''] for two in [*TEXTS[::-1], '']]
+  of_pairs = {
+    'data.source': 'text',
+    'data.dir': 'absent',
+    'data.text.format': 'lines',
+    'data.text.join': 'pair',
+    'model.pair_positions': 'restart',
+    'checkpoint.best_metric': 'loss',
+  }
+  sets, numbers = tmp_path / 'sets', tmp_path / 'numbers'
+  facts, fit = LabelFacts(('a', 'b', 'c')), {'temperature': 2.0}
+  fit['thresholds'] = [0.1, 0.2, 0.3]
+  changes = of_pairs | {'task': 'multilabel'}
+  written, of_sets = made(data, sets, changes, facts, fit)
+  assert (written['output'], written['thresholds']) == (
+    'probabilities', [0.1, 0.2, 0.3],
+  )  # fmt: skip
+  facts = LabelFacts(('value',), mean=3.0, std=10.0)
+  changes = of_pairs | {'task': 'regression'}
+  written, of_numbers = made(data, numbers, changes, facts)
+  assert (written['output'], written['labels']) == ('values', ['value'])
+  answers = read([str(sets), str(numbers)], pairs)
+  # The last pair has no tokens, and predict no answer for it.
+  np.testing.assert_allclose(
+    answers[str(sets)][0][:-1],
+    [list(one.probabilities.values()) for one in of_sets(pairs)[:-1]],
+    atol=1e-5,
+  )
+  np.testing.assert_allclose(
+    np.ravel(answers[str(numbers)][0])[:-1],
+    [one.label for one in of_numbers(pairs)[:-1]],
+    atol=1e-4,
+  )
+
+
 @pytest.mark.slow
 def test_every_position_method_is_exported(data, tmp_path):
   variants = {}
@@ -149,22 +184,22 @@ def test_every_encoder_is_exported_for_texts_of_any_length(data, tmp_path):
   assert set(lengths.values()) == {'any'}
 
 
-@pytest.mark.parametrize('task', ['masked_tokens', 'next_token'])
-def test_a_task_without_labels_exports_logits(task, data, tmp_path):
-  changes = {'task': task, 'model.encoder': 'attention(causal=True)'}
-  folder = tmp_path / task
-  written, predictor = made(data, folder, changes)
-  assert written['output'] == 'logits'
-  assert written['labels'] is None
-  (run,) = predictor.runs
-  examples, _ = predictor.encode(TEXTS)
-  rows = np.arange(len(TEXTS))
-  batch = examples.batch(rows, len(TEXTS), int(examples.lengths.max()))
-  mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
-  expected = run.program.classifier.apply(
-    {'params': run.params}, batch.tokens, mask
-  )
-  answers, _ = read([str(folder)])[str(folder)]
-  np.testing.assert_allclose(
-    np.asarray(answers)[mask], np.asarray(expected)[mask], atol=1e-4
-  )
+def test_tasks_without_labels_export_logits(data, tmp_path):
+  predictors = {}
+  for task in ('masked_tokens', 'next_token'):
+    changes = {'task': task, 'model.encoder': 'attention(causal=True)'}
+    folder = tmp_path / task
+    written, predictors[str(folder)] = made(data, folder, changes)
+    assert (written['output'], written['labels']) == ('logits', None)
+  for folder, (answers, _) in read(list(predictors)).items():
+    (run,) = predictors[folder].runs
+    examples, _ = predictors[folder].encode(TEXTS)
+    rows = np.arange(len(TEXTS))
+    batch = examples.batch(rows, len(TEXTS), int(examples.lengths.max()))
+    mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    expected = run.program.classifier.apply(
+      {'params': run.params}, batch.tokens, mask
+    )
+    np.testing.assert_allclose(
+      np.asarray(answers)[mask], np.asarray(expected)[mask], atol=1e-4
+    )

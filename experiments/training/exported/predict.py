@@ -1,5 +1,6 @@
 """Predicts texts, one an argument: python predict.py "A text." "Another."
 
+A tab stands between the two texts of a pair: python predict.py $'One.\\tTwo.'
 Needs jax, flatbuffers, numpy, safetensors, tokenizers and the files beside it.
 """
 
@@ -18,12 +19,15 @@ params = load_file(HERE / 'parameters.safetensors')
 program = export.deserialize(bytearray((HERE / 'program.bin').read_bytes()))
 tokenizer = Tokenizer.from_file(str(HERE / 'tokenizer.json'))
 tokenizer.encode_special_tokens = True  # '[PAD]' in a text is characters.
+tokenizer.enable_truncation(settings['max_length'], strategy='longest_first')
 
 
 def predict(texts):
-  """Probabilities (texts, labels), or logits of a task without labels."""
-  encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
-  ids = [text.ids[: settings['max_length']] for text in encoded]
+  """The output of settings.json for texts, or for tuples of two texts."""
+  pairs = settings['reads_pairs']
+  encoded = tokenizer.encode_batch(texts, add_special_tokens=pairs)
+  # A pair of empty texts is [SEP] [SEP], and has no tokens in training.
+  ids = [text.ids if len(text.ids) > 2 * pairs else [] for text in encoded]
   lengths = np.array([len(row) for row in ids], np.int32)
   longest = max(1, *lengths)
   if settings['length'] != 'any':
@@ -35,6 +39,9 @@ def predict(texts):
 
 
 if __name__ == '__main__':
-  for answer in predict(sys.argv[1:]):
+  given = sys.argv[1:]
+  if settings['reads_pairs']:
+    given = [tuple(pair.split('\t', 1)) for pair in given]
+  for answer in predict(given):
     labels = settings['labels'] or range(len(answer))
     print(json.dumps(dict(zip(labels, answer.tolist(), strict=True))))
