@@ -21,11 +21,14 @@ class Dataset:
     is_stream: whether its rows are pieces of one stream, in their order, and
       examples are windows of it; see experiments.data.streams.Pieces.
     has_pairs: whether the text of each row is a tuple of two texts.
+    has_token_labels: whether the labels of a generated data set are of tokens,
+      as experiments.data.token_labels reads them.
   """
 
   is_generated: ClassVar[bool] = False
   is_stream: ClassVar[bool] = False
   has_pairs: ClassVar[bool] = False
+  has_token_labels: ClassVar[bool] = False
 
   def check(self, directory: str) -> None:
     """ValueError `OPTION = VALUE must be ...`; reads no file.
