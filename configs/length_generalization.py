@@ -1,7 +1,7 @@
 """Length generalisation: train on up to 20 tokens, test on 21 to 100.
 
 The task is an option of `config.data.source`, one of those in
-experiments/data/algorithmic.py, most of them after Ruoss et al. 2023. The
+experiments/data/algorithmic.py, 15 of them after Deletang et al. 2023. The
 default is the quickest to learn: whether `a` comes before `b`. Evaluation
 prints the accuracy by length.
 
@@ -17,7 +17,7 @@ A column of the tables in docs/positions.md is one task of this sweep:
         --sweep=tasks,positions,seeds --workdir=runs/tasks
 
 Without dropout, and with the maximum over tokens, since the answer is that of
-one token: chosen by how soon associative_recall is learnt, on validation.
+one token: chosen by how soon a task of recall is learnt, on validation.
 """
 
 from configs import default
@@ -58,8 +58,9 @@ def sweep_seeds():
 
 def sweep_tasks():
   """Every task of experiments/data/algorithmic.py."""
-  for task in ALGORITHMS:
-    yield {'data.source': strings(task)}
+  for name, algorithm in ALGORITHMS.items():
+    task = 'classify_tokens' if algorithm.has_token_labels else 'classify'
+    yield {'data.source': strings(name), 'task': task}
 
 
 def sweep_samplings():

@@ -99,6 +99,7 @@ def _check_file(values) -> None:
 
 def _evaluate(values, paths: list[str]) -> None:
   from experiments.command import processes
+  from experiments.learning.classify_tokens import ClassifyTokens
   from experiments.learning.text_tasks import TextTask
   from experiments.settings import stored
   from experiments.training import ensembles
@@ -123,7 +124,7 @@ def _evaluate(values, paths: list[str]) -> None:
   task = answers.task
   place = {'file': values.file} if is_file else {'split': values.split}
   result = place | loaded.scores(split, task, answers.outputs)
-  if isinstance(task, TextTask):
+  if isinstance(task, TextTask | ClassifyTokens):
     result |= _reported(answers, task, examples)
   else:
     lines = [
@@ -137,7 +138,7 @@ def _evaluate(values, paths: list[str]) -> None:
 
 
 def _reported(answers, task, examples) -> dict:
-  """Prints the report of a task of texts, and returns its values."""
+  """Prints the report of a task, and returns its values."""
   from experiments.learning import reports
 
   report = task.report(answers.outputs, answers.raw, examples)

@@ -54,6 +54,26 @@ class TokenHead(nn.Module):
     return nn.Dense(self.size, name='dense')(x_BLD)
 
 
+class EmbeddingHead(nn.Module):
+  """Logits of each token, its matmuls with the embeddings of some ids.
+
+  Attributes:
+    ids: of the tokens that are predicted.
+  """
+
+  ids: tuple[int, ...]
+
+  @nn.compact
+  def __call__(self, x_BLD: jax.Array, embed: nn.Embed) -> jax.Array:
+    """Logits, float32 (B, L, ids).
+
+    Args:
+      x_BLD: float32 vectors of the tokens that have a label.
+      embed: the token embedding of the model.
+    """
+    return x_BLD @ embed.embedding[jnp.array(self.ids, jnp.int32)].T
+
+
 class Head(nn.Module):
   """The contract of a classification head: logits, float32 (B, C).
 

@@ -43,27 +43,48 @@ def prefix_sums(
   In the order of segments and index; differences within a segment are sums over
   what is between.
   """
-  B, M, _ = x_BMH.shape
-  is_known = key.segments is None and isinstance(key.index, np.ndarray)
-  if is_known and (key.index == np.arange(M)).all():
-    sums_BMH = jnp.cumsum(x_BMH, axis=1)
-    until_BL = jnp.clip(jnp.asarray(query.index) + 1, 0, M)
-    keys_BMH = sums_BMH
-  else:
-    k, q = (_segment_and_index(side, B) for side in (key, query))
-    order_BM = jnp.lexsort(k[::-1])
-    ordered = jnp.take_along_axis(x_BMH, order_BM[..., None], axis=1)
-    sums_BMH = jnp.cumsum(ordered, axis=1)
+  order_BM, until_BL = ranks(query, key, len(x_BMH))
+  sums_BMH = keys_BMH = jnp.cumsum(ordered(x_BMH, order_BM), axis=1)
+  if order_BM is not None:
     back_BM1 = jnp.argsort(order_BM, axis=-1)[..., None]
     keys_BMH = jnp.take_along_axis(sums_BMH, back_BM1, axis=1)
-    (ks, ki), (qs, qi) = (
-      (x[:, None, :] for x in k),
-      (x[:, :, None] for x in q),
-    )
-    until_BL = ((ks < qs) | ((ks == qs) & (ki <= qi))).sum(axis=-1)
   sums = jnp.pad(sums_BMH, ((0, 0), (1, 0), (0, 0)))
-  until = jnp.broadcast_to(until_BL, (B, until_BL.shape[1]))[..., None]
-  return jnp.take_along_axis(sums, until, axis=1), keys_BMH
+  return jnp.take_along_axis(sums, until_BL[..., None], axis=1), keys_BMH
+
+
+def ranks(
+  query: Tokens, key: Tokens, B: int
+) -> tuple[jax.Array | None, jax.Array]:
+  """(the order of keys by segment and index, how many are up to each query).
+
+  Both int32, (B, M) and (B, L); the order is None if it is that of the row.
+  """
+  M = key.index.shape[1]
+  is_known = key.segments is None and isinstance(key.index, np.ndarray)
+  if is_known and (key.index == np.arange(M)).all():
+    until_BL = jnp.clip(jnp.asarray(query.index) + 1, 0, M)
+    return None, jnp.broadcast_to(until_BL, (B, until_BL.shape[1]))
+  k, q = (_segment_and_index(side, B) for side in (key, query))
+  (ks, ki), (qs, qi) = ((x[:, None, :] for x in k), (x[:, :, None] for x in q))
+  until_BL = ((ks < qs) | ((ks == qs) & (ki <= qi))).sum(axis=-1)
+  return jnp.lexsort(k[::-1]), until_BL
+
+
+def ordered(x, order_BM: jax.Array | None):
+  """Rows of x, (1 or B, M, ...), in an order; None: as they are."""
+  if order_BM is None:
+    return x
+  order = order_BM.reshape(order_BM.shape + (1,) * (x.ndim - 2))
+  return jnp.take_along_axis(x, order, axis=1)
+
+
+def columns_back(x_BHLM: jax.Array, order_BM: jax.Array | None) -> jax.Array:
+  """Columns that are in an order, as they were before."""
+  if order_BM is None:
+    return x_BHLM
+  back = jnp.argsort(order_BM, axis=-1)[:, None, None]
+  back = jnp.broadcast_to(back, x_BHLM.shape)
+  return jnp.take_along_axis(x_BHLM, back, axis=-1)
 
 
 def _segment_and_index(tokens: Tokens, B: int):

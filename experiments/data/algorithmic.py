@@ -1,24 +1,18 @@
 """Algorithmic tasks: strings of any length, labelled by a small program.
 
-The tasks of Ruoss et al. 2023 (and Deletang et al. 2023) with a single output,
+The 15 tasks of Deletang et al. 2023 (and Ruoss et al. 2023), and two others,
 for length generalisation: a model trained on short strings has learnt the
-program only if it is correct on longer ones. Written from the definitions in
-the papers; tokens are joined by spaces.
+program only if it is correct on longer ones. Those with one output are here.
+Written from the definitions in the papers; tokens are joined by spaces.
 """
 
 from __future__ import annotations
 
 import itertools
 
-from experiments.data.recall import (
-  associative_recall,
-  associative_recall_twin,
-  flip_flop,
-  flip_flop_twin,
-  indirect_indexing,
-  indirect_indexing_twin,
-)
+from experiments.data.recall import flip_flop, flip_flop_twin
 from experiments.data.strings import Task, choose
+from experiments.data.transductions import TRANSDUCTIONS
 
 MODULUS = 5
 
@@ -133,13 +127,7 @@ ALGORITHMS = {
   ),
   'a_before_b': Task(a_before_b, _YES_NO, twin=a_before_b_twin),
   'flip_flop': Task(flip_flop, ('0', '1'), twin=flip_flop_twin),
-  'indirect_indexing': Task(
-    indirect_indexing, tuple('abcd'), twin=indirect_indexing_twin
-  ),
-  'associative_recall': Task(
-    associative_recall, tuple('abcd'), twin=associative_recall_twin
-  ),
-}
+} | TRANSDUCTIONS
 
 
 def _yes(holds: bool) -> str:

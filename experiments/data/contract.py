@@ -28,6 +28,8 @@ class Dataset:
     classes: the labels in order; empty: those of train, sorted, numbers by
       value.
     unknown_labels: what to do with rows of other labels: 'error' or 'drop'.
+    has_token_labels: whether the labels of a generated data set are of tokens,
+      as experiments.data.token_labels reads them.
   """
 
   is_generated: ClassVar[bool] = False
@@ -36,6 +38,7 @@ class Dataset:
   classes: ClassVar[Sequence[str]] = ()
   # An option in a subclass, in its order there.
   unknown_labels = 'error'
+  has_token_labels: ClassVar[bool] = False
 
   def check(self, directory: str) -> None:
     """ValueError `OPTION = VALUE must be ...`; reads no file.

@@ -14,7 +14,13 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import require
-from experiments.data import algorithmic, stories, strings, word_order
+from experiments.data import (
+  algorithmic,
+  recall,
+  stories,
+  strings,
+  word_order,
+)
 from experiments.data.contract import SPLITS, Dataset
 from experiments.data.rows import Row
 from experiments.data.streams import Pieces, Stream
@@ -87,6 +93,11 @@ class Algorithmic(Dataset):
     require(self.task in tasks, 'task', self.task, f'one of {", ".join(tasks)}')
     return tasks[self.task]
 
+  @property
+  def has_token_labels(self) -> bool:
+    """Whether the task is one of experiments.data.transductions."""
+    return self.algorithm().has_token_labels
+
   def check(self, directory: str) -> None:
     """ValueError for an unknown task or invalid sizes."""
     self.algorithm()
@@ -99,12 +110,12 @@ class Algorithmic(Dataset):
       self.longest_train,
       'at least 12: there are too few shorter strings to hold some out',
     )
-    # Some tasks have strings of even lengths alone, or of odd ones.
+    # Some tasks have strings of every third length alone.
     require(
-      self.longest_test >= self.longest_train + 2,
+      self.longest_test >= self.longest_train + 3,
       'longest_test',
       self.longest_test,
-      f'at least 2 more than longest_train = {self.longest_train}',
+      f'at least 3 more than longest_train = {self.longest_train}',
     )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
@@ -130,6 +141,79 @@ class Algorithmic(Dataset):
       ]
       for split, pairs in zip(SPLITS, (train, held_out, test), strict=True)
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class AssociativeRecall(Dataset):
+  """Strings of experiments.data.recall.mqar, with labels of tokens.
+
+  The number of pairs is the same in train and in test.
+
+  Attributes:
+    vocab_size: number of words; half of them are keys, half values.
+    num_pairs: pairs of a key and its value, each of which is asked for once.
+    length: tokens of a string of train and of validation.
+    test_lengths: tokens of the strings of test, as many of each.
+    power: of the distances to the keys; all are equal for 1.
+    train: number of strings to train on.
+    validation: number of strings of the validation split.
+    test: number of strings of the test split, of each length.
+  """
+
+  vocab_size: int = 8_192
+  num_pairs: int = 4
+  length: int = 64
+  test_lengths: tuple[int, ...] = (64, 128, 256, 512)
+  power: float = 0.01
+  train: int = 100_000
+  validation: int = 1_000
+  test: int = 500
+  is_generated: ClassVar[bool] = True
+  has_token_labels: ClassVar[bool] = True
+
+  def check(self, directory: str) -> None:
+    """ValueError for sizes that do not fit."""
+    del directory
+    require(self.num_pairs >= 1, 'num_pairs', self.num_pairs, 'at least 1')
+    require(self.power > 0, 'power', self.power, 'above 0')
+    for name in ('train', 'validation', 'test'):
+      size = getattr(self, name)
+      require(1 <= size <= 10_000_000, name, size, 'between 1 and 10000000')
+    least = 4 * self.num_pairs
+    for name, lengths in (
+      ('length', (self.length,)),
+      ('test_lengths', self.test_lengths),
+    ):
+      require(
+        bool(lengths) and all(type(n) is int and n >= least for n in lengths),
+        name,
+        getattr(self, name),
+        f'at least {least} tokens for num_pairs = {self.num_pairs}',
+      )
+    require(
+      self.vocab_size >= 2 * self.num_pairs + 2,
+      'vocab_size',
+      self.vocab_size,
+      f'at least {2 * self.num_pairs + 2}',
+    )
+
+  def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
+    """Rows by split."""
+    del directory
+    rng = np.random.default_rng(seed)
+    lengths = {
+      'train': (self.length,) * self.train,
+      'validation': (self.length,) * self.validation,
+      'test': self.test_lengths * self.test,
+    }
+    how = self.num_pairs, self.vocab_size, self.power
+    splits = {}
+    for split, of_split in lengths.items():
+      rows = splits[split] = []
+      for number, length in enumerate(of_split, 1):
+        tokens, labels = recall.mqar(rng, length, *how)
+        rows.append(Row(' '.join(tokens), ' '.join(labels), 'mqar', number))
+    return splits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +256,7 @@ class Stories(Dataset):
 DATASETS: dict[str, type[Dataset]] = {
   'word_order': WordOrder,
   'algorithmic': Algorithmic,
+  'mqar': AssociativeRecall,
   'stories': Stories,
   'text': Text,
   'stream': Stream,

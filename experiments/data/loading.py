@@ -33,6 +33,7 @@ from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
 from experiments.data.store import Arrays, Store, default_folder, digest
 from experiments.data.text_files import Text
+from experiments.data.token_labels import TokenLabels, check_aligned
 from experiments.data.vocabularies import Vocabulary
 
 
@@ -242,6 +243,8 @@ def _data(
   for split, part in splits.items():
     starts, ends = arrays['offsets'][part], arrays['offsets'][part + 1]
     lengths = (ends - starts).astype(np.int32)
+    if isinstance(reader, TokenLabels):
+      check_aligned(rows, part, lengths)
     is_truncated = lengths > most
     if 'is_truncated' in arrays:
       is_truncated = arrays['is_truncated'][part]

@@ -12,7 +12,7 @@ class Task:
 
   Attributes:
     write: maps (generator, length) to tokens and label.
-    labels: all labels.
+    labels: all labels; of tokens, without `_`.
     is_order_sensitive: whether the label depends on the order of the tokens;
       if so, a model without positions is at or near chance, else it can learn
       the task.
@@ -20,12 +20,15 @@ class Task:
       another label, and that label: a minimal pair. Both are in the data, one
       after the other, so that a model without positions is right in half of
       the strings at most.
+    has_token_labels: whether a label is one of tokens, see
+      experiments.data.token_labels.
   """
 
   write: Callable
   labels: tuple[str, ...]
   is_order_sensitive: bool = True
   twin: Callable | None = None
+  has_token_labels: bool = False
 
 
 def strings(

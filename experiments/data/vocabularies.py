@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from experiments.command.errors import UserError, require
@@ -30,10 +31,12 @@ class Vocabulary(NamedTuple):
     size: V, the number of token ids.
     begins_word: for each id, False for a token that continues a word; None:
       every token is a word; (): that is not known from the ids.
+    ids: the id of each token.
   """
 
   size: int
   begins_word: tuple[bool, ...] | None = None
+  ids: Mapping[str, int] = MappingProxyType({})
 
   @classmethod
   def of(cls, tokenizer) -> Vocabulary:
@@ -44,22 +47,22 @@ class Vocabulary(NamedTuple):
     """
     from tokenizers import models
 
-    size = tokenizer.get_vocab_size()
+    size, ids = tokenizer.get_vocab_size(), tokenizer.get_vocab()
     if isinstance(tokenizer.model, models.WordLevel):
-      return cls(size)
+      return cls(size, ids=ids)
     stored = json.loads(tokenizer.to_str())
     prefix = stored['model'].get('continuing_subword_prefix')
     splits = stored['pre_tokenizer'] or {}
     kinds = {step.get('type') for step in splits.get('pretokenizers', [splits])}
     first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
     if not (first or prefix):
-      return cls(size, ())
+      return cls(size, (), ids)
     tokens = [tokenizer.id_to_token(index) or '' for index in range(size)]
     if first:
       begins = [t.startswith((*first, *SPECIAL_TOKENS)) for t in tokens]
     else:
       begins = [not t.startswith(prefix) for t in tokens]
-    return cls(size, tuple(begins))
+    return cls(size, tuple(begins), ids)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,27 +55,40 @@ def of_classes(
   """
   predictions = logits.argmax(axis=-1)
   confusion = scores.confusion_matrix(labels, predictions, len(names))
-  hits = predictions == labels
-  ranges = scores.by_length(lengths, hits)
   shown = scores.shown_classes(confusion)
   report = _of_each(
     [str(names[index]) for index in shown.tolist()],
     [part[shown] for part in scores.per_class(confusion)],
     confusion.sum(axis=1)[shown],
   )
-  report.values |= {
-    'mean_over_lengths': scores.mean_over_lengths(lengths, hits),
-    'by_length': ranges,
-  }
+  by_length = of_lengths(lengths, predictions == labels)
+  report.values |= by_length.values
   if len(shown) == len(names):
     report.confusion = confusion
     report.values['confusion'] = confusion.tolist()
+  report.tables += by_length.tables
+  return report
+
+
+def of_lengths(lengths: np.ndarray, hits: np.ndarray) -> Report:
+  """Accuracy by length.
+
+  Args:
+    lengths: tokens of each text.
+    hits: whether it is right, or the share of its tokens that are.
+  """
+  ranges = scores.by_length(lengths, hits)
   rows = [
     [f'{r["shortest"]}-{r["longest"]}', r['accuracy'], r['count']]
     for r in ranges
   ]
-  report.tables.append(Table(['tokens', 'accuracy', 'count'], rows))
-  return report
+  return Report(
+    {
+      'mean_over_lengths': scores.mean_over_lengths(lengths, hits),
+      'by_length': ranges,
+    },
+    [Table(['tokens', 'accuracy', 'count'], rows)],
+  )
 
 
 def of_sets(

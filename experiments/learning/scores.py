@@ -133,7 +133,7 @@ def by_length(
 
   Args:
     lengths: tokens of each text after truncation.
-    hits: whether each was classified correctly.
+    hits: whether each was classified correctly, or a share of it.
     num_ranges: largest number of ranges of equal width; those without a text
       are left out.
   """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.learning.classify import Classify
+from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.learning.multilabel import Multilabel
 from experiments.learning.regression import Regression
 from experiments.learning.tasks import MaskedTokens, NextToken, Task
@@ -11,6 +12,7 @@ TASKS: dict[str, type[Task]] = {
   'classify': Classify,
   'multilabel': Multilabel,
   'regression': Regression,
+  'classify_tokens': ClassifyTokens,
   'masked_tokens': MaskedTokens,
   'next_token': NextToken,
 }

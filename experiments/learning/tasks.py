@@ -78,6 +78,8 @@ class Task:
     begins_word: whether each token begins a word, as Vocabulary has it; no
       option.
     facts: of the labels of the data; no option.
+    label_ids: for each name of the labels, the id of the token that it is, or
+      None; no option.
   """
 
   metrics: ClassVar[Mapping[str, Callable]] = {'accuracy': max, 'loss': min}
@@ -91,6 +93,8 @@ class Task:
   facts: LabelFacts = dataclasses.field(
     default=LabelFacts(), repr=False, kw_only=True
   )
+  # Of no type that a config reads, so that it is no option.
+  label_ids: Any = dataclasses.field(default=(), repr=False, kw_only=True)
 
   @property
   def is_tied(self) -> bool:

@@ -14,6 +14,7 @@ from experiments.command.calls import Call
 from experiments.command.errors import UserError, one_of
 from experiments.data.labels import Classes, Numbers
 from experiments.data.text_files import Text
+from experiments.data.token_labels import TokenLabels
 from experiments.settings import parts
 from selfattn.pools import POOLS
 
@@ -55,6 +56,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   _check_train(settings, require)
   _check_optimizers(settings.optimizer)
   _check_data(data)
+  _check_token_labels(data.dataset(), settings.task, require)
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
   _check_task(settings.task, model, encoder)
@@ -155,6 +157,19 @@ def _check_labels(text: Text, task: Call, require) -> None:
       f'data.text.{name}',
       f'empty for config.task = {task}; multilabel has texts of several labels',
     )
+
+
+def _check_token_labels(source, task: Call, require) -> None:
+  labels = task.entry.labels
+  if labels is None or not source.is_generated:
+    return
+  kind = 'tokens' if source.has_token_labels else 'texts'
+  require(
+    isinstance(labels, TokenLabels) == source.has_token_labels,
+    'task',
+    f'one that reads labels of {kind} for config.data.source, such as '
+    + ('classify_tokens' if source.has_token_labels else 'classify'),
+  )
 
 
 def _check_folds(data, require) -> None:

@@ -26,17 +26,20 @@ def model(
   vocab_size: int,
   num_classes: int,
   platform: str | None = None,
+  task: Task | None = None,
 ) -> TextClassifier:
   """The classifier, without parameters, with the head of the task.
 
   Args:
     platform: of the devices it is for, see selfattn.kernels.platform_of; None:
       of this machine.
+    task: that of the settings, with what it knows of the data; None: without,
+      for all but its logits.
 
   Raises:
     UserError: this machine does not support the backend of attention.
   """
-  chosen, task = settings.model, settings.task.make()
+  chosen, task = settings.model, task or settings.task.make()
   platform = platform or platform_of(jax.devices()[0])
   encoder = parts.encoder(chosen, vocab_size, platform)
   parts.check_encoder(chosen, encoder, platform)

@@ -177,8 +177,14 @@ def make(
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
   num_outputs = len(facts.names)
-  classifier = build.model(settings, vocabulary.size, num_outputs, platform)
-  task = settings.task.make(facts=facts, begins_word=vocabulary.begins_word)
+  task = settings.task.make(
+    facts=facts,
+    begins_word=vocabulary.begins_word,
+    label_ids=tuple(vocabulary.ids.get(name) for name in facts.names),
+  )
+  classifier = build.model(
+    settings, vocabulary.size, num_outputs, platform, task
+  )
   init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(settings, classifier, task, platform, by_rows)

@@ -19,6 +19,7 @@ from jax import export
 
 from experiments.command import fields
 from experiments.command.log import log
+from experiments.learning.tasks import Task
 from experiments.learning.text_tasks import TextTask
 from experiments.settings.settings import Settings
 from experiments.training import build
@@ -88,8 +89,8 @@ def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
   of tokens of each text, int32 (batch,). The batch is of any size.
   """
   size = run.program.classifier.vocab_size
-  classifier = _portable(run.settings, size, num_labels)
   task = run.program.task
+  classifier = _portable(run.settings, size, num_labels, task)
   names, structure = leaves(run.params), jax.tree.structure(run.params)
 
   def of_row(arrays, tokens_L, length):
@@ -129,7 +130,7 @@ def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
 
 
 def _portable(
-  settings: Settings, vocab_size: int, num_labels: int
+  settings: Settings, vocab_size: int, num_labels: int, task: Task
 ) -> TextClassifier:
   """The classifier, with attention that has no kernels of one platform."""
   model, encoder = settings.model, settings.model.encoder
@@ -138,4 +139,4 @@ def _portable(
     encoder = dataclasses.replace(encoder, options=options)
   model = dataclasses.replace(model, encoder=encoder)
   settings = dataclasses.replace(settings, model=model)
-  return build.model(settings, vocab_size, num_labels, 'cpu')
+  return build.model(settings, vocab_size, num_labels, 'cpu', task)

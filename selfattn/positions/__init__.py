@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from selfattn.layers import period
 from selfattn.positions.absolute import ComplexOrder, Learned, Sinusoidal
 from selfattn.positions.accumulated import Carope, Grape, Selective
+from selfattn.positions.additive import GrapeA, GrapeAp, Inkling
 from selfattn.positions.biases import (
   T5,
   Alibi,
@@ -32,9 +33,11 @@ from selfattn.positions.lie import LieRe
 from selfattn.positions.local import Convolutional, Recurrent
 from selfattn.positions.networks import Continuous, Fire
 from selfattn.positions.path import Path
+from selfattn.positions.predicted import RePo
 from selfattn.positions.relative import MusicTransformer, Shaw
 from selfattn.positions.rotary import Pope, Rotary, XPos
 from selfattn.positions.some_heads import limited
+from selfattn.positions.wall import Wall
 
 POSITIONS: dict[str, type[Position]] = {
   'none': NoPosition,
@@ -63,6 +66,11 @@ POSITIONS: dict[str, type[Position]] = {
   'selective': Selective,
   'grape': Grape,
   'carope': Carope,
+  'repo': RePo,
+  'grape_a': GrapeA,
+  'grape_ap': GrapeAp,
+  'inkling': Inkling,
+  'wall': Wall,
   'convolutional': Convolutional,
   'recurrent': Recurrent,
 }

@@ -19,6 +19,7 @@ import numpy as np
 from selfattn.order import prefix_sums
 from selfattn.positions.contract import Position, require
 from selfattn.positions.local import windows
+from selfattn.positions.rotary import turned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,21 +67,11 @@ class Accumulated(Position):
       of_query, of_key = of_query - query.state, of_key - key.state
     if shape[0] > 1:  # Every query head turns the keys its own way.
       k_BMGK = jnp.repeat(k_BMGK, shape[0] // k_BMGK.shape[2], axis=2)
-    return _turned(q_BLHK, of_query), _turned(k_BMGK, of_key)
+    return turned(q_BLHK, of_query), turned(k_BMGK, of_key)
 
   def _rates(self, base: float) -> np.ndarray:
     """The rates of `rotary`: base^(-n/R) of pair n."""
     return base ** (-np.arange(self.num_pairs) / self.num_pairs)
-
-
-def _turned(x_BLHK, angle_BLHR):
-  pairs = angle_BLHR.shape[-1]
-  cos, sin = jnp.cos(angle_BLHR), jnp.sin(angle_BLHR)
-  a, b, rest = jnp.split(
-    x_BLHK.astype(jnp.float32), [pairs, 2 * pairs], axis=-1
-  )
-  turned = [a * cos - b * sin, b * cos + a * sin, rest]
-  return jnp.concatenate(turned, axis=-1).astype(x_BLHK.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

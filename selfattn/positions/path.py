@@ -7,12 +7,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from selfattn.order import columns_back, ordered, ranks
 from selfattn.positions.contract import Position, require
 from selfattn.positions.local import windows
-from selfattn.tokens import Tokens
 
-# Rows of a block of the triangular solver.
-_ROWS = 64
+# Keys of a block.
+_BLOCK = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,10 @@ class Path(Position):
   w_i^T) q_i, with |w_t| = 1 and b_t from 0 to 2 read from the layer's input.
   Defined for causal encoders alone.
 
-  All products at once are q_i . k_j - (q w^T) (I + b w w^T)^-1 b (w k^T), with
-  the lower triangles of the brackets (the UT transform of the paper).
+  All products of a block of keys at once are q_i . k_j - (q w^T) (I + b w
+  w^T)^-1 b (w k^T), with the lower triangles of the brackets (the UT transform
+  of the paper). Blocks follow one another from the last one on; each reflects
+  the queries after it for the blocks before.
 
   Attributes:
     rank: rank of the map from the layer's input to w.
@@ -91,113 +93,69 @@ class Path(Position):
     }
 
   def content(self, params, q_BLHK, k_BMHK, query, key):
-    order_BM = jnp.argsort(jnp.asarray(key.index), axis=-1)
+    order_BM, until_BL = ranks(query, key, len(k_BMHK))
     w, b, k = (
-      _take(x, order_BM).swapaxes(1, 2).astype(jnp.float32)
+      ordered(x, order_BM).swapaxes(1, 2).astype(jnp.float32)
       for x in (key.state['direction'], key.state['strength'], k_BMHK)
     )
     q = q_BLHK.swapaxes(1, 2).astype(jnp.float32)
-    ordered = jax.tree.map(
-      lambda x: _take(jnp.asarray(x), order_BM),
-      Tokens(index=key.index, segments=key.segments),
-    )
-    before_MM = _is_before(ordered, ordered, strict=True)
-    until_LM = _is_before(ordered, query, strict=False)
-    wk = jnp.where(before_MM, _dots(w, k), 0.0) * b[..., None]
-    ww = jnp.where(before_MM, _dots(w, w), 0.0) * b[..., None]
-    # From the queries on: there may be a few of them, of a chunk.
-    term = -_solve(ww, jnp.where(until_LM, _dots(q, w), 0.0)) @ wk
-    back_BM = jnp.argsort(order_BM, axis=-1)
-    back = jnp.broadcast_to(back_BM[:, None, None], term.shape)
-    return jnp.take_along_axis(term, back, axis=-1)
+    M, count = k.shape[2], -(-k.shape[2] // _BLOCK)
+    w, b, k = (_blocks(x, count) for x in (w, b[..., None], k))
+    slots_CN = jnp.arange(count * _BLOCK).reshape(count, _BLOCK)
+    until_CBLN = slots_CN[:, None, None] < until_BL[None, ..., None]
+    strict = jnp.tri(_BLOCK, k=-1, dtype=w.dtype)[None, None, None]
+    inverse = _inverse(_dots(w, w) * strict * b)
+    wk, wb = _dots(w, k) * strict * b, w * b
+
+    def block(turned, now):
+      w, k, until, inverse, wk, wb = now
+      x = jnp.where(until[:, None], _dots(turned, w), 0.0) @ inverse
+      term = _dots(turned - q, k) - x @ wk
+      return turned - x @ wb, term
+
+    blocks = w, k, until_CBLN, inverse, wk, wb
+    _, terms = jax.lax.scan(block, q, blocks, reverse=True)
+    term = jnp.moveaxis(terms, 0, 3)
+    term = term.reshape(*term.shape[:3], count * _BLOCK)[..., :M]
+    return columns_back(term, order_BM)
 
 
-def _solve(lower, b):
-  """x (B, H, L, M) with x (I + lower) = b, lower (B, H, M, M) strictly so.
+def _blocks(x_BHMK, count: int):
+  """(blocks, B, H, rows of a block, K), with zeros in the rest of the last."""
+  B, H, M, K = x_BHMK.shape
+  rest = ((0, 0), (0, 0), (0, count * _BLOCK - M), (0, 0))
+  x_BHMK = jnp.pad(x_BHMK, rest).reshape(B, H, count, _BLOCK, K)
+  return jnp.moveaxis(x_BHMK, 2, 0)
+
+
+@jax.custom_jvp
+def _inverse(lower):
+  """Inverse of I + lower, strictly lower triangular matrices, row by row.
 
   Not by the triangular solver of LAPACK, which, called for many matrices at
   once on a CPU of two cores, never returns (jaxlib 0.10.2).
   """
-
-  def multiply(x):
-    return x + x @ lower
-
-  def solve(_, b):
-    # From the last row to the first, the transpose is lower, too.
-    x = _by_blocks(lower[..., ::-1, ::-1].mT, b[..., ::-1].mT)
-    return x.mT[..., ::-1]
-
-  return jax.lax.custom_linear_solve(
-    multiply, b, solve, lambda _, b: _by_blocks(lower, b.mT).mT
-  )
-
-
-def _by_blocks(lower, b):
-  """x with (I + lower) x = b.
-
-  Blocks of rows are solved one after another, by products with what is solved
-  already.
-  """
-  B, H, M, N = b.shape
-  if M <= _ROWS:
-    return _by_rows(lower, b)
-  rows = _ROWS
-  count = -(-M // rows)
-  more = count * rows - M
-  lower = jnp.pad(lower, ((0, 0), (0, 0), (0, more), (0, more)))
-  b = jnp.pad(b, ((0, 0), (0, 0), (0, more), (0, 0)))
-  lower = lower.reshape(B, H, count, rows, count * rows)
-  lower_CBHRM = jnp.moveaxis(lower, 2, 0)
-  b_CBHRN = jnp.moveaxis(b.reshape(B, H, count, rows, N), 2, 0)
-  starts_C = jnp.arange(count) * rows
-  diagonal_CBHRR = jax.vmap(
-    lambda block, start: jax.lax.dynamic_slice_in_dim(block, start, rows, -1)
-  )(lower_CBHRM, starts_C)
-  # Of the type of the blocks, and varying over devices as they do.
-  identity_CBHRR = jnp.zeros_like(diagonal_CBHRR)
-  identity_CBHRR += jnp.eye(rows, dtype=lower.dtype)[None, None, None]
-  inverse_CBHRR = _by_rows(diagonal_CBHRR, identity_CBHRR)
-
-  def block(x, now):
-    start, lower_BHRM, inverse_BHRR, b_BHRN = now
-    solved = inverse_BHRR @ (b_BHRN - lower_BHRM @ x)
-    return jax.lax.dynamic_update_slice_in_dim(x, solved, start, 2), None
-
-  blocks = (starts_C, lower_CBHRM, inverse_CBHRR, b_CBHRN)
-  x, _ = jax.lax.scan(block, jnp.zeros_like(b), blocks)
-  return x[:, :, :M]
-
-
-def _by_rows(lower, b):
-  """The solution row by row, with any leading axes."""
+  # Of the type of the matrices, and varying over devices as they do.
+  eye = jnp.eye(lower.shape[-1], dtype=lower.dtype)
+  identity = jnp.zeros_like(lower) + jnp.expand_dims(eye, range(lower.ndim - 2))
 
   def row(x, now):
-    index, lower_M, b_N = now
-    row = b_N - jnp.einsum('...M,...MN->...N', lower_M, x)
+    index, lower_M, identity_M = now
+    row = identity_M - jnp.einsum('...M,...MN->...N', lower_M, x)
     return x.at[..., index, :].set(row), None
 
   rows = (
-    jnp.arange(b.shape[-2]),
-    *(jnp.moveaxis(y, -2, 0) for y in (lower, b)),
+    jnp.arange(lower.shape[-1]),
+    *(jnp.moveaxis(x, -2, 0) for x in (lower, identity)),
   )
-  return jax.lax.scan(row, jnp.zeros_like(b), rows)[0]
+  return jax.lax.scan(row, jnp.zeros_like(lower), rows)[0]
 
 
-def _dots(a_BHLK, b_BHMK):
-  return jnp.einsum('BHLK,BHMK->BHLM', a_BHLK, b_BHMK)
+@_inverse.defjvp
+def _slope(given, slope):
+  inverse = _inverse(*given)
+  return inverse, -inverse @ slope[0] @ inverse
 
 
-def _take(x, order_BM):
-  """Rows (1 or B, M, ...) in an order (1 or B, M)."""
-  order = order_BM.reshape(order_BM.shape + (1,) * (x.ndim - 2))
-  return jnp.take_along_axis(x, order, axis=1)
-
-
-def _is_before(first: Tokens, second: Tokens, strict: bool):
-  """Whether a token of `first` stands before one of `second`, in the same
-  segment: boolean (1 or B, 1, L of second, M of first)."""
-  ahead = jnp.asarray(second.index)[:, :, None] - first.index[:, None]
-  is_before = ahead > 0 if strict else ahead >= 0
-  if first.segments is not None and second.segments is not None:
-    is_before &= second.segments[:, :, None] == first.segments[:, None]
-  return is_before[:, None]
+def _dots(a, b):
+  return jnp.einsum('...LK,...MK->...LM', a, b)

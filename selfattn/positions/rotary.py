@@ -16,6 +16,22 @@ from selfattn.tokens import Tokens, without_padding
 LAYOUTS = ('half', 'interleaved')
 
 
+def turned(x_BLHK, angle_BLHR):
+  """Channels j and j + R of each head turned by an angle; others as they are.
+
+  Args:
+    x_BLHK: vectors of the heads, of at least 2R channels.
+    angle_BLHR: radians of each pair; one head may stand for all.
+  """
+  pairs = angle_BLHR.shape[-1]
+  cos, sin = jnp.cos(angle_BLHR), jnp.sin(angle_BLHR)
+  a, b, rest = jnp.split(
+    x_BLHK.astype(jnp.float32), [pairs, 2 * pairs], axis=-1
+  )
+  parts = [a * cos - b * sin, b * cos + a * sin, rest]
+  return jnp.concatenate(parts, axis=-1).astype(x_BLHK.dtype)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rotary(Position):
   """RoPE (Su et al. 2021, section 3.2.2).

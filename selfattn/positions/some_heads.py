@@ -7,6 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from selfattn.layers import Layer
+from selfattn.positions.calls import check_returned
 from selfattn.positions.contract import Position, require
 
 # What a method declares of itself.
@@ -82,24 +83,27 @@ class SomeHeads(Position):
   def encoding(self, params, tokens):
     """A term of the scores of all heads, or what its heads have else."""
     P = self.method.encoding(self._with_rows(params), tokens)
-    return self._all(P, 1) if P.ndim == 4 else P
+    return self._padded(P, 1) if P.ndim == 4 else P
 
   def rotate(self, params, q_BLHK, k_BMGK, query, key):
     k_BMHK = jnp.repeat(k_BMGK, self.num_heads // k_BMGK.shape[2], axis=2)
     turned_q, turned_k = self.method.rotate(
       params, self._some(q_BLHK, 2), self._some(k_BMHK, 2), query, key
     )
+    for x_BLHK, turned in ((q_BLHK, turned_q), (k_BMHK, turned_k)):
+      sizes = *x_BLHK.shape[:2], self.method.num_heads, self.rotated_dim
+      check_returned(self.method, 'rotate', turned, *sizes)
     return self._among(q_BLHK, turned_q), self._among(k_BMHK, turned_k)
 
   def content(self, params, q_BLHK, k_BMHK, query, key):
     q_BLHK, k_BMHK = self._some(q_BLHK, 2), self._some(k_BMHK, 2)
     params = self._with_rows(params)
     term_BHLM = self.method.content(params, q_BLHK, k_BMHK, query, key)
-    return self._all(term_BHLM, 1)
+    return self._all('content', term_BHLM, query, key)
 
   def bias(self, params, query, key):
     term_BHLM = self.method.bias(self._with_rows(params), query, key)
-    return self._all(term_BHLM, 1)
+    return self._all('bias', term_BHLM, query, key)
 
   def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
     term_BHLM = self.method.scores(
@@ -111,11 +115,15 @@ class SomeHeads(Position):
       query,
       key,
     )
-    return self._all(term_BHLM, 1)
+    return self._all('scores', term_BHLM, query, key)
 
   def value(self, params, weights_BHLM, query, key):
     weights_BHLM = self._some(weights_BHLM, 1)
-    return self._all(self.method.value(params, weights_BHLM, query, key), 2)
+    term_BLHK = self.method.value(params, weights_BHLM, query, key)
+    B, heads, L, _ = weights_BHLM.shape
+    sizes = B, L, heads, self.head_dim
+    check_returned(self.method, 'value', term_BLHK, *sizes)
+    return self._padded(term_BLHK, 2)
 
   @property
   def _end(self) -> int:
@@ -129,7 +137,15 @@ class SomeHeads(Position):
       jnp.moveaxis(x, axis, 0)[self.first : self._end], 0, axis
     )
 
-  def _all(self, term, axis: int):
+  def _all(self, hook: str, term, query, key):
+    """A term (1 or B, H, L, M) of its heads, which a hook returned, of all."""
+    rows = jnp.shape(term)[:1] or (1,)
+    sizes = (x.positions.shape[1] for x in (query, key))
+    heads = self.method.num_heads
+    check_returned(self.method, hook, term, rows, heads, *sizes)
+    return self._padded(term, 1)
+
+  def _padded(self, term, axis: int):
     """A term of its heads with zeros for the others."""
     if term is None:
       return None

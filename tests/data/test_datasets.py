@@ -1,5 +1,6 @@
 """Generated texts have the labels that they say, and real ones are counted."""
 
+import itertools
 import os
 import re
 from collections import Counter
@@ -7,16 +8,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from configs import length_generalization
 from experiments.data import (
   algorithmic,
   datasets,
+  recall,
   strings,
+  transductions,
   word_order,
 )
 from experiments.data.text_files import Text
-from experiments.settings.settings import from_config
-from tests.conftest import ROOT
 
 # --- word_order --------------------------------------------------------------
 
@@ -101,21 +101,51 @@ def exact(task, text):
       memory = bit if instruction == 'w' else memory
     assert re.match('w .* r', text)
     return memory
-  if task == 'indirect_indexing':
-    string, name, sign, distance = re.fullmatch(
-      r'([a-dP-S ]+) ; ([P-S]) ([<>])(\d+)', text
-    ).groups()
-    assert sorted(re.findall('[P-S]', string)) == list('PQRS')
-    place = string.split().index(name)
-    step = int(distance) if sign == '>' else -int(distance)
-    return string.split()[place + step]
-  if task == 'associative_recall':
-    pairs = dict(re.findall(r'(k\d+) ([a-d])', text))
-    assert len(pairs) == len(re.findall(r'k\d+', text)) - 1
-    return pairs[tokens[-1]]
+  if task in transductions.TRANSDUCTIONS:
+    return of_tokens(task, tokens)
   assert task == 'a_before_b'
   assert tokens.count('a') == tokens.count('b') == 1
   return 'yes' if text.index('a') < text.index('b') else 'no'
+
+
+def of_tokens(task, tokens):
+  """The labels of the tokens of a string, computed by another algorithm."""
+  asked = tokens.count('?')
+  read = tokens[: len(tokens) - asked]
+  text, answer = ''.join(read), []
+  if task == 'reverse_string':
+    answer = [*reversed(text)]
+  elif task == 'duplicate_string':
+    answer = [*(text * 2)]
+  elif task == 'odds_first':
+    answer = sorted(range(len(text)), key=lambda n: n % 2)
+    answer = [text[n] for n in answer]
+  elif task == 'bucket_sort':
+    answer = [c for c, n in sorted(Counter(text).items()) for _ in range(n)]
+  elif task == 'compute_sqrt':
+    root = int(int(text, 2) ** 0.5 + 1e-9)
+    answer = [str(root >> n & 1) for n in range((len(text) + 1) // 2)][::-1]
+  elif task == 'stack_manipulation':
+    # Each pop takes the last token before it that is still there.
+    words = ' '.join(read).replace('push', '')
+    while 'pop' in words:
+      words = re.sub(r'^ *pop|[01] +pop', '', words, count=1).strip()
+    answer = [*words.split()[::-1], 'end']
+  else:
+    one, other = re.split(r'[+*]', text)
+    values = [
+      sum(2**n for n, digit in enumerate(part) if digit == '1')
+      for part in (one, other)
+    ]
+    result = sum(values) if '+' in text else np.prod(values)
+    answer = [*np.binary_repr(result)[::-1], 'end']
+  labels = ['_'] * len(read) + answer
+  return ' '.join(labels + ['_'] * (len(tokens) - len(labels)))
+
+
+def labels_of(row):
+  """The labels of a row: of its tokens, or of the text."""
+  return [label for label in row.label.split() if label != '_']
 
 
 @pytest.mark.parametrize('name', algorithmic.ALGORITHMS)
@@ -131,14 +161,15 @@ def test_labels_of_every_task_by_another_way(name):
   for split, rows in splits.items():
     for row in rows:
       assert row.label == exact(name, row.text)
-      assert row.label in task.labels
+      assert set(labels_of(row)) <= set(task.labels)
       length = len(row.text.split())
       assert length <= 20 if split != 'test' else 21 <= length <= 50
   everything = {row.text for row in splits['train']}
   assert not everything & {row.text for row in splits['validation']}
-  assert {row.label for row in splits['train']} == set(task.labels)
+  of_train = {label for row in splits['train'] for label in labels_of(row)}
+  assert of_train == set(task.labels)
   lengths = {len(row.text.split()) for row in splits['train']}
-  assert len(lengths) > 7
+  assert len(lengths) > 5
   assert source.read('', 1) == splits
   assert source.read('', 2) != splits
 
@@ -151,8 +182,101 @@ def test_tasks_are_order_sensitive_as_declared(name):
   by_bag = {}
   lengths = (10, 11) if task.twin else (6, 7)
   for text, label in strings.strings(task, rng, lengths, 3_000):
-    by_bag.setdefault(tuple(sorted(text.split())), set()).add(label)
+    bag, of_text = tuple(sorted(text.split())), label.split()
+    # Of a label for each token, equal tokens may have several.
+    tokens = text.split() if len(of_text) > 1 else [None]
+    for key in zip(tokens, of_text, strict=True):
+      by_bag.setdefault((bag, key[0]), set()).add(key[1])
   assert task.is_order_sensitive == any(len(s) > 1 for s in by_bag.values())
+
+
+OUTPUTS = {
+  'reverse_string': {'0 1 1 0 1 0': '0 1 0 1 1 0', '1': '1'},
+  'duplicate_string': {'1 0 1': '1 0 1 1 0 1'},
+  'odds_first': {'0 0 1 1 0 1 0 1': '0 1 0 0 0 1 1 1', '1 1 0': '1 0 1'},
+  'bucket_sort': {'1 0 2 0 4 1 1 2': '0 0 1 1 1 2 2 4'},
+  'binary_addition': {
+    '0 0 1 + 0 1 1 0 1': '0 1 0 1 1 end',
+    '1 0 0 1 + 0 0 0 0 0 1': '1 0 0 1 0 1 end',
+    '1 + 1': '0 1 end',
+  },
+  'binary_multiplication': {
+    '0 0 1 * 0 1 1 0 1': '0 0 0 1 1 0 1 end',
+    '1 0 0 1 * 0 0 0 0 0 1': '0 0 0 0 0 1 0 0 1 end',
+  },
+  'compute_sqrt': {'1 0 0 1 0 1': '1 1 0', '1 1 1': '1 0', '0 1': '1'},
+  'stack_manipulation': {
+    '0 1 1 0 push1 pop pop': '1 1 0 end',
+    '1 1 0 pop pop pop': 'end',
+    '1 pop pop push0': '0 end',
+  },
+}
+
+
+@pytest.mark.parametrize('name', OUTPUTS)
+def test_outputs_are_those_of_the_published_definitions(name):
+  """Pairs of the definitions of Deletang et al. 2023, and edge cases."""
+  outputs = transductions.TRANSDUCTIONS[name].write.outputs
+  for read, expected in OUTPUTS[name].items():
+    assert outputs(read.split()) == expected.split()
+
+
+def test_the_fifteen_tasks_of_deletang_et_al_are_there():
+  assert OUTPUTS.keys() == transductions.TRANSDUCTIONS.keys()
+  assert len(algorithmic.ALGORITHMS.keys() - {'a_before_b', 'flip_flop'}) == 15
+
+
+# --- mqar ---------------------------------------------------------------------
+
+
+def test_each_key_is_asked_once_and_its_label_is_its_value():
+  source = datasets.AssociativeRecall(
+    vocab_size=40, num_pairs=6, length=24, test_lengths=(24, 60), train=200,
+    validation=20, test=10,
+  )  # fmt: skip
+  splits = source.read('', 0)
+  assert source.read('', 0) == splits
+  assert [len(rows) for rows in splits.values()] == [200, 20, 20]
+  assert {len(row.text.split()) for row in splits['test']} == {24, 60}
+  for row in itertools.chain(*splits.values()):
+    tokens, labels = row.text.split(), row.label.split()
+    value_of = dict(zip(tokens[:12:2], tokens[1:12:2], strict=True))
+    assert len(value_of) == len(set(value_of.values())) == 6
+    assert all(1 <= int(key) < 20 for key in value_of)
+    assert all(20 <= int(value) < 40 for value in value_of.values())
+    asked = {n: label for n, label in enumerate(labels) if label != '_'}
+    assert len(labels) == len(tokens)
+    assert all(n >= 12 and n % 2 == 0 for n in asked)
+    assert {tokens[n]: label for n, label in asked.items()} == value_of
+
+
+@pytest.mark.parametrize('power', [0.01, 1.0])
+def test_places_of_keys_follow_the_power_law(power):
+  rng = np.random.default_rng(0)
+  drawn = (recall.mqar(rng, 22, 1, 8, power)[1] for _ in range(1_500))
+  places = [
+    max(labels.index(x) for x in labels if x != '_') for labels in drawn
+  ]
+  shares = np.bincount(places, minlength=22)[2::2] / len(places)
+  expected = np.arange(1, 11) ** (power - 1)
+  np.testing.assert_allclose(shares, expected / expected.sum(), atol=0.04)
+
+
+@pytest.mark.parametrize(
+  ('options', 'said'),
+  [
+    ({'num_pairs': 0}, 'num_pairs = 0'),
+    ({'length': 15}, 'length = 15 must be at least 16'),
+    ({'test_lengths': (64, 8)}, 'test_lengths'),
+    ({'test_lengths': ()}, 'test_lengths'),
+    ({'vocab_size': 9}, 'vocab_size = 9 must be at least 10'),
+    ({'power': 0.0}, 'power'),
+    ({'train': 0}, 'train'),
+  ],
+)
+def test_sizes_of_mqar_that_do_not_fit_are_refused(options, said):
+  with pytest.raises(ValueError, match=said):
+    datasets.AssociativeRecall(**options).check('')
 
 
 TWINS = [name for name, task in algorithmic.ALGORITHMS.items() if task.twin]
@@ -164,38 +288,6 @@ def test_twins_have_the_same_tokens_and_other_labels(name):
   for one, other in zip(rows[0::2], rows[1::2], strict=True):
     assert sorted(one.text.split()) == sorted(other.text.split())
     assert one.label != other.label
-
-
-def bag_of_words_share(counts):
-  """Best share of right answers from the counts of all labels in a string.
-
-  The label v of a string is that of one of n places, all with the same
-  probability, and that of its twin one of another content.
-  """
-  n = sum(counts.values())
-
-  def probability(v):
-    of_twin = sum(
-      counts[u] / n * counts[v] / (n - counts[u]) for u in counts if u != v
-    )
-    return (counts[v] / n + of_twin) / 2
-
-  return max(map(probability, counts))
-
-
-@pytest.mark.parametrize('name', ['associative_recall', 'indirect_indexing'])
-def test_what_a_bag_of_words_can_reach_is_as_the_page_says(name):
-  config = length_generalization.get_config()
-  config.data.source = length_generalization.strings(name)
-  rows = from_config(config).data.dataset().read('', 0)
-  shown = {}
-  for split in ('test', 'validation'):
-    texts = (row.text.partition(';')[0].split() for row in rows[split])
-    counts = [Counter(t for t in text if t in 'abcd') for text in texts]
-    shown[split] = f'{np.mean(list(map(bag_of_words_share, counts))):.2f}'
-  page = (ROOT / 'docs/positions.md').read_text()
-  known = f'{shown["test"]} ({shown["validation"]}) on `{name}`'
-  assert known in ' '.join(page.split())
 
 
 @pytest.mark.parametrize('n', [5, 9])
@@ -219,22 +311,13 @@ def test_the_last_write_of_a_flip_flop_is_anywhere():
   np.testing.assert_allclose(shares, 1 / 8, atol=0.03)
 
 
-def test_a_long_text_asks_for_no_distance_that_a_short_one_lacks():
-  splits = datasets.Algorithmic('indirect_indexing', 3_000, 60, 900).read('', 0)
-  words = {
-    split: {word for row in rows for word in row.text.split()}
-    for split, rows in splits.items()
-  }
-  assert words['test'] <= words['train']
-
-
-@pytest.mark.parametrize('name', ['flip_flop', 'missing_duplicate'])
+@pytest.mark.parametrize('name', ['flip_flop', 'duplicate_string'])
 def test_lengths_that_a_task_lacks_are_refused_or_skipped(name):
-  source = datasets.Algorithmic(name, 20, 10, 20, 13, 15)
+  source = datasets.Algorithmic(name, 20, 10, 20, 13, 16)
   source.check('')
   assert source.read('', 0)['test']
-  with pytest.raises(ValueError, match='at least 2 more than longest'):
-    datasets.Algorithmic(name, 20, 10, 20, 13, 14).check('')
+  with pytest.raises(ValueError, match='at least 3 more than longest'):
+    datasets.Algorithmic(name, 20, 10, 20, 13, 15).check('')
 
 
 # --- real data, if available -------------------------------------------------

@@ -21,6 +21,7 @@ from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.data.labels import Classes
 from experiments.learning import gradients, steps, tasks
+from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.learning.hparams import HParams
 from experiments.learning.task_table import TASKS
 from experiments.learning.tasks import MaskedTokens, Targets, Task
@@ -425,6 +426,79 @@ def test_a_task_trains_and_is_evaluated_inspected_and_not_asked_for_labels(
   assert code == 0, stderr
   config = json.loads((tmp_path / 'run' / 'config.json').read_text())
   assert config['task'] == name
+
+
+def test_labels_of_tokens_are_read_where_they_are_and_none_is_padding():
+  """Also of a text that is truncated, and of a row that fills the batch."""
+  none = [-1, -1]
+  labels = np.array([[[0, 2], [2, 1], [6, 0]], [[1, 0], none, none]] * 2)
+  lengths = np.array([4, 2, 4, 2], np.int32)
+  weights = np.array([1, 1, 1, 0], np.float32)
+  for length, most in ((4, 3), (2, 2)):
+    batch = Batch(
+      np.ones((4, length), np.int32), np.minimum(lengths, length), labels,
+      weights,
+    )  # fmt: skip
+    targets = ClassifyTokens().targets(batch, V, None)
+    read = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 0, 0]])[:, :most]
+    read = read * (labels[:, :most, 0] < length)
+    np.testing.assert_array_equal(targets.weights, read)
+    is_read = read > 0
+    for found, column in ((targets.label_index, 0), (targets.labels, 1)):
+      expected = np.where(is_read, labels[:, :most, column], 0)
+      np.testing.assert_array_equal(
+        np.asarray(found)[is_read], expected[is_read]
+      )
+      assert np.asarray(found).min() >= 0
+    assert np.asarray(targets.label_index).max() < length
+
+
+def test_loss_and_accuracy_are_those_of_the_labelled_tokens():
+  rng = np.random.default_rng(0)
+  labels = np.full((5, 3, 2), -1)
+  labels[0, :2], labels[1, :1], labels[3] = [[1, 0], [3, 2]], [[0, 1]], 1
+  batch = Batch(
+    np.ones((5, 4), np.int32), np.full(5, 4, np.int32), labels,
+    np.ones(5, np.float32),
+  )  # fmt: skip
+  task = ClassifyTokens()
+  targets = task.targets(batch, V, None)
+  logits = rng.normal(size=(5, 3, 3))
+  outputs = [np.asarray(o) for o in task.outputs(logits, targets)]
+  log_probs = scipy.special.log_softmax(logits, axis=-1)
+  rows, columns = np.nonzero(labels[..., 1] >= 0)
+  classes = labels[rows, columns, 1]
+  hits = logits[rows, columns].argmax(axis=-1) == classes
+  scores = task.scores(outputs, labels)
+  assert scores['accuracy'] == pytest.approx(hits.mean())
+  expected = -log_probs[rows, columns, classes].mean()
+  assert scores['loss'] == pytest.approx(expected, rel=1e-6)
+
+
+def test_outputs_of_a_string_are_learned_and_evaluated_by_length(
+  tmp_path, call_command
+):
+  config = make_small_config()
+  config.task = 'classify_tokens'
+  config.data.source = (
+    'algorithmic(task=duplicate_string, train=60, validation=20, test=20, '
+    'longest_train=12, longest_test=18)'
+  )
+  path = str(tmp_path / 'run')
+  result = run_lib.run(config, path, Signals())
+  code, stdout, stderr = call_command('evaluate', f'--workdir={path}', cwd=ROOT)
+  assert code == 0, stderr
+  found = last_json(stdout)
+  assert found['accuracy'] == pytest.approx(result['accuracy'], rel=1e-5)
+  parts = found['by_length']
+  assert {part['longest'] for part in parts} == {15, 18}
+  counts = np.array([part['count'] for part in parts])
+  accuracies = [part['accuracy'] for part in parts]
+  # A string of 3 n tokens has 2 n labels.
+  weights = counts * [10, 12]
+  assert found['accuracy'] == pytest.approx(
+    np.average(accuracies, weights=weights), rel=1e-5
+  )
 
 
 DEVICES = """

@@ -17,7 +17,7 @@ from selfattn.normalisers import NORMALISERS, Sinks, Softmax
 from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.angles import angles
-from selfattn.positions.contract import distances
+from selfattn.positions.contract import HOOKS, distances
 from selfattn.positions.distances import distance_range
 from selfattn.tokens import Tokens
 from tests.conftest import at, draw
@@ -506,6 +506,39 @@ def test_a_mistake_is_the_same_for_every_backend(backend):
   for empty in (Q[:0], Q[:, :0]):
     with pytest.raises(ValueError, match='must be'):
       attend(empty, empty, empty, backend=backend, softcap=-1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrong(Position):
+  """Terms without an axis, or of another width."""
+
+  def rotate(self, params, q_BLHK, k_BMGK, query, key):
+    return q_BLHK[..., :-1], k_BMGK[..., :-1]
+
+  def content(self, params, q_BLHK, k_BMHK, query, key):
+    return q_BLHK.sum(axis=-1)
+
+  def bias(self, params, query, key):
+    return jnp.zeros((self.num_heads, L, L))
+
+  def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
+    return content_BHLM[:, 0]
+
+  def value(self, params, weights_BHLM, query, key):
+    return weights_BHLM
+
+
+@pytest.mark.parametrize('heads', [0, 1])
+@pytest.mark.parametrize(
+  'hook', ['rotate', 'content', 'bias', 'scores', 'value']
+)
+def test_a_hook_of_a_wrong_shape_names_its_class(hook, heads):
+  """Also where it acts on some of the heads alone."""
+  others = {n: getattr(Position, n) for n in HOOKS if n != hook}
+  kind = dataclasses.dataclass(frozen=True)(type('Wrong', (Wrong,), others))
+  method = positions.joined({'own': kind(D, H, False, heads=heads)})
+  with pytest.raises(ValueError, match=rf'^Wrong.{hook} returned an array of'):
+    attend(Q, KEYS, VALUES, position=method, position_params={})
 
 
 @dataclasses.dataclass(frozen=True)

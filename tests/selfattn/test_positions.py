@@ -220,6 +220,7 @@ ELSEWHERE = {
   ),
   'test_local.py': ('convolutional', 'recurrent'),
   'test_accumulated.py': ('selective', 'grape', 'carope'),
+  'test_gated.py': ('repo', 'grape_a', 'grape_ap', 'inkling', 'wall'),
   'test_text_goldens.py': ('transformer_xl', 'deberta', 'xpos', 'lie_re'),
 }  # fmt: skip
 # Options whose value changes what a method computes.

@@ -1,0 +1,51 @@
+"""Multi-query associative recall (Arora et al. 2023): train on 64 tokens.
+
+A text is keys, each with its value, and asks for each key once more among
+random words; the test has as many texts of 64, 128, 256 and 512 tokens, and
+evaluation prints the accuracy by length.
+
+    bash scripts/run.sh experiments.train --config=configs/mqar.py \
+        --workdir=runs/mqar
+    bash scripts/run.sh experiments.evaluate --workdir=runs/mqar
+
+Every position method, in a causal encoder:
+
+    bash scripts/run.sh experiments.sweep --config=configs/mqar.py \
+        --sweep=positions,seeds --workdir=runs/recall
+"""
+
+from configs import default
+
+
+def get_config():
+  """Differences from configs/default.py."""
+  config = default.get_config()
+  # Without, 1,250 updates are not enough to begin.
+  config.task = 'classify_tokens(tied=True)'
+  config.data.source = 'mqar(vocab_size=2048, num_pairs=16, train=20000)'
+  config.data.max_length = 512
+  config.model.encoder = 'attention(causal=True)'
+  config.model.position = 'rotary'
+  config.model.num_layers = 2
+  config.model.num_heads = 1
+  config.model.embed_dim = 64
+  config.model.mlp_dim = 64
+  config.model.dropout_rate = 0.0
+  config.optimizer.learning_rate = 1e-2
+  config.optimizer.weight_decay = 0.01
+  config.train.steps = 2_000
+  config.train.batch_size = 32
+  config.train.eval_every = 500
+  return config
+
+
+def sweep_positions():
+  """Every position method of a causal encoder."""
+  for changes in default.position_methods(max_len=512):
+    yield changes | {'model.encoder': 'attention(causal=True)'}
+
+
+def sweep_seeds():
+  """Three seeds."""
+  for seed in range(3):
+    yield {'seed': seed}

@@ -1,0 +1,222 @@
+"""GRAPE-A, GRAPE-AP, Inkling, Wall and RePo: other code, loops and limits.
+
+The arrays are made by scripts/make_gated_goldens.py, which names the code.
+"""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from selfattn.attention import Attention
+from selfattn.backends import attend
+from selfattn.layers import Layer
+from selfattn.positions import POSITIONS
+from selfattn.tokens import Tokens
+from tests.conftest import at, draw
+
+PATH = pathlib.Path(__file__).parent / 'goldens/gated.npz'
+close = {'rtol': 1e-5, 'atol': 1e-5}
+B, L, H, K = 2, 9, 4, 6
+D = H * K
+ROW = Tokens().with_defaults(L)
+CAUSAL = np.tri(L, dtype=bool)
+X = jax.random.normal(jax.random.key(0), (B, L, D))
+IS_TOKEN = np.arange(L)[None] < np.array([[9], [6]])
+
+
+@pytest.fixture(scope='module')
+def goldens():
+  with np.load(PATH) as arrays:
+    return dict(arrays)
+
+
+def case(goldens, name):
+  """The arrays of one case, by their names."""
+  return {
+    key.removeprefix(f'{name}/'): value
+    for key, value in goldens.items()
+    if key.startswith(f'{name}/')
+  }
+
+
+def seen(method, params, x, tokens=ROW):
+  """Tokens with the state of a method."""
+  return tokens.replace(state=method.state(params, jnp.asarray(x), tokens))
+
+
+@pytest.mark.parametrize('gate', ['key', 'query', 'both'])
+def test_the_slopes_of_grape_a(goldens, gate):
+  c = case(goldens, 'grape_a')
+  theirs = case(goldens, f'grape_a/{gate}')
+  method = POSITIONS['grape_a'](D, H, True, gate=gate)
+  names = {'omega': 'scale', 'u': 'key', 'v': 'query'}
+  params = {names[n]: theirs[n] for n in names if n in theirs}
+  assert params.keys() == method.init(jax.random.key(0)).keys()
+  term = method.content(params, c['q'], c['k'], ROW, ROW) * K**-0.5
+  expected = np.where(CAUSAL, theirs['bias'], 0)
+  np.testing.assert_allclose(np.where(CAUSAL, term, 0), expected, **close)
+
+
+def test_grape_a_without_vectors_is_alibi():
+  """w = 1 / ln 4 undoes softplus(0) of both gates; also of later keys."""
+  q, k = jax.random.normal(jax.random.key(1), (2, B, L, H, K))
+  zeros = jnp.zeros((H, K))
+  params = {'query': zeros, 'key': zeros}
+  params['scale'] = jnp.full(H, np.log(np.expm1(1 / np.log(4))))
+  term = POSITIONS['grape_a'](D, H, False).content(params, q, k, ROW, ROW)
+  alibi = POSITIONS['alibi'](D, H, False).bias({}, ROW, ROW)
+  expected = np.broadcast_to(alibi, term.shape)
+  np.testing.assert_allclose(term * K**-0.5, expected, **close)
+
+
+@pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
+def test_a_layer_of_grape_ap(goldens, backend):
+  c = case(goldens, 'grape_ap')
+  method = POSITIONS['grape_ap'](D, H, True)
+  names = {'query': 'c_q', 'key': 'c_k', 'value': 'c_v', 'out': 'c_proj'}
+  params = {ours: {'kernel': c[f'{n}.weight'].T} for ours, n in names.items()}
+  params['position'] = {'kernel': c['c_p.weight'].T}
+  layer = Attention(
+    D, H, use_bias=False, position=method, causal=True, backend=backend
+  )
+  found, _ = layer.apply({'params': params}, jnp.asarray(c['x']))
+  np.testing.assert_allclose(found, c['output'], rtol=1e-4, atol=1e-5)
+
+
+def inkling_of(c, causal):
+  method = POSITIONS['inkling'](D, H, causal, num_curves=3, max_distance=6)
+  params = {
+    'kernel': c['to_distance_weights.0.weight'].T,
+    'bias': c['to_distance_weights.0.bias'],
+    'table': c['distance_bank'].T,
+  }
+  return method, params
+
+
+def test_the_curves_of_x_transformers(goldens):
+  c = case(goldens, 'inkling')
+  method, params = inkling_of(c, True)
+  row = seen(method, params, c['x'])
+  bias = method.bias(params, row, row)
+  expected = np.where(CAUSAL, c['bias'], 0)
+  np.testing.assert_allclose(np.where(CAUSAL, bias, 0), expected, **close)
+
+
+def test_later_keys_have_curves_of_their_own(goldens):
+  """With those of earlier keys, the bias of a query is symmetric."""
+  c = case(goldens, 'inkling')
+  method, params = inkling_of(c, False)
+  later = params['table'][1:] * 2
+  params['table'] = np.concatenate([params['table'], later])
+  shapes = jax.tree.map(jnp.shape, method.init(jax.random.key(0)))
+  assert shapes == jax.tree.map(jnp.shape, params)
+  row = seen(method, params, c['x'])
+  bias = np.asarray(method.bias(params, row, row))
+  np.testing.assert_allclose(
+    np.where(CAUSAL, bias, 0), np.where(CAUSAL, c['bias'], 0), **close
+  )
+  for i, far in ((4, 1), (4, 4), (2, 2)):
+    np.testing.assert_allclose(
+      bias[:, :, i, i + far], 2 * bias[:, :, i, i - far], **close
+    )
+  assert (bias[:, :, 0, 6:] == 0).all()
+
+
+@pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
+@pytest.mark.parametrize('name', ['little', 'much'])
+def test_wall_attention_of_fla(goldens, name, backend):
+  c = case(goldens, 'wall')
+  method = POSITIONS['wall'](D, H, True)
+  row = ROW.replace(state={'': c[f'{name}/g'].reshape(B, L, D)})
+  q, k, v = (jnp.asarray(c[n]) for n in 'qkv')
+  found, _ = attend(
+    q, k, v, causal=True, position=method,
+    position_params={}, query_tokens=row, key_tokens=row, backend=backend,
+  )  # fmt: skip
+  np.testing.assert_allclose(found, c[f'{name}/output'], **close)
+
+
+@pytest.mark.parametrize('mean', [4.0, -30.0])
+def test_wall_fades_as_a_loop_does_in_any_order(mean):
+  """Over several blocks, keys in any order, and texts of several segments."""
+  count = 45
+  rng = np.random.default_rng(0)
+  method = POSITIONS['wall'](D, H, True)
+  q, k, g = rng.standard_normal((3, B, count, H, K))
+  g = -np.logaddexp(0, -(mean + g))
+  index = rng.permuted(np.tile(np.arange(count), (B, 1)), axis=1)
+  segments = rng.integers(0, 2, (B, count))
+  row = Tokens(index=jnp.asarray(index), segments=jnp.asarray(segments))
+  row = row.with_defaults(count).replace(
+    state=jnp.asarray(g.reshape(B, count, D), jnp.float32)
+  )
+  one, other = jnp.asarray(q, jnp.float32), jnp.asarray(k, jnp.float32)
+  term = jax.jit(lambda q, k: method.content({}, q, k, row, row))(one, other)
+  scores = term + np.einsum('BLHK,BMHK->BHLM', one, other)
+  for b, i, j in np.ndindex(B, count, count):
+    is_same = segments[b] == segments[b, i]
+    if not (is_same[j] and index[b, j] <= index[b, i]):
+      continue
+    between = is_same & (index[b] > index[b, j]) & (index[b] <= index[b, i])
+    fade = np.exp(g[b, between].sum(axis=0))
+    expected = (q[b, i] * k[b, j] * fade).sum(axis=-1)
+    np.testing.assert_allclose(
+      scores[b, :, i, j], expected, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_gates_that_keep_all_are_no_wall():
+  method = POSITIONS['wall'](D, H, True)
+  q, k = jax.random.normal(jax.random.key(1), (2, B, L, H, K))
+  row = ROW.replace(state=jnp.zeros((B, L, D)))
+  term = method.content({}, q, k, row, row)
+  np.testing.assert_allclose(
+    np.where(CAUSAL, term, 0), np.zeros((B, H, L, L)), atol=1e-5
+  )
+
+
+@pytest.mark.parametrize('causal', [False, True])
+def test_scores_of_repo_turn_by_the_positions_that_are_read(causal):
+  """A loop in float64, with one head of keys, in the last layer of three."""
+  method = POSITIONS['repo'](D, H, causal)
+  layer = Attention(D, H, num_kv_heads=1, position=method, causal=causal)
+  tokens = Tokens(jnp.asarray(IS_TOKEN))
+  params = draw(layer.init, jax.random.key(0), X)['params']
+  _, weights = layer.apply(
+    {'params': params}, X, query_tokens=tokens, return_weights=True
+  )
+  exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
+  rates = 1e4 ** (-np.arange(K // 2) / (K // 2))
+  p = {name: leaf['kernel'] for name, leaf in exact['position'].items()}
+  for b in range(B):
+    n = int(IS_TOKEN[b].sum())
+    x = np.asarray(X[b, :n], float)
+    q, k = (x @ exact[s]['kernel'] + exact[s]['bias'] for s in ('query', 'key'))
+    gate = x @ p['gate']
+    z = (gate / (1 + np.exp(-gate)) * (x @ p['content'])) @ p['out']
+    for h, i in np.ndindex(H, n):
+      pairs = (x.reshape(-1, 2, K // 2) for x in (q[i, h * K : h * K + K], k))
+      one, other = (x[:, 0] + 1j * x[:, 1] for x in pairs)
+      angle = (z[:, h, None] - z[i, h]) * rates
+      scores = (np.conj(one) * other * np.exp(1j * angle)).real.sum(axis=-1)
+      scores[i + 1 if causal else n :] = -np.inf
+      row = np.exp(scores / K**0.5)
+      np.testing.assert_allclose(
+        weights[b, h, i, :n], row / row.sum(), rtol=1e-4, atol=1e-5
+      )
+
+
+def test_the_first_layers_of_repo_are_rotary():
+  method, rotary = (POSITIONS[n](D, H, False) for n in ('repo', 'rotary'))
+  q, k = jax.random.normal(jax.random.key(1), (2, B, L, H, K))
+  row = at(np.arange(3, 3 + L)[None])
+  expected = rotary.rotate({}, q, k, row, row)
+  params = method.init(jax.random.key(0))
+  row = seen(method, params, X, row)
+  for index, count, is_rotary in ((4, 16, True), (5, 16, False), (0, 2, False)):
+    turned = method.at(Layer(index, count)).rotate(params, q, k, row, row)
+    for found, plain in zip(turned, expected, strict=True):
+      assert np.allclose(found, plain, atol=1e-5) == is_rotary
