@@ -6,6 +6,9 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parent.parent
 
 

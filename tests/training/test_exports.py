@@ -149,6 +149,7 @@ def test_every_encoder_is_exported_for_texts_of_any_length(data, tmp_path):
   assert set(lengths.values()) == {'any'}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('task', ['masked_tokens', 'next_token'])
 def test_a_task_without_labels_exports_logits(task, data, tmp_path):
   changes = {'task': task, 'model.encoder': 'attention(causal=True)'}
