@@ -82,7 +82,7 @@ FORMULAS = {
   ],
 )
 def test_kernels_are_uniform_up_to_their_bound(kernel_init, bound):
-  """Glorot and Bengio 2010, equation 16; the documentation of torch.nn.Linear."""
+  """Glorot and Bengio 2010, equation 16; the page of torch.nn.Linear."""
   block = BLOCKS['pre'](kernel_init=kernel_init)
   made = encoder(num_layers=1, block=block)
   flat = jax.tree_util.tree_leaves_with_path(
