@@ -18,8 +18,9 @@ encoders     one layer of each, as in Dive into Deep Learning, 11.6.2:
              with exponents fitted to them beside the theoretical O()
 start        from the command to the first training step, predict of one text,
              and evaluate, against the imports of the libraries
-step         a training step of the tutorial's classifier and of the default
-             config, against PyTorch and the layers of Flax
+step         a training step of the tutorial's classifier, of the default config
+             and of a language model, against PyTorch, x-transformers and the
+             layers of Flax
 sweep        32 trials as one sweep, against 32 launches
 """
 

@@ -6,7 +6,6 @@ Takes some minutes: it trains the default config three times, with different
 positions. docs/chapters.md explains the figures.
 """
 
-import itertools
 import pathlib
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import tempfile
 import jax
 import jax.numpy as jnp
 import numpy as np
-import results
 from matplotlib.figure import Figure
 
 import selfattn
@@ -281,49 +279,6 @@ def trained(folder):
     print(DOCS / f'{name}.png', flush=True)
 
 
-def pretraining():
-  """Gains in test accuracy by masked tokens first, docs/results/."""
-  points = {
-    title: gains(*files)
-    for title, files in {
-      'TREC': ('trec_pretraining_methods', 'trec_pretraining_methods_more'),
-      'SST-2 sentences': ('sst2_sentences_pretraining',),
-      'MR': ('mr_pretraining',),
-    }.items()
-  }
-  # As in the table, without the one that is near chance on some data.
-  names = [name for name in POSITIONS if name != 'sinusoidal']
-  figure = Figure(figsize=(7, 4), layout='constrained')
-  axis = figure.subplots()
-  axis.axhline(0, color='grey', linewidth=0.8)
-  for index, (data, by_method) in enumerate(points.items()):
-    marks = [name for name in names if name in by_method]
-    axis.plot(
-      [names.index(name) for name in marks],
-      [100 * by_method[name] for name in marks],
-      'o^s'[index],
-      color=plots.COLOURS[index],
-      label=data,
-    )
-  axis.set_xticks(range(len(names)), names, rotation=90)
-  axis.set_ylabel('gain by pretraining, points')
-  figure.legend(loc='outside upper center', ncols=3)
-  save('pretraining', figure)
-
-
-def gains(*files):
-  """By method: the mean over the seeds of all files, less that without."""
-  seeds = {}
-  for row in itertools.chain(*map(results.rows, files)):
-    if 'train.steps' not in row:
-      key = row['model.position'], bool(row.get('pretrain.steps'))
-      seeds.setdefault(key, []).extend([row['test']['mean']] * row['n'])
-  return {
-    name: np.mean(seeds[name, True]) - np.mean(seeds[name, False])
-    for name, _ in seeds
-  }
-
-
 def main():
   encoding()
   code_cells()
@@ -332,7 +287,6 @@ def main():
   untrained_heads()
   methods()
   compared_encoders()
-  pretraining()
   with tempfile.TemporaryDirectory() as folder:
     trained(folder)
 

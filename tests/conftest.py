@@ -43,6 +43,8 @@ from selfattn.positions import POSITIONS, Position
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG_COMMANDS = ('train', 'sweep', 'compile', 'inspect')
+# A shell that starts tests in the background has them ignore SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # No array is ever broadcast to another rank by accident.
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 

@@ -178,6 +178,7 @@ def test_a_run_is_started_once_on_every_worker_and_saves_when_stopped(cloud):
   assert cloud(*command)[1].count('started on') == 2
 
 
+@pytest.mark.slow
 def test_sync_copies_tracked_files_to_every_worker(cloud):
   _, _, (copy, prepare, *_) = cloud('sync', 'a')
   assert copy.startswith(f'{VM} scp ')

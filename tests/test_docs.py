@@ -149,6 +149,7 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   'changes',
   [

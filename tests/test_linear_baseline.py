@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parent.parent
 
 

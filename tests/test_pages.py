@@ -185,6 +185,7 @@ def from_csv(tmp_path_factory):
   return folder, blocks
 
 
+@pytest.mark.slow
 def test_the_way_from_a_csv_to_predictions_can_be_gone(
   from_csv, call_command, monkeypatch, capfd
 ):

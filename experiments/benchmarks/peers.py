@@ -1,16 +1,16 @@
-"""The same classifiers in other libraries: with layers of Flax, in PyTorch.
+"""The same models in other libraries: Flax layers, PyTorch, x-transformers.
 
-PyTorch is the extra `bench` of pyproject.toml: call the functions of it only if
-`has_torch()`.
+PyTorch and x-transformers are the extra `bench` of pyproject.toml: call their
+functions only if they are `installed`.
 """
-# PyTorch need not be installed.
+# Neither need be installed.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,13 +24,11 @@ from selfattn.positions import Sinusoidal
 # Hyperparameters of the tutorial's classifier.
 NUM_HEADS, NUM_CLASSES = 8, 2
 DROPOUT_RATE, LEARNING_RATE = 0.1, 1e-3
-# Names of the steps in PyTorch, and whether torch.compile is applied.
-TORCH_STEPS = {'pytorch': False, 'pytorch compiled': True}
 
 
-def has_torch() -> bool:
-  """Whether PyTorch is installed."""
-  return importlib.util.find_spec('torch') is not None
+def installed(name: str) -> bool:
+  """Whether a library can be imported."""
+  return importlib.util.find_spec(name) is not None
 
 
 class FlaxClassifier(nn.Module):
@@ -91,114 +89,94 @@ def make_flax_step(tokens, labels, vocab_size, width):
   return step
 
 
-def make_torch_step(tokens, labels, vocab_size, width, *, is_compiled):
-  """A training step of the tutorial's classifier in PyTorch, on the CPU."""
-  import torch
-  from torch import nn as torch_nn
+def make_torch_step(model, size, tokens, targets) -> Callable:
+  """A training step of PyTorch's encoder layers, on the CPU.
 
-  class Classifier(torch_nn.Module):
-    """One post-norm block, with unfused attention as in the tutorial."""
-
-    def __init__(self):
-      super().__init__()
-      self.embed = torch_nn.Embedding(vocab_size, width)
-      row = Tokens().with_defaults(tokens.shape[1])
-      encoding = Sinusoidal(width, NUM_HEADS, False).encoding({}, row)
-      self.register_buffer('encoding', torch.tensor(np.asarray(encoding)))
-      self.query, self.key, self.value, self.out = (
-        torch_nn.Linear(width, width) for _ in range(4)
-      )
-      self.mlp_in = torch_nn.Linear(width, 4 * width)
-      self.mlp_out = torch_nn.Linear(4 * width, width)
-      self.norm_attention = torch_nn.LayerNorm(width)
-      self.norm_mlp = torch_nn.LayerNorm(width)
-      self.head = torch_nn.Linear(width, NUM_CLASSES)
-      self.drop = torch_nn.Dropout(DROPOUT_RATE)
-
-    def forward(self, x):
-      """Logits (batch, classes)."""
-      x = self.drop(self.embed(x) + self.encoding)
-      q, k, v = (
-        of(x).unflatten(-1, (NUM_HEADS, -1)).transpose(1, 2)
-        for of in (self.query, self.key, self.value)
-      )
-      scores = q @ k.transpose(-2, -1) / math.sqrt(width // NUM_HEADS)
-      mixed = scores.softmax(dim=-1) @ v
-      attended = self.out(mixed.transpose(1, 2).flatten(2))
-      x = self.norm_attention(x + self.drop(attended))
-      inner = self.drop(self.mlp_in(x).relu())
-      x = self.norm_mlp(x + self.drop(self.mlp_out(inner)))
-      return self.head(x.mean(dim=1))
-
-  torch.manual_seed(0)
-  model = Classifier()
-  optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, fused=True)
-  texts, targets = torch.tensor(tokens), torch.tensor(labels).long()
-  run = torch.compile(model) if is_compiled else model
-
-  def step():
-    optimizer.zero_grad()
-    torch_nn.functional.cross_entropy(run(texts), targets).backward()
-    optimizer.step()
-
-  return step
-
-
-def make_torch_encoder_step(size, tokens, labels, vocab_size, *, is_compiled):
-  """A training step of PyTorch's pre-norm encoder, on the CPU.
-
-  Its layers use fused attention, and as those of the default config drop no
-  attention weights.
+  Its layers use fused attention, and drop no attention weights.
 
   Args:
+    model: a step.Model.
     size: a step.Size.
+    tokens: int32 (batch, length).
+    targets: a class for each text, int32 (batch,); or, where `model.is_causal`,
+      the next token of each one, int32 (batch, length).
   """
   import torch
   from torch import nn as torch_nn
 
   torch.manual_seed(0)
-  row = Tokens().with_defaults(size.length)
+  row = Tokens().with_defaults(tokens.shape[1])
   encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding({}, row)
   encoding = torch.tensor(np.asarray(encoding))
+  gelu = functools.partial(torch_nn.functional.gelu, approximate='tanh')
   layer = torch_nn.TransformerEncoderLayer(
     size.embed_dim,
     size.num_heads,
     size.mlp_dim,
-    DROPOUT_RATE,
-    functools.partial(torch_nn.functional.gelu, approximate='tanh'),
+    model.dropout_rate,
+    gelu if model.is_pre_norm else 'relu',
     batch_first=True,
-    norm_first=True,
+    norm_first=model.is_pre_norm,
   )
   layer.self_attn.dropout = 0.0
-  model = torch_nn.ModuleDict(
-    {
-      'embed': torch_nn.Embedding(vocab_size, size.embed_dim),
-      'encoder': torch_nn.TransformerEncoder(
-        layer,
-        size.num_layers,
-        torch_nn.LayerNorm(size.embed_dim),
-        enable_nested_tensor=False,
-      ),
-      'drop': torch_nn.Dropout(DROPOUT_RATE),
-      'head': torch_nn.Linear(size.embed_dim, NUM_CLASSES),
-    }
+  norm = torch_nn.LayerNorm(size.embed_dim) if model.is_pre_norm else None
+  encoder = torch_nn.TransformerEncoder(
+    layer, size.num_layers, norm, enable_nested_tensor=False
   )
+  embed = torch_nn.Embedding(size.vocab_size, size.embed_dim)
+  drop = torch_nn.Dropout(model.dropout_rate)
+  outputs = size.vocab_size if model.is_causal else NUM_CLASSES
+  head = torch_nn.Linear(size.embed_dim, outputs)
+  mask = torch_nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+
+  def logits(x):
+    x = drop(embed(x) + encoding)
+    if model.is_causal:
+      return head(encoder(x, mask=mask, is_causal=True)).transpose(1, 2)
+    return head(drop(encoder(x).mean(dim=1)))
+
+  modules = torch_nn.ModuleList([embed, encoder, head])
+  return _torch_step(modules, logits, tokens, targets)
+
+
+def make_x_transformers_step(size, tokens, targets) -> Callable:
+  """A training step of a causal language model of x-transformers."""
+  import torch
+  from x_transformers import Decoder, TransformerWrapper
+
+  torch.manual_seed(0)
+  layers = Decoder(
+    dim=size.embed_dim,
+    depth=size.num_layers,
+    heads=size.num_heads,
+    attn_dim_head=size.embed_dim // size.num_heads,
+    attn_flash=True,
+  )
+  model = TransformerWrapper(
+    num_tokens=size.vocab_size,
+    max_seq_len=tokens.shape[1],
+    attn_layers=layers,
+    scaled_sinu_pos_emb=True,
+  )
+
+  def logits(x):
+    return model(x).transpose(1, 2)
+
+  return _torch_step(model, logits, tokens, targets)
+
+
+def _torch_step(module, logits, tokens, targets) -> Callable:
+  """A step of fused AdamW on the mean loss; `logits` has classes in axis 1."""
+  import torch
+
   optimizer = torch.optim.AdamW(
-    model.parameters(), lr=LEARNING_RATE, fused=True
+    module.parameters(), lr=LEARNING_RATE, fused=True
   )
-  texts, targets = torch.tensor(tokens), torch.tensor(labels).long()
-
-  def loss():
-    x = model['drop'](model['embed'](texts) + encoding)
-    x = model['drop'](model['encoder'](x).mean(dim=1))
-    return torch_nn.functional.cross_entropy(model['head'](x), targets)
-
-  run = torch.compile(loss) if is_compiled else loss
+  inputs, labels = torch.tensor(tokens).long(), torch.tensor(targets).long()
 
   def step():
     optimizer.zero_grad()
-    run().backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.functional.cross_entropy(logits(inputs), labels).backward()
     optimizer.step()
 
   return step

@@ -1,13 +1,16 @@
-"""A training step of two classifiers, in several libraries.
+"""A training step of three models, in several libraries.
 
-The tutorial's: one block of post-norm self-attention with 8 heads, a
-feed-forward network four times as wide, mean pooling, dropout 0.1 and Adam, at
-several shapes; and that of the default config, on the longest of its texts.
-Texts have no padding. `ours` is this package, `without dropout` the same at
-rate 0; the others compute the same in PyTorch, eager and compiled (for the
-default config with its encoder layers, whose attention is fused), and with the
-layers of Flax and nn.Dropout. `matmuls` is a lower bound: the time of the
-matmuls of one step at the rate that this machine reaches on a large square one.
+The tutorial's classifier is one block of post-norm self-attention with 8 heads,
+a feed-forward network four times as wide, mean pooling, dropout 0.1 and Adam,
+at several shapes. The default config's classifier is measured on its longest
+texts, and the language model of configs/language_model.py, with sinusoidal
+positions, on windows of its bytes. Texts have no padding.
+
+`ours` is this package, `without dropout` the same at rate 0. `pytorch` is its
+encoder layers, eager, with fused attention and a fused optimizer; `flax layers`
+has nn.MultiHeadDotProductAttention and nn.Dropout. `matmuls` is a lower bound:
+the time of the matmuls of one step at the rate that this machine reaches on a
+large square one.
 """
 
 from __future__ import annotations
@@ -38,13 +41,30 @@ from experiments.training import compiled
 
 
 @dataclasses.dataclass(frozen=True)
-class Size:
-  """Sizes of a classifier, and of its batch.
+class Model:
+  """What the libraries have to agree on.
 
-  num_layers, num_heads, embed_dim and mlp_dim are those of config.model; a
-  batch has `batch` texts of `length` tokens.
+  Attributes:
+    name: the name of the model, in rows.
+    is_pre_norm: whether blocks have their norm first, and gelu for relu.
+    dropout_rate: of embeddings, branches and pooled vectors.
+    is_causal: whether each next token is predicted, and not a class.
   """
 
+  name: str
+  is_pre_norm: bool
+  dropout_rate: float
+  is_causal: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+  """Sizes of a model, as in config.model, and of its batch.
+
+  A batch has `batch` texts of `length` tokens.
+  """
+
+  vocab_size: int
   num_layers: int
   num_heads: int
   embed_dim: int
@@ -53,72 +73,54 @@ class Size:
   length: int
 
 
+TUTORIAL = Model('tutorial', False, DROPOUT_RATE, False)
+DEFAULT = Model('default config', True, DROPOUT_RATE, False)
+LANGUAGE_MODEL = Model('language model', True, 0.0, True)
 # (batch, length, vocabulary, width); sizes of the tutorial.
 SHAPES = (
   (64, 32, 500, 64),
   (32, 50, 10_000, 256),
   (32, 128, 10_000, 256),
 )
-# Vocabulary size and longest text of the default data.
+# Vocabulary size and longest text of the default data, and those of windows.
 _DEFAULT_DATA = 73, 17
+_WINDOWS = 259, 128
 # Width of the square matmul that measures the peak rate of the machine.
 _SQUARE = 2048
 
 
 def measure(values) -> list[dict]:
-  """One row per library; ratios are to ours.
+  """One row per model, size and library; ratios are to ours.
 
   Args:
     values: flags of experiments.benchmark.
   """
-  if not peers.has_torch():
-    log('not installed: pytorch')
+  for name in ('torch', 'x_transformers'):
+    if not peers.installed(name):
+      log(f'not installed: {name}')
   rows = []
   for batch, length, vocab_size, width in SHAPES:
-    size = Size(1, NUM_HEADS, width, 4 * width, batch, length)
-    rows += _rows('tutorial', size, vocab_size, values.repetitions)
-  default = settings.from_config(app.load_config(app.DEFAULT_CONFIG))
-  model, batch = default.model, default.train.batch_size
-  vocab_size, length = _DEFAULT_DATA
-  size = Size(
-    model.num_layers,
-    model.num_heads,
-    model.embed_dim,
-    model.mlp_dim,
-    batch,
-    length,
-  )
-  return rows + _rows('default config', size, vocab_size, values.repetitions)
+    size = Size(vocab_size, 1, NUM_HEADS, width, 4 * width, batch, length)
+    rows += _rows(TUTORIAL, _tutorial(size), size, values.repetitions)
+  default = app.load_config(app.DEFAULT_CONFIG)
+  language_model = app.load_config('configs/language_model.py')
+  language_model.model.position = 'sinusoidal'
+  for model, config, data in (
+    (DEFAULT, default, _DEFAULT_DATA),
+    (LANGUAGE_MODEL, language_model, _WINDOWS),
+  ):
+    rows += _rows(model, config, _size(config, *data), values.repetitions)
+  return rows
 
 
-def _rows(model: str, size: Size, vocab_size: int, repetitions: int):
-  rng = np.random.default_rng(0)
-  shape = size.batch, size.length
-  tokens = rng.integers(vocab_size, size=shape, dtype=np.int32)
-  labels = rng.integers(NUM_CLASSES, size=size.batch, dtype=np.int32)
-  make = _tutorial if model == 'tutorial' else _default
-  x = jnp.ones((_SQUARE, _SQUARE))
-  matmul = jax.jit(jnp.matmul).lower(x, x).compile()
-  steps = make(size, tokens, labels, vocab_size)
-  steps['matmuls'] = functools.partial(matmul, x, x)
-  seconds = alternate(steps, repetitions)
-  share = _flops(size) / (2 * _SQUARE**3)
-  seconds['matmuls'] = [share * took for took in seconds['matmuls']]
-  columns = {
-    'model': model,
-    'batch': size.batch,
-    'length': size.length,
-    'vocab_size': vocab_size,
-    'width': size.embed_dim,
-  }
-  return [
-    columns | {'step': name} | summary(times, seconds['ours'])
-    for name, times in seconds.items()
-  ]
+def _size(config, vocab_size: int, length: int) -> Size:
+  names = ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim')
+  sizes = [config.model[name] for name in names]
+  return Size(vocab_size, *sizes, config.train.batch_size, length)
 
 
-def _tutorial(size: Size, tokens, labels, vocab_size) -> dict[str, Callable]:
-  """The steps by name, of the libraries that are installed."""
+def _tutorial(size: Size):
+  """The config of the tutorial's classifier."""
   config: Any = app.load_config(app.DEFAULT_CONFIG)
   for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
     config.model[name] = getattr(size, name)
@@ -130,34 +132,53 @@ def _tutorial(size: Size, tokens, labels, vocab_size) -> dict[str, Callable]:
   config.optimizer.warmup_steps = 0
   config.optimizer.weight_decay = 0.0
   config.optimizer.clip_norm = 0.0
-  task = tokens, labels, vocab_size
-  steps = _ours(config, *task)
-  steps['flax layers'] = peers.make_flax_step(*task, size.embed_dim)
-  if peers.has_torch():
-    for name, is_compiled in peers.TORCH_STEPS.items():
-      steps[name] = peers.make_torch_step(
-        *task, size.embed_dim, is_compiled=is_compiled
-      )
-  return steps
+  return config
 
 
-def _default(size: Size, tokens, labels, vocab_size) -> dict[str, Callable]:
-  task = tokens, labels, vocab_size
-  steps = _ours(app.load_config(app.DEFAULT_CONFIG), *task)
-  if peers.has_torch():
-    for name, is_compiled in peers.TORCH_STEPS.items():
-      steps[name] = peers.make_torch_encoder_step(
-        size, *task, is_compiled=is_compiled
-      )
-  return steps
+def _rows(model: Model, config, size: Size, repetitions: int) -> list[dict]:
+  x = jnp.ones((_SQUARE, _SQUARE))
+  matmul = jax.jit(jnp.matmul).lower(x, x).compile()
+  steps = _steps(model, config, size)
+  steps['matmuls'] = functools.partial(matmul, x, x)
+  seconds = alternate(steps, repetitions)
+  share = _flops(model, size) / (2 * _SQUARE**3)
+  seconds['matmuls'] = [share * took for took in seconds['matmuls']]
+  columns = {
+    'model': model.name,
+    'batch': size.batch,
+    'length': size.length,
+    'vocab_size': size.vocab_size,
+    'width': size.embed_dim,
+  }
+  return [
+    columns | {'step': name} | summary(times, seconds['ours'])
+    for name, times in seconds.items()
+  ]
 
 
-def _ours(config, tokens, labels, vocab_size) -> dict[str, Callable]:
-  """Training steps of a config, as in experiments.train."""
-  steps = {}
-  for name in ('ours', 'without dropout'):
-    steps[name] = make_step(config, tokens, labels, vocab_size)
+def _steps(model: Model, config, size: Size) -> dict[str, Callable]:
+  """The steps by name, of the libraries that are installed."""
+  rng = np.random.default_rng(0)
+  # A token more, which a language model predicts last.
+  shape = size.batch, size.length + model.is_causal
+  tokens = rng.integers(size.vocab_size, size=shape, dtype=np.int32)
+  labels = rng.integers(NUM_CLASSES, size=size.batch, dtype=np.int32)
+  steps = {'ours': make_step(config, tokens, labels, size.vocab_size)}
+  if model.dropout_rate:
     config.model.dropout_rate = 0.0
+    other = make_step(config, tokens, labels, size.vocab_size)
+    steps['without dropout'] = other
+  if model is TUTORIAL:
+    task = tokens, labels, size.vocab_size
+    steps['flax layers'] = peers.make_flax_step(*task, size.embed_dim)
+  if model.is_causal:
+    tokens, labels = tokens[:, :-1], tokens[:, 1:]
+  if peers.installed('torch'):
+    step = peers.make_torch_step(model, size, tokens, labels)
+    steps['pytorch'] = step
+  if model.is_causal and peers.installed('x_transformers'):
+    step = peers.make_x_transformers_step(size, tokens, labels)
+    steps['x-transformers'] = step
   return steps
 
 
@@ -182,11 +203,13 @@ def make_step(config, tokens, labels, vocab_size) -> Callable:
   return step
 
 
-def _flops(size: Size) -> int:
-  """FLOPs of the matmuls of one training step, twice of them backward."""
+def _flops(model: Model, size: Size) -> int:
+  """FLOPs of the matmuls of one training step, two thirds of them backward."""
   # Four projections and two layers of the feed-forward network; scores and
-  # weighted sums of values.
+  # weighted sums of values; the logits of each token of a language model.
   weights = 4 * size.embed_dim**2 + 2 * size.embed_dim * size.mlp_dim
   attention = 2 * size.length * size.embed_dim
-  tokens = size.num_layers * size.batch * size.length
-  return 3 * 2 * tokens * (weights + attention)
+  of_token = size.num_layers * (weights + attention)
+  if model.is_causal:
+    of_token += size.embed_dim * size.vocab_size
+  return 3 * 2 * size.batch * size.length * of_token

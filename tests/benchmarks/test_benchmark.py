@@ -55,7 +55,7 @@ def test_start_suite(call_command):
 @pytest.mark.slow
 def test_step_suite(call_command, monkeypatch):
   monkeypatch.setattr(step, 'SHAPES', ((4, 8, 50, 16),))
-  monkeypatch.setattr(peers, 'has_torch', lambda: False)
+  monkeypatch.setattr(peers, 'installed', lambda name: False)
   flags = ['--suite=step', '--repetitions=1']
   code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
   assert code == 0, stderr
@@ -64,6 +64,7 @@ def test_step_suite(call_command, monkeypatch):
   assert [(row['model'], row['step']) for row in rows] == [
     *(('tutorial', name) for name in (*ours, 'flax layers', 'matmuls')),
     *(('default config', name) for name in (*ours, 'matmuls')),
+    *(('language model', name) for name in ('ours', 'matmuls')),
   ]
   assert {row['ratio'] for row in rows if row['step'] == 'ours'} == {1}
 

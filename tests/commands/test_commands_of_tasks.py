@@ -51,6 +51,7 @@ def paths(tmp_path_factory):
   return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('task', ['multilabel', 'regression'])
 def test_evaluate_has_the_scores_of_training_and_a_baseline(
   task, paths, printed_json

@@ -55,6 +55,7 @@ def test_texts_are_predicted(trained, call_command):
   assert last_json(stdout)['count'] == 1
 
 
+@pytest.mark.slow
 def test_a_page_shows_what_is_stored(trained, call_command, tmp_path):
   base, _, _ = trained
   page = tmp_path / 'index.html'

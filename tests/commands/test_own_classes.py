@@ -71,6 +71,7 @@ def folder(tmp_path, monkeypatch):
   return tmp_path
 
 
+@pytest.mark.slow
 def test_a_config_trains_what_stands_beside_it_and_is_read_elsewhere(
   folder, call_command, monkeypatch
 ):
@@ -90,6 +91,7 @@ def test_a_config_trains_what_stands_beside_it_and_is_read_elsewhere(
       assert last_json(stdout)['loss'] == pytest.approx(trained['loss'])
 
 
+@pytest.mark.slow
 def test_a_sweep_over_options_joined_methods_and_ones_own(
   folder, call_command, monkeypatch
 ):

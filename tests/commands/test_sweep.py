@@ -195,6 +195,7 @@ def assert_same_table(path, whole):
         assert one == other
 
 
+@pytest.mark.slow
 def test_a_group_has_the_same_table(grouped, whole):
   assert_same_table(grouped, whole)
 
@@ -342,6 +343,7 @@ def test_a_sweep_killed_at_random_moments_has_the_same_table(
     assert table(path) == table(request.getfixturevalue('whole')[0])
 
 
+@pytest.mark.slow
 def test_an_interrupted_group_resumes_from_its_common_step(
   tmp_path, arguments, grouped, sweep
 ):

@@ -334,6 +334,7 @@ def test_sigterm_saves_and_exits_75_and_sigkill_loses_nothing(
   assert_same_end(path, last_json(stdout), uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_run_survives_a_closed_pipe_of_its_log(tmp_path):
   """`train 2>&1 | tee`, and Ctrl-C, which tee gets as well."""
   path, config = tmp_path / 'run', busy_config()

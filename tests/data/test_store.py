@@ -168,6 +168,7 @@ def test_a_killed_process_leaves_no_entry_and_its_rest_is_removed(
   assert capsys.readouterr().err == ''
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_writes_and_the_other_waits(folder, child):
   first = child()
   assert first.stdout.readline() == 'writing\n'

@@ -158,6 +158,7 @@ def said(config, folder) -> str:
   return (folder / 'run/log-0.txt').read_text()
 
 
+@pytest.mark.slow
 def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
   config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
   config.train.steps, config.train.eval_every = 6, 2
@@ -166,6 +167,7 @@ def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
   assert 'masked_tokens: 6 steps are 1.0 epochs of 6\n' in text
 
 
+@pytest.mark.slow
 def test_a_run_takes_their_words_from_the_one_it_begins_with(config, tmp_path):
   config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
   config.train.steps = config.train.eval_every = 2

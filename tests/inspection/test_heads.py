@@ -88,6 +88,7 @@ def test_attention_on_a_text_is_that_of_the_text_alone(model, maps, names):
   )
 
 
+@pytest.mark.slow
 def test_a_scanned_stack_is_read_like_a_plain_one(model):
   classifier, params, loaded, _ = model
   scanned = classifier.clone(encoder=classifier.encoder.clone(scan=True))

@@ -53,6 +53,7 @@ def style(browser, selector, name):
   return find(browser, selector)[0].value_of_css_property(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('width', [400, 1200])
 def test_no_page_scrolls_sideways(width, browser, page):
   show(browser, page, width)

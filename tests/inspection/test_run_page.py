@@ -74,6 +74,7 @@ def said(browser):
   return browser.find_element(By.TAG_NAME, 'output').text
 
 
+@pytest.mark.slow
 def test_a_browser_shows_the_selected_weights(browser, tmp_path):
   from selenium.webdriver.common.action_chains import ActionChains
   from selenium.webdriver.common.by import By

@@ -50,6 +50,7 @@ def test_the_average_equals_a_loop_in_float64(decay):
   np.testing.assert_allclose(average['x'], wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_each_trial_has_an_average_by_its_own_decay():
   settings = []
   for decay in (0.8, 0.95):
@@ -104,6 +105,7 @@ def scores(program, params, loaded):
   return program.task.scores(found, loaded.splits['test'].labels)
 
 
+@pytest.mark.slow
 def test_every_command_uses_the_average(trained, tmp_path, call_command):
   path, result = trained
   settings, program, step, average, _ = evaluation.restore_params(
@@ -161,6 +163,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(trained, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_the_averages_of_another(trained, tmp_path):
   path, result = trained
   config = averaged_config()

@@ -110,6 +110,7 @@ def test_measures_are_metrics_of_each_evaluation_and_of_the_result(tmp_path):
   assert result['attention_distance'] > 0
 
 
+@pytest.mark.slow
 def test_measures_change_no_metric_of_the_task(tmp_path):
   with_measures, without = make_config(), make_config()
   without.train.measures = ''
@@ -127,6 +128,7 @@ def test_measures_change_no_metric_of_the_task(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_each_trial_of_a_group_has_its_own_measures(tmp_path):
   runs = []
   for seed in (0, 1):
@@ -217,6 +219,7 @@ print(json.dumps([program.mesh.size, *measured]))
 """
 
 
+@pytest.mark.slow
 def test_measures_are_the_same_over_several_devices(eight_devices):
   num_devices, alone, spread = json.loads(eight_devices(DEVICES))
   assert num_devices == 8

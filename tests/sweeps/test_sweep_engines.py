@@ -62,6 +62,7 @@ def test_trials_of_equal_progress_train_together(
   assert [[spec.index for spec in group] for group in found] == groups
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_ahead_resumes_from_its_own_step(specs, capfd):
   alone, group = specs[0], specs[:2]
   shared = engines.Shared()

@@ -31,6 +31,7 @@ def train(specs):
   engines.train(specs, Signals(), engines.Shared())
 
 
+@pytest.mark.slow
 def test_a_locked_trial_is_skipped_and_its_group_trains(tmp_path, capfd):
   trials = specs(tmp_path)
   with locks.held(trials[1].path):
@@ -205,6 +206,7 @@ def test_the_folder_that_a_sweep_is_started_in_is_not_read(
   assert plan.check_data_and_shapes(specs(tmp_path / 'sweep', 1))
 
 
+@pytest.mark.slow
 def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
   (tmp_path / 'then').mkdir()
   (tmp_path / 'then' / 'train.tsv').write_text(ROWS)

@@ -79,6 +79,7 @@ def test_a_callback_gets_the_step_the_metrics_and_the_parameters(tmp_path):
     assert call['sum'] == pytest.approx(kernel_sum(path, call['step']))
 
 
+@pytest.mark.slow
 def test_a_callback_is_called_for_each_trial_of_a_group(tmp_path):
   runs = []
   for seed in (0, 1):
@@ -92,6 +93,7 @@ def test_a_callback_is_called_for_each_trial_of_a_group(tmp_path):
     assert noted(path)[-1]['sum'] == pytest.approx(kernel_sum(path, 12))
 
 
+@pytest.mark.slow
 def test_a_callback_changes_no_result_and_no_identity(tmp_path):
   with_callback, without = make_config('called:note'), make_config()
   settings = [from_config(config) for config in (with_callback, without)]
@@ -103,6 +105,7 @@ def test_a_callback_changes_no_result_and_no_identity(tmp_path):
   assert one.read_text() == other.read_text()
 
 
+@pytest.mark.slow
 def test_a_run_is_read_where_its_callback_is_gone(tmp_path):
   path, file = str(tmp_path / 'run'), tmp_path / 'gone.py'
   file.write_text(SOURCE)

@@ -78,6 +78,7 @@ def make_config(**changes):
   return config
 
 
+@pytest.mark.slow
 def test_it_trains_and_its_heads_are_looked_into(tmp_path):
   path = tmp_path / 'run'
   config = make_config(encoder='parallel(gate=0.25)')

@@ -94,6 +94,7 @@ def test_a_run_and_its_copy_are_the_run(paths, tmp_path, printed_json):
   assert twice == once
 
 
+@pytest.mark.slow
 def test_a_page_has_results_of_all_and_attention_of_the_first(
   paths, tmp_path, printed_json, call_command
 ):

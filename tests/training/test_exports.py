@@ -184,6 +184,7 @@ def test_every_encoder_is_exported_for_texts_of_any_length(data, tmp_path):
   assert set(lengths.values()) == {'any'}
 
 
+@pytest.mark.slow
 def test_tasks_without_labels_export_logits(data, tmp_path):
   predictors = {}
   for task in ('masked_tokens', 'next_token'):

@@ -83,6 +83,7 @@ def test_the_loss_by_position_averages_to_the_loss(run, loaded, stride):
   np.testing.assert_allclose(mean, measured.loss, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_sliding_by_one_token_is_decoding_with_the_cache(run, loaded):
   tokens = jnp.asarray(loaded.splits['test'].tokens[:30], jnp.int32)
   classifier, cache, total = run.program.classifier, {}, 0.0
@@ -112,6 +113,7 @@ def test_no_prediction_reads_a_later_token(run, loaded):
   assert (one[8:] != other[8:]).all()
 
 
+@pytest.mark.slow
 def test_a_stream_of_one_byte_is_learnt(tmp_path):
   (tmp_path / 'train.txt').write_text('aaaaaaaaaaaaaaa\n' * 99)
   changes = {
@@ -141,6 +143,7 @@ def test_a_length_beyond_the_positions_is_said_and_left_out(tmp_path):
   assert '16' in lengths.unsupported(program, 17)
 
 
+@pytest.mark.slow
 def test_greedy_text_is_that_of_the_full_pass(run, trained):
   tokenizer = encoding.read_tokenizer(str(trained[0]))
   ids, _ = encoding.token_ids(tokenizer, ['Loru lives'])

@@ -109,6 +109,7 @@ def test_unknown_runs_and_checkpoints_are_refused(run, tmp_path):
     predict.load(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_eight_devices_predict_as_one(run, classify, eight_devices):
   texts = draw(20, 30)
   printed = eight_devices(

@@ -97,6 +97,7 @@ def test_a_run_begins_with_the_best_checkpoint_of_pretraining(
     assert f'{name} (not in this model)' in text
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_equals_one_that_was_not(
   pretrained, whole, tmp_path
 ):
@@ -114,6 +115,7 @@ def test_a_run_that_was_stopped_equals_one_that_was_not(
   jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.slow
 def test_pretraining_times_methods_is_two_sweeps(call_command, tmp_path):
   flags = [
     '--engine=vectorized',

@@ -225,6 +225,7 @@ def test_a_file_of_pairs_is_evaluated(run, call_command):
   assert last_json(out)['count'] == 120
 
 
+@pytest.mark.slow
 def test_a_run_on_single_texts_gives_its_parameters_to_one_on_pairs(
   tmp_path, capfd
 ):

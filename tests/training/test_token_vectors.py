@@ -110,6 +110,7 @@ def test_a_frozen_table_has_no_moments_and_no_part_in_the_norm(file):
   assert not any(jax.tree.leaves(is_same['head']))
 
 
+@pytest.mark.slow
 def test_a_finished_run_predicts_without_the_file(file, tmp_path):
   path = str(tmp_path / 'run')
   config = vectors_config(file, freeze=True)
@@ -120,6 +121,7 @@ def test_a_finished_run_predicts_without_the_file(file, tmp_path):
   assert run_lib.run(config, path, Signals())['split'] == 'test'
 
 
+@pytest.mark.slow
 def test_trials_of_one_program_have_the_same_vectors(file, tmp_path):
   configs = [vectors_config(file, freeze=True) for _ in range(2)]
   configs[1].seed = 1

@@ -76,6 +76,7 @@ def test_parameters_that_match_are_loaded_and_the_rest_is_named(
   assert "config.model.pool = 'mean', which is 'cls' here" in skipped
 
 
+@pytest.mark.slow
 def test_the_vocabulary_is_taken_and_heads_of_other_labels_are_skipped(
   source, tmp_path
 ):
@@ -243,6 +244,7 @@ def test_a_source_without_checkpoints_is_refused(source, tmp_path):
     run_lib.run(config, str(tmp_path / 'run'), Signals())
 
 
+@pytest.mark.slow
 def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
   configs = [short_config(), short_config()]
   configs[1].train.init_from = str(source)

@@ -27,6 +27,7 @@ def steps(path):
   )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('until', ['step 3', 'step 6', 'step 9'])
 def test_a_kill_between_two_saves_costs_a_group_no_common_step(
   until, tmp_path, monkeypatch
@@ -71,6 +72,7 @@ def test_a_kill_between_two_saves_costs_a_group_no_common_step(
   assert all(result['step'] == 12 for result in results)
 
 
+@pytest.mark.slow
 def test_trials_with_orders_of_their_own_train_as_alone(tmp_path, monkeypatch):
   configs, read = [], []
   put = compiled.Program.put_train

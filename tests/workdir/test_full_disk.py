@@ -43,6 +43,7 @@ def whole(tmp_path_factory):
   return rows(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['status.json', 'env.json', 'metrics.jsonl'])
 def test_nothing_that_was_whole_is_lost_on_a_full_disk(
   name, fill, whole, tmp_path, call_command

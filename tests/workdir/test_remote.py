@@ -299,6 +299,7 @@ def test_a_status_is_copied_after_what_it_speaks_of(bucket, put):
   assert seen == [('RUNNING', ['one']), ('DIVERGED', ['one', 'two'])]
 
 
+@pytest.mark.slow
 def test_a_failing_upload_fails_a_trial_and_not_the_sweep(
   bucket, sweep, call_command, put
 ):
@@ -323,6 +324,7 @@ def test_a_failing_upload_fails_a_trial_and_not_the_sweep(
   assert (code, last_json(out)['trials']) == (0, {'DONE': 4}), err
 
 
+@pytest.mark.slow
 def test_commands_that_began_at_once_keep_the_trials_of_both(
   bucket, sweep, call_command, monkeypatch
 ):
