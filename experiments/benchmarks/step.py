@@ -114,9 +114,16 @@ def measure(values) -> list[dict]:
 
 
 def _size(config, vocab_size: int, length: int) -> Size:
-  names = ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim')
-  sizes = [config.model[name] for name in names]
-  return Size(vocab_size, *sizes, config.train.batch_size, length)
+  model = config.model
+  return Size(
+    vocab_size,
+    model.num_layers,
+    model.num_heads,
+    model.embed_dim,
+    model.mlp_dim,
+    config.train.batch_size,
+    length,
+  )
 
 
 def _tutorial(size: Size):
