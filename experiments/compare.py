@@ -108,7 +108,7 @@ def _layer(name: str, d: int, k: int, speed: list[dict]) -> dict:
   return {
     'layer': name,
     'operations': f'O({theory["operations"]})',
-    # Without the sign of a zero.
+    # + 0.0 turns -0.0 into 0.0.
     **{
       f'operations ~ {of}^': round(slope(*counts[of]), 2) + 0.0 for of in counts
     },

@@ -28,7 +28,7 @@ from experiments.data import input_rows
 from experiments.data.text_files import UNKNOWN
 from experiments.training import run_flags
 
-# What imports jax is imported in functions: --help and wrong input do not wait.
+# Functions import what imports jax: --help and wrong input do not wait.
 
 
 # Keys of labels in which --file may differ from the files of the run.
@@ -156,10 +156,10 @@ def _reported(answers, task, examples) -> dict:
 
 
 def _lengths(values) -> list[int]:
-  """Those of --lengths.
+  """The lengths of windows, in tokens, that --lengths lists.
 
   Raises:
-    UserError: one is no number of tokens, or shorter than the stride.
+    UserError: a length is no number of tokens, or shorter than the stride.
   """
   if values.stride and not values.lengths:
     raise UserError(f'--stride={values.stride} is of --lengths, which is empty')

@@ -43,11 +43,11 @@ from experiments.data import encoding, input_rows, readers
 from experiments.data.text_files import Text
 from experiments.training import run_flags
 
-# What imports jax is imported in functions: --help and wrong input do not wait.
+# Functions import what imports jax: --help and wrong input do not wait.
 
-# Flags of a prompt, beside it.
+# Flags that apply to --prompt alone.
 _OF_PROMPT = ('tokens', 'temperature', 'top_p', 'seed')
-# Keys of an answer beside those of its row.
+# Keys that a prediction adds to its row.
 _ANSWER = ('prediction', 'probabilities')
 
 
@@ -238,7 +238,7 @@ def main(values) -> None:
       if not values.json:
         app.print_result({'count': count, **predictor.steps})
     except BrokenPipeError:
-      # Its reader, such as `head`, has read enough.
+      # The reader of standard output, such as `head`, has read enough.
       app.drop_output()
 
 
@@ -334,7 +334,7 @@ def _predict(values, predictor, windows, signals: Signals) -> int:
 
 
 def _interruptible(windows: Iterator, signals: Signals) -> Iterator:
-  """The windows, of which each may wait for its texts.
+  """Yields the windows; each of them may wait for its texts.
 
   Raises:
     Interrupted: a signal was received, at once while waiting.
@@ -356,7 +356,7 @@ def _json_line(row: dict, answer) -> str:
 
 
 def _label_cells(answer) -> tuple[str, str]:
-  """(label, its probability); of several, with commas between them."""
+  """(label, its probability); several are joined with commas."""
   label, probabilities = answer.label, answer.probabilities
   if label is None:
     return '(empty)' if answer.is_empty else '(unsure)', ''

@@ -69,7 +69,7 @@ class LinearAttention(Attention):
       raise ValueError(f'{type(method).__name__} is unsupported: {reason}')
 
   def _continued(self, query, length, cache_len):
-    """Sums cannot be written over: an index has to begin at their end."""
+    """Tokens that follow the cached ones; sums cannot be written over."""
     end = self.get_variable('cache', 'end', 0)
     query, fits = super()._continued(query, length, cache_len)
     if length:
@@ -77,7 +77,7 @@ class LinearAttention(Attention):
     return query, fits
 
   def _cached(self, k_BMGK, v_BMGK, query, cache_len):
-    """These keys and values alone: `_attend` keeps sums."""
+    """The new keys and values alone, because `_attend` keeps sums."""
     del cache_len
     return k_BMGK, v_BMGK, query
 

@@ -16,11 +16,11 @@ import numpy as np
 COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
 MARKERS = 'osD^vP'
 DPI = 130  # of bitmap figures
-# Of tokens on an axis. A dollar sign in a token is not a formula.
+# The style of tokens on an axis. A dollar sign in a token is no formula.
 TOKEN_STYLE = {'parse_math': False, 'fontsize': 7}
 _PADDING = '0.85'
-# Above the first number of tokens, a map has no room for their names; above the
-# second, not enough pixels for its cells.
+# A map has room for the names of so many tokens, and pixels for the cells of
+# so many.
 _MOST_NAMES, _MOST_CELLS = 64, 160
 
 

@@ -112,7 +112,7 @@ class Attentive(Pool):
 
 
 def _without_padding(x_BLD, padding_mask_BL):
-  """In float32, zero at padding."""
+  """Vectors in float32, zero at padding."""
   return jnp.where(padding_mask_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
 
 

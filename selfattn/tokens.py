@@ -1,4 +1,4 @@
-"""What attention reads of tokens beside their vectors."""
+"""Tokens: what attention knows about a row beside its vectors."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Tokens(struct.PyTreeNode):
 
   @classmethod
   def of(cls, tokens: Tokens | jax.Array | None) -> Tokens:
-    """From Tokens, a boolean (B, L) array, or None."""
+    """Tokens from Tokens, from a padding mask (B, L), or from None."""
     if isinstance(tokens, Tokens):
       return tokens
     return cls(padding_mask=tokens)
 
   def with_defaults(self, length: int, batch: int | None = None) -> Tokens:
-    """With index and positions, and arrays of the types that hooks rely on.
+    """Tokens with index and positions, in the types that hooks rely on.
 
     Integers are signed, a padding mask is boolean, and positions at padding are
     some that any method supports. Known positions other than the index stay

@@ -16,9 +16,9 @@ _Name = TypeVar('_Name')
 
 
 def origin() -> dict[str, Any]:
-  """Where a result comes from: call it before measuring.
+  """The origin of a result: command, commit and machine.
 
-  Measuring may take long enough for files to change.
+  Call it before measuring, which may take long enough for files to change.
   """
   return {
     'command': invocation.without_paths(invocation.command()),

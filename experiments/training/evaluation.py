@@ -110,7 +110,7 @@ def load_data(
 
 
 class Evaluated(NamedTuple):
-  """What evaluates a trained workdir.
+  """A trained run, restored for evaluation.
 
   Attributes:
     settings: of the run.
@@ -133,7 +133,7 @@ def restore_params(
   programs: dict[str, Program] | None = None,
   calibrated: bool = True,
 ) -> Evaluated:
-  """What evaluates a trained workdir, without what only training needs.
+  """Restores a trained run without the state that only training needs.
 
   Args:
     which: 'best', 'last' or a number of steps.

@@ -29,10 +29,10 @@ from experiments.workdir.named_leaves import leaves
 _TABLE = f'{TOKEN_TABLE}/embedding'
 # Differences that a message names.
 _MOST = 10
-# What the model begins with, and how it reads pairs of texts.
+# Keys of the model that the two runs need not share.
 _FREE = ('model.embeddings', 'model.pair_positions')
-# Where the same files are split in another way, texts of test may have been
-# trained on before.
+# If the same files were split in another way, the first run may have trained
+# on test texts of the second.
 _FILES = ('data.source', 'data.text.train')
 _SPLITS = (
   'data.seed',
@@ -52,7 +52,7 @@ def _refused(settings: Settings, reason: str) -> UserError:
 
 @contextlib.contextmanager
 def opened(settings: Settings) -> Iterator[str]:
-  """The folder of the run to begin with; of one in a bucket, a local copy.
+  """The folder of the run to begin with, or a local copy of a bucket's.
 
   Of a sweep, the trial that has the settings of the model, and those of the
   seed and the data in which its trials differ.
@@ -144,7 +144,7 @@ def _is_of_model(key: str) -> bool:
 
 
 def _pairs(key: str, swept: list[str]) -> bool:
-  """Whether a key, of no model, must be equal in both runs."""
+  """Whether a key outside of the model must be equal in both runs."""
   return key in swept and (key == 'seed' or key.startswith('data.'))
 
 
@@ -197,7 +197,7 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
   with opened(settings) as folder:
     step, source = _read_parameters(folder, settings)
     place = buckets.origin(folder)
-    # The new run has taken it, unless the other one was replaced since then.
+    # The new run has this vocabulary, unless the other run was replaced since.
     here = _tokenizer(workdir, settings).to_str()
     if _tokenizer(folder, settings).to_str() != here:
       raise _refused(

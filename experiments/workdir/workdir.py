@@ -37,8 +37,8 @@ from experiments.command import invocation, provenance
 from experiments.command.errors import Failed, UserError
 from experiments.workdir import buckets, locks
 
-# What a start that was killed, or other processes of the same one, may leave
-# before there is a config.json.
+# Files that a killed start, or other processes of this start, may leave before
+# there is a config.json.
 _TEMPORARY = re.compile(r'.+\.tmp-[0-9a-f]{16}')
 _EARLY = re.compile(rf'{locks.NAME}|log-\d+\.txt|{_TEMPORARY.pattern}')
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
@@ -99,7 +99,7 @@ class Workdir:
   started: float = dataclasses.field(default_factory=time.monotonic)
 
   def __post_init__(self):
-    # What earlier attempts took.
+    # Seconds of earlier attempts.
     self._seconds = self.status.get('seconds', 0.0)
 
   def file(self, name: str) -> str:
