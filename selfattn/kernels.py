@@ -182,8 +182,8 @@ def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
     # cuDNN broadcasts no bias or mask, and needs the bias in the queries' type.
     B, L, H, _ = q_BLHK.shape
     shape = (B, H, L, k_BMGK.shape[1])
-    # Its batching rule needs the axis of a vmap over queries in bias and mask. A
-    # term from the queries gives them this axis, and acts at NaN only.
+    # Its batching rule needs the axis of a vmap over queries in bias and mask.
+    # A term from the queries gives them this axis, and acts at NaN only.
     is_nan_BHL1 = jnp.isnan(q_BLHK[..., :1]).swapaxes(1, 2)
     if bias is not None:
       bias = jnp.broadcast_to(bias, shape).astype(q_BLHK.dtype)
