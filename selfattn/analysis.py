@@ -194,8 +194,8 @@ def rotation_error(
   """Largest |R(offset) p_i - p_(i + offset)| for each i, (L - offset,).
 
   R rotates each pair of columns 2j, 2j + 1 by offset / base^(2j/D); it depends
-  on the offset alone (Dive into Deep Learning, section 11.6.3.2). In float64,
-  the largest over columns.
+  on the offset alone (Dive into Deep Learning, section 11.6.3.2). The error is
+  the largest over columns, in float64.
 
   Args:
     P_LD: rows of an encoding, interleaved sines and cosines; D is even.

@@ -85,7 +85,7 @@ class Bits(struct.PyTreeNode):
   ) -> jax.Array:
     """Uniform uint32 of `shape`; axis 0 is the row of the batch.
 
-    Of shape (), it is the first element of the row.
+    A scalar, of shape (), is the first element of the row.
 
     Args:
       full_shape: of the array that this is a slice of, if it is one; the slice

@@ -262,8 +262,8 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
 def _block_sizes(cls, num_rows: int, num_keys: int):
   """The largest of TPU_BLOCKS that divide the lengths.
 
-  In the gradient of queries, the smallest block of keys: the kernel forms an
-  array of queries times the size of that block.
+  The gradient of queries has the smallest block of keys, because the kernel
+  forms an array of queries times the size of that block.
   """
   q, k = (
     next(size for size in TPU_BLOCKS if n % size == 0)

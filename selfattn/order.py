@@ -40,8 +40,8 @@ def prefix_sums(
 ) -> tuple[jax.Array, jax.Array]:
   """Sums over keys up to each query, (B, L, H), and up to each key, (B, M, H).
 
-  In the order of segments and index; differences within a segment are sums over
-  what is between.
+  Keys are in the order of segments and index. A difference of two sums within a
+  segment is the sum over the keys between.
   """
   B, M, _ = x_BMH.shape
   is_known = key.segments is None and isinstance(key.index, np.ndarray)

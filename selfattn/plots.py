@@ -132,8 +132,8 @@ def attention_maps(
   """A map for each layer (row) and head (column); returns the figure.
 
   All maps share one scale from 0. Queries are on the left and keys below, with
-  the tokens as names where there are few enough. Where there are more than
-  pixels, a cell shows the largest weight of a block, and the title says so.
+  the tokens as names where there are few enough. With more tokens than pixels,
+  a cell shows the largest weight of a block, and the title says so.
 
   Args:
     weights_NHLM: layers, heads, queries, keys; L = M.

@@ -14,8 +14,8 @@ from jax import core
 class Tokens(struct.PyTreeNode):
   """One side of attention; every array is (1 or B, L), or None.
 
-  What stands at padding changes no token: vectors, ids and positions there may
-  be anything, NaN included.
+  Padding changes no token: its vectors, ids and positions may be anything, NaN
+  included.
 
   Attributes:
     padding_mask: boolean, True at tokens and False at padding (as an
@@ -157,8 +157,8 @@ def sides(
 
   Args:
     query_tokens, key_tokens: Tokens, a padding mask, or None.
-    is_self: whether queries and keys are the same tokens. Those of one side are
-      then those of both.
+    is_self: whether queries and keys are the same tokens; Tokens of one side
+      are then used for both.
 
   Raises:
     ValueError: in cross-attention, queries have Tokens and keys have none.

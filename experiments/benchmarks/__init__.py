@@ -74,7 +74,8 @@ def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
 def interval(values: list[float]) -> tuple[float, float]:
   """The 95% interval of a median, from order statistics (the sign test).
 
-  Of fewer than six values, the range, which covers the median less often.
+  With fewer than six values, the interval is the range, which covers the median
+  less often.
   """
   ordered, count = sorted(values), len(values)
   left_out, outside = 0, 2

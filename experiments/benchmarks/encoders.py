@@ -123,7 +123,7 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
 def connections(name: str, n: int, k: int) -> np.ndarray:
   """Whether each output of one layer depends on each input, (n, n).
 
-  Where a gradient of the untrained layer is not zero.
+  An output depends on an input if its gradient in the untrained layer is not 0.
   """
   module = LAYERS[name](k)
   x, mix = (

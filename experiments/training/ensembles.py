@@ -97,7 +97,7 @@ def restored(
 ) -> Iterator[Evaluated]:
   """Each of the runs, restored one after another.
 
-  Those that can share a program do.
+  Runs share a program where they can.
 
   Args:
     calibrated: whether what was fitted on validation is used.

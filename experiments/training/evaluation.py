@@ -53,7 +53,7 @@ def evaluate(
 ) -> tuple[np.ndarray, ...]:
   """Task.outputs of every example, in the order of the split.
 
-  For `classify`, losses and logits. Those of config.train.measures come last.
+  `classify` has losses and logits. Values of config.train.measures come last.
 
   Args:
     program: of a run, or of a group; then outputs have its leading axis.

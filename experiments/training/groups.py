@@ -233,8 +233,8 @@ def opened(
 ) -> tuple[Group, State]:
   """A group, and the State from which it continues.
 
-  That is the newest one of which all runs have an intact checkpoint, or else a
-  new one.
+  The State is the newest of which all runs have an intact checkpoint; without
+  one, it is new.
 
   Args:
     runs: settings and workdir of each.

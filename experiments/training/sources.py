@@ -54,8 +54,8 @@ def _refused(settings: Settings, reason: str) -> UserError:
 def opened(settings: Settings) -> Iterator[str]:
   """The folder of the run to begin with, or a local copy of a bucket's.
 
-  Of a sweep, the trial that has the settings of the model, and those of the
-  seed and the data in which its trials differ.
+  In a sweep, it is the trial with the same settings of the model, and the same
+  seed and data where the trials differ in them.
 
   Raises:
     UserError: there is no such run.
