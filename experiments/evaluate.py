@@ -9,9 +9,9 @@ train. `classify` also has precision, recall and F1 of each class, the confusion
 matrix, and accuracy by length; with more than 50 classes, it has those of the
 least F1 and no matrix. Then it prints the calibration of the probabilities,
 before and after the temperature that was fitted on validation. --lengths prints
-the loss of a stream by length of the window. The answers of several runs, an ensemble,
-are averaged. The last line is one JSON object with all values. With several
-processes, process 0 prints.
+the loss of a stream by length of the window. The answers of several runs, an
+ensemble, are averaged. The last line is one JSON object with all values. With
+several processes, process 0 prints.
 """
 
 from __future__ import annotations
