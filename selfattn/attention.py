@@ -24,7 +24,7 @@ from selfattn.positions.calls import (
   with_state,
 )
 from selfattn.positions.contract import NoPosition, Position
-from selfattn.projections import dense, gate, project
+from selfattn.projections import KERNEL_INITS, dense, gate, project
 from selfattn.tokens import Tokens, sides, without_padding
 
 OUTPUT_GATES = ('none', 'headwise', 'elementwise')
@@ -44,6 +44,7 @@ class Attention(nn.Module):
     num_kv_heads: G, KV heads, each shared by H/G query heads (Ainslie et al.
       2023); 0: num_heads.
     use_bias: whether the four projections have a bias.
+    kernel_init: initial values of their kernels, one of KERNEL_INITS.
     position: a method of selfattn.positions with the same `causal`, or None.
     normaliser: one of selfattn.normalisers, or None: softmax.
     causal, window, softcap, broadcast_dropout, backend, platform: see `attend`.
@@ -63,6 +64,7 @@ class Attention(nn.Module):
   num_heads: int
   num_kv_heads: int = 0
   use_bias: bool = True
+  kernel_init: str = 'xavier'
   position: Position | None = None
   normaliser: Softmax | None = None
   causal: bool = False
@@ -245,10 +247,14 @@ class Attention(nn.Module):
     ):
       if heads < 1 or of % heads:
         raise ValueError(f'{name} = {heads} does not divide {of}')
-    if self.output_gate not in OUTPUT_GATES:
-      raise ValueError(
-        f'output_gate = {self.output_gate!r} is not one of {OUTPUT_GATES}'
-      )
+    for name, allowed in (
+      ('output_gate', OUTPUT_GATES),
+      ('kernel_init', tuple(KERNEL_INITS)),
+    ):
+      if getattr(self, name) not in allowed:
+        raise ValueError(
+          f'{name} = {getattr(self, name)!r} is not one of {allowed}'
+        )
     check_position(method, self.embed_dim, self.num_heads, self.causal)
     for _, part in method.parts:
       is_embedded = part.per_layer or self.in_encoder

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from selfattn.dropout import Dropout, drop
 from selfattn.layers import Layer
 from selfattn.positions.contract import require_one_of
+from selfattn.projections import KERNEL_INITS
 from selfattn.tokens import Tokens
 
 # Activation of the hidden layer, and whether a second map of the input, without
@@ -57,6 +58,8 @@ class Block(nn.Module):
     feed_forward: the feed-forward network; the gated ones, swiglu and geglu,
       have a third matrix of the same size.
     norm: layer norm, or division by the root mean square, with a scale.
+    kernel_init: initial values of kernels, those of attention included: as by
+      Glorot and Bengio 2010, or as torch.nn.Linear has them, which are smaller.
     attention: an Attention, which the stack sets, as the following.
     mlp_dim: F.
     dtype: of the computation; parameters are float32.
@@ -69,6 +72,7 @@ class Block(nn.Module):
 
   feed_forward: str = 'gelu'
   norm: str = 'layer'
+  kernel_init: str = 'xavier'
   # The stack sets these fields before it calls the block.
   attention: Any = None
   mlp_dim: Any = None
@@ -82,6 +86,7 @@ class Block(nn.Module):
     """Raises ValueError `OPTION = VALUE must be ...`."""
     require_one_of(FEED_FORWARDS, 'feed_forward', self.feed_forward)
     require_one_of(NORMS, 'norm', self.norm)
+    require_one_of(KERNEL_INITS, 'kernel_init', self.kernel_init)
 
   def vectors(
     self,
@@ -156,7 +161,7 @@ class Block(nn.Module):
     return nn.Dense(
       features,
       dtype=self.dtype,
-      kernel_init=nn.initializers.xavier_uniform(),
+      kernel_init=KERNEL_INITS[self.kernel_init],
       name=name,
     )
 

@@ -50,13 +50,21 @@ def gate(layer: Any, query_BLD) -> jax.Array:
   return nn.sigmoid(_heads(layer, 'gate', layer.num_heads, width)(query_BLD))
 
 
+# Initial values of kernels: of Glorot and Bengio 2010, and uniform up to the
+# inverse square root of the width of the input, as torch.nn.Linear has them.
+KERNEL_INITS = {
+  'xavier': nn.initializers.xavier_uniform(),
+  'torch': nn.initializers.variance_scaling(1 / 3, 'fan_in', 'uniform'),
+}
+
+
 def dense(layer: Any, name: str, features: int) -> nn.Dense:
   """A linear map with the fields of the layer."""
   return nn.Dense(
     features,
     use_bias=layer.use_bias,
     dtype=layer.dtype,
-    kernel_init=nn.initializers.xavier_uniform(),
+    kernel_init=KERNEL_INITS[layer.kernel_init],
     name=name,
   )
 

@@ -244,6 +244,7 @@ class Stack(Encoder):
         index,
         embed_dim=width,
         num_heads=self.num_heads,
+        kernel_init=block.kernel_init,
         position=self.position.of_layer(index),
         causal=self.causal,
         sow_weights=sows,

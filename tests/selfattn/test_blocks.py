@@ -74,6 +74,27 @@ FORMULAS = {
 }
 
 
+@pytest.mark.parametrize(
+  ('kernel_init', 'bound'),
+  [
+    ('xavier', lambda fan_in, fan_out: np.sqrt(6 / (fan_in + fan_out))),
+    ('torch', lambda fan_in, fan_out: 1 / np.sqrt(fan_in)),
+  ],
+)
+def test_kernels_are_uniform_up_to_their_bound(kernel_init, bound):
+  """Glorot and Bengio 2010, equation 16; the page of torch.nn.Linear."""
+  block = BLOCKS['pre'](kernel_init=kernel_init)
+  made = encoder(num_layers=1, block=block)
+  flat = jax.tree_util.tree_leaves_with_path(
+    made.init(jax.random.key(0), X, Tokens())['params']
+  )
+  kernels = [leaf for path, leaf in flat if 'kernel' in str(path[-1])]
+  assert len(kernels) == 6
+  for kernel in kernels:
+    largest, most = abs(kernel).max(), bound(*kernel.shape)
+    assert 0.9 * most < largest <= most
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize('feed', FEED_FORWARDS)
 @pytest.mark.parametrize('kind', NORMS)
