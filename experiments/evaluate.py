@@ -5,13 +5,13 @@
     bash scripts/run.sh experiments.evaluate --workdir=runs/sst2 --file=new.tsv
 
 Prints the metrics of the task, beside those of the most frequent answer of
-train; of `classify`, precision, recall and F1 of each class, the confusion
-matrix, and accuracy by length. Of more than 50 classes, those with the least
-F1, and no matrix. Then how honest the probabilities are, before and after the
-temperature that was fitted on validation. With --lengths, the loss of a stream
-by length of the window. The answers of several runs, an ensemble, are averaged.
-The last line is the same as one JSON object. With several processes, process 0
-prints.
+train. `classify` also has precision, recall and F1 of each class, the confusion
+matrix, and accuracy by length; with more than 50 classes, it has those of the
+least F1 and no matrix. Then it prints the calibration of the probabilities,
+before and after the temperature that was fitted on validation. --lengths prints
+the loss of a stream by length of the window. The answers of several runs, an
+ensemble, are averaged. The last line is one JSON object with all values. With
+several processes, process 0 prints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from experiments.data import input_rows
 from experiments.data.text_options import UNKNOWN
 from experiments.training import run_flags
 
-# What imports jax is imported in functions: --help and wrong input do not wait.
+# Functions import what imports jax: --help and wrong input do not wait.
 
 
 # Keys of labels in which --file may differ from the files of the run.
@@ -157,10 +157,10 @@ def _reported(answers, task, examples) -> dict:
 
 
 def _lengths(values) -> list[int]:
-  """Those of --lengths.
+  """The lengths of windows, in tokens, that --lengths lists.
 
   Raises:
-    UserError: one is no number of tokens, or shorter than the stride.
+    UserError: a length is no number of tokens, or shorter than the stride.
   """
   if values.stride and not values.lengths:
     raise UserError(f'--stride={values.stride} is of --lengths, which is empty')

@@ -22,7 +22,7 @@ from experiments.command.errors import UserError
 from experiments.command.imports import import_frozen
 from experiments.training import run_flags
 
-# What imports jax is imported in functions: --help and wrong input do not wait.
+# Functions import what imports jax: --help and wrong input do not wait.
 
 
 def _define(values) -> None:

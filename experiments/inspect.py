@@ -6,15 +6,14 @@
     bash scripts/run.sh experiments.inspect --output=runs/rotary \\
         --config.model.position=rotary
 
-Of a run: curves, scores on a split, the texts with the greatest loss, the
-attention on them and on --text, statistics of the heads and accuracy as they
-are ablated, the position encoding, the config. Of an ensemble of runs, as
---workdir=a,b: its scores and texts, and the rest of the first run. Of a sweep:
-tables and figures.
-Without --workdir: the position encoding of an untrained model of --config. The
-page is index.html and can be viewed offline; figures are PNG files, and
-numbers.json has their numbers. The last line of standard output is one JSON
-object. One process does all.
+The page of a run has curves, scores on a split, the texts with the greatest
+loss, the attention on them and on --text, statistics of the heads, accuracy as
+heads are ablated, the position encoding, and the config. The page of an
+ensemble, as --workdir=a,b, has its scores and texts, and the rest of the first
+run. The page of a sweep has tables and figures. Without --workdir, the command
+draws the position encoding of an untrained model of --config. The page is
+index.html and works offline; figures are PNG files, and numbers.json has their
+data. The last line of standard output is one JSON object. One process does all.
 """
 
 from __future__ import annotations

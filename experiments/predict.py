@@ -9,17 +9,17 @@ r"""Predicts labels or numbers for texts with a trained run, or several.
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
         --input=new.csv --config.data.text.delimiter=semicolon
 
-A row of input is a line, a JSON object, or a row of a table, and has one line
-of output: with --json, an object with all that the row holds, and `prediction`
-and `probabilities`; otherwise label, probability and what the row holds,
-separated by tabs, and one JSON object after all rows. An empty text has no
-label: null, or (empty). With --min_probability, nor has a text whose label is
-less probable: null, or (unsure). Answers come in the order of the rows, as soon
-as they are known, and memory does not grow with their number, unless they are
-one JSON array. The answers of several runs, an ensemble, are averaged. One
-process reads, computes and prints.
+A row of input is a line, a JSON object, or a row of a table. Each row has one
+line of output. With --json, the line is an object with all values of the row,
+`prediction` and `probabilities`. Otherwise it has label, probability and the
+values of the row, separated by tabs, and one JSON object follows all rows. An
+empty text has no label: null, or (empty). With --min_probability, a text whose
+label is less probable has none either: null, or (unsure). Answers come in the
+order of the rows, as soon as they are known. Memory does not grow with their
+number, unless the input is one JSON array. The answers of several runs, an
+ensemble, are averaged. One process reads, computes and prints.
 
-A language model, a run of next_token, goes on from a text:
+A language model, a run of next_token, continues a text:
 
     bash scripts/run.sh experiments.predict --workdir=runs/stories \
         --prompt="One evening" --tokens=200 --temperature=0.8 --top_p=0.9
@@ -39,9 +39,9 @@ from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
 from experiments.training import answers, run_flags
 
-# What imports jax is imported in functions: --help and wrong input do not wait.
+# Functions import what imports jax: --help and wrong input do not wait.
 
-# Flags of a prompt, beside it.
+# Flags that apply to --prompt alone.
 _OF_PROMPT = ('tokens', 'temperature', 'top_p', 'seed')
 
 
@@ -214,7 +214,7 @@ def main(values) -> None:
       if not values.json:
         app.print_result({'count': count, **predictor.steps})
     except BrokenPipeError:
-      # Its reader, such as `head`, has read enough.
+      # The reader of standard output, such as `head`, has read enough.
       app.drop_output()
 
 

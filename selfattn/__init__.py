@@ -30,7 +30,7 @@ from selfattn.positions import POSITIONS, Combined, Position
 from selfattn.positions.sampling import SAMPLINGS
 from selfattn.tokens import Tokens
 
-# Of pyproject.toml, CITATION.cff and the newest section of CHANGELOG.md.
+# pyproject.toml, CITATION.cff and the newest section of CHANGELOG.md agree.
 __version__ = '0.1.0'
 
 __all__ = [

@@ -1,8 +1,8 @@
 """Analysis of heads: statistics of attention weights, rollout, and gates.
 
 Functions take weights as a model sows them, (B, H, L, M), of self-attention, so
-that M = L. Rows that do not sum to one are divided by their sums; of negative
-weights, as differential attention has them, the absolute values count.
+that M = L. Rows that do not sum to one are divided by their sums. Negative
+weights, as in differential attention, count by their absolute values.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def head_statistics(
   is_visible_BLM: jax.Array,
   is_separator_BL: jax.Array,
 ) -> dict[str, jax.Array]:
-  """What each head attends to, as means over the queries of a text.
+  """Statistics of what each head attends to, as means over queries of a text.
 
   Args:
     is_visible_BLM: boolean, visible keys of each query; a query without any, as
@@ -87,7 +87,7 @@ def _mean_over_queries(x_BHL, is_query_BL):
 
 
 def rollout(weights_NBHLM: jax.Array) -> jax.Array:
-  """How much of each input token is in each output token, (B, L, L).
+  """The share of each input token in each output token, (B, L, L).
 
   Attention rollout: in each layer, half of a token is itself, by the residual
   connection, and half the mean over heads of the attention to all tokens (Abnar
@@ -106,10 +106,10 @@ def rollout(weights_NBHLM: jax.Array) -> jax.Array:
 def sown(
   intermediates: Mapping, name: str
 ) -> list[tuple[tuple[str, ...], tuple[str, ...], jax.Array]]:
-  """(path of the module, keys within, value) of all that has this name.
+  """(path of the module, keys within, value) of all that was sown by a name.
 
-  In the order of layers: numbers in paths count as numbers. Keys are those of
-  a tree that was sown as one.
+  The order is that of layers: numbers in paths count as numbers. Keys lead to
+  the leaves of a tree that was sown as one value.
   """
   values = []
   for path, value in jax.tree_util.tree_leaves_with_path(intermediates):
@@ -194,8 +194,8 @@ def rotation_error(
   """Largest |R(offset) p_i - p_(i + offset)| for each i, (L - offset,).
 
   R rotates each pair of columns 2j, 2j + 1 by offset / base^(2j/D); it depends
-  on the offset alone (Dive into Deep Learning, section 11.6.3.2). In float64,
-  the largest over columns.
+  on the offset alone (Dive into Deep Learning, section 11.6.3.2). The error is
+  the largest over columns, in float64.
 
   Args:
     P_LD: rows of an encoding, interleaved sines and cosines; D is even.

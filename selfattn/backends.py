@@ -178,7 +178,7 @@ def attend(
 def _facts(
   position, normaliser, q_BLHK, v_BMGK, has_dropout: bool, has_softcap: bool
 ) -> dict:
-  """What unsupported_reason reads of a call."""
+  """The arguments of unsupported_reason that a call determines."""
   return {
     'dtype': position.rotated_dtype(q_BLHK.dtype),
     'head_dim': q_BLHK.shape[-1],
@@ -192,7 +192,7 @@ def _facts(
 
 
 def _both_sides(query_tokens, key_tokens, shape_BLM) -> tuple[Tokens, Tokens]:
-  """Tokens of queries and of keys, with defaults; one object where they are."""
+  """Tokens of queries and of keys, with defaults; self-attention has one."""
   B, L, M = shape_BLM
   query, key = sides(query_tokens, key_tokens, L == M and key_tokens is None)
   is_self = key is query
@@ -220,7 +220,7 @@ def _run(
   """Output, weights or None, and terms by part.
 
   Args:
-    rows: those of all queries, as the call takes them.
+    rows: the arguments of `call` for all queries.
   """
   L = call.num_queries
   if choice.rows < L:
@@ -230,8 +230,8 @@ def _run(
     return call(*rows, first=0)
   weights, by_part = None, {}
   if call.return_weights:
-    # A kernel never forms the weights. Where they are returned, the reference
-    # computes them, and the output is that of the kernel all the same.
+    # A kernel never forms the weights, so the reference computes them. The
+    # output is still that of the kernel.
     _, weights, by_part = call(*rows, first=0)
   term, rotated_BLHK = call.term(*rows), rows[1]
   output = run_kernel(

@@ -78,7 +78,7 @@ class ConvolutionEncoder(Encoder):
     x_BLD = drop(without_padding(x_BLD, tokens), dropout, 0)
     for layer in range(self.num_layers):
       h_BLD = nn.LayerNorm(dtype=self.dtype, name=f'norm_{layer}')(x_BLD)
-      # So that padding is to a window what the end of the sequence is.
+      # A window then reads zeros at padding, as it does beyond the sequence.
       h_BLD = without_padding(h_BLD, tokens)
       # The convolution is a matmul over windows: for several models at once,
       # under vmap, a CPU has fast matmuls and no fast convolution.

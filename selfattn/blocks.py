@@ -31,7 +31,7 @@ NORMS: dict[str, type[nn.Module]] = {'layer': nn.LayerNorm, 'rms': nn.RMSNorm}
 
 
 class OfAllLayers(NamedTuple):
-  """What every block of a stack is called with.
+  """The arguments that every block of a stack gets.
 
   Attributes:
     tokens: of the text.
@@ -51,8 +51,8 @@ class OfAllLayers(NamedTuple):
 class Block(nn.Module):
   """The contract of a block: `vectors` of a subclass, from vectors to vectors.
 
-  Caches, positions, masks, sown weights, scans over layers and recomputation
-  are those of every block.
+  The stack gives every block its caches, positions, masks, sown weights, scans
+  over layers and rematerialisation.
 
   Attributes:
     feed_forward: the feed-forward network; the gated ones, swiglu and geglu,
@@ -73,7 +73,7 @@ class Block(nn.Module):
   feed_forward: str = 'gelu'
   norm: str = 'layer'
   kernel_init: str = 'xavier'
-  # Not None where the block is called.
+  # The stack sets these fields before it calls the block.
   attention: Any = None
   mlp_dim: Any = None
   dtype: Any = None
@@ -142,11 +142,11 @@ class Block(nn.Module):
     return (self.vectors(x_BLD, attend, dropout), first_BLGK), None
 
   def normalised(self, name: str, x_BLD: jax.Array) -> jax.Array:
-    """After the norm, a submodule of this name."""
+    """Vectors after the norm, a submodule of this name."""
     return NORMS[self.norm](dtype=self.dtype, name=name)(x_BLD)
 
   def fed_forward(self, h_BLD: jax.Array, dropout: Dropout | None) -> jax.Array:
-    """After the feed-forward network, submodules `mlp_...`.
+    """Vectors after the feed-forward network, submodules `mlp_...`.
 
     Args:
       dropout: on the hidden layer.

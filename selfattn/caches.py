@@ -46,8 +46,8 @@ def continued(
 ) -> tuple[Tokens, jax.Array]:
   """Tokens with an index, and whether they fit into the cache.
 
-  Without an index, they follow the tokens of earlier calls, whose number the
-  cache of the module keeps as `end`.
+  Tokens without an index follow those of earlier calls, whose number the cache
+  of the module keeps as `end`.
 
   Raises:
     ValueError: they do not fit, and that is known.

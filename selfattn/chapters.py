@@ -108,8 +108,8 @@ class MultiHeadAttention(nn.Module):
     num_hiddens: width of the output; num_heads must divide it.
     num_heads: number of heads.
     dropout: rate on the weights, in training.
-    bias: whether the four projections have one. Those of the chapter have none,
-      those of the tutorial have (and its parameter count leaves them out).
+    bias: whether the four projections have one: not in the chapter, but in the
+      tutorial, whose parameter count leaves it out.
   """
 
   num_hiddens: int

@@ -14,7 +14,7 @@ from selfattn.kernels import (
   unsupported_reason,
 )
 
-# See backends.attend.
+# Implementations of attention, which backends.attend describes.
 BACKENDS = ('auto', 'reference', 'chunked', *KERNELS)
 # The kernel that 'auto' chooses, by platform.
 _KERNEL_OF = {'gpu': 'cudnn', 'tpu': 'pallas_tpu'}
@@ -74,7 +74,7 @@ def choose(
   returns_weights: bool = False,
   **facts,
 ) -> Choice:
-  """What backends.attend does on a platform.
+  """The choice that backends.attend makes on a platform.
 
   Args:
     backend: one of BACKENDS.

@@ -55,7 +55,7 @@ class TextClassifier(nn.Module):
   num_classes: int
   embed_dim: int
   encoder: nn.Module
-  # Without a parent, that of their own classifier becomes theirs.
+  # parent=None: the classifier that has a pool or head becomes its parent.
   pool: Pool = dataclasses.field(default_factory=lambda: Mean(parent=None))
   head: Head = dataclasses.field(default_factory=lambda: Linear(parent=None))
   embed_init_std: float = 0.1

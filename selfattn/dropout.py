@@ -50,7 +50,7 @@ class Bits(struct.PyTreeNode):
 
   @classmethod
   def create(cls, key: jax.Array, first_row: jax.Array | int = 0) -> Bits:
-    """From a JAX key (typed or raw)."""
+    """Bits from a JAX key (typed or raw)."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
       key = jax.random.key_data(key)
     # Wider keys (rbg has four integers) are folded, so that all of them count;
@@ -85,7 +85,7 @@ class Bits(struct.PyTreeNode):
   ) -> jax.Array:
     """Uniform uint32 of `shape`; axis 0 is the row of the batch.
 
-    Of shape (), it is the first element of the row.
+    A scalar, of shape (), is the first element of the row.
 
     Args:
       full_shape: of the array that this is a slice of, if it is one; the slice
@@ -110,7 +110,7 @@ class Bits(struct.PyTreeNode):
     row = index_along(rows, 0)
     for axis in range(1, first):
       row = row * jnp.uint32(full_shape[axis]) + index_along(rows, axis)
-    # With one integer, two keys would permute the same sequence.
+    # With one integer of a key, two keys would permute the same sequence.
     row_1 = _mix(row * jnp.uint32(_GOLDEN) + self.key_data[0])
     row_2 = _mix(row_1 ^ self.key_data[1])
     index = jnp.zeros(shape, jnp.uint32)
@@ -139,7 +139,7 @@ class Dropout(Bits):
   def create(
     cls, key: jax.Array, rate, first_row: jax.Array | int = 0
   ) -> Dropout:
-    """From a JAX key (typed or raw) and a rate."""
+    """Dropout from a JAX key (typed or raw) and a rate."""
     bits = Bits.create(key, first_row)
     return Dropout(bits.key_data, bits.first_row, rate)
 

@@ -63,14 +63,14 @@ class AttentionEncoder(Stack):
 
   @property
   def windows(self) -> tuple[tuple[int, ...], ...]:
-    """Of the first layers, a pattern that is repeated; (): all tokens."""
+    """Windows of the first layers, which repeat; (): all tokens."""
     is_one = all(isinstance(tokens, int) for tokens in self.window)
     entries = (self.window,) if is_one else self.window
     return tuple(tuple(window) for window in entries)
 
   @property
   def normalisers(self) -> tuple[Softmax, ...]:
-    """Of the first layers, a pattern that is repeated."""
+    """Normalisers of the first layers, which repeat."""
     several = self.normaliser
     if isinstance(several, tuple | list):
       return tuple(several)
@@ -140,7 +140,7 @@ class AttentionEncoder(Stack):
         )
 
   def _facts(self, index: int, embed_dim: int, drops_weights: bool) -> dict:
-    """What unsupported_reason reads of a layer."""
+    """The arguments of unsupported_reason that a layer determines."""
     head_dim = embed_dim // self.num_heads
     position = self.position.of_layer(index)
     return {

@@ -113,8 +113,8 @@ class Linear(Head):
 class Mlp(Head):
   """A dense layer with tanh, dropout, and an affine function.
 
-  As RoBERTa (Liu et al. 2019, their code) and the SST-2 example of Flax have
-  it.
+  RoBERTa (Liu et al. 2019, their code) and the SST-2 example of Flax have this
+  head.
 
   Attributes:
     hidden_dim: width of the hidden layer.
@@ -134,7 +134,7 @@ class Mlp(Head):
 
 
 def _affine(head: Head, x_BP, num_classes: int) -> jax.Array:
-  """With `kernel` and `bias`, parameters of the head."""
+  """An affine map by `kernel` and `bias`, parameters of the head."""
   shape = (x_BP.shape[-1], num_classes)
   init = nn.initializers.lecun_normal()
   kernel_PC = head.param('kernel', init, shape, jnp.float32)

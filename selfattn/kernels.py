@@ -18,14 +18,14 @@ from selfattn.tokens import Tokens
 TPU_BLOCKS = (512, 256, 128)
 # What a program may be compiled for: 'gpu' is NVIDIA's, 'rocm' AMD's.
 PLATFORMS = ('cpu', 'gpu', 'tpu', 'rocm')
-# Ampere.
+# The compute capability of Ampere.
 _CUDNN_CAPABILITY = 8.0
 # The segment of keys that no query attends to.
 _HIDDEN = np.iinfo(np.int32).min
 
 
 class Term(NamedTuple):
-  """What is added to the scores of all queries, and their mask and scale.
+  """Terms added to the scores of all queries, with their mask and scale.
 
   Attributes:
     content, bias: added before and after scaling, or None.
@@ -60,7 +60,7 @@ def platform_of(device) -> str:
   """The one of PLATFORMS that a device is, or is used as."""
   if device.platform == 'gpu' and 'rocm' in device.client.platform_version:
     return 'rocm'
-  # On those of other vendors, what every platform supports.
+  # An unknown platform counts as a CPU, which has no kernel.
   return device.platform if device.platform in PLATFORMS else 'cpu'
 
 
@@ -79,7 +79,7 @@ def known_platform(platform: str | None) -> str | None:
 
 
 def _compute_capability() -> float | None:
-  """Of the first GPU of this process; None: it has none of NVIDIA."""
+  """Compute capability of this process's first NVIDIA GPU, or None."""
   capability = getattr(jax.local_devices()[0], 'compute_capability', '')
   try:
     return float(capability)
@@ -159,7 +159,7 @@ def run_kernel(backend: str, q_BLHK, k_BMGK, v_BMGK, term: Term) -> jax.Array:
   # Libraries differ in which mixed types they support, and support one width
   # only; columns of zeros change no score.
   width = max(q_BLHK.shape[-1], value_dim)
-  # A method may have turned the keys of each head its own way.
+  # A rotation may have given each query head its own keys, but not values.
   v_BMGK = jnp.repeat(v_BMGK, k_BMGK.shape[2] // v_BMGK.shape[2], axis=2)
   q_BLHK, k_BMGK, v_BMGK = (
     jnp.pad(x, [(0, 0)] * 3 + [(0, width - x.shape[-1])]).astype(q_BLHK.dtype)
@@ -179,11 +179,11 @@ def _library(implementation, q_BLHK, k_BMGK, v_BMGK, term):
   """`jax.nn.dot_product_attention`."""
   bias, mask, is_causal = term.all_biases(), term.mask, False
   if implementation == 'cudnn':
-    # It broadcasts neither, and supports a bias of the queries' type only.
+    # cuDNN broadcasts no bias or mask, and needs the bias in the queries' type.
     B, L, H, _ = q_BLHK.shape
     shape = (B, H, L, k_BMGK.shape[1])
-    # Its batching rule does not broadcast a bias or mask that has no axis of a
-    # vmap over the queries: these get one, and change where a query is NaN.
+    # Its batching rule needs the axis of a vmap over queries in bias and mask.
+    # A term from the queries gives them this axis, and acts at NaN only.
     is_nan_BHL1 = jnp.isnan(q_BLHK[..., :1]).swapaxes(1, 2)
     if bias is not None:
       bias = jnp.broadcast_to(bias, shape).astype(q_BLHK.dtype)
@@ -262,8 +262,8 @@ def _pallas_tpu(q_BLHK, k_BMGK, v_BMGK, term):
 def _block_sizes(cls, num_rows: int, num_keys: int):
   """The largest of TPU_BLOCKS that divide the lengths.
 
-  In the gradient of queries, the smallest block of keys: the kernel forms an
-  array of queries times the size of that block.
+  The gradient of queries has the smallest block of keys, because the kernel
+  forms an array of queries times the size of that block.
   """
   q, k = (
     next(size for size in TPU_BLOCKS if n % size == 0)

@@ -38,20 +38,20 @@ ALONE = Layer()
 
 
 class InLayers:
-  """What runs in every layer, and may read `self.layer`."""
+  """The base of hooks and normalisers, which may read `self.layer`."""
 
   layer: ClassVar[Layer] = ALONE
 
   def at(self, layer: Layer) -> Self:
     """A copy, equal to this one, for one layer."""
     copied = copy.copy(self)
-    # A frozen dataclass; no field, so that it changes no hash.
+    # `layer` is no field of the frozen dataclass, so it changes no hash.
     object.__setattr__(copied, 'layer', layer)
     return copied
 
 
 def period(entries: Sequence) -> int:
-  """The fewest first entries that, repeated, are all of them."""
+  """The length of the shortest start that, repeated, makes all entries."""
   size = len(entries)
   return next(
     first

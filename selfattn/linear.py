@@ -19,7 +19,7 @@ _OF_SCORES = ('window', 'normaliser', 'softcap', 'broadcast_dropout', 'backend')
 def feature_map(x: jax.Array) -> jax.Array:
   """elu(x) + 1, float32 (Katharopoulos et al. 2020, equation 7).
 
-  Without the rounding of a sum of nearly -1 and 1.
+  It is computed without the rounding of a sum of nearly -1 and 1.
   """
   x = x.astype(jnp.float32)
   return jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0)))
@@ -69,7 +69,7 @@ class LinearAttention(Attention):
       raise ValueError(f'{type(method).__name__} is unsupported: {reason}')
 
   def _continued(self, query, length, cache_len):
-    """Sums cannot be written over: an index has to begin at their end."""
+    """Tokens that follow the cached ones; sums cannot be written over."""
     end = self.get_variable('cache', 'end', 0)
     query, fits = super()._continued(query, length, cache_len)
     if length:
@@ -77,7 +77,7 @@ class LinearAttention(Attention):
     return query, fits
 
   def _cached(self, k_BMGK, v_BMGK, query, cache_len):
-    """These keys and values alone: `_attend` keeps sums."""
+    """The new keys and values alone, because `_attend` keeps sums."""
     del cache_len
     return k_BMGK, v_BMGK, query
 
@@ -158,9 +158,9 @@ class LinearAttention(Attention):
 class LinearAttentionEncoder(Stack):
   """A stack of blocks of linear attention (Katharopoulos et al. 2020).
 
-  Time and memory are linear in length, but for the weights where they are sown.
-  Its position method embeds or rotates, and weights are not dropped. Its
-  attributes are those of Stack.
+  Time and memory are linear in length, except for weights that are sown. The
+  position method has to embed or rotate. Weights are not dropped. Attributes
+  are those of Stack.
   """
 
   def check(self, embed_dim, *, drops_weights, platform):

@@ -40,8 +40,8 @@ def prefix_sums(
 ) -> tuple[jax.Array, jax.Array]:
   """Sums over keys up to each query, (B, L, H), and up to each key, (B, M, H).
 
-  In the order of segments and index; differences within a segment are sums over
-  what is between.
+  Keys are in the order of segments and index. A difference of two sums within a
+  segment is the sum over the keys between.
   """
   order_BM, until_BL = ranks(query, key, len(x_BMH))
   sums_BMH = keys_BMH = jnp.cumsum(ordered(x_BMH, order_BM), axis=1)

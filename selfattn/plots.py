@@ -16,11 +16,11 @@ import numpy as np
 COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
 MARKERS = 'osD^vP'
 DPI = 130  # of bitmap figures
-# Of tokens on an axis. A dollar sign in a token is not a formula.
+# The style of tokens on an axis. A dollar sign in a token is no formula.
 TOKEN_STYLE = {'parse_math': False, 'fontsize': 7}
 _PADDING = '0.85'
-# Above the first number of tokens, a map has no room for their names; above the
-# second, not enough pixels for its cells.
+# A map has room for the names of so many tokens, and pixels for the cells of
+# so many.
 _MOST_NAMES, _MOST_CELLS = 64, 160
 
 
@@ -132,8 +132,8 @@ def attention_maps(
   """A map for each layer (row) and head (column); returns the figure.
 
   All maps share one scale from 0. Queries are on the left and keys below, with
-  the tokens as names where there are few enough. Where there are more than
-  pixels, a cell shows the largest weight of a block, and the title says so.
+  the tokens as names where there are few enough. With more tokens than pixels,
+  a cell shows the largest weight of a block, and the title says so.
 
   Args:
     weights_NHLM: layers, heads, queries, keys; L = M.

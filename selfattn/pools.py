@@ -81,8 +81,8 @@ class Attentive(Pool):
   """Structured self-attention (Lin et al. 2017, equations 5 and 6).
 
   A = softmax(W_s2 tanh(W_s1 H^T)), one row of weights per hop; the result is
-  the rows of A H, concatenated. Without the penalty |A A^T - I|^2 of the paper.
-  Sows A, float32 (B, N, L), as `pool_weights`.
+  the rows of A H, concatenated. The penalty |A A^T - I|^2 of the paper is left
+  out. Sows A, float32 (B, N, L), as `pool_weights`.
 
   Attributes:
     hidden_dim: width of the hidden layer, rows of W_s1.
@@ -112,7 +112,7 @@ class Attentive(Pool):
 
 
 def _without_padding(x_BLD, padding_mask_BL):
-  """In float32, zero at padding."""
+  """Vectors in float32, zero at padding."""
   return jnp.where(padding_mask_BL[..., None], x_BLD.astype(jnp.float32), 0.0)
 
 

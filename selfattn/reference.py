@@ -84,7 +84,7 @@ class AttendCall:
     return output, weights_BHLM, by_part
 
   def term(self, q_BLHK, rotated_BLHK, query: Tokens, mask, bias) -> Term:
-    """What a kernel adds to the scores of all queries."""
+    """The Term of a kernel, for the scores of all queries."""
     del rotated_BLHK
     content, biases = self.terms(q_BLHK, query, 0)
     by_token = None

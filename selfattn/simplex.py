@@ -27,8 +27,8 @@ def _masked_softmax(scores, mask):
 
 @_masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-  # From the weights alone: the derivative of the steps above would keep, and
-  # read, more arrays.
+  # The gradient needs the weights alone; the derivative of the steps above
+  # would keep and read more arrays.
   weights = _masked_softmax(*primals)
   weighted = weights * tangents[0]
   return weights, weighted - weights * weighted.sum(axis=-1, keepdims=True)
@@ -36,7 +36,7 @@ def _masked_softmax_jvp(primals, tangents):
 
 @jax.custom_jvp
 def entmax(scores: jax.Array, mask: jax.Array, alpha: jax.Array) -> jax.Array:
-  """See normalisers.Entmax; over the last axis, with alpha above 1, float32."""
+  """alpha-entmax over the last axis, with alpha above 1, float32."""
   mask = jnp.broadcast_to(mask, scores.shape)
   scaled = (alpha - 1) * jnp.where(mask, scores, -jnp.inf)
   peak = scaled.max(axis=-1, keepdims=True)

@@ -89,7 +89,7 @@ class Stack(Encoder):
     return [self.position.period]
 
   def _period(self) -> int:
-    """After how many layers attention has the same fields again."""
+    """The number of layers after which the fields of attention repeat."""
     return math.lcm(*self._patterns())
 
   @nn.compact
@@ -127,8 +127,8 @@ class Stack(Encoder):
     if self.is_mutable_collection('cache') and not self.is_initializing():
       tokens = self._continue(tokens, x_BLD.shape[1], cache_len)
     B, L = x_BLD.shape[:2]
-    # Only for `embed`: each block fills in defaults itself, since remat would
-    # trace them, and they would no longer be known while tracing.
+    # `embed` alone reads `known`. Each block fills in defaults itself, because
+    # remat would trace those that it is given.
     known = tokens.with_defaults(L, B)
     check_tokens(self.position, known)
 

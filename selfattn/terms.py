@@ -1,4 +1,4 @@
-"""What a position method adds to scores and outputs, part by part."""
+"""The terms that a position method adds to scores and outputs, by part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from selfattn.tokens import Tokens
 
 
 class Terms:
-  """What the parts of a position method add for rows of queries, by part.
+  """The terms of a position method for rows of queries, by part.
 
   A relative method depends on distances alone. Where a sequence with
   consecutive positions attends to itself, positions are counted from 0: they
@@ -24,7 +24,7 @@ class Terms:
   def __init__(
     self, position, params, k_BMGK, query: Tokens, key: Tokens, num_rows: int
   ):
-    """Biases by distance.
+    """Computes the biases by distance.
 
     Args:
       position, params: the method and its parameters.
@@ -56,11 +56,11 @@ class Terms:
     return content, self._terms('bias', tokens, first)
 
   def contextual(self, q_BLHK, scores, bias, mask, tokens: Tokens, first):
-    """What `scores` hooks add: a function of the scores of all keys."""
+    """Terms of `scores` hooks, which read the scores of all keys."""
     return self._terms('scores', tokens, first, q_BLHK, scores, bias, mask)
 
   def values(self, weights_BHLM, tokens: Tokens, first) -> list[jax.Array]:
-    """What `value` hooks add to the output, (B, L, H, K)."""
+    """Terms of `value` hooks, added to the output, (B, L, H, K)."""
     B, H, L, _ = weights_BHLM.shape
     terms = []
     for _, part, part_params, *sides in self._calls('value', tokens, first):
@@ -78,7 +78,7 @@ class Terms:
     }
 
   def _terms(self, hook: str, tokens: Tokens, first, *arrays) -> dict:
-    """What a hook adds to scores, (1 or B, H, L, M) or None, by part."""
+    """Terms of a hook, (1 or B, H, L, M) or None, by part."""
     B, M = self._k_BMGK.shape[0], self._k_BMGK.shape[1]
     L = tokens.positions.shape[1]
     terms = {}
@@ -97,7 +97,7 @@ class Terms:
     """
     sides = from_0 = tokens, self._key
     if self._from_0:
-      # Known while tracing, but for a chunk, whose `first` is traced.
+      # Positions are known while tracing, except in a chunk (traced `first`).
       where = np.arange(tokens.positions.shape[1])[None] + first
       from_0 = tokens.replace(positions=where), self._key_from_0
     for name, part, part_params in parts_with(

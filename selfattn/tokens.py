@@ -1,4 +1,4 @@
-"""What attention reads of tokens beside their vectors."""
+"""Tokens: what attention knows about a row beside its vectors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jax import core
 class Tokens(struct.PyTreeNode):
   """One side of attention; every array is (1 or B, L), or None.
 
-  What stands at padding changes no token: vectors, ids and positions there may
-  be anything, NaN included.
+  Padding changes no token: its vectors, ids and positions may be anything, NaN
+  included.
 
   Attributes:
     padding_mask: boolean, True at tokens and False at padding (as an
@@ -49,13 +49,13 @@ class Tokens(struct.PyTreeNode):
 
   @classmethod
   def of(cls, tokens: Tokens | jax.Array | None) -> Tokens:
-    """From Tokens, a boolean (B, L) array, or None."""
+    """Tokens from Tokens, from a padding mask (B, L), or from None."""
     if isinstance(tokens, Tokens):
       return tokens
     return cls(padding_mask=tokens)
 
   def with_defaults(self, length: int, batch: int | None = None) -> Tokens:
-    """With index and positions, and arrays of the types that hooks rely on.
+    """Tokens with index and positions, in the types that hooks rely on.
 
     Integers are signed, a padding mask is boolean, and positions at padding are
     some that any method supports. Known positions other than the index stay
@@ -157,8 +157,8 @@ def sides(
 
   Args:
     query_tokens, key_tokens: Tokens, a padding mask, or None.
-    is_self: whether queries and keys are the same tokens. Those of one side are
-      then those of both.
+    is_self: whether queries and keys are the same tokens; Tokens of one side
+      are then used for both.
 
   Raises:
     ValueError: in cross-attention, queries have Tokens and keys have none.

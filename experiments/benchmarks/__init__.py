@@ -17,9 +17,9 @@ _Name = TypeVar('_Name')
 
 
 def origin() -> dict[str, Any]:
-  """Where a result comes from: call it before measuring.
+  """The origin of a result: command, commit and machine.
 
-  Measuring may take long enough for files to change.
+  Call it before measuring, which may take long enough for files to change.
   """
   return {
     'command': invocation.without_paths(invocation.command()),
@@ -75,7 +75,8 @@ def summary(seconds: list[float], base: list[float]) -> dict[str, float]:
 def interval(values: list[float]) -> tuple[float, float]:
   """The 95% interval of a median, from order statistics (the sign test).
 
-  Of fewer than six values, the range, which covers the median less often.
+  With fewer than six values, the interval is the range, which covers the median
+  less often.
   """
   ordered, count = sorted(values), len(values)
   left_out, outside = 0, 2

@@ -53,7 +53,7 @@ class Call:
     return dataclasses.replace(self, position=none, normaliser=softmax)
 
   def reason(self) -> str | None:
-    """Why the backend does not support it, or None."""
+    """Why the backend does not support the call, or None."""
     return unsupported_reason(
       self.backend,
       platform=jax.default_backend(),
@@ -68,7 +68,7 @@ class Call:
 
 
 def measure(values) -> list[dict]:
-  """One row each.
+  """One row per length, case and backend.
 
   Args:
     values: flags of experiments.benchmark.
@@ -99,12 +99,12 @@ def measure(values) -> list[dict]:
 
 
 def names(given: list[str], table) -> list[str]:
-  """Names of a flag, with `all` for those of the table."""
+  """The names that a flag lists; `all` means all names of the table."""
   return list(table) if given == ['all'] else given
 
 
 def _call(position, normaliser, backend, length, values) -> Call:
-  """With a method that supports the length."""
+  """The call of one row, with a method that supports the length."""
   H, K = values.heads, values.head_dim
   classes = POSITIONS[position], NORMALISERS[normaliser]
   causal = any(cls.causal_only for cls in classes)
@@ -153,7 +153,7 @@ def _arrays(call: Call) -> list[jax.Array]:
 
 
 def _params(call: Call) -> tuple[dict, dict]:
-  """Of the method, of model and layer alike, and of the normaliser."""
+  """Parameters of the method (of model and layer) and of the normaliser."""
   key, method = jax.random.key(1), call.position
   of_method = method.init_model(key) | method.init_layer(key)
   return of_method, call.normaliser.init(key)

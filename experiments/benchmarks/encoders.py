@@ -90,7 +90,7 @@ LAYERS: dict[str, Callable[[int], nn.Module]] = {
   'attention': attention,
   'linear_attention': linear_attention,
 }
-# The table of the chapter, as O(); of linear attention, with its projections.
+# The complexities of the chapter, as O(); linear attention has projections.
 THEORETICAL = {
   'cnn': {'operations': 'k n d^2', 'sequential': '1', 'path': 'n / k'},
   'rnn': {'operations': 'n d^2', 'sequential': 'n', 'path': 'n'},
@@ -99,7 +99,7 @@ THEORETICAL = {
 }
 
 
-# One program: initialised op by op, a layer compiles one for each operation.
+# Without jit, initialisation compiles one program for each operation.
 @functools.partial(jax.jit, static_argnums=0)
 def _init(module, key, x):
   return module.init(key, x, jnp.ones(x.shape[:2], bool))
@@ -112,7 +112,7 @@ def _run(module, variables, x):
 
 def operations(name: str, n: int, d: int, k: int) -> float:
   """FLOPs of one layer for one text, as XLA counts them; nothing is run."""
-  # XLA counts the body of a loop once: of the LSTM, one step.
+  # XLA counts the body of a loop once, so it counts one step of the LSTM.
   length, steps = (1, n) if name == 'rnn' else (n, 1)
   x = jax.ShapeDtypeStruct((1, length, d), jnp.float32)
   module = LAYERS[name](k)
@@ -131,7 +131,7 @@ def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
 def connections(name: str, n: int, k: int) -> np.ndarray:
   """Whether each output of one layer depends on each input, (n, n).
 
-  Where a gradient of the untrained layer is not zero.
+  An output depends on an input if its gradient in the untrained layer is not 0.
   """
   module = LAYERS[name](k)
   x, mix = (

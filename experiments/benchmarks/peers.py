@@ -3,7 +3,7 @@
 PyTorch and x-transformers are the extra `bench` of pyproject.toml: call their
 functions only if they are `installed`.
 """
-# Neither need be installed.
+# PyTorch and x-transformers need not be installed.
 # pyright: reportMissingImports=false
 
 from __future__ import annotations

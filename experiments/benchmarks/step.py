@@ -42,7 +42,7 @@ from experiments.training import compiled
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """What the libraries have to agree on.
+  """The properties of a model that all libraries share.
 
   Attributes:
     name: the name of the model, in rows.
@@ -76,13 +76,13 @@ class Size:
 TUTORIAL = Model('tutorial', False, DROPOUT_RATE, False)
 DEFAULT = Model('default config', True, DROPOUT_RATE, False)
 LANGUAGE_MODEL = Model('language model', True, 0.0, True)
-# (batch, length, vocabulary, width); sizes of the tutorial.
+# Sizes of the tutorial: (batch, length, vocabulary, width).
 SHAPES = (
   (64, 32, 500, 64),
   (32, 50, 10_000, 256),
   (32, 128, 10_000, 256),
 )
-# Vocabulary size and longest text of the default data, and those of windows.
+# Vocabulary size and longest text, of the default data and of windows.
 _DEFAULT_DATA = 73, 17
 _WINDOWS = 259, 128
 # Width of the square matmul that measures the peak rate of the machine.
@@ -166,7 +166,7 @@ def _rows(model: Model, config, size: Size, repetitions: int) -> list[dict]:
 def _steps(model: Model, config, size: Size) -> dict[str, Callable]:
   """The steps by name, of the libraries that are installed."""
   rng = np.random.default_rng(0)
-  # A token more, which a language model predicts last.
+  # A language model predicts one more token than it reads.
   shape = size.batch, size.length + model.is_causal
   tokens = rng.integers(size.vocab_size, size=shape, dtype=np.int32)
   labels = rng.integers(NUM_CLASSES, size=size.batch, dtype=np.int32)

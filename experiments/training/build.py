@@ -1,4 +1,4 @@
-"""What a run computes, from its settings: model, optimizer, first State."""
+"""Builds what a run computes from its settings: model, optimizer, State."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _KEY = 'config.train.callback'
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-  """What a callback gets: one evaluation on validation, of one run.
+  """The argument of a callback: one evaluation on validation, of one run.
 
   Attributes:
     step: updates so far.

@@ -44,7 +44,7 @@ from selfattn.kernels import platform_of
 
 
 def key(settings: Settings) -> str:
-  """The same text for settings that share a program, and its loop."""
+  """A text that is equal for settings that share a program and its loop."""
   return json.dumps(HParams.program(settings), sort_keys=True)
 
 
@@ -165,7 +165,7 @@ def make(
   num_trials: int | None = None,
   devices: list | None = None,
 ) -> Program:
-  """The program of these settings; of a group if num_trials is given.
+  """The program of a run, or of a group if num_trials is given.
 
   Args:
     facts: of the labels of the data.
@@ -195,7 +195,7 @@ def make(
     size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
     leading = ('trial',)
   has_orders = size is not None and settings.train.shuffle_by_seed
-  # Traced, too: as an array, the key of the seed would compile a program.
+  # The seed is traced, too: its key as an array would compile a program.
   shapes = jax.eval_shape(lambda: init(HParams.of(settings)))
   template, state = _placed(shapes, mesh, settings.train.fsdp_min_size, leading)
   of_trial = NamedSharding(mesh, PartitionSpec(*leading))
@@ -237,7 +237,7 @@ def _compiled(
     options: arguments of jax.jit.
   """
   if size is not None:
-    # With the name of its axis, the vmap needs no collectives between trials.
+    # A named axis spares the vmap collectives between trials.
     function = jax.vmap(function, axes, spmd_axis_name='trial')
   if mesh.size > 1:
     options |= {'in_shardings': takes, 'out_shardings': gives}

@@ -25,7 +25,7 @@ from experiments.workdir.workdir import read_status
 
 
 class Answers(NamedTuple):
-  """What an ensemble answers for a number of texts.
+  """Answers of an ensemble for a number of texts.
 
   Attributes:
     task: of the runs, with what was fitted for them.
@@ -79,7 +79,7 @@ def check(paths: list[str], has_data: bool = False) -> None:
 
 
 def _facts(path: str, has_data: bool) -> dict[str, object]:
-  """What must be the same in all runs, by what a message says of it."""
+  """Facts that must be equal in all runs, by their name in a message."""
   settings, data = stored.read_settings(path), loading.read_facts(path)
   facts = {
     'config.task': str(settings.task),
@@ -97,7 +97,7 @@ def restored(
 ) -> Iterator[Evaluated]:
   """Each of the runs, restored one after another.
 
-  Those that can share a program do.
+  Runs share a program where they can.
 
   Args:
     calibrated: whether what was fitted on validation is used.
@@ -108,7 +108,7 @@ def restored(
 
 
 def steps(of_runs: list[int]) -> dict[str, int | list[int]]:
-  """What a result says of the checkpoints that were read."""
+  """The `step` or the `steps` of the checkpoints, for a result."""
   first, *others = of_runs
   return {'steps': of_runs} if others else {'step': first}
 
@@ -116,7 +116,7 @@ def steps(of_runs: list[int]) -> dict[str, int | list[int]]:
 def evaluate(
   runs: Iterable[Evaluated], examples: Examples, batch_size: int, lengths
 ) -> Answers:
-  """What an ensemble answers, one run after another.
+  """Answers of an ensemble; its runs compute one after another.
 
   Args:
     runs: that `check` has passed.

@@ -53,7 +53,7 @@ def evaluate(
 ) -> tuple[np.ndarray, ...]:
   """Task.outputs of every example, in the order of the split.
 
-  For `classify`, losses and logits. Those of config.train.measures come last.
+  `classify` has losses and logits. Values of config.train.measures come last.
 
   Args:
     program: of a run, or of a group; then outputs have its leading axis.
@@ -110,7 +110,7 @@ def load_data(
 
 
 class Evaluated(NamedTuple):
-  """What evaluates a trained workdir.
+  """A trained run, restored for evaluation.
 
   Attributes:
     settings: of the run.
@@ -133,7 +133,7 @@ def restore_params(
   programs: dict[str, Program] | None = None,
   calibrated: bool = True,
 ) -> Evaluated:
-  """What evaluates a trained workdir, without what only training needs.
+  """Restores a trained run without the state that only training needs.
 
   Args:
     which: 'best', 'last' or a number of steps.

@@ -32,7 +32,7 @@ PROGRAM, PARAMETERS = 'program.bin', 'parameters.safetensors'
 TOKENIZER, SETTINGS = 'tokenizer.json', 'settings.json'
 EXAMPLE = 'predict.py'
 _EXAMPLE = pathlib.Path(__file__).parent / 'exported' / EXAMPLE
-# Attention without a kernel of one platform runs on all of these.
+# The reference backend, which is no kernel, runs on all these platforms.
 _PLATFORMS = ('cpu', 'cuda', 'tpu')
 _BACKEND = 'reference'
 
@@ -68,7 +68,7 @@ def write(
     'step': run.step,
     'config': run.settings.flat(),
   }
-  # On the host, and contiguous, as the format needs them.
+  # The format needs contiguous arrays on the host.
   params = jax.device_get(leaves(run.params))
   arrays = {name: np.array(leaf, order='C') for name, leaf in params.items()}
   for name, content in {
@@ -104,7 +104,7 @@ def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
     # Calibrated as predict is, unless it is told not to.
     return task.answers(logits[0] / run.fit.get('temperature', 1.0))
 
-  # A model of one row knows its batch, whatever it does with it.
+  # vmap over rows: the model sees a batch of one, whatever the batch is.
   of_rows = jax.jit(jax.vmap(of_row, (None, 0, 0)))
   shapes = {
     name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
@@ -121,7 +121,7 @@ def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
 
   try:
     return exported('batch, length'), True
-  # Whatever a class, also one of one's own, raises that needs to know it.
+  # A class that needs a known length may raise any exception.
   except Exception as error:
     length = run.settings.data.max_length
     reason = ' '.join(str(error).split())[:100]

@@ -1,4 +1,4 @@
-"""What is chosen on validation after training: calibration.json of a workdir.
+"""Choices made on validation after training: calibration.json of a workdir.
 
 The temperature of probabilities, and the thresholds of several labels.
 """
@@ -27,7 +27,7 @@ def write(workdir: Workdir, step: int, fit: dict[str, Any]) -> None:
 
 
 def read(path: str, step: int) -> dict[str, Any]:
-  """What was chosen for the checkpoint of a step; {} if nothing was.
+  """The choices for the checkpoint of a step; {} if there are none.
 
   Args:
     path: folder of a run.

@@ -129,13 +129,13 @@ def _step(classifier, size, sampling, params, cache, tokens, key):
 
 
 def draw(logits_V: jax.Array, sampling: Sampling, key: jax.Array) -> jax.Array:
-  """A token id."""
+  """A token id, drawn from logits (V,)."""
   if sampling.temperature == 0:
     return logits_V.argmax()
   log_probs_V = jax.nn.log_softmax(logits_V / sampling.temperature)
   order = jnp.argsort(-log_probs_V)
   probs = jnp.exp(log_probs_V[order])
-  # Those before which less than top_p has been collected; the first always.
+  # A token is kept if the more probable ones sum to less than top_p.
   is_kept = jnp.cumsum(probs) - probs < sampling.top_p
   chosen = jax.random.categorical(
     key, jnp.where(is_kept, log_probs_V[order], -jnp.inf)

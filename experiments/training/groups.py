@@ -46,10 +46,10 @@ class Trial:
   diverged: Diverged | None = None
 
   def row(self, step: int, measured) -> dict[str, float]:
-    """What metrics.jsonl has of a training step; {} of nothing measured."""
+    """The metrics of a training step for metrics.jsonl; {} without any."""
     if not measured:
       return {}
-    # Of the update that led to `step`.
+    # The learning rate is that of the update that led to `step`.
     chosen, steps = self.settings.optimizer, self.settings.train.steps
     share = factor(chosen.schedule.make(), step - 1, chosen.warmup_steps, steps)
     rate = chosen.learning_rate * float(share)
@@ -231,10 +231,10 @@ def opened(
   runs: list[tuple[Settings, Workdir]],
   on_exit: contextlib.ExitStack,
 ) -> tuple[Group, State]:
-  """A group, and the State that it goes on from.
+  """A group, and the State from which it continues.
 
-  That is the newest one of which all runs have an intact checkpoint, or else a
-  new one.
+  The State is the newest of which all runs have an intact checkpoint; without
+  one, it is new.
 
   Args:
     runs: settings and workdir of each.

@@ -14,16 +14,16 @@ from experiments.data.batches import Examples
 from experiments.learning.text_tasks import TextTask
 from experiments.training import ensembles, evaluation
 
-# Batches of a window, inside which texts are sorted by length: the more, the
-# less padding, and the later the first results.
+# Batches of a window, inside which texts are sorted by length. More batches
+# mean less padding and later first results.
 _BATCHES = 16
-# Factor between numbers of rows, for which a program is compiled each.
+# Each number of rows that has a program is so many times the one before.
 _ROWS = 8
 _SHORTEST = 8
 
 
 class Prediction(NamedTuple):
-  """What a run predicts for one text.
+  """The prediction of a run for one text.
 
   Attributes:
     label: of `classify` the most probable class, of `multilabel` a list of
@@ -107,7 +107,7 @@ class Predictor:
     task = self.runs[0].program.task
     assert isinstance(task, TextTask), 'predict.load has checked it'
     assert task.labels is not None
-    # Labels of texts that have none, of the shape that the task reads.
+    # Placeholder labels, in the shape that the task reads.
     none, _ = task.labels.values([], task.facts.names)
     labels = np.zeros((len(texts), *none.shape[1:]), none.dtype)
     examples = dataclasses.replace(examples, labels=labels)

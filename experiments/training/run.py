@@ -66,11 +66,11 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
 
 
 def _compared(settings: Settings) -> dict[str, Any]:
-  """What all processes of a run agree on, by name."""
+  """Values that all processes of a run must agree on, by name."""
   values = {
     f'config.{key}': value
     for key, value in settings.flat().items()
-    # The same texts may be elsewhere on another host.
+    # Another host may have the texts in another folder.
     if key != 'data.dir'
   }
   return values | {

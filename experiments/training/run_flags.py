@@ -22,7 +22,7 @@ def define_run(
   workdir: str = 'Folder of a trained run, or folders of an ensemble of runs, '
   f'as {SEVERAL}.',
 ) -> None:
-  """Adds --workdir, of this meaning, and --checkpoint."""
+  """Adds --workdir, with this help text, and --checkpoint."""
   flags.DEFINE_string('workdir', None, workdir, flag_values=values)
   flags.DEFINE_string(
     'checkpoint',
@@ -34,7 +34,7 @@ def define_run(
 
 @contextlib.contextmanager
 def opened(workdir: str | list[str]) -> Iterator[list[str]]:
-  """The folders of the runs of --workdir; of those in a bucket, local copies.
+  """The folders of the runs of --workdir, or local copies of a bucket's.
 
   Args:
     workdir: a path, several with commas between them, or patterns of folders,
@@ -53,7 +53,7 @@ def opened(workdir: str | list[str]) -> Iterator[list[str]]:
 def _names(workdir: str | list[str]) -> list[str]:
   if not isinstance(workdir, str):
     return list(map(os.path.expanduser, workdir))
-  # What exists is taken as it is: a name may have a comma or brackets in it.
+  # The name of an existing folder may have a comma or brackets in it.
   parts = [workdir] if os.path.exists(workdir) else workdir.split(',')
   names = []
   for name in map(os.path.expanduser, parts):

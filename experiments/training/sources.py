@@ -30,8 +30,8 @@ _TABLE = f'{TOKEN_TABLE}/embedding'
 _MOST = 10  # differences that a message names
 # What the model begins with, and how it reads pairs of texts.
 _FREE = ('model.embeddings', 'model.pair_positions')
-# Where the same files are split in another way, texts of test may have been
-# trained on before.
+# If the same files were split in another way, the first run may have trained
+# on test texts of the second.
 _FILES = ('data.source', 'data.text.train')
 _SPLITS = (
   'data.seed',
@@ -51,10 +51,10 @@ def _refused(settings: Settings, reason: str) -> UserError:
 
 @contextlib.contextmanager
 def opened(settings: Settings) -> Iterator[str]:
-  """The folder of the run to begin with; of one in a bucket, a local copy.
+  """The folder of the run to begin with, or a local copy of a bucket's.
 
-  Of a sweep, the trial that has the settings of the model, and those of the
-  seed and the data in which its trials differ.
+  In a sweep, it is the trial with the same settings of the model, and the same
+  seed and data where the trials differ in them.
 
   Raises:
     UserError: there is no such run.
@@ -143,7 +143,7 @@ def _is_of_model(key: str) -> bool:
 
 
 def _pairs(key: str, swept: list[str]) -> bool:
-  """Whether a key, of no model, must be equal in both runs."""
+  """Whether a key outside of the model must be equal in both runs."""
   return key in swept and (key == 'seed' or key.startswith('data.'))
 
 

@@ -85,11 +85,11 @@ def note(settings: Settings, workdir: Workdir) -> None:
 
 
 def put(state: State, vectors: Vectors) -> State:
-  """An initial State with these rows of the table of token embeddings."""
+  """An initial State whose table of token embeddings has these vectors."""
   params: Any = state.params
   table = params[TOKEN_TABLE]['embedding']
   changed: Any = jnp.asarray(table).at[vectors.ids].set(vectors.values)
-  # Those of a trial of a group are on the host.
+  # Parameters of a trial of a group are on the host.
   if isinstance(table, jax.Array):
     changed = jax.device_put(changed, table.sharding)
   else:

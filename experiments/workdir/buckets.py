@@ -109,7 +109,7 @@ def upload(folder: str, pattern: str = '**/*') -> None:
       targets = [f'{there}/{os.path.relpath(name, here)}' for name in names]
       try:
         system.put(names, targets)
-      # Every storage has exceptions of its own.
+      # Each storage raises its own exceptions.
       except Exception as error:
         raise Failed(
           f'{address}: files could not be written: {error}'
@@ -122,7 +122,7 @@ def _order(name: str) -> int:
 
 
 def _is_kept(path: pathlib.Path) -> bool:
-  # Of Weights & Biases, whose files change meanwhile, the id of the run.
+  # Files of Weights & Biases change while they are copied; only `id` is kept.
   is_local = 'wandb' in path.parts[:-1] and path.name != 'id'
   is_local |= path.name in _LOCAL or '.tmp-' in path.name
   return not is_local and path.is_file()

@@ -108,7 +108,7 @@ class Checkpoints:
   def save(self, state) -> None:
     """Starts saving `state`, a tree, as checkpoint state.step.
 
-    In a bucket it is complete only when the files of the workdir are there.
+    A checkpoint in a bucket is complete once it has the files of the workdir.
 
     Raises:
       Failed: this checkpoint or the previous one could not be written.

@@ -38,7 +38,7 @@ def check() -> None:
 
 
 def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
-  """Where the curves of one attempt at a run are written.
+  """The writers of the curves of one attempt at a run.
 
   Args:
     workdir: opened.
@@ -120,12 +120,12 @@ def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
       dir=workdir.path,
       name=os.path.basename(buckets.origin(workdir.path)),
       config=dict(config),
-      # Trials that train together have one each.
+      # Each of the trials that train together has its own run.
       reinit='create_new',
-      # log-0.txt has what is printed.
+      # log-0.txt keeps the printed lines.
       settings=wandb.Settings(console='off'),
     )
-  # Its settings, its network and its files have exceptions of their own.
+  # Wrong settings, the network and files all raise their own exceptions.
   except Exception as error:
     reason = ' '.join(str(error).split())
     log(f'WARNING: no curves for Weights & Biases: {reason}')
@@ -134,7 +134,7 @@ def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
 
 
 def _wandb_id(path: str) -> str:
-  """The name of the run there, made at the first attempt."""
+  """The id of the run at Weights & Biases, made at the first attempt."""
   with contextlib.suppress(FileNotFoundError), open(path) as file:
     if name := file.read().strip():
       return name

@@ -28,7 +28,7 @@ class CheckpointSettings:
 def best_step(
   best: Callable | None, scores: Mapping[int, float], steps: list[int]
 ) -> int | None:
-  """Of these steps, the one with the best score, the latest on ties.
+  """The step with the best score, the latest on ties.
 
   Args:
     best: max or min; None, only if there are no scores.

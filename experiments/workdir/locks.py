@@ -142,7 +142,7 @@ def check_shared(folder: str) -> None:
   """
   path = os.path.join(folder, NAME)
   signed, *others = processes.gather(holder(path))
-  # Each has a copy of its own of what is in a bucket.
+  # Each process has its own copy of a folder in a bucket.
   if not others or buckets.origin(folder) != folder:
     return
 

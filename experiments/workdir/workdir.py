@@ -117,7 +117,7 @@ class Workdir:
   started: float = dataclasses.field(default_factory=time.monotonic)
 
   def __post_init__(self):
-    # What earlier attempts took.
+    # Seconds of earlier attempts.
     self._seconds = self.status.get('seconds', 0.0)
 
   def file(self, name: str) -> str:

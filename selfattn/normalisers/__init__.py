@@ -1,4 +1,4 @@
-"""From scores to attention weights, chosen by name.
+"""Normalisers: from scores to attention weights, chosen by name.
 
 A normaliser is a frozen dataclass with its options as fields. All of them
 return exactly zero, with finite gradients, in a fully masked row.

@@ -18,8 +18,8 @@ from selfattn.simplex import entmax, masked_softmax
 class Sinks(Softmax):
   """exp(s) / (exp(sink) + sum exp(s)): weights may sum to less than one.
 
-  With `learned`, one sink per head and layer, 0 at initialisation (as in
-  gpt-oss); without, all are 0: softmax-off-by-one (Miller 2023).
+  A learned sink per head and layer is 0 at initialisation, as in gpt-oss. With
+  learned=False, all sinks are 0: softmax-off-by-one (Miller 2023).
 
   Attributes:
     learned: whether sinks are parameters.
@@ -39,7 +39,7 @@ class Sinks(Softmax):
     sink_BHL1 = jnp.broadcast_to(
       sink_H[None, :, None, None], (B, self.num_heads, L, 1)
     )
-    # One more key, without a value.
+    # The sink is one more key, which has no value.
     scores = jnp.concatenate([scores_BHLM, sink_BHL1], axis=-1)
     if mask is None:
       return masked_softmax(scores, None)[..., :-1]
@@ -72,7 +72,7 @@ class Sigmoid(Softmax):
     return jnp.where(mask, jax.nn.sigmoid(jnp.where(mask, scores, 0.0)), 0.0)
 
 
-# Nearer to 1, the exponent 1 / (alpha - 1) loses the digits of float32.
+# Below this, the exponent 1 / (alpha - 1) loses the digits of float32.
 _LOWEST_ALPHA = 1.01
 
 

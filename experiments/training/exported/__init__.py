@@ -1,1 +1,1 @@
-"""What an export is read with, in a process without this project."""
+"""The example that reads an export, in a process without this project."""
