@@ -59,7 +59,8 @@ def _add(path: str, workdir: str, base: dict, trials: Mapping) -> None:
 
 def numbered(workdir: str, specs: list[Spec]) -> list[Spec]:
   """The specs with their ids in the sweep in `workdir`, if there is one."""
-  known = workdir_lib.read_json(workdir, _FILE, {}).get('trials', {})
+  is_there = os.path.exists(os.path.join(workdir, _FILE))
+  known = _read(workdir)['trials'] if is_there else {}
   names = dict.fromkeys([*known, *(spec.name for spec in specs)])
   ids = {name: index for index, name in enumerate(names)}
   return [dataclasses.replace(spec, index=ids[spec.name]) for spec in specs]
@@ -89,6 +90,11 @@ def _read(workdir: str) -> dict:
     raise UserError(
       f'{buckets.origin(workdir)}/{_FILE} does not exist; is --workdir the '
       'folder of a sweep?'
+    )
+  if not isinstance(known.get('trials'), dict) or 'config' not in known:
+    raise UserError(
+      f'{buckets.origin(workdir)}/{_FILE} has no config, or no trials by name; '
+      'use the version that wrote it'
     )
   # JSON has no tuples.
   trials = {

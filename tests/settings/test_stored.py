@@ -65,6 +65,10 @@ def test_a_sweep_without_a_key_is_read_with_its_default(config, tmp_path):
   assert [t.settings.train.ema_decay for t in trials] == [0.0, 0.5]
   # Also where this version would name them otherwise.
   assert [trial.name for trial in trials] == ['one', 'two']
+  sweep['trials'] = [{'seed': 3}]
+  (tmp_path / 'sweep.json').write_text(json.dumps(sweep))
+  with pytest.raises(UserError, match=r'sweep\.json has no config, or no tr'):
+    folder.read(str(tmp_path))
 
 
 def test_a_new_option_changes_no_run(config, monkeypatch):
