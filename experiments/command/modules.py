@@ -195,7 +195,8 @@ def _check_class(entry: Any, base: type) -> None:
       f'it must be a subclass of {base.__module__}.{base.__name__}'
     )
   # Of Text, say, rather than of any data set.
-  nearest = next(c for c in entry.__mro__ if c.__module__.startswith(_PROJECT))
+  ours = (c for c in entry.__mro__ if c.__module__.startswith(_PROJECT))
+  nearest = next(ours, base)
   contract = {
     name: getattr(nearest, name)
     for cls in nearest.__mro__

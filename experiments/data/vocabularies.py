@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.command.errors import UserError, require
@@ -31,12 +30,12 @@ class Vocabulary(NamedTuple):
     size: V, the number of token ids.
     begins_word: for each id, False for a token that continues a word; None:
       every token is a word; (): that is not known from the ids.
-    ids: the id of each token.
+    tokens: the token of each id.
   """
 
   size: int
   begins_word: tuple[bool, ...] | None = None
-  ids: Mapping[str, int] = MappingProxyType({})
+  tokens: tuple[str, ...] = ()
 
   @classmethod
   def of(cls, tokenizer) -> Vocabulary:
@@ -47,22 +46,22 @@ class Vocabulary(NamedTuple):
     """
     from tokenizers import models
 
-    size, ids = tokenizer.get_vocab_size(), tokenizer.get_vocab()
+    size = tokenizer.get_vocab_size()
+    tokens = tuple(tokenizer.id_to_token(index) or '' for index in range(size))
     if isinstance(tokenizer.model, models.WordLevel):
-      return cls(size, ids=ids)
+      return cls(size, tokens=tokens)
     stored = json.loads(tokenizer.to_str())
     prefix = stored['model'].get('continuing_subword_prefix')
     splits = stored['pre_tokenizer'] or {}
     kinds = {step.get('type') for step in splits.get('pretokenizers', [splits])}
     first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
     if not (first or prefix):
-      return cls(size, (), ids)
-    tokens = [tokenizer.id_to_token(index) or '' for index in range(size)]
+      return cls(size, (), tokens)
     if first:
       begins = [t.startswith((*first, *SPECIAL_TOKENS)) for t in tokens]
     else:
       begins = [not t.startswith(prefix) for t in tokens]
-    return cls(size, tuple(begins), ids)
+    return cls(size, tuple(begins), tokens)
 
 
 @dataclasses.dataclass(frozen=True)

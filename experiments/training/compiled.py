@@ -177,10 +177,11 @@ def make(
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
   num_outputs = len(facts.names)
+  ids = {token: index for index, token in enumerate(vocabulary.tokens)}
   task = settings.task.make(
     facts=facts,
     begins_word=vocabulary.begins_word,
-    label_ids=tuple(vocabulary.ids.get(name) for name in facts.names),
+    label_ids=tuple(map(ids.get, facts.names)),
   )
   classifier = build.model(
     settings, vocabulary.size, num_outputs, platform, task

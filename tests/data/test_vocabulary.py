@@ -84,7 +84,7 @@ TOKENIZERS = {
 @hypothesis.given(st.lists(st.text('ab.\u00e9', min_size=1), min_size=1))
 def test_a_token_of_bytes_begins_a_word_after_a_space(name, words):
   tokenizer = TOKENIZERS[name]
-  size, begins = Vocabulary.of(tokenizer)
+  size, begins, _ = Vocabulary.of(tokenizer)
   assert len(begins) == size == tokenizer.get_vocab_size()
   # A text begins with a word, whatever its first token is.
   ids, _ = encoding.token_ids(tokenizer, [' '.join(words)])
@@ -95,11 +95,11 @@ def test_a_token_of_bytes_begins_a_word_after_a_space(name, words):
 
 def test_words_begin_with_each_token_and_parts_with_a_prefix_do_not():
   tokenizer = Word().train(TEXTS)
-  assert Vocabulary.of(tokenizer) == (tokenizer.get_vocab_size(), None)
+  assert Vocabulary.of(tokenizer)[:2] == (tokenizer.get_vocab_size(), None)
   pieces = tokenizers.models.WordPiece(
     {'[UNK]': 0, 'play': 1, '##ing': 2, '##ed': 3}, unk_token='[UNK]'
   )
-  _, begins = Vocabulary.of(tokenizers.Tokenizer(pieces))
+  begins = Vocabulary.of(tokenizers.Tokenizer(pieces)).begins_word
   assert begins == (True, True, False, False)
 
 

@@ -45,7 +45,7 @@ def test_help_of_a_choice_lists_its_entries_and_their_options():
   alone = reference.described('rotary')
   assert alone in text
   assert alone == reference.described('rope')
-  assert '  base=10000.0: base of the angles' in alone
+  assert '  base=10000: base of the angles' in alone
   assert '  window=(): ' in reference.described('attention')
 
 
