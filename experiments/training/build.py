@@ -39,7 +39,8 @@ def model(
   Raises:
     UserError: this machine does not support the backend of attention.
   """
-  chosen, task = settings.model, task or settings.task.make()
+  chosen = settings.model
+  task = settings.task.make() if task is None else task
   platform = platform or platform_of(jax.devices()[0])
   encoder = parts.encoder(chosen, vocab_size, platform)
   parts.check_encoder(chosen, encoder, platform)
