@@ -84,7 +84,8 @@ TOKENIZERS = {
 @hypothesis.given(st.lists(st.text('ab.\u00e9', min_size=1), min_size=1))
 def test_a_token_of_bytes_begins_a_word_after_a_space(name, words):
   tokenizer = TOKENIZERS[name]
-  size, begins = Vocabulary.of(tokenizer)
+  size, begins, ids = Vocabulary.of(tokenizer)
+  assert ids == tokenizer.get_vocab()
   assert len(begins) == size == tokenizer.get_vocab_size()
   # A text begins with a word, whatever its first token is.
   ids, _ = encoding.token_ids(tokenizer, [' '.join(words)])
@@ -95,12 +96,17 @@ def test_a_token_of_bytes_begins_a_word_after_a_space(name, words):
 
 def test_words_begin_with_each_token_and_parts_with_a_prefix_do_not():
   tokenizer = Word().train(TEXTS)
-  assert Vocabulary.of(tokenizer) == (tokenizer.get_vocab_size(), None)
+  ids = tokenizer.get_vocab()
+  assert Vocabulary.of(tokenizer) == (len(ids), None, ids)
   pieces = tokenizers.models.WordPiece(
     {'[UNK]': 0, 'play': 1, '##ing': 2, '##ed': 3}, unk_token='[UNK]'
   )
-  _, begins = Vocabulary.of(tokenizers.Tokenizer(pieces))
-  assert begins == (True, True, False, False)
+  assert Vocabulary.of(tokenizers.Tokenizer(pieces)).begins_word == (
+    True,
+    True,
+    False,
+    False,
+  )
 
 
 def test_words_are_known_of_sequences_and_metaspace_and_not_of_suffixes():
