@@ -8,6 +8,9 @@ evaluation prints the accuracy by length.
         --workdir=runs/mqar
     bash scripts/run.sh experiments.evaluate --workdir=runs/mqar
 
+With one head of 64 channels and rotary positions, the accuracy is 0.995 on
+texts of 64 tokens, and 0.93, 0.80 and 0.69 on 128, 256 and 512 (seed 0).
+
 Every position method, in a causal encoder:
 
     bash scripts/run.sh experiments.sweep --config=configs/mqar.py \
@@ -20,7 +23,7 @@ from configs import default
 def get_config():
   """Differences from configs/default.py."""
   config = default.get_config()
-  # Without, 1,250 updates are not enough to begin.
+  # With a head of its own, 1,250 updates of it are too few to begin.
   config.task = 'classify_tokens(tied=True)'
   config.data.source = 'mqar(vocab_size=2048, num_pairs=16, train=20000)'
   config.data.max_length = 512

@@ -13,6 +13,7 @@ from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import make_eval_step
+from experiments.learning.text_tasks import TextTask
 from experiments.settings.settings import from_config
 from experiments.sweeps import grids, plan
 from experiments.training import build, compiled
@@ -125,7 +126,7 @@ def test_config_loads_its_data_and_builds(path, tmp_path):
   batch = Batch(tokens, row, labels, row)
   step = make_eval_step(program.classifier, task=program.task)
   outputs = jax.eval_shape(step, state.params, batch)
-  if reader is not None:
+  if isinstance(program.task, TextTask):
     assert outputs[1].shape == (2, len(loaded.label_facts.names))
 
 

@@ -39,11 +39,12 @@ def model(
   Raises:
     UserError: this machine does not support the backend of attention.
   """
-  chosen, task = settings.model, task or settings.task.make()
+  chosen = settings.model
+  made: Task = settings.task.make() if task is None else task
   platform = platform or platform_of(jax.devices()[0])
   encoder = parts.encoder(chosen, vocab_size, platform)
   parts.check_encoder(chosen, encoder, platform)
-  token_head = task.head(vocab_size, num_classes)
+  token_head = made.head(vocab_size, num_classes)
   return TextClassifier(
     vocab_size=vocab_size,
     num_classes=num_classes,
@@ -55,7 +56,7 @@ def model(
     sampling=chosen.position_sampling.make(),
     dtype=jnp.dtype(chosen.dtype),
     token_head=token_head and {settings.task.name: token_head},
-    has_mask_token=task.has_mask_token,
+    has_mask_token=made.has_mask_token,
     separator=vocab_size - 1 if settings.data.pair_length else None,
     restarts=chosen.pair_positions == 'restart',
   )

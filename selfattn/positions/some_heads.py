@@ -118,10 +118,10 @@ class SomeHeads(Position):
     return self._all('scores', term_BHLM, query, key)
 
   def value(self, params, weights_BHLM, query, key):
+    B, _, L, _ = weights_BHLM.shape
     weights_BHLM = self._some(weights_BHLM, 1)
     term_BLHK = self.method.value(params, weights_BHLM, query, key)
-    B, heads, L, _ = weights_BHLM.shape
-    sizes = B, L, heads, self.head_dim
+    sizes = B, L, self.method.num_heads, self.head_dim
     check_returned(self.method, 'value', term_BLHK, *sizes)
     return self._padded(term_BLHK, 2)
 

@@ -19,7 +19,7 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import loading
 from experiments.data.batches import Batch
-from experiments.data.labels import Classes
+from experiments.data.labels import Classes, LabelFacts
 from experiments.learning import gradients, steps, tasks
 from experiments.learning.classify_tokens import ClassifyTokens
 from experiments.learning.hparams import HParams
@@ -473,6 +473,25 @@ def test_loss_and_accuracy_are_those_of_the_labelled_tokens():
   assert scores['accuracy'] == pytest.approx(hits.mean())
   expected = -log_probs[rows, columns, classes].mean()
   assert scores['loss'] == pytest.approx(expected, rel=1e-6)
+
+
+def test_tied_classes_are_tokens_of_the_vocabulary():
+  facts = LabelFacts(('5', 'B', '2'))
+  with pytest.raises(UserError, match="and 'B' is none"):
+    ClassifyTokens(tied=True, facts=facts, label_ids=(5, None, 2))
+  head = ClassifyTokens(tied=True, label_ids=(5, 2)).head(V, 2)
+
+  class Model(nn.Module):
+    head: nn.Module
+
+    @nn.compact
+    def __call__(self, x):
+      embed = nn.Embed(V, 3)
+      return self.head(x, embed), embed.attend(x)
+
+  x = jax.random.normal(jax.random.key(0), (2, L, 3))
+  (logits, every), _ = Model(head).init_with_output(jax.random.key(1), x)
+  np.testing.assert_allclose(logits, every[..., [5, 2]], rtol=1e-5)
 
 
 def test_outputs_of_a_string_are_learned_and_evaluated_by_length(

@@ -133,6 +133,8 @@ def alone(name):
 
 ENTRIES = {
   **{name: alone(name) for name in POSITIONS},
+  # Its first layers are rotary.
+  'repo': Entry(blocks={'repo': {}}, fields={'num_layers': 3}),
   'shaw with values': Entry(
     blocks={'shaw': {'max_distance': 3, 'with_values': True}}
   ),
