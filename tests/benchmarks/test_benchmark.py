@@ -148,7 +148,7 @@ def test_every_method_and_normaliser_has_a_program(position, normaliser):
   ],
 )
 def test_wrong_input_is_one_line(call_command, argument, said):
-  arguments = ['--suite=attention', argument]
-  code, _, stderr = call_command('benchmark', *arguments, cwd=ROOT)
+  suite = [] if '--suite' in argument else ['--suite=attention']
+  code, _, stderr = call_command('benchmark', *suite, argument, cwd=ROOT)
   assert code == 2
   assert said in stderr.splitlines()[-1]
