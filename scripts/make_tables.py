@@ -30,6 +30,7 @@ FILES = (
   'docs/attention.md',
   'docs/positions.md',
   'docs/results.md',
+  'docs/tasks.md',
   'docs/performance.md',
   'docs/configuration.md',
   'docs/data.md',
