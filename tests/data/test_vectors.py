@@ -60,5 +60,5 @@ def test_a_missing_or_truncated_file_is_one_line(tmp_path):
     vectors.read(str(path), IDS, 3)
   damaged = tmp_path / 'vectors.txt.xz'
   damaged.write_bytes(lzma.compress(LINES.encode())[:-40] + bytes(40))
-  with pytest.raises(UserError, match='vectors.txt.xz: '):
+  with pytest.raises(UserError, match=r'vectors\.txt\.xz: '):
     vectors.read(str(damaged), IDS, 3)
