@@ -1,7 +1,7 @@
 """Bits per byte by length of language models of x-transformers, in PyTorch.
 
     python -m venv PEER && PEER/bin/pip install torch x-transformers
-    PEER/bin/python scripts/language_model_peer.py TRAIN TEST FILE
+    PYTHONPATH=. PEER/bin/python scripts/language_model_peer.py TRAIN TEST FILE
 
 The sizes, the schedule and the bytes are those of configs/language_model.py on
 IMDB: TRAIN and TEST are its tables. A model that FILE has is not trained again.
@@ -17,6 +17,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from x_transformers import Decoder, TransformerWrapper
+
+from experiments.command import provenance
 
 LENGTHS = (128, 256, 512, 1_024, 2_048)
 WINDOW, BATCH, STEPS, WARMUP, RATE = 128, 32, 1_500, 75, 2e-3
@@ -85,6 +87,7 @@ def main(train_path: str, test_path: str, output: str) -> None:
   """Trains each model that the file lacks, and writes the file."""
   path, versions = pathlib.Path(output), ('torch', 'x-transformers')
   versions = {name: importlib.metadata.version(name) for name in versions}
+  origin = {'commit': provenance.commit(), 'machine': provenance.machine()}
   rows = json.loads(path.read_text())['rows'] if path.exists() else []
   known = {(row['method'], row['seed']) for row in rows}
   texts, test = read(train_path, 10_000_000), read(test_path, 200_000)
@@ -101,7 +104,8 @@ def main(train_path: str, test_path: str, output: str) -> None:
       }
       rows.append(row)
       command = 'python scripts/language_model_peer.py TRAIN TEST FILE'
-      content = {'command': command, 'versions': versions, 'rows': rows}
+      content = {'command': command, **origin, 'versions': versions}
+      content['rows'] = rows
       path.write_text(json.dumps(content, indent=1) + '\n')
       print(row, flush=True)
 
