@@ -16,6 +16,7 @@ import numpy as np
 from experiments.data import streams
 from experiments.data.batches import eval_batches
 from experiments.learning import steps
+from experiments.settings import parts
 from experiments.training.compiled import Program
 from experiments.training.evaluation import Evaluated
 
@@ -44,11 +45,8 @@ class LengthLoss(NamedTuple):
 
 def unsupported(program: Program, length: int) -> str | None:
   """Why a model cannot read windows of a length; None if it can."""
-  position = getattr(program.classifier.encoder, 'position', None)
-  most = None if position is None else position.max_length()
-  if most is None or length <= most:
-    return None
-  return f'its positions end at {most}'
+  model, encoder = program.settings.model, program.classifier.encoder
+  return parts.unsupported_length(model, encoder, length)
 
 
 def evaluate(
