@@ -108,7 +108,7 @@ def test_no_prediction_reads_a_later_token(run, loaded):
   changed = tokens.copy()
   changed[9:] = tokens[8]
   one, other = (
-    lengths._losses(run, streams.windows(stream, 16), 16, 64)[0]
+    lengths._by_index(run, streams.windows(stream, 16), 16, 16, 64)[0]
     for stream in (tokens, changed)
   )
   np.testing.assert_array_equal(one[:8], other[:8])
