@@ -105,6 +105,7 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
   """
   if not len(ids):
     raise UserError('--prompt has no token; give some text')
+  _check_cache(run)
   # The last token is not read.
   size = len(ids) + count - 1
   if reason := lengths.unsupported(run.program, size):
@@ -112,7 +113,6 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
       f'--max_new_tokens={count} after a prompt of {len(ids)} is more than '
       f'the model can read: {reason}'
     )
-  _check_cache(run)
   classifier = run.program.classifier
   step = jax.jit(functools.partial(_step, classifier, size, sampling))
   key, cache = jax.random.key(sampling.seed), {}
