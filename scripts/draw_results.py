@@ -69,8 +69,10 @@ def by_length(axis) -> None:
   axis.set_xlim(right=lengths[-1] * 3.2)
   axis.set_xlabel('length of the window; trained on 128')
   axis.set_ylabel('bits per byte, IMDB test')
-  for index, of in enumerate(KINDS):
-    axis.plot([], [], color=plots.COLOURS[index], label=of)
+  drawn = {colour for *_, colour in ends}
+  for of, colour in zip(KINDS, plots.COLOURS, strict=True):
+    if colour in drawn:
+      axis.plot([], [], color=colour, label=of)
   axis.legend(fontsize=7, frameon=False, loc='upper left')
 
 

@@ -18,6 +18,7 @@ import json
 import lzma
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -65,6 +66,8 @@ COMPRESSED = {
   '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open,
   '.zst': arrow_tables.zstd,
 }  # fmt: skip
+# What a file that is cut off or damaged raises.
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
 
 
 def rows(

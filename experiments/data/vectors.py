@@ -7,6 +7,7 @@ of words and of dimensions instead (word2vec, fastText).
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ import numpy as np
 
 from experiments.command.errors import UserError, require
 from experiments.command.log import Reporter
-from experiments.data.readers import COMPRESSED
+from experiments.data.readers import COMPRESSED, UNREADABLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,11 +106,15 @@ def read(path: str, ids: Mapping[str, int], dim: int) -> Vectors:
   try:
     for number, line in enumerate(_lines(path), 1):
       report.add(1)
-      # A word may hold spaces, but no number does.
-      word, *numbers = line.rstrip().rsplit(b' ', dim)
-      if number == 1 and _is_header(line):
+      if number == 1:
+        line = line.removeprefix(codecs.BOM_UTF8)
+      if not line.strip() or (number == 1 and _is_header(line)):
         continue
-      if len(numbers) < dim or not _is_number(numbers[0]):
+      # A word may hold spaces, but no number does.
+      word, *numbers = line.rsplit(None, dim)
+      before = word.split()
+      is_wide = not vectors and before[1:] and _is_number(before[-1])
+      if len(numbers) < dim or is_wide or not _is_number(numbers[0]):
         raise UserError(
           f'{path} row {number}: a vector must have {dim} numbers after its '
           'word; change config.model.embed_dim or the file'
@@ -117,7 +122,7 @@ def read(path: str, ids: Mapping[str, int], dim: int) -> Vectors:
       index = ids.get(word.decode('utf-8', 'replace'))
       if index is not None and index not in vectors:
         vectors[index] = _finite(numbers, path, number)
-  except (OSError, EOFError) as error:
+  except UNREADABLE as error:
     raise UserError(f'config.model.embeddings: {path}: {error}') from error
   if not vectors:
     raise UserError(f'{path} has no vector of a word of the vocabulary')

@@ -28,8 +28,9 @@ def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
   All are as in scikit-learn.
   """
   _, recall, f1 = per_class(confusion)
-  actual, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
-  hits, count = np.trace(confusion), confusion.sum()
+  # Floats, since products of four counts of 100,000 are no int64.
+  actual, predicted = (confusion.sum(axis=n, dtype=float) for n in (1, 0))
+  hits, count = np.trace(confusion), actual.sum()
   scale = (count**2 - predicted @ predicted) * (count**2 - actual @ actual)
   covariance = hits * count - predicted @ actual
   return {
@@ -37,7 +38,7 @@ def scores(losses: np.ndarray, confusion: np.ndarray) -> dict[str, float]:
     'accuracy': float(hits / count),
     'macro_f1': float(f1[(actual > 0) | (predicted > 0)].mean()),
     'balanced_accuracy': float(recall[actual > 0].mean()),
-    'mcc': float(covariance / np.sqrt(float(scale))) if scale else 0.0,
+    'mcc': float(covariance / np.sqrt(scale)) if scale else 0.0,
   }
 
 

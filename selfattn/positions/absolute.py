@@ -44,10 +44,13 @@ class Sinusoidal(Absolute):
   Attributes:
     layout: order of the columns, as above.
     base: base of the angles.
+    scaled: whether a learned factor, D^-1/2 at initialisation, multiplies the
+      encoding, as x-transformers has it: for embeddings that begin smaller.
   """
 
   layout: str = 'interleaved'
   base: float = 10_000.0
+  scaled: bool = False
 
   is_relative = True
   supports_real_positions = True
@@ -56,9 +59,13 @@ class Sinusoidal(Absolute):
     require_one_of(LAYOUTS, 'layout', self.layout)
     require(self.base > 1, 'base', self.base, 'greater than 1')
 
+  def init(self, key):
+    """{}, or the factor, `scale` (1,)."""
+    del key
+    return {'scale': jnp.full(1, self.embed_dim**-0.5)} if self.scaled else {}
+
   def encoding(self, params, tokens):
     """Float32 (1 or B, L, D)."""
-    del params
     angle = angles(tokens.positions, self._rates())
     xp = np if isinstance(angle, np.ndarray) else jnp
     sin, cos = xp.sin(angle), xp.cos(angle)
@@ -72,7 +79,8 @@ class Sinusoidal(Absolute):
       missing = self.embed_dim - 2 * angle.shape[-1]
       P_BLD = xp.concatenate([sin, cos], axis=-1)
       P_BLD = xp.pad(P_BLD, ((0, 0), (0, 0), (0, missing)))
-    return jnp.asarray(P_BLD, jnp.float32)
+    P_BLD = jnp.asarray(P_BLD, jnp.float32)
+    return P_BLD * params['scale'][None, None] if self.scaled else P_BLD
 
   def _rates(self):
     if self.layout == 'tensor2tensor':

@@ -200,8 +200,9 @@ class Carope(Accumulated):
   def init(self, key):
     """`kernel` (D, H), 0; `bias` (H,)."""
     del key
-    # softplus(b) = base^(1/R) - 1.
-    bias = math.log(math.expm1(self.base ** (1 / self.num_pairs) - 1))
+    # softplus(b) = base^(1/R) - 1 = x; its inverse, without an overflow.
+    x = self.base ** (1 / self.num_pairs) - 1
+    bias = x + math.log(-math.expm1(-x))
     return {
       'kernel': jnp.zeros((self.embed_dim, self.num_heads)),
       'bias': jnp.full(self.num_heads, bias),

@@ -1,6 +1,8 @@
 """Word vectors of GloVe, word2vec and fastText files."""
 
+import codecs
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -14,12 +16,13 @@ LINES = 'the 1 2 3\ndog 4 5 6\n. . 7 8 9\nÜnïcode -1e-1 0.5 0\nthe 0 0 0\n'
 
 @pytest.mark.parametrize('header', ['', '5 3\n'])
 @pytest.mark.parametrize('ending', ['', '.gz'])
-@pytest.mark.parametrize('end_of_line', ['\n', '\r\n', ' \n'])
+@pytest.mark.parametrize('end_of_line', ['\n', '\r\n', ' \n', '\n\n'])
 def test_words_of_the_vocabulary_are_read(
   tmp_path, header, ending, end_of_line
 ):
   content = (header + LINES).replace('\n', end_of_line).encode()
   path = tmp_path / f'vectors.txt{ending}'
+  content = codecs.BOM_UTF8 + content.replace(b' 2 ', b'  2 ')
   path.write_bytes(gzip.compress(content) if ending else content)
   ids, values = vectors.read(str(path), IDS, 3)
   assert ids.tolist() == [2, 4, 5]
@@ -31,7 +34,7 @@ def test_words_of_the_vocabulary_are_read(
   ('content', 'dim', 'message'),
   [
     (LINES, 4, 'row 1: .* 4 numbers .*config.model.embed_dim'),
-    (LINES, 2, 'no vector of a word'),
+    (LINES, 2, 'row 1: .* 2 numbers .*config.model.embed_dim'),
     ('the 1 2 x\n', 3, 'row 1'),
     ('the 1 2 3\ncat 1 nan 3\n', 3, 'row 2: .*finite'),
     ('the 1 2 3\ncat 1 2\n', 3, 'row 2: .* 3 numbers'),
@@ -55,3 +58,7 @@ def test_a_missing_or_truncated_file_is_one_line(tmp_path):
   path.write_bytes(gzip.compress(LINES.encode())[:-10])
   with pytest.raises(UserError, match='vectors'):
     vectors.read(str(path), IDS, 3)
+  damaged = tmp_path / 'vectors.txt.xz'
+  damaged.write_bytes(lzma.compress(LINES.encode())[:-40] + bytes(40))
+  with pytest.raises(UserError, match=r'vectors\.txt\.xz: '):
+    vectors.read(str(damaged), IDS, 3)

@@ -17,6 +17,7 @@ from experiments.learning import calibration
 from experiments.learning.classify import Classify
 from experiments.learning.multilabel import Multilabel
 from experiments.learning.regression import Regression
+from experiments.learning.scores import scores as of_classes
 
 GOLDENS = pathlib.Path(__file__).parent / 'goldens/tasks.npz'
 NAMES = ('a', 'b', 'c', 'd', 'e')
@@ -100,6 +101,14 @@ def test_weights_that_are_none_are_refused(weights, said):
   ):
     with pytest.raises(ValueError, match=f'weight.*{weights}.*{said}'):
       task.check()
+
+
+def test_the_correlation_of_millions_of_texts_is_that_of_few():
+  confusion = np.array([[9, 1], [1, 9]])
+  few, many = (
+    of_classes(np.ones(1), times * confusion)['mcc'] for times in (1, 1_000_000)
+  )
+  assert many == pytest.approx(few) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize('seed', range(10))

@@ -107,6 +107,15 @@ def test_a_score_turns_by_the_steps_of_the_tokens_between(
       )
 
 
+@pytest.mark.parametrize('base', [10_000.0, 1e6])
+def test_carope_begins_at_any_base_and_width(base):
+  """softplus(bias) = base^(1/R) - 1, for one pair of channels."""
+  bias = POSITIONS['carope'](2, 1, True, base=base).init(None)['bias']
+  np.testing.assert_allclose(
+    np.logaddexp(0, np.float64(bias)), base - 1, rtol=1e-6
+  )
+
+
 @pytest.mark.parametrize(('name', 'rate'), [('carope', 1.0), ('grape', None)])
 def test_where_training_begins_it_is_rotary_of_the_order(name, rate):
   """Of CARoPE exactly; of GRAPE, slower and the other way."""

@@ -50,8 +50,10 @@ def sinusoidal(method, params, query, key, q, weights):
     columns.append((np.sin(angle), np.cos(angle)))
   sin, cos = zip(*columns, strict=True)
   if method.layout == 'interleaved':
-    return {'embed': np.stack([c for pair in columns for c in pair], axis=-1)}
-  return {'embed': np.stack([*sin, *cos], axis=-1)}
+    columns = [column for pair in columns for column in pair]
+  else:
+    columns = [*sin, *cos]
+  return {'embed': params.get('scale', 1) * np.stack(columns, axis=-1)}
 
 
 def learned(method, params, query, key, q, weights):
@@ -228,6 +230,7 @@ VARIANTS = [
   *((name, {}) for name in ROWS),
   ('sinusoidal', {'layout': 'concatenated', 'base': 500.0}),
   ('sinusoidal', {'layout': 'tensor2tensor'}),
+  ('sinusoidal', {'scaled': True}),
   ('learned', {'max_len': 7, 'stretch': 2.5}),
   ('shaw', {'max_distance': 3, 'with_values': True}),
   ('music_transformer', {'max_distance': 3}),
