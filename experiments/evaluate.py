@@ -104,14 +104,14 @@ def _evaluate(values, paths: list[str]) -> None:
   from experiments.settings import stored
   from experiments.training import ensembles
 
-  is_file = values.file is not None
   if values.lengths:
     app.print_result(_by_window(values, paths))
     return
-  processes.together(lambda: ensembles.check(paths, not is_file))
+  processes.together(lambda: ensembles.check(paths, values.file is None))
   settings = stored.read_settings(paths[0])
-  loaded = processes.together(lambda: _data(values, settings, paths[0]))
-  split = 'test' if is_file else values.split
+  loaded, split, place = processes.together(
+    lambda: _data(values, settings, paths[0])
+  )
   examples = loaded.splits[split]
   answers = ensembles.evaluate(
     ensembles.restored(paths, values.checkpoint, values.calibrated),
@@ -122,7 +122,6 @@ def _evaluate(values, paths: list[str]) -> None:
   if not processes.is_first():
     return
   task = answers.task
-  place = {'file': values.file} if is_file else {'split': values.split}
   result = place | loaded.scores(split, task, answers.outputs)
   if isinstance(task, TextTask | ClassifyTokens):
     result |= _reported(answers, task, examples)
@@ -164,8 +163,6 @@ def _lengths(values) -> list[int]:
   """
   if values.stride and not values.lengths:
     raise UserError(f'--stride={values.stride} is of --lengths, which is empty')
-  if values.lengths and values.file is not None:
-    raise UserError('--lengths and --file exclude one another')
   for text in values.lengths:
     if not text.strip().isdecimal() or int(text) < max(values.stride, 1):
       raise UserError(
@@ -190,7 +187,7 @@ def _by_window(values, paths: list[str]) -> dict:
       '--lengths needs a run on a stream, and this one has '
       f'config.data.source = {settings.data.source}'
     )
-  loaded = evaluation.load_data(settings, paths[0], values.data_dir)
+  loaded, split, place = _data(values, settings, paths[0])
   run = evaluation.restore_params(paths[0], values.checkpoint)
   log(f'{"length":>7}  {"nats":>7}  {"bits/byte":>9}  {"perplexity":>10}')
   rows = []
@@ -201,8 +198,8 @@ def _by_window(values, paths: list[str]) -> dict:
       continue
     row = lengths.evaluate(
       run,
-      loaded.splits[values.split].tokens,
-      loaded.num_bytes[values.split],
+      loaded.splits[split].tokens,
+      loaded.num_bytes[split],
       length,
       values.stride,
       values.batch_size * settings.data.max_length,
@@ -212,8 +209,7 @@ def _by_window(values, paths: list[str]) -> dict:
       f'{row.perplexity:10.3f}'
     )
     rows.append(row._asdict())
-  return {
-    'split': values.split,
+  return place | {
     'stride': values.stride,
     'lengths': rows,
     'step': run.step,
@@ -221,13 +217,14 @@ def _by_window(values, paths: list[str]) -> dict:
 
 
 def _data(values, settings, path: str):
-  """The data of the run, or that of --file."""
+  """(the data of the run or of --file, its split, what says so in a result)."""
   from experiments.data import loading
   from experiments.training import evaluation
 
   if values.file is None:
-    return evaluation.load_data(settings, path, values.data_dir)
-  return loading.load_file(
+    loaded = evaluation.load_data(settings, path, values.data_dir)
+    return loaded, values.split, {'split': values.split}
+  loaded = loading.load_file(
     settings.data,
     path,
     values.file,
@@ -235,6 +232,7 @@ def _data(values, settings, path: str):
     settings.task.entry.labels,
     values.unknown_labels,
   )
+  return loaded, 'test', {'file': values.file}
 
 
 if __name__ == '__main__':

@@ -22,7 +22,7 @@ ensemble, are averaged. One process reads, computes and prints.
 A language model, a run of next_token, continues a text:
 
     bash scripts/run.sh experiments.predict --workdir=runs/stories \
-        --prompt="One evening" --tokens=200 --temperature=0.8 --top_p=0.9
+        --prompt="One evening" --max_new_tokens=200 --temperature=0.8
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from experiments.training import answers, run_flags
 # Functions import what imports jax: --help and wrong input do not wait.
 
 # Flags that apply to --prompt alone.
-_OF_PROMPT = ('tokens', 'temperature', 'top_p', 'seed')
+_OF_PROMPT = ('max_new_tokens', 'temperature', 'top_p', 'seed')
 
 
 def load(
@@ -155,12 +155,17 @@ def _define(values) -> None:
     flag_values=values,
   )
   flags.DEFINE_integer(
-    'tokens', 100, 'With --prompt: how many are drawn.', 1, flag_values=values
+    'max_new_tokens',
+    100,
+    'With --prompt: how many tokens are drawn.',
+    lower_bound=1,
+    flag_values=values,
   )
   flags.DEFINE_float(
     'temperature',
     1.0,
-    'With --prompt: divides the logits; 0: the most probable token.',
+    'With --prompt: divides the logits, at least 1e-6; 0: the most probable '
+    'token.',
     flag_values=values,
   )
   flags.DEFINE_float(
@@ -242,7 +247,7 @@ def _generate(values, workdir: str) -> None:
   """Prints the prompt and what follows it."""
   if values.text or values.input is not None or values.json:
     raise UserError('--prompt excludes --text, --input and --json')
-  encoding.check_texts([values.prompt])
+  encoding.check_texts([values.prompt], '--prompt')
   import_frozen('experiments.training.generation')
   from experiments.command import processes
   from experiments.training import generation
@@ -256,7 +261,7 @@ def _generate(values, workdir: str) -> None:
       '--prompt needs a language model, a run of config.task = next_token'
     )
   text = generator.generate(
-    values.prompt, values.tokens, **dataclasses.asdict(sampling)
+    values.prompt, values.max_new_tokens, **dataclasses.asdict(sampling)
   )
   app.print_lines([values.prompt + text])
   result = {'prompt': values.prompt, 'text': text, 'step': generator.run.step}

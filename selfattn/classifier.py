@@ -132,6 +132,8 @@ class TextClassifier(nn.Module):
       )
     inner = None if dropout is None else dropout.at(0)
     tokens = self.sampling.tokens(padding_mask_BL, position_stream)
+    if self.is_mutable_collection('cache') and not self.is_initializing():
+      self._check_cache(tokens)
     if self.separator is not None:
       is_second_BL = _is_second(tokens_BL, self.separator)
       types = nn.Embed(
@@ -156,6 +158,14 @@ class TextClassifier(nn.Module):
     pooled_BP = drop(self.pool(x_BLD, padding_mask_BL), dropout, 1)
     inner = None if dropout is None else dropout.at(2)
     return self.head(pooled_BP, self.num_classes, inner)
+
+  def _check_cache(self, tokens: Tokens) -> None:
+    """ValueError for positions that are not counted from the first call on."""
+    if tokens.positions is not None:
+      raise ValueError(
+        f'sampling = {self.sampling} chooses positions for the tokens of a '
+        'call, and a cache has tokens of earlier ones'
+      )
 
 
 def _is_second(tokens_BL, separator: int) -> jax.Array:

@@ -46,7 +46,7 @@ class Stack(Encoder):
     block: an object of selfattn.blocks, with its options; None: PreNorm().
     causal: whether a token attends only to itself and earlier tokens.
     scan: whether to compile one block, or one period of a pattern over layers,
-      and loop over it, for deep stacks.
+      and loop over it, for deep stacks; with a cache, every block is compiled.
     remat: whether to recompute each block in the backward pass, which saves
       memory.
   """
@@ -157,8 +157,10 @@ class Stack(Encoder):
   def _run(self, x_BLD, first_BLGK, of_all, cache_len, sow_layers):
     """Vectors after all blocks."""
     size = self._period()
-    # Initialisation always unrolls, so that the tree is the same.
-    scans = self.scan and not self.is_initializing()
+    # Initialisation always unrolls, so that the tree is the same; so does a
+    # cache, which each block has under its name.
+    unrolls = self.is_initializing() or self.is_mutable_collection('cache')
+    scans = self.scan and not unrolls
     if scans and sow_layers is not None:
       raise ValueError('sow_layers needs scan=False')
     scanned = self.num_layers - self.num_layers % size if scans else 0
@@ -276,8 +278,8 @@ class Stack(Encoder):
 
     Layers get their index, and return NaN where they do not fit.
     """
-    if not self.causal or self.scan:
-      raise ValueError('a cache needs causal=True and scan=False')
+    if not self.causal:
+      raise ValueError('a cache needs causal=True')
     if cache_len is None:
       raise ValueError('a mutable cache needs cache_len, the keys it holds')
     if tokens.index is not None:

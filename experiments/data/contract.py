@@ -66,6 +66,10 @@ class Tokenization:
   def check(self) -> None:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
 
+  def of_stream(self) -> Tokenization:
+    """That of texts which go on from one another, as those of a stream."""
+    return self
+
   def train(self, texts: Iterable[str | list[str]]) -> Any:
     """A tokenizers.Tokenizer fitted to the texts of train.
 

@@ -14,7 +14,7 @@ from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.data import pairs as pairs_lib
 from experiments.data.batches import Examples, offsets
-from experiments.data.contract import UNLABELLED
+from experiments.data.contract import UNLABELLED, Dataset
 from experiments.data.rows import Rows
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
@@ -46,13 +46,13 @@ def read_tokenizer(workdir: str):
     raise UserError(f'{path} is not a vocabulary: {error}') from error
 
 
-def check_texts(texts: list[str]) -> None:
-  """UserError if a text of --text is not valid UTF-8."""
+def check_texts(texts: list[str], flag: str = '--text') -> None:
+  """UserError if a text of a flag is not valid UTF-8."""
   for text in texts:
     try:
       text.encode()
     except UnicodeEncodeError as error:
-      raise UserError(f'--text={text!a} is not UTF-8') from error
+      raise UserError(f'{flag}={text!a} is not UTF-8') from error
 
 
 def encode(
@@ -135,11 +135,11 @@ def vocabulary(
   rows: Rows,
   chosen: Selection,
   choice: Call,
-  has_pairs: bool = False,
+  source: Dataset,
 ):
   """The vocabulary of the train and the unlabelled texts, trained once.
 
-  That of pairs has [SEP], as its last id.
+  That of pairs has [SEP], as its last id; that of a stream is `of_stream`.
   """
   import tokenizers
 
@@ -147,13 +147,16 @@ def vocabulary(
     chosen.splits[s] for s in ('train', UNLABELLED) if s in chosen.splits
   ]
 
+  trained = choice.make()
+  trained = trained.of_stream() if source.is_stream else trained
+
   def make():
     report = Reporter('{} texts read for the vocabulary')
     texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
-    if has_pairs:
+    if source.has_pairs:
       parts_of = (map(pairs_lib.parted, chunk) for chunk in texts)
       texts = (list(itertools.chain.from_iterable(c)) for c in parts_of)
-    tokenizer = choice.make().train(texts)
+    tokenizer = trained.train(texts)
     first = [tokenizer.id_to_token(n) for n in range(len(SPECIAL_TOKENS))]
     if first != SPECIAL_TOKENS:
       raise UserError(
@@ -164,10 +167,10 @@ def vocabulary(
 
   # The file of a class of one's own may change.
   store = Store(None) if ':' in choice.name else store
-  key = [chosen.facts, str(choice), tokenizers.__version__]
+  key = [chosen.facts, repr(trained), tokenizers.__version__]
   arrays = store.arrays('vocabulary', key, make)
   tokenizer = tokenizers.Tokenizer.from_str(unpacked(arrays['tokenizer']))
-  if has_pairs:
+  if source.has_pairs:
     add_separator(tokenizer)
   return tokenizer
 

@@ -16,13 +16,7 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import (
-  encoding,
-  facts,
-  pairs,
-  selection,
-  streams,
-)
+from experiments.data import encoding, facts, pairs, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import UNLABELLED
@@ -126,7 +120,7 @@ def load(
     tokenizer = encoding.read_tokenizer(workdir)
   elif tokenizer is None:
     tokenizer = encoding.vocabulary(
-      store, rows, chosen, settings.vocabulary, source.has_pairs
+      store, rows, chosen, settings.vocabulary, source
     )
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   if is_new:
@@ -204,6 +198,8 @@ def load_file(
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   for problem in [*problems, *encoding.unknown_tokens(arrays, splits)]:
     log(f'WARNING: {problem}')
+  if settings.is_stream:
+    return _stream(arrays, rows, splits, tokenizer, settings, {})
   return _data(arrays, rows, splits, reader, known, tokenizer, settings, {})
 
 
@@ -290,7 +286,7 @@ def _stream(
     examples[split] = streams.windows(tokens, settings.max_length)
   return Data(
     examples,
-    examples['train'],
+    next(iter(examples.values())),
     LabelFacts(),
     Vocabulary.of(tokenizer),
     (settings.max_length + 1,),

@@ -74,9 +74,16 @@ class Stream(Text):
       )
 
   def read(self, directory, seed, files=None) -> dict[str, Iterable[Row]]:
-    """Pieces of the texts by split; arguments and errors are those of Text."""
+    """Pieces of the texts by split; arguments and errors are those of Text.
+
+    Sizes are of the splits of a run; other files are read whole.
+    """
+
+    def most(split: str) -> int:
+      return getattr(self, f'{split}_bytes') if files is None else 0
+
     return {
-      split: Pieces(rows, self.separator, getattr(self, f'{split}_bytes'))
+      split: Pieces(rows, self.separator, most(split))
       for split, rows in super().read(directory, seed, files).items()
     }
 

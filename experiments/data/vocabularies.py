@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from experiments.command.errors import UserError, require
 from experiments.data.contract import Tokenization
@@ -112,6 +112,8 @@ class BytePair(Tokenization):
   """Byte-level BPE (Sennrich et al. 2016), without unknown tokens.
 
   Attributes:
+    adds_space: whether each text gets a space at its start, so that the first
+      word has the tokens of any other.
     size: largest number of ids; 258 of them are bytes and special tokens.
     min_count: smallest number of occurrences of a pair to be merged.
     lowercase: whether to lowercase texts.
@@ -120,6 +122,11 @@ class BytePair(Tokenization):
   size: int = 8_000
   min_count: int = 2
   lowercase: bool = True
+  adds_space: ClassVar[bool] = True
+
+  def of_stream(self) -> Tokenization:
+    """That without spaces which the stream does not have."""
+    return _StreamBytePair(**vars(self))
 
   def check(self) -> None:
     """ValueError for a size without room for the bytes."""
@@ -131,7 +138,7 @@ class BytePair(Tokenization):
 
     tokenizer = _tokenizer(
       models.BPE(unk_token='[UNK]'),
-      pre_tokenizers.ByteLevel(add_prefix_space=True),
+      pre_tokenizers.ByteLevel(add_prefix_space=self.adds_space),
       self.lowercase,
     )
     trainer = trainers.BpeTrainer(
@@ -147,6 +154,10 @@ class BytePair(Tokenization):
     return tokenizer
 
 
+class _StreamBytePair(BytePair):
+  adds_space = False
+
+
 @dataclasses.dataclass(frozen=True)
 class Byte(Tokenization):
   """UTF-8 bytes: always 258 ids.
@@ -159,11 +170,10 @@ class Byte(Tokenization):
 
   def train(self, texts: Iterable[str | list[str]]):
     """A tokenizers.Tokenizer; the texts are not used."""
-    from tokenizers import normalizers, pre_tokenizers
+    from tokenizers import normalizers
 
     del texts
-    tokenizer = BytePair(size=258, min_count=1).train([])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = _StreamBytePair(size=258, min_count=1).train([])
     steps = [normalizers.Lowercase()] if self.lowercase else []
     tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer

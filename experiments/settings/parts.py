@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import flax.linen as nn
 import jax.numpy as jnp
 
 from experiments.command import calls, fields
@@ -86,6 +87,33 @@ def _position(model, causal: bool, vocab_size: int | None) -> Position:
     return positions.layered(pattern)
   except ValueError as error:
     raise UserError(f'config.model.position = {text}: {error}') from None
+
+
+def of_positions(
+  model, position: Position
+) -> list[tuple[calls.Call, Position]]:
+  """(call in the config, method) of the positions of all layers."""
+  return [
+    (call, part)
+    for index, joined in enumerate(model.position)
+    for call, (_, part) in zip(
+      joined, position.of_layer(index).parts, strict=True
+    )
+  ]
+
+
+def unsupported_length(model, made: nn.Module, length: int) -> str | None:
+  """Why a model cannot evaluate texts of a length; None if it can."""
+  sampling = model.position_sampling
+  try:
+    sampling.make().max_length(length)
+  except ValueError as error:
+    return f'config.model.position_sampling = {sampling}: {error}'
+  position = getattr(made, 'position', None)
+  most = None if position is None else position.max_length()
+  if most is None or length <= most:
+    return None
+  return f'its positions end at {most}'
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:

@@ -60,6 +60,7 @@ def check(settings, flat: dict[str, Any]) -> None:
   encoder = parts.encoder(model)
   parts.check_encoder(model, encoder, None)
   _check_task(settings.task, model, encoder)
+  _check_best_length(settings, encoder)
   _check_measures(settings, encoder)
   _checked(model.head)
   pool = _checked(model.pool)
@@ -220,6 +221,17 @@ def _check_task(task: Call, model, encoder) -> None:
     )
 
 
+def _check_best_length(settings, encoder) -> None:
+  best = settings.checkpoint.best_metric
+  for length in settings.train.eval_lengths:
+    reason = parts.unsupported_length(settings.model, encoder, length)
+    if best == f'bits_per_byte_{length}' and reason:
+      raise UserError(
+        f'config.checkpoint.best_metric = {best!r} needs a model that reads '
+        f'{length} tokens, and this one does not: {reason}'
+      )
+
+
 def _check_measures(settings, encoder) -> None:
   for call in settings.train.measures:
     if call.label in settings.task.entry.metrics:
@@ -248,14 +260,7 @@ def _check_length(data, model, position, pool) -> None:
   sampled = model.position_sampling.make()
   with model.position_sampling.checked():
     length = sampled.max_length(length)
-  calls_and_parts = [
-    (call, part)
-    for index, joined in enumerate(model.position)
-    for call, (_, part) in zip(
-      joined, position.of_layer(index).parts, strict=True
-    )
-  ]
-  for call, part in calls_and_parts:
+  for call, part in parts.of_positions(model, position):
     if sampled.is_real and not part.supports_real_positions:
       raise UserError(
         f'config.model.position_sampling = {model.position_sampling} gives '

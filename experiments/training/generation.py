@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from experiments.command.errors import UserError
+from experiments.command.schema import SEED
 from experiments.data import encoding
+from experiments.settings import parts
 from experiments.training import lengths
 from experiments.training.evaluation import Evaluated
 
@@ -21,7 +23,8 @@ class Sampling:
   """How the next token is drawn.
 
   Attributes:
-    temperature: divides the logits; 0: the most probable token.
+    temperature: divides the logits, at least 1e-6, below which quotients leave
+      float32; 0: the most probable token.
     top_p: only the most probable tokens are drawn, as few as have at least this
       probability together (Holtzman et al. 2020, nucleus sampling).
     seed: of the draws.
@@ -33,14 +36,18 @@ class Sampling:
 
   def check(self) -> None:
     """UserError for a value that is out of range; names the flag."""
-    if not 0 <= self.temperature < float('inf'):
+    is_warm = 1e-6 <= self.temperature < float('inf')
+    if not (self.temperature == 0 or is_warm):
       raise UserError(
-        f'--temperature={self.temperature} must be at least 0 and finite'
+        f'--temperature={self.temperature} must be 0, or at least 1e-6 and '
+        'finite'
       )
     if not 0 < self.top_p <= 1:
       raise UserError(
         f'--top_p={self.top_p} must be greater than 0 and at most 1'
       )
+    if not SEED.holds(self.seed):
+      raise UserError(f'--seed={self.seed} must be {SEED.text}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,15 +65,17 @@ class Generator:
   def generate(
     self,
     prompt: str,
-    tokens: int = 100,
+    max_new_tokens: int = 100,
     temperature: float = 1.0,
     top_p: float = 1.0,
     seed: int = 0,
   ) -> str:
     """The text that follows a prompt, without the prompt.
 
+    It begins with the space that the vocabulary puts after the prompt, if any.
+
     Args:
-      tokens: how many are drawn.
+      max_new_tokens: tokens that are drawn.
       temperature, top_p, seed: see Sampling.
 
     Raises:
@@ -76,8 +85,12 @@ class Generator:
     sampling = Sampling(temperature, top_p, seed)
     sampling.check()
     ids, _ = encoding.token_ids(self.tokenizer, [prompt])
-    drawn = list(sampled(self.run, ids, tokens, sampling))
-    return self.tokenizer.decode(drawn)
+    drawn = list(sampled(self.run, ids, max_new_tokens, sampling))
+    before, whole = (
+      self.tokenizer.decode(tokens, skip_special_tokens=False)
+      for tokens in (ids.tolist(), [*ids.tolist(), *drawn])
+    )
+    return whole[len(before) :]
 
 
 def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
@@ -92,11 +105,13 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
   """
   if not len(ids):
     raise UserError('--prompt has no token; give some text')
-  size = len(ids) + count
+  _check_cache(run)
+  # The last token is not read.
+  size = len(ids) + count - 1
   if reason := lengths.unsupported(run.program, size):
     raise UserError(
-      f'--tokens={count} after a prompt of {len(ids)} is more than the model '
-      f'can read: {reason}'
+      f'--max_new_tokens={count} after a prompt of {len(ids)} is more than '
+      f'the model can read: {reason}'
     )
   classifier = run.program.classifier
   step = jax.jit(functools.partial(_step, classifier, size, sampling))
@@ -114,6 +129,25 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
       f'config.model.encoder = {run.settings.model.encoder} generates no text: '
       f'{error}'
     ) from error
+
+
+def _check_cache(run: Evaluated) -> None:
+  """UserError for a part that a cache does not support; names its key."""
+  model, classifier = run.settings.model, run.program.classifier
+  position = getattr(classifier.encoder, 'position', None)
+  named = [] if position is None else parts.of_positions(model, position)
+  for call, part in named:
+    if not part.supports_cache:
+      raise UserError(
+        f'config.model.position = {call} generates no text: it needs the '
+        'input vectors of earlier tokens, which a cache does not keep'
+      )
+  one = classifier.sampling.tokens(jnp.ones((1, 1), bool), None)
+  if one.positions is not None:
+    raise UserError(
+      f'config.model.position_sampling = {model.position_sampling} generates '
+      'no text: its positions depend on the length of the whole text'
+    )
 
 
 def _step(classifier, size, sampling, params, cache, tokens, key):

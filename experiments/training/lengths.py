@@ -16,6 +16,7 @@ import numpy as np
 from experiments.data import streams
 from experiments.data.batches import eval_batches
 from experiments.learning import steps
+from experiments.settings import parts
 from experiments.training.compiled import Program
 from experiments.training.evaluation import Evaluated
 
@@ -44,11 +45,8 @@ class LengthLoss(NamedTuple):
 
 def unsupported(program: Program, length: int) -> str | None:
   """Why a model cannot read windows of a length; None if it can."""
-  position = getattr(program.classifier.encoder, 'position', None)
-  most = None if position is None else position.max_length()
-  if most is None or length <= most:
-    return None
-  return f'its positions end at {most}'
+  model, encoder = program.settings.model, program.classifier.encoder
+  return parts.unsupported_length(model, encoder, length)
 
 
 def evaluate(
@@ -70,54 +68,49 @@ def evaluate(
   """
   stride = stride or length
   examples = streams.windows(tokens, length, stride)
-  losses = _losses(run, examples, length, batch_tokens)
-  counts = _counts(examples, length, stride)
-  total, count = losses[counts].sum(), int(counts.sum())
-  loss = float(total / count)
+  sums, counts = _by_index(run, examples, length, stride, batch_tokens)
+  total = sums.sum()
+  loss = float(total / counts.sum())
   return LengthLoss(
     length,
     loss,
     float(total / (num_bytes * math.log(2))),
     math.exp(min(loss, 88.0)),
-    _by_position(losses, counts),
+    _by_position(sums, counts),
   )
 
 
-def _losses(run, examples, length, batch_tokens) -> np.ndarray:
-  """The loss at each position of each window, (windows, length)."""
+def _by_index(
+  run, examples, length, stride, batch_tokens
+) -> tuple[np.ndarray, np.ndarray]:
+  """At each index in a window: (the sum of losses that count, their number)."""
   token_losses = jax.jit(
     steps.make_token_losses(run.program.classifier, run.program.task)
   )
-  losses = np.zeros((len(examples), length))
+  index, sums, counts = np.arange(length), np.zeros(length), np.zeros(length)
   rows_of_batch = max(batch_tokens // length, 1)
   for rows, batch in eval_batches(examples, rows_of_batch, (length + 1,)):
-    losses[rows] = token_losses(run.params, batch)[: len(rows)]
-  return losses
+    losses = np.asarray(token_losses(run.params, batch))[: len(rows)]
+    is_read = index < examples.lengths[rows, None] - 1
+    is_first = np.asarray(rows)[:, None] == 0
+    is_counted = is_read & (is_first | (index >= length - stride))
+    sums += losses.sum(axis=0, dtype=np.float64, where=is_counted)
+    counts += is_counted.sum(axis=0)
+  return sums, counts
 
 
-def _counts(examples, length, stride) -> np.ndarray:
-  """Whether the loss there counts, boolean (windows, length)."""
-  position = np.arange(length)
-  is_read = position < examples.lengths[:, None] - 1
-  is_first = np.arange(len(examples))[:, None] == 0
-  return is_read & (is_first | (position >= length - stride))
-
-
-def _by_position(losses, counts) -> list[dict[str, float]]:
+def _by_position(sums, counts) -> list[dict[str, float]]:
   """Means over positions 1, 2, 3-4, 5-8, ..."""
   ends = [0, 1]
-  while ends[-1] < losses.shape[1]:
-    ends.append(min(2 * ends[-1], losses.shape[1]))
-  ranges = []
-  for start, end in itertools.pairwise(ends):
-    inside = counts[:, start:end]
-    if inside.any():
-      ranges.append(
-        {
-          'first': start + 1,
-          'last': end,
-          'loss': float(losses[:, start:end][inside].mean()),
-          'count': int(inside.sum()),
-        }
-      )
-  return ranges
+  while ends[-1] < len(counts):
+    ends.append(min(2 * ends[-1], len(counts)))
+  return [
+    {
+      'first': start + 1,
+      'last': end,
+      'loss': float(sums[start:end].sum() / count),
+      'count': int(count),
+    }
+    for start, end in itertools.pairwise(ends)
+    if (count := counts[start:end].sum())
+  ]

@@ -58,9 +58,10 @@ def test_pieces_are_the_text(text):
   assert max(map(len, parts)) <= 4_096
 
 
-def test_splits_are_the_stream_one_after_another(tmp_path):
+@pytest.mark.parametrize('vocabulary', ['byte', 'bpe(lowercase=False)'])
+def test_splits_are_the_stream_one_after_another(tmp_path, vocabulary):
   write(tmp_path, TEXTS * 50)
-  loaded = load(make_config(tmp_path))
+  loaded = load(make_config(tmp_path, **{'data.vocabulary': vocabulary}))
   whole = ''.join(text_of(loaded, split) for split in SPLITS)
   assert whole == ''.join(f'{text}\n' for text in TEXTS * 50)
   sizes = np.array([loaded.num_bytes[split] for split in SPLITS])
@@ -83,6 +84,26 @@ def test_the_first_bytes_of_a_split(tmp_path, size):
   whole = ''.join(f'{text}\n' for text in TEXTS).encode()
   assert text_of(loaded, 'test').encode() == whole[:size]
   assert loaded.num_bytes['test'] == size
+
+
+def test_another_file_is_a_whole_stream_in_windows(tmp_path):
+  write(tmp_path, TEXTS * 50)
+  write(tmp_path, name='other.jsonl')
+  config = make_config(tmp_path, 'stream(test_bytes=20)')
+  data, run = from_config(config).data, tmp_path / 'run'
+  run.mkdir()
+  for name, text in loading.load(data, '').files.items():
+    (run / name).write_text(text)
+  other = str(tmp_path / 'other.jsonl')
+  loaded = loading.load_file(data, str(run), other, {}, None, 'error')
+  whole = ''.join(f'{text}\n' for text in TEXTS).encode()
+  assert loaded.num_bytes == {'test': len(whole)}
+  found = loaded.splits['test']
+  expected = streams.windows(found.tokens, data.max_length)
+  np.testing.assert_array_equal(found.starts, expected.starts)
+  np.testing.assert_array_equal(found.lengths, expected.lengths)
+  tokenizer = encoding.read_tokenizer(str(run))
+  assert tokenizer.decode(found.tokens.tolist()).encode() == whole
 
 
 @pytest.mark.parametrize('kind', ['lines', 'csv', 'gzip', 'class_folders'])
@@ -164,9 +185,12 @@ def test_loss_in_nats_is_bits_per_byte_of_the_text():
     ({'data.source': 'stream(test_bytes=-1)'}, 'config.data.source'),
     ({'data.text.unlabelled': ('more',)}, 'config.data.text.unlabelled'),
     ({'train.eval_lengths': (0,)}, 'config.train.eval_lengths'),
+    ({'model.position': 'learned(max_len=16)', 'train.eval_lengths': (16, 32),
+      'checkpoint.best_metric': 'bits_per_byte_32'},
+     'config.checkpoint.best_metric'),
     ({'data.test_fraction': 0.0}, 'config.data.test_fraction'),
   ],
-)
+)  # fmt: skip
 def test_what_a_stream_cannot_be_is_refused(tmp_path, changes, key):
   write(tmp_path)
   config = make_config(tmp_path, **changes)

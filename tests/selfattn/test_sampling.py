@@ -86,6 +86,16 @@ def test_randomised_positions_are_an_ordered_subset_without_replacement():
     sampling.tokens(jnp.ones((1, 13), bool), None)
 
 
+def test_sampled_positions_of_evaluation_are_in_no_cache():
+  method = positions.make({'sinusoidal': {}}, D, H, True)
+  encoder = AttentionEncoder(1, H, F, method, jnp.float32, causal=True)
+  model = TextClassifier(7, 2, D, encoder, sampling=Randomised(max_position=30))
+  call = jnp.ones((1, 1), int), jnp.ones((1, 1), bool)
+  params = model.init(jax.random.key(0), *call)
+  with pytest.raises(ValueError, match='sampling = Randomised'):
+    model.apply(params, *call, mutable=['cache'], cache_len=2)
+
+
 def test_randomised_positions_do_not_depend_on_padding_or_on_the_part():
   sampling = Randomised(max_position=30)
   drawn = sampling.tokens(IS_TOKEN, stream(3)).positions

@@ -10,6 +10,8 @@ from experiments import predict
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, streams
+from experiments.data.vocabularies import VOCABULARIES
+from experiments.settings.settings import from_config
 from experiments.training import evaluation, generation, lengths
 from experiments.training import run as run_lib
 
@@ -106,7 +108,7 @@ def test_no_prediction_reads_a_later_token(run, loaded):
   changed = tokens.copy()
   changed[9:] = tokens[8]
   one, other = (
-    lengths._losses(run, streams.windows(stream, 16), 16, 64)[0]
+    lengths._by_index(run, streams.windows(stream, 16), 16, 16, 64)[0]
     for stream in (tokens, changed)
   )
   np.testing.assert_array_equal(one[:8], other[:8])
@@ -138,9 +140,51 @@ def test_a_length_beyond_the_positions_is_said_and_left_out(tmp_path):
   result = run_lib.run(make_config(**changes), str(path), Signals())
   assert 'bits_per_byte_8' in result
   assert 'bits_per_byte_40' not in result
-  program = evaluation.restore_params(str(path), 'best').program
-  assert lengths.unsupported(program, 16) is None
-  assert '16' in lengths.unsupported(program, 17)
+  run = evaluation.restore_params(str(path), 'best')
+  assert lengths.unsupported(run.program, 16) is None
+  assert '16' in lengths.unsupported(run.program, 17)
+  # The last token that is drawn is not read.
+  greedy = generation.Sampling(temperature=0)
+  assert len([*generation.sampled(run, [5, 6, 7], 14, greedy)]) == 14
+  with pytest.raises(UserError, match='--max_new_tokens=15'):
+    next(generation.sampled(run, [5, 6, 7], 15, greedy))
+
+
+def other_model(trained, run, **changes):
+  """The run with another model, whose parameters no test reads."""
+  settings = from_config(make_config(**changes))
+  program = evaluation.program_of(str(trained[0]), settings)
+  return run._replace(settings=settings, program=program)
+
+
+def test_a_length_beyond_the_sampled_positions_has_a_reason(trained, run):
+  sampling = {'model.position_sampling': 'randomised(max_position=24)'}
+  program = other_model(trained, run, **sampling).program
+  assert lengths.unsupported(program, 24) is None
+  assert 'max_position = 24' in lengths.unsupported(program, 25)
+
+
+@pytest.mark.parametrize(
+  ('key', 'value'),
+  [('position', 'alibi+selective'), ('position_sampling', 'randomised')],
+)
+def test_the_part_without_a_cache_is_named(trained, run, key, value):
+  other = other_model(trained, run, **{f'model.{key}': value})
+  *_, last = value.split('+')
+  with pytest.raises(UserError, match=f'config.model.{key} = {last}'):
+    next(generation.sampled(other, [5], 1, generation.Sampling()))
+
+
+@pytest.mark.parametrize('name', VOCABULARIES)
+def test_text_goes_on_from_the_prompt_as_the_vocabulary_joins_it(
+  name, monkeypatch
+):
+  prompt, after = 'one evening', ' the cat'
+  tokenizer = VOCABULARIES[name]().of_stream().train([prompt + after])
+  drawn, _ = encoding.token_ids(tokenizer, [after])
+  monkeypatch.setattr(generation, 'sampled', lambda *_: drawn.tolist())
+  generator = generation.Generator(None, tokenizer)
+  assert generator.generate(prompt) == after
 
 
 @pytest.mark.slow
@@ -188,7 +232,9 @@ def test_tokens_are_drawn_by_their_probabilities():
   [
     ({'prompt': ''}, '--prompt'),
     ({'prompt': 'a', 'temperature': -1.0}, '--temperature'),
+    ({'prompt': 'a', 'temperature': 1e-38}, '--temperature'),
     ({'prompt': 'a', 'top_p': 0.0}, '--top_p'),
+    ({'prompt': 'a', 'seed': 2**63}, '--seed'),
   ],
 )
 def test_what_generates_no_text_is_one_line(run, trained, arguments, flag):
@@ -221,11 +267,16 @@ def test_wrong_lengths_are_refused(trained, call_command, flags):
 
 def test_predict_goes_on_from_a_prompt(trained, printed_json, call_command):
   path, _ = trained
-  flags = ['--prompt=Loru lives', '--tokens=7', '--temperature=0']
+  flags = ['--prompt=Loru lives', '--max_new_tokens=7', '--temperature=0']
   printed = printed_json('predict', f'--workdir={path}', *flags)
   generator = predict.load(str(path))
   assert printed['text'] == generator.generate('Loru lives', 7, temperature=0)
-  for wrong in (['--text=a'], ['--tokens=3'], ['--prompt=a', '--text=b']):
+  for wrong in (
+    ['--text=a'],
+    ['--max_new_tokens=3'],
+    ['--prompt=a', '--text=b'],
+    ['--prompt=\udcff'],
+  ):
     code, _, error = call_command(
       'predict', f'--workdir={path}', *wrong, cwd='.'
     )
