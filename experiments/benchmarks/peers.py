@@ -1,4 +1,4 @@
-"""The same models in other libraries: Flax layers, PyTorch, x-transformers.
+"""Models of the suite step in Flax layers, in PyTorch and in x-transformers.
 
 PyTorch and x-transformers are the extra `bench` of pyproject.toml: call their
 functions only if they are `installed`.

@@ -56,7 +56,7 @@ class Call:
     return self.name.rpartition(':')[2]
 
   def without(self, option: str) -> Call:
-    """The same call with the default of an option."""
+    """This call with the default of one option."""
     rest = {k: v for k, v in self.options.items() if k != option}
     return dataclasses.replace(self, options=rest)
 

@@ -102,7 +102,7 @@ def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
 
 
 def _take_config(argv) -> tuple[str, list[str]]:
-  """That of --config, or the default, and the arguments without it."""
+  """The path of the config, and the arguments without --config."""
   path, rest = DEFAULT_CONFIG, []
   arguments = iter(argv)
   for argument in arguments:

@@ -69,7 +69,7 @@ class Reporter:
     self._next = time.monotonic() + 10
 
   def counted(self, lists: Iterable[list]) -> Iterator[list]:
-    """The same lists; counts their elements."""
+    """Yields the lists unchanged, and counts their elements."""
     for elements in lists:
       self.add(len(elements))
       yield elements

@@ -27,7 +27,7 @@ def commit() -> str | None:
 
 
 def versions() -> dict[str, str]:
-  """Those of the packages that decide numbers, by name."""
+  """Versions of the packages that decide numbers, by name."""
   return {name: metadata.version(name) for name in _PACKAGES}
 
 

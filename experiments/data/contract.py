@@ -67,7 +67,7 @@ class Tokenization:
     """ValueError `OPTION = VALUE must be ...` for one that is out of range."""
 
   def of_stream(self) -> Tokenization:
-    """That of texts which go on from one another, as those of a stream."""
+    """The tokenization of texts that follow one another, as in a stream."""
     return self
 
   def train(self, texts: Iterable[str | list[str]]) -> Any:

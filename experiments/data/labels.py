@@ -46,7 +46,7 @@ class LabelFacts:
 
   @classmethod
   def of(cls, facts: dict[str, Any]) -> LabelFacts:
-    """Those of data.json, which may be of a run that kept the names alone."""
+    """Facts from data.json, of which some runs kept the names alone."""
     values = dict(facts.get('of_train', {}))
     values['counts'] = tuple(values.get('counts', ()))
     return cls(tuple(facts['labels']), **values)
@@ -83,7 +83,7 @@ class Labels:
     return np.zeros(count, np.int32), np.ones(count, bool)
 
   def facts(self, names: Sequence[str], values: np.ndarray) -> LabelFacts:
-    """Of the names, and of the values of all rows of train."""
+    """Facts of the names, and of the values of all rows of train."""
     return LabelFacts(tuple(names), len(values))
 
   def allowed(self, names: Sequence[str]) -> str:
@@ -128,7 +128,7 @@ class Sets(Labels):
   is_listable: ClassVar = True
 
   def names(self, train: Iterable[str]) -> list[str]:
-    """Those of all sets, sorted, numbers by value."""
+    """Labels of all sets, sorted, numbers by value."""
     return sorted({n for s in train for n in parts(s) or ()}, key=_by_value)
 
   def values(self, strings, names):

@@ -58,7 +58,7 @@ def choose(
 
 
 def _words(batch: Batch, begins_word) -> tuple[jax.Array, jax.Array]:
-  """Of the word of each token: its first index and its size, both (B, L)."""
+  """First index and size of the word of each token, both (B, L)."""
   length = batch.tokens.shape[1]
   index = jnp.arange(length)[None]
   begins = jnp.asarray(begins_word)[batch.tokens]

@@ -124,7 +124,7 @@ class Multilabel(TextTask):
     return {'prediction': prediction, **of_sets}
 
   def honesty(self, logits, labels):
-    """Of all pairs of a text and a label."""
+    """Measures over all pairs of a text and a label."""
     probabilities = _sigmoid(logits)
     return calibration.measures(
       float(self.host_losses(logits, labels).mean()),

@@ -101,7 +101,7 @@ def _key(key: str, value: Any, text: str) -> str:
 
 
 def _own_entry(name: str) -> str:
-  """As of `_entry`, of `module:Class`."""
+  """Lines of `--help=module:Class`, as `_entry` has them of a table."""
   entry = modules.named(name, None, '--help')
   for table in tables().values():
     if isinstance(entry, type) and issubclass(entry, table.base):

@@ -143,7 +143,7 @@ def _multiply(a, b):
 
 
 def _num_bits(positions_BL) -> int:
-  """Of the largest position; 31 where it is traced."""
+  """Bits of the largest position; 31 where it is traced."""
   if isinstance(positions_BL, np.ndarray):
     first = int(positions_BL.min(initial=0))
     if first < 0:

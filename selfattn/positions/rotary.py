@@ -265,7 +265,7 @@ class Pope(Position):
 
 
 def _clamped(x, low, high):
-  """As jnp.clip, whose gradient at a bound, where delta begins, is 1/2."""
+  """Clipped x; at a bound, where delta begins, jnp.clip halves the gradient."""
   return jnp.where(x < low, low, jnp.where(x > high, high, x))
 
 
