@@ -44,7 +44,6 @@ def get_config():
   config.train.steps = 400
   config.train.batch_size = 32
   config.train.eval_every = 200
-  config.checkpoint.best_metric = 'loss'
   return config
 
 

@@ -108,9 +108,10 @@ def _check_task(task: Call, path: str, min_probability: float) -> None:
 
   if not issubclass(task.entry, TextTask):
     raise UserError(
-      f'--workdir={path} was trained on config.task = {task}, which '
-      'predicts tokens and no labels; use experiments.evaluate for its '
-      'scores on a split, experiments.inspect --text for its attention'
+      f'--workdir={path} was trained on config.task = {task}, which predicts '
+      'tokens, or their classes, and no label of a text; use '
+      'experiments.evaluate for its scores on a split, experiments.inspect '
+      '--text for its attention'
     )
   if min_probability and not task.entry.has_probabilities:
     raise UserError(
@@ -208,7 +209,7 @@ def main(values) -> None:
     if not isinstance(predictor, prediction.Predictor):
       raise UserError(
         f'--workdir={workdir} was trained on config.task = '
-        f'{predictor.run.settings.task}, which predicts tokens and no labels; '
+        f'{predictor.run.settings.task}, which predicts tokens and no label of a text; '
         'give --prompt, a text that it goes on from'
       )
     trained = predictor.runs[0].settings.data.further()

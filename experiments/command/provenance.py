@@ -39,4 +39,7 @@ def machine() -> str:
   except OSError:
     lines = []
   name = lines[0].partition(':')[2].strip() if lines else platform.machine()
-  return f'{name}, {os.cpu_count()} cores'
+  # Of those that the machine has, taskset may leave some.
+  is_known = hasattr(os, 'sched_getaffinity')
+  count = len(os.sched_getaffinity(0)) if is_known else os.cpu_count()
+  return f'{name}, {count} core' + 's' * (count != 1)

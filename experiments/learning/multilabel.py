@@ -24,7 +24,7 @@ class Multilabel(TextTask):
   training, and then what has the greatest F1 on validation.
 
   Attributes:
-    positive_weight: factors of the losses of labels that a text has, in
+    pos_weight: factors of the losses of labels that a text has, in
       training: 'none', 'balanced', the number of texts without a label by that
       of those with it, or by name, as 'joy=2,fear=10', and 1 for the others.
     thresholds: of the labels; no option.
@@ -34,14 +34,14 @@ class Multilabel(TextTask):
     'micro_f1': max, 'macro_f1': max, 'subset_accuracy': max, 'loss': min,
   }  # fmt: skip
   labels: ClassVar[Labels | None] = Sets()
-  positive_weight: str = 'none'
+  pos_weight: str = 'none'
   thresholds: np.ndarray | None = dataclasses.field(
     default=None, repr=False, kw_only=True, compare=False
   )
 
   def check(self) -> None:
     label_weights(
-      'positive_weight', self.positive_weight, self.facts.names, None
+      'pos_weight', self.pos_weight, self.facts.names, None
     )
 
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
@@ -51,7 +51,7 @@ class Multilabel(TextTask):
     counts = np.array(self.facts.counts)
     balanced = (self.facts.rows - counts) / np.maximum(counts, 1)
     weights = label_weights(
-      'positive_weight', self.positive_weight, self.facts.names, balanced
+      'pos_weight', self.pos_weight, self.facts.names, balanced
     )
     return _binary_losses(logits, truth, smoothing, weights), correct
 

@@ -68,7 +68,8 @@ class Task:
   """A label for each token; a subclass defines `targets` and `head`.
 
   Attributes:
-    metrics: names that `scores` returns, with `max` or `min` as the best value.
+    metrics: names that `scores` returns, with `max` or `min` as the best value;
+      the first one selects the best checkpoint unless the config names one.
     labels: how the labels of the texts are read; None: `targets` reads none,
       and the task is also trained on texts without labels.
     has_mask_token: whether the model needs an embedding of [MASK].
@@ -189,6 +190,7 @@ class MaskedTokens(Task):
   random: float = 0.1
   keep: float = 0.1
   whole_words: bool = False
+  metrics: ClassVar = {'loss': min, 'accuracy': max}
   has_mask_token: ClassVar = True
 
   @property
@@ -245,7 +247,7 @@ class NextToken(Task):
   """
 
   tied: bool = True
-  metrics: ClassVar = {'accuracy': max, 'loss': min, 'perplexity': min}
+  metrics: ClassVar = {'loss': min, 'accuracy': max, 'perplexity': min}
   is_causal: ClassVar = True
   reads_streams: ClassVar = True
 

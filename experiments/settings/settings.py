@@ -190,6 +190,10 @@ class Settings:
     updates = warmup_updates(self.optimizer.warmup_steps, self.train.steps)
     optimizer = dataclasses.replace(self.optimizer, warmup_steps=updates)
     object.__setattr__(self, 'optimizer', optimizer)
+    # The metric that a task lists first, by its name or by none, likewise.
+    best_metric = self.checkpoint.best_metric or next(iter(self.metrics))
+    checkpoint = dataclasses.replace(self.checkpoint, best_metric=best_metric)
+    object.__setattr__(self, 'checkpoint', checkpoint)
 
   @property
   def metrics(self) -> dict[str, Callable]:

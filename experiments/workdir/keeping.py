@@ -17,12 +17,12 @@ class CheckpointSettings:
       too.
     max_to_keep: newest checkpoints to keep; the best one is kept, too.
     best_metric: metric on validation that selects the best checkpoint, one of
-      the task's.
+      the task's; empty: the task's first.
   """
 
   every_steps: int = schema.field(500, schema.POSITIVE)
   max_to_keep: int = schema.field(2, schema.POSITIVE)
-  best_metric: str = 'accuracy'
+  best_metric: str = ''
 
 
 def best_step(

@@ -44,7 +44,7 @@ def trained(task, logits, labels, smoothing=0.0):
     ('weights', Classify(class_weights=WEIGHTS, facts=FACTS), 'classes', 0.0),
     ('smooth', Classify(facts=FACTS), 'classes', 0.1),
     ('focal', Classify(focal=2.0, facts=FACTS), 'classes', 0.0),
-    ('positive', Multilabel(positive_weight=WEIGHTS, facts=FACTS), 'sets', 0.0),
+    ('positive', Multilabel(pos_weight=WEIGHTS, facts=FACTS), 'sets', 0.0),
     ('mse', Regression(), 'numbers', 0.0),
     ('huber', Regression(loss='huber'), 'numbers', 0.0),
   ],
@@ -65,7 +65,7 @@ def test_losses_and_gradients_are_those_of_pytorch(
   ('plain', 'of_one', 'labels'),
   [
     (Classify, {'class_weights': 'a=1,e=1'}, 'classes'),
-    (Multilabel, {'positive_weight': 'a=1'}, 'sets'),
+    (Multilabel, {'pos_weight': 'a=1'}, 'sets'),
   ],
 )
 def test_weights_of_one_change_no_bit(plain, of_one, labels):
@@ -97,7 +97,7 @@ def test_balanced_weights_are_those_of_the_counts_of_train():
 def test_weights_that_are_none_are_refused(weights, said):
   for task in (
     Classify(class_weights=weights, facts=FACTS),
-    Multilabel(positive_weight=weights, facts=FACTS),
+    Multilabel(pos_weight=weights, facts=FACTS),
   ):
     with pytest.raises(ValueError, match=f'weight.*{weights}.*{said}'):
       task.check()

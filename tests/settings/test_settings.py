@@ -334,6 +334,23 @@ def test_numbers_of_numpy_are_those_of_python():
   assert type(other.seed) is int
 
 
+@pytest.mark.parametrize(
+  ('task', 'metric'),
+  [
+    ('classify', 'accuracy'),
+    ('multilabel', 'micro_f1'),
+    ('regression', 'rmse'),
+    ('masked_tokens', 'loss'),
+  ],
+)
+def test_the_first_metric_of_a_task_selects_the_best_checkpoint(task, metric):
+  unnamed = settings.from_config(with_changes(task=task))
+  assert unnamed.checkpoint.best_metric == metric
+  changes = {'task': task, 'checkpoint.best_metric': metric}
+  named = settings.from_config(with_changes(**changes))
+  assert named.digest() == unnamed.digest()
+
+
 def test_settings_survive_json():
   import json
 
