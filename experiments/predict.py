@@ -209,8 +209,8 @@ def main(values) -> None:
     if not isinstance(predictor, prediction.Predictor):
       raise UserError(
         f'--workdir={workdir} was trained on config.task = '
-        f'{predictor.run.settings.task}, which predicts tokens and no label of a text; '
-        'give --prompt, a text that it goes on from'
+        f'{predictor.run.settings.task}, which predicts tokens and no label '
+        'of a text; give --prompt, a text that it goes on from'
       )
     trained = predictor.runs[0].settings.data.further()
     rows = answers.rows(values, trained, file)
