@@ -40,9 +40,7 @@ class Multilabel(TextTask):
   )
 
   def check(self) -> None:
-    label_weights(
-      'pos_weight', self.pos_weight, self.facts.names, None
-    )
+    label_weights('pos_weight', self.pos_weight, self.facts.names, None)
 
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
     """(mean loss over labels, whether all of them are right) of each text."""
