@@ -23,7 +23,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.multiclass import OneVsRestClassifier
 
 from experiments.command import invocation, provenance
-from experiments.data import pairs, rows, selection, splits
+from experiments.data import rows, selection, splits
 from experiments.data.labels import LabelFacts, Numbers, Sets
 from experiments.settings.settings import from_config
 from experiments.sweeps.comparison import interval
@@ -58,7 +58,7 @@ def measure(data, task, metric):
   def features(tf_idf, texts):
     if not source.has_pairs:
       return tf_idf.transform(texts)
-    parts = zip(*map(pairs.parted, texts), strict=True)
+    parts = zip(*map(rows.parted, texts), strict=True)
     first, second = map(tf_idf.transform, parts)
     return sparse.hstack([abs(first - second), first.multiply(second)])
 

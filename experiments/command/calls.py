@@ -63,19 +63,16 @@ class Call:
   def make(self, *sizes, **more) -> Any:
     """An instance; `sizes` and `more` are what the class needs besides.
 
-    Raises:
-      UserError: the class refuses an option, or fails.
+    A UserError says which option the class refuses, or how it fails.
     """
     with self.checked():
       return self.entry(*sizes, **{**more, **self.options})
 
   @contextlib.contextmanager
   def checked(self) -> Iterator[None]:
-    """A context for checks of the class: their errors name key and call.
+    """A context in which errors of the class are UserErrors with key and call.
 
-    Raises:
-      UserError: ValueError `OPTION = ...`, or any error of a class of one's
-        own.
+    They are ValueErrors `OPTION = ...`, or any error of a class of one's own.
     """
     name = f'config.{self.key} = {self}'
     try:
@@ -119,13 +116,7 @@ class Table:
 
 
 def parse(text: Any, table: Table, key: str) -> Call:
-  """The one call of a text.
-
-  Args:
-    key: of the config, for messages.
-
-  Raises:
-    UserError: it is no call, names no entry, or has a wrong option.
+  """The one call of a text; UserError if it names no entry or a wrong option.
   """
   place = f'config.{key} = {text!r}'
   names = ', '.join(sorted(table.entries))

@@ -79,11 +79,8 @@ def find(
 ) -> dict[str, Any] | None:
   """What the flags say of the cluster, by name of an argument of jax.
 
-  Returns:
-    {} if jax finds all of it; None for a single process.
-
-  Raises:
-    UserError: some of the flags are missing, or contradict each other.
+  {} if jax finds all of it; None for a single process. A UserError says which
+  flags are missing, or contradict each other.
   """
   named: dict[str, Any] = {
     name: values[name].value
@@ -133,15 +130,13 @@ def join(
 ) -> None:
   """Waits for all processes and initializes jax.distributed.
 
+  A UserError says that some did not start in time, or jax finds no cluster.
+
   Args:
     cluster: from `find`.
     start_timeout: seconds to wait for all processes.
     peer_timeout: seconds without a heartbeat after which one counts as dead.
-    signals: those that end the wait; None: those that end Python.
-
-  Raises:
-    UserError: some did not start in time, or jax finds no cluster.
-    Interrupted: a signal was received.
+    signals: those that end the wait, in Interrupted; None: those of Python.
   """
   if address := cluster.get('coordinator_bind_address'):
     _check_free(address)
@@ -219,8 +214,7 @@ def is_one_of_several() -> bool:
 def end(code: int) -> NoReturn:
   """Ends this process of several with an exit code.
 
-  All processes may have come to the same end; or only this one, and the others
-  then miss it after --peer_timeout.
+  Others that did not come to the same end miss it after --peer_timeout.
   """
   import jax
 

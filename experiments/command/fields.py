@@ -24,9 +24,7 @@ _SET = {'begins_word', 'head_dim', 'name', 'platform', 'vocab_size'}
 def options(entry: Any) -> dict[str, Any]:
   """The options of a class with their defaults, in the order of its fields.
 
-  Raises:
-    UserError: the class is no dataclass, or a default is not of the type that
-      is annotated.
+  A UserError says that it is no dataclass, or which default has another type.
   """
   return {name: default for name, (_, default) in typed_fields(entry).items()}
 
@@ -129,14 +127,7 @@ def _elements(parts: tuple) -> tuple:
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-  """`value` as `kind`, if no information is lost.
-
-  Args:
-    kind: a readable annotation.
-    name: of the value in messages, such as `config.train.steps`.
-
-  Raises:
-    UserError: it is of another type.
+  """`value` as `kind`, if no information is lost; else UserError with `name`.
   """
   # Of `float | int`, 3 is an int.
   parts = sorted(_members(kind), key=lambda part: type(value) is not part)

@@ -69,15 +69,10 @@ def found_first(files: Mapping[str, str]) -> Iterator[None]:
 
 
 def named(name: str, base: type | None, place: str) -> Any:
-  """The class, or another attribute, `module:NAME`.
+  """The class, or another attribute, `module:NAME`, of the file as it is now.
 
-  Args:
-    base: what a class has to be a subclass of; None: anything.
-    place: where the name stands, such as `config.model.position`, for messages.
-
-  Raises:
-    UserError: there is no such module or class, it fails, or it is not what
-      `base` describes.
+  A UserError says that there is none, that it fails, or that it does not fulfil
+  the contract of `base`, with the place where the name stands.
   """
   module_name, _, attribute = name.partition(':')
   with at(f'{place}: {name}'):
@@ -96,8 +91,7 @@ def named(name: str, base: type | None, place: str) -> Any:
 def source(name: str) -> tuple[str, str]:
   """(file, digest of its version) of the module of `module:NAME`.
 
-  Raises:
-    UserError: there is no such module, or it fails.
+  A UserError says that there is none, or that it fails.
   """
   version = _version(name.partition(':')[0])
   return version.files[0], version.digest

@@ -77,9 +77,8 @@ def section(settings: type) -> Any:
 def read(cls: Any, values: Mapping, path: str = '') -> Any:
   """Settings of a class from a nested dict with all of its keys.
 
-  Raises:
-    UserError: an unknown or missing key, a value of the wrong type, one that is
-      not allowed, or a choice that does not exist.
+  A UserError names a key that is unknown or missing, or whose value is of the
+  wrong type, not allowed, or no such choice.
   """
   kinds = get_type_hints(cls)
   check_keys(values, [entry.name for entry in dataclasses.fields(cls)], path)

@@ -18,10 +18,7 @@ def parse_tuple(text: str) -> tuple:
   """Parses a Python tuple, or comma-separated words: `a,b`, `"a,b",c`.
 
   Integers as Python prints them become int; all else stays a string: `+1`,
-  `1.50`.
-
-  Raises:
-    ValueError: brackets or quotes that do not match.
+  `1.50`. A ValueError says that brackets or quotes do not match.
   """
   text = text.strip()
   try:
@@ -69,13 +66,9 @@ def split(
   """Splits at the separators outside of quotes and brackets.
 
   A quote opens only at the beginning of a value, or of an element in brackets;
-  inside of it a doubled quote stands for the character.
-
-  Args:
-    is_python: whether a backslash in quotes escapes, as it does in brackets.
-
-  Raises:
-    ValueError: quotes or brackets that do not match.
+  inside of it a doubled quote stands for the character, or where `is_python` a
+  backslash escapes, as it does in brackets. A ValueError says that quotes or
+  brackets do not match.
   """
   parts, start, closing, quote, before = [], 0, [], '', separator
   characters = iter(enumerate(text))
@@ -127,11 +120,7 @@ def flat_keys(config, prefix: str = '') -> dict[str, object]:
 
 
 def check_keys(values, known, section: str) -> None:
-  """UserError if the keys of a section are not those that are known.
-
-  Args:
-    section: dotted key; '' for the config itself.
-  """
+  """UserError if the keys of a section, '' for all, are not those known."""
   prefix = f'config.{section}.' if section else 'config.'
   for name in values:
     if name not in known:

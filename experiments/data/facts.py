@@ -18,8 +18,7 @@ def exist(workdir: str) -> bool:
 def read_facts(workdir: str) -> dict[str, Any]:
   """The facts of the data of a workdir, as of selection.Selection.
 
-  Raises:
-    UserError: data.json is missing or corrupt.
+  A UserError says that data.json is missing or corrupt.
   """
   path = _path(workdir)
   if not os.path.exists(path):

@@ -72,12 +72,7 @@ class Labels:
   def values(
     self, strings: Sequence[str], names: Sequence[str]
   ) -> tuple[np.ndarray, np.ndarray]:
-    """(value of each string, (strings, ...); whether it is one, boolean).
-
-    Args:
-      strings: labels of rows, as they were read.
-      names: of the outputs.
-    """
+    """(value of each label as it was read, whether it is one of `names`)."""
     del names
     count = len(strings)
     return np.zeros(count, np.int32), np.ones(count, bool)

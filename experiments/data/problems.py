@@ -22,11 +22,9 @@ Splits = dict[str, np.ndarray]
 def problems(
   rows: Rows, splits: Splits, classes: list[str] | None
 ) -> list[str]:
-  """Messages about probable mistakes in the data, each with example rows.
+  """Messages about probable mistakes in the rows of each split, with examples.
 
-  Args:
-    splits: row indices of train, validation and test.
-    classes: their names; None: labels are no classes.
+  `classes` are their names, or None where labels are no classes.
   """
   lines = []
   for split, chosen in splits.items():

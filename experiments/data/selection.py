@@ -56,8 +56,7 @@ def stored(
 ) -> Selection:
   """That of choose(rows, source, settings, reader), which is made once.
 
-  Args:
-    key: a JSON value, all that the rows depend on.
+  The key is a JSON value, all that the rows depend on.
   """
   options = [list(source.classes), source.unknown_labels]
   names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
@@ -73,15 +72,9 @@ def stored(
 
 
 def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
-  """Splits the rows, and names the outputs.
+  """Splits the rows of a data set by DataSettings, and names the outputs.
 
-  Args:
-    source: a data set of experiments.data.datasets.
-    settings: experiments.data.data_settings.DataSettings.
-    reader: of the labels.
-
-  Raises:
-    UserError: a split is empty, or has labels that are not allowed.
+  A UserError says which split is empty, or has labels that are not allowed.
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
@@ -140,15 +133,13 @@ def known(
 ) -> tuple[np.ndarray, list[str]]:
   """(the row indices whose labels are known, messages about the others).
 
+  A UserError says which labels are not, unless `unknown` is 'drop'.
+
   Args:
     is_known: of each row.
     split: of the rows, for messages.
-    unknown: what to do with rows of other labels: 'error' or 'drop'.
     allowed: what labels must be, for messages.
     remedy: end of the message of the error.
-
-  Raises:
-    UserError: there are rows of other labels, and they are an error.
   """
   others = chosen[~is_known[chosen]]
   if not len(others):

@@ -132,15 +132,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def select(rows: Rows, source, settings, reader) -> Selection:
-  """The splits of a stream, each a range of its rows.
-
-  Args:
-    source: the data set.
-    reader: of labels, which a stream has not.
-    settings: experiments.data.data_settings.DataSettings.
-
-  Raises:
-    UserError: a split is too short for a window.
+  """The splits of a stream, each a range of rows; UserError for an empty one.
   """
   del source, reader
   splits = rows.splits()
@@ -187,11 +179,7 @@ def windows(tokens: np.ndarray, length: int, stride: int = 0) -> Examples:
   """Windows of `length` tokens, each with the token after it.
 
   All tokens but the first follow those of a window; the last window may be
-  shorter.
-
-  Args:
-    tokens: (tokens,), of any integer type.
-    stride: tokens from the start of a window to the next; 0: `length`.
+  shorter. A window begins `stride` tokens after the one before; 0: `length`.
   """
   stride = stride or length
   after_first = max(len(tokens) - 1 - length, 0)

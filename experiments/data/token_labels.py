@@ -55,14 +55,11 @@ class TokenLabels(Labels):
 
 
 def check_aligned(rows: Rows, chosen: np.ndarray, lengths: np.ndarray) -> None:
-  """Checks that each text has a word of its label for each of its tokens.
+  """UserError unless a text has a word of its label for each of its tokens.
 
   Args:
     chosen: row indices.
     lengths: tokens of the texts of these rows.
-
-  Raises:
-    UserError: a text has more or fewer.
   """
   widths = np.array([len(string.split()) for string in rows.names])
   wrong = chosen[widths[rows.labels[chosen]] != lengths]

@@ -41,14 +41,9 @@ class Random:
     return ''
 
   def read(self, ids: Mapping[str, int], dim: int) -> Vectors | None:
-    """Vectors in place of drawn ones; None: all are drawn.
+    """Vectors in place of drawn ones, `dim` wide; None: all are drawn.
 
-    Args:
-      ids: token ids by token.
-      dim: numbers of each vector.
-
-    Raises:
-      UserError: there are none for this vocabulary and this width.
+    `ids` are those of tokens. A UserError says that there are none for them.
     """
     del ids, dim
 

@@ -182,10 +182,8 @@ class Byte(Tokenization):
 def add_separator(tokenizer) -> None:
   """Gives a tokenizers.Tokenizer the token [SEP], as its last id.
 
-  It then encodes a pair, for those who read tokenizer.json, as a run does.
-
-  Raises:
-    UserError: it has the token as another id.
+  It then encodes a pair, for those who read tokenizer.json, as a run does. A
+  UserError says that it has the token as another id.
   """
   from tokenizers import processors
 

@@ -109,9 +109,7 @@ class Checkpoints:
     """Starts saving `state`, a tree, as checkpoint state.step.
 
     A checkpoint in a bucket is complete once it has the files of the workdir.
-
-    Raises:
-      Failed: this checkpoint or the previous one could not be written.
+    Failed if this checkpoint or the previous one cannot be written.
     """
     # On a CPU the saver reads the buffer itself, which the next step may reuse
     # (donation) while the save continues in the background.
@@ -144,10 +142,8 @@ class Checkpoints:
   def restore(self, step: int, template: T) -> T:
     """The state saved at `step`, with structure and sharding of `template`.
 
-    Raises:
-      UserError: it belongs to another run, or its paths, shapes or dtypes
-        differ from the template.
-      Corrupt: it cannot be read, or holds another step.
+    A UserError says that it belongs to another run, or that its paths, shapes
+    or dtypes differ. Corrupt if it cannot be read, or holds another step.
     """
     arrays = leaves(template)
     with self._reading(step):
@@ -168,15 +164,9 @@ class Checkpoints:
   def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
     """The parameters saved at `step` by name, without the rest of the state.
 
-    Their averages, if any were kept: what the step was evaluated with.
-
-    Args:
-      template: tree of their shapes, dtypes and shardings; None: any shapes, on
-        one device.
-
-    Raises:
-      UserError: paths, shapes or dtypes differ from the template.
-      Corrupt: it cannot be read.
+    Their averages, if any were kept: what the step was evaluated with. Without
+    a template of their shapes, dtypes and shardings, they are on one device.
+    Raises as `restore`.
     """
     with self._reading(step):
       saved = self._saved(step)

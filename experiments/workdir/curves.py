@@ -38,12 +38,10 @@ def check() -> None:
 
 
 def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
-  """The writers of the curves of one attempt at a run.
+  """The writers of the curves of one attempt at a run in an opened workdir.
 
-  Args:
-    workdir: opened.
-    config: values by dotted key, to be shown beside the curves.
-    first_step: whose points this attempt can add first.
+  The config, by dotted key, is shown beside the curves. The attempt adds points
+  from `first_step` on.
   """
   curves: list = [_TensorBoard(workdir.file('tensorboard'), config, first_step)]
   if os.environ.get(WANDB_PROJECT):

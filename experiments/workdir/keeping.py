@@ -28,11 +28,7 @@ class CheckpointSettings:
 def best_step(
   best: Callable | None, scores: Mapping[int, float], steps: list[int]
 ) -> int | None:
-  """The step with the best score, the latest on ties.
-
-  Args:
-    best: max or min; None, only if there are no scores.
-  """
+  """The step with the best score, the latest on ties; None without scores."""
   there = {step: scores[step] for step in steps if step in scores}
   if best is None or not there:
     return None

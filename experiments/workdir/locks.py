@@ -38,28 +38,23 @@ def held(
   folder: str,
   patience: float = PATIENCE,
   queues: bool = False,
-  name: str = NAME,
 ) -> Iterator[None]:
-  """Holds FOLDER/NAME during the block; creates the folder if needed.
+  """Holds FOLDER/lock during the block; creates the folder if needed.
 
   The kernel releases the lock (flock) when the process ends in any way; it
   works across hosts over NFS. New folders that the block leaves empty are
-  removed again.
+  removed again. InUse if another process did not release it in time, and
+  UserError if the folder cannot be written.
 
   Args:
     patience: seconds to wait for a process on another host.
     queues: whether to wait as long for a process on this host, too; for locks
       that are held only for a moment.
-    name: of the file.
-
-  Raises:
-    InUse: another process did not release it in time.
-    UserError: the folder cannot be created, or is not writable.
   """
   # Late: commands that only read need no lock.
   from filelock import FileLock
 
-  path = pathlib.Path(folder).absolute() / name
+  path = pathlib.Path(folder).absolute() / NAME
   missing = [parent for parent in path.parents if not os.path.lexists(parent)]
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
@@ -135,11 +130,7 @@ def holder(path: str) -> str:
 
 
 def check_shared(folder: str) -> None:
-  """Checks that all processes see the lock that process 0 holds.
-
-  Raises:
-    UserError: on all of them, if one sees another folder.
-  """
+  """UserError, on all processes, if one does not see the lock of process 0."""
   path = os.path.join(folder, NAME)
   signed, *others = processes.gather(holder(path))
   # Each process has its own copy of a folder in a bucket.

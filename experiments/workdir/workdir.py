@@ -44,11 +44,7 @@ _EARLY = re.compile(rf'{locks.NAME}|log-\d+\.txt|{_TEMPORARY.pattern}')
 
 
 def write_atomic(path: str, content: str | bytes) -> None:
-  """Writes or replaces a file atomically.
-
-  Raises:
-    OSError: it cannot be written; an existing file is unchanged.
-  """
+  """Writes or replaces a file atomically; it is unchanged after an OSError."""
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
   try:
@@ -66,8 +62,7 @@ def write_atomic(path: str, content: str | bytes) -> None:
 def read_json(path: str, name: str, empty: T) -> T:
   """What a JSON file of a folder holds; without the file, `empty`.
 
-  Raises:
-    UserError: it is corrupt, or of another type than `empty`.
+  A UserError says that it is corrupt, or of another type than `empty`.
   """
   file_path = os.path.join(path, name)
   try:
@@ -83,11 +78,7 @@ def read_json(path: str, name: str, empty: T) -> T:
 
 
 def write_figure(path: str, figure, **options) -> None:
-  """Writes a matplotlib figure atomically, in the format of the extension.
-
-  Args:
-    options: arguments of Figure.savefig.
-  """
+  """Writes a figure atomically; options are those of Figure.savefig."""
   drawn = io.BytesIO()
   _, _, kind = path.rpartition('.')
   figure.savefig(drawn, format=kind, **options)
@@ -127,11 +118,9 @@ class Workdir:
   def set_status(
     self, status: str, step: int | None = None, **more: Any
   ) -> None:
-    """Replaces status.json.
+    """Replaces status.json, after what it speaks of is in the bucket, if any.
 
-    Args:
-      step: steps taken; None: as many as before.
-      more: further facts, instead of those of before.
+    Without a step, it is that of before; `more` replaces further facts.
     """
     # No other copy contains the status without the files that it speaks of.
     with buckets.copying:
@@ -165,8 +154,7 @@ def read_status(path: str) -> dict[str, Any]:
 def is_new(path: str) -> bool:
   """Whether a folder is missing, empty, or left by a start that was killed.
 
-  Raises:
-    UserError: it is a file.
+  A UserError says that it is a file.
   """
   if not os.path.exists(path):
     return True
@@ -190,9 +178,6 @@ def open_workdir(
     files: content by name, written unless the file exists.
     run: identity of the run that trains in it.
     shared_by: how many runs train at once in this process.
-
-  Raises:
-    OSError: the folder, or a file in it, cannot be written.
   """
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
@@ -213,10 +198,7 @@ def give_up(path: str, config: str, reason: str) -> None:
   """Marks a run as FAILED, unless it has ended otherwise.
 
   The caller must hold the lock of the folder. If the status cannot be written,
-  it stays as it is.
-
-  Args:
-    config: text of config.json, written unless the file exists.
+  it stays as it is. The text of config.json is written unless it exists.
   """
   with contextlib.suppress(OSError, Failed, UserError):
     if read_status(path).get('status', 'RUNNING') == 'RUNNING':
