@@ -48,8 +48,7 @@ def print_result(result: dict) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-  """Prints lines on standard output, at once; OSError if it is full or closed.
-  """
+  """Prints lines on standard output, at once; OSError if that is not possible."""
   try:
     print(*lines, sep='\n', flush=True)
   except OSError:

@@ -116,8 +116,7 @@ class Table:
 
 
 def parse(text: Any, table: Table, key: str) -> Call:
-  """The one call of a text; UserError if it names no entry or a wrong option.
-  """
+  """The one call of a text; UserError for no entry, or a wrong option."""
   place = f'config.{key} = {text!r}'
   names = ', '.join(sorted(table.entries))
   if not isinstance(text, str):
@@ -156,7 +155,7 @@ def _options(name: str, entry: Any, inside: str) -> dict[str, Any]:
   for option, value in _keywords(inside).items():
     if option not in known:
       raise UserError(
-        f'{name} {_why_none(entry, option)}; it has '
+        f'{name} has no option {option!r}; it has '
         f'{", ".join(known) or "none"}{nearest(option, known)}'
       )
     values[option] = typed(value, known[option][0], option)
@@ -170,18 +169,6 @@ def _is_finite(value: Any) -> bool:
   if isinstance(value, tuple):
     return all(map(_is_finite, value))
   return value not in (math.inf, -math.inf)
-
-
-def _why_none(entry: Any, option: str) -> str:
-  """Why an option is none of a class, of which the class is the subject."""
-  unreadable = fields.unreadable(entry)
-  if option not in unreadable:
-    return f'has no option {option!r}'
-  return (
-    f'cannot read {option}: {unreadable[option]!r} from a call; an option is '
-    'bool, int, float, str, a tuple or Literal of these, or several of them, '
-    'as float | None'
-  )
 
 
 def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:

@@ -44,34 +44,15 @@ def define(values: flags.FlagValues) -> None:
     'HOST:PORT of process 0, the same for all processes.',
     flag_values=values,
   )
-  flags.DEFINE_integer(
-    'num_processes',
-    None,
-    'Number of processes in the run.',
-    1,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'process_id',
-    None,
-    'Index of this process, from 0 to num_processes - 1.',
-    0,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'start_timeout',
-    300,
-    'Seconds to wait for all processes to start.',
-    1,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'peer_timeout',
-    60,
-    'Seconds without a heartbeat after which a process counts as dead.',
-    1,
-    flag_values=values,
-  )
+  for name, default, least, meaning in (
+    ('num_processes', None, 1, 'Number of processes in the run.'),
+    ('process_id', None, 0,
+     'Index of this process, from 0 to num_processes - 1.'),
+    ('start_timeout', 300, 1, 'Seconds to wait for all processes to start.'),
+    ('peer_timeout', 60, 1,
+     'Seconds without a heartbeat after which a process counts as dead.'),
+  ):  # fmt: skip
+    flags.DEFINE_integer(name, default, meaning, least, flag_values=values)
 
 
 def find(

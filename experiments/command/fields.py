@@ -35,15 +35,6 @@ def sizes(entry: Any) -> set[str]:
   return names - options(entry).keys()
 
 
-def unreadable(entry: Any) -> dict[str, Any]:
-  """Annotations of fields with a default that no config can hold, by name."""
-  return {
-    field.name: field.type
-    for field in dataclasses.fields(entry)
-    if not _is_set(field) and field.name not in typed_fields(entry)
-  }
-
-
 @functools.cache
 def typed_fields(entry: Any) -> Mapping[str, tuple[Any, Any]]:
   """(type, default) of each option of a class; UserError as by `options`."""
@@ -127,8 +118,7 @@ def _elements(parts: tuple) -> tuple:
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-  """`value` as `kind`, if no information is lost; else UserError with `name`.
-  """
+  """`value` as `kind`, if no information is lost; else a UserError."""
   # Of `float | int`, 3 is an int.
   parts = sorted(_members(kind), key=lambda part: type(value) is not part)
   for part in parts:

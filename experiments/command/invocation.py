@@ -21,8 +21,7 @@ def command() -> list[str]:
 
 
 def shell_line(words: list[str]) -> str:
-  """A line for a shell that runs words as of `command`, wherever this code is.
-  """
+  """A line for a shell that runs words of `command`, wherever this code is."""
   if os.path.exists(os.path.join(_ROOT, 'scripts', 'run.sh')):
     return shlex.join(['bash', 'scripts/run.sh', *words])
   name = words[0].removeprefix('experiments.')

@@ -16,8 +16,7 @@ T = TypeVar('T')
 
 
 def is_first() -> bool:
-  """Whether this is process 0, the one that writes files. Uses no device alone.
-  """
+  """Whether this process writes files, number 0. Alone, it uses no device."""
   return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 

@@ -35,8 +35,7 @@ class Signals:
     self._at_once = False
 
   def install(self) -> None:
-    """Starts recording signals but ignored ones; a second SIGINT exits at once.
-    """
+    """Starts recording all that are not ignored; a second SIGINT exits at once."""
     for name in _PREEMPTION:
       if signal.getsignal(signal.Signals[name]) != signal.SIG_IGN:
         signal.signal(signal.Signals[name], self._receive)

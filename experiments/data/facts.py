@@ -9,6 +9,8 @@ from typing import Any
 from experiments.command.errors import UserError
 from experiments.data.contract import UNLABELLED
 
+_KEYS = {'labels', 'of_train', 'counts', 'fingerprint'}
+
 
 def exist(workdir: str) -> bool:
   """Whether a workdir has facts, so that its data is fixed; '' has none."""
@@ -26,8 +28,8 @@ def read_facts(workdir: str) -> dict[str, Any]:
   try:
     with open(path, encoding='utf-8') as file:
       facts = json.load(file)
-    if not isinstance(facts, dict) or not {'labels', 'counts'} <= facts.keys():
-      raise ValueError('no labels or no counts')
+    if not isinstance(facts, dict) or not facts.keys() >= _KEYS:
+      raise ValueError(f'it needs {", ".join(sorted(_KEYS))}')
   except ValueError as error:
     raise UserError(f'{path} is corrupt: {error}') from error
   return facts
@@ -39,8 +41,6 @@ def check(workdir: str, facts: dict[str, Any]) -> None:
   if UNLABELLED not in facts:
     # What only evaluates does not read them.
     known.pop(UNLABELLED, None)
-  # A run that kept less of its data agrees in what it kept.
-  known.setdefault('of_train', facts.get('of_train'))
   if known != facts:
     raise UserError(
       f'the data has changed since {workdir} was created: '

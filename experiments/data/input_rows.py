@@ -92,8 +92,7 @@ def _ending(path: str) -> str:
 
 
 def windows(rows: Iterable, size: int, file: BinaryIO | None) -> Iterator[list]:
-  """Lists of `size` rows, or fewer where the next have not arrived at the file.
-  """
+  """Lists of `size` rows, or fewer where the file does not have the next yet."""
   window = []
   for row in rows:
     window.append(row)

@@ -8,6 +8,7 @@ train, and has a value for each string.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -46,9 +47,8 @@ class LabelFacts:
 
   @classmethod
   def of(cls, facts: dict[str, Any]) -> LabelFacts:
-    """Facts from data.json, of which some runs kept the names alone."""
-    values = dict(facts.get('of_train', {}))
-    values['counts'] = tuple(values.get('counts', ()))
+    """Facts from data.json."""
+    values = facts['of_train'] | {'counts': tuple(facts['of_train']['counts'])}
     return cls(tuple(facts['labels']), **values)
 
 
@@ -109,7 +109,7 @@ class Classes(Labels):
     return LabelFacts(tuple(names), len(values), tuple(counts.tolist()))
 
   def allowed(self, names):
-    return f'one of [{shown(names)}]'
+    return f'one of [{first(map(repr, names))}]'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Sets(Labels):
 
   def allowed(self, names):
     return (
-      f'a list of labels of [{shown(names)}], as config.data.text'
+      f'a list of labels of [{first(map(repr, names))}], as config.data.text'
       '.label_separator and label_columns make them'
     )
 
@@ -214,10 +214,10 @@ def marked(columns: Sequence[str], cells: Sequence[str]) -> list[str]:
   return labels
 
 
-def shown(names: Sequence[str]) -> str:
-  """The first names, for messages."""
-  first = ', '.join(map(repr, names[:3]))
-  return f'{first}, ...' if len(names) > 3 else first
+def first(words: Iterable[str], separator: str = ', ') -> str:
+  """The first three words, followed by dots if there are more."""
+  words = list(itertools.islice(words, 4))
+  return separator.join(words[:3] + ['...'] * (len(words) > 3))
 
 
 def _number(string: str) -> float:

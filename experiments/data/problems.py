@@ -8,13 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.data.labels import Classes
+from experiments.data.labels import Classes, first
 from experiments.data.rows import Rows, distinct
-
-# Warn about classes with fewer training examples.
-_FEW = 5
-# Number of examples in a message.
-_SHOWN = 3
 
 Splits = dict[str, np.ndarray]
 
@@ -73,7 +68,7 @@ def _mixed_labels(rows: Rows, chosen: np.ndarray) -> list[str]:
 
 
 def _of_classes(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
-  """Messages about classes alike, of few train texts, or of none."""
+  """Messages about classes alike, or without texts of a split."""
   of_names, _ = Classes().values(rows.names, labels)
   classes, train = of_names[rows.labels], splits['train']
   counts = {
@@ -81,31 +76,20 @@ def _of_classes(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
     for split, chosen in splits.items()
   }
 
-  def shown(chosen: Iterable[int]) -> str:
-    return first(
-      (
-        f'{labels[c]!r} {counts["train"][c]}: '
-        f'{_places(rows, train[classes[train] == c])}'
-        for c in chosen
-      ),
-      '; ',
-    )
-
   lines = []
   of_folded = collections.defaultdict(list)
   for c, label in enumerate(labels):
     of_folded[''.join(label.casefold().split())].append(c)
   alike = [c for group in of_folded.values() if len(group) > 1 for c in group]
   if alike:
+    shown = (
+      f'{labels[c]!r} {counts["train"][c]}: '
+      f'{_places(rows, train[classes[train] == c])}'
+      for c in alike
+    )
     lines.append(
       f'labels that differ only by case or space: {len(alike)} of '
-      f'{len(labels)} ({shown(alike)})'
-    )
-  few = np.flatnonzero((counts['train'] > 0) & (counts['train'] < _FEW))
-  if len(few):
-    lines.append(
-      f'classes with fewer than {_FEW} train texts: {len(few)} of '
-      f'{len(labels)} ({shown(few)})'
+      f'{len(labels)} ({first(shown, "; ")})'
     )
   for split, of_split in counts.items():
     missing = np.flatnonzero(of_split == 0)
@@ -121,9 +105,3 @@ def _places(rows: Rows, chosen: np.ndarray) -> str:
   """The files and numbers of the first rows."""
   read = map(rows.row, chosen)
   return first(f'{row.file}:{row.number}' for row in read)
-
-
-def first(words: Iterable[str], separator: str = ', ') -> str:
-  """The first three words, followed by dots if there are more."""
-  words = list(itertools.islice(words, _SHOWN + 1))
-  return separator.join(words[:_SHOWN] + ['...'] * (len(words) > _SHOWN))

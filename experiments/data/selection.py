@@ -11,8 +11,8 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.contract import SPLITS, UNLABELLED
-from experiments.data.labels import CLASSES, Classes, Labels
-from experiments.data.problems import first, problems
+from experiments.data.labels import CLASSES, Classes, Labels, first
+from experiments.data.problems import problems
 from experiments.data.rows import Rows
 from experiments.data.splits import fold, hold_out
 from experiments.data.store import Store, packed, unpacked

@@ -132,7 +132,8 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def select(rows: Rows, source, settings, reader) -> Selection:
-  """The splits of a stream, each a range of rows; UserError for an empty one.
+  """The splits of a stream, which are ranges of rows; UserError if one is
+  empty.
   """
   del source, reader
   splits = rows.splits()

@@ -133,8 +133,7 @@ class TextOptions(Dataset):
     return list(dict.fromkeys(shown or raw for raw, shown in entries))
 
   def check(self, directory: str) -> None:
-    """UserError for options that exclude each other; `read` checks the files.
-    """
+    """UserError for options that exclude each other; files are not read."""
     is_hub = self.format == 'hub'
     if is_hub and (directory or not self.hub_name):
       raise UserError(

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data.labels import Classes, Labels, shown
+from experiments.data.labels import Classes, Labels, first
 from experiments.data.rows import Rows
 
 # The word of a token that has no label.
@@ -51,7 +51,7 @@ class TokenLabels(Labels):
     return values, is_known
 
   def allowed(self, names):
-    return f'{NONE!r} or one of [{shown(names)}] for each token'
+    return f'{NONE!r} or one of [{first(map(repr, names))}] for each token'
 
 
 def check_aligned(rows: Rows, chosen: np.ndarray, lengths: np.ndarray) -> None:

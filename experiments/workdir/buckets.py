@@ -122,8 +122,7 @@ def _is_kept(path: pathlib.Path) -> bool:
 
 
 def download(folder: str, trials: Collection[str] | None = None) -> None:
-  """Copies what is in the bucket of a staged folder into it, as `staged` does.
-  """
+  """Copies what is in the bucket of a staged folder into it; see `staged`."""
   address = origin(folder)
   if address == folder:
     return
