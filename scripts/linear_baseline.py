@@ -22,7 +22,7 @@ from sklearn import linear_model
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.multiclass import OneVsRestClassifier
 
-from experiments.command import invocation, provenance
+from experiments.command import provenance
 from experiments.data import rows, selection, splits
 from experiments.data.labels import LabelFacts, Numbers, Sets
 from experiments.settings.settings import from_config
@@ -105,7 +105,7 @@ def write(measured):
   """Adds a row to FILE, in place of that of the same command."""
   config_file = config_flags.get_config_filename(flags.FLAGS['config'])
   row = {
-    'command': invocation.without_paths(['python', *sys.argv]),
+    'command': provenance.without_paths(['python', *sys.argv]),
     'commit': provenance.commit(),
     'machine': provenance.machine(),
     'config': pathlib.Path(config_file).stem,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import logging
@@ -48,7 +49,7 @@ def print_result(result: dict) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-  """Prints lines on standard output, at once; OSError if that is not possible."""
+  """Prints lines on standard output, at once; OSError if that cannot be."""
   try:
     print(*lines, sep='\n', flush=True)
   except OSError:
@@ -94,8 +95,7 @@ def _run(main, define, doc, describe) -> None:
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
   # What threads of TensorStore raise after a failed read, which is raised too.
   sys.unraisablehook = lambda _: None
-  # Modules, see imports.
-  gc.freeze()
+  gc.freeze()  # Modules, as in import_frozen.
   code = DONE
   try:
     main(command_line.parse(sys.argv, define, doc, describe))
@@ -120,6 +120,21 @@ def _run(main, define, doc, describe) -> None:
     # Not sys.exit, which would wait for processes that do not end: a deadlock.
     distributed.end(code)
   sys.exit(code)
+
+
+def import_frozen(module: str) -> None:
+  """Imports a module without garbage collection, and then freezes.
+
+  Objects of modules are many, and stay: to search them again and again, during
+  the imports and while a model is traced, takes a good part of a short command.
+  What exists then is never collected, even if it becomes garbage.
+  """
+  gc.disable()
+  try:
+    importlib.import_module(module)
+    gc.freeze()
+  finally:
+    gc.enable()
 
 
 def check_output(path: str) -> None:

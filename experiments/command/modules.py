@@ -199,11 +199,17 @@ def _check_class(entry: Any, base: type) -> None:
     if not name.startswith('_') or name == '__call__'
   }
   for cls in entry.__mro__[: entry.__mro__.index(nearest)]:
-    for name, value in vars(cls).items():
+    fields = inspect.get_annotations(cls)
+    for name in vars(cls):
       if name in contract:
         _check_signature(cls, name, contract[name])
-      elif not name.startswith('_') and name not in _annotated(cls):
-        _check_spelling(cls, name, list(contract), callable(value))
+      elif not name.startswith('_') and name not in fields:
+        near = difflib.get_close_matches(name, contract, 1, _ALIKE)
+        if near:
+          raise UserError(
+            f'{cls.__name__}.{name} is not in its contract; did you mean '
+            f'{near[0]}? A helper needs another name'
+          )
   for name, method in contract.items():
     # Flax wraps the methods of modules.
     code = getattr(inspect.unwrap(method), '__code__', None)
@@ -213,24 +219,6 @@ def _check_class(entry: Any, base: type) -> None:
       raise UserError(f'{entry.__name__} needs {name}({parameters})')
 
 
-def _annotated(cls: type) -> dict:
-  """Fields of a class, whose names are its own."""
-  return inspect.get_annotations(cls)
-
-
-def _check_spelling(
-  cls: type, name: str, known: list[str], is_method: bool
-) -> None:
-  """UserError for a name that is nearly one of the contract."""
-  near = difflib.get_close_matches(name, known, 1, _ALIKE)
-  if near:
-    kind = 'method' if is_method else 'attribute'
-    raise UserError(
-      f'{cls.__name__}.{name} is no {kind} of its contract; did you '
-      f'mean {near[0]}? A helper needs another name'
-    )
-
-
 def _check_signature(cls: type, name: str, required: Any) -> None:
   """UserError if a method cannot be called as that of the base class."""
   method = vars(cls)[name]
@@ -238,12 +226,9 @@ def _check_signature(cls: type, name: str, required: Any) -> None:
     return
   signature = inspect.signature(method)
   parameters = inspect.signature(required).parameters
-  arguments, keywords = [], {}
-  for parameter in parameters.values():
-    if parameter.kind is parameter.KEYWORD_ONLY:
-      keywords[parameter.name] = None
-    elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
-      arguments.append(None)
+  kinds = [(p.name, p.kind) for p in parameters.values()]
+  arguments = [n for n, kind in kinds if kind.name == 'POSITIONAL_OR_KEYWORD']
+  keywords = {n: None for n, kind in kinds if kind.name == 'KEYWORD_ONLY'}
   try:
     signature.bind(*arguments, **keywords)
   except TypeError as error:

@@ -18,9 +18,9 @@ from typing import Any, get_type_hints
 
 from experiments.command import calls
 from experiments.command.calls import Call, Table
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, nearest
 from experiments.command.fields import typed
-from experiments.command.values import check_keys, join
+from experiments.command.values import join
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +81,19 @@ def read(cls: Any, values: Mapping, path: str = '') -> Any:
   wrong type, not allowed, or no such choice.
   """
   kinds = get_type_hints(cls)
-  check_keys(values, [entry.name for entry in dataclasses.fields(cls)], path)
+  names = [entry.name for entry in dataclasses.fields(cls)]
+  for name in values:
+    if name not in names:
+      raise UserError(
+        f'config.{join(path, name)} is not a key{nearest(name, names)}'
+      )
   made = {}
   for entry in dataclasses.fields(cls):
-    key, value = join(path, entry.name), values[entry.name]
-    kind, table = kinds[entry.name], entry.metadata.get('table')
+    key = join(path, entry.name)
+    if entry.name not in values:
+      raise UserError(f'config.{key} is missing')
+    value, kind = values[entry.name], kinds[entry.name]
+    table = entry.metadata.get('table')
     if dataclasses.is_dataclass(kind) and table is None:
       if not isinstance(value, Mapping):
         raise UserError(f'config.{key} = {value!r} is no section')

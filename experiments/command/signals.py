@@ -35,7 +35,7 @@ class Signals:
     self._at_once = False
 
   def install(self) -> None:
-    """Starts recording all that are not ignored; a second SIGINT exits at once."""
+    """Records all that are not ignored; after a second SIGINT exits at once."""
     for name in _PREEMPTION:
       if signal.getsignal(signal.Signals[name]) != signal.SIG_IGN:
         signal.signal(signal.Signals[name], self._receive)

@@ -8,8 +8,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.command.errors import UserError, nearest
-
 _QUOTES, _BRACKETS = '\'"', {'(': ')', '[': ']'}
 _INTEGER = re.compile('0|-?[1-9][0-9]*')
 
@@ -117,19 +115,6 @@ def flat_keys(config, prefix: str = '') -> dict[str, object]:
     if isinstance(value, ConfigDict | dict):
       keys |= flat_keys(value, f'{prefix}{name}.')
   return keys
-
-
-def check_keys(values, known, section: str) -> None:
-  """UserError if the keys of a section, '' for all, are not those known."""
-  prefix = f'config.{section}.' if section else 'config.'
-  for name in values:
-    if name not in known:
-      raise UserError(
-        f'{prefix}{name} is not a key{nearest(name, list(known))}'
-      )
-  for name in known:
-    if name not in values:
-      raise UserError(f'{prefix}{name} is missing')
 
 
 def join(section: str, name: str) -> str:

@@ -92,7 +92,7 @@ def _ending(path: str) -> str:
 
 
 def windows(rows: Iterable, size: int, file: BinaryIO | None) -> Iterator[list]:
-  """Lists of `size` rows, or fewer where the file does not have the next yet."""
+  """Lists of `size` rows, or fewer where the file does not have more yet."""
   window = []
   for row in rows:
     window.append(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterable
 
 import numpy as np
 

@@ -78,7 +78,11 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  labels = _labels(rows, splits['train'], source, reader)
+  _require_rows('train', splits['train'], 0)
+  # Of train as it was given, so that all folds have the same classes.
+  indices = np.unique(rows.labels[splits['train']])
+  labels = list(source.classes) if reader.is_listable else []
+  labels = labels or reader.names(rows.names[index] for index in indices)
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings)
@@ -163,21 +167,6 @@ def known(
   ]
 
 
-def _labels(rows: Rows, train: np.ndarray, source, reader: Labels) -> list[str]:
-  """Names of the outputs: those in the settings, or else those in train.
-
-  Train is as it was given, so that all folds have the same classes.
-  """
-  _require_rows('train', train, 0)
-  labels: list[str] = []
-  if reader.is_listable:
-    labels = list(source.classes)
-  labels = labels or reader.names(
-    rows.names[n] for n in np.unique(rows.labels[train])
-  )
-  return labels
-
-
 def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:
   """Takes the splits that have no files from train."""
   how = (settings.seed, settings.split_by)
@@ -203,9 +192,8 @@ def _require_rows(split: str, chosen, num_folds: int) -> None:
   if split == 'test' and num_folds:
     remedy = f'lower config.data.num_folds = {num_folds}'
   if split == 'train':
-    remedy = (
-      'lower config.data.test_fraction or config.data.validation_fraction'
-    )
+    fractions = 'config.data.test_fraction or config.data.validation_fraction'
+    remedy = f'lower {fractions}'
   raise UserError(f'the {split} split is empty; give files for it, or {remedy}')
 
 

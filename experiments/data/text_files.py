@@ -79,25 +79,17 @@ class Text(TextOptions):
     options = dataclasses.asdict(self)
     for name in (*SPLITS, UNLABELLED, 'unknown_labels'):
       del options[name]
-    content = [
-      [
-        split,
-        label,
-        os.path.relpath(path, directory or '.'),
-        self._digests(path, digest),
-      ]
-      for split, of_split in (files or self.files(directory)).items()
-      for label, path in of_split
-    ]
+    content = []
+    for split, of_split in (files or self.files(directory)).items():
+      for label, path in of_split:
+        is_hub = self.format == 'hub'
+        parts = readers.hub_files(self, path) if is_hub else [path]
+        name = os.path.relpath(path, directory or '.')
+        try:
+          content.append([split, label, name, list(map(digest, parts))])
+        except OSError as error:
+          raise UserError(f'{error.filename}: {error.strerror}') from error
     return [options, content]
-
-  def _digests(self, path: str, digest) -> list:
-    """The digest of a file, or those of the files of a hub split."""
-    paths = readers.hub_files(self, path) if self.format == 'hub' else [path]
-    try:
-      return [digest(file) for file in paths]
-    except OSError as error:
-      raise UserError(f'{error.filename}: {error.strerror}') from error
 
   def files(self, directory: str) -> dict[str, Files]:
     """The files of the splits that have any; UserError if one is missing.
@@ -140,7 +132,7 @@ class Text(TextOptions):
     if split == UNLABELLED or label is not None:
       label_columns = []
     count, of_file = len(columns), (label or '',)
-    of_row = self.label_of if label_columns else self._of_file
+    of_row = self.label_of if label_columns else lambda raw: self._shown(raw[0])
     shown: dict[tuple[str, ...], str] = {}
     for number, cells, _ in readers.rows(self, path, columns + label_columns):
       if cells is None:
@@ -154,10 +146,6 @@ class Text(TextOptions):
       with at(f'{path} row {number}'):
         text = self.text_of(cells[:count])
       yield Row(text, shown[raw], path, number)
-
-  def _of_file(self, cells: tuple[str, ...]) -> str:
-    """The label of a file, which all of its rows have; '' if it has none."""
-    return self._shown(cells[0])
 
   def _shown(self, raw: str) -> str:
     parts = raw.split(':')

@@ -88,7 +88,7 @@ class Transduction:
 
   outputs: Callable[[list[str]], list[str]]
   draw: Callable
-  room: Callable[[int], int]
+  room: Callable[[int], int] = lambda n: n
   least: int = 1
 
   def __call__(self, rng, length: int) -> tuple[list[str], str]:
@@ -143,15 +143,12 @@ def _task(labels: str, *how) -> Task:
   return Task(Transduction(*how), tuple(labels.split()), has_token_labels=True)
 
 
+_BITS = _letters('01')
 TRANSDUCTIONS = {
-  'reverse_string': _task('0 1', reverse_string, _letters('01'), lambda n: n),
-  'duplicate_string': _task(
-    '0 1', duplicate_string, _letters('01'), lambda n: 2 * n
-  ),
-  'odds_first': _task('0 1', odds_first, _letters('01'), lambda n: n),
-  'bucket_sort': _task(
-    '0 1 2 3 4', bucket_sort, _letters('01234'), lambda n: n
-  ),
+  'reverse_string': _task('0 1', reverse_string, _BITS),
+  'duplicate_string': _task('0 1', duplicate_string, _BITS, lambda n: 2 * n),
+  'odds_first': _task('0 1', odds_first, _BITS),
+  'bucket_sort': _task('0 1 2 3 4', bucket_sort, _letters('01234')),
   'binary_addition': _task(
     '0 1 end', binary_addition, _numbers('+'), lambda n: n + 1, 3
   ),

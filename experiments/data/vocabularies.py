@@ -19,8 +19,8 @@ PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
 # Ends each text of a pair; the last id of a vocabulary for pairs.
 SEPARATOR = '[SEP]'
-# How pre-tokenizers write whitespace; ByteLevel: space, newline, tab, return.
-_WHITESPACE = {'ByteLevel': 'ĠĊĉč', 'Metaspace': '▁'}
+# How ByteLevel writes a space, a newline, a tab and a return.
+_WHITESPACE = 'ĠĊĉč'
 
 
 class Vocabulary(NamedTuple):
@@ -41,8 +41,7 @@ class Vocabulary(NamedTuple):
   def of(cls, tokenizer) -> Vocabulary:
     """What a model has to know of a tokenizers.Tokenizer.
 
-    Words are separated by whitespace for ByteLevel and Metaspace; a continuing
-    token of another model has its `continuing_subword_prefix`.
+    Words are known of a WordLevel model, and of ByteLevel pre-tokenizers.
     """
     from tokenizers import models
 
@@ -50,18 +49,11 @@ class Vocabulary(NamedTuple):
     tokens = tuple(tokenizer.id_to_token(index) or '' for index in range(size))
     if isinstance(tokenizer.model, models.WordLevel):
       return cls(size, tokens=tokens)
-    stored = json.loads(tokenizer.to_str())
-    prefix = stored['model'].get('continuing_subword_prefix')
-    splits = stored['pre_tokenizer'] or {}
-    kinds = {step.get('type') for step in splits.get('pretokenizers', [splits])}
-    first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
-    if not (first or prefix):
+    splits = json.loads(tokenizer.to_str())['pre_tokenizer'] or {}
+    if splits.get('type') != 'ByteLevel':
       return cls(size, (), tokens)
-    if first:
-      begins = [t.startswith((*first, *SPECIAL_TOKENS)) for t in tokens]
-    else:
-      begins = [not t.startswith(prefix) for t in tokens]
-    return cls(size, tuple(begins), tokens)
+    first = (*_WHITESPACE, *SPECIAL_TOKENS)
+    return cls(size, tuple(token.startswith(first) for token in tokens), tokens)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -146,11 +146,11 @@ def files_of(config: dict, settings: Settings) -> dict[str, str]:
   return {'config.json': as_text(config)} | modules_of([settings])
 
 
-def with_format(config: dict) -> dict:
-  """A nested config as it is stored."""
-  return {'format': FORMAT} | config
-
-
 def as_text(config: dict) -> str:
   """The text of config.json for a nested config."""
   return json.dumps(with_format(config), indent=2)
+
+
+def with_format(config: dict) -> dict:
+  """A nested config as it is stored."""
+  return {'format': FORMAT} | config

@@ -40,10 +40,10 @@ def check() -> None:
 def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
   """The writers of the curves of one attempt at a run in an opened workdir.
 
-  The config, by dotted key, is shown beside the curves. The attempt adds points
-  from `first_step` on.
+  Weights & Biases shows the config, by dotted key, beside the curves. The
+  attempt adds points from `first_step` on.
   """
-  curves: list = [_TensorBoard(workdir.file('tensorboard'), config, first_step)]
+  curves: list = [_TensorBoard(workdir.file('tensorboard'), first_step)]
   if os.environ.get(WANDB_PROJECT):
     curves += _wandb(workdir, config)
   return curves
@@ -52,13 +52,13 @@ def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
 class _TensorBoard:
   """The event file of one attempt at a run."""
 
-  def __init__(self, folder: str, config: Mapping[str, Any], first_step: int):
+  def __init__(self, folder: str, first_step: int):
     # tensorboardX imports PyTorch if installed, which takes two seconds, to
     # support its tensors, which are not used here.
     modules: dict[str, Any] = sys.modules
     is_hidden = modules.setdefault('torch', None) is None
     try:
-      from tensorboardX import SummaryWriter, summary
+      from tensorboardX import SummaryWriter
     finally:
       if is_hidden:
         del modules['torch']
@@ -68,15 +68,6 @@ class _TensorBoard:
     self._writer = SummaryWriter(
       folder, purge_step=first_step, max_queue=0, flush_secs=1
     )
-    shown = {
-      name: value if isinstance(value, int | float) else str(value)
-      for name, value in config.items()
-    }
-    metric = f'validation/{config["checkpoint.best_metric"]}'
-    file = self._writer.file_writer
-    assert file is not None, 'a writer that is not closed has a file'
-    for part in summary.hparams(shown, [metric])[:2]:
-      file.add_summary(part)
 
   def add(self, row: Mapping[str, float], step: int) -> None:
     """Adds a point to the curve of each name."""

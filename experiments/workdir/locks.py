@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import errno
 import os
-import pathlib
 import socket
 import time
 from collections.abc import Iterator
@@ -42,9 +41,8 @@ def held(
   """Holds FOLDER/lock during the block; creates the folder if needed.
 
   The kernel releases the lock (flock) when the process ends in any way; it
-  works across hosts over NFS. New folders that the block leaves empty are
-  removed again. InUse if another process did not release it in time, and
-  UserError if the folder cannot be written.
+  works across hosts over NFS. InUse if another process did not release it in
+  time, and UserError if the folder cannot be written.
 
   Args:
     patience: seconds to wait for a process on another host.
@@ -54,8 +52,7 @@ def held(
   # Late: commands that only read need no lock.
   from filelock import FileLock
 
-  path = pathlib.Path(folder).absolute() / NAME
-  missing = [parent for parent in path.parents if not os.path.lexists(parent)]
+  path = os.path.join(os.path.abspath(folder), NAME)
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
   )
@@ -66,15 +63,11 @@ def held(
   finally:
     with contextlib.suppress(OSError):
       # Before the release: one that waits for this file then makes another.
-      path.unlink()
-      for parent in missing:
-        parent.rmdir()
+      os.remove(path)
     lock.release()
 
 
-def _acquire(
-  lock, folder: str, patience: float, queues: bool, attempts: int = 3
-) -> None:
+def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
   from filelock import Timeout
 
   has_said = False
@@ -99,12 +92,6 @@ def _acquire(
       f'--workdir={folder} is in use by {who}; wait for it, end it, or '
       'choose another --workdir'
     ) from None
-  except (FileNotFoundError, FileExistsError):
-    # The previous holder has just removed the folder, before the file in it was
-    # opened or while the folder was made.
-    if not attempts:
-      raise
-    _acquire(lock, folder, patience, queues, attempts - 1)
   except OSError as error:
     if error.errno not in _UNSUPPORTED:
       raise

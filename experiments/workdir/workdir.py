@@ -32,7 +32,7 @@ import time
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from experiments.command import invocation, provenance
+from experiments.command import provenance
 from experiments.command.errors import Failed, UserError
 from experiments.workdir import buckets, locks
 
@@ -234,7 +234,7 @@ def record_environment(workdir: Workdir, devices) -> None:
     {
       'attempt': workdir.attempt,
       'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
-      'command': invocation.command(),
+      'command': provenance.command(),
       'python': platform.python_version(),
       'packages': provenance.versions(),
       'devices': [str(device) for device in devices],

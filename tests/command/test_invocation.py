@@ -9,7 +9,7 @@ from conftest import ROOT
 
 import selfattn
 from experiments import __main__
-from experiments.command import config_files, invocation
+from experiments.command import config_files, provenance
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ from experiments.command import config_files, invocation
 )
 def test_a_command_has_one_name_however_it_is_started(typed, monkeypatch):
   monkeypatch.setattr(sys, 'orig_argv', typed)
-  assert invocation.command() == ['experiments.train', '--workdir=x', '-m']
+  assert provenance.command() == ['experiments.train', '--workdir=x', '-m']
 
 
 def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):
   words = ['experiments.sweep', '--grid', 'a b']
-  line = invocation.shell_line(words)
+  line = provenance.shell_line(words)
   assert line == "bash scripts/run.sh experiments.sweep --grid 'a b'"
-  monkeypatch.setattr(invocation, '_ROOT', str(tmp_path))
-  assert invocation.shell_line(words) == "selfattn sweep --grid 'a b'"
+  monkeypatch.setattr(provenance, '_ROOT', str(tmp_path))
+  assert provenance.shell_line(words) == "selfattn sweep --grid 'a b'"
 
 
 def test_a_config_of_this_code_is_found_from_anywhere(tmp_path, monkeypatch):
