@@ -186,21 +186,22 @@ def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
   return calls
 
 
-def parse_layers(
-  text: Any, table: Table, key: str
-) -> tuple[tuple[Call, ...], ...]:
-  """The joined calls of the first layers, a pattern that is repeated.
+def read(value: Any, table: Table, key: str) -> Call | tuple:
+  """The call of a choice, those that it joins, or a pattern of these.
 
-  The fewest that are the pattern: equal calls are one. Raises as `parse`.
+  A pattern over layers is repeated, and has the fewest entries: equal calls are
+  one. Raises as `parse`.
   """
+  of_layer = parse_joined if table.joins else parse
+  if not table.layers:
+    return of_layer(value, table, key)
   # Late: it imports jax, for which --help does not wait.
   from selfattn import layers
 
-  entries = _split(text, ',', key) if isinstance(text, str) else [text]
+  entries = _split(value, ',', key) if isinstance(value, str) else [value]
+  pattern = [of_layer(entry, table, key) for entry in entries]
   if not table.joins:
-    pattern = [(parse(entry, table, key),) for entry in entries]
-  else:
-    pattern = [parse_joined(entry, table, key) for entry in entries]
+    pattern = [(call,) for call in pattern]
   return tuple(pattern[: layers.period(pattern)])
 
 
@@ -217,14 +218,12 @@ def _split(text: str, separator: str, key: str) -> list[str]:
   return parts
 
 
-def joined_text(calls: tuple[Call, ...]) -> str:
-  """The canonical text of joined calls."""
-  return '+'.join(map(str, calls))
-
-
-def layers_text(pattern: tuple[tuple[Call, ...], ...]) -> str:
-  """The canonical text of a pattern over layers."""
-  return ','.join(map(joined_text, pattern))
+def text(value: Call | tuple) -> str:
+  """The canonical text of a choice, from which `read` has the same choice."""
+  if isinstance(value, Call):
+    return str(value)
+  is_pattern = any(isinstance(part, tuple) for part in value)
+  return (',' if is_pattern else '+').join(map(text, value))
 
 
 def _keywords(inside: str) -> dict[str, Any]:

@@ -102,12 +102,8 @@ def read(cls: Any, values: Mapping, path: str = '') -> Any:
       made[entry.name] = _checked(
         typed(value, kind, f'config.{key}'), entry, key
       )
-    elif table.layers:
-      made[entry.name] = calls.parse_layers(value, table, key)
-    elif table.joins:
-      made[entry.name] = calls.parse_joined(value, table, key)
     else:
-      made[entry.name] = calls.parse(value, table, key)
+      made[entry.name] = calls.read(value, table, key)
   return cls(**made)
 
 
@@ -135,11 +131,8 @@ def flat(settings: Any, path: str = '') -> dict[str, Any]:
   values: dict[str, Any] = {}
   for entry in dataclasses.fields(settings):
     key, value = join(path, entry.name), getattr(settings, entry.name)
-    table = entry.metadata.get('table')
-    if table is not None and table.layers:
-      values[key] = calls.layers_text(value)
-    elif table is not None:
-      values[key] = calls.joined_text(value) if table.joins else str(value)
+    if 'table' in entry.metadata:
+      values[key] = calls.text(value)
     elif dataclasses.is_dataclass(value):
       values |= flat(value, key)
     else:

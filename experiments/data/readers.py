@@ -277,13 +277,9 @@ def _lines(text, columns, _) -> Iterator[dict]:
     yield dict(zip(columns, values, strict=True)) if line.strip() else {}
 
 
-def _document(text, columns, _) -> Iterator[dict]:
-  yield {columns[0]: text.read()}
-
-
 _TEXT = {
   'csv': _csv, 'json': _json, 'lines': _lines, 'class_files': _lines,
-  'class_folders': _document,
+  'class_folders': lambda text, columns, _: [{columns[0]: text.read()}],
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -89,7 +90,8 @@ class File(Random):
     try:
       for number, line in enumerate(_lines(self.path), 1):
         report.add(1)
-        if not line.strip() or (number == 1 and _is_header(line)):
+        is_header = number == 1 and re.fullmatch(rb'\s*\d+\s+\d+\s*', line)
+        if not line.strip() or is_header:
           continue
         # A word may hold spaces, but no number does.
         word, *numbers = line.rsplit(None, dim)
@@ -124,12 +126,6 @@ def _lines(path: str):
     lines = iter(opener(file) if opener else file)
     yield next(lines, b'').removeprefix(codecs.BOM_UTF8)
     yield from lines
-
-
-def _is_header(line: bytes) -> bool:
-  """Whether a line is two whole numbers, and no word with one dimension."""
-  parts = line.split()
-  return len(parts) == 2 and all(part.isdigit() for part in parts)
 
 
 def _is_number(text: bytes) -> bool:

@@ -77,7 +77,7 @@ def _position(model, causal: bool, vocab_size: int | None) -> Position:
         )
       made = call.make(*sizes, vocab_size=vocab_size)
       pattern[-1][call.label] = made
-  text = calls.layers_text(model.position)
+  text = calls.text(model.position)
   try:
     return positions.layered(pattern)
   except ValueError as error:

@@ -101,7 +101,7 @@ def test_calls_are_joined_by_plus_outside_of_brackets_and_quotes():
   joined = calls.parse_joined(text, JOINED, 'part')
   assert [call.name for call in joined] == ['wide', 'plain']
   assert joined[0].options == {'base': 2.0, 'shape': 'a+b'}
-  assert calls.joined_text(joined) == "wide(base=2, shape='a+b')+plain"
+  assert calls.text(joined) == "wide(base=2, shape='a+b')+plain"
   assert calls.parse_joined('', JOINED, 'part') == ()
 
 
