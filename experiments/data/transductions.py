@@ -106,36 +106,32 @@ def _stack(rng, n: int) -> list[str]:
   return choose(rng, '01', depth) + chosen
 
 
-def _task(labels: str, *how) -> Task:
-  return Task(Transduction(*how), tuple(labels.split()), has_token_labels=True)
+def _task(*how) -> Task:
+  return Task(Transduction(*how), has_token_labels=True)
 
 
 _BITS = _letters('01')
 TRANSDUCTIONS = {
-  'reverse_string': _task('0 1', lambda tokens: tokens[::-1], _BITS),
+  'reverse_string': _task(lambda tokens: tokens[::-1], _BITS),
   'duplicate_string': _task(
-    '0 1', lambda tokens: tokens + tokens, _BITS, lambda n: 2 * n
+    lambda tokens: tokens + tokens, _BITS, lambda n: 2 * n
   ),
   # As their description has it; their code has the even ones first.
-  'odds_first': _task('0 1', lambda tokens: tokens[::2] + tokens[1::2], _BITS),
-  'bucket_sort': _task('0 1 2 3 4', sorted, _letters('01234')),
+  'odds_first': _task(lambda tokens: tokens[::2] + tokens[1::2], _BITS),
+  'bucket_sort': _task(sorted, _letters('01234')),
   # `0 1 + 1`, and the sum without zeros after its last 1.
   'binary_addition': _task(
-    '0 1 end',
     lambda tokens: _digits(sum(_operands(tokens, '+'))),
     _numbers('+'),
     lambda n: n + 1,
     3,
   ),
   'binary_multiplication': _task(
-    '0 1 end',
     lambda tokens: _digits(math.prod(_operands(tokens, '*'))),
     _numbers('*'),
     lambda n: n,
     3,
   ),
-  'compute_sqrt': _task('0 1', compute_sqrt, _positive, lambda n: -(-n // 2)),
-  'stack_manipulation': _task(
-    '0 1 end', stack_manipulation, _stack, lambda n: n + 1, 2
-  ),
+  'compute_sqrt': _task(compute_sqrt, _positive, lambda n: -(-n // 2)),
+  'stack_manipulation': _task(stack_manipulation, _stack, lambda n: n + 1, 2),
 }

@@ -11,7 +11,6 @@ from conftest import make_small_config
 from experiments.command.errors import UserError
 from experiments.data import encoding, loading, streams
 from experiments.data.batches import TrainBatches
-from experiments.data.vocabularies import Byte
 from experiments.settings.settings import from_config
 
 TEXTS = ['a first text', 'zwei Sätze . und noch einer', 'x' * 30, 'the end']
@@ -196,9 +195,3 @@ def test_what_a_stream_cannot_be_is_refused(tmp_path, changes, key):
   config = make_config(tmp_path, **changes)
   with pytest.raises(UserError, match=key.replace('.', r'\.')):
     load(config)
-
-
-def test_encoded_bytes_have_nothing_added():
-  ids, lengths = encoding.token_ids(Byte().train([]), ['ab', ' ab', 'ä'])
-  assert lengths.tolist() == [2, 3, 2]
-  assert len(ids) == 7
