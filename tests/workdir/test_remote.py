@@ -9,7 +9,7 @@ from threading import Event, Thread
 import pytest
 from conftest import ROOT, last_json, make_small_config
 from fsspec.implementations.local import LocalFileSystem
-from test_train import StopAt, arguments, rows, start
+from test_train import StopAt, rows
 
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.signals import Signals
@@ -325,41 +325,3 @@ def test_a_missing_extra_is_named(monkeypatch):
     buckets.staged('gs://bucket/run'),
   ):
     pass
-
-
-@pytest.mark.oracle
-def test_gs_addresses_work(tmp_path, monkeypatch, run_command):
-  """Objects of fake_gcs on the loopback; commands need the extra gcs."""
-  pytest.importorskip('gcsfs', reason='the extra gcs is not installed')
-  from fake_gcs import FakeGcs
-
-  config, address = make_small_config(), 'gs://bucket/runs/first'
-  with FakeGcs('bucket') as storage:
-    for name, value in {
-      'STORAGE_EMULATOR_HOST': storage.url,
-      'TENSORSTORE_GCS_HTTP_URL': storage.url,
-      'GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT': 'false',
-      'FSSPEC_GCS_TOKEN': 'anon',
-      'NO_GCE_CHECK': 'true',
-    }.items():
-      monkeypatch.setenv(name, value)
-    objects, words = storage.buckets['bucket'], arguments(address, config)
-    process = start(address, config)
-    deadline = time.monotonic() + 100
-    while 'runs/first/checkpoints/6/commit_success.txt' not in objects:
-      assert time.monotonic() < deadline
-      assert process.poll() is None
-      time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    done = run_command('train', *words)
-    assert done.returncode == 0, done.stderr
-    result = last_json(done.stdout)
-    assert result['workdir'] == address
-    assert last_json(run_command('train', *words).stdout) == result
-    scores = run_command('evaluate', f'--workdir={address}')
-    assert last_json(scores.stdout)['accuracy'] == result['accuracy']
-    metrics, _, _ = objects['runs/first/metrics.jsonl']
-  whole = tmp_path / 'whole'
-  run_lib.run(config, str(whole), Signals())
-  assert metrics.decode() == (whole / 'metrics.jsonl').read_text()
