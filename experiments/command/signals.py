@@ -41,7 +41,6 @@ class Signals:
         signal.signal(signal.Signals[name], self._receive)
 
   def _receive(self, number, frame):
-    del frame
     if self.received and number == signal.SIGINT:
       # Not sys.exit, which would wait for a save, or for other processes.
       _say('second SIGINT: exiting at once, without saving or removing files')

@@ -108,7 +108,6 @@ def a_before_b(rng, length: int) -> tuple[list[str], str]:
 
 def a_before_b_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
   """The string read backwards."""
-  del rng
   tokens = tokens[::-1]
   return tokens, _yes(tokens.index('a') < tokens.index('b'))
 

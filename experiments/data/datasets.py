@@ -37,12 +37,10 @@ class WordOrder(Dataset):
   is_generated = True
 
   def check(self, directory: str) -> None:
-    """ValueError for sizes that the grammar does not support."""
     _check_sizes(self, 1, 1_000_000, dataclasses.asdict(self))
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split; the two rows of a pair are adjacent."""
-    del directory
     sizes = (self.train_pairs, self.validation_pairs, self.test_pairs)
     pairs = iter(word_order.twin_pairs(sum(sizes), seed))
     splits = {}
@@ -87,11 +85,9 @@ class Algorithmic(Dataset):
 
   @property
   def has_token_labels(self) -> bool:
-    """Whether the task is one of experiments.data.transductions."""
     return self.algorithm().has_token_labels
 
   def check(self, directory: str) -> None:
-    """ValueError for an unknown task or invalid sizes."""
     self.algorithm()
     _check_sizes(self, 2, 10_000_000, SPLITS)
     require(
@@ -109,8 +105,6 @@ class Algorithmic(Dataset):
     )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split."""
-    del directory
     task = self.algorithm()
     rng = np.random.default_rng(seed)
     short = (1, self.longest_train)
@@ -157,8 +151,6 @@ class AssociativeRecall(Dataset):
   has_token_labels: ClassVar[bool] = True
 
   def check(self, directory: str) -> None:
-    """ValueError for sizes that do not fit."""
-    del directory
     require(self.num_pairs >= 1, 'num_pairs', self.num_pairs, 'at least 1')
     require(self.power > 0, 'power', self.power, 'above 0')
     _check_sizes(self, 1, 10_000_000, SPLITS)
@@ -173,8 +165,6 @@ class AssociativeRecall(Dataset):
     require(is_enough, 'vocab_size', self.vocab_size, f'at least {words}')
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split."""
-    del directory
     rng = np.random.default_rng(seed)
     lengths = {
       'train': (self.length,) * self.train,
@@ -209,13 +199,9 @@ class Stories(Dataset):
   is_stream: ClassVar[bool] = True
 
   def check(self, directory: str) -> None:
-    """ValueError for a number of stories below 1."""
-    del directory
     _check_sizes(self, 1, 1_000_000, SPLITS)
 
   def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
-    """Pieces of the stories by split."""
-    del directory
     rng = np.random.default_rng(seed)
     splits = {}
     for split in SPLITS:

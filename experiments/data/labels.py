@@ -66,14 +66,12 @@ class Labels:
 
   def names(self, train: Iterable[str]) -> list[str]:
     """Names of the outputs, from the distinct strings of train."""
-    del train
     return []
 
   def values(
     self, strings: Sequence[str], names: Sequence[str]
   ) -> tuple[np.ndarray, np.ndarray]:
     """(value of each label as it was read, whether it is one of `names`)."""
-    del names
     count = len(strings)
     return np.zeros(count, np.int32), np.ones(count, bool)
 
@@ -83,7 +81,6 @@ class Labels:
 
   def allowed(self, names: Sequence[str]) -> str:
     """What a string must be, for messages."""
-    del names
     return 'anything'
 
 
@@ -123,7 +120,6 @@ class Sets(Labels):
   is_listable: ClassVar = True
 
   def names(self, train: Iterable[str]) -> list[str]:
-    """Labels of all sets, sorted, numbers by value."""
     return sorted({n for s in train for n in parts(s) or ()}, key=_by_value)
 
   def values(self, strings, names):
@@ -155,12 +151,9 @@ class Numbers(Labels):
   least: ClassVar = 1
 
   def names(self, train: Iterable[str]) -> list[str]:
-    """One output, the value."""
-    del train
     return ['value']
 
   def values(self, strings, names):
-    del names
     numbers = np.array([_number(string) for string in strings], np.float32)
     is_known = np.isfinite(numbers)
     return np.where(is_known, numbers, np.float32(0)), is_known

@@ -55,7 +55,6 @@ class Stream(Text):
     object.__setattr__(self, 'label_column', '')
 
   def check(self, directory: str) -> None:
-    """ValueError for a size below 0; UserError for texts without labels."""
     super().check(directory)
     for split in SPLITS:
       name = f'{split}_bytes'
@@ -88,7 +87,6 @@ class Stream(Text):
     }
 
   def key(self, directory, digest, files=None) -> list:
-    """All that the pieces depend on, as a JSON value."""
     return super().key(directory, digest, files)
 
 
@@ -135,7 +133,6 @@ def select(rows: Rows, source, settings, reader) -> Selection:
   """The splits of a stream, which are ranges of rows; UserError if one is
   empty.
   """
-  del source, reader
   splits = rows.splits()
   for split, fraction in (
     ('test', settings.test_fraction),

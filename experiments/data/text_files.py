@@ -56,7 +56,6 @@ class Text(TextOptions):
     A UserError says which file is missing or, while iterating, which row is
     wrong. Without `files`, by split, they are those of the directory.
     """
-    del seed
     by_split = files or self.files(directory)
 
     def rows(split: str) -> Iterator[Row]:

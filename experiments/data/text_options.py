@@ -123,7 +123,6 @@ class TextOptions(Dataset):
 
   @property
   def has_pairs(self) -> bool:
-    """Whether each row is a pair of texts."""
     return self.join == 'pair'
 
   @property

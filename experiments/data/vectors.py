@@ -58,7 +58,6 @@ class Random:
 
     `ids` are those of tokens. A UserError says that there are none for them.
     """
-    del ids, dim
 
 
 @dataclasses.dataclass(frozen=True)

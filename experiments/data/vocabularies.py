@@ -75,11 +75,9 @@ class Word(Tokenization):
   split_punctuation: bool = True
 
   def check(self) -> None:
-    """ValueError for a size without room for a word."""
     _check(self, size=3, min_count=1)
 
   def train(self, texts: Iterable[str | list[str]]):
-    """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import models, pre_tokenizers, trainers
 
     whitespace = pre_tokenizers.WhitespaceSplit()
@@ -117,15 +115,12 @@ class BytePair(Tokenization):
   adds_space: ClassVar[bool] = True
 
   def of_stream(self) -> Tokenization:
-    """That without spaces which the stream does not have."""
     return _StreamBytePair(**vars(self))
 
   def check(self) -> None:
-    """ValueError for a size without room for the bytes."""
     _check(self, size=258, min_count=1)
 
   def train(self, texts: Iterable[str | list[str]]):
-    """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
     tokenizer = _tokenizer(
@@ -161,10 +156,8 @@ class Byte(Tokenization):
   lowercase: bool = False
 
   def train(self, texts: Iterable[str | list[str]]):
-    """A tokenizers.Tokenizer; the texts are not used."""
     from tokenizers import normalizers
 
-    del texts
     tokenizer = _StreamBytePair(size=258, min_count=1).train([])
     steps = [normalizers.Lowercase()] if self.lowercase else []
     tokenizer.normalizer = normalizers.Sequence(steps)

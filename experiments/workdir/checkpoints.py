@@ -38,7 +38,6 @@ class Corrupt(Failed):
 class _Manager(ocp.CheckpointManager):
   def reached_preemption(self, step: int) -> bool:
     """Never: command.signals polls the same service, with its own counter."""
-    del step
     return False
 
 
@@ -88,7 +87,6 @@ class Checkpoints:
 
   def should_preserve(self, checkpoints, *, context) -> list[bool]:
     """Called by Orbax: which of these steps, ascending, to keep."""
-    del context
     steps = [info.step for info in checkpoints]
     kept = {
       *steps[-self._settings.max_to_keep :],

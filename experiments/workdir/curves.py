@@ -70,13 +70,10 @@ class _TensorBoard:
     )
 
   def add(self, row: Mapping[str, float], step: int) -> None:
-    """Adds a point to the curve of each name."""
     for name, value in row.items():
       self._writer.add_scalar(name, value, step)
 
   def close(self, has_failed: bool) -> None:
-    """Writes what is left, and closes the file."""
-    del has_failed
     with contextlib.suppress(OSError):
       self._writer.close()
 
@@ -88,12 +85,10 @@ class _WandB:
     self._run = run
 
   def add(self, row: Mapping[str, float], step: int) -> None:
-    """Adds a point to the curve of each name."""
     with contextlib.suppress(Exception):
       self._run.log(dict(row), step=step)
 
   def close(self, has_failed: bool) -> None:
-    """Waits until everything is sent, or written where it is offline."""
     with contextlib.suppress(Exception):
       self._run.finish(exit_code=int(has_failed))
 
