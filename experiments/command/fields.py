@@ -53,19 +53,15 @@ def typed_fields(entry: Any) -> Mapping[str, tuple[Any, Any]]:
   kinds = {}
   for field in fields:
     kind = _annotation(entry, field.name)
-    if _is_set(field) or not _is_readable(kind):
+    is_set = field.default is None and field.name in _SET
+    has_default = field.default is not dataclasses.MISSING
+    if is_set or not has_default or not _is_readable(kind):
       continue
     if field.default is None:
       kind = kind | None
     typed(field.default, kind, f'{entry.__name__}.{field.name}')
     kinds[field.name] = kind, field.default
   return kinds
-
-
-def _is_set(field: dataclasses.Field) -> bool:
-  """Whether the program sets a field, which is no option then."""
-  has_none = field.default is None and field.name in _SET
-  return has_none or field.default is dataclasses.MISSING
 
 
 def _annotation(entry: type, name: str) -> Any:

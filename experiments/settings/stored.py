@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from experiments.command import modules
 from experiments.command.errors import UserError, at
@@ -54,28 +53,18 @@ def read_settings(path: str) -> Settings:
 
   Says which of one's own modules have changed since the run began.
   """
-  with _modules_as_noted(path):
-    settings = _read(path)
-    say_changed(path)
+  settings = _read(path)
+  say_changed(path)
   return settings
 
 
 def _read(path: str) -> Settings:
   if not os.path.exists(os.path.join(path, 'config.json')):
     raise UserError(f'--workdir: {path}/config.json does not exist')
+  search_modules(path)
   config = read_json(path, 'config.json', {})
   with at(f'{path}/config.json'):
     return from_config(complete(config))
-
-
-@contextlib.contextmanager
-def _modules_as_noted(path: str) -> Iterator[None]:
-  """A context in which modules are the files that a run has noted."""
-  search_modules(path)
-  noted = read_json(path, _MODULES, {})
-  files = {name.partition(':')[0]: file for name, (file, _) in noted.items()}
-  with modules.found_first(files):
-    yield
 
 
 def say_changed(path: str) -> None:
@@ -120,8 +109,7 @@ def check(path: str, settings: Settings) -> None:
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  with _modules_as_noted(path):
-    before = _read(path)
+  before = _read(path)
   check_equal(before, settings, f'--workdir={path} belongs to a run')
   say_changed(path)
 

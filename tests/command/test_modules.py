@@ -85,17 +85,6 @@ def test_two_versions_of_a_file_or_of_one_beside_it_are_two_classes(
   assert source[1] != digest
 
 
-def test_of_modules_of_one_name_that_of_the_run_comes_first(folder):
-  other = folder / 'other/ideas_of_tests.py'
-  other.parent.mkdir()
-  other.write_text(IDEAS.replace('int = 4', 'int = 5'))
-  modules.search(str(folder))
-  assert named('ideas_of_tests:Grape').groups == 4
-  with modules.found_first({'ideas_of_tests': str(other)}):
-    assert named('ideas_of_tests:Grape').groups == 5
-  assert named('ideas_of_tests:Grape').groups == 4
-
-
 def test_a_module_may_import_one_beside_it_later(folder):
   text = IDEAS.replace(
     'return None', 'import late_of_ideas\n    return late_of_ideas'
