@@ -173,8 +173,9 @@ class AssociativeRecall(Dataset):
     }
     how = self.num_pairs, self.vocab_size, self.power
 
-    def text(length: int) -> tuple[str, ...]:
-      return tuple(map(' '.join, recall.mqar(rng, length, *how)))
+    def text(length: int) -> tuple[str, str]:
+      tokens, labels = recall.mqar(rng, length, *how)
+      return ' '.join(tokens), ' '.join(labels)
 
     return {
       split: _rows(map(text, of_split), 'mqar')
@@ -217,9 +218,10 @@ def _check_sizes(source: Dataset, least: int, most: int, names) -> None:
     require(is_allowed, name, size, f'between {least} and {most}')
 
 
-def _rows(texts: Iterable[tuple[str, ...]], file: str) -> list[Row]:
+def _rows(pairs: Iterable[tuple[str, str]], file: str) -> list[Row]:
   """Rows of (text, label)."""
-  return [Row(*pair, file, number) for number, pair in enumerate(texts, 1)]
+  numbered = enumerate(pairs, 1)
+  return [Row(text, label, file, number) for number, (text, label) in numbered]
 
 
 DATASETS: dict[str, type[Dataset]] = {

@@ -16,14 +16,14 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import encoding, facts, selection, streams
+from experiments.data import encoding, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import UNLABELLED
 from experiments.data.data_settings import DataSettings
-from experiments.data.facts import read_facts
 from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
+from experiments.data.selection import read_facts
 from experiments.data.store import Arrays, Store, default_folder, digest
 from experiments.data.text_files import Text, matching
 from experiments.data.token_labels import TokenLabels, check_aligned
@@ -113,9 +113,9 @@ def load(
   choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader, choose)
-  is_new = not facts.exist(workdir)
+  is_new = not selection.has_facts(workdir)
   if not is_new:
-    facts.check(workdir, chosen.facts)
+    selection.check_facts(workdir, chosen.facts)
     tokenizer = encoding.read_tokenizer(workdir)
   elif tokenizer is None:
     tokenizer = encoding.vocabulary(

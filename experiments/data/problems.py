@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 
 from experiments.data.labels import Classes, first
-from experiments.data.rows import Rows, distinct
+from experiments.data.rows import Rows
 
 Splits = dict[str, np.ndarray]
 
@@ -30,7 +30,6 @@ def problems(
       )
   for other, split in itertools.combinations(splits, 2):
     lines += _seen(rows, split, splits[split], other, splits[other])
-  lines += _mixed_labels(rows, np.concatenate(list(splits.values())))
   return lines + (_of_classes(rows, splits, classes) if classes else [])
 
 
@@ -43,26 +42,6 @@ def _seen(rows: Rows, split: str, chosen, other: str, others) -> list[str]:
   return [
     f'{split} texts also in {other} (equal but for case and space): '
     f'{len(seen)} of {len(chosen)} ({_places(rows, seen)})'
-  ]
-
-
-def _mixed_labels(rows: Rows, chosen: np.ndarray) -> list[str]:
-  """Messages about equal texts with different labels, of any splits."""
-  text_of, index = distinct(rows.hashes[chosen])
-  labels = rows.labels[chosen]
-  is_mixed = np.zeros(len(index), bool)
-  is_mixed[text_of[labels != labels[index][text_of]]] = True
-  if not is_mixed.any():
-    return []
-  # Rows of one text after another, the texts in order of appearance.
-  mixed = np.flatnonzero(is_mixed[text_of])
-  mixed = chosen[mixed[np.argsort(text_of[mixed], kind='stable')]]
-  shown = first(
-    f'{row.file}:{row.number} {row.label!r}' for row in map(rows.row, mixed)
-  )
-  return [
-    f'equal texts with different labels: {len(mixed)} rows of {is_mixed.sum()} '
-    f'texts ({shown})'
   ]
 
 

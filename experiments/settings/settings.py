@@ -34,7 +34,7 @@ from experiments.learning.schedules import warmup_updates
 from experiments.learning.task_table import TASKS
 from experiments.learning.tasks import Task
 from experiments.settings import validation
-from experiments.workdir.keeping import CheckpointSettings
+from experiments.workdir.workdir import CheckpointSettings
 from selfattn import positions
 from selfattn.blocks import BLOCKS, Block
 from selfattn.contract import Encoder

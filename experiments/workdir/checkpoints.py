@@ -22,8 +22,8 @@ from flax.traverse_util import unflatten_dict
 from experiments.command import processes
 from experiments.command.errors import Failed, UserError, one_line
 from experiments.workdir import buckets, metrics
-from experiments.workdir.keeping import CheckpointSettings, best_step
 from experiments.workdir.named_leaves import differences, leaves
+from experiments.workdir.workdir import CheckpointSettings, best_step
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T', bound=Any)

@@ -238,8 +238,6 @@ PROBLEMS = {
     [
       'empty train texts: 3 of 18 (f.tsv:1, f.tsv:17, f.tsv:18)',
       'empty test texts: 1 of 3 (t.tsv:3)',
-      'equal texts with different labels: 4 rows of 1 texts '
-      "(f.tsv:1 'bug', f.tsv:17 'bug', f.tsv:18 'billing', ...)",
     ],
   ),
   'texts of one split in another, whatever case, space and normal form': (
@@ -256,14 +254,6 @@ PROBLEMS = {
       '(v.tsv:1, v.tsv:3)',
       'test texts also in validation (equal but for case and space): 1 of 3 '
       '(t.tsv:3)',
-    ],
-  ),
-  'equal texts with other labels': (
-    {'train': [*TRAIN, ('invoice 3', 'bug'), *[('same', 'bug')] * 2]},
-    None,
-    [
-      'equal texts with different labels: 2 rows of 1 texts '
-      "(f.tsv:4 'billing', f.tsv:16 'bug')",
     ],
   ),
   'labels that are alike': (

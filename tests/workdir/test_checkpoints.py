@@ -14,7 +14,7 @@ from experiments.command.errors import Failed, UserError
 from experiments.learning.steps import State
 from experiments.workdir import checkpoints, recovery
 from experiments.workdir.checkpoints import Checkpoints
-from experiments.workdir.keeping import CheckpointSettings
+from experiments.workdir.workdir import CheckpointSettings
 
 SETTINGS = CheckpointSettings(
   every_steps=1, max_to_keep=2, best_metric='accuracy'
