@@ -41,8 +41,9 @@ def held(
   """Holds FOLDER/lock during the block; creates the folder if needed.
 
   The kernel releases the lock (flock) when the process ends in any way; it
-  works across hosts over NFS. InUse if another process did not release it in
-  time, and UserError if the folder cannot be written.
+  works across hosts over NFS. A folder that is left empty is removed. InUse if
+  another process did not release it in time, and UserError if the folder cannot
+  be written.
 
   Args:
     patience: seconds to wait for a process on another host.
@@ -64,6 +65,8 @@ def held(
     with contextlib.suppress(OSError):
       # Before the release: one that waits for this file then makes another.
       os.remove(path)
+      # A folder without a file is no run.
+      os.rmdir(os.path.dirname(path))
     lock.release()
 
 

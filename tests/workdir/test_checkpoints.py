@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 import pytest
 
+from experiments.command import processes
 from experiments.command.errors import Failed, UserError
 from experiments.learning.steps import State
 from experiments.workdir import checkpoints, recovery
@@ -179,6 +180,21 @@ def test_a_corrupt_checkpoint_is_set_aside_for_the_previous_one(
   folder.save(state(3))
   folder.wait()
   assert recovery.newest([folder], state(0))[0] == 3
+  folder.close()
+
+
+def test_a_checkpoint_corrupt_on_another_process_is_skipped_by_all(
+  tmp_path, monkeypatch
+):
+  folder = save_all(tmp_path, SETTINGS, [None, None])
+  reasons = iter(['that of another', ''])
+
+  def gathered(value):
+    return [value, next(reasons) if isinstance(value, str) else value]
+
+  monkeypatch.setattr(processes, 'gather', gathered)
+  step, _ = recovery.newest([folder], state(0))
+  assert (step, os.listdir(tmp_path / 'corrupt')) == (1, ['2'])
   folder.close()
 
 

@@ -48,11 +48,13 @@ def test_a_lock_ends_with_its_process(tmp_path, holder):
   with locks.held(tmp_path / 'run'):
     holder = (tmp_path / 'run' / 'lock').read_text()
     assert holder.startswith(f'process {os.getpid()} on ')
-  assert not (tmp_path / 'run' / 'lock').exists()
+  assert not (tmp_path / 'run').exists()
 
 
 def test_only_one_of_many_processes_holds_the_lock(tmp_path):
-  """Also when its file and folder are removed and created again."""
+  """Also when its file is removed and created again."""
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run/other').touch()
   inside, most, refused = [], [], []
 
   def take():
@@ -131,6 +133,8 @@ def test_a_signal_ends_the_wait_for_another_host(
 
 
 def test_queueing_processes_wait_silently(tmp_path, capfd):
+  (tmp_path / 'run').mkdir()
+  (tmp_path / 'run/other').touch()
   inside, most = [], []
 
   def take():
