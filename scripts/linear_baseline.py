@@ -52,7 +52,7 @@ def measure(data, task, metric):
   read = rows.gather(source.read(data.dir, data.seed))
   chosen = selection.select(read, source, data, reader)
   texts = np.array([text for part in read.stream() for text in part], object)
-  values = reader.values(read.names, chosen.labels)[0][read.labels]
+  values = reader.values(read.names, chosen.facts['labels'])[0][read.labels]
   task = task.make(facts=LabelFacts.of(chosen.facts))
 
   def features(tf_idf, texts):

@@ -23,7 +23,7 @@ class Dataset:
     is_generated: whether a program makes it, with its test split, so that it
       has no folds.
     is_stream: whether its rows are pieces of one stream, in their order, and
-      examples are windows of it; see experiments.data.streams.Pieces.
+      examples are windows of it; see experiments.data.streams.pieces.
     has_pairs: whether the text of each row is a tuple of two texts.
     classes: the labels in order; empty: those of train, sorted, numbers by
       value.

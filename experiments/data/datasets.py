@@ -17,7 +17,7 @@ from experiments.command.errors import require
 from experiments.data import algorithmic, recall, stories, strings, word_order
 from experiments.data.contract import SPLITS, Dataset
 from experiments.data.rows import Row
-from experiments.data.streams import Pieces, Stream
+from experiments.data.streams import Stream, pieces
 from experiments.data.text_files import Text
 
 
@@ -207,7 +207,7 @@ class Stories(Dataset):
     splits = {}
     for split in SPLITS:
       texts = ((stories.story(rng), '') for _ in range(getattr(self, split)))
-      splits[split] = Pieces(_rows(texts, 'stories'))
+      splits[split] = pieces(_rows(texts, 'stories'))
     return splits
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -42,11 +41,6 @@ class Selection:
   splits: dict[str, np.ndarray]
   facts: dict[str, Any]
   problems: list[str]
-
-  @property
-  def labels(self) -> list[str]:
-    """Names of the outputs, in order."""
-    return self.facts['labels']
 
 
 def stored(
@@ -231,20 +225,16 @@ def has_facts(workdir: str) -> bool:
 
 
 def read_facts(workdir: str) -> dict[str, Any]:
-  """The facts of the data of a workdir, as of Selection.
+  """The facts of a workdir, as of Selection; UserError without intact ones."""
+  # Late: it imports jax, for which --help does not wait.
+  from experiments.workdir.workdir import read_json
 
-  A UserError says that data.json is missing or corrupt.
-  """
-  path = _path(workdir)
-  if not os.path.exists(path):
-    raise UserError(f'{path} does not exist; is --workdir the folder of a run?')
-  try:
-    with open(path, encoding='utf-8') as file:
-      facts = json.load(file)
-    if not isinstance(facts, dict) or not facts.keys() >= _KEYS:
-      raise ValueError(f'it needs {", ".join(sorted(_KEYS))}')
-  except ValueError as error:
-    raise UserError(f'{path} is corrupt: {error}') from error
+  facts = read_json(workdir, 'data.json', {})
+  if not facts.keys() >= _KEYS:
+    raise UserError(
+      f'{_path(workdir)} has no {", ".join(sorted(_KEYS - facts.keys()))}; is '
+      '--workdir the folder of a run?'
+    )
   return facts
 
 

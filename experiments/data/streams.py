@@ -82,7 +82,7 @@ class Stream(Text):
       return getattr(self, f'{split}_bytes') if files is None else 0
 
     return {
-      split: Pieces(rows, self.separator, most(split))
+      split: pieces(rows, self.separator, most(split))
       for split, rows in super().read(directory, seed, files).items()
     }
 
@@ -90,34 +90,27 @@ class Stream(Text):
     return super().key(directory, digest, files)
 
 
-@dataclasses.dataclass(frozen=True)
-class Pieces:
+def pieces(
+  rows: Iterable[Row], separator: str = '\n', most: int = 0
+) -> Iterator[Row]:
   """Rows of the pieces of texts, for the `read` of a data set of a stream.
 
-  Attributes:
-    rows: of the texts.
-    separator: what follows each text.
-    most: bytes of UTF-8 that are read; 0: all.
+  Each text is followed by the separator. Only the first bytes of UTF-8 are
+  read, if `most` is not 0.
   """
-
-  rows: Iterable[Row]
-  separator: str = '\n'
-  most: int = 0
-
-  def __iter__(self) -> Iterator[Row]:
-    left = self.most or float('inf')
-    for row in self.rows:
-      for text in pieces(f'{row.text}{self.separator}'):
-        size = len(text.encode())
-        if size >= left:
-          text = text.encode()[: int(left)].decode(errors='ignore')
-          yield row._replace(text=text)
-          return
-        left -= size
+  left = most or float('inf')
+  for row in rows:
+    for text in parts(f'{row.text}{separator}'):
+      size = len(text.encode())
+      if size >= left:
+        text = text.encode()[: int(left)].decode(errors='ignore')
         yield row._replace(text=text)
+        return
+      left -= size
+      yield row._replace(text=text)
 
 
-def pieces(text: str) -> Iterator[str]:
+def parts(text: str) -> Iterator[str]:
   """Parts of a text, which are the text one after another."""
   start = 0
   while len(text) - start > _PIECE:
@@ -130,9 +123,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def select(rows: Rows, source, settings, reader) -> Selection:
-  """The splits of a stream, which are ranges of rows; UserError if one is
-  empty.
-  """
+  """The splits of a stream, each a range of rows; UserError if one is empty."""
   splits = rows.splits()
   for split, fraction in (
     ('test', settings.test_fraction),

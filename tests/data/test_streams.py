@@ -52,7 +52,7 @@ def text_of(loaded, split):
   ['', ' ', 'word', 'a ' * 9_000, 'x' * 9_000, 'ä\n' * 5_000, ' ' * 9_000],
 )
 def test_pieces_are_the_text(text):
-  parts = list(streams.pieces(text))
+  parts = list(streams.parts(text))
   assert ''.join(parts) == text
   assert max(map(len, parts)) <= 4_096
 
