@@ -28,8 +28,8 @@ ALL = {
 }  # fmt: skip
 
 
-def flags(**given):
-  values = dict.fromkeys(ALL) | {'distributed': 'auto'} | given
+def flags(**changed):
+  values = dict.fromkeys(ALL) | {'distributed': 'auto'} | changed
   holder = {n: types.SimpleNamespace(value=v) for n, v in values.items()}
 
   class Values(dict):
@@ -39,7 +39,7 @@ def flags(**given):
 
 
 @pytest.mark.parametrize(
-  ('given', 'environ', 'wanted'),
+  ('changed', 'environ', 'cluster'),
   [
     ({}, {}, None),
     ({}, SLURM, {}),
@@ -58,8 +58,8 @@ def flags(**given):
     ({'distributed': 'on'}, {}, {}),
   ],
 )  # fmt: skip
-def test_a_cluster_is_detected_where_there_is_one(given, environ, wanted):
-  assert distributed.find(flags(**given), environ) == wanted
+def test_a_cluster_is_detected_where_there_is_one(changed, environ, cluster):
+  assert distributed.find(flags(**changed), environ) == cluster
 
 
 def test_a_shell_on_one_of_several_nodes_is_alone(monkeypatch):
@@ -69,7 +69,7 @@ def test_a_shell_on_one_of_several_nodes_is_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ('given', 'line'),
+  ('changed', 'line'),
   [
     ({'process_id': 0}, '--coordinator_address and --num_processes required'),
     (ALL | {'process_id': 2}, '--process_id=2 must be below'),
@@ -77,9 +77,9 @@ def test_a_shell_on_one_of_several_nodes_is_alone(monkeypatch):
     (ALL | {'distributed': 'off'}, '--distributed=off excludes'),
   ],
 )
-def test_incomplete_flags_of_a_cluster_are_refused(given, line):
+def test_incomplete_flags_of_a_cluster_are_refused(changed, line):
   with pytest.raises(UserError, match=line):
-    distributed.find(flags(**given), {})
+    distributed.find(flags(**changed), {})
 
 
 def free_address():
@@ -182,9 +182,9 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   config.train.fsdp_min_size = 0
   codes, printed, said = zip(*ends(start([path, path], config)), strict=True)
   assert codes == (0, 0), said
-  found = last_json(printed[0])
+  printed_result = last_json(printed[0])
   assert '{' not in printed[1]  # but for what the library says of itself
-  assert found['accuracy'] == result['accuracy']
+  assert printed_result['accuracy'] == result['accuracy']
   ours, theirs = rows(path), rows(alone)
   assert [row['step'] for row in ours] == list(range(1, 13))
   for mine, its in zip(ours, theirs, strict=True):
@@ -200,8 +200,8 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   assert codes == (0, 0), said
   assert '{' not in printed[1]
   both = last_json(printed[0])
-  assert both['accuracy'] == found['accuracy']
-  assert both['loss'] == pytest.approx(found['loss'], rel=1e-5)
+  assert both['accuracy'] == printed_result['accuracy']
+  assert both['loss'] == pytest.approx(printed_result['loss'], rel=1e-5)
   assert sum(map(sum, both['confusion'])) == both['count'] == 26
 
 
@@ -240,12 +240,12 @@ def test_four_processes_train_a_sweep_as_one(tmp_path, printed_json):
   ]
   codes, _, said = zip(*ends(processes), strict=True)
   assert codes == (0, 0, 0, 0), said
-  found = printed_json('sweep', *flags, f'--workdir={one}')
+  printed_result = printed_json('sweep', *flags, f'--workdir={one}')
   tables = [
     json.loads((folder / 'results.json').read_text())['table']
     for folder in (four, one)
   ]
-  assert tables[0] == tables[1] == found['table']
+  assert tables[0] == tables[1] == printed_result['table']
   attempts = [
     json.loads(file.read_text())['attempt']
     for file in four.glob('trials/*/status.json')

@@ -49,8 +49,8 @@ def test_one_command_lists_and_runs_all_of_them(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(sys, 'argv', ['selfattn'])
   __main__.main()
   listed = re.findall(r'^  (\w+): .+\.$', capsys.readouterr().out, re.M)
-  found = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
-  assert set(listed) == found
+  names = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
+  assert set(listed) == names
   # Another test may have imported it, of which runpy warns.
   monkeypatch.delitem(sys.modules, 'experiments.evaluate', raising=False)
   monkeypatch.setattr(sys, 'argv', ['selfattn', 'evaluate', '--workdir=none'])
@@ -88,5 +88,5 @@ def test_the_version_is_the_same_everywhere():
     ('CITATION.cff', r'^version: (.*)$'),
     ('CHANGELOG.md', r'^## (\S+)$'),
   ):
-    found = re.search(pattern, (ROOT / name).read_text(), re.M)
-    assert found[1] == selfattn.__version__, name
+    stated = re.search(pattern, (ROOT / name).read_text(), re.M)
+    assert stated[1] == selfattn.__version__, name

@@ -87,9 +87,9 @@ def test_another_file_is_evaluated_without_the_data_of_the_run(
     'evaluate', run, f'--file={file}', cwd=ROOT
   )
   assert code == 0, stderr
-  found = last_json(stdout)
-  assert (found['file'], found['count']) == (str(file), 3)
-  assert found['accuracy'] == pytest.approx(hits / 3)
+  scores = last_json(stdout)
+  assert (scores['file'], scores['count']) == (str(file), 3)
+  assert scores['accuracy'] == pytest.approx(hits / 3)
 
 
 def test_labels_of_another_file_that_the_run_does_not_know_are_said(

@@ -81,11 +81,11 @@ print(json.dumps({
   'installed': importlib.metadata.version('selfattn'),
 }))
 """
-  found = json.loads(run(bin_folder / 'python', '-c', code, cwd=tmp_path))
-  names = {line.partition('>')[0] for line in found['requires']}
+  installed = json.loads(run(bin_folder / 'python', '-c', code, cwd=tmp_path))
+  names = {line.partition('>')[0] for line in installed['requires']}
   assert names == {'flax', 'jax', 'numpy'}
-  assert found['typed']
-  assert found['version'] == found['installed']
+  assert installed['typed']
+  assert installed['version'] == installed['installed']
   done = subprocess.run(
     [str(bin_folder / 'selfattn'), 'train'], capture_output=True, check=False
   )

@@ -137,16 +137,16 @@ def test_a_batch_reaches_tokens_past_32_bits(tmp_path):
   lengths = np.array([4, 2, 3, 1])
   starts = np.array([0, end - 4, end - 3, end - 1])
   split = batches_lib.Examples(tokens, starts, lengths, np.arange(4))
-  want = [[5, 6, 7, 8], [10, 20, 0, 0], [20, 30, 40, 0], [40, 0, 0, 0]]
+  padded = [[5, 6, 7, 8], [10, 20, 0, 0], [20, 30, 40, 0], [40, 0, 0, 0]]
   rows = np.array([0, 1, 2, 3])
   batch = split.batch(rows, 4, 4)
-  assert batch.tokens.tolist() == want
+  assert batch.tokens.tolist() == padded
   assert batch.tokens.dtype == np.int32
   batch = split.take(rows[::-1]).batch(rows, 4, 4)
-  assert batch.tokens.tolist() == want[::-1]
+  assert batch.tokens.tolist() == padded[::-1]
   trained = batches_lib.TrainBatches(split, 4, 0, (4,))(0)
   order = trained.labels.tolist()
-  assert trained.tokens.tolist() == [want[label] for label in order]
+  assert trained.tokens.tolist() == [padded[label] for label in order]
 
 
 def padding(lengths, buckets):

@@ -275,5 +275,5 @@ def test_published_counts(name):
   rows = Text(**text).read(folder, 0)
   rows = {split: list(part) for split, part in rows.items()}
   counts, classes = REAL[name]
-  assert {split: len(found) for split, found in rows.items()} == counts
+  assert {split: len(part) for split, part in rows.items()} == counts
   assert len({row.label for row in rows['train']}) == classes

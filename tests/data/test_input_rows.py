@@ -50,9 +50,9 @@ def test_rows_of_a_pipe_do_not_wait_for_later_ones():
 def test_an_object_keeps_its_keys_and_an_empty_line_is_an_empty_row():
   rows = [{'id': 7, 'text': 'a', 'x': 0.5}, {}, {'text': None, 'more': [1]}]
   content = '\n'.join(json.dumps(row) if row else '' for row in rows)
-  found = read(content, 'a.json')
-  assert [text for text, _ in found] == ['a', None, '']
-  assert json.dumps([row for _, row in found]) == json.dumps(rows)
+  answered = read(content, 'a.json')
+  assert [text for text, _ in answered] == ['a', None, '']
+  assert json.dumps([row for _, row in answered]) == json.dumps(rows)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def fold(rows, *arguments):
 
 def sentences(texts):
   """The sentence of each text."""
-  found = splits.sentences(texts)
-  return {text: texts[n] for text, n in zip(texts, found, strict=True)}
+  sentence_of = splits.sentences(texts)
+  return {text: texts[n] for text, n in zip(texts, sentence_of, strict=True)}
 
 
 @pytest.mark.parametrize('seed', range(4))
@@ -119,11 +119,11 @@ def test_folds_are_disjoint_whole_stratified_and_as_large_as_each_other(
     assert sorted(rest + part) == sorted(rows)
     assert not {row.text for row in rest} & {row.text for row in part}
   texts = [{row.text for row in part} for _, part in parts]
-  sizes = [len(found) for found in texts]
+  sizes = [len(of_fold) for of_fold in texts]
   assert max(sizes) - min(sizes) <= 1
   for label in 'abc':
     of_label = {row.text for row in rows if row.label == label}
-    counts = [len(found & of_label) for found in texts]
+    counts = [len(of_fold & of_label) for of_fold in texts]
     assert max(counts) - min(counts) <= 1
 
 
@@ -136,15 +136,15 @@ PHRASES = [
 
 def sentences_of_all_phrases(texts):
   """By a table of all phrases of all sentences."""
-  owner, found = {}, {}
+  owner, sentence_of = {}, {}
   for text in sorted(texts, key=lambda t: -len(t.split())):
     words = text.split()
-    found[text] = owner.setdefault(' '.join(words), text)
-    if found[text] is text and len(words) <= 100:
+    sentence_of[text] = owner.setdefault(' '.join(words), text)
+    if sentence_of[text] is text and len(words) <= 100:
       for start in range(len(words)):
         for end in range(start + 1, len(words) + 1):
           owner.setdefault(' '.join(words[start:end]), text)
-  return found
+  return sentence_of
 
 
 @hypothesis.settings(max_examples=150, deadline=None)
@@ -159,9 +159,9 @@ def sentences_of_all_phrases(texts):
 @hypothesis.example(['', ' ', 'a'])
 @hypothesis.example([' '.join('ab' * 51), ' '.join('ab' * 50), 'a b'])
 def test_sentences_are_those_of_a_table_of_all_phrases(texts):
-  found = splits.sentences(texts)
-  wanted = sentences_of_all_phrases(texts)
-  assert [texts[n] for n in found] == [wanted[text] for text in texts]
+  sentence_of = splits.sentences(texts)
+  expected = sentences_of_all_phrases(texts)
+  assert [texts[n] for n in sentence_of] == [expected[text] for text in texts]
 
 
 @pytest.mark.parametrize('split', [0.4, 2])

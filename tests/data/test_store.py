@@ -51,10 +51,10 @@ def names(folder):
 
 def test_an_entry_is_written_once_and_read_from_disk(folder):
   check(Store(folder).arrays('kind', [1], write))
-  found = Store(folder).arrays('kind', [1], refuse)
-  check(found)
-  assert isinstance(found['tokens'], np.memmap)
-  assert not found['tokens'].flags.writeable
+  arrays = Store(folder).arrays('kind', [1], refuse)
+  check(arrays)
+  assert isinstance(arrays['tokens'], np.memmap)
+  assert not arrays['tokens'].flags.writeable
   (name,) = names(folder)
   assert name.startswith('kind-')
 
@@ -169,11 +169,11 @@ def test_a_full_disk_is_one_line_and_the_arrays_are_in_memory(folder, capsys):
   resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
   try:
     store = Store(folder)
-    found = store.arrays('kind', [1], lambda: [big])
+    arrays = store.arrays('kind', [1], lambda: [big])
     check(store.arrays('other', [1], write))
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-  check(found, big)
+  check(arrays, big)
   assert names(folder) == []
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith(f'WARNING: {folder} cannot be written (File too large')

@@ -275,15 +275,15 @@ def test_memory_is_bounded_while_rows_are_written_and_streamed(cache):
     arrays = store.arrays(
       'rows', 0, lambda: rows_lib.chunks({'train': rows()}, '')
     )
-    found = rows_lib.of(arrays, '')
-    streamed = sum(len(texts) for texts in found.stream())
+    stored = rows_lib.of(arrays, '')
+    streamed = sum(len(texts) for texts in stored.stream())
     _, peak = tracemalloc.get_traced_memory()
   finally:
     tracemalloc.stop()
   assert streamed == count
-  assert len(found.texts) > count * size
+  assert len(stored.texts) > count * size
   assert peak < count * size / 2
-  assert found.row(count - 1).number == count
+  assert stored.row(count - 1).number == count
 
 
 @pytest.fixture
@@ -300,11 +300,11 @@ def mapped(cache):
 
 def test_clearing_the_cache_leaves_open_rows(mapped, cache):
   stream = mapped.stream()
-  found = [*next(stream)]
+  stored = [*next(stream)]
   shutil.rmtree(cache)
   for texts in stream:
-    found += texts
-  assert [int(text.split()[0]) for text in found] == list(range(3_000))
+    stored += texts
+  assert [int(text.split()[0]) for text in stored] == list(range(3_000))
 
 
 def resident(path):

@@ -97,12 +97,12 @@ def test_another_file_is_a_whole_stream_in_windows(tmp_path):
   loaded = loading.load_file(data, str(run), other, {}, None, 'error')
   whole = ''.join(f'{text}\n' for text in TEXTS).encode()
   assert loaded.num_bytes == {'test': len(whole)}
-  found = loaded.splits['test']
-  expected = streams.windows(found.tokens, data.max_length)
-  np.testing.assert_array_equal(found.starts, expected.starts)
-  np.testing.assert_array_equal(found.lengths, expected.lengths)
+  windows = loaded.splits['test']
+  expected = streams.windows(windows.tokens, data.max_length)
+  np.testing.assert_array_equal(windows.starts, expected.starts)
+  np.testing.assert_array_equal(windows.lengths, expected.lengths)
   tokenizer = encoding.read_tokenizer(str(run))
-  assert tokenizer.decode(found.tokens.tolist()).encode() == whole
+  assert tokenizer.decode(windows.tokens.tolist()).encode() == whole
 
 
 @pytest.mark.parametrize('kind', ['lines', 'csv', 'gzip', 'class_folders'])

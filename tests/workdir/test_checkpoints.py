@@ -110,9 +110,9 @@ def test_missing_extra_and_reshaped_leaves_are_named(tmp_path):
 def test_parameters_are_restored_without_the_rest(tmp_path, monkeypatch):
   read, seen = Checkpoints._read, []
 
-  def spy(self, step, wanted):
-    seen.extend(wanted)
-    return read(self, step, wanted)
+  def spy(self, step, arrays):
+    seen.extend(arrays)
+    return read(self, step, arrays)
 
   monkeypatch.setattr(Checkpoints, '_read', spy)
   folder = save_all(tmp_path, SETTINGS, [None, None])

@@ -82,8 +82,8 @@ def test_corrupt_checkpoints_stay_in_the_bucket(bucket):
 
 def small_files(folder):
   """Files beside the checkpoints, without those named by time and host."""
-  found = {name for name in names(folder) if '/checkpoints/' not in name}
-  return {name for name in found if 'tfevents' not in name}
+  result = {name for name in names(folder) if '/checkpoints/' not in name}
+  return {name for name in result if 'tfevents' not in name}
 
 
 SWEEP = """
@@ -115,19 +115,19 @@ def test_a_sweep_in_a_bucket_is_that_of_a_disk(
     'sweep', *flags, f'--workdir={address}', cwd=ROOT
   )
   assert code == 0, err
-  found = last_json(out)
+  result = last_json(out)
   code, out, _ = call_command('sweep', *flags, f'--workdir={disk}', cwd=ROOT)
   assert code == 0
-  assert found['table'] == last_json(out)['table']
-  assert found['workdir'] == str(address)
-  assert found['best_run']['workdir'].startswith(f'{address}/trials/')
+  assert result['table'] == last_json(out)['table']
+  assert result['workdir'] == str(address)
+  assert result['best_run']['workdir'].startswith(f'{address}/trials/')
   assert small_files(address) == small_files(disk)
   assert len(list(address.glob('trials/*/checkpoints/12'))) == 4
   before = {p: p.stat().st_mtime_ns for p in address.glob('trials/**/*')}
   code, out, err = call_command(
     'sweep', *flags, f'--workdir={address}', cwd=ROOT
   )
-  assert (code, last_json(out)['table']) == (0, found['table'])
+  assert (code, last_json(out)['table']) == (0, result['table'])
   assert 'none of 4 trials has steps left' in err
   assert {
     p: p.stat().st_mtime_ns for p in address.glob('trials/**/*')
@@ -201,11 +201,11 @@ def test_training_does_not_wait_for_files_and_a_checkpoint_does(
 ):
   upload, started, may_end = buckets.upload, Event(), Event()
 
-  def slow(folder, *given):
+  def slow(folder, *more):
     if os.path.exists(os.path.join(folder, 'metrics.jsonl')):
       started.set()
       assert may_end.wait(60), 'training waited for an upload'
-    upload(folder, *given)
+    upload(folder, *more)
 
   class Look(Signals):
     def check(self):
@@ -275,8 +275,8 @@ def test_commands_that_began_at_once_keep_the_trials_of_both(
   train, other = running.train, [*sweep[:1], '--grid=config.seed=7']
   other += ['--engine=serial', f'--workdir={bucket}']
 
-  def meanwhile(*given):
-    train(*given)
+  def meanwhile(*more):
+    train(*more)
     monkeypatch.setattr(running, 'train', train)
     code, _, err = call_command('sweep', *other, cwd=ROOT)
     assert code == 0, err
