@@ -14,7 +14,6 @@ import sys
 import time
 
 import pytest
-import yaml
 from conftest import ROOT
 
 SCRIPTS = ROOT / 'scripts'
@@ -282,25 +281,6 @@ def test_slurm_requeues_runs_that_are_preempted_before_they_start(tmp_path):
   for process, calls in started:
     assert process.wait(timeout=10) == 75
     assert calls.read_text().splitlines()[-1] == 'scontrol requeue 17'
-
-
-def test_hosts_in_kubernetes_find_the_first():
-  job_set = yaml.safe_load((SCRIPTS / 'kubernetes.yaml').read_text())
-  (job,) = job_set['spec']['replicatedJobs']
-  spec = job['template']['spec']
-  (container,) = spec['template']['spec']['containers']
-  (rule,) = spec['podFailurePolicy']['rules']
-  assert rule['onExitCodes']['containerName'] == container['name']
-  (line,) = container['args']
-  assert spec['completions'] == spec['parallelism']
-  assert f'--num_processes={spec["completions"]} ' in line
-  name = job_set['metadata']['name']
-  network = job_set['spec']['network']
-  assert network['enableDNSHostnames']
-  assert network['publishNotReadyAddresses']
-  (port,) = (port['containerPort'] for port in container['ports'])
-  host = f'{name}-{job["name"]}-0-0.{network["subdomain"]}'
-  assert f'--coordinator_address={host}:{port} ' in line
 
 
 def test_shellcheck_finds_nothing():

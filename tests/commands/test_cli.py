@@ -271,23 +271,3 @@ def test_evaluate_reads_any_split_and_checkpoint(trained, call_command):
   code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
   assert code == 2
   assert 'checkpoint' in stderr
-
-
-def test_predict_reads_flags_and_files(trained, call_command, tmp_path):
-  path, *_ = trained
-  texts = ['the plot was dull but the cast was fine', 'zzz', '']
-  file = tmp_path / 'texts'
-  file.write_text('\n'.join(texts) + '\n')
-  flags = [f'--text={text}' for text in texts]
-  command = ['predict', f'--workdir={path}', '--json']
-  code, stdout, stderr = call_command(*command, *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert call_command(*command, f'--input={file}', cwd=ROOT)[1] == stdout
-  rows = [json.loads(line) for line in stdout.splitlines()]
-  assert [row['text'] for row in rows] == texts
-  empty = {'text': '', 'prediction': None, 'probabilities': None}
-  assert rows.pop() == empty
-  for row in rows:
-    assert sum(row['probabilities'].values()) == pytest.approx(1)
-    best = max(row['probabilities'], key=row['probabilities'].get)
-    assert row['prediction'] == best

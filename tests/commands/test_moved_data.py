@@ -3,7 +3,6 @@
 import json
 import operator
 import os
-import shutil
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
@@ -90,51 +89,3 @@ def test_another_file_is_evaluated_without_the_data_of_the_run(
   scores = last_json(stdout)
   assert (scores['file'], scores['count']) == (str(file), 3)
   assert scores['accuracy'] == pytest.approx(hits / 3)
-
-
-def test_labels_of_another_file_that_the_run_does_not_know_are_said(
-  trained, call_command, tmp_path
-):
-  base, _, _ = trained
-  file = tmp_path / 'new.tsv'
-  file.write_text(NEW + 'so\t4\tugly\n' * 2)
-  flags = [f'--workdir={base}/run', f'--file={file}']
-  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
-  assert code == 2
-  for part in (f'{file} row 4', "'ugly'", '2 of 5', '--unknown_labels=drop'):
-    assert part in stderr
-  flags.append('--unknown_labels=drop')
-  code, stdout, stderr = call_command('evaluate', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert last_json(stdout)['count'] == 3
-  assert "dropped: 2 of 5 ('ugly' 2)" in stderr
-  file.write_text('text\tlabel\nso\tugly\n')
-  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
-  assert (code, 'has no text of a label' in stderr) == (2, True)
-
-
-def test_the_source_of_init_from_may_be_deleted(
-  trained, call_command, tmp_path
-):
-  base, command, _ = trained
-  shutil.copytree(base / 'run', tmp_path / 'first')
-  _, _, *keys = command
-  command = [
-    'train',
-    *[key for key in keys if not key.startswith('--config.data.dir=')],
-    f'--config.data.dir={base}/now',
-    f'--config.train.init_from={tmp_path}/first',
-  ]
-  second = [*command, f'--workdir={tmp_path}/second']
-  code, stdout, stderr = call_command(*second, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'loaded parameters from step' in stderr
-  os.rename(tmp_path / 'first', tmp_path / 'elsewhere')
-  code, again, stderr = call_command(*second, cwd=ROOT)
-  assert (code, again) == (0, stdout), stderr
-  code, _, stderr = call_command(
-    *command, f'--workdir={tmp_path}/third', cwd=ROOT
-  )
-  assert code == 2
-  assert 'config.train.init_from' in stderr
-  assert not (tmp_path / 'third').exists()

@@ -113,13 +113,3 @@ def test_the_installed_commands_train_and_predict_anywhere(packages, tmp_path):
   assert last_json(shown)['count'] == 1
   run(selfattn, 'inspect', '--workdir=run', cwd=elsewhere)
   assert (elsewhere / 'run/inspect/index.html').exists()
-
-
-def test_the_sdist_has_what_its_tests_need(packages, tmp_path):
-  shutil.unpack_archive(packages[1], tmp_path, filter='data')
-  (folder,) = tmp_path.iterdir()
-  for name in (
-    'CHANGELOG.md', 'configs/default.py', 'docs/data.md', 'requirements.txt',
-    'scripts/run.sh', 'tests/conftest.py',
-  ):  # fmt: skip
-    assert (folder / name).exists(), name

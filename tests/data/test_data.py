@@ -201,6 +201,23 @@ def test_a_task_without_labels_reads_none_of_another_file(workdir, tmp_path):
   assert loaded.splits['test'].lengths.tolist() == [2, 1]
 
 
+def test_labels_of_another_file_that_the_run_does_not_know(
+  workdir, tmp_path, capsys
+):
+  text = 'text\tlabel\ncrash 1\tbug\n' + 'so\tugly\n' * 2
+  with pytest.raises(
+    UserError, match=r"new.tsv row 2: .*'ugly'.* 2 of 3 .*--unknown_labels=drop"
+  ):
+    load_file(workdir, tmp_path, text)
+  name = str(tmp_path / 'new.tsv')
+  loaded = loading.load_file(*workdir, name, {}, CLASSES, 'drop')
+  assert len(loaded.splits['test']) == 1
+  assert "dropped: 2 of 3 ('ugly' 2)" in capsys.readouterr().err
+  (tmp_path / 'new.tsv').write_text('text\tlabel\nso\tugly\n')
+  with pytest.raises(UserError, match='has no text of a label'):
+    loading.load_file(*workdir, name, {}, CLASSES, 'drop')
+
+
 def test_another_file_that_cannot_be_is_one_line_with_its_flag(
   small_config, workdir, tmp_path, monkeypatch
 ):

@@ -1,7 +1,6 @@
 """Generated texts have the labels that they say, and real ones are counted."""
 
 import itertools
-import os
 import re
 from collections import Counter
 
@@ -16,7 +15,6 @@ from experiments.data import (
   transductions,
   word_order,
 )
-from experiments.data.text_files import Text
 
 # --- word_order --------------------------------------------------------------
 
@@ -246,34 +244,3 @@ def test_lengths_that_a_task_lacks_are_refused_or_skipped(name):
   assert source.read('', 0)['test']
   with pytest.raises(ValueError, match='at least 3 more than longest'):
     datasets.Algorithmic(name, 20, 10, 20, 13, 15).check('')
-
-
-# --- real data, if available -------------------------------------------------
-
-REAL = {
-  'trec': ({'train': 5_452, 'test': 500}, 6),
-  'sst2': ({'train': 67_349, 'test': 872}, 2),
-  'sst2_sentences': ({'train': 6_920, 'validation': 872, 'test': 1_821}, 2),
-  'mr': ({'train': 10_662}, 2),
-  'r8': ({'train': 5_485, 'test': 2_189}, 8),
-}
-FOLDERS = {'sst2': 'sst2_glue', 'sst2_sentences': 'sst2_sentence'}
-
-
-@pytest.mark.parametrize('name', REAL)
-def test_published_counts(name):
-  root = os.environ.get('SELFATTN_DATA')
-  if not root:
-    pytest.skip('set SELFATTN_DATA to a folder of the real data sets')
-  from conftest import ROOT
-
-  from experiments.command import app
-
-  config = app.load_config(str(ROOT / f'configs/{name}.py'))
-  text = {key: value for key, value in config.data.text.items()}
-  folder = os.path.join(root, FOLDERS.get(name, name))
-  rows = Text(**text).read(folder, 0)
-  rows = {split: list(part) for split, part in rows.items()}
-  counts, classes = REAL[name]
-  assert {split: len(part) for split, part in rows.items()} == counts
-  assert len({row.label for row in rows['train']}) == classes

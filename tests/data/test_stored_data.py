@@ -243,24 +243,6 @@ def test_generated_data_and_data_without_a_key_use_no_disk(
   assert not cache.exists()
 
 
-def test_a_class_that_reads_in_another_way_is_not_stored_by_its_base(
-  config, cache, monkeypatch
-):
-  one = load(config)
-
-  class Upper(datasets.Text):
-    def read_file(self, path, label, split):
-      for row in super().read_file(path, label, split):
-        yield row._replace(text=row.text.replace('film', 'plot'))
-
-  monkeypatch.setitem(datasets.DATASETS, 'text', Upper)
-  before = sorted(cache.iterdir())
-  other = load(config)
-  assert 'plot' in other.files['tokenizer.json']
-  assert 'plot' not in one.files['tokenizer.json']
-  assert sorted(cache.iterdir()) == before
-
-
 def test_memory_is_bounded_while_rows_are_written_and_streamed(cache):
   count, size = 20_000, 1_000
 

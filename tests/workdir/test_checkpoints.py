@@ -218,16 +218,6 @@ def tree(folder):
   return {p: p.read_bytes() for p in folder.rglob('*') if p.is_file()}
 
 
-def test_a_checkpoint_without_its_marker_is_intact_or_set_aside(tmp_path):
-  save_all(tmp_path, SETTINGS, [None, None]).close()
-  for marker in (tmp_path / 'checkpoints' / '2').rglob('commit_success.txt'):
-    marker.unlink()
-  folder = Checkpoints(str(tmp_path), SETTINGS, RUN, max)
-  step, (restored,) = recovery.newest([folder], state(0))
-  assert (restored.params['layer']['kernel'] == step).all()
-  folder.close()
-
-
 def test_nothing_is_changed_when_all_checkpoints_are_corrupt(tmp_path):
   save_all(tmp_path, SETTINGS, [None, None]).close()
   for step in '12':

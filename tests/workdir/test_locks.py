@@ -12,6 +12,7 @@ import time
 import pytest
 from conftest import ROOT
 
+from experiments.command import processes
 from experiments.command.errors import UserError
 from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
@@ -163,6 +164,16 @@ def test_a_file_system_without_locks_is_warned_of_and_used(
   with locks.held(tmp_path / 'run'):
     pass
   assert 'a file system without locks' in capfd.readouterr().err
+
+
+def test_a_folder_that_is_not_shared_is_refused(tmp_path, monkeypatch):
+  signed = ['process 7 on elsewhere', 'process 8 here']
+  monkeypatch.setattr(processes, 'gather', lambda _: signed)
+  monkeypatch.setattr(locks, '_VISIBLE', 0.3)
+  with pytest.raises(UserError, match='is not the folder that process 0 sees'):
+    locks.check_shared(str(tmp_path))
+  (tmp_path / 'lock').write_text(signed[0])
+  locks.check_shared(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -313,15 +313,3 @@ def test_a_local_workdir_is_not_remote(tmp_path):
   assert buckets.origin(str(tmp_path / 'run')) == str(tmp_path / 'run')
   with buckets.staged('runs/first') as folder:
     assert folder == 'runs/first'
-
-
-def test_a_missing_extra_is_named(monkeypatch):
-  def pull(*_):
-    raise ImportError('Please install gcsfs to access Google Storage')
-
-  monkeypatch.setattr(buckets, 'download', pull)
-  with (
-    pytest.raises(UserError, match='needs the extra gcs'),
-    buckets.staged('gs://bucket/run'),
-  ):
-    pass
