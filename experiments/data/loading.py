@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +19,10 @@ from experiments.command.log import log
 from experiments.data import encoding, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
-from experiments.data.contract import UNLABELLED
+from experiments.data.contract import UNLABELLED, Dataset
 from experiments.data.data_settings import DataSettings
 from experiments.data.labels import CLASSES, LabelFacts, Labels
-from experiments.data.rows import Row, Rows
+from experiments.data.rows import Rows
 from experiments.data.selection import read_facts
 from experiments.data.store import Arrays, Store, default_folder, digest
 from experiments.data.text_files import Text, matching
@@ -93,23 +93,9 @@ def load(
     tokenizer: that of a new run, with [SEP] for pairs; None: it has its own.
     labels: how the task reads them; None: it does not.
   """
-  source, directory = settings.dataset(), settings.dir
-  # Data that a program makes is made again as fast as it is read. A class that
-  # inherits its key may read otherwise.
-  key_of = vars(type(source)).get('key')
-  store = Store(default_folder() if key_of else None)
-
-  def read() -> dict[str, Iterator[Row]]:
-    splits = source.read(directory, settings.seed)
-    return {s: rows_lib.checked(rows, source) for s, rows in splits.items()}
-
+  source = settings.dataset()
   with settings.source.checked():
-    rows, key = _read(
-      store,
-      directory,
-      read,
-      lambda: key_of(source, directory, digest) if key_of else None,
-    )
+    rows, key, store = _read(source, settings.dir, settings.seed)
   choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader, choose)
@@ -167,13 +153,7 @@ def load_file(
     source = source.changed({'label_column': '', 'label_columns': ()})
   directory = '' if source.format == 'hub' else os.getcwd()
   files = {'test': matching(source.format, name, directory, '--file')}
-  store = Store(default_folder())
-  rows, key = _read(
-    store,
-    directory,
-    lambda: source.read(directory, 0, files),
-    lambda: source.key(directory, digest, files),
-  )
+  rows, key, store = _read(source, directory, 0, files)
   reader, known = labels or Labels(), LabelFacts.of(read_facts(workdir))
   _, is_known = reader.values(rows.names, known.names)
   chosen, problems = selection.known(
@@ -195,23 +175,29 @@ def load_file(
 
 
 def _read(
-  store: Store,
-  directory: str,
-  read: Callable[[], Mapping[str, Iterable[Row]]],
-  key_of: Callable[[], Any],
-) -> tuple[Rows, Any]:
-  """(the rows of all files, the key of what they depend on)."""
+  source: Dataset, directory: str, seed: int, *files: Any
+) -> tuple[Rows, Any, Store]:
+  """(the rows of a data set, what they depend on, where they are stored)."""
+  # Data that a program makes is made again as fast as it is read. A class that
+  # inherits its key may read otherwise.
+  key_of = vars(type(source)).get('key')
+  store = Store(default_folder() if key_of else None)
 
-  def make():
-    yield from rows_lib.chunks(read(), directory)
-    if key_of() != key:
+  def key_now() -> Any:
+    return key_of(source, directory, digest, *files) if key_of else None
+
+  def make() -> Iterator[Arrays]:
+    splits = source.read(directory, seed, *files)
+    checked = {s: rows_lib.checked(rows, source) for s, rows in splits.items()}
+    yield from rows_lib.chunks(checked, directory)
+    if key_now() != key:
       raise UserError(
         f'a file in {directory} has changed while it was read; run the same '
         'command again'
       )
 
-  key = key_of()
-  return rows_lib.of(store.arrays('rows', key, make), directory), key
+  key = key_now()
+  return rows_lib.of(store.arrays('rows', key, make), directory), key, store
 
 
 def _warn(problems: list[str], arrays: Arrays, splits: Splits) -> None:
