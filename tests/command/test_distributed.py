@@ -191,17 +191,6 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   attempts = json.loads((path / 'env.json').read_text())
   assert [len(attempt['devices']) for attempt in attempts] == [2, 1, 2]
 
-  # 26 texts of test, in batches of 5 that are padded for two processes.
-  evaluate = ['-m', 'experiments.evaluate', f'--workdir={path}']
-  evaluate.append('--batch_size=5')
-  codes, printed, said = zip(*ends(start_each([evaluate] * 2)), strict=True)
-  assert codes == (0, 0), said
-  assert '{' not in printed[1]
-  both = last_json(printed[0])
-  assert both['accuracy'] == printed_result['accuracy']
-  assert both['loss'] == pytest.approx(printed_result['loss'], rel=1e-5)
-  assert sum(map(sum, both['confusion'])) == both['count'] == 26
-
 
 @pytest.mark.pod
 def test_four_processes_train_and_evaluate_as_one(tmp_path, printed_json):
@@ -320,7 +309,8 @@ def test_the_end_of_one_process_ends_the_others(is_killed):
   begin = time.monotonic()
   started = start_each([command] * 2)
   if is_killed:
-    assert started[1].stdout.readline() == 'joined\n'
+    # The library speaks, too.
+    assert 'joined\n' in started[1].stdout
     started[1].kill()
   (code, _, _), (other, _, said) = ends(started)
   assert other == (-signal.SIGKILL if is_killed else 2), said
