@@ -22,7 +22,7 @@ import numpy as np
 from experiments.command.log import log
 
 # Raise when what the functions that make entries yield changes.
-FORMAT = 7
+FORMAT = 8
 VARIABLE = 'SELFATTN_CACHE'
 # The dtype and the digest of each array of an entry; written last.
 _INDEX = 'index.json'

@@ -108,6 +108,7 @@ def test_what_only_evaluates_needs_no_unlabelled_texts(config, tmp_path):
     loading.load(settings.data, path)
 
 
+@pytest.mark.slow
 def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
   config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
   config.train.steps = config.train.eval_every = 3
