@@ -177,7 +177,7 @@ def matching(
   if format == 'hub':
     return [(None, name)]
   if format == 'class_folders':
-    folders = [(None, path) for path in _paths(name, directory, key, True)]
+    folders = _paths(name, directory, key, True)
     return _texts(folders, f'{key} = {name!r}', is_labelled)
   label = None
   if format == 'class_files' and is_labelled:
@@ -188,21 +188,18 @@ def matching(
   return [(label, path) for path in _paths(name, directory, key, False)]
 
 
-def _texts(folders: Files, place: str, is_labelled: bool) -> Files:
-  """The files of folders, or of the class folders in them."""
+def _texts(folders: list[str], place: str, is_labelled: bool) -> Files:
+  """The files of folders, or of the class folders in them; no hidden ones."""
   if is_labelled:
-    folders = [
-      (entry.name, entry.path)
-      for _, path in folders
-      for entry in _visible(path)
-      if entry.is_dir()
-    ]
+    inside = [path for folder in folders for path in _visible(folder)]
+    folders = [path for path in inside if os.path.isdir(path)]
   files = []
-  for label, folder in folders:
-    texts = [(label, entry.path) for entry in _visible(folder)]
+  for folder in folders:
+    texts = _visible(folder)
     if not texts:
       raise UserError(f'{place}: {folder} has no file')
-    files += texts
+    label = os.path.basename(folder) if is_labelled else None
+    files += [(label, path) for path in texts]
   if not files:
     raise UserError(f'{place} has no class folder')
   return files
@@ -225,7 +222,5 @@ def _paths(name: str, directory: str, key: str, is_folder: bool) -> list[str]:
   return paths
 
 
-def _visible(folder: str) -> list[os.DirEntry]:
-  """The files and folders in a folder that are not hidden, by name."""
-  entries = [e for e in os.scandir(folder) if not e.name.startswith('.')]
-  return sorted(entries, key=lambda entry: entry.name)
+def _visible(folder: str) -> list[str]:
+  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))
