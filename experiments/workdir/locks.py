@@ -70,7 +70,9 @@ def held(
     lock.release()
 
 
-def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
+def _acquire(
+  lock, folder: str, patience: float, queues: bool, attempts: int = 3
+) -> None:
   from filelock import Timeout
 
   has_said = False
@@ -95,6 +97,11 @@ def _acquire(lock, folder: str, patience: float, queues: bool) -> None:
       f'--workdir={folder} is in use by {who}; wait for it, end it, or '
       'choose another --workdir'
     ) from None
+  except (FileNotFoundError, FileExistsError):
+    # The previous holder has just removed the folder, which was empty.
+    if not attempts:
+      raise
+    _acquire(lock, folder, patience, queues, attempts - 1)
   except OSError as error:
     if error.errno not in _UNSUPPORTED:
       raise

@@ -53,9 +53,7 @@ def test_a_lock_ends_with_its_process(tmp_path, holder):
 
 
 def test_only_one_of_many_processes_holds_the_lock(tmp_path):
-  """Also when its file is removed and created again."""
-  (tmp_path / 'run').mkdir()
-  (tmp_path / 'run/other').touch()
+  """Also when its file and folder are removed and created again."""
   inside, most, refused = [], [], []
 
   def take():
@@ -133,9 +131,13 @@ def test_a_signal_ends_the_wait_for_another_host(
   assert 'interrupted: SIGTERM; nothing to save' in stderr
 
 
+def test_the_missing_folder_that_a_link_names_is_made(tmp_path):
+  (tmp_path / 'link').symlink_to('elsewhere')
+  with locks.held(str(tmp_path / 'link')):
+    assert (tmp_path / 'elsewhere' / 'lock').exists()
+
+
 def test_queueing_processes_wait_silently(tmp_path, capfd):
-  (tmp_path / 'run').mkdir()
-  (tmp_path / 'run/other').touch()
   inside, most = [], []
 
   def take():

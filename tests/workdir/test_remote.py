@@ -13,7 +13,6 @@ from test_train import StopAt, rows
 
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.signals import Signals
-from experiments.sweeps import running
 from experiments.training import run as run_lib
 from experiments.workdir import buckets
 from experiments.workdir.workdir import Workdir
@@ -265,32 +264,6 @@ def test_a_status_is_copied_after_what_it_speaks_of(bucket, put):
     workdir.set_status('DIVERGED', 3)
     other.join()
   assert seen == [('RUNNING', ['one']), ('DIVERGED', ['one', 'two'])]
-
-
-@pytest.mark.slow
-def test_commands_that_began_at_once_keep_the_trials_of_both(
-  bucket, sweep, call_command, monkeypatch
-):
-  """The other one adds and trains a trial while this one trains."""
-  train, other = running.train, [*sweep[:1], '--grid=config.seed=7']
-  other += ['--engine=serial', f'--workdir={bucket}']
-
-  def meanwhile(*more):
-    train(*more)
-    monkeypatch.setattr(running, 'train', train)
-    code, _, err = call_command('sweep', *other, cwd=ROOT)
-    assert code == 0, err
-    # As of one that had not seen this one's.
-    known = json.loads((bucket / 'sweep.json').read_text())
-    names = [n for n, of in known['trials'].items() if of == {'seed': 7}]
-    known['trials'] = {name: {'seed': 7} for name in names}
-    (bucket / 'sweep.json').write_text(json.dumps(known))
-
-  monkeypatch.setattr(running, 'train', meanwhile)
-  flags = [*sweep, '--engine=serial', f'--workdir={bucket}']
-  code, _, err = call_command('sweep', *flags, cwd=ROOT)
-  assert code == 0, err
-  assert len((bucket / 'results.csv').read_text().splitlines()) == 1 + 3
 
 
 @pytest.mark.parametrize(
