@@ -22,7 +22,6 @@ from absl import flags
 
 from experiments.command import app, distributed
 from experiments.command.errors import UserError
-from experiments.command.imports import import_frozen
 from experiments.command.log import log
 from experiments.data import input_rows
 from experiments.data.text_options import UNKNOWN
@@ -79,7 +78,7 @@ def main(values) -> None:
   _check_file(values)
   _lengths(values)
   cluster = distributed.find(values, os.environ)
-  import_frozen('experiments.training.evaluation')
+  app.import_frozen('experiments.training.evaluation')
   if cluster is not None:
     distributed.join(cluster, values.start_timeout, values.peer_timeout)
   with run_flags.opened(workdir) as paths:

@@ -19,7 +19,6 @@ import os
 
 from experiments.command import app
 from experiments.command.errors import UserError
-from experiments.command.imports import import_frozen
 from experiments.training import run_flags
 
 # Functions import what imports jax: --help and wrong input do not wait.
@@ -42,7 +41,7 @@ def main(values) -> None:
         f'--workdir={workdir} is {len(paths)} folders; give one run'
       )
     (path,) = paths
-    import_frozen('experiments.training.exports')
+    app.import_frozen('experiments.training.exports')
     from experiments.command import processes
     from experiments.data import encoding, loading
     from experiments.training import evaluation, exports

@@ -34,7 +34,6 @@ import sys
 from experiments.command import app
 from experiments.command.calls import Call
 from experiments.command.errors import UserError, one_of
-from experiments.command.imports import import_frozen
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
 from experiments.training import answers, run_flags
@@ -194,7 +193,7 @@ def main(values) -> None:
     with signals.at_once():
       paths = on_exit.enter_context(run_flags.opened(workdir))
       file = on_exit.enter_context(_opened(values))
-    import_frozen('experiments.training.prediction')
+    app.import_frozen('experiments.training.prediction')
     from experiments.command import processes
     from experiments.training import prediction
 
@@ -249,7 +248,7 @@ def _generate(values, workdir: str) -> None:
   if values.text or values.input is not None or values.json:
     raise UserError('--prompt excludes --text, --input and --json')
   encoding.check_texts([values.prompt], '--prompt')
-  import_frozen('experiments.training.generation')
+  app.import_frozen('experiments.training.generation')
   from experiments.command import processes
   from experiments.training import generation
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from experiments.command import app, config_files, invocation
+from experiments.command import app, config_files, provenance
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
 from experiments.settings import reference
@@ -180,8 +180,8 @@ def _sweep(values, workdir: str) -> None:
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:
-    words = [word for word in invocation.command() if word != '--retry']
-    again = invocation.shell_line([*words, '--retry'])
+    words = [word for word in provenance.command() if word != '--retry']
+    again = provenance.shell_line([*words, '--retry'])
     raise Failed(f'{failed} of {len(specs)} trials; to retry: {again}')
   unfinished = engines.unfinished(chosen)
   if unfinished:

@@ -22,8 +22,8 @@ from sklearn import linear_model
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.multiclass import OneVsRestClassifier
 
-from experiments.command import invocation, provenance
-from experiments.data import pairs, rows, selection, splits
+from experiments.command import provenance
+from experiments.data import rows, selection, splits
 from experiments.data.labels import LabelFacts, Numbers, Sets
 from experiments.settings.settings import from_config
 from experiments.sweeps.comparison import interval
@@ -52,13 +52,13 @@ def measure(data, task, metric):
   read = rows.gather(source.read(data.dir, data.seed))
   chosen = selection.select(read, source, data, reader)
   texts = np.array([text for part in read.stream() for text in part], object)
-  values = reader.values(read.names, chosen.labels)[0][read.labels]
+  values = reader.values(read.names, chosen.facts['labels'])[0][read.labels]
   task = task.make(facts=LabelFacts.of(chosen.facts))
 
   def features(tf_idf, texts):
     if not source.has_pairs:
       return tf_idf.transform(texts)
-    parts = zip(*map(pairs.parted, texts), strict=True)
+    parts = zip(*map(rows.parted, texts), strict=True)
     first, second = map(tf_idf.transform, parts)
     return sparse.hstack([abs(first - second), first.multiply(second)])
 
@@ -105,7 +105,7 @@ def write(measured):
   """Adds a row to FILE, in place of that of the same command."""
   config_file = config_flags.get_config_filename(flags.FLAGS['config'])
   row = {
-    'command': invocation.without_paths(['python', *sys.argv]),
+    'command': provenance.without_paths(['python', *sys.argv]),
     'commit': provenance.commit(),
     'machine': provenance.machine(),
     'config': pathlib.Path(config_file).stem,

@@ -1,6 +1,6 @@
 """Writes outputs of other code for biases that read the text, as goldens.
 
-    pip install torch x-transformers
+    pip install torch transformers x-transformers rotary-embedding-torch
     git clone https://github.com/model-architectures/GRAPE
     git clone https://github.com/fla-org/flash-linear-attention
     python scripts/make_gated_goldens.py GRAPE flash-linear-attention
@@ -14,21 +14,19 @@ were f5b539f of GRAPE and bc3b101d of flash-linear-attention.
 # pyright: reportMissingImports=false
 
 import ast
-import importlib.metadata
 import math
 import pathlib
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import torch
+from make_position_goldens import ROOT, make, write
 from torch import nn
 from torch.nn import functional
 from x_transformers.x_transformers import RelativeProjPositionalBias
 
 B, L, H, K, P = 2, 9, 4, 6, 8
 D = H * K
-ROOT = pathlib.Path(__file__).parent.parent
 PATH = ROOT / 'tests/selfattn/goldens/gated.npz'
 # 1 / ln 2 as flash-linear-attention has it.
 RCP_LN2 = 1.4426950216
@@ -47,32 +45,32 @@ def part_of(path, *names, **known):
   return SimpleNamespace(**{name: scope[name] for name in names})
 
 
-def grape_a(folder):
+def grape_a():
   """Biases (B, H, L, L) with each gate, and both."""
   q, k = torch.randn(2, B, L, H, K)
   cases = {'q': q, 'k': k}
-  for gate, name, given in (
+  for gate, name, vectors in (
     ('key', 'KeyGated', (k,)),
     ('query', 'QueryGated', (q,)),
     ('both', 'QueryKeyGated', (q, k)),
   ):
     theirs = part_of(
-      f'{folder}/model/llama-mha-grape-a-{name.lower()}.py',
+      f'{sys.argv[1]}/model/llama-mha-grape-a-{name.lower()}.py',
       '_get_alibi_slopes',
       '_softplus_inverse',
       f'{name}AdditiveBias',
     )
     bias = getattr(theirs, f'{name}AdditiveBias')(H, K)
     bias.omega.data = torch.randn(H)
-    cases[f'{gate}/bias'] = bias(*given)
+    cases[f'{gate}/bias'] = bias(*vectors)
     cases |= {f'{gate}/{n}': p for n, p in bias.named_parameters()}
   return cases
 
 
-def grape_ap(folder):
+def grape_ap():
   """A layer of attention."""
   theirs = part_of(
-    f'{folder}/model/llama-mha-grape-ap-v1.py',
+    f'{sys.argv[1]}/model/llama-mha-grape-ap-v1.py',
     'Rotary',
     'apply_rotary_emb',
     '_get_alibi_slopes',
@@ -98,10 +96,10 @@ def inkling():
   return {'x': x, 'bias': layer(x)} | dict(layer.named_parameters())
 
 
-def wall(folder):
+def wall():
   """The output of attention, with gates that forget little and much."""
   theirs = part_of(
-    f'{folder}/fla/ops/wall_attn/naive.py',
+    f'{sys.argv[2]}/fla/ops/wall_attn/naive.py',
     'naive_wall_attn',
     RCP_LN2=RCP_LN2,
     chunk_global_cumsum=lambda g, cu_seqlens, scale: g.cumsum(1) * scale,
@@ -116,24 +114,5 @@ def wall(folder):
 
 
 if __name__ == '__main__':
-  torch.manual_seed(0)
-  grape, fla = sys.argv[1:]
-  arrays = {
-    'grape_a': grape_a(grape),
-    'grape_ap': grape_ap(grape),
-    'inkling': inkling(),
-    'wall': wall(fla),
-  }
-  versions = [
-    f'{p} {importlib.metadata.version(p)}' for p in ('torch', 'x-transformers')
-  ]
-  np.savez_compressed(
-    PATH,
-    versions=np.array([*versions, sys.version]),
-    **{
-      f'{case}/{name}': array.detach().numpy()
-      for case, named in arrays.items()
-      for name, array in named.items()
-    },
-  )
-  print(f'{PATH}: {sum(map(len, arrays.values()))} arrays')
+  cases = (grape_a, grape_ap, inkling, wall)
+  write(PATH, make(cases), ('torch', 'x-transformers'))

@@ -14,7 +14,6 @@ import sys
 import time
 
 import pytest
-import yaml
 from conftest import ROOT
 
 SCRIPTS = ROOT / 'scripts'
@@ -178,14 +177,6 @@ def test_a_run_is_started_once_on_every_worker_and_saves_when_stopped(cloud):
   assert cloud(*command)[1].count('started on') == 2
 
 
-@pytest.mark.slow
-def test_sync_copies_tracked_files_to_every_worker(cloud):
-  _, _, (copy, prepare, *_) = cloud('sync', 'a')
-  assert copy.startswith(f'{VM} scp ')
-  assert copy.endswith(' a:selfattn.tar.gz --worker=all --zone=z')
-  assert prepare.startswith(f'{VM} ssh a --worker=all --command=set -e')
-
-
 @pytest.mark.parametrize(
   ('arguments', 'line'),
   [
@@ -290,49 +281,6 @@ def test_slurm_requeues_runs_that_are_preempted_before_they_start(tmp_path):
   for process, calls in started:
     assert process.wait(timeout=10) == 75
     assert calls.read_text().splitlines()[-1] == 'scontrol requeue 17'
-
-
-def kubernetes_job():
-  """The JobSet, and the spec of its only Job."""
-  job_set = yaml.safe_load((SCRIPTS / 'kubernetes.yaml').read_text())
-  (job,) = job_set['spec']['replicatedJobs']
-  assert job['replicas'] == 1
-  return job_set, job['template']['spec']
-
-
-def test_hosts_in_kubernetes_restart_together_but_not_after_2_and_3():
-  job_set, spec = kubernetes_job()
-  # Any host that fails ends the Job; the JobSet then restarts all of them,
-  assert spec['backoffLimit'] == 0
-  assert job_set['spec']['failurePolicy']['maxRestarts'] > 0
-  # except after these exit codes.
-  (rule,) = spec['podFailurePolicy']['rules']
-  assert rule['action'] == 'FailJob'
-  assert rule['onExitCodes']['values'] == [2, 3]
-  assert job_set['spec']['failurePolicy']['rules'] == [
-    {'action': 'FailJobSet', 'onJobFailureReasons': ['PodFailurePolicy']}
-  ]
-  # As podFailurePolicy wants them.
-  assert spec['podReplacementPolicy'] == 'Failed'
-  assert spec['template']['spec']['restartPolicy'] == 'Never'
-
-
-def test_hosts_in_kubernetes_find_the_first():
-  job_set, spec = kubernetes_job()
-  (container,) = spec['template']['spec']['containers']
-  (rule,) = spec['podFailurePolicy']['rules']
-  assert rule['onExitCodes']['containerName'] == container['name']
-  (line,) = container['args']
-  assert spec['completions'] == spec['parallelism']
-  assert f'--num_processes={spec["completions"]} ' in line
-  name = job_set['metadata']['name']
-  (job,) = job_set['spec']['replicatedJobs']
-  network = job_set['spec']['network']
-  assert network['enableDNSHostnames']
-  assert network['publishNotReadyAddresses']
-  (port,) = (port['containerPort'] for port in container['ports'])
-  host = f'{name}-{job["name"]}-0-0.{network["subdomain"]}'
-  assert f'--coordinator_address={host}:{port} ' in line
 
 
 def test_shellcheck_finds_nothing():

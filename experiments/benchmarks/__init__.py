@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from experiments.command import invocation, provenance
+from experiments.command import provenance
 from experiments.learning import reports
 
 _Name = TypeVar('_Name')
@@ -22,7 +22,7 @@ def origin() -> dict[str, Any]:
   Call it before measuring, which may take long enough for files to change.
   """
   return {
-    'command': invocation.without_paths(invocation.command()),
+    'command': provenance.without_paths(provenance.command()),
     'commit': provenance.commit(),
     'machine': provenance.machine(),
     'device': jax.devices()[0].device_kind,

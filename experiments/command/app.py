@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import logging
@@ -48,12 +49,7 @@ def print_result(result: dict) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-  """Prints lines on standard output, at once.
-
-  Raises:
-    BrokenPipeError: its reader has closed the pipe.
-    OSError: the file it is redirected to is full, among others.
-  """
+  """Prints lines on standard output, at once; OSError if that cannot be."""
   try:
     print(*lines, sep='\n', flush=True)
   except OSError:
@@ -80,9 +76,9 @@ def run(
     define: adds the flags of this command.
     doc: first paragraphs of --help.
     describe: the text of --help on all keys of a config, '', or on what is
-      named, with the values of that config. It adds the flags --config, a file,
-      and --config.KEY=VALUE for every key in it. None: the command has no
-      config.
+      named, with the values of that config. It adds the flags --config, a
+      file, and --config.KEY=VALUE for every key in it. None: the command has
+      no config.
   """
   if isinstance(sys.stdout, io.TextIOWrapper):
     # In a locale that is not UTF-8, other characters are printed as \u20ac.
@@ -99,8 +95,7 @@ def _run(main, define, doc, describe) -> None:
   logging.getLogger('asyncio').setLevel(logging.CRITICAL)
   # What threads of TensorStore raise after a failed read, which is raised too.
   sys.unraisablehook = lambda _: None
-  # Modules, see imports.
-  gc.freeze()
+  gc.freeze()  # Modules, as in import_frozen.
   code = DONE
   try:
     main(command_line.parse(sys.argv, define, doc, describe))
@@ -127,23 +122,30 @@ def _run(main, define, doc, describe) -> None:
   sys.exit(code)
 
 
-def check_output(path: str) -> None:
-  """Creates the folder of the file given by --output.
+def import_frozen(module: str) -> None:
+  """Imports a module without garbage collection, and then freezes.
 
-  Raises:
-    UserError: it is a folder or empty, or cannot be written.
+  Objects of modules are many, and stay: to search them again and again, during
+  the imports and while a model is traced, takes a good part of a short command.
+  What exists then is never collected, even if it becomes garbage.
   """
+  gc.disable()
+  try:
+    importlib.import_module(module)
+    gc.freeze()
+  finally:
+    gc.enable()
+
+
+def check_output(path: str) -> None:
+  """Creates the folder of the file given by --output, or a UserError."""
   if not path or os.path.isdir(path):
     raise UserError(f'--output={path} is not the name of a file; give one')
   make_folder(os.path.dirname(os.path.abspath(path)), 'output')
 
 
 def make_folder(path: str, name: str) -> None:
-  """Creates the folder given by a flag.
-
-  Raises:
-    UserError: it cannot be created, or is not writable.
-  """
+  """Creates the folder given by a flag; UserError if nobody can write there."""
   with making(f'--{name}'):
     os.makedirs(path, exist_ok=True)
   if not os.access(path, os.W_OK):

@@ -63,19 +63,16 @@ class Call:
   def make(self, *sizes, **more) -> Any:
     """An instance; `sizes` and `more` are what the class needs besides.
 
-    Raises:
-      UserError: the class refuses an option, or fails.
+    A UserError says which option the class refuses, or how it fails.
     """
     with self.checked():
       return self.entry(*sizes, **{**more, **self.options})
 
   @contextlib.contextmanager
   def checked(self) -> Iterator[None]:
-    """A context for checks of the class: their errors name key and call.
+    """A context in which errors of the class are UserErrors with key and call.
 
-    Raises:
-      UserError: ValueError `OPTION = ...`, or any error of a class of one's
-        own.
+    They are ValueErrors `OPTION = ...`, or any error of a class of one's own.
     """
     name = f'config.{self.key} = {self}'
     try:
@@ -119,14 +116,7 @@ class Table:
 
 
 def parse(text: Any, table: Table, key: str) -> Call:
-  """The one call of a text.
-
-  Args:
-    key: of the config, for messages.
-
-  Raises:
-    UserError: it is no call, names no entry, or has a wrong option.
-  """
+  """The one call of a text; UserError for no entry, or a wrong option."""
   place = f'config.{key} = {text!r}'
   names = ', '.join(sorted(table.entries))
   if not isinstance(text, str):
@@ -165,7 +155,7 @@ def _options(name: str, entry: Any, inside: str) -> dict[str, Any]:
   for option, value in _keywords(inside).items():
     if option not in known:
       raise UserError(
-        f'{name} {_why_none(entry, option)}; it has '
+        f'{name} has no option {option!r}; it has '
         f'{", ".join(known) or "none"}{nearest(option, known)}'
       )
     values[option] = typed(value, known[option][0], option)
@@ -179,18 +169,6 @@ def _is_finite(value: Any) -> bool:
   if isinstance(value, tuple):
     return all(map(_is_finite, value))
   return value not in (math.inf, -math.inf)
-
-
-def _why_none(entry: Any, option: str) -> str:
-  """Why an option is none of a class, of which the class is the subject."""
-  unreadable = fields.unreadable(entry)
-  if option not in unreadable:
-    return f'has no option {option!r}'
-  return (
-    f'cannot read {option}: {unreadable[option]!r} from a call; an option is '
-    'bool, int, float, str, a tuple or Literal of these, or several of them, '
-    'as float | None'
-  )
 
 
 def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
@@ -208,21 +186,22 @@ def parse_joined(text: Any, table: Table, key: str) -> tuple[Call, ...]:
   return calls
 
 
-def parse_layers(
-  text: Any, table: Table, key: str
-) -> tuple[tuple[Call, ...], ...]:
-  """The joined calls of the first layers, a pattern that is repeated.
+def read(value: Any, table: Table, key: str) -> Call | tuple:
+  """The call of a choice, those that it joins, or a pattern of these.
 
-  The fewest that are the pattern: equal calls are one. Raises as `parse`.
+  A pattern over layers is repeated, and has the fewest entries: equal calls are
+  one. Raises as `parse`.
   """
+  of_layer = parse_joined if table.joins else parse
+  if not table.layers:
+    return of_layer(value, table, key)
   # Late: it imports jax, for which --help does not wait.
   from selfattn import layers
 
-  entries = _split(text, ',', key) if isinstance(text, str) else [text]
+  entries = _split(value, ',', key) if isinstance(value, str) else [value]
+  pattern = [of_layer(entry, table, key) for entry in entries]
   if not table.joins:
-    pattern = [(parse(entry, table, key),) for entry in entries]
-  else:
-    pattern = [parse_joined(entry, table, key) for entry in entries]
+    pattern = [(call,) for call in pattern]
   return tuple(pattern[: layers.period(pattern)])
 
 
@@ -239,14 +218,12 @@ def _split(text: str, separator: str, key: str) -> list[str]:
   return parts
 
 
-def joined_text(calls: tuple[Call, ...]) -> str:
-  """The canonical text of joined calls."""
-  return '+'.join(map(str, calls))
-
-
-def layers_text(pattern: tuple[tuple[Call, ...], ...]) -> str:
-  """The canonical text of a pattern over layers."""
-  return ','.join(map(joined_text, pattern))
+def text(value: Call | tuple) -> str:
+  """The canonical text of a choice, from which `read` has the same choice."""
+  if isinstance(value, Call):
+    return str(value)
+  is_pattern = any(isinstance(part, tuple) for part in value)
+  return (',' if is_pattern else '+').join(map(text, value))
 
 
 def _keywords(inside: str) -> dict[str, Any]:

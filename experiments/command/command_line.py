@@ -37,11 +37,8 @@ def parse(
 ) -> flags.FlagValues:
   """The flags of a command; prints --help and exits if that is asked for.
 
-  Args:
-    define, doc, describe: as of app.run.
-
-  Raises:
-    UserError: a flag or a key is unknown, repeated, or has a wrong value.
+  Arguments are those of app.run. A UserError says which flag or key is unknown,
+  repeated, or has a wrong value.
   """
   values = flags.FlagValues()
   define(values)

@@ -27,11 +27,7 @@ def find_config(path: str) -> str:
 
 
 def load_config(path: str) -> Any:
-  """The ConfigDict that get_config() of a Python file returns.
-
-  Raises:
-    UserError: there is no such file or function, or it fails; with the line.
-  """
+  """The ConfigDict that get_config() of a Python file returns, or UserError."""
   return load_module(path)[1]
 
 

@@ -44,34 +44,15 @@ def define(values: flags.FlagValues) -> None:
     'HOST:PORT of process 0, the same for all processes.',
     flag_values=values,
   )
-  flags.DEFINE_integer(
-    'num_processes',
-    None,
-    'Number of processes in the run.',
-    1,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'process_id',
-    None,
-    'Index of this process, from 0 to num_processes - 1.',
-    0,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'start_timeout',
-    300,
-    'Seconds to wait for all processes to start.',
-    1,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'peer_timeout',
-    60,
-    'Seconds without a heartbeat after which a process counts as dead.',
-    1,
-    flag_values=values,
-  )
+  for name, default, least, meaning in (
+    ('num_processes', None, 1, 'Number of processes in the run.'),
+    ('process_id', None, 0,
+     'Index of this process, from 0 to num_processes - 1.'),
+    ('start_timeout', 300, 1, 'Seconds to wait for all processes to start.'),
+    ('peer_timeout', 60, 1,
+     'Seconds without a heartbeat after which a process counts as dead.'),
+  ):  # fmt: skip
+    flags.DEFINE_integer(name, default, meaning, least, flag_values=values)
 
 
 def find(
@@ -79,11 +60,8 @@ def find(
 ) -> dict[str, Any] | None:
   """What the flags say of the cluster, by name of an argument of jax.
 
-  Returns:
-    {} if jax finds all of it; None for a single process.
-
-  Raises:
-    UserError: some of the flags are missing, or contradict each other.
+  {} if jax finds all of it; None for a single process. A UserError says which
+  flags are missing, or contradict each other.
   """
   named: dict[str, Any] = {
     name: values[name].value
@@ -133,15 +111,13 @@ def join(
 ) -> None:
   """Waits for all processes and initializes jax.distributed.
 
+  A UserError says that some did not start in time, or jax finds no cluster.
+
   Args:
     cluster: from `find`.
     start_timeout: seconds to wait for all processes.
     peer_timeout: seconds without a heartbeat after which one counts as dead.
-    signals: those that end the wait; None: those that end Python.
-
-  Raises:
-    UserError: some did not start in time, or jax finds no cluster.
-    Interrupted: a signal was received.
+    signals: those that end the wait, in Interrupted; None: those of Python.
   """
   if address := cluster.get('coordinator_bind_address'):
     _check_free(address)
@@ -219,8 +195,7 @@ def is_one_of_several() -> bool:
 def end(code: int) -> NoReturn:
   """Ends this process of several with an exit code.
 
-  All processes may have come to the same end; or only this one, and the others
-  then miss it after --peer_timeout.
+  Others that did not come to the same end miss it after --peer_timeout.
   """
   import jax
 

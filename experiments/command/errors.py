@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import errno
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -26,30 +25,12 @@ class Interrupted(Exception):
   """The run was preempted by a signal, after its state was saved."""
 
 
-# Error numbers of a path that cannot be made, whatever room the disk has.
-_OF_PATHS = (
-  errno.EACCES,
-  errno.EEXIST,
-  errno.ELOOP,
-  errno.ENAMETOOLONG,
-  errno.ENOTDIR,
-  errno.EPERM,
-  errno.EROFS,
-)
-
-
 @contextlib.contextmanager
 def making(name: str):
-  """A context for code that makes the path given by a flag or a key.
-
-  Raises:
-    UserError: the path cannot be made.
-  """
+  """A context in which a path of a flag or a key is made, or a UserError."""
   try:
     yield
   except OSError as error:
-    if error.errno not in _OF_PATHS:
-      raise
     raise UserError(f'{name}: {error.strerror}: {error.filename}') from error
 
 
@@ -61,7 +42,7 @@ def one_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def at(place: str) -> Iterator[None]:
-  """A context for checks: the place stands before messages of UserErrors."""
+  """A context in which a place stands before messages of UserErrors."""
   try:
     yield
   except UserError as error:
@@ -70,14 +51,9 @@ def at(place: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_file(path: str, name: str) -> Iterator[None]:
-  """A context for code of a user's file: its errors are one line.
+  """A context in which errors of a user's file are UserErrors with its line.
 
-  Args:
-    path: of the file, whose line is named.
-    name: what is executed, for the message.
-
-  Raises:
-    UserError: the code fails, or exits.
+  The name is that of what is executed, for the message.
   """
   try:
     yield
@@ -96,8 +72,7 @@ def in_file(path: str, name: str) -> Iterator[None]:
 def one_of(name: Any, allowed, key: str) -> Any:
   """`name` if it is allowed; else UserError with the closest allowed one.
 
-  Args:
-    key: config key, or a flag with its dashes.
+  The key is of a config, or a flag with its dashes.
   """
   if name in allowed:
     return name

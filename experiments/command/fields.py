@@ -24,9 +24,7 @@ _SET = {'begins_word', 'head_dim', 'name', 'platform', 'vocab_size'}
 def options(entry: Any) -> dict[str, Any]:
   """The options of a class with their defaults, in the order of its fields.
 
-  Raises:
-    UserError: the class is no dataclass, or a default is not of the type that
-      is annotated.
+  A UserError says that it is no dataclass, or which default has another type.
   """
   return {name: default for name, (_, default) in typed_fields(entry).items()}
 
@@ -35,15 +33,6 @@ def sizes(entry: Any) -> set[str]:
   """Names of the fields that are no options."""
   names = {field.name for field in dataclasses.fields(entry)}
   return names - options(entry).keys()
-
-
-def unreadable(entry: Any) -> dict[str, Any]:
-  """Annotations of fields with a default that no config can hold, by name."""
-  return {
-    field.name: field.type
-    for field in dataclasses.fields(entry)
-    if not _is_set(field) and field.name not in typed_fields(entry)
-  }
 
 
 @functools.cache
@@ -64,19 +53,15 @@ def typed_fields(entry: Any) -> Mapping[str, tuple[Any, Any]]:
   kinds = {}
   for field in fields:
     kind = _annotation(entry, field.name)
-    if _is_set(field) or not _is_readable(kind):
+    is_set = field.default is None and field.name in _SET
+    has_default = field.default is not dataclasses.MISSING
+    if is_set or not has_default or not _is_readable(kind):
       continue
     if field.default is None:
       kind = kind | None
     typed(field.default, kind, f'{entry.__name__}.{field.name}')
     kinds[field.name] = kind, field.default
   return kinds
-
-
-def _is_set(field: dataclasses.Field) -> bool:
-  """Whether the program sets a field, which is no option then."""
-  has_none = field.default is None and field.name in _SET
-  return has_none or field.default is dataclasses.MISSING
 
 
 def _annotation(entry: type, name: str) -> Any:
@@ -129,15 +114,7 @@ def _elements(parts: tuple) -> tuple:
 
 
 def typed(value: Any, kind: Any, name: str) -> Any:
-  """`value` as `kind`, if no information is lost.
-
-  Args:
-    kind: a readable annotation.
-    name: of the value in messages, such as `config.train.steps`.
-
-  Raises:
-    UserError: it is of another type.
-  """
+  """`value` as `kind`, if no information is lost; else a UserError."""
   # Of `float | int`, 3 is an int.
   parts = sorted(_members(kind), key=lambda part: type(value) is not part)
   for part in parts:

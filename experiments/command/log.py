@@ -84,11 +84,7 @@ class Reporter:
 
 @contextlib.contextmanager
 def keep_log(path: str):
-  """Appends all lines of `log`, and an exception of the block, to a file.
-
-  Raises:
-    OSError: it cannot be opened, or not be written.
-  """
+  """Appends all lines of `log`, and an exception of the block, to a file."""
   handler = logging.FileHandler(path)
   handler.setFormatter(logging.Formatter('%(asctime)s %(message)s'))
   _KEPT.addHandler(handler)

@@ -17,7 +17,6 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -42,10 +41,8 @@ class _Version(NamedTuple):
   digest: str
 
 
-# Folders that are searched besides, files by name of module that come first,
-# and versions by file; mutable, as sys.path is.
+# Folders that are searched besides, and versions by file; as sys.path is.
 _folders: list[str] = []
-_first: dict[str, str] = {}
 _versions: dict[str, list[_Version]] = {}
 
 
@@ -56,28 +53,11 @@ def search(folder: str) -> None:
     _folders.append(path)
 
 
-@contextlib.contextmanager
-def found_first(files: Mapping[str, str]) -> Iterator[None]:
-  """A context in which modules are these files, by name, where these exist."""
-  before = dict(_first)
-  _first.update(files)
-  try:
-    yield
-  finally:
-    _first.clear()
-    _first.update(before)
-
-
 def named(name: str, base: type | None, place: str) -> Any:
-  """The class, or another attribute, `module:NAME`.
+  """The class, or another attribute, `module:NAME`, of the file as it is now.
 
-  Args:
-    base: what a class has to be a subclass of; None: anything.
-    place: where the name stands, such as `config.model.position`, for messages.
-
-  Raises:
-    UserError: there is no such module or class, it fails, or it is not what
-      `base` describes.
+  A UserError says that there is none, that it fails, or that it does not fulfil
+  the contract of `base`, with the place where the name stands.
   """
   module_name, _, attribute = name.partition(':')
   with at(f'{place}: {name}'):
@@ -96,8 +76,7 @@ def named(name: str, base: type | None, place: str) -> Any:
 def source(name: str) -> tuple[str, str]:
   """(file, digest of its version) of the module of `module:NAME`.
 
-  Raises:
-    UserError: there is no such module, or it fails.
+  A UserError says that there is none, or that it fails.
   """
   version = _version(name.partition(':')[0])
   return version.files[0], version.digest
@@ -120,8 +99,6 @@ def _version(name: str) -> _Version:
 
 def _file(name: str) -> str | None:
   """The file of a module; None: there is none."""
-  if os.path.exists(_first.get(name, '')):
-    return _first[name]
   places = [os.getcwd(), *_folders]
   if '.' in name:
     # After those of Python, none of which a file there hides.
@@ -205,11 +182,17 @@ def _check_class(entry: Any, base: type) -> None:
     if not name.startswith('_') or name == '__call__'
   }
   for cls in entry.__mro__[: entry.__mro__.index(nearest)]:
-    for name, value in vars(cls).items():
+    fields = inspect.get_annotations(cls)
+    for name in vars(cls):
       if name in contract:
         _check_signature(cls, name, contract[name])
-      elif not name.startswith('_') and name not in _annotated(cls):
-        _check_spelling(cls, name, list(contract), callable(value))
+      elif not name.startswith('_') and name not in fields:
+        near = difflib.get_close_matches(name, contract, 1, _ALIKE)
+        if near:
+          raise UserError(
+            f'{cls.__name__}.{name} is not in its contract; did you mean '
+            f'{near[0]}? A helper needs another name'
+          )
   for name, method in contract.items():
     # Flax wraps the methods of modules.
     code = getattr(inspect.unwrap(method), '__code__', None)
@@ -219,24 +202,6 @@ def _check_class(entry: Any, base: type) -> None:
       raise UserError(f'{entry.__name__} needs {name}({parameters})')
 
 
-def _annotated(cls: type) -> dict:
-  """Fields of a class, whose names are its own."""
-  return inspect.get_annotations(cls)
-
-
-def _check_spelling(
-  cls: type, name: str, known: list[str], is_method: bool
-) -> None:
-  """UserError for a name that is nearly one of the contract."""
-  near = difflib.get_close_matches(name, known, 1, _ALIKE)
-  if near:
-    kind = 'method' if is_method else 'attribute'
-    raise UserError(
-      f'{cls.__name__}.{name} is no {kind} of its contract; did you '
-      f'mean {near[0]}? A helper needs another name'
-    )
-
-
 def _check_signature(cls: type, name: str, required: Any) -> None:
   """UserError if a method cannot be called as that of the base class."""
   method = vars(cls)[name]
@@ -244,12 +209,9 @@ def _check_signature(cls: type, name: str, required: Any) -> None:
     return
   signature = inspect.signature(method)
   parameters = inspect.signature(required).parameters
-  arguments, keywords = [], {}
-  for parameter in parameters.values():
-    if parameter.kind is parameter.KEYWORD_ONLY:
-      keywords[parameter.name] = None
-    elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
-      arguments.append(None)
+  kinds = [(p.name, p.kind) for p in parameters.values()]
+  arguments = [n for n, kind in kinds if kind.name == 'POSITIONAL_OR_KEYWORD']
+  keywords = {n: None for n, kind in kinds if kind.name == 'KEYWORD_ONLY'}
   try:
     signature.bind(*arguments, **keywords)
   except TypeError as error:

@@ -16,10 +16,7 @@ T = TypeVar('T')
 
 
 def is_first() -> bool:
-  """Whether this is process 0, the one that writes files.
-
-  Uses no device in a single-process run.
-  """
+  """Whether this process writes files, number 0. Alone, it uses no device."""
   return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
@@ -33,11 +30,7 @@ def require_one(command: str) -> None:
 
 
 def together(action: Callable[[], T]) -> T:
-  """Returns action(), once it succeeded on all processes.
-
-  Raises:
-    UserError: on all processes, if `action` raised one on any of them.
-  """
+  """Returns action(), or on all processes the UserError of any of them."""
   if not jax.distributed.is_initialized():
     return action()
   results, failure = [], None
@@ -82,9 +75,5 @@ def wait_for_all(name: str) -> None:
 
 
 def is_preempted(check: int) -> bool:
-  """Whether any process received SIGTERM; all processes get the same value.
-
-  Args:
-    check: number of this call, the same on every process.
-  """
+  """Whether any process received SIGTERM, the same on all at the same check."""
   return multihost_utils.reached_preemption_sync_point(check)

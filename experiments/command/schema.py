@@ -18,9 +18,9 @@ from typing import Any, get_type_hints
 
 from experiments.command import calls
 from experiments.command.calls import Call, Table
-from experiments.command.errors import UserError
+from experiments.command.errors import UserError, nearest
 from experiments.command.fields import typed
-from experiments.command.values import check_keys, join
+from experiments.command.values import join
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +77,23 @@ def section(settings: type) -> Any:
 def read(cls: Any, values: Mapping, path: str = '') -> Any:
   """Settings of a class from a nested dict with all of its keys.
 
-  Raises:
-    UserError: an unknown or missing key, a value of the wrong type, one that is
-      not allowed, or a choice that does not exist.
+  A UserError names a key that is unknown or missing, or whose value is of the
+  wrong type, not allowed, or no such choice.
   """
   kinds = get_type_hints(cls)
-  check_keys(values, [entry.name for entry in dataclasses.fields(cls)], path)
+  names = [entry.name for entry in dataclasses.fields(cls)]
+  for name in values:
+    if name not in names:
+      raise UserError(
+        f'config.{join(path, name)} is not a key{nearest(name, names)}'
+      )
   made = {}
   for entry in dataclasses.fields(cls):
-    key, value = join(path, entry.name), values[entry.name]
-    kind, table = kinds[entry.name], entry.metadata.get('table')
+    key = join(path, entry.name)
+    if entry.name not in values:
+      raise UserError(f'config.{key} is missing')
+    value, kind = values[entry.name], kinds[entry.name]
+    table = entry.metadata.get('table')
     if dataclasses.is_dataclass(kind) and table is None:
       if not isinstance(value, Mapping):
         raise UserError(f'config.{key} = {value!r} is no section')
@@ -95,12 +102,8 @@ def read(cls: Any, values: Mapping, path: str = '') -> Any:
       made[entry.name] = _checked(
         typed(value, kind, f'config.{key}'), entry, key
       )
-    elif table.layers:
-      made[entry.name] = calls.parse_layers(value, table, key)
-    elif table.joins:
-      made[entry.name] = calls.parse_joined(value, table, key)
     else:
-      made[entry.name] = calls.parse(value, table, key)
+      made[entry.name] = calls.read(value, table, key)
   return cls(**made)
 
 
@@ -128,11 +131,8 @@ def flat(settings: Any, path: str = '') -> dict[str, Any]:
   values: dict[str, Any] = {}
   for entry in dataclasses.fields(settings):
     key, value = join(path, entry.name), getattr(settings, entry.name)
-    table = entry.metadata.get('table')
-    if table is not None and table.layers:
-      values[key] = calls.layers_text(value)
-    elif table is not None:
-      values[key] = calls.joined_text(value) if table.joins else str(value)
+    if 'table' in entry.metadata:
+      values[key] = calls.text(value)
     elif dataclasses.is_dataclass(value):
       values |= flat(value, key)
     else:

@@ -35,16 +35,12 @@ class Signals:
     self._at_once = False
 
   def install(self) -> None:
-    """Starts recording signals; a second SIGINT exits at once.
-
-    Ignored signals, as SIGHUP under nohup, stay ignored.
-    """
+    """Records all that are not ignored; after a second SIGINT exits at once."""
     for name in _PREEMPTION:
       if signal.getsignal(signal.Signals[name]) != signal.SIG_IGN:
         signal.signal(signal.Signals[name], self._receive)
 
   def _receive(self, number, frame):
-    del frame
     if self.received and number == signal.SIGINT:
       # Not sys.exit, which would wait for a save, or for other processes.
       _say('second SIGINT: exiting at once, without saving or removing files')
@@ -61,9 +57,8 @@ class Signals:
     """A block without state to save: a signal raises Interrupted at once.
 
     For code that waits or reads. In code of jax, an exception that comes from
-    nowhere may be lost, and a computation may still run at exit.
-
-    Not in a multi-process run, where the other processes would wait forever.
+    nowhere may be lost, and a computation may still run at exit. Not in a
+    multi-process run, where the other processes would wait forever.
     """
     try:
       self._at_once = True
@@ -93,8 +88,7 @@ class Signals:
   def share(self, agree: Callable[[int], bool]) -> None:
     """Shares signals between processes from now on, through `agree`.
 
-    The preemption service of jax handles SIGTERM, so any other signal is
-    forwarded as SIGTERM.
+    The preemption service of jax handles SIGTERM, so others are sent as it.
     """
     self.agree = agree
     if self.received:

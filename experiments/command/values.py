@@ -8,8 +8,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.command.errors import UserError, nearest
-
 _QUOTES, _BRACKETS = '\'"', {'(': ')', '[': ']'}
 _INTEGER = re.compile('0|-?[1-9][0-9]*')
 
@@ -18,10 +16,7 @@ def parse_tuple(text: str) -> tuple:
   """Parses a Python tuple, or comma-separated words: `a,b`, `"a,b",c`.
 
   Integers as Python prints them become int; all else stays a string: `+1`,
-  `1.50`.
-
-  Raises:
-    ValueError: brackets or quotes that do not match.
+  `1.50`. A ValueError says that brackets or quotes do not match.
   """
   text = text.strip()
   try:
@@ -69,13 +64,9 @@ def split(
   """Splits at the separators outside of quotes and brackets.
 
   A quote opens only at the beginning of a value, or of an element in brackets;
-  inside of it a doubled quote stands for the character.
-
-  Args:
-    is_python: whether a backslash in quotes escapes, as it does in brackets.
-
-  Raises:
-    ValueError: quotes or brackets that do not match.
+  inside of it a doubled quote stands for the character, or where `is_python` a
+  backslash escapes, as it does in brackets. A ValueError says that quotes or
+  brackets do not match.
   """
   parts, start, closing, quote, before = [], 0, [], '', separator
   characters = iter(enumerate(text))
@@ -124,23 +115,6 @@ def flat_keys(config, prefix: str = '') -> dict[str, object]:
     if isinstance(value, ConfigDict | dict):
       keys |= flat_keys(value, f'{prefix}{name}.')
   return keys
-
-
-def check_keys(values, known, section: str) -> None:
-  """UserError if the keys of a section are not those that are known.
-
-  Args:
-    section: dotted key; '' for the config itself.
-  """
-  prefix = f'config.{section}.' if section else 'config.'
-  for name in values:
-    if name not in known:
-      raise UserError(
-        f'{prefix}{name} is not a key{nearest(name, list(known))}'
-      )
-  for name in known:
-    if name not in values:
-      raise UserError(f'{prefix}{name} is missing')
 
 
 def join(section: str, name: str) -> str:

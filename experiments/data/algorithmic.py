@@ -108,25 +108,20 @@ def a_before_b(rng, length: int) -> tuple[list[str], str]:
 
 def a_before_b_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
   """The string read backwards."""
-  del rng
   tokens = tokens[::-1]
   return tokens, _yes(tokens.index('a') < tokens.index('b'))
 
 
-_YES_NO = ('no', 'yes')
-_DIGITS = tuple(map(str, range(MODULUS)))
 ALGORITHMS = {
-  'even_pairs': Task(even_pairs, _YES_NO),
-  'parity': Task(parity, _YES_NO, is_order_sensitive=False),
-  'cycle_navigation': Task(cycle_navigation, _DIGITS, is_order_sensitive=False),
-  'modular_arithmetic': Task(modular_arithmetic, _DIGITS),
-  'modular_arithmetic_brackets': Task(modular_arithmetic_brackets, _DIGITS),
-  'solve_equation': Task(solve_equation, _DIGITS),
-  'missing_duplicate': Task(
-    missing_duplicate, ('a', 'b'), is_order_sensitive=False
-  ),
-  'a_before_b': Task(a_before_b, _YES_NO, twin=a_before_b_twin),
-  'flip_flop': Task(flip_flop, ('0', '1'), twin=flip_flop_twin),
+  'even_pairs': Task(even_pairs),
+  'parity': Task(parity),
+  'cycle_navigation': Task(cycle_navigation),
+  'modular_arithmetic': Task(modular_arithmetic),
+  'modular_arithmetic_brackets': Task(modular_arithmetic_brackets),
+  'solve_equation': Task(solve_equation),
+  'missing_duplicate': Task(missing_duplicate),
+  'a_before_b': Task(a_before_b, twin=a_before_b_twin),
+  'flip_flop': Task(flip_flop, twin=flip_flop_twin),
 } | TRANSDUCTIONS
 
 

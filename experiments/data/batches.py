@@ -126,8 +126,7 @@ def bucket_lengths(
   """At most num_buckets bucket lengths that minimise padding.
 
   Exact, by dynamic programming over candidates: all distinct lengths, or
-  quantiles if there are many. The last bucket is `longest`, or the greatest of
-  `lengths` if that is more.
+  quantiles if there are many. The last is `longest`, or that of `lengths`.
   """
   lengths = np.maximum(lengths, 1)  # an empty text takes one column, too
   quantiles = np.quantile(lengths, np.linspace(0, 1, 257), method='higher')
@@ -216,10 +215,7 @@ class TrainBatches:
     return examples, order, sequence
 
   def _by_bucket(self, shuffled: np.ndarray) -> np.ndarray:
-    """Full batches of each bucket, then the remainders of all.
-
-    Both from the shortest bucket to the longest.
-    """
+    """Full batches, then the remainders, both from the shortest bucket on."""
     lengths = self.examples.lengths[shuffled]
     buckets = len(self.bucket_lengths)
     bucket = np.searchsorted(self.bucket_lengths, lengths)

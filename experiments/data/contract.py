@@ -23,7 +23,7 @@ class Dataset:
     is_generated: whether a program makes it, with its test split, so that it
       has no folds.
     is_stream: whether its rows are pieces of one stream, in their order, and
-      examples are windows of it; see experiments.data.streams.Pieces.
+      examples are windows of it; see experiments.data.streams.pieces.
     has_pairs: whether the text of each row is a tuple of two texts.
     classes: the labels in order; empty: those of train, sorted, numbers by
       value.
@@ -41,20 +41,13 @@ class Dataset:
   has_token_labels: ClassVar[bool] = False
 
   def check(self, directory: str) -> None:
-    """ValueError `OPTION = VALUE must be ...`; reads no file.
-
-    Args:
-      directory: config.data.dir.
-    """
+    """ValueError `OPTION = VALUE must be ...`; no file is read."""
 
   def read(self, directory: str, seed: int) -> Mapping[str, Iterable[Any]]:
     """Rows, see experiments.data.rows, of train, validation and test.
 
-    A split that is left out is held out from train, see DataSettings.
-
-    Args:
-      directory: config.data.dir.
-      seed: config.data.seed.
+    A split that is left out is held out from train, see DataSettings. The
+    folder is config.data.dir, the seed is config.data.seed.
     """
     raise NotImplementedError
 

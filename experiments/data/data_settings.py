@@ -86,11 +86,7 @@ class DataSettings:
     return dataclasses.replace(self, text=text)
 
   def moved_to(self, directory: str) -> DataSettings:
-    """This data in another folder.
-
-    Raises:
-      UserError: it is in no folder.
-    """
+    """This data in another folder; UserError if it is in none."""
     if not self.dir:
       raise UserError(
         f'--data_dir={directory} is for data in a folder, and '

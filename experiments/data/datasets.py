@@ -14,16 +14,10 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import require
-from experiments.data import (
-  algorithmic,
-  recall,
-  stories,
-  strings,
-  word_order,
-)
+from experiments.data import algorithmic, recall, stories, strings, word_order
 from experiments.data.contract import SPLITS, Dataset
 from experiments.data.rows import Row
-from experiments.data.streams import Pieces, Stream
+from experiments.data.streams import Stream, pieces
 from experiments.data.text_files import Text
 
 
@@ -43,21 +37,17 @@ class WordOrder(Dataset):
   is_generated = True
 
   def check(self, directory: str) -> None:
-    """ValueError for sizes that the grammar does not support."""
-    for name, size in dataclasses.asdict(self).items():
-      require(1 <= size <= 1_000_000, name, size, 'between 1 and 1000000')
+    _check_sizes(self, 1, 1_000_000, dataclasses.asdict(self))
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
     """Rows by split; the two rows of a pair are adjacent."""
-    del directory
     sizes = (self.train_pairs, self.validation_pairs, self.test_pairs)
     pairs = iter(word_order.twin_pairs(sum(sizes), seed))
     splits = {}
     for split, size in zip(SPLITS, sizes, strict=True):
-      rows = splits[split] = []
-      for positive, negative in itertools.islice(pairs, size):
-        rows.append(Row(positive, 'positive', 'word_order', len(rows) + 1))
-        rows.append(Row(negative, 'negative', 'word_order', len(rows) + 1))
+      texts = itertools.chain(*itertools.islice(pairs, size))
+      labels = itertools.cycle(['positive', 'negative'])
+      splits[split] = _rows(zip(texts, labels, strict=False), 'word_order')
     return splits
 
 
@@ -95,15 +85,11 @@ class Algorithmic(Dataset):
 
   @property
   def has_token_labels(self) -> bool:
-    """Whether the task is one of experiments.data.transductions."""
     return self.algorithm().has_token_labels
 
   def check(self, directory: str) -> None:
-    """ValueError for an unknown task or invalid sizes."""
     self.algorithm()
-    for name in ('train', 'validation', 'test'):
-      size = getattr(self, name)
-      require(2 <= size <= 10_000_000, name, size, 'between 2 and 10000000')
+    _check_sizes(self, 2, 10_000_000, SPLITS)
     require(
       self.longest_train >= 12,
       'longest_train',
@@ -119,8 +105,6 @@ class Algorithmic(Dataset):
     )
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split."""
-    del directory
     task = self.algorithm()
     rng = np.random.default_rng(seed)
     short = (1, self.longest_train)
@@ -134,13 +118,8 @@ class Algorithmic(Dataset):
       train += [pair for pair in drawn if pair[0] not in known]
     long = (self.longest_train + 1, self.longest_test)
     test = strings.strings(task, rng, long, self.test)
-    return {
-      split: [
-        Row(text, label, self.task, number)
-        for number, (text, label) in enumerate(pairs, 1)
-      ]
-      for split, pairs in zip(SPLITS, (train, held_out, test), strict=True)
-    }
+    splits = zip(SPLITS, (train, held_out, test), strict=True)
+    return {split: _rows(pairs, self.task) for split, pairs in splits}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,34 +151,20 @@ class AssociativeRecall(Dataset):
   has_token_labels: ClassVar[bool] = True
 
   def check(self, directory: str) -> None:
-    """ValueError for sizes that do not fit."""
-    del directory
     require(self.num_pairs >= 1, 'num_pairs', self.num_pairs, 'at least 1')
     require(self.power > 0, 'power', self.power, 'above 0')
-    for name in ('train', 'validation', 'test'):
-      size = getattr(self, name)
-      require(1 <= size <= 10_000_000, name, size, 'between 1 and 10000000')
+    _check_sizes(self, 1, 10_000_000, SPLITS)
     least = 4 * self.num_pairs
-    for name, lengths in (
-      ('length', (self.length,)),
-      ('test_lengths', self.test_lengths),
-    ):
-      require(
-        bool(lengths) and all(type(n) is int and n >= least for n in lengths),
-        name,
-        getattr(self, name),
-        f'at least {least} tokens for num_pairs = {self.num_pairs}',
-      )
-    require(
-      self.vocab_size >= 2 * self.num_pairs + 2,
-      'vocab_size',
-      self.vocab_size,
-      f'at least {2 * self.num_pairs + 2}',
-    )
+    allowed = f'at least {least} tokens for num_pairs = {self.num_pairs}'
+    require(self.length >= least, 'length', self.length, allowed)
+    lengths = self.test_lengths
+    fit = all(type(n) is int and n >= least for n in lengths)
+    require(bool(lengths) and fit, 'test_lengths', lengths, allowed)
+    words = 2 * self.num_pairs + 2
+    is_enough = self.vocab_size >= words
+    require(is_enough, 'vocab_size', self.vocab_size, f'at least {words}')
 
   def read(self, directory: str, seed: int) -> dict[str, list[Row]]:
-    """Rows by split."""
-    del directory
     rng = np.random.default_rng(seed)
     lengths = {
       'train': (self.length,) * self.train,
@@ -207,13 +172,15 @@ class AssociativeRecall(Dataset):
       'test': self.test_lengths * self.test,
     }
     how = self.num_pairs, self.vocab_size, self.power
-    splits = {}
-    for split, of_split in lengths.items():
-      rows = splits[split] = []
-      for number, length in enumerate(of_split, 1):
-        tokens, labels = recall.mqar(rng, length, *how)
-        rows.append(Row(' '.join(tokens), ' '.join(labels), 'mqar', number))
-    return splits
+
+    def text(length: int) -> tuple[str, str]:
+      tokens, labels = recall.mqar(rng, length, *how)
+      return ' '.join(tokens), ' '.join(labels)
+
+    return {
+      split: _rows(map(text, of_split), 'mqar')
+      for split, of_split in lengths.items()
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,24 +200,28 @@ class Stories(Dataset):
   is_stream: ClassVar[bool] = True
 
   def check(self, directory: str) -> None:
-    """ValueError for a number of stories below 1."""
-    del directory
-    for name, size in dataclasses.asdict(self).items():
-      require(1 <= size <= 1_000_000, name, size, 'between 1 and 1000000')
+    _check_sizes(self, 1, 1_000_000, SPLITS)
 
   def read(self, directory: str, seed: int) -> dict[str, Iterable[Row]]:
-    """Pieces of the stories by split."""
-    del directory
     rng = np.random.default_rng(seed)
-    return {
-      split: Pieces(
-        [
-          Row(stories.story(rng), '', 'stories', number)
-          for number in range(1, getattr(self, split) + 1)
-        ]
-      )
-      for split in SPLITS
-    }
+    splits = {}
+    for split in SPLITS:
+      texts = ((stories.story(rng), '') for _ in range(getattr(self, split)))
+      splits[split] = pieces(_rows(texts, 'stories'))
+    return splits
+
+
+def _check_sizes(source: Dataset, least: int, most: int, names) -> None:
+  for name in names:
+    size = getattr(source, name)
+    is_allowed = least <= size <= most
+    require(is_allowed, name, size, f'between {least} and {most}')
+
+
+def _rows(pairs: Iterable[tuple[str, str]], file: str) -> list[Row]:
+  """Rows of (text, label)."""
+  numbered = enumerate(pairs, 1)
+  return [Row(text, label, file, number) for number, (text, label) in numbered]
 
 
 DATASETS: dict[str, type[Dataset]] = {

@@ -12,10 +12,9 @@ import numpy as np
 from experiments.command.calls import Call
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
-from experiments.data import pairs as pairs_lib
 from experiments.data.batches import Examples, offsets
 from experiments.data.contract import UNLABELLED, Dataset
-from experiments.data.rows import Rows
+from experiments.data.rows import Rows, parted
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
 from experiments.data.vocabularies import (
@@ -29,11 +28,7 @@ _MANY_UNKNOWN = 0.1
 
 
 def read_tokenizer(workdir: str):
-  """The vocabulary of a workdir.
-
-  Raises:
-    UserError: tokenizer.json is missing or corrupt.
-  """
+  """The vocabulary of a workdir; UserError if it is missing or corrupt."""
   import tokenizers
 
   path = os.path.join(workdir, 'tokenizer.json')
@@ -60,11 +55,7 @@ def encode(
   texts: Sequence[str | tuple[str, str]],
   max_length: int,
 ) -> tuple[Examples, np.ndarray]:
-  """Token ids of texts, or of pairs, truncated to max_length; labels are all 0.
-
-  Returns:
-    (the examples, boolean: whether each was truncated).
-  """
+  """(token ids of texts or pairs, truncated; whether each was). No labels."""
   if texts and not isinstance(texts[0], str):
     tokens, lengths, is_truncated = pair_ids(tokenizer, texts, max_length)
   else:
@@ -99,8 +90,8 @@ def pair_ids(
     max_length: tokens of a pair, those of [SEP] included; at least 4.
 
   Returns:
-    int32: the token ids of all pairs; how many each has; and whether it was
-    truncated.
+    int32: the token ids of all pairs; how many each has; whether it was
+      truncated.
   """
   # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True
@@ -118,11 +109,7 @@ def _concatenated(ids: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_truncated(is_truncated: np.ndarray, max_length: int, name: str) -> None:
-  """Says how many texts were truncated to max_length tokens, if any were.
-
-  Args:
-    name: what the texts are called in that message.
-  """
+  """Says how many texts, by what they are called, are truncated, if any are."""
   if num_truncated := int(is_truncated.sum()):
     log(
       f'{num_truncated} of {len(is_truncated)} {name} are truncated to '
@@ -154,7 +141,7 @@ def vocabulary(
     report = Reporter('{} texts read for the vocabulary')
     texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
     if source.has_pairs:
-      parts_of = (map(pairs_lib.parted, chunk) for chunk in texts)
+      parts_of = (map(parted, chunk) for chunk in texts)
       texts = (list(itertools.chain.from_iterable(c)) for c in parts_of)
     tokenizer = trained.train(texts)
     first = [tokenizer.id_to_token(n) for n in range(len(SPECIAL_TOKENS))]
@@ -184,11 +171,8 @@ def tokens(
 ) -> Arrays:
   """The tokens of all rows: `tokens`, `offsets` as of texts, `unknown` counts.
 
-  Those of pairs are truncated, and `is_truncated` says which are.
-
-  Args:
-    key: a JSON value, all that the rows depend on.
-    pair_length: largest number of tokens of a pair; None: the rows are texts.
+  Pairs are truncated to `pair_length` tokens, and `is_truncated` says which
+  are; None: the rows are texts. The key is that of the rows.
   """
   import tokenizers
 
@@ -201,7 +185,7 @@ def tokens(
       if pair_length is None:
         ids, lengths = token_ids(tokenizer, texts)
       else:
-        pairs = list(map(pairs_lib.parted, texts))
+        pairs = list(map(parted, texts))
         ids, lengths, is_truncated = pair_ids(tokenizer, pairs, pair_length)
         more['is_truncated'] = is_truncated
       text_of = np.repeat(np.arange(len(texts)), lengths)
@@ -224,12 +208,7 @@ def tokens(
 
 
 def unknown_tokens(arrays: Arrays, splits: dict[str, np.ndarray]) -> list[str]:
-  """Messages about splits with many tokens that are not in the vocabulary.
-
-  Args:
-    arrays: as of `tokens`.
-    splits: row indices of each split.
-  """
+  """Messages about splits with many tokens that are not in the vocabulary."""
   lines, begins = [], arrays['offsets']
   for split, chosen in splits.items():
     unknown = int(arrays['unknown'][chosen].sum())

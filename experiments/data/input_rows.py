@@ -27,9 +27,8 @@ _KEYS = ('format', 'text_columns', 'delimiter', 'quoted', 'header', 'encoding')
 def define(values: flags.FlagValues, what: str, *more: str) -> None:
   """Adds flags --config.data.text.KEY, for a file unlike those of the run.
 
-  Args:
-    what: the file is, and when it needs them, for --help.
-    more: keys beside those of rows without labels.
+  --help says what the file is, and when it needs them; `more` are keys beside
+  those of rows without labels.
   """
   for key in (*_KEYS, *more):
     is_switch = isinstance(getattr(Text, key), bool)
@@ -53,21 +52,14 @@ def changed(values: flags.FlagValues) -> dict[str, Any]:
 
 
 def options_of(trained: Text, path: str, changes: dict[str, Any]) -> Text:
-  """How a file of rows to predict is read.
+  """How a file of rows to predict is read, '' for standard input.
 
   Its format is that of its ending, or else 'lines'. A table or JSON file is
   read as the files of the run are, if these have the same format, and are
   separated by tabs if it is a '.tsv', or not if it is a '.csv'. Else fields are
   separated by tabs if it is a '.tsv', or by commas, and may be quoted, and the
-  encoding is UTF-8, as that of 'lines' is.
-
-  Args:
-    trained: the options of the files of the run.
-    path: of the file; '' for standard input.
-    changes: values of `changed`.
-
-  Raises:
-    UserError: one of them is not allowed.
+  encoding is UTF-8, as that of 'lines' is. `changes` come first; a UserError
+  says which is not allowed.
   """
   ending = _ending(path)
   format = changes.get('format') or format_of(path)
@@ -100,11 +92,7 @@ def _ending(path: str) -> str:
 
 
 def windows(rows: Iterable, size: int, file: BinaryIO | None) -> Iterator[list]:
-  """Lists of `size` rows, or fewer where the next ones have not arrived yet.
-
-  Args:
-    file: what the rows are read from; None: they are all there.
-  """
+  """Lists of `size` rows, or fewer where the file does not have more yet."""
   window = []
   for row in rows:
     window.append(row)

@@ -8,6 +8,7 @@ train, and has a value for each string.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -46,9 +47,8 @@ class LabelFacts:
 
   @classmethod
   def of(cls, facts: dict[str, Any]) -> LabelFacts:
-    """Facts from data.json, of which some runs kept the names alone."""
-    values = dict(facts.get('of_train', {}))
-    values['counts'] = tuple(values.get('counts', ()))
+    """Facts from data.json."""
+    values = facts['of_train'] | {'counts': tuple(facts['of_train']['counts'])}
     return cls(tuple(facts['labels']), **values)
 
 
@@ -66,19 +66,12 @@ class Labels:
 
   def names(self, train: Iterable[str]) -> list[str]:
     """Names of the outputs, from the distinct strings of train."""
-    del train
     return []
 
   def values(
     self, strings: Sequence[str], names: Sequence[str]
   ) -> tuple[np.ndarray, np.ndarray]:
-    """(value of each string, (strings, ...); whether it is one, boolean).
-
-    Args:
-      strings: labels of rows, as they were read.
-      names: of the outputs.
-    """
-    del names
+    """(value of each label as it was read, whether it is one of `names`)."""
     count = len(strings)
     return np.zeros(count, np.int32), np.ones(count, bool)
 
@@ -88,7 +81,6 @@ class Labels:
 
   def allowed(self, names: Sequence[str]) -> str:
     """What a string must be, for messages."""
-    del names
     return 'anything'
 
 
@@ -114,7 +106,7 @@ class Classes(Labels):
     return LabelFacts(tuple(names), len(values), tuple(counts.tolist()))
 
   def allowed(self, names):
-    return f'one of [{shown(names)}]'
+    return f'one of [{first(map(repr, names))}]'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +120,6 @@ class Sets(Labels):
   is_listable: ClassVar = True
 
   def names(self, train: Iterable[str]) -> list[str]:
-    """Labels of all sets, sorted, numbers by value."""
     return sorted({n for s in train for n in parts(s) or ()}, key=_by_value)
 
   def values(self, strings, names):
@@ -148,7 +139,7 @@ class Sets(Labels):
 
   def allowed(self, names):
     return (
-      f'a list of labels of [{shown(names)}], as config.data.text'
+      f'a list of labels of [{first(map(repr, names))}], as config.data.text'
       '.label_separator and label_columns make them'
     )
 
@@ -160,12 +151,9 @@ class Numbers(Labels):
   least: ClassVar = 1
 
   def names(self, train: Iterable[str]) -> list[str]:
-    """One output, the value."""
-    del train
     return ['value']
 
   def values(self, strings, names):
-    del names
     numbers = np.array([_number(string) for string in strings], np.float32)
     is_known = np.isfinite(numbers)
     return np.where(is_known, numbers, np.float32(0)), is_known
@@ -219,10 +207,10 @@ def marked(columns: Sequence[str], cells: Sequence[str]) -> list[str]:
   return labels
 
 
-def shown(names: Sequence[str]) -> str:
-  """The first names, for messages."""
-  first = ', '.join(map(repr, names[:3]))
-  return f'{first}, ...' if len(names) > 3 else first
+def first(words: Iterable[str], separator: str = ', ') -> str:
+  """The first three words, followed by dots if there are more."""
+  words = list(itertools.islice(words, 4))
+  return separator.join(words[:3] + ['...'] * (len(words) > 3))
 
 
 def _number(string: str) -> float:

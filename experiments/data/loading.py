@@ -9,26 +9,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import encoding, facts, pairs, selection, streams
+from experiments.data import encoding, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
-from experiments.data.contract import UNLABELLED
+from experiments.data.contract import UNLABELLED, Dataset
 from experiments.data.data_settings import DataSettings
-from experiments.data.facts import read_facts
-from experiments.data.file_names import matching
 from experiments.data.labels import CLASSES, LabelFacts, Labels
-from experiments.data.rows import Row, Rows
+from experiments.data.rows import Rows
+from experiments.data.selection import read_facts
 from experiments.data.store import Arrays, Store, default_folder, digest
-from experiments.data.text_files import Text
+from experiments.data.text_files import Text, matching
 from experiments.data.token_labels import TokenLabels, check_aligned
 from experiments.data.vocabularies import Vocabulary
+
+Splits = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +60,8 @@ class Data:
   ) -> dict[str, float]:
     """The metrics of a split: of the task, and of a stream, bits per byte.
 
-    Args:
-      outputs: of the task for all examples of the split.
-      examples: in other windows of the stream; None: those of the split.
-
-    Raises:
-      UserError: a task of one's own lacks some of its metrics.
+    A UserError says which metrics a task of one's own lacks. `examples` are
+    other windows of the stream than those of the split.
     """
     examples = examples or self.splits[split]
     scores = task.scores(outputs, examples.labels)
@@ -86,37 +83,25 @@ def load(
   tokenizer=None,
   labels: Labels | None = CLASSES,
 ) -> Data:
-  """Reads, splits and tokenises, with the vocabulary of the workdir if any.
+  """Reads, splits and tokenises; a UserError says what is invalid.
 
   What was read before is taken from `store`. Writes nothing into the workdir:
   `files` of the result are to be stored there.
 
   Args:
-    workdir: folder of a run; '' for none.
+    workdir: of a run, whose data and vocabulary it must be; '' for none.
     tokenizer: that of a new run, with [SEP] for pairs; None: it has its own.
     labels: how the task reads them; None: it does not.
-
-  Raises:
-    UserError: the data is invalid, or not that of this workdir.
   """
-  source, directory = settings.dataset(), settings.dir
-  # Data that a program makes is made again as fast as it is read. A class that
-  # inherits its key may read otherwise.
-  key_of = vars(type(source)).get('key')
-  store = Store(default_folder() if key_of else None)
+  source = settings.dataset()
   with settings.source.checked():
-    rows, key = _read(
-      store,
-      directory,
-      lambda: pairs.checked(source.read(directory, settings.seed), source),
-      lambda: key_of(source, directory, digest) if key_of else None,
-    )
+    rows, key, store = _read(source, settings.dir, settings.seed)
   choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader, choose)
-  is_new = not facts.exist(workdir)
+  is_new = not selection.has_facts(workdir)
   if not is_new:
-    facts.check(workdir, chosen.facts)
+    selection.check_facts(workdir, chosen.facts)
     tokenizer = encoding.read_tokenizer(workdir)
   elif tokenizer is None:
     tokenizer = encoding.vocabulary(
@@ -124,18 +109,16 @@ def load(
     )
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   if is_new:
-    unknown = encoding.unknown_tokens(arrays, chosen.splits)
-    for problem in [*chosen.problems, *unknown]:
-      log(f'WARNING: {problem}')
-  files = {
-    'tokenizer.json': tokenizer.to_str(pretty=True),
-    'data.json': json.dumps(chosen.facts, indent=2),
-  }
-  known = LabelFacts.of(chosen.facts)
-  if settings.is_stream:
-    return _stream(arrays, rows, chosen.splits, tokenizer, settings, files)
+    _warn(chosen.problems, arrays, chosen.splits)
   return _data(
-    arrays, rows, chosen.splits, reader, known, tokenizer, settings, files
+    Tokenised(rows, arrays, chosen.splits, tokenizer),
+    settings,
+    reader,
+    LabelFacts.of(chosen.facts),
+    {
+      'tokenizer.json': tokenizer.to_str(pretty=True),
+      'data.json': json.dumps(chosen.facts, indent=2),
+    },
   )
 
 
@@ -147,21 +130,17 @@ def load_file(
   labels: Labels | None,
   unknown_labels: str,
 ) -> Data:
-  """Another file than those of a run.
+  """Another file than those of a run, as the only split, `test`.
+
+  A UserError says that it is invalid, or that a program makes the data of the
+  run.
 
   Args:
-    settings: of the run.
-    workdir: of the run; its own files are not read.
+    workdir: of the run with these settings, whose own files are not read.
     name: as in config.data.text.test, of a file below the current folder.
     options: fields of Text in which the file differs from those of the run.
     labels: how the task reads them; None: not at all.
     unknown_labels: what to do with rows of other labels: 'error' or 'drop'.
-
-  Returns:
-    the file as the only split, test.
-
-  Raises:
-    UserError: the data of the run is made by a program, or the file is invalid.
   """
   source = settings.dataset()
   if not isinstance(source, Text):
@@ -174,13 +153,7 @@ def load_file(
     source = source.changed({'label_column': '', 'label_columns': ()})
   directory = '' if source.format == 'hub' else os.getcwd()
   files = {'test': matching(source.format, name, directory, '--file')}
-  store = Store(default_folder())
-  rows, key = _read(
-    store,
-    directory,
-    lambda: source.read(directory, 0, files),
-    lambda: source.key(directory, digest, files),
-  )
+  rows, key, store = _read(source, directory, 0, files)
   reader, known = labels or Labels(), LabelFacts.of(read_facts(workdir))
   _, is_known = reader.values(rows.names, known.names)
   chosen, problems = selection.known(
@@ -196,60 +169,78 @@ def load_file(
     raise UserError(f'--file={name} has no text of a label of the run')
   tokenizer, splits = encoding.read_tokenizer(workdir), {'test': chosen}
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
-  for problem in [*problems, *encoding.unknown_tokens(arrays, splits)]:
-    log(f'WARNING: {problem}')
-  if settings.is_stream:
-    return _stream(arrays, rows, splits, tokenizer, settings, {})
-  return _data(arrays, rows, splits, reader, known, tokenizer, settings, {})
+  _warn(problems, arrays, splits)
+  parts = Tokenised(rows, arrays, splits, tokenizer)
+  return _data(parts, settings, reader, known, {})
 
 
 def _read(
-  store: Store,
-  directory: str,
-  read: Callable[[], Mapping[str, Iterable[Row]]],
-  key_of: Callable[[], Any],
-) -> tuple[Rows, Any]:
-  """(the rows of all files, the key of what they depend on)."""
+  source: Dataset, directory: str, seed: int, *files: Any
+) -> tuple[Rows, Any, Store]:
+  """(the rows of a data set, what they depend on, where they are stored)."""
+  # Data that a program makes is made again as fast as it is read. A class that
+  # inherits its key may read otherwise.
+  key_of = vars(type(source)).get('key')
+  store = Store(default_folder() if key_of else None)
 
-  def make():
-    yield from rows_lib.chunks(read(), directory)
-    if key_of() != key:
+  def key_now() -> Any:
+    return key_of(source, directory, digest, *files) if key_of else None
+
+  def make() -> Iterator[Arrays]:
+    splits = source.read(directory, seed, *files)
+    checked = {s: rows_lib.checked(rows, source) for s, rows in splits.items()}
+    yield from rows_lib.chunks(checked, directory)
+    if key_now() != key:
       raise UserError(
         f'a file in {directory} has changed while it was read; run the same '
         'command again'
       )
 
-  key = key_of()
-  return rows_lib.of(store.arrays('rows', key, make), directory), key
+  key = key_now()
+  return rows_lib.of(store.arrays('rows', key, make), directory), key, store
+
+
+def _warn(problems: list[str], arrays: Arrays, splits: Splits) -> None:
+  for problem in [*problems, *encoding.unknown_tokens(arrays, splits)]:
+    log(f'WARNING: {problem}')
+
+
+class Tokenised(NamedTuple):
+  """Rows, their tokens as of encoding.tokens, and row indices by split."""
+
+  rows: Rows
+  arrays: Arrays
+  splits: Splits
+  tokenizer: Any
 
 
 def _data(
-  arrays: Arrays,
-  rows: Rows,
-  splits: dict[str, np.ndarray],
+  parts: Tokenised,
+  settings: DataSettings,
   reader: Labels,
   label_facts: LabelFacts,
-  tokenizer,
-  settings: DataSettings,
   files: dict[str, str],
 ) -> Data:
-  """Rows and their tokens as a run has them; logs how many are truncated."""
+  """The data of a run; logs how many texts are truncated."""
+  if settings.is_stream:
+    return _stream(parts, settings, files)
+  rows, arrays, most = parts.rows, parts.arrays, settings.max_length
   values, _ = reader.values(rows.names, label_facts.names)
-  examples, most = {}, settings.max_length
-  for split, part in splits.items():
-    starts, ends = arrays['offsets'][part], arrays['offsets'][part + 1]
+  examples = {}
+  for split, chosen in parts.splits.items():
+    starts, ends = arrays['offsets'][chosen], arrays['offsets'][chosen + 1]
     lengths = (ends - starts).astype(np.int32)
     if isinstance(reader, TokenLabels):
-      check_aligned(rows, part, lengths)
+      check_aligned(rows, chosen, lengths)
     is_truncated = lengths > most
     if 'is_truncated' in arrays:
-      is_truncated = arrays['is_truncated'][part]
+      is_truncated = arrays['is_truncated'][chosen]
     encoding.log_truncated(is_truncated, most, f'{split} texts')
     examples[split] = Examples(
       arrays['tokens'],
       starts,
       np.minimum(lengths, most),
-      values[rows.labels[part]],
+      values[rows.labels[chosen]],
     )
   longest = max(int(e.lengths.max(initial=0)) for e in examples.values())
   unlabelled = examples.pop(UNLABELLED, None)
@@ -259,37 +250,30 @@ def _data(
     examples,
     first.followed_by(unlabelled) if unlabelled else first,
     label_facts,
-    Vocabulary.of(tokenizer),
+    Vocabulary.of(parts.tokenizer),
     bucket_lengths(first.lengths, settings.num_buckets, longest),
     files,
   )
 
 
 def _stream(
-  arrays: Arrays,
-  rows: Rows,
-  splits: dict[str, np.ndarray],
-  tokenizer,
-  settings: DataSettings,
-  files: dict[str, str],
+  parts: Tokenised, settings: DataSettings, files: dict[str, str]
 ) -> Data:
-  """The windows of each split of a stream; raises UserError if there are none.
-
-  Args:
-    splits: ranges of rows.
-  """
-  offsets, examples = arrays['offsets'], {}
-  for split, part in splits.items():
-    tokens = arrays['tokens'][offsets[part[0]] : offsets[part[-1] + 1]]
+  """The windows of each split, a range of rows; UserError if one has none."""
+  offsets, examples, sizes = parts.arrays['offsets'], {}, {}
+  for split, chosen in parts.splits.items():
+    begin, end = offsets[[chosen[0], chosen[-1] + 1]]
+    tokens = parts.arrays['tokens'][begin:end]
     if len(tokens) < 2:
       raise UserError(f'the {split} split has no token that follows another')
     examples[split] = streams.windows(tokens, settings.max_length)
+    sizes[split] = streams.num_bytes(parts.rows, chosen)
   return Data(
     examples,
     next(iter(examples.values())),
     LabelFacts(),
-    Vocabulary.of(tokenizer),
+    Vocabulary.of(parts.tokenizer),
     (settings.max_length + 1,),
     files,
-    {split: streams.num_bytes(rows, part) for split, part in splits.items()},
+    sizes,
   )

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.data.labels import Classes
-from experiments.data.rows import Rows, distinct
-
-# Warn about classes with fewer training examples.
-_FEW = 5
-# Number of examples in a message.
-_SHOWN = 3
+from experiments.data.labels import Classes, first
+from experiments.data.rows import Rows
 
 Splits = dict[str, np.ndarray]
 
@@ -22,11 +16,9 @@ Splits = dict[str, np.ndarray]
 def problems(
   rows: Rows, splits: Splits, classes: list[str] | None
 ) -> list[str]:
-  """Messages about probable mistakes in the data, each with example rows.
+  """Messages about probable mistakes in the rows of each split, with examples.
 
-  Args:
-    splits: row indices of train, validation and test.
-    classes: their names; None: labels are no classes.
+  `classes` are their names, or None where labels are no classes.
   """
   lines = []
   for split, chosen in splits.items():
@@ -38,7 +30,6 @@ def problems(
       )
   for other, split in itertools.combinations(splits, 2):
     lines += _seen(rows, split, splits[split], other, splits[other])
-  lines += _mixed_labels(rows, np.concatenate(list(splits.values())))
   return lines + (_of_classes(rows, splits, classes) if classes else [])
 
 
@@ -54,28 +45,8 @@ def _seen(rows: Rows, split: str, chosen, other: str, others) -> list[str]:
   ]
 
 
-def _mixed_labels(rows: Rows, chosen: np.ndarray) -> list[str]:
-  """Messages about equal texts with different labels, of any splits."""
-  text_of, index = distinct(rows.hashes[chosen])
-  labels = rows.labels[chosen]
-  is_mixed = np.zeros(len(index), bool)
-  is_mixed[text_of[labels != labels[index][text_of]]] = True
-  if not is_mixed.any():
-    return []
-  # Rows of one text after another, the texts in order of appearance.
-  mixed = np.flatnonzero(is_mixed[text_of])
-  mixed = chosen[mixed[np.argsort(text_of[mixed], kind='stable')]]
-  shown = first(
-    f'{row.file}:{row.number} {row.label!r}' for row in map(rows.row, mixed)
-  )
-  return [
-    f'equal texts with different labels: {len(mixed)} rows of {is_mixed.sum()} '
-    f'texts ({shown})'
-  ]
-
-
 def _of_classes(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
-  """Messages about classes alike, of few train texts, or of none."""
+  """Messages about classes alike, or without texts of a split."""
   of_names, _ = Classes().values(rows.names, labels)
   classes, train = of_names[rows.labels], splits['train']
   counts = {
@@ -83,31 +54,20 @@ def _of_classes(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
     for split, chosen in splits.items()
   }
 
-  def shown(chosen: Iterable[int]) -> str:
-    return first(
-      (
-        f'{labels[c]!r} {counts["train"][c]}: '
-        f'{_places(rows, train[classes[train] == c])}'
-        for c in chosen
-      ),
-      '; ',
-    )
-
   lines = []
   of_folded = collections.defaultdict(list)
   for c, label in enumerate(labels):
     of_folded[''.join(label.casefold().split())].append(c)
   alike = [c for group in of_folded.values() if len(group) > 1 for c in group]
   if alike:
+    shown = (
+      f'{labels[c]!r} {counts["train"][c]}: '
+      f'{_places(rows, train[classes[train] == c])}'
+      for c in alike
+    )
     lines.append(
       f'labels that differ only by case or space: {len(alike)} of '
-      f'{len(labels)} ({shown(alike)})'
-    )
-  few = np.flatnonzero((counts['train'] > 0) & (counts['train'] < _FEW))
-  if len(few):
-    lines.append(
-      f'classes with fewer than {_FEW} train texts: {len(few)} of '
-      f'{len(labels)} ({shown(few)})'
+      f'{len(labels)} ({first(shown, "; ")})'
     )
   for split, of_split in counts.items():
     missing = np.flatnonzero(of_split == 0)
@@ -123,9 +83,3 @@ def _places(rows: Rows, chosen: np.ndarray) -> str:
   """The files and numbers of the first rows."""
   read = map(rows.row, chosen)
   return first(f'{row.file}:{row.number}' for row in read)
-
-
-def first(words: Iterable[str], separator: str = ', ') -> str:
-  """The first three words, followed by dots if there are more."""
-  words = list(itertools.islice(words, _SHOWN + 1))
-  return separator.join(words[:_SHOWN] + ['...'] * (len(words) > _SHOWN))

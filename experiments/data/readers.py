@@ -79,7 +79,8 @@ def rows(
 ) -> Iterator[tuple[int, list[str] | None, dict]]:
   """(number, values of the columns, record) of each row, in bounded memory.
 
-  Numbers start from 1. The values of a blank line are None.
+  Numbers start from 1. The values of a blank line are None. A UserError says
+  which row cannot be read, or lacks a column.
 
   Args:
     path: of a file, which is decompressed by its ending; the name of a split
@@ -88,9 +89,6 @@ def rows(
     answered: whether each row is to be answered: records hold all other
       columns, too, and a null is an empty text.
     file: is read in place of the one at `path`, and closed.
-
-  Raises:
-    UserError: a row cannot be read, or lacks a column.
   """
   number, may_be_quoted = 1, options.format == 'csv' and not options.quoted
   try:
@@ -279,22 +277,14 @@ def _lines(text, columns, _) -> Iterator[dict]:
     yield dict(zip(columns, values, strict=True)) if line.strip() else {}
 
 
-def _document(text, columns, _) -> Iterator[dict]:
-  yield {columns[0]: text.read()}
-
-
 _TEXT = {
   'csv': _csv, 'json': _json, 'lines': _lines, 'class_files': _lines,
-  'class_folders': _document,
+  'class_folders': lambda text, columns, _: [{columns[0]: text.read()}],
 }  # fmt: skip
 
 
 def hub_files(options, split: str) -> list[str]:
-  """The files in which the library keeps a hub split, once it is downloaded.
-
-  Raises:
-    UserError: there is no such split.
-  """
+  """The files of a downloaded hub split; UserError if there is none."""
   try:
     data = arrow_tables.hub_split(options, split)
   except Exception as error:

@@ -13,12 +13,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.command.errors import UserError
 from experiments.command.log import Reporter
-from experiments.data import pairs, store
+from experiments.data import store
+from experiments.data.contract import Dataset
 from experiments.data.store import Arrays
 
 # Rows whose texts are in memory at once.
 _CHUNK = 2_000
+# Stands between the two texts. It is white space to Python, so that pairs that
+# differ by white space are equal, as texts are.
+_BETWEEN = '\x1f'
 
 
 class Row(NamedTuple):
@@ -105,6 +110,31 @@ class Rows:
     )
 
 
+def joined(text: str | tuple[str, str]) -> str:
+  """The text of a row as one string, from which `parted` has a pair."""
+  if isinstance(text, str):
+    return text
+  return _BETWEEN.join(part.replace(_BETWEEN, ' ') for part in text)
+
+
+def parted(text: str) -> tuple[str, str]:
+  """The pair of which `joined` has made one text."""
+  first, _, second = text.partition(_BETWEEN)
+  return first, second
+
+
+def checked(rows: Iterable[Row], source: Dataset) -> Iterator[Row]:
+  """The rows of a data set, which are pairs if it says so, or a UserError."""
+  for row in rows:
+    if isinstance(row.text, str) == source.has_pairs:
+      raise UserError(
+        f'{row.file} row {row.number}: the text is {row.text!r:.200}, and '
+        f'has_pairs of {type(source).__name__} is {source.has_pairs}; a text '
+        'is a tuple of two texts where it is True, and a str elsewhere'
+      )
+    yield row
+
+
 def chunks(
   splits: Mapping[str, Iterable[Row]], directory: str
 ) -> Iterator[Arrays]:
@@ -118,7 +148,7 @@ def chunks(
     remaining = iter(rows)
     while True:
       chunk = list(itertools.islice(remaining, _CHUNK))
-      chunk_texts = [pairs.joined(row.text) for row in chunk]
+      chunk_texts = [joined(row.text) for row in chunk]
       texts = [text.encode() for text in chunk_texts]
       hashes = list(map(_hash, chunk_texts))
       labels = [names.setdefault(row.label, len(names)) for row in chunk]
@@ -149,11 +179,7 @@ def _hash(text: str) -> int:
 
 
 def of(arrays: Arrays, directory: str) -> Rows:
-  """The rows whose arrays `chunks` has yielded.
-
-  Args:
-    directory: folder of the files now.
-  """
+  """The rows whose arrays `chunks` has yielded, of files now in a folder."""
   columns = dict(arrays)
   about = store.unpacked(columns.pop('about'))
   return Rows(**columns, **about, directory=directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.data.contract import SPLITS, UNLABELLED
-from experiments.data.labels import CLASSES, Classes, Labels
-from experiments.data.problems import first, problems
+from experiments.data.labels import CLASSES, Classes, Labels, first
+from experiments.data.problems import problems
 from experiments.data.rows import Rows
 from experiments.data.splits import fold, hold_out
 from experiments.data.store import Store, packed, unpacked
 from experiments.data.text_options import TextOptions
+
+_KEYS = {'labels', 'of_train', 'counts', 'fingerprint'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +42,6 @@ class Selection:
   facts: dict[str, Any]
   problems: list[str]
 
-  @property
-  def labels(self) -> list[str]:
-    """Names of the outputs, in order."""
-    return self.facts['labels']
-
 
 def stored(
   store: Store,
@@ -56,8 +54,7 @@ def stored(
 ) -> Selection:
   """That of choose(rows, source, settings, reader), which is made once.
 
-  Args:
-    key: a JSON value, all that the rows depend on.
+  The key is a JSON value, all that the rows depend on.
   """
   options = [list(source.classes), source.unknown_labels]
   names = ('dir', 'seed', 'validation_fraction', 'test_fraction')
@@ -73,19 +70,17 @@ def stored(
 
 
 def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
-  """Splits the rows, and names the outputs.
+  """Splits the rows of a data set by DataSettings, and names the outputs.
 
-  Args:
-    source: a data set of experiments.data.datasets.
-    settings: experiments.data.data_settings.DataSettings.
-    reader: of the labels.
-
-  Raises:
-    UserError: a split is empty, or has labels that are not allowed.
+  A UserError says which split is empty, or has labels that are not allowed.
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  labels = _labels(rows, splits['train'], source, reader)
+  _require_rows('train', splits['train'], 0)
+  # Of train as it was given, so that all folds have the same classes.
+  indices = np.unique(rows.labels[splits['train']])
+  labels = list(source.classes) if reader.is_listable else []
+  labels = labels or reader.names(rows.names[index] for index in indices)
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings)
@@ -140,15 +135,13 @@ def known(
 ) -> tuple[np.ndarray, list[str]]:
   """(the row indices whose labels are known, messages about the others).
 
+  A UserError says which labels are not, unless `unknown` is 'drop'.
+
   Args:
     is_known: of each row.
     split: of the rows, for messages.
-    unknown: what to do with rows of other labels: 'error' or 'drop'.
     allowed: what labels must be, for messages.
     remedy: end of the message of the error.
-
-  Raises:
-    UserError: there are rows of other labels, and they are an error.
   """
   others = chosen[~is_known[chosen]]
   if not len(others):
@@ -170,21 +163,6 @@ def known(
     f'{split} texts of unknown labels, dropped: {len(others)} of '
     f'{len(chosen)} ({shown})'
   ]
-
-
-def _labels(rows: Rows, train: np.ndarray, source, reader: Labels) -> list[str]:
-  """Names of the outputs: those in the settings, or else those in train.
-
-  Train is as it was given, so that all folds have the same classes.
-  """
-  _require_rows('train', train, 0)
-  labels: list[str] = []
-  if reader.is_listable:
-    labels = list(source.classes)
-  labels = labels or reader.names(
-    rows.names[n] for n in np.unique(rows.labels[train])
-  )
-  return labels
 
 
 def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:
@@ -212,9 +190,8 @@ def _require_rows(split: str, chosen, num_folds: int) -> None:
   if split == 'test' and num_folds:
     remedy = f'lower config.data.num_folds = {num_folds}'
   if split == 'train':
-    remedy = (
-      'lower config.data.test_fraction or config.data.validation_fraction'
-    )
+    fractions = 'config.data.test_fraction or config.data.validation_fraction'
+    remedy = f'lower {fractions}'
   raise UserError(f'the {split} split is empty; give files for it, or {remedy}')
 
 
@@ -240,3 +217,46 @@ def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
       )
       digest.update(text.encode())
   return digest.hexdigest()
+
+
+def has_facts(workdir: str) -> bool:
+  """Whether a workdir has facts, so that its data is fixed; '' has none."""
+  return bool(workdir) and os.path.exists(_path(workdir))
+
+
+def read_facts(workdir: str) -> dict[str, Any]:
+  """The facts of a workdir, as of Selection; UserError without intact ones."""
+  # Late: it imports jax, for which --help does not wait.
+  from experiments.workdir.workdir import read_json
+
+  facts = read_json(workdir, 'data.json', {})
+  if not facts.keys() >= _KEYS:
+    raise UserError(
+      f'{_path(workdir)} has no {", ".join(sorted(_KEYS - facts.keys()))}; is '
+      '--workdir the folder of a run?'
+    )
+  return facts
+
+
+def check_facts(workdir: str, facts: dict[str, Any]) -> None:
+  """UserError if these are not the facts of the workdir."""
+  known = read_facts(workdir)
+  if UNLABELLED not in facts:
+    # What only evaluates does not read them.
+    known.pop(UNLABELLED, None)
+  if known != facts:
+    raise UserError(
+      f'the data has changed since {workdir} was created: '
+      f'{_counts(known)} then, {_counts(facts)} now; '
+      'restore it, or choose another --workdir'
+    )
+
+
+def _counts(facts: dict[str, Any]) -> dict[str, int]:
+  """Number of texts of all splits."""
+  more = facts.get(UNLABELLED)
+  return facts['counts'] | ({UNLABELLED: more['count']} if more else {})
+
+
+def _path(workdir: str) -> str:
+  return os.path.join(workdir, 'data.json')

@@ -56,8 +56,7 @@ def fold(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Splits row indices into (the rest, fold `index` of `num_folds`).
 
-  Folds are disjoint and have all rows together. Their numbers of groups differ
-  by at most one.
+  Folds are disjoint, have all rows together, and as many groups, or one more.
   """
   group_of, shuffled, _ = _groups(rows, chosen, seed, grouping)
   held_out, seen = [], 0
@@ -103,10 +102,9 @@ def _parted(chosen, group_of, held_out):
 def sentences(texts: Iterable[str]) -> np.ndarray:
   """Index of the text that each distinct text is a phrase of.
 
-  It is the longest one with its words. A text that is part of no other is its
-  own. Of several, the first among the longest; so a short phrase of many
-  sentences belongs to one of them. Texts of more than 100 words are no
-  sentences, and nothing is a phrase of them.
+  It is the longest one with its words, the first of several, or the text
+  itself. So a short phrase of many sentences belongs to one of them. Texts of
+  more than 100 words are no sentences, and nothing is a phrase of them.
   """
   folded = [' '.join(text.casefold().split()) for text in texts]
   spaces = np.array([text.count(' ') for text in folded])

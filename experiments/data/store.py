@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
-import glob
 import hashlib
 import json
-import math
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from experiments.command.errors import UserError
 from experiments.command.log import log
 
 # Raise when what the functions that make entries yield changes.
-FORMAT = 7
+FORMAT = 8
 VARIABLE = 'SELFATTN_CACHE'
 # The dtype and the digest of each array of an entry; written last.
 _INDEX = 'index.json'
@@ -53,7 +48,6 @@ class Store:
     Args:
       kind: lower-case letters, the first part of the name of the entry.
       key: a JSON value; all that the arrays depend on, apart from FORMAT.
-      make: is called if there is no such entry.
     """
     if self._folder is None:
       return in_memory(make)
@@ -140,24 +134,21 @@ def _mapped(path: str, index: dict[str, tuple[str, str]]) -> Arrays:
 def _written(path: str, make: Make) -> Arrays:
   """Makes an entry, unless another process just did; its arrays."""
   # Late: what was written before is read without.
-  from experiments.workdir import locks
+  from filelock import FileLock, Timeout
 
-  folder, name = os.path.split(path)
-  os.makedirs(folder, exist_ok=True)
-  held = functools.partial(locks.held, folder, queues=True, name=f'{name}.lock')
-  with contextlib.ExitStack() as on_exit:
-    # Beside a lock of another user there can be none: the last writer wins.
-    with contextlib.suppress(UserError):
-      try:
-        on_exit.enter_context(held(patience=0))
-      except locks.InUse:
-        log('waiting for another process, which reads the same data')
-        on_exit.enter_context(held(patience=math.inf))
-      for left in glob.glob(f'{glob.escape(path)}.part-*'):
-        shutil.rmtree(left, ignore_errors=True)
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  lock = FileLock(f'{path}.lock')
+  try:
+    held = lock.acquire(timeout=0)
+  except Timeout:
+    log('waiting for another process, which reads the same data')
+    held = lock.acquire()
+  with held:
     if (arrays := _read(path)) is not None:
       return arrays
-    part = f'{path}.part-{secrets.token_hex(4)}'
+    part = f'{path}.part'
+    # A process that was killed may have left one.
+    shutil.rmtree(part, ignore_errors=True)
     os.mkdir(part)
     try:
       index = _write(part, make)

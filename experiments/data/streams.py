@@ -55,7 +55,6 @@ class Stream(Text):
     object.__setattr__(self, 'label_column', '')
 
   def check(self, directory: str) -> None:
-    """ValueError for a size below 0; UserError for texts without labels."""
     super().check(directory)
     for split in SPLITS:
       name = f'{split}_bytes'
@@ -83,43 +82,35 @@ class Stream(Text):
       return getattr(self, f'{split}_bytes') if files is None else 0
 
     return {
-      split: Pieces(rows, self.separator, most(split))
+      split: pieces(rows, self.separator, most(split))
       for split, rows in super().read(directory, seed, files).items()
     }
 
   def key(self, directory, digest, files=None) -> list:
-    """All that the pieces depend on, as a JSON value."""
     return super().key(directory, digest, files)
 
 
-@dataclasses.dataclass(frozen=True)
-class Pieces:
+def pieces(
+  rows: Iterable[Row], separator: str = '\n', most: int = 0
+) -> Iterator[Row]:
   """Rows of the pieces of texts, for the `read` of a data set of a stream.
 
-  Attributes:
-    rows: of the texts.
-    separator: what follows each text.
-    most: bytes of UTF-8 that are read; 0: all.
+  Each text is followed by the separator. Only the first bytes of UTF-8 are
+  read, if `most` is not 0.
   """
-
-  rows: Iterable[Row]
-  separator: str = '\n'
-  most: int = 0
-
-  def __iter__(self) -> Iterator[Row]:
-    left = self.most or float('inf')
-    for row in self.rows:
-      for text in pieces(f'{row.text}{self.separator}'):
-        size = len(text.encode())
-        if size >= left:
-          text = text.encode()[: int(left)].decode(errors='ignore')
-          yield row._replace(text=text)
-          return
-        left -= size
+  left = most or float('inf')
+  for row in rows:
+    for text in parts(f'{row.text}{separator}'):
+      size = len(text.encode())
+      if size >= left:
+        text = text.encode()[: int(left)].decode(errors='ignore')
         yield row._replace(text=text)
+        return
+      left -= size
+      yield row._replace(text=text)
 
 
-def pieces(text: str) -> Iterator[str]:
+def parts(text: str) -> Iterator[str]:
   """Parts of a text, which are the text one after another."""
   start = 0
   while len(text) - start > _PIECE:
@@ -132,17 +123,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def select(rows: Rows, source, settings, reader) -> Selection:
-  """The splits of a stream, each a range of its rows.
-
-  Args:
-    source: the data set.
-    reader: of labels, which a stream has not.
-    settings: experiments.data.data_settings.DataSettings.
-
-  Raises:
-    UserError: a split is too short for a window.
-  """
-  del source, reader
+  """The splits of a stream, each a range of rows; UserError if one is empty."""
   splits = rows.splits()
   for split, fraction in (
     ('test', settings.test_fraction),
@@ -187,11 +168,7 @@ def windows(tokens: np.ndarray, length: int, stride: int = 0) -> Examples:
   """Windows of `length` tokens, each with the token after it.
 
   All tokens but the first follow those of a window; the last window may be
-  shorter.
-
-  Args:
-    tokens: (tokens,), of any integer type.
-    stride: tokens from the start of a window to the next; 0: `length`.
+  shorter. A window begins `stride` tokens after the one before; 0: `length`.
   """
   stride = stride or length
   after_first = max(len(tokens) - 1 - length, 0)

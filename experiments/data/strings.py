@@ -12,10 +12,6 @@ class Task:
 
   Attributes:
     write: maps (generator, length) to tokens and label.
-    labels: all labels; of tokens, without `_`.
-    is_order_sensitive: whether the label depends on the order of the tokens;
-      if so, a model without positions is at or near chance, else it can learn
-      the task.
     twin: maps (generator, tokens) to the same tokens in another order, with
       another label, and that label: a minimal pair. Both are in the data, one
       after the other, so that a model without positions is right in half of
@@ -25,8 +21,6 @@ class Task:
   """
 
   write: Callable
-  labels: tuple[str, ...]
-  is_order_sensitive: bool = True
   twin: Callable | None = None
   has_token_labels: bool = False
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from experiments.command.errors import UserError, at
 from experiments.data import labels as labels_lib
-from experiments.data import pairs, readers
+from experiments.data import readers
 from experiments.data.contract import SPLITS, UNLABELLED
-from experiments.data.file_names import Files, matching, named
 from experiments.data.rows import Row
-from experiments.data.text_options import TEXT_ONLY, TextOptions
+from experiments.data.text_options import TEXT_ONLY, TextOptions, named
+
+# (label or None, path) of each file.
+Files = Iterable[tuple[str | None, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,26 +25,17 @@ class Text(TextOptions):
   def text_of(self, columns: Sequence[str]) -> str | tuple[str, str]:
     """The text of a row, or its pair of texts, from its text columns.
 
-    A subclass may join them in another way.
-
-    Args:
-      columns: their values; of a format without columns, the one text.
-
-    Raises:
-      UserError: they are no pair.
+    A subclass may join them in another way. A format without columns has one. A
+    UserError says that they are no pair.
     """
-    return pairs.of_columns(columns) if self.has_pairs else ' '.join(columns)
+    return _pair(columns) if self.has_pairs else ' '.join(columns)
 
   def label_of(self, cells: Sequence[str]) -> str:
     """The label of a row, or all of them as `labels.joined` writes a set.
 
-    A subclass may read it in another way, or allow an empty one.
-
-    Args:
-      cells: the values of label_column, or of label_columns.
-
-    Raises:
-      ValueError: there is no label.
+    A subclass may read the cells, of label_column or of label_columns, in
+    another way, or allow an empty one. A ValueError says that there is no
+    label.
     """
     labels = labels_lib.parts(cells[0])
     if self.label_columns:
@@ -57,17 +51,11 @@ class Text(TextOptions):
   def read(
     self, directory: str, seed: int, files: Mapping[str, Files] | None = None
   ) -> dict[str, Iterable[Row]]:
-    """Rows of the given splits, in the order of the files.
+    """Rows of each split, in the order of its files, which are read once each.
 
-    A file that several names or patterns of a split match is read once.
-
-    Args:
-      files: by split; None: `files` of the directory.
-
-    Raises:
-      UserError: a file is missing; while iterating: one cannot be parsed.
+    A UserError says which file is missing or, while iterating, which row is
+    wrong. Without `files`, by split, they are those of the directory.
     """
-    del seed
     by_split = files or self.files(directory)
 
     def rows(split: str) -> Iterator[Row]:
@@ -82,46 +70,31 @@ class Text(TextOptions):
     digest: Callable[[str], str],
     files: Mapping[str, Files] | None = None,
   ) -> list:
-    """All that the rows depend on, as a JSON value.
+    """All that the rows depend on, as a JSON value; files as of `read`.
 
-    Args:
-      digest: of the content of a file.
-      files: as of `read`.
-
-    Raises:
-      UserError: a file is missing or cannot be read.
+    A UserError says which file cannot be read. `digest` is that of the content
+    of a file.
     """
     options = dataclasses.asdict(self)
     for name in (*SPLITS, UNLABELLED, 'unknown_labels'):
       del options[name]
-    content = [
-      [
-        split,
-        label,
-        os.path.relpath(path, directory or '.'),
-        self._digests(path, digest),
-      ]
-      for split, of_split in (files or self.files(directory)).items()
-      for label, path in of_split
-    ]
+    content = []
+    for split, of_split in (files or self.files(directory)).items():
+      for label, path in of_split:
+        is_hub = self.format == 'hub'
+        parts = readers.hub_files(self, path) if is_hub else [path]
+        name = os.path.relpath(path, directory or '.')
+        try:
+          content.append([split, label, name, list(map(digest, parts))])
+        except OSError as error:
+          raise UserError(f'{error.filename}: {error.strerror}') from error
     return [options, content]
 
-  def _digests(self, path: str, digest) -> list:
-    """The digest of a file, or those of the files of a hub split."""
-    paths = readers.hub_files(self, path) if self.format == 'hub' else [path]
-    try:
-      return [digest(file) for file in paths]
-    except OSError as error:
-      raise UserError(f'{error.filename}: {error.strerror}') from error
-
   def files(self, directory: str) -> dict[str, Files]:
-    """The files of the splits that have any.
+    """The files of the splits that have any; UserError if one is missing.
 
     Class folders that `labels` does not list are left out: that of texts
     without labels may hold most of a data set.
-
-    Raises:
-      UserError: a file is missing.
     """
     if self.format != 'hub' and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
@@ -147,11 +120,8 @@ class Text(TextOptions):
   def read_file(self, path: str, label: str | None, split: str):
     """Rows of one file or hub split; blank lines are none, but are counted.
 
-    Args:
-      label: of all of them; None: each has its own.
-
-    Raises:
-      UserError: it cannot be parsed.
+    All have the label, or each its own where it is None. A UserError says which
+    row is wrong.
     """
     columns, label_columns = [*self.text_columns], [*self.label_columns]
     if not label_columns and self.label_column:
@@ -161,7 +131,7 @@ class Text(TextOptions):
     if split == UNLABELLED or label is not None:
       label_columns = []
     count, of_file = len(columns), (label or '',)
-    of_row = self.label_of if label_columns else self._of_file
+    of_row = self.label_of if label_columns else lambda raw: self._shown(raw[0])
     shown: dict[tuple[str, ...], str] = {}
     for number, cells, _ in readers.rows(self, path, columns + label_columns):
       if cells is None:
@@ -176,12 +146,81 @@ class Text(TextOptions):
         text = self.text_of(cells[:count])
       yield Row(text, shown[raw], path, number)
 
-  def _of_file(self, cells: tuple[str, ...]) -> str:
-    """The label of a file, which all of its rows have; '' if it has none."""
-    return self._shown(cells[0])
-
   def _shown(self, raw: str) -> str:
     parts = raw.split(':')
     raw = ':'.join(parts[: self.label_depth or len(parts)])
     names = dict(reversed([*map(named, self.labels)]))
     return names.get(raw) or raw
+
+
+def _pair(columns: Sequence[str]) -> tuple[str, str]:
+  """The pair of two columns, or of one text with a tab between the two."""
+  texts = columns[0].split('\t', 1) if len(columns) == 1 else columns
+  if len(texts) != 2:
+    raise UserError(
+      f'{columns[0]!a:.200} is no pair of texts: a tab must separate them, or '
+      "config.data.text.join must be 'space'"
+    )
+  return texts[0], texts[1]
+
+
+def matching(
+  format: str, name: str, directory: str, key: str, is_labelled: bool = True
+) -> Files:
+  """The files that a name or a pattern matches, in order; UserError if none.
+
+  Args:
+    key: of the name, for messages.
+    is_labelled: whether a name of 'class_files' has a label, and a folder of
+      'class_folders' a folder for each.
+  """
+  if format == 'hub':
+    return [(None, name)]
+  if format == 'class_folders':
+    folders = _paths(name, directory, key, True)
+    return _texts(folders, f'{key} = {name!r}', is_labelled)
+  label = None
+  if format == 'class_files' and is_labelled:
+    label, path = named(name)
+    if not path:
+      raise UserError(f"{key} = {name!r}: write label=file for 'class_files'")
+    name = path
+  return [(label, path) for path in _paths(name, directory, key, False)]
+
+
+def _texts(folders: list[str], place: str, is_labelled: bool) -> Files:
+  """The files of folders, or of the class folders in them; no hidden ones."""
+  if is_labelled:
+    inside = [path for folder in folders for path in _visible(folder)]
+    folders = [path for path in inside if os.path.isdir(path)]
+  files = []
+  for folder in folders:
+    texts = _visible(folder)
+    if not texts:
+      raise UserError(f'{place}: {folder} has no file')
+    label = os.path.basename(folder) if is_labelled else None
+    files += [(label, path) for path in texts]
+  if not files:
+    raise UserError(f'{place} has no class folder')
+  return files
+
+
+def _paths(name: str, directory: str, key: str, is_folder: bool) -> list[str]:
+  """Paths of the files, or folders, that a name or a pattern matches."""
+  names = [name]
+  if not os.path.exists(os.path.join(directory, name)):
+    names = sorted(glob.glob(name, root_dir=directory, recursive=True))
+  paths = [os.path.normpath(os.path.join(directory, name)) for name in names]
+  paths = [path for path in paths if os.path.isdir(path) == is_folder]
+  if not paths:
+    kind = 'folder' if is_folder else 'file'
+    where = '' if os.path.isabs(name) else f' in {directory}'
+    raise UserError(
+      f'{key} = {name!r}: there is no such {kind}{where}, and none that it '
+      'matches'
+    )
+  return paths
+
+
+def _visible(folder: str) -> list[str]:
+  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))

@@ -11,7 +11,6 @@ from experiments.command import schema
 from experiments.command.errors import UserError
 from experiments.data import readers
 from experiments.data.contract import SPLITS, UNLABELLED, Dataset
-from experiments.data.file_names import named
 
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
@@ -32,6 +31,15 @@ def _is_encoding(name: str) -> bool:
 
 
 _ENCODING = schema.Limit('an encoding, such as latin-1 or utf-16', _is_encoding)
+
+
+def named(entry: str) -> tuple[str, str]:
+  """(name, rest) of `name=rest`; the rest may be empty.
+
+  A name with an equals sign has it twice: `x==1=rest`.
+  """
+  name, _, rest = entry.replace('==', '\0').partition('=')
+  return name.replace('\0', '='), rest.replace('\0', '==')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +123,6 @@ class TextOptions(Dataset):
 
   @property
   def has_pairs(self) -> bool:
-    """Whether each row is a pair of texts."""
     return self.join == 'pair'
 
   @property
@@ -125,10 +132,7 @@ class TextOptions(Dataset):
     return list(dict.fromkeys(shown or raw for raw, shown in entries))
 
   def check(self, directory: str) -> None:
-    """UserError for options that exclude each other.
-
-    `read` checks whether files exist.
-    """
+    """UserError for options that exclude each other; files are not read."""
     is_hub = self.format == 'hub'
     if is_hub and (directory or not self.hub_name):
       raise UserError(
@@ -157,11 +161,7 @@ class TextOptions(Dataset):
       raise UserError('config.data.dir is empty; give the folder of the data')
 
   def changed(self, options: Mapping[str, Any]) -> Self:
-    """The options of another file, which differ in some.
-
-    Raises:
-      UserError: one of them is not allowed.
-    """
+    """The options of another file; UserError for one that is not allowed."""
     values = dataclasses.asdict(self) | dict(options)
     if values['format'] != 'hub':
       values |= {'hub_name': '', 'hub_config': ''}

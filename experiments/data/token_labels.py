@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data.labels import Classes, Labels, shown
+from experiments.data.labels import Classes, Labels, first
 from experiments.data.rows import Rows
 
 # The word of a token that has no label.
@@ -51,18 +51,15 @@ class TokenLabels(Labels):
     return values, is_known
 
   def allowed(self, names):
-    return f'{NONE!r} or one of [{shown(names)}] for each token'
+    return f'{NONE!r} or one of [{first(map(repr, names))}] for each token'
 
 
 def check_aligned(rows: Rows, chosen: np.ndarray, lengths: np.ndarray) -> None:
-  """Checks that each text has a word of its label for each of its tokens.
+  """UserError unless a text has a word of its label for each of its tokens.
 
   Args:
     chosen: row indices.
     lengths: tokens of the texts of these rows.
-
-  Raises:
-    UserError: a text has more or fewer.
   """
   widths = np.array([len(string.split()) for string in rows.names])
   wrong = chosen[widths[rows.labels[chosen]] != lengths]

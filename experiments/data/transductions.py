@@ -19,48 +19,6 @@ from experiments.data.token_labels import NONE
 END = 'end'
 
 
-def reverse_string(tokens: list[str]) -> list[str]:
-  """The string from its end."""
-  return tokens[::-1]
-
-
-def duplicate_string(tokens: list[str]) -> list[str]:
-  """The string twice."""
-  return tokens + tokens
-
-
-def odds_first(tokens: list[str]) -> list[str]:
-  """The first, third, fifth ... token, and then the others.
-
-  As their description has it; their code has the others first.
-  """
-  return tokens[::2] + tokens[1::2]
-
-
-def bucket_sort(tokens: list[str]) -> list[str]:
-  """The tokens in order."""
-  return sorted(tokens)
-
-
-def binary_addition(tokens: list[str]) -> list[str]:
-  """The sum of two numbers, `0 1 + 1`, without zeros after its last 1."""
-  return _digits(sum(_operands(tokens, '+')))
-
-
-def binary_multiplication(tokens: list[str]) -> list[str]:
-  """The product of two numbers, `0 1 * 1`, without zeros after its last 1."""
-  return _digits(math.prod(_operands(tokens, '*')))
-
-
-def compute_sqrt(tokens: list[str]) -> list[str]:
-  """The square root, rounded down, of half as many digits, rounded up.
-
-  The highest digit of both is first.
-  """
-  root, count = math.isqrt(int(''.join(tokens), 2)), len(tokens)
-  return list(f'{root:0{-(-count // 2)}b}')
-
-
 def stack_manipulation(tokens: list[str]) -> list[str]:
   """A stack of 0 and 1 after `pop`, `push0` and `push1`, from its top.
 
@@ -73,6 +31,15 @@ def stack_manipulation(tokens: list[str]) -> list[str]:
     else:
       stack.append(token[-1])
   return [*stack[::-1], END]
+
+
+def compute_sqrt(tokens: list[str]) -> list[str]:
+  """The square root, rounded down, of half as many digits, rounded up.
+
+  The highest digit of both is first.
+  """
+  root, count = math.isqrt(int(''.join(tokens), 2)), len(tokens)
+  return list(f'{root:0{-(-count // 2)}b}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +55,7 @@ class Transduction:
 
   outputs: Callable[[list[str]], list[str]]
   draw: Callable
-  room: Callable[[int], int]
+  room: Callable[[int], int] = lambda n: n
   least: int = 1
 
   def __call__(self, rng, length: int) -> tuple[list[str], str]:
@@ -139,27 +106,32 @@ def _stack(rng, n: int) -> list[str]:
   return choose(rng, '01', depth) + chosen
 
 
-def _task(labels: str, *how) -> Task:
-  return Task(Transduction(*how), tuple(labels.split()), has_token_labels=True)
+def _task(*how) -> Task:
+  return Task(Transduction(*how), has_token_labels=True)
 
 
+_BITS = _letters('01')
 TRANSDUCTIONS = {
-  'reverse_string': _task('0 1', reverse_string, _letters('01'), lambda n: n),
+  'reverse_string': _task(lambda tokens: tokens[::-1], _BITS),
   'duplicate_string': _task(
-    '0 1', duplicate_string, _letters('01'), lambda n: 2 * n
+    lambda tokens: tokens + tokens, _BITS, lambda n: 2 * n
   ),
-  'odds_first': _task('0 1', odds_first, _letters('01'), lambda n: n),
-  'bucket_sort': _task(
-    '0 1 2 3 4', bucket_sort, _letters('01234'), lambda n: n
-  ),
+  # As their description has it; their code has the even ones first.
+  'odds_first': _task(lambda tokens: tokens[::2] + tokens[1::2], _BITS),
+  'bucket_sort': _task(sorted, _letters('01234')),
+  # `0 1 + 1`, and the sum without zeros after its last 1.
   'binary_addition': _task(
-    '0 1 end', binary_addition, _numbers('+'), lambda n: n + 1, 3
+    lambda tokens: _digits(sum(_operands(tokens, '+'))),
+    _numbers('+'),
+    lambda n: n + 1,
+    3,
   ),
   'binary_multiplication': _task(
-    '0 1 end', binary_multiplication, _numbers('*'), lambda n: n, 3
+    lambda tokens: _digits(math.prod(_operands(tokens, '*'))),
+    _numbers('*'),
+    lambda n: n,
+    3,
   ),
-  'compute_sqrt': _task('0 1', compute_sqrt, _positive, lambda n: -(-n // 2)),
-  'stack_manipulation': _task(
-    '0 1 end', stack_manipulation, _stack, lambda n: n + 1, 2
-  ),
+  'compute_sqrt': _task(compute_sqrt, _positive, lambda n: -(-n // 2)),
+  'stack_manipulation': _task(stack_manipulation, _stack, lambda n: n + 1, 2),
 }

@@ -10,14 +10,27 @@ from __future__ import annotations
 import codecs
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.command.errors import UserError, require
+from experiments.command.errors import UserError, at, require
 from experiments.command.log import Reporter
 from experiments.data.readers import COMPRESSED, UNREADABLE
+
+
+class Vectors(NamedTuple):
+  """The vectors of those words of a vocabulary that a file has.
+
+  Attributes:
+    ids: int32 (words,), their token ids.
+    values: float32 (words, dimensions).
+  """
+
+  ids: np.ndarray
+  values: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +54,10 @@ class Random:
     return ''
 
   def read(self, ids: Mapping[str, int], dim: int) -> Vectors | None:
-    """Vectors in place of drawn ones; None: all are drawn.
+    """Vectors in place of drawn ones, `dim` wide; None: all are drawn.
 
-    Args:
-      ids: token ids by token.
-      dim: numbers of each vector.
-
-    Raises:
-      UserError: there are none for this vocabulary and this width.
+    `ids` are those of tokens. A UserError says that there are none for them.
     """
-    del ids, dim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,91 +78,67 @@ class File(Random):
     return self.path
 
   def read(self, ids: Mapping[str, int], dim: int) -> Vectors:
-    return read(self.path, ids, dim)
+    """The vectors of the file for some words; of a repeated one, the first.
+
+    A UserError says that the file cannot be read, that a vector has another
+    number of dimensions or a number that is not finite, or that no word is in
+    `ids`.
+    """
+    vectors: dict[int, np.ndarray] = {}
+    report = Reporter('read {} vectors')
+    try:
+      for number, line in enumerate(_lines(self.path), 1):
+        report.add(1)
+        is_header = number == 1 and re.fullmatch(rb'\s*\d+\s+\d+\s*', line)
+        if not line.strip() or is_header:
+          continue
+        # A word may hold spaces, but no number does.
+        word, *numbers = line.rsplit(None, dim)
+        before = word.split()
+        is_wide = not vectors and before[1:] and _is_number(before[-1])
+        if len(numbers) < dim or is_wide or not _is_number(numbers[0]):
+          raise UserError(
+            f'{self.path} row {number}: a vector must have {dim} numbers after '
+            'its word; change config.model.embed_dim or the file'
+          )
+        index = ids.get(word.decode('utf-8', 'replace'))
+        if index is not None and index not in vectors:
+          with at(f'{self.path} row {number}'):
+            vectors[index] = _finite(numbers)
+    except UNREADABLE as error:
+      raise UserError(
+        f'config.model.embeddings: {self.path}: {error}'
+      ) from error
+    if not vectors:
+      raise UserError(f'{self.path} has no vector of a word of the vocabulary')
+    return Vectors(
+      np.array(list(vectors), np.int32), np.stack(list(vectors.values()))
+    )
 
 
 EMBEDDINGS: dict[str, type[Random]] = {'random': Random, 'file': File}
 
 
-class Vectors(NamedTuple):
-  """The vectors of those words of a vocabulary that a file has.
-
-  Attributes:
-    ids: int32 (words,), their token ids.
-    values: float32 (words, dimensions).
-  """
-
-  ids: np.ndarray
-  values: np.ndarray
-
-
-def read(path: str, ids: Mapping[str, int], dim: int) -> Vectors:
-  """The vectors of a file for some words; of a repeated word, the first one.
-
-  Args:
-    path: compressed if it ends in .gz, .bz2, .xz or .zst.
-    ids: token ids by word.
-    dim: how many numbers each vector must have, config.model.embed_dim.
-
-  Raises:
-    UserError: the file cannot be read, a vector has another number of
-      dimensions or a number that is not finite, or no word is in `ids`.
-  """
-  vectors: dict[int, np.ndarray] = {}
-  report = Reporter('read {} vectors')
-  try:
-    for number, line in enumerate(_lines(path), 1):
-      report.add(1)
-      if number == 1:
-        line = line.removeprefix(codecs.BOM_UTF8)
-      if not line.strip() or (number == 1 and _is_header(line)):
-        continue
-      # A word may hold spaces, but no number does.
-      word, *numbers = line.rsplit(None, dim)
-      before = word.split()
-      is_wide = not vectors and before[1:] and _is_number(before[-1])
-      if len(numbers) < dim or is_wide or not _is_number(numbers[0]):
-        raise UserError(
-          f'{path} row {number}: a vector must have {dim} numbers after its '
-          'word; change config.model.embed_dim or the file'
-        )
-      index = ids.get(word.decode('utf-8', 'replace'))
-      if index is not None and index not in vectors:
-        vectors[index] = _finite(numbers, path, number)
-  except UNREADABLE as error:
-    raise UserError(f'config.model.embeddings: {path}: {error}') from error
-  if not vectors:
-    raise UserError(f'{path} has no vector of a word of the vocabulary')
-  return Vectors(
-    np.array(list(vectors), np.int32), np.stack(list(vectors.values()))
-  )
-
-
 def _lines(path: str):
   with open(path, 'rb') as file:
     opener = COMPRESSED.get(os.path.splitext(path)[1].lower())
-    yield from opener(file) if opener else file
-
-
-def _is_header(line: bytes) -> bool:
-  """Whether a line is two whole numbers, and no word with one dimension."""
-  parts = line.split()
-  return len(parts) == 2 and all(part.isdigit() for part in parts)
+    lines = iter(opener(file) if opener else file)
+    yield next(lines, b'').removeprefix(codecs.BOM_UTF8)
+    yield from lines
 
 
 def _is_number(text: bytes) -> bool:
   try:
-    float(text)
+    return float(text) is not None
   except ValueError:
     return False
-  return True
 
 
-def _finite(numbers: list[bytes], path: str, number: int) -> np.ndarray:
+def _finite(numbers: list[bytes]) -> np.ndarray:
   try:
     values = np.array(numbers, np.float32)
   except ValueError as error:
-    raise UserError(f'{path} row {number}: {error}') from error
+    raise UserError(str(error)) from error
   if not np.isfinite(values).all():
-    raise UserError(f'{path} row {number}: a number is not finite')
+    raise UserError('a number is not finite')
   return values

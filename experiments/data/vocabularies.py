@@ -19,8 +19,8 @@ PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
 # Ends each text of a pair; the last id of a vocabulary for pairs.
 SEPARATOR = '[SEP]'
-# How pre-tokenizers write whitespace; ByteLevel: space, newline, tab, return.
-_WHITESPACE = {'ByteLevel': 'ĠĊĉč', 'Metaspace': '▁'}
+# How ByteLevel writes a space, a newline, a tab and a return.
+_WHITESPACE = 'ĠĊĉč'
 
 
 class Vocabulary(NamedTuple):
@@ -41,8 +41,7 @@ class Vocabulary(NamedTuple):
   def of(cls, tokenizer) -> Vocabulary:
     """What a model has to know of a tokenizers.Tokenizer.
 
-    Words are separated by whitespace for ByteLevel and Metaspace; a continuing
-    token of another model has its `continuing_subword_prefix`.
+    Words are known of a WordLevel model, and of ByteLevel pre-tokenizers.
     """
     from tokenizers import models
 
@@ -50,18 +49,11 @@ class Vocabulary(NamedTuple):
     tokens = tuple(tokenizer.id_to_token(index) or '' for index in range(size))
     if isinstance(tokenizer.model, models.WordLevel):
       return cls(size, tokens=tokens)
-    stored = json.loads(tokenizer.to_str())
-    prefix = stored['model'].get('continuing_subword_prefix')
-    splits = stored['pre_tokenizer'] or {}
-    kinds = {step.get('type') for step in splits.get('pretokenizers', [splits])}
-    first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
-    if not (first or prefix):
+    splits = json.loads(tokenizer.to_str())['pre_tokenizer'] or {}
+    if splits.get('type') != 'ByteLevel':
       return cls(size, (), tokens)
-    if first:
-      begins = [t.startswith((*first, *SPECIAL_TOKENS)) for t in tokens]
-    else:
-      begins = [not t.startswith(prefix) for t in tokens]
-    return cls(size, tuple(begins), tokens)
+    first = (*_WHITESPACE, *SPECIAL_TOKENS)
+    return cls(size, tuple(token.startswith(first) for token in tokens), tokens)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +75,9 @@ class Word(Tokenization):
   split_punctuation: bool = True
 
   def check(self) -> None:
-    """ValueError for a size without room for a word."""
     _check(self, size=3, min_count=1)
 
   def train(self, texts: Iterable[str | list[str]]):
-    """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import models, pre_tokenizers, trainers
 
     whitespace = pre_tokenizers.WhitespaceSplit()
@@ -125,15 +115,12 @@ class BytePair(Tokenization):
   adds_space: ClassVar[bool] = True
 
   def of_stream(self) -> Tokenization:
-    """That without spaces which the stream does not have."""
     return _StreamBytePair(**vars(self))
 
   def check(self) -> None:
-    """ValueError for a size without room for the bytes."""
     _check(self, size=258, min_count=1)
 
   def train(self, texts: Iterable[str | list[str]]):
-    """A tokenizers.Tokenizer fitted to the texts."""
     from tokenizers import decoders, models, pre_tokenizers, trainers
 
     tokenizer = _tokenizer(
@@ -169,10 +156,8 @@ class Byte(Tokenization):
   lowercase: bool = False
 
   def train(self, texts: Iterable[str | list[str]]):
-    """A tokenizers.Tokenizer; the texts are not used."""
     from tokenizers import normalizers
 
-    del texts
     tokenizer = _StreamBytePair(size=258, min_count=1).train([])
     steps = [normalizers.Lowercase()] if self.lowercase else []
     tokenizer.normalizer = normalizers.Sequence(steps)
@@ -182,10 +167,8 @@ class Byte(Tokenization):
 def add_separator(tokenizer) -> None:
   """Gives a tokenizers.Tokenizer the token [SEP], as its last id.
 
-  It then encodes a pair, for those who read tokenizer.json, as a run does.
-
-  Raises:
-    UserError: it has the token as another id.
+  It then encodes a pair, for those who read tokenizer.json, as a run does. A
+  UserError says that it has the token as another id.
   """
   from tokenizers import processors
 

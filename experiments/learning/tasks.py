@@ -201,7 +201,7 @@ class MaskedTokens(Task):
     if self.whole_words and self.begins_word == ():
       raise UserError(
         'masked_tokens.whole_words = True needs a vocabulary whose tokens say '
-        'where words begin: words, WordPiece, ByteLevel or Metaspace'
+        'where words begin: words or ByteLevel'
       )
 
   def check(self) -> None:

@@ -21,15 +21,10 @@ from selfattn.positions import Position
 def encoder(
   model, vocab_size: int | None = None, platform: str | None = None
 ) -> Encoder:
-  """The encoder with the sizes that it declares; see selfattn.contract.
+  """The encoder of ModelSettings with the sizes that it declares.
 
-  Args:
-    model: a ModelSettings.
-    vocab_size: V; None: unknown, for checks without parameters.
-    platform: that it is compiled for; None: unknown, likewise.
-
-  Raises:
-    UserError: an option is out of range.
+  V and platform are None for checks without parameters. A UserError says which
+  option is out of range.
   """
   names = fields.sizes(model.encoder.entry)
   with _keyed(model):
@@ -82,7 +77,7 @@ def _position(model, causal: bool, vocab_size: int | None) -> Position:
         )
       made = call.make(*sizes, vocab_size=vocab_size)
       pattern[-1][call.label] = made
-  text = calls.layers_text(model.position)
+  text = calls.text(model.position)
   try:
     return positions.layered(pattern)
   except ValueError as error:
@@ -117,14 +112,7 @@ def unsupported_length(model, made: nn.Module, length: int) -> str | None:
 
 
 def check_encoder(model, made: Encoder, platform: str | None) -> None:
-  """Checks that an encoder supports the settings.
-
-  Args:
-    platform: of the devices that it will run on; None: not checked.
-
-  Raises:
-    UserError: it does not support them.
-  """
+  """UserError if an encoder does not support the settings, or the platform."""
   drops = model.attention_dropout_rate > 0
   with _keyed(model):
     made.check(model.embed_dim, drops_weights=drops, platform=platform)

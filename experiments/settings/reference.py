@@ -47,15 +47,11 @@ def allowed() -> dict[str, str]:
 
 
 def described(name: str, config: Any = None) -> str:
-  """The text of --help on all keys, or on what is named.
+  """The text of --help on all keys, '', or on what is named; else a UserError.
 
-  Args:
-    name: a key or a part of one, such as position or model; an entry of a
-      table, such as rotary; `module:Class`; empty: all keys.
-    config: whose values are shown; None: the defaults.
-
-  Raises:
-    UserError: nothing has this name.
+  A name is a key or a part of one, such as position or model; an entry of a
+  table, such as rotary; or `module:Class`. Values are those of the config;
+  None: the defaults.
   """
   values, texts = flat_keys(config or default_config()), meanings()
   if not name:

@@ -34,7 +34,7 @@ from experiments.learning.schedules import warmup_updates
 from experiments.learning.task_table import TASKS
 from experiments.learning.tasks import Task
 from experiments.settings import validation
-from experiments.workdir.keeping import CheckpointSettings
+from experiments.workdir.workdir import CheckpointSettings
 from selfattn import positions
 from selfattn.blocks import BLOCKS, Block
 from selfattn.contract import Encoder
@@ -216,10 +216,8 @@ class Settings:
   def digest(self, free: Collection[str] = FREE) -> str:
     """Sixteen hexadecimal digits, the same for runs that compute the same.
 
-    Defaults are left out, so that a new key, or option, changes no digest.
-
-    Args:
-      free: keys that do not count.
+    Defaults are left out, so that a new key, or option, changes no digest, as
+    are keys that are `free`.
     """
     usual = default_values()
     chosen = {
@@ -252,12 +250,7 @@ def default_values() -> dict[str, Any]:
 
 
 def from_config(config) -> Settings:
-  """Settings from a ConfigDict or the like nested dict.
-
-  Raises:
-    UserError: an unknown or missing key, a value of the wrong type, a choice
-      that does not exist, or values that exclude each other.
-  """
+  """Settings from a ConfigDict or the like nested dict, or a UserError."""
   values = config.to_dict() if hasattr(config, 'to_dict') else dict(config)
   settings = schema.read(Settings, plain(values))
   validation.check(settings, settings.flat())

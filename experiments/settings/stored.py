@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from experiments.command import modules
 from experiments.command.errors import UserError, at
@@ -29,8 +28,7 @@ _MODULES = 'modules.json'
 def complete(config: dict) -> dict:
   """A stored nested config, with the default of each key that it lacks.
 
-  Raises:
-    UserError: another version has written it.
+  A UserError says that another version has written it.
   """
   config = dict(config)
   version = config.pop('format', None)
@@ -51,42 +49,28 @@ def _with_defaults(values: dict, defaults: dict) -> dict:
 
 
 def read_settings(path: str) -> Settings:
-  """Settings of the run in a workdir.
+  """Settings of the run in a workdir, or a UserError.
 
   Says which of one's own modules have changed since the run began.
-
-  Raises:
-    UserError: there is no run, or its config cannot be read.
   """
-  with _modules_as_noted(path):
-    settings = _read(path)
-    say_changed(path)
+  settings = _read(path)
+  say_changed(path)
   return settings
 
 
 def _read(path: str) -> Settings:
   if not os.path.exists(os.path.join(path, 'config.json')):
     raise UserError(f'--workdir: {path}/config.json does not exist')
+  search_modules(path)
   config = read_json(path, 'config.json', {})
   with at(f'{path}/config.json'):
     return from_config(complete(config))
 
 
-@contextlib.contextmanager
-def _modules_as_noted(path: str) -> Iterator[None]:
-  """A context in which modules are the files that a run has noted."""
-  search_modules(path)
-  noted = read_json(path, _MODULES, {})
-  files = {name.partition(':')[0]: file for name, (file, _) in noted.items()}
-  with modules.found_first(files):
-    yield
-
-
 def say_changed(path: str) -> None:
-  """Says which modules are other ones than a run, or a sweep, has noted.
+  """Says which modules have changed since a run, or a sweep, noted them.
 
-  Raises:
-    UserError: one of them is gone.
+  A UserError says which one is gone.
   """
   changed = {}
   for name, (file, digest) in read_json(path, _MODULES, {}).items():
@@ -103,8 +87,7 @@ def say_changed(path: str) -> None:
 def modules_of(settings: Iterable[Settings], path: str = '') -> dict[str, str]:
   """Name and text of the file that notes one's own modules; {} without any.
 
-  Args:
-    path: of a run or a sweep that has noted some, which stay as they were.
+  Those that a run or a sweep in a folder has noted stay as they were.
   """
   names = dict.fromkeys(name for one in settings for name in one.own_names())
   sources = {name: modules.source(name) for name in names}
@@ -126,18 +109,13 @@ def check(path: str, settings: Settings) -> None:
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  with _modules_as_noted(path):
-    before = _read(path)
+  before = _read(path)
   check_equal(before, settings, f'--workdir={path} belongs to a run')
   say_changed(path)
 
 
 def check_equal(before: Settings, now: Settings, what: str) -> None:
-  """UserError that names the keys in which settings differ.
-
-  Args:
-    what: has the settings `before`, such as the folder of a run.
-  """
+  """UserError with `what`, which has settings, if they are not those now."""
   old, new = before.flat(), now.flat()
   differences = [
     f'config.{key} was {old[key]!r}, is {new[key]!r}'
@@ -152,20 +130,15 @@ def check_equal(before: Settings, now: Settings, what: str) -> None:
 
 
 def files_of(config: dict, settings: Settings) -> dict[str, str]:
-  """Texts of the files that note what a run is, by name.
-
-  Args:
-    config: nested.
-    settings: those of `config`.
-  """
+  """Texts of the files that note what a run of a nested config is, by name."""
   return {'config.json': as_text(config)} | modules_of([settings])
-
-
-def with_format(config: dict) -> dict:
-  """A nested config as it is stored."""
-  return {'format': FORMAT} | config
 
 
 def as_text(config: dict) -> str:
   """The text of config.json for a nested config."""
   return json.dumps(with_format(config), indent=2)
+
+
+def with_format(config: dict) -> dict:
+  """A nested config as it is stored."""
+  return {'format': FORMAT} | config

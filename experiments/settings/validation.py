@@ -20,14 +20,9 @@ from selfattn.pools import POOLS
 
 
 def check(settings, flat: dict[str, Any]) -> None:
-  """Checks options of entries, and values that exclude each other.
+  """UserError for an option or a value that is not allowed, with its key.
 
-  Args:
-    settings: a Settings.
-    flat: its values by dotted key.
-
-  Raises:
-    UserError: a value is not allowed; with the key to change.
+  `flat` has the values of the settings by dotted key.
   """
   data, model = settings.data, settings.model
   if jax.config.read('jax_enable_x64'):

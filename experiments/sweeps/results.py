@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any
 
-from experiments.command import invocation
+from experiments.command import provenance
 from experiments.sweeps.comparison import SPLITS, Comparison, metrics
 from experiments.sweeps.plan import Spec
 from experiments.sweeps.tables import markdown
@@ -129,7 +129,7 @@ def publish(
   ]
   content = {
     'commands': _distinct(
-      invocation.without_paths(entry.get('command', [])) for entry in attempts
+      provenance.without_paths(entry.get('command', [])) for entry in attempts
     ),
     'commits': _distinct(entry.get('commit') for entry in attempts),
     'machines': _distinct(entry.get('machine') for entry in attempts),

@@ -239,7 +239,7 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   )
   log(
     f'model: {settings.model.encoder} encoder, '
-    f'{calls.layers_text(settings.model.position)} positions, '
+    f'{calls.text(settings.model.position)} positions, '
     f'{program.num_parameters:,} parameters'
   )
   batch, parts = settings.train.batch_size, program.mesh.shape['data']

@@ -34,14 +34,11 @@ def staged(
   trials: Collection[str] | None = None,
   name: str = '--workdir',
 ) -> Iterator[str]:
-  """A local copy of the workdir `path` in a bucket, or a local `path` itself.
+  """A local copy of a workdir in a bucket, or a local path itself.
 
-  Args:
-    trials: names of the trials of a sweep to copy; None: all.
-    name: of the flag or the key that gives the path.
-
-  Raises:
-    UserError: no such place can be a workdir, or the extra gcs is missing.
+  A UserError says that no such place can be a workdir, or that the extra gcs is
+  missing. Of a sweep, only the trials of these names are copied, if any are
+  given; the name is that of the flag or the key that gives the path.
   """
   if not path:
     raise UserError(f'{name} is empty; give a folder')
@@ -87,11 +84,7 @@ def origin(path: str) -> str:
 def upload(folder: str, pattern: str = '**/*') -> None:
   """Copies files of a staged folder that have changed to its bucket.
 
-  Args:
-    pattern: of their paths in the folder.
-
-  Raises:
-    Failed: one could not be copied.
+  The pattern is of their paths in the folder. Failed if one cannot be copied.
   """
   address = origin(folder)
   if address == folder:
@@ -129,11 +122,7 @@ def _is_kept(path: pathlib.Path) -> bool:
 
 
 def download(folder: str, trials: Collection[str] | None = None) -> None:
-  """Copies what is in the bucket of a staged folder into it.
-
-  Args:
-    trials: names of the trials of a sweep to copy; None: all.
-  """
+  """Copies what is in the bucket of a staged folder into it; see `staged`."""
   address = origin(folder)
   if address == folder:
     return

@@ -22,8 +22,8 @@ from flax.traverse_util import unflatten_dict
 from experiments.command import processes
 from experiments.command.errors import Failed, UserError, one_line
 from experiments.workdir import buckets, metrics
-from experiments.workdir.keeping import CheckpointSettings, best_step
 from experiments.workdir.named_leaves import differences, leaves
+from experiments.workdir.workdir import CheckpointSettings, best_step
 
 # A tree of arrays with a leaf `step`: the number of steps taken.
 T = TypeVar('T', bound=Any)
@@ -38,7 +38,6 @@ class Corrupt(Failed):
 class _Manager(ocp.CheckpointManager):
   def reached_preemption(self, step: int) -> bool:
     """Never: command.signals polls the same service, with its own counter."""
-    del step
     return False
 
 
@@ -88,7 +87,6 @@ class Checkpoints:
 
   def should_preserve(self, checkpoints, *, context) -> list[bool]:
     """Called by Orbax: which of these steps, ascending, to keep."""
-    del context
     steps = [info.step for info in checkpoints]
     kept = {
       *steps[-self._settings.max_to_keep :],
@@ -109,9 +107,7 @@ class Checkpoints:
     """Starts saving `state`, a tree, as checkpoint state.step.
 
     A checkpoint in a bucket is complete once it has the files of the workdir.
-
-    Raises:
-      Failed: this checkpoint or the previous one could not be written.
+    Failed if this checkpoint or the previous one cannot be written.
     """
     # On a CPU the saver reads the buffer itself, which the next step may reuse
     # (donation) while the save continues in the background.
@@ -144,10 +140,8 @@ class Checkpoints:
   def restore(self, step: int, template: T) -> T:
     """The state saved at `step`, with structure and sharding of `template`.
 
-    Raises:
-      UserError: it belongs to another run, or its paths, shapes or dtypes
-        differ from the template.
-      Corrupt: it cannot be read, or holds another step.
+    A UserError says that it belongs to another run, or that its paths, shapes
+    or dtypes differ. Corrupt if it cannot be read, or holds another step.
     """
     arrays = leaves(template)
     with self._reading(step):
@@ -168,15 +162,9 @@ class Checkpoints:
   def restore_params(self, step: int, template=None) -> dict[str, jax.Array]:
     """The parameters saved at `step` by name, without the rest of the state.
 
-    Their averages, if any were kept: what the step was evaluated with.
-
-    Args:
-      template: tree of their shapes, dtypes and shardings; None: any shapes, on
-        one device.
-
-    Raises:
-      UserError: paths, shapes or dtypes differ from the template.
-      Corrupt: it cannot be read.
+    Their averages, if any were kept: what the step was evaluated with. Without
+    a template of their shapes, dtypes and shardings, they are on one device.
+    Raises as `restore`.
     """
     with self._reading(step):
       saved = self._saved(step)

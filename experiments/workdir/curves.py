@@ -38,14 +38,12 @@ def check() -> None:
 
 
 def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
-  """The writers of the curves of one attempt at a run.
+  """The writers of the curves of one attempt at a run in an opened workdir.
 
-  Args:
-    workdir: opened.
-    config: values by dotted key, to be shown beside the curves.
-    first_step: whose points this attempt can add first.
+  Weights & Biases shows the config, by dotted key, beside the curves. The
+  attempt adds points from `first_step` on.
   """
-  curves: list = [_TensorBoard(workdir.file('tensorboard'), config, first_step)]
+  curves: list = [_TensorBoard(workdir.file('tensorboard'), first_step)]
   if os.environ.get(WANDB_PROJECT):
     curves += _wandb(workdir, config)
   return curves
@@ -54,13 +52,13 @@ def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
 class _TensorBoard:
   """The event file of one attempt at a run."""
 
-  def __init__(self, folder: str, config: Mapping[str, Any], first_step: int):
+  def __init__(self, folder: str, first_step: int):
     # tensorboardX imports PyTorch if installed, which takes two seconds, to
     # support its tensors, which are not used here.
     modules: dict[str, Any] = sys.modules
     is_hidden = modules.setdefault('torch', None) is None
     try:
-      from tensorboardX import SummaryWriter, summary
+      from tensorboardX import SummaryWriter
     finally:
       if is_hidden:
         del modules['torch']
@@ -70,24 +68,12 @@ class _TensorBoard:
     self._writer = SummaryWriter(
       folder, purge_step=first_step, max_queue=0, flush_secs=1
     )
-    shown = {
-      name: value if isinstance(value, int | float) else str(value)
-      for name, value in config.items()
-    }
-    metric = f'validation/{config["checkpoint.best_metric"]}'
-    file = self._writer.file_writer
-    assert file is not None, 'a writer that is not closed has a file'
-    for part in summary.hparams(shown, [metric])[:2]:
-      file.add_summary(part)
 
   def add(self, row: Mapping[str, float], step: int) -> None:
-    """Adds a point to the curve of each name."""
     for name, value in row.items():
       self._writer.add_scalar(name, value, step)
 
   def close(self, has_failed: bool) -> None:
-    """Writes what is left, and closes the file."""
-    del has_failed
     with contextlib.suppress(OSError):
       self._writer.close()
 
@@ -99,12 +85,10 @@ class _WandB:
     self._run = run
 
   def add(self, row: Mapping[str, float], step: int) -> None:
-    """Adds a point to the curve of each name."""
     with contextlib.suppress(Exception):
       self._run.log(dict(row), step=step)
 
   def close(self, has_failed: bool) -> None:
-    """Waits until everything is sent, or written where it is offline."""
     with contextlib.suppress(Exception):
       self._run.finish(exit_code=int(has_failed))
 

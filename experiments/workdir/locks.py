@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import errno
 import os
-import pathlib
 import socket
 import time
 from collections.abc import Iterator
@@ -38,29 +37,23 @@ def held(
   folder: str,
   patience: float = PATIENCE,
   queues: bool = False,
-  name: str = NAME,
 ) -> Iterator[None]:
-  """Holds FOLDER/NAME during the block; creates the folder if needed.
+  """Holds FOLDER/lock during the block; creates the folder if needed.
 
   The kernel releases the lock (flock) when the process ends in any way; it
-  works across hosts over NFS. New folders that the block leaves empty are
-  removed again.
+  works across hosts over NFS. A folder that is left empty is removed. InUse if
+  another process did not release it in time, and UserError if the folder cannot
+  be written.
 
   Args:
     patience: seconds to wait for a process on another host.
     queues: whether to wait as long for a process on this host, too; for locks
       that are held only for a moment.
-    name: of the file.
-
-  Raises:
-    InUse: another process did not release it in time.
-    UserError: the folder cannot be created, or is not writable.
   """
   # Late: commands that only read need no lock.
   from filelock import FileLock
 
-  path = pathlib.Path(folder).absolute() / name
-  missing = [parent for parent in path.parents if not os.path.lexists(parent)]
+  path = os.path.join(os.path.abspath(folder), NAME)
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
   )
@@ -71,9 +64,9 @@ def held(
   finally:
     with contextlib.suppress(OSError):
       # Before the release: one that waits for this file then makes another.
-      path.unlink()
-      for parent in missing:
-        parent.rmdir()
+      os.remove(path)
+      # A folder without a file is no run.
+      os.rmdir(os.path.dirname(path))
     lock.release()
 
 
@@ -105,8 +98,7 @@ def _acquire(
       'choose another --workdir'
     ) from None
   except (FileNotFoundError, FileExistsError):
-    # The previous holder has just removed the folder, before the file in it was
-    # opened or while the folder was made.
+    # The previous holder has just removed the folder, which was empty.
     if not attempts:
       raise
     _acquire(lock, folder, patience, queues, attempts - 1)
@@ -135,11 +127,7 @@ def holder(path: str) -> str:
 
 
 def check_shared(folder: str) -> None:
-  """Checks that all processes see the lock that process 0 holds.
-
-  Raises:
-    UserError: on all of them, if one sees another folder.
-  """
+  """UserError, on all processes, if one does not see the lock of process 0."""
   path = os.path.join(folder, NAME)
   signed, *others = processes.gather(holder(path))
   # Each process has its own copy of a folder in a bucket.

@@ -46,9 +46,7 @@ class MetricWriter:
   def write(self, step: int, row: Mapping[str, float]) -> None:
     """Writes the metrics of a step, or adds them to its row.
 
-    Raises:
-      Diverged: one is not finite; the row is written nevertheless.
-      OSError: the file cannot be written.
+    Diverged if one is not finite; the row is written nevertheless.
     """
     broken = [name for name, value in row.items() if not math.isfinite(value)]
     # JSON has no NaN: null marks a metric that was not finite.
@@ -83,11 +81,7 @@ class MetricWriter:
         os.fsync(file.fileno())
 
   def close(self, has_failed: bool = False) -> None:
-    """Closes the curves.
-
-    Args:
-      has_failed: whether the run has ended before its last step.
-    """
+    """Closes the curves; `has_failed` if the run ends before its last step."""
     for curve in self._curves:
       curve.close(has_failed)
 
@@ -100,11 +94,7 @@ class Progress:
     self._since = (time.perf_counter(), start)
 
   def start_clock(self, step: int) -> None:
-    """Starts measuring speed; call it after compilation.
-
-    Args:
-      step: steps taken so far.
-    """
+    """Starts measuring speed at a step; call it after compilation."""
     self._since = (time.perf_counter(), step)
 
   def show(self, step: int, rows: list[Mapping[str, float]]) -> dict:
@@ -129,8 +119,7 @@ class Progress:
 def read_rows(path: str) -> list[dict[str, Any]]:
   """Rows of a metrics.jsonl, without an incomplete last line after a kill.
 
-  Raises:
-    UserError: a line is not JSON.
+  A UserError says which line is not JSON.
   """
   if not os.path.exists(path):
     return []

@@ -11,13 +11,10 @@ from experiments.workdir.checkpoints import CORRUPT, Checkpoints, Corrupt, T
 def newest(folders: list[Checkpoints], template: T) -> tuple[int, list[T]]:
   """The newest step with an intact checkpoint in all folders, and the states.
 
-  (0, []) without one. Later steps, whose checkpoints are corrupt or missing
-  in some folders, will be trained again: corrupt checkpoints are set aside,
-  the others are removed.
-
-  Raises:
-    UserError: a checkpoint belongs to another model or run.
-    Failed: there are checkpoints, and all of them are corrupt.
+  (0, []) without one. Later steps, whose checkpoints are corrupt or missing in
+  some folders, will be trained again: corrupt checkpoints are set aside, the
+  others are removed. Failed if all checkpoints are corrupt; UserError if one
+  belongs to another model or run.
   """
   # On a shared file system a file may become visible to other processes late.
   lists = processes.gather([folder.steps() for folder in folders])
@@ -44,10 +41,7 @@ def newest(folders: list[Checkpoints], template: T) -> tuple[int, list[T]]:
 def best(folder: Checkpoints, template: T) -> tuple[int, T]:
   """The best step of which the checkpoint is intact, and its state.
 
-  Better ones, which are corrupt, are set aside.
-
-  Raises:
-    Failed: all are corrupt.
+  Better ones, which are corrupt, are set aside. Failed if all are.
   """
   reason = f'{folder.directory} has no checkpoint'
   while (step := folder.best()) is not None:

@@ -29,10 +29,10 @@ import platform
 import re
 import secrets
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
-from experiments.command import invocation, provenance
+from experiments.command import provenance, schema
 from experiments.command.errors import Failed, UserError
 from experiments.workdir import buckets, locks
 
@@ -43,12 +43,36 @@ _TEMPORARY = re.compile(r'.+\.tmp-[0-9a-f]{16}')
 _EARLY = re.compile(rf'{locks.NAME}|log-\d+\.txt|{_TEMPORARY.pattern}')
 
 
-def write_atomic(path: str, content: str | bytes) -> None:
-  """Writes or replaces a file atomically.
+@dataclasses.dataclass(frozen=True)
+class CheckpointSettings:
+  """Which checkpoints are written and kept.
 
-  Raises:
-    OSError: it cannot be written; an existing file is unchanged.
+  Attributes:
+    every_steps: steps between checkpoints; there is one at each evaluation,
+      too.
+    max_to_keep: newest checkpoints to keep; the best one is kept, too.
+    best_metric: metric on validation that selects the best checkpoint, one of
+      the task's; empty: the task's first.
   """
+
+  every_steps: int = schema.field(500, schema.POSITIVE)
+  max_to_keep: int = schema.field(2, schema.POSITIVE)
+  best_metric: str = ''
+
+
+def best_step(
+  best: Callable | None, scores: Mapping[int, float], steps: list[int]
+) -> int | None:
+  """The step with the best score, the latest on ties; None without scores."""
+  there = {step: scores[step] for step in steps if step in scores}
+  if best is None or not there:
+    return None
+  score = best(there.values())
+  return max(step for step in there if there[step] == score)
+
+
+def write_atomic(path: str, content: str | bytes) -> None:
+  """Writes or replaces a file atomically; it is unchanged after an OSError."""
   # Not named by process id: containers that share a disk have equal ids.
   temporary = f'{path}.tmp-{secrets.token_hex(8)}'
   try:
@@ -66,8 +90,7 @@ def write_atomic(path: str, content: str | bytes) -> None:
 def read_json(path: str, name: str, empty: T) -> T:
   """What a JSON file of a folder holds; without the file, `empty`.
 
-  Raises:
-    UserError: it is corrupt, or of another type than `empty`.
+  A UserError says that it is corrupt, or of another type than `empty`.
   """
   file_path = os.path.join(path, name)
   try:
@@ -83,11 +106,7 @@ def read_json(path: str, name: str, empty: T) -> T:
 
 
 def write_figure(path: str, figure, **options) -> None:
-  """Writes a matplotlib figure atomically, in the format of the extension.
-
-  Args:
-    options: arguments of Figure.savefig.
-  """
+  """Writes a figure atomically; options are those of Figure.savefig."""
   drawn = io.BytesIO()
   _, _, kind = path.rpartition('.')
   figure.savefig(drawn, format=kind, **options)
@@ -127,11 +146,9 @@ class Workdir:
   def set_status(
     self, status: str, step: int | None = None, **more: Any
   ) -> None:
-    """Replaces status.json.
+    """Replaces status.json, after what it speaks of is in the bucket, if any.
 
-    Args:
-      step: steps taken; None: as many as before.
-      more: further facts, instead of those of before.
+    Without a step, it is that of before; `more` replaces further facts.
     """
     # No other copy contains the status without the files that it speaks of.
     with buckets.copying:
@@ -165,8 +182,7 @@ def read_status(path: str) -> dict[str, Any]:
 def is_new(path: str) -> bool:
   """Whether a folder is missing, empty, or left by a start that was killed.
 
-  Raises:
-    UserError: it is a file.
+  A UserError says that it is a file.
   """
   if not os.path.exists(path):
     return True
@@ -190,9 +206,6 @@ def open_workdir(
     files: content by name, written unless the file exists.
     run: identity of the run that trains in it.
     shared_by: how many runs train at once in this process.
-
-  Raises:
-    OSError: the folder, or a file in it, cannot be written.
   """
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)
@@ -213,10 +226,7 @@ def give_up(path: str, config: str, reason: str) -> None:
   """Marks a run as FAILED, unless it has ended otherwise.
 
   The caller must hold the lock of the folder. If the status cannot be written,
-  it stays as it is.
-
-  Args:
-    config: text of config.json, written unless the file exists.
+  it stays as it is. The text of config.json is written unless it exists.
   """
   with contextlib.suppress(OSError, Failed, UserError):
     if read_status(path).get('status', 'RUNNING') == 'RUNNING':
@@ -252,7 +262,7 @@ def record_environment(workdir: Workdir, devices) -> None:
     {
       'attempt': workdir.attempt,
       'time': datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds'),
-      'command': invocation.command(),
+      'command': provenance.command(),
       'python': platform.python_version(),
       'packages': provenance.versions(),
       'devices': [str(device) for device in devices],

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 import types
 
@@ -15,7 +14,7 @@ import pytest
 from conftest import ROOT, last_json, make_small_config
 from test_train import SLOW, arguments, rows, wait_for_rows
 
-from experiments.command import distributed
+from experiments.command import distributed, processes
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.signals import Signals
 from experiments.training import run as run_lib
@@ -24,13 +23,13 @@ from experiments.training import run as run_lib
 SLURM = {'SLURM_STEP_NUM_TASKS': '4', 'SLURM_NTASKS': '4'}
 
 
-def flags(**given):
-  values = {
-    'distributed': 'auto',
-    'coordinator_address': None,
-    'num_processes': None,
-    'process_id': None,
-  } | given
+ALL = {
+  'coordinator_address': '127.0.0.1:99', 'num_processes': 2, 'process_id': 1,
+}  # fmt: skip
+
+
+def flags(**changed):
+  values = dict.fromkeys(ALL) | {'distributed': 'auto'} | changed
   holder = {n: types.SimpleNamespace(value=v) for n, v in values.items()}
 
   class Values(dict):
@@ -39,15 +38,8 @@ def flags(**given):
   return Values(holder)
 
 
-ALL = {
-  'coordinator_address': '127.0.0.1:99',
-  'num_processes': 2,
-  'process_id': 1,
-}
-
-
 @pytest.mark.parametrize(
-  ('given', 'environ', 'wanted'),
+  ('changed', 'environ', 'cluster'),
   [
     ({}, {}, None),
     ({}, SLURM, {}),
@@ -66,8 +58,8 @@ ALL = {
     ({'distributed': 'on'}, {}, {}),
   ],
 )  # fmt: skip
-def test_a_cluster_is_detected_where_there_is_one(given, environ, wanted):
-  assert distributed.find(flags(**given), environ) == wanted
+def test_a_cluster_is_detected_where_there_is_one(changed, environ, cluster):
+  assert distributed.find(flags(**changed), environ) == cluster
 
 
 def test_a_shell_on_one_of_several_nodes_is_alone(monkeypatch):
@@ -77,7 +69,7 @@ def test_a_shell_on_one_of_several_nodes_is_alone(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ('given', 'line'),
+  ('changed', 'line'),
   [
     ({'process_id': 0}, '--coordinator_address and --num_processes required'),
     (ALL | {'process_id': 2}, '--process_id=2 must be below'),
@@ -85,9 +77,9 @@ def test_a_shell_on_one_of_several_nodes_is_alone(monkeypatch):
     (ALL | {'distributed': 'off'}, '--distributed=off excludes'),
   ],
 )
-def test_incomplete_flags_of_a_cluster_are_refused(given, line):
+def test_incomplete_flags_of_a_cluster_are_refused(changed, line):
   with pytest.raises(UserError, match=line):
-    distributed.find(flags(**given), {})
+    distributed.find(flags(**changed), {})
 
 
 def free_address():
@@ -140,17 +132,15 @@ def start_each(commands):
   ]
 
 
-def ends(processes, timeout=180):
+def ends(started, timeout=180):
   """(exit code, stdout, stderr) of each process."""
-  with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
+  with concurrent.futures.ThreadPoolExecutor(len(started)) as pool:
     try:
-      texts = list(
-        pool.map(lambda p: p.communicate(timeout=timeout), processes)
-      )
+      texts = list(pool.map(lambda p: p.communicate(timeout=timeout), started))
     finally:
-      for process in processes:
+      for process in started:
         process.kill()
-  return [(p.returncode, *t) for p, t in zip(processes, texts, strict=True)]
+  return [(p.returncode, *t) for p, t in zip(started, texts, strict=True)]
 
 
 @pytest.mark.slow
@@ -163,10 +153,10 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   result = run_lib.run(config, str(alone), Signals())
 
   path = tmp_path / 'run'
-  processes = start([path, path], config, command=('-c', SLOW))
-  wait_for_rows(processes[0], path, 2)
-  processes[1].send_signal(signal.SIGUSR1)
-  codes, printed, said = zip(*ends(processes), strict=True)
+  started = start([path, path], config, command=('-c', SLOW))
+  wait_for_rows(started[0], path, 2)
+  started[1].send_signal(signal.SIGUSR1)
+  codes, printed, said = zip(*ends(started), strict=True)
   assert codes == (75, 75), said
   assert 'received SIGUSR1' in said[1]
   reached = rows(path)[-1]['step']
@@ -190,9 +180,9 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   config.train.fsdp_min_size = 0
   codes, printed, said = zip(*ends(start([path, path], config)), strict=True)
   assert codes == (0, 0), said
-  found = last_json(printed[0])
+  printed_result = last_json(printed[0])
   assert '{' not in printed[1]  # but for what the library says of itself
-  assert found['accuracy'] == result['accuracy']
+  assert printed_result['accuracy'] == result['accuracy']
   ours, theirs = rows(path), rows(alone)
   assert [row['step'] for row in ours] == list(range(1, 13))
   for mine, its in zip(ours, theirs, strict=True):
@@ -201,32 +191,9 @@ def test_resuming_with_another_number_of_processes_changes_nothing(
   attempts = json.loads((path / 'env.json').read_text())
   assert [len(attempt['devices']) for attempt in attempts] == [2, 1, 2]
 
-  # 26 texts of test, in batches of 5 that are padded for two processes.
-  evaluate = ['-m', 'experiments.evaluate', f'--workdir={path}']
-  evaluate.append('--batch_size=5')
-  codes, printed, said = zip(*ends(start_each([evaluate] * 2)), strict=True)
-  assert codes == (0, 0), said
-  assert '{' not in printed[1]
-  both = last_json(printed[0])
-  assert both['accuracy'] == found['accuracy']
-  assert both['loss'] == pytest.approx(found['loss'], rel=1e-5)
-  assert sum(map(sum, both['confusion'])) == both['count'] == 26
-
-
-def output_of(command):
-  done = subprocess.run(
-    [sys.executable, *command],
-    cwd=ROOT,
-    env=os.environ | {'PYTHONPATH': str(ROOT)},
-    capture_output=True,
-    text=True,
-    check=True,
-  )
-  return done.stdout
-
 
 @pytest.mark.pod
-def test_four_processes_train_and_evaluate_as_one(tmp_path):
+def test_four_processes_train_and_evaluate_as_one(tmp_path, printed_json):
   config = busy_config()
   path, alone = tmp_path / 'four', tmp_path / 'alone'
   codes, printed, said = zip(*ends(start([path] * 4, config)), strict=True)
@@ -236,43 +203,36 @@ def test_four_processes_train_and_evaluate_as_one(tmp_path):
   for mine, its in zip(rows(path), rows(alone), strict=True):
     assert mine == pytest.approx(its, rel=1e-4, abs=1e-6)
 
-  evaluate = ['-m', 'experiments.evaluate', '--batch_size=5']
-  four = [[*evaluate, f'--workdir={path}']] * 4
+  flags = ['--batch_size=5', f'--workdir={path}']
+  four = [['-m', 'experiments.evaluate', *flags]] * 4
   codes, printed, said = zip(*ends(start_each(four)), strict=True)
   assert codes == (0, 0, 0, 0), said
-  one = last_json(output_of([*evaluate, f'--workdir={path}']))
+  one = printed_json('evaluate', *flags)
   four = last_json(printed[0])
   assert four.pop('loss') == pytest.approx(one.pop('loss'), rel=1e-5)
   assert four == one
 
 
 @pytest.mark.pod
-def test_four_processes_train_a_sweep_as_one(tmp_path):
+def test_four_processes_train_a_sweep_as_one(tmp_path, printed_json):
   """At once, in one folder."""
   four, one = tmp_path / 'four', tmp_path / 'one'
   config = make_small_config()
-  command = ['-m', 'experiments.sweep', '--engine=serial']
-  command += ['--grid=config.seed=0,1,2', '--grid=config.model.mlp_dim=8,16']
-  command += arguments(four, config)[2:]
-  processes = [
-    start_alone(
-      [
-        *command,
-        f'--workdir={four}',
-        '--num_processes=4',
-        f'--process_id={index}',
-      ]
-    )
-    for index in range(4)
+  flags = ['--engine=serial', '--grid=config.seed=0,1,2']
+  flags += ['--grid=config.model.mlp_dim=8,16', *arguments(four, config)[2:]]
+  command = ['-m', 'experiments.sweep', *flags, f'--workdir={four}']
+  command.append('--num_processes=4')
+  started = [
+    start_alone([*command, f'--process_id={index}']) for index in range(4)
   ]
-  codes, _, said = zip(*ends(processes), strict=True)
+  codes, _, said = zip(*ends(started), strict=True)
   assert codes == (0, 0, 0, 0), said
-  found = last_json(output_of([*command, f'--workdir={one}']))
+  printed_result = printed_json('sweep', *flags, f'--workdir={one}')
   tables = [
     json.loads((folder / 'results.json').read_text())['table']
     for folder in (four, one)
   ]
-  assert tables[0] == tables[1] == found['table']
+  assert tables[0] == tables[1] == printed_result['table']
   attempts = [
     json.loads(file.read_text())['attempt']
     for file in four.glob('trials/*/status.json')
@@ -280,50 +240,9 @@ def test_four_processes_train_a_sweep_as_one(tmp_path):
   assert attempts == [1] * 6
 
 
-@pytest.mark.slow
-def test_a_checkpoint_corrupt_on_one_process_is_skipped_by_all(tmp_path):
+def test_a_process_waits_for_the_others_at_most_start_timeout(tmp_path):
   path = tmp_path / 'run'
-  config = busy_config(eval_every=6)
-  config.checkpoint.every_steps = 3
-  processes = start([path, path], config, command=('-c', SLOW))
-  wait_for_rows(processes[0], path, 4)
-  processes[0].send_signal(signal.SIGTERM)
-  codes, _, said = zip(*ends(processes), strict=True)
-  assert codes == (75, 75), said
-  reached = rows(path)[-1]['step']
-  # Process 1 reads back the shards that it has written.
-  folder = path / f'checkpoints/{reached}/state/ocdbt.process_1/d'
-  for file in folder.iterdir():
-    file.write_bytes(file.read_bytes()[:50])
-  codes, _, said = zip(*ends(start([path, path], config)), strict=True)
-  assert codes == (0, 0), said
-  assert f'checkpoints/{reached} is corrupt' in said[0]
-  assert os.listdir(path / 'corrupt') == [str(reached)]
-  assert [row['step'] for row in rows(path)] == list(range(1, 13))
-
-
-@pytest.mark.slow
-def test_the_other_process_ends_when_one_is_killed(tmp_path):
-  path = tmp_path / 'run'
-  config = busy_config(steps=100_000, log_every=1, eval_every=100_000)
-  processes = start([path, path], config, '--peer_timeout=10')
-  wait_for_rows(processes[0], path, 8)
-  processes[1].kill()
-  killed = time.monotonic()
-  (code, _, said), _ = ends(processes, timeout=60)
-  assert code != 0
-  if code == 1:  # else the library has ended it, before it could say so
-    assert 'run the same command again for all processes' in said
-  assert time.monotonic() - killed < 40
-  assert json.loads((path / 'status.json').read_text())['step'] >= 3
-
-
-@pytest.mark.parametrize('present', [0, 1])
-def test_a_process_waits_for_the_others_at_most_start_timeout(
-  tmp_path, present
-):
-  path = tmp_path / 'run'
-  flags = ['--num_processes=2', f'--process_id={present}', '--start_timeout=1']
+  flags = ['--num_processes=2', '--process_id=1', '--start_timeout=1']
   address = f'--coordinator_address={free_address()}'
   command = ['-m', 'experiments.train', *arguments(path, busy_config())]
   ((code, _, said),) = ends([start_alone([*command, address, *flags])])
@@ -352,57 +271,48 @@ def test_a_port_in_use_is_refused():
       distributed.join({'coordinator_bind_address': address}, 1, 1)
 
 
-def test_processes_of_different_settings_are_refused(tmp_path):
-  path, command = tmp_path / 'run', ['-m', 'experiments.train']
-  commands = [
-    [*command, *arguments(path, busy_config()), f'--config.seed={seed}']
-    for seed in (3, 4)
-  ]
-  for code, _, said in ends(start_each(commands)):
-    assert code == 2, said
-    assert 'config.seed is 3 on process 0, and 4 on process 1' in said
-  assert not path.exists()
+def test_processes_of_different_settings_are_refused(monkeypatch):
+  other = {'config.seed': 4, 'config.train.steps': 7}
+  monkeypatch.setattr(processes, 'gather', lambda values: [values, other])
+  processes.check_same(other)
+  with pytest.raises(UserError, match='seed is 3 on process 0, and 4 on proce'):
+    processes.check_same(other | {'config.seed': 3})
 
 
-def test_the_end_of_one_process_ends_the_others(tmp_path):
-  """Even if the others wait for it, in a computation of all."""
-  text = """
-    import sys
-    from absl import flags
-    from experiments.command import app, distributed, processes
-    from experiments.command.errors import UserError
-    def main(values):
-      cluster = distributed.find(values, {})
-      distributed.join(cluster, values.start_timeout, values.peer_timeout)
-      if values.process_id == 1:
-        raise UserError('only here')
-      processes.wait_for_all('never')
-    app.run(main, distributed.define, '')
-  """
-  command = ['-c', textwrap.dedent(text), '--peer_timeout=10']
-  started = time.monotonic()
-  (code, _, _), (other, _, said) = ends(start_each([command] * 2))
-  assert other == 2, said
-  assert code != 0
-  assert time.monotonic() - started < 40
+# Process 1 fails, or waits to be killed, and process 0 waits for it.
+PEERS = """
+import sys, time
+from absl import flags
+from experiments.command import app, distributed, processes
+from experiments.command.errors import UserError
 
+def main(values):
+  cluster = distributed.find(values, {})
+  distributed.join(cluster, values.start_timeout, values.peer_timeout)
+  if values.process_id == 1:
+    if values.distributed == 'on':
+      raise UserError('only here')
+    print('joined', flush=True)
+    time.sleep(600)
+  processes.wait_for_all('never')
 
-# The command, with a shorter timeout for the visibility of shared files.
-IMPATIENT = """
-from experiments import train
-from experiments.command import app
-from experiments.workdir import locks
-locks._VISIBLE = 1.0
-app.run(train.main, train._define, train.__doc__, dict)
+app.run(main, distributed.define, '')
 """
 
 
-def test_a_workdir_that_is_not_shared_is_refused(tmp_path):
-  paths = [tmp_path / 'here', tmp_path / 'there']
-  processes = start(paths, busy_config(), command=('-c', IMPATIENT))
-  for code, _, said in ends(processes):
-    assert code == 2, said
-    assert 'process 1: --workdir=' in said.splitlines()[-1]
-    assert 'is not the folder that process 0 sees' in said
-  assert not any(path.exists() for path in paths)
-  assert not paths[1].exists()
+@pytest.mark.slow
+@pytest.mark.parametrize('is_killed', [False, True])
+def test_the_end_of_one_process_ends_the_others(is_killed):
+  """Even if the others wait for it, in a computation of all."""
+  command = ['-c', PEERS, '--peer_timeout=10']
+  command += [] if is_killed else ['--distributed=on']
+  begin = time.monotonic()
+  started = start_each([command] * 2)
+  if is_killed:
+    # The library speaks, too.
+    assert 'joined\n' in started[1].stdout
+    started[1].kill()
+  (code, _, _), (other, _, said) = ends(started)
+  assert other == (-signal.SIGKILL if is_killed else 2), said
+  assert code != 0
+  assert time.monotonic() - begin < 60

@@ -9,7 +9,7 @@ from conftest import ROOT
 
 import selfattn
 from experiments import __main__
-from experiments.command import config_files, invocation
+from experiments.command import config_files, provenance
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ from experiments.command import config_files, invocation
 )
 def test_a_command_has_one_name_however_it_is_started(typed, monkeypatch):
   monkeypatch.setattr(sys, 'orig_argv', typed)
-  assert invocation.command() == ['experiments.train', '--workdir=x', '-m']
+  assert provenance.command() == ['experiments.train', '--workdir=x', '-m']
 
 
 def test_a_line_for_a_shell_starts_what_is_there(tmp_path, monkeypatch):
   words = ['experiments.sweep', '--grid', 'a b']
-  line = invocation.shell_line(words)
+  line = provenance.shell_line(words)
   assert line == "bash scripts/run.sh experiments.sweep --grid 'a b'"
-  monkeypatch.setattr(invocation, '_ROOT', str(tmp_path))
-  assert invocation.shell_line(words) == "selfattn sweep --grid 'a b'"
+  monkeypatch.setattr(provenance, '_ROOT', str(tmp_path))
+  assert provenance.shell_line(words) == "selfattn sweep --grid 'a b'"
 
 
 def test_a_config_of_this_code_is_found_from_anywhere(tmp_path, monkeypatch):
@@ -49,8 +49,8 @@ def test_one_command_lists_and_runs_all_of_them(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(sys, 'argv', ['selfattn'])
   __main__.main()
   listed = re.findall(r'^  (\w+): .+\.$', capsys.readouterr().out, re.M)
-  found = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
-  assert set(listed) == found
+  names = {path.stem for path in (ROOT / 'experiments').glob('[a-z]*.py')}
+  assert set(listed) == names
   # Another test may have imported it, of which runpy warns.
   monkeypatch.delitem(sys.modules, 'experiments.evaluate', raising=False)
   monkeypatch.setattr(sys, 'argv', ['selfattn', 'evaluate', '--workdir=none'])
@@ -88,5 +88,5 @@ def test_the_version_is_the_same_everywhere():
     ('CITATION.cff', r'^version: (.*)$'),
     ('CHANGELOG.md', r'^## (\S+)$'),
   ):
-    found = re.search(pattern, (ROOT / name).read_text(), re.M)
-    assert found[1] == selfattn.__version__, name
+    stated = re.search(pattern, (ROOT / name).read_text(), re.M)
+    assert stated[1] == selfattn.__version__, name

@@ -1,192 +1,129 @@
-"""Handling of preemption signals."""
+"""Handling of preemption signals, which are raised in this process."""
 
-import subprocess
-import sys
-import textwrap
+import os
+import signal
 
 import pytest
-from conftest import ROOT
+
+from experiments.command.signals import Interrupted, Signals
+from experiments.training.answers import interruptible
 
 NAMES = ('SIGTERM', 'SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGHUP')
 
 
-def run(text):
-  start = """
-    import os, signal, sys
-    from experiments.command.signals import Interrupted, Signals
-    signals = Signals()
-    signals.install()
-    def send(name):
-      os.kill(os.getpid(), signal.Signals[name])
-  """
-  return subprocess.run(
-    [sys.executable, '-c', textwrap.dedent(start) + textwrap.dedent(text)],
-    capture_output=True,
-    text=True,
-    cwd=ROOT,
-    timeout=60,
-    check=False,
-  )
+def send(*names):
+  for name in names:
+    signal.raise_signal(signal.Signals[name])
+
+
+@pytest.fixture
+def signals():
+  """Installed; afterwards, signals are handled as before."""
+  numbers = [signal.Signals[name] for name in NAMES]
+  handlers = {number: signal.getsignal(number) for number in numbers}
+  made = Signals()
+  made.install()
+  yield made
+  for number, handler in handlers.items():
+    signal.signal(number, handler)
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_each_signal_is_recorded_until_a_check(name):
-  done = run(f"""
+def test_each_signal_is_recorded_until_a_check(name, signals, capfd):
+  signals.check()
+  send(name)
+  with pytest.raises(Interrupted, match=f'^{name}$'):
     signals.check()
-    send({name!r})
-    print('the update goes on')
-    try:
-      signals.check()
-    except Interrupted as error:
-      print(error)
-  """)
-  assert done.stdout.splitlines() == ['the update goes on', name], done.stderr
-  assert done.stderr == f'received {name}: saving after this step\n'
+  said = f'received {name}: saving after this step\n'
+  assert capfd.readouterr().err == said
 
 
-def test_a_second_sigint_exits_at_once():
-  done = run("""
-    send('SIGINT')
-    send('SIGINT')
-    print('never')
-  """)
-  assert (done.returncode, done.stdout) == (130, '')
+def test_only_a_second_sigint_exits_at_once(signals, monkeypatch):
+  codes = []
+  monkeypatch.setattr(os, '_exit', codes.append)
+  send('SIGUSR1', 'SIGTERM', 'SIGTERM')
+  assert codes == []
+  send('SIGINT')
+  assert codes == [130]
 
 
-def test_other_signals_twice_do_not_prevent_a_save():
-  done = run("""
-    for name in ('SIGUSR1', 'SIGTERM', 'SIGTERM'):
-      send(name)
-    print('saved')
-  """)
-  assert (done.returncode, done.stdout) == (0, 'saved\n')
-
-
-def test_a_block_without_state_ends_at_once():
-  done = run("""
-    try:
-      with signals.at_once():
-        send('SIGTERM')
-        print('never')
-    except Interrupted as error:
-      print(error)
+def test_a_block_without_state_ends_at_once_and_does_not_begin(signals, capfd):
+  with pytest.raises(Interrupted, match='nothing to save'), signals.at_once():
     send('SIGTERM')
-    print('only remembered again')
-  """)
-  assert done.stdout.splitlines() == [
-    'SIGTERM; nothing to save',
-    'only remembered again',
-  ]
+  assert capfd.readouterr().err == ''
+  send('SIGTERM')
+  assert capfd.readouterr().err.startswith('received SIGTERM')
+  with pytest.raises(Interrupted, match='nothing to save'), signals.at_once():
+    pytest.fail('the block begins')
 
 
-def test_a_block_without_state_does_not_begin_after_a_signal():
-  done = run("""
-    send('SIGTERM')
-    try:
-      with signals.at_once():
-        print('never')
-    except Interrupted as error:
-      print(error)
-  """)
-  assert done.stdout == 'SIGTERM; nothing to save\n', done.stderr
-
-
-def test_a_signal_counts_though_a_library_raises_something_else():
+def test_a_signal_counts_though_a_library_raises_something_else(signals):
   """As jax does if it cannot read the traceback of the handler's exception."""
-  done = run("""
+  with pytest.raises(TypeError), signals.at_once():
+    raise TypeError
+
+  def library():
     try:
-      with signals.at_once():
-        try:
-          send('SIGINT')
-        except Exception:
-          raise TypeError
-    except Interrupted as error:
-      print(error)
-    try:
-      with Signals().at_once():
-        raise TypeError
-    except TypeError:
-      print('without a signal it stays')
-  """)
-  assert done.stdout.splitlines() == [
-    'SIGINT; nothing to save',
-    'without a signal it stays',
-  ], done.stderr
+      send('SIGINT')
+    except Interrupted:
+      raise TypeError from None
+
+  with pytest.raises(Interrupted, match='SIGINT'), signals.at_once():
+    library()
 
 
-def test_a_signal_ends_predict_between_computations():
+def test_a_signal_ends_predict_between_computations(signals):
   """An exception in the middle of one would pass through code of jax."""
-  done = run("""
-    from experiments.training.answers import interruptible
-    def texts():
-      yield ['fine']
-      send('SIGUSR1')
-      print('never')
-    windows = interruptible(texts(), signals)
-    try:
-      for _ in windows:
-        print('computed')
-    except Interrupted as error:
-      print(error)
-    signals.received = None
-    try:
-      for _ in interruptible(iter([['fine'], ['dull']]), signals):
-        send('SIGUSR1')
-        print('computed')
-    except Interrupted as error:
-      print(error)
-  """)
-  assert done.stdout.splitlines() == [
-    'computed',
-    'SIGUSR1; nothing to save',
-    'computed',
-    'SIGUSR1; nothing to save',
-  ], done.stderr
+
+  def texts():
+    yield ['fine']
+    send('SIGUSR1')
+    pytest.fail('it reads on')
+
+  windows = interruptible(texts(), signals)
+  assert next(windows) == ['fine']
+  with pytest.raises(Interrupted, match='SIGUSR1; nothing to save'):
+    next(windows)
+  signals.received = None
+  windows = interruptible(iter([['fine'], ['dull']]), signals)
+  next(windows)
+  send('SIGUSR1')
+  with pytest.raises(Interrupted, match='SIGUSR1; nothing to save'):
+    next(windows)
 
 
-def test_several_processes_stop_at_the_same_check():
+def test_several_processes_stop_at_the_same_check(signals, monkeypatch):
   """With a mock of the preemption service that answers yes at check 3."""
-  done = run("""
-    send('SIGUSR2')
-    told = []
-    signal.signal(signal.SIGTERM, lambda *_: told.append('SIGTERM'))
-    signals.share(lambda look: look == 3)
-    for look in (1, 2):
-      signals.check()
-    try:
-      signals.check()
-    except Interrupted as error:
-      print(error, told)
-    with signals.at_once():
-      send('SIGUSR1')
-    print(told)
-  """)
-  assert done.stdout.splitlines() == [
-    "SIGUSR2 ['SIGTERM']",
-    "['SIGTERM', 'SIGTERM']",
-  ], done.stderr
+  told = []
+  monkeypatch.setattr(os, 'kill', lambda _, number: told.append(number))
+  send('SIGUSR2')
+  signals.share(lambda look: look == 3)
+  signals.check()
+  signals.check()
+  with pytest.raises(Interrupted, match='SIGUSR2'):
+    signals.check()
+  with signals.at_once():
+    send('SIGUSR1')
+  assert told == [signal.SIGTERM] * 2
 
 
-def test_an_ignored_signal_stays_ignored():
+def test_an_ignored_signal_stays_ignored(signals):
   """As under nohup, for a run that outlives its terminal."""
-  done = run("""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    other = Signals()
-    other.install()
-    send('SIGHUP')
-    other.check()
-    send('SIGTERM')
-    print(other.received)
-  """)
-  assert done.stdout == 'SIGTERM\n', done.stderr
+  signal.signal(signal.SIGHUP, signal.SIG_IGN)
+  other = Signals()
+  other.install()
+  send('SIGHUP')
+  other.check()
+  send('SIGTERM')
+  assert other.received == 'SIGTERM'
 
 
-def test_a_signal_is_recorded_though_standard_error_is_closed():
-  done = run("""
-    reader, writer = os.pipe()
-    os.close(reader)
-    os.dup2(writer, 2)
-    send('SIGINT')
-    print(signals.received)
-  """)
-  assert done.stdout == 'SIGINT\n'
+def test_a_signal_is_recorded_though_standard_error_is_closed(
+  signals, monkeypatch
+):
+  def closed(*_):
+    raise OSError('closed')
+
+  monkeypatch.setattr(os, 'write', closed)
+  send('SIGINT')
+  assert signals.received == 'SIGINT'

@@ -15,220 +15,139 @@ GOOD_TSV = 'text\tlabel\n' + ''.join(
 )
 
 
-def write(folder, name, text):
-  path = folder / name
-  path.write_text(text)
-  return path
-
-
-def text_flags(folder, *more):
-  return (f'--config.data.dir={folder}', '--config.data.source=text', *more)
-
-
-def cases(tmp):
-  """Name: (command, arguments, words of the error line)."""
-  for name, text in {
-    'short_row': GOOD_TSV + 'no label here\n',
-    'long_row': GOOD_TSV + 'too\tmany\tfields\n',
-    'no_column': GOOD_TSV.replace('label', 'class'),
-    'good': GOOD_TSV,
-    'unseen': GOOD_TSV.replace('\t0', '\t7'),
-    'one_class': GOOD_TSV.replace('\t0', '\t1'),
-    'header_only': 'text\tlabel\n',
-  }.items():
-    (tmp / name).mkdir()
-    write(tmp / name, 'train.tsv', text)
-    write(tmp / name, 'test.tsv', GOOD_TSV)
-  tests = "--config.data.text.test=('test.tsv',)"
-  (tmp / 'used').mkdir()
-  write(tmp / 'used', 'notes.txt', 'not a run')
-  bad_config = write(tmp, 'bad.py', 'def get_config():\n  return nothing\n')
-  importing = write(tmp, 'importing.py', 'import no_such_module\n')
-  corrupt = tmp / 'corrupt'
-  corrupt.mkdir()
-  write(corrupt, 'config.json', '{"seed": 0')
-  return {
-    'method': (
-      'train',
-      ['--config.model.position=sinusoidl'],
-      ['config.model.position', 'sinusoidl', 'did you mean sinusoidal?'],
-    ),
-    'key': (
-      'train',
-      ['--config.modle.pool=max'],
-      ['--config.modle.pool', 'did you mean model.pool?'],
-    ),
-    'section': ('train', ['--config.model=3'], ['is a section']),
-    'flag': ('train', ['--workdri=x'], ['workdri', 'workdir']),
-    'type': (
-      'train',
-      ['--config.train.steps=1e3'],
-      ['--config.train.steps=1e3', 'int', '2000'],
-    ),
-    'bool': (
-      'train',
-      ['--config.data.text.header=maybe'],
-      ['header=maybe', 'True or False'],
-    ),
-    'heads': (
-      'train',
-      ['--config.model.num_heads=5'],
-      ['config.model.embed_dim', 'config.model.num_heads', 'try 60 or 65'],
-    ),
-    'argument': ('train', ['max'], ["unexpected argument 'max'"]),
-    'config file': ('train', ['--config=no.py'], ['--config=no.py']),
-    'config code': (
-      'train',
-      [f'--config={bad_config}'],
-      ['bad.py line 2', 'nothing'],
-    ),
-    'argument of a config': (
-      'train',
-      [f'--config={bad_config}:large'],
-      ["takes no argument such as 'large'", '--config.KEY=VALUE'],
-    ),
-    'module of a config': (
-      'train',
-      [f'--config={importing}'],
-      ['importing.py line 1', "No module named 'no_such_module'"],
-    ),
-    'unset workdir': ('train', ['--workdir='], ['--workdir is empty']),
-    'home': (
-      'evaluate',
-      ['--workdir=~/no/run'],
-      [os.path.expanduser('~/no/run/config.json')],
-    ),
-    'no data folder': (
-      'train',
-      ['--config.data.source=text'],
-      ['config.data.dir'],
-    ),
-    'missing folder': (
-      'train',
-      text_flags(tmp / 'nowhere'),
-      ['config.data.dir', 'nowhere'],
-    ),
-    'missing file': (
-      'train',
-      text_flags(tmp / 'good', "--config.data.text.test=('dev.tsv',)"),
-      ['config.data.text.test', 'dev.tsv'],
-    ),
-    'short row': (
-      'train',
-      text_flags(tmp / 'short_row', tests),
-      ['train.tsv row 19'],
-    ),
-    'long row': (
-      'train',
-      text_flags(tmp / 'long_row', tests),
-      ['train.tsv', 'row 19'],
-    ),
-    'no column': (
-      'train',
-      text_flags(tmp / 'no_column', tests),
-      ['train.tsv', "no column 'label'", 'label_column'],
-    ),
-    'unseen label': (
-      'train',
-      text_flags(tmp / 'unseen', tests),
-      ['test.tsv row 2', "label '0'", 'test texts'],
-    ),
-    'one class': (
-      'train',
-      text_flags(tmp / 'one_class', tests),
-      ['is not one of'],
-    ),
-    'no rows': (
-      'train',
-      text_flags(tmp / 'header_only', tests),
-      ['train split is empty'],
-    ),
-    'decay': (
-      'train',
-      [
-        '--config.optimizer.weight_decay_names=kernels',
-        '--config.data.source=word_order(train_pairs=40)',
-      ],
-      [
-        'config.optimizer.weight_decay_names',
-        "'kernels'",
-        'did you mean kernel?',
-      ],
-    ),
-    'no test split': (
-      'train',
-      text_flags(tmp / 'good'),
-      ['test split is empty', 'config.data.test_fraction'],
-    ),
-    'not a workdir': (
-      'train',
-      [f'--workdir={tmp / "used"}'],
-      ['holds files but no run'],
-    ),
-    'corrupt config': (
-      'evaluate',
-      [f'--workdir={corrupt}'],
-      ['config.json is not JSON'],
-    ),
-    'no workdir': ('evaluate', [], ['--workdir is required']),
-    'empty workdir': (
-      'evaluate',
-      [f'--workdir={tmp / "nothing"}'],
-      ['config.json does not exist'],
-    ),
-    'split': (
-      'evaluate',
-      ['--workdir=x', '--split=dev'],
-      ['--split=dev', 'train', 'validation', 'test'],
-    ),
-    'predict nothing': ('predict', ['--text=x'], ['--workdir is required']),
-    'two sources': (
-      'predict',
-      ['--workdir=x', '--text=a', '--input=b'],
-      ['exclude one another'],
-    ),
-  }
-
-
-NAMES = (
-  'method', 'key', 'section', 'flag', 'type', 'bool', 'heads', 'argument',
-  'config file', 'config code', 'argument of a config',
-  'module of a config', 'unset workdir', 'home', 'no data folder',
-  'missing folder',
-  'missing file', 'short row', 'long row', 'no column', 'unseen label',
-  'one class', 'no rows', 'decay', 'no test split', 'not a workdir',
-  'corrupt config', 'no workdir', 'empty workdir', 'split', 'predict nothing',
-  'two sources',
-)  # fmt: skip
+# Name: command, arguments, words of the error line. FILES is a folder.
+CASES = {
+  'key': (
+    'train', ['--config.modle.pool=max'],
+    ['--config.modle.pool', 'did you mean model.pool?'],
+  ),
+  'value': (
+    'train', ['--config.model.position=sinusoidl'],
+    ['config.model.position', 'sinusoidl', 'did you mean sinusoidal?'],
+  ),
+  'section': ('train', ['--config.model=3'], ['is a section']),
+  'flag': ('train', ['--workdri=x'], ['workdri', 'workdir']),
+  'type': (
+    'train', ['--config.train.steps=1e3'],
+    ['--config.train.steps=1e3', 'int', '2000'],
+  ),
+  'bool': (
+    'train', ['--config.data.text.header=maybe'],
+    ['header=maybe', 'True or False'],
+  ),
+  'argument': ('train', ['max'], ["unexpected argument 'max'"]),
+  'config file': ('train', ['--config=no.py'], ['--config=no.py']),
+  'config code': (
+    'train', ['--config=FILES/bad.py'], ['bad.py line 2', 'nothing'],
+  ),
+  'argument of a config': (
+    'train', ['--config=FILES/bad.py:large'],
+    ["takes no argument such as 'large'", '--config.KEY=VALUE'],
+  ),
+  'module of a config': (
+    'train', ['--config=FILES/importing.py'],
+    ['importing.py line 1', "No module named 'no_such_module'"],
+  ),
+  'unset workdir': ('train', ['--workdir='], ['--workdir is empty']),
+  'home': (
+    'evaluate', ['--workdir=~/no/run'],
+    [os.path.expanduser('~/no/run/config.json')],
+  ),
+  'no data folder': (
+    'train', ['--config.data.source=text'], ['config.data.dir'],
+  ),
+  'short row': (
+    'train',
+    [
+      '--config.data.source=text', '--config.data.dir=FILES',
+      "--config.data.text.test=('train.tsv',)",
+    ],
+    ['train.tsv row 19'],
+  ),
+  'decay': (
+    'train',
+    [
+      '--config.optimizer.weight_decay_names=kernels',
+      '--config.data.source=word_order(train_pairs=40)',
+    ],
+    ['config.optimizer.weight_decay_names', 'did you mean kernel?'],
+  ),
+  'not a workdir': (
+    'train', ['--workdir=FILES'], ['holds files but no run'],
+  ),
+  'corrupt config': (
+    'evaluate', ['--workdir=FILES/corrupt'], ['config.json is not JSON'],
+  ),
+  'no workdir': ('evaluate', [], ['--workdir is required']),
+  'empty workdir': (
+    'evaluate', ['--workdir=FILES/nothing'], ['config.json does not exist'],
+  ),
+  'split': (
+    'evaluate', ['--workdir=x', '--split=dev'],
+    ['--split=dev', 'train', 'validation', 'test'],
+  ),
+  'predict nothing': ('predict', ['--text=x'], ['--workdir is required']),
+  'two sources': (
+    'predict', ['--workdir=x', '--text=a', '--input=b'],
+    ['exclude one another'],
+  ),
+  # A flag of one value that is repeated.
+  **{
+    f'repeated {name}': (command, words, [f'--{name} is given 2 times'])
+    for command, name, words in (
+      ('train', 'workdir', ['--workdir=a', '--workdir', 'b']),
+      ('train', 'config', ['--config=configs/mr.py', '-config=configs/r8.py']),
+      ('train', 'config.seed', ['--config.seed=1', '--config.seed=1']),
+      (
+        'train', 'config.data.text.labels',
+        ['--config.data.text.labels=a', '--config.data.text.labels=b,c'],
+      ),
+      ('sweep', 'dry_run', ['--dry_run', '--nodry_run']),
+      ('sweep', 'sweep', ['--sweep=seeds', '--sweep=positions']),
+      ('benchmark', 'lengths', ['--lengths=8', '--lengths=16']),
+    )
+  },
+}  # fmt: skip
+FILES = {
+  'train.tsv': GOOD_TSV + 'no label here\n',
+  'bad.py': 'def get_config():\n  return nothing\n',
+  'importing.py': 'import no_such_module\n',
+  'corrupt/config.json': '{"seed": 0',
+}
 
 
 @pytest.fixture(scope='module')
-def table(tmp_path_factory):
-  """The cases, and the folder of their files."""
-  tmp = tmp_path_factory.mktemp('cases')
-  found = cases(tmp)
-  assert tuple(found) == NAMES
-  return found, tmp
+def folder(tmp_path_factory):
+  """That of the files."""
+  path = tmp_path_factory.mktemp('cases')
+  (path / 'corrupt').mkdir()
+  for name, text in FILES.items():
+    (path / name).write_text(text)
+  return path
 
 
-def assert_refused(code, stdout, stderr, wanted):
+def case(name, folder):
+  command, words, said = CASES[name]
+  return command, [w.replace('FILES', str(folder)) for w in words], said
+
+
+def assert_refused(code, stdout, stderr, said):
   assert code == 2, stderr
   assert stdout == ''
   (line,) = stderr.strip().splitlines()
   assert line.startswith('error: ')
-  for part in wanted:
+  for part in said:
     assert part in line
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', CASES)
 def test_wrong_input_is_one_line_and_exit_code_2(
-  name, table, tmp_path, call_command
+  name, folder, tmp_path, call_command
 ):
-  found, folder = table
-  command, arguments, wanted = found[name]
+  command, words, said = case(name, folder)
   before = {p: p.stat().st_mtime_ns for p in folder.rglob('*') if p.is_file()}
-  assert_refused(*call_command(command, *arguments, cwd=tmp_path), wanted)
-  assert list(tmp_path.rglob('*')) == []
+  assert_refused(*call_command(command, *words, cwd=tmp_path), said)
+  assert not any(path.is_file() for path in tmp_path.rglob('*'))
   after = {p: p.stat().st_mtime_ns for p in folder.rglob('*') if p.is_file()}
   assert before == after
 
@@ -242,35 +161,11 @@ def test_help_needs_no_docstrings(call_command, monkeypatch, tmp_path):
 
 
 def test_the_installed_command_prints_the_same_line(
-  table, tmp_path, run_command
+  folder, tmp_path, run_command
 ):
-  command, arguments, wanted = table[0]['short row']
-  done = run_command(command, *arguments, cwd=tmp_path)
-  assert_refused(done.returncode, done.stdout, done.stderr, wanted)
-  assert list(tmp_path.rglob('*')) == []
-
-
-@pytest.mark.parametrize(
-  ('command', 'name', 'words'),
-  [
-    ('train', 'workdir', ['--workdir=a', '--workdir', 'b']),
-    ('train', 'config', ['--config=configs/trec.py', '-config=configs/mr.py']),
-    ('train', 'config.seed', ['--config.seed=1', '--config.seed=1']),
-    (
-      'train',
-      'config.data.text.labels',
-      ['--config.data.text.labels=a', '--config.data.text.labels=b,c'],
-    ),
-    ('sweep', 'dry_run', ['--dry_run', '--nodry_run']),
-    ('sweep', 'sweep', ['--sweep=seeds', '--sweep=positions']),
-    ('benchmark', 'lengths', ['--lengths=8', '--lengths=16']),
-  ],
-)
-def test_a_flag_of_one_value_is_not_repeated(
-  command, name, words, call_command
-):
-  said = [f'--{name} is given 2 times']
-  assert_refused(*call_command(command, *words, cwd=ROOT), said)
+  command, words, said = case('short row', folder)
+  done = run_command(command, *words, cwd=tmp_path)
+  assert_refused(done.returncode, done.stdout, done.stderr, said)
 
 
 @pytest.mark.parametrize(
@@ -283,8 +178,9 @@ def test_a_flag_of_one_value_is_not_repeated(
 def test_a_tuple_is_parsed_as_values_of_a_grid_are(
   flags, shown, tmp_path, call_command
 ):
-  write(tmp_path, 'train.tsv', GOOD_TSV)
-  arguments = text_flags(tmp_path, '--config.data.text.test=train.tsv', *flags)
+  (tmp_path / 'train.tsv').write_text(GOOD_TSV)
+  arguments = [f'--config.data.dir={tmp_path}', '--config.data.source=text']
+  arguments += ['--config.data.text.test=train.tsv', *flags]
   code, _, stderr = call_command('train', *arguments, cwd=tmp_path)
   assert code == 2
   assert f'is not one of {shown}' in stderr
@@ -332,11 +228,15 @@ def trained(tmp_path_factory):
 
 
 def test_training_logs_and_ends_with_json(trained):
-  _, stdout, stderr = trained
+  path, stdout, stderr = trained
   (line,) = stdout.splitlines()
   assert json.loads(line)['split'] == 'test'
   assert 'step 6/6' in stderr
   assert len(stderr.splitlines()) < 40
+  (attempt,) = json.loads((path / 'env.json').read_text())
+  name, *words = attempt['command']
+  assert name == 'experiments.train'
+  assert {f'--workdir={path}', '--config.train.steps=6'} <= set(words)
 
 
 def test_a_workdir_of_another_config_is_refused(trained, call_command):
@@ -371,30 +271,3 @@ def test_evaluate_reads_any_split_and_checkpoint(trained, call_command):
   code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
   assert code == 2
   assert 'checkpoint' in stderr
-
-
-def test_predict_reads_flags_and_files(trained, call_command, tmp_path):
-  path, *_ = trained
-  texts = ['the plot was dull but the cast was fine', 'zzz', '']
-  file = write(tmp_path, 'texts', '\n'.join(texts) + '\n')
-  flags = [f'--text={text}' for text in texts]
-  command = ['predict', f'--workdir={path}', '--json']
-  code, stdout, stderr = call_command(*command, *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert call_command(*command, f'--input={file}', cwd=ROOT)[1] == stdout
-  rows = [json.loads(line) for line in stdout.splitlines()]
-  assert [row['text'] for row in rows] == texts
-  empty = {'text': '', 'prediction': None, 'probabilities': None}
-  assert rows.pop() == empty
-  for row in rows:
-    assert sum(row['probabilities'].values()) == pytest.approx(1)
-    best = max(row['probabilities'], key=row['probabilities'].get)
-    assert row['prediction'] == best
-
-
-def test_the_command_of_each_attempt_can_be_typed_again(trained):
-  path, *_ = trained
-  (attempt,) = json.loads((path / 'env.json').read_text())
-  assert attempt['command'][0] == 'experiments.train'
-  assert f'--workdir={path}' in attempt['command']
-  assert '--config.train.steps=6' in attempt['command']

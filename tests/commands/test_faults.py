@@ -20,12 +20,8 @@ from test_train import arguments, busy_config, restored, rows, start
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
 SIGNALS = (
-  signal.SIGTERM,
-  signal.SIGINT,
-  signal.SIGUSR1,
-  signal.SIGUSR2,
-  signal.SIGHUP,
-)
+  signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP,
+)  # fmt: skip
 
 
 def long_config():
@@ -61,11 +57,8 @@ def assert_sound(path):
   """An interrupted run can be read, and makes progress."""
   status = path / 'status.json'
   if status.exists():
-    assert json.loads(status.read_text())['status'] in (
-      'RUNNING',
-      'INTERRUPTED',
-      'DONE',
-    )
+    known = ('RUNNING', 'INTERRUPTED', 'DONE')
+    assert json.loads(status.read_text())['status'] in known
   metrics = path / 'metrics.jsonl'
   if metrics.exists():
     lines = metrics.read_text().splitlines(keepends=True)
@@ -95,21 +88,21 @@ def storm(tmp_path, whole, printed_json, seed, kills, signals):
   sent = [signal.SIGKILL] * kills
   sent += [SIGNALS[rng.integers(len(SIGNALS))] for _ in range(signals)]
   number = 0
-  for each in rng.permutation(np.array(sent, object)):
+  for kind in rng.permutation(np.array(sent, object)):
     path = tmp_path / str(number)
     moment = rng.uniform(0, whole[2])
-    code, stdout, stderr, _ = run(path, each, moment)
+    code, stdout, stderr, _ = run(path, kind, moment)
     if code == 0:  # it was faster than the signal
       assert_same(path, last_json(stdout), whole)
       number += 1
       continue
-    if each == signal.SIGKILL:
+    if kind == signal.SIGKILL:
       assert code == -signal.SIGKILL
     elif code == 75:
-      assert f'interrupted: {each.name}' in stderr
+      assert f'interrupted: {kind.name}' in stderr
     else:
       # Before the command installed its signal handlers.
-      assert code == -each or 'KeyboardInterrupt' in stderr
+      assert code == -kind or 'KeyboardInterrupt' in stderr
     assert_sound(path)
   path = tmp_path / str(number)
   result = printed_json('train', *arguments(path, long_config()))

@@ -54,9 +54,9 @@ def imported(tmp_path):
 
 def test_predict(imported, finished_run):
   workdir = f'--workdir={finished_run}'
-  found = imported('predict', workdir, '--text=a fine film')
-  assert 'tokenizers' in found
-  assert not found & HEAVY
+  packages = imported('predict', workdir, '--text=a fine film')
+  assert 'tokenizers' in packages
+  assert not packages & HEAVY
 
 
 @pytest.mark.slow
@@ -69,8 +69,8 @@ def test_train_and_evaluate(imported, tmp_path):
     '--config.model.num_layers=1',
     '--config.train.steps=2',
   ]
-  found = imported('train', f'--workdir={tmp_path}/run', *small)
-  assert found & HEAVY == {'tensorboardX'}
+  packages = imported('train', f'--workdir={tmp_path}/run', *small)
+  assert packages & HEAVY == {'tensorboardX'}
   assert not imported('evaluate', f'--workdir={tmp_path}/run') & HEAVY
 
 

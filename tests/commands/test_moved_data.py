@@ -3,7 +3,6 @@
 import json
 import operator
 import os
-import shutil
 
 import pytest
 from conftest import ROOT, last_json, make_small_config
@@ -55,26 +54,6 @@ def test_texts_are_predicted(trained, call_command):
   assert last_json(stdout)['count'] == 1
 
 
-@pytest.mark.slow
-def test_a_page_shows_what_is_stored(trained, call_command, tmp_path):
-  base, _, _ = trained
-  page = tmp_path / 'index.html'
-  flags = [f'--workdir={base}/run', f'--output={tmp_path}', '--text=fine 3']
-  flags.append('--num_examples=2')
-  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'WARNING: nothing on validation is shown' in stderr
-  assert 'is not a folder' in page.read_text()
-  assert (tmp_path / 'attention-0.png').exists()
-  flags.append(f'--data_dir={base}/now')
-  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'is not a folder' not in page.read_text()
-  flags[-1] = f'--data_dir={base}/never'
-  code, _, stderr = call_command('inspect', *flags, cwd=ROOT)
-  assert (code, 'is not a folder' in stderr) == (2, True)
-
-
 def test_evaluation_needs_its_split(trained, call_command):
   base, _, result = trained
   flags = [f'--workdir={base}/run']
@@ -107,54 +86,6 @@ def test_another_file_is_evaluated_without_the_data_of_the_run(
     'evaluate', run, f'--file={file}', cwd=ROOT
   )
   assert code == 0, stderr
-  found = last_json(stdout)
-  assert (found['file'], found['count']) == (str(file), 3)
-  assert found['accuracy'] == pytest.approx(hits / 3)
-
-
-def test_labels_of_another_file_that_the_run_does_not_know_are_said(
-  trained, call_command, tmp_path
-):
-  base, _, _ = trained
-  file = tmp_path / 'new.tsv'
-  file.write_text(NEW + 'so\t4\tugly\n' * 2)
-  flags = [f'--workdir={base}/run', f'--file={file}']
-  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
-  assert code == 2
-  for part in (f'{file} row 4', "'ugly'", '2 of 5', '--unknown_labels=drop'):
-    assert part in stderr
-  flags.append('--unknown_labels=drop')
-  code, stdout, stderr = call_command('evaluate', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  assert last_json(stdout)['count'] == 3
-  assert "dropped: 2 of 5 ('ugly' 2)" in stderr
-  file.write_text('text\tlabel\nso\tugly\n')
-  code, _, stderr = call_command('evaluate', *flags, cwd=ROOT)
-  assert (code, 'has no text of a label' in stderr) == (2, True)
-
-
-def test_the_source_of_init_from_may_be_deleted(
-  trained, call_command, tmp_path
-):
-  base, command, _ = trained
-  shutil.copytree(base / 'run', tmp_path / 'first')
-  _, _, *keys = command
-  command = [
-    'train',
-    *[key for key in keys if not key.startswith('--config.data.dir=')],
-    f'--config.data.dir={base}/now',
-    f'--config.train.init_from={tmp_path}/first',
-  ]
-  second = [*command, f'--workdir={tmp_path}/second']
-  code, stdout, stderr = call_command(*second, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'loaded parameters from step' in stderr
-  os.rename(tmp_path / 'first', tmp_path / 'elsewhere')
-  code, again, stderr = call_command(*second, cwd=ROOT)
-  assert (code, again) == (0, stdout), stderr
-  code, _, stderr = call_command(
-    *command, f'--workdir={tmp_path}/third', cwd=ROOT
-  )
-  assert code == 2
-  assert 'config.train.init_from' in stderr
-  assert not (tmp_path / 'third').exists()
+  scores = last_json(stdout)
+  assert (scores['file'], scores['count']) == (str(file), 3)
+  assert scores['accuracy'] == pytest.approx(hits / 3)

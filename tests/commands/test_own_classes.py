@@ -127,15 +127,8 @@ def test_a_sweep_over_options_joined_methods_and_ones_own(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ('name', 'message'),
-  [
-    ('ideas_of_commands:Nearer', ''),
-    ('ideas_of_commands:distances', 'no position method and no normaliser'),
-    ('ideas_of_commands:Near', 'has no Near'),
-  ],
-)
-def test_the_matrix_of_tests_takes_a_class(folder, name, message):
+def test_the_matrix_of_tests_takes_a_class(folder):
+  name = 'ideas_of_commands:Nearer'
   command = [sys.executable, '-m', 'pytest', '-n0', '--collect-only']
   done = subprocess.run(
     [*command, '-m', 'matrix', f'--method={name}', 'tests/selfattn'],
@@ -146,10 +139,6 @@ def test_the_matrix_of_tests_takes_a_class(folder, name, message):
     timeout=300,
     check=False,
   )
-  if message:
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert message in done.stderr
-  else:
-    names = [line for line in done.stdout.splitlines() if '::' in line]
-    assert len(names) >= 20
-    assert all(name in line for line in names)
+  names = [line for line in done.stdout.splitlines() if '::' in line]
+  assert len(names) >= 20
+  assert all(name in line for line in names)

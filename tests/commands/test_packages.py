@@ -81,11 +81,11 @@ print(json.dumps({
   'installed': importlib.metadata.version('selfattn'),
 }))
 """
-  found = json.loads(run(bin_folder / 'python', '-c', code, cwd=tmp_path))
-  names = {line.partition('>')[0] for line in found['requires']}
+  installed = json.loads(run(bin_folder / 'python', '-c', code, cwd=tmp_path))
+  names = {line.partition('>')[0] for line in installed['requires']}
   assert names == {'flax', 'jax', 'numpy'}
-  assert found['typed']
-  assert found['version'] == found['installed']
+  assert installed['typed']
+  assert installed['version'] == installed['installed']
   done = subprocess.run(
     [str(bin_folder / 'selfattn'), 'train'], capture_output=True, check=False
   )
@@ -113,13 +113,3 @@ def test_the_installed_commands_train_and_predict_anywhere(packages, tmp_path):
   assert last_json(shown)['count'] == 1
   run(selfattn, 'inspect', '--workdir=run', cwd=elsewhere)
   assert (elsewhere / 'run/inspect/index.html').exists()
-
-
-def test_the_sdist_has_what_its_tests_need(packages, tmp_path):
-  shutil.unpack_archive(packages[1], tmp_path, filter='data')
-  (folder,) = tmp_path.iterdir()
-  for name in (
-    'CHANGELOG.md', 'configs/default.py', 'docs/data.md', 'requirements.txt',
-    'scripts/run.sh', 'tests/conftest.py',
-  ):  # fmt: skip
-    assert (folder / name).exists(), name

@@ -72,20 +72,9 @@ def orders_by_lists(batches, epoch):
 def test_the_order_of_an_epoch(count, batch_size, epoch):
   """Full batches of a bucket, then the rest, in a sequence of their own."""
   batches = batches_of(count, batch_size, 5)
-  wanted = orders_by_lists(batches, epoch)
-  for index, rows in enumerate(wanted):
+  for index, rows in enumerate(orders_by_lists(batches, epoch)):
     batch = batches(epoch * batches.steps_per_epoch + index)
-    found = batch.tokens[batch.weights == 1, 0] - 1
-    assert found.tolist() == rows
-
-
-def test_an_order_costs_no_more_than_its_indices():
-  count = 70_001
-  batches = batches_of(count, 2)
-  batches(0)
-  ((_, order, sequence),) = batches._orders.values()
-  assert order.nbytes == 4 * count
-  assert sequence.nbytes <= 8 * (count // 2 + 1)
+    assert (batch.tokens[batch.weights == 1, 0] - 1).tolist() == rows
 
 
 def test_texts_of_one_bucket_share_a_batch():
@@ -130,32 +119,13 @@ def test_another_order_of_examples_has_batches_of_the_same_shapes(
     one, other = (batches(step) for batches in both)
     assert one.tokens.shape == other.tokens.shape
     np.testing.assert_array_equal(one.weights, other.weights)
-    for batch, found in zip((one, other), seen, strict=True):
-      found += batch.tokens[batch.weights == 1, 0].tolist()
-  for found in seen:
-    epochs = found[:count], found[count:]
+    for batch, firsts in zip((one, other), seen, strict=True):
+      firsts += batch.tokens[batch.weights == 1, 0].tolist()
+  for firsts in seen:
+    epochs = firsts[:count], firsts[count:]
     assert all(sorted(epoch) == list(range(1, count + 1)) for epoch in epochs)
     assert count < 20 or epochs[0] != epochs[1]
   assert count < 20 or seen[0] != seen[1]
-
-
-def test_short_and_long_batches_are_mixed():
-  batches = batches_of(300, 4)
-  longest = [
-    batches(step).lengths.max() for step in range(batches.steps_per_epoch)
-  ]
-  rises = (np.diff(longest) > 0).sum()
-  falls = (np.diff(longest) < 0).sum()
-  assert min(rises, falls) > batches.steps_per_epoch / 5
-
-
-def test_offsets_of_more_tokens_than_32_bits_count():
-  lengths = np.array([2**30, 7, 2**30, 2**30 + 5, 0, 3], np.int32)
-  starts = batches_lib.offsets(lengths)
-  assert starts.dtype == np.int64
-  ends = [0, *itertools.accumulate(lengths.tolist())]
-  assert starts.tolist() == ends[:-1]
-  assert batches_lib.offsets(np.zeros(0, np.int32)).tolist() == []
 
 
 def test_a_batch_reaches_tokens_past_32_bits(tmp_path):
@@ -167,16 +137,16 @@ def test_a_batch_reaches_tokens_past_32_bits(tmp_path):
   lengths = np.array([4, 2, 3, 1])
   starts = np.array([0, end - 4, end - 3, end - 1])
   split = batches_lib.Examples(tokens, starts, lengths, np.arange(4))
-  want = [[5, 6, 7, 8], [10, 20, 0, 0], [20, 30, 40, 0], [40, 0, 0, 0]]
+  padded = [[5, 6, 7, 8], [10, 20, 0, 0], [20, 30, 40, 0], [40, 0, 0, 0]]
   rows = np.array([0, 1, 2, 3])
   batch = split.batch(rows, 4, 4)
-  assert batch.tokens.tolist() == want
+  assert batch.tokens.tolist() == padded
   assert batch.tokens.dtype == np.int32
   batch = split.take(rows[::-1]).batch(rows, 4, 4)
-  assert batch.tokens.tolist() == want[::-1]
+  assert batch.tokens.tolist() == padded[::-1]
   trained = batches_lib.TrainBatches(split, 4, 0, (4,))(0)
   order = trained.labels.tolist()
-  assert trained.tokens.tolist() == [want[label] for label in order]
+  assert trained.tokens.tolist() == [padded[label] for label in order]
 
 
 def padding(lengths, buckets):

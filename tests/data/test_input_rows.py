@@ -47,19 +47,12 @@ def test_rows_of_a_pipe_do_not_wait_for_later_ones():
     assert list(windows) == [['half of it', 'third'], ['fourth']]
 
 
-def test_rows_of_a_file_come_in_windows(tmp_path):
-  (tmp_path / 'a').write_text('line\n' * 5)
-  with open(tmp_path / 'a', 'rb') as file:
-    windows = input_rows.windows(file, 2, file)
-    assert list(map(len, windows)) == [2, 2, 1]
-
-
 def test_an_object_keeps_its_keys_and_an_empty_line_is_an_empty_row():
   rows = [{'id': 7, 'text': 'a', 'x': 0.5}, {}, {'text': None, 'more': [1]}]
   content = '\n'.join(json.dumps(row) if row else '' for row in rows)
-  found = read(content, 'a.json')
-  assert [text for text, _ in found] == ['a', None, '']
-  assert json.dumps([row for _, row in found]) == json.dumps(rows)
+  answered = read(content, 'a.json')
+  assert [text for text, _ in answered] == ['a', None, '']
+  assert json.dumps([row for _, row in answered]) == json.dumps(rows)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import tokenizers
 from conftest import make_small_config
 
 from experiments.command.errors import UserError
-from experiments.data import encoding, input_rows, loading, pairs, readers
+from experiments.data import encoding, input_rows, loading, readers
 from experiments.data.contract import Dataset
-from experiments.data.rows import Row, gather
+from experiments.data.rows import Row, gather, parted
 from experiments.data.text_files import Text
 from experiments.data.vocabularies import VOCABULARIES, Word, add_separator
 from experiments.settings.settings import from_config
@@ -50,15 +50,6 @@ def test_the_longer_text_is_truncated_first(max_length):
   assert tokenizer.truncation is None
 
 
-def test_a_stored_vocabulary_encodes_pairs_as_a_run_does():
-  tokenizer = with_separator(Word())
-  stored = tokenizers.Tokenizer.from_str(tokenizer.to_str())
-  encoded = stored.encode('the film', 'is good')
-  ids, *_ = encoding.pair_ids(tokenizer, [('the film', 'is good')], 64)
-  assert encoded.ids == ids.tolist()
-  assert encoded.type_ids == [0, 0, 0, 1, 1, 1]
-
-
 def test_a_pair_of_empty_texts_has_no_tokens():
   ids, lengths, is_truncated = encoding.pair_ids(
     with_separator(Word()), [('', ''), ('film', ' ')], 8
@@ -88,11 +79,11 @@ def test_pairs_are_equal_if_they_differ_by_white_space():
   rows = gather({'train': [Row(p, 'x', 'f', 1) for p in written]})
   assert rows.hashes[0] == rows.hashes[1] == rows.hashes[3] != rows.hashes[2]
   (texts,) = rows.stream()
-  assert [pairs.parted(text) for text in texts][:3] == written[:3]
-  assert pairs.parted(texts[3]) == (' a', 'b c')
+  assert [parted(text) for text in texts][:3] == written[:3]
+  assert parted(texts[3]) == (' a', 'b c')
 
 
-def pairs_config(tmp_path, **options):
+def pairs_config(tmp_path):
   rows = [
     f'{n % 2}\tthe film {n} is\tgood {"film" if n % 2 else "plot"} {n}'
     for n in range(40)
@@ -105,8 +96,6 @@ def pairs_config(tmp_path, **options):
   config.data.text.train = ('a.tsv',)
   config.data.text.text_columns = ('a', 'b')
   config.data.text.join = 'pair'
-  for key, value in options.items():
-    setattr(config.data.text, key, value)
   return config
 
 
@@ -119,30 +108,25 @@ def decoded(loaded):
   ]
 
 
-def test_a_run_reads_two_columns_as_pairs(tmp_path):
-  loaded = loading.load(from_config(pairs_config(tmp_path)).data, '')
+def test_a_run_reads_two_columns_as_pairs_and_counts_truncated_ones(
+  tmp_path, capfd
+):
+  config = pairs_config(tmp_path)
+  loaded = loading.load(from_config(config).data, '')
   assert all(
     text.startswith('the film ') and text.count('[SEP]') == 2
     for text in decoded(loaded)
   )
   assert loaded.vocabulary.size - 1 == loaded.splits['train'].tokens.max()
-
-
-def test_columns_are_joined_by_a_space_unless_they_are_a_pair(tmp_path):
-  config = pairs_config(tmp_path, join='space')
-  loaded = loading.load(from_config(config).data, '')
-  assert '[SEP]' not in loaded.files['tokenizer.json']
-  assert all('is good' in text for text in decoded(loaded))
-
-
-def test_truncated_pairs_are_counted(tmp_path, capfd):
-  config = pairs_config(tmp_path)
   for max_length in (9, 8, 4):
     config.data.max_length = max_length
     loaded = loading.load(from_config(config).data, '')
     assert loaded.splits['train'].lengths.max() == max_length
     lines = capfd.readouterr().err
     assert ('truncated' in lines) == (max_length < 9)
+  config.data.text.join = 'space'
+  loaded = loading.load(from_config(config).data, '')
+  assert '[SEP]' not in loaded.files['tokenizer.json']
 
 
 def test_lines_of_pairs_have_a_tab_between(tmp_path):
@@ -155,20 +139,19 @@ def test_lines_of_pairs_have_a_tab_between(tmp_path):
     list(text.read_file(str(tmp_path / 'a'), None, 'train'))
 
 
-@pytest.mark.parametrize('columns', [('a',), ('a', 'b', 'label')])
-def test_a_pair_has_two_columns(tmp_path, columns):
-  with pytest.raises(UserError, match=r'config\.data\.text\.text_columns'):
-    from_config(pairs_config(tmp_path, text_columns=columns))
-
-
 @pytest.mark.parametrize(
   ('key', 'value'),
-  [('task', 'masked_tokens'), ('data.max_length', 3)],
+  [
+    ('data.text.text_columns', ('a',)),
+    ('data.text.text_columns', ('a', 'b', 'label')),
+    ('task', 'masked_tokens'),
+    ('data.max_length', 3),
+  ],
 )
 def test_what_does_not_go_with_pairs_is_one_line(tmp_path, key, value):
   config = pairs_config(tmp_path)
   config.update_from_flattened_dict({key: value})
-  with pytest.raises(UserError, match=rf'config\.{key} = .*pairs'):
+  with pytest.raises(UserError, match=rf'config\.{key} = .*pair'):
     from_config(config)
 
 

@@ -11,7 +11,6 @@ from conftest import make_small_config
 from experiments.command.errors import UserError
 from experiments.data import encoding, loading, streams
 from experiments.data.batches import TrainBatches
-from experiments.data.vocabularies import Byte
 from experiments.settings.settings import from_config
 
 TEXTS = ['a first text', 'zwei Sätze . und noch einer', 'x' * 30, 'the end']
@@ -53,7 +52,7 @@ def text_of(loaded, split):
   ['', ' ', 'word', 'a ' * 9_000, 'x' * 9_000, 'ä\n' * 5_000, ' ' * 9_000],
 )
 def test_pieces_are_the_text(text):
-  parts = list(streams.pieces(text))
+  parts = list(streams.parts(text))
   assert ''.join(parts) == text
   assert max(map(len, parts)) <= 4_096
 
@@ -98,12 +97,12 @@ def test_another_file_is_a_whole_stream_in_windows(tmp_path):
   loaded = loading.load_file(data, str(run), other, {}, None, 'error')
   whole = ''.join(f'{text}\n' for text in TEXTS).encode()
   assert loaded.num_bytes == {'test': len(whole)}
-  found = loaded.splits['test']
-  expected = streams.windows(found.tokens, data.max_length)
-  np.testing.assert_array_equal(found.starts, expected.starts)
-  np.testing.assert_array_equal(found.lengths, expected.lengths)
+  windows = loaded.splits['test']
+  expected = streams.windows(windows.tokens, data.max_length)
+  np.testing.assert_array_equal(windows.starts, expected.starts)
+  np.testing.assert_array_equal(windows.lengths, expected.lengths)
   tokenizer = encoding.read_tokenizer(str(run))
-  assert tokenizer.decode(found.tokens.tolist()).encode() == whole
+  assert tokenizer.decode(windows.tokens.tolist()).encode() == whole
 
 
 @pytest.mark.parametrize('kind', ['lines', 'csv', 'gzip', 'class_folders'])
@@ -196,9 +195,3 @@ def test_what_a_stream_cannot_be_is_refused(tmp_path, changes, key):
   config = make_config(tmp_path, **changes)
   with pytest.raises(UserError, match=key.replace('.', r'\.')):
     load(config)
-
-
-def test_encoded_bytes_have_nothing_added():
-  ids, lengths = encoding.token_ids(Byte().train([]), ['ab', ' ab', 'ä'])
-  assert lengths.tolist() == [2, 3, 2]
-  assert len(ids) == 7

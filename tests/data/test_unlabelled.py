@@ -39,7 +39,7 @@ def test_each_format_has_texts_without_labels(format, tmp_path):
 
 @pytest.fixture
 def config(small_config, tmp_path):
-  """Six train texts, and seven unlabelled ones, two of them held out."""
+  """Six train texts, and eight unlabelled ones, three of them held out."""
   folder = tmp_path / 'data'
   folder.mkdir()
   rows = [f'{word} film\t{n % 2}' for n, word in enumerate('abcdef')]
@@ -49,7 +49,8 @@ def config(small_config, tmp_path):
     (folder / f'{split}.tsv').write_text(
       'text\tlabel\n' + '\n'.join(lines) + '\n'
     )
-  texts = ['a v', 'b t', 'a film', 'one two', 'two three four', 'new', 'g']
+  texts = ['a v', 'b t', ' A  V', 'a film', 'one two', 'two three four']
+  texts += ['new', 'g']
   (folder / 'more.tsv').write_text('text\n' + '\n'.join(texts) + '\n')
   data = small_config.data
   data.source, data.dir = 'text', str(folder)
@@ -64,154 +65,71 @@ def load(config):
 
 
 def test_train_is_followed_by_what_is_not_held_out(config, caplog):
-  found = load(config)
+  loaded = load(config)
   assert (
-    'unlabelled texts dropped: 2 of 7, which are in validation or test'
+    'unlabelled texts dropped: 3 of 8, which are in validation or test'
     in caplog.text
   )
-  assert len(found.with_unlabelled) == 6 + 5
-  assert len(found.splits['train']) == 6
-  assert found.splits.keys() == {'train', 'validation', 'test'}
+  train, all_of_them = loaded.splits['train'], loaded.with_unlabelled
+  assert loaded.splits.keys() == {'train', 'validation', 'test'}
+  assert (len(train), len(all_of_them)) == (6, 6 + 5)
   for name in ('lengths', 'labels', 'starts'):
-    np.testing.assert_array_equal(
-      getattr(found.with_unlabelled, name)[:6],
-      getattr(found.splits['train'], name),
-    )
-  np.testing.assert_array_equal(
-    found.with_unlabelled.lengths[6:], [2, 2, 3, 1, 1]
-  )
-  assert (found.with_unlabelled.labels[6:] == -1).all()
-  assert max(found.bucket_lengths) == 3
+    of_train = getattr(all_of_them, name)[:6]
+    np.testing.assert_array_equal(of_train, getattr(train, name))
+  np.testing.assert_array_equal(all_of_them.lengths[6:], [2, 2, 3, 1, 1])
+  assert (all_of_them.labels[6:] == -1).all()
+  assert max(loaded.bucket_lengths) == 3
   for word in ('three', 'new'):
-    assert f'"{word}"' in found.files['tokenizer.json']
+    assert f'"{word}"' in loaded.files['tokenizer.json']
   # A word that is held out alone is unknown.
-  assert '"v"' not in found.files['tokenizer.json']
-
-
-def test_data_without_unlabelled_texts_is_what_it_was(config):
+  assert '"v"' not in loaded.files['tokenizer.json']
   config.data.text.unlabelled = ()
-  found = load(config)
-  assert found.with_unlabelled is found.splits['train']
-  assert '"three"' not in found.files['tokenizer.json']
-
-
-def test_other_unlabelled_texts_are_other_data(config):
-  """Also of a stored run, whose vocabulary they are part of."""
-  config.data.text.unlabelled = ()
-  without = load(config).files['data.json']
-  config.data.text.unlabelled = ('more.tsv',)
-  assert load(config).files['data.json'] != without
-
-
-def test_a_held_out_text_in_other_case_and_spacing_is_left_out(config):
-  """A vocabulary may give it the same token ids."""
-  folder = pathlib.Path(config.data.dir)
-  (folder / 'test.tsv').write_text('text\tlabel\na Film, t\t0\nb\t1\n')
-  texts = ['A film, T', ' a  Film , t ', 'a film t', 'film a t', 'B']
-  (folder / 'more.tsv').write_text('text\n' + '\n'.join(texts) + '\n')
-  found = load(config)
-  assert len(found.with_unlabelled) == 6 + 2
+  without = load(config)
+  assert without.with_unlabelled is without.splits['train']
+  assert '"three"' not in without.files['tokenizer.json']
 
 
 def test_what_only_evaluates_needs_no_unlabelled_texts(config, tmp_path):
-  path = str(tmp_path / 'run')
-  config.train.steps, config.optimizer.warmup_steps = 2, 0
-  config.train.batch_size, config.train.eval_every = 2, 2
-  config.data.max_length = 8
-  run.run(config, path, Signals())
-  settings = from_config(config)
+  path, settings = str(tmp_path / 'run'), from_config(config)
+  files = loading.load(settings.data, '').files
+  (tmp_path / 'run').mkdir()
+  for name, text in files.items():
+    (tmp_path / 'run' / name).write_text(text)
   unlabelled = pathlib.Path(config.data.dir) / 'more.tsv'
   text = unlabelled.read_text()
   unlabelled.unlink()
-  with_all = evaluation.load_data(settings, path, None)
-  assert with_all.splits.keys() == {'train', 'validation', 'test'}
+  splits = evaluation.load_data(settings, path, None).splits
+  assert splits.keys() == {'train', 'validation', 'test'}
   # What trains does, and they must be the same.
   with pytest.raises(UserError, match=r'text\.unlabelled = .more\.tsv'):
     loading.load(settings.data, path)
   unlabelled.write_text(text + 'one more\n')
   with pytest.raises(UserError, match=r"'unlabelled': 5} then, .*: 6} now"):
     loading.load(settings.data, path)
-  unlabelled.write_text(text)
-  assert len(loading.load(settings.data, path).with_unlabelled) == 11
-
-
-def test_texts_of_a_test_fold_are_left_out(config):
-  config.data.text.validation = config.data.text.test = ()
-  config.data.num_folds, config.data.validation_fraction = 3, 0.3
-  held_out = []
-  for fold in range(3):
-    config.data.fold = fold
-    found = load(config)
-    count = len(found.with_unlabelled) - len(found.splits['train'])
-    held_out.append(7 - count)
-  # `a film` is in the test fold once, and may be in validation otherwise.
-  assert max(held_out) == 1
-  assert sum(held_out) >= 1
-
-
-def said(config, folder) -> str:
-  """The log of a short run, of batches of two."""
-  config.optimizer.warmup_steps = 0
-  config.train.batch_size = 2
-  config.data.max_length = 8
-  run.run(config, str(folder / 'run'), Signals())
-  return (folder / 'run/log-0.txt').read_text()
 
 
 @pytest.mark.slow
 def test_a_task_without_labels_is_trained_on_them(config, tmp_path):
   config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
-  config.train.steps, config.train.eval_every = 6, 2
-  text = said(config, tmp_path)
-  assert '6 train, 2 validation, 2 test, 5 unlabelled' in text
-  assert 'masked_tokens: 6 steps are 1.0 epochs of 6\n' in text
-
-
-@pytest.mark.slow
-def test_a_run_takes_their_words_from_the_one_it_begins_with(config, tmp_path):
-  config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
-  config.train.steps = config.train.eval_every = 2
-  said(config, tmp_path / 'masked')
-  config.task, config.checkpoint.best_metric = 'classify', 'accuracy'
-  config.data.text.unlabelled = ()
-  config.train.init_from = str(tmp_path / 'masked/run')
-  text = said(config, tmp_path / 'then')
-  assert '6 train, 2 validation, 2 test\n' in text.replace(';', '\n')
-  one, other = (
-    (tmp_path / name / 'run/tokenizer.json').read_text()
-    for name in ('masked', 'then')
-  )
-  assert one == other
-  assert '"three"' in one
-
-
-def test_a_task_with_labels_says_what_they_are_for(config, tmp_path):
-  config.train.steps = config.train.eval_every = 2
-  text = said(config, tmp_path)
-  assert '6 train, 2 validation, 2 test, 5 for the vocabulary' in text
-
-
-def test_no_file_matches(tmp_path):
-  source = Text(train=('train',), unlabelled=('*.tsv',))
-  (tmp_path / 'train').write_text('text\tlabel\na\tx\n')
-  with pytest.raises(UserError, match=r'text\.unlabelled = .\*\.tsv'):
-    source.read(str(tmp_path), 0)
+  config.train.steps = config.train.eval_every = 3
+  config.train.batch_size, config.optimizer.warmup_steps = 2, 0
+  config.data.max_length = 8
+  run.run(config, str(tmp_path / 'run'), Signals())
+  log = (tmp_path / 'run/log-0.txt').read_text()
+  assert '6 train, 2 validation, 2 test, 5 unlabelled' in log
+  assert 'masked_tokens: 3 steps are 0.5 epochs of 6\n' in log
 
 
 def test_a_task_without_labels_needs_none(config, tmp_path):
   config.task, config.checkpoint.best_metric = 'masked_tokens', 'loss'
-  config.train.steps = config.train.eval_every = 2
   data = config.data
-  (pathlib.Path(data.dir) / 'book').write_text(
-    'one two\nthree four\nfive\n' * 9
-  )
+  lines = 'one two\nthree four\nfive\n' * 9
+  (pathlib.Path(data.dir) / 'book').write_text(lines)
   data.text.format, data.text.label_column = 'lines', ''
   data.text.validation = data.text.test = data.text.unlabelled = ()
   data.text.train, data.validation_fraction = ('book',), 0.4
   data.test_fraction = 0.3
-  assert 'masked_tokens: 2 steps' in said(config, tmp_path)
-  lengths = load(config).splits['train'].lengths
-  assert len(lengths) == 9
+  assert len(load(config).splits['train']) == 9
   config.task, config.checkpoint.best_metric = 'classify', 'accuracy'
   with pytest.raises(UserError, match=r"label_column = ''.*config\.task = cl"):
     from_config(config)

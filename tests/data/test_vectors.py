@@ -24,7 +24,7 @@ def test_words_of_the_vocabulary_are_read(
   path = tmp_path / f'vectors.txt{ending}'
   content = codecs.BOM_UTF8 + content.replace(b' 2 ', b'  2 ')
   path.write_bytes(gzip.compress(content) if ending else content)
-  ids, values = vectors.read(str(path), IDS, 3)
+  ids, values = vectors.File(path=str(path)).read(IDS, 3)
   assert ids.tolist() == [2, 4, 5]
   expected = [[1, 2, 3], [7, 8, 9], [-0.1, 0.5, 0]]
   np.testing.assert_array_equal(values, np.array(expected, np.float32))
@@ -48,17 +48,17 @@ def test_what_is_no_file_of_vectors_is_one_line(
   path = tmp_path / 'vectors.txt'
   path.write_text(content)
   with pytest.raises(UserError, match=message):
-    vectors.read(str(path), IDS, dim)
+    vectors.File(path=str(path)).read(IDS, dim)
 
 
 def test_a_missing_or_truncated_file_is_one_line(tmp_path):
   path = tmp_path / 'vectors.txt.gz'
   with pytest.raises(UserError, match='No such file'):
-    vectors.read(str(path), IDS, 3)
+    vectors.File(path=str(path)).read(IDS, 3)
   path.write_bytes(gzip.compress(LINES.encode())[:-10])
   with pytest.raises(UserError, match='vectors'):
-    vectors.read(str(path), IDS, 3)
+    vectors.File(path=str(path)).read(IDS, 3)
   damaged = tmp_path / 'vectors.txt.xz'
   damaged.write_bytes(lzma.compress(LINES.encode())[:-40] + bytes(40))
   with pytest.raises(UserError, match=r'vectors\.txt\.xz: '):
-    vectors.read(str(damaged), IDS, 3)
+    vectors.File(path=str(damaged)).read(IDS, 3)

@@ -71,17 +71,6 @@ def test_help_of_a_class_of_ones_own_lists_its_options():
   ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Undocumented(Position):
-  width: int = 3
-
-
-def test_help_of_a_class_without_a_docstring_lists_its_options_alone():
-  name = f'{__name__}:Undocumented'
-  lines = [name, f'  heads=0: {HEADS}', '  width=3: an integer']
-  assert reference.described(name).splitlines() == lines
-
-
 @pytest.mark.parametrize(
   ('name', 'message'),
   [
@@ -109,9 +98,3 @@ class Documented(Position):
 
   width: int = 3
   side: str | None = None
-
-
-def test_an_attribute_of_two_lines_is_one_sentence():
-  assert schema.meaning(Documented, 'width') == 'how far it looks'
-  assert schema.meaning(Documented, 'causal').startswith('whether a token')
-  assert schema.meaning(POSITIONS['rotary'], 'nothing') == ''

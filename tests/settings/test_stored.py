@@ -5,17 +5,13 @@ import json
 import sys
 
 import pytest
-from conftest import ROOT, last_json, make_small_config
-from test_train import StopAt, arguments
+from conftest import ROOT, make_small_config
 
 from experiments.command import modules
-from experiments.command.errors import Interrupted, UserError
-from experiments.command.signals import Signals
+from experiments.command.errors import UserError
 from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.sweeps import folder, plan
-from experiments.training import evaluation
-from experiments.training import run as run_lib
 from selfattn.positions import POSITIONS
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -31,29 +27,18 @@ def read(config):
   return from_config(stored.complete(config))
 
 
-def test_a_run_without_a_key_is_resumed_and_evaluated_with_its_default(
-  tmp_path, call_command
-):
+def test_a_run_without_a_key_has_its_default(config, tmp_path):
   """A key of a section, a whole section and an option."""
-  config, path = make_small_config(), tmp_path / 'run'
-  incomplete = json.loads(stored.as_text(config.to_dict()))
-  del incomplete['train']['ema_decay'], incomplete['task']
-  del incomplete['model']['position']
-  path.mkdir()
-  (path / 'config.json').write_text(json.dumps(incomplete))
-  with pytest.raises(Interrupted):
-    run_lib.run(config, str(path), StopAt(look=8))
-  words = arguments(path, config)
-  code, stdout, stderr = call_command('train', *words, cwd=ROOT)
-  assert code == 0, stderr
-  assert 'resuming after step' in stderr
-  result = last_json(stdout)
-  alone = run_lib.run(make_small_config(), str(tmp_path / 'whole'), Signals())
-  assert result['accuracy'] == alone['accuracy']
-  code, stdout, stderr = call_command('evaluate', f'--workdir={path}', cwd=ROOT)
-  assert code == 0, stderr
-  assert last_json(stdout)['loss'] == pytest.approx(result['loss'], rel=1e-5)
-  assert json.loads((path / 'config.json').read_text()) == incomplete
+  del config['train']['ema_decay'], config['task']
+  del config['model']['position']
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  settings = from_config(make_small_config())
+  assert stored.read_settings(str(tmp_path)) == settings
+  stored.check(str(tmp_path), settings)
+  other = make_small_config()
+  other.train.ema_decay = 0.5
+  with pytest.raises(UserError, match=r'train\.ema_decay was 0\.0, is 0\.5'):
+    stored.check(str(tmp_path), from_config(other))
 
 
 def test_a_sweep_without_a_key_is_read_with_its_default(config, tmp_path):
@@ -129,27 +114,26 @@ def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
 ):
   monkeypatch.setattr(modules, '_folders', [])
   monkeypatch.setattr(sys, 'path', list(sys.path))
-  (tmp_path / 'work').mkdir()
-  file = tmp_path / 'work/mine_of_tests.py'
+  for name in ('work', 'run'):
+    (tmp_path / name).mkdir()
+  path, file = str(tmp_path / 'run'), tmp_path / 'work/mine_of_tests.py'
   file.write_text(IDEAS)
   monkeypatch.chdir(tmp_path / 'work')
-  config, path = make_small_config(), tmp_path / 'run'
+  config = make_small_config()
   config.model.position = 'mine_of_tests:Mine(turns=2)+t5'
-  config.train.steps = config.train.eval_every = 1
-  config.optimizer.warmup_steps = 0
-  run_lib.run(config, str(path), Signals())
+  files = stored.files_of(config.to_dict(), from_config(config))
+  for name, text in files.items():
+    (tmp_path / 'run' / name).write_text(text)
   monkeypatch.chdir(tmp_path)
-  settings = stored.read_settings(str(path))
-  (joined,) = settings.model.position
+  (joined,) = stored.read_settings(path).model.position
   assert [part.label for part in joined] == ['Mine', 't5']
-  evaluation.restore_params(str(path), 'last')
-  capfd.readouterr()
+  assert capfd.readouterr().err == ''
   file.write_text(IDEAS + '# changed')
-  stored.read_settings(str(path))
+  stored.read_settings(path)
   assert 'is not as it was when ' in capfd.readouterr().err
   file.unlink()
   with pytest.raises(UserError, match='there is no module mine_of_tests in'):
-    stored.read_settings(str(path))
+    stored.read_settings(path)
 
 
 def test_a_resumed_sweep_says_that_a_class_of_ones_own_has_changed(

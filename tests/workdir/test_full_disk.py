@@ -10,7 +10,6 @@ from conftest import ROOT, last_json, make_small_config
 from test_train import StopAt, arguments, rows
 
 from experiments.command.errors import Interrupted
-from experiments.command.signals import Signals
 from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -35,18 +34,9 @@ def fill(monkeypatch):
   return change
 
 
-@pytest.fixture(scope='module')
-def whole(tmp_path_factory):
-  """The rows of a run that nothing happened to."""
-  path = tmp_path_factory.mktemp('whole')
-  run_lib.run(make_small_config(), str(path), Signals())
-  return rows(path)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['status.json', 'env.json', 'metrics.jsonl'])
 def test_nothing_that_was_whole_is_lost_on_a_full_disk(
-  name, fill, whole, tmp_path, call_command
+  fill, finished_run, tmp_path, call_command
 ):
   config, path = make_small_config(), tmp_path / 'run'
   with pytest.raises(Interrupted):
@@ -55,7 +45,7 @@ def test_nothing_that_was_whole_is_lost_on_a_full_disk(
   saved = {file: file.read_bytes() for file in files}
   assert saved
   known = rows(path)
-  fill(name)
+  fill('metrics.jsonl')
   code, stdout, stderr = call_command(
     'train', *arguments(path, config), cwd=ROOT
   )
@@ -73,4 +63,4 @@ def test_nothing_that_was_whole_is_lost_on_a_full_disk(
   )
   assert code == 0, stderr
   assert last_json(stdout)['workdir'] == str(path)
-  assert rows(path) == whole
+  assert rows(path) == rows(finished_run)
