@@ -44,6 +44,8 @@ class Data:
     bucket_lengths: lengths that batches are padded to, ascending.
     files: files to store in the workdir, content by name.
     num_bytes: of a stream, the bytes of UTF-8 of each split; else empty.
+    rows: what was read; None: of another file than those of a run.
+    indices: of the row of each example, by split.
   """
 
   splits: dict[str, Examples]
@@ -53,6 +55,15 @@ class Data:
   bucket_lengths: tuple[int, ...]
   files: dict[str, str]
   num_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+  rows: Rows | None = None
+  indices: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+  def row(self, split: str, index: int) -> Row:
+    """The row of an example, with its file relative to the folder of all."""
+    assert self.rows is not None
+    row = self.rows.row(int(self.indices[split][index]))
+    folder = self.rows.directory or '.'
+    return row._replace(file=os.path.relpath(row.file, folder))
 
   def scores(
     self, split: str, task, outputs, examples: Examples | None = None
@@ -134,9 +145,10 @@ def load(
   known = LabelFacts.of(chosen.facts)
   if settings.is_stream:
     return _stream(arrays, rows, chosen.splits, tokenizer, settings, files)
-  return _data(
+  data = _data(
     arrays, rows, chosen.splits, reader, known, tokenizer, settings, files
   )
+  return dataclasses.replace(data, rows=rows, indices=chosen.splits)
 
 
 def load_file(
