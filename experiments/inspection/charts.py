@@ -90,7 +90,7 @@ class _Axis(NamedTuple):
   def of(cls, low, high, start, end, log=False) -> _Axis:
     """An axis with some room on both sides."""
     if log:
-      room = (high / low) ** 0.04
+      room = max((high / low) ** 0.04, 1.01)
       return cls(low / room, high * room, start, end, log)
     room = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
     return cls(low - room, high + room, start, end)

@@ -75,6 +75,13 @@ def test_grids_that_grow_by_factors_are_logarithmic(values, expected):
   assert plots.is_logarithmic(values) == expected
 
 
+@pytest.mark.parametrize('log', [False, True])
+def test_a_chart_may_have_one_point(log):
+  chart = charts.lines({'a': [charts.Point(128, 0)]}, 'x', 'y', log=log)
+  assert '>128</text>' in chart
+  assert chart.count('<circle') == 1
+
+
 def test_a_long_curve_keeps_its_shape_in_few_points():
   curve = [charts.Point(n, n % 7) for n in range(10_000)]
   chart = charts.lines({'a': curve}, 'x', 'y')
