@@ -23,7 +23,7 @@ _MOST_TEXTS, _MOST_OF_CELL = 2_000, 10
 # Statistics of heads that are from 0 to 1.
 _SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
 # Characters of headings of a matrix, above which they stand on end.
-_WIDE = 30
+_WIDE = 20
 
 
 def sections(

@@ -60,6 +60,17 @@ def test_a_chart_is_logarithmic_and_says_its_values():
   assert chart.count('<polygon') == 2
 
 
+def test_lengths_of_windows_are_a_chart():
+  found = compared()
+  bits = {'128': {'values': [2.0, 2.2]}, '256': {'values': [3.0, 3.4]}}
+  found.table[1]['by_length'] = bits
+  chart = sweep_page._by_length(found)
+  assert re.findall('<title>(.*?)</title>', chart) == [
+    '0.0001, 0.1: 2.1 at 128 (2, 2.2)',
+    '0.0001, 0.1: 3.2 at 256 (3, 3.4)',
+  ]
+
+
 @pytest.mark.parametrize(
   ('values', 'expected'),
   [
