@@ -12,6 +12,8 @@ from experiments.sweeps.comparison import LEAST, ROUNDING, SPLITS, Comparison
 from experiments.sweeps.names import FOLD
 
 _UNKNOWN = '± ?'
+# Of a terminal.
+_COLUMNS = 80
 
 
 def conclusion(compared: Comparison) -> str | None:
@@ -136,6 +138,15 @@ def markdown(compared: Comparison) -> str:
 
 
 def text(compared: Comparison) -> str:
-  """The table and its caption, in aligned columns for a terminal."""
-  table = reports.text(Table(*cells(compared)))
-  return f'{table}\n{textwrap.fill(caption(compared), 80)}'
+  """The table and its caption, in aligned columns for a terminal.
+
+  In a table that is wider than most terminals, names have lines of their own.
+  """
+  header, body = cells(compared)
+  lines = reports.text(Table(header, body)).splitlines()
+  if max(map(len, lines)) > _COLUMNS:
+    named = [['', *row[1:]] for row in (header, *body)]
+    lines = reports.text(Table(named[0], named[1:])).splitlines()
+    for number, row in enumerate(body, 1):
+      lines[number] = f'{row[0]}\n{lines[number]}'
+  return '\n'.join([*lines, textwrap.fill(caption(compared), _COLUMNS)])

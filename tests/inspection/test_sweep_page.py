@@ -5,7 +5,7 @@ import re
 import pytest
 
 from experiments.inspection import charts, pages, sweep_page
-from experiments.sweeps import comparison, plots
+from experiments.sweeps import comparison, plots, tables
 
 RATES, DECAYS = (1e-4, 1e-3, 1e-2), (0.0, 0.1)
 
@@ -47,6 +47,18 @@ def test_few_seeds_have_their_values_and_no_interval():
   assert '±' not in row
   # A disc of each value on validation and on test.
   assert re.findall('<title>(.*?)</title>', row) == ['0.89', '0.91'] * 2
+
+
+@pytest.mark.parametrize('name', ['short', 'a name of many words, ' * 3])
+def test_a_table_fits_a_terminal(name):
+  found = compared()
+  for entry in found.table:
+    entry['setting'] = name
+  lines = tables.text(found).splitlines()
+  assert max(map(len, lines)) <= 80
+  rows = [n for n, line in enumerate(lines) if line.startswith(name)]
+  assert rows == [*(range(1, 7) if name == 'short' else range(1, 13, 2))]
+  assert sum('0.8900, 0.9100' in line for line in lines) == 1
 
 
 def test_a_chart_is_logarithmic_and_says_its_values():
