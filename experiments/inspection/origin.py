@@ -35,7 +35,7 @@ def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
   results = pages.table(
     ['', 'validation', 'test'],
     [[k, validation.get(k), test.get(k)] for k in validation | test],
-    caption=f'validation: step {step}, test: step {result.get("step")}',
+    caption=f'validation: step {step}, test: step {result.get("step", "-")}',
   )
   note = ''
   if others:

@@ -88,7 +88,8 @@ def _values(entry: Mapping, split: str) -> list[float]:
 
 def _figures(specs: list[Spec], compared: Comparison) -> str:
   keys = names.swept(specs, compared.over)
-  numeric = plots.numeric_keys(compared.table, keys)
+  done = [entry for entry in compared.table if entry['n']]
+  numeric = plots.numeric_keys(done, keys)
   over_steps = _over_steps(specs, compared)
   drawn = [over_steps] if over_steps else []
   if any('by_length' in entry for entry in compared.table):

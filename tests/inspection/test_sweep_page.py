@@ -72,6 +72,19 @@ def test_a_chart_is_logarithmic_and_says_its_values():
   assert chart.count('<polygon') == 2
 
 
+def test_a_sweep_without_results_has_a_page(monkeypatch):
+  monkeypatch.setattr(
+    sweep_page.names, 'swept', lambda specs, over: ['rate', 'decay']
+  )
+  found = compared()
+  assert sweep_page._figures([], found).count('<figure') == 2
+  for entry in found.table:
+    entry.update(n=0, missing=2)
+    del entry['validation'], entry['test']
+  assert '0 of 2' in sweep_page._settings(found)
+  assert '<figure' not in sweep_page._figures([], found)
+
+
 def test_lengths_of_windows_are_a_chart():
   found = compared()
   bits = {'128': {'values': [2.0, 2.2]}, '256': {'values': [3.0, 3.4]}}
