@@ -6,11 +6,12 @@
     bash scripts/run.sh experiments.inspect --output=runs/rotary \\
         --config.model.position=rotary
 
-The page of a run has curves, scores on a split, the texts with the greatest
-loss, the attention on them and on --text, statistics of the heads, accuracy as
-heads are ablated, the position encoding, and the config. The page of an
-ensemble, as --workdir=a,b, has its scores and texts, and the rest of the first
-run. The page of a sweep has tables and figures. Without --workdir, the command
+The page of a run has its result, curves, scores on a split, the texts with the
+greatest loss, the attention on them and on --text, statistics of the heads,
+accuracy as heads are ablated, the position encoding, and the config. The page
+of several runs, as --workdir=a,b, compares their settings, curves and scores;
+its texts are those of their ensemble, and the rest is of the first run. The
+page of a sweep has tables and figures. Without --workdir, the command
 draws the position encoding of an untrained model of --config. The page is
 index.html and works offline; figures are PNG files, and numbers.json has their
 data. The last line of standard output is one JSON object. One process does all.
@@ -57,7 +58,7 @@ def _define(values) -> None:
   flags = app.flags
   run_flags.define_run(
     values,
-    'Folder of a run or of a sweep, or folders of an ensemble of runs, as '
+    'Folder of a run or of a sweep, or folders of runs to compare, as '
     f'{run_flags.SEVERAL}; none: an untrained model.',
   )
   run_flags.define_calibrated(values)

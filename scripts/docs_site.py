@@ -16,11 +16,13 @@ from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGES = ('selfattn', 'experiments')
-# Pages beside docs/, by their names on the site.
+# Pages beside docs/, and files that pages link to, by their names on the site.
 BESIDE = {
   'index.md': 'README.md',
   'contributing.md': 'CONTRIBUTING.md',
   'changelog.md': 'CHANGELOG.md',
+  'CITATION.cff': 'CITATION.cff',
+  'scripts/language_model_peer.py': 'scripts/language_model_peer.py',
 }
 
 
@@ -32,7 +34,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-  """Adds the pages beside docs/ and those of the reference."""
+  """Adds what is beside docs/, and the pages of the reference."""
   pages = {
     name: (ROOT / source).read_text(encoding='utf-8')
     for name, source in BESIDE.items()

@@ -269,8 +269,6 @@ def trained(folder):
     'attention': 'sinusoidal/inspect/attention-0.png',
     'twin': 'sinusoidal/inspect/attention-1.png',
     'rollout': 'sinusoidal/inspect/attention-0-rollout.png',
-    'heads': 'sinusoidal/inspect/heads.png',
-    'ablation': 'sinusoidal/inspect/ablation.png',
     'gram': 'sinusoidal/inspect/gram.png',
     'learned': 'learned/inspect/gram.png',
     'relative': 'continuous/inspect/distance.png',

@@ -74,7 +74,11 @@ class Bits(struct.PyTreeNode):
     return Bits.create(key, row_B1 - _iota(row_B1.shape, 0))
 
   def at(self, site: jax.Array | int) -> Self:
-    """An independent stream for one use; `site` may be traced."""
+    """An independent stream for one use, as jax.random.fold_in makes a key.
+
+    Args:
+      site: an integer for each use, such as a layer or a branch; may be traced.
+    """
     site = jnp.asarray(site, jnp.uint32) * jnp.uint32(_GOLDEN) + jnp.uint32(1)
     first = _mix(self.key_data[0] ^ _mix(site))
     second = _mix(self.key_data[1] + first)

@@ -109,20 +109,6 @@ def show_heatmaps(
   return figure
 
 
-def write_cells(axis, texts, fontsize: float = 10) -> None:
-  """Writes texts, (height, width), into the cells of a heat map from (0, 0).
-
-  Black on light cells and white on dark ones; `fontsize` is in points.
-  """
-  (image,) = axis.get_images()
-  rgb = image.to_rgba(image.get_array())[..., :3]
-  is_dark = rgb @ (0.21, 0.72, 0.07) < 0.5
-  for (row, column), text in np.ndenumerate(np.asarray(texts)):
-    colour = 'white' if is_dark[row, column] else 'black'
-    style = {'color': colour, 'fontsize': fontsize}
-    axis.text(column, row, text, ha='center', va='center', **style)
-
-
 def attention_maps(
   weights_NHLM: np.ndarray,
   tokens: Sequence[str],

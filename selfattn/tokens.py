@@ -22,7 +22,8 @@ class Tokens(struct.PyTreeNode):
       attention_mask; the opposite of a key_padding_mask). Integers are read as
       booleans. None: no padding.
     positions: position ids for the position method, integers below 2^31, or
-      real numbers for a method that supports them.
+      real numbers for a method that supports them. They move no causal mask,
+      as position_ids may elsewhere: that is `index`.
       None: those of index, which counts padding, too.
     segments: segment ids, integers; a token attends to its own segment only.
       Positions should begin at 0 in each. None: one segment.

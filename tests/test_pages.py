@@ -1,12 +1,15 @@
 """What README and docs name exists: links, files, tests, command lines."""
 
 import ast
+import html.parser
 import importlib
 import json
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
+import urllib.parse
 
 import pytest
 import yaml
@@ -92,6 +95,43 @@ def test_every_page_is_in_the_navigation_of_the_site():
   pages |= {f'notebooks/{path.stem}.md' for path in NOTEBOOKS}
   beside = {'index.md', 'contributing.md', 'changelog.md'}
   assert shown == pages | beside
+
+
+class Links(html.parser.HTMLParser):
+  """Where a page leads, and the anchors in it."""
+
+  def __init__(self, path):
+    super().__init__()
+    self.links, self.ids = set(), set()
+    self.feed(path.read_text())
+
+  def handle_starttag(self, tag, attrs):
+    named = dict(attrs)
+    self.ids.add(named.get('id'))
+    self.links |= {named.get('href'), named.get('src')} - {None, ''}
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_its_links_lead_to_a_file_and_a_heading(tmp_path):
+  pytest.importorskip('material', reason='needs the extra docs')
+  build = [sys.executable, '-m', 'mkdocs', 'build', '--strict', '-d', tmp_path]
+  done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  pages = {path: Links(path) for path in tmp_path.rglob('*.html')}
+  assert tmp_path / 'positions/index.html' in pages
+  for path, page in pages.items():
+    # Its addresses begin at the root of a server.
+    for link in page.links if path.name != '404.html' else ():
+      address = urllib.parse.urlsplit(link)
+      if address.scheme or address.netloc:
+        continue
+      target = path.parent / urllib.parse.unquote(address.path)
+      target = (target if address.path else path).resolve()
+      target = target / 'index.html' if target.is_dir() else target
+      assert target.exists(), (path, link)
+      anchor = urllib.parse.unquote(address.fragment)
+      if anchor and target in pages:
+        assert anchor in pages[target].ids, (path, link)
 
 
 def test_every_extra_is_in_the_table_of_the_installation():

@@ -22,7 +22,7 @@ from experiments.data.batches import Examples, bucket_lengths
 from experiments.data.contract import UNLABELLED, Dataset
 from experiments.data.data_settings import DataSettings
 from experiments.data.labels import CLASSES, LabelFacts, Labels
-from experiments.data.rows import Rows
+from experiments.data.rows import Row, Rows
 from experiments.data.selection import read_facts
 from experiments.data.store import Arrays, Store, default_folder, digest
 from experiments.data.text_files import Text, matching
@@ -45,6 +45,8 @@ class Data:
     bucket_lengths: lengths that batches are padded to, ascending.
     files: files to store in the workdir, content by name.
     num_bytes: of a stream, the bytes of UTF-8 of each split; else empty.
+    rows: what was read; None: of another file than those of a run.
+    indices: of the row of each example, by split.
   """
 
   splits: dict[str, Examples]
@@ -54,6 +56,15 @@ class Data:
   bucket_lengths: tuple[int, ...]
   files: dict[str, str]
   num_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
+  rows: Rows | None = None
+  indices: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+  def row(self, split: str, index: int) -> Row:
+    """The row of an example, with its file relative to the folder of all."""
+    assert self.rows is not None
+    row = self.rows.row(int(self.indices[split][index]))
+    folder = self.rows.directory or '.'
+    return row._replace(file=os.path.relpath(row.file, folder))
 
   def scores(
     self, split: str, task, outputs, examples: Examples | None = None
@@ -110,7 +121,7 @@ def load(
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   if is_new:
     _warn(chosen.problems, arrays, chosen.splits)
-  return _data(
+  data = _data(
     Tokenised(rows, arrays, chosen.splits, tokenizer),
     settings,
     reader,
@@ -120,6 +131,7 @@ def load(
       'data.json': json.dumps(chosen.facts, indent=2),
     },
   )
+  return dataclasses.replace(data, rows=rows, indices=chosen.splits)
 
 
 def load_file(

@@ -1,41 +1,44 @@
-"""The curves of a run: its metrics over steps, on train and validation."""
+"""The curves of runs: their metrics over steps, on train and validation."""
 
 from __future__ import annotations
 
-from experiments.inspection import pages
-from selfattn import plots
+from collections.abc import Mapping
+
+from experiments.inspection import charts, pages
+from experiments.inspection.charts import Point
+
+# Colours of the splits, the same in every chart; see plots.style.
+_SPLITS = {'validation': 0, 'train': 1, 'test': 2}
+# From a curve to the one of the same colour that is dashed.
+_DASHED = 6
 
 
-def write(rows: list[dict]) -> str:
-  """A figure per metric, with a curve for each split that has it; HTML.
+def write(runs: Mapping[str, list[dict]]) -> str:
+  """A chart per metric, with a curve for each split that has it; HTML.
 
   Args:
-    rows: of metrics.jsonl.
+    runs: rows of metrics.jsonl, by the name of the run.
   """
-  from matplotlib.figure import Figure
-
-  drawn = []
-  for quantity, splits in points(rows).items():
-    figure = Figure(figsize=(4.2, 2.6), layout='constrained')
-    axis = figure.add_subplot()
-    for index, (split, curve) in enumerate(splits.items()):
-      # A point alone is no line.
-      marker = 'o' if len(curve) == 1 else None
-      steps, values = zip(*curve, strict=True)
-      style = plots.style(index)
-      axis.plot(steps, values, label=split, marker=marker, **style)
-    axis.set(xlabel='steps', ylabel=quantity)
-    axis.grid(alpha=0.3)
-    # Above the curves, not over them.
-    axis.legend(
-      loc='lower right', bbox_to_anchor=(1, 1), ncols=2, frameon=False
-    )
-    drawn.append(pages.figure(figure, f'{quantity} over steps'))
-  note = (
-    '<p>Metrics of train are means over the steps between two rows of the log, '
-    'and are drawn in the middle of these.</p>'
+  by_metric: dict[str, dict[str, list[Point]]] = {}
+  styles = dict(_SPLITS)
+  for number, (name, rows) in enumerate(runs.items()):
+    for metric, splits in points(rows).items():
+      for split, curve in splits.items():
+        label = f'{name}, {split}' if len(runs) > 1 else split
+        if len(runs) > 1:
+          styles[label] = number % _DASHED + _DASHED * (split == 'train')
+        drawn = [Point(step, value) for step, value in curve]
+        by_metric.setdefault(metric, {})[label] = drawn
+  note = pages.paragraph(
+    'train: the mean over the steps since the row before, as they were trained '
+    '(with dropout and smoothed labels), in the middle of these steps. '
+    'validation: the whole split, without dropout, after the step.'
   )
-  return note + pages.figures(drawn, 20)
+  shown = [
+    charts.lines(curves, 'steps', metric, styles=styles)
+    for metric, curves in by_metric.items()
+  ]
+  return note + pages.figures(shown, 20)
 
 
 def points(rows: list[dict]) -> dict[str, dict[str, list]]:

@@ -19,7 +19,6 @@ NUMBERS = 'numbers.json'
 _MOST_NAMES = 64
 # Numbers of a larger array are not written as text.
 _MOST_NUMBERS = 2**20
-SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
 
 
 class Figures:
@@ -151,49 +150,3 @@ def term(drawn: Figures, name: str, P: np.ndarray, tokens: list[str]) -> None:
         axis.set_xticks(range(count), tokens, rotation=90, **style)
   axes = ['head', 'query', 'key'] if is_score else ['token', 'channel']
   drawn.add(name, figure, {'P': P}, {'P': axes, 'tokens': tokens})
-
-
-def heads(drawn: Figures, rows: list[dict]) -> None:
-  """Statistics of each head."""
-  names = list(rows[0])
-  values = np.array([[row[name] for name in names] for row in rows], float)
-  shares = values[:, [names.index(name) for name in SHARES]]
-  figure = plots.show_heatmaps(
-    shares[None, None],
-    xlabel='',
-    ylabel='layer.head (mean distance in tokens)',
-    figsize=(5.2, 1.6 + 0.3 * len(rows)),
-    xticks=SHARES,
-    yticks=[
-      f'{row["layer"]}.{row["head"]} ({row["distance"]:.1f})' for row in rows
-    ],
-    limits=(0.0, 1.0),
-  )
-  texts = ['' if np.isnan(s) else f'{s:.2f}' for s in shares.ravel()]
-  plots.write_cells(figure.axes[0], np.reshape(texts, shares.shape))
-  drawn.add('heads', figure, {}, {'rows': rows})
-
-
-def ablation(drawn: Figures, ablated: Mapping) -> None:
-  """A metric as heads are ablated.
-
-  Args:
-    ablated: returned by ablation.ablate.
-  """
-  orders = ('least_important_first', 'most_important_first')
-  names = [order.replace('_', ' ') for order in orders]
-  curves, metric = [ablated[order] for order in orders], ablated['metric']
-  figure = plots.plot(
-    np.arange(len(curves[0])),
-    curves,
-    xlabel='heads ablated',
-    ylabel=f'{metric} on {ablated["examples"]} texts',
-    legend=names,
-    figsize=(5.2, 3.2),
-  )
-  drawn.add(
-    'ablation',
-    figure,
-    {metric: np.array(curves)},
-    {metric: ['order', 'heads ablated'], 'order': names},
-  )

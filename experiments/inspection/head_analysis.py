@@ -34,6 +34,7 @@ class AttentionMaps:
     terms: what each part of the position method that depends on the text has
       done, by (part, layer): added to scores, (heads, queries, keys), or to
       vectors, (tokens, width).
+    logits: of the text, (outputs,); None: of each of its tokens, or unknown.
   """
 
   tokens: list[str]
@@ -42,6 +43,7 @@ class AttentionMaps:
   terms: Mapping[tuple[str, int | None], np.ndarray] = dataclasses.field(
     default_factory=dict
   )
+  logits: np.ndarray | None = None
 
   def rollout(self) -> np.ndarray:
     """See selfattn.analysis.rollout; (queries, keys)."""
@@ -85,42 +87,34 @@ def is_separator(name: str) -> bool:
   return name == SEPARATOR or not any(c.isalnum() or c == _PART for c in name)
 
 
-def _sown(classifier, params, batch: Batch) -> Mapping[str, Any]:
-  """What the forward pass of a batch has sown."""
-  _, sown = classifier.apply(
+def sown(
+  classifier, params, batch: Batch
+) -> tuple[jax.Array, Mapping[str, Any]]:
+  """The logits of a batch, and what its forward pass has sown."""
+  logits, tree = classifier.apply(
     {'params': params},
     batch.tokens,
     padding_mask(batch),
     mutable='intermediates',
   )
-  return sown['intermediates']
+  return logits, tree['intermediates']
 
 
-def sown_weights(
-  classifier, params, batch: Batch
-) -> tuple[jax.Array, jax.Array | None]:
-  """Weights of a batch: of attention, and of the pool if it sows them.
-
-  Returns:
-    (layers, batch, heads, queries, keys), and (batch, hops, tokens) or None.
-  """
-  sown = _sown(classifier, params, batch)
-  layers = analysis.sown(sown['encoder'], 'weights')
-  pooled = analysis.sown(sown, 'pool_weights')
-  weights = jnp.stack([weights for *_, weights in layers])
-  return weights, pooled[0][-1] if pooled else None
+def sown_weights(tree: Mapping) -> jax.Array:
+  """Weights of attention, (layers, batch, heads, queries, keys)."""
+  layers = analysis.sown(tree['encoder'], 'weights')
+  return jnp.stack([weights for *_, weights in layers])
 
 
-def _terms_of_text(classifier, params, batch: Batch) -> dict:
+def _terms_of_text(classifier, tree: Mapping) -> dict:
   """`P` of the parts that have no encoding, by (part, layer)."""
   position = getattr(classifier.encoder, 'position', None)
   if position is None:
     return {}
   of_text = {name for name, part in position.parts if not part.has_encoding}
-  sown = _sown(classifier, params, batch)['encoder']
   return {
     (part, layer): P
-    for part, layer, P in analysis.encodings(sown)
+    for part, layer, P in analysis.encodings(tree['encoder'])
     if part in of_text
   }
 
@@ -141,8 +135,14 @@ def attention_maps(
 
   @jax.jit
   def run(params, batch):
-    weights, pooled = sown_weights(classifier, params, batch)
-    return weights, pooled, _terms_of_text(classifier, params, batch)
+    logits, tree = sown(classifier, params, batch)
+    pooled = analysis.sown(tree, 'pool_weights')
+    return (
+      sown_weights(tree),
+      pooled[0][-1] if pooled else None,
+      _terms_of_text(classifier, tree),
+      logits if logits.ndim == 2 else None,
+    )
 
   has_cls = classifier.has_cls
   longest = int(examples.lengths.max(initial=1))
@@ -150,17 +150,18 @@ def attention_maps(
     # Padded to one of few lengths, since each is a program.
     padded = min(1 << (length - 1).bit_length(), longest)
     batch = examples.batch(np.array([row]), 1, padded)
-    weights, pooled, terms = jax.device_get(run(params, batch))
+    weights, pooled, terms, logits = jax.device_get(run(params, batch))
     texts = [tokens[i] for i in batch.tokens[0, :length]]
     texts = [CLS, *texts] if has_cls else texts
     count = len(texts)
     weights = weights[:, 0, :, :count, :count].astype(np.float32)
     pooled = None if pooled is None else pooled[0, :, :count]
+    logits = None if logits is None else logits[0]
     terms = {
       key: P[0, :, :count, :count] if P.ndim == 4 else P[0, :count]
       for key, P in terms.items()
     }
-    yield AttentionMaps(texts, weights, pooled, terms)
+    yield AttentionMaps(texts, weights, pooled, terms, logits)
 
 
 def statistics(
@@ -171,7 +172,7 @@ def statistics(
 
   @jax.jit
   def run(params, batch):
-    weights, _ = sown_weights(classifier, params, batch)
+    weights = sown_weights(sown(classifier, params, batch)[1])
     tokens, is_separator = padding_mask(batch), separators[batch.tokens]
     if classifier.has_cls:
       before = ((0, 0), (1, 0))

@@ -48,9 +48,18 @@ def num_positions(length: int, settings, classifier) -> int:
 
 
 def draw_model(
-  drawn: Figures, classifier, params: Mapping, length: int, settings
+  drawn: Figures,
+  classifier,
+  params: Mapping,
+  length: int,
+  settings,
+  trained: int | None = None,
 ) -> None:
-  """Draws the position method of a model, if its encoder has one."""
+  """Draws the position method of a model, if its encoder has one.
+
+  Args:
+    trained: number of positions that texts of train have; None: unknown.
+  """
   if not hasattr(classifier.encoder, 'position'):
     return
   # The same token at all positions, so that only positions differ.
@@ -62,6 +71,7 @@ def draw_model(
     embed(params, jnp.asarray(ids_BL)).astype(classifier.dtype),
     ids_BL,
     settings.data.max_length,
+    trained,
   )
 
 
@@ -72,6 +82,7 @@ def draw(
   x_BLD: jax.Array,
   ids_BL: np.ndarray,
   max_length: int,
+  trained: int | None = None,
 ) -> None:
   """Draws the position method of an encoder.
 
@@ -80,6 +91,7 @@ def draw(
       figures of a method that depends on the text are those of this text.
     max_length: largest number of tokens of a text; biases are drawn over
       distances up to twice that.
+    trained: number of positions that texts of train have, which is marked.
   """
   length = x_BLD.shape[1]
   _, sown = encoder.apply(
@@ -91,7 +103,7 @@ def draw(
   methods = list(_methods(encoder, encoder_params))
   for part, layer, P in analysis.encodings(sown['intermediates']):
     P = np.asarray(P, np.float32)
-    _encoding(drawn, file_suffix(part, layer), P, length)
+    _encoding(drawn, file_suffix(part, layer), P, length, trained)
   for name, method, params in methods:
     _curves(drawn, name, method, params, max_length)
 
@@ -119,8 +131,34 @@ def _methods(encoder, params) -> Iterator[tuple[str, Position, Mapping]]:
       yield name, method, tree.get(part, {}) if part else tree
 
 
-def _encoding(drawn, name, P, length) -> None:
+def _mark(trained: int | None, is_table: bool, figure, axes: str) -> None:
+  """Lines where positions or distances begin that no text of train has.
+
+  Args:
+    axes: that have positions or distances: 'x', 'y' or 'xy'.
+  """
+  if trained is None:
+    return
+  edges = (0.5 - trained, trained - 0.5) if is_table else (trained - 0.5,)
+  is_marked = False
+  # A bar of colours has no label of x.
+  for axis in (axis for axis in figure.axes if axis.get_xlabel()):
+    for edge in edges:
+      for name in axes:
+        low, high = sorted(getattr(axis, f'get_{name}lim')())
+        if low < edge < high:
+          line = axis.axvline if name == 'x' else axis.axhline
+          line(edge, color='0.3', linestyle='--', linewidth=1)
+          is_marked = True
+  if is_marked:
+    text = f'texts of train have positions up to the line ({trained})'
+    figure.suptitle(text, fontsize=8)
+
+
+def _encoding(drawn, name, P, length, trained) -> None:
   """Heat maps of P; if it has rows, also some columns and cosines of rows."""
+  is_table = P.ndim == 3 and P.shape[1] != length
+  mark = functools.partial(_mark, trained, is_table)
   limit = float(abs(P).max()) or 1.0
   signed = {'cmap': 'RdBu', 'limits': (-limit, limit)}
   if P.ndim == 4:  # a term of the scores, (1, H, L, M)
@@ -133,10 +171,10 @@ def _encoding(drawn, name, P, length) -> None:
       **signed,
     )
     axes = ['1', 'head', 'query position', 'key position']
+    mark(figure, 'xy')
     drawn.add(f'bias{name}', figure, {'P': P}, {'P': axes})
     return
   # One row per position, or a table per head with one row per distance.
-  is_table = P.shape[1] != length
   what = 'distance, key - query' if is_table else 'position'
   first = 1 - length if is_table else 0
   rows = np.arange(first, first + P.shape[1])
@@ -150,9 +188,10 @@ def _encoding(drawn, name, P, length) -> None:
     **extent,
     **signed,
   )
+  mark(figure, 'y')
   drawn.add(f'encoding{name}', figure, {'P': P}, labels)
 
-  _gram(drawn, name, P, titles, what, first)
+  _gram(drawn, name, P, titles, what, first, mark)
   shown = [c for c in _COLUMNS if c < P.shape[2]] or [0]
   figure = plots.plot(
     rows,
@@ -163,11 +202,12 @@ def _encoding(drawn, name, P, length) -> None:
     figsize=(6.0, 2.8),
     title=titles[0] if is_table else '',
   )
+  mark(figure, 'x')
   labels = {'P': [what, 'column'], 'columns': shown, 'first': first}
   drawn.add(f'columns{name}', figure, {'P': P[0][:, shown]}, labels)
 
 
-def _gram(drawn, name, P, titles: list[str], what: str, first: int) -> None:
+def _gram(drawn, name, P, titles: list[str], what, first, mark) -> None:
   """Cosines between the rows of P."""
   cosines = np.stack([analysis.gram(table) for table in P])
   figure = plots.show_heatmaps(
@@ -181,6 +221,7 @@ def _gram(drawn, name, P, titles: list[str], what: str, first: int) -> None:
     first_row=first,
     first_column=first,
   )
+  mark(figure, 'xy')
   labels = {'cosine': ['head', what, what], 'first': first}
   drawn.add(f'gram{name}', figure, {'cosine': cosines}, labels)
 

@@ -1,51 +1,160 @@
-"""The results of a run on a split, and the texts with the greatest loss."""
+"""The results of runs on a split, and the texts behind them."""
 
 from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from experiments.data import loading
-from experiments.data.batches import Examples
-from experiments.inspection import pages
+from experiments.data.rows import Row, parted
+from experiments.inspection import charts, pages
+from experiments.inspection.charts import Point
+from experiments.inspection.pages import Html, Shaded
 from experiments.learning.reports import Report
 from experiments.learning.text_tasks import TextTask, text_of
 from experiments.training.ensembles import Answers
-from selfattn import plots
 
 # Texts with the greatest loss that are shown.
 _WORST = 20
+# Texts that are shown of all cells of a matrix, and of one.
+_MOST_TEXTS, _MOST_OF_CELL = 2_000, 10
+# Statistics of heads that are from 0 to 1.
+_SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
+# Characters of headings of a matrix, above which they stand on end.
+_WIDE = 20
 
 
 def sections(
-  answers: Answers, loaded: loading.Data, split: str, tokenizer
-) -> tuple[list[str], np.ndarray]:
-  """(sections on a split, indices of the texts with the greatest loss).
+  answers: Answers, loaded: loading.Data, split: str, names: Sequence[str]
+) -> tuple[list[str], list[tuple[int, str, str]]]:
+  """(sections on a split, the texts with the greatest loss).
 
-  A task that predicts tokens has no such texts.
+  The latter are (index, text, what is true). A task that predicts tokens has no
+  such texts.
+
+  Args:
+    names: of the runs of the answers.
   """
   examples, task = loaded.splits[split], answers.task
   title = f'Results on {split}'
   if not isinstance(task, TextTask):
     measured = task.scores(answers.outputs, examples.labels)
     table = pages.table(list(measured), [list(measured.values())])
-    return [pages.section(title, table)], np.zeros(0, int)
-  losses, logits = answers.outputs
-  worst = np.argsort(-losses, kind='stable')[:_WORST]
-  texts = decoded(tokenizer, examples.take(worst))
-  table = _worst(
-    task, examples.labels[worst], losses[worst], logits[worst], texts
-  )
+    return [pages.section(title, table)], []
+  texts = _Texts(answers, task, loaded, split)
+  worst = texts.hardest(np.arange(len(examples)))[:_WORST]
   report = task.report(answers.outputs, answers.raw, examples)
-  return [
-    pages.section(title, _tables(report, task.facts.names)),
-    pages.section('Texts with the greatest loss', table),
-  ], worst
+  parts = [
+    pages.section(title, _tables(report, texts)),
+    pages.section('Texts with the greatest loss', texts.table(worst)),
+  ]
+  if len(names) > 1:
+    parts.insert(0, pages.section('Runs compared', _compared(texts, names)))
+  truths = [text_of(task.truth(label)) for label in examples.labels[worst]]
+  return parts, [
+    (index, shown(loaded.row(split, index)), f'true: {truth}')
+    for index, truth in zip(worst.tolist(), truths, strict=True)
+  ]
 
 
-def _tables(report: Report, names: tuple[str, ...]) -> str:
+def shown(row: Row) -> str:
+  """The text of a row, for people: a pair on two lines."""
+  return '\n'.join(filter(None, parted(str(row.text))))
+
+
+def said(task: TextTask, logits: np.ndarray) -> str:
+  """The answer to a text, with its probability where it is one label."""
+  answer, probabilities = task.answer(logits, 0.0)
+  if isinstance(answer, str) and probabilities:
+    return f'{answer} ({probabilities[answer]:.3f})'
+  return text_of(answer)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+  """The texts of a split, with their answers."""
+
+  answers: Answers
+  task: TextTask
+  loaded: loading.Data
+  split: str
+
+  @property
+  def labels(self) -> np.ndarray:
+    return self.loaded.splits[self.split].labels
+
+  def hardest(self, chosen: np.ndarray) -> np.ndarray:
+    """Indices in the order of their loss, the greatest first."""
+    losses = self.answers.outputs[0]
+    return chosen[np.argsort(-losses[chosen], kind='stable')]
+
+  def table(self, chosen: np.ndarray) -> str:
+    """Texts as they stand in their files; HTML."""
+    task, (losses, logits, *_) = self.task, self.answers.outputs
+    rows, wrong = [], []
+    for number, index in enumerate(chosen.tolist()):
+      truth, row = task.truth(self.labels[index]), logits[index]
+      if task.has_probabilities and task.answer(row, 0.0)[0] != truth:
+        wrong.append(number)
+      source = self.loaded.row(self.split, index)
+      origin = f'{source.file}, row {source.number}'
+      true, predicted = text_of(truth), said(task, row)
+      loss, text = float(losses[index]), shown(source)
+      rows.append([loss, true, predicted, text, origin])
+    note = '<p>Misclassified texts are highlighted.</p>' if wrong else ''
+    header = ['loss', 'true', 'predicted', 'text', 'file']
+    return note + pages.table(header, rows, wrong)
+
+  def matrix(
+    self, name: str, caption: str, names: Sequence[str], true, predicted
+  ) -> str:
+    """Counts of pairs of indices of names, each with its texts; HTML.
+
+    Args:
+      name: of the matrix, in links.
+      caption: what rows and columns are.
+      true, predicted: of each text.
+    """
+    count = len(names)
+    cells = true * count + predicted
+    counts = np.bincount(cells, minlength=count**2).reshape(count, count)
+    room = _MOST_TEXTS // max(np.count_nonzero(counts), 1)
+    most = max(1, min(_MOST_OF_CELL, room))
+    rows, lists = [], []
+    for row, column in np.ndindex(count, count):
+      if not column:
+        rows.append([names[row]])
+      number = int(counts[row, column])
+      key = f'{name}-{row}-{column}'
+      value = Html(f'<a href="#{key}">{number}</a>') if number else 0
+      rows[-1].append(Shaded(value, number / max(counts[row].sum(), 1)))
+      if number:
+        chosen = self.hardest(np.flatnonzero(cells == row * count + column))
+        title = (
+          f'row {names[row]}, column {names[column]}: {number} texts, the '
+          'greatest loss first'
+        )
+        lists.append(
+          f'<div class="texts" id="{key}"><h3>{pages.escape(title)}</h3>'
+          f'{self.table(chosen[:most])}</div>'
+        )
+    kind = 'upright matrix' if len(''.join(names)) > _WIDE else 'matrix'
+    said = f'{caption}. A click on a count shows its texts.'
+    table = pages.table(['', *names], rows, caption=said, kind=kind)
+    return f'<div>{table}{"".join(lists)}</div>'
+
+
+def _tables(report: Report, texts: _Texts) -> str:
   summary, *others = [pages.table(*table) for table in report.tables]
   if report.confusion is not None:
-    others.insert(0, pages.confusion(list(names), report.confusion))
+    names = texts.task.facts.names
+    predicted = texts.answers.outputs[1].argmax(axis=-1)
+    caption = 'row: true class, column: predicted'
+    others.insert(
+      0, texts.matrix('classes', caption, names, texts.labels, predicted)
+    )
   if report.reliability:
     others.append(_reliability(report.reliability))
   return summary + pages.beside(others)
@@ -53,49 +162,62 @@ def _tables(report: Report, names: tuple[str, ...]) -> str:
 
 def _reliability(parts: dict[str, list[dict[str, float]]]) -> str:
   """Accuracy against confidence, where honest ones are the diagonal; HTML."""
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(3.6, 3.2), layout='constrained')
-  axis = figure.add_subplot()
-  axis.plot([0, 1], [0, 1], color='0.7', linestyle=':')
-  for index, (name, rows) in enumerate(parts.items()):
-    confidences = [row['confidence'] for row in rows]
-    accuracies = [row['accuracy'] for row in rows]
-    style = plots.style(index)
-    axis.plot(confidences, accuracies, marker='o', label=name, **style)
-  axis.set(xlabel='probability', ylabel='share that is right')
-  axis.grid(alpha=0.3)
-  axis.legend(frameon=False)
-  return pages.figure(figure, 'reliability before and after calibration')
-
-
-def decoded(tokenizer, examples: Examples) -> list[str]:
-  """The texts of examples, as the tokens that the model reads."""
-  return [
-    tokenizer.decode(
-      examples.tokens[start : start + length].tolist(),
-      skip_special_tokens=False,
-    )
-    for start, length in zip(examples.starts, examples.lengths, strict=True)
-  ]
-
-
-def _worst(task: TextTask, labels, losses, logits, texts: list[str]) -> str:
-  true = [task.truth(label) for label in labels]
-  predicted = [task.answer(row, 0.0)[0] for row in logits]
-  rows = [
-    [loss, text_of(label), text_of(answer), text]
-    for loss, label, answer, text in zip(
-      losses.tolist(), true, predicted, texts, strict=True
-    )
-  ]
-  pairs = zip(true, predicted, strict=True)
-  is_wrong = [
-    row for row, (label, answer) in enumerate(pairs) if label != answer
-  ]
-  if not task.has_probabilities:
-    is_wrong = []
-  note = '<p>Misclassified texts are highlighted.</p>' if is_wrong else ''
-  return note + pages.table(
-    ['loss', 'true', 'predicted', 'text'], rows, is_wrong
+  curves = {
+    name: [
+      Point(row['confidence'], row['accuracy'], note=f'({row["count"]} texts)')
+      for row in rows
+    ]
+    for name, rows in parts.items()
+  }
+  return charts.lines(
+    {f'{name} calibration': curve for name, curve in curves.items()},
+    'probability',
+    'share that is right',
+    over=[Point(0, 0), Point(1, 1)],
   )
+
+
+def _compared(texts: _Texts, names: Sequence[str]) -> str:
+  """Metrics of each run and of all; of two, which texts each has right."""
+  answers, labels, task = texts.answers, texts.labels, texts.task
+  of_all = dict(zip(names, answers.of_runs, strict=True))
+  of_all['ensemble'] = answers.outputs
+  scores = {name: task.scores(of, labels) for name, of in of_all.items()}
+  header = list(scores['ensemble'])
+  rows = [[name, *measured.values()] for name, measured in scores.items()]
+  table = pages.table(['run', *header], rows)
+  if len(names) != 2 or labels.dtype.kind != 'i' or labels.ndim > 1:
+    return table
+  first, second = (
+    (logits.argmax(axis=-1) != labels).astype(int)
+    for _, logits, *_ in answers.of_runs
+  )
+  caption = f'row: {names[0]}, column: {names[1]}'
+  return table + texts.matrix(
+    'runs', caption, ['right', 'wrong'], first, second
+  )
+
+
+def heads(rows: Sequence[Mapping], ablated: Mapping | None) -> str:
+  """Statistics of heads, and a metric as they are ablated; HTML.
+
+  Args:
+    rows: of head_analysis.statistics_rows, and of ablation.ablate.
+    ablated: returned by the latter; None: heads were not ablated.
+  """
+  shaded = [
+    [Shaded(v, v or 0) if k in _SHARES else v for k, v in row.items()]
+    for row in rows
+  ]
+  shown = [pages.table(list(rows[0]), shaded)]
+  if ablated:
+    curves = {
+      f'{order} important first': [
+        Point(*point)
+        for point in enumerate(ablated[f'{order}_important_first'])
+      ]
+      for order in ('least', 'most')
+    }
+    ylabel = f'{ablated["metric"]} on {ablated["examples"]} texts'
+    shown.append(charts.lines(curves, 'heads ablated', ylabel))
+  return pages.beside(shown)

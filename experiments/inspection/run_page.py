@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,15 +21,16 @@ from experiments.inspection import (
   curves,
   figures,
   head_analysis,
+  origin,
   pages,
   position_figures,
   results,
 )
 from experiments.inspection.figures import Figures
 from experiments.inspection.head_analysis import AttentionMaps
+from experiments.learning.text_tasks import TextTask
 from experiments.training import ensembles, evaluation
 from experiments.workdir import buckets
-from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_rows
 from selfattn.contract import has_heads
 
@@ -62,6 +62,14 @@ class _Model:
   def has_heads(self) -> bool:
     return has_heads(self.classifier.encoder)
 
+  def said(self, maps: AttentionMaps) -> str:
+    """The prediction of the text of attention maps; '' if there is none."""
+    task, fit = self.run.program.task, self.run.fit
+    if maps.logits is None or not isinstance(task, TextTask):
+      return ''
+    logits = maps.logits / fit.get('temperature', 1.0)
+    return f'predicted: {results.said(task.fitted([fit]), logits)}'
+
   def attention(self, examples: Examples) -> Iterator[AttentionMaps]:
     """The attention on each of the examples, none of which is empty."""
     return head_analysis.attention_maps(
@@ -87,10 +95,8 @@ def write(values, paths: list[str], output: str) -> dict:
     UserError: there is no such checkpoint, no data in --data_dir, or the model
       has no heads that attend to --text.
   """
-  path, runs = (
-    paths[0],
-    ensembles.restored(paths, values.checkpoint, values.calibrated),
-  )
+  path, called = paths[0], origin.names_of(paths)
+  runs = ensembles.restored(paths, values.checkpoint, values.calibrated)
   run = next(runs)
   settings = run.settings
   params = jax.device_put(run.params, jax.local_devices()[0])
@@ -98,26 +104,30 @@ def write(values, paths: list[str], output: str) -> dict:
   model = _Model(run, params, tokenizer, head_analysis.names(tokenizer))
   drawn = Figures(output)
   attended = _attended(model, values.text)
-  for number, (_, maps) in enumerate(attended):
+  for number, (_, _, maps) in enumerate(attended):
     _draw_text(drawn, number, maps)
+  rows = {
+    name: read_rows(f'{of_run}/metrics.jsonl')
+    for name, of_run in zip(called, paths, strict=True)
+  }
   sections = [
-    pages.section('Run', _status(paths, run.step)),
-    pages.section('Curves', curves.write(read_rows(f'{path}/metrics.jsonl'))),
+    pages.section('Run', origin.of_run(paths, run.step, rows[called[0]])),
+    pages.section('Curves', curves.write(rows)),
   ]
   result = {'step': run.step, 'heads': None, 'ablation': None}
   loaded = _data(values, settings, path)
   if isinstance(loaded, str):
-    sections.append(pages.section('Results', f'<p>{pages.escape(loaded)}</p>'))
+    sections.append(pages.section('Results', pages.paragraph(loaded)))
   else:
     every_run = itertools.chain([run], runs)
     numbers, shown = _of_split(
-      values, drawn, model, every_run, loaded, attended
+      values, drawn, model, every_run, called, loaded, attended
     )
     result |= numbers
     sections += shown
   if attended:
     sections.append(pages.section('Attention', pages.attention(attended)))
-  sections += _positions(drawn, model, values.length)
+  sections += _positions(drawn, model, values.length, loaded)
   sections.append(pages.section('Config', pages.config(settings.flat())))
   files = drawn.write()
   title = os.path.basename(os.path.abspath(buckets.origin(path)))
@@ -128,12 +138,18 @@ def write(values, paths: list[str], output: str) -> dict:
 
 
 def _of_split(
-  values, drawn: Figures, model: _Model, runs, loaded: loading.Data, attended
+  values,
+  drawn: Figures,
+  model: _Model,
+  runs,
+  called: list[str],
+  loaded: loading.Data,
+  attended,
 ) -> tuple[dict, list[str]]:
   """(numbers, sections) on --split; draws heads.
 
   Args:
-    runs: all runs of the ensemble.
+    runs: all runs of the ensemble, whose names are `called`.
     attended: texts and their attention, to which those with the greatest loss
       are added.
   """
@@ -142,21 +158,20 @@ def _of_split(
   lengths = loaded.bucket_lengths
   answers = ensembles.evaluate(runs, examples, batch_size, lengths)
   numbers: dict[str, Any] = dict(ensembles.steps(answers.steps))
-  sections, worst = results.sections(
-    answers, loaded, values.split, model.tokenizer
-  )
-  attended += _worst_attended(model, examples.take(worst), attended)
+  sections, worst = results.sections(answers, loaded, values.split, called)
+  attended += _worst_attended(model, examples, worst, attended)
   if model.has_heads:
     some = _some(examples, values.num_examples)
-    numbers |= _heads(drawn, model, some, lengths)
-    sections.append(_heads_section(drawn, numbers['heads'], values.split))
+    numbers |= _heads(model, some, lengths)
+    shown = results.heads(numbers['heads'], numbers['ablation'])
+    sections.append(pages.section(f'Heads on {values.split}', shown))
   return numbers, sections
 
 
 def _attended(
   model: _Model, texts: list[str]
-) -> list[tuple[str, AttentionMaps]]:
-  """The attention on each of --text."""
+) -> list[tuple[str, str, AttentionMaps]]:
+  """(text, prediction, attention) of each of --text."""
   if not texts:
     return []
   most = model.run.settings.data.max_length
@@ -167,7 +182,8 @@ def _attended(
   )
   encoding.log_truncated(is_truncated, most, 'texts')
   head_analysis.require_tokens(texts, examples)
-  return list(zip(texts, model.attention(examples), strict=True))
+  maps = model.attention(examples)
+  return [(text, model.said(m), m) for text, m in zip(texts, maps, strict=True)]
 
 
 def _draw_text(drawn: Figures, number: int, maps: AttentionMaps) -> None:
@@ -197,44 +213,26 @@ def _data(values, settings, path: str) -> loading.Data | str:
     return str(error)
 
 
-def _status(paths: list[str], step: int) -> str:
-  first, *others = map(buckets.origin, paths)
-  status = workdir_lib.read_status(paths[0])
-  shown = {'workdir': first, 'checkpoint': step} | status
-  note = ''
-  if others:
-    note = (
-      '<p>Results, and the texts with the greatest loss, are of an ensemble: '
-      f'the mean probabilities of this run and of {len(others)} more '
-      f'({pages.escape(", ".join(others))}). All else is of this run.</p>'
-    )
-  return note + pages.table(
-    ['', ''],
-    [
-      [name, value if isinstance(value, str) else json.dumps(value)]
-      for name, value in shown.items()
-    ],
-  )
-
-
 def _worst_attended(
-  model: _Model, examples: Examples, before
-) -> Iterator[tuple[str, AttentionMaps]]:
-  """(text, attention) of those that are not empty, as the page has room.
+  model: _Model, examples: Examples, worst: list[tuple[int, str, str]], before
+) -> Iterator[tuple[str, str, AttentionMaps]]:
+  """(text, note, attention) of the worst texts that are not empty.
 
   Args:
-    before: the same of other texts on the page.
+    worst: as of results.sections; the page has room for some of them.
+    before: the result for other texts on the page.
   """
   if not model.has_heads:
     return
-  size = sum(_size(maps) for _, maps in before)
-  examples = examples.take(np.flatnonzero(examples.lengths))
-  texts = results.decoded(model.tokenizer, examples)
-  for text, maps in zip(texts, model.attention(examples), strict=True):
+  size = sum(_size(maps) for *_, maps in before)
+  worst = [one for one in worst if examples.lengths[one[0]]]
+  chosen = examples.take(np.array([index for index, *_ in worst], int))
+  of_texts = model.attention(chosen)
+  for (_, text, truth), maps in zip(worst, of_texts, strict=True):
     size += _size(maps)
     if size > _MOST_BYTES:
       return
-    yield text, maps
+    yield text, f'{truth}, {model.said(maps)}', maps
 
 
 def _size(maps: AttentionMaps) -> int:
@@ -248,8 +246,8 @@ def _some(examples: Examples, most: int) -> Examples:
   return examples.take(np.sort(chosen))
 
 
-def _heads(drawn: Figures, model: _Model, examples: Examples, lengths) -> dict:
-  """Statistics and ablation of heads, which are drawn, too."""
+def _heads(model: _Model, examples: Examples, lengths) -> dict:
+  """Statistics and ablation of heads."""
   classifier, params = model.classifier, model.params
   rows = head_analysis.statistics_rows(
     head_analysis.statistics(classifier, params, examples, lengths, model.names)
@@ -261,28 +259,27 @@ def _heads(drawn: Figures, model: _Model, examples: Examples, lengths) -> dict:
       classifier, params, examples, lengths, model.run.program.task
     )
     rows = [row | more for row, more in zip(rows, of_heads, strict=True)]
-    figures.ablation(drawn, ablated)
   else:
     log(f'WARNING: heads are not ablated: {reason}')
-  figures.heads(drawn, rows)
   return {'heads': rows, 'ablation': ablated}
 
 
-def _heads_section(drawn: Figures, rows: list[dict], split: str) -> str:
-  table = pages.table(list(rows[0]), [list(row.values()) for row in rows])
-  names = [name for name in ('heads', 'ablation') if name in drawn.pngs]
-  pictures = _pictures(drawn, names, 30)
-  return pages.section(f'Heads on {split}', table + pictures)
-
-
-def _positions(drawn: Figures, model: _Model, length: int) -> list[str]:
+def _positions(
+  drawn: Figures, model: _Model, length: int, loaded: loading.Data | str
+) -> list[str]:
   """The section on the position method, if the encoder has heads and one."""
   if not model.has_heads:
     return []
   settings, before = model.run.settings, set(drawn.pngs)
   length = position_figures.num_positions(length, settings, model.classifier)
+  trained = None
+  if not isinstance(loaded, str):
+    longest = int(loaded.with_unlabelled.lengths.max())
+    longest = min(longest, settings.data.max_length)
+    sampling = settings.model.position_sampling.make()
+    trained = sampling.max_length(longest + model.classifier.has_cls)
   position_figures.draw_model(
-    drawn, model.classifier, model.params, length, settings
+    drawn, model.classifier, model.params, length, settings, trained
   )
   names = [name for name in drawn.pngs if name not in before]
   if not names:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import statistics
+import urllib.parse
+from collections.abc import Mapping, Sequence
 
-from experiments.inspection import pages
+from experiments.inspection import charts, origin, pages
+from experiments.inspection.charts import Point
+from experiments.inspection.pages import Html, Shaded
 from experiments.sweeps import (
   comparison,
   folder,
+  names,
   plots,
   results,
   tables,
 )
+from experiments.sweeps.comparison import Comparison
+from experiments.sweeps.plan import Spec
 from experiments.workdir.metrics import read_rows
 
 
@@ -32,32 +40,16 @@ def write(values, path: str, output: str) -> dict:
   compared = comparison.compare(
     rows, specs, values.metric, values.over, values.baseline
   )
+  statuses = collections.Counter(row['status'] for row in rows)
+  trials = ', '.join(f'{count} {status}' for status, count in statuses.items())
   metric = compared.metric
-  drawn = [
-    pages.figure(figure, f'{metric} by {name}')
-    for name, figure in plots.of_sweep(compared, specs).items()
-  ]
-  figure = plots.over_steps(
-    _mean_curves(specs, compared), f'{metric} on validation'
-  )
-  drawn.append(pages.figure(figure, f'{metric} over steps'))
-  header, body = tables.cells(compared)
-  texts = [tables.caption(compared), tables.conclusion(compared) or '']
-  columns = ['trial', 'name', 'setting', *compared.over, 'status']
-  columns += [f'best/{split}/{metric}' for split in comparison.SPLITS]
-  columns += ['parameters', 'seconds', 'reason']
-  rows = results.named(rows, compared)
-  columns = [c for c in columns if any(row.get(c) is not None for row in rows)]
-  trials = [[row.get(column) for column in columns] for row in rows]
-  ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']
   sections = [
+    pages.section(f'Settings, by {metric} on validation', _settings(compared)),
+    pages.section('Figures', _figures(specs, compared)),
+    pages.section('Trials', _trials(rows, specs, compared, output)),
     pages.section(
-      f'Settings, by {metric} on validation',
-      pages.table(header, body)
-      + ''.join(f'<p>{pages.escape(text)}</p>' for text in texts),
+      'Sweep', origin.table([s.path for s in specs], {'trials': trials})
     ),
-    pages.section('Figures', pages.figures(drawn, 30)),
-    pages.section('Trials', pages.table(columns, trials, ended)),
     pages.section('Config', pages.config(_shared(specs))),
   ]
   title = os.path.basename(os.path.abspath(values.workdir))
@@ -65,29 +57,167 @@ def write(values, path: str, output: str) -> dict:
   return {'files': [pages.NAME]}
 
 
+def _settings(compared: Comparison) -> str:
+  """The table of settings, with the values of all repetitions drawn; HTML."""
+  header, body = tables.cells(compared)
+  done = [entry for entry in compared.table if entry['n']]
+  seen = [v for e in done for s in comparison.SPLITS for v in _values(e, s)]
+  drawn = [
+    charts.strip([_values(entry, split) for split in comparison.SPLITS], seen)
+    if entry['n']
+    else ''
+    for entry in compared.table
+  ]
+  rows = [
+    [name, *cells, strip]
+    for (name, *cells), strip in zip(body, drawn, strict=True)
+  ]
+  texts = [tables.caption(compared), tables.conclusion(compared) or '']
+  if seen:
+    header = [*header, f'{min(seen):.4g} to {max(seen):.4g}']
+    texts.append(
+      'Blue discs are the values on validation, and orange ones on test.'
+    )
+  return pages.table(header, rows) + ''.join(map(pages.paragraph, texts))
+
+
+def _values(entry: Mapping, split: str) -> list[float]:
+  """The scores of all trials of a setting that is done."""
+  return [value for unit in entry[split]['values'].values() for value in unit]
+
+
+def _figures(specs: list[Spec], compared: Comparison) -> str:
+  keys = names.swept(specs, compared.over)
+  done = [entry for entry in compared.table if entry['n']]
+  numeric = plots.numeric_keys(done, keys)
+  over_steps = _over_steps(specs, compared)
+  drawn = [over_steps] if over_steps else []
+  if any('by_length' in entry for entry in compared.table):
+    drawn.append(_by_length(compared))
+  drawn += [_against(compared, key, keys) for key in numeric]
+  pairs = itertools.combinations(numeric, 2)
+  drawn += [_surface(compared, *pair) for pair in pairs]
+  return pages.figures(drawn, 24)
+
+
+def _over_steps(specs: list[Spec], compared: Comparison) -> str:
+  """The metric on validation over steps: mean and range of repetitions.
+
+  Of the best settings, and no more than a chart shows.
+  """
+  best = [entry['setting'] for entry in compared.table][: plots.MOST]
+  values = {setting: collections.defaultdict(list) for setting in best}
+  for setting, spec in zip(compared.of_trials, specs, strict=True):
+    for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
+      value = row.get(f'validation/{compared.metric}')
+      if setting in values and value is not None:
+        values[setting][row['step']].append(value)
+  curves = {
+    setting: [_point(step, by_step[step]) for step in sorted(by_step)]
+    for setting, by_step in values.items()
+    if by_step
+  }
+  return _lines(curves, 'steps', compared) if curves else ''
+
+
+def _point(x: float, values: Sequence[float]) -> Point:
+  """The mean of repetitions, and their range."""
+  low, high = min(values), max(values)
+  note = f'({", ".join(f"{value:.4g}" for value in values)})'
+  return Point(x, statistics.fmean(values), low, high, note)
+
+
+def _lines(curves, xlabel: str, compared: Comparison, log=False) -> str:
+  ylabel = f'{compared.metric} on validation (mean, range)'
+  return charts.lines(curves, xlabel, ylabel, log=log)
+
+
+def _by_length(compared: Comparison) -> str:
+  """Bits per byte on test by length of the window, a curve per setting."""
+  curves = {
+    entry['setting']: [
+      _point(int(length), score['values'])
+      for length, score in entry['by_length'].items()
+    ]
+    for entry in compared.table[: plots.MOST]
+    if 'by_length' in entry
+  }
+  ylabel = 'bits per byte on test (mean, range)'
+  return charts.lines(curves, 'tokens of the window', ylabel, log=True)
+
+
+def _against(compared: Comparison, key: str, keys: Sequence[str]) -> str:
+  """The metric against a swept number, a curve per setting of the others."""
+  curves = {
+    name: [
+      _point(entry[key], _values(entry, 'validation'))
+      for entry in sorted(entries, key=lambda entry: entry[key])
+    ]
+    for name, entries in plots.by_others(compared, key, keys).items()
+  }
+  log = plots.is_logarithmic(entry[key] for entry in compared.table)
+  return _lines(dict([*curves.items()][: plots.MOST]), key, compared, log)
+
+
+def _surface(compared: Comparison, key: str, other: str) -> str:
+  """The metric by two swept numbers, of their best setting; HTML."""
+  done = [entry for entry in compared.table if entry['n']]
+  means = {}
+  for entry in done:
+    mean = entry['validation']['mean']
+    means.setdefault((entry[key], entry[other]), mean)
+  low, high = min(means.values()), max(means.values())
+  worst = low if compared.sign > 0 else high
+  columns = sorted({entry[other] for entry in done})
+  rows = []
+  for row in sorted({entry[key] for entry in done}):
+    known = [means.get((row, column)) for column in columns]
+    rows.append([f'{row:.4g}'])
+    rows[-1] += [
+      Shaded(m, abs(m - worst) / ((high - low) or 1)) if m is not None else None
+      for m in known
+    ]
+  caption = (
+    f'{compared.metric} on validation by {key} (rows) and {other} (columns), '
+    'of the best setting with both; the deeper, the better'
+  )
+  header = ['', *(f'{column:.4g}' for column in columns)]
+  return pages.table(header, rows, caption=caption, kind='matrix')
+
+
+def _trials(
+  rows: list[dict], specs: list[Spec], compared: Comparison, output: str
+) -> str:
+  """The table of trials, each with a link to its page or its folder; HTML."""
+  scores = {
+    f'best/{split}/{compared.metric}': split for split in comparison.SPLITS
+  }
+  columns = ['setting', *compared.over, 'status', *scores]
+  columns += ['parameters', 'seconds', 'reason']
+  shown = results.named(rows, compared)
+  columns = [c for c in columns if any(row.get(c) is not None for row in shown)]
+  table = [
+    [_link(spec, output), *(row.get(column) for column in columns)]
+    for row, spec in zip(shown, specs, strict=True)
+  ]
+  ended = [n for n, row in enumerate(rows) if row['status'] != 'DONE']
+  header = ['trial', *(scores.get(column, column) for column in columns)]
+  note = pages.paragraph(
+    'A trial is a link to its page, where experiments.inspect has written one, '
+    'or to its folder.'
+  )
+  return note + pages.table(header, table, ended)
+
+
+def _link(spec: Spec, output: str) -> Html:
+  page = os.path.join(spec.path, 'inspect', pages.NAME)
+  target = page if os.path.exists(page) else spec.path
+  address = urllib.parse.quote(os.path.relpath(target, output))
+  return Html(f'<a href="{address}">{spec.index}</a>')
+
+
 def _shared(specs) -> dict:
   """Settings of a sweep that no trial overrides."""
   flat = specs[0].settings.flat()
   changed = {key for spec in specs for key in spec.overrides}
   return {key: flat[key] for key in flat if key not in changed}
-
-
-def _mean_curves(specs, compared) -> dict[str, dict[int, float]]:
-  """Validation metric, mean over repetitions, by setting and step.
-
-  The best settings first, and no more than a figure shows.
-  """
-  best = [entry['setting'] for entry in compared.table]
-  values = {setting: collections.defaultdict(list) for setting in best}
-  for setting, spec in zip(compared.of_trials, specs, strict=True):
-    if setting not in best[: plots.MOST]:
-      continue
-    points = values[setting]
-    for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
-      value = row.get(f'validation/{compared.metric}')
-      if value is not None:
-        points[row['step']].append(value)
-  return {
-    setting: {step: statistics.fmean(points[step]) for step in sorted(points)}
-    for setting, points in values.items()
-  }

@@ -24,6 +24,8 @@ SPLITS = ('validation', 'test')
 # A metric of streams; that of windows of 256 tokens ends in _256.
 LENGTH = 'bits_per_byte'
 _CONFIDENCE = 0.95
+# Of fewer values there is no interval: of two, it is that of one difference.
+LEAST = 3
 # Rounding error of the difference of equal accuracies.
 ROUNDING = 1e-9
 # The default baseline, if it is one of several settings.
@@ -106,19 +108,20 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
 def interval(values: list[float]) -> dict[str, Any]:
   """Mean, standard deviation, half-width of the 95% interval, and n.
 
-  Student's t interval (1908). A single value has neither deviation nor
-  interval. Equal values have no interval: its width would be 0, and accuracies
-  on few texts coincide easily.
+  Student's t interval (1908). Fewer than three values have none. Equal values
+  have none, too: its width would be 0, and accuracies on few texts coincide
+  easily.
   """
   count, mean = len(values), statistics.fmean(values)
   std = half_width = None
   if count > 1 and max(values) - min(values) <= ROUNDING:
     std = 0.0
   elif count > 1:
+    std = statistics.stdev(values)
+  if std and count >= LEAST:
     # Imported late: it takes half a second.
     import scipy.stats
 
-    std = statistics.stdev(values)
     quantile = scipy.stats.t.ppf((1 + _CONFIDENCE) / 2, count - 1)
     half_width = float(quantile * std / math.sqrt(count))
   return {'mean': mean, 'std': std, 'half_width': half_width, 'n': count}

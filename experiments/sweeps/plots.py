@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,19 +33,18 @@ def figure(compared: Comparison, key: str, keys: Iterable[str]):
       (entry[key], entry['validation'])
       for entry in sorted(entries, key=lambda entry: entry[key])
     ]
-    for name, entries in _by_others(compared, key, keys).items()
+    for name, entries in by_others(compared, key, keys).items()
   }
   shown, axes = _curves(
     lines, key, f'{compared.metric} on validation (mean, 95% interval)'
   )
-  values = [entry[key] for entry in compared.table]
-  if min(values) > 0 and max(values) / min(values) >= 10:
+  if is_logarithmic(entry[key] for entry in compared.table):
     axes.set_xscale('log')
   axes.set_ylim(*_limits(compared.metric, axes.get_ylim()))
   return shown
 
 
-def _by_others(
+def by_others(
   compared: Comparison, key: str, keys: Iterable[str]
 ) -> dict[str, list[dict]]:
   """Settings that are done, by their name without one of the keys."""
@@ -116,20 +117,6 @@ def by_length(compared: Comparison):
   return shown
 
 
-def over_steps(means: Mapping[str, Mapping[int, float]], ylabel: str):
-  """Means over steps, one curve per setting.
-
-  Args:
-    means: by setting and step; the best settings first.
-  """
-  lines = {
-    name: [(step, {'mean': mean}) for step, mean in values.items()]
-    for name, values in means.items()
-  }
-  shown, _ = _curves(lines, 'steps', ylabel)
-  return shown
-
-
 def _curves(
   lines: Mapping[str, Sequence[tuple[float, Mapping]]], xlabel: str, ylabel: str
 ) -> tuple[Any, Any]:
@@ -174,6 +161,18 @@ def _limits(metric: str, shown: tuple[float, float]) -> tuple[float, float]:
 def _say_best(axes, count: int) -> None:
   if count > MOST:
     axes.set_title(f'the best {MOST} of {count} settings', fontsize=9)
+
+
+def is_logarithmic(values: Iterable[float]) -> bool:
+  """Whether they reach over a factor of ten, or grow by factors, as 1, 2, 4."""
+  low, *others = sorted(set(values))
+  if low <= 0 or not others:
+    return False
+  pairs = list(itertools.pairwise([low, *others]))
+  steps = [b - a for a, b in pairs]
+  factors = [math.log(b / a) for a, b in pairs]
+  is_geometric = max(factors) / min(factors) < max(steps) / min(steps)
+  return others[-1] / low >= 10 or is_geometric
 
 
 def numeric_keys(table: list[dict], keys: Iterable[str]) -> list[str]:

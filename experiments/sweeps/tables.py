@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
+import textwrap
 from collections.abc import Sequence
 
 from experiments.learning import reports
 from experiments.learning.reports import Table
-from experiments.sweeps.comparison import ROUNDING, SPLITS, Comparison
+from experiments.sweeps.comparison import LEAST, ROUNDING, SPLITS, Comparison
 from experiments.sweeps.names import FOLD
 
 _UNKNOWN = '± ?'
+# Of a terminal.
+_COLUMNS = 80
 
 
 def conclusion(compared: Comparison) -> str | None:
@@ -23,7 +27,7 @@ def conclusion(compared: Comparison) -> str | None:
   difference = others[0]['difference']
   mean, half_width = difference['mean'], difference['half_width']
   seeds = _repetitions(compared.units, difference['n'])
-  if difference['n'] == 1:
+  if difference['n'] < LEAST:
     verdict = f'not tested with {seeds}'
   elif half_width is None and abs(mean) <= ROUNDING:
     verdict = f'equal in {seeds}'
@@ -87,10 +91,16 @@ def lengths_of(compared: Comparison) -> list[str]:
 def _plus_minus(score: dict | None, sign: str = '') -> str:
   if score is None:
     return ''
+  if score['n'] < LEAST and 'values' in score:
+    values = score['values']
+    units = (
+      values.values() if isinstance(values, dict) else [[v] for v in values]
+    )
+    return ', '.join(f'{statistics.fmean(unit):.4f}' for unit in units)
   shown = f'{score["mean"]:{sign}.4f}'
   if score['half_width'] is not None:
     return f'{shown} ± {score["half_width"]:.4f}'
-  return shown if score['std'] is None else f'{shown} {_UNKNOWN}'
+  return shown if score['n'] < LEAST else f'{shown} {_UNKNOWN}'
 
 
 def caption(compared: Comparison) -> str:
@@ -98,10 +108,19 @@ def caption(compared: Comparison) -> str:
   over = _repetitions(compared.units)
   of = 'of the same data' if FOLD in compared.over else 'on the same data'
   text = (
-    f'{compared.metric} of the checkpoint that is best on validation, mean '
-    f'over {over} ± half-width of its 95% interval (Student), over other '
-    f'{over} {of}; the best setting on validation first.'
+    f'{compared.metric} of the checkpoint that is best on validation; the best '
+    'setting on validation first.'
   )
+  counts = [
+    score['n'] for entry in compared.table if (score := entry.get('test'))
+  ]
+  if max(counts, default=0) >= LEAST:
+    text += (
+      f' Mean over {over} ± half-width of its 95% interval (Student), over '
+      f'other {over} {of}.'
+    )
+  if min(counts, default=LEAST) < LEAST:
+    text += f' With fewer than {LEAST} {over}, the value of each.'
   if lengths_of(compared):
     text += ' N tokens: bits per byte on test in windows of so many.'
   if any(_UNKNOWN in cell for row in cells(compared)[1] for cell in row):
@@ -119,5 +138,15 @@ def markdown(compared: Comparison) -> str:
 
 
 def text(compared: Comparison) -> str:
-  """The table and its caption, in aligned columns for a terminal."""
-  return f'{reports.text(Table(*cells(compared)))}\n{caption(compared)}'
+  """The table and its caption, in aligned columns for a terminal.
+
+  In a table that is wider than most terminals, names have lines of their own.
+  """
+  header, body = cells(compared)
+  lines = reports.text(Table(header, body)).splitlines()
+  if max(map(len, lines)) > _COLUMNS:
+    named = [['', *row[1:]] for row in (header, *body)]
+    lines = reports.text(Table(named[0], named[1:])).splitlines()
+    for number, row in enumerate(body, 1):
+      lines[number] = f'{row[0]}\n{lines[number]}'
+  return '\n'.join([*lines, textwrap.fill(caption(compared), _COLUMNS)])

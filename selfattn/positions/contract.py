@@ -5,7 +5,8 @@ method does not implement costs nothing; `hooks` has those that it implements.
 
   embed    token vectors with positions in them
   state    arrays per token from a layer's input, cached with its keys
-  rows     vectors that a layer projects by its own query and key matrices
+  rows     a table of relative position embeddings, which a layer projects by
+           its own query and key matrices
   rotate   queries and keys for their matmul
   content  added to the scores before scaling, from queries and keys
   bias     added to the scaled scores, from positions and state
@@ -123,7 +124,11 @@ class Position(InLayers):
 
   @property
   def parts(self) -> tuple[tuple[str, Position], ...]:
-    """(name, method) of each joined method; of a single one: ('', itself)."""
+    """(name, method) of each part of a join; of a single one: ('', itself).
+
+    The parts of `rotary+t5` are the two methods, by the names that they have in
+    the config.
+    """
     return (('', self),)
 
   @property
@@ -172,7 +177,7 @@ class Position(InLayers):
     del params, x_BLD, tokens
 
   def rows(self, params) -> Any:
-    """Vectors (N, D) for the query and key projections of each layer.
+    """Rows of a table, (N, D), for the query and key projections of each layer.
 
     For methods whose vectors, such as those of distances, share the matrices
     (and biases) of tokens. Later hooks find the results in `params`, as
@@ -235,6 +240,10 @@ class Position(InLayers):
 
   def encoding(self, params, tokens: Tokens) -> Any:
     """The encoding of these positions, an array, which is sown as `P`.
+
+    P is the matrix of position encodings in Dive into Deep Learning, section
+    11.6, which is added to the embeddings. Other methods return their own table
+    or term.
 
     Sown once, as that of the first layer, unless the method is `per_layer`.
 

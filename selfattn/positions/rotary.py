@@ -43,9 +43,9 @@ class Rotary(Position):
     layout: which channels are a pair. 'half': j and j + R/2; 'interleaved':
       2j and 2j + 1. The same up to a permutation of channels.
     base: base of the angles.
-    fraction: share of the channels that are rotated, rounded down to pairs; 1:
-      R = K. With scaling 'proportional', share of the pairs that rotate, and
-      R = K.
+    fraction: share of the channels that are rotated, rounded down to pairs, as
+      partial_rotary_factor in transformers; 1: R = K. With scaling
+      'proportional', share of the pairs that rotate, and R = K.
     scaling: how frequencies are scaled for texts longer than those of training;
       the formulas are in selfattn.positions.frequencies.
     factor: longest text over longest text of training.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from experiments.inspection import (
   position_figures,
   run_page,
 )
+from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.training import build
 from experiments.training import run as run_lib
@@ -80,7 +82,6 @@ def test_a_figure_is_one_file_and_its_numbers_are_in_another(inspected):
   assert found['attention-0']['labels']['tokens'] == KNOWN
   assert weights.shape == (1, 2, len(KNOWN), len(KNOWN))
   np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=1e-5)
-  assert found['heads']['labels']['rows'] == result['heads']
   assert [head['head'] for head in result['heads']] == [0, 1]
   assert result['ablation']['examples'] == 9
   assert len(result['ablation']['least_important_first']) == 3
@@ -102,15 +103,69 @@ def test_a_page_of_a_run_has_all_its_parts(inspected):
   text = page.read_text()
   # The name of the run, not its path.
   assert '<title>run</title>' in text
-  for name in ('loss over steps', 'heads', 'ablation', 'encoding'):
-    assert f'alt="{name}"' in text
+  for name in ('loss by steps', 'accuracy on 9 texts by heads ablated'):
+    assert f'aria-label="{name}"' in text
+  assert 'alt="encoding"' in text
+  (attempt,) = json.loads((path / 'env.json').read_text())
+  # There is no commit without git.
+  for fact in ('time', 'commit', 'machine'):
+    assert (attempt[fact] or '') in text
   changed = re.findall('<tr class=marked><td.*?>(config.*?)</td>', text)
   assert 'config.model.embed_dim' in changed
   assert 'config.seed' not in changed
   (data,) = re.findall('<script type="application/json">(.*)</script>', text)
-  shown = [entry['title'] for entry in json.loads(data)]
+  shown = json.loads(data)
   # That of --text, and those with the greatest loss.
-  assert (shown[0], len(shown)) == (TEXT, 21)
+  assert (shown[0]['title'], len(shown)) == (TEXT, 21)
+  assert re.fullmatch(r'predicted: \w+ \(0\.\d+\)', shown[0]['note'])
+  assert shown[1]['note'].startswith('true: ')
+
+
+def test_a_count_has_its_texts_as_they_stand_in_their_file(inspected):
+  text = (inspected[0] / 'inspect/index.html').read_text()
+  settings = stored.read_settings(str(inspected[0]))
+  rows = settings.data.dataset().read('', settings.data.seed)['validation']
+  origins = {f'word_order, row {row.number}': row for row in rows}
+  total = 0
+  for key, count in re.findall('href="#(classes-.-.)">([0-9]+)<', text):
+    shown = text.split(f'id="{key}"')[1].split('</div></div>')[0]
+    total += int(count)
+    cells = re.findall('<td.*?>(.*?)</td>', shown)
+    for _, true, predicted, sentence, origin in zip(
+      *[iter(cells)] * 5, strict=True
+    ):
+      row = origins[origin]
+      assert (sentence, true) == (row.text, row.label)
+      assert key == 'classes-{}-{}'.format(
+        *map(('negative', 'positive').index, (true, predicted.split()[0]))
+      )
+  assert total == len(rows)
+
+
+def test_a_click_on_a_count_shows_its_texts(inspected, browser):
+  browser.get(f'file://{inspected[0]}/inspect/index.html')
+  lists = browser.find_elements('css selector', '.texts')
+  assert not any(shown.is_displayed() for shown in lists)
+  browser.find_element('css selector', '.matrix a').click()
+  assert [shown.is_displayed() for shown in lists].count(True) == 1
+  assert browser.get_log('browser') == []
+
+
+def test_two_runs_are_compared(inspected, tmp_path, printed_json):
+  path, other = inspected[0], tmp_path / 'other'
+  shutil.copytree(path, other)
+  output = tmp_path / 'page'
+  printed_json('inspect', f'--workdir={path},{other}', f'--output={output}',
+    '--num_examples=2',
+  )  # fmt: skip
+  text = (output / 'index.html').read_text()
+  table = text.split('<h2>Runs compared</h2>')[1].split('</table>')[0]
+  of_runs = re.findall('<td[^>]*>(run|other)</td>(.*)</tr>', table)
+  assert [name for name, _ in of_runs] == ['run', 'other']
+  # A copy has the same scores, and the same texts right.
+  assert of_runs[0][1] == of_runs[1][1]
+  assert re.findall('href="#runs-(.-.)"', text) == ['0-0', '1-1']
+  assert 'run, train: ' in text
 
 
 class Uniform(Encoder):
@@ -241,6 +296,15 @@ def test_a_bias_is_drawn_to_twice_the_longest_text():
   expected = -abs(np.array(curves['distance'])) * [[2.0**-4], [2.0**-8]]
   np.testing.assert_allclose(curves['bias'], expected, rtol=1e-6)
   assert np.shape(found.numbers['bias']['P']) == (1, 2, 11, 11)
+
+
+def test_a_line_shows_where_positions_of_train_end():
+  figure = plots.show_heatmaps(np.zeros((1, 1, 6, 6)), 'key', 'query')
+  position_figures._mark(4, False, figure, 'xy')
+  lines = [line.get_data() for line in figure.axes[0].lines]
+  assert lines == [([3.5, 3.5], [0, 1]), ([0, 1], [3.5, 3.5])]
+  position_figures._mark(9, False, figure, 'xy')
+  assert len(figure.axes[0].lines) == 2
 
 
 def test_numbers_of_a_large_array_are_left_out(monkeypatch, capfd):

@@ -173,14 +173,19 @@ def test_a_page_of_a_sweep_has_its_tables(whole, call_command, tmp_path):
   assert code == 0, stderr
   assert last_json(stdout)['files'] == ['index.html']
   text = (tmp_path / 'index.html').read_text()
-  settings, trials, config = re.findall('<table>(.*?)</table>', text, re.DOTALL)
+  settings, trials, origin, config = re.findall(
+    '<table.*?>(.*?)</table>', text, re.DOTALL
+  )
   for table in (settings, trials):
     for rate in ('0.001', '0.01'):
       assert f'>learning_rate={rate}<' in table
   assert trials.count('>DONE<') == 4
   assert 'config.model.embed_dim' in config
   assert 'config.optimizer.learning_rate' not in config
-  assert text.count('<img ') == 3
+  assert text.count('<figure ') == 2
+  assert '4 DONE' in origin
+  for link in re.findall('href="(.*?)"', trials):
+    assert (tmp_path / link / 'status.json').exists()
   code, _, stderr = call_command('inspect', *flags, '--text=a', cwd=tmp_path)
   assert code == 2
   assert '--text does not apply to a sweep' in stderr

@@ -93,8 +93,10 @@ def test_a_scanned_stack_is_read_like_a_plain_one(model):
   classifier, params, loaded, _ = model
   scanned = classifier.clone(encoder=classifier.encoder.clone(scan=True))
   batch = some(loaded).batch(np.arange(3), 3, 17)
-  plain, _ = head_analysis.sown_weights(classifier, params, batch)
-  found, _ = head_analysis.sown_weights(scanned, params, batch)
+  plain, found = (
+    head_analysis.sown_weights(head_analysis.sown(model, params, batch)[1])
+    for model in (classifier, scanned)
+  )
   np.testing.assert_allclose(found, plain, atol=1e-5)
 
 

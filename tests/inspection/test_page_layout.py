@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.inspection import pages
+from experiments.inspection import charts, pages
+from experiments.inspection.charts import Point
 from experiments.inspection.head_analysis import AttentionMaps
-from selfattn import plots
 
 HEBREW = ['הסרט', 'היה', 'good']
 
@@ -15,8 +15,9 @@ def page(tmp_path_factory):
   """A page that is too wide for any screen, were it not for its boxes."""
   path = tmp_path_factory.mktemp('layout') / 'page.html'
   labels = [f'class number {n}' for n in range(40)]
-  counts = np.arange(1600).reshape(40, 40)
-  figure = pages.figure(plots.plot(np.arange(3.0)), 'a curve')
+  counts = np.arange(1600).reshape(40, 40).tolist()
+  curve = [Point(n, n) for n in range(3)]
+  chart = charts.lines({'a': curve, 'b': curve}, 'x', 'y')
   texts = [
     ['/a/path/' + 'x' * 200, 'many words ' * 20],
     [' '.join(HEBREW), 'short'],
@@ -26,11 +27,19 @@ def page(tmp_path_factory):
     str(path),
     'a' * 90,
     [
-      pages.figures([figure] * 5, 20),
+      pages.figures([chart] * 5, 20),
       pages.beside(
-        [pages.confusion(labels, counts), pages.table(['one', 'two'], texts)]
+        [
+          pages.table(
+            ['', *labels],
+            [[label, *row] for label, row in zip(labels, counts, strict=True)],
+            caption='row: true class, column: predicted',
+            kind='upright matrix',
+          ),
+          pages.table(['one', 'two'], texts),
+        ]
       ),
-      pages.attention([('a long title ' * 20, maps)]),
+      pages.attention([('a long title ' * 20, 'a note ' * 50, maps)]),
     ],
   )
   return path
@@ -71,7 +80,7 @@ def test_no_page_scrolls_sideways(width, browser, page):
 @pytest.mark.parametrize(('width', 'in_a_row'), [(400, 1), (1200, 3)])
 def test_curves_stand_side_by_side(width, in_a_row, browser, page):
   show(browser, page, width)
-  curves = find(browser, '.figures img')
+  curves = find(browser, '.figures svg[role]')
   tops = [curve.rect['y'] for curve in curves]
   assert tops.count(tops[0]) == in_a_row
   last = curves[in_a_row - 1].rect
@@ -81,7 +90,7 @@ def test_curves_stand_side_by_side(width, in_a_row, browser, page):
 def test_texts_run_in_their_own_direction(browser, page):
   show(browser, page, 1200)
   assert style(browser, 'h1', 'direction') == 'ltr'
-  cells = find(browser, 'td[dir=auto]')
+  cells = find(browser, 'table:not(.matrix) td[dir=auto]')
   directions = [cell.value_of_css_property('direction') for cell in cells]
   assert directions == ['ltr', 'ltr', 'rtl', 'ltr']
   words = find(browser, '.tokens button')

@@ -1,14 +1,18 @@
 """What pages are made of, and that a browser shows it without errors."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
-from experiments.inspection import curves, pages
+from experiments.inspection import charts, curves, pages
+from experiments.inspection.charts import Point
 from experiments.inspection.head_analysis import AttentionMaps
+from experiments.inspection.pages import Shaded
 from experiments.sweeps import comparison
 from experiments.sweeps import plots as sweep_plots
+from selfattn.plots import COLOURS
 
 
 def test_user_text_is_escaped(tmp_path):
@@ -20,8 +24,9 @@ def test_user_text_is_escaped(tmp_path):
     evil,
     [
       pages.section(evil, pages.table([evil], [[evil]])),
-      pages.confusion([evil, 'b'], np.eye(2, dtype=int)),
-      pages.attention([(evil, maps)]),
+      pages.table([evil], [[Shaded(evil, 1)]], caption=evil),
+      charts.lines({evil: [Point(1, 2, note=evil)]}, evil, evil),
+      pages.attention([(evil, evil, maps)]),
     ],
   )
   text = page.read_text()
@@ -34,7 +39,8 @@ def test_user_text_is_escaped(tmp_path):
 
 def test_weights_are_quantized_to_a_65535th():
   weights = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 2, 3))
-  text = pages.attention([('t', AttentionMaps(['a', 'b', 'c'], weights))])
+  maps = AttentionMaps(['a', 'b', 'c'], weights)
+  text = pages.attention([('t', '', maps)])
   (entry,) = json.loads(text.partition('json">')[2].partition('</script>')[0])
   import base64
 
@@ -58,35 +64,34 @@ def test_curves_of_train_stand_in_the_middle_of_what_they_are_means_of():
     },
     'learning_rate': {'train': [(1, 0.1), (4, 0.2)]},
   }
+  # Each split has one colour in all charts.
+  colours = re.findall('--c: (.*?)".*?<title>(.*?):', curves.write({'': rows}))
+  assert set(colours) == {
+    (COLOURS[0], 'validation'),
+    (COLOURS[1], 'train'),
+  }
 
 
-def select(browser, name, index):
-  from selenium.webdriver.common.by import By
-  from selenium.webdriver.support.select import Select
-
-  found = browser.find_element(By.CSS_SELECTOR, f'select[name={name}]')
-  Select(found).select_by_index(index)
+def choose(browser, title):
+  """Clicks on one of the small maps."""
+  browser.find_element('css selector', f'button[title="{title}"]').click()
 
 
 def said(browser):
-  from selenium.webdriver.common.by import By
-
-  return browser.find_element(By.TAG_NAME, 'output').text
+  return browser.find_element('css selector', 'output').text
 
 
 @pytest.mark.slow
 def test_a_browser_shows_the_selected_weights(browser, tmp_path):
   from selenium.webdriver.common.action_chains import ActionChains
-  from selenium.webdriver.common.by import By
+  from selenium.webdriver.support.select import Select
 
   rng = np.random.default_rng(0)
   tokens = ['the', '<b>', 'dull', 'plot']
   texts = [
-    ('one', AttentionMaps(tokens, rng.dirichlet(np.ones(4), size=(2, 3, 4)))),
-    (
-      'two',
-      AttentionMaps(tokens[:2], rng.dirichlet(np.ones(2), size=(2, 3, 2))),
-    ),
+    (name, note, AttentionMaps(tokens[:n], weights))
+    for name, note, n in (('one', 'true: good', 4), ('two', '', 2))
+    for weights in [rng.dirichlet(np.ones(n), size=(2, 3, n))]
   ]
   page = tmp_path / 'page.html'
   pages.write(str(page), 'maps', [pages.attention(texts)])
@@ -99,30 +104,31 @@ def test_a_browser_shows_the_selected_weights(browser, tmp_path):
       f'{weights[row, column]:.4f}'
     )
 
-  weights = texts[0][1].weights
+  weights = texts[0][2].weights
+  assert browser.find_element('css selector', '.attention p').text == (
+    'true: good'
+  )
   expect(weights[0, 0], tokens, 0)
-  select(browser, 'layer', 1)
-  select(browser, 'head', 2)
+  choose(browser, 'layer 1, head 2')
   expect(weights[1, 2], tokens, 0)
-  words = browser.find_elements(By.CSS_SELECTOR, '.tokens button')
+  words = browser.find_elements('css selector', '.tokens button')
   assert [word.text for word in words] == tokens
   words[2].click()
   expect(weights[1, 2], tokens, 2)
-  select(browser, 'head', 3)
+  choose(browser, 'layer 1, mean')
   expect(weights[1].mean(axis=0), tokens, 2)
-  select(browser, 'layer', 2)
-  expect(texts[0][1].rollout(), tokens, 2)
-  select(browser, 'text', 1)
-  expect(texts[1][1].rollout(), tokens[:2], 0)
-  select(browser, 'layer', 0)
-  select(browser, 'head', 1)
+  choose(browser, 'rollout of all layers')
+  expect(texts[0][2].rollout(), tokens, 2)
+  Select(browser.find_element('css selector', 'select')).select_by_index(1)
+  expect(texts[1][2].weights[0, 0], tokens[:2], 0)
+  choose(browser, 'layer 0, head 1')
   # The value at the mouse pointer, in the middle of the last cell.
-  canvas = browser.find_element(By.TAG_NAME, 'canvas')
+  canvas = browser.find_element('css selector', '.attention > canvas')
   size = canvas.size['width']
   ActionChains(browser).move_to_element_with_offset(
     canvas, size // 2 - 8, size // 2 - 8
   ).perform()
-  last = texts[1][1].weights[0, 1, 1, 1]
+  last = texts[1][2].weights[0, 1, 1, 1]
   assert said(browser) == f'from <b> (1) to <b> (1): {last:.4f}'
   assert browser.get_log('browser') == []
 
@@ -156,11 +162,9 @@ def test_figures_show_the_best_of_many_settings():
     for n in range(40)
   ]
   found = comparison.Comparison('loss', ('seed',), ('seed',), None, table, -1)
-  means = {entry['setting']: {1: 0.5} for entry in table}
   for figure in (
     sweep_plots.settings(found),
     sweep_plots.figure(found, 'rate', ['rate', 'other']),
-    sweep_plots.over_steps(means, 'loss'),
   ):
     (axes,) = figure.axes
     assert axes.get_title() == 'the best 24 of 40 settings'
@@ -168,4 +172,3 @@ def test_figures_show_the_best_of_many_settings():
   assert [label.get_text() for label in labels][::-1] == [
     f's{n}' for n in range(24)
   ]
-  assert len(sweep_plots.over_steps(means, 'loss').axes[0].lines) == 24

@@ -17,7 +17,7 @@ from experiments.data import loading
 from experiments.data.batches import Batch
 from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
-from experiments.inspection.head_analysis import sown_weights
+from experiments.inspection.head_analysis import sown, sown_weights
 from experiments.learning.measures import MEASURES, Measure
 from experiments.settings.settings import from_config
 from experiments.sweeps import comparison
@@ -83,7 +83,7 @@ def test_measures_are_those_of_the_weights_in_float64(changes):
   program = compiled.make(settings, VOCABULARY, LabelFacts(('a', 'b')))
   state = program.init(program.hparams([settings]))
   *_, entropy, distance = program.eval_step(state.params, BATCH)
-  weights, _ = sown_weights(program.classifier, state.params, BATCH)
+  weights = sown_weights(sown(program.classifier, state.params, BATCH)[1])
   weights = np.asarray(weights, np.float64)
   extra = int(program.classifier.has_cls)
   want = [

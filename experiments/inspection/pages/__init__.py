@@ -11,10 +11,10 @@ import html
 import json
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.inspection.figures import png
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.settings.settings import default_values
 from experiments.workdir import workdir as workdir_lib
@@ -28,9 +28,20 @@ _LONG_TEXT = 40
 _STEPS = 2**16 - 1
 
 
+class Html(str):
+  """Content of a page that is HTML, and is not escaped."""
+
+
+class Shaded(NamedTuple):
+  """A cell of a table: a value on a colour, deeper where share is greater."""
+
+  value: Any
+  share: float
+
+
 def escape(text: object) -> str:
-  """Escapes text for HTML, also inside of quoted attributes."""
-  return html.escape(str(text))
+  """Escapes text for HTML, also inside of quoted attributes; no Html."""
+  return text if isinstance(text, Html) else html.escape(str(text))
 
 
 def write(path: str, title: str, sections: Iterable[str]) -> None:
@@ -55,33 +66,49 @@ def section(title: str, content: str) -> str:
   return f'<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>'
 
 
+def paragraph(text: str) -> str:
+  """A paragraph of text."""
+  return f'<p>{escape(text)}</p>'
+
+
 def table(
   header: Sequence[object],
   rows: Iterable[Sequence[object]],
   marked: Iterable[int] = (),
+  caption: str = '',
+  kind: str = '',
 ) -> str:
-  """A table of texts and scalars.
+  """A table of texts, scalars, Html and Shaded ones.
 
   Args:
+    header: headings, which are never broken.
     marked: indices of the rows to highlight.
+    kind: a class of page.css: `matrix` has names of rows in its first column,
+      and `upright matrix` long headings.
   """
-  head = ''.join(f'<th>{escape(cell)}</th>' for cell in header)
+  head = ''.join(f'<th dir="auto">{escape(cell)}</th>' for cell in header)
   lines, marked = [], set(marked)
   for index, row in enumerate(rows):
-    cells = ''.join(_cell(cell) for cell in row)
+    cells = ''.join(map(_cell, row))
     lines.append(f'<tr{" class=marked" * (index in marked)}>{cells}</tr>')
-  body = '\n'.join([f'<tr>{head}</tr>', *lines])
-  return f'<div class="scroll"><table>\n{body}\n</table></div>'
+  said = f'<caption>{escape(caption)}</caption>' if caption else ''
+  body = '\n'.join([f'{said}<thead><tr>{head}</tr></thead>', *lines])
+  return f'<div class="scroll"><table class="{kind}">\n{body}\n</table></div>'
 
 
 def _cell(value) -> str:
+  style = ''
+  if isinstance(value, Shaded):
+    value, share = value
+    style = f' style="background: rgb(0 114 178 / {0.6 * share:.3f})"'
   if isinstance(value, float):
-    return f'<td class="number">{value:.4g}</td>'
+    return f'<td class="number"{style}>{value:.4g}</td>'
   if isinstance(value, int) and not isinstance(value, bool):
-    return f'<td class="number">{value:,}</td>'
-  text = '' if value is None else str(value)
-  kind = ' class="text"' if len(text) > _LONG_TEXT else ''
-  return f'<td{kind} dir="auto">{escape(text)}</td>'
+    return f'<td class="number"{style}>{value:,}</td>'
+  text = '' if value is None else escape(value)
+  is_long = len(text) > _LONG_TEXT and not isinstance(value, Html)
+  kind = ' class="text"' if is_long else ''
+  return f'<td{kind}{style} dir="auto">{text}</td>'
 
 
 def config(flat: dict) -> str:
@@ -95,30 +122,6 @@ def config(flat: dict) -> str:
     rows.append([f'config.{key}', json.dumps(value), json.dumps(before)])
   note = '<p>Highlighted keys differ from their defaults.</p>'
   return note + table(['key', 'value', 'default'], rows, changed)
-
-
-def confusion(labels: Sequence[str], matrix: np.ndarray) -> str:
-  """Confusion matrix (true class, predicted class), shaded by share of row."""
-  head = ''.join(f'<th dir="auto">{escape(label)}</th>' for label in labels)
-  lines = []
-  for label, row in zip(labels, matrix.tolist(), strict=True):
-    total = max(sum(row), 1)
-    cells = ''.join(
-      f'<td class="number" style="background: rgb(0 114 178 / '
-      f'{0.6 * count / total:.3f})">{count}</td>'
-      for count in row
-    )
-    lines.append(f'<tr><th dir="auto">{escape(label)}</th>{cells}</tr>')
-  body = '\n'.join(lines)
-  return (
-    '<div class="scroll"><table>\n<caption>row: true class, column: predicted'
-    f'</caption>\n<tr><th></th>{head}</tr>\n{body}\n</table></div>'
-  )
-
-
-def figure(figure, description: str) -> str:
-  """A matplotlib figure, embedded."""
-  return picture(png(figure), description)
 
 
 def picture(content: bytes, description: str) -> str:
@@ -146,17 +149,18 @@ def beside(tables: Iterable[str]) -> str:
   return f'<div class="beside">\n{content}\n</div>'
 
 
-def attention(texts: Sequence[tuple[str, AttentionMaps]]) -> str:
+def attention(texts: Sequence[tuple[str, str, AttentionMaps]]) -> str:
   """Interactive attention maps: selects text, layer and head, shows values.
 
   Args:
-    texts: pairs (title, attention maps).
+    texts: (title, note, attention maps) of each.
   """
   entries = []
-  for title, maps in texts:
+  for title, note, maps in texts:
     entries.append(
       {
         'title': title,
+        'note': note,
         'tokens': maps.tokens,
         'layers': maps.weights.shape[0],
         'heads': maps.weights.shape[1],

@@ -1,6 +1,6 @@
-// Draws every <div class="attention"> from the JSON inside it: a map with
-// queries as rows and keys as columns, and the text, shaded by the weights of
-// the selected query.
+// Draws every <div class="attention"> from the JSON inside it: a small map of
+// each head, the chosen one with queries as rows and keys as columns, and the
+// text, shaded by the weights of the selected query.
 'use strict';
 
 const STEPS = 65535;
@@ -15,12 +15,6 @@ function unpack(text) {
   );
 }
 
-// The page's colour to blue, a single hue: safe for colour-blind readers and in
-// print.
-function shade(share) {
-  return `rgb(0 114 178 / ${share})`;
-}
-
 function element(name, parent, text) {
   const made = document.createElement(name);
   if (text !== undefined) made.textContent = text;
@@ -28,72 +22,65 @@ function element(name, parent, text) {
   return made;
 }
 
-function choice(parent, name) {
-  const label = element('label', parent, `${name} `);
-  const select = element('select', label);
-  select.name = name;
-  return select;
+// Each head, the mean of each layer and the rollout of all: name, weights, and
+// the weight of full colour, which is that of all heads together.
+function maps({ tokens, layers, heads, weights, rollout }) {
+  const greatest = (x) => x.reduce((most, one) => Math.max(most, one), 0) || 1;
+  const size = tokens.length ** 2;
+  const all = unpack(weights), highest = greatest(all), made = [];
+  for (let layer = 0; layer < layers; layer++) {
+    const mean = new Float32Array(size);
+    for (let head = 0; head < heads; head++) {
+      const start = (layer * heads + head) * size;
+      const of = all.subarray(start, start + size);
+      of.forEach((weight, i) => (mean[i] += weight / heads));
+      made.push({ name: `layer ${layer}, head ${head}`, weights: of, highest });
+    }
+    made.push({ name: `layer ${layer}, mean`, weights: mean, highest });
+  }
+  const flow = unpack(rollout);
+  made.push({
+    name: 'rollout of all layers', weights: flow, highest: greatest(flow),
+  });
+  return made;
 }
 
-function fill(select, names) {
-  const before = select.selectedIndex;
-  select.replaceChildren(...names.map((name, i) => new Option(name, i)));
-  select.selectedIndex = before >= 0 && before < names.length ? before : 0;
+// A pixel for each weight, from the page's colour to blue: a single hue, which
+// is safe for colour-blind readers and in print.
+function paint(canvas, { weights, highest }, length) {
+  canvas.width = canvas.height = length;
+  const image = new ImageData(length, length);
+  weights.forEach((weight, i) =>
+    image.data.set([0, 114, 178, (255 * weight) / highest], 4 * i));
+  canvas.getContext('2d').putImageData(image, 0, 0);
 }
 
 function show(root) {
   const texts = JSON.parse(root.querySelector('script').textContent);
-  const controls = element('div', root);
-  const [text, layer, head] = ['text', 'layer', 'head'].map((name) =>
-    choice(controls, name),
-  );
+  const text = element('select', element('label', root, 'text '));
+  text.append(...texts.map((entry) => new Option(entry.title)));
+  const note = element('p', root);
+  const heads = element('div', root);
+  heads.className = 'heads';
   const words = element('div', root);
   words.className = 'tokens';
   words.dir = 'auto';
   const output = element('output', root);
-  const scale = element('small', root);
+  const caption = element('small', root);
   const canvas = element('canvas', root);
-  let tokens, weights, highest, query;
-
-  const greatest = (x) => x.reduce((most, one) => Math.max(most, one), 0) || 1;
-
-  // The selected map: one head, the mean over heads of a layer, or the rollout.
-  // All heads of a text share one colour scale.
-  function select() {
-    const entry = texts[text.selectedIndex];
-    const size = entry.tokens.length ** 2;
-    if (layer.selectedIndex === entry.layers) {
-      const rollout = unpack(entry.rollout);
-      highest = greatest(rollout);
-      return rollout;
-    }
-    const all = unpack(entry.weights);
-    highest = greatest(all);
-    const of = (number) => {
-      const start = (layer.selectedIndex * entry.heads + number) * size;
-      return all.subarray(start, start + size);
-    };
-    if (head.selectedIndex < entry.heads) return of(head.selectedIndex);
-    const mean = new Float32Array(size);
-    for (let number = 0; number < entry.heads; number++) {
-      of(number).forEach((weight, i) => (mean[i] += weight / entry.heads));
-    }
-    return mean;
-  }
+  let tokens, shown, small, query;
 
   function layout() {
     const length = tokens.length;
     const names = length <= MOST_NAMES;
     const cell = names ? 20 : Math.max(2, Math.floor(640 / length));
-    const margin = names
-      ? 8 + 7 * Math.max(...tokens.map((token) => Math.min(token.length, 16)))
-      : 40;
-    return { length, names, cell, margin };
+    const widths = tokens.map((token) => Math.min(token.length, 16));
+    const margin = names ? 26 + 7 * Math.max(...widths) : 58;
+    return { length, names, cell, margin, side: margin + cell * length + 1 };
   }
 
   function draw() {
-    const { length, names, cell, margin } = layout();
-    const side = margin + cell * length + 1;
+    const { length, names, cell, margin, side } = layout();
     const ratio = window.devicePixelRatio || 1;
     canvas.width = canvas.height = side * ratio;
     canvas.style.width = `${side}px`;
@@ -101,37 +88,36 @@ function show(root) {
     context.scale(ratio, ratio);
     context.font = '12px system-ui, sans-serif';
     context.textBaseline = 'middle';
-    for (let row = 0; row < length; row++) {
-      for (let column = 0; column < length; column++) {
-        context.fillStyle = shade(weights[row * length + column] / highest);
-        context.fillRect(
-          margin + column * cell, margin + row * cell, cell, cell);
-      }
-    }
+    context.imageSmoothingEnabled = false;
+    context.drawImage(small, margin, margin, cell * length, cell * length);
     context.strokeStyle = '#999';
     context.strokeRect(margin, margin, cell * length, cell * length);
-    context.fillStyle = '#1a1a1a';
-    for (let index = 0; index < length; index++) {
-      if (!names && index % 32) continue;
-      const name = names ? tokens[index].slice(0, 16) : String(index);
-      const middle = margin + (index + 0.5) * cell;
-      context.textAlign = 'right';
-      context.fillText(name, margin - 4, middle);
+    context.fillStyle = getComputedStyle(root).color;
+    context.textAlign = 'right';
+    const label = (name, at) => context.fillText(name, margin - 4, at);
+    const upright = (name, at) => {
       context.save();
-      context.translate(middle, margin - 4);
+      context.translate(at, margin - 4);
       context.rotate(-Math.PI / 2);
       context.textAlign = 'left';
       context.fillText(name, 0, 0);
       context.restore();
+    };
+    for (let index = 0; index < length; index++) {
+      if (!names && index % 32) continue;
+      const name = names ? tokens[index].slice(0, 16) : String(index);
+      label(name, margin + (index + 0.5) * cell);
+      upright(name, margin + (index + 0.5) * cell);
     }
+    context.fillText('key →', margin - 4, 10);
+    context.fillText('query ↓', margin - 4, margin - 10);
   }
 
   function shadeWords() {
-    const length = tokens.length;
     [...words.children].forEach((word, key) => {
-      const weight = weights[query * length + key];
-      word.style.background = shade(weight / highest);
-      word.style.color = weight / highest > 0.6 ? 'white' : 'inherit';
+      const weight = shown.weights[query * tokens.length + key];
+      word.style.background = `rgb(0 114 178 / ${weight / shown.highest})`;
+      word.style.color = weight / shown.highest > 0.6 ? 'white' : 'inherit';
       word.classList.toggle('query', key === query);
       word.setAttribute('aria-pressed', key === query);
       word.title = weight.toFixed(4);
@@ -139,7 +125,7 @@ function show(root) {
   }
 
   function say(row, column) {
-    const weight = weights[row * tokens.length + column];
+    const weight = shown.weights[row * tokens.length + column];
     output.textContent = '';
     // Each token in its own direction, whatever that of the other is.
     const name = (index) => {
@@ -156,14 +142,18 @@ function show(root) {
   function attend(row) {
     query = row;
     shadeWords();
-    const mine = weights.subarray(row * tokens.length, (row + 1) * tokens.length);
+    const length = tokens.length;
+    const mine = shown.weights.subarray(row * length, (row + 1) * length);
     say(row, mine.indexOf(Math.max(...mine)));
   }
 
-  function redraw() {
-    weights = select();
-    scale.textContent = `no colour: 0, full colour: ${highest.toFixed(4)}`;
-    head.disabled = layer.selectedIndex === texts[text.selectedIndex].layers;
+  function choose(map, button) {
+    shown = map;
+    small = button.firstChild;
+    [...heads.children].forEach((one) =>
+      one.setAttribute('aria-pressed', one === button));
+    caption.textContent =
+      `${map.name}; no colour: 0, full colour: ${map.highest.toFixed(4)}`;
     draw();
     attend(query);
   }
@@ -172,34 +162,37 @@ function show(root) {
     const entry = texts[text.selectedIndex];
     tokens = entry.tokens;
     query = 0;
-    const count = (number) => Array.from({ length: number }, (_, i) => `${i}`);
-    fill(layer, [...count(entry.layers), 'rollout of all']);
-    fill(head, [...count(entry.heads), 'mean of all']);
+    note.textContent = entry.note;
+    heads.style.setProperty('--heads', entry.heads + 1);
+    heads.replaceChildren();
+    for (const map of maps(entry)) {
+      const button = element('button', heads);
+      button.title = map.name;
+      paint(element('canvas', button), map, tokens.length);
+      button.addEventListener('click', () => choose(map, button));
+    }
     words.replaceChildren();
     tokens.forEach((token, index) => {
       const word = element('button', words, token);
       word.type = 'button';
       word.addEventListener('click', () => attend(index));
     });
-    redraw();
+    heads.firstChild.click();
   }
 
   canvas.addEventListener('mousemove', (event) => {
-    const { length, cell, margin } = layout();
+    const { length, cell, margin, side } = layout();
     const box = canvas.getBoundingClientRect();
     // The map may be scaled down to the width of the page.
-    const ratio = (margin + cell * length + 1) / box.width;
-    const index = (offset) => Math.floor((offset * ratio - margin) / cell);
+    const index = (offset) =>
+      Math.floor(((offset * side) / box.width - margin) / cell);
     const row = index(event.clientY - box.top);
     const column = index(event.clientX - box.left);
     if (row < 0 || column < 0 || row >= length || column >= length) return;
     if (row !== query) attend(row);
     say(row, column);
   });
-  fill(text, texts.map((entry) => entry.title));
   text.addEventListener('change', restart);
-  layer.addEventListener('change', redraw);
-  head.addEventListener('change', redraw);
   restart();
 }
 

@@ -1,0 +1,176 @@
+"""Charts as inline SVG: they follow the colours of their page, and show values.
+
+A value is shown when the pointer is over its point. A chart prints well, and is
+as sharp on a telephone as on paper.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from experiments.inspection.pages import Html, escape
+from selfattn import plots
+
+# Of the whole chart and of what is around its axes, in pixels.
+_WIDTH, _HEIGHT = 420, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 10, 10, 42
+# More points of a curve stand for those between them, and are no discs.
+_MOST_POINTS, _MOST_DISCS = 200, 40
+_DASHES = {'-': '', '--': '6 3', ':': '2 3', '-.': '7 3 2 3'}
+
+
+class Point(NamedTuple):
+  """A point of a curve.
+
+  Attributes:
+    low, high: of what is drawn around y, such as an interval; None: nothing.
+    note: is shown beside x and y.
+  """
+
+  x: float
+  y: float
+  low: float | None = None
+  high: float | None = None
+  note: str = ''
+
+
+def lines(
+  curves: Mapping[str, Sequence[Point]],
+  xlabel: str,
+  ylabel: str,
+  *,
+  log: bool = False,
+  styles: Mapping[str, int] | None = None,
+  over: Sequence[Point] = (),
+) -> Html:
+  """Curves by name, with a legend where there are several.
+
+  Args:
+    log: whether x is on a logarithmic axis, whose ticks are the points.
+    styles: of plots.style, by name; None: 0, 1, ...
+    over: the ends of a dotted line to compare with.
+  """
+  points = [point for curve in [*curves.values(), over] for point in curve]
+  xs = sorted({point.x for point in points})
+  seen = [y for p in points for y in (p.y, p.low, p.high) if y is not None]
+  across = _Axis.of(xs[0], xs[-1], _LEFT, _WIDTH - _RIGHT, log)
+  up = _Axis.of(min(seen), max(seen), _HEIGHT - _BOTTOM, _TOP)
+  parts = [*_frame(across, up, xs if log else across.ticks(), xlabel, ylabel)]
+  if over:
+    parts.append(f'<polyline class="over" points="{_path(over, across, up)}"/>')
+  legend = []
+  for number, (name, curve) in enumerate(curves.items()):
+    style = plots.style(styles[name] if styles else number)
+    colour, dash = style['color'], _DASHES[style['linestyle']]
+    parts += _curve(curve, across, up, name, f'style="--c: {colour}"', dash)
+    legend.append(
+      f'<span><svg width="24" height="8"><path d="M0 4H24" stroke-width="2" '
+      f'stroke="{colour}" stroke-dasharray="{dash}"/></svg> {escape(name)}'
+      '</span>'
+    )
+  return Html(
+    f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+    f'aria-label="{escape(f"{ylabel} by {xlabel}")}">\n{"".join(parts)}\n</svg>'
+    f'<figcaption>{"".join(legend) * (len(legend) > 1)}</figcaption></figure>'
+  )
+
+
+class _Axis(NamedTuple):
+  """Maps values from low to high to pixels from start to end."""
+
+  low: float
+  high: float
+  start: float
+  end: float
+  log: bool = False
+
+  @classmethod
+  def of(cls, low, high, start, end, log=False) -> _Axis:
+    """An axis with some room on both sides."""
+    if log:
+      room = max((high / low) ** 0.04, 1.01)
+      return cls(low / room, high * room, start, end, log)
+    room = 0.04 * (high - low) or 0.04 * abs(high) or 1.0
+    return cls(low - room, high + room, start, end)
+
+  def __call__(self, value: float) -> float:
+    low, high = self.low, self.high
+    if self.log:
+      value, low, high = (math.log(x) for x in (value, low, high))
+    share = (value - low) / (high - low)
+    return round(self.start + share * (self.end - self.start), 1)
+
+  def ticks(self) -> list[float]:
+    """At most six round values."""
+    least = (self.high - self.low) / 6
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= least)
+    first, last = math.ceil(self.low / step), math.floor(self.high / step)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _frame(across: _Axis, up: _Axis, ticks, xlabel, ylabel) -> Iterable[str]:
+  bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+  middle = (_TOP + bottom) / 2
+  for x in map(float, ticks):
+    yield f'<path class="grid" d="M{across(x)} {_TOP}V{bottom}"/>'
+    yield (
+      f'<text x="{across(x)}" y="{bottom + 15}" text-anchor="middle">{x:.4g}'
+      '</text>'
+    )
+  for y in up.ticks():
+    yield f'<path class="grid" d="M{_LEFT} {up(y)}H{right}"/>'
+    place = f'x="{_LEFT - 5}" y="{up(y) + 4}" text-anchor="end"'
+    yield f'<text {place}>{y:.4g}</text>'
+  yield (
+    f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">'
+    f'{escape(xlabel)}</text><text transform="translate(12 {middle}) '
+    f'rotate(-90)" text-anchor="middle">{escape(ylabel)}</text>'
+  )
+
+
+def _path(points: Iterable[Point], across: _Axis, up: _Axis) -> str:
+  return ' '.join(f'{across(point.x)},{up(point.y)}' for point in points)
+
+
+def _curve(
+  points: Sequence[Point], across: _Axis, up: _Axis, name, style, dash
+) -> Iterable[str]:
+  """What is around a curve, the curve, and its points."""
+  points = points[:: -(-len(points) // _MOST_POINTS)]
+  bounds = [p for p in points if p.low is not None]
+  around = [p._replace(y=p.low) for p in bounds]
+  around += [p._replace(y=p.high) for p in reversed(bounds)]
+  if around:
+    yield f'<polygon {style} points="{_path(around, across, up)}"/>'
+  yield (
+    f'<polyline {style} stroke-dasharray="{dash}" '
+    f'points="{_path(points, across, up)}"/>'
+  )
+  kind = 'disc' if len(points) <= _MOST_DISCS else 'hidden disc'
+  for point in points:
+    said = f'{name}: {point.y:.4g} at {point.x:.4g} {point.note}'.strip()
+    yield (
+      f'<circle class="{kind}" {style} cx="{across(point.x)}" '
+      f'cy="{up(point.y)}" r="4"><title>{escape(said)}</title></circle>'
+    )
+
+
+def strip(groups: Sequence[Sequence[float]], seen: Sequence[float]) -> Html:
+  """The values of each group as discs on a row, for the cell of a table.
+
+  Args:
+    seen: values of all rows of the table, which share one axis.
+  """
+  axis = _Axis.of(min(seen), max(seen), 6, 194)
+  discs = ''.join(
+    f'<circle class="disc" style="--c: {plots.COLOURS[number]}" '
+    f'cx="{axis(value)}" cy="{6 + 9 * number}" r="4">'
+    f'<title>{value:.4g}</title></circle>'
+    for number, values in enumerate(groups)
+    for value in values
+  )
+  height = 3 + 9 * len(groups)
+  return Html(f'<svg class="chart" width="200" height="{height}">{discs}</svg>')

@@ -1,0 +1,108 @@
+"""The result of a run, and where runs come from: commands, commits, devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from experiments.command import provenance
+from experiments.inspection import pages
+from experiments.settings import stored
+from experiments.sweeps import names
+from experiments.workdir import buckets
+from experiments.workdir import workdir as workdir_lib
+
+
+def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
+  """The result of the first run, its status and its origin; HTML.
+
+  Args:
+    paths: of the runs of an ensemble; the page is of the first one, mostly.
+    step: of the checkpoint.
+    rows: of its metrics.jsonl.
+  """
+  first, *others = map(buckets.origin, paths)
+  status = workdir_lib.read_status(paths[0])
+  result = status.pop('result', {})
+  prefix = 'validation/'
+  validation = {
+    name.removeprefix(prefix): value
+    for row in rows
+    for name, value in row.items()
+    if row['step'] == step and name.startswith(prefix)
+  }
+  test = {k: v for k, v in result.items() if isinstance(v, float)}
+  results = pages.table(
+    ['', 'validation', 'test'],
+    [[k, validation.get(k), test.get(k)] for k in validation | test],
+    caption=f'validation: step {step}, test: step {result.get("step", "-")}',
+  )
+  note = ''
+  if others:
+    note = pages.paragraph(
+      'This page compares runs. Results, and the texts with the greatest loss, '
+      'are of their ensemble, which has the mean of their probabilities; '
+      f'attention, heads and positions are of the first run, {first}. The '
+      f'others: {", ".join(others)}.'
+    )
+  facts = {'workdir': first} | status
+  return note + pages.beside([results, table(paths[:1], facts)])
+
+
+def table(paths: Sequence[str], facts: Mapping[str, object]) -> str:
+  """A table of facts, and of the attempts of all runs; HTML.
+
+  Args:
+    paths: folders of the runs.
+    facts: by name.
+  """
+  attempts = [
+    attempt
+    for path in paths
+    for attempt in workdir_lib.read_json(path, 'env.json', [])
+  ]
+  times = sorted(attempt['time'] for attempt in attempts)
+  commands = _distinct(
+    provenance.shell_line(attempt['command']) for attempt in attempts
+  )
+  rows = {
+    **facts,
+    'date': ' to '.join(_distinct([*times[:1], *times[-1:]])),
+    'commit': ', '.join(_distinct(a['commit'] for a in attempts)),
+    'device': ', '.join(_distinct(_device(a) for a in attempts)),
+    'command': pages.Html(
+      '<br>'.join(f'<code>{pages.escape(line)}</code>' for line in commands)
+    ),
+  }
+  return pages.table(
+    ['', ''],
+    [
+      [name, f'{value:,}' if isinstance(value, int | float) else value]
+      for name, value in rows.items()
+      if value
+    ],
+    kind='facts',
+  )
+
+
+def names_of(paths: list[str]) -> list[str]:
+  """Names of the runs: of their folders, and of the settings that differ."""
+  folders = [os.path.basename(os.path.abspath(path)) for path in paths]
+  flat = [stored.read_settings(path).flat() for path in paths]
+  settings = names.of(flat)
+  called = folders
+  if len(set(settings)) > 1:
+    called = [*map(': '.join, zip(folders, settings, strict=True))]
+  return called if len(set(called)) == len(paths) else paths
+
+
+def _device(attempt: Mapping) -> str:
+  first, *others = attempt['devices']
+  count = f'{1 + len(others)} x ' if others else ''
+  jax = attempt['packages']['jax']
+  return f'{count}{first} on {attempt["machine"]}, jax {jax}'
+
+
+def _distinct(values: Iterable) -> list:
+  """In order of appearance, without None."""
+  return list(dict.fromkeys(value for value in values if value is not None))
