@@ -179,7 +179,8 @@ def test_resuming_with_another_number_of_processes_changes_nothing(tmp_path):
 def test_four_processes_train_and_evaluate_as_one(tmp_path, printed_json):
   config = busy_config()
   path, alone = tmp_path / 'four', tmp_path / 'alone'
-  codes, printed, said = zip(*ends(start([path] * 4, config)), strict=True)
+  four = start([path] * 4, config)
+  codes, printed, said = zip(*ends(four, timeout=400), strict=True)
   assert codes == (0, 0, 0, 0), said
   result = run_lib.run(config, str(alone), Signals())
   assert last_json(printed[0])['accuracy'] == result['accuracy']
@@ -188,7 +189,8 @@ def test_four_processes_train_and_evaluate_as_one(tmp_path, printed_json):
 
   flags = ['--batch_size=5', f'--workdir={path}']
   four = [['-m', 'experiments.evaluate', *flags]] * 4
-  codes, printed, said = zip(*ends(start_each(four)), strict=True)
+  ended = ends(start_each(four), timeout=400)
+  codes, printed, said = zip(*ended, strict=True)
   assert codes == (0, 0, 0, 0), said
   one = printed_json('evaluate', *flags)
   four = last_json(printed[0])
@@ -197,28 +199,24 @@ def test_four_processes_train_and_evaluate_as_one(tmp_path, printed_json):
 
 
 @pytest.mark.pod
-def test_four_processes_train_a_sweep_as_one(tmp_path, printed_json):
-  """At once, in one folder."""
-  four, one = tmp_path / 'four', tmp_path / 'one'
-  config = make_small_config()
+def test_three_commands_at_once_train_a_sweep_as_one(tmp_path, printed_json):
+  three, one = tmp_path / 'three', tmp_path / 'one'
   flags = ['--engine=serial', '--grid=config.seed=0,1,2']
-  flags += ['--grid=config.model.mlp_dim=8,16', *arguments(four, config)[2:]]
-  command = ['-m', 'experiments.sweep', *flags, f'--workdir={four}']
-  command.append('--num_processes=4')
+  flags += ['--grid=config.model.mlp_dim=8,16']
+  flags += arguments(three, make_small_config())[2:]
+  command = ['-m', 'experiments.sweep', *flags, f'--workdir={three}']
   started = [
-    start_alone([*command, f'--process_id={index}']) for index in range(4)
+    start_alone([*command, f'--trial_ids={2 * index},{2 * index + 1}'])
+    for index in range(3)
   ]
-  codes, _, said = zip(*ends(started), strict=True)
-  assert codes == (0, 0, 0, 0), said
-  printed_result = printed_json('sweep', *flags, f'--workdir={one}')
-  tables = [
-    json.loads((folder / 'results.json').read_text())['table']
-    for folder in (four, one)
-  ]
-  assert tables[0] == tables[1] == printed_result['table']
+  codes, _, said = zip(*ends(started, timeout=400), strict=True)
+  assert codes == (0, 0, 0), said
+  together = printed_json('sweep', *flags, f'--workdir={three}')
+  alone = printed_json('sweep', *flags, f'--workdir={one}')
+  assert together['table'] == alone['table']
   attempts = [
     json.loads(file.read_text())['attempt']
-    for file in four.glob('trials/*/status.json')
+    for file in three.glob('trials/*/status.json')
   ]
   assert attempts == [1] * 6
 
