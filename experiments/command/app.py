@@ -68,17 +68,12 @@ def run(
   doc: str | None,
   describe: Callable[..., str] | None = None,
 ) -> None:
-  """Parses the command line, calls `main`, and exits with the right code.
+  """Parses the command line, calls `main` with the flags, and exits.
 
-  Args:
-    main: is called with the flags, including `config` and `config_path` if
-      there is `describe`.
-    define: adds the flags of this command.
-    doc: first paragraphs of --help.
-    describe: the text of --help on all keys of a config, '', or on what is
-      named, with the values of that config. It adds the flags --config, a
-      file, and --config.KEY=VALUE for every key in it. None: the command has
-      no config.
+  `define` adds the flags of this command, and `doc` begins --help. With
+  `describe`, the text of --help on all keys of a config, '', or on what is
+  named, there are also --config, a file, and --config.KEY=VALUE for every key
+  in it; `main` then gets `config` and `config_path`.
   """
   if isinstance(sys.stdout, io.TextIOWrapper):
     # In a locale that is not UTF-8, other characters are printed as \u20ac.

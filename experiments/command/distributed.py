@@ -111,13 +111,10 @@ def join(
 ) -> None:
   """Waits for all processes and initializes jax.distributed.
 
-  A UserError says that some did not start in time, or jax finds no cluster.
-
-  Args:
-    cluster: from `find`.
-    start_timeout: seconds to wait for all processes.
-    peer_timeout: seconds without a heartbeat after which one counts as dead.
-    signals: those that end the wait, in Interrupted; None: those of Python.
+  A UserError says that some did not start in time, or that jax finds no
+  cluster, of which `find` has what the flags say. Timeouts are in seconds:
+  until all have started, and without a heartbeat until one counts as dead.
+  Signals end the wait in Interrupted; without them, they end Python.
   """
   if address := cluster.get('coordinator_bind_address'):
     _check_free(address)

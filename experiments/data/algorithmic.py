@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 
-from experiments.data.recall import flip_flop, flip_flop_twin
 from experiments.data.strings import Task, choose
 from experiments.data.transductions import TRANSDUCTIONS
 
@@ -110,6 +109,40 @@ def a_before_b_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
   """The string read backwards."""
   tokens = tokens[::-1]
   return tokens, _yes(tokens.index('a') < tokens.index('b'))
+
+
+def flip_flop(rng, length: int) -> tuple[list[str], str]:
+  """The last bit written: `w` writes the next bit, `i` ignores it; `r` reads.
+
+  Flip-flop language modelling (Liu et al. 2023, section 3.1), asked once, at
+  the end. The last write is anywhere with the same probability. A bag of words
+  is right in 1/2 of the strings, a model that sees the last of n steps alone in
+  1/2 + 1/n: its bit if it is written, else the other one, since a bit that is
+  not the label is the other one more often. Has an odd length of at least 5.
+  """
+  n = max((length - 1) // 2, 2)
+  bits = choose(rng, '01', n)
+  while len(set(bits)) == 1:
+    bits = choose(rng, '01', n)
+  last = int(rng.integers(n))
+  writes = [step == last or (step < last and rng.random() < 0.2)
+            for step in range(n)]  # fmt: skip
+  writes[0] = True
+  steps = zip(writes, bits, strict=True)
+  return [
+    *itertools.chain(*(('w' if write else 'i', bit) for write, bit in steps)),
+    'r',
+  ], bits[last]
+
+
+def flip_flop_twin(rng, tokens: list[str]) -> tuple[list[str], str]:
+  """The last bit written, exchanged with another one somewhere."""
+  last = len(tokens) - tokens[::-1].index('w')
+  others = [n for n in range(1, len(tokens), 2) if tokens[n] != tokens[last]]
+  other = others[rng.integers(len(others))]
+  tokens = list(tokens)
+  tokens[last], tokens[other] = tokens[other], tokens[last]
+  return tokens, tokens[last]
 
 
 ALGORITHMS = {

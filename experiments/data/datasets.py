@@ -14,11 +14,12 @@ from typing import ClassVar
 import numpy as np
 
 from experiments.command.errors import require
-from experiments.data import algorithmic, recall, stories, strings, word_order
+from experiments.data import algorithmic, stories, strings, word_order
 from experiments.data.contract import SPLITS, Dataset
 from experiments.data.rows import Row
 from experiments.data.streams import Stream, pieces
 from experiments.data.text_files import Text
+from experiments.data.token_labels import NONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +123,42 @@ class Algorithmic(Dataset):
     return {split: _rows(pairs, self.task) for split, pairs in splits}
 
 
+def mqar(
+  rng, length: int, num_pairs: int, vocab_size: int, power: float
+) -> tuple[list[str], list[str]]:
+  """The tokens of a string, and the label of each or `_`.
+
+  Multi-query associative recall (Arora et al. 2023, section 3.1, and their
+  code): distinct keys, each with its value after it, then each key once more,
+  at a token whose label is its value. All else is random words.
+
+  Args:
+    length: number of tokens, at least 4 num_pairs.
+    num_pairs: of a key and its value. Keys are words of the first half of the
+      vocabulary without its first word, values of the second one.
+    vocab_size: number of words, more than 2 num_pairs + 1.
+    power: of n places for a key, two tokens apart, the k-th has a probability
+      proportional to k^(power - 1). All are equal for 1.
+  """
+  half, begin = vocab_size // 2, 2 * num_pairs
+  keys = 1 + rng.choice(half - 1, num_pairs, replace=False)
+  values = half + rng.choice(vocab_size - half, num_pairs, replace=False)
+  weights = np.arange(1, (length - begin) // 2 + 1) ** (power - 1)
+  shares = weights / weights.sum()
+  places = begin + 2 * rng.choice(
+    len(shares), num_pairs, replace=False, p=shares
+  )
+  tokens = rng.integers(vocab_size, size=length)
+  tokens[:begin:2], tokens[1:begin:2], tokens[places] = keys, values, keys
+  labels = [NONE] * length
+  for place, value in zip(places.tolist(), values.tolist(), strict=True):
+    labels[place] = str(value)
+  return list(map(str, tokens.tolist())), labels
+
+
 @dataclasses.dataclass(frozen=True)
 class AssociativeRecall(Dataset):
-  """Strings of experiments.data.recall.mqar, with labels of tokens.
+  """Strings of multi-query associative recall, with labels of tokens.
 
   The number of pairs is the same in train and in test.
 
@@ -174,7 +208,7 @@ class AssociativeRecall(Dataset):
     how = self.num_pairs, self.vocab_size, self.power
 
     def text(length: int) -> tuple[str, str]:
-      tokens, labels = recall.mqar(rng, length, *how)
+      tokens, labels = mqar(rng, length, *how)
       return ' '.join(tokens), ' '.join(labels)
 
     return {

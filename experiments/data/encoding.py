@@ -82,16 +82,10 @@ def pair_ids(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """The token ids of `a [SEP] b [SEP]` for all pairs (a, b), truncated.
 
-  The longer text is truncated first. A pair of two texts without tokens has
-  none.
-
-  Args:
-    tokenizer: one that add_separator has had.
-    max_length: tokens of a pair, those of [SEP] included; at least 4.
-
-  Returns:
-    int32: the token ids of all pairs; how many each has; whether it was
-      truncated.
+  The longer text is truncated first, to at least 4 tokens with both [SEP], by a
+  tokenizer that add_separator has had. A pair of two texts without tokens has
+  none. Returns int32 ids of all pairs, how many each has, and whether it was
+  truncated.
   """
   # The text '[PAD]' is tokenised as characters, not as a special token.
   tokenizer.encode_special_tokens = True

@@ -83,8 +83,7 @@ def rows(
   which row cannot be read, or lacks a column.
 
   Args:
-    path: of a file, which is decompressed by its ending; the name of a split
-      for 'hub'.
+    path: of a file, which is decompressed by its ending; of 'hub', a split.
     columns: without a second one, each line of 'lines' is a text.
     answered: whether each row is to be answered: records hold all other
       columns, too, and a null is an empty text.

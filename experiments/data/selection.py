@@ -135,13 +135,8 @@ def known(
 ) -> tuple[np.ndarray, list[str]]:
   """(the row indices whose labels are known, messages about the others).
 
-  A UserError says which labels are not, unless `unknown` is 'drop'.
-
-  Args:
-    is_known: of each row.
-    split: of the rows, for messages.
-    allowed: what labels must be, for messages.
-    remedy: end of the message of the error.
+  `is_known` is of each row. A UserError says which labels are not what is
+  allowed, and ends with the remedy, unless `unknown` is 'drop'.
   """
   others = chosen[~is_known[chosen]]
   if not len(others):

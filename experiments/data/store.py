@@ -42,12 +42,10 @@ class Store:
   def arrays(self, kind: str, key: Any, make: Make) -> Arrays:
     """The arrays that `make` yields, memory-mapped where they are on disk.
 
-    Of several processes that need an entry at once, one makes it, and the
-    others wait. What cannot be written to disk is kept in memory.
-
-    Args:
-      kind: lower-case letters, the first part of the name of the entry.
-      key: a JSON value; all that the arrays depend on, apart from FORMAT.
+    The name of an entry begins with its kind, in lower-case letters; the key is
+    a JSON value, all that the arrays depend on apart from FORMAT. Of several
+    processes that need an entry at once, one makes it, and the others wait.
+    What cannot be written to disk is kept in memory.
     """
     if self._folder is None:
       return in_memory(make)

@@ -169,10 +169,8 @@ def matching(
 ) -> Files:
   """The files that a name or a pattern matches, in order; UserError if none.
 
-  Args:
-    key: of the name, for messages.
-    is_labelled: whether a name of 'class_files' has a label, and a folder of
-      'class_folders' a folder for each.
+  With labels, a name of 'class_files' has one, and a folder of 'class_folders'
+  has a folder for each. The key of the name is for messages.
   """
   if format == 'hub':
     return [(None, name)]

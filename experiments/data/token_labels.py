@@ -55,12 +55,7 @@ class TokenLabels(Labels):
 
 
 def check_aligned(rows: Rows, chosen: np.ndarray, lengths: np.ndarray) -> None:
-  """UserError unless a text has a word of its label for each of its tokens.
-
-  Args:
-    chosen: row indices.
-    lengths: tokens of the texts of these rows.
-  """
+  """UserError unless a text has a word of its label for each of its tokens."""
   widths = np.array([len(string.split()) for string in rows.names])
   wrong = chosen[widths[rows.labels[chosen]] != lengths]
   if len(wrong):

@@ -59,10 +59,8 @@ class Checkpoints:
   ):
     """Opens or creates the folder, and removes interrupted saves.
 
-    Args:
-      run: identity of the run, stored with every checkpoint and checked when
-        one is restored; None: read only, checkpoints of any run.
-      best: max or min, of the scores; None: there are no scores.
+    Each checkpoint has the identity of its run; without one, those of any run
+    are read only. `best` is max or min of the scores, if there are any.
     """
     self.scores: dict[int, float] = {}
     self.common: int | None = None

@@ -42,13 +42,9 @@ def held(
 
   The kernel releases the lock (flock) when the process ends in any way; it
   works across hosts over NFS. A folder that is left empty is removed. InUse if
-  another process did not release it in time, and UserError if the folder cannot
-  be written.
-
-  Args:
-    patience: seconds to wait for a process on another host.
-    queues: whether to wait as long for a process on this host, too; for locks
-      that are held only for a moment.
+  a process on another host did not release it in so many seconds, or one on
+  this host at once; `queues` waits for that, too, for a lock that is held only
+  for a moment. UserError if the folder cannot be written.
   """
   # Late: commands that only read need no lock.
   from filelock import FileLock

@@ -198,14 +198,11 @@ def open_workdir(
   writes: bool = True,
   shared_by: int = 1,
 ) -> Workdir:
-  """Creates the folder if needed, and counts this attempt.
+  """Creates the folder if needed, and counts this attempt of a run.
 
-  A process that writes must hold the lock of the folder.
-
-  Args:
-    files: content by name, written unless the file exists.
-    run: identity of the run that trains in it.
-    shared_by: how many runs train at once in this process.
+  A process that writes must hold the lock of the folder. Files, content by
+  name, are written unless they exist. `shared_by` runs train at once in this
+  process.
   """
   path = os.path.abspath(path)
   os.makedirs(path, exist_ok=True)

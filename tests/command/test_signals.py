@@ -21,6 +21,9 @@ def signals():
   """Installed; afterwards, signals are handled as before."""
   numbers = [signal.Signals[name] for name in NAMES]
   handlers = {number: signal.getsignal(number) for number in numbers}
+  for number in numbers:
+    # The tests may run under nohup.
+    signal.signal(number, signal.SIG_DFL)
   made = Signals()
   made.install()
   yield made

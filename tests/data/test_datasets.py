@@ -10,7 +10,6 @@ import pytest
 from experiments.data import (
   algorithmic,
   datasets,
-  recall,
   strings,
   transductions,
   word_order,
@@ -190,7 +189,7 @@ def test_each_key_is_asked_once_and_its_label_is_its_value():
 @pytest.mark.parametrize('power', [0.01, 1.0])
 def test_places_of_keys_follow_the_power_law(power):
   rng = np.random.default_rng(0)
-  drawn = (recall.mqar(rng, 22, 1, 8, power)[1] for _ in range(1_500))
+  drawn = (datasets.mqar(rng, 22, 1, 8, power)[1] for _ in range(1_500))
   places = [
     max(labels.index(x) for x in labels if x != '_') for labels in drawn
   ]
