@@ -157,17 +157,20 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
       'model.normaliser': 'ideas:Relu',
       'model.pool': 'ideas:Gated',
       'model.block': 'ideas:Sandwich(scale=0.5)',
+      'model.position': 'ideas:LogDistance',
+      'model.position_sampling': 'ideas:RandomStride(max_stride=3)',
+      'optimizer.groups': (
+        'embeddings(optimizer=ideas:SignSgd)'
+        '+ideas:Ending(ending=scale, learning_rate_scale=0.1)'
+      ),
+      'optimizer.schedule': 'ideas:Polynomial(power=3, least=0.1)',
+      'train.measures': 'attention_entropy+ideas:OnItself',
+      'checkpoint.best_metric': 'OnItself',
+      'train.callback': 'ideas:note_norms',
     },
     {
       'model.encoder': 'ideas:Mixed(gate=0.25)',
-      'optimizer.groups': 'embeddings(optimizer=ideas:SignSgd)',
-    },
-    {
-      'model.position_sampling': 'ideas:RandomStride(max_stride=3)',
-      'optimizer.groups': 'ideas:Ending(ending=scale, learning_rate_scale=0.1)',
-      'optimizer.schedule': 'ideas:Polynomial(power=3, least=0.1)',
-    },
-    {
+      'model.head': 'ideas:Prototypes',
       'data.source': 'ideas:TextsByLabel',
       'data.vocabulary': 'ideas:Characters(size=20)',
     },
@@ -179,12 +182,6 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
       'model.position': 'ideas:Salience+ideas:ClippedXL',
     },
     {'task': 'ideas:ReplacedTokens', 'checkpoint.best_metric': 'loss'},
-    {'model.head': 'ideas:Prototypes', 'model.position': 'ideas:LogDistance'},
-    {
-      'train.measures': 'attention_entropy+ideas:OnItself',
-      'checkpoint.best_metric': 'OnItself',
-    },
-    {'train.callback': 'ideas:note_norms'},
     {
       'data.source': 'ideas:Titled',
       'data.text.train': ('a.tsv',),

@@ -8,7 +8,6 @@ tokenizer.json, for evaluation and prediction.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
@@ -19,8 +18,6 @@ PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
 # Ends each text of a pair; the last id of a vocabulary for pairs.
 SEPARATOR = '[SEP]'
-# How pre-tokenizers write whitespace; ByteLevel: space, newline, tab, return.
-_WHITESPACE = {'ByteLevel': 'ĠĊĉč', 'Metaspace': '▁'}
 
 
 class Vocabulary(NamedTuple):
@@ -28,40 +25,18 @@ class Vocabulary(NamedTuple):
 
   Attributes:
     size: V, the number of token ids.
-    begins_word: for each id, False for a token that continues a word; None:
-      every token is a word; (): that is not known from the ids.
     tokens: the token of each id.
   """
 
   size: int
-  begins_word: tuple[bool, ...] | None = None
   tokens: tuple[str, ...] = ()
 
   @classmethod
   def of(cls, tokenizer) -> Vocabulary:
-    """What a model has to know of a tokenizers.Tokenizer.
-
-    Words are separated by whitespace for ByteLevel and Metaspace; a continuing
-    token of another model has its `continuing_subword_prefix`.
-    """
-    from tokenizers import models
-
+    """What a model has to know of a tokenizers.Tokenizer."""
     size = tokenizer.get_vocab_size()
     tokens = tuple(tokenizer.id_to_token(index) or '' for index in range(size))
-    if isinstance(tokenizer.model, models.WordLevel):
-      return cls(size, tokens=tokens)
-    stored = json.loads(tokenizer.to_str())
-    prefix = stored['model'].get('continuing_subword_prefix')
-    splits = stored['pre_tokenizer'] or {}
-    kinds = {step.get('type') for step in splits.get('pretokenizers', [splits])}
-    first = [c for kind in kinds for c in _WHITESPACE.get(kind, '')]
-    if not (first or prefix):
-      return cls(size, (), tokens)
-    if first:
-      begins = [t.startswith((*first, *SPECIAL_TOKENS)) for t in tokens]
-    else:
-      begins = [not t.startswith(prefix) for t in tokens]
-    return cls(size, tuple(begins), tokens)
+    return cls(size, tokens)
 
 
 @dataclasses.dataclass(frozen=True)

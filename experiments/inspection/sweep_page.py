@@ -29,9 +29,7 @@ def write(values, path: str, output: str) -> dict:
   """
   specs = folder.read(path)
   rows = results.collect(specs)
-  compared = comparison.compare(
-    rows, specs, values.metric, values.over, values.baseline
-  )
+  compared = comparison.compare(rows, specs, values.metric, values.baseline)
   metric = compared.metric
   drawn = [
     pages.figure(figure, f'{metric} by {name}')

@@ -7,7 +7,6 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-import tokenizers
 from conftest import make_small_config
 
 from experiments.command import modules
@@ -19,7 +18,6 @@ from experiments.data.vocabularies import (
   VOCABULARIES,
   Byte,
   BytePair,
-  Vocabulary,
   Word,
 )
 from experiments.settings.settings import from_config
@@ -77,45 +75,6 @@ TOKENIZERS = {
   'bpe': BytePair(lowercase=False, size=300).train(TEXTS),
   'byte': Byte().train(TEXTS),
 }
-
-
-@pytest.mark.parametrize('name', TOKENIZERS)
-@hypothesis.settings(max_examples=60, deadline=None)
-@hypothesis.given(st.lists(st.text('ab.\u00e9', min_size=1), min_size=1))
-def test_a_token_of_bytes_begins_a_word_after_a_space(name, words):
-  tokenizer = TOKENIZERS[name]
-  size, begins, _ = Vocabulary.of(tokenizer)
-  assert len(begins) == size == tokenizer.get_vocab_size()
-  # A text begins with a word, whatever its first token is.
-  ids, _ = encoding.token_ids(tokenizer, [' '.join(words)])
-  assert 1 + sum(begins[one] for one in ids[1:]) == len(words)
-  ids = tokenizer.encode('a\nb\tc').ids
-  assert 1 + sum(begins[one] for one in ids[1:]) == 3
-
-
-def test_words_begin_with_each_token_and_parts_with_a_prefix_do_not():
-  tokenizer = Word().train(TEXTS)
-  assert Vocabulary.of(tokenizer)[:2] == (tokenizer.get_vocab_size(), None)
-  pieces = tokenizers.models.WordPiece(
-    {'[UNK]': 0, 'play': 1, '##ing': 2, '##ed': 3}, unk_token='[UNK]'
-  )
-  begins = Vocabulary.of(tokenizers.Tokenizer(pieces)).begins_word
-  assert begins == (True, True, False, False)
-
-
-def test_words_are_known_of_sequences_and_metaspace_and_not_of_suffixes():
-  of, bpe = tokenizers.pre_tokenizers, tokenizers.models.BPE
-  ids = {'[UNK]': 0, 'Ġplay': 1, 'ing': 2, '▁play': 3}
-  tokenizer = tokenizers.Tokenizer(bpe(ids, [], unk_token='[UNK]'))
-  assert Vocabulary.of(tokenizer).begins_word == ()
-  tokenizer.pre_tokenizer = of.Sequence([of.Digits(), of.ByteLevel()])
-  assert Vocabulary.of(tokenizer).begins_word == (True, True, False, False)
-  tokenizer.pre_tokenizer = of.Metaspace()
-  assert Vocabulary.of(tokenizer).begins_word == (True, False, False, True)
-  suffix = bpe(ids, [], unk_token='[UNK]', end_of_word_suffix='</w>')
-  tokenizer = tokenizers.Tokenizer(suffix)
-  tokenizer.pre_tokenizer = of.Whitespace()
-  assert Vocabulary.of(tokenizer).begins_word == ()
 
 
 @hypothesis.settings(max_examples=60, deadline=None)

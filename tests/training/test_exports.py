@@ -19,7 +19,6 @@ from experiments.settings.settings import from_config
 from experiments.training import build, compiled, exports
 from experiments.training.evaluation import Evaluated
 from experiments.training.prediction import Predictor
-from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
 
 TEXTS = [
@@ -161,23 +160,6 @@ def test_every_position_method_is_exported(data, tmp_path):
     POSITIONS, default.position_methods(64), strict=True
   ):
     variants[name] = changes
-  lengths = check(data, tmp_path, variants)
-  assert set(lengths.values()) == {'any'}
-
-
-@pytest.mark.slow
-def test_every_encoder_is_exported_for_texts_of_any_length(data, tmp_path):
-  variants = {
-    name: {'model.encoder': name, 'model.position': 'sinusoidal'}
-    for name in ENCODERS
-  }
-  variants |= {
-    'chunked': {'model.encoder': 'attention(backend=chunked)'},
-    'window': {'model.encoder': 'attention(window=(3, 2), num_kv_heads=1)'},
-    'layers': {'model.position': 'rotary,none', 'model.num_layers': 2},
-    'attentive': {'model.pool': 'attentive'},
-    'randomised': {'model.position_sampling': 'random_offset'},
-  }
   lengths = check(data, tmp_path, variants)
   assert set(lengths.values()) == {'any'}
 
