@@ -127,7 +127,11 @@ def check(specs: list[Spec], metric: str, baseline: str) -> names.Naming:
   """
   known = metrics(specs)
   one_of(metric or next(iter(known)), known, '--metric')
-  return names.of_specs(specs, baseline)
+  naming = names.of_specs(specs)
+  if baseline and baseline not in naming.names:
+    allowed = '; '.join(dict.fromkeys(naming.names))
+    raise UserError(f'--baseline={baseline} is not one of {allowed}')
+  return naming
 
 
 def compare(
@@ -153,7 +157,7 @@ def compare(
   table, scores = _scored(rows, specs, naming, metric, units)
   _add_lengths(rows, specs, naming.names, table)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
-  chosen = naming.baseline or _natural_baseline(list(table.values()), ranked)
+  chosen = baseline or _natural_baseline(list(table.values()), ranked)
   base = scores[chosen]['test'] if chosen else {}
   for name, entry in table.items():
     test = scores[name]['test']

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.command.errors import UserError
 from experiments.command.values import shown
 from experiments.sweeps.plan import Spec
 
@@ -24,24 +23,15 @@ class Naming:
     settings: of each trial, values by dotted key of all keys that the sweep
       changes.
     names: of the setting of each trial.
-    baseline: the name that was asked for; '' without one.
   """
 
   over: tuple[str, ...]
   settings: list[dict[str, Any]]
   names: list[str]
-  baseline: str
 
 
-def of_specs(specs: list[Spec], baseline: str) -> Naming:
-  """The settings of all trials of a sweep.
-
-  Args:
-    baseline: a name, or ''.
-
-  Raises:
-    UserError: no such setting.
-  """
+def of_specs(specs: list[Spec]) -> Naming:
+  """The settings of all trials of a sweep."""
   repeated = set(REPEATED) & set(swept(specs, ()))
   over = tuple(sorted(repeated, key=REPEATED.index) or REPEATED[:1])
   keys = swept(specs, over)
@@ -49,11 +39,7 @@ def of_specs(specs: list[Spec], baseline: str) -> Naming:
   settings = [
     {key: _plain(of_trial[key]) for key in keys} for of_trial in values
   ]
-  names = of(settings)
-  if baseline and baseline not in names:
-    known = '; '.join(dict.fromkeys(names))
-    raise UserError(f'--baseline={baseline} is not one of {known}')
-  return Naming(over, settings, names, baseline)
+  return Naming(over, settings, of(settings))
 
 
 def swept(specs: list[Spec], over: Iterable[str]) -> list[str]:

@@ -296,7 +296,7 @@ def test_a_setting_that_changes_less_is_named_by_its_defaults(tmp_path):
   base = make_small_config()
   base.model.position = 'rotary(base=7.0)'
   specs = plan.make(base.to_dict(), trials, str(tmp_path))
-  naming = names.of_specs(specs, '')
+  naming = names.of_specs(specs)
   assert naming.names == ['rotary(base=7)', 't5', 'rotary(base=7)']
   assert naming.over == ('seed',)
 
