@@ -120,24 +120,17 @@ def _run_in(folder: str, settings: Settings) -> str:
     trial: [key for key in keys if here[key] != config[key]]
     for trial, config in there.items()
   }
-  fitting = [trial for trial, keys in differences.items() if not keys]
-  if not fitting:
-    nearest = min(trials, key=lambda trial: len(differences[trial]))
+  nearest = min(trials, key=lambda trial: len(differences[trial]))
+  count = sum(not keys for keys in differences.values())
+  if count != 1:
+    told = _told(differences[nearest], there[nearest], here)
     raise _refused(
       settings,
-      f': none of its {len(trials)} trials has the settings of this model; the '
-      f'nearest one, {os.path.basename(nearest)}, has '
-      f'{_told(differences[nearest], there[nearest], here)}',
+      f': {count} of its {len(trials)} trials have the settings of this model; '
+      f'give the folder of one, such as {os.path.basename(nearest)}'
+      f'{told and f", which has {told}"}',
     )
-  if len(fitting) > 1:
-    keys = _different([there[trial] for trial in fitting])
-    raise _refused(
-      settings,
-      f': {len(fitting)} of its trials have the settings of this model, and '
-      f'differ in {", ".join(f"config.{key}" for key in keys[:_MOST])}; give '
-      'the folder of one of them',
-    )
-  return fitting[0]
+  return nearest
 
 
 def _is_of_model(key: str) -> bool:

@@ -183,9 +183,9 @@ def test_a_sweep_of_which_no_trial_or_several_fit_is_one_line(sweep):
     pass
   start = f"config.train.init_from = '{sweep}': "
   assert str(none.value) == (
-    f'{start}none of its 4 trials has the settings of this model; the nearest '
-    "one, learned-5, has config.model.position = 'learned', which is "
-    "'rotary' here"
+    f'{start}0 of its 4 trials have the settings of this model; give the '
+    'folder of one, such as learned-5, which has config.model.position = '
+    "'learned', which is 'rotary' here"
   )
   other = sweep / 'trials/other'
   shutil.copytree(sweep / 'trials/learned-5', other)
@@ -200,8 +200,8 @@ def test_a_sweep_of_which_no_trial_or_several_fit_is_one_line(sweep):
   ):
     pass
   assert str(several.value) == (
-    f'{start}2 of its trials have the settings of this model, and differ in '
-    'config.train.batch_size; give the folder of one of them'
+    f'{start}2 of its 5 trials have the settings of this model; give the '
+    'folder of one, such as learned-5'
   )
 
 
