@@ -359,24 +359,7 @@ def test_a_run_needs_no_standard_error(tmp_path):
   assert workdir_lib.read_status(str(path))['status'] == 'DONE'
 
 
-def test_metrics_of_the_log_are_means_since_its_last_line(
-  tmp_path, uninterrupted
-):
-  """Also of a run that was interrupted between two lines."""
-  config = busy_config()
-  config.train.log_every = 5
-  stopped = tmp_path / 'stopped'
-  with pytest.raises(Interrupted):
-    run_lib.run(config, str(stopped), StopAt(8))
-  run_lib.run(config, str(stopped), Signals())
-  alone = rows(uninterrupted[0])
-  for name in ('train/loss', 'train/accuracy', 'train/gradient_norm'):
-    of_step = [row[name] for row in alone]
-    means = list(map(np.mean, (of_step[:5], of_step[5:10], of_step[10:])))
-    shown = [row[name] for row in rows(stopped) if name in row]
-    np.testing.assert_allclose(shown, means, rtol=1e-5)
-
-
+@pytest.mark.slow
 def test_a_state_is_saved_if_all_of_it_is_finite(tmp_path, monkeypatch):
   """The second moments of Adam overflow long before the parameters do."""
   config = make_small_config()

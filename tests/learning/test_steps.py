@@ -200,6 +200,19 @@ def test_one_program_serves_every_number_and_vmap(small_config):
     close(found, want, rtol=1e-3, atol=1e-5)
 
 
+def test_metrics_of_the_log_are_means_since_its_last_line(small_config):
+  one_by_one, last = [], []
+  for log_every, measured in ((1, one_by_one), (3, last)):
+    small_config.train.log_every = log_every
+    state, step, hparams = parts(small_config)
+    step = jax.jit(step)
+    for index in range(6):
+      state, metrics = step(state, batch(index), hparams)
+      measured.append([metrics[name] for name in sorted(metrics)])
+  means = [np.mean(one_by_one[:3], axis=0), np.mean(one_by_one[3:], axis=0)]
+  np.testing.assert_allclose(last[2::3], means, rtol=1e-4)
+
+
 def test_dropout_follows_the_step_and_the_seed(small_config):
   small_config.model.dropout_rate = 0.5
   state, step, hparams = parts(small_config)
