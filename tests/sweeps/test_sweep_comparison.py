@@ -1,7 +1,5 @@
 """Comparison of settings: ranks by validation, over seeds, with intervals."""
 
-import json
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -244,23 +242,6 @@ def test_differences_are_paired_by_seed(tmp_path):
   assert '+0.0200 ± 0.0248' in shown
   with pytest.raises(UserError, match=r'is not one of learning_rate=0\.2'):
     compared(tmp_path, {0.2: of_test(1), 0.3: of_test(1)}, baseline='lr=1')
-
-
-def test_tables_hold_validation_and_test(tmp_path):
-  found, _ = compared(
-    tmp_path,
-    {'none': [(0.6, 0.5), (0.7, 0.6)], 'shaw': [(0.8, 0.7), (0.7, 0.9)]},
-    key=POSITION,
-  )
-  lines = tables.markdown(found).splitlines()
-  assert lines[0] == ('| setting | n | validation | test | test - baseline |')
-  assert lines[2] == (
-    '| shaw | 2 | 0.7500 ± 0.6353 | 0.8000 ± 1.2706 | +0.2500 ± 0.6353 |'
-  )
-  assert lines[3].endswith('| baseline |')
-  assert any('± half-width of its 95% interval' in line for line in lines)
-  assert tables.conclusion(found) in lines
-  json.dumps(found.table)
 
 
 @pytest.mark.parametrize(

@@ -162,25 +162,3 @@ def test_every_position_method_is_exported(data, tmp_path):
     variants[name] = changes
   lengths = check(data, tmp_path, variants)
   assert set(lengths.values()) == {'any'}
-
-
-@pytest.mark.slow
-def test_tasks_without_labels_export_logits(data, tmp_path):
-  predictors = {}
-  for task in ('masked_tokens', 'next_token'):
-    changes = {'task': task, 'model.encoder': 'attention(causal=True)'}
-    folder = tmp_path / task
-    written, predictors[str(folder)] = made(data, folder, changes)
-    assert (written['output'], written['labels']) == ('logits', None)
-  for folder, (answers, _) in read(list(predictors)).items():
-    (run,) = predictors[folder].runs
-    examples, _ = predictors[folder].encode(TEXTS)
-    rows = np.arange(len(TEXTS))
-    batch = examples.batch(rows, len(TEXTS), int(examples.lengths.max()))
-    mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
-    expected = run.program.classifier.apply(
-      {'params': run.params}, batch.tokens, mask
-    )
-    np.testing.assert_allclose(
-      np.asarray(answers)[mask], np.asarray(expected)[mask], atol=1e-4
-    )
