@@ -8,7 +8,6 @@ It needs the extra `train`: pip install 'selfattn[train]'
 
 from __future__ import annotations
 
-import ast
 import pathlib
 import runpy
 import sys
@@ -17,36 +16,25 @@ from importlib import util
 from experiments.command.errors import nearest
 
 
-def _commands() -> dict[str, str]:
-  """The first line of the docstring of each command, by name."""
-  lines = {}
-  for path in sorted(pathlib.Path(__file__).parent.glob('[a-z]*.py')):
-    text = ast.get_docstring(ast.parse(path.read_text(encoding='utf-8')))
-    lines[path.stem] = (text or '').partition('\n')[0]
-  return lines
-
-
 def main() -> None:
   """Runs a command in this process, or prints the list of commands."""
-  commands = _commands()
+  folder = pathlib.Path(__file__).parent
+  commands = sorted(path.stem for path in folder.glob('[a-z]*.py'))
   name, *more = sys.argv[1:] or ['--help']
   if name in ('--help', '-h'):
-    print(f'{(__doc__ or "").strip()}\n\ncommands:')
-    for command, text in commands.items():
-      print(f'  {command}: {text}')
+    print(f'{(__doc__ or "").strip()}\n\ncommands: {", ".join(commands)}')
     return
+  wrong = None
   if name not in commands:
     allowed = ', '.join(commands)
-    sys.exit(_wrong(f'{name} is not one of {allowed}{nearest(name, commands)}'))
-  if util.find_spec('ml_collections') is None:
-    sys.exit(_wrong("commands need the extra: pip install 'selfattn[train]'"))
+    wrong = f'{name} is not one of {allowed}{nearest(name, commands)}'
+  elif util.find_spec('ml_collections') is None:
+    wrong = "commands need the extra: pip install 'selfattn[train]'"
+  if wrong:
+    print(f'error: {wrong}', file=sys.stderr)
+    sys.exit(2)
   sys.argv[:] = [f'selfattn {name}', *more]
   runpy.run_module(f'experiments.{name}', run_name='__main__', alter_sys=True)
-
-
-def _wrong(text: str) -> int:
-  print(f'error: {text}', file=sys.stderr)
-  return 2
 
 
 if __name__ == '__main__':

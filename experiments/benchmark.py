@@ -12,15 +12,13 @@ interleaved; compare their ratios. The last line is one JSON object, which
 --output writes to a file.
 
 attention    memory and time of the gradient of one attention call
-classifiers  the tutorial's two, with an LSTM and with self-attention
 encoders     one layer of each, as in Dive into Deep Learning, 11.6.2:
              operations, the longest path between two tokens, time and memory,
              with exponents fitted to them beside the theoretical O()
 start        from the command to the first training step, predict of one text,
              and evaluate, against the imports of the libraries
 step         a training step of the tutorial's classifier, of the default config
-             and of a language model, against PyTorch, x-transformers and the
-             layers of Flax
+             and of a language model, against PyTorch and x-transformers
 sweep        32 trials as one sweep, against 32 launches
 """
 
@@ -41,7 +39,6 @@ from selfattn.positions import POSITIONS
 
 SUITES = {
   'attention': attention.measure,
-  'classifiers': encoders.classifiers,
   'encoders': encoders.measure,
   'start': start.measure,
   'step': step.measure,

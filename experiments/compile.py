@@ -39,13 +39,6 @@ def _define(values) -> None:
     'TPU slice to compile for, such as v5e:2x4 or v4:2x2x2.',
     flag_values=values,
   )
-  flags.DEFINE_integer(
-    'num_trials',
-    None,
-    'Number of trials of a vectorized sweep; none: a single run.',
-    1,
-    flag_values=values,
-  )
   flags.DEFINE_bool(
     'quick',
     False,
@@ -67,7 +60,7 @@ def main(values) -> None:
     f'{settings.train.batch_size}, {loaded.bucket_lengths[-1]} tokens'
   )
   compiled, program = tpu_slices.compile_step(
-    settings, loaded, devices, values.num_trials, values.quick
+    settings, loaded, devices, values.quick
   )
   report = tpu_slices.report(compiled, program, loaded.bucket_lengths[-1])
   if report['attention']:

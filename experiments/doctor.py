@@ -1,11 +1,10 @@
-"""Prints what a report of a bug needs, and whether a run can be read.
+"""Prints what a report of a bug needs.
 
     bash scripts/run.sh experiments.doctor
-    bash scripts/run.sh experiments.doctor --workdir=runs/sst2
 
-Versions, devices, one matmul, variables of the environment, the state of a run
-and its checkpoints. Changes nothing. The last line of standard output has it
-all as one JSON object; exit code 1 if the matmul or a checkpoint is wrong.
+Versions, devices, one matmul, and variables of the environment. The last line
+of standard output has it all as one JSON object; exit code 1 if jax cannot
+start, or the matmul is wrong.
 """
 
 from __future__ import annotations
@@ -20,22 +19,17 @@ from experiments.command import app, provenance
 from experiments.command.errors import Failed, one_line
 from experiments.command.log import log
 from experiments.data import store
-from experiments.settings import stored
-from experiments.training import evaluation
-from experiments.workdir import buckets, checkpoints
-from experiments.workdir import workdir as workdir_lib
 
 _VARIABLES = ('JAX_', 'XLA_', 'CUDA_', 'TPU_', 'LIBTPU_', 'SELFATTN_')
 
 
 def _define(values) -> None:
-  app.flags.DEFINE_string(
-    'workdir', None, 'Folder of a run to check, too.', flag_values=values
-  )
+  del values
 
 
 def main(values) -> None:
   """Prints all, and fails if something is wrong."""
+  del values
   facts = {
     'python': platform.python_version(),
     **provenance.versions(),
@@ -45,13 +39,11 @@ def main(values) -> None:
     'data cache': store.default_folder(),
   }
   facts |= {k: v for k, v in os.environ.items() if k.startswith(_VARIABLES)}
-  if values.workdir is not None and not _wrong(facts):
-    with buckets.staged(values.workdir) as path:
-      facts |= _run(path)
   for name, text in facts.items():
     log(f'{name}: {text}')
   app.print_result(facts)
-  if wrong := _wrong(facts):
+  wrong = [name for name, text in facts.items() if text.startswith('WRONG')]
+  if wrong:
     raise Failed(f'wrong: {", ".join(wrong)}')
 
 
@@ -65,26 +57,6 @@ def _computed() -> dict[str, str]:
   except Exception as error:
     return {'devices': f'WRONG: jax cannot start: {one_line(error)}'}
   return {'devices': devices, 'matmul': 'right' if is_right else 'WRONG'}
-
-
-def _wrong(facts: dict[str, str]) -> list[str]:
-  return [name for name, text in facts.items() if text.startswith('WRONG')]
-
-
-def _run(path: str) -> dict[str, str]:
-  """The status of a run, and whether each checkpoint can be read."""
-  settings = stored.read_settings(path)
-  template = evaluation.program_of(path, settings).template
-  facts = {'status': str(workdir_lib.read_status(path))}
-  with checkpoints.reading(path, settings.checkpoint, settings.best) as saved:
-    for step in saved.steps():
-      try:
-        saved.restore(step, template)
-        facts[f'checkpoint {step}'] = 'intact'
-      # Any error of a corrupt checkpoint is a fact, too.
-      except Exception as error:
-        facts[f'checkpoint {step}'] = f'WRONG: {one_line(error)}'
-  return facts
 
 
 if __name__ == '__main__':

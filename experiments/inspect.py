@@ -45,7 +45,7 @@ _OF_RUN = (
   'text', 'checkpoint', 'calibrated', 'split', 'data_dir', 'num_examples',
 )  # fmt: skip
 _OF_MODEL = ('length',)
-_OF_SWEEP = ('metric', 'over', 'baseline')
+_OF_SWEEP = ('metric', 'baseline')
 # Flags that do not apply.
 _OTHERS = {
   'a run': _OF_SWEEP,

@@ -51,35 +51,31 @@ def load(
   min_probability: float = 0.0,
   calibrated: bool = True,
 ):
-  """Trained runs as one function of texts; no training files are needed.
+  """Trained runs as a function of texts; no training files are needed.
 
       from experiments import predict
       classify = predict.load('runs/sst2')
       for prediction in classify(['a fine film', 'a dull one']):
         print(prediction.label, prediction.probabilities)
 
-  Of a language model, a generator of text:
+  It returns a training.prediction.Predictor, which compiles a program at the
+  first call and for every new length of texts; or, of a language model, a
+  training.generation.Generator:
 
-      predict.load('runs/stories').generate('One evening', tokens=200)
-
-  Compiles a program at the first call and for every new length of texts; see
-  experiments.training.prediction.Predictor, which is returned, and Prediction,
-  of which it returns one for each text, and generation.Generator.
+      predict.load('runs/stories').generate('One evening', max_new_tokens=200)
 
   Args:
     workdir: folder of a run, or gs://BUCKET/FOLDER; of an ensemble, whose
       probabilities are averaged: a list of them, or one text as of --workdir.
-      A ~ is the user's home.
     checkpoint: 'best', 'last', or a number of steps.
     batch_size: texts of a batch, at most, over all devices.
     min_probability: labels that are less probable are not answered.
-    calibrated: whether the temperature and the thresholds are used that were
-      fitted on validation.
+    calibrated: whether what was fitted on validation is used.
 
   Raises:
-    UserError: there is no such run or checkpoint, its task predicts tokens and
-      no labels, or has no probabilities to limit, or several runs differ in
-      their vocabulary or labels.
+    UserError: there is no such run or checkpoint, its task answers no texts, or
+      has no probabilities to limit, or several runs differ in their vocabulary
+      or labels.
   """
   from experiments.settings import stored
   from experiments.training import ensembles, generation, prediction

@@ -115,7 +115,7 @@ def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
       'or config.KEY=VALUE,VALUE'
     )
   points = grids.product(sweeps)
-  specs = plan.distinct(plan.make(base, points, workdir), points)
+  specs = plan.distinct(plan.make(base, points, workdir))
   return folder.numbered(workdir, specs)
 
 
@@ -163,7 +163,7 @@ def _sweep(values, workdir: str) -> None:
   cluster = _cluster(values, workdir)
   specs = _specs(values, base, workdir)
   chosen = _chosen(specs, values.trial_ids)
-  comparison.check(specs, values.metric, values.over, values.baseline)
+  comparison.check(specs, values.metric, values.baseline)
   counts = _check(chosen, values)
   if values.dry_run:
     _print_plan(chosen, counts)

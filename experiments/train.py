@@ -29,24 +29,12 @@ def _define(values) -> None:
     'settings.',
     flag_values=values,
   )
-  app.flags.DEFINE_string(
-    'init_from',
-    None,
-    'Workdir of a run to take the vocabulary from, and parameters where name, '
-    'shape, dtype and labels match; or of a sweep, whose trial with the same '
-    'settings of the model is taken.',
-    flag_values=values,
-  )
   distributed.define(values)
 
 
 def main(values) -> None:
   """Trains, evaluates and prints the result."""
   config = values.config
-  if values.init_from is not None:
-    config.train.init_from = values.init_from
-    if not values.init_from.startswith(buckets.SCHEMES):
-      config.train.init_from = os.path.abspath(values.init_from)
   # Before any waiting: the user's errors come first.
   digest = settings_lib.from_config(config).digest()
   name, _ = os.path.splitext(os.path.basename(values.config_path))

@@ -134,7 +134,8 @@ def command_flags() -> str:
     ]
     what = (command.__doc__ or '').partition('\n')[0]
     text += f'\n### experiments.{path.stem}\n\n{what}\n\n'
-    text += markdown([('flag', 'default', 'meaning'), ('---',) * 3, *rows])
+    head = [('flag', 'default', 'meaning'), ('---',) * 3]
+    text += markdown([*head, *rows]) if rows else 'It has no flags.\n'
   return text
 
 

@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 
 import jax
 import make_tables
@@ -157,17 +158,20 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
       'model.normaliser': 'ideas:Relu',
       'model.pool': 'ideas:Gated',
       'model.block': 'ideas:Sandwich(scale=0.5)',
+      'model.position': 'ideas:LogDistance',
+      'model.position_sampling': 'ideas:RandomStride(max_stride=3)',
+      'optimizer.groups': (
+        'embeddings(optimizer=ideas:SignSgd)'
+        '+ideas:Ending(ending=scale, learning_rate_scale=0.1)'
+      ),
+      'optimizer.schedule': 'ideas:Polynomial(power=3, least=0.1)',
+      'train.measures': 'attention_entropy+ideas:OnItself',
+      'checkpoint.best_metric': 'OnItself',
+      'train.callback': 'ideas:note_norms',
     },
     {
       'model.encoder': 'ideas:Mixed(gate=0.25)',
-      'optimizer.groups': 'embeddings(optimizer=ideas:SignSgd)',
-    },
-    {
-      'model.position_sampling': 'ideas:RandomStride(max_stride=3)',
-      'optimizer.groups': 'ideas:Ending(ending=scale, learning_rate_scale=0.1)',
-      'optimizer.schedule': 'ideas:Polynomial(power=3, least=0.1)',
-    },
-    {
+      'model.head': 'ideas:Prototypes',
       'data.source': 'ideas:TextsByLabel',
       'data.vocabulary': 'ideas:Characters(size=20)',
     },
@@ -179,12 +183,6 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
       'model.position': 'ideas:Salience+ideas:ClippedXL',
     },
     {'task': 'ideas:ReplacedTokens', 'checkpoint.best_metric': 'loss'},
-    {'model.head': 'ideas:Prototypes', 'model.position': 'ideas:LogDistance'},
-    {
-      'train.measures': 'attention_entropy+ideas:OnItself',
-      'checkpoint.best_metric': 'OnItself',
-    },
-    {'train.callback': 'ideas:note_norms'},
     {
       'data.source': 'ideas:Titled',
       'data.text.train': ('a.tsv',),
@@ -220,13 +218,10 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
 def test_the_loop_of_the_docs_trains():
   train_flat = modules.named('ideas:train_flat', None, '')
   config = make_small_config()
-  losses = []
-  for config.train.steps in (3, 4):
-    scores = train_flat(config)
-    assert scores.keys() == Classify.metrics.keys()
-    losses.append(scores['loss'])
-  assert np.isfinite(losses).all()
-  assert losses[0] != losses[1]
+  config.train.steps = 3
+  scores = train_flat(config)
+  assert scores.keys() == Classify.metrics.keys()
+  assert np.isfinite(scores['loss'])
 
 
 @pytest.mark.usefixtures('ideas')
@@ -271,9 +266,11 @@ def test_the_method_of_the_readme_adds_its_bonus_to_adjacent_tokens(snippets):
   np.testing.assert_array_equal(bias[0], np.stack([2 * want, 3 * want]))
 
 
-def test_the_predictions_of_the_readme(snippets, tmp_path, monkeypatch, capfd):
+def test_the_predictions_of_the_readme(
+  snippets, finished_run, tmp_path, monkeypatch, capfd
+):
   monkeypatch.chdir(tmp_path)
-  run_lib.run(make_small_config(), 'runs/reviews')
+  shutil.copytree(finished_run, tmp_path / 'runs/reviews')
   exec(snippets[2], {})
   (predicted,) = capfd.readouterr().out.splitlines()
   assert predicted.startswith(('negative {', 'positive {'))

@@ -98,9 +98,9 @@ def measure(values) -> list[dict]:
   return rows
 
 
-def names(given: list[str], table) -> list[str]:
+def names(listed: list[str], table) -> list[str]:
   """The names that a flag lists; `all` means all names of the table."""
-  return list(table) if given == ['all'] else given
+  return list(table) if listed == ['all'] else listed
 
 
 def _call(position, normaliser, backend, length, values) -> Call:

@@ -1,8 +1,7 @@
 """One layer of each encoder, as Dive into Deep Learning, 11.6.2, compares them.
 
 Operations, path lengths, time and memory, with exponents fitted to them beside
-the theoretical O(). And the tutorial's two classifiers, with an LSTM and with
-self-attention.
+the theoretical O().
 """
 
 from __future__ import annotations
@@ -16,16 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.benchmarks import (
-  alternate,
-  peers,
-  summary,
-  temporary_bytes,
-)
-from experiments.training import build
+from experiments.benchmarks import alternate, summary, temporary_bytes
 from selfattn.attention import Attention
 from selfattn.baselines import ConvolutionEncoder, RecurrentEncoder
-from selfattn.classifier import TextClassifier
 from selfattn.linear import LinearAttention
 
 NUM_HEADS = 4
@@ -36,8 +28,6 @@ WIDTH, KERNEL, LENGTHS = 64, 3, (256, 512, 1024, 2048, 4096)
 PATH = 65
 _LONG = (32_768, 65_536, 131_072)
 _WIDTH = 16  # where a width does not matter
-# The tutorial's "Performance Comparison with RNN".
-_BATCH, _LENGTH, _VOCAB_SIZE, _CLASSIFIER_WIDTH = 32, 100, 10_000, 256
 
 
 class AttentionAlone(nn.Module):
@@ -66,29 +56,12 @@ def cnn(k: int, num_layers: int = 1) -> nn.Module:
   return ConvolutionEncoder(num_layers, jnp.float32, kernel_size=k)
 
 
-def rnn(k: int) -> nn.Module:
-  """An LSTM, from the first token to the last."""
-  del k
-  return RecurrentEncoder(1, jnp.float32, bidirectional=False)
-
-
-def attention(k: int) -> nn.Module:
-  """Self-attention without a window."""
-  del k
-  return AttentionAlone()
-
-
-def linear_attention(k: int) -> nn.Module:
-  """Linear attention to all keys."""
-  del k
-  return AttentionAlone(layer=LinearAttention)
-
-
+# By the width k of a convolution. The LSTM reads from the first token on.
 LAYERS: dict[str, Callable[[int], nn.Module]] = {
   'cnn': cnn,
-  'rnn': rnn,
-  'attention': attention,
-  'linear_attention': linear_attention,
+  'rnn': lambda k: RecurrentEncoder(1, jnp.float32, bidirectional=False),
+  'attention': lambda k: AttentionAlone(),
+  'linear_attention': lambda k: AttentionAlone(layer=LinearAttention),
 }
 # The complexities of the chapter, as O(); linear attention has projections.
 THEORETICAL = {
@@ -163,9 +136,9 @@ def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
   Args:
     depth: number of layers of the CNN.
   """
-  modules = {'attention': attention(k), 'rnn': rnn(k)}
+  modules = {name: LAYERS[name](k) for name in ('attention', 'rnn')}
   modules |= {f'cnn, {depth} layers': cnn(k, depth)}
-  found = {}
+  norms = {}
   for name, module in modules.items():
     x = jax.random.normal(jax.random.key(1), (1, n, _WIDTH))
     variables = _init(module, jax.random.key(0), x)
@@ -173,9 +146,9 @@ def reach(n: int, k: int, depth: int) -> dict[str, np.ndarray]:
     def read(x, module=module, variables=variables):
       return _run(module, variables, x)[0, -1].sum()
 
-    norms = np.linalg.norm(jax.jit(jax.grad(read))(x)[0], axis=-1)
-    found[name] = norms / norms.max()
-  return found
+    of_input = np.linalg.norm(jax.jit(jax.grad(read))(x)[0], axis=-1)
+    norms[name] = of_input / of_input.max()
+  return norms
 
 
 def measure(values) -> list[dict]:
@@ -240,44 +213,4 @@ def speed(repetitions: int) -> list[dict]:
       | summary(seconds[name], seconds['attention'])
       for name in LAYERS
     ]
-  return rows
-
-
-def classifiers(values) -> list[dict]:
-  """The tutorial's two classifiers: parameters, forward time, gradient time.
-
-  Args:
-    values: flags of experiments.benchmark.
-  """
-  tokens = jax.random.randint(
-    jax.random.key(0), (_BATCH, _LENGTH), 0, _VOCAB_SIZE
-  )
-  padding_mask = jnp.ones(tokens.shape, bool)
-  rows, calls = [], {}
-  for name, encoder in (
-    ('lstm', rnn(0)),
-    ('attention', AttentionAlone(peers.NUM_HEADS)),
-  ):
-    model = TextClassifier(
-      _VOCAB_SIZE, peers.NUM_CLASSES, _CLASSIFIER_WIDTH, encoder
-    )
-    params = jax.jit(model.init)(jax.random.key(1), tokens, padding_mask)
-
-    def predict(params, model=model):
-      return model.apply(params, tokens, padding_mask)
-
-    def loss(params, predict=predict):
-      return (predict(params) ** 2).sum()
-
-    calls[name, 'prediction'] = functools.partial(jax.jit(predict), params)
-    calls[name, 'gradient'] = functools.partial(jax.jit(jax.grad(loss)), params)
-    rows.append(
-      {'classifier': name, 'parameters': build.count_parameters(params)}
-    )
-  seconds = alternate(calls, values.repetitions)
-  for row in rows:
-    for what in ('prediction', 'gradient'):
-      times = seconds[row['classifier'], what]
-      timed = summary(times, seconds['attention', what])
-      row |= {f'{what}_ms': timed['median_ms'], f'{what}_ratio': timed['ratio']}
   return rows

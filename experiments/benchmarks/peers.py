@@ -1,4 +1,4 @@
-"""Models of the suite step in Flax layers, in PyTorch and in x-transformers.
+"""Models of the suite step in PyTorch and in x-transformers.
 
 PyTorch and x-transformers are the extra `bench` of pyproject.toml: call their
 functions only if they are `installed`.
@@ -11,12 +11,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable
-from typing import Any
 
-import jax
 import numpy as np
-import optax
-from flax import linen as nn
 
 from selfattn.masks import Tokens
 from selfattn.positions import Sinusoidal
@@ -29,64 +25,6 @@ DROPOUT_RATE, LEARNING_RATE = 0.1, 1e-3
 def installed(name: str) -> bool:
   """Whether a library can be imported."""
   return importlib.util.find_spec(name) is not None
-
-
-class FlaxClassifier(nn.Module):
-  """A post-norm encoder block as in the documentation of Flax.
-
-  Attributes:
-    vocab_size: V.
-    width: D.
-  """
-
-  vocab_size: int
-  width: int
-
-  @nn.compact
-  def __call__(self, tokens):
-    """Logits (batch, classes)."""
-
-    def drop(x):
-      return nn.Dropout(DROPOUT_RATE, deterministic=False)(x)
-
-    x = nn.Embed(self.vocab_size, self.width)(tokens)
-    encoding = Sinusoidal(self.width, NUM_HEADS, False)
-    x = drop(encoding.embed({}, x, Tokens().with_defaults(tokens.shape[1])))
-    attended = nn.MultiHeadDotProductAttention(NUM_HEADS)(x)
-    x = nn.LayerNorm()(x + drop(attended))
-    inner = drop(nn.relu(nn.Dense(4 * self.width)(x)))
-    x = nn.LayerNorm()(x + drop(nn.Dense(self.width)(inner)))
-    return nn.Dense(NUM_CLASSES)(x.mean(axis=1))
-
-
-def make_flax_step(tokens, labels, vocab_size, width):
-  """A training step of the tutorial's classifier, trained by optax.adam."""
-  model = FlaxClassifier(vocab_size, width)
-  key = jax.random.key(0)
-  params = model.init({'params': key, 'dropout': key}, tokens)
-  optimizer = optax.adam(LEARNING_RATE)
-  carry = (params, optimizer.init(params), 0)
-
-  @functools.partial(jax.jit, donate_argnums=0)
-  def update(carry):
-    params, state, count = carry
-
-    def mean_loss(params):
-      rngs = {'dropout': jax.random.fold_in(key, count)}
-      logits: Any = model.apply(params, tokens, rngs=rngs)
-      losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-      return losses.mean()
-
-    loss, grads = jax.value_and_grad(mean_loss)(params)
-    updates, state = optimizer.update(grads, state, params)
-    return (optax.apply_updates(params, updates), state, count + 1), loss
-
-  def step():
-    nonlocal carry
-    carry, loss = update(carry)
-    return carry, loss
-
-  return step
 
 
 def make_torch_step(model, size, tokens, targets) -> Callable:

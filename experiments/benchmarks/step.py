@@ -7,10 +7,9 @@ texts, and the language model of configs/language_model.py, with sinusoidal
 positions, on windows of its bytes. Texts have no padding.
 
 `ours` is this package, `without dropout` the same at rate 0. `pytorch` is its
-encoder layers, eager, with fused attention and a fused optimizer; `flax layers`
-has nn.MultiHeadDotProductAttention and nn.Dropout. `matmuls` is a lower bound:
-the time of the matmuls of one step at the rate that this machine reaches on a
-large square one.
+encoder layers, eager, with fused attention and a fused optimizer. `matmuls` is
+a lower bound: the time of the matmuls of one step at the rate that this machine
+reaches on a large square one.
 """
 
 from __future__ import annotations
@@ -175,9 +174,6 @@ def _steps(model: Model, config, size: Size) -> dict[str, Callable]:
     config.model.dropout_rate = 0.0
     other = make_step(config, tokens, labels, size.vocab_size)
     steps['without dropout'] = other
-  if model is TUTORIAL:
-    task = tokens, labels, size.vocab_size
-    steps['flax layers'] = peers.make_flax_step(*task, size.embed_dim)
   if model.is_causal:
     tokens, labels = tokens[:, :-1], tokens[:, 1:]
   if peers.installed('torch'):

@@ -18,7 +18,7 @@ from experiments.command.errors import UserError
 from experiments.command.values import KINDS, parse_tuple
 
 # Fields with the default None that the program sets; `name` is of Flax.
-_SET = {'begins_word', 'head_dim', 'name', 'platform', 'vocab_size'}
+_SET = {'head_dim', 'name', 'platform', 'vocab_size'}
 
 
 def options(entry: Any) -> dict[str, Any]:

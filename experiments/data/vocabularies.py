@@ -8,7 +8,6 @@ tokenizer.json, for evaluation and prediction.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
@@ -19,8 +18,6 @@ PAD, UNK = 0, 1
 SPECIAL_TOKENS = ['[PAD]', '[UNK]']
 # Ends each text of a pair; the last id of a vocabulary for pairs.
 SEPARATOR = '[SEP]'
-# How ByteLevel writes a space, a newline, a tab and a return.
-_WHITESPACE = 'ĠĊĉč'
 
 
 class Vocabulary(NamedTuple):
@@ -28,32 +25,18 @@ class Vocabulary(NamedTuple):
 
   Attributes:
     size: V, the number of token ids.
-    begins_word: for each id, False for a token that continues a word; None:
-      every token is a word; (): that is not known from the ids.
     tokens: the token of each id.
   """
 
   size: int
-  begins_word: tuple[bool, ...] | None = None
   tokens: tuple[str, ...] = ()
 
   @classmethod
   def of(cls, tokenizer) -> Vocabulary:
-    """What a model has to know of a tokenizers.Tokenizer.
-
-    Words are known of a WordLevel model, and of ByteLevel pre-tokenizers.
-    """
-    from tokenizers import models
-
+    """What a model has to know of a tokenizers.Tokenizer."""
     size = tokenizer.get_vocab_size()
     tokens = tuple(tokenizer.id_to_token(index) or '' for index in range(size))
-    if isinstance(tokenizer.model, models.WordLevel):
-      return cls(size, tokens=tokens)
-    splits = json.loads(tokenizer.to_str())['pre_tokenizer'] or {}
-    if splits.get('type') != 'ByteLevel':
-      return cls(size, (), tokens)
-    first = (*_WHITESPACE, *SPECIAL_TOKENS)
-    return cls(size, tuple(token.startswith(first) for token in tokens), tokens)
+    return cls(size, tokens)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,9 +37,7 @@ def write(values, path: str, output: str) -> dict:
   """
   specs = folder.read(path)
   rows = results.collect(specs)
-  compared = comparison.compare(
-    rows, specs, values.metric, values.over, values.baseline
-  )
+  compared = comparison.compare(rows, specs, values.metric, values.baseline)
   statuses = collections.Counter(row['status'] for row in rows)
   trials = ', '.join(f'{count} {status}' for status, count in statuses.items())
   metric = compared.metric

@@ -13,7 +13,7 @@ from experiments.data.batches import Batch
 from experiments.data.labels import Classes, Labels
 from experiments.learning import calibration, reports
 from experiments.learning import scores as scores_lib
-from experiments.learning.tasks import Targets, cross_entropy
+from experiments.learning.tasks import Targets, cross_entropy, is_correct
 from experiments.learning.text_tasks import TextTask, label_weights
 from selfattn.dropout import Bits
 
@@ -57,13 +57,13 @@ class Classify(TextTask):
     return targets._replace(weights=targets.weights * of_labels)
 
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
-    losses, correct = super().losses(logits, targets, smoothing)
+    losses = cross_entropy(logits, targets.labels, smoothing)
     if self.focal:
       log_p = -cross_entropy(logits, targets.labels)
       # 1 - p without its rounding near p = 1, where the power has no slope.
       wrong = jnp.maximum(-jnp.expm1(log_p), jnp.finfo(jnp.float32).tiny)
       losses *= wrong**self.focal
-    return losses, correct
+    return losses, is_correct(logits, targets.labels)
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     return cross_entropy(logits, targets.labels), logits

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from experiments.learning.classify import Classify
 from experiments.learning.classify_tokens import ClassifyTokens
+from experiments.learning.masked_tokens import MaskedTokens
 from experiments.learning.multilabel import Multilabel
 from experiments.learning.regression import Regression
-from experiments.learning.tasks import MaskedTokens, NextToken, Task
+from experiments.learning.tasks import NextToken, Task
 
 TASKS: dict[str, type[Task]] = {
   'classify': Classify,

@@ -19,10 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.command.errors import UserError
 from experiments.data.batches import Batch
 from experiments.data.labels import LabelFacts, Labels
-from experiments.learning import masking
 from selfattn.dropout import Bits
 from selfattn.heads import TiedHead, TokenHead
 
@@ -53,6 +51,16 @@ def padding_mask(batch: Batch | Targets) -> jax.Array:
   return jnp.arange(batch.tokens.shape[1])[None] < batch.lengths[:, None]
 
 
+def is_correct(logits, labels) -> jax.Array:
+  """Whether all other logits are smaller than that of the label."""
+  # Not argmax: of a vocabulary, on a CPU, it takes as long as all else here.
+  labels = labels[..., None]
+  of_label = jnp.take_along_axis(logits, labels, axis=-1)[..., 0]
+  last = logits.ndim - 1
+  is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, last) == labels
+  return of_label > jnp.where(is_label, -jnp.inf, logits).max(axis=-1)
+
+
 def cross_entropy(logits, labels, smoothing=0.0) -> jax.Array:
   """Loss of each label, float32, of the shape of the labels.
 
@@ -76,8 +84,6 @@ class Task:
     is_causal: whether the encoder must be causal.
     reads_streams: whether its texts may be windows of a stream, which have a
       token more than config.data.max_length.
-    begins_word: whether each token begins a word, as Vocabulary has it; no
-      option.
     facts: of the labels of the data; no option.
     label_ids: for each name of the labels, the id of the token that it is, or
       None; no option.
@@ -88,9 +94,6 @@ class Task:
   has_mask_token: ClassVar[bool] = False
   is_causal: ClassVar[bool] = False
   reads_streams: ClassVar[bool] = False
-  begins_word: tuple[bool, ...] | None = dataclasses.field(
-    default=None, repr=False, kw_only=True
-  )
   facts: LabelFacts = dataclasses.field(
     default=LabelFacts(), repr=False, kw_only=True
   )
@@ -129,19 +132,12 @@ class Task:
   def losses(self, logits, targets: Targets, smoothing: Any = 0.0):
     """(loss, whether the prediction is correct) of each label, of its shape.
 
-    A label is predicted correctly if all others have a smaller logit.
-
     Args:
       logits: a row of classes or tokens per label, on the last axis.
       smoothing: label smoothing, in training.
     """
-    # Not argmax: of a vocabulary, on a CPU, it takes as long as all else here.
-    labels = targets.labels[..., None]
-    of_label = jnp.take_along_axis(logits, labels, axis=-1)[..., 0]
-    last = logits.ndim - 1
-    is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, last) == labels
-    correct = of_label > jnp.where(is_label, -jnp.inf, logits).max(axis=-1)
-    return cross_entropy(logits, targets.labels, smoothing), correct
+    losses = cross_entropy(logits, targets.labels, smoothing)
+    return losses, is_correct(logits, targets.labels)
 
   def outputs(self, logits, targets: Targets) -> tuple[jax.Array, ...]:
     """What `scores` needs of each example: sums of loss, correct and weight.
@@ -164,77 +160,6 @@ class Task:
   def mean_metrics(self, loss, accuracy) -> dict:
     """Metrics that are functions of the mean loss and the accuracy."""
     return {'loss': loss, 'accuracy': accuracy}
-
-
-@dataclasses.dataclass(frozen=True)
-class MaskedTokens(Task):
-  """Masked language modelling (Devlin et al. 2019, 3.1).
-
-  A share of the tokens of each text is chosen at random and predicted: of n
-  tokens share * n, rounded up or down at random. Of whole words, the last one
-  is chosen with the probability with which they have share * n tokens on
-  average (of a word that goes more than 16 tokens beyond, the first ones).
-
-  Attributes:
-    share: share of the tokens that are chosen (mlm_probability).
-    mask: fraction of the chosen tokens that are replaced by [MASK]; mask,
-      random and keep sum to 1.
-    random: fraction that is replaced by tokens drawn uniformly.
-    keep: fraction that is not replaced.
-    whole_words: whether all tokens of a word are chosen together (whole word
-      masking); words of `bpe` and `byte` are separated by whitespace.
-  """
-
-  share: float = 0.15
-  mask: float = 0.8
-  random: float = 0.1
-  keep: float = 0.1
-  whole_words: bool = False
-  metrics: ClassVar = {'loss': min, 'accuracy': max}
-  has_mask_token: ClassVar = True
-
-  @property
-  def is_tied(self) -> bool:
-    return True
-
-  def __post_init__(self):
-    if self.whole_words and self.begins_word == ():
-      raise UserError(
-        'masked_tokens.whole_words = True needs a vocabulary whose tokens say '
-        'where words begin: words or ByteLevel'
-      )
-
-  def check(self) -> None:
-    if not 0 < self.share <= 1:
-      raise ValueError(
-        f'share = {self.share} must be greater than 0 and at most 1'
-      )
-    parts = (self.mask, self.random, self.keep)
-    if not (min(parts) >= 0 and abs(sum(parts) - 1) <= 1e-6):
-      raise ValueError(
-        f'mask = {self.mask} must be at least 0, as random = {self.random} and '
-        f'keep = {self.keep}, and their sum 1'
-      )
-
-  def targets(self, batch: Batch, vocab_size: int, bits: Bits) -> Targets:
-    mask = padding_mask(batch)
-    begins_word = self.begins_word if self.whole_words else None
-    index, is_chosen = masking.choose(
-      batch, mask, self.share, bits, begins_word
-    )
-    labels = jnp.take_along_axis(batch.tokens, index, axis=1)
-    new = masking.replacements(
-      labels, index, batch.tokens.shape, vocab_size, bits, self.mask,
-      self.random,
-    )  # fmt: skip
-    new = jnp.where(is_chosen, new, labels)
-    tokens = jnp.put_along_axis(batch.tokens, index, new, axis=1, inplace=False)
-    weights = is_chosen * batch.weights[:, None]
-    return Targets(tokens, batch.lengths, labels, weights, index)
-
-  def head(self, vocab_size: int, num_labels: int) -> nn.Module:
-    del vocab_size, num_labels
-    return TiedHead(parent=None)
 
 
 @dataclasses.dataclass(frozen=True)

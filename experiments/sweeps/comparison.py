@@ -72,19 +72,11 @@ def define(values) -> None:
     ),
     (
       'baseline',
-      'Setting to compare others with, as table.md names it, or as KEY=VALUE, '
-      '...; if not given, the one without positions, or else the first.',
+      'Setting to compare others with, as table.md names it; if not given, the '
+      'one without positions, or else the first.',
     ),
   ):
     app.flags.DEFINE_string(name, '', text, flag_values=values)
-  app.flags.DEFINE_list(
-    'over',
-    [],
-    'Config keys that distinguish repetitions of a setting; scores are '
-    f'averaged over them. If not given, {" and ".join(names.REPEATED)}, where '
-    'they are swept.',
-    flag_values=values,
-  )
 
 
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
@@ -127,43 +119,38 @@ def interval(values: list[float]) -> dict[str, Any]:
   return {'mean': mean, 'std': std, 'half_width': half_width, 'n': count}
 
 
-def check(
-  specs: list[Spec], metric: str, over: Sequence[str], baseline: str
-) -> names.Naming:
+def check(specs: list[Spec], metric: str, baseline: str) -> names.Naming:
   """The settings of trials, which can be compared.
 
   Args:
-    metric, over, baseline: as of `compare`.
+    metric, baseline: as of `compare`.
 
   Raises:
-    UserError: several tasks, or an unknown metric, key or setting.
+    UserError: several tasks, or an unknown metric or setting.
   """
   known = metrics(specs)
   one_of(metric or next(iter(known)), known, '--metric')
-  return names.of_specs(specs, over, baseline)
+  naming = names.of_specs(specs)
+  if baseline and baseline not in naming.names:
+    allowed = '; '.join(dict.fromkeys(naming.names))
+    raise UserError(f'--baseline={baseline} is not one of {allowed}')
+  return naming
 
 
 def compare(
-  rows: list[dict],
-  specs: list[Spec],
-  metric: str,
-  over: Sequence[str],
-  baseline: str,
+  rows: list[dict], specs: list[Spec], metric: str, baseline: str
 ) -> Comparison:
   """Ranks the settings; incomplete ones come after complete ones.
 
   Args:
     rows: returned by results.collect.
     metric: one of `metrics`, or '' for config.checkpoint.best_metric.
-    over: the keys that distinguish repetitions; empty: the seed and the fold,
-      where they are swept.
-    baseline: the setting to compare others with, by name or as KEY=VALUE, ...;
-      or ''.
+    baseline: the name of the setting to compare others with, or ''.
 
   Raises:
-    UserError: several tasks, or an unknown metric, key or setting.
+    UserError: several tasks, or an unknown metric or setting.
   """
-  naming = check(specs, metric, over, baseline)
+  naming = check(specs, metric, baseline)
   over = naming.over
   metric = metric or specs[0].settings.checkpoint.best_metric
   sign = 1 if metrics(specs)[metric] is max else -1
@@ -173,7 +160,7 @@ def compare(
   table, scores = _scored(rows, specs, naming, metric, units)
   _add_lengths(rows, specs, naming.names, table)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))
-  chosen = naming.baseline or _natural_baseline(list(table.values()), ranked)
+  chosen = baseline or _natural_baseline(list(table.values()), ranked)
   base = scores[chosen]['test'] if chosen else {}
   for name, entry in table.items():
     test = scores[name]['test']

@@ -6,13 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.command.errors import UserError, nearest
 from experiments.command.values import shown
-from experiments.sweeps.plan import Spec, describe
+from experiments.sweeps.plan import Spec
 
 FOLD = 'data.fold'
 # Keys that make repetitions of a setting, if they are swept.
-REPEATED = ('seed', FOLD)
+REPEATED = ('seed', 'data.seed', FOLD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,57 +23,29 @@ class Naming:
     settings: of each trial, values by dotted key of all keys that the sweep
       changes.
     names: of the setting of each trial.
-    baseline: the name that was asked for; '' without one.
   """
 
   over: tuple[str, ...]
   settings: list[dict[str, Any]]
   names: list[str]
-  baseline: str
 
 
-def of_specs(specs: list[Spec], over: Sequence[str], baseline: str) -> Naming:
-  """The settings of all trials of a sweep.
-
-  Args:
-    over: keys that distinguish repetitions; empty: those of REPEATED that are
-      swept.
-    baseline: a name, or KEY=VALUE, ... of all keys; or ''.
-
-  Raises:
-    UserError: an unknown key, or no such setting.
-  """
-  known = specs[0].settings.flat()
-  for key in over:
-    if key not in known:
-      raise UserError(f'--over={key} is not a key{nearest(key, list(known))}')
+def of_specs(specs: list[Spec]) -> Naming:
+  """The settings of all trials of a sweep."""
   repeated = set(REPEATED) & set(swept(specs, ()))
-  over = tuple(over or sorted(repeated, key=REPEATED.index) or REPEATED[:1])
+  over = tuple(sorted(repeated, key=REPEATED.index) or REPEATED[:1])
   keys = swept(specs, over)
   values = (spec.settings.flat() | dict(spec.overrides) for spec in specs)
   settings = [
     {key: _plain(of_trial[key]) for key in keys} for of_trial in values
   ]
-  names = of(settings)
-  return Naming(over, settings, names, _named(baseline, names, settings))
+  return Naming(over, settings, of(settings))
 
 
 def swept(specs: list[Spec], over: Iterable[str]) -> list[str]:
   """The keys that trials override, except those in `over`."""
   keys = dict.fromkeys(key for spec in specs for key in spec.overrides)
   return [key for key in keys if key not in over]
-
-
-def _named(baseline: str, names: list[str], settings: list[dict]) -> str:
-  """The name of the setting that --baseline gives, in either form."""
-  if not baseline:
-    return ''
-  text = baseline.replace(' ', '')
-  for name, values in zip(names, settings, strict=True):
-    if text in (name.replace(' ', ''), describe(values).replace(' ', '')):
-      return name
-  known = '; '.join(dict.fromkeys(names))
-  raise UserError(f'--baseline={baseline} is not one of {known}')
 
 
 def of(settings: Sequence[Mapping[str, Any]]) -> list[str]:

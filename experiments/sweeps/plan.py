@@ -92,31 +92,17 @@ def _canonical(overrides: Mapping[str, Any], settings: Settings) -> dict:
   return {key: texts.get(key, value) for key, value in overrides.items()}
 
 
-def distinct(specs: list[Spec], points: list[dict]) -> list[Spec]:
-  """The specs, of those with equal settings the first; says which are equal.
-
-  Args:
-    points: overrides of each spec as they were written.
-  """
-  first: dict[str, tuple[Spec, dict]] = {}
-  repeated: dict[str, None] = {}
-  for spec, point in zip(specs, points, strict=True):
-    same, before = first.setdefault(spec.name, (spec, point))
-    if same is not spec:
-      # Without the seed, and whatever else both have.
-      keys = [k for k in point | before if point.get(k) != before.get(k)]
-      texts = [
-        describe({key: of[key] for key in keys or of if key in of})
-        for of in (point, before)
-      ]
-      repeated[' equals '.join(text or 'the default' for text in texts)] = None
+def distinct(specs: list[Spec]) -> list[Spec]:
+  """The specs, of those with equal settings the first; says which are equal."""
+  first: dict[str, Spec] = {}
+  repeated = [s for s in specs if first.setdefault(s.name, s) is not s]
   if repeated:
+    texts = '; '.join(describe(s.overrides) or 'the default' for s in repeated)
     log(
-      f'{len(specs) - len(first)} of {len(specs)} points of the grid have the '
-      'settings of an earlier one, and are one trial with it: '
-      f'{"; ".join(repeated)}'
+      f'{len(repeated)} of {len(specs)} points of the grid have the settings '
+      f'of an earlier one, and are one trial with it: {texts}'
     )
-  return [spec for spec, _ in first.values()]
+  return list(first.values())
 
 
 def check_data_and_shapes(specs: list[Spec]) -> dict[int, int]:

@@ -17,8 +17,6 @@ from selfattn.plots import COLOURS, MARKERS, style
 
 # Settings or curves that a figure can show, and that still can be told apart.
 MOST = 24
-# Metrics from 0 to 1, which an interval of few seeds may leave.
-_SHARES = ('accuracy', 'macro_f1')
 
 
 def figure(compared: Comparison, key: str, keys: Iterable[str]):
@@ -40,7 +38,6 @@ def figure(compared: Comparison, key: str, keys: Iterable[str]):
   )
   if is_logarithmic(entry[key] for entry in compared.table):
     axes.set_xscale('log')
-  axes.set_ylim(*_limits(compared.metric, axes.get_ylim()))
   return shown
 
 
@@ -96,7 +93,6 @@ def settings(compared: Comparison):
     parse_math=False,
   )
   _say_best(axes, len(done))
-  axes.set_xlim(*_limits(compared.metric, axes.get_xlim()))
   axes.set_xlabel(f'{compared.metric} (mean, 95% interval)')
   axes.grid(axis='x', alpha=0.3)
   axes.legend(fontsize=7, loc='upper left', bbox_to_anchor=(1, 1))
@@ -149,13 +145,6 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
 
   figure = Figure(figsize=(width, height), layout='constrained')
   return figure, figure.add_subplot()
-
-
-def _limits(metric: str, shown: tuple[float, float]) -> tuple[float, float]:
-  """Limits of an axis, without values that the metric cannot have."""
-  low, high = shown
-  # Room for the marker of a mean of 0 or 1.
-  return (max(low, -0.02), min(high, 1.02)) if metric in _SHARES else shown
 
 
 def _say_best(axes, count: int) -> None:

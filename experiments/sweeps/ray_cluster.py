@@ -16,10 +16,10 @@ from typing import Any
 from experiments.command.errors import Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
-from experiments.sweeps import engines, folder, plan, results
-from experiments.sweeps.comparison import SPLITS
+from experiments.sweeps import engines, folder, plan
 from experiments.sweeps.plan import Spec
 from experiments.workdir import buckets
+from experiments.workdir import workdir as workdir_lib
 
 _RETRIES = 5
 _POLL = 1.0  # seconds between checks for signals
@@ -103,22 +103,12 @@ def _train_all(library, specs, group_size, cluster: Cluster, signals) -> None:
         for spec in () if signals.received else group:
           engines.give_up(spec, str(error))
       for spec in group:
-        _log_result(spec)
+        status = workdir_lib.read_status(spec.path).get('status')
+        log(f'trial {spec.index} {spec.name} is {status}')
     if signals.received:
       for reference in pending:
         library.cancel(reference, force=True)
       raise Interrupted(f'{signals.received}; run the same command again')
-
-
-def _log_result(spec: Spec) -> None:
-  """Logs status and scores of a trial that ran in another process."""
-  (row,) = results.collect([spec])
-  metric = spec.settings.checkpoint.best_metric
-  line = f'trial {spec.index} {spec.name} is {row["status"]}'
-  for split in SPLITS:
-    if row[f'best/{split}/{metric}'] is not None:
-      line += f', {split} {metric} {row[f"best/{split}/{metric}"]:.4f}'
-  log(line)
 
 
 def _task(library, resources: dict[str, float]):

@@ -48,9 +48,7 @@ def write(workdir: str, values, specs: list[Spec]) -> dict:
     values: flags of comparison.define, and `output`.
   """
   rows = results.collect(specs)
-  compared = comparison.compare(
-    rows, specs, values.metric, values.over, values.baseline
-  )
+  compared = comparison.compare(rows, specs, values.metric, values.baseline)
   results.write(workdir, rows, compared)
   if values.output is not None:
     results.publish(values.output, rows, specs, compared)

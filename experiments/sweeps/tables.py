@@ -45,7 +45,7 @@ def conclusion(compared: Comparison) -> str | None:
 
 
 # Keys that distinguish repetitions, as words.
-_WORDS = {'seed': 'seed', FOLD: 'fold'}
+_WORDS = {'seed': 'seed', 'data.seed': 'data seed', FOLD: 'fold'}
 
 
 def _repetitions(over: Sequence[str], count: int | None = None) -> str:
@@ -54,10 +54,7 @@ def _repetitions(over: Sequence[str], count: int | None = None) -> str:
   plural = 's' * (count != 1)
   if len(over) > 1:
     return f'{number}repetition{plural} ({" and ".join(over)})'
-  key = over[0]
-  if key in _WORDS:
-    return f'{number}{_WORDS[key]}{plural}'
-  return f'{number}value{plural} of {key}'
+  return f'{number}{_WORDS[over[0]]}{plural}'
 
 
 def cells(compared: Comparison) -> tuple[list[str], list[list[str]]]:

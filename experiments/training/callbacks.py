@@ -98,12 +98,12 @@ def call(
   module = sys.modules.get(function.__module__)
   path = getattr(module, '__file__', None) or ''
 
-  def call_each():
+  def call_all():
     for evaluation in evaluations:
       with in_file(path, f'{_KEY} = {name!r}: {path}'.removesuffix(': ')):
         function(evaluation)
 
-  processes.together(call_each if processes.is_first() else lambda: None)
+  processes.together(call_all if processes.is_first() else lambda: None)
 
 
 def _on_host(group: Group, params) -> list:

@@ -91,7 +91,7 @@ class Program:
 
   @property
   def num_parameters(self) -> int:
-    """Number of scalars that are trained, of one trial."""
+    """Number of scalars of the parameters of one trial."""
     return build.count_parameters(self.template.params)
 
   def microbatches(self, length: int) -> tuple[int, int]:
@@ -176,25 +176,20 @@ def make(
   """
   mesh = _mesh(devices or jax.devices(), num_trials or 1)
   platform = platform_of(mesh.devices.flat[0])
-  num_outputs = len(facts.names)
   ids = {token: index for index, token in enumerate(vocabulary.tokens)}
-  task = settings.task.make(
-    facts=facts,
-    begins_word=vocabulary.begins_word,
-    label_ids=tuple(map(ids.get, facts.names)),
-  )
+  label_ids = tuple(map(ids.get, facts.names))
+  task = settings.task.make(facts=facts, label_ids=label_ids)
   classifier = build.model(
-    settings, vocabulary.size, num_outputs, platform, task
+    settings, vocabulary.size, len(facts.names), platform, task
   )
   init = functools.partial(build.init_state, settings, classifier)
   by_rows = mesh if mesh.size > 1 else None
   train_step = build.train_step(settings, classifier, task, platform, by_rows)
   measures = [call.make() for call in settings.train.measures]
   eval_step = steps.make_eval_step(classifier, by_rows, task, measures)
-  size, leading = None, ()
-  if num_trials is not None:
-    size = -(-num_trials // mesh.shape['trial']) * mesh.shape['trial']
-    leading = ('trial',)
+  at_once = mesh.shape['trial']
+  size = num_trials and -(-num_trials // at_once) * at_once
+  leading = () if size is None else ('trial',)
   has_orders = size is not None and settings.train.shuffle_by_seed
   # The seed is traced, too: its key as an array would compile a program.
   shapes = jax.eval_shape(lambda: init(HParams.of(settings)))
@@ -218,10 +213,7 @@ def make(
       donate_argnums=0,
     ),
     eval_step=compiled(
-      eval_step,
-      (0, None),
-      (state.eval_params, batch_sharding(mesh)),
-      of_trial,
+      eval_step, (0, None), (state.eval_params, batch_sharding(mesh)), of_trial
     ),
     is_finite=compiled(_is_finite, (0,), (state,), of_trial),
   )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import json
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,9 +20,12 @@ from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import compiled, fits
+from experiments.training import compiled
 from experiments.training.compiled import Program
 from experiments.workdir import checkpoints as checkpoints_lib
+
+# What was chosen on validation after training, in a workdir.
+CALIBRATION = 'calibration.json'
 
 
 class RunAhead:
@@ -162,8 +166,23 @@ def restore_params(
       hint = f'; --checkpoint={others[-1]} reads another one' if others else ''
       raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
   params = jax.tree.unflatten(jax.tree.structure(template), leaves.values())
-  fit = fits.read(path, step) if calibrated else {}
+  fit = _fit(path, step) if calibrated else {}
   return Evaluated(settings, program, step, params, fit)
+
+
+def _fit(path: str, step: int) -> dict[str, Any]:
+  """What was fitted for the checkpoint of a step; {} if that is nothing."""
+  name = os.path.join(path, CALIBRATION)
+  try:
+    with open(name, encoding='utf-8') as file:
+      fit = json.load(file)
+    return fit if fit.pop('step') == step else {}
+  except FileNotFoundError:
+    return {}
+  except (ValueError, AttributeError, KeyError) as error:
+    raise UserError(
+      f'{name} is corrupt: {error}; remove it to do without calibration'
+    ) from error
 
 
 def program_of(path: str, settings: Settings) -> Program:

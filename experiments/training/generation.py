@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from experiments.command.errors import UserError
 from experiments.command.schema import SEED
 from experiments.data import encoding
-from experiments.settings import parts
 from experiments.training import lengths
 from experiments.training.evaluation import Evaluated
 
@@ -105,7 +104,6 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
   """
   if not len(ids):
     raise UserError('--prompt has no token; give some text')
-  _check_cache(run)
   # The last token is not read.
   size = len(ids) + count - 1
   if reason := lengths.unsupported(run.program, size):
@@ -125,29 +123,7 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
       last = token[None, None]
       yield int(token)
   except (TypeError, ValueError) as error:
-    raise UserError(
-      f'config.model.encoder = {run.settings.model.encoder} generates no text: '
-      f'{error}'
-    ) from error
-
-
-def _check_cache(run: Evaluated) -> None:
-  """UserError for a part that a cache does not support; names its key."""
-  model, classifier = run.settings.model, run.program.classifier
-  position = getattr(classifier.encoder, 'position', None)
-  named = [] if position is None else parts.of_positions(model, position)
-  for call, part in named:
-    if not part.supports_cache:
-      raise UserError(
-        f'config.model.position = {call} generates no text: it needs the '
-        'input vectors of earlier tokens, which a cache does not keep'
-      )
-  one = classifier.sampling.tokens(jnp.ones((1, 1), bool), None)
-  if one.positions is not None:
-    raise UserError(
-      f'config.model.position_sampling = {model.position_sampling} generates '
-      'no text: its positions depend on the length of the whole text'
-    )
+    raise UserError(f'--prompt: this model has no cache: {error}') from error
 
 
 def _step(classifier, size, sampling, params, cache, tokens, key):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,12 @@ from experiments.learning.hparams import HParams
 from experiments.learning.schedules import factor
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
-from experiments.training import fits as fits_lib
-from experiments.training import sources, token_vectors
+from experiments.training import evaluation, sources, token_vectors
 from experiments.training.compiled import Program
 from experiments.workdir import metrics, recovery
 from experiments.workdir.checkpoints import Checkpoints
 from experiments.workdir.metrics import MetricWriter, Progress
-from experiments.workdir.workdir import Workdir
+from experiments.workdir.workdir import Workdir, write_atomic
 
 
 @dataclasses.dataclass
@@ -102,13 +102,12 @@ class Group:
     Args:
       steps: as `restore_best` returns them; fits are of those without None.
     """
-    trained = [
-      (trial, step)
-      for trial, step in zip(self.trials, steps, strict=True)
-      if step is not None
-    ]
-    for (trial, step), fit in zip(trained, fits, strict=False):
-      fits_lib.write(trial.workdir, step, fit)
+    of_trials = iter(fits)
+    for trial, step in zip(self.trials, steps, strict=True):
+      fit = {} if step is None else next(of_trials)
+      if fit and trial.workdir.writes:
+        text = json.dumps({'step': step, **fit}) + '\n'
+        write_atomic(trial.workdir.file(evaluation.CALIBRATION), text)
 
   def lacks_scores(self, step: int) -> bool:
     """Whether a run was interrupted before the evaluation of this step."""
@@ -258,7 +257,7 @@ def opened(
     state = program.join(states)
   else:
     log('initialising parameters')
-    state = _with_given_parameters(program, program.init(hparams), runs)
+    state = _with_first_parameters(program, program.init(hparams), runs)
   trials = []
   for (settings, workdir), folder in zip(runs, folders, strict=True):
     writer = MetricWriter(workdir, settings.flat(), start)
@@ -272,10 +271,8 @@ def opened(
   return Group(program, trials, hparams, progress), state
 
 
-def _with_given_parameters(program: Program, state: State, runs) -> State:
+def _with_first_parameters(program: Program, state: State, runs) -> State:
   """The first State, with parameters of init_from or vectors of words."""
-  for settings, workdir in runs:
-    token_vectors.note(settings, workdir)
   # Runs that share a program have the same vocabulary and the same vectors.
   vectors = token_vectors.read(*runs[0])
   if vectors is None and not any(run.train.init_from for run, _ in runs):

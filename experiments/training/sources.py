@@ -88,7 +88,10 @@ def vocabulary(settings: Settings, path: str = ''):
     return encoding.read_tokenizer(path)
   with opened(settings) as folder:
     _check(folder, settings)
-    return _tokenizer(folder, settings)
+    tokenizer = encoding.read_tokenizer(folder)
+    if settings.data.pair_length:
+      add_separator(tokenizer)
+    return tokenizer
 
 
 def _read_settings(folder: str, settings: Settings) -> Settings:
@@ -117,24 +120,17 @@ def _run_in(folder: str, settings: Settings) -> str:
     trial: [key for key in keys if here[key] != config[key]]
     for trial, config in there.items()
   }
-  fitting = [trial for trial, keys in differences.items() if not keys]
-  if not fitting:
-    nearest = min(trials, key=lambda trial: len(differences[trial]))
+  nearest = min(trials, key=lambda trial: len(differences[trial]))
+  count = sum(not keys for keys in differences.values())
+  if count != 1:
+    told = _told(differences[nearest], there[nearest], here)
     raise _refused(
       settings,
-      f': none of its {len(trials)} trials has the settings of this model; the '
-      f'nearest one, {os.path.basename(nearest)}, has '
-      f'{_told(differences[nearest], there[nearest], here)}',
+      f': {count} of its {len(trials)} trials have the settings of this model; '
+      f'give the folder of one, such as {os.path.basename(nearest)}'
+      f'{told and f", which has {told}"}',
     )
-  if len(fitting) > 1:
-    keys = _different([there[trial] for trial in fitting])
-    raise _refused(
-      settings,
-      f': {len(fitting)} of its trials have the settings of this model, and '
-      f'differ in {", ".join(f"config.{key}" for key in keys[:_MOST])}; give '
-      'the folder of one of them',
-    )
-  return fitting[0]
+  return nearest
 
 
 def _is_of_model(key: str) -> bool:
@@ -187,36 +183,27 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
     state: of the new run.
     settings: of the new run. The best checkpoint of config.train.init_from is
       read.
-    workdir: of the new run, with its vocabulary and labels.
+    workdir: of the new run, with its labels.
 
   Raises:
-    UserError: there is no checkpoint, it has another vocabulary, or none of its
-      parameters matches.
+    UserError: there is no checkpoint, or none of its parameters matches.
   """
   with opened(settings) as folder:
-    there = _read_settings(folder, settings)
-    step, source = _read_parameters(folder, there, settings)
+    step, source = _read_parameters(folder, settings)
     place = buckets.origin(folder)
-    # The new run has taken it, unless the other one was replaced since then.
-    here, other = _tokenizer(workdir, settings), _tokenizer(folder, settings)
-    if other.to_str() != here.to_str():
-      raise _refused(
-        settings,
-        f' has another vocabulary than {workdir}; choose another --workdir',
-      )
-    has_same_labels = _labels(folder) == _labels(workdir)
+    has_same_labels = (
+      loading.read_facts(folder)['labels']
+      == loading.read_facts(workdir)['labels']
+    )
   if settings.data.pair_length:
     table = leaves(state.params)[_TABLE]
     source |= {_TABLE: _with_separator(source[_TABLE], table)}
   params, taken, skipped = _merged(state.params, source, has_same_labels)
-  old, new = there.flat(), settings.flat()
-  different = list(filter(_is_of_model, _different([old, new])))
-  why = f'; that run has {_told(different, old, new)}' if different else ''
   if not taken:
     some = '; '.join(skipped[:_MOST])
-    raise _refused(settings, f': none of its parameters matches: {some}{why}')
+    raise _refused(settings, f': none of its parameters matches: {some}')
   log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
-  log(f'skipped parameters: {", ".join(skipped) or "none"}{why}')
+  log(f'skipped parameters: {", ".join(skipped) or "none"}')
   # The average, if there is one, begins with the first step.
   return state.replace(params=params)
 
@@ -244,24 +231,15 @@ def _merged(params, source: dict, has_same_labels: bool):
   return tree, taken, skipped
 
 
-def _read_parameters(
-  folder: str, there: Settings, settings: Settings
-) -> tuple[int, dict]:
+def _read_parameters(folder: str, settings: Settings) -> tuple[int, dict]:
   """(best step, its parameters by name) of the run to begin with."""
+  there = _read_settings(folder, settings)
   with checkpoints.reading(folder, there.checkpoint, there.best) as saved:
     steps = saved.steps()
     if not steps:
       raise _refused(settings, ' has no checkpoint')
     step = saved.best() or max(steps)
     return step, saved.restore_params(step)
-
-
-def _tokenizer(path: str, settings: Settings):
-  """The tokenizer of a workdir, with [SEP] if the new run has pairs."""
-  tokenizer = encoding.read_tokenizer(path)
-  if settings.data.pair_length:
-    add_separator(tokenizer)
-  return tokenizer
 
 
 def _with_separator(table, leaf):
@@ -271,10 +249,6 @@ def _with_separator(table, leaf):
   """
   rows = np.repeat(table[UNK : UNK + 1], len(leaf) - len(table), axis=0)
   return jnp.concatenate([table, rows])
-
-
-def _labels(path: str) -> list[str]:
-  return loading.read_facts(path)['labels']
 
 
 def _is_head(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -12,16 +11,12 @@ import numpy as np
 
 from experiments.command.errors import UserError
 from experiments.command.log import log
-from experiments.data import encoding, store
+from experiments.data import encoding
 from experiments.data.vectors import Vectors
 from experiments.data.vocabularies import SEPARATOR, SPECIAL_TOKENS
 from experiments.learning.steps import TOKEN_TABLE, State
 from experiments.settings.settings import Settings
-from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.workdir import Workdir
-
-# The digest of the file, and how many words it has.
-_FACTS = 'vectors.json'
 
 
 def check_file(settings: Settings) -> None:
@@ -58,30 +53,6 @@ def read(settings: Settings, workdir: Workdir) -> Vectors | None:
       f'of the vocabulary ({count / len(ids):.0%}); the others are drawn'
     )
   return vectors
-
-
-def note(settings: Settings, workdir: Workdir) -> None:
-  """Keeps the digest of the file of vectors in the workdir.
-
-  A run that has a checkpoint does not need the file. One that begins anew
-  before its first checkpoint begins with the same vectors.
-
-  Raises:
-    UserError: the run has begun with another file.
-  """
-  path = settings.model.embeddings.make().file
-  if not path:
-    return
-  facts, place = {'sha256': store.digest(path)}, workdir.file(_FACTS)
-  if os.path.exists(place):
-    with open(place) as file:
-      if json.load(file) != facts:
-        raise UserError(
-          f'{path} has changed since {workdir.path} was created; restore it, '
-          'or choose another --workdir'
-        )
-  elif workdir.writes:
-    workdir_lib.write_atomic(place, json.dumps(facts) + '\n')
 
 
 def put(state: State, vectors: Vectors) -> State:

@@ -74,45 +74,36 @@ def devices_of(topology: str) -> list:
     raise UserError(f'--topology={topology}: {reason}') from error
 
 
-def compile_step(
-  settings,
-  loaded: loading.Data,
-  devices,
-  num_trials: int | None = None,
-  quick: bool = False,
-):
+def compile_step(settings, loaded: loading.Data, devices, quick: bool = False):
   """(compiled update on the longest batch, the program).
 
   Args:
-    num_trials: of a group; None: of a run alone.
     quick: with the least effort of the compiler.
 
   Raises:
     UserError: it does not fit into the memory of a device.
   """
   program = compiled_lib.make(
-    settings, loaded.vocabulary, loaded.label_facts, num_trials, devices
+    settings, loaded.vocabulary, loaded.label_facts, devices=devices
   )
   mesh = program.mesh
   parts = mesh.shape['data']
   rows = -(-settings.train.batch_size // parts) * parts
-  leading = (program.size,) if program.has_orders else ()
-  of_rows = compiled_lib.batch_sharding(mesh, program.has_orders)
+  of_rows = compiled_lib.batch_sharding(mesh)
 
   def array(dtype, *shape):
-    return jax.ShapeDtypeStruct((*leading, *shape), dtype, sharding=of_rows)
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=of_rows)
 
   tokens = array(jnp.int32, rows, loaded.bucket_lengths[-1])
   numbers = array(jnp.int32, rows)
   batch = Batch._make([tokens, numbers, numbers, array(jnp.float32, rows)])
   hparams = program.hparams([settings])
   state = jax.eval_shape(program.init, hparams)
-  axes = () if program.size is None else ('trial',)
-  of_trial = NamedSharding(mesh, PartitionSpec(*axes))
+  everywhere = NamedSharding(mesh, PartitionSpec())
   lowered = program.train_step.lower(
     _sharded(state, program.state_sharding),
     batch,
-    _sharded(hparams, jax.tree.map(lambda _: of_trial, hparams)),
+    _sharded(hparams, jax.tree.map(lambda _: everywhere, hparams)),
   )
   try:
     return lowered.compile(compiler_options=_QUICK if quick else None), program

@@ -5,7 +5,6 @@ modules.json     files and digests of modules of one's own
 env.json         versions, devices and commit of each attempt
 data.json        labels, counts and fingerprint of the data
 tokenizer.json   the vocabulary
-vectors.json     digest of the file of vectors of words
 log-P.txt        log of process P
 metrics.jsonl    one JSON object per line, steps strictly increasing
 tensorboard/     the same, for TensorBoard; wandb/ for Weights & Biases

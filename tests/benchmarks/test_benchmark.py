@@ -62,7 +62,7 @@ def test_step_suite(call_command, monkeypatch):
   rows = last_json(stdout)['rows']
   ours = ['ours', 'without dropout']
   assert [(row['model'], row['step']) for row in rows] == [
-    *(('tutorial', name) for name in (*ours, 'flax layers', 'matmuls')),
+    *(('tutorial', name) for name in (*ours, 'matmuls')),
     *(('default config', name) for name in (*ours, 'matmuls')),
     *(('language model', name) for name in ('ours', 'matmuls')),
   ]

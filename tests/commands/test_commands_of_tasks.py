@@ -27,13 +27,13 @@ def write(folder, seed, count):
 
 @pytest.fixture(scope='module')
 def paths(tmp_path_factory):
-  """Workdirs of two seeds of each task."""
+  """Workdirs of a seed of each task, and of another of several labels."""
   folder = tmp_path_factory.mktemp('texts')
   for seed, count in ((0, 400), (1, 60), (2, 60)):
     write(folder, seed, count)
   made = {'multilabel': [], 'regression': []}
   for task, of_seeds in made.items():
-    for seed in (0, 1):
+    for seed in range(1 + (task == 'multilabel')):
       config = make_small_config()
       config.task, config.seed = task, seed
       config.data.source, config.data.dir = 'text', str(folder)
@@ -90,9 +90,6 @@ def test_predict_answers_a_number_in_the_units_of_the_data(
 
 def test_the_answer_of_several_runs_is_the_mean_of_theirs(paths):
   text = ['red blue grey']
-  of_runs = [predict.load(path)(text)[0] for path in paths['regression']]
-  (mean,) = predict.load(paths['regression'])(text)
-  assert mean.label == pytest.approx(np.mean([one.label for one in of_runs]))
   of_runs = [predict.load(path)(text)[0] for path in paths['multilabel']]
   (mean,) = predict.load(paths['multilabel'])(text)
   for name, probability in mean.probabilities.items():
@@ -100,9 +97,9 @@ def test_the_answer_of_several_runs_is_the_mean_of_theirs(paths):
     assert probability == pytest.approx(expected)
 
 
-@pytest.mark.parametrize('task', ['multilabel', 'regression'])
-def test_a_page_of_any_task_has_its_scores(task, paths, printed_json, tmp_path):
-  flags = (f'--workdir={paths[task][0]}', f'--output={tmp_path}')
+@pytest.mark.slow
+def test_a_page_of_any_task_has_its_scores(paths, printed_json, tmp_path):
+  flags = (f'--workdir={paths["regression"][0]}', f'--output={tmp_path}')
   printed_json('inspect', *flags, '--num_examples=5')
   result = printed_json('evaluate', flags[0], '--split=validation')
   assert f'{result["loss"]:.4g}' in (tmp_path / 'index.html').read_text()

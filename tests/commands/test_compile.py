@@ -131,11 +131,6 @@ class TestWithCompiler:
     assert sharded['argument_bytes'] < replicated['argument_bytes'] / 10
     assert 'all-gather' in sharded['collectives']
 
-  def test_a_sweep_needs_no_collectives(self, compiled):
-    found = compiled('--topology=v5e:2x4', '--num_trials=16')
-    assert found['mesh'] == {'trial': 8, 'data': 1}
-    assert found['collectives'] == {}
-
   def test_too_large_a_run_is_refused_with_what_to_change(self, run_command):
     done = run_command(
       'compile', '--quick', '--topology=v5e:2x2', *LARGE,

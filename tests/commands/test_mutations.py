@@ -150,7 +150,7 @@ def test_any_damage_to_a_file_of_data(attempt, tmp_path):
     '--', '-', '--=', '--config', '--config=', '--config.', '--config.=1',
     '--config.seed', '--noconfig.seed', '--workdir', '--work dir=x',
     '--flagfile=/nowhere', '--process_id=x', '--num_processes=0',
-    '--coordinator_address=a:1', '--distributed=maybe', '--init_from=/nowhere',
+    '--coordinator_address=a:1', '--distributed=maybe', '--init_from=a',
     '--peer_timeout=0', 'train', '--config=/dev/null', '--config=/',
   ],
 )  # fmt: skip

@@ -7,8 +7,6 @@ import textwrap
 import pytest
 from conftest import ROOT
 
-from experiments.training import run as run_lib
-
 SMALL = {
   'config.optimizer.learning_rate': '0.00123',
   'config.train.steps': '2',
@@ -20,33 +18,6 @@ SMALL = {
   'config.data.num_buckets': '1',
   'config.model.num_layers': '1',
 }
-SPELLINGS = (
-  lambda name, value: [f'--{name}={value}'],  # W&B, Vizier, SkyPilot
-  lambda name, value: [f'--{name}', value],  # argparse
-  lambda name, value: [f'-{name}={value}'],
-)
-
-
-def test_flags_of_other_tools_are_parsed(tmp_path, call_command, monkeypatch):
-  flags = [
-    word
-    for place, (name, value) in enumerate(SMALL.items())
-    for word in SPELLINGS[place % 3](name, value)
-  ]
-  given = []
-  monkeypatch.setattr(
-    run_lib, 'run', lambda config, *_: given.append(config.to_dict()) or {}
-  )
-  path = tmp_path / 'run'
-  flags.append(f'--workdir={path}')
-  code, _, stderr = call_command('train', *flags, cwd=ROOT)
-  assert code == 0, stderr
-  (config,) = given
-  for name, value in SMALL.items():
-    node = {'config': config}
-    for key in name.split('.'):
-      node = node[key]
-    assert str(node) == value or node == float(value)
 
 
 def test_the_optuna_function_of_the_page_runs(tmp_path, monkeypatch):

@@ -191,20 +191,6 @@ def test_a_page_of_a_sweep_has_its_tables(whole, call_command, tmp_path):
   assert '--text does not apply to a sweep' in stderr
 
 
-def assert_same_table(path, whole):
-  for ours, theirs in zip(table(path), table(whole[0]), strict=True):
-    for one, other in zip(ours, theirs, strict=True):
-      try:
-        assert float(one) == pytest.approx(float(other), rel=1e-5)
-      except ValueError:
-        assert one == other
-
-
-@pytest.mark.slow
-def test_a_group_has_the_same_table(grouped, whole):
-  assert_same_table(grouped, whole)
-
-
 def configs(count):
   for index in range(count):
     config = make_small_config()
@@ -243,49 +229,6 @@ def test_a_group_equals_its_trials_alone_over_100_steps(tmp_path):
       losses(tmp_path / f'alone{index}' / 'metrics.jsonl'),
       rtol=1e-5,
     )
-
-
-SHARDED = f"""
-import sys
-sys.path.insert(0, {str(ROOT / 'tests')!r})
-import re
-import jax, numpy as np
-from conftest import make_small_config
-from experiments.data import loading
-from experiments.settings import settings
-from experiments.training import compiled
-from experiments.data.batches import TrainBatches
-wanted = []
-for index in range(11):
-  config = make_small_config()
-  config.seed = index
-  wanted.append(settings.from_config(config))
-loaded = loading.load(wanted[0].data, '')
-batches = TrainBatches(loaded.splits['train'], 16, 0, loaded.bucket_lengths)
-program = compiled.make(wanted[0], loaded.vocabulary, loaded.label_facts, 11)
-hparams = program.hparams(wanted)
-state = program.init(hparams)
-text = program.train_step.lower(state, batches(0), hparams).compile().as_text()
-moving = re.findall(
-  'all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter', text
-)
-for step in range(5):
-  state, metrics = program.train_step(state, batches(step), hparams)
-print(len(jax.devices()), program.size, len(moving),
-      ' '.join(f'{{loss:.9g}}' for loss in np.asarray(metrics['loss'])[:11]))
-"""
-
-
-@pytest.mark.slow
-def test_eight_devices_equal_one_without_communication(eight_devices, capfd):
-  devices, size, moving, *losses = eight_devices(SHARDED).split()
-  assert (devices, size, moving) == ('8', '16', '0')
-  exec(SHARDED, {})
-  devices, size, moving, *alone = capfd.readouterr().out.split()
-  assert (devices, size, moving) == ('1', '11', '0')
-  np.testing.assert_allclose(
-    np.array(losses, float), np.array(alone, float), rtol=1e-5
-  )
 
 
 def test_finished_trials_are_unchanged(whole, sweep, arguments):
@@ -346,25 +289,6 @@ def test_a_sweep_killed_at_random_moments_has_the_same_table(
     assert table(path) == table(request.getfixturevalue('grouped'))
   else:
     assert table(path) == table(request.getfixturevalue('whole')[0])
-
-
-@pytest.mark.slow
-def test_an_interrupted_group_resumes_from_its_common_step(
-  tmp_path, arguments, grouped, sweep
-):
-  path = tmp_path / 'cut'
-  shutil.copytree(grouped, path)
-  # As after a kill during the last save: only the first trial is saved.
-  for place, trial in enumerate(sorted((path / 'trials').iterdir())):
-    if place > 0:
-      shutil.rmtree(trial / 'checkpoints' / '8')
-    status = {'status': 'RUNNING', 'step': 6, 'attempt': 1}
-    (trial / 'status.json').write_text(json.dumps(status))
-  flags = [*arguments, f'--workdir={path}', '--engine=vectorized']
-  code, _, said = sweep(*flags)
-  assert code == 0, said
-  assert 'resuming after step 6' in said
-  assert table(path) == table(grouped)
 
 
 @pytest.mark.parametrize(
@@ -436,32 +360,6 @@ def test_a_failing_trial_stops_no_other_and_can_be_retried(
   code, printed, said = sweep(*flags)
   assert code == 0, said
   assert last_json(printed)['trials'] == {'DONE': 2}
-
-
-@pytest.mark.slow
-def test_a_preempted_sweep_that_runs_again_has_the_same_table(
-  tmp_path, arguments, whole, sweep
-):
-  path = tmp_path / 'sweep'
-  flags = [*arguments, f'--workdir={path}', '--engine=serial']
-  process = subprocess.Popen(
-    [sys.executable, '-m', 'experiments.sweep', *flags],
-    cwd=ROOT,
-    env=os.environ | {'PYTHONPATH': str(ROOT)},
-    stderr=subprocess.PIPE,
-    text=True,
-  )
-  while not list(path.glob('trials/*/checkpoints/*')):
-    time.sleep(0.05)
-    assert process.poll() is None
-  process.send_signal(signal.SIGTERM)
-  _, said = process.communicate(timeout=60)
-  assert process.returncode == 75, said
-  assert said.splitlines()[-1].startswith('interrupted: SIGTERM')
-  code, printed, said = sweep(*flags)
-  assert code == 0, said
-  assert last_json(printed)['trials'] == {'DONE': 4}
-  assert table(path) == table(whole[0])
 
 
 def test_the_last_of_several_commands_writes_the_results(

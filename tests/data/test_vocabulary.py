@@ -7,7 +7,6 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-import tokenizers
 from conftest import make_small_config
 
 from experiments.command import modules
@@ -19,7 +18,6 @@ from experiments.data.vocabularies import (
   VOCABULARIES,
   Byte,
   BytePair,
-  Vocabulary,
   Word,
 )
 from experiments.settings.settings import from_config
@@ -69,27 +67,6 @@ TOKENIZERS = {
   'bpe': BytePair(lowercase=False, size=300).train(TEXTS),
   'byte': Byte().train(TEXTS),
 }
-
-
-@pytest.mark.parametrize('name', TOKENIZERS)
-@hypothesis.settings(max_examples=60, deadline=None)
-@hypothesis.given(st.lists(st.text('ab.\u00e9', min_size=1), min_size=1))
-def test_a_token_of_bytes_begins_a_word_after_a_space(name, words):
-  tokenizer = TOKENIZERS[name]
-  size, begins, _ = Vocabulary.of(tokenizer)
-  assert len(begins) == size == tokenizer.get_vocab_size()
-  # A text begins with a word, whatever its first token is.
-  ids, _ = encoding.token_ids(tokenizer, [' '.join(words)])
-  assert 1 + sum(begins[one] for one in ids[1:]) == len(words)
-  ids = tokenizer.encode('a\nb\tc').ids
-  assert 1 + sum(begins[one] for one in ids[1:]) == 3
-
-
-def test_words_begin_with_each_token_or_are_not_known():
-  tokenizer = Word().train(TEXTS)
-  assert Vocabulary.of(tokenizer)[:2] == (tokenizer.get_vocab_size(), None)
-  model = tokenizers.models.BPE({'[UNK]': 0, 'a': 1}, [], unk_token='[UNK]')
-  assert Vocabulary.of(tokenizers.Tokenizer(model)).begins_word == ()
 
 
 @hypothesis.settings(max_examples=60, deadline=None)

@@ -8,12 +8,10 @@ import pytest
 
 from experiments.command import fields
 from experiments.command.errors import UserError
-from experiments.command.signals import Signals
 from experiments.learning import optimizers, parameter_groups, schedules
 from experiments.learning.hparams import HParams
 from experiments.settings.settings import from_config
-from experiments.training import build, compiled
-from experiments.training import run as run_lib
+from experiments.training import build
 
 STEPS, WARMUP = 50, 7
 GROUPS = {name: cls() for name, cls in parameter_groups.GROUPS.items()}
@@ -36,11 +34,7 @@ ORACLES = {
 }
 
 
-def test_every_schedule_has_an_oracle():
-  assert set(ORACLES) == set(schedules.SCHEDULES)
-
-
-@pytest.mark.parametrize('name', ORACLES)
+@pytest.mark.parametrize('name', schedules.SCHEDULES)
 def test_schedule_equals_its_oracle(name):
   factor = jax.jit(
     lambda step, warmup: schedules.factor(
@@ -51,11 +45,7 @@ def test_schedule_equals_its_oracle(name):
     np.testing.assert_allclose(
       factor(step, WARMUP), ORACLES[name](step), rtol=1e-5, atol=1e-6
     )
-
-
-@pytest.mark.parametrize('name', schedules.SCHEDULES)
-def test_without_warmup_the_first_step_is_full(name):
-  assert schedules.factor(schedules.SCHEDULES[name](), 0, 0, STEPS) == 1
+  assert factor(0, 0) == 1  # without warm-up
 
 
 PARAMS = {
@@ -107,11 +97,6 @@ OPTIMIZER_ORACLES = {
 }
 
 
-def test_every_optimizer_has_an_oracle():
-  # Muon is of matrices alone, below.
-  assert {*OPTIMIZER_ORACLES, 'muon'} == set(optimizers.OPTIMIZERS)
-
-
 @pytest.mark.parametrize(
   ('endings', 'message'),
   [
@@ -127,7 +112,8 @@ def test_a_name_that_no_parameter_has_is_refused(endings, message):
     parameter_groups.check_weight_decay_names(PARAMS, endings)
 
 
-@pytest.mark.parametrize('name', OPTIMIZER_ORACLES)
+# Muon is of matrices alone, below.
+@pytest.mark.parametrize('name', sorted({*optimizers.OPTIMIZERS} - {'muon'}))
 def test_optimizer_equals_its_oracle(name, small_config):
   small_config.optimizer.method = name
   small_config.optimizer.weight_decay = 0.1
@@ -195,11 +181,6 @@ def mask(params):
   return parameter_groups.weight_decay_mask(params, ('kernel',))
 
 
-def test_groups_are_found_by_path():
-  found = parameter_groups.by_group(lambda name, _: name, TREE, GROUPS)
-  assert found == LABELS
-
-
 def test_mask_and_cls_are_embeddings_and_rates_of_positions_are_not(grouped):
   grouped.task = 'masked_tokens'
   grouped.checkpoint.best_metric = 'loss'
@@ -243,7 +224,7 @@ def test_groups_with_optimizers_of_their_own_equal_a_partition(grouped):
   close(ours, theirs)
 
 
-@pytest.mark.parametrize('shape', [(5, 3), (3, 5), (2, 3, 5)])
+@pytest.mark.parametrize('shape', [(5, 3), (2, 3, 5)])
 def test_muon_equals_that_of_optax_on_matrices(shape, grouped):
   grouped.optimizer.groups = 'matrices(optimizer=muon)'
   settings = from_config(grouped)
@@ -277,15 +258,6 @@ def test_a_group_of_scale_zero_stays(grouped):
   assert (ours['head']['bias'] != TREE['head']['bias']).all()
 
 
-def test_scales_of_groups_share_a_program_and_optimizers_do_not(grouped):
-  grouped.optimizer.groups = 'embeddings'
-  before = compiled.key(from_config(grouped))
-  grouped.optimizer.groups = 'embeddings(learning_rate_scale=0.3)'
-  assert compiled.key(from_config(grouped)) == before
-  grouped.optimizer.groups = 'embeddings(optimizer=sgd)'
-  assert compiled.key(from_config(grouped)) != before
-
-
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
@@ -293,6 +265,10 @@ def test_scales_of_groups_share_a_program_and_optimizers_do_not(grouped):
     ({'groups': 'embeddings(optimizer=muon)'}, 'muon is for matrices alone'),
     ({'groups': 'embeddings(optimizer=adamx)'}, "optimizer = 'adamx'"),
     ({'groups': 'matrices(learning_rate_scale=-1.0)'}, 'at least 0'),
+    (
+      {'groups': 'matrices(optimizer=muon(ns_steps=0))'},
+      r'groups: matrices\.optimizer = muon\(.*\): ns_steps = 0 must be at',
+    ),
   ],
 )
 def test_groups_that_cannot_be_are_refused(changes, message, grouped):
@@ -317,18 +293,6 @@ def test_every_float_of_an_optimizer_is_checked(name):
         cls(**{option: value}).check()
 
 
-def test_options_of_the_optimizer_of_a_group_are_checked_with_their_key(
-  grouped,
-):
-  grouped.optimizer.groups = 'matrices(optimizer=muon(ns_steps=0))'
-  with pytest.raises(UserError) as error:
-    from_config(grouped)
-  assert str(error.value) == (
-    'config.optimizer.groups: matrices.optimizer = muon(ns_steps=0): '
-    'ns_steps = 0 must be at least 1'
-  )
-
-
 def test_a_group_without_parameters_is_refused(grouped):
   grouped.optimizer.groups = 'matrices'
   optimizer = from_config(grouped).optimizer
@@ -338,13 +302,3 @@ def test_a_group_without_parameters_is_refused(grouped):
     UserError, match=r'optimizer\.groups has matrices, and no'
   ):
     optimizer.check_parameters(TREE | {'encoder': encoder})
-
-
-def test_a_group_without_parameters_is_refused_before_training(
-  grouped, tmp_path
-):
-  grouped.model.encoder = 'bow'
-  grouped.optimizer.groups = 'matrices(optimizer=muon)'
-  with pytest.raises(UserError, match='groups has matrices, and no parameter'):
-    run_lib.run(grouped, str(tmp_path), Signals())
-  assert not (tmp_path / 'config.json').exists()

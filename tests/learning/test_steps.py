@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from experiments.data.batches import Batch
 from experiments.learning import steps, tasks
@@ -199,6 +200,19 @@ def test_one_program_serves_every_number_and_vmap(small_config):
     close(found, want, rtol=1e-3, atol=1e-5)
 
 
+def test_metrics_of_the_log_are_means_since_its_last_line(small_config):
+  one_by_one, last = [], []
+  for log_every, measured in ((1, one_by_one), (3, last)):
+    small_config.train.log_every = log_every
+    state, step, hparams = parts(small_config)
+    step = jax.jit(step)
+    for index in range(6):
+      state, metrics = step(state, batch(index), hparams)
+      measured.append([metrics[name] for name in sorted(metrics)])
+  means = [np.mean(one_by_one[:3], axis=0), np.mean(one_by_one[3:], axis=0)]
+  np.testing.assert_allclose(last[2::3], means, rtol=1e-4)
+
+
 def test_dropout_follows_the_step_and_the_seed(small_config):
   small_config.model.dropout_rate = 0.5
   state, step, hparams = parts(small_config)
@@ -232,3 +246,27 @@ def test_bfloat16_stays_near_float32_over_fifty_steps(small_config):
   assert 0 < difference.max() < 0.05
   first, *_, last = losses['float32'].reshape(10, 5).mean(axis=1)
   assert last < first - 0.1
+
+
+def in_float64(values, decay):
+  """An average that starts at zero, over what its weights sum to."""
+  average = 0.0
+  for value in values:
+    average = decay * average + (1 - decay) * np.asarray(value, np.float64)
+  return average / (1 - decay ** len(values))
+
+
+@pytest.mark.parametrize('decay', [0.5, 0.999, 0.99999])
+def test_the_average_equals_a_loop_in_float64(decay):
+  values = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+  # As in a group, whose other trial has another decay.
+  decays = np.float32([decay, 0.9])
+  update = jax.jit(jax.vmap(steps.averaged, (0, None, None, 0)))
+  average = {'x': jnp.full((2, 3), 7.0)}  # which the first update forgets
+  for step, value in enumerate(values, 1):
+    average = update(average, {'x': value}, step, decays)
+    if step == 1:
+      assert (average['x'] == value[None]).all()
+  # As float32 has them.
+  expected = [in_float64(values, float(one)) for one in decays]
+  np.testing.assert_allclose(average['x'], expected, rtol=1e-5, atol=1e-6)

@@ -176,16 +176,3 @@ def test_weights_that_do_not_sum_to_one_are_taken_as_shares(factor):
   np.testing.assert_allclose(
     analysis.rollout(factor * whole), analysis.rollout(whole), rtol=1e-5
   )
-
-
-def test_negative_weights_count_by_their_size():
-  """Those of differential attention, whose rows may sum to zero, too."""
-  weights = np.random.default_rng(0).dirichlet(np.ones(L), L)
-  signs = np.where(np.arange(L) % 2, 1, -1)[None]
-  for name, value in statistics(signs * weights).items():
-    assert value == pytest.approx(statistics(weights)[name], rel=1e-5)
-  one, other = (
-    analysis.rollout(jnp.asarray(x, jnp.float32)[None, None, None])
-    for x in (signs * weights, weights)
-  )
-  np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -37,7 +37,7 @@ def test_traced_positions_have_the_angles_of_known_ones(variant):
   np.testing.assert_allclose(traced, known, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize('variant', METHODS, ids=label)
+@pytest.mark.parametrize('variant', METHODS[::5], ids=label)
 def test_positions_may_be_real_numbers(variant):
   name, options = variant
   method = POSITIONS[name](D, H, False, **options)
@@ -53,22 +53,19 @@ def test_positions_may_be_real_numbers(variant):
   assert abs(known - between[1]).max() > 1e-2
 
 
-VARIANTS = {'scan': {'scan': True}, 'remat': {'remat': True}}
-
-
 def lowered(tokens, **fields):
-  """Text of the program of an encoder, and its output."""
+  """Text of the program of an encoder."""
   method = POSITIONS['rotary'](D, H, False)
   encoder = AttentionEncoder(2, H, 7, method, jnp.float32, **fields)
-  x_BLD = jax.random.normal(jax.random.key(1), (2, FAR.size, D))
-  variables = jax.jit(encoder.init)(jax.random.key(0), x_BLD, tokens)
-  apply = jax.jit(lambda x: encoder.apply(variables, x, tokens))
-  return apply.lower(x_BLD).as_text(), apply(x_BLD)
+  x_BLD = jax.ShapeDtypeStruct((2, FAR.size, D), jnp.float32)
+  variables = jax.eval_shape(
+    lambda x: encoder.init(jax.random.key(0), x, tokens), x_BLD
+  )
+  apply = jax.jit(lambda variables, x: encoder.apply(variables, x, tokens))
+  return apply.lower(variables, x_BLD).as_text()
 
 
-@pytest.mark.parametrize('fields', VARIANTS.values(), ids=VARIANTS)
-def test_counted_positions_are_known_under_scan_and_remat(fields):
+def test_counted_positions_are_known_under_scan_and_remat():
   """Then a table of float64 is in the program, and no sine is left to do."""
-  text, _ = lowered(Tokens(), **fields)
-  assert 'stablehlo.sine' not in text
-  assert 'stablehlo.sine' in lowered(Tokens(positions=jnp.asarray(FAR)))[0]
+  assert 'stablehlo.sine' not in lowered(Tokens(), scan=True, remat=True)
+  assert 'stablehlo.sine' in lowered(Tokens(positions=jnp.asarray(FAR)))

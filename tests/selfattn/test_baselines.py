@@ -32,9 +32,7 @@ def normalised(x, params):
   return x * params['scale'] + params['bias']
 
 
-@pytest.mark.parametrize(
-  ('kernel_size', 'dilation'), [(1, 1), (3, 1), (3, 2), (4, 1), (5, 3)]
-)
+@pytest.mark.parametrize(('kernel_size', 'dilation'), [(1, 1), (3, 2), (4, 1)])
 def test_a_convolution_sums_over_neighbours(kernel_size, dilation):
   found, params = apply(
     ConvolutionEncoder(2, jnp.float32, kernel_size, dilation)
@@ -107,11 +105,13 @@ def test_a_recurrence_reads_token_by_token(cell, bidirectional):
 def test_dropout_drops_at_every_layer_and_none_without_it(make):
   encoder = make(2, jnp.float32)
   variables = draw(encoder.init, jax.random.key(0), X, IS_TOKEN)
-  plain = encoder.apply(variables, X, IS_TOKEN)
   apply = jax.jit(
-    lambda key: encoder.apply(variables, X, IS_TOKEN, Dropout.create(key, 0.5))
+    lambda key, rate=0.5: encoder.apply(
+      variables, X, IS_TOKEN, Dropout.create(key, rate)
+    )
   )
   dropped = [apply(jax.random.key(k)) for k in (0, 0, 1)]
+  plain = jax.jit(encoder.apply)(variables, X, IS_TOKEN)
   np.testing.assert_array_equal(dropped[0], dropped[1])
   assert not np.allclose(dropped[0], dropped[2])
   assert not np.allclose(plain, dropped[0])
@@ -128,7 +128,7 @@ def test_dropout_drops_at_every_layer_and_none_without_it(make):
 )
 def test_one_that_says_it_is_causal_sees_nothing_later(encoder, is_causal):
   x_BLD = jax.random.normal(jax.random.key(0), (1, 5, 6))
-  variables = encoder.init(jax.random.key(1), x_BLD, None)
+  variables = jax.jit(encoder.init)(jax.random.key(1), x_BLD, None)
   slopes = jax.jit(
     jax.grad(lambda x: encoder.apply(variables, x, None)[0, 2].sum())
   )

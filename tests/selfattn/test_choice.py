@@ -67,48 +67,6 @@ def test_auto_without_a_platform_is_no_kernel(own):
   assert kernels(lowered(own)) == set()
 
 
-def output_of(*arrays, **given):
-  return attend(*arrays, **given)[0]
-
-
-def vmapped(*axes):
-  return lambda q, *others: jax.vmap(output_of, axes)(
-    *(
-      array if axis is None else jnp.stack([array] * 2)
-      for array, axis in zip((q, *others), axes, strict=True)
-    )
-  )
-
-
-def sharded(*arrays):
-  mesh = jax.sharding.Mesh(jax.devices()[:1], 'data')
-  rows = jax.sharding.PartitionSpec('data')
-  return jax.shard_map(output_of, mesh=mesh, in_specs=rows, out_specs=rows)(
-    *arrays
-  )
-
-
-def curvature(*arrays):
-  grad = jax.grad(lambda *arrays: (output_of(*arrays) ** 2).sum(), (0, 1, 2))
-  return jax.jvp(grad, arrays, arrays)
-
-
-@pytest.mark.parametrize(
-  'transformed',
-  [
-    vmapped(0, None, None),
-    vmapped(None, 0, 0),
-    vmapped(None, None, 0),
-    sharded,
-    curvature,
-  ],
-  ids=['queries', 'keys and values', 'values', 'shard_map', 'jvp of grad'],
-)
-def test_auto_without_a_platform_supports_all_transformations(own, transformed):
-  traced = jax.jit(transformed).trace(*shapes())
-  traced.lower(lowering_platforms=(LOWERED[own],))
-
-
 def test_the_platform_is_one_of_those_listed():
   cuda, gpu = (lowered('gpu', platform=name) for name in ('cuda', 'gpu'))
   assert cuda == gpu

@@ -242,43 +242,6 @@ def test_path_of_several_blocks_inverts_the_whole_matrix():
     np.testing.assert_allclose(found, want, atol=1e-4 * abs(want).max())
 
 
-def test_path_of_several_blocks_may_be_sharded():
-  method = POSITIONS['path'](D, H, True)
-  mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), 'i')
-  by_text = jax.sharding.PartitionSpec('i')
-  q, k, w = jax.random.normal(jax.random.key(1), (3, 2, 70, H, K))
-  b = jnp.ones((2, 70, H))
-
-  def content(q, k, w, b):
-    row = Tokens().with_defaults(70)
-    row = row.replace(state={'direction': w, 'strength': b})
-    return method.content({}, q, k, row, row)
-
-  sharded = jax.shard_map(
-    content, mesh=mesh, in_specs=(by_text,) * 4, out_specs=by_text
-  )
-  np.testing.assert_allclose(sharded(q, k, w, b), content(q, k, w, b), **close)
-
-
-def test_path_solves_for_many_texts_at_once():
-  """LAPACK's triangular solver never returns from so many matrices here."""
-  method = POSITIONS['path'](D, H, True)
-  params = draw(method.init, jax.random.key(1))
-  x = jax.random.normal(jax.random.key(2), (128, 24, D))
-  q, k = jax.random.normal(jax.random.key(3), (2, 128, 24, H, K))
-
-  @jax.jit
-  @jax.grad
-  def slopes(params):
-    row = Tokens().with_defaults(24)
-    row = row.replace(state=method.state(params, x, row))
-    return (method.content(params, q, k, row, row) ** 2).sum()
-
-  for grad in jax.tree.leaves(slopes(params)):
-    assert np.isfinite(grad).all()
-    assert abs(grad).max() > 0
-
-
 @pytest.mark.parametrize(('position', 'error'), [(1000, 1e-4), (10**5, 1e-2)])
 def test_the_phase_of_learned_rotations_is_near_that_of_float64(
   position, error

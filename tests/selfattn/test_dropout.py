@@ -17,7 +17,7 @@ def keep(seed=0, rate=0.5, shape=SHAPE, **more):
   )
 
 
-@pytest.mark.parametrize('rate', [0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize('rate', [0.01, 0.9])
 def test_rate_over_many_keys_is_within_four_sigma(rate):
   masks = [keep(seed, rate) for seed in range(50)]
   dropped = 1 - np.mean(masks)
@@ -35,7 +35,7 @@ def test_every_bit_is_balanced():
 
 
 @pytest.mark.parametrize('axis', [0, 1, 2])
-@pytest.mark.parametrize('distance', [1, 2, 3, 8])
+@pytest.mark.parametrize('distance', [1, 8])
 def test_neighbours_are_uncorrelated(axis, distance):
   mask = keep(3).astype(float) * 2 - 1
   rolled = np.roll(mask, distance, axis)
@@ -76,26 +76,6 @@ def test_rate_may_be_traced_and_batched():
     alone = dropout.replace(rate=float(rate))(x)
     np.testing.assert_allclose(row, alone, rtol=1e-6)
   np.testing.assert_array_equal(batched[0], x)
-
-
-@pytest.mark.slow
-def test_values_do_not_depend_on_sharding(eight_devices):
-  out = eight_devices(
-    """
-    import jax, jax.numpy as jnp, numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec as P
-    from selfattn.dropout import Dropout
-    mesh = jax.make_mesh((4, 2), ('a', 'b'))
-    x = jnp.ones((8, 6, 10))
-    f = jax.jit(lambda x: Dropout.create(jax.random.key(2), 0.3)(x))
-    whole = np.asarray(f(x))
-    for spec in (P('a'), P('b'), P(None, 'b'), P('a', None, 'b')):
-      sharded = jax.device_put(x, NamedSharding(mesh, spec))
-      np.testing.assert_array_equal(np.asarray(f(sharded)), whole)
-    print(len(jax.devices()), 'equal')
-    """
-  )
-  assert out.strip() == '8 equal'
 
 
 def test_mean_is_kept_and_dtype_too():

@@ -97,8 +97,13 @@ def copied(like, case, names, end=''):
   )
 
 
-@pytest.mark.parametrize('form', [{}, {'scan': True, 'remat': True}])
-@pytest.mark.parametrize('case', MODELS)
+@pytest.mark.parametrize(
+  ('case', 'form'),
+  [
+    *((case, {}) for case in MODELS),
+    ('smollm3', {'scan': True, 'remat': True}),
+  ],
+)
 def test_our_blocks_are_those_of_the_model(case, form):
   """Vectors after all layers, and gradients, of parameters and of inputs."""
   fields, names = MODELS[case]

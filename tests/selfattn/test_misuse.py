@@ -17,7 +17,7 @@ from selfattn.normalisers import NORMALISERS, Sinks, Softmax
 from selfattn.pools import Cls
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.angles import angles
-from selfattn.positions.contract import HOOKS, distances
+from selfattn.positions.contract import distances
 from selfattn.positions.distances import distance_range
 from selfattn.tokens import Tokens
 from tests.conftest import at, draw
@@ -36,66 +36,6 @@ def layer_of(name='none', causal=False, **fields):
 
 
 # --- hooks -------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class TurnedByText(Position):
-  """A rotation by an angle that is read from the text, and a bias from it."""
-
-  per_layer = True
-
-  def init(self, key):
-    return {'rate': jnp.ones(())}
-
-  def state(self, params, x_BLD, tokens):
-    return params['rate'] * x_BLD[..., 0]
-
-  def rotate(self, params, q_BLHK, k_BMGK, query, key):
-    return _turned(q_BLHK, query.state), _turned(k_BMGK, key.state)
-
-  def bias(self, params, query, key):
-    bias = key.state[:, None, None] - query.state[:, None, :, None]
-    return jnp.broadcast_to(bias, (len(bias), self.num_heads, *bias.shape[2:]))
-
-
-def _turned(x_BLHK, angle_BL):
-  cos, sin = jnp.cos(angle_BL), jnp.sin(angle_BL)
-  cos, sin = cos[..., None, None], sin[..., None, None]
-  a, b = jnp.split(x_BLHK, 2, axis=-1)
-  return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
-
-
-@pytest.mark.parametrize('is_joined', [False, True])
-def test_a_rotation_may_read_its_state(is_joined):
-  """Alone, and beside another method with a state of its own."""
-  method = TurnedByText(D, H, False)
-  if is_joined:
-    gates = positions.make({'forgetting': {}}, D, H, False)
-    parts = (('mine', method), ('forgetting', gates))
-    method = positions.Combined(D, H, False, parts)
-  layer = Attention(D, H, position=method)
-  variables = draw(layer.init, jax.random.key(0), X)
-  _, weights = layer.apply(variables, X, return_weights=True)
-  params = variables['params']
-  of_method = params['position']
-  state = X[..., 0] * (of_method['mine'] if is_joined else of_method)['rate']
-  q, k = (
-    _turned(
-      (X @ params[n]['kernel'] + params[n]['bias'][None, None]).reshape(
-        B, L, H, K
-      ),
-      state,
-    )
-    for n in ('query', 'key')
-  )
-  scores = jnp.einsum('BLHK,BMHK->BHLM', q, k) * K**-0.5
-  scores += state[:, None, None] - state[:, None, :, None]
-  if is_joined:
-    tokens = Tokens().with_defaults(L)
-    gate = gates.state(of_method['forgetting'], X, tokens)
-    tokens = tokens.replace(state=gate)
-    scores += gates.bias(of_method['forgetting'], tokens, tokens)
-  np.testing.assert_allclose(weights, jax.nn.softmax(scores), **close)
 
 
 SHAPES = {
@@ -153,10 +93,8 @@ def test_tokens_of_one_side_are_those_of_both_in_self_attention():
   ('name', 'place', 'library'),
   [
     ('learned', -1.0, np),
-    ('learned', 1e9, jnp),
-    ('tupe', -1.0, jnp),
+    ('tupe', 1e9, jnp),
     ('lie_re', -1.0, jnp),
-    ('alibi', 1e9, jnp),
     ('alibi', np.nan, jnp),
   ],
 )
@@ -175,10 +113,7 @@ def test_known_positions_at_padding_never_matter(name, place, library):
       y = encoder.apply(params, X, tokens.replace(padding_mask=mask))
       return (y[:, 1:] ** 2).sum()
 
-    slope = jax.grad(total)
-    return jax.tree.leaves(
-      [run(params, mask) for run in (slope, jax.jit(slope))]
-    )
+    return jax.tree.leaves(jax.jit(jax.grad(total))(params, mask))
 
   for found, wanted in zip(slopes(place), slopes(0), strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
@@ -210,10 +145,11 @@ def test_logits_are_float32_in_x64_mode():
   model = TextClassifier(9, 3, D, encoder, pool=Cls(), has_mask_token=True)
   with jax.enable_x64(True):
     ids = jnp.ones((B, L), jnp.int32)
-    params = model.init(jax.random.key(0), ids, jnp.ones((B, L), bool))
-    logits = model.apply(params, ids, jnp.ones((B, L), bool))
-    assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype('float32')}
-  assert logits.dtype == jnp.float32
+    logits, params = jax.eval_shape(
+      model.init_with_output, jax.random.key(0), ids, jnp.ones((B, L), bool)
+    )
+  kinds = {x.dtype for x in (logits, *jax.tree.leaves(params))}
+  assert kinds == {jnp.dtype('float32')}
 
 
 def test_an_integer_bias_and_a_window_of_numpy_are_read():
@@ -263,8 +199,7 @@ def test_weights_are_returned_where_they_are_asked_for_alone():
 # --- numbers that a type does not hold ---------------------------------------
 
 
-@pytest.mark.parametrize('kind', ['float16', 'bfloat16'])
-def test_xpos_is_finite_and_right_in_narrow_types(kind):
+def test_xpos_is_finite_and_right_in_float16():
   length, method = 1_500, POSITIONS['xpos'](D, H, True, scale_base=64.0)
   assert method.max_length() > length
   q, k, v = jax.random.normal(jax.random.key(2), (3, 1, length, H, K))
@@ -272,13 +207,13 @@ def test_xpos_is_finite_and_right_in_narrow_types(kind):
     attend(*(x.astype(dtype) for x in (q, k, v)), position=method, causal=True)[
       0
     ]
-    for dtype in (kind, 'float32')
+    for dtype in ('float16', 'float32')
   )
-  assert found.dtype == kind
+  assert found.dtype == 'float16'
   np.testing.assert_allclose(found.astype(np.float32), want, atol=0.05)
 
 
-@pytest.mark.parametrize('rate', [3.0, 3.2, 4.9, 6.2, 300.0])
+@pytest.mark.parametrize('rate', [3.2, 6.2, 300.0])
 def test_angles_of_fast_rates_are_those_of_float64(rate):
   """LongRoPE may divide a frequency by less than one."""
   where, rates = np.arange(5000)[None], np.array([rate, -rate])
@@ -290,8 +225,9 @@ def test_angles_of_fast_rates_are_those_of_float64(rate):
   )
 
 
-@pytest.mark.parametrize('kind', ['uint8', 'int16', 'uint32'])
-@pytest.mark.parametrize('name', ['none', 'tupe', 'complex_order'])
+@pytest.mark.parametrize(
+  ('name', 'kind'), [('tupe', 'uint8'), ('complex_order', 'uint32')]
+)
 def test_ids_of_any_integer_type_are_the_same(name, kind):
   """[MASK] and [CLS] come after the words, which may fill the type."""
   V = 256
@@ -300,8 +236,9 @@ def test_ids_of_any_integer_type_are_the_same(name, kind):
   model = TextClassifier(V, 3, D, encoder, pool=Cls())
   ids = np.array([[0, 255, 1, 7], [2, 255, 0, 0]])
   variables = draw(model.init, jax.random.key(0), ids, PADDING)
-  want = model.apply(variables, ids, PADDING)
-  found = model.apply(variables, ids.astype(kind), PADDING)
+  apply = jax.jit(model.apply)
+  want = apply(variables, ids, PADDING)
+  found = apply(variables, ids.astype(kind), PADDING)
   np.testing.assert_array_equal(found, want)
 
 
@@ -506,39 +443,6 @@ def test_a_mistake_is_the_same_for_every_backend(backend):
   for empty in (Q[:0], Q[:, :0]):
     with pytest.raises(ValueError, match='must be'):
       attend(empty, empty, empty, backend=backend, softcap=-1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Wrong(Position):
-  """Terms without an axis, or of another width."""
-
-  def rotate(self, params, q_BLHK, k_BMGK, query, key):
-    return q_BLHK[..., :-1], k_BMGK[..., :-1]
-
-  def content(self, params, q_BLHK, k_BMHK, query, key):
-    return q_BLHK.sum(axis=-1)
-
-  def bias(self, params, query, key):
-    return jnp.zeros((self.num_heads, L, L))
-
-  def scores(self, params, q_BLHK, content_BHLM, bias_BHLM, mask, query, key):
-    return content_BHLM[:, 0]
-
-  def value(self, params, weights_BHLM, query, key):
-    return weights_BHLM
-
-
-@pytest.mark.parametrize('heads', [0, 1])
-@pytest.mark.parametrize(
-  'hook', ['rotate', 'content', 'bias', 'scores', 'value']
-)
-def test_a_hook_of_a_wrong_shape_names_its_class(hook, heads):
-  """Also where it acts on some of the heads alone."""
-  others = {n: getattr(Position, n) for n in HOOKS if n != hook}
-  kind = dataclasses.dataclass(frozen=True)(type('Wrong', (Wrong,), others))
-  method = positions.joined({'own': kind(D, H, False, heads=heads)})
-  with pytest.raises(ValueError, match=rf'^Wrong.{hook} returned an array of'):
-    attend(Q, KEYS, VALUES, position=method, position_params={})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,40 +69,6 @@ def test_block_maximum_equals_a_loop():
     np.testing.assert_equal(found[n, i, j], np.nanmax(block))
 
 
-def test_distance_curves_mark_what_training_saw():
-  distances = np.arange(-20, 21)
-  values = np.stack([-abs(distances), distances / 2])
-  (axis,) = plots.distance_curves(distances, values, 'bias', 10).axes
-  for line, expected in zip(axis.get_lines(), values, strict=True):
-    np.testing.assert_array_equal(line.get_xdata(), distances)
-    np.testing.assert_array_equal(line.get_ydata(), expected)
-  names = [text.get_text() for text in axis.get_legend().get_texts()]
-  assert names == ['head 0', 'head 1']
-  (span,) = axis.patches
-  assert (span.get_x(), span.get_width()) == (-10, 20)
-  assert 'max_length = 10' in axis.get_title()
-  assert axis.get_ylabel() == 'bias'
-  assert 'key - query' in axis.get_xlabel()
-
-
-def test_panels_have_their_scales_and_leave_zeros_out():
-  figure = plots.panels(
-    [
-      ('n', 'time', 'log', [8, 16], {'a': [1, 2], 'b': [3, 4]}),
-      ('d', 'gradient', 'linear', [0, 1, 2], {'b, deep': [1, 0.5, 0]}),
-    ]
-  )
-  left, right = figure.axes
-  assert (left.get_xscale(), right.get_xscale()) == ('log', 'linear')
-  assert left.get_yscale() == right.get_yscale() == 'log'
-  assert [t.get_text() for t in left.get_xticklabels()] == ['8', '16']
-  assert (right.get_xlabel(), right.get_ylabel()) == ('d', 'gradient')
-  (line,) = right.get_lines()
-  assert np.isnan(line.get_ydata()).tolist() == [False, False, True]
-  # The same thing has the same colour everywhere.
-  assert line.get_color() == left.get_lines()[1].get_color()
-
-
 def test_tokens_are_never_read_as_formulas(tmp_path):
   tokens = ['$$', '$_$', 'x^$', '\\frac']
   figure = plots.attention_maps(np.full((1, 1, 4, 4), 0.25), tokens)

@@ -19,7 +19,7 @@ from selfattn.positions import POSITIONS
 from selfattn.positions.biases import slopes
 from selfattn.positions.distances import skew
 from selfattn.tokens import Tokens
-from tests.conftest import at
+from tests.conftest import at, draw
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 PATH = ROOT / 'tests/selfattn/goldens/positions.npz'
@@ -198,7 +198,7 @@ def test_the_soft_cap_of_gemma_2(goldens, backend):
 def test_query_and_key_norms_of_qwen_3(goldens):
   layer = Attention(H * K, H, qk_norm=True)
   x_BLD = jax.random.normal(jax.random.key(0), (2, 5, H * K))
-  params = layer.init(jax.random.key(1), x_BLD)['params']
+  params = draw(layer.init, jax.random.key(1), x_BLD)['params']
   scales = {'scale': goldens['attention/norm_scale']}
   params = params | {'query_norm': scales, 'key_norm': scales}
   _, weights = layer.apply({'params': params}, x_BLD, return_weights=True)

@@ -16,7 +16,6 @@ from selfattn.layers import Layer
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
-from tests.conftest import draw
 
 with np.load(PATH) as arrays:
   GOLDENS = dict(arrays)
@@ -241,22 +240,3 @@ def test_a_table_of_deberta_through_the_matrices_of_the_layer():
   content = jnp.einsum('blhk,bmhk->bhlm', q, k) * (3 * K) ** -0.5
   scores = content + c['scores'].reshape(B, H, L, L)
   np.testing.assert_allclose(weights, jax.nn.softmax(scores), **close)
-
-
-def test_a_shared_table_is_sown_as_it_was_used():
-  method = POSITIONS['deberta'](
-    D, H, False, max_distance=3, share_projections=True
-  )
-  made = AttentionEncoder(2, H, D, method, jnp.float32)
-  x = jax.random.normal(jax.random.key(1), (B, L, D))
-  params = draw(made.init, jax.random.key(0), x, Tokens())
-  layer = params['params']['block_1']['attention']
-  assert layer.keys() == {'query', 'key', 'value', 'out'}
-  _, sown = made.apply(params, x, Tokens(), mutable='intermediates')
-  (found,) = sown['intermediates']['block_1']['attention']['P']
-  table = params['params']['position']['table']
-  rows = (table @ layer['key']['kernel'] + layer['key']['bias'][None]).reshape(
-    -1, H, K
-  )
-  index = np.clip(np.arange(L - 1, -L, -1), -3, 2) + 3
-  np.testing.assert_allclose(found, rows[index].swapaxes(0, 1), **close)

@@ -136,38 +136,6 @@ def test_resources_are_of_engine_ray_alone(tmp_path, call_command):
   assert not (tmp_path / 's').exists()
 
 
-def test_resources_that_no_node_has_are_waited_for(tmp_path, cluster):
-  started, _ = cluster
-  config = tmp_path / 'small.py'
-  config.write_text(CONFIG.replace('TESTS', repr(str(ROOT / 'tests'))))
-  command = [sys.executable, '-m', 'experiments.sweep', f'--config={config}']
-  command += ['--grid=config.train.steps=5,6', '--engine=ray']
-  command += [f'--ray_address={started.address}', '--ray_resources=CPU=1,tpu=4']
-  with subprocess.Popen(
-    [*command, f'--workdir={tmp_path / "sweep"}'],
-    cwd=ROOT,
-    env=os.environ | {'PYTHONPATH': str(ROOT)},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  ) as process:
-    said = ''
-    while 'waiting for one' not in said:
-      line = process.stderr.readline()
-      assert line, said
-      said += line
-    assert 'no node of the Ray cluster has CPU=1, tpu=4' in said
-    started.add_node(
-      num_cpus=1,
-      resources={'tpu': 4},
-      object_store_memory=100 * 2**20,
-      node_ip_address=_LOOPBACK,
-    )
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert last_json(out)['trials'] == {'DONE': 2}
-
-
 def test_without_ray_the_error_says_how_to_install_it(tmp_path, call_command):
   try:
     import ray  # noqa: F401

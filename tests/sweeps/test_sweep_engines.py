@@ -6,14 +6,11 @@ import types
 
 import pytest
 from conftest import make_small_config
-from test_train import StopAt
 
 from experiments.command.errors import Interrupted
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan, ray_cluster
-from experiments.training import run as run_lib
 from experiments.workdir import locks
-from experiments.workdir.metrics import read_rows
 from experiments.workdir.workdir import Workdir, read_status
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -60,26 +57,6 @@ def test_trials_of_equal_progress_train_together(
   monkeypatch.setattr(engines, '_saved', lambda spec: by_name[spec.name])
   found = engines.together(specs)
   assert [[spec.index for spec in group] for group in found] == groups
-
-
-@pytest.mark.slow
-def test_a_trial_that_is_ahead_resumes_from_its_own_step(specs, capfd):
-  alone, group = specs[0], specs[:2]
-  shared = engines.Shared()
-  loaded = shared.data(alone.settings, None)
-  program = shared.program(alone.settings, loaded, None)
-  run = alone.config, alone.settings, alone.path
-  with pytest.raises(Interrupted):
-    run_lib.run_group([run], loaded, program, StopAt(look=12))
-  step = read_status(alone.path)['step']
-  capfd.readouterr()
-  engines.train(group, Signals(), shared)
-  said = capfd.readouterr().err
-  assert said.index(f'resuming after step {step}') < said.index('initialising')
-  for spec in group:
-    assert read_status(spec.path)['status'] == 'DONE'
-    rows = read_rows(f'{spec.path}/metrics.jsonl')
-    assert [row['step'] for row in rows] == list(range(1, 13))
 
 
 @pytest.fixture

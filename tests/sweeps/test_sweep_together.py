@@ -2,14 +2,11 @@
 
 import concurrent.futures
 import contextlib
-import json
-import pathlib
+import shutil
 import time
 
 import pytest
-from conftest import ROOT, last_json, make_small_config
-from test_moved_data import ROWS
-from test_train import arguments
+from conftest import make_small_config
 
 from experiments.command.signals import Signals
 from experiments.sweeps import engines, folder, plan
@@ -29,43 +26,6 @@ def specs(workdir, count=3):
 
 def train(specs):
   engines.train(specs, Signals(), engines.Shared())
-
-
-@pytest.mark.slow
-def test_a_locked_trial_is_skipped_and_its_group_trains(tmp_path, capfd):
-  trials = specs(tmp_path)
-  with locks.held(trials[1].path):
-    train(trials)
-  found = [workdir_lib.read_status(spec.path).get('status') for spec in trials]
-  assert found == ['DONE', None, 'DONE']
-  assert 'skipped, since another process trains it' in capfd.readouterr().err
-
-
-@pytest.mark.slow
-def test_trials_of_a_normaliser_and_a_pool_with_parameters_are_one_group(
-  tmp_path,
-):
-  config = make_small_config()
-  config.train.steps = config.train.eval_every = 4
-  config.model.normaliser = 'sinks'
-  config.model.pool = 'attentive'
-  together, alone = (
-    plan.make(
-      config.to_dict(), [{'seed': seed} for seed in range(2)], str(tmp_path / x)
-    )
-    for x in ('together', 'alone')
-  )
-  train(together)
-  train(alone[1:])
-  found = [
-    json.loads(
-      (pathlib.Path(spec.path) / 'metrics.jsonl').read_text().splitlines()[-1]
-    )
-    for spec in (together[1], alone[1])
-  ]
-  assert found[0]['step'] == 4
-  for key in ('train/loss', 'validation/loss'):
-    assert found[0][key] == pytest.approx(found[1][key], rel=1e-5)
 
 
 def test_a_trial_that_ended_during_the_wait_for_its_lock_is_unchanged(
@@ -206,38 +166,7 @@ def test_the_folder_that_a_sweep_is_started_in_is_not_read(
   assert plan.check_data_and_shapes(specs(tmp_path / 'sweep', 1))
 
 
-@pytest.mark.slow
-def test_a_sweep_resumes_with_moved_data(tmp_path, call_command):
-  (tmp_path / 'then').mkdir()
-  (tmp_path / 'then' / 'train.tsv').write_text(ROWS)
-  config = make_small_config()
-  config.data.source = 'text'
-  config.data.dir = str(tmp_path / 'then')
-  config.data.validation_fraction = config.data.test_fraction = 0.2
-  config.train.steps = config.train.eval_every = 4
-  sweep = ['sweep', '--engine=serial', '--grid=config.seed=0,1']
-
-  def call(*more):
-    words = arguments(tmp_path / 'sweep', config)
-    return call_command(*sweep, *words, *more, cwd=ROOT)
-
-  code, _, stderr = call('--trial_ids=0')
-  assert code == 0, stderr
-  (tmp_path / 'then').rename(tmp_path / 'now')
-  config.data.dir, config.train.log_every = str(tmp_path / 'now'), 3
-  code, stdout, stderr = call()
-  assert code == 0, stderr
-  assert last_json(stdout)['trials'] == {'DONE': 2}
-  config.model.embed_dim = 8
-  code, _, stderr = call()
-  assert code == 2
-  assert 'a sweep with another config: config.model.embed_dim was 12' in stderr
-
-
-def test_a_run_that_is_done_says_where_it_is_now(tmp_path):
-  config = make_small_config()
-  config.train.steps = config.train.eval_every = 4
-  run_lib.run(config, str(tmp_path / 'then'), Signals())
-  (tmp_path / 'then').rename(tmp_path / 'now')
-  result = run_lib.run(config, str(tmp_path / 'now'), Signals())
+def test_a_run_that_is_done_says_where_it_is_now(finished_run, tmp_path):
+  shutil.copytree(finished_run, tmp_path / 'now')
+  result = run_lib.run(make_small_config(), str(tmp_path / 'now'), Signals())
   assert result['workdir'] == str(tmp_path / 'now')

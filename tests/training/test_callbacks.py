@@ -63,55 +63,32 @@ def kernel_sum(path, step):
 
 
 def test_a_callback_gets_the_step_the_metrics_and_the_parameters(tmp_path):
-  path = str(tmp_path / 'run')
+  """Of each trial of a group, which is the same run as without it."""
   changes = {'checkpoint.max_to_keep': 9, 'checkpoint.every_steps': 4}
-  run_lib.run(make_config('called:note', **changes), path)
-  rows = [
-    row
-    for row in read_rows(os.path.join(path, 'metrics.jsonl'))
-    if 'validation/loss' in row
-  ]
-  calls = noted(path)
-  assert [call['step'] for call in calls] == [4, 8, 12]
-  for row, call in zip(rows, calls, strict=True):
-    for name in ('loss', 'accuracy', 'macro_f1'):
-      assert call[name] == row[f'validation/{name}']
-    assert call['sum'] == pytest.approx(kernel_sum(path, call['step']))
-
-
-@pytest.mark.slow
-def test_a_callback_is_called_for_each_trial_of_a_group(tmp_path):
   runs = []
   for seed in (0, 1):
-    config = make_config('called:note', seed=seed)
+    config = make_config('called:note', seed=seed, **changes)
     path = str(tmp_path / f'run{seed}')
     runs.append((config.to_dict(), from_config(config), path))
-  loaded = loading.load(runs[0][1].data, '')
+  plain = from_config(make_config(**changes))
+  assert runs[0][1].digest() == plain.digest()
+  loaded = loading.load(plain.data, '')
   program = compiled.make(runs[0][1], loaded.vocabulary, loaded.label_facts, 2)
   run_lib.run_group(runs, loaded, program, Signals())
+  # Commands that read a run do not need the file.
+  (tmp_path / 'called.py').unlink()
   for *_, path in runs:
-    assert noted(path)[-1]['sum'] == pytest.approx(kernel_sum(path, 12))
-
-
-@pytest.mark.slow
-def test_a_callback_changes_no_result_and_no_identity(tmp_path):
-  with_callback, without = make_config('called:note'), make_config()
-  settings = [from_config(config) for config in (with_callback, without)]
-  assert settings[0].digest() == settings[1].digest()
-  paths = [str(tmp_path / name) for name in ('with', 'without')]
-  for config, path in zip((with_callback, without), paths, strict=True):
-    run_lib.run(config, path)
-  one, other = (pathlib.Path(path, 'metrics.jsonl') for path in paths)
-  assert one.read_text() == other.read_text()
-
-
-@pytest.mark.slow
-def test_a_run_is_read_where_its_callback_is_gone(tmp_path):
-  path, file = str(tmp_path / 'run'), tmp_path / 'gone.py'
-  file.write_text(SOURCE)
-  run_lib.run(make_config('gone:note'), path)
-  file.unlink()
-  assert evaluation.restore_params(path, 'best').step
+    rows = [
+      row
+      for row in read_rows(os.path.join(path, 'metrics.jsonl'))
+      if 'validation/loss' in row
+    ]
+    calls = noted(path)
+    assert [call['step'] for call in calls] == [4, 8, 12]
+    for row, call in zip(rows, calls, strict=True):
+      for name in ('loss', 'accuracy', 'macro_f1'):
+        assert call[name] == row[f'validation/{name}']
+      assert call['sum'] == pytest.approx(kernel_sum(path, call['step']))
 
 
 def test_an_exception_of_a_callback_ends_the_run_in_one_line(tmp_path):

@@ -1,7 +1,5 @@
 """A stranger's encoder: one class, one line, and every command knows it."""
 
-import json
-
 import flax.linen as nn
 import jax
 import numpy as np
@@ -9,11 +7,9 @@ import pytest
 from conftest import make_small_config
 
 from experiments.command.errors import UserError
-from experiments.command.signals import Signals
-from experiments.inspection import ablation, head_analysis, position_figures
+from experiments.inspection import head_analysis
 from experiments.settings import settings as settings_lib
-from experiments.training import build, evaluation
-from experiments.training import run as run_lib
+from experiments.training import build
 from selfattn.attention import Attention
 from selfattn.contract import Encoder
 from selfattn.encoders import ENCODERS
@@ -76,42 +72,6 @@ def make_config(**changes):
     {f'model.{key}': value for key, value in changes.items()}
   )
   return config
-
-
-@pytest.mark.slow
-def test_it_trains_and_its_heads_are_looked_into(tmp_path):
-  path = tmp_path / 'run'
-  config = make_config(encoder='parallel(gate=0.25)')
-  config.train.steps = config.train.eval_every = 2
-  config.optimizer.warmup_steps = 0
-  run_lib.run(config, str(path), Signals())
-  stored = json.loads((path / 'config.json').read_text())
-  assert stored['model']['encoder'] == 'parallel(gate=0.25)'
-  settings, program, step, params, _ = evaluation.restore_params(
-    str(path), 'last'
-  )
-  assert step == 2
-  loaded = evaluation.load_data(settings, str(path), None)
-  examples = loaded.splits['validation'].take(np.arange(3))
-  tokens = ['a'] * loaded.vocabulary.size
-  (one, *_) = head_analysis.attention_maps(
-    program.classifier, params, examples, tokens
-  )
-  length = len(one.tokens)
-  assert one.weights.shape == (2, 2, length, length)
-  assert ablation.unsupported_reason(program.classifier, params) is None
-  rows, removed = ablation.ablate(
-    program.classifier, params, examples, loaded.bucket_lengths
-  )
-  assert len(rows) == 4
-  assert len(removed['least_important_first']) == 5
-  # What its method keeps in every layer is found there.
-  encoder = program.classifier.encoder
-  found = position_figures._methods(encoder, params['encoder'])
-  assert [(name, *params) for name, _, params in found] == [
-    ('-layer0', 'table'),
-    ('-layer1', 'table'),
-  ]
 
 
 def test_it_is_handed_what_it_declares():

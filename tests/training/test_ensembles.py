@@ -11,7 +11,7 @@ from conftest import make_small_config
 from experiments import predict
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
-from experiments.training import compiled, ensembles, evaluation, run_flags
+from experiments.training import compiled, ensembles, evaluation
 from experiments.training import run as run_lib
 
 pytestmark = pytest.mark.usefixtures('shared_programs')
@@ -74,56 +74,6 @@ def test_scores_are_of_the_mean_of_softmaxes(paths, printed_json):
     (one.argmax(axis=-1) == labels).mean() for one in each
   ]
   assert result['steps'] == [4, 4]
-
-
-def test_a_run_and_its_copy_are_the_run(paths, tmp_path, printed_json):
-  path, copy = paths[0], tmp_path / 'copy'
-  shutil.copytree(path, copy)
-  once = printed_json('evaluate', f'--workdir={path}')
-  twice = printed_json('evaluate', f'--workdir={path},{copy}')
-  of_runs, steps = twice.pop('of_runs'), twice.pop('steps')
-  assert [of_run['accuracy'] for of_run in of_runs] == [once['accuracy']] * 2
-  assert steps == [once.pop('step')] * 2
-  assert twice.pop('loss') == pytest.approx(once.pop('loss'), rel=1e-6)
-  assert twice.pop('temperatures') == 2 * once.pop('temperatures')
-  for when in ('before', 'after'):
-    one, two = (result['calibration'][when] for result in (once, twice))
-    # A mean of two equal numbers, by their logarithms, is rounded.
-    for name in ('nll', 'brier'):
-      assert two.pop(name) == pytest.approx(one.pop(name), rel=1e-12)
-  assert twice == once
-
-
-@pytest.mark.slow
-def test_a_page_has_results_of_all_and_attention_of_the_first(
-  paths, tmp_path, printed_json, call_command
-):
-  pattern = paths[0].replace('seed0', 'seed*')
-  result = printed_json(
-    'inspect',
-    f'--workdir={pattern}',
-    f'--output={tmp_path}',
-    f'--text={TEXTS[0]}',
-    '--num_examples=9',
-    '--split=test',
-  )
-  assert result['steps'] == [4, 4]
-  page = (tmp_path / 'index.html').read_text()
-  scores = printed_json('evaluate', f'--workdir={pattern}')
-  assert f'{scores["loss"]:.4g}' in page
-  assert all(path in page for path in paths)
-  alone = tmp_path / 'alone'
-  printed_json('inspect', f'--workdir={paths[0]}', f'--output={alone}',
-    f'--text={TEXTS[0]}', '--num_examples=9', '--split=test',
-  )  # fmt: skip
-  ours, theirs = (
-    json.loads((folder / 'numbers.json').read_text())
-    for folder in (tmp_path, alone)
-  )
-  assert ours == theirs
-  code, _, said = call_command('inspect', f'--workdir={pattern}', cwd=tmp_path)
-  assert code == 2
-  assert '--output is required' in said.splitlines()[-1]
 
 
 def changed(path, target, name, change):
@@ -191,24 +141,3 @@ def test_runs_that_can_share_a_program_do(paths, monkeypatch):
   runs = list(ensembles.restored(paths, 'best'))
   assert [run.settings.seed for run in runs] == [0, 1]
   assert len(made) == 1
-
-
-def test_a_workdir_names_folders_by_a_list_or_a_pattern(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  for name in ('a', 'b', 'a,b', 'c1', 'c*'):
-    (tmp_path / name).mkdir()
-
-  def named(workdir):
-    with run_flags.opened(workdir) as found:
-      return found
-
-  assert named('a') == ['a']
-  assert named('b,a,b') == ['b', 'a']
-  assert named('a,b') == ['a,b']
-  assert named(['a', 'b']) == ['a', 'b']
-  assert named('c*') == ['c*']
-  assert named('?') == ['a', 'b']
-  assert named('b,c[1]') == ['b', 'c1']
-  assert named('nowhere') == ['nowhere']
-  with pytest.raises(UserError, match=r'n\*/config.json does not exist'):
-    predict.load('n*')

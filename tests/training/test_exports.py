@@ -19,7 +19,6 @@ from experiments.settings.settings import from_config
 from experiments.training import build, compiled, exports
 from experiments.training.evaluation import Evaluated
 from experiments.training.prediction import Predictor
-from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
 
 TEXTS = [
@@ -163,42 +162,3 @@ def test_every_position_method_is_exported(data, tmp_path):
     variants[name] = changes
   lengths = check(data, tmp_path, variants)
   assert set(lengths.values()) == {'any'}
-
-
-@pytest.mark.slow
-def test_every_encoder_is_exported_for_texts_of_any_length(data, tmp_path):
-  variants = {
-    name: {'model.encoder': name, 'model.position': 'sinusoidal'}
-    for name in ENCODERS
-  }
-  variants |= {
-    'chunked': {'model.encoder': 'attention(backend=chunked)'},
-    'window': {'model.encoder': 'attention(window=(3, 2), num_kv_heads=1)'},
-    'layers': {'model.position': 'rotary,none', 'model.num_layers': 2},
-    'attentive': {'model.pool': 'attentive'},
-    'randomised': {'model.position_sampling': 'random_offset'},
-  }
-  lengths = check(data, tmp_path, variants)
-  assert set(lengths.values()) == {'any'}
-
-
-@pytest.mark.slow
-def test_tasks_without_labels_export_logits(data, tmp_path):
-  predictors = {}
-  for task in ('masked_tokens', 'next_token'):
-    changes = {'task': task, 'model.encoder': 'attention(causal=True)'}
-    folder = tmp_path / task
-    written, predictors[str(folder)] = made(data, folder, changes)
-    assert (written['output'], written['labels']) == ('logits', None)
-  for folder, (answers, _) in read(list(predictors)).items():
-    (run,) = predictors[folder].runs
-    examples, _ = predictors[folder].encode(TEXTS)
-    rows = np.arange(len(TEXTS))
-    batch = examples.batch(rows, len(TEXTS), int(examples.lengths.max()))
-    mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
-    expected = run.program.classifier.apply(
-      {'params': run.params}, batch.tokens, mask
-    )
-    np.testing.assert_allclose(
-      np.asarray(answers)[mask], np.asarray(expected)[mask], atol=1e-4
-    )

@@ -31,6 +31,7 @@ def runs(tmp_path, monkeypatch):
     ('~/x/[12]', '12'),
     ('~/x/2,~/x/?', '2*1'),
     ('~/x/*', '*'),
+    ('~/x/1,~/x/2,~/x/1', '12'),
   ],
 )
 def test_a_workdir_is_in_the_home_and_may_be_a_pattern(workdir, names, runs):
