@@ -227,6 +227,7 @@ def test_dropout_follows_the_step_and_the_seed(small_config):
   assert len({loss(3, 0), loss(4, 0), loss(3, 1)}) == 3
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_near_float32_over_fifty_steps(small_config):
   small_config.model.dropout_rate = 0.0
   small_config.optimizer.schedule = 'constant'

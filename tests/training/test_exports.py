@@ -101,6 +101,7 @@ def check(data, tmp_path, variants):
   return lengths
 
 
+@pytest.mark.slow
 def test_an_export_predicts_what_predict_does(data, tmp_path):
   lengths = check(
     data,
@@ -117,6 +118,7 @@ def test_an_export_predicts_what_predict_does(data, tmp_path):
   assert lengths == {'default': 'any', 'cls': 'any', 'path': 'any'}
 
 
+@pytest.mark.slow
 def test_pairs_sets_and_numbers_are_exported(data, tmp_path):
   pairs = [(one, two) for one in [*TEXTS, ''] for two in [*TEXTS[::-1], '']]
   of_pairs = {
