@@ -159,22 +159,23 @@ def _against(compared: Comparison, key: str, keys: Sequence[str]) -> str:
 
 def _surface(compared: Comparison, key: str, other: str) -> str:
   """The metric by two swept numbers, of their best setting; HTML."""
-  done = [entry for entry in compared.table if entry['n']]
-  means = {}
-  for entry in done:
-    mean = entry['validation']['mean']
-    means.setdefault((entry[key], entry[other]), mean)
-  low, high = min(means.values()), max(means.values())
-  worst = low if compared.sign > 0 else high
-  columns = sorted({entry[other] for entry in done})
+  best = {}
+  for entry in (entry for entry in compared.table if entry['n']):
+    point = _point(0, _values(entry, 'validation'))
+    best.setdefault((entry[key], entry[other]), point)
+  seen = [point.y for point in best.values()]
+  worst = min(seen) if compared.sign > 0 else max(seen)
+  width = (max(seen) - min(seen)) or 1
+  columns = sorted({column for _, column in best})
   rows = []
-  for row in sorted({entry[key] for entry in done}):
-    known = [means.get((row, column)) for column in columns]
+  for row in sorted({row for row, _ in best}):
     rows.append([f'{row:.4g}'])
-    rows[-1] += [
-      Shaded(m, abs(m - worst) / ((high - low) or 1)) if m is not None else None
-      for m in known
-    ]
+    for point in (best.get((row, column)) for column in columns):
+      if point is None:
+        rows[-1].append(None)
+        continue
+      cell = Html(f'<span title="{point.note}">{point.y:.4g}</span>')
+      rows[-1].append(Shaded(cell, abs(point.y - worst) / width))
   caption = (
     f'{compared.metric} on validation by {key} (rows) and {other} (columns), '
     'of the best setting with both; the deeper, the better'

@@ -31,7 +31,8 @@ def test_two_numbers_are_a_surface_deepest_where_it_is_best(sign, best):
   shown = sweep_page._surface(compared(sign), 'rate', 'decay')
   header = re.findall('<th [^>]*>(.*?)</th>', shown)
   assert header == ['', '0', '0.1']
-  cells = re.findall(r'/ ([0-9.]+)\)">([0-9.]+)<', shown)
+  cells = re.findall(r'/ ([0-9.]+)\).*?"><span .*?>([0-9.]+)<', shown)
+  assert 'title="(0.89, 0.91)"' in shown
   assert [float(mean) for _, mean in cells] == pytest.approx(
     [0.9, 0.8, 0.7, 0.6, 0.5, 0.4]
   )
