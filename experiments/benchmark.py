@@ -52,7 +52,7 @@ def _define(values) -> None:
     'suite',
     None,
     list(SUITES),
-    'What to measure; the suites are listed above.',
+    'What to measure.',
     flag_values=values,
   )
   for name, default, text in (

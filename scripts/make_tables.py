@@ -140,7 +140,8 @@ def command_flags() -> str:
 
 
 def _value(value) -> str:
-  return f'`{shown(value)}`' if shown(value) else ''
+  text = shown(value).replace('\n', '\\n')
+  return f'`{text}`' if text else ''
 
 
 TABLES = {

@@ -219,7 +219,7 @@ def _csv(text, columns, options) -> Iterator[dict]:
       )
     yield dict(zip(names, fields, strict=False))
   if not names:
-    _names([], columns, options)
+    raise _Invalid('the file has no line; give another one, or fill it')
 
 
 def _names(first: list[str], columns, options) -> list[str]:
@@ -244,6 +244,8 @@ def _hint(fields: list[str], options) -> str:
   mark = re.escape(DELIMITERS[options.delimiter])
   line = DELIMITERS[options.delimiter].join(fields)
   others = [name for name, other in DELIMITERS.items() if other in line]
+  if line.startswith('PK\x03\x04'):
+    return ', or unpack this archive'
   if not _is_decoded(line):
     return ', or change config.data.text.encoding'
   if line.startswith(('{', '[')):

@@ -60,7 +60,9 @@ def read_settings(path: str) -> Settings:
 
 def _read(path: str) -> Settings:
   if not os.path.exists(os.path.join(path, 'config.json')):
-    raise UserError(f'--workdir: {path}/config.json does not exist')
+    is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
+    remedy = f'; a sweep has its runs in {path}/trials' * is_sweep
+    raise UserError(f'--workdir: {path}/config.json does not exist{remedy}')
   search_modules(path)
   config = read_json(path, 'config.json', {})
   with at(f'{path}/config.json'):

@@ -82,13 +82,19 @@ def define(values) -> None:
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
   """Metrics of the trials, and whether max or min is the best.
 
-  They are those of their one task, and the measures of any trial.
+  They are those of their task, and the measures of any trial. Tasks that read
+  the same labels and have the same metrics differ in the loss of training
+  alone, and may be several.
 
   Raises:
-    UserError: they have several tasks.
+    UserError: they have tasks whose scores are of different things.
   """
-  tasks = list(dict.fromkeys(str(spec.settings.task) for spec in specs))
-  if len(tasks) > 1:
+  tasks = {str(spec.settings.task): spec.settings.task for spec in specs}
+  scored = [
+    (call.entry.labels or name, dict(call.entry.metrics))
+    for name, call in tasks.items()
+  ]
+  if any(other != scored[0] for other in scored):
     raise UserError(
       f'config.task is {", ".join(tasks)}: scores of different tasks '
       'cannot be compared; make one sweep per task'

@@ -81,9 +81,9 @@ def grid(text: str, config) -> list[dict]:
     UserError: no such key, or a value of another type.
   """
   name, _, values = text.partition('=')
-  key = name.removeprefix('config.')
+  prefix, _, key = name.partition('.')
   keys = flat_keys(config)
-  if not values:
+  if not values or prefix != 'config':
     raise UserError(f'--grid={text} is not config.KEY=VALUE,VALUE')
   if key not in keys:
     raise UserError(

@@ -42,7 +42,7 @@ class Sinusoidal(Absolute):
                    2j / D, and a zero for the last column of an odd D
 
   Attributes:
-    layout: order of the columns, as above.
+    layout: order of the columns: interleaved, concatenated or tensor2tensor.
     base: base of the angles.
     scaled: whether a learned factor, D^-1/2 at initialisation, multiplies the
       encoding, as x-transformers has it: for embeddings that begin smaller.

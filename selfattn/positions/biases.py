@@ -132,7 +132,8 @@ class Alibi(Bias):
     learned     a slope per head and side, initialised to those of the paper
 
   Attributes:
-    variant: how the two sides of a query differ, as above.
+    variant: whether the two sides of a query are symmetric, asymmetric or
+      learned.
   """
 
   variant: str = 'symmetric'

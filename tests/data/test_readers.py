@@ -208,7 +208,10 @@ BROKEN = {
   'two columns': (
     'csv', 'text\tlabel\ttext', {}, " row 1: two columns 'text' .*text_columns"
   ),
-  'an empty table': ('csv', '', {}, " row 1: no column 'text' .*"),
+  'an empty table': ('csv', '', {}, ' row 1: the file has no line; .*'),
+  'an archive': (
+    'csv', b'PK\x03\x04\x14\xc6\n', {}, ' row 1: .*, or unpack this archive'
+  ),
   'a quote that is open': (
     'csv', TABLE.replace('\t', ',') + '"b,2\n', QUOTED,
     ' row 3 cannot be read as .csv.: unexpected end.*quoted',

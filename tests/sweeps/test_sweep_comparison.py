@@ -76,6 +76,17 @@ def test_settings_are_ranked_by_the_mean_on_validation(tmp_path):
   assert (run[RATE], run['seed']) == (0.1, 0)
 
 
+def test_tasks_whose_scores_are_of_the_same_thing_are_compared(tmp_path):
+  scores = {'classify': [(0.5, 0.4)], 'classify(focal=2.0)': [(0.6, 0.5)]}
+  found, _ = compared(tmp_path, scores, key='task')
+  assert [row['task'] for row in found.table] == [
+    'classify(focal=2)',
+    'classify',
+  ]
+  with pytest.raises(UserError, match='make one sweep per task'):
+    compared(tmp_path, scores | {'masked_tokens': [(0.9, 0.9)]}, key='task')
+
+
 def test_the_metric_and_its_direction_are_those_of_checkpoints(
   tmp_path,
 ):
