@@ -67,7 +67,7 @@ def held(
 
 
 def _acquire(
-  lock, folder: str, patience: float, queues: bool, attempts: int = 3
+  lock, folder: str, patience: float, queues: bool, attempts: int = 100
 ) -> None:
   from filelock import Timeout
 
@@ -94,7 +94,8 @@ def _acquire(
       'choose another --workdir'
     ) from None
   except (FileNotFoundError, FileExistsError):
-    # The previous holder has just removed the folder, which was empty.
+    # Another holder has just removed the folder, which was empty; each of many
+    # that wait may.
     if not attempts:
       raise
     _acquire(lock, folder, patience, queues, attempts - 1)

@@ -11,6 +11,8 @@ from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.training import run as run_lib
 
+# Each reads the runs of `paths`, which take a minute.
+pytestmark = pytest.mark.slow
 WORDS = ('red', 'green', 'blue', 'grey')
 
 
@@ -51,7 +53,6 @@ def paths(tmp_path_factory):
   return made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize('task', ['multilabel', 'regression'])
 def test_evaluate_has_the_scores_of_training_and_a_baseline(
   task, paths, printed_json
@@ -97,7 +98,6 @@ def test_the_answer_of_several_runs_is_the_mean_of_theirs(paths):
     assert probability == pytest.approx(expected)
 
 
-@pytest.mark.slow
 def test_a_page_of_any_task_has_its_scores(paths, printed_json, tmp_path):
   flags = (f'--workdir={paths["regression"][0]}', f'--output={tmp_path}')
   printed_json('inspect', *flags, '--num_examples=5')

@@ -69,7 +69,7 @@ def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
       'optimizer.learning_rate',
       (1e-4, 3.0),
     ),
-    ('seed=0,1', 'seed', (0, 1)),
+    ('config.seed=0,1', 'seed', (0, 1)),
     ('config.model.position=t5,a+b', 'model.position', ('t5', 'a+b')),
     (
       "config.optimizer.weight_decay_names=('kernel',),('a','b')",
@@ -77,31 +77,31 @@ def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
       (('kernel',), ('a', 'b')),
     ),
     (
-      "optimizer.weight_decay_names=kernel,('a','b')",
+      "config.optimizer.weight_decay_names=kernel,('a','b')",
       'optimizer.weight_decay_names',
       (('kernel',), ('a', 'b')),
     ),
     # Text in quotes or brackets is one value.
-    ("data.dir=',',';'", 'data.dir', (',', ';')),
-    ('data.dir="a,b",c', 'data.dir', ('a,b', 'c')),
-    ('data.dir=f(a,(b,c)),[d,e]', 'data.dir', ('f(a,(b,c))', '[d,e]')),
+    ("config.data.dir=',',';'", 'data.dir', (',', ';')),
+    ('config.data.dir="a,b",c', 'data.dir', ('a,b', 'c')),
+    ('config.data.dir=f(a,(b,c)),[d,e]', 'data.dir', ('f(a,(b,c))', '[d,e]')),
     # An apostrophe inside a word is no quote.
-    ("data.dir=it's,that's", 'data.dir', ("it's", "that's")),
-    ("data.dir='it''s, so',a", 'data.dir', ("it's, so", 'a')),
+    ("config.data.dir=it's,that's", 'data.dir', ("it's", "that's")),
+    ("config.data.dir='it''s, so',a", 'data.dir', ("it's, so", 'a')),
     (
-      "optimizer.weight_decay_names=('a),b', \"it's\"),(('x',),'y')",
+      "config.optimizer.weight_decay_names=('a),b', \"it's\"),(('x',),'y')",
       'optimizer.weight_decay_names',
       (('a),b', "it's"), (('x',), 'y')),
     ),
     (
-      'data.text.quoted=true,False',
+      'config.data.text.quoted=true,False',
       'data.text.quoted',
       (True, False),
     ),
     (
-      'model.position=none,rotary(base=5, factor=2),t5+sinusoidal(base=3)',
+      'config.model.position=none,rotary(base=5, factor=2),t5+alibi',
       'model.position',
-      ('none', 'rotary(base=5, factor=2)', 't5+sinusoidal(base=3)'),
+      ('none', 'rotary(base=5, factor=2)', 't5+alibi'),
     ),
   ],
 )
@@ -121,6 +121,7 @@ def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
       'did you mean optimizer.learning_rate',
     ),
     ('config.seed', 'is not config.KEY=VALUE,VALUE'),
+    ('seed=0,1', 'is not config.KEY=VALUE,VALUE'),
     ('config.seed=', 'is not config.KEY=VALUE,VALUE'),
     ('config.seed=1,two', "'two' is not an integer, such as 0"),
     ("config.data.dir='a,b", "quotes or brackets that do not match in .'a,b"),
