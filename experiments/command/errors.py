@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -25,12 +26,21 @@ class Interrupted(Exception):
   """The run was preempted by a signal, after its state was saved."""
 
 
+# Error numbers of a path that cannot be made, whatever room the disk has.
+_OF_PATHS = (
+  errno.EACCES, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR,
+  errno.EPERM, errno.EROFS,
+)  # fmt: skip
+
+
 @contextlib.contextmanager
 def making(name: str):
   """A context in which a path of a flag or a key is made, or a UserError."""
   try:
     yield
   except OSError as error:
+    if error.errno not in _OF_PATHS:
+      raise
     raise UserError(f'{name}: {error.strerror}: {error.filename}') from error
 
 

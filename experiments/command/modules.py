@@ -17,6 +17,7 @@ import importlib.util
 import inspect
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -41,8 +42,10 @@ class _Version(NamedTuple):
   digest: str
 
 
-# Folders that are searched besides, and versions by file; as sys.path is.
+# Folders that are searched besides, files by name of module that come first,
+# and versions by file; mutable, as sys.path is.
 _folders: list[str] = []
+_first: dict[str, str] = {}
 _versions: dict[str, list[_Version]] = {}
 
 
@@ -51,6 +54,18 @@ def search(folder: str) -> None:
   path = os.path.abspath(folder)
   if path not in _folders:
     _folders.append(path)
+
+
+@contextlib.contextmanager
+def found_first(files: Mapping[str, str]) -> Iterator[None]:
+  """A context in which modules are these files, by name, where these exist."""
+  before = dict(_first)
+  _first.update(files)
+  try:
+    yield
+  finally:
+    _first.clear()
+    _first.update(before)
 
 
 def named(name: str, base: type | None, place: str) -> Any:
@@ -99,6 +114,8 @@ def _version(name: str) -> _Version:
 
 def _file(name: str) -> str | None:
   """The file of a module; None: there is none."""
+  if os.path.exists(_first.get(name, '')):
+    return _first[name]
   places = [os.getcwd(), *_folders]
   if '.' in name:
     # After those of Python, none of which a file there hides.

@@ -44,7 +44,7 @@ class Rows:
 
   Attributes:
     texts: uint8, the texts in UTF-8, concatenated; of a pair, the one that
-      experiments.data.pairs makes of it.
+      `joined` makes of it.
     offsets: int64 (rows + 1,), where each text begins, and the end of the last.
     hashes: uint64 (rows,), of the texts without their case, white space and
       Unicode normal form. Of ten million texts, two differ and have equal

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import glob
 import hashlib
 import json
+import math
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from experiments.command.errors import UserError
 from experiments.command.log import log
 
 # Raise when what the functions that make entries yield changes.
@@ -132,21 +137,24 @@ def _mapped(path: str, index: dict[str, tuple[str, str]]) -> Arrays:
 def _written(path: str, make: Make) -> Arrays:
   """Makes an entry, unless another process just did; its arrays."""
   # Late: what was written before is read without.
-  from filelock import FileLock, Timeout
+  from experiments.workdir import locks
 
-  os.makedirs(os.path.dirname(path), exist_ok=True)
-  lock = FileLock(f'{path}.lock')
-  try:
-    held = lock.acquire(timeout=0)
-  except Timeout:
-    log('waiting for another process, which reads the same data')
-    held = lock.acquire()
-  with held:
+  folder, name = os.path.split(path)
+  os.makedirs(folder, exist_ok=True)
+  held = functools.partial(locks.held, folder, queues=True, name=f'{name}.lock')
+  with contextlib.ExitStack() as on_exit:
+    # Beside a lock of another user there can be none: the last writer wins.
+    with contextlib.suppress(UserError):
+      try:
+        on_exit.enter_context(held(patience=0))
+      except locks.InUse:
+        log('waiting for another process, which reads the same data')
+        on_exit.enter_context(held(patience=math.inf))
+      for left in glob.glob(f'{glob.escape(path)}.part-*'):
+        shutil.rmtree(left, ignore_errors=True)
     if (arrays := _read(path)) is not None:
       return arrays
-    part = f'{path}.part'
-    # A process that was killed may have left one.
-    shutil.rmtree(part, ignore_errors=True)
+    part = f'{path}.part-{secrets.token_hex(4)}'
     os.mkdir(part)
     try:
       index = _write(part, make)

@@ -52,7 +52,7 @@ def points(rows: list[dict]) -> dict[str, dict[str, list]]:
   for row in rows:
     middle = (before + 1 + row['step']) / 2
     for name, value in row.items():
-      split, slash, quantity = name.rpartition('/')
+      split, slash, quantity = name.partition('/')
       is_mean = split == 'train' and quantity != 'learning_rate'
       if slash and value is not None:
         curve = curves.setdefault(quantity, {}).setdefault(split, [])

@@ -20,6 +20,8 @@ from experiments.training.ensembles import Answers
 _WORST = 20
 # Texts that are shown of all cells of a matrix, and of one.
 _MOST_TEXTS, _MOST_OF_CELL = 2_000, 10
+# Characters of a text that are shown.
+_LONGEST = 1_000
 # Statistics of heads that are from 0 to 1.
 _SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
 # Characters of headings of a matrix, above which they stand on end.
@@ -40,7 +42,7 @@ def sections(
   examples, task = loaded.splits[split], answers.task
   title = f'Results on {split}'
   if not isinstance(task, TextTask):
-    measured = task.scores(answers.outputs, examples.labels)
+    measured = loaded.scores(split, task, answers.outputs)
     table = pages.table(list(measured), [list(measured.values())])
     return [pages.section(title, table)], []
   texts = _Texts(answers, task, loaded, split)
@@ -60,8 +62,9 @@ def sections(
 
 
 def shown(row: Row) -> str:
-  """The text of a row, for people: a pair on two lines."""
-  return '\n'.join(filter(None, parted(str(row.text))))
+  """The text of a row, for people: a pair on two lines, a long one cut."""
+  text = '\n'.join(filter(None, parted(str(row.text))))
+  return text if len(text) <= _LONGEST else f'{text[:_LONGEST]} ...'
 
 
 def said(task: TextTask, logits: np.ndarray) -> str:

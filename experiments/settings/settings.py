@@ -191,7 +191,7 @@ class Settings:
     optimizer = dataclasses.replace(self.optimizer, warmup_steps=updates)
     object.__setattr__(self, 'optimizer', optimizer)
     # The metric that a task lists first, by its name or by none, likewise.
-    best_metric = self.checkpoint.best_metric or next(iter(self.metrics))
+    best_metric = self.checkpoint.best_metric or next(iter(self.metrics), '')
     checkpoint = dataclasses.replace(self.checkpoint, best_metric=best_metric)
     object.__setattr__(self, 'checkpoint', checkpoint)
 

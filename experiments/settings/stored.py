@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from experiments.command import modules
 from experiments.command.errors import UserError, at
@@ -53,8 +54,9 @@ def read_settings(path: str) -> Settings:
 
   Says which of one's own modules have changed since the run began.
   """
-  settings = _read(path)
-  say_changed(path)
+  with _modules_as_noted(path):
+    settings = _read(path)
+    say_changed(path)
   return settings
 
 
@@ -63,10 +65,19 @@ def _read(path: str) -> Settings:
     is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
     remedy = f'; a sweep has its runs in {path}/trials' * is_sweep
     raise UserError(f'--workdir: {path}/config.json does not exist{remedy}')
-  search_modules(path)
   config = read_json(path, 'config.json', {})
   with at(f'{path}/config.json'):
     return from_config(complete(config))
+
+
+@contextlib.contextmanager
+def _modules_as_noted(path: str) -> Iterator[None]:
+  """A context in which modules are the files that a run has noted."""
+  search_modules(path)
+  noted = read_json(path, _MODULES, {})
+  files = {name.partition(':')[0]: file for name, (file, _) in noted.items()}
+  with modules.found_first(files):
+    yield
 
 
 def say_changed(path: str) -> None:
@@ -111,7 +122,8 @@ def check(path: str, settings: Settings) -> None:
         f'--workdir={path} holds files but no run; choose another folder'
       )
     return
-  before = _read(path)
+  with _modules_as_noted(path):
+    before = _read(path)
   check_equal(before, settings, f'--workdir={path} belongs to a run')
   say_changed(path)
 

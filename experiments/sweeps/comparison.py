@@ -17,7 +17,6 @@ from typing import Any
 from experiments.command import app
 from experiments.command.errors import UserError, one_of
 from experiments.sweeps import names
-from experiments.sweeps.names import FOLD
 from experiments.sweeps.plan import Spec
 
 SPLITS = ('validation', 'test')
@@ -83,8 +82,8 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
   """Metrics of the trials, and whether max or min is the best.
 
   They are those of their task, and the measures of any trial. Tasks that read
-  the same labels and have the same metrics differ in the loss of training
-  alone, and may be several.
+  the same labels and have the same metrics may be several; their losses are not
+  compared.
 
   Raises:
     UserError: they have tasks whose scores are of different things.
@@ -100,7 +99,10 @@ def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
       'cannot be compared; make one sweep per task'
     )
   of_trials = [spec.settings.metrics for spec in specs]
-  return {name: best for known in of_trials for name, best in known.items()}
+  known = {name: best for of in of_trials for name, best in of.items()}
+  if len(tasks) > 1:
+    known.pop('loss', None)
+  return known
 
 
 def interval(values: list[float]) -> dict[str, Any]:
@@ -135,7 +137,8 @@ def check(specs: list[Spec], metric: str, baseline: str) -> names.Naming:
     UserError: several tasks, or an unknown metric or setting.
   """
   known = metrics(specs)
-  one_of(metric or next(iter(known)), known, '--metric')
+  metric = metric or specs[0].settings.checkpoint.best_metric
+  one_of(metric, known, '--metric')
   naming = names.of_specs(specs)
   if baseline and baseline not in naming.names:
     allowed = '; '.join(dict.fromkeys(naming.names))
@@ -160,9 +163,9 @@ def compare(
   over = naming.over
   metric = metric or specs[0].settings.checkpoint.best_metric
   sign = 1 if metrics(specs)[metric] is max else -1
-  # Seeds of one fold have the same test texts: their mean is one of the
-  # independent values, which folds are.
-  units = (FOLD,) if FOLD in over else over
+  # Seeds of one fold, or of one split of the data, have the same test texts:
+  # their mean is one of the independent values, which folds and splits are.
+  units = tuple(key for key in over if key != 'seed') or over
   table, scores = _scored(rows, specs, naming, metric, units)
   _add_lengths(rows, specs, naming.names, table)
   ranked = sorted(table.values(), key=lambda entry: _rank(entry, sign))

@@ -103,7 +103,7 @@ def _plus_minus(score: dict | None, sign: str = '') -> str:
 def caption(compared: Comparison) -> str:
   """A caption of the table."""
   over = _repetitions(compared.units)
-  of = 'of the same data' if FOLD in compared.over else 'on the same data'
+  of = 'on the same data' if compared.units == ('seed',) else 'of the same data'
   text = (
     f'{compared.metric} of the checkpoint that is best on validation; the best '
     'setting on validation first.'

@@ -88,10 +88,7 @@ def vocabulary(settings: Settings, path: str = ''):
     return encoding.read_tokenizer(path)
   with opened(settings) as folder:
     _check(folder, settings)
-    tokenizer = encoding.read_tokenizer(folder)
-    if settings.data.pair_length:
-      add_separator(tokenizer)
-    return tokenizer
+    return _tokenizer(folder, settings)
 
 
 def _read_settings(folder: str, settings: Settings) -> Settings:
@@ -183,14 +180,22 @@ def start_from(state: State, settings: Settings, workdir: str) -> State:
     state: of the new run.
     settings: of the new run. The best checkpoint of config.train.init_from is
       read.
-    workdir: of the new run, with its labels.
+    workdir: of the new run, with its vocabulary and labels.
 
   Raises:
-    UserError: there is no checkpoint, or none of its parameters matches.
+    UserError: there is no checkpoint, it has another vocabulary, or none of its
+      parameters matches.
   """
   with opened(settings) as folder:
     step, source = _read_parameters(folder, settings)
     place = buckets.origin(folder)
+    # The new run has taken it, unless the other one was replaced since then.
+    here, other = _tokenizer(workdir, settings), _tokenizer(folder, settings)
+    if other.to_str() != here.to_str():
+      raise _refused(
+        settings,
+        f' has another vocabulary than {workdir}; choose another --workdir',
+      )
     has_same_labels = (
       loading.read_facts(folder)['labels']
       == loading.read_facts(workdir)['labels']
@@ -240,6 +245,14 @@ def _read_parameters(folder: str, settings: Settings) -> tuple[int, dict]:
       raise _refused(settings, ' has no checkpoint')
     step = saved.best() or max(steps)
     return step, saved.restore_params(step)
+
+
+def _tokenizer(path: str, settings: Settings):
+  """The tokenizer of a workdir, with [SEP] if the new run has pairs."""
+  tokenizer = encoding.read_tokenizer(path)
+  if settings.data.pair_length:
+    add_separator(tokenizer)
+  return tokenizer
 
 
 def _with_separator(table, leaf):

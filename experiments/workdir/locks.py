@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import errno
 import os
+import pathlib
 import socket
 import time
 from collections.abc import Iterator
@@ -37,19 +38,29 @@ def held(
   folder: str,
   patience: float = PATIENCE,
   queues: bool = False,
+  name: str = NAME,
 ) -> Iterator[None]:
-  """Holds FOLDER/lock during the block; creates the folder if needed.
+  """Holds FOLDER/NAME during the block; creates the folder if needed.
 
   The kernel releases the lock (flock) when the process ends in any way; it
-  works across hosts over NFS. A folder that is left empty is removed. InUse if
-  a process on another host did not release it in so many seconds, or one on
-  this host at once; `queues` waits for that, too, for a lock that is held only
-  for a moment. UserError if the folder cannot be written.
+  works across hosts over NFS. New folders that the block leaves empty are
+  removed again.
+
+  Args:
+    patience: seconds to wait for a process on another host.
+    queues: whether to wait as long for a process on this host, too; for locks
+      that are held only for a moment.
+    name: of the file.
+
+  Raises:
+    InUse: another process did not release it in time.
+    UserError: the folder cannot be created, or is not writable.
   """
   # Late: commands that only read need no lock.
   from filelock import FileLock
 
-  path = os.path.join(os.path.abspath(folder), NAME)
+  path = pathlib.Path(folder).absolute() / name
+  missing = [parent for parent in path.parents if not os.path.lexists(parent)]
   lock = FileLock(
     path, thread_local=False, fallback_to_soft=False, on_acquired=_sign
   )
@@ -60,9 +71,9 @@ def held(
   finally:
     with contextlib.suppress(OSError):
       # Before the release: one that waits for this file then makes another.
-      os.remove(path)
-      # A folder without a file is no run.
-      os.rmdir(os.path.dirname(path))
+      path.unlink()
+      for parent in missing:
+        parent.rmdir()
     lock.release()
 
 
@@ -94,8 +105,8 @@ def _acquire(
       'choose another --workdir'
     ) from None
   except (FileNotFoundError, FileExistsError):
-    # Another holder has just removed the folder, which was empty; each of many
-    # that wait may.
+    # The previous holder has just removed the folder, before the file in it was
+    # opened or while the folder was made.
     if not attempts:
       raise
     _acquire(lock, folder, patience, queues, attempts - 1)
@@ -124,7 +135,11 @@ def holder(path: str) -> str:
 
 
 def check_shared(folder: str) -> None:
-  """UserError, on all processes, if one does not see the lock of process 0."""
+  """Checks that all processes see the lock that process 0 holds.
+
+  Raises:
+    UserError: on all of them, if one sees another folder.
+  """
   path = os.path.join(folder, NAME)
   signed, *others = processes.gather(holder(path))
   # Each process has its own copy of a folder in a bucket.

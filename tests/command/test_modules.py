@@ -165,3 +165,14 @@ def test_what_a_contract_needs_is_there(folder, name, base, message):
   modules.search(str(folder))
   with pytest.raises(UserError, match=message):
     named(f'ideas_of_tests:{name}', base)
+
+
+def test_of_modules_of_one_name_that_of_the_run_comes_first(folder):
+  other = folder / 'other/ideas_of_tests.py'
+  other.parent.mkdir()
+  other.write_text(IDEAS.replace('int = 4', 'int = 5'))
+  modules.search(str(folder))
+  assert named('ideas_of_tests:Grape').groups == 4
+  with modules.found_first({'ideas_of_tests': str(other)}):
+    assert named('ideas_of_tests:Grape').groups == 5
+  assert named('ideas_of_tests:Grape').groups == 4

@@ -1,11 +1,15 @@
 """Entries are whole or absent, and written once, whatever happens meanwhile."""
 
-import concurrent.futures
+import errno
+import fcntl
 import os
+import pwd
 import resource
+import shutil
+import signal
 import subprocess
 import sys
-import time
+import tempfile
 
 import hypothesis
 import hypothesis.strategies as st
@@ -14,9 +18,10 @@ import pytest
 from conftest import ROOT
 
 from experiments.data import store as store_lib
+from experiments.data.batches import Examples
 from experiments.data.store import Store
 
-ARRAYS = {
+WANTED = {
   'tokens': np.arange(700, dtype=np.uint16),
   'offsets': np.array([0, 2**40, 2**40 + 3]),
   'empty': np.zeros(0, bool),
@@ -24,19 +29,19 @@ ARRAYS = {
 
 
 def write():
-  yield ARRAYS
-  yield {'tokens': ARRAYS['tokens'][:0], 'empty': ARRAYS['empty']}
+  yield WANTED
+  yield {'tokens': WANTED['tokens'][:0], 'empty': WANTED['empty']}
 
 
 def refuse():
   pytest.fail('the entry exists')
 
 
-def check(arrays, expected=ARRAYS):
-  assert arrays.keys() == expected.keys()
-  for name, array in expected.items():
-    assert arrays[name].dtype == array.dtype
-    np.testing.assert_array_equal(arrays[name], array)
+def check(found, wanted=WANTED):
+  assert found.keys() == wanted.keys()
+  for name, array in wanted.items():
+    assert found[name].dtype == array.dtype
+    np.testing.assert_array_equal(found[name], array)
 
 
 @pytest.fixture
@@ -45,18 +50,21 @@ def folder(tmp_path):
 
 
 def names(folder):
-  """Of entries, whole or not."""
-  return sorted(n for n in os.listdir(folder) if not n.endswith('.lock'))
+  return sorted(os.listdir(folder))
 
 
 def test_an_entry_is_written_once_and_read_from_disk(folder):
   check(Store(folder).arrays('kind', [1], write))
-  arrays = Store(folder).arrays('kind', [1], refuse)
-  check(arrays)
-  assert isinstance(arrays['tokens'], np.memmap)
-  assert not arrays['tokens'].flags.writeable
+  found = Store(folder).arrays('kind', [1], refuse)
+  check(found)
+  assert isinstance(found['tokens'], np.memmap)
+  assert not found['tokens'].flags.writeable
   (name,) = names(folder)
   assert name.startswith('kind-')
+
+
+def test_without_a_folder_arrays_are_in_memory():
+  check(Store(None).arrays('kind', [1], write))
 
 
 @hypothesis.settings(max_examples=30, deadline=None)
@@ -115,27 +123,76 @@ def write():
   yield {'tokens': np.arange(700, dtype=np.uint16)}
   print('writing', flush=True)
   sys.stdin.readline()
+  yield {'offsets': np.array([0, 2**40, 2**40 + 3]), 'empty': np.zeros(0, bool)}
+  print('written', flush=True)
 
 Store(sys.argv[1]).arrays('kind', [1], write)
+print('done', flush=True)
 """
 
 
-def test_a_process_waits_for_another_and_writes_if_that_is_killed(
-  folder, capsys
+@pytest.fixture
+def child(folder):
+  """A process that has begun an entry, and ends it after a line."""
+  processes = []
+
+  def start():
+    process = subprocess.Popen(
+      [sys.executable, '-c', CHILD, folder],
+      cwd=ROOT,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    processes.append(process)
+    return process
+
+  yield start
+  for process in processes:
+    process.kill()
+    process.communicate()
+
+
+def test_a_killed_process_leaves_no_entry_and_its_rest_is_removed(
+  folder, child, capsys
 ):
-  command = [sys.executable, '-c', CHILD, folder]
-  pipes = dict.fromkeys(('stdin', 'stdout'), subprocess.PIPE)
-  with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as child:
-    assert child.stdout.readline() == 'writing\n'
-    (part,) = names(folder)
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-      arrays = pool.submit(Store(folder).arrays, 'kind', [1], write)
-      while 'waiting for another process' not in capsys.readouterr().err:
-        time.sleep(0.01)
-      assert not arrays.done()
-      child.kill()
-      check(arrays.result(timeout=60))
-  assert names(folder) == [part.removesuffix('.part')]
+  process = child()
+  assert process.stdout.readline() == 'writing\n'
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  assert any('.part-' in name for name in names(folder))
+  check(Store(folder).arrays('kind', [1], write))
+  (name,) = names(folder)
+  assert '.' not in name
+  assert capsys.readouterr().err == ''
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_writes_and_the_other_waits(folder, child):
+  first = child()
+  assert first.stdout.readline() == 'writing\n'
+  second = child()
+  assert 'waiting for another process' in second.stderr.readline()
+  first.stdin.write('\n')
+  first.stdin.flush()
+  assert first.stdout.read() == 'written\ndone\n'
+  # The second one has not written.
+  assert second.communicate()[0] == 'done\n'
+  assert first.wait() == second.wait() == 0
+  assert len(names(folder)) == 1
+
+
+def test_a_process_that_waited_for_one_that_was_killed_writes(folder, child):
+  first = child()
+  assert first.stdout.readline() == 'writing\n'
+  second = child()
+  assert 'waiting for another process' in second.stderr.readline()
+  first.send_signal(signal.SIGKILL)
+  assert second.stdout.readline() == 'writing\n'
+  assert second.communicate('\n')[0] == 'written\ndone\n'
+  assert len(names(folder)) == 1
+  check(Store(folder).arrays('kind', [1], refuse))
 
 
 @pytest.fixture
@@ -169,15 +226,23 @@ def test_a_full_disk_is_one_line_and_the_arrays_are_in_memory(folder, capsys):
   resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
   try:
     store = Store(folder)
-    arrays = store.arrays('kind', [1], lambda: [big])
+    found = store.arrays('kind', [1], lambda: [big])
     check(store.arrays('other', [1], write))
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-  check(arrays, big)
+  check(found, big)
   assert names(folder) == []
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith(f'WARNING: {folder} cannot be written (File too large')
   assert 'SELFATTN_CACHE=FOLDER' in line
+
+
+def test_a_cache_that_cannot_be_made_is_one_line(tmp_path, capsys):
+  (tmp_path / 'file').touch()
+  store = Store(str(tmp_path / 'file' / 'cache'))
+  check(store.arrays('kind', [1], write))
+  check(store.arrays('other', [2], write))
+  assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_a_read_only_cache_is_read(folder, entry, monkeypatch, capsys):
@@ -192,7 +257,57 @@ def test_a_read_only_cache_is_read(folder, entry, monkeypatch, capsys):
   assert 'cannot be written (Read-only' in capsys.readouterr().err
 
 
+def test_a_file_system_without_locks_is_used(folder, monkeypatch):
+  def refused(*_):
+    raise OSError(errno.ENOSYS, 'Function not implemented')
+
+  monkeypatch.setattr(fcntl, 'flock', refused)
+  check(Store(folder).arrays('kind', [1], write))
+  check(Store(folder).arrays('kind', [1], refuse))
+
+
+@pytest.fixture
+def shared():
+  """A folder that every user may write, as a user that is not root."""
+  user = os.geteuid()
+  with tempfile.TemporaryDirectory() as folder:
+    os.chmod(folder, 0o777)
+    yield folder
+    os.seteuid(user)
+
+
+def test_what_a_killed_process_of_another_user_left_is_not_in_the_way(
+  shared, capsys
+):
+  Store(shared).arrays('kind', [1], write)
+  (name,) = names(shared)
+  path = os.path.join(shared, name)
+  os.rename(path, f'{path}.part-1')
+  os.chmod(f'{path}.part-1', 0o555)
+  os.close(os.open(f'{path}.lock', os.O_CREAT, 0o444))
+  if not os.geteuid():
+    os.seteuid(65534)
+  check(Store(shared).arrays('kind', [1], write))
+  check(Store(shared).arrays('kind', [1], refuse))
+  assert capsys.readouterr().err == ''
+
+
 # --- digests of files --------------------------------------------------------
+
+
+def test_another_content_of_equal_size_and_time_is_noticed(tmp_path):
+  path = tmp_path / 'a.tsv'
+  path.write_text('one')
+  stat = path.stat()
+  before = store_lib.digest(str(path))
+  assert store_lib.digest(str(path)) == before
+  with open(path, 'r+') as file:
+    file.write('two')
+  os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+  after = path.stat()
+  assert (after.st_size, after.st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+  assert after.st_ino == stat.st_ino
+  assert store_lib.digest(str(path)) != before
 
 
 def test_a_second_change_through_a_memory_map_is_noticed(tmp_path):
@@ -208,6 +323,27 @@ def test_a_second_change_through_a_memory_map_is_noticed(tmp_path):
   assert store_lib.digest(str(path)) != before
 
 
+# --- sizes -------------------------------------------------------------------
+
+
+def test_tokens_past_32_bits_are_right_at_both_ends(tmp_path):
+  """A sparse file needs no space."""
+  end = 2**31 + 7
+  tokens = np.memmap(tmp_path / 'tokens', np.uint8, 'w+', shape=end)
+  tokens[:3], tokens[end - 2 :] = [5, 6, 7], [8, 9]
+  offsets = np.array([0, 3, end - 2, end])
+  lengths = np.minimum(np.diff(offsets), 4)
+  split = Examples(tokens, offsets[:-1], lengths, np.zeros(3, np.int32))
+  batch = split.batch(np.array([2, 0, 1]), 3, 4)
+  assert batch.tokens.tolist() == [[8, 9, 0, 0], [5, 6, 7, 0], [0] * 4]
+
+
+def test_an_open_entry_outlives_the_cache(folder, entry):
+  found = Store(folder).arrays('kind', [1], refuse)
+  shutil.rmtree(entry)
+  check(found)
+
+
 def test_the_folder_is_that_of_the_variable_or_of_the_users_cache(monkeypatch):
   monkeypatch.setenv('SELFATTN_CACHE', 'here')
   assert store_lib.default_folder() == os.path.abspath('here')
@@ -217,7 +353,13 @@ def test_the_folder_is_that_of_the_variable_or_of_the_users_cache(monkeypatch):
   monkeypatch.delenv('XDG_CACHE_HOME')
   monkeypatch.setenv('HOME', '/home/me')
   assert store_lib.default_folder() == '/home/me/.cache/selfattn'
-  # A user that the machine does not know has none, and none is made.
-  monkeypatch.delenv('HOME')
-  monkeypatch.setattr(os.path, 'expanduser', lambda path: path)
+
+
+def test_a_user_without_a_home_has_no_folder_and_none_is_made(monkeypatch):
+  def unknown(_):
+    raise KeyError('uid not found')
+
+  for name in ('SELFATTN_CACHE', 'XDG_CACHE_HOME', 'HOME'):
+    monkeypatch.delenv(name, raising=False)
+  monkeypatch.setattr(pwd, 'getpwuid', unknown)
   assert store_lib.default_folder() is None

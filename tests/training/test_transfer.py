@@ -12,6 +12,7 @@ from experiments.command.signals import Signals
 from experiments.data import encoding, loading
 from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary
+from experiments.settings import stored
 from experiments.settings.settings import from_config
 from experiments.training import compiled, sources
 from experiments.training import run as run_lib
@@ -234,3 +235,21 @@ def test_a_group_starts_each_trial_from_its_own_source(source, tmp_path):
   )
   assert not np.allclose(fresh, theirs, atol=1e-3)
   np.testing.assert_allclose(started, theirs, atol=1e-6)
+
+
+def test_a_vocabulary_that_was_replaced_since_the_run_began_is_one_line(
+  source, tmp_path
+):
+  other = tmp_path / 'other'
+  shutil.copytree(source, other)
+  text = (source / 'tokenizer.json').read_text()
+  (other / 'tokenizer.json').write_text(text.replace('"the"', '"teh"'))
+  config = short_config()
+  config.train.init_from = str(other)
+  run = tmp_path / 'run'
+  run.mkdir()
+  for name in ('data.json', 'tokenizer.json'):
+    shutil.copy(source / name, run / name)
+  (run / 'config.json').write_text(stored.as_text(config.to_dict()))
+  with pytest.raises(UserError, match='has another vocabulary than'):
+    run_lib.run(config, str(run), Signals())
