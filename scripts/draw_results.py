@@ -64,6 +64,7 @@ def by_length(axis) -> None:
       fontsize=8,
       va='center',
     )
+  axis.set_ylim(top=below + 0.16)
   axis.set_xscale('log', base=2)
   axis.set_xticks(lengths, [f'{length:,}' for length in lengths])
   axis.set_xlim(right=lengths[-1] * 3.2)
