@@ -140,7 +140,7 @@ def _curve(
 ) -> Iterable[str]:
   """What is around a curve, the curve, and its points."""
   # The last one is always there: the end of training.
-  points = [*points[: -1 : -(-len(points) // _MOST_POINTS)], points[-1]]
+  points = [*points[: -1 : -(-len(points) // (_MOST_POINTS - 1))], points[-1]]
   bounds = [p for p in points if p.low is not None]
   around = [p._replace(y=p.low) for p in bounds]
   around += [p._replace(y=p.high) for p in reversed(bounds)]
