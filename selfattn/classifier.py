@@ -100,9 +100,9 @@ class TextClassifier(nn.Module):
       for_encoder: further arguments of the encoder.
     """
     for name, kind in (('pool', Pool), ('head', Head)):
-      given = getattr(self, name)
-      if not isinstance(given, kind):
-        raise TypeError(f'{name} = {given!r} must be a {kind.__name__}')
+      module = getattr(self, name)
+      if not isinstance(module, kind):
+        raise TypeError(f'{name} = {module!r} must be a {kind.__name__}')
     tokens_BL = jnp.asarray(tokens_BL)
     if not jnp.issubdtype(tokens_BL.dtype, jnp.integer):
       raise ValueError(f'tokens_BL of {tokens_BL.dtype} must be integers')

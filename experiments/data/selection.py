@@ -52,7 +52,7 @@ def stored(
   reader: Labels,
   choose: Callable,
 ) -> Selection:
-  """That of choose(rows, source, settings, reader), which is made once.
+  """The Selection of choose(rows, source, settings, reader), made once.
 
   The key is a JSON value, all that the rows depend on.
   """

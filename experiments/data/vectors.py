@@ -62,7 +62,7 @@ class Random:
 
 @dataclasses.dataclass(frozen=True)
 class File(Random):
-  """Those of words in a file of vectors; the rest is drawn.
+  """Vectors of words from a file; those of other tokens are drawn.
 
   Attributes:
     path: of the file, compressed if it ends in .gz, .bz2, .xz or .zst.

@@ -70,6 +70,6 @@ class RePo(Position):
     count = self.head_dim // 2
     rates_R = self.base ** (-jnp.arange(count) / count)
     reads = self.layer.value(lambda n: n >= int(self.start * self.layer.count))
-    given = jnp.asarray(tokens.positions, jnp.float32)[..., None]
-    position_BLH = jnp.where(reads > 0, tokens.state, given)
+    position_BL1 = jnp.asarray(tokens.positions, jnp.float32)[..., None]
+    position_BLH = jnp.where(reads > 0, tokens.state, position_BL1)
     return turned(x_BLHK, position_BLH[..., None] * rates_R[None, None, None])

@@ -100,9 +100,9 @@ class Wall(Position):
 
   def _near(self, q_BLHK, sums_BLHK, k_BCNHK, sums_BCNHK, own_BL):
     """Scores of each query and the keys of its own block: (B, H, L, N)."""
-    own = own_BL[..., None, None, None]
+    block = own_BL[..., None, None, None]
     k, sums = (
-      jnp.take_along_axis(x, own, axis=1) for x in (k_BCNHK, sums_BCNHK)
+      jnp.take_along_axis(x, block, axis=1) for x in (k_BCNHK, sums_BCNHK)
     )
     faded = jnp.exp(jnp.minimum(sums_BLHK[:, :, None] - sums, 0.0))
     return jnp.einsum('BLHK,BLNHK,BLNHK->BHLN', q_BLHK, k, faded)

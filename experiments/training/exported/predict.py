@@ -39,9 +39,9 @@ def predict(texts):
 
 
 if __name__ == '__main__':
-  given = sys.argv[1:]
+  texts = sys.argv[1:]
   if settings['reads_pairs']:
-    given = [tuple(pair.split('\t', 1)) for pair in given]
-  for answer in predict(given):
+    texts = [tuple(pair.split('\t', 1)) for pair in texts]
+  for answer in predict(texts):
     labels = settings['labels'] or range(len(answer))
     print(json.dumps(dict(zip(labels, answer.tolist(), strict=True))))
