@@ -103,7 +103,8 @@ def _gradients(name: str, length: int, values) -> dict[str, Callable]:
   if peers.installed('torch') and peers.torch_device() == 'cuda':
     slopes = None
     if name == 'alibi':
-      slopes = 2.0 ** (-8 * np.arange(1, NUM_HEADS + 1) / NUM_HEADS)
+      exponents = -8 * np.arange(1, NUM_HEADS + 1) / NUM_HEADS
+      slopes = (2.0**exponents).astype(np.float32)
     size = (shape[0], NUM_HEADS, length, HEAD_DIM)
     for kernel in ('sdpa', 'flex'):
       gradients[kernel] = peers.make_torch_gradient(kernel, slopes, size)
