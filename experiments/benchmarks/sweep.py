@@ -19,7 +19,7 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 
 # Launches that are timed, and seeds of each learning rate.
-_LAUNCHES, _SEEDS = 4, 4
+_LAUNCHES, _SEEDS = 2, 4
 
 
 def measure(values) -> list[dict]:
