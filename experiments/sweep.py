@@ -10,8 +10,9 @@
 Every trial is validated before the first one starts. The same command again
 skips finished trials and resumes interrupted ones. Settings are ranked by their
 means over seeds on validation; test is reported, too. When all trials have
-ended, results are in results.csv, results.json, table.md and figures; --report
-writes those so far. The last line of standard output is one JSON object.
+ended, results are in results.csv, results.json and table.md; --report writes
+those so far, and experiments.inspect draws them. The last line of standard
+output is one JSON object.
 """
 
 from __future__ import annotations

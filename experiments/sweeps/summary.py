@@ -1,4 +1,4 @@
-"""Summary of a sweep so far: files, figures, a table, a conclusion."""
+"""Summary of a sweep so far: files, a table, a conclusion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from experiments.sweeps import (
   comparison,
   engines,
   folder,
-  plots,
   results,
   tables,
 )
@@ -52,7 +51,6 @@ def write(workdir: str, values, specs: list[Spec]) -> dict:
   results.write(workdir, rows, compared)
   if values.output is not None:
     results.publish(values.output, rows, specs, compared)
-  plots.write(workdir, compared, specs)
   buckets.upload(workdir, '*')
   log(tables.text(compared))
   for row in rows:
