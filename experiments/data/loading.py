@@ -110,7 +110,8 @@ def load(
   choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader, choose)
-  is_new = not selection.has_facts(workdir)
+  # Else its data is fixed.
+  is_new = not (workdir and os.path.exists(os.path.join(workdir, 'data.json')))
   if not is_new:
     selection.check_facts(workdir, chosen.facts)
     tokenizer = encoding.read_tokenizer(workdir)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +75,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  _require_rows('train', splits['train'], 0)
+  require_rows('train', splits['train'], 0)
   # Of train as it was given, so that all folds have the same classes.
   indices = np.unique(rows.labels[splits['train']])
   labels = list(source.classes) if reader.is_listable else []
@@ -98,7 +97,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
       reader.allowed(labels), remedy,
     )  # fmt: skip
     dropped += lines
-    _require_rows(split, labelled[split], settings.num_folds)
+    require_rows(split, labelled[split], settings.num_folds)
   if len(labels) < reader.least:
     raise UserError(
       f'the train split has too few labels to learn: {labels}; at least '
@@ -178,16 +177,15 @@ def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:
       )
 
 
-def _require_rows(split: str, chosen, num_folds: int) -> None:
+def require_rows(split: str, chosen, num_folds: int = 0) -> None:
+  """UserError if a split is empty."""
   if len(chosen):
     return
-  remedy = f'raise config.data.{split}_fraction'
-  if split == 'test' and num_folds:
-    remedy = f'lower config.data.num_folds = {num_folds}'
-  if split == 'train':
-    fractions = 'config.data.test_fraction or config.data.validation_fraction'
-    remedy = f'lower {fractions}'
-  raise UserError(f'the {split} split is empty; give files for it, or {remedy}')
+  raise UserError(
+    f'the {split} split is empty; give config.data.text.{split}, or change '
+    'config.data.test_fraction, config.data.validation_fraction or '
+    f'config.data.num_folds = {num_folds}'
+  )
 
 
 def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
@@ -214,11 +212,6 @@ def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
   return digest.hexdigest()
 
 
-def has_facts(workdir: str) -> bool:
-  """Whether a workdir has facts, so that its data is fixed; '' has none."""
-  return bool(workdir) and os.path.exists(_path(workdir))
-
-
 def read_facts(workdir: str) -> dict[str, Any]:
   """The facts of a workdir, as of Selection; UserError without intact ones."""
   # Late: it imports jax, for which --help does not wait.
@@ -226,9 +219,9 @@ def read_facts(workdir: str) -> dict[str, Any]:
 
   facts = read_json(workdir, 'data.json', {})
   if not facts.keys() >= _KEYS:
+    missing = ', '.join(sorted(_KEYS - facts.keys()))
     raise UserError(
-      f'{_path(workdir)} has no {", ".join(sorted(_KEYS - facts.keys()))}; is '
-      '--workdir the folder of a run?'
+      f'{workdir}/data.json has no {missing}; is --workdir the folder of a run?'
     )
   return facts
 
@@ -251,7 +244,3 @@ def _counts(facts: dict[str, Any]) -> dict[str, int]:
   """Number of texts of all splits."""
   more = facts.get(UNLABELLED)
   return facts['counts'] | ({UNLABELLED: more['count']} if more else {})
-
-
-def _path(workdir: str) -> str:
-  return os.path.join(workdir, 'data.json')

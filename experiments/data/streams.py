@@ -21,7 +21,7 @@ from experiments.data.batches import Examples
 from experiments.data.contract import SPLITS
 from experiments.data.labels import LabelFacts
 from experiments.data.rows import Row, Rows
-from experiments.data.selection import Selection
+from experiments.data.selection import Selection, require_rows
 from experiments.data.text_files import Text
 
 # Characters of a piece, of which each is tokenised by itself. It ends before
@@ -134,11 +134,7 @@ def select(rows: Rows, source, settings, reader) -> Selection:
   splits = {split: splits[split] for split in SPLITS}
   digest = hashlib.sha256()
   for split, chosen in splits.items():
-    if not len(chosen):
-      raise UserError(
-        f'the {split} split is empty; give config.data.text.{split}, or raise '
-        f'config.data.{split}_fraction'
-      )
+    require_rows(split, chosen)
     digest.update(f'{split} {len(chosen)}\0'.encode())
     for texts in rows.stream(chosen):
       digest.update(''.join(texts).encode())

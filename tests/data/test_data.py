@@ -273,19 +273,6 @@ PROBLEMS = {
       '(t.tsv:3)',
     ],
   ),
-  'labels that are alike': (
-    {
-      'train': [*TRAIN, *LATE],
-      'validation': [*OTHERS['validation'], ('u', 'Bug '), ('v', 'bill ing')],
-      'test': [*KNOWN, *ALIKE],
-    },
-    ['Bug ', 'bill ing', 'billing', 'bug'],
-    [
-      "labels that differ only by case or space: 4 of 4 ('Bug ' 6: f.tsv:16, "
-      "f.tsv:17, f.tsv:18, ...; 'bug' 7: f.tsv:9, f.tsv:10, f.tsv:11, ...; "
-      "'bill ing' 5: f.tsv:22, f.tsv:23, f.tsv:24, ...; ...)",
-    ],
-  ),
   'classes without texts': (
     {'test': [('a', 'bug')]},
     ['billing', 'bug', 'late'],
