@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data.contract import SPLITS, UNLABELLED
+from experiments.data.contract import SPLITS
 from experiments.data.labels import CLASSES, Classes, Labels, first
 from experiments.data.problems import problems
 from experiments.data.rows import Rows
@@ -26,13 +26,10 @@ class Selection:
   """The rows of a run.
 
   Attributes:
-    splits: ascending row indices of train, validation and test, and of the
-      unlabelled texts, if there are any.
+    splits: ascending row indices of train, validation and test.
     facts: what a workdir keeps of them, a JSON value: `labels`, the names of
       the outputs in order, `of_train`, the rest of LabelFacts, `counts` of the
-      splits, and `fingerprint`, SHA-256 of splits, labels and texts; of the
-      unlabelled texts, if there are any, `unlabelled`, with their `count` and
-      `fingerprint`.
+      splits, and `fingerprint`, SHA-256 of splits, labels and texts.
     problems: messages about rows that the settings leave out, and about
       probable mistakes in the rest.
   """
@@ -111,16 +108,8 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     'counts': {split: len(chosen) for split, chosen in labelled.items()},
     'fingerprint': _fingerprint(rows, labelled),
   }
-  more = {}
-  if UNLABELLED in splits:
-    unseen = _unseen(rows, splits[UNLABELLED], labelled, dropped)
-    more[UNLABELLED] = unseen
-    fingerprint = _fingerprint(rows, more)
-    facts[UNLABELLED] = {'count': len(unseen), 'fingerprint': fingerprint}
   classes = labels if isinstance(reader, Classes) else None
-  return Selection(
-    labelled | more, facts, dropped + problems(rows, labelled, classes)
-  )
+  return Selection(labelled, facts, dropped + problems(rows, labelled, classes))
 
 
 def known(
@@ -188,18 +177,6 @@ def require_rows(split: str, chosen, num_folds: int = 0) -> None:
   )
 
 
-def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
-  """The unlabelled rows whose texts are not in validation nor in test."""
-  held_out = np.concatenate([splits['validation'], splits['test']])
-  is_seen = np.isin(rows.hashes[unlabelled], rows.hashes[held_out])
-  if is_seen.any():
-    dropped.append(
-      f'unlabelled texts dropped: {is_seen.sum()} of {len(unlabelled)}, which '
-      'are in validation or test'
-    )
-  return unlabelled[~is_seen]
-
-
 def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
   digest = hashlib.sha256()
   for split, chosen in splits.items():
@@ -229,18 +206,9 @@ def read_facts(workdir: str) -> dict[str, Any]:
 def check_facts(workdir: str, facts: dict[str, Any]) -> None:
   """UserError if these are not the facts of the workdir."""
   known = read_facts(workdir)
-  if UNLABELLED not in facts:
-    # What only evaluates does not read them.
-    known.pop(UNLABELLED, None)
   if known != facts:
     raise UserError(
       f'the data has changed since {workdir} was created: '
-      f'{_counts(known)} then, {_counts(facts)} now; '
+      f'{known["counts"]} then, {facts["counts"]} now; '
       'restore it, or choose another --workdir'
     )
-
-
-def _counts(facts: dict[str, Any]) -> dict[str, int]:
-  """Number of texts of all splits."""
-  more = facts.get(UNLABELLED)
-  return facts['counts'] | ({UNLABELLED: more['count']} if more else {})

@@ -65,12 +65,6 @@ class Stream(Text):
         f'config.data.text.join = {self.join!r} must be space for '
         'config.data.source = stream'
       )
-    if self.unlabelled:
-      raise UserError(
-        f'config.data.text.unlabelled = {self.unlabelled!r} must be empty for '
-        'config.data.source = stream, which reads no labels; add the files to '
-        'config.data.text.train'
-      )
 
   def read(self, directory, seed, files=None) -> dict[str, Iterable[Row]]:
     """Pieces of the texts by split; arguments and errors are those of Text.

@@ -10,7 +10,7 @@ from typing import Any, Self
 from experiments.command import schema
 from experiments.command.errors import UserError
 from experiments.data import readers
-from experiments.data.contract import SPLITS, UNLABELLED, Dataset
+from experiments.data.contract import SPLITS, Dataset
 
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
@@ -60,10 +60,6 @@ class TextOptions(Dataset):
       train is held out, see config.data.validation_fraction.
     test: files of the test split, as for train; empty: see
       config.data.test_fraction and config.data.num_folds.
-    unlabelled: names of files with texts without labels, as for train, for
-      tasks without labels: the vocabulary is that of train and of these. Of
-      'lines' and 'class_files', each line is a text; of 'class_folders', each
-      file of the folder. Texts that are in validation or test are left out.
     hub_name: name of a data set on the hub, such as `nyu-mll/glue`.
     hub_config: configuration of the data set on the hub, such as `sst2`; empty
       if it has only one.
@@ -96,7 +92,6 @@ class TextOptions(Dataset):
   )
   validation: tuple = ()
   test: tuple = ()
-  unlabelled: tuple = ()
   hub_name: str = ''
   hub_config: str = ''
   text_columns: tuple = schema.field(
@@ -117,7 +112,7 @@ class TextOptions(Dataset):
   def __post_init__(self):
     # 0,1 on a command line is parsed as integers, but names are strings.
     names = ('text_columns', 'label_columns', 'labels')
-    for field in (*SPLITS, UNLABELLED, *names):
+    for field in (*SPLITS, *names):
       names = tuple(map(str, getattr(self, field)))
       object.__setattr__(self, field, names)
 

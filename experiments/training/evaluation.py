@@ -102,7 +102,7 @@ def load_data(
   Raises:
     UserError: it does not exist, or has changed.
   """
-  data = settings.data.labelled_only()
+  data = settings.data
   if directory is not None:
     data = data.moved_to(directory)
   try:

@@ -72,9 +72,8 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
   """The batches of training: of all trials, or of each, see put_train."""
   program = group.program
   settings = program.settings
-  reads_labels = program.task.labels is not None
   of_all = TrainBatches(
-    loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
+    loaded.splits['train'],
     settings.train.batch_size,
     settings.data.seed,
     loaded.bucket_lengths,
@@ -220,9 +219,6 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   program, trials = group.program, group.trials
   settings, devices = program.settings, list(program.mesh.devices.flat)
   sizes = {split: len(part) for split, part in loaded.splits.items()}
-  if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
-    is_read = program.task.labels is not None
-    sizes['for the vocabulary' if is_read else 'unlabelled'] = unlabelled
   counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
   log(
     f'backend {devices[0].platform}, {len(devices)} x '
