@@ -205,11 +205,6 @@ def _loop(
   return state
 
 
-def _labels(loaded: loading.Data) -> str:
-  count = len(loaded.label_facts.names)
-  return f'{count} labels, ' if count > 1 else ''
-
-
 def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   """Logs what is trained, on what.
 
@@ -218,8 +213,10 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   """
   program, trials = group.program, group.trials
   settings, devices = program.settings, list(program.mesh.devices.flat)
-  sizes = {split: len(part) for split, part in loaded.splits.items()}
-  counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
+  splits = loaded.splits.items()
+  counts = ', '.join(f'{len(part)} {split}' for split, part in splits)
+  num_labels = len(loaded.label_facts.names)
+  labels = f'{num_labels} labels, ' if num_labels > 1 else ''
   log(
     f'backend {devices[0].platform}, {len(devices)} x '
     f'{devices[0].device_kind}; jax {jax.__version__}; '
@@ -229,7 +226,7 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
     folder = buckets.origin(trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
-    f'data {settings.data.source.name}: {counts}; {_labels(loaded)}'
+    f'data {settings.data.source.name}: {counts}; {labels}'
     f'{loaded.vocabulary.size} token ids, padded to '
     f'{", ".join(map(str, loaded.bucket_lengths))}'
   )
