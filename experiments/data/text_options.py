@@ -129,17 +129,13 @@ class TextOptions(Dataset):
   def check(self, directory: str) -> None:
     """UserError for options that exclude each other; files are not read."""
     is_hub = self.format == 'hub'
-    if is_hub and (directory or not self.hub_name):
-      raise UserError(
-        f'config.data.text.hub_name = {self.hub_name!r} must name a data set, '
-        f'and config.data.dir = {directory!r} must be empty, for '
-        "config.data.text.format = 'hub'"
-      )
-    if not is_hub and (self.hub_name or self.hub_config):
+    named = self.hub_name or (not is_hub and self.hub_config)
+    if is_hub != bool(named) or (is_hub and directory):
       raise UserError(
         f'config.data.text.hub_name = {self.hub_name!r} and hub_config = '
-        f'{self.hub_config!r} must be empty for config.data.text.format = '
-        f'{self.format!r}'
+        f'{self.hub_config!r} must name a data set where config.data.text.format '
+        f'= {self.format!r} is hub, with config.data.dir = {directory!r} empty, '
+        'and be empty elsewhere'
       )
     has_columns = self.format not in TEXT_ONLY
     if self.has_pairs and has_columns and len(self.text_columns) != 2:

@@ -103,7 +103,7 @@ def test_an_empty_train_split_names_the_fractions_to_lower(
   tickets(train=TRAIN)
   small_config.data.text.test = ()
   small_config.data.test_fraction = 0.99
-  with pytest.raises(UserError, match='train split is empty.* or change '):
+  with pytest.raises(UserError, match=r'train split is empty.* or change '):
     loading.load(from_config(small_config).data, '')
 
 
