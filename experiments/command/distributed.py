@@ -73,8 +73,9 @@ def find(
     return {} if is_several and values.distributed != 'off' else None
   if missing or values.distributed == 'off':
     raise UserError(
-      'give --coordinator_address, --num_processes and --process_id, or none of '
-      f'them with --distributed=off; missing: {" and ".join(missing) or "none"}'
+      'give --coordinator_address, --num_processes and --process_id, or none '
+      'of them with --distributed=off; missing: '
+      f'{" and ".join(missing) or "none"}'
     )
   address, count, index = named.values()
   if index >= count:

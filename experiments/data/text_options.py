@@ -133,9 +133,8 @@ class TextOptions(Dataset):
     if is_hub != bool(named) or (is_hub and directory):
       raise UserError(
         f'config.data.text.hub_name = {self.hub_name!r} and hub_config = '
-        f'{self.hub_config!r} must name a data set where config.data.text.format '
-        f'= {self.format!r} is hub, with config.data.dir = {directory!r} empty, '
-        'and be empty elsewhere'
+        f'{self.hub_config!r} must name a data set for the format hub, with '
+        f'config.data.dir = {directory!r} empty, and be empty elsewhere'
       )
     has_columns = self.format not in TEXT_ONLY
     if self.has_pairs and has_columns and len(self.text_columns) != 2:

@@ -28,7 +28,7 @@ def write(folder, seed, count):
 
 
 @pytest.fixture(scope='module')
-def paths(tmp_path_factory):
+def paths(tmp_path_factory, shared_programs):
   """Workdirs of a seed of each task, and of another of several labels."""
   folder = tmp_path_factory.mktemp('texts')
   for seed, count in ((0, 400), (1, 60), (2, 60)):
