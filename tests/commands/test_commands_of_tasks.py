@@ -48,6 +48,7 @@ def paths(tmp_path_factory, shared_programs):
       config.checkpoint.best_metric = metric
       config.optimizer.learning_rate = 0.01
       config.train.steps = config.train.eval_every = 150
+      config.train.log_every = config.checkpoint.every_steps = 150
       of_seeds.append(str(folder / f'{task}{seed}'))
       run_lib.run(config, of_seeds[-1], Signals())
   return made
