@@ -109,10 +109,6 @@ class Group:
         text = json.dumps({'step': step, **fit}) + '\n'
         write_atomic(trial.workdir.file(evaluation.CALIBRATION), text)
 
-  def lacks_scores(self, step: int) -> bool:
-    """Whether a run was interrupted before the evaluation of this step."""
-    return any(not trial.writer.has_evaluation(step) for trial in self.trials)
-
   def keep(self, step: int, **parts: Any) -> None:
     """Keeps parts of the row of this step; they may be on a device still.
 

@@ -172,7 +172,9 @@ def _loop(
     if callback:
       callbacks.call(callback, group, step, scores, state.eval_params)
 
-  if start > 0 and due(start, every.eval_every) and group.lacks_scores(start):
+  has_scores = all(t.writer.has_evaluation(start) for t in group.trials)
+  if start > 0 and due(start, every.eval_every) and not has_scores:
+    # It was interrupted before this evaluation.
     validate(start)
   ahead = RunAhead()
   for step in range(start + 1, every.steps + 1):

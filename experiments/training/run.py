@@ -113,7 +113,8 @@ def run_group(
   index = jax.process_index()
   try:
     for config, settings, path in runs:
-      files = stored.files_of(config, settings) | loaded.files
+      files = {'config.json': stored.as_text(config)}
+      files |= stored.modules_of([settings]) | loaded.files
       workdir = workdir_lib.open_workdir(
         path, files, settings.digest(), index == 0, len(runs)
       )
