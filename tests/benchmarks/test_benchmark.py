@@ -151,7 +151,7 @@ def test_every_method_and_normaliser_has_a_program(position, normaliser):
     ('--engine=cereal', '--engine=cereal'),
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
     ('--backends=cudnn', '--backends=cudnn does not support alibi: '),
-    ('--lengths=12,0', '--lengths=0 must be a positive number of tokens'),
+    ('--lengths=12,0', '--lengths=0 must be a positive number'),
     ('--repetitions=0', '--repetitions=0'),
     ('--suite=speed', '--suite=speed'),
   ],
