@@ -10,8 +10,9 @@
 Every trial is validated before the first one starts. The same command again
 skips finished trials and resumes interrupted ones. Settings are ranked by their
 means over seeds on validation; test is reported, too. When all trials have
-ended, results are in results.csv, results.json, table.md and figures; --report
-writes those so far. The last line of standard output is one JSON object.
+ended, results are in results.csv, results.json and table.md; --report writes
+those so far, and experiments.inspect draws them. The last line of standard
+output is one JSON object.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from experiments.sweeps import (
   grids,
   plan,
   ray_cluster,
+  results,
   running,
-  summary,
 )
-from experiments.workdir import buckets, curves
+from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
 # Flags by the function that defines them: name, default, help.
@@ -151,14 +152,13 @@ def main(values) -> None:
   with buckets.staged(app.required(values, 'workdir')) as path:
     workdir = os.path.abspath(path)
     if values.report:
-      report = summary.write(workdir, values, folder.read(workdir))
+      report = results.report(workdir, values, folder.read(workdir))
       app.print_result(report)
     else:
       _sweep(values, workdir)
 
 
 def _sweep(values, workdir: str) -> None:
-  curves.check()
   base = values.config.to_dict()
   cluster = _cluster(values, workdir)
   specs = _specs(values, base, workdir)
@@ -176,7 +176,7 @@ def _sweep(values, workdir: str) -> None:
   if buckets.origin(workdir) != workdir:
     # Without a lock, another command may have replaced it.
     folder.write(workdir, base, specs)
-  report = summary.write_at_end(workdir, values, specs)
+  report = results.report_at_end(workdir, values, specs)
   app.print_result(report)
   failed = report['trials'].get('FAILED', 0)
   if failed:

@@ -20,12 +20,11 @@ import dataclasses
 import keyword
 import math
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiments.command import fields, modules
-from experiments.command.errors import UserError, at, in_file, nearest
+from experiments.command.errors import UserError, at, nearest
 from experiments.command.fields import typed
 from experiments.command.values import split
 
@@ -84,9 +83,7 @@ class Call:
     except Exception:
       if ':' not in self.name:
         raise
-      module = sys.modules.get(self.entry.__module__)
-      path = getattr(module, '__file__', None) or ''
-      with in_file(path, f'{name}: {path}'.removesuffix(': ')):
+      with modules.errors_of(self.entry, name):
         raise
 
   def __str__(self):

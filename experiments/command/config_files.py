@@ -35,14 +35,7 @@ def load_module(path: str) -> tuple[ModuleType, Any]:
   """(module, ConfigDict) of a config file; UserError as by load_config."""
   name = f'--config={path}'
   if not os.path.isfile(path):
-    file, _, more = path.rpartition(':')
-    remedy = ''
-    if os.path.isfile(file):
-      remedy = (
-        f'; get_config() takes no argument such as {more!r}: give '
-        '--config.KEY=VALUE for what differs'
-      )
-    raise UserError(f'{name} is not a file{remedy}')
+    raise UserError(f'{name} is not a file')
   if not path.endswith('.py'):
     raise UserError(f'{name} is not a Python file (.py)')
   module = ModuleType('config')

@@ -71,15 +71,11 @@ def find(
   if len(missing) == 3:
     is_several = _has_several(environ) or values.distributed == 'on'
     return {} if is_several and values.distributed != 'off' else None
-  if values.distributed == 'off':
+  if missing or values.distributed == 'off':
     raise UserError(
-      '--distributed=off excludes --coordinator_address, --num_processes and '
-      '--process_id'
-    )
-  if missing:
-    raise UserError(
-      f'{" and ".join(missing)} required: give --coordinator_address, '
-      '--num_processes and --process_id, or none of them'
+      'give --coordinator_address, --num_processes and --process_id, or none '
+      'of them with --distributed=off; missing: '
+      f'{" and ".join(missing) or "none"}'
     )
   address, count, index = named.values()
   if index >= count:

@@ -88,6 +88,18 @@ def named(name: str, base: type | None, place: str) -> Any:
   return entry
 
 
+@contextlib.contextmanager
+def errors_of(entry: Any, name: str) -> Iterator[None]:
+  """A context in which errors of a class or a function are UserErrors.
+
+  They have the line of its file, after the name of what is executed.
+  """
+  module = sys.modules.get(entry.__module__)
+  path = getattr(module, '__file__', None) or ''
+  with in_file(path, f'{name}: {path}'.removesuffix(': ')):
+    yield
+
+
 def source(name: str) -> tuple[str, str]:
   """(file, digest of its version) of the module of `module:NAME`.
 

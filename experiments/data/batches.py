@@ -83,15 +83,6 @@ class Examples:
     lengths = np.minimum(self.lengths, left)
     return dataclasses.replace(self, starts=starts, lengths=lengths)
 
-  def followed_by(self, others: Examples) -> Examples:
-    """These and others of the same array of tokens."""
-    return Examples(
-      self.tokens,
-      np.concatenate([self.starts, others.starts]),
-      np.concatenate([self.lengths, others.lengths]),
-      np.concatenate([self.labels, others.labels]),
-    )
-
   def batch(
     self, rows: np.ndarray, size: int, length: int, share: Share = ALL_ROWS
   ) -> Batch:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 SPLITS = ('train', 'validation', 'test')
-# Texts without labels, for tasks that read none.
-UNLABELLED = 'unlabelled'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,11 +80,6 @@ class DataSettings:
     join = 'pair' if source.has_pairs else self.text.join
     return dataclasses.replace(self.text, join=join)
 
-  def labelled_only(self) -> DataSettings:
-    """This data without the unlabelled texts, if there are any."""
-    text = dataclasses.replace(self.text, unlabelled=())
-    return dataclasses.replace(self, text=text)
-
   def moved_to(self, directory: str) -> DataSettings:
     """This data in another folder; UserError if it is in none."""
     if not self.dir:

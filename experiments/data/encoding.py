@@ -13,7 +13,7 @@ from experiments.command.calls import Call
 from experiments.command.errors import UserError
 from experiments.command.log import Reporter, log
 from experiments.data.batches import Examples, offsets
-from experiments.data.contract import UNLABELLED, Dataset
+from experiments.data.contract import Dataset
 from experiments.data.rows import Rows, parted
 from experiments.data.selection import Selection
 from experiments.data.store import Arrays, Store, packed, unpacked
@@ -118,22 +118,18 @@ def vocabulary(
   choice: Call,
   source: Dataset,
 ):
-  """The vocabulary of the train and the unlabelled texts, trained once.
+  """The vocabulary of the train texts, trained once.
 
   That of pairs has [SEP], as its last id; that of a stream is `of_stream`.
   """
   import tokenizers
-
-  parts = [
-    chosen.splits[s] for s in ('train', UNLABELLED) if s in chosen.splits
-  ]
 
   trained = choice.make()
   trained = trained.of_stream() if source.is_stream else trained
 
   def make():
     report = Reporter('{} texts read for the vocabulary')
-    texts = report.counted(rows.stream(np.sort(np.concatenate(parts))))
+    texts = report.counted(rows.stream(chosen.splits['train']))
     if source.has_pairs:
       parts_of = (map(parted, chunk) for chunk in texts)
       texts = (list(itertools.chain.from_iterable(c)) for c in parts_of)

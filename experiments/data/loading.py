@@ -19,7 +19,7 @@ from experiments.command.log import log
 from experiments.data import encoding, selection, streams
 from experiments.data import rows as rows_lib
 from experiments.data.batches import Examples, bucket_lengths
-from experiments.data.contract import UNLABELLED, Dataset
+from experiments.data.contract import Dataset
 from experiments.data.data_settings import DataSettings
 from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
@@ -38,8 +38,6 @@ class Data:
 
   Attributes:
     splits: examples of train, validation and test.
-    with_unlabelled: those of train, followed by the unlabelled ones, whose
-      labels mean nothing.
     label_facts: names of the outputs, and what train has of each.
     vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
@@ -50,7 +48,6 @@ class Data:
   """
 
   splits: dict[str, Examples]
-  with_unlabelled: Examples
   label_facts: LabelFacts
   vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]
@@ -110,7 +107,8 @@ def load(
   choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
   chosen = selection.stored(store, key, rows, source, settings, reader, choose)
-  is_new = not selection.has_facts(workdir)
+  # Else its data is fixed.
+  is_new = not (workdir and os.path.exists(os.path.join(workdir, 'data.json')))
   if not is_new:
     selection.check_facts(workdir, chosen.facts)
     tokenizer = encoding.read_tokenizer(workdir)
@@ -255,12 +253,10 @@ def _data(
       values[rows.labels[chosen]],
     )
   longest = max(int(e.lengths.max(initial=0)) for e in examples.values())
-  unlabelled = examples.pop(UNLABELLED, None)
   # The first split: train, or that of another file.
   first = next(iter(examples.values()))
   return Data(
     examples,
-    first.followed_by(unlabelled) if unlabelled else first,
     label_facts,
     Vocabulary.of(parts.tokenizer),
     bucket_lengths(first.lengths, settings.num_buckets, longest),
@@ -282,7 +278,6 @@ def _stream(
     sizes[split] = streams.num_bytes(parts.rows, chosen)
   return Data(
     examples,
-    next(iter(examples.values())),
     LabelFacts(),
     Vocabulary.of(parts.tokenizer),
     (settings.max_length + 1,),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import itertools
 
 import numpy as np
@@ -46,31 +45,13 @@ def _seen(rows: Rows, split: str, chosen, other: str, others) -> list[str]:
 
 
 def _of_classes(rows: Rows, splits: Splits, labels: list[str]) -> list[str]:
-  """Messages about classes alike, or without texts of a split."""
+  """Messages about classes without texts of a split."""
   of_names, _ = Classes().values(rows.names, labels)
-  classes, train = of_names[rows.labels], splits['train']
-  counts = {
-    split: np.bincount(classes[chosen], minlength=len(labels))
-    for split, chosen in splits.items()
-  }
-
+  classes = of_names[rows.labels]
   lines = []
-  of_folded = collections.defaultdict(list)
-  for c, label in enumerate(labels):
-    of_folded[''.join(label.casefold().split())].append(c)
-  alike = [c for group in of_folded.values() if len(group) > 1 for c in group]
-  if alike:
-    shown = (
-      f'{labels[c]!r} {counts["train"][c]}: '
-      f'{_places(rows, train[classes[train] == c])}'
-      for c in alike
-    )
-    lines.append(
-      f'labels that differ only by case or space: {len(alike)} of '
-      f'{len(labels)} ({first(shown, "; ")})'
-    )
-  for split, of_split in counts.items():
-    missing = np.flatnonzero(of_split == 0)
+  for split, chosen in splits.items():
+    counts = np.bincount(classes[chosen], minlength=len(labels))
+    missing = np.flatnonzero(counts == 0)
     if len(missing):
       lines.append(
         f'classes without {split} texts: {len(missing)} of {len(labels)} '

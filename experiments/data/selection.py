@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from experiments.command.errors import UserError
-from experiments.data.contract import SPLITS, UNLABELLED
+from experiments.data.contract import SPLITS
 from experiments.data.labels import CLASSES, Classes, Labels, first
 from experiments.data.problems import problems
 from experiments.data.rows import Rows
@@ -27,13 +26,10 @@ class Selection:
   """The rows of a run.
 
   Attributes:
-    splits: ascending row indices of train, validation and test, and of the
-      unlabelled texts, if there are any.
+    splits: ascending row indices of train, validation and test.
     facts: what a workdir keeps of them, a JSON value: `labels`, the names of
       the outputs in order, `of_train`, the rest of LabelFacts, `counts` of the
-      splits, and `fingerprint`, SHA-256 of splits, labels and texts; of the
-      unlabelled texts, if there are any, `unlabelled`, with their `count` and
-      `fingerprint`.
+      splits, and `fingerprint`, SHA-256 of splits, labels and texts.
     problems: messages about rows that the settings leave out, and about
       probable mistakes in the rest.
   """
@@ -76,7 +72,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  _require_rows('train', splits['train'], 0)
+  require_rows('train', splits['train'], 0)
   # Of train as it was given, so that all folds have the same classes.
   indices = np.unique(rows.labels[splits['train']])
   labels = list(source.classes) if reader.is_listable else []
@@ -98,7 +94,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
       reader.allowed(labels), remedy,
     )  # fmt: skip
     dropped += lines
-    _require_rows(split, labelled[split], settings.num_folds)
+    require_rows(split, labelled[split], settings.num_folds)
   if len(labels) < reader.least:
     raise UserError(
       f'the train split has too few labels to learn: {labels}; at least '
@@ -112,16 +108,8 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     'counts': {split: len(chosen) for split, chosen in labelled.items()},
     'fingerprint': _fingerprint(rows, labelled),
   }
-  more = {}
-  if UNLABELLED in splits:
-    unseen = _unseen(rows, splits[UNLABELLED], labelled, dropped)
-    more[UNLABELLED] = unseen
-    fingerprint = _fingerprint(rows, more)
-    facts[UNLABELLED] = {'count': len(unseen), 'fingerprint': fingerprint}
   classes = labels if isinstance(reader, Classes) else None
-  return Selection(
-    labelled | more, facts, dropped + problems(rows, labelled, classes)
-  )
+  return Selection(labelled, facts, dropped + problems(rows, labelled, classes))
 
 
 def known(
@@ -178,28 +166,15 @@ def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:
       )
 
 
-def _require_rows(split: str, chosen, num_folds: int) -> None:
+def require_rows(split: str, chosen, num_folds: int = 0) -> None:
+  """UserError if a split is empty."""
   if len(chosen):
     return
-  remedy = f'raise config.data.{split}_fraction'
-  if split == 'test' and num_folds:
-    remedy = f'lower config.data.num_folds = {num_folds}'
-  if split == 'train':
-    fractions = 'config.data.test_fraction or config.data.validation_fraction'
-    remedy = f'lower {fractions}'
-  raise UserError(f'the {split} split is empty; give files for it, or {remedy}')
-
-
-def _unseen(rows: Rows, unlabelled, splits, dropped) -> np.ndarray:
-  """The unlabelled rows whose texts are not in validation nor in test."""
-  held_out = np.concatenate([splits['validation'], splits['test']])
-  is_seen = np.isin(rows.hashes[unlabelled], rows.hashes[held_out])
-  if is_seen.any():
-    dropped.append(
-      f'unlabelled texts dropped: {is_seen.sum()} of {len(unlabelled)}, which '
-      'are in validation or test'
-    )
-  return unlabelled[~is_seen]
+  raise UserError(
+    f'the {split} split is empty; give config.data.text.{split}, or change '
+    'config.data.test_fraction, config.data.validation_fraction or '
+    f'config.data.num_folds = {num_folds}'
+  )
 
 
 def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
@@ -214,11 +189,6 @@ def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
   return digest.hexdigest()
 
 
-def has_facts(workdir: str) -> bool:
-  """Whether a workdir has facts, so that its data is fixed; '' has none."""
-  return bool(workdir) and os.path.exists(_path(workdir))
-
-
 def read_facts(workdir: str) -> dict[str, Any]:
   """The facts of a workdir, as of Selection; UserError without intact ones."""
   # Late: it imports jax, for which --help does not wait.
@@ -226,9 +196,9 @@ def read_facts(workdir: str) -> dict[str, Any]:
 
   facts = read_json(workdir, 'data.json', {})
   if not facts.keys() >= _KEYS:
+    missing = ', '.join(sorted(_KEYS - facts.keys()))
     raise UserError(
-      f'{_path(workdir)} has no {", ".join(sorted(_KEYS - facts.keys()))}; is '
-      '--workdir the folder of a run?'
+      f'{workdir}/data.json has no {missing}; is --workdir the folder of a run?'
     )
   return facts
 
@@ -236,22 +206,9 @@ def read_facts(workdir: str) -> dict[str, Any]:
 def check_facts(workdir: str, facts: dict[str, Any]) -> None:
   """UserError if these are not the facts of the workdir."""
   known = read_facts(workdir)
-  if UNLABELLED not in facts:
-    # What only evaluates does not read them.
-    known.pop(UNLABELLED, None)
   if known != facts:
     raise UserError(
       f'the data has changed since {workdir} was created: '
-      f'{_counts(known)} then, {_counts(facts)} now; '
+      f'{known["counts"]} then, {facts["counts"]} now; '
       'restore it, or choose another --workdir'
     )
-
-
-def _counts(facts: dict[str, Any]) -> dict[str, int]:
-  """Number of texts of all splits."""
-  more = facts.get(UNLABELLED)
-  return facts['counts'] | ({UNLABELLED: more['count']} if more else {})
-
-
-def _path(workdir: str) -> str:
-  return os.path.join(workdir, 'data.json')

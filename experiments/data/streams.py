@@ -21,7 +21,7 @@ from experiments.data.batches import Examples
 from experiments.data.contract import SPLITS
 from experiments.data.labels import LabelFacts
 from experiments.data.rows import Row, Rows
-from experiments.data.selection import Selection
+from experiments.data.selection import Selection, require_rows
 from experiments.data.text_files import Text
 
 # Characters of a piece, of which each is tokenised by itself. It ends before
@@ -65,12 +65,6 @@ class Stream(Text):
         f'config.data.text.join = {self.join!r} must be space for '
         'config.data.source = stream'
       )
-    if self.unlabelled:
-      raise UserError(
-        f'config.data.text.unlabelled = {self.unlabelled!r} must be empty for '
-        'config.data.source = stream, which reads no labels; add the files to '
-        'config.data.text.train'
-      )
 
   def read(self, directory, seed, files=None) -> dict[str, Iterable[Row]]:
     """Pieces of the texts by split; arguments and errors are those of Text.
@@ -86,8 +80,7 @@ class Stream(Text):
       for split, rows in super().read(directory, seed, files).items()
     }
 
-  def key(self, directory, digest, files=None) -> list:
-    return super().key(directory, digest, files)
+  key = Text.key
 
 
 def pieces(
@@ -134,11 +127,7 @@ def select(rows: Rows, source, settings, reader) -> Selection:
   splits = {split: splits[split] for split in SPLITS}
   digest = hashlib.sha256()
   for split, chosen in splits.items():
-    if not len(chosen):
-      raise UserError(
-        f'the {split} split is empty; give config.data.text.{split}, or raise '
-        f'config.data.{split}_fraction'
-      )
+    require_rows(split, chosen)
     digest.update(f'{split} {len(chosen)}\0'.encode())
     for texts in rows.stream(chosen):
       digest.update(''.join(texts).encode())

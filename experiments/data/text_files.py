@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from experiments.command.errors import UserError, at
 from experiments.data import labels as labels_lib
 from experiments.data import readers
-from experiments.data.contract import SPLITS, UNLABELLED
+from experiments.data.contract import SPLITS
 from experiments.data.rows import Row
 from experiments.data.text_options import TEXT_ONLY, TextOptions, named
 
@@ -76,7 +76,7 @@ class Text(TextOptions):
     of a file.
     """
     options = dataclasses.asdict(self)
-    for name in (*SPLITS, UNLABELLED, 'unknown_labels'):
+    for name in (*SPLITS, 'unknown_labels'):
       del options[name]
     content = []
     for split, of_split in (files or self.files(directory)).items():
@@ -109,11 +109,11 @@ class Text(TextOptions):
           name,
           directory,
           f'config.data.text.{split}',
-          self.label_column != '' and split != UNLABELLED,
+          self.label_column != '',
         )
         if not are_folders or label is None or label in listed
       )
-      for split in (*SPLITS, UNLABELLED)
+      for split in SPLITS
       if getattr(self, split)
     }
 
@@ -128,7 +128,7 @@ class Text(TextOptions):
       label_columns = [self.label_column]
     if self.format in TEXT_ONLY:
       columns, label_columns = [readers.TEXT], ['label'] * len(label_columns)
-    if split == UNLABELLED or label is not None:
+    if label is not None:
       label_columns = []
     count, of_file = len(columns), (label or '',)
     of_row = self.label_of if label_columns else lambda raw: self._shown(raw[0])

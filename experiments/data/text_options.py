@@ -10,7 +10,7 @@ from typing import Any, Self
 from experiments.command import schema
 from experiments.command.errors import UserError
 from experiments.data import readers
-from experiments.data.contract import SPLITS, UNLABELLED, Dataset
+from experiments.data.contract import SPLITS, Dataset
 
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
@@ -60,10 +60,6 @@ class TextOptions(Dataset):
       train is held out, see config.data.validation_fraction.
     test: files of the test split, as for train; empty: see
       config.data.test_fraction and config.data.num_folds.
-    unlabelled: names of files with texts without labels, as for train, for
-      tasks without labels: the vocabulary is that of train and of these. Of
-      'lines' and 'class_files', each line is a text; of 'class_folders', each
-      file of the folder. Texts that are in validation or test are left out.
     hub_name: name of a data set on the hub, such as `nyu-mll/glue`.
     hub_config: configuration of the data set on the hub, such as `sst2`; empty
       if it has only one.
@@ -96,7 +92,6 @@ class TextOptions(Dataset):
   )
   validation: tuple = ()
   test: tuple = ()
-  unlabelled: tuple = ()
   hub_name: str = ''
   hub_config: str = ''
   text_columns: tuple = schema.field(
@@ -117,7 +112,7 @@ class TextOptions(Dataset):
   def __post_init__(self):
     # 0,1 on a command line is parsed as integers, but names are strings.
     names = ('text_columns', 'label_columns', 'labels')
-    for field in (*SPLITS, UNLABELLED, *names):
+    for field in (*SPLITS, *names):
       names = tuple(map(str, getattr(self, field)))
       object.__setattr__(self, field, names)
 
@@ -134,17 +129,12 @@ class TextOptions(Dataset):
   def check(self, directory: str) -> None:
     """UserError for options that exclude each other; files are not read."""
     is_hub = self.format == 'hub'
-    if is_hub and (directory or not self.hub_name):
-      raise UserError(
-        f'config.data.text.hub_name = {self.hub_name!r} must name a data set, '
-        f'and config.data.dir = {directory!r} must be empty, for '
-        "config.data.text.format = 'hub'"
-      )
-    if not is_hub and (self.hub_name or self.hub_config):
+    named = self.hub_name or (not is_hub and self.hub_config)
+    if is_hub != bool(named) or (is_hub and directory):
       raise UserError(
         f'config.data.text.hub_name = {self.hub_name!r} and hub_config = '
-        f'{self.hub_config!r} must be empty for config.data.text.format = '
-        f'{self.format!r}'
+        f'{self.hub_config!r} must name a data set for the format hub, with '
+        f'config.data.dir = {directory!r} empty, and be empty elsewhere'
       )
     has_columns = self.format not in TEXT_ONLY
     if self.has_pairs and has_columns and len(self.text_columns) != 2:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.command.errors import UserError, at, require
+from experiments.command.errors import UserError, require
 from experiments.command.log import Reporter
 from experiments.data.readers import COMPRESSED, UNREADABLE
 
@@ -94,26 +94,33 @@ class File(Random):
           continue
         # A word may hold spaces, but no number does.
         word, *numbers = line.rsplit(None, dim)
-        before = word.split()
-        is_wide = not vectors and before[1:] and _is_number(before[-1])
-        if len(numbers) < dim or is_wide or not _is_number(numbers[0]):
-          raise UserError(
-            f'{self.path} row {number}: a vector must have {dim} numbers after '
-            'its word; change config.model.embed_dim or the file'
-          )
         index = ids.get(word.decode('utf-8', 'replace'))
         if index is not None and index not in vectors:
-          with at(f'{self.path} row {number}'):
-            vectors[index] = _finite(numbers)
+          vectors[index] = self._vector(number, numbers, dim)
     except UNREADABLE as error:
       raise UserError(
         f'config.model.embeddings: {self.path}: {error}'
       ) from error
     if not vectors:
-      raise UserError(f'{self.path} has no vector of a word of the vocabulary')
+      raise UserError(
+        f'{self.path} has no vector of {dim} numbers of a word of the '
+        'vocabulary; change config.model.embed_dim or the file'
+      )
     return Vectors(
       np.array(list(vectors), np.int32), np.stack(list(vectors.values()))
     )
+
+  def _vector(self, row: int, numbers: list[bytes], dim: int) -> np.ndarray:
+    try:
+      values = np.array(numbers, np.float32)
+    except ValueError:
+      values = np.zeros(0)
+    if len(values) != dim or not np.isfinite(values).all():
+      raise UserError(
+        f'{self.path} row {row}: a vector must have {dim} finite numbers after '
+        'its word; change config.model.embed_dim or the file'
+      )
+    return values
 
 
 EMBEDDINGS: dict[str, type[Random]] = {'random': Random, 'file': File}
@@ -125,20 +132,3 @@ def _lines(path: str):
     lines = iter(opener(file) if opener else file)
     yield next(lines, b'').removeprefix(codecs.BOM_UTF8)
     yield from lines
-
-
-def _is_number(text: bytes) -> bool:
-  try:
-    return float(text) is not None
-  except ValueError:
-    return False
-
-
-def _finite(numbers: list[bytes]) -> np.ndarray:
-  try:
-    values = np.array(numbers, np.float32)
-  except ValueError as error:
-    raise UserError(str(error)) from error
-  if not np.isfinite(values).all():
-    raise UserError('a number is not finite')
-  return values

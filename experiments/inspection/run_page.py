@@ -274,7 +274,7 @@ def _positions(
   length = position_figures.num_positions(length, settings, model.classifier)
   trained = None
   if not isinstance(loaded, str):
-    longest = int(loaded.with_unlabelled.lengths.max())
+    longest = int(loaded.splits['train'].lengths.max())
     longest = min(longest, settings.data.max_length)
     sampling = settings.model.position_sampling.make()
     trained = sampling.max_length(longest + model.classifier.has_cls)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import collections
 import itertools
+import math
 import os
 import statistics
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.inspection import charts, origin, pages
 from experiments.inspection.charts import Point
@@ -16,13 +17,15 @@ from experiments.sweeps import (
   comparison,
   folder,
   names,
-  plots,
   results,
   tables,
 )
 from experiments.sweeps.comparison import Comparison
 from experiments.sweeps.plan import Spec
 from experiments.workdir.metrics import read_rows
+
+# Curves of a chart that can be told apart.
+_MOST = 24
 
 
 def write(values, path: str, output: str) -> dict:
@@ -87,7 +90,7 @@ def _values(entry: Mapping, split: str) -> list[float]:
 def _figures(specs: list[Spec], compared: Comparison) -> str:
   keys = names.swept(specs, compared.over)
   done = [entry for entry in compared.table if entry['n']]
-  numeric = plots.numeric_keys(done, keys)
+  numeric = _numeric_keys(done, keys)
   over_steps = _over_steps(specs, compared)
   drawn = [over_steps] if over_steps else []
   if any('by_length' in entry for entry in compared.table):
@@ -103,7 +106,7 @@ def _over_steps(specs: list[Spec], compared: Comparison) -> str:
 
   Of the best settings, and no more than a chart shows.
   """
-  best = [entry['setting'] for entry in compared.table][: plots.MOST]
+  best = [entry['setting'] for entry in compared.table][:_MOST]
   values = {setting: collections.defaultdict(list) for setting in best}
   for setting, spec in zip(compared.of_trials, specs, strict=True):
     for row in read_rows(os.path.join(spec.path, 'metrics.jsonl')):
@@ -137,7 +140,7 @@ def _by_length(compared: Comparison) -> str:
       _point(int(length), score['values'])
       for length, score in entry['by_length'].items()
     ]
-    for entry in compared.table[: plots.MOST]
+    for entry in compared.table[:_MOST]
     if 'by_length' in entry
   }
   ylabel = 'bits per byte on test (mean, range)'
@@ -146,15 +149,41 @@ def _by_length(compared: Comparison) -> str:
 
 def _against(compared: Comparison, key: str, keys: Sequence[str]) -> str:
   """The metric against a swept number, a curve per setting of the others."""
-  curves = {
-    name: [
-      _point(entry[key], _values(entry, 'validation'))
-      for entry in sorted(entries, key=lambda entry: entry[key])
-    ]
-    for name, entries in plots.by_others(compared, key, keys).items()
+  done = [entry for entry in compared.table if entry['n']]
+  others = [other for other in keys if other != key]
+  named = names.of([{k: entry[k] for k in others} for entry in done])
+  curves: dict[str, list[Point]] = {}
+  for name, entry in zip(named, done, strict=True):
+    point = _point(entry[key], _values(entry, 'validation'))
+    curves.setdefault(name, []).append(point)
+  shown = {
+    name: sorted(points, key=lambda point: point.x)
+    for name, points in [*curves.items()][:_MOST]
   }
-  log = plots.is_logarithmic(entry[key] for entry in compared.table)
-  return _lines(dict([*curves.items()][: plots.MOST]), key, compared, log)
+  log = is_logarithmic(entry[key] for entry in compared.table)
+  return _lines(shown, key, compared, log)
+
+
+def _numeric_keys(table: Sequence[Mapping], keys: Sequence[str]) -> list[str]:
+  """The keys with several values, all of them numeric."""
+  values = {key: {entry[key] for entry in table} for key in keys}
+  return [
+    key
+    for key in keys
+    if len(values[key]) > 1 and {*map(type, values[key])} <= {int, float}
+  ]
+
+
+def is_logarithmic(values: Iterable[float]) -> bool:
+  """Whether they reach over a factor of ten, or grow by factors, as 1, 2, 4."""
+  low, *others = sorted(set(values))
+  if low <= 0 or not others:
+    return False
+  pairs = list(itertools.pairwise([low, *others]))
+  steps = [b - a for a, b in pairs]
+  factors = [math.log(b / a) for a, b in pairs]
+  is_geometric = max(factors) / min(factors) < max(steps) / min(steps)
+  return others[-1] / low >= 10 or is_geometric
 
 
 def _surface(compared: Comparison, key: str, other: str) -> str:

@@ -78,8 +78,7 @@ class Task:
   Attributes:
     metrics: names that `scores` returns, with `max` or `min` as the best value;
       the first one selects the best checkpoint unless the config names one.
-    labels: how the labels of the texts are read; None: `targets` reads none,
-      and the task is also trained on texts without labels.
+    labels: how the labels of the texts are read; None: `targets` reads none.
     has_mask_token: whether the model needs an embedding of [MASK].
     is_causal: whether the encoder must be causal.
     reads_streams: whether its texts may be windows of a stream, which have a
@@ -209,9 +208,6 @@ class NextToken(Task):
 def targets_of(
   task: Task, batch: Batch, vocab_size: int, bits: Bits
 ) -> Targets:
-  """`task.targets`, without the labels that the task does not declare.
-
-  Some are -1, of texts without labels.
-  """
+  """`task.targets`, without the labels that the task does not declare."""
   read = batch if task.labels else batch._replace(labels=None)
   return task.targets(read, vocab_size, bits)

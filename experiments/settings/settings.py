@@ -146,8 +146,8 @@ class TrainSettings:
     shuffle_by_seed: whether each config.seed has its own order of examples, as
       the runs of an ensemble should; otherwise it is that of config.data.seed.
     init_from: workdir of a run whose vocabulary and whose parameters, where
-      they fit, this one begins with, or of a sweep with a trial of this model;
-      empty: none.
+      they fit, this one begins with, or of a sweep with one trial that has the
+      same value of each key that differs between its trials; empty: none.
   """
 
   steps: int = field(2_000, POSITIVE)

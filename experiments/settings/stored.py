@@ -143,11 +143,6 @@ def check_equal(before: Settings, now: Settings, what: str) -> None:
     )
 
 
-def files_of(config: dict, settings: Settings) -> dict[str, str]:
-  """Texts of the files that note what a run of a nested config is, by name."""
-  return {'config.json': as_text(config)} | modules_of([settings])
-
-
 def as_text(config: dict) -> str:
   """The text of config.json for a nested config."""
   return json.dumps(with_format(config), indent=2)

@@ -48,17 +48,12 @@ def generated(module, name: str) -> list[dict]:
   Raises:
     UserError: there is no such generator, or it does not yield dicts.
   """
-  known = _generators(module)
+  known = [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
   if name not in known:
     # Those of the default config are not inherited: they may not fit a config.
-    default, _ = config_files.load_module(config_files.DEFAULT_CONFIG)
-    shown = ', '.join(sorted(known)) or 'no other'
-    remedy = nearest(name, known) or '; define it in that file'
-    if name in _generators(default):
-      remedy = f'; add to it: from configs.default import sweep_{name}'
     raise UserError(
       f'--sweep={name}: {module.__file__} has no sweep_{name}(); it has '
-      f'{shown}{remedy}'
+      f'{", ".join(sorted(known)) or "no other"}{nearest(name, known)}'
     )
   function = getattr(module, f'sweep_{name}')
   with in_file(module.__file__, f'--sweep={name}'):
@@ -66,10 +61,6 @@ def generated(module, name: str) -> list[dict]:
   if not trials or not all(isinstance(trial, dict) for trial in trials):
     raise UserError(f'--sweep={name}: sweep_{name}() must yield dicts of keys')
   return config_files.plain(trials)
-
-
-def _generators(module) -> list[str]:
-  return [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
 
 
 def grid(text: str, config) -> list[dict]:

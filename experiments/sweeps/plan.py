@@ -7,6 +7,7 @@ are one, in whatever words and by whichever command they were planned.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -151,17 +152,12 @@ def _shapes(settings: Settings, loaded: loading.Data):
 
 def _changed(base: dict, overrides: Mapping[str, Any]) -> dict:
   config = json.loads(json.dumps(base))
+  keys = flat_keys(base)
   for key, value in overrides.items():
-    *sections, last = key.split('.')
-    node = config
-    for section in sections:
-      node = node.get(section) if isinstance(node, dict) else None
-    if not isinstance(node, dict) or last not in node:
-      keys = flat_keys(base)
+    if key not in keys:
       raise UserError(f'config.{key} is not a key{nearest(key, list(keys))}')
-    if isinstance(node[last], dict):
-      raise UserError(f'config.{key} is a section; change a key inside it')
-    node[last] = value
+    *sections, last = key.split('.')
+    functools.reduce(dict.__getitem__, sections, config)[last] = value
   return config
 
 

@@ -1,4 +1,4 @@
-"""Results of a sweep: one row per trial, and the files written from them."""
+"""Results of a sweep: one row per trial, the files of them, and a summary."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import os
 from typing import Any
 
 from experiments.command import provenance
-from experiments.sweeps.comparison import SPLITS, Comparison, metrics
+from experiments.command.log import log
+from experiments.sweeps import engines, folder, tables
+from experiments.sweeps.comparison import SPLITS, Comparison, compare, metrics
 from experiments.sweeps.plan import Spec
-from experiments.sweeps.tables import markdown
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.metrics import read_rows
@@ -106,7 +107,7 @@ def write(workdir: str, rows: list[dict], compared: Comparison) -> None:
     'results.json': json.dumps(
       {'trials': rows, 'table': compared.table}, indent=2
     ),
-    'table.md': markdown(compared),
+    'table.md': tables.markdown(compared),
   }.items():
     workdir_lib.write_atomic(os.path.join(workdir, name), content)
 
@@ -137,7 +138,7 @@ def publish(
       entry.get('packages', {}).get('jax') for entry in attempts
     ),
     'seconds': round(sum(row['seconds'] or 0 for row in rows)),
-    'trials': dict(collections.Counter(row['status'] for row in rows)),
+    'trials': _counted(rows),
     'metric': compared.metric,
     **{
       key: _distinct(spec.settings.flat()[key] for spec in specs)
@@ -156,3 +157,68 @@ def _distinct(values) -> list:
     if value not in (None, '', *kept):
       kept.append(value)
   return kept
+
+
+def _counted(rows: list[dict]) -> dict[str, int]:
+  """Number of trials by status."""
+  return dict(collections.Counter(row['status'] for row in rows))
+
+
+def report_at_end(workdir: str, values, planned: list[Spec]) -> dict:
+  """`report` if all trials have ended; else only the count of each status.
+
+  The tasks of a job array each train some of the trials of a sweep: the last
+  one to end writes the results of all.
+
+  Args:
+    values: flags of comparison.define, and `output`.
+    planned: trials of this command.
+  """
+  # Of a bucket: others may have ended, and have added trials.
+  buckets.download(workdir)
+  specs = folder.read(workdir, planned)
+  unfinished = len(engines.unfinished(specs))
+  if not unfinished:
+    return report(workdir, values, specs)
+  log(
+    f'{unfinished} of {len(specs)} trials are unfinished: results are written '
+    'when all have ended; --report writes those so far'
+  )
+  counts = _counted(collect(specs))
+  return {'workdir': buckets.origin(workdir), 'trials': counts}
+
+
+def report(workdir: str, values, specs: list[Spec]) -> dict:
+  """Writes, prints and returns the results so far of the trials of a sweep.
+
+  Args:
+    values: flags of comparison.define, and `output`.
+  """
+  rows = collect(specs)
+  compared = compare(rows, specs, values.metric, values.baseline)
+  write(workdir, rows, compared)
+  if values.output is not None:
+    publish(values.output, rows, specs, compared)
+  buckets.upload(workdir, '*')
+  log(tables.text(compared))
+  for row in rows:
+    if row['status'] in ('FAILED', 'DIVERGED'):
+      log(f'trial {row["trial"]} {row["status"]}: {row["reason"]}')
+  best = compared.table[0]
+  run = best_run(rows, specs, compared.metric)
+  if run is not None:
+    log(f'best setting: {best["setting"]}')
+    log(f'best run: trial {run["trial"]}, {run["workdir"]}')
+  conclusion = tables.conclusion(compared)
+  if conclusion is not None:
+    log(conclusion)
+  return {
+    'workdir': buckets.origin(workdir),
+    'trials': _counted(rows),
+    'metric': compared.metric,
+    'best_setting': best if best['n'] else None,
+    'best_run': run,
+    'baseline': compared.baseline,
+    'conclusion': conclusion,
+    'table': compared.table,
+  }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from experiments.command import modules, processes
-from experiments.command.errors import UserError, in_file
+from experiments.command.errors import UserError
 from experiments.training.groups import Group
 from experiments.workdir import buckets
 
@@ -82,26 +81,19 @@ def call(
   on_host = functools.cache(lambda: _on_host(group, params))
   if jax.process_count() > 1:
     on_host()  # All processes take part.
-  evaluations = [
-    Evaluation(
-      step,
-      dict(metrics),
-      buckets.origin(trial.workdir.path),
-      lambda index=index: on_host()[index],
-    )
-    for index, (trial, metrics) in enumerate(
-      zip(group.trials, scores, strict=True)
-    )
-    if trial.diverged is None
-  ]
   name = group.program.settings.train.callback
-  module = sys.modules.get(function.__module__)
-  path = getattr(module, '__file__', None) or ''
 
   def call_all():
-    for evaluation in evaluations:
-      with in_file(path, f'{_KEY} = {name!r}: {path}'.removesuffix(': ')):
-        function(evaluation)
+    for index, trial in enumerate(group.trials):
+      if trial.diverged is None:
+        evaluation = Evaluation(
+          step,
+          dict(scores[index]),
+          buckets.origin(trial.workdir.path),
+          lambda index=index: on_host()[index],
+        )
+        with modules.errors_of(function, f'{_KEY} = {name!r}'):
+          function(evaluation)
 
   processes.together(call_all if processes.is_first() else lambda: None)
 

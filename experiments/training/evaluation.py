@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from experiments.settings.settings import Settings
 from experiments.training import compiled
 from experiments.training.compiled import Program
 from experiments.workdir import checkpoints as checkpoints_lib
+from experiments.workdir.workdir import read_json
 
 # What was chosen on validation after training, in a workdir.
 CALIBRATION = 'calibration.json'
@@ -102,7 +102,7 @@ def load_data(
   Raises:
     UserError: it does not exist, or has changed.
   """
-  data = settings.data.labelled_only()
+  data = settings.data
   if directory is not None:
     data = data.moved_to(directory)
   try:
@@ -172,17 +172,8 @@ def restore_params(
 
 def _fit(path: str, step: int) -> dict[str, Any]:
   """What was fitted for the checkpoint of a step; {} if that is nothing."""
-  name = os.path.join(path, CALIBRATION)
-  try:
-    with open(name, encoding='utf-8') as file:
-      fit = json.load(file)
-    return fit if fit.pop('step') == step else {}
-  except FileNotFoundError:
-    return {}
-  except (ValueError, AttributeError, KeyError) as error:
-    raise UserError(
-      f'{name} is corrupt: {error}; remove it to do without calibration'
-    ) from error
+  fit = read_json(path, CALIBRATION, {})
+  return fit if fit.pop('step', None) == step else {}
 
 
 def program_of(path: str, settings: Settings) -> Program:

@@ -19,7 +19,7 @@ from experiments.learning.hparams import HParams
 from experiments.learning.schedules import factor
 from experiments.learning.steps import State
 from experiments.settings.settings import Settings
-from experiments.training import evaluation, sources, token_vectors
+from experiments.training import evaluation, sources
 from experiments.training.compiled import Program
 from experiments.workdir import metrics, recovery
 from experiments.workdir.checkpoints import Checkpoints
@@ -108,10 +108,6 @@ class Group:
       if fit and trial.workdir.writes:
         text = json.dumps({'step': step, **fit}) + '\n'
         write_atomic(trial.workdir.file(evaluation.CALIBRATION), text)
-
-  def lacks_scores(self, step: int) -> bool:
-    """Whether a run was interrupted before the evaluation of this step."""
-    return any(not trial.writer.has_evaluation(step) for trial in self.trials)
 
   def keep(self, step: int, **parts: Any) -> None:
     """Keeps parts of the row of this step; they may be on a device still.
@@ -274,16 +270,14 @@ def opened(
 def _with_first_parameters(program: Program, state: State, runs) -> State:
   """The first State, with parameters of init_from or vectors of words."""
   # Runs that share a program have the same vocabulary and the same vectors.
-  vectors = token_vectors.read(*runs[0])
+  settings, workdir = runs[0]
+  vectors = sources.vectors_of(settings, workdir.path)
   if vectors is None and not any(run.train.init_from for run, _ in runs):
     return state
-  states = []
-  for (settings, workdir), of_trial in zip(
-    runs, program.split(state, len(runs)), strict=True
-  ):
-    if vectors is not None:
-      of_trial = token_vectors.put(of_trial, vectors)
-    elif settings.train.init_from:
-      of_trial = sources.start_from(of_trial, settings, workdir.path)
-    states.append(of_trial)
+  states = [
+    sources.first_state(of_trial, settings, workdir.path, vectors)
+    for (settings, workdir), of_trial in zip(
+      runs, program.split(state, len(runs)), strict=True
+    )
+  ]
   return program.join(states)

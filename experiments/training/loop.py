@@ -72,9 +72,8 @@ def _batches(group: Group, loaded: loading.Data) -> list[TrainBatches]:
   """The batches of training: of all trials, or of each, see put_train."""
   program = group.program
   settings = program.settings
-  reads_labels = program.task.labels is not None
   of_all = TrainBatches(
-    loaded.splits['train'] if reads_labels else loaded.with_unlabelled,
+    loaded.splits['train'],
     settings.train.batch_size,
     settings.data.seed,
     loaded.bucket_lengths,
@@ -173,7 +172,9 @@ def _loop(
     if callback:
       callbacks.call(callback, group, step, scores, state.eval_params)
 
-  if start > 0 and due(start, every.eval_every) and group.lacks_scores(start):
+  has_scores = all(t.writer.has_evaluation(start) for t in group.trials)
+  if start > 0 and due(start, every.eval_every) and not has_scores:
+    # It was interrupted before this evaluation.
     validate(start)
   ahead = RunAhead()
   for step in range(start + 1, every.steps + 1):
@@ -206,11 +207,6 @@ def _loop(
   return state
 
 
-def _labels(loaded: loading.Data) -> str:
-  count = len(loaded.label_facts.names)
-  return f'{count} labels, ' if count > 1 else ''
-
-
 def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   """Logs what is trained, on what.
 
@@ -219,11 +215,10 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
   """
   program, trials = group.program, group.trials
   settings, devices = program.settings, list(program.mesh.devices.flat)
-  sizes = {split: len(part) for split, part in loaded.splits.items()}
-  if unlabelled := len(loaded.with_unlabelled) - sizes['train']:
-    is_read = program.task.labels is not None
-    sizes['for the vocabulary' if is_read else 'unlabelled'] = unlabelled
-  counts = ', '.join(f'{count} {split}' for split, count in sizes.items())
+  splits = loaded.splits.items()
+  counts = ', '.join(f'{len(part)} {split}' for split, part in splits)
+  num_labels = len(loaded.label_facts.names)
+  labels = f'{num_labels} labels, ' if num_labels > 1 else ''
   log(
     f'backend {devices[0].platform}, {len(devices)} x '
     f'{devices[0].device_kind}; jax {jax.__version__}; '
@@ -233,7 +228,7 @@ def _print_header(group: Group, loaded: loading.Data, epoch: int) -> None:
     folder = buckets.origin(trials[0].workdir.path)
     log(f'curves: tensorboard --logdir={folder}')
   log(
-    f'data {settings.data.source.name}: {counts}; {_labels(loaded)}'
+    f'data {settings.data.source.name}: {counts}; {labels}'
     f'{loaded.vocabulary.size} token ids, padded to '
     f'{", ".join(map(str, loaded.bucket_lengths))}'
   )

@@ -17,7 +17,7 @@ from experiments.settings import settings as settings_lib
 from experiments.settings import stored
 from experiments.settings.settings import Settings
 from experiments.training import callbacks, compiled, groups, loop, sources
-from experiments.workdir import buckets, curves, locks
+from experiments.workdir import buckets, locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.workdir import Workdir
 
@@ -38,7 +38,6 @@ def run(config, path: str, signals: Signals | None = None) -> dict[str, Any]:
   signals = signals or Signals()
 
   def read() -> loading.Data:
-    curves.check()
     callbacks.named(settings.train.callback)
     tokenizer = sources.vocabulary(settings, path)
     labels = settings.task.entry.labels
@@ -114,7 +113,8 @@ def run_group(
   index = jax.process_index()
   try:
     for config, settings, path in runs:
-      files = stored.files_of(config, settings) | loaded.files
+      files = {'config.json': stored.as_text(config)}
+      files |= stored.modules_of([settings]) | loaded.files
       workdir = workdir_lib.open_workdir(
         path, files, settings.digest(), index == 0, len(runs)
       )

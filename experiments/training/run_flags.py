@@ -38,7 +38,7 @@ def opened(workdir: str | list[str]) -> Iterator[list[str]]:
 
   Args:
     workdir: a path, several with commas between them, or patterns of folders,
-      as of glob, also in a bucket; a list is of paths.
+      as of glob; a list is of paths.
 
   Raises:
     UserError: as buckets.staged, or there is none.
@@ -57,12 +57,8 @@ def _names(workdir: str | list[str]) -> list[str]:
   parts = [workdir] if os.path.exists(workdir) else workdir.split(',')
   names = []
   for name in map(os.path.expanduser, parts):
-    is_remote = name.startswith(buckets.SCHEMES)
-    if not glob.has_magic(name) or (os.path.exists(name) and not is_remote):
-      names.append(name)
-    else:
-      matching = buckets.matching if is_remote else glob.glob
-      names += sorted(matching(name)) or [name]
+    is_pattern = glob.has_magic(name) and not os.path.exists(name)
+    names += (is_pattern and sorted(glob.glob(name))) or [name]
   # A run that several patterns match counts once.
   return list(dict.fromkeys(names))
 

@@ -1,6 +1,8 @@
-"""The run that config.train.init_from names: its vocabulary and parameters.
+"""What a new run begins with: the parameters of another run, or vectors.
 
-The only place that may load a checkpoint in part.
+config.train.init_from names a run, whose vocabulary the new run has. This is
+the only place that may load a checkpoint in part. config.model.embeddings gives
+the vectors of words.
 """
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,19 +20,21 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import encoding, loading
-from experiments.data.vocabularies import UNK, add_separator
+from experiments.data.vectors import Vectors
+from experiments.data.vocabularies import (
+  SEPARATOR,
+  SPECIAL_TOKENS,
+  UNK,
+  add_separator,
+)
 from experiments.learning.steps import TOKEN_TABLE, State
 from experiments.settings import stored
 from experiments.settings.settings import Settings
-from experiments.training import token_vectors
 from experiments.workdir import buckets, checkpoints
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.named_leaves import leaves
 
 _TABLE = f'{TOKEN_TABLE}/embedding'
-_MOST = 10  # differences that a message names
-# What the model begins with, and how it reads pairs of texts.
-_FREE = ('model.embeddings', 'model.pair_positions')
 # If the same files were split in another way, the first run may have trained
 # on test texts of the second.
 _FILES = ('data.source', 'data.text.train')
@@ -53,8 +58,8 @@ def _refused(settings: Settings, reason: str) -> UserError:
 def opened(settings: Settings) -> Iterator[str]:
   """The folder of the run to begin with, or a local copy of a bucket's.
 
-  In a sweep, it is the trial with the same settings of the model, and the same
-  seed and data where the trials differ in them.
+  In a sweep, it is the trial with the same value of each key that differs
+  between the trials.
 
   Raises:
     UserError: there is no such run.
@@ -62,6 +67,46 @@ def opened(settings: Settings) -> Iterator[str]:
   key = 'config.train.init_from'
   with buckets.staged(settings.train.init_from, name=key) as folder:
     yield _run_in(folder, settings)
+
+
+def _run_in(folder: str, settings: Settings) -> str:
+  """The folder of a run: `folder` itself, or that of a trial in it."""
+  if os.path.isfile(os.path.join(folder, 'config.json')):
+    return folder
+  pattern = os.path.join(glob.escape(folder), 'trials', '*', 'config.json')
+  there = {
+    os.path.dirname(path): _read_settings(os.path.dirname(path), settings)
+    for path in sorted(glob.glob(pattern))
+  }
+  if not there:
+    raise _refused(
+      settings, ' must be the workdir of a run or of a sweep, or empty'
+    )
+  here, configs = settings.flat(), [one.flat() for one in there.values()]
+  swept = [
+    key for key in here if any(c[key] != configs[0][key] for c in configs)
+  ]
+  fitting = [
+    trial
+    for trial, config in zip(there, configs, strict=True)
+    if all(config[key] == here[key] for key in swept)
+  ]
+  if len(fitting) != 1:
+    wanted = ', '.join(f'config.{key} = {here[key]!r}' for key in swept)
+    raise _refused(
+      settings,
+      f': {len(fitting)} of its {len(there)} trials have {wanted}; give the '
+      f'folder of one, such as {os.path.basename(next(iter(there)))}',
+    )
+  return fitting[0]
+
+
+def _read_settings(folder: str, settings: Settings) -> Settings:
+  """The settings of the run to begin with; UserError if they are unreadable."""
+  try:
+    return stored.read_settings(folder)
+  except UserError as error:
+    raise _refused(settings, f': {error}') from error
 
 
 def vocabulary(settings: Settings, path: str = ''):
@@ -80,74 +125,22 @@ def vocabulary(settings: Settings, path: str = ''):
       splits of the same files; or a file is missing.
   """
   has_begun = path and workdir_lib.read_status(path).get('step')
-  if not has_begun:
-    token_vectors.check_file(settings)
+  file = settings.model.embeddings.make().file
+  if file and not has_begun and not os.path.isfile(file):
+    raise UserError(
+      f'config.model.embeddings = {settings.model.embeddings}: there is no '
+      f'file {file}'
+    )
   if not settings.train.init_from:
     return None
   if has_begun:
     return encoding.read_tokenizer(path)
   with opened(settings) as folder:
     _check(folder, settings)
-    return _tokenizer(folder, settings)
-
-
-def _read_settings(folder: str, settings: Settings) -> Settings:
-  """The settings of the run to begin with; UserError if they are unreadable."""
-  try:
-    return stored.read_settings(folder)
-  except UserError as error:
-    raise _refused(settings, f': {error}') from error
-
-
-def _run_in(folder: str, settings: Settings) -> str:
-  """The folder of a run: `folder` itself, or that of a trial in it."""
-  if os.path.isfile(os.path.join(folder, 'config.json')):
-    return folder
-  pattern = os.path.join(glob.escape(folder), 'trials', '*', 'config.json')
-  trials = [os.path.dirname(path) for path in sorted(glob.glob(pattern))]
-  if not trials:
-    raise _refused(
-      settings, ' must be the workdir of a run or of a sweep, or empty'
-    )
-  there = {trial: _read_settings(trial, settings).flat() for trial in trials}
-  here = settings.flat()
-  swept = _different(there.values())
-  keys = [key for key in here if _is_of_model(key) or _pairs(key, swept)]
-  differences = {
-    trial: [key for key in keys if here[key] != config[key]]
-    for trial, config in there.items()
-  }
-  nearest = min(trials, key=lambda trial: len(differences[trial]))
-  count = sum(not keys for keys in differences.values())
-  if count != 1:
-    told = _told(differences[nearest], there[nearest], here)
-    raise _refused(
-      settings,
-      f': {count} of its {len(trials)} trials have the settings of this model; '
-      f'give the folder of one, such as {os.path.basename(nearest)}'
-      f'{told and f", which has {told}"}',
-    )
-  return nearest
-
-
-def _is_of_model(key: str) -> bool:
-  """Whether parameters of runs that differ in this key do not fit."""
-  return key.startswith('model.') and key not in _FREE
-
-
-def _pairs(key: str, swept: list[str]) -> bool:
-  """Whether a key outside of the model must be equal in both runs."""
-  return key in swept and (key == 'seed' or key.startswith('data.'))
-
-
-def _different(configs: Iterable[dict]) -> list[str]:
-  """Keys whose values are not the same in all configs, by dotted key."""
-  first, *others = configs
-  return [
-    key
-    for key, value in first.items()
-    if any(other[key] != value for other in others)
-  ]
+    tokenizer = encoding.read_tokenizer(folder)
+  if settings.data.pair_length:
+    add_separator(tokenizer)
+  return tokenizer
 
 
 def _check(folder: str, settings: Settings) -> None:
@@ -159,100 +152,71 @@ def _check(folder: str, settings: Settings) -> None:
   keys = ['data.vocabulary']
   if all(there[key] == here[key] for key in _FILES):
     keys += _SPLITS
-  if different := [key for key in keys if there[key] != here[key]]:
-    raise _refused(settings, f' has {_told(different, there, here)}')
-
-
-def _told(keys: list[str], there: dict, here: dict) -> str:
-  return '; '.join(
+  different = [
     f'config.{key} = {there[key]!r}, which is {here[key]!r} here'
-    for key in keys[:_MOST]
-  )
+    for key in keys
+    if there[key] != here[key]
+  ]
+  if different:
+    raise _refused(settings, f' has {"; ".join(different)}')
 
 
-def start_from(state: State, settings: Settings, workdir: str) -> State:
-  """An initial State with the parameters that match of the run to begin with.
-
-  A parameter matches if name, shape and dtype are the same, and for heads the
-  labels. Logs which are loaded and skipped.
+def first_state(
+  state: State, settings: Settings, workdir: str, vectors: Vectors | None
+) -> State:
+  """A new State with the parameters that a run begins with.
 
   Args:
-    state: of the new run.
-    settings: of the new run. The best checkpoint of config.train.init_from is
-      read.
-    workdir: of the new run, with its vocabulary and labels.
+    workdir: of the run, with its vocabulary and labels.
+    vectors: that `vectors_of` returns.
 
   Raises:
-    UserError: there is no checkpoint, it has another vocabulary, or none of its
-      parameters matches.
+    UserError: the run to begin with has no checkpoint, or no parameter that
+      matches.
   """
-  with opened(settings) as folder:
-    step, source = _read_parameters(folder, settings)
-    place = buckets.origin(folder)
-    # The new run has taken it, unless the other one was replaced since then.
-    here, other = _tokenizer(workdir, settings), _tokenizer(folder, settings)
-    if other.to_str() != here.to_str():
-      raise _refused(
-        settings,
-        f' has another vocabulary than {workdir}; choose another --workdir',
-      )
-    has_same_labels = (
-      loading.read_facts(folder)['labels']
-      == loading.read_facts(workdir)['labels']
-    )
-  if settings.data.pair_length:
-    table = leaves(state.params)[_TABLE]
-    source |= {_TABLE: _with_separator(source[_TABLE], table)}
-  params, taken, skipped = _merged(state.params, source, has_same_labels)
-  if not taken:
-    some = '; '.join(skipped[:_MOST])
-    raise _refused(settings, f': none of its parameters matches: {some}')
-  log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
-  log(f'skipped parameters: {", ".join(skipped) or "none"}')
+  params = state.params
+  if settings.train.init_from:
+    params = _of_run(params, settings, workdir)
+  elif vectors is not None:
+    table = jnp.asarray(leaves(params)[_TABLE])
+    params = _with(params, {_TABLE: table.at[vectors.ids].set(vectors.values)})
   # The average, if there is one, begins with the first step.
   return state.replace(params=params)
 
 
-def _merged(params, source: dict, has_same_labels: bool):
-  """(parameters with those of a source that match, their names, all others).
+def _of_run(params, settings: Settings, workdir: str):
+  """Parameters, with those of the run of config.train.init_from that match.
 
-  Args:
-    has_same_labels: whether heads match, too.
+  A parameter matches if name, shape and dtype are the same, and for heads the
+  labels. Logs which are loaded and skipped. The best checkpoint is read.
   """
-  taken, skipped, merged = [], [], []
+  with opened(settings) as folder:
+    there = _read_settings(folder, settings)
+    with checkpoints.reading(folder, there.checkpoint, there.best) as saved:
+      steps = saved.steps()
+      if not steps:
+        raise _refused(settings, ' has no checkpoint')
+      step = saved.best() or max(steps)
+      source = saved.restore_params(step)
+    place = buckets.origin(folder)
+    labels = loading.read_facts(folder)['labels']
+  has_same_labels = labels == loading.read_facts(workdir)['labels']
   names = leaves(params)
-  for name, leaf in names.items():
-    fits_labels = has_same_labels or not _is_head(name)
-    if reason := _mismatch(leaf, source.get(name), fits_labels):
-      skipped.append(f'{name} ({reason})')
-      merged.append(leaf)
-    else:
-      taken.append(name)
-      merged.append(_like(leaf, source[name]))
-  skipped += [
-    f'{name} (not in this model)' for name in source if name not in names
-  ]
-  tree = jax.tree.unflatten(jax.tree.structure(params), merged)
-  return tree, taken, skipped
-
-
-def _read_parameters(folder: str, settings: Settings) -> tuple[int, dict]:
-  """(best step, its parameters by name) of the run to begin with."""
-  there = _read_settings(folder, settings)
-  with checkpoints.reading(folder, there.checkpoint, there.best) as saved:
-    steps = saved.steps()
-    if not steps:
-      raise _refused(settings, ' has no checkpoint')
-    step = saved.best() or max(steps)
-    return step, saved.restore_params(step)
-
-
-def _tokenizer(path: str, settings: Settings):
-  """The tokenizer of a workdir, with [SEP] if the new run has pairs."""
-  tokenizer = encoding.read_tokenizer(path)
   if settings.data.pair_length:
-    add_separator(tokenizer)
-  return tokenizer
+    source[_TABLE] = _with_separator(source[_TABLE], names[_TABLE])
+  taken, skipped = {}, []
+  for name in names | source:
+    reason = _mismatch(name, names, source, has_same_labels)
+    if reason:
+      skipped.append(f'{name} ({reason})')
+    else:
+      taken[name] = source[name]
+  if not taken:
+    some = '; '.join(skipped[:10])
+    raise _refused(settings, f': none of its parameters matches: {some}')
+  log(f'loaded parameters from step {step} of {place}: {", ".join(taken)}')
+  log(f'skipped parameters: {", ".join(skipped) or "none"}')
+  return _with(params, taken)
 
 
 def _with_separator(table, leaf):
@@ -264,24 +228,50 @@ def _with_separator(table, leaf):
   return jnp.concatenate([table, rows])
 
 
-def _is_head(name: str) -> bool:
-  """Whether a parameter may belong to the labels."""
-  part, *_ = name.split('/')
-  return part == 'head' or part.startswith('token_head_')
-
-
-def _mismatch(leaf, other, fits_labels: bool) -> str | None:
-  """Why a parameter of the other run cannot take the place of `leaf`."""
-  if other is None:
+def _mismatch(name: str, ours, theirs, has_same_labels: bool) -> str | None:
+  """Why a parameter is not taken from the other run; None if it is."""
+  if name not in ours:
+    return 'not in this model'
+  if name not in theirs:
     return 'not in that model'
-  if (other.shape, other.dtype) != (leaf.shape, leaf.dtype):
-    return f'{other.dtype}{list(other.shape)} there'
-  return None if fits_labels else 'other labels'
+  here, there = ours[name], theirs[name]
+  if (there.shape, there.dtype) != (here.shape, here.dtype):
+    return f'{there.dtype}{list(there.shape)} there'
+  part, *_ = name.split('/')
+  is_head = part == 'head' or part.startswith('token_head_')
+  return 'other labels' if is_head and not has_same_labels else None
 
 
-def _like(leaf, value):
-  """A value with the sharding of `leaf`, or on the host if that is there."""
-  value = np.asarray(value)
-  if isinstance(leaf, jax.Array):
-    return jax.device_put(value, leaf.sharding)
-  return value
+def _with(params, values: dict[str, Any]):
+  """Parameters with other values by name, each where it was."""
+
+  def placed(name, leaf):
+    if name not in values:
+      return leaf
+    value = np.asarray(values[name])
+    is_on_device = isinstance(leaf, jax.Array)
+    return jax.device_put(value, leaf.sharding) if is_on_device else value
+
+  merged = [placed(name, leaf) for name, leaf in leaves(params).items()]
+  return jax.tree.unflatten(jax.tree.structure(params), merged)
+
+
+def vectors_of(settings: Settings, workdir: str) -> Vectors | None:
+  """The vectors of config.model.embeddings for words; None: all are drawn.
+
+  Says how many words of the vocabulary in the workdir they cover. A UserError
+  says that they cannot be read, or are of none of the words.
+  """
+  call = settings.model.embeddings
+  ids = encoding.read_tokenizer(workdir).get_vocab()
+  for token in (*SPECIAL_TOKENS, SEPARATOR):
+    ids.pop(token, None)
+  with call.checked():
+    vectors = call.make().read(ids, settings.model.embed_dim)
+  if vectors is not None:
+    count = len(vectors.ids)
+    log(
+      f'config.model.embeddings = {call} has {count} of the {len(ids)} words '
+      f'of the vocabulary ({count / len(ids):.0%}); the others are drawn'
+    )
+  return vectors

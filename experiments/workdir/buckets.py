@@ -146,18 +146,6 @@ def _is_staged(name: str, trials: Collection[str] | None) -> bool:
   return not is_other and _REMOTE.isdisjoint((top, *inside[:-1]))
 
 
-def matching(pattern: str) -> list[str]:
-  """The addresses in a bucket that a pattern of an address matches."""
-  try:
-    system, there = _opened(pattern)
-  except ImportError:
-    # `staged` says which extra is missing.
-    return []
-  system.invalidate_cache()
-  scheme = pattern.removesuffix(there)
-  return [scheme + path for path in system.glob(there)]
-
-
 def _opened(address: str):
   """The file system of fsspec, and the path in it."""
   import fsspec

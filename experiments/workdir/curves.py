@@ -7,34 +7,18 @@ and metrics.jsonl has all of them.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import secrets
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
 # Weights & Biases has its settings in the environment, of its own names.
 WANDB_PROJECT = 'WANDB_PROJECT'
-
-
-def check() -> None:
-  """UserError if the environment asks for a tool that is not installed."""
-  project = os.environ.get(WANDB_PROJECT)
-  if not project:
-    return
-  spec = importlib.util.find_spec('wandb')
-  # A folder `wandb`, which the tool itself makes, is a package without origin.
-  if spec is None or spec.origin is None:
-    raise UserError(
-      f'{WANDB_PROJECT}={project} is in the environment, and wandb is not '
-      'installed: bash scripts/run.sh pip install wandb, or unset it'
-    )
 
 
 def opened(workdir, config: Mapping[str, Any], first_step: int) -> list:
@@ -95,9 +79,9 @@ class _WandB:
 
 def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
   """The run of Weights & Biases; none if it cannot be reached."""
-  import wandb  # pyright: ignore[reportMissingImports] of an extra
-
   try:
+    import wandb  # pyright: ignore[reportMissingImports] of an extra
+
     run = wandb.init(
       id=_wandb_id(workdir.file('wandb/id')),
       resume='allow',
@@ -109,7 +93,8 @@ def _wandb(workdir, config: Mapping[str, Any]) -> list[_WandB]:
       # log-0.txt keeps the printed lines.
       settings=wandb.Settings(console='off'),
     )
-  # Wrong settings, the network and files all raise their own exceptions.
+  # A missing extra, wrong settings, the network and files all raise their own
+  # exceptions.
   except Exception as error:
     reason = ' '.join(str(error).split())
     log(f'WARNING: no curves for Weights & Biases: {reason}')

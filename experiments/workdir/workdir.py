@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import io
 import json
 import os
 import platform
@@ -102,14 +101,6 @@ def read_json(path: str, name: str, empty: T) -> T:
   if type(content) is not type(empty):
     raise UserError(f'{file_path} is a JSON {type(content).__name__}')
   return content
-
-
-def write_figure(path: str, figure, **options) -> None:
-  """Writes a figure atomically; options are those of Figure.savefig."""
-  drawn = io.BytesIO()
-  _, _, kind = path.rpartition('.')
-  figure.savefig(drawn, format=kind, **options)
-  write_atomic(path, drawn.getvalue())
 
 
 @dataclasses.dataclass

@@ -40,10 +40,6 @@ CASES = {
   'config code': (
     'train', ['--config=FILES/bad.py'], ['bad.py line 2', 'nothing'],
   ),
-  'argument of a config': (
-    'train', ['--config=FILES/bad.py:large'],
-    ["takes no argument such as 'large'", '--config.KEY=VALUE'],
-  ),
   'module of a config': (
     'train', ['--config=FILES/importing.py'],
     ['importing.py line 1', "No module named 'no_such_module'"],

@@ -28,7 +28,7 @@ def write(folder, seed, count):
 
 
 @pytest.fixture(scope='module')
-def paths(tmp_path_factory):
+def paths(tmp_path_factory, shared_programs):
   """Workdirs of a seed of each task, and of another of several labels."""
   folder = tmp_path_factory.mktemp('texts')
   for seed, count in ((0, 400), (1, 60), (2, 60)):
@@ -48,6 +48,7 @@ def paths(tmp_path_factory):
       config.checkpoint.best_metric = metric
       config.optimizer.learning_rate = 0.01
       config.train.steps = config.train.eval_every = 150
+      config.train.log_every = config.checkpoint.every_steps = 150
       of_seeds.append(str(folder / f'{task}{seed}'))
       run_lib.run(config, of_seeds[-1], Signals())
   return made

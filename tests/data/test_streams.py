@@ -182,7 +182,6 @@ def test_loss_in_nats_is_bits_per_byte_of_the_text():
   [
     ({'task': 'classify'}, 'config.task'),
     ({'data.source': 'stream(test_bytes=-1)'}, 'config.data.source'),
-    ({'data.text.unlabelled': ('more',)}, 'config.data.text.unlabelled'),
     ({'train.eval_lengths': (0,)}, 'config.train.eval_lengths'),
     ({'model.position': 'learned(max_len=16)', 'train.eval_lengths': (16, 32),
       'checkpoint.best_metric': 'bits_per_byte_32'},

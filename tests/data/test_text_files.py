@@ -3,8 +3,9 @@
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import readers
+from experiments.data import loading, readers
 from experiments.data.text_files import Text
+from experiments.settings.settings import from_config
 
 # In each file, a text with its name.
 TABLES = (
@@ -109,7 +110,7 @@ def test_what_names_no_file_of_its_format_is_refused(folder):
     read(folder, format='class_files', train=('b.tsv',))
 
 
-@pytest.mark.parametrize('split', ['train', 'unlabelled'])
+@pytest.mark.parametrize('split', ['train', 'test'])
 @pytest.mark.parametrize(
   ('format', 'name'),
   [
@@ -176,15 +177,46 @@ def test_wrong_options_are_refused(options, message):
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    (
-      {'format': 'hub', 'hub_name': 'glue'},
-      r"data\.dir = 'anywhere' must be e",
-    ),
-    ({'format': 'hub'}, r"hub_name = '' must name a data set, and .*dir ="),
-    ({'hub_name': 'glue'}, r"hub_name = 'glue' .* empty for .*format = 'csv'"),
-    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' must be empty"),
+    ({'format': 'hub', 'hub_name': 'glue'}, r"data\.dir = 'anywhere' empty"),
+    ({'format': 'hub'}, r"hub_name = '' .* must name a data set"),
+    ({'hub_name': 'glue'}, r"hub_name = 'glue' .* be empty elsewhere"),
+    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' .* be empty elsewhere"),
   ],
 )
 def test_options_that_exclude_each_other_are_refused(options, message):
   with pytest.raises(UserError, match=message):
     Text(**options).check('anywhere')
+
+
+# By format: content of files without labels, and a name of train.
+UNLABELLED = {
+  'csv': ({'more': 'text\na b\nc\n'}, 'more'),
+  'lines': ({'more': 'a b\n\nc\n'}, 'more'),
+  'json': ({'more': '{"text": "a b"}\n{"text": "c"}\n'}, 'more'),
+  'class_files': ({'more': 'a b\nc\n'}, 'more'),
+  'class_folders': ({'unsup/0': 'a b', 'unsup/1': 'c'}, 'unsup'),
+}
+
+
+@pytest.mark.parametrize('format', UNLABELLED)
+def test_each_format_has_texts_without_labels(format, tmp_path):
+  files, name = UNLABELLED[format]
+  write(tmp_path, files)
+  source = Text(format=format, train=(name,), label_column='')
+  rows = source.read(str(tmp_path), 0)['train']
+  assert [(row.text, row.label) for row in rows] == [('a b', ''), ('c', '')]
+
+
+def test_a_task_without_labels_needs_none(small_config, tmp_path):
+  small_config.task = 'masked_tokens'
+  (tmp_path / 'book').write_text('one two\nthree four\nfive\n' * 9)
+  data = small_config.data
+  data.source, data.dir = 'text', str(tmp_path)
+  data.text.format, data.text.label_column = 'lines', ''
+  data.text.train, data.validation_fraction = ('book',), 0.4
+  data.test_fraction = 0.3
+  loaded = loading.load(from_config(small_config).data, '', labels=None)
+  assert len(loaded.splits['train']) == 9
+  small_config.task = 'classify'
+  with pytest.raises(UserError, match=r"label_column = ''.*config\.task = cl"):
+    from_config(small_config)

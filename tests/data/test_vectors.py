@@ -33,13 +33,13 @@ def test_words_of_the_vocabulary_are_read(
 @pytest.mark.parametrize(
   ('content', 'dim', 'message'),
   [
-    (LINES, 4, 'row 1: .* 4 numbers .*config.model.embed_dim'),
-    (LINES, 2, 'row 1: .* 2 numbers .*config.model.embed_dim'),
-    ('the 1 2 x\n', 3, 'row 1'),
+    (LINES, 4, 'row 1: .* 4 finite .*config.model.embed_dim'),
+    (LINES, 2, 'no vector of 2 numbers .*config.model.embed_dim'),
+    ('the 1 2 x\n', 3, 'row 1: .* 3 finite'),
     ('the 1 2 3\ncat 1 nan 3\n', 3, 'row 2: .*finite'),
-    ('the 1 2 3\ncat 1 2\n', 3, 'row 2: .* 3 numbers'),
-    ('dog 1 2 3\n', 3, 'no vector of a word'),
-    ('', 3, 'no vector of a word'),
+    ('the 1 2 3\ncat 1 2\n', 3, 'row 2: .* 3 finite'),
+    ('dog 1 2 3\n', 3, 'no vector of 3 numbers'),
+    ('', 3, 'no vector of 3 numbers'),
   ],
 )
 def test_what_is_no_file_of_vectors_is_one_line(

@@ -10,8 +10,6 @@ from experiments.inspection import charts, curves, pages
 from experiments.inspection.charts import Point
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.inspection.pages import Shaded
-from experiments.sweeps import comparison
-from experiments.sweeps import plots as sweep_plots
 from selfattn.plots import COLOURS
 
 
@@ -131,44 +129,3 @@ def test_a_browser_shows_the_selected_weights(browser, tmp_path):
   last = texts[1][2].weights[0, 1, 1, 1]
   assert said(browser) == f'from <b> (1) to <b> (1): {last:.4f}'
   assert browser.get_log('browser') == []
-
-
-def test_settings_are_drawn_with_their_intervals_the_best_on_top():
-  def entry(name, mean, half_width):
-    of = {'mean': mean, 'half_width': half_width}
-    shifted = of | {'mean': mean - 0.2}
-    return {'setting': name, 'n': 2, 'validation': of, 'test': shifted}
-
-  table = [entry('a=2', 0.7, 0.1), entry('a=1', 0.9, None)]
-  table.append({'setting': 'a=3', 'n': 0})
-  found = comparison.Comparison('loss', ('seed',), ('seed',), None, table, -1)
-  (axes,) = sweep_plots.settings(found).axes
-  assert [t.get_text() for t in axes.get_yticklabels()] == ['a=1', 'a=2']
-  validation, test = axes.containers
-  assert validation.lines[0].get_xdata().tolist() == [0.9, 0.7]
-  assert test.lines[0].get_xdata().tolist() == pytest.approx([0.7, 0.5])
-  ((same, _), _), ((low, _), (high, _)) = validation.lines[2][0].get_segments()
-  assert (low, high, same) == pytest.approx((0.6, 0.8, 0.9))
-  names = [text.get_text() for text in axes.get_legend().get_texts()]
-  assert names == ['validation', 'test']
-  assert 'loss' in axes.get_xlabel()
-
-
-def test_figures_show_the_best_of_many_settings():
-  score = {'mean': 0.5, 'half_width': None}
-  table = [
-    {'setting': f's{n}', 'n': 1, 'rate': n + 1, 'other': n}
-    | {split: score for split in comparison.SPLITS}
-    for n in range(40)
-  ]
-  found = comparison.Comparison('loss', ('seed',), ('seed',), None, table, -1)
-  for figure in (
-    sweep_plots.settings(found),
-    sweep_plots.figure(found, 'rate', ['rate', 'other']),
-  ):
-    (axes,) = figure.axes
-    assert axes.get_title() == 'the best 24 of 40 settings'
-  labels = sweep_plots.settings(found).axes[0].get_yticklabels()
-  assert [label.get_text() for label in labels][::-1] == [
-    f's{n}' for n in range(24)
-  ]

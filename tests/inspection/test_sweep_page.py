@@ -5,7 +5,7 @@ import re
 import pytest
 
 from experiments.inspection import charts, pages, sweep_page
-from experiments.sweeps import comparison, plots, tables
+from experiments.sweeps import comparison, tables
 
 RATES, DECAYS = (1e-4, 1e-3, 1e-2), (0.0, 0.1)
 
@@ -109,7 +109,7 @@ def test_lengths_of_windows_are_a_chart():
   ],
 )
 def test_grids_that_grow_by_factors_are_logarithmic(values, expected):
-  assert plots.is_logarithmic(values) == expected
+  assert sweep_page.is_logarithmic(values) == expected
 
 
 @pytest.mark.parametrize('log', [False, True])

@@ -86,7 +86,7 @@ def test_kernels_are_uniform_up_to_their_bound(kernel_init, bound):
   block = BLOCKS['pre'](kernel_init=kernel_init)
   made = encoder(num_layers=1, block=block)
   flat = jax.tree_util.tree_leaves_with_path(
-    made.init(jax.random.key(0), X, Tokens())['params']
+    jax.jit(made.init)(jax.random.key(0), X, Tokens())['params']
   )
   kernels = [leaf for path, leaf in flat if 'kernel' in str(path[-1])]
   assert len(kernels) == 6

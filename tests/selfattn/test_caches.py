@@ -1,6 +1,7 @@
 """Caches of layers and stacks: what they keep, and what they refuse."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -118,13 +119,14 @@ def test_a_mask_beside_a_cache_is_of_all_its_keys():
 
   (first, _), cache = step({}, X[:, :5])
   (last, _), _ = step(cache, X[:, 5:])
-  want, _ = layer.apply({'params': params}, X, mask=mask)
+  want, _ = jax.jit(layer.apply)({'params': params}, X, mask=mask)
   np.testing.assert_allclose(np.concatenate([first, last], 1), want, **close)
 
 
 def test_what_tokens_have_is_given_in_all_calls_or_in_none():
   layer, params = layer_of('causal')
 
+  @jax.jit
   def step(cache, **tokens):
     return layer.apply(
       {'params': params, **cache},
@@ -147,17 +149,17 @@ def test_sums_are_never_written_over():
   for kind, is_finite in (('linear causal', False), ('causal', True)):
     layer, params = layer_of(kind)
 
-    def step(cache, index, layer=layer, params=params):
+    def step(cache, layer=layer, params=params):
       return layer.apply(
         {'params': params, **cache},
         X[:, :2],
-        query_tokens=Tokens(index=index),
+        query_tokens=Tokens(index=np.array([[0, 1]])),
         cache_len=L,
         mutable='cache',
       )
 
-    _, cache = step({}, np.array([[0, 1]]))
-    (y, _), _ = step(cache, np.array([[0, 1]]))
+    _, cache = jax.jit(step)({})
+    (y, _), _ = jax.jit(step)(cache)
     assert np.isfinite(y).all() == is_finite
 
 
@@ -178,6 +180,7 @@ def test_an_index_that_is_known_is_checked(library):
 def test_a_call_without_tokens_changes_no_cache():
   layer, params = layer_of('causal')
 
+  @functools.partial(jax.jit, static_argnums=2)
   def step(cache, x, cache_len=L):
     return layer.apply(
       {'params': params, **cache}, x, cache_len=cache_len, mutable='cache'
@@ -222,10 +225,11 @@ def test_a_cache_takes_the_positions_it_is_given():
   params = init(module)
   places = jnp.sort(jax.random.choice(jax.random.key(2), 50, (L,), False))[None]
   tokens = Tokens(positions=places, is_consecutive=False)
-  full = module.apply({'params': params}, X, tokens)
+  apply = jax.jit(module.apply)
+  full = apply({'params': params}, X, tokens)
   y, _ = run(module, params, [(n, n + 1) for n in range(L)], tokens)
   np.testing.assert_allclose(y, full, **close)
-  assert abs(full - module.apply({'params': params}, X)).max() > 1e-3
+  assert abs(full - apply({'params': params}, X)).max() > 1e-3
 
 
 def test_words_are_kept_in_a_cache_for_methods_that_read_them():
@@ -233,7 +237,7 @@ def test_words_are_kept_in_a_cache_for_methods_that_read_them():
   params = init(module, tokens)
   # Rates of every word begin alike.
   params['position']['rates'] *= 1 + jnp.arange(V + 2)[:, None] / V
-  full = module.apply({'params': params}, X, tokens)
+  full = jax.jit(module.apply)({'params': params}, X, tokens)
   y, cache = run(module, params, [(0, 4), (4, 5), (5, L)], tokens)
   np.testing.assert_allclose(y, full, **close)
   kept = cache['cache']['block_0']['attention']['ids']

@@ -128,7 +128,7 @@ def test_an_offset_is_one_rotation_for_every_position(offset):
 
 def test_every_width_matches_two_python_loops():
   """At an offset that is known, and at a traced one."""
-  widths = range(1, 66)
+  widths = (1, 2, 3, 8, 33, 64, 65)
 
   def by_width(offset):
     return [
@@ -296,7 +296,7 @@ def test_exercise_4_causal_mask():
     output, _ = selfattn.scaled_dot_product_attention(X, X, X, mask)
     return output[0, position].sum()
 
-  grad = jax.grad(last_output_of, argnums=1)(2, X)[0]
+  grad = jax.jit(jax.grad(last_output_of, argnums=1))(2, X)[0]
   assert (grad[3:] == 0).all()
   assert (grad[:3] != 0).any(axis=-1).all()
 
@@ -342,7 +342,7 @@ def test_a_valid_length_of_zero_gives_zero_with_finite_gradients():
     output, weights = multi_head(X, valid_lens=jnp.array([0, 4]))
     return (output**2).sum(), (output, weights)
 
-  grad, (output, weights) = jax.grad(total, has_aux=True)(X)
+  grad, (output, weights) = jax.jit(jax.grad(total, has_aux=True))(X)
   assert (output[0] == 0).all()
   assert (weights[0] == 0).all()
   assert np.isfinite(grad).all()

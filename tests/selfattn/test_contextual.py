@@ -1,5 +1,7 @@
 """Methods that read the text, against float64 loops over pairs of tokens."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -153,7 +155,8 @@ def test_dape_reads_the_biases_of_joined_methods():
   joined = positions.make({'alibi': {}, 'dape': {}}, D, H, False)
   layer = Attention(D, H, position=joined)
   variables = draw(layer.init, jax.random.key(1), X)
-  _, sown = layer.apply(variables, X, mutable='intermediates')
+  apply = jax.jit(functools.partial(layer.apply, mutable='intermediates'))
+  _, sown = apply(variables, X)
   (P,) = sown['intermediates']['P']
   alone, params = POSITIONS['dape'](D, H, False), variables['params']
   its = params['position']['dape']
@@ -290,7 +293,7 @@ def test_rotations_of_traced_positions_stay_finite():
     return sum((x**3).sum() for x in turned), turned
 
   where = jnp.arange(L)[None] + 2**30
-  grads, turned = jax.grad(total, has_aux=True)(params, where)
+  grads, turned = jax.jit(jax.grad(total, has_aux=True))(params, where)
   assert np.isfinite(grads['generator']).all()
   for x, before in zip(turned, (q, k), strict=True):
     np.testing.assert_allclose(

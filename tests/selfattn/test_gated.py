@@ -82,7 +82,7 @@ def test_a_layer_of_grape_ap(goldens, backend):
   layer = Attention(
     D, H, use_bias=False, position=method, causal=True, backend=backend
   )
-  found, _ = layer.apply({'params': params}, jnp.asarray(c['x']))
+  found, _ = jax.jit(layer.apply)({'params': params}, jnp.asarray(c['x']))
   np.testing.assert_allclose(found, c['output'], rtol=1e-4, atol=1e-5)
 
 
@@ -185,9 +185,11 @@ def test_scores_of_repo_turn_by_the_positions_that_are_read(causal):
   layer = Attention(D, H, num_kv_heads=1, position=method, causal=causal)
   tokens = Tokens(jnp.asarray(IS_TOKEN))
   params = draw(layer.init, jax.random.key(0), X)['params']
-  _, weights = layer.apply(
-    {'params': params}, X, query_tokens=tokens, return_weights=True
-  )
+  _, weights = jax.jit(
+    lambda x: layer.apply(
+      {'params': params}, x, query_tokens=tokens, return_weights=True
+    )
+  )(X)
   exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
   rates = 1e4 ** (-np.arange(K // 2) / (K // 2))
   p = {name: leaf['kernel'] for name, leaf in exact['position'].items()}

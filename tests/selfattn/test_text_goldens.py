@@ -200,9 +200,8 @@ def of_library(goldens, name, normaliser, params=None):
     weights = normaliser(params, scores, None, *sides)
     return (weights * c['cotangent']).sum(), weights
 
-  (of_scores, of_params), weights = jax.grad(total, (0, 1), has_aux=True)(
-    jnp.asarray(c['scores']), params or {}
-  )
+  differentiate = jax.jit(jax.grad(total, (0, 1), has_aux=True))
+  (of_scores, of_params), weights = differentiate(c['scores'], params or {})
   np.testing.assert_allclose(weights, c[name], atol=1e-6)
   np.testing.assert_allclose(of_scores, c[f'{name}_grad'], atol=1e-5)
   return of_params

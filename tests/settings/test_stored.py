@@ -121,7 +121,8 @@ def test_a_run_with_a_class_of_ones_own_is_read_from_another_folder(
   monkeypatch.chdir(tmp_path / 'work')
   config = make_small_config()
   config.model.position = 'mine_of_tests:Mine(turns=2)+t5'
-  files = stored.files_of(config.to_dict(), from_config(config))
+  files = {'config.json': stored.as_text(config.to_dict())}
+  files |= stored.modules_of([from_config(config)])
   for name, text in files.items():
     (tmp_path / 'run' / name).write_text(text)
   monkeypatch.chdir(tmp_path)

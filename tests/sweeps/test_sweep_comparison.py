@@ -7,7 +7,7 @@ from conftest import make_small_config
 
 from experiments.command.errors import UserError
 from experiments.learning.classify import Classify
-from experiments.sweeps import comparison, names, plan, plots, results, tables
+from experiments.sweeps import comparison, names, plan, results, tables
 
 RATE, POSITION = 'optimizer.learning_rate', 'model.position'
 
@@ -343,5 +343,3 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   header, body = tables.cells(found)
   assert header[-2:] == ['8 tokens', '64 tokens']
   assert [row[-1] for row in body] == ['', '3.0000, 3.4000']
-  (axes,) = plots.by_length(found).axes
-  assert len(axes.containers) == 2

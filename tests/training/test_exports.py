@@ -11,6 +11,7 @@ import tokenizers
 from conftest import draw, make_small_config
 
 from configs import default
+from experiments.command.errors import UserError
 from experiments.data import loading
 from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary, add_separator
@@ -19,7 +20,7 @@ from experiments.settings.settings import from_config
 from experiments.training import build, compiled, exports
 from experiments.training.evaluation import Evaluated
 from experiments.training.prediction import Predictor
-from selfattn.positions import POSITIONS
+from selfattn.baselines import BowEncoder
 
 TEXTS = [
   'the dog bites the man',
@@ -63,8 +64,8 @@ def data():
   return loading.load(from_config(make_small_config()).data, '')
 
 
-def made(data, folder, changes, facts=None, fit=None):
-  """An exported run with drawn parameters; and its Predictor."""
+def restored(data, changes, facts=None, fit=None):
+  """A run with drawn parameters, as if it were restored; and its tokenizer."""
   config = make_small_config()
   config.data.max_length = 20
   config.update_from_flattened_dict(changes)
@@ -78,44 +79,37 @@ def made(data, folder, changes, facts=None, fit=None):
     lambda: build.init_state(settings, classifier, HParams.of(settings)).params
   )
   program = compiled.make(settings, vocabulary, facts)
-  run = Evaluated(settings, program, 7, params, fit or {})
+  return Evaluated(settings, program, 7, params, fit or {}), tokenizer
+
+
+def made(data, folder, changes, facts=None, fit=None):
+  """An exported run with drawn parameters; and its Predictor."""
+  run, tokenizer = restored(data, changes, facts, fit)
+  names = list((facts or data.label_facts).names)
   folder.mkdir()
-  written = exports.write(run, tokenizer, list(facts.names), str(folder))
+  written = exports.write(run, tokenizer, names, str(folder))
   assert json.loads((folder / 'settings.json').read_text()) == written
   return written, Predictor([run], tokenizer, 64)
 
 
-def check(data, tmp_path, variants):
-  """Exports, reads in another process and compares all of the variants."""
-  lengths, expected = {}, {}
-  for number, (name, changes) in enumerate(variants.items()):
+@pytest.mark.slow
+def test_an_export_predicts_what_predict_does(data, tmp_path):
+  expected = {}
+  for number, changes in enumerate(
+    (
+      {},
+      {'model.pool': 'cls', 'model.encoder': 'attention(scan=True)'},
+      {'model.position': 'path', 'model.encoder': 'attention(causal=True)'},
+    )
+  ):
     folder = tmp_path / str(number)
-    written, predictor = made(data, folder, changes)
-    lengths[name] = written['length']
+    _, predictor = made(data, folder, changes)
     expected[str(folder)] = [
       list(prediction.probabilities.values()) for prediction in predictor(TEXTS)
     ]
   for folder, (answers, alone) in read(list(expected)).items():
     np.testing.assert_allclose(answers, expected[folder], atol=1e-5)
     np.testing.assert_allclose(alone, expected[folder][:1], atol=1e-5)
-  return lengths
-
-
-@pytest.mark.slow
-def test_an_export_predicts_what_predict_does(data, tmp_path):
-  lengths = check(
-    data,
-    tmp_path,
-    {
-      'default': {},
-      'cls': {'model.pool': 'cls', 'model.encoder': 'attention(scan=True)'},
-      'path': {
-        'model.position': 'path',
-        'model.encoder': 'attention(causal=True)',
-      },
-    },
-  )
-  assert lengths == {'default': 'any', 'cls': 'any', 'path': 'any'}
 
 
 @pytest.mark.slow
@@ -156,11 +150,20 @@ def test_pairs_sets_and_numbers_are_exported(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_position_method_is_exported(data, tmp_path):
-  variants = {}
-  for name, changes in zip(
-    POSITIONS, default.position_methods(64), strict=True
-  ):
-    variants[name] = changes
-  lengths = check(data, tmp_path, variants)
-  assert set(lengths.values()) == {'any'}
+def test_every_position_method_is_exported(data, monkeypatch):
+  # One platform is enough for texts of any length.
+  monkeypatch.setattr(exports, '_PLATFORMS', ('cpu',))
+  for changes in default.position_methods(64):
+    run, _ = restored(data, changes)
+    exports._exported(run, 2)
+
+
+def test_a_model_that_needs_a_known_length_is_one_line(data, monkeypatch):
+  run, _ = restored(data, {'model.encoder': 'bow'})
+
+  def refuse(self, x_BLD, *_, **__):
+    return x_BLD[: int(x_BLD.shape[1])]
+
+  monkeypatch.setattr(BowEncoder, '__call__', refuse)
+  with pytest.raises(UserError, match='does not take texts of any length'):
+    exports._exported(run, 2)

@@ -1,6 +1,5 @@
 """The runs that --workdir names, and predict.load."""
 
-import fsspec
 import pytest
 
 from experiments import predict
@@ -36,16 +35,6 @@ def runs(tmp_path, monkeypatch):
 )
 def test_a_workdir_is_in_the_home_and_may_be_a_pattern(workdir, names, runs):
   assert opened(workdir) == [str(runs / name) for name in names]
-
-
-def test_a_pattern_of_a_bucket_names_its_folders(monkeypatch):
-  monkeypatch.setattr(buckets, 'SCHEMES', ('memory://',))
-  system = fsspec.filesystem('memory')
-  for name in ('b', 'a'):
-    system.pipe(f'/bucket/trials/{name}/config.json', b'{}')
-  addresses = [f'memory://bucket/trials/{name}' for name in ('a', 'b', 'c')]
-  assert opened('memory://bucket/trials/*') == addresses[:2]
-  assert opened(f'{addresses[2]},memory://bucket/tr*/b') == addresses[2:0:-1]
 
 
 def test_no_workdir_is_refused():
