@@ -29,7 +29,8 @@ def compared(
     for seed, pair in enumerate(pairs):
       trials.append({key: value, over: seed})
       validation, test = pair or (None, None)
-      row = {'trial': len(rows), 'name': str(len(rows))}
+      status = 'DONE' if pair else 'PENDING'
+      row = {'trial': len(rows), 'name': str(len(rows)), 'status': status}
       for name in Classify.metrics:
         row |= {
           f'best/validation/{name}': validation,
@@ -326,7 +327,7 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
       trials.append({POSITION: position, 'seed': seed})
       scores = {'bits_per_byte_8': short, 'bits_per_byte_64': long}
       rows.append(
-        {'trial': len(rows), 'name': str(len(rows))}
+        {'trial': len(rows), 'name': str(len(rows)), 'status': 'DONE'}
         | {
           f'best/{split}/{name}': value
           for name, value in scores.items()
@@ -345,3 +346,7 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   assert [row[-1] for row in body] == ['', '3.0000, 3.4000']
   (axes,) = plots.by_length(found).axes
   assert len(axes.containers) == 2
+  found = comparison.compare(rows, specs, 'bits_per_byte_64', '')
+  alibi, none = found.table
+  assert (alibi['n'], none['n'], none['missing']) == (2, 0, 0)
+  assert 'no bits_per_byte_64' in tables.caption(found)
