@@ -65,7 +65,7 @@ def _read(path: str) -> Settings:
   if not os.path.exists(os.path.join(path, 'config.json')):
     is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
     remedy = f'; a sweep has its runs in {path}/trials' * is_sweep
-    raise UserError(f'--workdir: {path}/config.json does not exist{remedy}')
+    raise UserError(f'{path}/config.json does not exist{remedy}')
   config = read_json(path, 'config.json', {})
   with at(f'{path}/config.json'):
     return from_config(complete(config))

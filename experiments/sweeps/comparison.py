@@ -43,11 +43,12 @@ class Comparison:
       done.
     table: one entry per setting, the best first: `setting`, its name; its
       values of all keys that the sweep changes; the number `n` of trials that
-      have the metric and of those `missing`, which are not done; if n > 0 also `validation`, `test`, and
-      the `difference` to the baseline on test, each as returned by `interval`,
-      the former two with the `values` of each seed or fold; and of
-      config.train.eval_lengths `by_length`, bits per byte on test in windows
-      of each length, where the model can read them, as the former two.
+      have the metric and of those `missing`, which are not done; if n > 0 also
+      `validation`, `test`, and the `difference` to the baseline on test, each
+      as returned by `interval`, the former two with the `values` of each seed
+      or fold; and of config.train.eval_lengths `by_length`, bits per byte on
+      test in windows of each length, where the model can read them, as the
+      former two.
     sign: 1 for a metric to maximise, -1 for one to minimise.
     of_trials: the name of the setting of each trial.
   """
