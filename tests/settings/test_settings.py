@@ -47,7 +47,7 @@ WRONG = [
   ('model.encoder', 'attention(num_kv_heads=3)', 'num_kv_heads.*0 or a div'),
   ('model.encoder', 'attention(window=(1,))', r'window.*\(left, right\)'),
   ('model.encoder', 'attention(window=((1, 0), 3))', r'\(left, right\)'),
-  ('model.encoder', 'attention(window=3)', r'= 3 must be a list, as a,b or \(1'),
+  ('model.encoder', 'attention(window=3)', r'a list, as a,b or \(1, 2'),
   ('model.encoder', 'attention(softcap=-1.0)', 'softcap.*at least 0'),
   ('model.encoder', 'attention(output_gate=x)', 'output_gate.*headwise, non'),
   ('model.encoder', 'rnn(cell=elman)', 'cell.*gru, lstm'),
