@@ -15,11 +15,13 @@ attention    memory and time of the gradient of one attention call
 encoders     one layer of each, as in Dive into Deep Learning, 11.6.2:
              operations, the longest path between two tokens, time and memory,
              with exponents fitted to them beside the theoretical O()
+kernels      a causal attention call in bfloat16 by backend, PyTorch's SDPA and
+             FlexAttention beside it
 start        from the command to the first training step, predict of one text,
              and evaluate, against the imports of the libraries
 step         a training step of the tutorial's classifier, of the default config
              and of a language model, against PyTorch and x-transformers
-sweep        32 trials as one sweep, against 32 launches
+sweep        many trials as one sweep, against as many launches
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ from __future__ import annotations
 import json
 
 from experiments import benchmarks
-from experiments.benchmarks import attention, encoders, start, step, sweep
+from experiments.benchmarks import (
+  attention,
+  encoders,
+  kernels,
+  start,
+  step,
+  sweep,
+)
 from experiments.command import app
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
@@ -40,6 +49,7 @@ from selfattn.positions import POSITIONS
 SUITES = {
   'attention': attention.measure,
   'encoders': encoders.measure,
+  'kernels': kernels.measure,
   'start': start.measure,
   'step': step.measure,
   'sweep': sweep.measure,
@@ -60,7 +70,7 @@ def _define(values) -> None:
     ('batch', 1, 'Batch size of suite attention.'),
     ('heads', 4, 'Number of heads of suite attention.'),
     ('head_dim', 32, 'Channels per head of suite attention.'),
-    ('memory_gib', 6, 'Memory limit of a row of suite attention, in GiB.'),
+    ('memory_gib', 6, 'Memory limit of an attention call, in GiB.'),
   ):
     flags.DEFINE_integer(name, default, text, 1, flag_values=values)
   flags.DEFINE_string(
@@ -80,7 +90,7 @@ def _define(values) -> None:
     (
       'positions',
       ['alibi'],
-      'Position methods of suite attention, a list, or all.',
+      'Position methods of suites attention and kernels, a list, or all.',
     ),
     (
       'normalisers',
@@ -90,13 +100,14 @@ def _define(values) -> None:
     (
       'lengths',
       ['128', '1024', '8192'],
-      'Sequence lengths of suite attention, in tokens, a list.',
+      'Sequence lengths of suites attention and kernels, in tokens, a list.',
     ),
     (
       'backends',
       ['chunked', 'xla'],
-      'Attention backends of suite attention, a list.',
+      'Attention backends of suites attention and kernels, a list.',
     ),
+    ('trials', ['32'], 'Numbers of trials of suite sweep, a list.'),
   ):
     flags.DEFINE_list(name, default, text, flag_values=values)
 
@@ -110,9 +121,10 @@ def main(values) -> None:
     one_of(name, NORMALISERS, '--normalisers')
   for backend in values.backends:
     one_of(backend, BACKENDS, '--backends')
-  for length in values.lengths:
-    if not length.isdecimal() or length == '0':
-      raise UserError(f'--lengths={length} must be a positive number of tokens')
+  for flag in ('lengths', 'trials'):
+    for number in values[flag].value:
+      if not number.isdecimal() or number == '0':
+        raise UserError(f'--{flag}={number} must be a positive number')
   if values.output is not None:
     app.check_output(values.output)
   origin = benchmarks.origin()

@@ -22,6 +22,7 @@ from experiments.command import provenance
 
 LENGTHS = (128, 256, 512, 1_024, 2_048)
 WINDOW, BATCH, STEPS, WARMUP, RATE = 128, 32, 1_500, 75, 2e-3
+DEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'
 METHODS = {
   'none': ({}, {'use_abs_pos_emb': False}),
   'sinusoidal': ({}, {'scaled_sinu_pos_emb': True}),
@@ -36,7 +37,8 @@ def read(path: str, size: int) -> torch.Tensor:
     next(file)
     texts = (line.rstrip('\n').split('\t')[1] for line in file)
     data = ''.join(f'{text}\n' for text in texts).encode()[:size]
-  return torch.from_numpy(np.frombuffer(data, np.uint8).astype(np.int64))
+  tokens = np.frombuffer(data, np.uint8).astype(np.int64)
+  return torch.tensor(tokens, device=DEVICE)
 
 
 def train(method: str, seed: int, tokens: torch.Tensor):
@@ -46,13 +48,14 @@ def train(method: str, seed: int, tokens: torch.Tensor):
   layers = Decoder(dim=128, depth=3, heads=4, attn_dim_head=32, **of_layers)
   model = TransformerWrapper(
     num_tokens=256, max_seq_len=max(LENGTHS), attn_layers=layers, **of_model
-  )
+  ).to(DEVICE)
   optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=0.01)
   scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
   draw = np.random.default_rng(seed)
   for _ in range(STEPS):
-    starts = torch.from_numpy(draw.integers(len(tokens) - WINDOW, size=BATCH))
-    batch = tokens[starts[:, None] + torch.arange(WINDOW + 1)]
+    starts = draw.integers(len(tokens) - WINDOW, size=BATCH)
+    rows = starts[:, None] + np.arange(WINDOW + 1)
+    batch = tokens[torch.tensor(rows, device=DEVICE)]
     optimizer.zero_grad()
     losses(model, batch).mean().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -89,6 +92,8 @@ def main(train_path: str, test_path: str, output: str) -> None:
   versions = {name: importlib.metadata.version(name) for name in versions}
   origin = {'commit': provenance.commit(), 'machine': provenance.machine()}
   rows = json.loads(path.read_text())['rows'] if path.exists() else []
+  if DEVICE == 'cuda':
+    origin['device'] = torch.cuda.get_device_name()
   known = {(row['method'], row['seed']) for row in rows}
   texts, test = read(train_path, 10_000_000), read(test_path, 200_000)
   for seed in range(3):

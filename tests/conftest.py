@@ -14,8 +14,8 @@ import sys
 import textwrap
 from importlib import metadata
 
-# Before jax is imported anywhere: tests never look for an accelerator.
-os.environ['JAX_PLATFORMS'] = 'cpu'
+# Before jax is imported anywhere: tests take the CPU, unless they are told.
+os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Tests wait for the compiler, not for what it compiles; the emitters of fused
 # loops take more than half of its time, where they can be left out.
 os.environ.setdefault(

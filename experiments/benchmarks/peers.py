@@ -1,4 +1,4 @@
-"""Models of the suite step in PyTorch and in x-transformers.
+"""Models and attention calls in PyTorch and in x-transformers.
 
 PyTorch and x-transformers are the extra `bench` of pyproject.toml: call their
 functions only if they are `installed`.
@@ -27,8 +27,10 @@ def installed(name: str) -> bool:
   return importlib.util.find_spec(name) is not None
 
 
-def make_torch_step(model, size, tokens, targets) -> Callable:
-  """A training step of PyTorch's encoder layers, on the CPU.
+def make_torch_step(
+  model, size, tokens, targets, is_compiled: bool = False
+) -> Callable:
+  """A training step of PyTorch's encoder layers.
 
   Its layers use fused attention, and drop no attention weights.
 
@@ -38,14 +40,16 @@ def make_torch_step(model, size, tokens, targets) -> Callable:
     tokens: int32 (batch, length).
     targets: a class for each text, int32 (batch,); or, where `model.is_causal`,
       the next token of each one, int32 (batch, length).
+    is_compiled: whether torch.compile makes one program of the model.
   """
   import torch
   from torch import nn as torch_nn
 
   torch.manual_seed(0)
+  device = torch_device()
   row = Tokens().with_defaults(tokens.shape[1])
   encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding({}, row)
-  encoding = torch.tensor(np.asarray(encoding))
+  encoding = torch.tensor(np.asarray(encoding), device=device)
   gelu = functools.partial(torch_nn.functional.gelu, approximate='tanh')
   layer = torch_nn.TransformerEncoderLayer(
     size.embed_dim,
@@ -65,7 +69,9 @@ def make_torch_step(model, size, tokens, targets) -> Callable:
   drop = torch_nn.Dropout(model.dropout_rate)
   outputs = size.vocab_size if model.is_causal else NUM_CLASSES
   head = torch_nn.Linear(size.embed_dim, outputs)
-  mask = torch_nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
+  mask = torch_nn.Transformer.generate_square_subsequent_mask(
+    tokens.shape[1], device=device
+  )
 
   def logits(x):
     x = drop(embed(x) + encoding)
@@ -73,11 +79,12 @@ def make_torch_step(model, size, tokens, targets) -> Callable:
       return head(encoder(x, mask=mask, is_causal=True)).transpose(1, 2)
     return head(drop(encoder(x).mean(dim=1)))
 
-  modules = torch_nn.ModuleList([embed, encoder, head])
-  return _torch_step(modules, logits, tokens, targets)
+  modules = torch_nn.ModuleList([embed, encoder, head]).to(device)
+  read = torch.compile(logits) if is_compiled else logits
+  return _torch_step(modules, read, tokens, targets, model.dtype)
 
 
-def make_x_transformers_step(size, tokens, targets) -> Callable:
+def make_x_transformers_step(size, tokens, targets, dtype: str) -> Callable:
   """A training step of a causal language model of x-transformers."""
   import torch
   from x_transformers import Decoder, TransformerWrapper
@@ -95,26 +102,105 @@ def make_x_transformers_step(size, tokens, targets) -> Callable:
     max_seq_len=tokens.shape[1],
     attn_layers=layers,
     scaled_sinu_pos_emb=True,
-  )
+  ).to(torch_device())
 
   def logits(x):
     return model(x).transpose(1, 2)
 
-  return _torch_step(model, logits, tokens, targets)
+  return _torch_step(model, logits, tokens, targets, dtype)
 
 
-def _torch_step(module, logits, tokens, targets) -> Callable:
+def _torch_step(module, logits, tokens, targets, dtype: str) -> Callable:
   """A step of fused AdamW on the mean loss; `logits` has classes in axis 1."""
   import torch
 
+  device = torch_device()
   optimizer = torch.optim.AdamW(
     module.parameters(), lr=LEARNING_RATE, fused=True
   )
-  inputs, labels = torch.tensor(tokens).long(), torch.tensor(targets).long()
+  inputs, labels = (
+    torch.tensor(x, device=device).long() for x in (tokens, targets)
+  )
+  is_half = dtype != 'float32'
 
   def step():
     optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(logits(inputs), labels).backward()
+    with torch.autocast(device, getattr(torch, dtype), enabled=is_half):
+      loss = torch.nn.functional.cross_entropy(logits(inputs), labels)
+    loss.backward()
     optimizer.step()
+    synchronize()
 
   return step
+
+
+def torch_device() -> str:
+  """PyTorch's device, with float32 matmuls as precise as those of JAX."""
+  import torch
+
+  if not torch.cuda.is_available():
+    return 'cpu'
+  # XLA multiplies in TF32 on a GPU.
+  torch.set_float32_matmul_precision('high')
+  return 'cuda'
+
+
+def synchronize() -> None:
+  """Waits for a GPU."""
+  import torch
+
+  if torch.cuda.is_available():
+    torch.cuda.synchronize()
+
+
+def make_torch_gradient(kernel: str, slopes, shape) -> Callable:
+  """Gradients of queries, keys and values of one causal call, in bfloat16.
+
+  Args:
+    kernel: 'sdpa', scaled_dot_product_attention, or 'flex', FlexAttention.
+    slopes: of ALiBi, float32 (H,); None: no positions.
+    shape: of queries, keys, values and the gradient of the output,
+      (B, H, L, K).
+  """
+  import torch
+  from torch.nn.attention import flex_attention as flex
+
+  device = torch_device()
+  new = functools.partial(
+    torch.randn, shape, device=device, dtype=torch.bfloat16
+  )
+  arrays = [new(requires_grad=True) for _ in range(3)]
+  cotangent, length = new(), shape[2]
+  if slopes is not None:
+    slopes = torch.tensor(slopes, device=device)
+
+  def is_visible(batch, head, query, key):
+    return key <= query
+
+  def add_bias(score, batch, head, query, key):
+    return score + slopes[head] * (key - query)
+
+  if kernel == 'flex':
+    attend = functools.partial(
+      torch.compile(flex.flex_attention),
+      score_mod=None if slopes is None else add_bias,
+      block_mask=flex.create_block_mask(
+        is_visible, None, None, length, length, device=device
+      ),
+    )
+  else:
+    attend = functools.partial(
+      torch.nn.functional.scaled_dot_product_attention,
+      is_causal=slopes is None,
+    )
+    if slopes is not None:
+      row = torch.arange(length, device=device)
+      distance = row - row[:, None]
+      bias = slopes[:, None, None] * distance
+      bias = bias.masked_fill(distance > 0, -torch.inf)
+      attend = functools.partial(attend, attn_mask=bias.bfloat16())
+
+  def gradient():
+    torch.autograd.grad(attend(*arrays), arrays, cotangent)
+
+  return gradient

@@ -1,15 +1,17 @@
-"""A training step of three models, in several libraries.
+"""A training step of several models, in several libraries.
 
 The tutorial's classifier is one block of post-norm self-attention with 8 heads,
 a feed-forward network four times as wide, mean pooling, dropout 0.1 and Adam,
 at several shapes. The default config's classifier is measured on its longest
 texts, and the language model of configs/language_model.py, with sinusoidal
-positions, on windows of its bytes. Texts have no padding.
+positions, on windows of its bytes. On a GPU, there is a language model of the
+size of GPT-2 small in bfloat16, too. Texts have no padding.
 
 `ours` is this package, `without dropout` the same at rate 0. `pytorch` is its
-encoder layers, eager, with fused attention and a fused optimizer. `matmuls` is
-a lower bound: the time of the matmuls of one step at the rate that this machine
-reaches on a large square one.
+encoder layers, eager, with fused attention and a fused optimizer; on a GPU,
+`pytorch, compiled` is a language model by torch.compile. `matmuls` is a lower
+bound: the time of the matmuls of one step at the rate that this machine reaches
+on a large square one.
 """
 
 from __future__ import annotations
@@ -48,12 +50,14 @@ class Model:
     is_pre_norm: whether blocks have their norm first, and gelu for relu.
     dropout_rate: of embeddings, branches and pooled vectors.
     is_causal: whether each next token is predicted, and not a class.
+    dtype: of the computations, as in config.model.
   """
 
   name: str
   is_pre_norm: bool
   dropout_rate: float
   is_causal: bool
+  dtype: str = 'float32'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Size:
 TUTORIAL = Model('tutorial', False, DROPOUT_RATE, False)
 DEFAULT = Model('default config', True, DROPOUT_RATE, False)
 LANGUAGE_MODEL = Model('language model', True, 0.0, True)
+LARGE = Model('GPT-2 small', True, 0.0, True, 'bfloat16')
 # Sizes of the tutorial: (batch, length, vocabulary, width).
 SHAPES = (
   (64, 32, 500, 64),
@@ -84,8 +89,9 @@ SHAPES = (
 # Vocabulary size and longest text, of the default data and of windows.
 _DEFAULT_DATA = 73, 17
 _WINDOWS = 259, 128
+_LARGE_SIZE = Size(50_257, 12, 12, 768, 3072, 8, 1024)
 # Width of the square matmul that measures the peak rate of the machine.
-_SQUARE = 2048
+_SQUARE, _SQUARE_OF_GPUS = 2048, 8192
 
 
 def measure(values) -> list[dict]:
@@ -109,6 +115,10 @@ def measure(values) -> list[dict]:
     (LANGUAGE_MODEL, language_model, _WINDOWS),
   ):
     rows += _rows(model, config, _size(config, *data), values.repetitions)
+  if jax.default_backend() == 'gpu':
+    _set_sizes(language_model, _LARGE_SIZE)
+    language_model.model.dtype = LARGE.dtype
+    rows += _rows(LARGE, language_model, _LARGE_SIZE, values.repetitions)
   return rows
 
 
@@ -125,11 +135,15 @@ def _size(config, vocab_size: int, length: int) -> Size:
   )
 
 
+def _set_sizes(config, size: Size) -> None:
+  for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
+    config.model[name] = getattr(size, name)
+
+
 def _tutorial(size: Size):
   """The config of the tutorial's classifier."""
   config: Any = app.load_config(app.DEFAULT_CONFIG)
-  for name in ('num_layers', 'num_heads', 'embed_dim', 'mlp_dim'):
-    config.model[name] = getattr(size, name)
+  _set_sizes(config, size)
   config.model.dropout_rate = DROPOUT_RATE
   config.model.block = 'post(feed_forward=relu)'
   config.optimizer.method = 'adam'
@@ -142,12 +156,13 @@ def _tutorial(size: Size):
 
 
 def _rows(model: Model, config, size: Size, repetitions: int) -> list[dict]:
-  x = jnp.ones((_SQUARE, _SQUARE))
+  width = _SQUARE_OF_GPUS if jax.default_backend() == 'gpu' else _SQUARE
+  x = jax.random.normal(jax.random.key(0), (width, width), model.dtype)
   matmul = jax.jit(jnp.matmul).lower(x, x).compile()
   steps = _steps(model, config, size)
   steps['matmuls'] = functools.partial(matmul, x, x)
   seconds = alternate(steps, repetitions)
-  share = _flops(model, size) / (2 * _SQUARE**3)
+  share = _flops(model, size) / (2 * width**3)
   seconds['matmuls'] = [share * took for took in seconds['matmuls']]
   columns = {
     'model': model.name,
@@ -177,11 +192,14 @@ def _steps(model: Model, config, size: Size) -> dict[str, Callable]:
   if model.is_causal:
     tokens, labels = tokens[:, :-1], tokens[:, 1:]
   if peers.installed('torch'):
-    step = peers.make_torch_step(model, size, tokens, labels)
-    steps['pytorch'] = step
+    make = functools.partial(peers.make_torch_step, model, size, tokens, labels)
+    steps['pytorch'] = make()
+    if model.is_causal and peers.torch_device() == 'cuda':
+      steps['pytorch, compiled'] = make(is_compiled=True)
   if model.is_causal and peers.installed('x_transformers'):
-    step = peers.make_x_transformers_step(size, tokens, labels)
-    steps['x-transformers'] = step
+    steps['x-transformers'] = peers.make_x_transformers_step(
+      size, tokens, labels, model.dtype
+    )
   return steps
 
 

@@ -1,71 +1,82 @@
-"""32 trials of the default config: one sweep, against 32 launches.
+"""Trials of the default config: one sweep, against as many launches.
 
-Eight learning rates and four seeds. Half of the launches run before the sweep
-and half after, so that drift of the machine affects both. All runs are
-complete, with start-up and evaluation: minutes.
+A sweep has learning rates and four seeds of each. Half of the launches run
+before the sweeps and half after, so that drift of the machine affects both. All
+runs are complete, with start-up and evaluation: minutes.
 """
 
 from __future__ import annotations
 
-import itertools
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+import numpy as np
+
+from experiments.command.errors import UserError
 from experiments.command.log import log
 
-_RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1e-3, 2e-3, 3e-3, 4e-3)
-_SEEDS = (0, 1, 2, 3)
+# Launches that are timed, and seeds of each learning rate.
+_LAUNCHES, _SEEDS = 4, 4
 
 
 def measure(values) -> list[dict]:
-  """Two rows, the sweep and the launches; ratios are to the sweep.
+  """A row for a launch and for each sweep; ratios are to a trial of a sweep.
 
   Args:
     values: flags of experiments.benchmark.
 
   Raises:
+    UserError: a number of trials is no multiple of the seeds.
     CalledProcessError: a run failed; its log is on standard error.
   """
-  trials = list(itertools.product(_RATES, _SEEDS))
-  half = len(trials) // 2
+  for trials in values.trials:
+    if int(trials) % _SEEDS:
+      raise UserError(f'--trials={trials} must be a multiple of {_SEEDS}')
   with tempfile.TemporaryDirectory() as folder:
-    launches = _launch(trials[:half], folder)
-    sweep = _run(
-      'sweep',
-      f'--grid=config.optimizer.learning_rate={_listed(_RATES)}',
-      f'--grid=config.seed={_listed(_SEEDS)}',
-      f'--engine={values.engine}',
-      f'--workdir={folder}/sweep',
-    )
-    launches += _launch(trials[half:], folder)
-  seconds = {f'engine {values.engine}': sweep, 'launches': launches}
-  return [
-    {
-      'trials': len(trials),
-      'how': name,
-      'seconds': round(took, 1),
-      'ratio': round(took / sweep, 2),
+    launches = [
+      _launch(f'{folder}/{index}', index) for index in range(_LAUNCHES // 2)
+    ]
+    seconds = {
+      trials: _sweep(f'{folder}/sweep-{trials}', trials, values.engine)
+      for trials in map(int, values.trials)
     }
-    for name, took in seconds.items()
+    launches += [
+      _launch(f'{folder}/{index}', index)
+      for index in range(_LAUNCHES // 2, _LAUNCHES)
+    ]
+  launch = statistics.median(launches)
+  rows = [{'how': 'launch', 'trials': 1, 'seconds': round(launch, 1)}]
+  return rows + [
+    {
+      'how': 'sweep',
+      'trials': trials,
+      'seconds': round(took, 1),
+      'ratio': round(launch * trials / took, 2),
+    }
+    for trials, took in seconds.items()
   ]
 
 
-def _launch(trials, folder: str) -> float:
-  return sum(
-    _run(
-      'train',
-      f'--config.optimizer.learning_rate={rate}',
-      f'--config.seed={seed}',
-      f'--workdir={folder}/{rate}-{seed}',
-    )
-    for rate, seed in trials
+def _launch(workdir: str, seed: int) -> float:
+  return _run('train', f'--config.seed={seed}', f'--workdir={workdir}')
+
+
+def _sweep(workdir: str, trials: int, engine: str) -> float:
+  rates = np.geomspace(1e-4, 4e-3, trials // _SEEDS)
+  return _run(
+    'sweep',
+    f'--grid=config.optimizer.learning_rate={_listed(rates)}',
+    f'--grid=config.seed={_listed(range(_SEEDS))}',
+    f'--engine={engine}',
+    f'--workdir={workdir}',
   )
 
 
 def _listed(values) -> str:
-  return ','.join(map(str, values))
+  return ','.join(f'{value:.3g}' for value in values)
 
 
 def _run(command: str, *arguments: str) -> float:
