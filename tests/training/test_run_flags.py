@@ -51,6 +51,8 @@ def test_a_pattern_of_a_bucket_names_its_folders(monkeypatch):
 def test_no_workdir_is_refused():
   with pytest.raises(UserError, match='no workdir is given'):
     predict.load([])
+  with pytest.raises(UserError, match='^workdir is empty'):
+    predict.load('')
 
 
 def test_a_pattern_that_the_shell_has_replaced_is_one_line(
