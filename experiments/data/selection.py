@@ -229,7 +229,7 @@ def read_facts(workdir: str) -> dict[str, Any]:
   if not facts.keys() >= _KEYS:
     raise UserError(
       f'{_path(workdir)} has no {", ".join(sorted(_KEYS - facts.keys()))}; is '
-      'this the folder of a run?'
+      '--workdir the folder of a run?'
     )
   return facts
 

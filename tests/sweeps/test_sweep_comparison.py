@@ -337,6 +337,10 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
   found = comparison.compare(rows, specs, '', '')
   assert [entry['setting'] for entry in found.table] == ['none', 'alibi']
+  by_64 = comparison.compare(rows, specs, 'bits_per_byte_64', '')
+  alibi, none = by_64.table
+  assert (alibi['n'], none['n'], none['missing']) == (2, 0, 0)
+  assert 'no bits_per_byte_64' in tables.caption(by_64)
   none, alibi = (entry['by_length'] for entry in found.table)
   assert list(none) == ['8']
   assert alibi['64']['mean'] == pytest.approx(3.2)
@@ -346,7 +350,3 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   assert [row[-1] for row in body] == ['', '3.0000, 3.4000']
   (axes,) = plots.by_length(found).axes
   assert len(axes.containers) == 2
-  found = comparison.compare(rows, specs, 'bits_per_byte_64', '')
-  alibi, none = found.table
-  assert (alibi['n'], none['n'], none['missing']) == (2, 0, 0)
-  assert 'no bits_per_byte_64' in tables.caption(found)
