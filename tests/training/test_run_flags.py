@@ -51,7 +51,7 @@ def test_a_pattern_of_a_bucket_names_its_folders(monkeypatch):
 def test_no_workdir_is_refused():
   with pytest.raises(UserError, match='no workdir is given'):
     predict.load([])
-  with pytest.raises(UserError, match='^workdir is empty'):
+  with pytest.raises(UserError, match=r'^workdir is empty'):
     predict.load('')
 
 
