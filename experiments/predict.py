@@ -103,7 +103,7 @@ def _check_task(task: Call, path: str, min_probability: float) -> None:
 
   if not issubclass(task.entry, TextTask):
     raise UserError(
-      f'--workdir={path} was trained on config.task = {task}, which predicts '
+      f'{path} was trained on config.task = {task}, which predicts '
       'tokens, or their classes, and no label of a text; use '
       'experiments.evaluate for its scores on a split, experiments.inspect '
       '--text for its attention'

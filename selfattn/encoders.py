@@ -64,8 +64,8 @@ class AttentionEncoder(Stack):
   @property
   def windows(self) -> tuple[tuple[int, ...], ...]:
     """Windows of the first layers, which repeat; (): all tokens."""
-    is_one = all(isinstance(tokens, int) for tokens in self.window)
-    entries = (self.window,) if is_one else self.window
+    are_several = all(isinstance(entry, tuple | list) for entry in self.window)
+    entries = self.window if self.window and are_several else (self.window,)
     return tuple(tuple(window) for window in entries)
 
   @property

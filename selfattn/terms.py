@@ -39,8 +39,9 @@ class Terms:
     self._by_distance = {}
     if self._from_0:
       self._key_from_0 = key.replace(positions=np.arange(M)[None])
-      one = Tokens(positions=np.zeros((1, 1), int))
-      others = Tokens(positions=np.arange(1 - num_rows, M)[None])
+      at, ahead = np.zeros((1, 1), int), np.arange(1 - num_rows, M)[None]
+      one = Tokens(positions=at, index=at)
+      others = Tokens(positions=ahead, index=ahead)
       for name, part, part_params in parts_with(position, 'bias', params):
         if part.is_relative and 'state' not in part.hooks:
           bias_1H1N = part.bias(part_params, one, others)

@@ -104,17 +104,14 @@ def ideas(tmp_path_factory):
 @pytest.fixture
 def tables(ideas):
   """Its position methods, by name of the class."""
-  names = ('LogDistance', 'Gaussian', 'Salience', 'ClippedXL')
+  names = ('LogDistance', 'Salience')
   return {name: modules.named(f'ideas:{name}', Position, '') for name in names}
 
 
 def test_the_methods_of_the_docs_equal_their_formulas(tables):
   D, H, L = 12, 2, 5
-  gaussian = tables['Gaussian'](D, H, False, init_width=3.0)
   row = Tokens().with_defaults(L)
-  bias = gaussian.bias(gaussian.init(None), row, row)
   far = np.arange(L)[None] - np.arange(L)[:, None]
-  np.testing.assert_allclose(bias[0, 1], -(far**2) / 18, rtol=1e-6)
   logarithm = tables['LogDistance'](D, H, False, init_slope=0.5)
   bias = logarithm.bias(logarithm.init(None), row, row)
   np.testing.assert_allclose(bias[0, 1], -np.log1p(abs(far)) / 2, rtol=1e-6)
@@ -126,30 +123,6 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
   np.testing.assert_allclose(state, np.log(gate), rtol=1e-5, atol=1e-6)
 
 
-def test_the_content_term_of_the_docs_equals_its_formula(tables):
-  D, H, K, L, last = 12, 2, 6, 7, 4
-  method = tables['ClippedXL'](D, H, False, max_distance=last)
-  rng = np.random.default_rng(0)
-  params = {
-    name: rng.normal(size=leaf.shape)
-    for name, leaf in method.init(jax.random.key(0)).items()
-  }
-  q_LHK, k_LHK = rng.normal(size=(2, L, H, K))
-  rates = 10_000.0 ** (-np.arange(0, D, 2) / D)
-  want = np.zeros((H, L, L))
-  for h, i, j in np.ndindex(H, L, L):
-    angle = min(max(j - i, -last), last) * rates
-    r_D = np.stack([np.sin(angle), np.cos(angle)], axis=-1).ravel()
-    row_K = (r_D @ params['kernel']).reshape(H, K)[h]
-    want[h, i, j] = (q_LHK[i, h] + params['v'][h]) @ row_K
-    want[h, i, j] += params['u'][h] @ k_LHK[j, h]
-  given = jax.tree.map(jax.numpy.float32, (params, q_LHK[None], k_LHK[None]))
-  for where in (np.arange(L)[None], jax.numpy.arange(L)[None]):
-    row = Tokens(positions=where).with_defaults(L)
-    found = method.content(*given, row, row)[0]
-    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'changes',
@@ -158,7 +131,7 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
       'model.normaliser': 'ideas:Relu',
       'model.pool': 'ideas:Gated',
       'model.block': 'ideas:Sandwich(scale=0.5)',
-      'model.position': 'ideas:LogDistance',
+      'model.position': 'ideas:LogDistance(init_slope=2.0)',
       'model.position_sampling': 'ideas:RandomStride(max_stride=3)',
       'optimizer.groups': (
         'embeddings(optimizer=ideas:SignSgd)'
@@ -180,7 +153,7 @@ def test_the_content_term_of_the_docs_equals_its_formula(tables):
         'ideas:Majority(train=40, validation=10, test=10, longest_train=12, '
         'longest_test=20)'
       ),
-      'model.position': 'ideas:Salience+ideas:ClippedXL',
+      'model.position': 'ideas:Salience+ideas:LogDistance',
     },
     {'task': 'ideas:ReplacedTokens', 'checkpoint.best_metric': 'loss'},
     {
@@ -214,12 +187,14 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
   assert (tmp_path / 'run/norms.jsonl').exists() == bool(config.train.callback)
 
 
-@pytest.mark.usefixtures('ideas')
 def test_the_loop_of_the_docs_trains():
-  train_flat = modules.named('ideas:train_flat', None, '')
+  text = (ROOT / 'docs/training.md').read_text()
+  (block,) = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+  names = {}
+  exec(block, names)
   config = make_small_config()
   config.train.steps = 3
-  scores = train_flat(config)
+  scores = names['train_flat'](config)
   assert scores.keys() == Classify.metrics.keys()
   assert np.isfinite(scores['loss'])
 

@@ -163,16 +163,40 @@ def make_torch_gradient(kernel: str, slopes, shape) -> Callable:
       (B, H, L, K).
   """
   import torch
-  from torch.nn.attention import flex_attention as flex
 
   device = torch_device()
   new = functools.partial(
     torch.randn, shape, device=device, dtype=torch.bfloat16
   )
   arrays = [new(requires_grad=True) for _ in range(3)]
-  cotangent, length = new(), shape[2]
+  cotangent = new()
   if slopes is not None:
     slopes = torch.tensor(slopes, device=device)
+  make = {'sdpa': _sdpa, 'flex': _flex}[kernel]
+  attend = make(slopes, shape[2], device)
+
+  def gradient():
+    torch.autograd.grad(attend(*arrays), arrays, cotangent)
+
+  return gradient
+
+
+def _sdpa(slopes, length: int, device: str) -> Callable:
+  import torch
+
+  attend = torch.nn.functional.scaled_dot_product_attention
+  if slopes is None:
+    return functools.partial(attend, is_causal=True)
+  row = torch.arange(length, device=device)
+  distance = row - row[:, None]
+  bias = slopes[:, None, None] * distance
+  bias = bias.masked_fill(distance > 0, -torch.inf)
+  return functools.partial(attend, attn_mask=bias.bfloat16())
+
+
+def _flex(slopes, length: int, device: str) -> Callable:
+  import torch
+  from torch.nn.attention import flex_attention as flex
 
   def is_visible(batch, head, query, key):
     return key <= query
@@ -180,27 +204,11 @@ def make_torch_gradient(kernel: str, slopes, shape) -> Callable:
   def add_bias(score, batch, head, query, key):
     return score + slopes[head] * (key - query)
 
-  if kernel == 'flex':
-    attend = functools.partial(
-      torch.compile(flex.flex_attention),
-      score_mod=None if slopes is None else add_bias,
-      block_mask=flex.create_block_mask(
-        is_visible, None, None, length, length, device=device
-      ),
-    )
-  else:
-    attend = functools.partial(
-      torch.nn.functional.scaled_dot_product_attention,
-      is_causal=slopes is None,
-    )
-    if slopes is not None:
-      row = torch.arange(length, device=device)
-      distance = row - row[:, None]
-      bias = slopes[:, None, None] * distance
-      bias = bias.masked_fill(distance > 0, -torch.inf)
-      attend = functools.partial(attend, attn_mask=bias.bfloat16())
-
-  def gradient():
-    torch.autograd.grad(attend(*arrays), arrays, cotangent)
-
-  return gradient
+  mask = flex.create_block_mask(
+    is_visible, None, None, length, length, device=device
+  )
+  return functools.partial(
+    torch.compile(flex.flex_attention),
+    score_mod=None if slopes is None else add_bias,
+    block_mask=mask,
+  )

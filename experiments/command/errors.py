@@ -41,7 +41,9 @@ def making(name: str):
   except OSError as error:
     if error.errno not in _OF_PATHS:
       raise
-    raise UserError(f'{name}: {error.strerror}: {error.filename}') from error
+    is_file = error.errno == errno.EEXIST
+    reason = 'not a folder' if is_file else error.strerror
+    raise UserError(f'{name}: {reason}: {error.filename}') from error
 
 
 def one_line(error: Exception) -> str:
@@ -94,8 +96,10 @@ def one_of(name: Any, allowed, key: str) -> Any:
 
 
 def nearest(name: str, allowed) -> str:
-  """'; did you mean ...?', or '' without a close match."""
-  near = difflib.get_close_matches(name, list(map(str, allowed)), n=1)
+  """'; did you mean ...?', or '' without a close match; a beginning is one."""
+  names = [*map(str, allowed)]
+  longer = [other for other in names if name and other.startswith(name)]
+  near = longer or difflib.get_close_matches(name, names, n=1)
   return f'; did you mean {near[0]}?' if near else ''
 
 

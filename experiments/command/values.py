@@ -46,7 +46,7 @@ KINDS = {
   int: 'an integer',
   float: 'a number',
   str: 'text',
-  tuple: 'a list, as a,b',
+  tuple: 'a list, as a,b or (1, 2)',
   type(None): 'None',
 }
 

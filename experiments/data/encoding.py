@@ -33,7 +33,7 @@ def read_tokenizer(workdir: str):
 
   path = os.path.join(workdir, 'tokenizer.json')
   if not os.path.exists(path):
-    raise UserError(f'{path} does not exist; is --workdir the folder of a run?')
+    raise UserError(f'{path} does not exist; is this the folder of a run?')
   try:
     return tokenizers.Tokenizer.from_file(path)
   # The library raises bare Exception for a file that it cannot parse.

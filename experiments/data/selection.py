@@ -77,6 +77,13 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   indices = np.unique(rows.labels[splits['train']])
   labels = list(source.classes) if reader.is_listable else []
   labels = labels or reader.names(rows.names[index] for index in indices)
+  if len(labels) < reader.least:
+    raise UserError(
+      f'the train split has too few labels for config.task: {labels}; at least '
+      f'{reader.least} must occur: change config.task or '
+      'config.data.text.label_column, or, for several labels of a text, '
+      'config.data.text.label_separator or label_columns'
+    )
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings)
@@ -95,12 +102,6 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     )  # fmt: skip
     dropped += lines
     require_rows(split, labelled[split], settings.num_folds)
-  if len(labels) < reader.least:
-    raise UserError(
-      f'the train split has too few labels to learn: {labels}; at least '
-      f'{reader.least} must occur: change config.data.text.label_column, or '
-      'choose a config.task that reads none'
-    )
   of_train = values[rows.labels[labelled['train']]]
   facts = {
     'labels': labels,

@@ -40,8 +40,8 @@ class Stream(Text):
     separator: what follows each text.
     train_bytes: bytes of UTF-8 of the train split that are read, the first
       ones; 0: all.
-    validation_bytes: the same of the validation split.
-    test_bytes: the same of the test split.
+    validation_bytes: the same of the validation split, if it has files.
+    test_bytes: the same of the test split, if it has files.
   """
 
   separator: str = '\n'
@@ -60,6 +60,8 @@ class Stream(Text):
       name = f'{split}_bytes'
       size = getattr(self, name)
       require(size >= 0, name, size, 'at least 0 (0 reads all)')
+      files = f'0, or config.data.text.{split} must name files'
+      require(not size or getattr(self, split), name, size, files)
     if self.has_pairs:
       raise UserError(
         f'config.data.text.join = {self.join!r} must be space for '

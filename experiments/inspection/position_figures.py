@@ -236,8 +236,9 @@ def _curves(drawn, name, method, params, max_length) -> None:
   if 'bias' not in method.hooks or 'state' in method.hooks:
     return
   keys = np.arange(reach + last + 1)[None]
-  query = Tokens(positions=np.full((1, 1), reach))
-  bias = method.bias(params, query, Tokens(positions=keys))
+  at = np.full((1, 1), reach)
+  query = Tokens(positions=at, index=at)
+  bias = method.bias(params, query, Tokens(positions=keys, index=keys))
   values = np.asarray(bias)[0, :, 0]
   distances = keys[0] - reach
   figure = plots.distance_curves(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -64,7 +65,7 @@ def _read(path: str) -> Settings:
   if not os.path.exists(os.path.join(path, 'config.json')):
     is_sweep = os.path.exists(os.path.join(path, 'sweep.json'))
     remedy = f'; a sweep has its runs in {path}/trials' * is_sweep
-    raise UserError(f'--workdir: {path}/config.json does not exist{remedy}')
+    raise UserError(f'{path}/config.json does not exist{remedy}')
   config = read_json(path, 'config.json', {})
   with at(f'{path}/config.json'):
     return from_config(complete(config))
@@ -81,7 +82,7 @@ def _modules_as_noted(path: str) -> Iterator[None]:
 
 
 def say_changed(path: str) -> None:
-  """Says which modules have changed since a run, or a sweep, noted them.
+  """Says, once, which modules have changed since a run, or a sweep, noted them.
 
   A UserError says which one is gone.
   """
@@ -91,10 +92,16 @@ def say_changed(path: str) -> None:
     if digest_now != digest:
       changed[now] = file
   for now, file in changed.items():
-    log(
-      f'WARNING: {now}, or a module beside it, is not as it was when {path} '
-      f'began with {file}'
+    _warn(
+      f'{now}, or a module beside it, is not as it was when {path} began with '
+      f'{file}'
     )
+
+
+@functools.cache
+def _warn(text: str) -> None:
+  """Logs a warning, once: a command reads the settings of a run in parts."""
+  log(f'WARNING: {text}')
 
 
 def modules_of(settings: Iterable[Settings], path: str = '') -> dict[str, str]:

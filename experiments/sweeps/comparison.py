@@ -43,11 +43,12 @@ class Comparison:
       done.
     table: one entry per setting, the best first: `setting`, its name; its
       values of all keys that the sweep changes; the number `n` of trials that
-      are done and of those `missing`; if n > 0 also `validation`, `test`, and
-      the `difference` to the baseline on test, each as returned by `interval`,
-      the former two with the `values` of each seed or fold; and of
-      config.train.eval_lengths `by_length`, bits per byte on test in windows
-      of each length, where the model can read them, as the former two.
+      have the metric and of those `missing`, which are not done; if n > 0 also
+      `validation`, `test`, and the `difference` to the baseline on test, each
+      as returned by `interval`, the former two with the `values` of each seed
+      or fold; and of config.train.eval_lengths `by_length`, bits per byte on
+      test in windows of each length, where the model can read them, as the
+      former two.
     sign: 1 for a metric to maximise, -1 for one to minimise.
     of_trials: the name of the setting of each trial.
   """
@@ -202,11 +203,13 @@ def _scored(
     )
     by_split = values.setdefault(name, {split: {} for split in SPLITS})
     scores = {split: row[f'best/{split}/{metric}'] for split in SPLITS}
-    is_done = None not in scores.values()
-    entry['n' if is_done else 'missing'] += 1
+    has_scores = None not in scores.values()
+    # A model that cannot read windows of a length has no metric of it.
+    entry['n'] += has_scores
+    entry['missing'] += not has_scores and row['status'] != 'DONE'
     flat = spec.settings.flat()
     unit = ', '.join(str(flat[key]) for key in units)
-    for split, score in scores.items() if is_done else ():
+    for split, score in scores.items() if has_scores else ():
       by_split[split].setdefault(unit, []).append(score)
   means = {
     name: {

@@ -118,6 +118,8 @@ def caption(compared: Comparison) -> str:
     )
   if min(counts, default=LEAST) < LEAST:
     text += f' With fewer than {LEAST} {over}, the value of each.'
+  if any(not entry['n'] | entry['missing'] for entry in compared.table):
+    text += f' n is 0 where models are trained, and have no {compared.metric}.'
   if lengths_of(compared):
     text += ' N tokens: bits per byte on test in windows of so many.'
   if any(_UNKNOWN in cell for row in cells(compared)[1] for cell in row):

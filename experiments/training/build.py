@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
+from experiments.command import modules, schema
+from experiments.command.errors import in_file
 from experiments.learning import parameter_groups, schedules, steps
 from experiments.learning.hparams import HParams
 from experiments.learning.steps import State
@@ -37,7 +40,8 @@ def model(
       for all but its logits.
 
   Raises:
-    UserError: this machine does not support the backend of attention.
+    UserError: this machine does not support the backend of attention, or a
+      class of one's own fails, or returns an array of a wrong shape.
   """
   chosen = settings.model
   made: Task = settings.task.make() if task is None else task
@@ -45,7 +49,7 @@ def model(
   encoder = parts.encoder(chosen, vocab_size, platform)
   parts.check_encoder(chosen, encoder, platform)
   token_head = made.head(vocab_size, num_classes)
-  return TextClassifier(
+  classifier = TextClassifier(
     vocab_size=vocab_size,
     num_classes=num_classes,
     embed_dim=chosen.embed_dim,
@@ -60,6 +64,31 @@ def model(
     separator=vocab_size - 1 if settings.data.pair_length else None,
     restarts=chosen.pair_positions == 'restart',
   )
+  _check_own(settings, classifier)
+  return classifier
+
+
+def _check_own(settings: Settings, classifier: TextClassifier) -> None:
+  """UserError for a class of one's own that fails while a model is traced."""
+  own = [call for call in schema.calls_of(settings.model) if ':' in call.name]
+  if not own:
+    return
+  tokens = jax.ShapeDtypeStruct((2, settings.data.max_length), jnp.int32)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  try:
+    jax.eval_shape(
+      lambda k, ids: classifier.init(k, ids, ids == 0), key, tokens
+    )
+  except Exception as error:
+    frames = traceback.extract_tb(error.__traceback__)
+    for call in own:
+      path, _ = modules.source(call.name)
+      fails = path in (frame.filename for frame in frames)
+      # The hook of a position method that attention has checked.
+      if fails or str(error).startswith(f'{call.entry.__name__}.'):
+        with in_file(path, f'config.{call.key} = {call}: {path}'):
+          raise
+    raise
 
 
 def optimizer(

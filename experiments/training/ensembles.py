@@ -65,15 +65,14 @@ def check(paths: list[str], has_data: bool = False) -> None:
   facts, task = _facts(first, has_data), stored.read_settings(first).task
   if not issubclass(task.entry, TextTask):
     raise UserError(
-      f'--workdir={",".join(map(buckets.origin, paths))}: probabilities of '
-      f'config.task = {task}, which predicts '
-      'tokens, are not averaged; give one run'
+      f'{", ".join(map(buckets.origin, paths))}: probabilities of config.task '
+      f'= {task}, which predicts tokens, are not averaged; give one run'
     )
   for path in others:
     for name, value in _facts(path, has_data).items():
       if value != facts[name]:
         raise UserError(
-          f'--workdir={buckets.origin(path)} and {buckets.origin(first)} '
+          f'{buckets.origin(path)} and {buckets.origin(first)} '
           f'differ in their {name}; runs of an ensemble must agree in it'
         )
 

@@ -12,7 +12,7 @@ import chex
 import jax
 import numpy as np
 
-from experiments.command.errors import UserError, one_of
+from experiments.command.errors import UserError
 from experiments.data import encoding, loading
 from experiments.data.batches import Examples, eval_batches
 from experiments.data.labels import LabelFacts
@@ -163,7 +163,7 @@ def restore_params(
       leaves = saved.restore_params(step, template)
     except checkpoints_lib.Corrupt as error:
       others = [other for other in saved.steps() if other != step]
-      hint = f'; --checkpoint={others[-1]} reads another one' if others else ''
+      hint = f'; checkpoint {others[-1]} is another one' if others else ''
       raise checkpoints_lib.Corrupt(f'{error}{hint}') from error
   params = jax.tree.unflatten(jax.tree.structure(template), leaves.values())
   fit = _fit(path, step) if calibrated else {}
@@ -192,9 +192,12 @@ def _step(path: str, saved: checkpoints_lib.Checkpoints, which: str) -> int:
   """The step of 'best', 'last' or a number, of which there is a checkpoint."""
   steps = saved.steps()
   if not steps:
-    raise UserError(f'--workdir={path} has no checkpoint yet')
+    raise UserError(f'{path} has no checkpoint yet')
   if which == 'last':
     return max(steps)
   if which == 'best':
     return saved.best() or max(steps)
-  return int(one_of(which, [str(step) for step in steps], '--checkpoint'))
+  if which not in map(str, steps):
+    names = ', '.join(map(str, ['best', 'last', *steps]))
+    raise UserError(f'checkpoint = {which!r} of {path} is not one of {names}')
+  return int(which)

@@ -34,19 +34,19 @@ class Sampling:
   seed: int = 0
 
   def check(self) -> None:
-    """UserError for a value that is out of range; names the flag."""
+    """UserError for a value that is out of range, with its name."""
     is_warm = 1e-6 <= self.temperature < float('inf')
     if not (self.temperature == 0 or is_warm):
       raise UserError(
-        f'--temperature={self.temperature} must be 0, or at least 1e-6 and '
+        f'temperature = {self.temperature} must be 0, or at least 1e-6 and '
         'finite'
       )
     if not 0 < self.top_p <= 1:
       raise UserError(
-        f'--top_p={self.top_p} must be greater than 0 and at most 1'
+        f'top_p = {self.top_p} must be greater than 0 and at most 1'
       )
     if not SEED.holds(self.seed):
-      raise UserError(f'--seed={self.seed} must be {SEED.text}')
+      raise UserError(f'seed = {self.seed} must be {SEED.text}')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +103,12 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
       cache.
   """
   if not len(ids):
-    raise UserError('--prompt has no token; give some text')
+    raise UserError('the prompt has no token; give some text')
   # The last token is not read.
   size = len(ids) + count - 1
   if reason := lengths.unsupported(run.program, size):
     raise UserError(
-      f'--max_new_tokens={count} after a prompt of {len(ids)} is more than '
+      f'max_new_tokens = {count} after a prompt of {len(ids)} is more than '
       f'the model can read: {reason}'
     )
   classifier = run.program.classifier
@@ -123,7 +123,7 @@ def sampled(run: Evaluated, ids, count: int, sampling: Sampling) -> Iterator:
       last = token[None, None]
       yield int(token)
   except (TypeError, ValueError) as error:
-    raise UserError(f'--prompt: this model has no cache: {error}') from error
+    raise UserError(f'this model has no cache: {error}') from error
 
 
 def _step(classifier, size, sampling, params, cache, tokens, key):

@@ -47,7 +47,8 @@ def opened(workdir: str | list[str]) -> Iterator[list[str]]:
   if not names:
     raise UserError('no workdir is given; give at least one')
   with contextlib.ExitStack() as on_exit:
-    yield [on_exit.enter_context(buckets.staged(name)) for name in names]
+    staged = (buckets.staged(name, name='workdir') for name in names)
+    yield [on_exit.enter_context(context) for context in staged]
 
 
 def _names(workdir: str | list[str]) -> list[str]:

@@ -37,7 +37,7 @@ HOOKS = (
 class Position(InLayers):
   """The contract; a subclass implements some of the hooks.
 
-  Hooks get tokens as `Tokens`. Their `positions` are (1 or B, L):
+  Hooks get tokens as `Tokens`. Their `positions` and `index` are (1 or B, L):
   NumPy arrays where they are known while tracing, so that a hook may check
   them, and compute a table from them in float64; traced arrays otherwise. Their
   `state` is what `state` of this method returned, or None.
@@ -209,7 +209,8 @@ class Position(InLayers):
     """Added to the scaled scores: float32 (1 or B, H, L, M), or None.
 
     Finite. That of a relative method without state is computed once per
-    distance in self-attention, so it may read `positions` alone.
+    distance in self-attention, so it may read `positions` alone, or `index`,
+    which is the same there.
     """
     del params, query, key
 

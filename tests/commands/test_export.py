@@ -34,7 +34,10 @@ def test_an_exported_run_predicts_what_the_run_does(
     (['--workdir={run}'], '--output is required'),
     (['--workdir={run},{run}/..', '--output=files'], 'give one run'),
     (['--workdir=absent', '--output=files'], 'absent'),
-    (['--workdir={run}', '--output=files', '--checkpoint=7'], '--checkpoint'),
+    (
+      ['--workdir={run}', '--output=files', '--checkpoint=7'],
+      "checkpoint = '7'",
+    ),
   ],
 )
 def test_an_export_of_no_run_is_refused_and_writes_nothing(

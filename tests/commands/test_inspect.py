@@ -324,7 +324,7 @@ def test_numbers_of_a_large_array_are_left_out(monkeypatch, capfd):
     (['--workdir=RUN', '--text='], "'' has no tokens"),
     (['--workdir=RUN', '--config.seed=3'], 'drop --config'),
     (['--workdir=RUN', '--length=1'], '--length=1 must be'),
-    (['--workdir=RUN', '--checkpoint=5'], '--checkpoint'),
+    (['--workdir=RUN', '--checkpoint=5'], "checkpoint = '5'"),
     (['--workdir=RUN', '--metric=loss'], '--metric does not apply to a run'),
     (['--workdir=gs://none/run'], '--output is required'),
     (['--workdir=RUN', '--split=all'], 'split'),

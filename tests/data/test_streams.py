@@ -88,7 +88,7 @@ def test_the_first_bytes_of_a_split(tmp_path, size):
 def test_another_file_is_a_whole_stream_in_windows(tmp_path):
   write(tmp_path, TEXTS * 50)
   write(tmp_path, name='other.jsonl')
-  config = make_config(tmp_path, 'stream(test_bytes=20)')
+  config = make_config(tmp_path, 'stream(train_bytes=900)')
   data, run = from_config(config).data, tmp_path / 'run'
   run.mkdir()
   for name, text in loading.load(data, '').files.items():
@@ -182,6 +182,7 @@ def test_loss_in_nats_is_bits_per_byte_of_the_text():
   [
     ({'task': 'classify'}, 'config.task'),
     ({'data.source': 'stream(test_bytes=-1)'}, 'config.data.source'),
+    ({'data.source': 'stream(test_bytes=9)'}, 'config.data.text.test'),
     ({'train.eval_lengths': (0,)}, 'config.train.eval_lengths'),
     ({'model.position': 'learned(max_len=16)', 'train.eval_lengths': (16, 32),
       'checkpoint.best_metric': 'bits_per_byte_32'},

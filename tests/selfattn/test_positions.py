@@ -1,5 +1,6 @@
 """Every position method against its formula in float64, and identities."""
 
+import dataclasses
 import itertools
 import pathlib
 import re
@@ -11,7 +12,7 @@ import pytest
 
 from selfattn import positions
 from selfattn.backends import attend
-from selfattn.positions import POSITIONS
+from selfattn.positions import POSITIONS, Position
 from selfattn.positions.biases import slopes
 from selfattn.tokens import Tokens
 from tests.conftest import at, draw, is_causal_only
@@ -503,6 +504,25 @@ def test_combined_methods_add_their_terms():
   assert not positions.make({'alibi': {}, 'fire': {}}, D, H, False).is_relative
   limited = positions.make({'learned': {'max_len': 9}, 't5': {}}, D, H, False)
   assert limited.max_length() == 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Behind(Position):
+  """-|key - query|, of the order of the tokens."""
+
+  is_relative = True
+
+  def bias(self, params, query, key):
+    far_BLM = abs(key.index[:, None] - query.index[:, :, None])
+    return jnp.repeat(-jnp.float32(far_BLM)[:, None], self.num_heads, axis=1)
+
+
+def test_a_bias_that_is_computed_by_distance_may_read_the_index():
+  q, k, v = jax.random.normal(jax.random.key(2), (3, B, 5, H, K))
+  found, _ = attend(q, k, v, position=Behind(D, H, False))
+  far = abs(np.arange(5)[None] - np.arange(5)[:, None])
+  want, _ = attend(q, k, v, bias=-jnp.float32(far)[None, None])
+  np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('name', POSITIONS)

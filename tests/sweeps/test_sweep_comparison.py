@@ -29,7 +29,8 @@ def compared(
     for seed, pair in enumerate(pairs):
       trials.append({key: value, over: seed})
       validation, test = pair or (None, None)
-      row = {'trial': len(rows), 'name': str(len(rows))}
+      status = 'DONE' if pair else 'PENDING'
+      row = {'trial': len(rows), 'name': str(len(rows)), 'status': status}
       for name in Classify.metrics:
         row |= {
           f'best/validation/{name}': validation,
@@ -99,7 +100,7 @@ def test_the_metric_and_its_direction_are_those_of_checkpoints(
   assert 'loss on test -0.1997 ± 0.0014, better' in tables.conclusion(found)
   found, _ = compared(tmp_path, scores, best_metric='loss', metric='accuracy')
   assert settings(found) == ['0.1', '0.2']
-  with pytest.raises(UserError, match=r"--metric = 'acc' is not one of"):
+  with pytest.raises(UserError, match=r"--metric = 'acc' .* mean accuracy"):
     compared(tmp_path, scores, metric='acc')
 
 
@@ -326,7 +327,7 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
       trials.append({POSITION: position, 'seed': seed})
       scores = {'bits_per_byte_8': short, 'bits_per_byte_64': long}
       rows.append(
-        {'trial': len(rows), 'name': str(len(rows))}
+        {'trial': len(rows), 'name': str(len(rows)), 'status': 'DONE'}
         | {
           f'best/{split}/{name}': value
           for name, value in scores.items()
@@ -336,6 +337,10 @@ def test_a_stream_is_compared_by_length_of_the_window(tmp_path):
   specs = plan.make(base.to_dict(), trials, str(tmp_path / 'sweep'))
   found = comparison.compare(rows, specs, '', '')
   assert [entry['setting'] for entry in found.table] == ['none', 'alibi']
+  by_64 = comparison.compare(rows, specs, 'bits_per_byte_64', '')
+  alibi, none = by_64.table
+  assert (alibi['n'], none['n'], none['missing']) == (2, 0, 0)
+  assert 'no bits_per_byte_64' in tables.caption(by_64)
   none, alibi = (entry['by_length'] for entry in found.table)
   assert list(none) == ['8']
   assert alibi['64']['mean'] == pytest.approx(3.2)

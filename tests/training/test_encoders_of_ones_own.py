@@ -1,4 +1,4 @@
-"""A stranger's encoder: one class, one line, and every command knows it."""
+"""A stranger's encoder or method: one class, and every command knows it."""
 
 import flax.linen as nn
 import jax
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import make_small_config
 
+from experiments.command import modules
 from experiments.command.errors import UserError
 from experiments.inspection import head_analysis
 from experiments.settings import settings as settings_lib
@@ -112,3 +113,38 @@ def test_one_that_declares_no_size_is_handed_none(monkeypatch):
     model.init, jax.random.key(0), np.ones((1, 3), int), np.ones((1, 3), bool)
   )
   assert set(shapes['params']) == {'embed', 'head'}
+
+
+METHOD = """
+import dataclasses
+import jax.numpy as jnp
+from selfattn.positions import Position
+
+@dataclasses.dataclass(frozen=True)
+class Mine(Position):
+  def bias(self, params, query, key):
+    return {}
+"""
+
+
+@pytest.mark.parametrize(
+  ('returned', 'line'),
+  [
+    ('jnp.zeros(len(key.positions[0]))', r'Mine.bias returned .* shape \(9,\)'),
+    # Right for texts of one token alone.
+    ('jnp.zeros((1, self.num_heads, 1, 1))', r'must be \(1 or 2, 2, 9, 9\)'),
+    ('key.positions @ query.positions', 'ideas_of_shapes.py line 9: ValueErr'),
+    ('params["slope"]', "ideas_of_shapes.py line 9: KeyError: 'slope'"),
+  ],
+)
+def test_a_hook_that_does_not_fit_is_one_line(
+  returned, line, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(modules, '_folders', [str(tmp_path)])
+  (tmp_path / 'ideas_of_shapes.py').write_text(METHOD.format(returned))
+  config = make_config(encoder='attention', position='ideas_of_shapes:Mine')
+  config.data.max_length = 9
+  with pytest.raises(UserError, match=line) as error:
+    build.model(settings_lib.from_config(config), 31, 2)
+  start = 'config.model.position = ideas_of_shapes:Mine: '
+  assert str(error.value).startswith(start)

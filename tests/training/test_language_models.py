@@ -156,7 +156,7 @@ def test_a_length_beyond_the_positions_has_a_reason(trained, run, changes):
   assert lengths.unsupported(other.program, 24) is None
   assert '24' in lengths.unsupported(other.program, 25)
   # The last token that is drawn is not read.
-  with pytest.raises(UserError, match='--max_new_tokens=23'):
+  with pytest.raises(UserError, match='max_new_tokens = 23'):
     next(generation.sampled(other, [5, 6, 7], 23, generation.Sampling()))
 
 
@@ -167,7 +167,7 @@ def test_a_length_beyond_the_positions_has_a_reason(trained, run, changes):
 def test_the_part_without_a_cache_is_named(trained, run, key, value):
   other = other_model(trained, run, **{f'model.{key}': value})
   name = value.rpartition('+')[2].capitalize()
-  with pytest.raises(UserError, match=f'--prompt: .* has no cache: .*{name}'):
+  with pytest.raises(UserError, match=f'this model has no cache: .*{name}'):
     next(generation.sampled(other, [5], 1, generation.Sampling()))
 
 
@@ -222,11 +222,11 @@ def test_tokens_are_drawn_by_their_probabilities():
 @pytest.mark.parametrize(
   ('arguments', 'flag'),
   [
-    ({'prompt': ''}, '--prompt'),
-    ({'prompt': 'a', 'temperature': -1.0}, '--temperature'),
-    ({'prompt': 'a', 'temperature': 1e-38}, '--temperature'),
-    ({'prompt': 'a', 'top_p': 0.0}, '--top_p'),
-    ({'prompt': 'a', 'seed': 2**63}, '--seed'),
+    ({'prompt': ''}, 'the prompt has no token'),
+    ({'prompt': 'a', 'temperature': -1.0}, 'temperature = '),
+    ({'prompt': 'a', 'temperature': 1e-38}, 'temperature = '),
+    ({'prompt': 'a', 'top_p': 0.0}, 'top_p = '),
+    ({'prompt': 'a', 'seed': 2**63}, 'seed = '),
   ],
 )
 def test_what_generates_no_text_is_one_line(run, trained, arguments, flag):

@@ -85,9 +85,11 @@ def test_each_of_a_few_lengths_is_compiled_once(run):
 
 
 def test_unknown_runs_and_checkpoints_are_refused(run, tmp_path):
-  with pytest.raises(UserError, match='--checkpoint = '):
+  with pytest.raises(UserError, match=r"^checkpoint = '13' of .* best, last, "):
     predict.load(run, 13)
-  with pytest.raises(UserError, match='does not exist'):
+  with pytest.raises(
+    UserError, match=f'^{tmp_path}/config.json does not exist'
+  ):
     predict.load(str(tmp_path))
 
 

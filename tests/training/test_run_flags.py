@@ -40,6 +40,8 @@ def test_a_workdir_is_in_the_home_and_may_be_a_pattern(workdir, names, runs):
 def test_no_workdir_is_refused():
   with pytest.raises(UserError, match='no workdir is given'):
     predict.load([])
+  with pytest.raises(UserError, match=r'^workdir is empty'):
+    predict.load('')
 
 
 def test_a_pattern_that_the_shell_has_replaced_is_one_line(
