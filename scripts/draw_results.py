@@ -14,7 +14,7 @@ from selfattn.positions import POSITIONS
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Files of the table on docs/language_models.md.
-LENGTHS = ('lengths_basic',)
+LENGTHS = ('lengths_methods',)
 # Chance of each task on long strings.
 TASKS = {
   'a_before_b': 0.5,
@@ -41,40 +41,46 @@ def kind(name: str) -> str:
   return kinds[-1] if kinds else 'no positions'
 
 
-def by_length(axis) -> None:
-  """Bits per byte of language models against the length of their windows."""
+def by_length(axes) -> None:
+  """Bits per byte of language models against the length of their windows.
+
+  One axis for each kind of methods, with those of other kinds in grey.
+  """
   rows = [row for file in LENGTHS for row in results.rows(file)]
-  ends = []
-  for row in rows:
-    name = row['model.position']
-    lengths = [int(length) for length in row['by_length']]
-    bits = [of_length['mean'] for of_length in row['by_length'].values()]
-    colour = plots.COLOURS[list(KINDS).index(kind(name.partition('(')[0]))]
-    axis.plot(lengths, bits, 'o-', color=colour, markersize=3)
-    ends.append((bits[-1], lengths[-1], name, colour))
-  # Names beside the ends of the lines, where they do not overlap.
-  below = -np.inf
+  for axis, of in zip(axes, KINDS, strict=True):
+    ends = []
+    for row in rows:
+      name = row['model.position']
+      lengths = [int(length) for length in row['by_length']]
+      bits = [at_length['mean'] for at_length in row['by_length'].values()]
+      if kind(name.partition('(')[0]) == of:
+        axis.plot(lengths, bits, 'o-', markersize=2.5, linewidth=1.2, zorder=3)
+        ends.append((bits[-1], lengths[-1], name, axis.lines[-1].get_color()))
+      else:
+        axis.plot(lengths, bits, color='0.85', linewidth=0.7)
+    _write_names(axis, ends)
+    axis.set_xscale('log', base=2)
+    axis.set_yscale('log')
+    axis.set_yticks([2, 3, 4, 5, 6], list('23456'))
+    axis.yaxis.set_minor_formatter('')
+    axis.set_xticks([128, 512, 2048], ['128', '512', '2,048'])
+    axis.set_xlim(right=2048 * 12)
+    axis.set_title(of, fontsize=9)
+
+
+def _write_names(axis, ends) -> None:
+  """Names beside the ends of the lines, where they do not overlap."""
+  below = 1.83
   for bits, length, name, colour in sorted(ends):
-    below = max(bits, below + 0.16)
+    below = max(bits, 1.07 * below)
     axis.annotate(
-      name,
+      name.partition('(')[0],
       (length, bits),
-      (1.12 * length, below),
+      (1.15 * length, below),
       color=colour,
-      fontsize=8,
+      fontsize=7,
       va='center',
     )
-  axis.set_ylim(top=below + 0.16)
-  axis.set_xscale('log', base=2)
-  axis.set_xticks(lengths, [f'{length:,}' for length in lengths])
-  axis.set_xlim(right=lengths[-1] * 3.2)
-  axis.set_xlabel('length of the window; trained on 128')
-  axis.set_ylabel('bits per byte, IMDB test')
-  drawn = {colour for *_, colour in ends}
-  for of, colour in zip(KINDS, plots.COLOURS, strict=True):
-    if colour in drawn:
-      axis.plot([], [], color=colour, label=of)
-  axis.legend(fontsize=7, frameon=False, loc='upper left')
 
 
 def by_task(axis) -> None:
@@ -108,10 +114,13 @@ def by_task(axis) -> None:
 
 
 def main():
-  figure = Figure(figsize=(11, 5.5), layout='constrained')
-  left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-  by_length(left)
-  by_task(right)
+  figure = Figure(figsize=(13, 6), layout='constrained')
+  left, right = figure.subfigures(1, 2, width_ratios=(3, 1.3))
+  axes = left.subplots(2, 3, sharex=True, sharey=True)
+  by_length(axes.flat)
+  left.supxlabel('length of the window; trained on 128', fontsize=9)
+  left.supylabel('bits per byte, IMDB test', fontsize=9)
+  by_task(right.subplots())
   path = ROOT / 'docs/measured.png'
   figure.savefig(path, dpi=plots.DPI)
   print(path)

@@ -99,7 +99,7 @@ def _value(row: dict, column: str):
   if column in row:
     return row[column]
   summary, _, part = column.rpartition('.')
-  return (row.get(summary) or {}).get(part)
+  return (_value(row, summary) or {}).get(part) if summary else None
 
 
 def _shown(value, form: str) -> str:

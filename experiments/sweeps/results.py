@@ -117,8 +117,9 @@ def publish(
 ) -> None:
   """Writes the table and where it comes from: for a page, not for a resume.
 
-  `commands`, `commits`, `machines` and `versions` of jax are those of all
-  attempts of all trials, with PATH for folders; `trials` counts them by status.
+  `commands`, `commits`, `machines`, kinds of `devices` and `versions` of jax are
+  those of all attempts of all trials, with PATH for folders; `trials` counts
+  them by status.
 
   Raises:
     UserError: the env.json of a trial is corrupt.
@@ -134,6 +135,9 @@ def publish(
     ),
     'commits': _distinct(entry.get('commit') for entry in attempts),
     'machines': _distinct(entry.get('machine') for entry in attempts),
+    'devices': _distinct(
+      kind for entry in attempts for kind in entry.get('devices', ())
+    ),
     'versions': _distinct(
       entry.get('packages', {}).get('jax') for entry in attempts
     ),

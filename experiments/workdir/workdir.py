@@ -252,7 +252,7 @@ def record_environment(workdir: Workdir, devices) -> None:
       'command': provenance.command(),
       'python': platform.python_version(),
       'packages': provenance.versions(),
-      'devices': [str(device) for device in devices],
+      'devices': [device.device_kind for device in devices],
       'machine': provenance.machine(),
       'commit': provenance.commit(),
     }

@@ -152,6 +152,7 @@ def test_a_published_table_says_command_commit_machine_and_seeds(
   assert str(whole[0]) not in output.read_text()
   assert published['commits'] == [provenance.commit()]
   assert published['machines'] == [provenance.machine()]
+  assert published['devices'] == ['cpu']
   assert published['seed'] == [0, 1]
   assert published['trials'] == {'DONE': 4}
   table = json.loads((path / 'results.json').read_text())['table']
