@@ -115,7 +115,7 @@ def by_task(axis) -> None:
 
 def main():
   figure = Figure(figsize=(13, 6), layout='constrained')
-  left, right = figure.subfigures(1, 2, width_ratios=(3, 1.3))
+  left, right = np.ravel(figure.subfigures(1, 2, width_ratios=(3, 1.3)))
   axes = left.subplots(2, 3, sharex=True, sharey=True)
   by_length(axes.flat)
   left.supxlabel('length of the window; trained on 128', fontsize=9)

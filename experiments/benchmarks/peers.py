@@ -76,7 +76,7 @@ def make_torch_step(
   def logits(x):
     x = drop(embed(x) + encoding)
     if model.is_causal:
-      return head(encoder(x, mask=mask, is_causal=True)).transpose(1, 2)
+      return head(encoder(x, mask=mask, is_causal=True)).flatten(0, 1)
     return head(drop(encoder(x).mean(dim=1)))
 
   modules = torch_nn.ModuleList([embed, encoder, head]).to(device)
@@ -105,13 +105,13 @@ def make_x_transformers_step(size, tokens, targets, dtype: str) -> Callable:
   ).to(torch_device())
 
   def logits(x):
-    return model(x).transpose(1, 2)
+    return model(x).flatten(0, 1)
 
   return _torch_step(model, logits, tokens, targets, dtype)
 
 
 def _torch_step(module, logits, tokens, targets, dtype: str) -> Callable:
-  """A step of fused AdamW on the mean loss; `logits` has classes in axis 1."""
+  """A step of fused AdamW on the mean loss; `logits` has one row per target."""
   import torch
 
   device = torch_device()
@@ -119,7 +119,7 @@ def _torch_step(module, logits, tokens, targets, dtype: str) -> Callable:
     module.parameters(), lr=LEARNING_RATE, fused=True
   )
   inputs, labels = (
-    torch.tensor(x, device=device).long() for x in (tokens, targets)
+    torch.tensor(x, device=device).long() for x in (tokens, targets.flatten())
   )
   is_half = dtype != 'float32'
 

@@ -117,9 +117,9 @@ def publish(
 ) -> None:
   """Writes the table and where it comes from: for a page, not for a resume.
 
-  `commands`, `commits`, `machines`, kinds of `devices` and `versions` of jax are
-  those of all attempts of all trials, with PATH for folders; `trials` counts
-  them by status.
+  `commands`, `commits`, `machines`, kinds of `devices` and `versions` of jax
+  are those of all attempts of all trials, with PATH for folders; `trials`
+  counts them by status.
 
   Raises:
     UserError: the env.json of a trial is corrupt.
