@@ -4,6 +4,7 @@ bash scripts/run.sh python scripts/draw_results.py
 """
 
 import pathlib
+from typing import Any
 
 import numpy as np
 import results
@@ -115,7 +116,8 @@ def by_task(axis) -> None:
 
 def main():
   figure = Figure(figsize=(13, 6), layout='constrained')
-  left, right = np.ravel(figure.subfigures(1, 2, width_ratios=(3, 1.3)))
+  halves: Any = figure.subfigures(1, 2, width_ratios=(3, 1.3))
+  left, right = halves
   axes = left.subplots(2, 3, sharex=True, sharey=True)
   by_length(axes.flat)
   left.supxlabel('length of the window; trained on 128', fontsize=9)
