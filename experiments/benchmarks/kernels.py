@@ -1,11 +1,10 @@
 """Gradients of one causal attention call in bfloat16, by backend and length.
 
-One row for each position method, length and implementation: those of
---backends that support the call, and `sdpa` and `flex` of PyTorch, its
-scaled_dot_product_attention and its FlexAttention, compiled. A call has 16,384
-tokens, whatever the length of a text. Ratios are to the first backend, timed
-alternately. Backends that need more temporary memory than --memory_gib are not
-run.
+One row for each position method, length and implementation: --backends, and on
+a GPU `sdpa` and `flex` of PyTorch, its scaled_dot_product_attention and its
+FlexAttention, compiled. A call has 16,384 tokens, whatever the length of a
+text. Ratios are to the first one that is run, timed alternately. Backends that
+need more temporary memory than --memory_gib are not run.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ def measure(values) -> list[dict]:
     values: flags of experiments.benchmark.
 
   Raises:
-    UserError: a length or a method has no such call.
+    UserError: a length or a method has no such call, a backend does not support
+      it, or none has the memory.
   """
   for name in values.positions:
     one_of(name, METHODS, '--positions')
@@ -56,6 +56,10 @@ def _rows(name: str, length: int, values) -> list[dict]:
     kernel: functools.partial(_repeat, gradient)
     for kernel, gradient in _gradients(name, length, values).items()
   }
+  if not calls:
+    raise UserError(
+      f'--memory_gib={values.memory_gib} is too little for --lengths={length}'
+    )
   seconds = alternate(calls, values.repetitions)
   base = next(iter(seconds.values()))
   rows = [

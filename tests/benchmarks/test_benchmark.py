@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments import benchmarks
-from experiments.benchmarks import attention, peers, start, step
+from experiments.benchmarks import attention, kernels, peers, start, step
 from selfattn import positions
 from selfattn.normalisers import NORMALISERS, Softmax
 from selfattn.positions import POSITIONS
@@ -126,6 +126,21 @@ def test_attention_suite(call_command, tmp_path):
   assert 'temporary_mib' in stderr
 
 
+def test_kernel_suite(call_command, monkeypatch):
+  """One row for each length and backend; ratios are to the first."""
+  monkeypatch.setattr(kernels, 'TOKENS', 32)
+  monkeypatch.setattr(kernels, 'HEAD_DIM', 8)
+  flags = ['--suite=kernels', '--positions=alibi', '--lengths=16,8']
+  flags += ['--backends=xla,reference', '--repetitions=1']
+  code, stdout, stderr = call_command('benchmark', *flags, cwd=ROOT)
+  assert code == 0, stderr
+  rows = last_json(stdout)['rows']
+  assert [(row['length'], row['backend']) for row in rows] == [
+    (length, backend) for length in (8, 16) for backend in ('xla', 'reference')
+  ]
+  assert {row['ratio'] for row in rows if row['backend'] == 'xla'} == {1}
+
+
 @pytest.mark.parametrize(
   ('position', 'normaliser'),
   [
@@ -152,6 +167,7 @@ def test_every_method_and_normaliser_has_a_program(position, normaliser):
     ('--backends=xlo', "--backends = 'xlo' is not one of"),
     ('--backends=cudnn', '--backends=cudnn does not support alibi: '),
     ('--lengths=12,0', '--lengths=0 must be a positive number'),
+    ('--trials=32,x', '--trials=x must be a positive number'),
     ('--repetitions=0', '--repetitions=0'),
     ('--suite=speed', '--suite=speed'),
   ],
