@@ -90,7 +90,8 @@ def _define(values) -> None:
     (
       'positions',
       ['alibi'],
-      'Position methods of suites attention and kernels, a list, or all.',
+      'Position methods of suite attention, a list, or all; none and alibi are '
+      'those of suite kernels.',
     ),
     (
       'normalisers',

@@ -5,8 +5,9 @@
 
 Writes program.bin, the model as jax.export serialises it for CPU, GPU and TPU;
 parameters.safetensors; tokenizer.json, the vocabulary; settings.json, the
-labels and the config; and predict.py, an example that reads them. It needs
-jax, flatbuffers, numpy, safetensors and tokenizers alone. Tasks of texts export
+labels, the config, and whether texts of any length are taken or all are padded
+to max_length; and predict.py, an example that reads them. It needs jax,
+flatbuffers, numpy, safetensors and tokenizers alone. Tasks of texts export
 probabilities, or numbers as the data has them, other tasks logits of each
 token. The last line of standard output is one JSON object. One process does
 all.
@@ -51,7 +52,7 @@ def main(values) -> None:
     labels = loading.read_facts(path)['labels']
     app.make_folder(output, 'output')
     settings = exports.write(run, tokenizer, labels, output)
-  shown = ('step', 'task', 'output', 'max_length')
+  shown = ('step', 'task', 'output', 'length', 'max_length')
   app.print_result({'path': output} | {name: settings[name] for name in shown})
 
 

@@ -12,6 +12,7 @@ from selfattn.dropout import Dropout
 from selfattn.kernels import Term
 from selfattn.masks import combine, has_pairs, visible
 from selfattn.normalisers import Softmax
+from selfattn.positions.calls import check_returned
 from selfattn.positions.contract import add
 from selfattn.terms import Terms
 from selfattn.tokens import Tokens
@@ -68,6 +69,7 @@ class AttendCall:
     weights_BHLM = self.normaliser(
       self.normaliser_params, scores, mask, query, self.key
     )
+    check_returned(self.normaliser, '__call__', weights_BHLM, *scores.shape)
     dropped_BHLM = self._drop(weights_BHLM, first)
     values = self.terms.values(dropped_BHLM, query, first)
     output = add(values, _weighted_sum(dropped_BHLM, self.v_BMGK))

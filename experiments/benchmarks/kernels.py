@@ -104,7 +104,7 @@ def _gradients(name: str, length: int, values) -> dict[str, Callable]:
     if temporary_bytes(program) <= values.memory_gib * 2**30:
       gradients[backend] = functools.partial(program, *arrays)
   # FlexAttention has gradients on a GPU alone.
-  if peers.installed('torch') and peers.torch_device() == 'cuda':
+  if peers.installed('torch') and peers.set_up_torch() == 'cuda':
     slopes = None
     if name == 'alibi':
       exponents = -8 * np.arange(1, NUM_HEADS + 1) / NUM_HEADS

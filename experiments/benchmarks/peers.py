@@ -46,7 +46,7 @@ def make_torch_step(
   from torch import nn as torch_nn
 
   torch.manual_seed(0)
-  device = torch_device()
+  device = set_up_torch()
   row = Tokens().with_defaults(tokens.shape[1])
   encoding = Sinusoidal(size.embed_dim, size.num_heads, False).encoding({}, row)
   encoding = torch.tensor(np.asarray(encoding), device=device)
@@ -102,7 +102,7 @@ def make_x_transformers_step(size, tokens, targets, dtype: str) -> Callable:
     max_seq_len=tokens.shape[1],
     attn_layers=layers,
     scaled_sinu_pos_emb=True,
-  ).to(torch_device())
+  ).to(set_up_torch())
 
   def logits(x):
     return model(x).flatten(0, 1)
@@ -114,7 +114,7 @@ def _torch_step(module, logits, tokens, targets, dtype: str) -> Callable:
   """A step of fused AdamW on the mean loss; `logits` has one row per target."""
   import torch
 
-  device = torch_device()
+  device = set_up_torch()
   optimizer = torch.optim.AdamW(
     module.parameters(), lr=LEARNING_RATE, fused=True
   )
@@ -134,8 +134,8 @@ def _torch_step(module, logits, tokens, targets, dtype: str) -> Callable:
   return step
 
 
-def torch_device() -> str:
-  """PyTorch's device, with float32 matmuls as precise as those of JAX."""
+def set_up_torch() -> str:
+  """Sets float32 matmuls to the precision of JAX; returns PyTorch's device."""
   import torch
 
   if not torch.cuda.is_available():
@@ -164,7 +164,7 @@ def make_torch_gradient(kernel: str, slopes, shape) -> Callable:
   """
   import torch
 
-  device = torch_device()
+  device = set_up_torch()
   new = functools.partial(
     torch.randn, shape, device=device, dtype=torch.bfloat16
   )

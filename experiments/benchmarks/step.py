@@ -194,7 +194,7 @@ def _steps(model: Model, config, size: Size) -> dict[str, Callable]:
   if peers.installed('torch'):
     make = functools.partial(peers.make_torch_step, model, size, tokens, labels)
     steps['pytorch'] = make()
-    if model.is_causal and peers.torch_device() == 'cuda':
+    if model.is_causal and peers.set_up_torch() == 'cuda':
       steps['pytorch, compiled'] = make(is_compiled=True)
   if model.is_causal and peers.installed('x_transformers'):
     steps['x-transformers'] = peers.make_x_transformers_step(

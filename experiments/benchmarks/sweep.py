@@ -76,7 +76,7 @@ def _sweep(workdir: str, trials: int, engine: str) -> float:
 
 
 def _listed(values) -> str:
-  return ','.join(f'{value:.3g}' for value in values)
+  return ','.join(f'{value:.6g}' for value in values)
 
 
 def _run(command: str, *arguments: str) -> float:

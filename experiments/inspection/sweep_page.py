@@ -166,11 +166,11 @@ def _against(compared: Comparison, key: str, keys: Sequence[str]) -> str:
 
 def _numeric_keys(table: Sequence[Mapping], keys: Sequence[str]) -> list[str]:
   """The keys with several values, all of them numeric."""
-  values = {key: {entry[key] for entry in table} for key in keys}
+  columns = {key: [entry[key] for entry in table] for key in keys}
   return [
     key
-    for key in keys
-    if len(values[key]) > 1 and {*map(type, values[key])} <= {int, float}
+    for key, values in columns.items()
+    if {*map(type, values)} <= {int, float} and len(set(values)) > 1
   ]
 
 

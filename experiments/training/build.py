@@ -80,12 +80,14 @@ def _check_own(settings: Settings, classifier: TextClassifier) -> None:
       lambda k, ids: classifier.init(k, ids, ids == 0), key, tokens
     )
   except Exception as error:
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    running = [type(frame.f_locals.get('self')) for frame in frames]
     for call in own:
-      path, _ = modules.source(call.name)
-      fails = path in (frame.filename for frame in frames)
-      # The hook of a position method that attention has checked.
-      if fails or str(error).startswith(f'{call.entry.__name__}.'):
+      # The last class of one's own that runs, or one whose hook is refused.
+      owners = [cls for cls in running if cls in [one.entry for one in own]]
+      is_refused = str(error).startswith(f'{call.entry.__name__}.')
+      if is_refused or owners[-1:] == [call.entry]:
+        path, _ = modules.source(call.name)
         with in_file(path, f'config.{call.key} = {call}: {path}'):
           raise
     raise

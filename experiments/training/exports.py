@@ -18,7 +18,7 @@ import numpy as np
 from jax import export
 
 from experiments.command import fields
-from experiments.command.errors import UserError, one_line
+from experiments.command.log import log
 from experiments.learning.tasks import Task
 from experiments.learning.text_tasks import TextTask
 from experiments.settings.settings import Settings
@@ -50,7 +50,7 @@ def write(
   """
   from safetensors.numpy import save
 
-  program = _exported(run, len(labels))
+  program, has_any_length = _exported(run, len(labels))
   task = run.program.task
   output_of, labels_of = 'logits', None
   if isinstance(task, TextTask):
@@ -63,6 +63,7 @@ def write(
     'thresholds': run.fit.get('thresholds'),
     'reads_pairs': run.settings.data.pair_length is not None,
     'max_length': run.settings.data.max_length,
+    'length': 'any' if has_any_length else 'max_length',
     'platforms': list(program.platforms),
     'step': run.step,
     'config': run.settings.flat(),
@@ -81,12 +82,11 @@ def write(
   return described
 
 
-def _exported(run: Evaluated, num_labels: int) -> export.Exported:
-  """The program of a run, for batches of any size and texts of any length.
+def _exported(run: Evaluated, num_labels: int) -> tuple[export.Exported, bool]:
+  """The program of a run, and whether its texts have any length.
 
   It takes parameters by name, token ids int32 (batch, length) and the number
-  of tokens of each text, int32 (batch,). A UserError says that the model needs
-  a known length.
+  of tokens of each text, int32 (batch,). The batch is of any size.
   """
   size = run.program.classifier.vocab_size
   task = run.program.task
@@ -111,19 +111,22 @@ def _exported(run: Evaluated, num_labels: int) -> export.Exported:
     for name, leaf in names.items()
   }
 
-  batch, length = export.symbolic_shape('batch, length')
-  try:
+  def exported(shape: str) -> export.Exported:
+    batch, length = export.symbolic_shape(shape)
     return export.export(of_rows, platforms=_PLATFORMS)(
       shapes,
       jax.ShapeDtypeStruct((batch, length), jnp.int32),
       jax.ShapeDtypeStruct((batch,), jnp.int32),
     )
-  # A class of one's own that needs a known length may raise any exception.
+
+  try:
+    return exported('batch, length'), True
+  # A class that needs a known length may raise any exception.
   except Exception as error:
-    raise UserError(
-      'this model cannot be exported, since it does not take texts of any '
-      f'length: {one_line(error)}'
-    ) from error
+    length = run.settings.data.max_length
+    reason = ' '.join(str(error).split())[:100]
+    log(f'texts are padded to {length} tokens, since the model needs: {reason}')
+    return exported(f'batch, {length}'), False
 
 
 def _portable(

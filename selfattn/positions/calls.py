@@ -114,11 +114,11 @@ def merged(of_model, of_layer) -> dict:
   return traverse_util.unflatten_dict(both[0] | both[1])
 
 
-def check_returned(part: Position, hook: str, x, *axes) -> None:
+def check_returned(part, hook: str, x, *axes) -> None:
   """Raises ValueError unless an array that a hook returned has these axes.
 
   Args:
-    part: the method.
+    part: the position method, or the normaliser.
     hook: its name.
     x: the array; None is allowed.
     axes: sizes, or tuples of the sizes that an axis may have. An array of

@@ -124,3 +124,8 @@ def test_a_long_curve_keeps_its_shape_in_few_points():
   chart = charts.lines({'a': curve}, 'x', 'y')
   assert chart.count('<circle') <= 200
   assert isinstance(chart, pages.Html)
+
+
+def test_a_key_of_lists_is_not_an_axis():
+  table = [{'names': ['a'], 'rate': 0.1}, {'names': ['b'], 'rate': 1}]
+  assert sweep_page._numeric_keys(table, ['names', 'rate']) == ['rate']

@@ -148,3 +148,36 @@ def test_a_hook_that_does_not_fit_is_one_line(
     build.model(settings_lib.from_config(config), 31, 2)
   start = 'config.model.position = ideas_of_shapes:Mine: '
   assert str(error.value).startswith(start)
+
+
+NORMALISER = """
+
+from selfattn.normalisers import Softmax
+
+@dataclasses.dataclass(frozen=True)
+class Mean(Softmax):
+  def __call__(self, params, scores, mask, query, key):
+    return {}
+"""
+
+
+@pytest.mark.parametrize(
+  ('returned', 'line'),
+  [
+    ('scores[..., :1]', r'Mean.__call__ returned .* shape \(2, 2, 9, 1\)'),
+    ('params["slope"]', "ideas_of_means.py line 17: KeyError: 'slope'"),
+  ],
+)
+def test_the_class_that_fails_is_named_beside_one_of_the_same_file(
+  returned, line, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(modules, '_folders', [str(tmp_path)])
+  text = METHOD.format('None') + NORMALISER.format(returned)
+  (tmp_path / 'ideas_of_means.py').write_text(text)
+  config = make_config(encoder='attention', position='ideas_of_means:Mine')
+  config.model.normaliser = 'ideas_of_means:Mean'
+  config.data.max_length = 9
+  with pytest.raises(UserError, match=line) as error:
+    build.model(settings_lib.from_config(config), 31, 2)
+  start = 'config.model.normaliser = ideas_of_means:Mean: '
+  assert str(error.value).startswith(start)

@@ -29,7 +29,10 @@ def predict(texts):
   # A pair of empty texts is [SEP] [SEP], and has no tokens in training.
   ids = [text.ids if len(text.ids) > 2 * pairs else [] for text in encoded]
   lengths = np.array([len(row) for row in ids], np.int32)
-  tokens = np.zeros((len(ids), max(1, *lengths)), np.int32)
+  longest = max(1, *lengths)
+  if settings['length'] != 'any':
+    longest = settings['max_length']
+  tokens = np.zeros((len(ids), longest), np.int32)
   for row, of_text in zip(tokens, ids, strict=True):
     row[: len(of_text)] = of_text
   return np.asarray(program.call(params, tokens, lengths))
