@@ -194,6 +194,9 @@ def _texts(folders: list[str], place: str, is_labelled: bool) -> Files:
   files = []
   for folder in folders:
     texts = _visible(folder)
+    inner = [path for path in texts if os.path.isdir(path)]
+    if inner:
+      raise UserError(f'{place}: {inner[0]} is a folder, not a file of text')
     if not texts:
       raise UserError(f'{place}: {folder} has no file')
     label = os.path.basename(folder) if is_labelled else None

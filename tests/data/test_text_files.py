@@ -93,7 +93,7 @@ def test_folders_of_other_labels_are_not_read(folder):
   ('name', 'message'),
   [
     ('train/new/.hidden', '/train/new'),
-    ('train/new/deep/text', '/train/new/deep'),
+    ('train/new/deep/text', "text.train = 'train': .*/new/deep is a folder"),
     ('train/pos/1.txt', r"/train/pos/1\.txt row 1: .* 'utf-8'"),
   ],
 )
