@@ -86,9 +86,13 @@ def table(
     kind: a class of page.css: `matrix` has names of rows in its first column,
       and `upright matrix` long headings.
   """
-  head = ''.join(f'<th dir="auto">{escape(cell)}</th>' for cell in header)
-  lines, marked = [], set(marked)
-  for index, row in enumerate(rows):
+  cells_of = [list(row) for row in rows]
+  head, lines, marked = '', [], set(marked)
+  for index, cell in enumerate(header):
+    is_number = any(_is_number(row[index]) for row in cells_of)
+    side = ' class="number"' if is_number else ''
+    head += f'<th{side} dir="auto">{escape(cell)}</th>'
+  for index, row in enumerate(cells_of):
     cells = ''.join(map(_cell, row))
     lines.append(f'<tr{" class=marked" * (index in marked)}>{cells}</tr>')
   said = f'<caption>{escape(caption)}</caption>' if caption else ''
@@ -96,15 +100,19 @@ def table(
   return f'<div class="scroll"><table class="{kind}">\n{body}\n</table></div>'
 
 
+def _is_number(value) -> bool:
+  value = value.value if isinstance(value, Shaded) else value
+  return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _cell(value) -> str:
   style = ''
   if isinstance(value, Shaded):
     value, share = value
     style = f' style="background: rgb(0 114 178 / {0.6 * share:.3f})"'
-  if isinstance(value, float):
-    return f'<td class="number"{style}>{value:.4g}</td>'
-  if isinstance(value, int) and not isinstance(value, bool):
-    return f'<td class="number"{style}>{value:,}</td>'
+  if _is_number(value):
+    shown = f'{value:,}' if isinstance(value, int) else f'{value:.4g}'
+    return f'<td class="number"{style}>{shown}</td>'
   text = '' if value is None else escape(value)
   is_long = len(text) > _LONG_TEXT and not isinstance(value, Html)
   kind = ' class="text"' if is_long else ''

@@ -167,8 +167,8 @@ function show(root) {
     heads.replaceChildren();
     for (const map of maps(entry)) {
       const button = element('button', heads);
-      button.title = map.name;
       paint(element('canvas', button), map, tokens.length);
+      element('span', button, map.name);
       button.addEventListener('click', () => choose(map, button));
     }
     words.replaceChildren();
