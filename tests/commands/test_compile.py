@@ -22,25 +22,31 @@ TOPOLOGIES = (
 HOSTS = {'2x2x1': 1, '2x2x4': 4, '2x2': 1, '4x4': 4}
 DEVICES = {'2x2x1': 4, '2x2x4': 16, '2x2': 4, '4x4': 16}
 # As large as BERT-large, texts of 512 tokens.
-LARGE = (
-  '--config.data.source=algorithmic(train=2000, longest_test=512)',
-  '--config.data.num_buckets=1',
-  '--config.data.max_length=512', '--config.model.num_layers=24',
-  '--config.model.embed_dim=1024', '--config.model.num_heads=16',
-  '--config.model.mlp_dim=4096', '--config.model.dtype=bfloat16',
-  '--config.train.batch_size=64',
-  '--config.model.encoder=attention(scan=True, remat=True)',
-)  # fmt: skip
-LONG = (
-  '--config.data.source=algorithmic(train=200, longest_test=32768)',
-  '--config.data.max_length=32768',
-  '--config.model.num_layers=12', '--config.model.embed_dim=768',
-  '--config.model.num_heads=12', '--config.model.mlp_dim=3072',
-  '--config.train.batch_size=8',
-)  # fmt: skip
+LARGE = {
+  'config.data.source': 'algorithmic(train=2000, longest_test=512)',
+  'config.data.num_buckets': 1,
+  'config.data.max_length': 512,
+  'config.model.num_layers': 24,
+  'config.model.embed_dim': 1024,
+  'config.model.num_heads': 16,
+  'config.model.mlp_dim': 4096,
+  'config.model.dtype': 'bfloat16',
+  'config.train.batch_size': 64,
+  'config.model.encoder': 'attention(scan=True, remat=True)',
+}
+# As large as BERT-base, one text a device.
+LONG = LARGE | {
+  'config.data.source': 'algorithmic(train=200, longest_test=32768)',
+  'config.data.max_length': 32768,
+  'config.model.num_layers': 12,
+  'config.model.embed_dim': 768,
+  'config.model.num_heads': 12,
+  'config.model.mlp_dim': 3072,
+  'config.train.batch_size': 8,
+}
 CONFIGS = {
-  'default': (),
-  'sst2': ('--config=configs/sst2.py',),
+  'default': {},
+  'sst2': {'config': 'configs/sst2.py'},
   'large': LARGE,
 }
 
@@ -84,13 +90,20 @@ def test_collectives_are_counted():
   assert collectives(text) == {'all-reduce': 2, 'all-gather': 1}
 
 
+def written(topology, flags):
+  return [
+    f'--{name}={value}'
+    for name, value in ({'topology': topology} | flags).items()
+  ]
+
+
 @pytest.fixture
 def compiled(run_command, monkeypatch):
   # Flags of the CPU, which the compiler for TPUs does not know.
   monkeypatch.delenv('XLA_FLAGS', raising=False)
 
-  def run(*arguments):
-    done = run_command('compile', '--quick', *arguments)
+  def run(topology, flags):
+    done = run_command('compile', '--quick', *written(topology, flags))
     assert done.returncode == 0, done.stderr
     return last_json(done.stdout)
 
@@ -110,10 +123,10 @@ class TestWithCompiler:
     lines = ''.join(f'{text}{n}\t{n % 2}\n' for n in range(400))
     for name in ('train.tsv', 'dev.tsv'):
       (tmp_path / name).write_text('sentence\tlabel\n' + lines)
-    flags = [f'--topology={topology}', *CONFIGS[config]]
+    flags = dict(CONFIGS[config])
     if config == 'sst2':
-      flags.append(f'--config.data.dir={tmp_path}')
-    found = compiled(*flags)
+      flags['config.data.dir'] = tmp_path
+    found = compiled(topology, flags)
     layout = topology.partition(':')[2]
     assert (found['devices'], found['hosts']) == (
       DEVICES[layout],
@@ -124,18 +137,14 @@ class TestWithCompiler:
     assert list(found['collectives']) == ['all-reduce']
 
   def test_sharded_parameters_need_less_memory(self, compiled):
-    replicated = compiled('--topology=v5e:4x4', *LARGE)
-    sharded = compiled(
-      '--topology=v5e:4x4', *LARGE, '--config.train.fsdp_min_size=1024'
-    )
+    replicated = compiled('v5e:4x4', LARGE)
+    sharded = compiled('v5e:4x4', LARGE | {'config.train.fsdp_min_size': 1024})
     assert sharded['argument_bytes'] < replicated['argument_bytes'] / 10
     assert 'all-gather' in sharded['collectives']
 
   def test_too_large_a_run_is_refused_with_what_to_change(self, run_command):
-    done = run_command(
-      'compile', '--quick', '--topology=v5e:2x2', *LARGE,
-      '--config.train.batch_size=4096',
-    )  # fmt: skip
+    flags = written('v5e:2x2', LARGE | {'config.train.batch_size': 4096})
+    done = run_command('compile', '--quick', *flags)
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]
     assert re.search(r'needs [\d.]+G of the 15.75G .* lower config.train', line)
@@ -149,23 +158,20 @@ class TestWithCompiler:
   def test_a_text_of_32_768_tokens_fits_on_each_device(
     self, compiled, topology
   ):
-    """As large as BERT-base, batch 1 a device, forward and gradient."""
-    found = compiled(f'--topology={topology}', *LARGE, *LONG)
+    """Forward and gradient."""
+    found = compiled(topology, LONG)
     assert found['devices'] == 8
     assert found['attention'] == 'pallas_tpu'
     assert found['memory_bytes'] < 5 * 2**30
 
   def test_what_the_tpu_kernel_does_not_support_is_said(self, compiled):
-    rate = '--config.model.attention_dropout_rate=0.1'
-    found = compiled('--topology=v5e:2x2', rate)
+    rate = {'config.model.attention_dropout_rate': 0.1}
+    found = compiled('v5e:2x2', rate)
     assert found['attention'] == (
       'reference (pallas_tpu: it has no dropout on the weights)'
     )
 
   def test_the_tpu_kernel_compiles(self, compiled):
-    found = compiled(
-      '--topology=v5e:2x2',
-      '--config.model.encoder=attention(backend=pallas_tpu, scan=True, '
-      'remat=True)',
-    )
+    encoder = 'attention(backend=pallas_tpu, scan=True, remat=True)'
+    found = compiled('v5e:2x2', {'config.model.encoder': encoder})
     assert found['fits']
