@@ -24,14 +24,15 @@ from experiments.command import app, distributed
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import input_rows
-from experiments.data.text_options import UNKNOWN
 from experiments.training import run_flags
 
 # Functions import what imports jax: --help and wrong input do not wait.
 
 
 # Keys of labels in which --file may differ from the files of the run.
-_LABELS = ('label_column', 'label_columns', 'label_separator')
+_LABELS = (
+  'label_column', 'label_columns', 'label_separator', 'unknown_labels',
+)  # fmt: skip
 
 
 def _define(values) -> None:
@@ -44,13 +45,6 @@ def _define(values) -> None:
     'Another file to read in place of a split, or a pattern, with the columns '
     'and the format of those of the run: as in config.data.text.test, but '
     'below the current folder.',
-    flag_values=values,
-  )
-  flags.DEFINE_enum(
-    'unknown_labels',
-    'error',
-    UNKNOWN,
-    'What to do with texts of --file whose labels the run does not know.',
     flag_values=values,
   )
   flags.DEFINE_list(
@@ -88,7 +82,7 @@ def main(values) -> None:
 def _check_file(values) -> None:
   """UserError for flags of a split beside --file, or of a file without it."""
   of_split = {'split', 'data_dir'}
-  of_file = {'unknown_labels', *input_rows.names(values)}
+  of_file = input_rows.names(values)
   is_file = values.file is not None
   for name in sorted(of_split if is_file else of_file):
     if values[name].present:
@@ -229,7 +223,6 @@ def _data(values, settings, path: str):
     values.file,
     input_rows.changed(values),
     settings.task.entry.labels,
-    values.unknown_labels,
   )
   return loaded, 'test', {'file': values.file}
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 
+from jax.experimental import multihost_utils
+
 from experiments.command import app, distributed, processes
 from experiments.command.signals import Signals
 from experiments.settings import reference
@@ -48,7 +50,7 @@ def main(values) -> None:
     if cluster is not None:
       timeouts = values.start_timeout, values.peer_timeout
       distributed.join(cluster, *timeouts, signals)
-      signals.share(processes.is_preempted)
+      signals.share(multihost_utils.reached_preemption_sync_point)
     result = run_lib.run(config, folder, signals)
   if processes.is_first():
     app.print_result(result)

@@ -83,7 +83,7 @@ class Call:
     except Exception:
       if ':' not in self.name:
         raise
-      with modules.errors_of(self.entry, name):
+      with modules.user_errors_in(self.entry, name):
         raise
 
   def __str__(self):

@@ -71,11 +71,15 @@ def find(
   if len(missing) == 3:
     is_several = _has_several(environ) or values.distributed == 'on'
     return {} if is_several and values.distributed != 'off' else None
-  if missing or values.distributed == 'off':
+  if missing:
     raise UserError(
       'give --coordinator_address, --num_processes and --process_id, or none '
-      'of them with --distributed=off; missing: '
-      f'{" and ".join(missing) or "none"}'
+      f'of them; missing: {" and ".join(missing)}'
+    )
+  if values.distributed == 'off':
+    raise UserError(
+      '--distributed=off is a single process; leave it out, or '
+      '--coordinator_address, --num_processes and --process_id'
     )
   address, count, index = named.values()
   if index >= count:

@@ -89,7 +89,7 @@ def named(name: str, base: type | None, place: str) -> Any:
 
 
 @contextlib.contextmanager
-def errors_of(entry: Any, name: str) -> Iterator[None]:
+def user_errors_in(entry: Any, name: str) -> Iterator[None]:
   """A context in which errors of a class or a function are UserErrors.
 
   They have the line of its file, after the name of what is executed.

@@ -72,8 +72,3 @@ def wait_for_all(name: str) -> None:
   """Barrier `name`: returns when every process has reached it."""
   if jax.distributed.is_initialized():
     multihost_utils.sync_global_devices(name)
-
-
-def is_preempted(check: int) -> bool:
-  """Whether any process received SIGTERM, the same on all at the same check."""
-  return multihost_utils.reached_preemption_sync_point(check)

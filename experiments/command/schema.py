@@ -11,9 +11,11 @@ What a key means stands in the docstring of its class.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, get_type_hints
 
 from experiments.command import calls
@@ -126,32 +128,26 @@ def defaults(cls: type) -> dict[str, Any]:
   return nested
 
 
-def flat(settings: Any, path: str = '') -> dict[str, Any]:
+def flat(settings: Any) -> dict[str, Any]:
   """Values by dotted key, as JSON holds them; of a choice, its text."""
   values: dict[str, Any] = {}
-  for entry in dataclasses.fields(settings):
-    key, value = join(path, entry.name), getattr(settings, entry.name)
-    if 'table' in entry.metadata:
-      values[key] = calls.text(value)
-    elif dataclasses.is_dataclass(value):
-      values |= flat(value, key)
-    else:
-      values[key] = list(value) if isinstance(value, tuple) else value
+  for key, (_, entry, _) in fields_by_key(type(settings)).items():
+    value = attrgetter(key)(settings)
+    value = calls.text(value) if 'table' in entry.metadata else value
+    values[key] = list(value) if isinstance(value, tuple) else value
   return values
 
 
 def calls_of(settings: Any) -> Iterator[Call]:
   """All choices of settings."""
-  for entry in dataclasses.fields(settings):
-    value = getattr(settings, entry.name)
+  for key, (_, entry, _) in fields_by_key(type(settings)).items():
     if 'table' in entry.metadata:
-      pattern = value if isinstance(value, tuple) else (value,)
-      for part in pattern:
+      value = attrgetter(key)(settings)
+      for part in value if isinstance(value, tuple) else (value,):
         yield from part if isinstance(part, tuple) else (part,)
-    elif dataclasses.is_dataclass(value):
-      yield from calls_of(value)
 
 
+@functools.cache
 def fields_by_key(cls: Any, path: str = '') -> dict[str, tuple]:
   """(class, field, type) of each key."""
   kinds, fields = get_type_hints(cls), {}

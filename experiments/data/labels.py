@@ -207,10 +207,10 @@ def marked(columns: Sequence[str], cells: Sequence[str]) -> list[str]:
   return labels
 
 
-def first(words: Iterable[str], separator: str = ', ') -> str:
+def first(words: Iterable[str]) -> str:
   """The first three words, followed by dots if there are more."""
   words = list(itertools.islice(words, 4))
-  return separator.join(words[:3] + ['...'] * (len(words) > 3))
+  return ', '.join(words[:3] + ['...'] * (len(words) > 3))
 
 
 def _number(string: str) -> float:

@@ -42,9 +42,9 @@ class Data:
     vocabulary: number of token ids, and which of them begin a word.
     bucket_lengths: lengths that batches are padded to, ascending.
     files: files to store in the workdir, content by name.
+    rows: what was read.
+    indices: of the row of each example, or of the pieces of a stream, by split.
     num_bytes: of a stream, the bytes of UTF-8 of each split; else empty.
-    rows: what was read; None: of another file than those of a run.
-    indices: of the row of each example, by split.
   """
 
   splits: dict[str, Examples]
@@ -52,13 +52,12 @@ class Data:
   vocabulary: Vocabulary
   bucket_lengths: tuple[int, ...]
   files: dict[str, str]
+  rows: Rows
+  indices: Splits
   num_bytes: dict[str, int] = dataclasses.field(default_factory=dict)
-  rows: Rows | None = None
-  indices: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   def row(self, split: str, index: int) -> Row:
     """The row of an example, with its file relative to the folder of all."""
-    assert self.rows is not None
     row = self.rows.row(int(self.indices[split][index]))
     folder = self.rows.directory or '.'
     return row._replace(file=os.path.relpath(row.file, folder))
@@ -104,9 +103,8 @@ def load(
   source = settings.dataset()
   with settings.source.checked():
     rows, key, store = _read(source, settings.dir, settings.seed)
-  choose = streams.select if settings.is_stream else selection.select
   reader = labels or Labels()
-  chosen = selection.stored(store, key, rows, source, settings, reader, choose)
+  chosen = selection.stored(store, key, rows, source, settings, reader)
   # Else its data is fixed.
   is_new = not (workdir and os.path.exists(os.path.join(workdir, 'data.json')))
   if not is_new:
@@ -119,17 +117,12 @@ def load(
   arrays = encoding.tokens(store, key, rows, tokenizer, settings.pair_length)
   if is_new:
     _warn(chosen.problems, arrays, chosen.splits)
-  data = _data(
-    Tokenised(rows, arrays, chosen.splits, tokenizer),
-    settings,
-    reader,
-    LabelFacts.of(chosen.facts),
-    {
-      'tokenizer.json': tokenizer.to_str(pretty=True),
-      'data.json': json.dumps(chosen.facts, indent=2),
-    },
-  )
-  return dataclasses.replace(data, rows=rows, indices=chosen.splits)
+  files = {
+    'tokenizer.json': tokenizer.to_str(pretty=True),
+    'data.json': json.dumps(chosen.facts, indent=2),
+  }
+  parts = Tokenised(rows, arrays, chosen.splits, tokenizer)
+  return _data(parts, settings, reader, LabelFacts.of(chosen.facts), files)
 
 
 def load_file(
@@ -138,7 +131,6 @@ def load_file(
   name: str,
   options: Mapping[str, Any],
   labels: Labels | None,
-  unknown_labels: str,
 ) -> Data:
   """Another file than those of a run, as the only split, `test`.
 
@@ -150,7 +142,6 @@ def load_file(
     name: as in config.data.text.test, of a file below the current folder.
     options: fields of Text in which the file differs from those of the run.
     labels: how the task reads them; None: not at all.
-    unknown_labels: what to do with rows of other labels: 'error' or 'drop'.
   """
   source = settings.dataset()
   if not isinstance(source, Text):
@@ -171,9 +162,9 @@ def load_file(
     np.arange(len(rows)),
     is_known[rows.labels],
     '--file',
-    unknown_labels,
+    source.unknown_labels,
     reader.allowed(known.names),
-    '--unknown_labels=drop leaves such rows out',
+    '--config.data.text.unknown_labels=drop leaves such rows out',
   )
   if not len(chosen):
     raise UserError(f'--file={name} has no text of a label of the run')
@@ -261,6 +252,8 @@ def _data(
     Vocabulary.of(parts.tokenizer),
     bucket_lengths(first.lengths, settings.num_buckets, longest),
     files,
+    rows,
+    parts.splits,
   )
 
 
@@ -282,5 +275,7 @@ def _stream(
     Vocabulary.of(parts.tokenizer),
     (settings.max_length + 1,),
     files,
+    parts.rows,
+    parts.splits,
     sizes,
   )

@@ -29,19 +29,11 @@ from experiments.data import arrow_tables
 # The column of a line, and of a file that is one text.
 TEXT = 'text'
 DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
+# Keys that may be wrong where a table has other columns than those named.
+_TABLE = 'config.data.text.delimiter, quoted, format or encoding'
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 # A text may be longer than the limit of the library.
 csv.field_size_limit(2**31 - 1)
-
-
-def _undecodable(error: UnicodeError) -> tuple[str, int]:
-  """Half of a surrogate pair in place of bytes that are not of the encoding."""
-  assert isinstance(error, UnicodeDecodeError)
-  return chr(0xDC00 + error.object[error.start]), error.end
-
-
-# Any codec goes on after an error, so that its row is known.
-codecs.register_error('experiments.undecodable', _undecodable)
 
 
 class _Invalid(ValueError):
@@ -191,7 +183,8 @@ def _records(options, path, columns, answered, file) -> Iterator:
       source,
       # One that skips a byte order mark.
       encoding='utf-8-sig' if is_utf_8 else options.encoding,
-      errors='experiments.undecodable',
+      # Goes on after most errors, so that their row is known.
+      errors='surrogateescape',
       # The library for tables finds the ends of lines; others are LF or CR LF.
       newline='' if options.format == 'csv' else '\n',
     ) as text:
@@ -215,7 +208,7 @@ def _csv(text, columns, options) -> Iterator[dict]:
     if any(fields[len(names) :]):
       raise _Invalid(
         f'{len(fields)} fields, but {len(names)} columns; correct or remove '
-        f'the row{_hint(fields, options)}'
+        f'the row, or change {_TABLE}'
       )
     yield dict(zip(names, fields, strict=False))
   if not names:
@@ -230,31 +223,13 @@ def _names(first: list[str], columns, options) -> list[str]:
       count = 'two columns' if column in names else 'no column'
       raise _Invalid(
         f'{count} {column!r} in {_shown(sorted(names))}; change '
-        f'{_key(column, options)}{_hint(first, options)}'
+        f'{_key(column, options)}, or {_TABLE}'
       )
   unique: list[str] = []
   for index, name in enumerate(names):
     number = str(index) if str(index) not in names else f'column {index}'
     unique.append(name if name and name not in unique else number)
   return unique
-
-
-def _hint(fields: list[str], options) -> str:
-  """What else to change, if the fields of a row show it."""
-  mark = re.escape(DELIMITERS[options.delimiter])
-  line = DELIMITERS[options.delimiter].join(fields)
-  others = [name for name, other in DELIMITERS.items() if other in line]
-  if line.startswith('PK\x03\x04'):
-    return ', or unpack this archive'
-  if not _is_decoded(line):
-    return ', or change config.data.text.encoding'
-  if line.startswith(('{', '[')):
-    return ', or set config.data.text.format=json'
-  if not options.quoted and re.search(rf'(^|{mark})".*"({mark}|$)', line):
-    return ', or set config.data.text.quoted=True'
-  if len(fields) == 1 and others:
-    return f', or set config.data.text.delimiter={others[0]}'
-  return ''
 
 
 def _json(text, *_) -> Iterator:

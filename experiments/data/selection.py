@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+import itertools
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,8 @@ import numpy as np
 from experiments.command.errors import UserError
 from experiments.data.contract import SPLITS
 from experiments.data.labels import CLASSES, Classes, Labels, first
-from experiments.data.problems import problems
 from experiments.data.rows import Rows
-from experiments.data.splits import fold, hold_out
+from experiments.data.splits import fold, hold_out, hold_out_last
 from experiments.data.store import Store, packed, unpacked
 from experiments.data.text_options import TextOptions
 
@@ -40,15 +39,9 @@ class Selection:
 
 
 def stored(
-  store: Store,
-  key: Any,
-  rows: Rows,
-  source,
-  settings,
-  reader: Labels,
-  choose: Callable,
+  store: Store, key: Any, rows: Rows, source, settings, reader: Labels
 ) -> Selection:
-  """The Selection of choose(rows, source, settings, reader), made once.
+  """The Selection of select(rows, source, settings, reader), made once.
 
   The key is a JSON value, all that the rows depend on.
   """
@@ -58,7 +51,7 @@ def stored(
   how = [getattr(settings, name) for name in names] + [repr(reader)]
 
   def make():
-    about = dict(vars(choose(rows, source, settings, reader)))
+    about = dict(vars(select(rows, source, settings, reader)))
     yield about.pop('splits') | {'about': packed(about)}
 
   splits = dict(store.arrays('splits', [key, options, how], make))
@@ -68,11 +61,12 @@ def stored(
 def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   """Splits the rows of a data set by DataSettings, and names the outputs.
 
-  A UserError says which split is empty, or has labels that are not allowed.
+  Each split of a stream is a range of rows. A UserError says which split is
+  empty, or has labels that are not allowed.
   """
   dtype = np.min_scalar_type(len(rows))
   splits = {name: part.astype(dtype) for name, part in rows.splits().items()}
-  require_rows('train', splits['train'], 0)
+  _require_rows('train', splits['train'], 0)
   # Of train as it was given, so that all folds have the same classes.
   indices = np.unique(rows.labels[splits['train']])
   labels = list(source.classes) if reader.is_listable else []
@@ -86,7 +80,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
     )
   values, is_known = reader.values(rows.names, labels)
   is_known = is_known[rows.labels]
-  _hold_out(rows, splits, settings)
+  _hold_out(rows, splits, settings, source.is_stream)
   owner, listed = type(source).__name__, 'classes'
   if isinstance(source, TextOptions):
     owner, listed = 'config.data.text', 'labels'
@@ -101,16 +95,57 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
       reader.allowed(labels), remedy,
     )  # fmt: skip
     dropped += lines
-    require_rows(split, labelled[split], settings.num_folds)
-  of_train = values[rows.labels[labelled['train']]]
+    _require_rows(split, labelled[split], settings.num_folds)
+  # The pieces of a stream have no labels.
+  of_train = values[rows.labels[[] if source.is_stream else labelled['train']]]
   facts = {
     'labels': labels,
     'of_train': reader.facts(labels, of_train).to_json(),
     'counts': {split: len(chosen) for split, chosen in labelled.items()},
-    'fingerprint': _fingerprint(rows, labelled),
+    'fingerprint': _fingerprint(rows, labelled, source.is_stream),
   }
-  classes = labels if isinstance(reader, Classes) else None
+  if source.is_stream:
+    # Its pieces are often blank, or equal.
+    return Selection(labelled, facts, [])
+  classes = labels if isinstance(reader, Classes) else []
   return Selection(labelled, facts, dropped + problems(rows, labelled, classes))
+
+
+def problems(
+  rows: Rows, splits: dict[str, np.ndarray], classes: list[str]
+) -> list[str]:
+  """Messages about probable mistakes in the rows of splits, with examples.
+
+  `classes` are their names; empty where labels are no classes.
+  """
+  is_blank = {split: rows.is_blank(splits[split]) for split in splits}
+  doubts = [
+    (f'empty {split} texts', split, is_blank[split]) for split in splits
+  ]
+  for other, split in itertools.combinations(splits, 2):
+    text = f'{split} texts also in {other} (equal but for case and space)'
+    is_seen = np.isin(rows.hashes[splits[split]], rows.hashes[splits[other]])
+    doubts.append((text, split, is_seen & ~is_blank[split]))
+  lines = []
+  for text, split, is_doubted in doubts:
+    if is_doubted.any():
+      read = map(rows.row, splits[split][is_doubted])
+      places = first(f'{row.file}:{row.number}' for row in read)
+      lines.append(
+        f'{text}: {is_doubted.sum()} of {len(splits[split])} ({places})'
+      )
+  if not classes:
+    return lines
+  of_names, _ = Classes().values(rows.names, classes)
+  for split, chosen in splits.items():
+    of_rows = of_names[rows.labels[chosen]]
+    missing = np.flatnonzero(np.bincount(of_rows, minlength=len(classes)) == 0)
+    if len(missing):
+      lines.append(
+        f'classes without {split} texts: {len(missing)} of {len(classes)} '
+        f'({first(repr(classes[index]) for index in missing)})'
+      )
+  return lines
 
 
 def known(
@@ -149,7 +184,9 @@ def known(
   ]
 
 
-def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:
+def _hold_out(
+  rows: Rows, splits: dict[str, np.ndarray], settings, is_stream: bool
+) -> None:
   """Takes the splits that have no files from train."""
   how = (settings.seed, settings.split_by)
   if settings.num_folds:
@@ -162,12 +199,14 @@ def _hold_out(rows: Rows, splits: dict[str, np.ndarray], settings) -> None:
     ('validation', settings.validation_fraction),
   ):
     if split not in splits and fraction > 0:
-      splits['train'], splits[split] = hold_out(
-        rows, splits['train'], fraction, *how
+      splits['train'], splits[split] = (
+        hold_out_last(rows, splits['train'], fraction)
+        if is_stream
+        else hold_out(rows, splits['train'], fraction, *how)
       )
 
 
-def require_rows(split: str, chosen, num_folds: int = 0) -> None:
+def _require_rows(split: str, chosen, num_folds: int = 0) -> None:
   """UserError if a split is empty."""
   if len(chosen):
     return
@@ -178,9 +217,16 @@ def require_rows(split: str, chosen, num_folds: int = 0) -> None:
   )
 
 
-def _fingerprint(rows: Rows, splits: dict[str, np.ndarray]) -> str:
+def _fingerprint(
+  rows: Rows, splits: dict[str, np.ndarray], is_stream: bool
+) -> str:
   digest = hashlib.sha256()
   for split, chosen in splits.items():
+    if is_stream:
+      digest.update(f'{split} {len(chosen)}\0'.encode())
+      for texts in rows.stream(chosen):
+        digest.update(''.join(texts).encode())
+      continue
     labels = iter(rows.labels[chosen].tolist())
     for texts in rows.stream(chosen):
       text = ''.join(

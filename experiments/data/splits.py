@@ -46,6 +46,16 @@ def hold_out(
   return _parted(chosen, group_of, held_out)
 
 
+def hold_out_last(
+  rows: Rows, chosen: np.ndarray, fraction: float
+) -> tuple[np.ndarray, np.ndarray]:
+  """Splits a range of rows: (the rest, the last `fraction` of the bytes)."""
+  first, end = rows.offsets[chosen[0]], rows.offsets[chosen[-1] + 1]
+  begin = end - int(fraction * (end - first))
+  count = int((rows.offsets[chosen] < begin).sum())
+  return chosen[:count], chosen[count:]
+
+
 def fold(
   rows: Rows,
   chosen: np.ndarray,

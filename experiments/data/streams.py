@@ -8,7 +8,6 @@ example is a window of it, with the token after the window.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -19,9 +18,7 @@ import numpy as np
 from experiments.command.errors import UserError, require
 from experiments.data.batches import Examples
 from experiments.data.contract import SPLITS
-from experiments.data.labels import LabelFacts
 from experiments.data.rows import Row, Rows
-from experiments.data.selection import Selection, require_rows
 from experiments.data.text_files import Text
 
 # Characters of a piece, of which each is tokenised by itself. It ends before
@@ -115,39 +112,6 @@ def parts(text: str) -> Iterator[str]:
     yield text[start:end]
     start = end
   yield text[start:]
-
-
-def select(rows: Rows, source, settings, reader) -> Selection:
-  """The splits of a stream, each a range of rows; UserError if one is empty."""
-  splits = rows.splits()
-  for split, fraction in (
-    ('test', settings.test_fraction),
-    ('validation', settings.validation_fraction),
-  ):
-    if split not in splits:
-      splits['train'], splits[split] = _last(rows, splits['train'], fraction)
-  splits = {split: splits[split] for split in SPLITS}
-  digest = hashlib.sha256()
-  for split, chosen in splits.items():
-    require_rows(split, chosen)
-    digest.update(f'{split} {len(chosen)}\0'.encode())
-    for texts in rows.stream(chosen):
-      digest.update(''.join(texts).encode())
-  facts = {
-    'labels': [],
-    'of_train': LabelFacts().to_json(),
-    'counts': {split: len(chosen) for split, chosen in splits.items()},
-    'fingerprint': digest.hexdigest(),
-  }
-  return Selection(splits, facts, [])
-
-
-def _last(rows: Rows, chosen: np.ndarray, fraction: float):
-  """(the rest, the last rows with `fraction` of the bytes)."""
-  first, end = rows.offsets[chosen[0]], rows.offsets[chosen[-1] + 1]
-  begin = end - int(fraction * (end - first))
-  count = int((rows.offsets[chosen] < begin).sum())
-  return chosen[:count], chosen[count:]
 
 
 def num_bytes(rows: Rows, chosen: np.ndarray) -> int:

@@ -15,8 +15,6 @@ from experiments.data.contract import SPLITS, Dataset
 FORMATS = (
   'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
 )  # fmt: skip
-# What to do with rows of labels that are no classes.
-UNKNOWN = ('error', 'drop')
 # What several columns of text become.
 JOINS = ('space', 'pair')
 # Formats of one column, the text.
@@ -107,7 +105,7 @@ class TextOptions(Dataset):
   encoding: str = schema.field('utf-8', _ENCODING)
   label_depth: int = schema.field(0, schema.at_least(0))
   labels: tuple = ()
-  unknown_labels: str = schema.field('error', schema.one_of(UNKNOWN))
+  unknown_labels: str = schema.field('error', schema.one_of(('error', 'drop')))
 
   def __post_init__(self):
     # 0,1 on a command line is parsed as integers, but names are strings.

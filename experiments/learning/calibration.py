@@ -7,7 +7,6 @@ minimises the loss on validation. It changes no order of probabilities.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -72,18 +71,6 @@ def expected_error(reliability: list[dict[str, float]]) -> float:
     row['count'] / total * abs(row['confidence'] - row['accuracy'])
     for row in reliability
   )
-
-
-def measures(
-  nll: float, brier: float, reliability: list[dict[str, float]]
-) -> dict[str, Any]:
-  """What evaluate says of probabilities."""
-  return {
-    'nll': nll,
-    'brier': brier,
-    'ece': expected_error(reliability),
-    'reliability': reliability,
-  }
 
 
 def threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.data.batches import Batch
 from experiments.data.labels import Classes, Labels
-from experiments.learning import calibration, reports
+from experiments.learning import reports
 from experiments.learning import scores as scores_lib
 from experiments.learning.tasks import Targets, cross_entropy, is_correct
 from experiments.learning.text_tasks import TextTask, label_weights
@@ -92,7 +92,7 @@ class Classify(TextTask):
     return np.logaddexp.reduce(log_probs, axis=0) - np.log(len(logits))
 
   def answer(self, logits, least):
-    probabilities = _softmax(logits)
+    probabilities = np.exp(_log_softmax(logits))
     best = int(probabilities.argmax())
     names = self.facts.names
     label = names[best] if probabilities[best] >= least else None
@@ -113,14 +113,11 @@ class Classify(TextTask):
     return {'prediction': self.facts.names[most], 'accuracy': accuracy}
 
   def honesty(self, logits, labels):
-    probabilities = _softmax(logits)
+    probabilities = np.exp(_log_softmax(logits))
     truth = labels[:, None] == np.arange(logits.shape[-1])
     hits = probabilities.argmax(axis=-1) == labels
-    return calibration.measures(
-      float(self.host_losses(logits, labels).mean()),
-      float(((probabilities - truth) ** 2).sum(axis=-1).mean()),
-      calibration.bins(probabilities.max(axis=-1), hits),
-    )
+    brier = ((probabilities - truth) ** 2).sum(axis=-1).mean()
+    return brier, probabilities.max(axis=-1), hits
 
 
 CLASSIFY = Classify()
@@ -130,9 +127,3 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
   # A run that diverged has logits that are not finite.
   with np.errstate(invalid='ignore'):
     return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-  with np.errstate(invalid='ignore'):
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)

@@ -122,13 +122,10 @@ class Multilabel(TextTask):
     return {'prediction': prediction, **of_sets}
 
   def honesty(self, logits, labels):
-    """Measures over all pairs of a text and a label."""
+    """Of all pairs of a text and a label."""
     probabilities = _sigmoid(logits)
-    return calibration.measures(
-      float(self.host_losses(logits, labels).mean()),
-      float(((probabilities - labels) ** 2).mean()),
-      calibration.bins(probabilities.ravel(), labels.ravel() > 0.5),
-    )
+    brier = ((probabilities - labels) ** 2).mean()
+    return brier, probabilities.ravel(), labels.ravel() > 0.5
 
 
 def _binary_losses(logits, truth, smoothing: Any = 0.0, weights=None):

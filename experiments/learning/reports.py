@@ -10,6 +10,9 @@ import numpy as np
 
 from experiments.learning import scores
 
+# Classes that a table shows, at most.
+_MOST = 50
+
 
 class Table(NamedTuple):
   """A heading for each column, and rows of texts and numbers."""
@@ -55,15 +58,12 @@ def of_classes(
   """
   predictions = logits.argmax(axis=-1)
   confusion = scores.confusion_matrix(labels, predictions, len(names))
-  shown = scores.shown_classes(confusion)
-  report = _of_each(
-    [str(names[index]) for index in shown.tolist()],
-    [part[shown] for part in scores.per_class(confusion)],
-    confusion.sum(axis=1)[shown],
-  )
+  counts = confusion.sum(axis=1)
+  occurs = counts + confusion.sum(axis=0) > 0
+  report = _of_each(names, scores.per_class(confusion), counts, occurs)
   by_length = of_lengths(lengths, predictions == labels)
   report.values |= by_length.values
-  if len(shown) == len(names):
+  if len(names) <= _MOST:
     report.confusion = confusion
     report.values['confusion'] = confusion.tolist()
   report.tables += by_length.tables
@@ -95,28 +95,28 @@ def of_sets(
   names: Sequence[str], truth: np.ndarray, predicted: np.ndarray
 ) -> Report:
   """Scores of each label; of more than 50, those with the least F1."""
-  parts = scores.per_label(predicted, truth)
-  shown = np.arange(len(names))
-  if len(names) > scores.MOST_CLASSES:
-    shown = np.argsort(parts[-1], kind='stable')[: scores.MOST_CLASSES]
-  return _of_each(
-    [str(names[index]) for index in shown.tolist()],
-    [part[shown] for part in parts],
-    truth.sum(axis=0)[shown],
-  )
+  counts = truth.sum(axis=0)
+  occurs = counts + predicted.sum(axis=0) > 0
+  return _of_each(names, scores.per_label(predicted, truth), counts, occurs)
 
 
 def _of_each(
-  names: list[str], parts: list[np.ndarray], counts: np.ndarray
+  names: Sequence[str],
+  parts: Sequence[np.ndarray],
+  counts: np.ndarray,
+  occurs: np.ndarray,
 ) -> Report:
-  precision, recall, f1 = (part.tolist() for part in parts)
-  rows = [
-    list(row)
-    for row in zip(names, precision, recall, f1, counts.tolist(), strict=True)
-  ]
-  values = {'labels': names, 'precision': precision, 'recall': recall, 'f1': f1}
+  """Of more than 50 classes, those with the least F1 that occur."""
+  shown = np.arange(len(names))
+  if len(names) > _MOST:
+    order = np.argsort(parts[-1], kind='stable')
+    shown = order[occurs[order]][:_MOST]
+  values = {'labels': [str(names[index]) for index in shown.tolist()]}
+  for name, part in zip(('precision', 'recall', 'f1'), parts, strict=True):
+    values[name] = part[shown].tolist()
+  columns = zip(*values.values(), counts[shown].tolist(), strict=True)
   header = ['class', 'precision', 'recall', 'f1', 'count']
-  return Report(values, [Table(header, rows)])
+  return Report(values, [Table(header, list(map(list, columns)))])
 
 
 def text(table: Table) -> str:

@@ -6,9 +6,6 @@ import itertools
 
 import numpy as np
 
-# Classes that a table shows, at most.
-MOST_CLASSES = 50
-
 
 def confusion_matrix(
   labels: np.ndarray, predictions: np.ndarray, num_classes: int
@@ -113,33 +110,17 @@ def _precision_recall_f1(hits, predicted, actual):
   return precision, recall, f1
 
 
-def shown_classes(confusion: np.ndarray) -> np.ndarray:
-  """Indices of the classes that a table shows.
+def by_length(lengths: np.ndarray, hits: np.ndarray) -> list[dict[str, float]]:
+  """Accuracy on texts of similar length, in at most 8 ranges of equal width.
 
-  All, in order; or, if there are more than 50, the 50 with the least F1 among
-  those of labels or predictions, from the least.
-  """
-  if len(confusion) <= MOST_CLASSES:
-    return np.arange(len(confusion))
-  _, _, f1 = per_class(confusion)
-  occurs = (confusion.sum(axis=1) > 0) | (confusion.sum(axis=0) > 0)
-  order = np.argsort(f1, kind='stable')
-  return order[occurs[order]][:MOST_CLASSES]
-
-
-def by_length(
-  lengths: np.ndarray, hits: np.ndarray, num_ranges: int = 8
-) -> list[dict[str, float]]:
-  """Accuracy on texts of similar length, in order of length.
+  Ranges are in order of length; those without a text are left out.
 
   Args:
     lengths: tokens of each text after truncation.
     hits: whether each was classified correctly, or a share of it.
-    num_ranges: largest number of ranges of equal width; those without a text
-      are left out.
   """
   first, last = int(lengths.min()), int(lengths.max())
-  edges = np.unique(np.linspace(first, last + 1, num_ranges + 1).astype(int))
+  edges = np.unique(np.linspace(first, last + 1, 9).astype(int))
   ranges = []
   for low, high in itertools.pairwise(edges):
     inside = (lengths >= low) & (lengths < high)

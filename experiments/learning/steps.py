@@ -47,7 +47,7 @@ class State(struct.PyTreeNode):
     optimizer: optax state.
     sums: float32 (5,), from which the metrics of the log are computed: loss,
       correct predictions, predictions, gradient norms and steps, since the
-      last line of the log.
+      last line of the log; 0 before the first step.
     average: moving average of params, a tree like them; None: there is none.
   """
 
@@ -61,11 +61,6 @@ class State(struct.PyTreeNode):
   def eval_params(self) -> optax.Params:
     """The parameters to evaluate and to predict with."""
     return self.params if self.average is None else self.average
-
-
-def init_sums() -> jax.Array:
-  """State.sums before the first step."""
-  return jnp.zeros(5)
 
 
 def make_train_step(

@@ -148,7 +148,7 @@ class TextTask(Task):
       report.values['baseline'] = baseline
     report.tables.insert(0, Table(['', *names], rows))
     if self.has_probabilities:
-      before, after = (self.honesty(o[1], labels) for o in (raw, outputs))
+      before, after = (self.measured(o[1], labels) for o in (raw, outputs))
       report.values['calibration'] = {'before': before, 'after': after}
       named = [['as trained', before], ['calibrated', after]]
       shown = ['nll', 'brier', 'ece']
@@ -164,8 +164,21 @@ class TextTask(Task):
     """The metrics of what is right most often in train; empty: unknown."""
     raise NotImplementedError
 
-  def honesty(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """calibration.measures of the probabilities of these logits."""
+  def measured(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """How honest the probabilities of these logits are."""
+    brier, confidences, hits = self.honesty(logits, labels)
+    reliability = calibration.bins(confidences, hits)
+    return {
+      'nll': float(self.host_losses(logits, labels).mean()),
+      'brier': float(brier),
+      'ece': calibration.expected_error(reliability),
+      'reliability': reliability,
+    }
+
+  def honesty(
+    self, logits: np.ndarray, labels: np.ndarray
+  ) -> tuple[float, np.ndarray, np.ndarray]:
+    """(Brier score, confidence of each prediction, whether it was right)."""
     raise NotImplementedError
 
 

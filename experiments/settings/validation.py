@@ -170,10 +170,11 @@ def _check_token_labels(source, task: Call, require) -> None:
 
 def _check_folds(data, require) -> None:
   require(data.num_folds != 1, 'data.num_folds', 'at least 2, or 0 for none')
+  source = data.source.entry
   require(
-    not (data.num_folds and data.source.entry.is_generated),
+    not (data.num_folds and (source.is_generated or source.is_stream)),
     'data.num_folds',
-    f'0 for config.data.source = {data.source.name!r}, which has a test split',
+    f'0 for config.data.source = {data.source.name!r}, which has no folds',
   )
   require(
     data.fold < max(data.num_folds, 1),

@@ -148,7 +148,7 @@ def init_state(settings: Settings, classifier, hparams: HParams) -> State:
     step=jnp.zeros((), jnp.int32),
     params=params,
     optimizer=optimizer(settings, hparams, 0).init(params),
-    sums=steps.init_sums(),
+    sums=jnp.zeros(5),
     average=params if settings.train.ema_decay else None,
   )
 

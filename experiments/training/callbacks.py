@@ -92,7 +92,7 @@ def call(
           buckets.origin(trial.workdir.path),
           lambda index=index: on_host()[index],
         )
-        with modules.errors_of(function, f'{_KEY} = {name!r}'):
+        with modules.user_errors_in(function, f'{_KEY} = {name!r}'):
           function(evaluation)
 
   processes.together(call_all if processes.is_first() else lambda: None)

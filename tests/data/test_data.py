@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import encoding, loading
-from experiments.data import problems as problems_lib
+from experiments.data import encoding, loading, selection
 from experiments.data import rows as rows_lib
 from experiments.data.labels import CLASSES
 from experiments.data.rows import Row
@@ -167,7 +166,7 @@ def workdir(tickets, tmp_path):
 def load_file(workdir, tmp_path, text, labels=CLASSES, **changed):
   (tmp_path / 'new.tsv').write_text(text)
   name = str(tmp_path / 'new.tsv')
-  return loading.load_file(*workdir, name, changed, labels, 'error')
+  return loading.load_file(*workdir, name, changed, labels)
 
 
 def test_another_file_has_the_classes_and_the_ids_of_the_run(workdir, tmp_path):
@@ -206,16 +205,17 @@ def test_labels_of_another_file_that_the_run_does_not_know(
 ):
   text = 'text\tlabel\ncrash 1\tbug\n' + 'so\tugly\n' * 2
   with pytest.raises(
-    UserError, match=r"new.tsv row 2: .*'ugly'.* 2 of 3 .*--unknown_labels=drop"
+    UserError,
+    match=r"new.tsv row 2: .*'ugly'.* 2 of 3 .*text.unknown_labels=drop",
   ):
     load_file(workdir, tmp_path, text)
-  name = str(tmp_path / 'new.tsv')
-  loaded = loading.load_file(*workdir, name, {}, CLASSES, 'drop')
+  dropping = str(tmp_path / 'new.tsv'), {'unknown_labels': 'drop'}, CLASSES
+  loaded = loading.load_file(*workdir, *dropping)
   assert len(loaded.splits['test']) == 1
   assert "dropped: 2 of 3 ('ugly' 2)" in capsys.readouterr().err
   (tmp_path / 'new.tsv').write_text('text\tlabel\nso\tugly\n')
   with pytest.raises(UserError, match='has no text of a label'):
-    loading.load_file(*workdir, name, {}, CLASSES, 'drop')
+    loading.load_file(*workdir, *dropping)
 
 
 def test_another_file_that_cannot_be_is_one_line_with_its_flag(
@@ -223,7 +223,7 @@ def test_another_file_that_cannot_be_is_one_line_with_its_flag(
 ):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(UserError, match=r"^--file = 'gone\.tsv': "):
-    loading.load_file(*workdir, 'gone.tsv', {}, CLASSES, 'error')
+    loading.load_file(*workdir, 'gone.tsv', {}, CLASSES)
   small_config.data.source, small_config.data.dir = 'word_order', ''
   generated = from_config(small_config).data
   with pytest.raises(UserError, match=r'--file=.*word_order'):
@@ -251,7 +251,7 @@ PROBLEMS = {
       'train': [('', 'bug'), *TRAIN, (' \t', 'bug'), ('', 'billing')],
       'test': [*KNOWN, ('', 'bug')],
     },
-    None,
+    [],
     [
       'empty train texts: 3 of 18 (f.tsv:1, f.tsv:17, f.tsv:18)',
       'empty test texts: 1 of 3 (t.tsv:3)',
@@ -265,7 +265,7 @@ PROBLEMS = {
       ],
       'test': [*KNOWN, ('Crash 30', 'bug')],
     },
-    None,
+    [],
     [
       'validation texts also in train (equal but for case and space): 2 of 3 '
       '(v.tsv:1, v.tsv:3)',
@@ -294,7 +294,7 @@ def test_what_is_probably_wrong_is_said_with_counts_and_rows(name):
       for split, pairs in (CLEAN | changed).items()
     }
   )
-  assert problems_lib.problems(rows, rows.splits(), classes) == messages
+  assert selection.problems(rows, rows.splits(), classes) == messages
 
 
 def test_many_unknown_tokens_are_said_with_a_vocabulary_without(

@@ -34,7 +34,7 @@ def make_config(folder, source='stream', **changes):
 
 
 def load(config):
-  return loading.load(from_config(config).data, '')
+  return loading.load(from_config(config).data, '', labels=None)
 
 
 def write(folder, texts=TEXTS, name='train.jsonl'):
@@ -91,10 +91,10 @@ def test_another_file_is_a_whole_stream_in_windows(tmp_path):
   config = make_config(tmp_path, 'stream(train_bytes=900)')
   data, run = from_config(config).data, tmp_path / 'run'
   run.mkdir()
-  for name, text in loading.load(data, '').files.items():
+  for name, text in loading.load(data, '', labels=None).files.items():
     (run / name).write_text(text)
   other = str(tmp_path / 'other.jsonl')
-  loaded = loading.load_file(data, str(run), other, {}, None, 'error')
+  loaded = loading.load_file(data, str(run), other, {}, None)
   whole = ''.join(f'{text}\n' for text in TEXTS).encode()
   assert loaded.num_bytes == {'test': len(whole)}
   windows = loaded.splits['test']
@@ -188,6 +188,8 @@ def test_loss_in_nats_is_bits_per_byte_of_the_text():
       'checkpoint.best_metric': 'bits_per_byte_32'},
      'config.checkpoint.best_metric'),
     ({'data.test_fraction': 0.0}, 'config.data.test_fraction'),
+    ({'data.num_folds': 2, 'data.test_fraction': 0.0},
+     'config.data.num_folds = 2 must'),
   ],
 )  # fmt: skip
 def test_what_a_stream_cannot_be_is_refused(tmp_path, changes, key):

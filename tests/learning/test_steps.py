@@ -44,7 +44,7 @@ def parts(config, num_microbatches=1, clip_norm=None):
     step=jnp.int32(0),
     params=params,
     optimizer=optimizer,
-    sums=steps.init_sums(),
+    sums=jnp.zeros(5),
   )
   return state, step, hparams
 

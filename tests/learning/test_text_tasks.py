@@ -216,7 +216,7 @@ def test_nll_and_brier_are_those_of_scikit_learn(count):
   rng = np.random.default_rng(count)
   labels, logits = rng.integers(0, count, 60), rng.normal(size=(60, count))
   probabilities = scipy.special.softmax(logits, axis=1)
-  honesty = Classify().honesty(logits, labels)
+  honesty = Classify().measured(logits, labels)
   classes = list(range(count))
   nll = metrics.log_loss(labels, probabilities, labels=classes)
   assert honesty['nll'] == pytest.approx(nll)
@@ -227,7 +227,7 @@ def test_nll_and_brier_are_those_of_scikit_learn(count):
   # Of sets, the means over labels.
   sets = (rng.random(logits.shape) < 0.3) * 1.0
   likely = scipy.special.expit(logits)
-  honesty = Multilabel().honesty(logits, sets)
+  honesty = Multilabel().measured(logits, sets)
   for name, measure in (
     ('nll', metrics.log_loss),
     ('brier', metrics.brier_score_loss),
