@@ -13,7 +13,8 @@ _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 # Flags whose values are folders of one's own.
 _FOLDERS = (
-  '--workdir', '--config.data.dir', '--output', '--data_dir',
+  '--workdir', '--config.data.dir', '--config.train.init_from', '--output',
+  '--data_dir',
 )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ def folder(tmp_path, monkeypatch):
   monkeypatch.setattr(modules, '_folders', [])
   monkeypatch.setattr(sys, 'path', list(sys.path))
   monkeypatch.setattr(modules, '_versions', {})
+  # An import inside of a function leaves it.
+  monkeypatch.delitem(sys.modules, 'helper_of_ideas', raising=False)
   (tmp_path / 'work').mkdir()
   monkeypatch.chdir(tmp_path / 'work')
   (tmp_path / 'helper_of_ideas.py').write_text(HELPER)

@@ -72,7 +72,7 @@ def test_curves_of_train_stand_in_the_middle_of_what_they_are_means_of():
 
 def choose(browser, title):
   """Clicks on one of the small maps."""
-  browser.find_element('css selector', f'button[title="{title}"]').click()
+  browser.find_element('xpath', f'//button[span="{title}"]').click()
 
 
 def said(browser):

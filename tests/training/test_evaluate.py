@@ -176,4 +176,4 @@ def test_a_checkpoint_that_is_cut_is_one_line_with_another_one(
     os.truncate(path, path.stat().st_size // 2)
   done = run_command('evaluate', run)
   assert (done.returncode, done.stdout, done.stderr.count('\n')) == (1, '', 1)
-  assert re.search(r'--checkpoint=\d+ reads another one', done.stderr)
+  assert re.search(r'checkpoint \d+ is another one', done.stderr)
