@@ -82,11 +82,12 @@ def _check_own(settings: Settings, classifier: TextClassifier) -> None:
   except Exception as error:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     running = [type(frame.f_locals.get('self')) for frame in frames]
+    classes = [call.entry for call in own]
+    # The last class of one's own that runs, or one whose hook is refused.
+    last = [cls for cls in running if cls in classes][-1:]
     for call in own:
-      # The last class of one's own that runs, or one whose hook is refused.
-      owners = [cls for cls in running if cls in [one.entry for one in own]]
       is_refused = str(error).startswith(f'{call.entry.__name__}.')
-      if is_refused or owners[-1:] == [call.entry]:
+      if is_refused or last == [call.entry]:
         path, _ = modules.source(call.name)
         with in_file(path, f'config.{call.key} = {call}: {path}'):
           raise
