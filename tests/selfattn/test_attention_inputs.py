@@ -12,7 +12,6 @@ from selfattn import positions
 from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.encoders import AttentionEncoder
-from selfattn.positions.angles import angles
 from selfattn.tokens import Tokens
 
 B, L, M, H, K = 2, 4, 5, 2, 6
@@ -130,15 +129,6 @@ def test_rows_of_another_batch_are_refused_by_name(name):
   ):
     with pytest.raises(ValueError, match=reason):
       call()
-
-
-def test_angles_of_distances_have_their_shape():
-  rates = np.array([1.0, 0.1, 0.01])
-  distances = jnp.arange(-6, 6).reshape(1, 3, 4)
-  found = angles(distances, rates)
-  assert found.shape == (1, 3, 4, 3)
-  wanted = angles(np.asarray(distances), rates)
-  np.testing.assert_allclose(np.sin(found), np.sin(wanted), atol=1e-6)
 
 
 def test_keys_of_another_length_are_not_the_queries():

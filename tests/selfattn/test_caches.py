@@ -232,18 +232,6 @@ def test_a_cache_takes_the_positions_it_is_given():
   assert abs(full - apply({'params': params}, X)).max() > 1e-3
 
 
-def test_words_are_kept_in_a_cache_for_methods_that_read_them():
-  module, tokens = encoder('complex_order'), Tokens(ids=IDS)
-  params = init(module, tokens)
-  # Rates of every word begin alike.
-  params['position']['rates'] *= 1 + jnp.arange(V + 2)[:, None] / V
-  full = jax.jit(module.apply)({'params': params}, X, tokens)
-  y, cache = run(module, params, [(0, 4), (4, 5), (5, L)], tokens)
-  np.testing.assert_allclose(y, full, **close)
-  kept = cache['cache']['block_0']['attention']['ids']
-  np.testing.assert_array_equal(kept, IDS)
-
-
 @dataclasses.dataclass(frozen=True)
 class Shifted(Position):
   supports_cache = False

@@ -71,12 +71,10 @@ def test_the_platform_is_one_of_those_listed():
   cuda, gpu = (lowered('gpu', platform=name) for name in ('cuda', 'gpu'))
   assert cuda == gpu
   message = "'nonsense' is not one of .*'cpu', 'gpu', 'tpu', 'rocm'.*'cuda'"
-  given = facts(platform='nonsense')
-  del given['shape'], given['has_pairs'], given['has_token_masks']
   for call in (
     lambda: lowered('cpu', platform='nonsense'),
-    lambda: choose(**facts(platform='nonsense')),
-    lambda: unsupported_reason(**given),
+    lambda: chosen(platform='nonsense'),
+    lambda: unsupported_reason(**facts(platform='nonsense')),
   ):
     with pytest.raises(ValueError, match=message):
       call()
@@ -91,7 +89,7 @@ def test_auto_is_not_cudnn_on_gpus_before_ampere(
 ):
   device = types.SimpleNamespace(compute_capability=capability)
   monkeypatch.setattr(jax, 'local_devices', lambda: [device])
-  found = choose(**facts(platform='gpu'))
+  found = chosen(platform='gpu')
   assert found.backend == backend
   assert (found.reason is None) == (backend == 'cudnn')
   assert backend == 'cudnn' or f'process has {capability}' in found.reason
@@ -121,12 +119,10 @@ def test_order_alone_forms_no_array_of_pairs_on_a_gpu():
 
 
 def facts(**changes):
-  given = {
+  """Those of a call that a kernel reads."""
+  return {
     'backend': 'auto',
     'platform': 'tpu',
-    'shape': (4, H, 256, 256),
-    'has_pairs': False,
-    'has_token_masks': True,
     'dtype': jnp.bfloat16,
     'head_dim': 64,
     'has_dropout': False,
@@ -135,8 +131,12 @@ def facts(**changes):
     'rotated_dim': 64,
     'normaliser': None,
     'value_dim': 64,
-  }
-  return given | changes
+  } | changes
+
+
+def chosen(shape=(4, H, 256, 256), **changes):
+  given = {'has_pairs': False, 'has_token_masks': True} | changes
+  return choose(shape=shape, **facts(**given))
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,32 @@ def facts(**changes):
 )
 def test_auto_says_why_it_is_not_the_kernel(platforms, changes, reason):
   for platform in platforms.split():
-    found = choose(**facts(platform=platform, **changes))
+    found = chosen(platform=platform, **changes)
     assert found.backend == 'reference'
     assert reason in found.reason
     assert f'({choice._KERNEL_OF[platform]}: ' in str(found)
-    assert choose(**facts(platform=platform)).reason is None
+    assert chosen(platform=platform).reason is None
+
+
+@pytest.mark.parametrize(
+  ('backend', 'changes', 'reason'),
+  [
+    ('xla', {'has_dropout': True}, 'no dropout'),
+    ('xla', {'has_softcap': True}, 'no soft cap'),
+    ('xla', {'hooks': {'value'}}, 'value hook'),
+    ('xla', {'platform': 'cpu', 'dtype': jnp.float16}, 'do not compile'),
+    ('cudnn', {'platform': 'cpu'}, 'needs an NVIDIA GPU, and this is a cpu'),
+    ('cudnn', {'value_dim': 68, 'platform': 'gpu'}, 'not 68'),
+    ('cudnn', {'rotated_dim': 272, 'platform': None}, 'not 272'),
+    ('pallas_tpu', {'platform': 'gpu'}, 'needs a TPU, and this is a gpu'),
+  ],
+)
+def test_a_backend_that_cannot_serve_says_why(backend, changes, reason):
+  given = {'backend': backend} | changes
+  assert reason in unsupported_reason(**facts(**given))
+  assert unsupported_reason(**facts(backend=backend, platform=None)) is None
+  for other in ('auto', 'reference', 'chunked'):
+    assert unsupported_reason(**facts(**given | {'backend': other})) is None
 
 
 @pytest.mark.parametrize(
@@ -172,24 +193,26 @@ def test_auto_says_why_it_is_not_the_kernel(platforms, changes, reason):
     ('tpu', {'hooks': {'bias'}}, 'chunked'),
     ('gpu', {}, 'chunked'),
     ('gpu', {'has_token_masks': False}, 'cudnn'),
+    ('cpu', {}, 'chunked'),
   ],
 )
 def test_auto_forms_no_mask_or_bias_of_many_elements(
   platform, changes, backend
 ):
-  given = facts(platform=platform, **changes)
-  long = {'shape': (1, H, 32_768, 32_768)}
-  assert choose(**given).backend in ('pallas_tpu', 'cudnn')
-  assert choose(**given | long).backend == backend
+  given = {'platform': platform} | changes
+  assert (chosen(**given).backend == 'reference') == (platform == 'cpu')
+  assert chosen((1, H, 32_768, 32_768), **given).backend == backend
 
 
 @pytest.mark.parametrize('platform', ['tpu', 'gpu', 'rocm'])
 def test_chunks_of_accelerators_have_at_least_128_rows(platform):
   rows = {}
   for batch, length in itertools.product((1, 32), (64, 300, 2_048, 32_768)):
-    given = facts(shape=(batch, 8, length, length), backend='chunked')
     for name in ('cpu', platform):
-      rows[name, batch, length] = choose(**given | {'platform': name}).rows
+      found = chosen(
+        (batch, 8, length, length), backend='chunked', platform=name
+      )
+      rows[name, batch, length] = found.rows
   assert rows['cpu', 32, 2_048] == 1
   assert rows['cpu', 1, 2_048] == 32
   assert rows[platform, 32, 2_048] == 128

@@ -90,19 +90,10 @@ class Sharper(Softmax):
     return output_BLHK * self.layer.value(lambda index: 1 / (1 + index))
 
 
-def test_a_layer_is_the_same_to_the_bit_in_every_form():
-  """Of the layer alone: the programs around it may fuse otherwise."""
+def test_a_number_of_a_layer_is_the_same_to_the_bit_in_a_loop():
   value = lambda index: Layer(index, 5).value(lambda n: math.exp(-0.3 * n))  # noqa: E731
   loop = jax.jit(lambda: jax.lax.map(value, jnp.arange(5)))
   np.testing.assert_array_equal(loop(), [value(n) for n in range(5)])
-  encoder = stack(Deeper(D, H, True), normaliser=Sharper(H))
-  params = drawn(encoder)
-  np.testing.assert_allclose(
-    outputs(encoder.clone(**FORMS['both']), params),
-    outputs(encoder, params),
-    rtol=1e-5,
-    atol=1e-6,
-  )
 
 
 def after_layer(encoder, block_params, of_model, index, x):
@@ -121,14 +112,14 @@ def test_every_layer_is_the_one_of_its_number():
     other = after_layer(encoder, block, {}, (index + 1) % 3, x)
     x = after_layer(encoder, block, {}, index, x)
     assert abs(other - x).max() > 1e-3
-  found = outputs(encoder.clone(scan=True), params)
-  np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
+  for form in FORMS.values():
+    found = outputs(encoder.clone(**form), params)
+    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize('form', FORMS)
-def test_differential_has_the_lambda_of_its_paper_in_every_layer(form):
+def test_differential_has_the_lambda_of_its_paper_in_every_layer():
   """0.8 - 0.6 exp(-0.3 (l - 1)), l from 1 (Ye et al. 2024, section 2.1)."""
-  encoder = stack(normaliser=Differential(H, head_dim=K), **FORMS[form])
+  encoder = stack(normaliser=Differential(H, head_dim=K), **FORMS['both'])
   params = drawn(encoder)
   for index in range(5):
     # exp(q1 . k1) - exp(q2 . k2) is zero where all vectors are.
@@ -160,17 +151,14 @@ def test_a_pattern_of_equal_entries_is_one_entry_to_the_bit():
     window=((3, 0), (3, 0)),
     normaliser=(Sinks(H), Sinks(H)),
   )
-  for encoder in (single, several):
-    assert encoder._period() == 1
-  made, same = (
-    jax.jit(encoder.init)(jax.random.key(0), X, TOKENS)['params']
-    for encoder in (single, several)
-  )
-  jax.tree.map(np.testing.assert_array_equal, made, same)
-  for form in FORMS.values():
-    np.testing.assert_array_equal(
-      outputs(single.clone(**form), made), outputs(several.clone(**form), made)
+  params = drawn(single)
+  jax.tree.map(np.testing.assert_array_equal, params, drawn(several))
+  assert single._period() == several._period() == 1
+  np.testing.assert_array_equal(
+    *(
+      outputs(made.clone(**FORMS['both']), params) for made in (single, several)
     )
+  )
 
 
 PATTERNS = {
@@ -191,25 +179,30 @@ PATTERNS = {
 @pytest.mark.matrix
 @pytest.mark.parametrize('name', PATTERNS)
 def test_layers_of_a_pattern_are_those_of_models_without_one(name):
-  """Seven layers, so that the last period is not whole; as a loop, too."""
+  """As a loop, whose last period is not whole; test_matrix unrolls it."""
   fields = dict(PATTERNS[name])
   names = fields.pop('position', ('none',))
   encoder = stack(pattern(*names), 7, **fields)
-  params, x = drawn(encoder), without_padding(X, TOKENS)
-  if 'embed' in encoder.position.hooks:
-    x = make('sinusoidal').embed({}, x, TOKENS.with_defaults(L))
-  for index in range(7):
-    of_layer = {
-      key: several[index % len(several)] for key, several in fields.items()
-    }
-    parts = names[index % len(names)].split('+')
-    method = positions.joined({part: make(part) for part in parts})
-    of_model, block = of_method(method, params, f'block_{index}')
-    plain = stack(method, 7, **of_layer)
-    x = after_layer(plain, block, of_model, index, x)
-  for form in ({}, FORMS['both']):
-    found = outputs(encoder.clone(**form), params)
-    np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
+
+  @jax.jit
+  def by_layer(params):
+    x = without_padding(X, TOKENS)
+    if 'embed' in encoder.position.hooks:
+      x = make('sinusoidal').embed({}, x, TOKENS.with_defaults(L))
+    for index in range(7):
+      of_layer = {
+        key: several[index % len(several)] for key, several in fields.items()
+      }
+      parts = names[index % len(names)].split('+')
+      method = positions.joined({part: make(part) for part in parts})
+      of_model, block = of_method(method, params, f'block_{index}')
+      plain = stack(method, 7, **of_layer)
+      x = after_layer(plain, block, of_model, index, x)
+    return x
+
+  params = drawn(encoder)
+  found = outputs(encoder.clone(**FORMS['both']), params)
+  np.testing.assert_allclose(found, by_layer(params), rtol=1e-4, atol=1e-5)
 
 
 def of_method(method, params, block):
@@ -253,33 +246,10 @@ def test_what_embeds_at_the_input_does_so_in_every_layer_or_in_none():
     pattern('learned+rotary', 'rotary')
 
 
-def test_an_attention_by_itself_refuses_a_pattern():
-  layer = Attention(D, H, position=pattern('rotary', 'none'), causal=True)
-  with pytest.raises(ValueError, match=r'position\.of_layer'):
-    layer.init(jax.random.key(0), X)
-
-
 def test_a_window_of_a_pattern_is_checked():
   encoder = stack(window=((2, 0), (1,)))
   with pytest.raises(ValueError, match=r'window = \(\(2, 0\), \(1,\)\) must'):
     encoder.check(D, drops_weights=False, platform=None)
-
-
-def test_a_cache_continues_a_pattern():
-  encoder = stack(pattern('rotary', 'none', 't5'), 4, window=((2, 0), ()))
-  params = drawn(encoder)
-  want, cache = outputs(encoder, params), {}
-
-  @jax.jit
-  def read(cache, x, mask):
-    return encoder.apply(
-      {'params': params, **cache}, x, Tokens(mask), cache_len=L, mutable='cache'
-    )
-
-  for step in range(L):
-    now = slice(step, step + 1)
-    found, cache = read(cache, X[:, now], TOKENS.padding_mask[:, now])
-    np.testing.assert_allclose(found[:1], want[:1, step : step + 1], atol=1e-5)
 
 
 # --- parts of a join on some heads -------------------------------------------
@@ -294,18 +264,14 @@ BY_HEAD = [
 
 
 @functools.cache
-def scores_of(name, heads):
-  """Weights of a layer, of which a method acts on the first heads."""
-  causal = is_causal_only(name)
+def scores_of(name, heads, causal=False):
+  """Output and weights of a layer whose method acts on the first heads."""
+  causal = causal or is_causal_only(name)
   method = positions.joined({name: make(name, causal, heads=heads)})
   layer = Attention(D, H, num_kv_heads=2, position=method, causal=causal)
   of_model = draw(method.init_model, jax.random.key(0))
-  params = layer.init(
-    jax.random.key(0), X, query_tokens=TOKENS, position_params=of_model
-  )
-  params['params'].pop('position', None)
-  of_layer = draw(method.init_layer, jax.random.key(0))
-  if of_layer:
+  params = draw(Attention(D, H, num_kv_heads=2).init, jax.random.key(0), X)
+  if of_layer := draw(method.init_layer, jax.random.key(0)):
     params['params']['position'] = of_layer
   run = jax.jit(functools.partial(layer.apply, return_weights=True))
   return run(params, X, query_tokens=TOKENS, position_params=of_model)
@@ -313,20 +279,12 @@ def scores_of(name, heads):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize('name', BY_HEAD)
-def test_a_method_on_all_heads_by_number_is_the_method(name):
+def test_a_method_acts_on_its_heads_alone(name):
+  """On all of them by number, it is the method without a number."""
   for found, want in zip(scores_of(name, H), scores_of(name, 0), strict=True):
     np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize('name', BY_HEAD)
-def test_heads_that_a_method_does_not_act_on_have_no_positions(name):
   _, found = scores_of(name, 3)
-  plain = POSITIONS['none'](D, H, is_causal_only(name))
-  layer = Attention(D, H, num_kv_heads=2, position=plain, causal=plain.causal)
-  params = layer.init(jax.random.key(0), X, query_tokens=TOKENS)
-  apply = jax.jit(layer.apply, static_argnames='return_weights')
-  _, want = apply(params, X, query_tokens=TOKENS, return_weights=True)
+  _, want = scores_of('none', 0, is_causal_only(name))
   np.testing.assert_allclose(found[:, 3], want[:, 3], rtol=1e-4, atol=1e-5)
   assert abs(found[:, :3] - want[:, :3]).max(axis=(0, 2, 3)).min() > 1e-3
 

@@ -8,6 +8,7 @@ costs no compilation.
 import dataclasses
 import functools
 
+import flax.linen as nn
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from selfattn import choice, positions
-from selfattn.blocks import Parallel, PostNorm
+from selfattn.blocks import Block, Parallel
 from selfattn.encoders import ENCODERS, AttentionEncoder
 from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
@@ -44,6 +45,18 @@ def assert_near(found, want, sentence, tolerance=1e-4):
 
 
 # --- what there is -----------------------------------------------------------
+
+
+class Sandwiched(Block):
+  """A block of one's own: norms on both sides of attention, and a gate."""
+
+  gate: float = 0.5
+
+  def vectors(self, x_BLD, attend, dropout):
+    h_BLD = attend(self.normalised('norm_before', x_BLD))
+    x_BLD = x_BLD + self.gate * self.normalised('norm_after', h_BLD)
+    h_BLF = nn.Dense(self.mlp_dim, use_bias=False, name='wide')(x_BLD)
+    return x_BLD + nn.Dense(D, use_bias=False, name='narrow')(nn.gelu(h_BLF))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +195,8 @@ ENTRIES = {
   ),
   'stateful head': Entry(blocks={'path': {'heads': 1, 'kernel_size': 1}}),
   'headwise': Entry(
-    blocks={'shaw': {}}, fields={'output_gate': 'headwise', 'block': PostNorm()}
+    blocks={'shaw': {}},
+    fields={'output_gate': 'headwise', 'block': Sandwiched(gate=0.25)},
   ),
   'linear_attention': Entry('linear_attention', {'rotary': {}}),
   'linear_attention causal': Entry(

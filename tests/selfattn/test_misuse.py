@@ -427,6 +427,12 @@ MISTAKES = {
   'nothing': (make({}), 'no position method is named'),
   'twice': (make({'rope': {}, 'rotary': {}}), 'rope and rotary are one method'),
   'unknown name': (make({'rop': {}}), "name = 'rop' must be one of alibi"),
+  'a pattern in a layer': (
+    init(Attention(D, H, position=positions.layered([
+      {'rotary': POSITIONS['rotary'](D, H, False)},
+      {'none': POSITIONS['none'](D, H, False)},
+    ]))), r'position\.of_layer',
+  ),
   'two rotations': (make({'rotary': {}, 'pope': {}}), r'rotary\+pope must'),
 }  # fmt: skip
 
