@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 import urllib.parse
 
 import pytest
@@ -132,13 +131,6 @@ def test_the_site_builds_and_its_links_lead_to_a_file_and_a_heading(tmp_path):
       anchor = urllib.parse.unquote(address.fragment)
       if anchor and target in pages:
         assert anchor in pages[target].ids, (path, link)
-
-
-def test_every_extra_is_in_the_table_of_the_installation():
-  project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
-  table = page('installation.md').split('| extra | for |')[1]
-  named = re.findall(r'^\| `([^`]+)` \|', table, flags=re.MULTILINE)
-  assert set(named) == set(project['optional-dependencies'])
 
 
 def commands(path):

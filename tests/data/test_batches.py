@@ -77,19 +77,6 @@ def test_the_order_of_an_epoch(count, batch_size, epoch):
     assert (batch.tokens[batch.weights == 1, 0] - 1).tolist() == rows
 
 
-def test_texts_of_one_bucket_share_a_batch():
-  """All batches but those of remainders, less than one per bucket."""
-  batches = batches_of(4000, 9)
-  ends = np.array(batches.bucket_lengths)
-  mixed = 0
-  for step in range(batches.steps_per_epoch):
-    batch = batches(step)
-    lengths = batch.lengths[batch.weights == 1]
-    mixed += len(np.unique(np.searchsorted(ends, lengths))) > 1
-  assert len(ends) == 3
-  assert mixed <= 3
-
-
 def test_a_batch_depends_on_seed_and_step_alone():
   one, other = batches_of(100, 7), batches_of(100, 7)
   order = [3, 40, 41, 2, 15, 3]

@@ -18,7 +18,6 @@ import pytest
 from conftest import ROOT
 
 from experiments.data import store as store_lib
-from experiments.data.batches import Examples
 from experiments.data.store import Store
 
 WANTED = {
@@ -323,19 +322,7 @@ def test_a_second_change_through_a_memory_map_is_noticed(tmp_path):
   assert store_lib.digest(str(path)) != before
 
 
-# --- sizes -------------------------------------------------------------------
-
-
-def test_tokens_past_32_bits_are_right_at_both_ends(tmp_path):
-  """A sparse file needs no space."""
-  end = 2**31 + 7
-  tokens = np.memmap(tmp_path / 'tokens', np.uint8, 'w+', shape=end)
-  tokens[:3], tokens[end - 2 :] = [5, 6, 7], [8, 9]
-  offsets = np.array([0, 3, end - 2, end])
-  lengths = np.minimum(np.diff(offsets), 4)
-  split = Examples(tokens, offsets[:-1], lengths, np.zeros(3, np.int32))
-  batch = split.batch(np.array([2, 0, 1]), 3, 4)
-  assert batch.tokens.tolist() == [[8, 9, 0, 0], [5, 6, 7, 0], [0] * 4]
+# --- where it is -------------------------------------------------------------
 
 
 def test_an_open_entry_outlives_the_cache(folder, entry):

@@ -20,7 +20,8 @@ close = {'rtol': 1e-5, 'atol': 1e-5}
 X = jax.random.normal(jax.random.key(0), (B, L, D))
 IS_TOKEN = jnp.arange(L)[None] < jnp.array([[7], [5], [0]])
 SEGMENTS = jnp.broadcast_to(jnp.array([0, 0, 0, 1, 1, 1, 1]), (B, L))
-FORMS = [(False, False), (False, True), (True, False), (True, True)]
+# test_matrix packs rows, with every method.
+FORMS = [(False, True), (True, False)]
 
 
 def sigmoid(x):

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from selfattn.attention import Attention
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
@@ -77,37 +76,31 @@ def apply_and_sow(model, variables):
   return logits, sown['intermediates']['encoder']
 
 
-def test_sown_values_appear_under_jit_remat_and_scan():
-  model = classifier(attention(**VARIANTS['both']))
-  variables = init(model)
-  _, sown = apply_and_sow(model, variables)
-  (P,) = sown['P']
-  assert P.shape == (1, L, D)
-  assert P.dtype == jnp.float32
-  weights = jnp.stack(
-    [sown[f'block_{n}']['attention']['weights'][0] for n in range(LAYERS)]
-  )
-  assert weights.shape == (LAYERS, B, H, L, L)
-  np.testing.assert_allclose(
-    weights.sum(-1), np.ones((LAYERS, B, H, L)), rtol=1e-5
-  )
-  plain = apply_and_sow(classifier(), variables)[1]
-  np.testing.assert_allclose(
-    weights[-1],
-    plain[f'block_{LAYERS - 1}']['attention']['weights'][0],
-    atol=1e-6,
-  )
-
-
-def test_asking_for_weights_changes_no_output():
+@pytest.fixture(scope='module')
+def plain():
+  """A model, its variables, and logits and what is sown together."""
   model = classifier(attention(backend='xla'))
   variables = init(model)
-  apply = jax.jit(model.apply, static_argnames='mutable')
-  asked, _ = apply(variables, TOKENS, IS_TOKEN, mutable='intermediates')
-  silent = apply(variables, TOKENS, IS_TOKEN)
-  np.testing.assert_array_equal(asked, silent)
-  # Compiled, the two programs fuse differently, so equality is to rounding.
-  asked, _ = apply_and_sow(model, variables)
+  return model, variables, *apply_and_sow(model, variables)
+
+
+def weights_of(sown, layer):
+  (weights,) = sown[f'block_{layer}']['attention']['weights']
+  return weights
+
+
+def test_weights_are_sown_under_jit_remat_and_scan(plain):
+  _, variables, _, want = plain
+  _, sown = apply_and_sow(classifier(attention(**VARIANTS['both'])), variables)
+  for layer in range(LAYERS):
+    weights = weights_of(sown, layer)
+    assert weights.shape == (B, H, L, L)
+    np.testing.assert_allclose(weights, weights_of(want, layer), atol=1e-6)
+
+
+def test_asking_for_weights_changes_no_output(plain):
+  model, variables, asked, _ = plain
+  # Two programs fuse differently, so equality is to rounding.
   silent = jax.jit(model.apply)(variables, TOKENS, IS_TOKEN)
   np.testing.assert_allclose(asked, silent, rtol=2e-6, atol=2e-6)
 
@@ -131,9 +124,14 @@ def test_not_asking_leaves_the_program_as_without_sow(monkeypatch):
 @pytest.mark.parametrize('name', POSITIONS)
 def test_every_method_sows_what_it_used(name):
   encoder = attention(name, **VARIANTS['both'])
-  variables = init(classifier(encoder))
-  _, sown = apply_and_sow(classifier(encoder), variables)
-  method, params = encoder.position, variables['params']['encoder']
+  x_BLD = np.random.default_rng(0).standard_normal((B, L, D), np.float32)
+  tokens = Tokens(IS_TOKEN, ids=TOKENS)
+  variables = draw(encoder.init, jax.random.key(0), x_BLD, tokens)
+  _, sown = jax.jit(
+    lambda v: encoder.apply(v, x_BLD, tokens, mutable='intermediates')
+  )(variables)
+  sown, params = sown['intermediates'], variables['params']
+  method = encoder.position
   row = Tokens(ids=TOKENS).with_defaults(L)
   if method.hooks and not method.has_encoding:
     of_text = [P for path, P in leaves(sown) if 'P' in path]
@@ -188,35 +186,23 @@ def assert_is_encoding(found, expected):
   assert P.shape in [*shapes, *turns, *tables]
 
 
-@pytest.mark.parametrize('name', ['none', 'sinusoidal', 'learned'])
-def test_a_layer_sows_nothing_of_what_its_encoder_adds(name):
-  method = POSITIONS[name](D, H, False)
-  layer = Attention(D, H, position=method, in_encoder=True)
-  x_BLD = jnp.ones((B, L, D))
-  variables = draw(layer.init, jax.random.key(0), x_BLD)
-  _, sown = layer.apply(variables, x_BLD, mutable='intermediates')
-  assert set(sown['intermediates']) == {'weights'}
-
-
-def test_weights_of_chosen_layers_only():
-  model = classifier()
-  variables = init(model)
-  _, everything = apply_and_sow(model, variables)
+def test_weights_of_chosen_layers_only(plain):
+  model, variables, _, everything = plain
   chosen = {'sow_layers': (1,), 'mutable': 'intermediates'}
   _, sown = jax.jit(lambda v: model.apply(v, TOKENS, IS_TOKEN, **chosen))(
     variables
   )
   sown = sown['intermediates']['encoder']
   assert set(sown) == {'P', 'block_1'}
-  (found,) = sown['block_1']['attention']['weights']
-  (want,) = everything['block_1']['attention']['weights']
-  np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+  np.testing.assert_allclose(
+    weights_of(sown, 1), weights_of(everything, 1), rtol=1e-5, atol=1e-6
+  )
   scanned = classifier(attention(scan=True))
   with pytest.raises(ValueError, match='sow_layers needs scan=False'):
     scanned.apply(variables, TOKENS, IS_TOKEN, **chosen)
 
 
-def test_bfloat16_computes_in_bfloat16_and_keeps_float32_elsewhere():
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32_elsewhere(plain):
   encoder = AttentionEncoder(
     LAYERS, H, F, POSITIONS['sinusoidal'](D, H, False), jnp.bfloat16
   )
@@ -229,6 +215,6 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32_elsewhere():
   assert sown['block_0']['attention']['weights'][0].dtype == jnp.float32
   text = jax.jit(model.apply).lower(variables, TOKENS, IS_TOKEN).as_text()
   assert 'bf16' in text
-  full = jax.jit(classifier().apply)(variables, TOKENS, IS_TOKEN)
+  full = plain[2]
   np.testing.assert_allclose(logits, full, atol=0.1)
   assert (np.asarray(logits) != np.asarray(full)).any()

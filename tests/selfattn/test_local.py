@@ -16,7 +16,8 @@ close = {'rtol': 1e-5, 'atol': 1e-5}
 X = jax.random.normal(jax.random.key(0), (B, L, D))
 IS_TOKEN = np.arange(L)[None] < np.array([[8], [5], [0]])
 SEGMENTS = np.broadcast_to(np.array([0, 0, 0, 1, 1, 1, 1, 1]), (B, L))
-FORMS = [(False, False), (False, True), (True, False), (True, True)]
+# test_matrix packs rows, with every method.
+FORMS = [(False, True), (True, False)]
 forms = pytest.mark.parametrize(('causal', 'packed'), FORMS)
 
 
