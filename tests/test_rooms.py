@@ -1,6 +1,7 @@
 """Imports go down only, room by room."""
 
 import ast
+import functools
 import pathlib
 import sys
 
@@ -26,6 +27,7 @@ ROOMS = (
 OTHERS = {'commands', 'selfattn'}
 
 
+@functools.cache
 def modules(folder):
   """Syntax trees by dotted name."""
   found = {}

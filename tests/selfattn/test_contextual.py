@@ -221,29 +221,29 @@ def test_path_of_several_blocks_inverts_the_whole_matrix():
     seen = row.replace(state={'direction': w, 'strength': b})
     return method.content({}, q, k, seen, seen)
 
-  def inverted(q, k, w, b):
+  def inverted(q, k, w, b, numpy=jnp):
     def dots(x, y):
-      return jnp.einsum('BLHK,BMHK->BHLM', x, y)
+      return numpy.einsum('BLHK,BMHK->BHLM', x, y)
 
-    below = jnp.tril(dots(w, w), -1) * b.swapaxes(1, 2)[..., None]
-    right = jnp.tril(dots(w, k), -1) * b.swapaxes(1, 2)[..., None]
-    inverse = jnp.linalg.inv(jnp.eye(count)[None, None] + below)
-    return -jnp.tril(dots(q, w)) @ inverse @ right
+    b = b.swapaxes(1, 2)[..., None]
+    inverse = numpy.linalg.inv(
+      numpy.eye(count)[None, None] + numpy.tril(dots(w, w), -1) * b
+    )
+    right = numpy.tril(dots(w, k), -1) * b
+    return -numpy.tril(dots(q, w)) @ inverse @ right
 
   def slopes(function):
-    found = jax.grad(
-      lambda *given: (weight * function(*given)).sum(), argnums=(0, 1, 2, 3)
-    )
-    return jax.jit(found)(q, k, w, b)
+    def total(*given):
+      found = function(*given)
+      return (weight * found).sum(), found
 
-  with jax.enable_x64(True):
-    given = [np.asarray(each, float) for each in (q, k, w, b)]
-    want = np.asarray(inverted(*map(jnp.asarray, given)))
-    ours(*map(jnp.asarray, given))  # of any type of floats
-  scale = abs(want).max()
-  np.testing.assert_allclose(ours(q, k, w, b), want, atol=1e-5 * scale)
-  for found, want in zip(slopes(ours), slopes(inverted), strict=True):
-    np.testing.assert_allclose(found, want, atol=1e-4 * abs(want).max())
+    return jax.jit(jax.grad(total, (0, 1, 2, 3), has_aux=True))(q, k, w, b)
+
+  found, values = slopes(ours)
+  want = inverted(*(np.asarray(x, np.float64) for x in (q, k, w, b)), np)
+  np.testing.assert_allclose(values, want, atol=1e-5 * abs(want).max())
+  for one, want in zip(found, slopes(inverted)[0], strict=True):
+    np.testing.assert_allclose(one, want, atol=1e-4 * abs(want).max())
 
 
 @pytest.mark.parametrize(('position', 'error'), [(1000, 1e-4), (10**5, 1e-2)])

@@ -72,16 +72,13 @@ def test_grape_a_without_vectors_is_alibi():
   np.testing.assert_allclose(term * K**-0.5, expected, **close)
 
 
-@pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
-def test_a_layer_of_grape_ap(goldens, backend):
+def test_a_layer_of_grape_ap(goldens):
   c = case(goldens, 'grape_ap')
   method = POSITIONS['grape_ap'](D, H, True)
   names = {'query': 'c_q', 'key': 'c_k', 'value': 'c_v', 'out': 'c_proj'}
   params = {ours: {'kernel': c[f'{n}.weight'].T} for ours, n in names.items()}
   params['position'] = {'kernel': c['c_p.weight'].T}
-  layer = Attention(
-    D, H, use_bias=False, position=method, causal=True, backend=backend
-  )
+  layer = Attention(D, H, use_bias=False, position=method, causal=True)
   found, _ = jax.jit(layer.apply)({'params': params}, jnp.asarray(c['x']))
   np.testing.assert_allclose(found, c['output'], rtol=1e-4, atol=1e-5)
 
@@ -125,16 +122,15 @@ def test_later_keys_have_curves_of_their_own(goldens):
   assert (bias[:, :, 0, 6:] == 0).all()
 
 
-@pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
 @pytest.mark.parametrize('name', ['little', 'much'])
-def test_wall_attention_of_fla(goldens, name, backend):
+def test_wall_attention_of_fla(goldens, name):
   c = case(goldens, 'wall')
   method = POSITIONS['wall'](D, H, True)
   row = ROW.replace(state={'': c[f'{name}/g'].reshape(B, L, D)})
   q, k, v = (jnp.asarray(c[n]) for n in 'qkv')
   found, _ = attend(
     q, k, v, causal=True, position=method,
-    position_params={}, query_tokens=row, key_tokens=row, backend=backend,
+    position_params={}, query_tokens=row, key_tokens=row,
   )  # fmt: skip
   np.testing.assert_allclose(found, c[f'{name}/output'], **close)
 

@@ -94,7 +94,6 @@ def test_tokens_of_one_side_are_those_of_both_in_self_attention():
   ('name', 'place', 'library'),
   [
     ('learned', -1.0, np),
-    ('tupe', 1e9, jnp),
     ('lie_re', -1.0, jnp),
     ('alibi', np.nan, jnp),
   ],
@@ -202,7 +201,7 @@ def test_weights_are_returned_where_they_are_asked_for_alone():
 
 
 def test_xpos_is_finite_and_right_in_float16():
-  length, method = 1_500, POSITIONS['xpos'](D, H, True, scale_base=64.0)
+  length, method = 375, POSITIONS['xpos'](D, H, True, scale_base=16.0)
   assert method.max_length() > length
   q, k, v = jax.random.normal(jax.random.key(2), (3, 1, length, H, K))
   found, want = (

@@ -164,14 +164,12 @@ def test_forgetting_on_both_sides(goldens):
   )
 
 
-@pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
-def test_path_attention(goldens, backend, monkeypatch):
-  monkeypatch.setattr('selfattn.choice._CHUNK_SCORES', 2 * B * H * L)
+def test_path_attention(goldens):
   c = case(goldens, 'path')
   method = POSITIONS['path'](D, H, True)
   state = {'direction': jnp.asarray(c['w']), 'strength': jnp.asarray(c['beta'])}
   found, _ = attend(
-    *(jnp.asarray(c[n]) for n in 'qkv'), backend=backend,
+    *(jnp.asarray(c[n]) for n in 'qkv'),
     query_tokens=ROW.replace(state={'': state}), causal=True, position=method,
   )  # fmt: skip
   np.testing.assert_allclose(found, c['output'], **close)
