@@ -25,6 +25,7 @@ os.environ.setdefault(
   * metadata.version('jaxlib').startswith('0.10.'),
 )
 
+import filelock
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,10 +138,16 @@ def small_config():
 
 
 @pytest.fixture(scope='session')
-def finished_run(tmp_path_factory):
-  """The workdir of a small run that is done; no test changes it."""
-  path = tmp_path_factory.mktemp('finished') / 'run'
-  run_lib.run(make_small_config(), str(path), Signals())
+def finished_run(tmp_path_factory, worker_id):
+  """The workdir of a small run that is done; no test changes it.
+
+  The processes of pytest share it.
+  """
+  folder = tmp_path_factory.getbasetemp()
+  path = (folder if worker_id == 'master' else folder.parent) / 'finished/run'
+  with filelock.FileLock(f'{path.parent}.lock'):
+    if not path.exists():
+      run_lib.run(make_small_config(), str(path), Signals())
   return path
 
 

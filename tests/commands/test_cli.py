@@ -235,16 +235,6 @@ def test_training_logs_and_ends_with_json(trained):
   assert {f'--workdir={path}', '--config.train.steps=6'} <= set(words)
 
 
-def test_a_workdir_of_another_config_is_refused(trained, call_command):
-  path, *_ = trained
-  flags = [f'--workdir={path}', '--config.seed=5']
-  code, _, stderr = call_command('train', *flags, cwd=ROOT)
-  assert code == 2
-  (line,) = stderr.splitlines()
-  for part in ('config.seed was 0, is 5', str(path), '--workdir'):
-    assert part in line
-
-
 def test_evaluate_agrees_with_training(trained, call_command):
   path, printed, _ = trained
   printed = last_json(printed)

@@ -47,7 +47,6 @@ def pairs(rows):
   return [(row.text, row.label) for row in rows]
 
 
-@pytest.mark.parametrize('split', ['train', 'test'])
 @pytest.mark.parametrize(
   ('names', 'files'),
   [
@@ -65,10 +64,9 @@ def pairs(rows):
   ],
 )
 def test_names_and_patterns_are_read_in_order_each_file_once(
-  names, files, split, folder
+  names, files, folder
 ):
-  options = {'train': ('b.tsv',)} | {split: tuple(names.split())}
-  rows = read(folder, **options)[split]
+  rows = read(folder, train=('b.tsv',), test=tuple(names.split()))['test']
   assert [row.text for row in rows] == files.split()
 
 

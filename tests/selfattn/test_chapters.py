@@ -107,25 +107,6 @@ def test_bits_and_columns_both_slow_down(encoding):
   assert changes[0] > changes[-1]
 
 
-@pytest.mark.parametrize('offset', [1, 59, 1000])
-def test_an_offset_is_one_rotation_for_every_position(offset):
-  method = Sinusoidal(32, 1, False)
-  here = np.arange(60)[None]
-  P = np.asarray(method.encoding({}, at(here)), np.float64)[0].reshape(
-    60, 16, 2
-  )
-  moved = np.asarray(method.encoding({}, at(here + offset)))[0].reshape(
-    60, 16, 2
-  )
-  angle = offset / 10_000 ** (np.arange(0, 32, 2) / 32)
-  cos, sin = np.cos(angle), np.sin(angle)
-  matrices = np.stack(
-    [np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], axis=-2
-  )
-  turned = np.einsum('jab,njb->nja', matrices, P)
-  np.testing.assert_allclose(turned, moved, atol=3e-7)
-
-
 def test_every_width_matches_two_python_loops():
   """At an offset that is known, and at a traced one."""
   widths = (1, 2, 3, 8, 33, 64, 65)
