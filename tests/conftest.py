@@ -17,10 +17,12 @@ from importlib import metadata
 # Before jax is imported anywhere: tests take the CPU, unless they are told.
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Tests wait for the compiler, not for what it compiles; the emitters of fused
-# loops take more than half of its time, where they can be left out.
+# loops take more than half of its time, where they can be left out, and parts
+# that are compiled side by side a tenth, since tests run side by side.
 os.environ.setdefault(
   'XLA_FLAGS',
   '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
+  ' --xla_cpu_parallel_codegen_split_count=1'
   + ' --xla_cpu_use_fusion_emitters=false'
   * metadata.version('jaxlib').startswith('0.10.'),
 )
