@@ -255,7 +255,6 @@ def drawn(name, embed_dim=8, num_layers=1, length=5):
   [
     ('none', set()),
     ('fire+rotary', {'bias', 'distance', 'encoding', 'gram', 'columns'}),
-    ('sinusoidal', {'encoding', 'gram', 'columns'}),
     ('cope', {'bias'}),
     ('pope', {'encoding', 'gram', 'columns'}),
   ],

@@ -153,20 +153,6 @@ def child(folder):
     process.communicate()
 
 
-def test_a_killed_process_leaves_no_entry_and_its_rest_is_removed(
-  folder, child, capsys
-):
-  process = child()
-  assert process.stdout.readline() == 'writing\n'
-  process.send_signal(signal.SIGKILL)
-  process.wait()
-  assert any('.part-' in name for name in names(folder))
-  check(Store(folder).arrays('kind', [1], write))
-  (name,) = names(folder)
-  assert '.' not in name
-  assert capsys.readouterr().err == ''
-
-
 @pytest.mark.slow
 def test_of_two_processes_one_writes_and_the_other_waits(folder, child):
   first = child()

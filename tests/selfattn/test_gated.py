@@ -3,8 +3,9 @@
 The arrays are made by scripts/make_gated_goldens.py, which names the code.
 """
 
-import pathlib
+import functools
 
+import golden_arrays
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,7 @@ from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
 from tests.conftest import at, draw
 
-PATH = pathlib.Path(__file__).parent / 'goldens/gated.npz'
+case = functools.partial(golden_arrays.case, 'gated')
 close = {'rtol': 1e-5, 'atol': 1e-5}
 B, L, H, K = 2, 9, 4, 6
 D = H * K
@@ -27,30 +28,15 @@ X = jax.random.normal(jax.random.key(0), (B, L, D))
 IS_TOKEN = np.arange(L)[None] < np.array([[9], [6]])
 
 
-@pytest.fixture(scope='module')
-def goldens():
-  with np.load(PATH) as arrays:
-    return dict(arrays)
-
-
-def case(goldens, name):
-  """The arrays of one case, by their names."""
-  return {
-    key.removeprefix(f'{name}/'): value
-    for key, value in goldens.items()
-    if key.startswith(f'{name}/')
-  }
-
-
 def seen(method, params, x, tokens=ROW):
   """Tokens with the state of a method."""
   return tokens.replace(state=method.state(params, jnp.asarray(x), tokens))
 
 
 @pytest.mark.parametrize('gate', ['key', 'query', 'both'])
-def test_the_slopes_of_grape_a(goldens, gate):
-  c = case(goldens, 'grape_a')
-  theirs = case(goldens, f'grape_a/{gate}')
+def test_the_slopes_of_grape_a(gate):
+  c = case('grape_a')
+  theirs = case(f'grape_a/{gate}')
   method = POSITIONS['grape_a'](D, H, True, gate=gate)
   names = {'omega': 'scale', 'u': 'key', 'v': 'query'}
   params = {names[n]: theirs[n] for n in names if n in theirs}
@@ -72,8 +58,8 @@ def test_grape_a_without_vectors_is_alibi():
   np.testing.assert_allclose(term * K**-0.5, expected, **close)
 
 
-def test_a_layer_of_grape_ap(goldens):
-  c = case(goldens, 'grape_ap')
+def test_a_layer_of_grape_ap():
+  c = case('grape_ap')
   method = POSITIONS['grape_ap'](D, H, True)
   names = {'query': 'c_q', 'key': 'c_k', 'value': 'c_v', 'out': 'c_proj'}
   params = {ours: {'kernel': c[f'{n}.weight'].T} for ours, n in names.items()}
@@ -93,8 +79,8 @@ def inkling_of(c, causal):
   return method, params
 
 
-def test_the_curves_of_x_transformers(goldens):
-  c = case(goldens, 'inkling')
+def test_the_curves_of_x_transformers():
+  c = case('inkling')
   method, params = inkling_of(c, True)
   row = seen(method, params, c['x'])
   bias = method.bias(params, row, row)
@@ -102,9 +88,9 @@ def test_the_curves_of_x_transformers(goldens):
   np.testing.assert_allclose(np.where(CAUSAL, bias, 0), expected, **close)
 
 
-def test_later_keys_have_curves_of_their_own(goldens):
+def test_later_keys_have_curves_of_their_own():
   """With those of earlier keys, the bias of a query is symmetric."""
-  c = case(goldens, 'inkling')
+  c = case('inkling')
   method, params = inkling_of(c, False)
   later = params['table'][1:] * 2
   params['table'] = np.concatenate([params['table'], later])
@@ -123,8 +109,8 @@ def test_later_keys_have_curves_of_their_own(goldens):
 
 
 @pytest.mark.parametrize('name', ['little', 'much'])
-def test_wall_attention_of_fla(goldens, name):
-  c = case(goldens, 'wall')
+def test_wall_attention_of_fla(name):
+  c = case('wall')
   method = POSITIONS['wall'](D, H, True)
   row = ROW.replace(state={'': c[f'{name}/g'].reshape(B, L, D)})
   q, k, v = (jnp.asarray(c[n]) for n in 'qkv')

@@ -1,7 +1,6 @@
 """Outputs, weights and gradients against PyTorch (scripts/make_goldens.py)."""
 
-import pathlib
-
+import golden_arrays
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,19 +9,8 @@ import pytest
 from selfattn import chapters
 from selfattn.backends import attend
 
-PATH = pathlib.Path(__file__).parent / 'goldens/attention.npz'
 HEADS = 3
 close = {'rtol': 1e-5, 'atol': 1e-5}
-
-
-def load(case):
-  with np.load(PATH) as arrays:
-    prefix = f'{case}/'
-    return {
-      name.removeprefix(prefix): arrays[name]
-      for name in arrays
-      if name.startswith(prefix)
-    }
 
 
 def parameters(golden, prefix=''):
@@ -44,7 +32,7 @@ def parameters(golden, prefix=''):
 
 @pytest.mark.parametrize('case', ['plain', 'padded', 'causal'])
 def test_multi_head_attention_equals_pytorch(case):
-  golden = load(case)
+  golden = golden_arrays.case('attention', case)
   width = golden['query'].shape[-1]
   layer = chapters.MultiHeadAttention(width, HEADS, bias=True)
   more = {}
@@ -74,7 +62,7 @@ def test_multi_head_attention_equals_pytorch(case):
 
 @pytest.mark.parametrize('backend', ['reference', 'xla'])
 def test_attend_equals_pytorch_with_mask_and_bias(backend):
-  golden = load('functional')
+  golden = golden_arrays.case('attention', 'functional')
 
   def scalar(q, k, v, bias):
     output, _ = attend(

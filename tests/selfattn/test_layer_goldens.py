@@ -3,8 +3,7 @@
 The arrays are made by scripts/make_layer_goldens.py.
 """
 
-import pathlib
-
+import golden_arrays
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,8 +15,7 @@ from selfattn.blocks import Parallel, PreNorm
 from selfattn.encoders import AttentionEncoder
 from selfattn.tokens import Tokens
 
-with np.load(pathlib.Path(__file__).parent / 'goldens/layers.npz') as arrays:
-  GOLDENS = dict(arrays)
+GOLDENS = golden_arrays.stored('layers')
 H, K, F = 4, 4, 10
 D = H * K
 GATED = {'mlp_in': 'gate_proj', 'mlp_gated': 'up_proj', 'mlp_out': 'down_proj'}

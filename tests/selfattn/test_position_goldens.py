@@ -7,6 +7,7 @@ libraries and their versions.
 import importlib.util
 import pathlib
 
+import golden_arrays
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,24 +23,18 @@ from selfattn.tokens import Tokens
 from tests.conftest import at, draw
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-PATH = ROOT / 'tests/selfattn/goldens/positions.npz'
+GOLDENS = golden_arrays.stored('positions')
 close = {'rtol': 1e-5, 'atol': 1e-5}
 H, K = 4, 6
 
 
-@pytest.fixture(scope='module')
-def goldens():
-  with np.load(PATH) as arrays:
-    return dict(arrays)
-
-
 @pytest.mark.parametrize('width', [11, 14])
 @pytest.mark.parametrize('layout', ['concatenated', 'tensor2tensor'])
-def test_sinusoids_of_roformer_and_tensor2tensor(goldens, layout, width):
+def test_sinusoids_of_roformer_and_tensor2tensor(layout, width):
   method = POSITIONS['sinusoidal'](width, 1, False, layout=layout)
   found = method.encoding({}, Tokens().with_defaults(20))[0]
   np.testing.assert_allclose(
-    found, goldens[f'sinusoidal/{layout}_{width}'], **close
+    found, GOLDENS[f'sinusoidal/{layout}_{width}'], **close
   )
 
 
@@ -47,7 +42,7 @@ def test_sinusoids_of_roformer_and_tensor2tensor(goldens, layout, width):
 @pytest.mark.parametrize(
   ('buckets', 'farthest'), [(32, 128), (8, 20), (16, 64)]
 )
-def test_t5_buckets(goldens, direction, buckets, farthest):
+def test_t5_buckets(direction, buckets, farthest):
   method = POSITIONS['t5'](
     H * K,
     H,
@@ -56,19 +51,15 @@ def test_t5_buckets(goldens, direction, buckets, farthest):
     max_distance=farthest,
   )
   np.testing.assert_array_equal(
-    method.buckets(goldens['t5/distances']),
-    goldens[f't5/{direction}_{buckets}_{farthest}'],
+    method.buckets(GOLDENS['t5/distances']),
+    GOLDENS[f't5/{direction}_{buckets}_{farthest}'],
   )
 
 
 @pytest.mark.parametrize('direction', ['bidirectional', 'causal'])
-def test_a_layer_of_t5(goldens, direction):
+def test_a_layer_of_t5(direction):
   """Its bias, and its output, with queries scaled up as it does not scale."""
-  case = {
-    name.removeprefix(f't5/{direction}/'): array
-    for name, array in goldens.items()
-    if name.startswith(f't5/{direction}/')
-  }
+  case = golden_arrays.case('positions', f't5/{direction}')
   causal = direction == 'causal'
   method = POSITIONS['t5'](H * K, H, causal)
   table = {'table': case['relative_attention_bias.weight']}
@@ -94,20 +85,20 @@ def test_a_layer_of_t5(goldens, direction):
   np.testing.assert_allclose(found, case['output'], **close)
 
 
-def test_alibi_slopes(goldens):
+def test_alibi_slopes():
   for heads in range(1, 17):
-    want = goldens[f'alibi/slopes_{heads}']
+    want = GOLDENS[f'alibi/slopes_{heads}']
     np.testing.assert_allclose(slopes(heads), want, rtol=1e-6)
 
 
-def test_alibi_biases(goldens):
+def test_alibi_biases():
   method = POSITIONS['alibi'](12, 6, True)
   row = Tokens().with_defaults(7)
   bias = method.bias({}, row, row)[0]
-  np.testing.assert_allclose(bias, goldens['alibi/symmetric'], **close)
+  np.testing.assert_allclose(bias, GOLDENS['alibi/symmetric'], **close)
   # BLOOM's depends on the key alone, which under a causal mask is the same up
   # to a number for each query.
-  keys = goldens['alibi/keys'].reshape(6, 1, 7)
+  keys = GOLDENS['alibi/keys'].reshape(6, 1, 7)
   hidden = np.where(np.tri(7, dtype=bool), 0, -np.inf)[None]
   np.testing.assert_allclose(
     jax.nn.softmax(bias + hidden), jax.nn.softmax(keys + hidden), **close
@@ -122,13 +113,13 @@ def test_alibi_biases(goldens):
     ('partial', {'layout': 'interleaved', 'fraction': 4 / 6}),
   ],
 )
-def test_rotations_with_an_offset(goldens, case, options):
-  x_BLHK = goldens['rotary/x'].swapaxes(1, 2)
+def test_rotations_with_an_offset(case, options):
+  x_BLHK = GOLDENS['rotary/x'].swapaxes(1, 2)
   method = POSITIONS['rotary'](H * K, H, False, **options)
   here = at(np.arange(5, 12)[None])
   found, _ = method.rotate({}, x_BLHK, x_BLHK, here, here)
   np.testing.assert_allclose(
-    found.swapaxes(1, 2), goldens[f'rotary/{case}'], **close
+    found.swapaxes(1, 2), GOLDENS[f'rotary/{case}'], **close
   )
 
 
@@ -136,26 +127,26 @@ def test_rotations_with_an_offset(goldens, case, options):
   ('theirs', 'ours'),
   [('linear', 'linear'), ('yarn', 'yarn'), ('dynamic', 'ntk')],
 )
-def test_scaled_rotations(goldens, theirs, ours):
+def test_scaled_rotations(theirs, ours):
   method = POSITIONS['rotary'](128, 2, False, scaling=ours, factor=4.0)
   np.testing.assert_allclose(
-    method.rates(), goldens[f'rotary_scaling/{theirs}_rates'], rtol=2e-6
+    method.rates(), GOLDENS[f'rotary_scaling/{theirs}_rates'], rtol=2e-6
   )
   plain = POSITIONS['rotary'](128, 2, False)
   assert abs(method.rates() / plain.rates() - 1).max() > 0.7
   # The amplitude of queries and keys: cosine squared plus sine squared.
   cos, sin = jnp.split(method.encoding({}, at(np.array([[3]]))), 2, axis=-1)
-  factor = goldens[f'rotary_scaling/{theirs}_factor']
+  factor = GOLDENS[f'rotary_scaling/{theirs}_factor']
   np.testing.assert_allclose(
     cos**2 + sin**2, np.full(cos.shape, factor**2), rtol=1e-5
   )
 
 
-def test_shaw_keys_of_wav2vec2_bert(goldens):
+def test_shaw_keys_of_wav2vec2_bert():
   method = POSITIONS['shaw'](H * K, H, False, max_distance=3)
-  q_BLHK = goldens['shaw/q'].swapaxes(1, 2)
-  params = {'keys': goldens['shaw/table']}
-  want = goldens['shaw/scores']
+  q_BLHK = GOLDENS['shaw/q'].swapaxes(1, 2)
+  params = {'keys': GOLDENS['shaw/table']}
+  want = GOLDENS['shaw/scores']
   query, key = (Tokens().with_defaults(n) for n in want.shape[2:])
   for found in (
     method.content(params, q_BLHK, None, query, key),
@@ -164,39 +155,39 @@ def test_shaw_keys_of_wav2vec2_bert(goldens):
     np.testing.assert_allclose(found * K**-0.5, want, **close)
 
 
-def test_the_shift_of_xlnet(goldens):
-  x, want = goldens['skew/x'], goldens['skew/shifted']
+def test_the_shift_of_xlnet():
+  x, want = GOLDENS['skew/x'], GOLDENS['skew/shifted']
   # Its columns run over distances -L to L - 1, ours from 1 - L.
   np.testing.assert_array_equal(skew(jnp.asarray(x[..., 1:])), want)
 
 
 @pytest.mark.parametrize('backend', ['reference', 'chunked', 'xla'])
-def test_grouped_heads_of_pytorch(goldens, backend):
+def test_grouped_heads_of_pytorch(backend):
   q, k, v = (
-    jnp.asarray(goldens[f'attention/{n}']).swapaxes(1, 2) for n in 'qkv'
+    jnp.asarray(GOLDENS[f'attention/{n}']).swapaxes(1, 2) for n in 'qkv'
   )
   grouped, _ = attend(q, k, v, backend=backend)
-  np.testing.assert_allclose(grouped, goldens['attention/grouped'], **close)
+  np.testing.assert_allclose(grouped, GOLDENS['attention/grouped'], **close)
   one, _ = attend(q, k[:, :, :1], v[:, :, :1], backend=backend)
-  np.testing.assert_allclose(one, goldens['attention/multi_query'], **close)
+  np.testing.assert_allclose(one, GOLDENS['attention/multi_query'], **close)
 
 
 @pytest.mark.parametrize('backend', ['reference', 'chunked'])
-def test_the_soft_cap_of_gemma_2(goldens, backend):
+def test_the_soft_cap_of_gemma_2(backend):
   q, k, v = (
-    jnp.asarray(goldens[f'attention/{n}']).swapaxes(1, 2) for n in 'qkv'
+    jnp.asarray(GOLDENS[f'attention/{n}']).swapaxes(1, 2) for n in 'qkv'
   )
   found, _ = attend(q, k, v, softcap=0.7, backend=backend)
-  np.testing.assert_allclose(found, goldens['attention/softcap'], **close)
+  np.testing.assert_allclose(found, GOLDENS['attention/softcap'], **close)
   plain, _ = attend(q, k, v)
   assert abs(found - plain).max() > 1e-2
 
 
-def test_query_and_key_norms_of_qwen_3(goldens):
+def test_query_and_key_norms_of_qwen_3():
   layer = Attention(H * K, H, qk_norm=True)
   x_BLD = jax.random.normal(jax.random.key(0), (2, 5, H * K))
   params = draw(layer.init, jax.random.key(1), x_BLD)['params']
-  scales = {'scale': goldens['attention/norm_scale']}
+  scales = {'scale': GOLDENS['attention/norm_scale']}
   params = params | {'query_norm': scales, 'key_norm': scales}
   _, weights = layer.apply({'params': params}, x_BLD, return_weights=True)
 
@@ -209,22 +200,22 @@ def test_query_and_key_norms_of_qwen_3(goldens):
   scores = jnp.einsum('blhk,bmhk->bhlm', normalised('query'), normalised('key'))
   np.testing.assert_allclose(weights, jax.nn.softmax(scores * K**-0.5), **close)
   # The same formula on the library's own input.
-  q = goldens['attention/q']
+  q = GOLDENS['attention/q']
   q = q / np.sqrt((q**2).mean(-1, keepdims=True) + 1e-6) * scales['scale']
-  np.testing.assert_allclose(q, goldens['attention/norm'], **close)
+  np.testing.assert_allclose(q, GOLDENS['attention/norm'], **close)
 
 
-def test_windows_of_transformers(goldens):
+def test_windows_of_transformers():
   tokens = Tokens().with_defaults(7)
   both = masks.visible(tokens, tokens, window=(2, 2))[0, 0]
-  np.testing.assert_array_equal(both, goldens['attention/window_2_2'])
+  np.testing.assert_array_equal(both, GOLDENS['attention/window_2_2'])
   # Its overlay for causal models hides nothing ahead: the causal mask does.
   left = masks.visible(tokens, tokens, window=(2, -1))[0, 0]
-  np.testing.assert_array_equal(left, goldens['attention/window_2_left'])
+  np.testing.assert_array_equal(left, GOLDENS['attention/window_2_left'])
 
 
 @pytest.mark.oracle
-def test_the_libraries_still_give_these_arrays(goldens):
+def test_the_libraries_still_give_these_arrays():
   """Needs what scripts/make_position_goldens.py imports."""
   pytest.importorskip('transformers')
   pytest.importorskip('x_transformers')
@@ -234,4 +225,4 @@ def test_the_libraries_still_give_these_arrays(goldens):
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   for name, array in module.make().items():
-    np.testing.assert_allclose(goldens[name], array, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(GOLDENS[name], array, rtol=1e-6, atol=1e-6)

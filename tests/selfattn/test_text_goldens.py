@@ -3,8 +3,9 @@
 The arrays are made by scripts/make_text_goldens.py, which names the libraries.
 """
 
-import pathlib
+import functools
 
+import golden_arrays
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,26 +18,11 @@ from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
 from tests.conftest import at
 
-PATH = pathlib.Path(__file__).parent / 'goldens/text.npz'
+case = functools.partial(golden_arrays.case, 'text')
 close = {'rtol': 1e-5, 'atol': 1e-5}
 B, L, H, K = 2, 7, 4, 6
 D = H * K
 ROW = Tokens().with_defaults(L)
-
-
-@pytest.fixture(scope='module')
-def goldens():
-  with np.load(PATH) as arrays:
-    return dict(arrays)
-
-
-def case(goldens, name):
-  """The arrays of one case, by their names."""
-  return {
-    key.removeprefix(f'{name}/'): value
-    for key, value in goldens.items()
-    if key.startswith(f'{name}/')
-  }
 
 
 def both_ways(function):
@@ -44,8 +30,8 @@ def both_ways(function):
   return function(ROW), jax.jit(lambda p: function(at(p)))(ROW.positions)
 
 
-def test_transformer_xl_as_in_xlnet(goldens):
-  c = case(goldens, 'transformer_xl')
+def test_transformer_xl_as_in_xlnet():
+  c = case('transformer_xl')
   method = POSITIONS['transformer_xl'](D, H, False)
   params = {n: c[n] for n in ('content_bias', 'position_bias')}
   params['kernel'] = c['kernel'].reshape(D, D)
@@ -59,8 +45,8 @@ def test_transformer_xl_as_in_xlnet(goldens):
 
 
 @pytest.mark.parametrize('name', ['clipped', 'buckets'])
-def test_the_terms_of_deberta(goldens, name):
-  c = case(goldens, f'deberta/{name}')
+def test_the_terms_of_deberta(name):
+  c = case(f'deberta/{name}')
   options = {'max_distance': 3}
   if name == 'buckets':
     options = {'max_distance': 6, 'num_buckets': 4}
@@ -81,16 +67,16 @@ def test_the_terms_of_deberta(goldens, name):
     np.testing.assert_allclose(found.reshape(B * H, L, L), c['scores'], **close)
 
 
-def test_the_log_buckets_of_deberta(goldens):
+def test_the_log_buckets_of_deberta():
   method = POSITIONS['deberta'](D, H, False, max_distance=20, num_buckets=8)
   distance = np.arange(-30, 31)
-  want = (goldens['deberta/log_buckets'].astype(int) + 8).clip(0, 15)
+  want = (case('deberta')['log_buckets'].astype(int) + 8).clip(0, 15)
   np.testing.assert_array_equal(method.index(distance), want)
   np.testing.assert_array_equal(method.index(jnp.asarray(distance)), want)
 
 
-def test_the_scores_of_xpos(goldens):
-  c = case(goldens, 'xpos')
+def test_the_scores_of_xpos():
+  c = case('xpos')
   method = POSITIONS['xpos'](D, H, True, layout='interleaved')
   q, k = (jnp.asarray(c[n]).swapaxes(1, 2) for n in 'qk')
   for turned in both_ways(lambda row: method.rotate({}, q, k, row, row)):
@@ -109,20 +95,21 @@ def test_the_scores_of_xpos(goldens):
     ),
   ],
 )
-def test_the_frequencies_of_transformers(goldens, name, options):
+def test_the_frequencies_of_transformers(name, options):
   method = POSITIONS['rotary'](128, 2, False, scaling=name, **options)
-  want = goldens[f'frequencies/{name}_rates']
+  c = case('frequencies')
+  want = c[f'{name}_rates']
   np.testing.assert_allclose(method.rates(), want, rtol=2e-6)
   assert abs(method.rates() - POSITIONS['rotary'](128, 2, False).rates()).max()
   cos, sin = jnp.split(method.encoding({}, at(np.array([[3]]))), 2, axis=-1)
-  factor = goldens[f'frequencies/{name}_factor']
+  factor = c[f'{name}_factor']
   np.testing.assert_allclose(
     cos**2 + sin**2, np.full(cos.shape, factor**2), rtol=1e-5
   )
 
 
-def test_the_scores_of_pope(goldens):
-  c = case(goldens, 'pope')
+def test_the_scores_of_pope():
+  c = case('pope')
   method = POSITIONS['pope'](D, H, False)
   # Its angle is added to that of the keys: the sign of the distance is ours.
   params = {'delta': jnp.asarray(c['delta'])}
@@ -132,8 +119,8 @@ def test_the_scores_of_pope(goldens):
     np.testing.assert_allclose(found, c['scores'], **close)
 
 
-def test_the_term_of_cope(goldens):
-  c = case(goldens, 'cope')
+def test_the_term_of_cope():
+  c = case('cope')
   method = POSITIONS['cope'](D, H, True, max_position=3)
   params = {'table': jnp.asarray(c['table'])[None]}
   q = jnp.asarray(c['q']).swapaxes(1, 2)
@@ -143,8 +130,8 @@ def test_the_term_of_cope(goldens):
   np.testing.assert_allclose(np.where(seen, term, 0), want, **close)
 
 
-def test_forgetting_attention(goldens):
-  c = case(goldens, 'forgetting')
+def test_forgetting_attention():
+  c = case('forgetting')
   method = POSITIONS['forgetting'](D, H, True)
   row = ROW.replace(state={'': jnp.asarray(c['gates'])})
   found, _ = attend(
@@ -154,8 +141,8 @@ def test_forgetting_attention(goldens):
   np.testing.assert_allclose(found, c['output'], **close)
 
 
-def test_forgetting_on_both_sides(goldens):
-  c = case(goldens, 'forgetting')
+def test_forgetting_on_both_sides():
+  c = case('forgetting')
   method = POSITIONS['forgetting'](D, H, False)
   params = {n: jnp.asarray(c[n]) for n in ('kernel', 'bias')}
   row = ROW.replace(state=method.state(params, jnp.asarray(c['x']), ROW))
@@ -164,8 +151,8 @@ def test_forgetting_on_both_sides(goldens):
   )
 
 
-def test_path_attention(goldens):
-  c = case(goldens, 'path')
+def test_path_attention():
+  c = case('path')
   method = POSITIONS['path'](D, H, True)
   state = {'direction': jnp.asarray(c['w']), 'strength': jnp.asarray(c['beta'])}
   found, _ = attend(
@@ -176,8 +163,8 @@ def test_path_attention(goldens):
 
 
 @pytest.mark.parametrize('size', [3, 4])
-def test_the_convolution_of_wav2vec_2(goldens, size):
-  c = case(goldens, f'convolutional/{size}')
+def test_the_convolution_of_wav2vec_2(size):
+  c = case(f'convolutional/{size}')
   method = POSITIONS['convolutional'](
     D, 1, False, kernel_size=size, num_groups=3
   )
@@ -189,9 +176,9 @@ def test_the_convolution_of_wav2vec_2(goldens, size):
   np.testing.assert_allclose(found, c['output'], **close)
 
 
-def of_library(goldens, name, normaliser, params=None):
+def of_library(name, normaliser, params=None):
   """Its weights, gradients along an array, and those by alpha."""
-  c = case(goldens, 'normalisers')
+  c = case('normalisers')
   sides = Tokens().with_defaults(L), Tokens().with_defaults(9)
 
   def total(scores, params):
@@ -209,24 +196,24 @@ def of_library(goldens, name, normaliser, params=None):
   ('name', 'theirs', 'options'),
   [('sparsemax', 'sparsemax', {}), ('entmax', 'entmax15', {})],
 )
-def test_weights_that_are_zero(goldens, name, theirs, options):
-  assert (goldens[f'normalisers/{theirs}'] == 0).mean() > 0.1
-  of_library(goldens, theirs, NORMALISERS[name](H, **options))
+def test_weights_that_are_zero(name, theirs, options):
+  assert (case('normalisers')[theirs] == 0).mean() > 0.1
+  of_library(theirs, NORMALISERS[name](H, **options))
 
 
-def test_entmax_by_its_exponent(goldens):
+def test_entmax_by_its_exponent():
   normaliser = NORMALISERS['entmax'](H, alpha=1.2, learned=True)
   params = normaliser.init(jax.random.key(0))
-  grads = of_library(goldens, 'entmax', normaliser, params)
+  grads = of_library('entmax', normaliser, params)
   # From a to alpha = 1 + sigmoid(a).
   found = grads['alpha_logit'].sum() / (0.2 * 0.8)
-  want = goldens['normalisers/entmax_grad_alpha']
+  want = case('normalisers')['entmax_grad_alpha']
   np.testing.assert_allclose(found, want, rtol=1e-4)
 
 
 @pytest.mark.parametrize('name', ['before', 'current'])
-def test_stick_breaking_attention(goldens, name):
-  c = case(goldens, 'stick_breaking')
+def test_stick_breaking_attention(name):
+  c = case('stick_breaking')
   normaliser = NORMALISERS['stick_breaking'](H, name == 'current')
   found, _ = attend(
     *(jnp.asarray(c[n]) for n in 'qkv'), causal=True, normaliser=normaliser
@@ -235,8 +222,8 @@ def test_stick_breaking_attention(goldens, name):
 
 
 @pytest.mark.parametrize('name', ['off_by_one', 'sinks', 'sigmoid', 'talking'])
-def test_normalisers_of_x_transformers(goldens, name):
-  c = case(goldens, 'normalisers')
+def test_normalisers_of_x_transformers(name):
+  c = case('normalisers')
   if name == 'off_by_one':
     normaliser, params = NORMALISERS['sinks'](H, learned=False), {}
   elif name == 'sinks':
@@ -260,8 +247,8 @@ def test_normalisers_of_x_transformers(goldens, name):
   np.testing.assert_allclose(found, want, **close)
 
 
-def test_learned_rotations_are_matrix_exponentials(goldens):
-  c = case(goldens, 'matrix_exponentials')
+def test_learned_rotations_are_matrix_exponentials():
+  c = case('matrix_exponentials')
   method = POSITIONS['lie_re'](D, H, False)
   row, column = np.triu_indices(K, 1)
   params = {'generator': jnp.asarray(c['generator'])[:, None, row, column]}

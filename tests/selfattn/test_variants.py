@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
-from test_text_goldens import PATH, B, D, H, K, L, case
+from test_text_goldens import B, D, H, K, L, case
 
 from selfattn.attention import Attention
 from selfattn.blocks import PreNorm
@@ -17,8 +17,6 @@ from selfattn.normalisers import NORMALISERS
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
 
-with np.load(PATH) as arrays:
-  GOLDENS = dict(arrays)
 close = {'rtol': 1e-5, 'atol': 1e-5}
 
 
@@ -52,7 +50,7 @@ def kernels(c, **names):
 
 
 def test_the_gate_of_each_channel_of_qwen_3_next():
-  c = case(GOLDENS, 'output_gate/elementwise')
+  c = case('output_gate/elementwise')
   layer = Attention(
     D, H, num_kv_heads=H // 2, use_bias=False, causal=True, qk_norm=True,
     output_gate='elementwise',
@@ -80,7 +78,7 @@ def test_the_gate_of_each_channel_of_qwen_3_next():
 
 
 def test_the_gate_of_each_head_of_x_transformers():
-  c = case(GOLDENS, 'output_gate/headwise')
+  c = case('output_gate/headwise')
   layer = Attention(D, H, output_gate='headwise')
 
   def ours(end=''):
@@ -113,7 +111,7 @@ def by_head(kernel):
 
 
 def test_the_layer_of_diff_llama_and_its_gradients():
-  c = case(GOLDENS, 'differential')
+  c = case('differential')
   normaliser = NORMALISERS['differential'](H, head_dim=K)
   layer = Attention(
     D, H, num_kv_heads=H // 2, use_bias=False, causal=True,
@@ -172,7 +170,7 @@ def stack_of_x_transformers(c):
 
 
 def test_values_are_means_with_the_first_as_in_x_transformers():
-  c = case(GOLDENS, 'value_residual')
+  c = case('value_residual')
   made = AttentionEncoder(
     3, H, D, POSITIONS['none'](D, H, False), jnp.float32,
     block=PreNorm(feed_forward='relu'), value_residual=True,
@@ -206,7 +204,7 @@ def test_values_are_means_with_the_first_as_in_x_transformers():
 
 
 def test_a_table_of_deberta_through_the_matrices_of_the_layer():
-  c = case(GOLDENS, 'deberta/shared')
+  c = case('deberta/shared')
   method = POSITIONS['deberta'](
     D, H, False, max_distance=3, share_projections=True
   )

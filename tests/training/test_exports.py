@@ -10,7 +10,6 @@ import pytest
 import tokenizers
 from conftest import draw, make_small_config
 
-from configs import default
 from experiments.data import loading
 from experiments.data.labels import LabelFacts
 from experiments.data.vocabularies import Vocabulary, add_separator
@@ -96,7 +95,12 @@ def test_an_export_predicts_what_predict_does(data, tmp_path):
   for number, changes in enumerate(
     (
       {},
-      {'model.pool': 'cls', 'model.encoder': 'attention(scan=True)'},
+      {
+        'model.pool': 'cls',
+        'model.encoder': 'attention(scan=True)',
+        # Eigenvalues, by a library of the platform.
+        'model.position': 'lie_re',
+      },
       {'model.position': 'path', 'model.encoder': 'attention(causal=True)'},
       # These need a known length, to which texts are padded.
       {'model.position': 'recurrent(window=3)'},
@@ -149,12 +153,3 @@ def test_pairs_sets_and_numbers_are_exported(data, tmp_path):
     [one.label for one in of_numbers(pairs)[:-1]],
     atol=1e-4,
   )
-
-
-@pytest.mark.slow
-def test_every_position_method_is_exported(data, monkeypatch):
-  # One platform is enough for texts of any length.
-  monkeypatch.setattr(exports, '_PLATFORMS', ('cpu',))
-  for changes in default.position_methods(64):
-    run, _ = restored(data, changes)
-    assert exports._exported(run, 2)[1]
