@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import draw
+from test_local import STEPS
 
 from selfattn.baselines import (
   CELLS,
@@ -54,49 +55,26 @@ def test_a_convolution_sums_over_neighbours(kernel_size, dilation):
   np.testing.assert_allclose(found[IS_TOKEN], x[IS_TOKEN], rtol=1e-4, atol=1e-5)
 
 
-def sigmoid(x):
-  return 1 / (1 + np.exp(-x))
-
-
-def lstm(x, p):
-  """Hochreiter and Schmidhuber 1997, with a forget gate (Gers et al. 2000)."""
-  h = c = np.zeros(p['hi']['kernel'].shape[1])
+def recurrence(cell, x, params):
+  """The output of a cell for each vector of a text."""
+  zeros = np.zeros(len(params['hn' if cell == 'gru' else 'hi']['kernel']))
+  carry = zeros if cell == 'gru' else (zeros, zeros)
   for v in x:
-    i, f, g, o = (
-      v @ p[f'i{n}']['kernel'] + h @ p[f'h{n}']['kernel'] + p[f'h{n}']['bias']
-      for n in 'ifgo'
-    )
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    h = sigmoid(o) * np.tanh(c)
-    yield h
-
-
-def gru(x, p):
-  """Cho et al. 2014, with the reset gate after the product."""
-  h = np.zeros(p['hn']['kernel'].shape[1])
-  for v in x:
-    r = sigmoid(v @ p['ir']['kernel'] + p['ir']['bias'] + h @ p['hr']['kernel'])
-    z = sigmoid(v @ p['iz']['kernel'] + p['iz']['bias'] + h @ p['hz']['kernel'])
-    n = np.tanh(
-      v @ p['in']['kernel']
-      + p['in']['bias']
-      + r * (h @ p['hn']['kernel'] + p['hn']['bias'])
-    )
-    h = (1 - z) * n + z * h
-    yield h
+    carry, out = STEPS[cell](params, carry, v)
+    yield out
 
 
 @pytest.mark.parametrize('bidirectional', [False, True])
 @pytest.mark.parametrize('cell', CELLS)
 def test_a_recurrence_reads_token_by_token(cell, bidirectional):
   found, params = apply(RecurrentEncoder(2, jnp.float32, cell, bidirectional))
-  run = {'lstm': lstm, 'gru': gru}[cell]
   for row, length in enumerate(LENGTHS):
     x = X[row, :length].astype(np.float64)
     for layer in range(2):
-      both = [list(run(x, params[f'forward_{layer}']))]
+      both = [list(recurrence(cell, x, params[f'forward_{layer}']))]
       if bidirectional:
-        both.append(list(run(x[::-1], params[f'backward_{layer}']))[::-1])
+        back = recurrence(cell, x[::-1], params[f'backward_{layer}'])
+        both.append(list(back)[::-1])
       x = np.concatenate(both, axis=-1)
     np.testing.assert_allclose(found[row, :length], x, rtol=1e-4, atol=1e-5)
 

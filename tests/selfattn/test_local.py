@@ -80,6 +80,7 @@ def sigmoid(x):
 
 
 def lstm(cell, carry, x):
+  """Hochreiter and Schmidhuber 1997, with a forget gate (Gers et al. 2000)."""
   c, h = carry
 
   def gate(name):
@@ -92,6 +93,8 @@ def lstm(cell, carry, x):
 
 
 def gru(cell, h, x):
+  """Cho et al. 2014, with the reset gate after the product."""
+
   def of_x(name):
     return x @ cell[f'i{name}']['kernel'] + cell[f'i{name}']['bias']
 
@@ -100,6 +103,9 @@ def gru(cell, h, x):
   of_h = h @ cell['hn']['kernel'] + cell['hn']['bias']
   h = (1 - update) * np.tanh(of_x('n') + reset * of_h) + update * h
   return h, h
+
+
+STEPS = {'lstm': lstm, 'gru': gru}
 
 
 @forms
@@ -131,8 +137,7 @@ def test_a_recurrence_reads_the_text_or_a_window(options, causal, packed):
       carry = (carry, carry) if method.cell == 'lstm' else carry
       for t in range(first, i + step, step):
         if is_there(b, i, t, packed):
-          cell = {'lstm': lstm, 'gru': gru}[method.cell]
-          carry, out = cell(exact[name], carry, x[b, t])
+          carry, out = STEPS[method.cell](exact[name], carry, x[b, t])
       read.append(out)
     want = np.concatenate(read) + (x[b, i] if method.residual else 0)
     np.testing.assert_allclose(found[b, i], want, **close)
