@@ -1,4 +1,4 @@
-"""Rotations that accumulate along the text, against float64 loops."""
+"""Rotations by what tokens add or read, against float64 loops."""
 
 import jax
 import jax.numpy as jnp
@@ -52,10 +52,19 @@ def carope(params, x, options):
   return rate[..., None] ** np.arange(R)
 
 
+def repo(params, x, options):
+  """Differences of the positions that are read."""
+  p = {name: leaf['kernel'] for name, leaf in params.items()}
+  gate = x @ p['gate']
+  z = (gate * sigmoid(gate) * (x @ p['content'])) @ p['out']
+  return np.diff(z, axis=0, prepend=0)[..., None] * 1e4 ** (-np.arange(R) / R)
+
+
 ROWS = {
   'selective': (selective, True),
   'grape': (grape, False),
   'carope': (carope, True),
+  'repo': (repo, True),
 }
 VARIANTS = [
   ('selective', {}),
@@ -63,6 +72,7 @@ VARIANTS = [
   ('grape', {}),
   ('grape', {'by_head': True}),
   ('carope', {}),
+  ('repo', {}),
 ]
 
 

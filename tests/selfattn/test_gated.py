@@ -1,4 +1,4 @@
-"""GRAPE-A, GRAPE-AP, Inkling, Wall and RePo: other code, loops and limits.
+"""GRAPE-A, GRAPE-AP, Inkling, Wall and RePo: other code and limits.
 
 The arrays are made by scripts/make_gated_goldens.py, which names the code.
 """
@@ -16,7 +16,7 @@ from selfattn.backends import attend
 from selfattn.layers import Layer
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
-from tests.conftest import at, draw
+from tests.conftest import at
 
 case = functools.partial(golden_arrays.case, 'gated')
 close = {'rtol': 1e-5, 'atol': 1e-5}
@@ -158,39 +158,6 @@ def test_gates_that_keep_all_are_no_wall():
   np.testing.assert_allclose(
     np.where(CAUSAL, term, 0), np.zeros((B, H, L, L)), atol=1e-5
   )
-
-
-@pytest.mark.parametrize('causal', [False, True])
-def test_scores_of_repo_turn_by_the_positions_that_are_read(causal):
-  """A loop in float64, with one head of keys, in the last layer of three."""
-  method = POSITIONS['repo'](D, H, causal)
-  layer = Attention(D, H, num_kv_heads=1, position=method, causal=causal)
-  tokens = Tokens(jnp.asarray(IS_TOKEN))
-  params = draw(layer.init, jax.random.key(0), X)['params']
-  _, weights = jax.jit(
-    lambda x: layer.apply(
-      {'params': params}, x, query_tokens=tokens, return_weights=True
-    )
-  )(X)
-  exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
-  rates = 1e4 ** (-np.arange(K // 2) / (K // 2))
-  p = {name: leaf['kernel'] for name, leaf in exact['position'].items()}
-  for b in range(B):
-    n = int(IS_TOKEN[b].sum())
-    x = np.asarray(X[b, :n], float)
-    q, k = (x @ exact[s]['kernel'] + exact[s]['bias'] for s in ('query', 'key'))
-    gate = x @ p['gate']
-    z = (gate / (1 + np.exp(-gate)) * (x @ p['content'])) @ p['out']
-    for h, i in np.ndindex(H, n):
-      pairs = (x.reshape(-1, 2, K // 2) for x in (q[i, h * K : h * K + K], k))
-      one, other = (x[:, 0] + 1j * x[:, 1] for x in pairs)
-      angle = (z[:, h, None] - z[i, h]) * rates
-      scores = (np.conj(one) * other * np.exp(1j * angle)).real.sum(axis=-1)
-      scores[i + 1 if causal else n :] = -np.inf
-      row = np.exp(scores / K**0.5)
-      np.testing.assert_allclose(
-        weights[b, h, i, :n], row / row.sum(), rtol=1e-4, atol=1e-5
-      )
 
 
 def test_the_first_layers_of_repo_are_rotary():
