@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from experiments.command import schema
 from experiments.command.errors import UserError, at
 from experiments.data import labels as labels_lib
 from experiments.data import readers
-from experiments.data.contract import SPLITS
+from experiments.data.contract import SPLITS, Files
+from experiments.data.formats import TEXT, ClassFolders, named
 from experiments.data.rows import Row
-from experiments.data.text_options import TEXT_ONLY, TextOptions, named
-
-# (label or None, path) of each file.
-Files = Iterable[tuple[str | None, str]]
+from experiments.data.text_options import TextOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,19 +73,19 @@ class Text(TextOptions):
     A UserError says which file cannot be read. `digest` is that of the content
     of a file.
     """
-    options = dataclasses.asdict(self)
+    options = schema.flat(self)
     for name in (*SPLITS, 'unknown_labels'):
       del options[name]
-    content = []
+    content, format = [], self.format.make()
     for split, of_split in (files or self.files(directory)).items():
       for label, path in of_split:
-        is_hub = self.format == 'hub'
-        parts = readers.hub_files(self, path) if is_hub else [path]
         name = os.path.relpath(path, directory or '.')
         try:
-          content.append([split, label, name, list(map(digest, parts))])
-        except OSError as error:
-          raise UserError(f'{error.filename}: {error.strerror}') from error
+          digests = [digest(part) for part in format.contents(path)]
+        # Every library has exceptions of its own.
+        except Exception as error:
+          raise readers.refusal(error, self, path, 1) from error
+        content.append([split, label, name, digests])
     return [options, content]
 
   def files(self, directory: str) -> dict[str, Files]:
@@ -96,20 +94,17 @@ class Text(TextOptions):
     Class folders that `labels` does not list are left out: that of texts
     without labels may hold most of a data set.
     """
-    if self.format != 'hub' and not os.path.isdir(directory):
+    format = self.format.make()
+    if format.has_files and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
     listed = {raw for raw, _ in map(named, self.labels)}
-    are_folders = self.format == 'class_folders' and listed
+    are_folders = isinstance(format, ClassFolders) and listed
     return {
       split: dict.fromkeys(
         (label, path)
         for name in getattr(self, split)
-        for label, path in matching(
-          self.format,
-          name,
-          directory,
-          f'config.data.text.{split}',
-          self.label_column != '',
+        for label, path in format.files(
+          name, directory, f'config.data.text.{split}', self.label_column != ''
         )
         if not are_folders or label is None or label in listed
       )
@@ -126,8 +121,8 @@ class Text(TextOptions):
     columns, label_columns = [*self.text_columns], [*self.label_columns]
     if not label_columns and self.label_column:
       label_columns = [self.label_column]
-    if self.format in TEXT_ONLY:
-      columns, label_columns = [readers.TEXT], ['label'] * len(label_columns)
+    if not self.format.entry.has_columns:
+      columns, label_columns = [TEXT], ['label'] * len(label_columns)
     if label is not None:
       label_columns = []
     count, of_file = len(columns), (label or '',)
@@ -162,66 +157,3 @@ def _pair(columns: Sequence[str]) -> tuple[str, str]:
       "config.data.text.join must be 'space'"
     )
   return texts[0], texts[1]
-
-
-def matching(
-  format: str, name: str, directory: str, key: str, is_labelled: bool = True
-) -> Files:
-  """The files that a name or a pattern matches, in order; UserError if none.
-
-  With labels, a name of 'class_files' has one, and a folder of 'class_folders'
-  has a folder for each. The key of the name is for messages.
-  """
-  if format == 'hub':
-    return [(None, name)]
-  if format == 'class_folders':
-    folders = _paths(name, directory, key, True)
-    return _texts(folders, f'{key} = {name!r}', is_labelled)
-  label = None
-  if format == 'class_files' and is_labelled:
-    label, path = named(name)
-    if not path:
-      raise UserError(f"{key} = {name!r}: write label=file for 'class_files'")
-    name = path
-  return [(label, path) for path in _paths(name, directory, key, False)]
-
-
-def _texts(folders: list[str], place: str, is_labelled: bool) -> Files:
-  """The files of folders, or of the class folders in them; no hidden ones."""
-  if is_labelled:
-    inside = [path for folder in folders for path in _visible(folder)]
-    folders = [path for path in inside if os.path.isdir(path)]
-  files = []
-  for folder in folders:
-    texts = _visible(folder)
-    inner = [path for path in texts if os.path.isdir(path)]
-    if inner:
-      raise UserError(f'{place}: {inner[0]} is a folder, not a file of text')
-    if not texts:
-      raise UserError(f'{place}: {folder} has no file')
-    label = os.path.basename(folder) if is_labelled else None
-    files += [(label, path) for path in texts]
-  if not files:
-    raise UserError(f'{place} has no class folder')
-  return files
-
-
-def _paths(name: str, directory: str, key: str, is_folder: bool) -> list[str]:
-  """Paths of the files, or folders, that a name or a pattern matches."""
-  names = [name]
-  if not os.path.exists(os.path.join(directory, name)):
-    names = sorted(glob.glob(name, root_dir=directory, recursive=True))
-  paths = [os.path.normpath(os.path.join(directory, name)) for name in names]
-  paths = [path for path in paths if os.path.isdir(path) == is_folder]
-  if not paths:
-    kind = 'folder' if is_folder else 'file'
-    where = '' if os.path.isabs(name) else f' in {directory}'
-    raise UserError(
-      f'{key} = {name!r}: there is no such {kind}{where}, and none that it '
-      'matches'
-    )
-  return paths
-
-
-def _visible(folder: str) -> list[str]:
-  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))

@@ -8,17 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from experiments.command import schema
+from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError
-from experiments.data import readers
-from experiments.data.contract import SPLITS, Dataset
+from experiments.data.contract import SPLITS, Dataset, Format
+from experiments.data.formats import FORMATS, named
 
-FORMATS = (
-  'csv', 'lines', 'json', 'parquet', 'class_files', 'class_folders', 'hub',
-)  # fmt: skip
 # What several columns of text become.
 JOINS = ('space', 'pair')
-# Formats of one column, the text.
-TEXT_ONLY = ('lines', 'class_files', 'class_folders')
 
 
 def _is_encoding(name: str) -> bool:
@@ -29,15 +25,7 @@ def _is_encoding(name: str) -> bool:
 
 
 _ENCODING = schema.Limit('an encoding, such as latin-1 or utf-16', _is_encoding)
-
-
-def named(entry: str) -> tuple[str, str]:
-  """(name, rest) of `name=rest`; the rest may be empty.
-
-  A name with an equals sign has it twice: `x==1=rest`.
-  """
-  name, _, rest = entry.replace('==', '\0').partition('=')
-  return name.replace('\0', '='), rest.replace('\0', '==')
+_SOME = schema.Limit('at least one', bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +33,7 @@ class TextOptions(Dataset):
   """Which files or hub data set, and how their rows are read.
 
   Attributes:
-    format: 'csv': any delimited table; 'lines': label, space or tab, and text;
-      'json': one object per line, or an array of objects; 'parquet';
-      'class_files': one file per class, one text per line; 'class_folders': one
-      folder per class, one text per file; 'hub': a data set on the hub, with
-      config.data.dir empty.
+    format: how the files are read.
     train: names of files below config.data.dir, or patterns such as
       `part-*.tsv` and `**/*.tsv`, read in order of file name; a folder for
       'class_folders'; `label=file` for 'class_files'; names of splits for
@@ -58,9 +42,6 @@ class TextOptions(Dataset):
       train is held out, see config.data.validation_fraction.
     test: files of the test split, as for train; empty: see
       config.data.test_fraction and config.data.num_folds.
-    hub_name: name of a data set on the hub, such as `nyu-mll/glue`.
-    hub_config: configuration of the data set on the hub, such as `sst2`; empty
-      if it has only one.
     text_columns: names of the columns with the text; indices from 0 in a file
       without header.
     join: what several columns are: 'space': one text, joined by spaces; 'pair':
@@ -72,9 +53,6 @@ class TextOptions(Dataset):
       each label that a text may have.
     label_separator: what separates the labels of a text that has any number of
       them; empty: it has one, or a list, in formats that have lists.
-    delimiter: character between fields, for 'csv'.
-    quoted: whether double quotes may enclose fields, for 'csv'.
-    header: whether the first line holds the names of the columns, for 'csv'.
     encoding: encoding of the files; a UTF-8 byte order mark is skipped.
     label_depth: number of levels to keep of a label such as DESC:manner, which
       has two; 0: all.
@@ -84,27 +62,18 @@ class TextOptions(Dataset):
     unknown_labels: what to do with rows of other labels.
   """
 
-  format: str = schema.field('csv', schema.one_of(FORMATS))
-  train: tuple = schema.field(
-    ('train.tsv',), schema.Limit('at least one', bool)
-  )
-  validation: tuple = ()
-  test: tuple = ()
-  hub_name: str = ''
-  hub_config: str = ''
-  text_columns: tuple = schema.field(
-    ('text',), schema.Limit('at least one', bool)
-  )
+  format: Call = schema.choice('tsv', Table(FORMATS, Format))
+  train: tuple = schema.field(('train.tsv',), _SOME)
+  validation: tuple = schema.field(())
+  test: tuple = schema.field(())
+  text_columns: tuple = schema.field(('text',), _SOME)
   join: str = schema.field('space', schema.one_of(JOINS))
-  label_column: str = 'label'
-  label_columns: tuple = ()
-  label_separator: str = ''
-  delimiter: str = schema.field('tab', schema.one_of(readers.DELIMITERS))
-  quoted: bool = False
-  header: bool = True
+  label_column: str = schema.field('label')
+  label_columns: tuple = schema.field(())
+  label_separator: str = schema.field('')
   encoding: str = schema.field('utf-8', _ENCODING)
   label_depth: int = schema.field(0, schema.at_least(0))
-  labels: tuple = ()
+  labels: tuple = schema.field(())
   unknown_labels: str = schema.field('error', schema.one_of(('error', 'drop')))
 
   def __post_init__(self):
@@ -126,31 +95,31 @@ class TextOptions(Dataset):
 
   def check(self, directory: str) -> None:
     """UserError for options that exclude each other; files are not read."""
-    is_hub = self.format == 'hub'
-    named = self.hub_name or (not is_hub and self.hub_config)
-    if is_hub != bool(named) or (is_hub and directory):
+    format = self.format.make()
+    if bool(directory) != format.has_files:
+      allowed = 'the folder of the files' if format.has_files else 'empty'
       raise UserError(
-        f'config.data.text.hub_name = {self.hub_name!r} and hub_config = '
-        f'{self.hub_config!r} must name a data set for the format hub, with '
-        f'config.data.dir = {directory!r} empty, and be empty elsewhere'
+        f'config.data.dir = {directory!r} must be {allowed} for '
+        f'config.data.text.format = {self.format}'
       )
-    has_columns = self.format not in TEXT_ONLY
-    if self.has_pairs and has_columns and len(self.text_columns) != 2:
+    if self.has_pairs and format.has_columns and len(self.text_columns) != 2:
       raise UserError(
         f'config.data.text.text_columns = {self.text_columns!r} must be two '
         "columns for config.data.text.join = 'pair'"
       )
-    if self.label_columns and self.format in TEXT_ONLY:
+    if self.label_columns and not format.has_columns:
       raise UserError(
         f'config.data.text.label_columns = {self.label_columns} must be empty '
-        f'for config.data.text.format = {self.format!r}, which has no columns'
+        f'for config.data.text.format = {self.format}, which has no columns'
       )
-    if not is_hub and not directory:
-      raise UserError('config.data.dir is empty; give the folder of the data')
+
+  @classmethod
+  def of(cls, **options) -> Self:
+    """Options as a config writes them; UserError for one that is wrong."""
+    made = schema.read(cls, schema.defaults(cls) | options, 'data.text')
+    made.format.make()
+    return made
 
   def changed(self, options: Mapping[str, Any]) -> Self:
     """The options of another file; UserError for one that is not allowed."""
-    values = dataclasses.asdict(self) | dict(options)
-    if values['format'] != 'hub':
-      values |= {'hub_name': '', 'hub_config': ''}
-    return schema.read(type(self), values, 'data.text')
+    return self.of(**{**schema.flat(self), **options})
