@@ -12,13 +12,12 @@ from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data.contract import InvalidRow
 from experiments.data.formats import Csv
-from experiments.data.text_options import TextOptions
 
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
 def rows(
-  options: TextOptions,
+  options,
   path: str,
   columns: Sequence[str],
   answered: bool = False,
@@ -66,9 +65,7 @@ def rows(
     raise refusal(error, options, path, number) from error
 
 
-def refusal(
-  error: Exception, options: TextOptions, path: str, number: int
-) -> UserError:
+def refusal(error: Exception, options, path: str, number: int) -> UserError:
   """The error that says which row of a file, or of a split, is wrong."""
   where = path if options.format.entry.has_files else f'{options.format} {path}'
   if isinstance(error, InvalidRow):
