@@ -262,6 +262,12 @@ def eight_devices():
   return run
 
 
+def normal(seed, shape):
+  """Normal numbers of NumPy: those of JAX cost a compilation a shape."""
+  rng = np.random.default_rng(seed)
+  return jnp.asarray(rng.standard_normal(shape, np.float32))
+
+
 # Parameters that are near one, not near zero.
 _POSITIVE = {'scale', 'r1', 'r2', 'c', 'threshold_scale'}
 

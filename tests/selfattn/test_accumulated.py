@@ -8,11 +8,11 @@ import pytest
 from selfattn.attention import Attention
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
-from tests.conftest import draw
+from tests.conftest import draw, normal
 
 B, L, H, K = 2, 7, 2, 5
 D, R = H * K, K // 2
-X = jax.random.normal(jax.random.key(0), (B, L, D))
+X = normal(0, (B, L, D))
 IS_TOKEN = np.arange(L)[None] < np.array([[7], [5]])
 
 
@@ -137,7 +137,7 @@ def test_where_training_begins_it_is_rotary_of_the_order(name, rate):
   params = method.init(jax.random.key(0))
   rate = rate or -float(jax.nn.sigmoid(params['bias'][0] / 16))
   tokens = Tokens().with_defaults(L)
-  q, k = jax.random.normal(jax.random.key(1), (2, B, L, H, K))
+  q, k = normal(1, (2, B, L, H, K))
   moved = tokens.replace(positions=rate * np.arange(L)[None])
   tokens = tokens.replace(state=method.state(params, X, tokens))
   scores = [

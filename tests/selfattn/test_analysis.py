@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import draw
+from conftest import draw, normal
 
 import selfattn
 from selfattn import analysis
@@ -101,7 +101,7 @@ def encoder():
     position=NoPosition(12, 3, False),
     dtype=jnp.float32,
   )
-  x = jax.random.normal(jax.random.key(1), (2, L, 12))
+  x = normal(1, (2, L, 12))
   tokens = jnp.arange(L)[None] < jnp.array([[L], [4]])
   params = draw(module.init, jax.random.key(0), x, tokens)['params']
   run = jax.jit(lambda params: module.apply({'params': params}, x, tokens))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import draw
+from conftest import draw, normal
 from test_local import STEPS
 
 from selfattn.baselines import (
@@ -105,7 +105,7 @@ def test_dropout_drops_at_every_layer_and_none_without_it(make):
   ],
 )
 def test_one_that_says_it_is_causal_sees_nothing_later(encoder, is_causal):
-  x_BLD = jax.random.normal(jax.random.key(0), (9, 5, 6))
+  x_BLD = normal(0, (9, 5, 6))
   variables = draw(encoder.init, jax.random.key(1), x_BLD, None)
   slopes = jax.jit(
     jax.grad(lambda x: encoder.apply(variables, x, None)[:, 2].sum())

@@ -11,10 +11,10 @@ from selfattn.blocks import BLOCKS, FEED_FORWARDS, NORMS
 from selfattn.encoders import ENCODERS
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
-from tests.conftest import draw
+from tests.conftest import draw, normal
 
 B, L, H, D, F = 2, 6, 4, 24, 7
-X = jax.random.normal(jax.random.key(1), (B, L, D))
+X = normal(1, (B, L, D))
 
 
 def encoder(num_layers=1, kind='attention', **fields):

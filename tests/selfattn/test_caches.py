@@ -14,11 +14,11 @@ from selfattn.encoders import AttentionEncoder
 from selfattn.linear import LinearAttention
 from selfattn.positions import POSITIONS, Position
 from selfattn.tokens import Tokens
-from tests.conftest import draw
+from tests.conftest import draw, normal
 
 B, L, H, D, F, V = 2, 8, 2, 12, 9, 7
-X = jax.random.normal(jax.random.key(1), (B, L, D))
-IDS = jax.random.randint(jax.random.key(2), (B, L), 0, V)
+X = normal(1, (B, L, D))
+IDS = np.random.default_rng(2).integers(0, V, (B, L))
 close = {'rtol': 1e-4, 'atol': 2e-5}
 
 

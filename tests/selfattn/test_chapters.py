@@ -9,7 +9,7 @@ import selfattn
 from selfattn import chapters as d2l
 from selfattn.blocks import PostNorm
 from selfattn.positions.absolute import Sinusoidal
-from tests.conftest import at
+from tests.conftest import at, draw, normal
 
 # --- Dive into Deep Learning, section 11.6 -----------------------------------
 
@@ -266,7 +266,7 @@ def test_exercise_3_periods(pair):
 
 
 def test_exercise_4_causal_mask():
-  X = jax.random.normal(jax.random.key(0), (1, 5, 8))
+  X = normal(0, (1, 5, 8))
   mask = jnp.tril(jnp.ones((5, 5)))
   output, weights = selfattn.scaled_dot_product_attention(X, X, X, mask)
   assert (weights[0][np.triu_indices(5, 1)] == 0).all()
@@ -287,12 +287,12 @@ def test_exercise_4_causal_mask():
 
 def multi_head(X, **more):
   layer = selfattn.MultiHeadAttention(X.shape[-1], 3)
-  variables = layer.init(jax.random.key(1), X, X, X)
+  variables = draw(layer.init, jax.random.key(1), X, X, X)
   return layer.apply(variables, X, X, X, **more)
 
 
 def test_valid_lens_may_be_per_sequence_or_per_query():
-  X = jax.random.normal(jax.random.key(0), (2, 5, 12))
+  X = normal(0, (2, 5, 12))
   per_sequence = multi_head(X, valid_lens=jnp.array([3, 2]))
   lens = jnp.broadcast_to(jnp.array([[3], [2]]), (2, 5))
   per_query = multi_head(X, valid_lens=lens)
@@ -317,7 +317,7 @@ def test_valid_lens_of_another_shape_are_refused():
 
 
 def test_a_valid_length_of_zero_gives_zero_with_finite_gradients():
-  X = jax.random.normal(jax.random.key(0), (2, 5, 12))
+  X = normal(0, (2, 5, 12))
 
   def total(X):
     output, weights = multi_head(X, valid_lens=jnp.array([0, 4]))

@@ -12,12 +12,12 @@ from selfattn.attention import Attention
 from selfattn.backends import attend
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
-from tests.conftest import draw
+from tests.conftest import draw, normal
 
 B, L, H, K, V = 3, 7, 2, 4, 9
 D = H * K
 close = {'rtol': 1e-5, 'atol': 1e-5}
-X = jax.random.normal(jax.random.key(0), (B, L, D))
+X = normal(0, (B, L, D))
 IS_TOKEN = jnp.arange(L)[None] < jnp.array([[7], [5], [0]])
 SEGMENTS = jnp.broadcast_to(jnp.array([0, 0, 0, 1, 1, 1, 1]), (B, L))
 # test_matrix packs rows, with every method.
@@ -137,10 +137,10 @@ def test_words_turn_at_their_own_rates(shared):
 def test_dape_is_a_network_over_the_heads_of_scores_and_biases(bias):
   method = POSITIONS['dape'](D, H, False, hidden_dim=5)
   params = draw(method.init, jax.random.key(1))
-  content = jax.random.normal(jax.random.key(2), (B, H, L, L))
+  content = normal(2, (B, H, L, L))
   given = None
   if bias:
-    given = 3 * jax.random.normal(jax.random.key(3), (1, H, L, L))
+    given = 3 * normal(3, (1, H, L, L))
   found = method.scores(params, None, content, given, None, None, None)
   p = jax.tree.map(lambda x: np.asarray(x, float), params)
   for b, i, j in np.ndindex(B, L, L):
@@ -197,7 +197,7 @@ def test_tupe_is_a_product_of_projected_positions(untie_cls, known):
 def test_tupe_scales_the_words_by_the_two_terms():
   method = POSITIONS['tupe'](D, H, False)
   params = draw(method.init, jax.random.key(1))
-  q, k, v = jax.random.normal(jax.random.key(2), (3, B, L, H, K))
+  q, k, v = normal(2, (3, B, L, H, K))
   row = Tokens().with_defaults(L)
   found, _ = attend(q, k, v, position=method, position_params=params)
   # With half the square, q k / sqrt(K) is q k / sqrt(2 K).
@@ -209,13 +209,11 @@ def test_path_of_several_blocks_inverts_the_whole_matrix():
   """Values and slopes."""
   count = 150
   method = POSITIONS['path'](D, H, True)
-  keys = jax.random.split(jax.random.key(1), 4)
-  q, k = jax.random.normal(keys[0], (2, 1, count, H, K))
-  w = jax.random.normal(keys[1], (1, count, H, K))
+  q, k, w = normal(1, (3, 1, count, H, K))
   w /= jnp.linalg.norm(w, axis=-1, keepdims=True)
-  b = 2 * jax.random.uniform(keys[2], (1, count, H))
+  b = 2 * jax.nn.sigmoid(normal(2, (1, count, H)))
   row = Tokens().with_defaults(count)
-  weight = jnp.tril(jax.random.normal(keys[3], (1, H, count, count)))
+  weight = jnp.tril(normal(3, (1, H, count, count)))
 
   def ours(q, k, w, b):
     seen = row.replace(state={'direction': w, 'strength': b})
@@ -265,7 +263,7 @@ def test_the_phase_of_learned_rotations_is_near_that_of_float64(
 def test_the_gradient_of_polar_phases_is_whole_where_they_begin():
   """That of jnp.clip is halved at a bound; that of torch.clamp is not."""
   method = POSITIONS['pope'](D, H, False)
-  q, k = jax.random.normal(jax.random.key(2), (2, B, L, H, K))
+  q, k = normal(2, (2, B, L, H, K))
   row = Tokens().with_defaults(L)
 
   @jax.jit
@@ -285,7 +283,7 @@ def test_rotations_of_traced_positions_stay_finite():
   """Traced positions may need all bits: squares must not overflow."""
   method = POSITIONS['lie_re'](D, H, False, init_std=4.0)
   params = method.init(jax.random.key(1))
-  q, k = jax.random.normal(jax.random.key(2), (2, B, L, H, K))
+  q, k = normal(2, (2, B, L, H, K))
 
   @jax.jit
   def total(params, positions):

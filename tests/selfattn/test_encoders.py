@@ -21,7 +21,7 @@ B, L, H, V, F, C, LAYERS = 4, 11, 6, 19, 23, 5, 2
 D = 42
 LENGTHS = jnp.array([11, 6, 1, 3])
 IS_TOKEN = jnp.arange(L)[None] < LENGTHS[:, None]
-TOKENS = jax.random.randint(jax.random.key(3), (B, L), 0, V)
+TOKENS = np.random.default_rng(3).integers(0, V, (B, L))
 
 
 def attention(position='sinusoidal', num_layers=LAYERS, **fields):

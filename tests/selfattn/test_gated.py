@@ -16,7 +16,7 @@ from selfattn.backends import attend
 from selfattn.layers import Layer
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
-from tests.conftest import at
+from tests.conftest import at, normal
 
 case = functools.partial(golden_arrays.case, 'gated')
 close = {'rtol': 1e-5, 'atol': 1e-5}
@@ -24,7 +24,7 @@ B, L, H, K = 2, 9, 4, 6
 D = H * K
 ROW = Tokens().with_defaults(L)
 CAUSAL = np.tri(L, dtype=bool)
-X = jax.random.normal(jax.random.key(0), (B, L, D))
+X = normal(0, (B, L, D))
 IS_TOKEN = np.arange(L)[None] < np.array([[9], [6]])
 
 
@@ -48,7 +48,7 @@ def test_the_slopes_of_grape_a(gate):
 
 def test_grape_a_without_vectors_is_alibi():
   """w = 1 / ln 4 undoes softplus(0) of both gates; also of later keys."""
-  q, k = jax.random.normal(jax.random.key(1), (2, B, L, H, K))
+  q, k = normal(1, (2, B, L, H, K))
   zeros = jnp.zeros((H, K))
   params = {'query': zeros, 'key': zeros}
   params['scale'] = jnp.full(H, np.log(np.expm1(1 / np.log(4))))
@@ -152,7 +152,7 @@ def test_wall_fades_as_a_loop_does_in_any_order(mean):
 
 def test_gates_that_keep_all_are_no_wall():
   method = POSITIONS['wall'](D, H, True)
-  q, k = jax.random.normal(jax.random.key(1), (2, B, L, H, K))
+  q, k = normal(1, (2, B, L, H, K))
   row = ROW.replace(state=jnp.zeros((B, L, D)))
   term = method.content({}, q, k, row, row)
   np.testing.assert_allclose(
@@ -162,7 +162,7 @@ def test_gates_that_keep_all_are_no_wall():
 
 def test_the_first_layers_of_repo_are_rotary():
   method, rotary = (POSITIONS[n](D, H, False) for n in ('repo', 'rotary'))
-  q, k = jax.random.normal(jax.random.key(1), (2, B, L, H, K))
+  q, k = normal(1, (2, B, L, H, K))
   row = at(np.arange(3, 3 + L)[None])
   expected = rotary.rotate({}, q, k, row, row)
   params = method.init(jax.random.key(0))

@@ -19,11 +19,11 @@ from selfattn.normalisers import Differential, Entmax, Sinks, Softmax
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.biases import slopes
 from selfattn.tokens import Tokens, without_padding
-from tests.conftest import draw, is_causal_only
+from tests.conftest import draw, is_causal_only, normal
 
 B, L, H, K, F, V = 2, 6, 4, 6, 7, 9
 D = H * K
-X = jax.random.normal(jax.random.key(1), (B, L, D))
+X = normal(1, (B, L, D))
 TOKENS = Tokens(
   jnp.arange(L)[None] < jnp.array([[L], [4]]), ids=np.ones((B, L), int)
 )
@@ -294,7 +294,7 @@ def test_half_of_the_heads_rotate_and_half_have_the_slopes_of_so_few():
   method = positions.joined(
     {name: make(name, heads=half) for name in ('rotary', 'alibi')}
   )
-  q, k, v = jax.random.normal(jax.random.key(2), (3, B, L, H, K))
+  q, k, v = normal(2, (3, B, L, H, K))
   found, _ = attend(q, k, v, position=method, causal=True)
   sizes = half * K, half, True
   for begin, name in ((0, 'rotary'), (half, 'alibi')):

@@ -9,11 +9,11 @@ import pytest
 
 from selfattn.positions import POSITIONS
 from selfattn.tokens import Tokens
-from tests.conftest import draw
+from tests.conftest import draw, normal
 
 B, L, D = 3, 8, 6
 close = {'rtol': 1e-5, 'atol': 1e-5}
-X = jax.random.normal(jax.random.key(0), (B, L, D))
+X = normal(0, (B, L, D))
 IS_TOKEN = np.arange(L)[None] < np.array([[8], [5], [0]])
 SEGMENTS = np.broadcast_to(np.array([0, 0, 0, 1, 1, 1, 1, 1]), (B, L))
 # test_matrix packs rows, with every method.

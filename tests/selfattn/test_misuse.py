@@ -20,12 +20,12 @@ from selfattn.positions.angles import angles
 from selfattn.positions.contract import distances
 from selfattn.positions.distances import distance_range
 from selfattn.tokens import Tokens
-from tests.conftest import at, draw
+from tests.conftest import at, draw, normal
 
 B, L, H, K, V = 2, 4, 2, 6, 9
 D = H * K
-X = jax.random.normal(jax.random.key(0), (B, L, D))
-Q, KEYS, VALUES = jax.random.normal(jax.random.key(1), (3, B, L, H, K))
+X = normal(0, (B, L, D))
+Q, KEYS, VALUES = normal(1, (3, B, L, H, K))
 PADDING = np.array([[True] * L, [True, True, False, False]])
 close = {'rtol': 1e-5, 'atol': 1e-5}
 
@@ -59,7 +59,7 @@ def test_a_hook_that_returns_another_shape_is_named(hook):
   cls = type('Mine', (Position,), {hook: wrong, 'per_layer': True})
   layer = Attention(D, H, position=cls(D, H, False))
   with pytest.raises(ValueError, match=rf'Mine\.{hook} returned an array of'):
-    layer.init(jax.random.key(0), X)
+    jax.eval_shape(layer.init, jax.random.key(0), X)
 
 
 # --- one side of attention ---------------------------------------------------
@@ -67,7 +67,7 @@ def test_a_hook_that_returns_another_shape_is_named(hook):
 
 def test_tokens_of_one_side_are_those_of_both_in_self_attention():
   layer = layer_of('alibi')
-  variables = layer.init(jax.random.key(0), X)
+  variables = draw(layer.init, jax.random.key(0), X)
   far = np.array([[0, 3, 9, 12]])
   tokens = Tokens(jnp.asarray(PADDING), positions=far)
   apply = jax.jit(layer.apply)
@@ -99,7 +99,7 @@ def test_tokens_of_one_side_are_those_of_both_in_self_attention():
   ],
 )
 def test_known_positions_at_padding_never_matter(name, place, library):
-  """Left padding: the mask may be an array of JAX, also a traced one."""
+  """Left padding; the mask is known, an array of NumPy, or traced."""
   method = positions.make({name: {}}, D, H, False)
   mask = library.asarray([[False, True, True, True]] * B)
   encoder = AttentionEncoder(1, H, 7, method, jnp.float32)
@@ -110,7 +110,9 @@ def test_known_positions_at_padding_never_matter(name, place, library):
     tokens = Tokens(mask, positions=np.array([[first, 0, 1, 2]]).astype(kind))
 
     def total(params, mask):
-      y = encoder.apply(params, X, tokens.replace(padding_mask=mask))
+      known = library is np
+      given = tokens if known else tokens.replace(padding_mask=mask)
+      y = encoder.apply(params, X, given)
       return (y[:, 1:] ** 2).sum()
 
     return jax.tree.leaves(jax.jit(jax.grad(total))(params, mask))
@@ -188,7 +190,7 @@ def test_float16_with_xpos_has_no_kernel_of_16_bits():
 
 def test_weights_are_returned_where_they_are_asked_for_alone():
   layer = layer_of()
-  variables = layer.init(jax.random.key(0), X)
+  variables = draw(layer.init, jax.random.key(0), X)
   (_, weights), sown = layer.apply(variables, X, mutable='intermediates')
   assert weights is None
   (_, weights), _ = layer.apply(
@@ -203,7 +205,7 @@ def test_weights_are_returned_where_they_are_asked_for_alone():
 def test_xpos_is_finite_and_right_in_float16():
   length, method = 375, POSITIONS['xpos'](D, H, True, scale_base=16.0)
   assert method.max_length() > length
-  q, k, v = jax.random.normal(jax.random.key(2), (3, 1, length, H, K))
+  q, k, v = normal(2, (3, 1, length, H, K))
   found, want = (
     attend(*(x.astype(dtype) for x in (q, k, v)), position=method, causal=True)[
       0
@@ -279,7 +281,8 @@ def call(**given):
 
 
 def init(layer, *arrays):
-  return lambda: layer.init(jax.random.key(0), *(arrays or (X,)))
+  key = jax.random.key(0)
+  return lambda: jax.eval_shape(layer.init, key, *(arrays or (X,)))
 
 
 def make(blocks, **sizes):

@@ -10,7 +10,7 @@ import pytest
 
 from selfattn.normalisers import NORMALISERS
 from selfattn.tokens import Tokens
-from tests.conftest import draw
+from tests.conftest import draw, normal
 
 # All different, so that no axis can stand in for another.
 B, H, L, M, K = 2, 4, 3, 5, 6
@@ -174,8 +174,8 @@ def slopes(value, x):
 @variants
 def test_weights_and_gradients_equal_a_loop(name, options):
   normaliser, params = make(name, options)
-  scores = 2 * jax.random.normal(jax.random.key(3), (B, H, L, M))
-  along = jax.random.normal(jax.random.key(4), (B, H, L, M))
+  scores = 2 * normal(3, (B, H, L, M))
+  along = normal(4, (B, H, L, M))
 
   @jax.jit
   def found(params, scores):
@@ -207,7 +207,7 @@ def test_weights_and_gradients_equal_a_loop(name, options):
 @variants
 def test_a_row_that_sees_nothing_is_zero_with_finite_gradients(name, options):
   normaliser, params = make(name, options)
-  scores = 1e4 * jax.random.normal(jax.random.key(3), (B, H, L, M))
+  scores = 1e4 * normal(3, (B, H, L, M))
 
   @jax.jit
   @functools.partial(jax.value_and_grad, has_aux=True)
@@ -245,7 +245,7 @@ def test_fresh_weights_of_equal_scores_sum_to_about_one(name, options):
 
 def test_ssmax_begins_as_softmax_at_its_length():
   normaliser = NORMALISERS['ssmax'](H, length=M)
-  scores = jax.random.normal(jax.random.key(3), (B, H, L, M))
+  scores = normal(3, (B, H, L, M))
   found = normaliser(normaliser.init(None), scores, None, *SIDES)
   np.testing.assert_allclose(found, jax.nn.softmax(scores), rtol=1e-5)
 

@@ -9,12 +9,12 @@ import pytest
 from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
 from selfattn.pools import POOLS, Attentive
-from tests.conftest import draw
+from tests.conftest import draw, normal
 
 # All different, so that no axis can stand in for another.
 B, L, D, S, N, V, C = 3, 5, 4, 7, 2, 19, 6
 IS_TOKEN = jnp.arange(L)[None] < jnp.array([5, 3, 0])[:, None]
-X = jax.random.normal(jax.random.key(1), (B, L, D))
+X = normal(1, (B, L, D))
 
 
 # One row a pool: a text's vector, from its real tokens, in float64.
@@ -91,8 +91,8 @@ def test_an_empty_text_is_zero_with_finite_gradients(name):
 
 def test_gradients_of_the_pool_max_are_those_of_the_largest_token():
   """After a norm, whose output XLA may round in two ways within a program."""
-  norm, x_BLD = nn.LayerNorm(), jax.random.normal(jax.random.key(0), (3, 7, 12))
-  variables = norm.init(jax.random.key(1), x_BLD)
+  norm, x_BLD = nn.LayerNorm(), normal(0, (3, 7, 12))
+  variables = draw(norm.init, jax.random.key(1), x_BLD)
   is_largest_BLD = jax.nn.one_hot(
     norm.apply(variables, x_BLD).argmax(axis=1), 7, axis=1
   )
@@ -112,7 +112,7 @@ def test_gradients_of_the_pool_max_are_those_of_the_largest_token():
 
 def test_weights_of_an_attentive_pool_are_sown_and_of_tokens_alone():
   model = TextClassifier(V, C, D, BowEncoder(), pool=Attentive(S, N))
-  tokens = jax.random.randint(jax.random.key(3), (B, L), 0, V)
+  tokens = np.random.default_rng(3).integers(0, V, (B, L))
   variables = draw(model.init, jax.random.key(0), tokens, IS_TOKEN)
   assert variables['params']['head']['kernel'].shape == (N * D, C)
   logits, sown = model.apply(

@@ -20,7 +20,7 @@ from selfattn.positions import POSITIONS
 from selfattn.positions.biases import slopes
 from selfattn.positions.distances import skew
 from selfattn.tokens import Tokens
-from tests.conftest import at, draw
+from tests.conftest import at, draw, normal
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 GOLDENS = golden_arrays.stored('positions')
@@ -185,7 +185,7 @@ def test_the_soft_cap_of_gemma_2(backend):
 
 def test_query_and_key_norms_of_qwen_3():
   layer = Attention(H * K, H, qk_norm=True)
-  x_BLD = jax.random.normal(jax.random.key(0), (2, 5, H * K))
+  x_BLD = normal(0, (2, 5, H * K))
   params = draw(layer.init, jax.random.key(1), x_BLD)['params']
   scales = {'scale': GOLDENS['attention/norm_scale']}
   params = params | {'query_norm': scales, 'key_norm': scales}

@@ -14,7 +14,7 @@ from selfattn.backends import attend
 from selfattn.positions import POSITIONS, Position
 from selfattn.positions.biases import slopes
 from selfattn.tokens import Tokens
-from tests.conftest import at, draw, is_causal_only
+from tests.conftest import at, draw, is_causal_only, normal
 
 pytestmark = pytest.mark.matrix
 
@@ -421,7 +421,7 @@ def test_learned_marks_traced_positions_past_its_table_as_nan(stretch):
 # --- exact identities --------------------------------------------------------
 
 
-X = jax.random.normal(jax.random.key(3), (B, 5, D))
+X = normal(3, (B, 5, D))
 
 
 @pytest.mark.parametrize('form', ['log', 'power'])
@@ -494,7 +494,7 @@ class Behind(Position):
 
 
 def test_a_bias_that_is_computed_by_distance_may_read_the_index():
-  q, k, v = jax.random.normal(jax.random.key(2), (3, B, 5, H, K))
+  q, k, v = normal(2, (3, B, 5, H, K))
   found, _ = attend(q, k, v, position=Behind(D, H, False))
   far = abs(np.arange(5)[None] - np.arange(5)[:, None])
   want, _ = attend(q, k, v, bias=-jnp.float32(far)[None, None])

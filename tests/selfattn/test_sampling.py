@@ -104,7 +104,7 @@ def test_a_classifier_reads_sampled_positions(name, sampling):
   method = positions.make({name: {}}, D, H, False)
   encoder = AttentionEncoder(1, H, F, method, jnp.float32)
   model = TextClassifier(19, 3, D, encoder, pool=Cls(), sampling=sampling)
-  ids = jax.random.randint(jax.random.key(2), (B, L), 0, 19)
+  ids = np.random.default_rng(2).integers(0, 19, (B, L))
   variables = draw(model.init, jax.random.key(0), ids, IS_TOKEN)
   apply = jax.jit(
     lambda seed: model.apply(

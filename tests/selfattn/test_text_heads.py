@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import draw
+from conftest import draw, normal
 
 from selfattn.baselines import BowEncoder
 from selfattn.classifier import TextClassifier
@@ -15,7 +15,7 @@ B, L, P, C, V, D = 3, 7, 5, 4, 11, 6
 TOKENS = jnp.array([[3, 4, 3, 4, 9, 9, 2], [8, 8, 8, 5, 1, 0, 0], [0] * 7])
 LENGTHS = (7, 5, 0)
 IS_TOKEN = jnp.arange(L)[None] < jnp.array(LENGTHS)[:, None]
-POOLED = jax.random.normal(jax.random.key(0), (B, P))
+POOLED = normal(0, (B, P))
 
 OPTIONS = {'linear': {}, 'mlp': {'hidden_dim': 6}}
 
@@ -72,7 +72,7 @@ class Recorded(Head):
 
 def test_dropout_of_a_classifier_reaches_its_head_with_bits_of_its_own():
   model = TextClassifier(V, C, D, BowEncoder(), head=Recorded())
-  variables = model.init(jax.random.key(0), TOKENS, IS_TOKEN)
+  variables = draw(model.init, jax.random.key(0), TOKENS, IS_TOKEN)
   found = []
   for dropout in (None, Dropout.create(jax.random.key(0), 0.3)):
     _, sown = model.apply(
