@@ -138,6 +138,10 @@ def test_broadcast_dropout_drops_the_same_everywhere():
   dropout = Dropout.create(jax.random.key(0), 0.5, first_row=7)
   more = {'key_tokens': Tokens(), 'dropout': dropout}
   output, _ = attend(q, k, v, broadcast_dropout=True, **more)
+  again = more | {'dropout': dropout.replace(first_row=0)}
+  np.testing.assert_array_equal(
+    output, attend(q, k, v, broadcast_dropout=True, **again)[0]
+  )
   is_kept = np.asarray(output) != 0
   assert 0.3 < is_kept.mean() < 0.7
   assert (is_kept == is_kept[:1, :, :1]).all()

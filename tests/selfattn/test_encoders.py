@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from selfattn import choice
 from selfattn.classifier import TextClassifier
 from selfattn.dropout import Dropout
 from selfattn.encoders import AttentionEncoder
@@ -96,6 +97,18 @@ def test_weights_are_sown_under_jit_remat_and_scan(plain):
     weights = weights_of(sown, layer)
     assert weights.shape == (B, H, L, L)
     np.testing.assert_allclose(weights, weights_of(want, layer), atol=1e-6)
+
+
+def test_what_chunks_sow_is_what_the_reference_does(monkeypatch):
+  monkeypatch.setattr(choice, '_CHUNK_SCORES', 3 * B * H * L)
+  variables = init(classifier(attention('cope')))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5),
+    *(
+      apply_and_sow(classifier(attention('cope', backend=backend)), variables)
+      for backend in ('chunked', 'reference')
+    ),
+  )
 
 
 def test_asking_for_weights_changes_no_output(plain):
