@@ -32,9 +32,13 @@ def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
     if row['step'] == step and name.startswith(prefix)
   }
   test = {k: v for k, v in result.items() if isinstance(v, float)}
+  names_of_scores = [*(validation | test)]
   results = pages.table(
-    ['', 'validation', 'test'],
-    [[k, validation.get(k), test.get(k)] for k in validation | test],
+    ['', *names_of_scores],
+    [
+      [split, *map(scores.get, names_of_scores)]
+      for split, scores in (('validation', validation), ('test', test))
+    ],
     caption=f'validation: step {step}, test: step {result.get("step", "-")}',
   )
   note = ''

@@ -24,6 +24,12 @@ _MOST_TEXTS, _MOST_OF_CELL = 2_000, 10
 _LONGEST = 1_000
 # Statistics of heads that are from 0 to 1.
 _SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
+_OF_HEADS = (
+  'entropy: of the weights (1: uniform); distance: from query to key, in '
+  'tokens; self, previous, next, first, separators: weight on these tokens; '
+  'importance: how steeply the loss changes with the output of the head '
+  '(Michel et al. 2019); without: the score if this head is ablated.'
+)
 # Characters of headings of a matrix, above which they stand on end.
 _WIDE = 20
 
@@ -212,7 +218,7 @@ def heads(rows: Sequence[Mapping], ablated: Mapping | None) -> str:
     [Shaded(v, v or 0) if k in _SHARES else v for k, v in row.items()]
     for row in rows
   ]
-  shown = [pages.table(list(rows[0]), shaded)]
+  shown = [pages.table(list(rows[0]), shaded, caption=_OF_HEADS)]
   if ablated:
     curves = {
       f'{order} important first': [

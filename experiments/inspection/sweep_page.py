@@ -75,9 +75,10 @@ def _settings(compared: Comparison) -> str:
   ]
   texts = [tables.caption(compared), tables.conclusion(compared) or '']
   if seen:
-    header = [*header, f'{min(seen):.4g} to {max(seen):.4g}']
+    header = [*header, f'{compared.metric}: {min(seen):.4g} to {max(seen):.4g}']
     texts.append(
-      'Blue discs are the values on validation, and orange ones on test.'
+      'A disc is a trial: blue on validation, orange on test. The heading has '
+      'the least and the greatest value.'
     )
   return pages.table(header, rows) + ''.join(map(pages.paragraph, texts))
 
