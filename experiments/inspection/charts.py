@@ -18,8 +18,8 @@ _WIDTH, _HEIGHT = 420, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 10, 10, 42
 # More points of a curve stand for those between them, and are no discs.
 _MOST_POINTS, _MOST_DISCS = 200, 40
-# More decimals do not fit beside an axis.
-_MOST_DECIMALS = 7
+# More characters do not fit beside an axis.
+_LONGEST_TICK = 7
 _DASHES = {'-': '', '--': '6 3', ':': '2 3', '-.': '7 3 2 3'}
 
 
@@ -65,7 +65,9 @@ def lines(
     # From 0, and not beyond a share of 1.
     low, high = sorted((0.0, high or 1.0))
   up = _Axis.of(low, high, _HEIGHT - _BOTTOM, _TOP)
-  ticks = [f'{x:.4g}' for x in xs] if log else across.ticks()
+  ticks = across.ticks()
+  if log or len(xs) == 1:
+    ticks = [f'{x:.4g}' for x in xs]
   parts = [*_frame(across, up, ticks, xlabel, ylabel)]
   if over:
     parts.append(f'<polyline class="over" points="{_path(over, across, up)}"/>')
@@ -124,8 +126,11 @@ class _Axis(NamedTuple):
     step = next(power * k for k in (1, 2, 5, 10) if power * k >= least)
     first, last = math.ceil(self.low / step), math.floor(self.high / step)
     digits = max(0, -math.floor(math.log10(step)))
-    form = f'.{digits}f' if digits <= _MOST_DECIMALS else '.1e'
-    return [f'{number * step:{form}}' for number in range(first, last + 1)]
+    values = [number * step for number in range(first, last + 1)]
+    texts = [f'{value:.{digits}f}' for value in values]
+    if max(map(len, texts)) > _LONGEST_TICK:
+      texts = [f'{value:.1e}' for value in values]
+    return texts
 
 
 def _frame(across: _Axis, up: _Axis, ticks, xlabel, ylabel) -> Iterable[str]:

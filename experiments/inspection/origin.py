@@ -39,7 +39,8 @@ def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
       [split, *map(scores.get, names_of_scores)]
       for split, scores in (('validation', validation), ('test', test))
     ],
-    caption=f'validation: step {step}, test: step {result.get("step", "-")}',
+    caption=f'validation: in training, at step {step}, uncalibrated; test: '
+    f'checkpoint of step {result.get("step", "-")}',
   )
   note = ''
   if others:
