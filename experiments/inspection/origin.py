@@ -32,13 +32,11 @@ def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
     if row['step'] == step and name.startswith(prefix)
   }
   test = {k: v for k, v in result.items() if isinstance(v, float)}
-  names_of_scores = [*(validation | test)]
+  metrics = [*(validation | test)]
+  scores = {'validation': validation, 'test': test}
   results = pages.table(
-    ['', *names_of_scores],
-    [
-      [split, *map(scores.get, names_of_scores)]
-      for split, scores in (('validation', validation), ('test', test))
-    ],
+    ['', *metrics],
+    [[split, *map(of.get, metrics)] for split, of in scores.items()],
     caption=f'validation: in training, at step {step}, uncalibrated; test: '
     f'checkpoint of step {result.get("step", "-")}',
   )

@@ -195,7 +195,7 @@ def _surface(compared: Comparison, key: str, other: str) -> str:
     best.setdefault((entry[key], entry[other]), point)
   seen = [point.y for point in best.values()]
   worst = min(seen) if compared.sign > 0 else max(seen)
-  width = (max(seen) - min(seen)) or 1
+  width, digits = (max(seen) - min(seen)) or 1, pages.decimals(seen)
   columns = sorted({column for _, column in best})
   rows = []
   for row in sorted({row for row, _ in best}):
@@ -204,7 +204,8 @@ def _surface(compared: Comparison, key: str, other: str) -> str:
       if point is None:
         rows[-1].append(None)
         continue
-      cell = Html(f'<span title="{point.note}">{point.y:.4g}</span>')
+      shown = f'{point.y:.{digits}f}'
+      cell = Html(f'<span title="{point.note}">{shown}</span>')
       rows[-1].append(Shaded(cell, abs(point.y - worst) / width))
   caption = (
     f'{compared.metric} on validation by {key} (rows) and {other} (columns), '
