@@ -26,7 +26,8 @@ CASES = {
     ['config.model.position', 'sinusoidl', 'did you mean sinusoidal?'],
   ),
   'section': ('train', ['--config.model=3'], ['is a section']),
-  'flag': ('train', ['--workdri=x'], ['workdri', 'workdir']),
+  'flag': ('train', ['--workdri=x'], ['did you mean workdir?']),
+  'end of a key': ('train', ['--steps=9'], ['mean config.train.steps?']),
   'type': (
     'train', ['--config.train.steps=1e3'],
     ['--config.train.steps=1e3', 'int', '2000'],
