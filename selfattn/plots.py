@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-# The palette of Okabe and Ito, distinguishable by colour-blind readers, and
-# markers for prints without colour.
+# The palette of Okabe and Ito, distinguishable by colour-blind readers.
 COLOURS = ('#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00')
-MARKERS = 'osD^vP'
 DPI = 130  # of bitmap figures
 # The style of tokens on an axis. A dollar sign in a token is no formula.
 TOKEN_STYLE = {'parse_math': False, 'fontsize': 7}
