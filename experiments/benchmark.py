@@ -38,6 +38,7 @@ from experiments.benchmarks import (
   sweep,
 )
 from experiments.command import app
+from experiments.command.command_line import define
 from experiments.command.errors import UserError, one_of
 from experiments.command.log import log
 from experiments.sweeps.running import ENGINES
@@ -57,60 +58,27 @@ SUITES = {
 
 
 def _define(values) -> None:
-  flags = app.flags
-  flags.DEFINE_enum(
-    'suite',
-    None,
-    list(SUITES),
-    'What to measure.',
-    flag_values=values,
-  )
-  for name, default, text in (
-    ('repetitions', 20, 'Number of timed calls of each alternative.'),
-    ('batch', 1, 'Batch size of suite attention.'),
-    ('heads', 4, 'Number of heads of suite attention.'),
-    ('head_dim', 32, 'Channels per head of suite attention.'),
-    ('memory_gib', 6, 'Memory limit of an attention call, in GiB.'),
-  ):
-    flags.DEFINE_integer(name, default, text, 1, flag_values=values)
-  flags.DEFINE_string(
-    'output',
-    None,
-    'File for the result, as JSON; none: standard output alone.',
-    flag_values=values,
-  )
-  flags.DEFINE_enum(
-    'engine',
-    'auto',
-    ['auto', *ENGINES],
-    'Engine of suite sweep.',
-    flag_values=values,
-  )
-  for name, default, text in (
-    (
-      'positions',
-      ['alibi'],
-      'Position methods of suite attention, a list, or all; none and alibi are '
-      'those of suite kernels.',
-    ),
-    (
-      'normalisers',
-      ['softmax'],
-      'Normalisers of suite attention, a list, or all; without positions.',
-    ),
-    (
-      'lengths',
-      ['128', '1024', '8192'],
-      'Sequence lengths of suites attention and kernels, in tokens, a list.',
-    ),
-    (
-      'backends',
-      ['chunked', 'xla'],
-      'Attention backends of suites attention and kernels, a list.',
-    ),
+  define(
+    values,
+    ('suite', None, 'What to measure.', tuple(SUITES)),
+    ('repetitions', 20, 'Number of timed calls of each alternative.', 1),
+    ('batch', 1, 'Batch size of suite attention.', 1),
+    ('heads', 4, 'Number of heads of suite attention.', 1),
+    ('head_dim', 32, 'Channels per head of suite attention.', 1),
+    ('memory_gib', 6, 'Memory limit of an attention call, in GiB.', 1),
+    ('output', None, 'File for the result, as JSON; none: standard output '
+     'alone.'),
+    ('engine', 'auto', 'Engine of suite sweep.', ('auto', *ENGINES)),
+    ('positions', ['alibi'], 'Position methods of suite attention, a list, or '
+     'all; none and alibi are those of suite kernels.'),
+    ('normalisers', ['softmax'], 'Normalisers of suite attention, a list, or '
+     'all; without positions.'),
+    ('lengths', ['128', '1024', '8192'], 'Sequence lengths of suites attention '
+     'and kernels, in tokens, a list.'),
+    ('backends', ['chunked', 'xla'], 'Attention backends of suites attention '
+     'and kernels, a list.'),
     ('trials', ['32'], 'Numbers of trials of suite sweep, a list.'),
-  ):
-    flags.DEFINE_list(name, default, text, flag_values=values)
+  )  # fmt: skip
 
 
 def main(values) -> None:

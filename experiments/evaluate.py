@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import os
 
-from absl import flags
-
 from experiments.command import app, distributed
+from experiments.command.command_line import define
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import input_rows
@@ -38,30 +37,18 @@ _LABELS = (
 def _define(values) -> None:
   run_flags.define_run(values)
   run_flags.define_split(values, 'test')
-  run_flags.define_batch_size(values, 256)
-  flags.DEFINE_string(
-    'file',
-    None,
-    'Another file to read in place of a split, or a pattern, with the columns '
-    'and the format of those of the run: as in config.data.text.test, but '
-    'below the current folder.',
-    flag_values=values,
-  )
-  flags.DEFINE_list(
-    'lengths',
-    [],
-    'Lengths of windows in which a stream is read: its loss in each.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'stride',
-    0,
-    'With --lengths: tokens from one window to the next, of which the last '
-    'ones count; 0: windows do not overlap.',
-    lower_bound=0,
-    flag_values=values,
-  )
-  run_flags.define_calibrated(values)
+  define(
+    values,
+    run_flags.batch_size(256),
+    ('file', None, 'Another file to read in place of a split, or a pattern, '
+     'with the columns and the format of those of the run: as in '
+     'config.data.text.test, but below the current folder.'),
+    ('lengths', [], 'Lengths of windows in which a stream is read: its loss in '
+     'each.'),
+    ('stride', 0, 'With --lengths: tokens from one window to the next, of '
+     'which the last ones count; 0: windows do not overlap.', 0),
+    run_flags.CALIBRATED,
+  )  # fmt: skip
   input_rows.define(values, '--file, if not as in the run', *_LABELS)
   distributed.define(values)
 

@@ -25,6 +25,7 @@ import os
 import jax
 
 from experiments.command import app, processes
+from experiments.command.command_line import define
 from experiments.command.errors import UserError
 from experiments.data import encoding
 from experiments.inspection import (
@@ -55,41 +56,22 @@ _OTHERS = {
 
 
 def _define(values) -> None:
-  flags = app.flags
   run_flags.define_run(
     values,
     'Folder of a run or of a sweep, or folders of runs to compare, as '
     f'{run_flags.SEVERAL}; none: an untrained model.',
   )
-  run_flags.define_calibrated(values)
   run_flags.define_split(values, 'validation')
-  flags.DEFINE_string(
-    'output',
-    None,
-    'Folder to write to; if not given, WORKDIR/inspect.',
-    flag_values=values,
-  )
-  flags.DEFINE_multi_string(
-    'text',
-    [],
-    'A text to show the attention of; may be repeated.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'num_examples',
-    512,
-    'Largest number of texts of --split to analyse heads on.',
-    1,
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'length',
-    0,
-    'Number of positions to draw; 0: config.data.max_length.',
-    0,
-    flag_values=values,
-  )
-  comparison.define(values)
+  define(
+    values,
+    run_flags.CALIBRATED,
+    ('output', None, 'Folder to write to; if not given, WORKDIR/inspect.'),
+    ('text', (), 'A text to show the attention of; may be repeated.'),
+    ('num_examples', 512, 'Largest number of texts of --split to analyse heads '
+     'on.', 1),
+    ('length', 0, 'Number of positions to draw; 0: config.data.max_length.', 0),
+    *comparison.FLAGS,
+  )  # fmt: skip
 
 
 def main(values) -> None:

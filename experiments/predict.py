@@ -33,6 +33,7 @@ import sys
 
 from experiments.command import app
 from experiments.command.calls import Call
+from experiments.command.command_line import define
 from experiments.command.errors import UserError, one_of
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
@@ -116,64 +117,28 @@ def _check_task(task: Call, path: str, min_probability: float) -> None:
 
 
 def _define(values) -> None:
-  flags = app.flags
   run_flags.define_run(values)
-  flags.DEFINE_multi_string(
-    'text', [], 'A text to classify; may be repeated.', flag_values=values
-  )
-  flags.DEFINE_string(
-    'input',
-    None,
-    'File of texts to classify; if not given, standard input.',
-    flag_values=values,
+  define(
+    values,
+    ('text', (), 'A text to classify; may be repeated.'),
+    ('input', None, 'File of texts to classify; if not given, standard input.'),
   )
   input_rows.define(values, 'the input, if not as by its ending or in the run')
-  flags.DEFINE_bool(
-    'json',
-    False,
-    'Print one JSON object per text, with all probabilities.',
-    flag_values=values,
-  )
-  flags.DEFINE_float(
-    'min_probability',
-    0.0,
-    'Answer no label that is less probable.',
-    lower_bound=0.0,
-    upper_bound=1.0,
-    flag_values=values,
-  )
-  run_flags.define_calibrated(values)
-  run_flags.define_batch_size(values, 64)
-  flags.DEFINE_string(
-    'prompt',
-    None,
-    'A text that a language model goes on from.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'max_new_tokens',
-    100,
-    'With --prompt: how many tokens are drawn.',
-    lower_bound=1,
-    flag_values=values,
-  )
-  flags.DEFINE_float(
-    'temperature',
-    1.0,
-    'With --prompt: divides the logits, at least 1e-6; 0: the most probable '
-    'token.',
-    flag_values=values,
-  )
-  flags.DEFINE_float(
-    'top_p',
-    1.0,
-    'With --prompt: only the most probable tokens are drawn, as few as have '
-    'this probability together.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'seed', 0, 'With --prompt: of the draws.', flag_values=values
-  )
+  define(
+    values,
+    ('json', False, 'Print one JSON object per text, with all probabilities.'),
+    ('min_probability', 0.0, 'Answer no label that is less probable.', 0.0,
+     1.0),
+    run_flags.CALIBRATED,
+    run_flags.batch_size(64),
+    ('prompt', None, 'A text that a language model goes on from.'),
+    ('max_new_tokens', 100, 'With --prompt: how many tokens are drawn.', 1),
+    ('temperature', 1.0, 'With --prompt: divides the logits, at least 1e-6; 0: '
+     'the most probable token.'),
+    ('top_p', 1.0, 'With --prompt: only the most probable tokens are drawn, as '
+     'few as have this probability together.'),
+    ('seed', 0, 'With --prompt: of the draws.'),
+  )  # fmt: skip
 
 
 def main(values) -> None:

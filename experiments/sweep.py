@@ -18,9 +18,9 @@ output is one JSON object.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from experiments.command import app, config_files, provenance
+from experiments.command.command_line import define
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
 from experiments.settings import reference
@@ -37,73 +37,32 @@ from experiments.sweeps import (
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
 
-# Flags by the function that defines them: name, default, help.
-_STRINGS = (
-  ('workdir', None, "The sweep's folder."),
-  (
-    'ray_address',
-    '',
-    'Address of the Ray cluster of engine ray; empty: start one here.',
-  ),
-  (
-    'output',
-    None,
-    'File for the table of the sweep as JSON, with the command, the commit and '
-    'the machine of its trials; none: no such file.',
-  ),
-)
-_LISTS = (
-  (
-    'sweep',
-    'Generators sweep_NAME of the config file to combine, a list of NAMEs.',
-  ),
-  (
-    'trial_ids',
-    'Ids of the trials to run, from 0, a list; if not given, all trials.',
-  ),
-  (
-    'ray_resources',
-    'What a task of engine ray asks for, as a list of NAME=AMOUNT: CPU=4,GPU=1 '
-    'or TPU=4; if not given, one CPU, and one GPU if the cluster has any.',
-  ),
-)
-_SWITCHES = (
-  ('dry_run', 'Print the trials without training.'),
-  ('report', 'Report the results so far without training.'),
-  ('retry', 'Train FAILED trials again.'),
-)
-
 
 def _define(values) -> None:
-  flags: Any = app.flags
-  for name, default, text in _STRINGS:
-    flags.DEFINE_string(name, default, text, flag_values=values)
-  for name, text in _LISTS:
-    flags.DEFINE_list(name, [], text, flag_values=values)
-  for name, text in _SWITCHES:
-    flags.DEFINE_bool(name, False, text, flag_values=values)
-  flags.DEFINE_multi_string(
-    'grid',
-    [],
-    'Grid over a key: config.KEY=VALUE,VALUE,...; may be repeated. Quotes or '
-    'brackets protect commas inside a value.',
-    flag_values=values,
-  )
-  flags.DEFINE_enum(
-    'engine',
-    'auto',
-    ['auto', *running.ENGINES],
-    'How trials are run; auto: the engine expected to be fastest.',
-    flag_values=values,
-  )
-  flags.DEFINE_integer(
-    'group_size',
-    32,
-    'Largest number of trials trained as one program.',
-    1,
-    flag_values=values,
-  )
-  comparison.define(values)
+  define(
+    values,
+    ('workdir', None, "The sweep's folder."),
+    ('sweep', [], 'Generators sweep_NAME of the config file to combine, a list '
+     'of NAMEs.'),
+    ('grid', (), 'Grid over a key: config.KEY=VALUE,VALUE,...; may be '
+     'repeated. Quotes or brackets protect commas inside a value.'),
+    ('trial_ids', [], 'Ids of the trials to run, from 0, a list; if not given, '
+     'all trials.'),
+    ('dry_run', False, 'Print the trials without training.'),
+    ('report', False, 'Report the results so far without training.'),
+    ('retry', False, 'Train FAILED trials again.'),
+    ('engine', 'auto', 'How trials are run; auto: the engine expected to be '
+     'fastest.', ('auto', *running.ENGINES)),
+    ('group_size', 32, 'Largest number of trials trained as one program.', 1),
+    ('ray_address', '', 'Address of the Ray cluster of engine ray; empty: '
+     'start one here.'),
+    ('ray_resources', [], 'What a task of engine ray asks for, as a list of '
+     'NAME=AMOUNT: CPU=4,GPU=1 or TPU=4; if not given, one CPU, and one GPU if '
+     'the cluster has any.'),
+    ('output', None, 'File for the table of the sweep as JSON, with the '
+     'command, the commit and the machine of its trials; none: no such file.'),
+    *comparison.FLAGS,
+  )  # fmt: skip
 
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:

@@ -27,6 +27,29 @@ from experiments.command.values import (
 # --FLAG=~/FOLDER, and --grid=config.KEY=~/FOLDER, up to the tilde.
 _HOME = re.compile(r'(--?[\w.]+=(?:config\.[\w.]+=)?)(~(?:/.*)?)', re.DOTALL)
 _HELP = ('--help', '-h', '--helpfull', '--helpshort', '-help')
+_DEFINE: dict[type, Callable] = {
+  bool: flags.DEFINE_bool,
+  int: flags.DEFINE_integer,
+  float: flags.DEFINE_float,
+  list: flags.DEFINE_list,
+  tuple: flags.DEFINE_multi_string,
+  str: flags.DEFINE_string,
+  type(None): flags.DEFINE_string,
+}
+
+
+def define(values: flags.FlagValues, *described: tuple) -> None:
+  """Adds flags: (name, default, help), and limits of its values, if any.
+
+  The default gives the type: () is of a flag that may be repeated, and [] is of
+  a list. Limits are the least number and the greatest, or a tuple of texts.
+  """
+  for name, default, text, *limits in described:
+    if limits and isinstance(limits[0], tuple):
+      flags.DEFINE_enum(name, default, limits[0], text, flag_values=values)
+    else:
+      kind = type(limits[0] if limits else default)
+      _DEFINE[kind](name, default, text, *limits, flag_values=values)
 
 
 def parse(

@@ -14,7 +14,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.command import app
 from experiments.command.errors import UserError, one_of
 from experiments.sweeps import names
 from experiments.sweeps.plan import Spec
@@ -62,21 +61,13 @@ class Comparison:
   of_trials: tuple[str, ...] = ()
 
 
-def define(values) -> None:
-  """Adds the flags of the comparison of settings."""
-  for name, text in (
-    (
-      'metric',
-      'Metric to rank settings by: accuracy, loss, or another of the task; if '
-      'not given, config.checkpoint.best_metric.',
-    ),
-    (
-      'baseline',
-      'Setting to compare others with, as table.md names it; if not given, the '
-      'one without positions, or else the first.',
-    ),
-  ):
-    app.flags.DEFINE_string(name, '', text, flag_values=values)
+# For command_line.define.
+FLAGS = (
+  ('metric', '', 'Metric to rank settings by: accuracy, loss, or another of '
+   'the task; if not given, config.checkpoint.best_metric.'),
+  ('baseline', '', 'Setting to compare others with, as table.md names it; if '
+   'not given, the one without positions, or else the first.'),
+)  # fmt: skip
 
 
 def metrics(specs: list[Spec]) -> Mapping[str, Callable]:
