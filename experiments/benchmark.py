@@ -29,19 +29,12 @@ from __future__ import annotations
 import json
 
 from experiments import benchmarks
-from experiments.benchmarks import (
-  attention,
-  encoders,
-  kernels,
-  start,
-  step,
-  sweep,
-)
+from experiments.benchmarks import attention, commands, encoders, kernels, step
 from experiments.command import app
-from experiments.command.command_line import define
-from experiments.command.errors import UserError, one_of
+from experiments.command.command_line import define, numbers
+from experiments.command.errors import one_of
 from experiments.command.log import log
-from experiments.sweeps.running import ENGINES
+from experiments.sweeps.engines import ENGINES
 from experiments.workdir.workdir import write_atomic
 from selfattn.backends import BACKENDS
 from selfattn.normalisers import NORMALISERS
@@ -51,9 +44,9 @@ SUITES = {
   'attention': attention.measure,
   'encoders': encoders.measure,
   'kernels': kernels.measure,
-  'start': start.measure,
+  'start': commands.start,
   'step': step.measure,
-  'sweep': sweep.measure,
+  'sweep': commands.sweep,
 }
 
 
@@ -90,10 +83,8 @@ def main(values) -> None:
     one_of(name, NORMALISERS, '--normalisers')
   for backend in values.backends:
     one_of(backend, BACKENDS, '--backends')
-  for flag in ('lengths', 'trials'):
-    for number in values[flag].value:
-      if not number.isdecimal() or number == '0':
-        raise UserError(f'--{flag}={number} must be a positive number')
+  for name in ('lengths', 'trials'):
+    numbers(values, name)
   if values.output is not None:
     app.check_output(values.output)
   origin = benchmarks.origin()

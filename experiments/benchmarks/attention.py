@@ -70,9 +70,6 @@ class Call:
 def measure(values) -> list[dict]:
   """One row per length, case and backend.
 
-  Args:
-    values: flags of experiments.benchmark.
-
   Raises:
     UserError: a backend does not support a method or a normaliser.
   """
