@@ -94,13 +94,10 @@ def _gathered(outputs, size: int | None, count: int) -> tuple[np.ndarray, ...]:
 def load_data(
   settings: Settings, path: str, directory: str | None
 ) -> loading.Data:
-  """The data of the run in `path`.
+  """The data of the run in `path`; UserError if it is gone, or has changed.
 
   Args:
     directory: its folder, if it has moved; None: config.data.dir of the run.
-
-  Raises:
-    UserError: it does not exist, or has changed.
   """
   data = settings.data
   if directory is not None:

@@ -9,31 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.data import loading
-from experiments.data.batches import Examples
-from experiments.data.labels import LabelFacts
-from experiments.inspection import results
 from experiments.learning import reports, scores
-from experiments.learning.classify import Classify
 from experiments.settings.settings import from_config
 from experiments.training import compiled, evaluation
-
-
-@pytest.mark.parametrize('seed', range(5))
-def test_macro_f1_is_that_of_every_class_in_labels_or_predictions(seed):
-  """By counting, with absent classes, as f1_score of scikit-learn has it."""
-  rng = np.random.default_rng(seed)
-  labels, predictions = (
-    rng.choice(rng.integers(1, 6), rng.integers(1, 9)) for _ in range(2)
-  )
-  predictions = np.resize(predictions, labels.shape)
-  wanted = []
-  for c in set(labels) | set(predictions):
-    hits = sum((labels == c) & (predictions == c))
-    errors = sum((labels == c) != (predictions == c))
-    wanted.append(2 * hits / (2 * hits + errors))
-  confusion = scores.confusion_matrix(labels, predictions, 6)
-  found = scores.scores(np.ones(1), confusion)['macro_f1']
-  assert found == pytest.approx(np.mean(wanted))
 
 
 def test_of_many_classes_those_with_the_least_f1_are_shown():
@@ -46,20 +24,6 @@ def test_of_many_classes_those_with_the_least_f1_are_shown():
   assert (len(shown), shown[:2]) == (50, ['7', '5'])
   assert '3' not in shown
   assert report.confusion is None
-
-
-def test_a_run_of_a_thousand_classes_has_a_short_result():
-  rng = np.random.default_rng(0)
-  labels = rng.integers(0, 1_000, 2_000).astype(np.int32)
-  one = np.ones(len(labels), np.int32)
-  examples = Examples(one, one, one, labels)
-  names = tuple(f'class number {n}' for n in range(1_000))
-  task = Classify(facts=LabelFacts(names, 1_000, (1,) * 1_000))
-  outputs = np.ones(len(labels)), rng.normal(size=(len(labels), len(names)))
-  report = task.report(outputs, outputs, examples)
-  assert len(json.dumps(report.values)) < 15_000
-  assert sum(len(reports.text(table)) for table in report.tables) < 10_000
-  assert len(results._tables(report, names)) < 100_000
 
 
 def fresh(settings, loaded):

@@ -106,8 +106,8 @@ def test_another_kind_of_vocabulary_is_one_line(source, tmp_path):
   with pytest.raises(UserError) as error:
     run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert str(error.value) == (
-    f"config.train.init_from = '{source}' has config.data.vocabulary = 'word', "
-    "which is 'word(min_count=3)' here"
+    f"config.train.init_from = '{source}': it has config.data.vocabulary = "
+    "'word', which is 'word(min_count=3)' here"
   )
   assert not (tmp_path / 'run/config.json').exists()
 
