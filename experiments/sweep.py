@@ -17,12 +17,14 @@ output is one JSON object.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 from experiments.command import app, config_files, provenance
 from experiments.command.command_line import define
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
+from experiments.command.signals import Signals
 from experiments.settings import reference
 from experiments.sweeps import (
   comparison,
@@ -32,7 +34,6 @@ from experiments.sweeps import (
   plan,
   ray_cluster,
   results,
-  running,
 )
 from experiments.workdir import buckets
 from experiments.workdir import workdir as workdir_lib
@@ -52,7 +53,7 @@ def _define(values) -> None:
     ('report', False, 'Report the results so far without training.'),
     ('retry', False, 'Train FAILED trials again.'),
     ('engine', 'auto', 'How trials are run; auto: the engine expected to be '
-     'fastest.', ('auto', *running.ENGINES)),
+     'fastest.', ('auto', *engines.ENGINES)),
     ('group_size', 32, 'Largest number of trials trained as one program.', 1),
     ('ray_address', '', 'Address of the Ray cluster of engine ray; empty: '
      'start one here.'),
@@ -130,8 +131,8 @@ def _sweep(values, workdir: str) -> None:
     return
   folder.write(workdir, base, specs)
   for spec in chosen if values.retry else ():
-    workdir_lib.reopen(spec.path, ['FAILED'])
-  running.train(chosen, values.engine, values.group_size, cluster)
+    workdir_lib.reopen(spec.path)
+  _train(chosen, values, cluster)
   if buckets.origin(workdir) != workdir:
     # Without a lock, another command may have replaced it.
     folder.write(workdir, base, specs)
@@ -149,15 +150,34 @@ def _sweep(values, workdir: str) -> None:
     )
 
 
+def _train(specs: list[plan.Spec], values, cluster) -> None:
+  """Trains unfinished trials by the engine of --engine."""
+  to_train = engines.unfinished(specs)
+  if not to_train:
+    log(f'none of {len(specs)} trials has steps left')
+    return
+  engine, why = values.engine, 'chosen by --engine'
+  if engine == 'auto':
+    engine, why = engines.choose(to_train)
+  log(f'{len(to_train)} of {len(specs)} trials to train, {engine}: {why}')
+  signals = Signals()
+  signals.install()
+  if engine == 'ray':
+    ray_cluster.train(specs, values.group_size, cluster, signals)
+    return
+  size = 1 if engine == 'serial' else values.group_size
+  shared = engines.Shared()
+  for group in plan.groups(specs, size):
+    engines.train(group, signals, shared)
+
+
 def _cluster(values, workdir: str) -> ray_cluster.Cluster:
-  """The cluster of engine ray; UserError if it is given for another engine."""
-  resources = ray_cluster.parse(values.ray_resources)
-  if values.engine != 'ray' and resources:
+  """The cluster of engine ray; UserError without Ray."""
+  if values.engine == 'ray' and importlib.util.find_spec('ray') is None:
     raise UserError(
-      f'--ray_resources is for --engine=ray, which is {values.engine!r}'
+      '--engine=ray: Ray is not installed: bash scripts/run.sh pip install ray'
     )
-  if values.engine == 'ray' and ray_cluster.unsupported_reason():
-    raise UserError(f'--engine=ray: {ray_cluster.unsupported_reason()}')
+  resources = ray_cluster.parse(values.ray_resources)
   return ray_cluster.Cluster(workdir, values.ray_address, resources)
 
 

@@ -120,14 +120,7 @@ def interval(values: list[float]) -> dict[str, Any]:
 
 
 def check(specs: list[Spec], metric: str, baseline: str) -> names.Naming:
-  """The settings of trials, which can be compared.
-
-  Args:
-    metric, baseline: as of `compare`.
-
-  Raises:
-    UserError: several tasks, or an unknown metric or setting.
-  """
+  """The settings of trials; UserError if `compare` cannot compare them so."""
   known = metrics(specs)
   metric = metric or specs[0].settings.checkpoint.best_metric
   one_of(metric, known, '--metric')

@@ -1,4 +1,8 @@
-"""Training of the trials of a sweep in this process, one group after another.
+"""Training of the trials of a sweep, one group after another.
+
+serial      one after another in this process, compiled once per program
+vectorized  all trials of a program at once, distributed over all devices
+ray         a Ray cluster; a task is one trial, or a group of one program
 
 The trials of a group share a program and train at once; a group of one trial
 trains as a run alone. All groupings write the same workdirs.
@@ -8,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+
+import jax
 
 from experiments.command.errors import Diverged, Failed, Interrupted, UserError
 from experiments.command.log import log
@@ -22,6 +28,7 @@ from experiments.workdir import locks
 from experiments.workdir import workdir as workdir_lib
 from experiments.workdir.checkpoints import Checkpoints
 
+ENGINES = ('serial', 'vectorized', 'ray')
 _ENDED = ('DONE', 'DIVERGED', 'FAILED')
 
 
@@ -34,6 +41,17 @@ def unfinished(specs: list[Spec]) -> list[Spec]:
   ]
 
 
+def choose(specs: list[Spec]) -> tuple[str, str]:
+  """The engine expected to be fastest on this machine, and why."""
+  platform, devices = jax.default_backend(), len(jax.devices())
+  largest = max(map(len, plan.programs_of(specs).values()))
+  if platform != 'cpu' and largest > 1:
+    return 'vectorized', (
+      f'{platform} with {devices} devices, up to {largest} trials per program'
+    )
+  return 'serial', f'{platform}, {len(specs)} trials'
+
+
 class Shared:
   """Cache of the last data and program, for the next trial."""
 
@@ -41,12 +59,12 @@ class Shared:
     self._data: tuple = (None, None)
     self._program: tuple = (None, None)
 
-  def data(self, settings, tokenizer) -> loading.Data:
+  def data(self, settings, tokenizer, path: str) -> loading.Data:
     """The result of loading.load."""
     labels = settings.task.entry.labels
-    key = repr((settings.data, labels)), tokenizer and tokenizer.to_str()
+    key = repr((settings.data, labels, path, tokenizer and tokenizer.to_str()))
     if self._data[0] != key:
-      self._data = (key, loading.load(settings.data, '', tokenizer, labels))
+      self._data = key, loading.load(settings.data, path, tokenizer, labels)
     return self._data[1]
 
   def program(self, settings, loaded, num_trials) -> compiled.Program:
@@ -99,10 +117,8 @@ def _saved(spec: Spec) -> list[int]:
 def train(group: list[Spec], signals: Signals, shared: Shared) -> None:
   """Trains unfinished trials of a program, those of equal progress together.
 
-  A failure is logged, and does not stop the other trials.
-
-  Raises:
-    Interrupted: a signal was received.
+  A failure is logged, and does not stop the other trials. Interrupted after a
+  signal.
   """
   for equal in together(unfinished(group)):
     _train_locked(equal, signals, shared)
@@ -139,9 +155,6 @@ def _lock(
   """Tries to lock the workdir of a trial; returns whether it succeeded."""
   try:
     on_exit.enter_context(locks.held(spec.path, patience))
-  except locks.InUse as error:
-    log(f'WARNING: skipped, since another process trains it: {error}')
-    return False
   except (UserError, OSError) as error:
     log(f'WARNING: trial {spec.index} {spec.name} is skipped: {error}')
     return False
@@ -163,13 +176,9 @@ def _fail(spec: Spec, reason: str) -> None:
 def _train(specs: list[Spec], signals: Signals, shared: Shared) -> None:
   settings = specs[0].settings
   tokenizer = sources.vocabulary(settings, specs[0].path)
-  loaded = shared.data(settings, tokenizer)
-  # Uses the vocabulary of an existing workdir, and checks that the data has not
-  # changed.
-  kept = [spec for spec in specs if not workdir_lib.is_new(spec.path)]
-  if kept:
-    labels = settings.task.entry.labels
-    loaded = loading.load(settings.data, kept[0].path, tokenizer, labels)
+  # An existing workdir has its vocabulary, and data that has not changed.
+  kept = (spec.path for spec in specs if not workdir_lib.is_new(spec.path))
+  loaded = shared.data(settings, tokenizer, next(kept, ''))
   count = len(specs) if len(specs) > 1 else None
   program = shared.program(settings, loaded, count)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]

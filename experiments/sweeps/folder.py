@@ -91,11 +91,6 @@ def _read(workdir: str) -> dict:
       f'{buckets.origin(workdir)}/{_FILE} does not exist; is --workdir the '
       'folder of a sweep?'
     )
-  if not isinstance(known.get('trials'), dict) or 'config' not in known:
-    raise UserError(
-      f'{buckets.origin(workdir)}/{_FILE} has no config, or no trials by name; '
-      'use the version that wrote it'
-    )
   # JSON has no tuples.
   trials = {
     name: {k: tuple(v) if isinstance(v, list) else v for k, v in of.items()}

@@ -25,11 +25,7 @@ from experiments.command.values import (
 
 
 def product(sweeps: list[list[dict]]) -> list[dict]:
-  """Cartesian product of lists of overrides.
-
-  Raises:
-    UserError: two sweeps override the same key.
-  """
+  """Cartesian product of lists of overrides; UserError for a key of two."""
   trials = []
   for parts in itertools.product(*sweeps):
     merged: dict = {}
@@ -43,11 +39,7 @@ def product(sweeps: list[list[dict]]) -> list[dict]:
 
 
 def generated(module, name: str) -> list[dict]:
-  """Overrides from the generator sweep_NAME of a config file.
-
-  Raises:
-    UserError: there is no such generator, or it does not yield dicts.
-  """
+  """Overrides from a generator sweep_NAME of a config file, or a UserError."""
   known = [n.removeprefix('sweep_') for n in vars(module) if n[:6] == 'sweep_']
   if name not in known:
     # Those of the default config are not inherited: they may not fit a config.
@@ -66,10 +58,8 @@ def generated(module, name: str) -> list[dict]:
 def grid(text: str, config) -> list[dict]:
   """Overrides of --grid 'config.KEY=VALUE,VALUE,...', parsed by type of KEY.
 
-  A comma inside of quotes or brackets belongs to a value.
-
-  Raises:
-    UserError: no such key, or a value of another type.
+  A comma inside of quotes or brackets belongs to a value. UserError if there is
+  no such key, or for a value of another type.
   """
   name, _, values = text.partition('=')
   prefix, _, key = name.partition('.')

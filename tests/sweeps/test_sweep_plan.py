@@ -7,7 +7,7 @@ import pytest
 
 from configs import default
 from experiments.command.errors import UserError
-from experiments.sweeps import grids, plan, results
+from experiments.sweeps import grids, plan
 
 
 def test_product_is_every_combination_in_order():
@@ -204,10 +204,3 @@ def test_all_invalid_trials_are_listed(tmp_path):
   assert "config.optimizer = 'adam' is no section" in said
   with pytest.raises(UserError, match=r'trial 0 \(seed=-1\) and 1 more: '):
     plan.make(base, [{'seed': -1}, {'seed': -1, 'model.pool': 'max'}], '')
-
-
-def test_an_incomplete_last_row_is_not_read(tmp_path):
-  (tmp_path / 'metrics.jsonl').write_text(
-    '{"step": 4, "validation/accuracy": 0.5}\n{"step": 8, "validation/acc'
-  )
-  assert results._evaluations(str(tmp_path)) == {4: {'accuracy': 0.5}}
