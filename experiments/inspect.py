@@ -25,7 +25,7 @@ import os
 import jax
 
 from experiments.command import app, processes
-from experiments.command.command_line import define
+from experiments.command.command_line import define, refuse
 from experiments.command.errors import UserError
 from experiments.data import encoding
 from experiments.inspection import (
@@ -42,17 +42,11 @@ from experiments.sweeps import comparison
 from experiments.training import build, ensembles, run_flags
 from experiments.workdir import buckets
 
+# Flags that apply to a run, or to a sweep, alone.
 _OF_RUN = (
   'text', 'checkpoint', 'calibrated', 'split', 'data_dir', 'num_examples',
 )  # fmt: skip
-_OF_MODEL = ('length',)
 _OF_SWEEP = ('metric', 'baseline')
-# Flags that do not apply.
-_OTHERS = {
-  'a run': _OF_SWEEP,
-  'a sweep': (*_OF_RUN, *_OF_MODEL),
-  'an untrained model': (*_OF_RUN, *_OF_SWEEP),
-}
 
 
 def _define(values) -> None:
@@ -103,14 +97,8 @@ def main(values) -> None:
   app.print_result({'output': output} | result)
 
 
-def _check(values, kind: str) -> None:
-  for name in _OTHERS[kind]:
-    if not values[name].using_default_value:
-      raise UserError(f'--{name} does not apply to {kind}')
-
-
 def _run(values, paths: list[str], output: str) -> dict:
-  _check(values, 'a run')
+  refuse(values, _OF_SWEEP, 'does not apply to a run')
   ensembles.check(paths, has_data=True)
   settings = stored.read_settings(paths[0])
   classifier = build.model(settings, vocab_size=1, num_classes=2)
@@ -123,14 +111,15 @@ def _run(values, paths: list[str], output: str) -> dict:
 
 
 def _sweep(values, path: str, output: str) -> dict:
-  _check(values, 'a sweep')
+  refuse(values, (*_OF_RUN, 'length'), 'does not apply to a sweep')
   app.make_folder(output, 'output')
   return sweep_page.write(values, path, output)
 
 
 def _untrained(values, output: str) -> dict:
   """Draws the position method of --config at initialisation."""
-  _check(values, 'an untrained model')
+  of_others = (*_OF_RUN, *_OF_SWEEP)
+  refuse(values, of_others, 'does not apply to an untrained model')
   settings = settings_lib.from_config(values.config)
   classifier = build.model(settings, vocab_size=1, num_classes=2)
   head_analysis.require_heads(classifier)

@@ -33,7 +33,7 @@ import sys
 
 from experiments.command import app
 from experiments.command.calls import Call
-from experiments.command.command_line import define
+from experiments.command.command_line import define, refuse
 from experiments.command.errors import UserError, one_of
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
@@ -188,9 +188,7 @@ def _check(values) -> None:
   """UserError for flags that exclude one another."""
   if values.text and values.input is not None:
     raise UserError('--text and --input exclude one another')
-  for name in _OF_PROMPT:
-    if values[name].present:
-      raise UserError(f'--{name} and --prompt need one another')
+  refuse(values, _OF_PROMPT, 'and --prompt need one another')
   changed = input_rows.changed(values)
   if values.text and changed:
     key = next(iter(changed))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -50,6 +51,22 @@ def define(values: flags.FlagValues, *described: tuple) -> None:
     else:
       kind = type(limits[0] if limits else default)
       _DEFINE[kind](name, default, text, *limits, flag_values=values)
+
+
+def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:
+  """UserError, with the reason, for the first of these flags that is given."""
+  for name in names:
+    if values[name].present:
+      raise UserError(f'--{name} {reason}')
+
+
+def numbers(values: flags.FlagValues, name: str, least: int = 1) -> list[int]:
+  """The numbers that a flag lists; UserError for one below the least."""
+  texts: Any = values[name].value
+  for text in texts:
+    if not text.strip().isdecimal() or int(text) < least:
+      raise UserError(f'--{name}={text} must be a number of at least {least}')
+  return list(map(int, texts))
 
 
 def parse(

@@ -54,31 +54,23 @@ def find(
   {} if jax finds all of it; None for a single process. A UserError says which
   flags are missing, or contradict each other.
   """
-  named: dict[str, Any] = {
-    name: values[name].value
-    for name in ('coordinator_address', 'num_processes', 'process_id')
-  }
+  names = ('coordinator_address', 'num_processes', 'process_id')
+  named: dict[str, Any] = {name: values[name].value for name in names}
   missing = [f'--{name}' for name, value in named.items() if value is None]
   if len(missing) == 3:
     is_several = _has_several(environ) or values.distributed == 'on'
     return {} if is_several and values.distributed != 'off' else None
-  if missing:
+  if missing or values.distributed == 'off':
     raise UserError(
-      'give --coordinator_address, --num_processes and --process_id, or none '
-      f'of them; missing: {" and ".join(missing)}'
-    )
-  if values.distributed == 'off':
-    raise UserError(
-      '--distributed=off is a single process; leave it out, or '
-      '--coordinator_address, --num_processes and --process_id'
+      'several processes need --coordinator_address, --num_processes and '
+      f'--process_id, and no --distributed=off; missing: {missing or "none"}'
     )
   address, count, index = named.values()
-  if index >= count:
+  if index >= count or not re.fullmatch(r'.+:\d+', address):
     raise UserError(
-      f'--process_id={index} must be below --num_processes={count}'
+      f'--coordinator_address={address} must be HOST:PORT, and --process_id='
+      f'{index} below --num_processes={count}'
     )
-  if not re.fullmatch(r'.+:\d+', address):
-    raise UserError(f'--coordinator_address={address} must be HOST:PORT')
   if index == 0:
     # The default of jax is every address of the host.
     named['coordinator_bind_address'] = address

@@ -74,7 +74,15 @@ WRONG = [
     'optimizer.groups', 'embeddings(learning_rate_scale=-1.0)',
     'learning_rate_scale.*at least 0 and finite',
   ),
+  ('optimizer', {'groups': 'embeddings(optimizer=muon)'}, 'matrices alone'),
+  (
+    'optimizer.groups', 'matrices(optimizer=muon(ns_steps=0))',
+    'ns_steps = 0 must be at least 1',
+  ),
   ('task', 'masked_tokens(share=0.0)', 'share.*greater than 0'),
+  ('task', 'masked_tokens(keep=0.3)', 'mask = .*sum'),
+  ('task', 'next_token', 'needs a causal encoder'),
+  ('model.pair_positions', 'restart', "'run_on' where texts are no pairs"),
 ]  # fmt: skip
 
 
@@ -140,6 +148,18 @@ TOGETHER = {
       'model.normaliser': 'sinks',
     },
     'backend = .xla. .*its weights are a softmax, not Sinks; auto',
+  ),
+  'a metric of another task': (
+    {'task': 'masked_tokens', 'checkpoint.best_metric': 'macro_f1'},
+    'config.checkpoint.best_metric = .macro_f1. is not one of',
+  ),
+  'a measure of weights that are none': (
+    {'train.measures': 'attention_entropy', 'model.encoder': 'bow'},
+    'config.train.measures = attention_entropy: it reads attention weights',
+  ),
+  'vectors beside parameters of another run': (
+    {'model.embeddings': "file(path='x')", 'train.init_from': 'somewhere'},
+    r'config.model.embeddings.*init_from',
   ),
   'a table shorter than the texts': (
     {
