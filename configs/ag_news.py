@@ -16,9 +16,7 @@ def get_config():
   config = sst2.get_config()
   config.data.text.train = ('train.csv',)
   config.data.text.test = ('test.csv',)
-  config.data.text.delimiter = 'comma'
-  config.data.text.quoted = True
-  config.data.text.header = False
+  config.data.text.format = 'csv(header=False)'
   config.data.text.text_columns = ('1', '2')
   config.data.text.label_column = '0'
   config.data.text.labels = ('1=world', '2=sports', '3=business', '4=science')

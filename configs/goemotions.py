@@ -28,7 +28,7 @@ def get_config():
   config.data.text.train = ('train.tsv',)
   config.data.text.validation = ('dev.tsv',)
   config.data.text.test = ('test.tsv',)
-  config.data.text.header = False
+  config.data.text.format = 'tsv(header=False)'
   config.data.text.text_columns = ('0',)
   config.data.text.label_column = '1'
   config.data.text.label_separator = ','

@@ -15,7 +15,7 @@ from configs import default, small_text
 def get_config():
   """Differences from configs/small_text.py."""
   config = small_text.get_config()
-  config.data.text.header = False
+  config.data.text.format = 'tsv(header=False)'
   config.data.text.text_columns = ('1',)
   config.data.text.label_column = '0'
   config.data.text.train = ('train.txt',)

@@ -24,7 +24,7 @@ def get_config():
   config.data.text.train = ('train.tsv',)
   config.data.text.validation = ('dev.tsv',)
   config.data.text.test = ('test.tsv',)
-  config.data.text.header = False
+  config.data.text.format = 'tsv(header=False)'
   config.data.text.text_columns = ('1', '2')
   config.data.text.join = 'pair'
   config.data.text.label_column = '0'

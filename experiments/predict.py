@@ -7,7 +7,7 @@ r"""Predicts labels or numbers for texts with a trained run, or several.
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 --json \
         --input=new.tsv > predictions.jsonl
     bash scripts/run.sh experiments.predict --workdir=runs/sst2 \
-        --input=new.csv --config.data.text.delimiter=semicolon
+        --input=new.csv '--config.data.text.format=csv(delimiter=semicolon)'
 
 A row of input is a line, a JSON object, or a row of a table. Each row has one
 line of output. With --json, the line is an object with all values of the row,
@@ -34,9 +34,10 @@ import sys
 from experiments.command import app
 from experiments.command.calls import Call
 from experiments.command.command_line import define, refuse
-from experiments.command.errors import UserError, one_of
+from experiments.command.errors import UserError
 from experiments.command.signals import Signals
 from experiments.data import encoding, input_rows
+from experiments.data.text_files import Text
 from experiments.training import answers, run_flags
 
 # Functions import what imports jax: --help and wrong input do not wait.
@@ -193,12 +194,7 @@ def _check(values) -> None:
   if values.text and changed:
     key = next(iter(changed))
     raise UserError(f'--text and --config.data.text.{key} exclude one another')
-  format = changed.get('format') or input_rows.format_of(values.input or '')
-  one_of(format, input_rows.FORMATS, 'data.text.format')
-  if format == 'parquet' and values.input is None:
-    raise UserError(
-      "config.data.text.format = 'parquet' needs --input, the file of the table"
-    )
+  input_rows.options_of(Text.of(), values.input or '', changed)
   encoding.check_texts(values.text)
 
 

@@ -18,7 +18,6 @@ import results
 from configs import default
 from experiments.command import app, command_line, fields, schema
 from experiments.command.values import flat_keys, shown
-from experiments.data.text_files import Text
 from experiments.settings import reference
 from selfattn import positions
 from selfattn.kernels import unsupported_reason
@@ -111,7 +110,7 @@ def _entries(table) -> str:
     rows.append((f'of each: {option} = {_value(value) or "empty"}', meaning))
   for name, cls in table.entries.items():
     rows.append((f'`{name}`', reference.first_sentence(cls)))
-    for option, value in fields.options(cls).items() if cls is not Text else ():
+    for option, value in fields.options(cls).items():
       if option in shared:
         continue
       meaning = schema.meaning(cls, option)

@@ -123,6 +123,10 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
   np.testing.assert_allclose(state, np.log(gate), rtol=1e-5, atol=1e-6)
 
 
+# Data sets of files.
+FILES = ('text', 'ideas:TextsByLabel', 'ideas:Titled')
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
   'changes',
@@ -155,7 +159,14 @@ def test_the_methods_of_the_docs_equal_their_formulas(tables):
       ),
       'model.position': 'ideas:Salience+ideas:LogDistance',
     },
-    {'task': 'ideas:ReplacedTokens', 'checkpoint.best_metric': 'loss'},
+    {
+      'task': 'ideas:ReplacedTokens',
+      'checkpoint.best_metric': 'loss',
+      'data.source': 'text',
+      'data.text.format': 'ideas:Paragraphs',
+      'data.text.train': ('paragraphs.txt',),
+      'data.test_fraction': 0.2,
+    },
     {
       'data.source': 'ideas:Titled',
       'data.text.train': ('a.tsv',),
@@ -176,11 +187,13 @@ def test_the_classes_of_the_docs_train(changes, tmp_path, ideas):
   rows = [f'title {n}\tbody {n}\t{["", -1, 2][n % 3]}' for n in range(60)]
   table = '\n'.join(['title\tbody\tlabel', *rows])
   (ideas / 'a.tsv').write_text(table + '\n')
+  paragraphs = '\n\n'.join(f'a text {n}\nof {n}' for n in range(60))
+  (ideas / 'paragraphs.txt').write_text(paragraphs)
   config = make_small_config()
   config.train.steps = config.train.eval_every = 2
   config.optimizer.warmup_steps = 1
   config.update_from_flattened_dict(changes)
-  if changes.get('data.source') in ('ideas:TextsByLabel', 'ideas:Titled'):
+  if changes.get('data.source') in FILES:
     config.data.dir = str(ideas)
   result = run_lib.run(config, str(tmp_path / 'run'), Signals())
   assert np.isfinite(result['loss'])
@@ -208,10 +221,10 @@ def test_the_commands_on_classes_of_ones_own_have_valid_choices():
       key, _, value = word.partition('=')
       if key.startswith('--config.') and 'ideas:' in value:
         config = default.get_config()
+        if '--config.data.dir=PATH' in line:
+          config.data.source, config.data.dir = 'text', 'PATH'
         key = key.removeprefix('--config.')
         config.update_from_flattened_dict({key: value})
-        if '--config.data.dir=PATH' in line:
-          config.data.dir = 'PATH'
         assert from_config(config)
         chosen += 1
   assert chosen >= 5

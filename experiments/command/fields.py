@@ -55,7 +55,9 @@ def typed_fields(entry: Any) -> Mapping[str, tuple[Any, Any]]:
     kind = _annotation(entry, field.name)
     is_set = field.default is None and field.name in _SET
     has_default = field.default is not dataclasses.MISSING
-    if is_set or not has_default or not _is_readable(kind):
+    # Of experiments.command.schema: a key of a config is no option beside it.
+    is_key = bool(field.metadata.keys() & {'limit', 'table'})
+    if is_set or is_key or not has_default or not _is_readable(kind):
       continue
     if field.default is None:
       kind = kind | None

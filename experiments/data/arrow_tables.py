@@ -1,9 +1,14 @@
-"""Rows of binary tables, as dicts: Parquet files, and data sets of the hub."""
+"""Formats of binary tables: Parquet files, and data sets of the hub."""
 
 from __future__ import annotations
 
+import dataclasses
+import io
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
+
+from experiments.command.errors import require
+from experiments.data.contract import Files, Format
 
 # Libraries are imported late: each takes a second, and most data needs none.
 
@@ -11,46 +16,66 @@ from typing import Any, BinaryIO
 _ROWS = 1_000
 
 
-def of_parquet(file: BinaryIO, columns: Sequence[str]) -> Iterator[dict]:
-  """The rows of a Parquet file.
+@dataclasses.dataclass(frozen=True)
+class Parquet(Format):
+  """A Parquet file."""
 
-  Args:
-    columns: those to read; if there are none, or one is missing, all.
+  def records(self, path, columns, encoding, is_whole, file) -> Iterator[dict]:
+    from pyarrow import parquet
+
+    with file or open(path, 'rb') as source:
+      # The columns are listed at the end of the file.
+      source = source if source.seekable() else io.BytesIO(source.read())
+      with parquet.ParquetFile(source) as table:
+        known = table.schema_arrow.names
+        chosen = None if is_whole else _chosen(columns, known)
+        for part in table.iter_batches(_ROWS, columns=chosen):
+          yield from _rows_of(part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hub(Format):
+  """A data set of the Hugging Face hub, whose splits stand for files.
+
+  Attributes:
+    name: such as `nyu-mll/glue`.
+    config: such as `sst2`; empty if the data set has only one.
   """
-  from pyarrow import parquet
 
-  with parquet.ParquetFile(file) as table:
-    has_all = columns and {*columns} <= {*table.schema_arrow.names}
-    for part in table.iter_batches(_ROWS, columns=columns if has_all else None):
+  name: str = ''
+  config: str = ''
+  has_files = False
+
+  def __post_init__(self):
+    require(bool(self.name), 'name', self.name, 'that of a data set')
+
+  def files(self, name, directory, key, is_labelled) -> Files:
+    return [(None, name)]
+
+  def contents(self, path: str) -> list[str]:
+    return [file['filename'] for file in self._split(path).cache_files]
+
+  def records(self, path, columns, encoding, is_whole, file) -> Iterator[dict]:
+    data = self._split(path)
+    data = data.select_columns(_chosen(columns, data.column_names))
+    for part in data.with_format('arrow').iter(_ROWS):
       yield from _rows_of(part)
 
+  def _split(self, name: str) -> Any:
+    """The split of this name, as a datasets.Dataset."""
+    import datasets
 
-def of_hub(options, split: str, columns: Sequence[str]) -> Iterator[dict]:
-  """The rows of a split of a data set of the Hugging Face hub.
-
-  Args:
-    columns: those to read; if one is missing, all.
-  """
-  data = hub_split(options, split)
-  if {*columns} <= {*data.column_names}:
-    data = data.select_columns(columns)
-  for part in data.with_format('arrow').iter(_ROWS):
-    yield from _rows_of(part)
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    # In memory, which HF_DATASETS_IN_MEMORY_MAX_SIZE could set, rows are of no
+    # files that a key could depend on.
+    return datasets.load_dataset(
+      self.name, self.config or None, split=name, keep_in_memory=False
+    )
 
 
-def hub_split(options, name: str) -> Any:
-  """The split of this name, as a datasets.Dataset."""
-  import datasets
-
-  datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-  # In memory, which HF_DATASETS_IN_MEMORY_MAX_SIZE could set, rows are of no
-  # files that a key could depend on.
-  return datasets.load_dataset(
-    options.hub_name,
-    options.hub_config or None,
-    split=name,
-    keep_in_memory=False,
-  )
+def _chosen(columns: Sequence[str], known: list[str]) -> list[str]:
+  """The columns; all that there are if one is missing, so that it is said."""
+  return [*columns] if {*columns} <= {*known} else known
 
 
 def _rows_of(table) -> Iterator[dict]:

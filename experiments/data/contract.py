@@ -1,12 +1,18 @@
-"""The contracts of data sets and of vocabularies."""
+"""The contracts of data sets, formats of files, and vocabularies."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+import glob
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar
+
+from experiments.command.errors import UserError
 
 SPLITS = ('train', 'validation', 'test')
+# (label or None, path) of each file.
+Files = Iterable[tuple[str | None, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +54,80 @@ class Dataset:
     folder is config.data.dir, the seed is config.data.seed.
     """
     raise NotImplementedError
+
+
+class InvalidRow(ValueError):
+  """What is wrong with a row, and the key to change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+  """The contract of a format; fields are options.
+
+  Attributes:
+    has_columns: whether the columns of a row have names; a format without them
+      has a text in each row, and its label.
+    has_files: whether it reads files, which are below config.data.dir.
+  """
+
+  has_columns: ClassVar[bool] = True
+  has_files: ClassVar[bool] = True
+
+  def files(
+    self, name: str, directory: str, key: str, is_labelled: bool
+  ) -> Files:
+    """The files that a name or a pattern matches, in order.
+
+    Args:
+      key: of the name, for messages.
+      is_labelled: whether labels are read.
+
+    Raises:
+      UserError: there is no such file.
+    """
+    return [(None, path) for path in paths(name, directory, key, False)]
+
+  def contents(self, path: str) -> list[str]:
+    """The files with the content of one of `files`."""
+    return [path]
+
+  def records(
+    self,
+    path: str,
+    columns: Sequence[str],
+    encoding: str,
+    is_whole: bool,
+    file: BinaryIO | None,
+  ) -> Iterator[Any]:
+    """The records of a file, in bounded memory.
+
+    Args:
+      columns: those that are needed.
+      encoding: of a file of text.
+      is_whole: whether records have all other columns, too.
+      file: is read in place of the one at `path`, and closed.
+
+    Raises:
+      InvalidRow: of the record after those before.
+    """
+    raise NotImplementedError
+
+
+def paths(name: str, directory: str, key: str, is_folder: bool) -> list[str]:
+  """Paths of the files, or folders, that a name or a pattern matches."""
+  names = [name]
+  if not os.path.exists(os.path.join(directory, name)):
+    names = sorted(glob.glob(name, root_dir=directory, recursive=True))
+  paths = [os.path.normpath(os.path.join(directory, name)) for name in names]
+  paths = [path for path in paths if os.path.isdir(path) == is_folder]
+  if not paths:
+    kind = 'folder' if is_folder else 'file'
+    where = '' if os.path.isabs(name) else f' in {directory}'
+    raise UserError(
+      f'{key} = {name!r}: there is no such {kind}{where}, and none that it '
+      'matches'
+    )
+  return paths
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,18 +10,17 @@ from typing import Any, BinaryIO
 from absl import flags
 
 from experiments.command import schema
-from experiments.data import readers
+from experiments.command.errors import UserError
+from experiments.data import formats
 from experiments.data.text_files import Text
 
 _PREFIX = 'config.data.text.'
-# Formats of rows to predict.
-FORMATS = ('lines', 'json', 'csv', 'parquet')
 _ENDINGS = {
   '.json': 'json', '.jsonl': 'json', '.ndjson': 'json', '.csv': 'csv',
-  '.tsv': 'csv', '.parquet': 'parquet',
+  '.tsv': 'tsv', '.parquet': 'parquet',
 }  # fmt: skip
 # Keys of config.data.text in which a file may differ from those of the run.
-_KEYS = ('format', 'text_columns', 'delimiter', 'quoted', 'header', 'encoding')
+_KEYS = ('format', 'text_columns', 'encoding')
 
 
 def define(values: flags.FlagValues, what: str, *more: str) -> None:
@@ -31,10 +30,8 @@ def define(values: flags.FlagValues, what: str, *more: str) -> None:
   those of rows without labels.
   """
   for key in (*_KEYS, *more):
-    is_switch = isinstance(getattr(Text, key), bool)
-    add = flags.DEFINE_boolean if is_switch else flags.DEFINE_string
     meaning = f'Of {what}: {schema.meaning(Text, key)}.'
-    add(_PREFIX + key, None, meaning, flag_values=values)
+    flags.DEFINE_string(_PREFIX + key, None, meaning, flag_values=values)
 
 
 def names(values: flags.FlagValues) -> list[str]:
@@ -55,29 +52,27 @@ def options_of(trained: Text, path: str, changes: dict[str, Any]) -> Text:
   """How a file of rows to predict is read, '' for standard input.
 
   Its format is that of its ending, or else 'lines'. A table or JSON file is
-  read as the files of the run are, if these have the same format, and are
-  separated by tabs if it is a '.tsv', or not if it is a '.csv'. Else fields are
-  separated by tabs if it is a '.tsv', or by commas, and may be quoted, and the
-  encoding is UTF-8, as that of 'lines' is. `changes` come first; a UserError
-  says which is not allowed.
+  read as the files of the run are, if these have the same format, or else with
+  the defaults of its own and as UTF-8. `changes` come first.
+
+  Raises:
+    UserError: a change is not allowed.
   """
-  ending = _ending(path)
-  format = changes.get('format') or format_of(path)
-  is_alike = trained.format == format != 'lines'
-  if ending in ('.csv', '.tsv') and trained.format == 'csv':
-    is_alike &= (trained.delimiter == 'tab') == (ending == '.tsv')
-  if is_alike:
-    return trained.changed(changes)
-  by_ending = {
-    'format': format,
-    'delimiter': 'tab' if ending == '.tsv' else 'comma',
-    'quoted': ending != '.tsv',
-    'header': True,
-    'encoding': 'utf-8',
-  }
-  if format == 'lines':
-    by_ending['text_columns'] = (readers.TEXT,)
-  return trained.changed(by_ending | changes)
+  named = {'format': format_of(path)} | changes
+  options = trained.changed(named)
+  format = options.format.entry
+  if not format.has_files:
+    raise UserError(
+      f'config.data.text.format = {options.format} has no files, and rows to '
+      'predict are of a file'
+    )
+  if not format.has_columns:
+    named = {'text_columns': (formats.TEXT,), 'encoding': 'utf-8'} | named
+  elif format is not trained.format.entry:
+    named = {'encoding': 'utf-8'} | named
+  elif 'format' not in changes:
+    del named['format']
+  return trained.changed(named)
 
 
 def format_of(path: str) -> str:
@@ -88,7 +83,7 @@ def format_of(path: str) -> str:
 def _ending(path: str) -> str:
   """The ending of a path, in lower case, without that of an archive."""
   path, ending = os.path.splitext(path.lower())
-  return os.path.splitext(path)[1] if ending in readers.COMPRESSED else ending
+  return os.path.splitext(path)[1] if ending in formats.COMPRESSED else ending
 
 
 def windows(rows: Iterable, size: int, file: BinaryIO | None) -> Iterator[list]:

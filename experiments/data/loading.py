@@ -25,7 +25,7 @@ from experiments.data.labels import CLASSES, LabelFacts, Labels
 from experiments.data.rows import Row, Rows
 from experiments.data.selection import read_facts
 from experiments.data.store import Arrays, Store, default_folder, digest
-from experiments.data.text_files import Text, matching
+from experiments.data.text_files import Text
 from experiments.data.token_labels import TokenLabels, check_aligned
 from experiments.data.vocabularies import Vocabulary
 
@@ -150,10 +150,11 @@ def load_file(
       f'config.data.source = {settings.source}'
     )
   source = source.changed(options)
-  if labels is None and source.format != 'lines':
+  format = source.format.make()
+  if labels is None and format.has_columns:
     source = source.changed({'label_column': '', 'label_columns': ()})
-  directory = '' if source.format == 'hub' else os.getcwd()
-  files = {'test': matching(source.format, name, directory, '--file')}
+  directory = os.getcwd() if format.has_files else ''
+  files = {'test': format.files(name, directory, '--file', True)}
   rows, key, store = _read(source, directory, 0, files)
   reader, known = labels or Labels(), LabelFacts.of(read_facts(workdir))
   _, is_known = reader.values(rows.names, known.names)

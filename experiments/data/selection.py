@@ -15,7 +15,7 @@ from experiments.data.labels import CLASSES, Classes, Labels, first
 from experiments.data.rows import Rows
 from experiments.data.splits import fold, hold_out, hold_out_last
 from experiments.data.store import Store, packed, unpacked
-from experiments.data.text_options import TextOptions
+from experiments.data.text_files import Text
 
 _KEYS = {'labels', 'of_train', 'counts', 'fingerprint'}
 
@@ -82,7 +82,7 @@ def select(rows: Rows, source, settings, reader: Labels = CLASSES) -> Selection:
   is_known = is_known[rows.labels]
   _hold_out(rows, splits, settings, source.is_stream)
   owner, listed = type(source).__name__, 'classes'
-  if isinstance(source, TextOptions):
+  if isinstance(source, Text):
     owner, listed = 'config.data.text', 'labels'
   remedy = f"drop such rows with {owner}.unknown_labels='drop'"
   if reader.is_listable:

@@ -1,26 +1,134 @@
-"""Labelled texts from files of common formats, or from the Hugging Face hub."""
+"""Labelled texts from files of any format, or from the Hugging Face hub."""
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
-import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
+from experiments.command import schema
+from experiments.command.calls import Call, Table
 from experiments.command.errors import UserError, at
 from experiments.data import labels as labels_lib
 from experiments.data import readers
-from experiments.data.contract import SPLITS
+from experiments.data.contract import SPLITS, Dataset, Files, Format
+from experiments.data.formats import FORMATS, TEXT, ClassFolders, named
 from experiments.data.rows import Row
-from experiments.data.text_options import TEXT_ONLY, TextOptions, named
 
-# (label or None, path) of each file.
-Files = Iterable[tuple[str | None, str]]
+# What several columns of text become.
+JOINS = ('space', 'pair')
+
+
+def _is_encoding(name: str) -> bool:
+  try:
+    return bool(codecs.lookup(name))
+  except LookupError:
+    return False
+
+
+_ENCODING = schema.Limit('an encoding, such as latin-1 or utf-16', _is_encoding)
+_SOME = schema.Limit('at least one', bool)
 
 
 @dataclasses.dataclass(frozen=True)
-class Text(TextOptions):
-  """Labelled texts in files, or on the Hugging Face hub."""
+class Text(Dataset):
+  """Labelled texts in files, or on the Hugging Face hub.
+
+  Fields are the keys config.data.text.
+
+  Attributes:
+    format: how the files are read.
+    train: names of files below config.data.dir, or patterns such as
+      `part-*.tsv` and `**/*.tsv`, read in order of file name; a folder for
+      'class_folders'; `label=file` for 'class_files'; names of splits for
+      'hub'.
+    validation: files of the validation split, as for train; empty: a share of
+      train is held out, see config.data.validation_fraction.
+    test: files of the test split, as for train; empty: see
+      config.data.test_fraction and config.data.num_folds.
+    text_columns: names of the columns with the text; indices from 0 in a file
+      without header.
+    join: what several columns are: 'space': one text, joined by spaces; 'pair':
+      two texts, `[CLS] a [SEP] b [SEP]`, which the model tells from each other;
+      in 'lines' and the texts of classes, a tab separates the two.
+    label_column: name of the column with the label, or its index; empty for
+      files without labels, and then each line of 'lines' is a text.
+    label_columns: names of columns of 0 and 1 in place of label_column, one for
+      each label that a text may have.
+    label_separator: what separates the labels of a text that has any number of
+      them; empty: it has one, or a list, in formats that have lists.
+    encoding: encoding of the files; a UTF-8 byte order mark is skipped.
+    label_depth: number of levels to keep of a label such as DESC:manner, which
+      has two; 0: all.
+    labels: the classes in order, each as in the files, or `raw=shown` for
+      another name, with == for = in a raw name; empty: those of train, sorted,
+      numbers by value.
+    unknown_labels: what to do with rows of other labels.
+  """
+
+  format: Call = schema.choice('tsv', Table(FORMATS, Format))
+  train: tuple = schema.field(('train.tsv',), _SOME)
+  validation: tuple = schema.field(())
+  test: tuple = schema.field(())
+  text_columns: tuple = schema.field(('text',), _SOME)
+  join: str = schema.field('space', schema.one_of(JOINS))
+  label_column: str = schema.field('label')
+  label_columns: tuple = schema.field(())
+  label_separator: str = schema.field('')
+  encoding: str = schema.field('utf-8', _ENCODING)
+  label_depth: int = schema.field(0, schema.at_least(0))
+  labels: tuple = schema.field(())
+  unknown_labels: str = schema.field('error', schema.one_of(('error', 'drop')))
+
+  def __post_init__(self):
+    # 0,1 on a command line is parsed as integers, but names are strings.
+    names = ('text_columns', 'label_columns', 'labels')
+    for field in (*SPLITS, *names):
+      names = tuple(map(str, getattr(self, field)))
+      object.__setattr__(self, field, names)
+
+  @property
+  def has_pairs(self) -> bool:
+    return self.join == 'pair'
+
+  @property
+  def classes(self) -> list[str]:
+    """The names that `labels` lists, or else label_columns, in order."""
+    entries = map(named, self.labels or self.label_columns)
+    return list(dict.fromkeys(shown or raw for raw, shown in entries))
+
+  def check(self, directory: str) -> None:
+    """UserError for options that exclude each other; files are not read."""
+    format = self.format.make()
+    if bool(directory) != format.has_files:
+      allowed = 'the folder of the files' if format.has_files else 'empty'
+      raise UserError(
+        f'config.data.dir = {directory!r} must be {allowed} for '
+        f'config.data.text.format = {self.format}'
+      )
+    if self.has_pairs and format.has_columns and len(self.text_columns) != 2:
+      raise UserError(
+        f'config.data.text.text_columns = {self.text_columns!r} must be two '
+        "columns for config.data.text.join = 'pair'"
+      )
+    if self.label_columns and not format.has_columns:
+      raise UserError(
+        f'config.data.text.label_columns = {self.label_columns} must be empty '
+        f'for config.data.text.format = {self.format}, which has no columns'
+      )
+
+  @classmethod
+  def of(cls, **options) -> Self:
+    """Options as a config writes them; UserError for one that is wrong."""
+    made = schema.read(cls, schema.defaults(cls) | options, 'data.text')
+    made.format.make()
+    return made
+
+  def changed(self, options: Mapping[str, Any]) -> Self:
+    """The options of another file; UserError for one that is not allowed."""
+    return self.of(**{**schema.flat(self), **options})
 
   def text_of(self, columns: Sequence[str]) -> str | tuple[str, str]:
     """The text of a row, or its pair of texts, from its text columns.
@@ -75,19 +183,19 @@ class Text(TextOptions):
     A UserError says which file cannot be read. `digest` is that of the content
     of a file.
     """
-    options = dataclasses.asdict(self)
+    options = schema.flat(self)
     for name in (*SPLITS, 'unknown_labels'):
       del options[name]
-    content = []
+    content, format = [], self.format.make()
     for split, of_split in (files or self.files(directory)).items():
       for label, path in of_split:
-        is_hub = self.format == 'hub'
-        parts = readers.hub_files(self, path) if is_hub else [path]
         name = os.path.relpath(path, directory or '.')
         try:
-          content.append([split, label, name, list(map(digest, parts))])
-        except OSError as error:
-          raise UserError(f'{error.filename}: {error.strerror}') from error
+          digests = [digest(part) for part in format.contents(path)]
+        # Every library has exceptions of its own.
+        except Exception as error:
+          raise readers.refusal(error, self, path, 1) from error
+        content.append([split, label, name, digests])
     return [options, content]
 
   def files(self, directory: str) -> dict[str, Files]:
@@ -96,20 +204,17 @@ class Text(TextOptions):
     Class folders that `labels` does not list are left out: that of texts
     without labels may hold most of a data set.
     """
-    if self.format != 'hub' and not os.path.isdir(directory):
+    format = self.format.make()
+    if format.has_files and not os.path.isdir(directory):
       raise UserError(f'config.data.dir = {directory!r} is not a folder')
     listed = {raw for raw, _ in map(named, self.labels)}
-    are_folders = self.format == 'class_folders' and listed
+    are_folders = isinstance(format, ClassFolders) and listed
     return {
       split: dict.fromkeys(
         (label, path)
         for name in getattr(self, split)
-        for label, path in matching(
-          self.format,
-          name,
-          directory,
-          f'config.data.text.{split}',
-          self.label_column != '',
+        for label, path in format.files(
+          name, directory, f'config.data.text.{split}', self.label_column != ''
         )
         if not are_folders or label is None or label in listed
       )
@@ -126,8 +231,8 @@ class Text(TextOptions):
     columns, label_columns = [*self.text_columns], [*self.label_columns]
     if not label_columns and self.label_column:
       label_columns = [self.label_column]
-    if self.format in TEXT_ONLY:
-      columns, label_columns = [readers.TEXT], ['label'] * len(label_columns)
+    if not self.format.entry.has_columns:
+      columns, label_columns = [TEXT], ['label'] * len(label_columns)
     if label is not None:
       label_columns = []
     count, of_file = len(columns), (label or '',)
@@ -162,66 +267,3 @@ def _pair(columns: Sequence[str]) -> tuple[str, str]:
       "config.data.text.join must be 'space'"
     )
   return texts[0], texts[1]
-
-
-def matching(
-  format: str, name: str, directory: str, key: str, is_labelled: bool = True
-) -> Files:
-  """The files that a name or a pattern matches, in order; UserError if none.
-
-  With labels, a name of 'class_files' has one, and a folder of 'class_folders'
-  has a folder for each. The key of the name is for messages.
-  """
-  if format == 'hub':
-    return [(None, name)]
-  if format == 'class_folders':
-    folders = _paths(name, directory, key, True)
-    return _texts(folders, f'{key} = {name!r}', is_labelled)
-  label = None
-  if format == 'class_files' and is_labelled:
-    label, path = named(name)
-    if not path:
-      raise UserError(f"{key} = {name!r}: write label=file for 'class_files'")
-    name = path
-  return [(label, path) for path in _paths(name, directory, key, False)]
-
-
-def _texts(folders: list[str], place: str, is_labelled: bool) -> Files:
-  """The files of folders, or of the class folders in them; no hidden ones."""
-  if is_labelled:
-    inside = [path for folder in folders for path in _visible(folder)]
-    folders = [path for path in inside if os.path.isdir(path)]
-  files = []
-  for folder in folders:
-    texts = _visible(folder)
-    inner = [path for path in texts if os.path.isdir(path)]
-    if inner:
-      raise UserError(f'{place}: {inner[0]} is a folder, not a file of text')
-    if not texts:
-      raise UserError(f'{place}: {folder} has no file')
-    label = os.path.basename(folder) if is_labelled else None
-    files += [(label, path) for path in texts]
-  if not files:
-    raise UserError(f'{place} has no class folder')
-  return files
-
-
-def _paths(name: str, directory: str, key: str, is_folder: bool) -> list[str]:
-  """Paths of the files, or folders, that a name or a pattern matches."""
-  names = [name]
-  if not os.path.exists(os.path.join(directory, name)):
-    names = sorted(glob.glob(name, root_dir=directory, recursive=True))
-  paths = [os.path.normpath(os.path.join(directory, name)) for name in names]
-  paths = [path for path in paths if os.path.isdir(path) == is_folder]
-  if not paths:
-    kind = 'folder' if is_folder else 'file'
-    where = '' if os.path.isabs(name) else f' in {directory}'
-    raise UserError(
-      f'{key} = {name!r}: there is no such {kind}{where}, and none that it '
-      'matches'
-    )
-  return paths
-
-
-def _visible(folder: str) -> list[str]:
-  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))

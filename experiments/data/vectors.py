@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.command.errors import UserError, require
 from experiments.command.log import Reporter
-from experiments.data.readers import COMPRESSED, UNREADABLE
+from experiments.data.formats import COMPRESSED, UNREADABLE
 
 
 class Vectors(NamedTuple):

@@ -101,11 +101,6 @@ def _checked(call: Call) -> Any:
 
 
 def _check_data(data) -> None:
-  if data.source.entry is Text and data.source.options:
-    raise UserError(
-      f'config.data.source = {data.source} has options, which are the keys '
-      'config.data.text'
-    )
   source = data.dataset()
   if source.is_generated and data.dir:
     raise UserError(

@@ -11,6 +11,7 @@ from experiments.command.errors import UserError, at
 from experiments.command.log import Reporter, log
 from experiments.command.signals import Signals
 from experiments.data import input_rows, readers
+from experiments.data.formats import TEXT
 from experiments.data.text_files import Text
 
 # Keys of an answer beside those of its row.
@@ -32,12 +33,12 @@ def rows(values, trained: Text, file) -> Iterator[tuple[dict, Any]]:
     with at('--text'):
       texts = [trained.text_of([text]) for text in values.text]
     for written, text in zip(values.text, texts, strict=True):
-      yield {readers.TEXT: written}, text
+      yield {TEXT: written}, text
     return
   changed = input_rows.changed(values)
   options = input_rows.options_of(trained, values.input or '', changed)
   name = values.input or 'standard input'
-  blank = {readers.TEXT: ''} if options.format == 'lines' else {}
+  blank = {} if options.format.entry.has_columns else {TEXT: ''}
   for number, texts, row in readers.rows(
     options, name, options.text_columns, True, file
   ):

@@ -28,8 +28,8 @@ CASES = {
     ['--config.train.steps=1e3', 'int', '2000'],
   ),
   'bool': (
-    'train', ['--config.data.text.header=maybe'],
-    ['header=maybe', 'True or False'],
+    'train', ['--config.train.shuffle_by_seed=maybe'],
+    ['shuffle_by_seed=maybe', 'True or False'],
   ),
   'config file': ('train', ['--config=no.py'], ['--config=no.py']),
   'config code': (

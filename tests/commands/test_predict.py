@@ -146,7 +146,7 @@ def test_a_table_unlike_those_of_the_run_is_read_as_flags_say(
 ):
   content = 'prediction;Satz\nx;"fine; fine"\n'
   (tmp_path / 'a.csv').write_bytes(content.encode('utf-16'))
-  flags = ['--input=a.csv', f'{KEYS}delimiter=semicolon']
+  flags = ['--input=a.csv', f'{KEYS}format=csv(delimiter=semicolon)']
   flags += [f'{KEYS}text_columns=Satz', f'{KEYS}encoding=utf-16']
   code, stdout, stderr = call_command('predict', run, *flags, cwd=tmp_path)
   assert code == 0, stderr
@@ -157,10 +157,10 @@ def test_a_table_unlike_those_of_the_run_is_read_as_flags_say(
   ('flags', 'content', 'line'),
   [
     (['--input=nowhere'], '', '--input=nowhere: No such file'),
-    ([f'{KEYS}format=parquet'], '', "format = 'parquet' needs --input"),
-    ([f'{KEYS}format=hub'], '', "format = 'hub' is not one of"),
+    ([f'{KEYS}format=xml'], '', "format = 'xml' is not one of"),
+    ([f'{KEYS}format=hub(name=a)'], '', 'has no files'),
     (['--text=a', '--input=a'], '', 'exclude one another'),
-    (['--text=a', f'{KEYS}quoted'], '', '--text and .*quoted exclude'),
+    (['--text=a', f'{KEYS}format=csv'], '', '--text and .*format exclude'),
     (['--input=a.csv'], 'id,review\n7,a\n', "a.csv row 1: no column 'text'"),
     (['--input=a.csv'], 'id,text\n7,a,b\n', 'a.csv row 1: 3 fields'),
     (['--input=a.csv'], 'id,text\n7\n', "a.csv row 1: no column 'text'"),

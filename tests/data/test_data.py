@@ -185,7 +185,7 @@ def test_another_file_may_have_another_format(workdir, tmp_path):
   changed = {'format': 'json', 'text_columns': 'x', 'label_column': 'y'}
   loaded = load_file(workdir, tmp_path, text, **changed)
   assert loaded.splits['test'].labels.tolist() == [1]
-  with pytest.raises(UserError, match=r'data\.text\.format = .yaml. must be'):
+  with pytest.raises(UserError, match=r'data\.text\.format = .yaml. is not'):
     load_file(workdir, tmp_path, text, format='yaml')
 
 

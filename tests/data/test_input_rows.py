@@ -21,14 +21,14 @@ LATIN = {'encoding': 'latin-1'}
 def read(content, name, changes=(), **options):
   """(text, row) of each row of a file."""
   file = content if hasattr(content, 'read') else io.BytesIO(content.encode())
-  options = input_rows.options_of(Text(**options), name, dict(changes))
+  options = input_rows.options_of(Text.of(**options), name, dict(changes))
   rows = readers.rows(options, 'F', options.text_columns, True, file)
   return [(texts and ' '.join(texts), row) for _, texts, row in rows]
 
 
 def test_lines_are_read_to_the_letter():
   content = '\ufeffa\n\nçé\r\nd\u2028d\n\x0ce \rx\n\n€'
-  for format in ('lines', 'csv', 'hub'):
+  for format in ('lines', 'csv', 'hub(name=a)'):
     rows = read(content, '', format=format, text_columns=('s',), **LATIN)
     texts = [row.get('text') for _, row in rows]
     assert texts == ['a', None, 'çé', 'd\u2028d', '\x0ce \rx', None, '€']
@@ -37,7 +37,7 @@ def test_lines_are_read_to_the_letter():
 def test_rows_of_a_pipe_do_not_wait_for_later_ones():
   source, target = os.pipe()
   with open(source, 'rb') as file:
-    options = input_rows.options_of(Text(), '', {})
+    options = input_rows.options_of(Text.of(), '', {})
     rows = readers.rows(options, 'pipe', ('text',), True, file)
     windows = input_rows.windows((text for _, (text,), _ in rows), 2, file)
     os.write(target, b'first\nhalf')
@@ -58,13 +58,13 @@ def test_an_object_keeps_its_keys_and_an_empty_line_is_an_empty_row():
 @pytest.mark.parametrize(
   ('name', 'content', 'options'),
   [
-    ('csv', COMMAS, {'format': 'hub', **LATIN}),
-    ('csv', COMMAS, {'delimiter': 'tab', 'header': False}),
-    ('csv', COMMAS, {'delimiter': 'comma', 'quoted': True}),
+    ('csv', COMMAS, {'format': 'hub(name=a)', **LATIN}),
+    ('csv', COMMAS, {'format': 'tsv(header=False)'}),
+    ('csv', COMMAS, {'format': 'csv'}),
     ('csv', COMMAS.replace(',', ';').replace('a;', 'a,'),
-     {'delimiter': 'semicolon', 'quoted': True}),
+     {'format': 'csv(delimiter=semicolon)'}),
     ('tsv', TABS, {'format': 'json', **LATIN}),
-    ('tsv', TABS, {'delimiter': 'comma', 'quoted': True}),
+    ('tsv', TABS, {'format': 'csv'}),
     ('json', '[{"id": "07", "text": "a, b"},{"id":"08","text":"say \\"c\\""}]',
      {}),
   ],
@@ -79,7 +79,7 @@ def test_a_table_is_read_as_those_of_the_run_or_by_its_kind(
   ('kind', 'format'), [('csv', 'csv'), ('json', 'json'), ('json', 'csv')]
 )
 def test_a_file_of_the_format_of_the_run_has_its_encoding(kind, format):
-  options = {'format': format, 'delimiter': 'comma'}
+  options = {'format': format}
   content = '{"text": "é"}' if kind == 'json' else 'text\né\n'
   encoding = 'latin-1' if kind == format else 'utf-8'
   file = io.BytesIO(content.encode(encoding))
@@ -89,18 +89,20 @@ def test_a_file_of_the_format_of_the_run_has_its_encoding(kind, format):
 def test_what_a_file_has_otherwise_comes_first():
   content = 'a;7\n"b;c";8\n'.encode('utf-16')
   changes = {
-    'delimiter': 'semicolon', 'header': False, 'text_columns': '0',
+    'format': 'csv(delimiter=semicolon, header=False)', 'text_columns': '0',
     'encoding': 'utf-16',
   }  # fmt: skip
-  for name, more in (('a.csv', {}), ('a.txt', {'format': 'csv'})):
-    rows = read(io.BytesIO(content), name, changes | more, format='lines')
+  for name in ('a.csv', 'a.txt'):
+    rows = read(io.BytesIO(content), name, changes, format='lines')
     assert [text for text, _ in rows] == ['a', 'b;c']
-  with pytest.raises(UserError, match=r'data\.text\.delimiter = .;. must be'):
-    read('', 'a.csv', {'delimiter': ';'})
+  with pytest.raises(
+    UserError, match=r"format = csv.*: delimiter = ';' must be"
+  ):
+    read('', 'a.csv', {'format': "csv(delimiter=';')"})
 
 
 def test_rows_of_a_table_keep_their_place_and_all_columns():
-  options = {'header': False, 'text_columns': (1,)}
+  options = {'format': 'tsv(header=False)', 'text_columns': (1,)}
   content = '\n7\tone\n\n8\ttwo\n'
   one, two = {'0': '7', '1': 'one'}, {'0': '8', '1': 'two'}
   rows = [(None, {}), ('one', one), (None, {}), ('two', two)]
@@ -131,7 +133,7 @@ def test_the_text_of_a_row_is_that_of_its_columns():
   ('name', 'format'),
   [
     ('a.jsonl', 'json'),
-    ('a.b.TSV', 'csv'),
+    ('a.b.TSV', 'tsv'),
     ('a.csv.gz', 'csv'),
     ('a.gz', 'lines'),
     ('a.txt', 'lines'),

@@ -130,7 +130,7 @@ def test_a_run_reads_two_columns_as_pairs_and_counts_truncated_ones(
 
 
 def test_lines_of_pairs_have_a_tab_between(tmp_path):
-  text = Text(format='lines', join='pair', label_column='')
+  text = Text.of(format='lines', join='pair', label_column='')
   (tmp_path / 'a').write_text('a b\tc\td\n\ne\tf\n')
   rows = list(text.read_file(str(tmp_path / 'a'), None, 'train'))
   assert [row.text for row in rows] == [('a b', 'c\td'), ('e', 'f')]
@@ -160,7 +160,7 @@ def test_what_does_not_go_with_pairs_is_one_line(tmp_path, key, value):
   [('a.json', '{"a": "x y", "b": "z"}'), ('a.tsv', 'b\ta\nz\tx y\n')],
 )
 def test_rows_to_predict_are_pairs_of_the_columns(name, content):
-  trained = Text(text_columns=('a', 'b'), join='pair', format='hub')
+  trained = Text.of(text_columns=('a', 'b'), join='pair', format='lines')
   options = input_rows.options_of(trained, name, {})
   file = io.BytesIO(content.encode())
   rows = readers.rows(options, name, options.text_columns, True, file)

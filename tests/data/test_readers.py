@@ -12,11 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.command.errors import UserError
-from experiments.data import readers
+from experiments.data import formats
 from experiments.data.text_files import Text
-
-QUOTED = {'delimiter': 'comma', 'quoted': True}
-BARE = {'header': False, 'text_columns': ('0',), 'label_column': '1'}
 
 
 def parquet(texts, labels=None):
@@ -38,7 +35,7 @@ def read(folder, format, content, options):
   content = content.encode() if isinstance(content, str) else content
   options = {'train': ('a',)} | options
   (folder / options['train'][0].rpartition('=')[2]).write_bytes(content)
-  source = Text(format=format, **options)
+  source = Text.of(format=format, **options)
   source.check(str(folder))
   rows = source.read(str(folder), 0)['train']
   return [(row.number, row.text, row.label) for row in rows]
@@ -51,42 +48,42 @@ OBJECTS = '{"text": "a", "label": 1}\n{"text": "b", "label": 2}\n'
 DATES = '{"text": "2020-01-02", "label": "01"}\n{"text": 3, "label": "1"}\n'
 # By what it is: format, content, options, rows.
 ROWS = {
-  # csv
+  # tables
   'strings of any letters': (
-    'csv', 'text\tlabel\n' + ''.join(f'{text}\t01\n' for text in LETTERS), {},
+    'tsv', 'text\tlabel\n' + ''.join(f'{text}\t01\n' for text in LETTERS), {},
     [(n, text, '01') for n, text in enumerate(LETTERS, 1)],
   ),
   'quotes, commas and line breaks without a header': (
-    'csv', '"3","a ""b"", c","d\ne"\n"1",plain,f\n',
-    {**QUOTED, 'header': False, 'text_columns': (1, 2), 'label_column': '0'},
+    'csv(header=False)', '"3","a ""b"", c","d\ne"\n"1",plain,f\n',
+    {'text_columns': (1, 2), 'label_column': '0'},
     [(1, 'a "b", c d\ne', '3'), (2, 'plain f', '1')],
   ),
-  'a table with CR LF': ('csv', TABLE.replace('\n', '\r\n'), {}, AB),
+  'a table with CR LF': ('tsv', TABLE.replace('\n', '\r\n'), {}, AB),
   'a table with blank lines': (
-    'csv', '\n \n' + TABLE.replace('\nb', '\n\nb') + '\n\n', {},
+    'tsv', '\n \n' + TABLE.replace('\nb', '\n\nb') + '\n\n', {},
     [(1, 'a', '1'), (3, 'b', '2')],
   ),
   'a table whose last fields are left out': (
-    'csv', 'text\tlabel\tnote\na\t1\nb\t2\t3\n', {}, AB
+    'tsv', 'text\tlabel\tnote\na\t1\nb\t2\t3\n', {}, AB
   ),
   'a table whose rows end with empty fields': (
-    'csv', 'text\tlabel\na\t1\t\nb\t2\t\t\n', {}, AB
+    'tsv', 'text\tlabel\na\t1\t\nb\t2\t\t\n', {}, AB
   ),
   'names of other columns that are empty or repeated': (
-    'csv', '\t\tnote\tnote\ttext\tlabel\n0\t0\t0\t0\ta\t1\n', {},
+    'tsv', '\t\tnote\tnote\ttext\tlabel\n0\t0\t0\t0\ta\t1\n', {},
     [(1, 'a', '1')],
   ),
-  'an empty text': ('csv', 'text\tlabel\n\t1\n', {}, [(1, '', '1')]),
+  'an empty text': ('tsv', 'text\tlabel\n\t1\n', {}, [(1, '', '1')]),
   'a long text': (
-    'csv', f'text\tlabel\n{"a" * 140_000}\t1\n', {},
+    'tsv', f'text\tlabel\n{"a" * 140_000}\t1\n', {},
     [(1, 'a' * 140_000, '1')],
   ),
   'a table in utf-16': (
-    'csv', *written('utf-16', TABLE.replace('a\t', '€\t')),
+    'tsv', *written('utf-16', TABLE.replace('a\t', '€\t')),
     [(1, '€', '1'), (2, 'b', '2')],
   ),
   # a byte order mark is no text
-  'a table with a mark': ('csv', '\ufeff' + TABLE, {'encoding': 'UTF8'}, AB),
+  'a table with a mark': ('tsv', '\ufeff' + TABLE, {'encoding': 'UTF8'}, AB),
   'lines with a mark': (
     'lines', '\ufeff1 a\n', {'encoding': 'utf-8-sig'}, AB[:1]
   ),
@@ -163,11 +160,11 @@ ROWS = {
   ),
   # labels
   'classes by other names': (
-    'csv', TABLE, {'labels': ('2=two', '1=one')},
+    'tsv', TABLE, {'labels': ('2=two', '1=one')},
     [(1, 'a', 'one'), (2, 'b', 'two')],
   ),
   'classes with equals signs': (
-    'csv', 'text\tlabel\na\tx=1\nb\t=\nc\t==\nd\te\n',
+    'tsv', 'text\tlabel\na\tx=1\nb\t=\nc\t==\nd\te\n',
     {'labels': ('x==1', '===is', '====', 'e=y=2')},
     [(1, 'a', 'x=1'), (2, 'b', 'is'), (3, 'c', '=='), (4, 'd', 'y=2')],
   ),
@@ -185,32 +182,32 @@ ENCODING = '.*; .*config.data.text.(format or )?encoding'
 UNREADABLE = ' cannot be read as .*; .*config.data.text.format.*'
 # By what is wrong: format, content, options, message after the path.
 BROKEN = {
-  'no label': ('csv', TABLE + 'c\n', {}, r" row 3: no column 'label' .*"),
-  'an empty label': ('csv', 'text\tlabel\na\t\n', {}, ' row 1: the label .*'),
-  'many fields': ('csv', TABLE + 'a\t1\tb\n', {}, ' row 3: 3 f.*quoted.*'),
+  'no label': ('tsv', TABLE + 'c\n', {}, r" row 3: no column 'label' .*"),
+  'an empty label': ('tsv', 'text\tlabel\na\t\n', {}, ' row 1: the label .*'),
+  'many fields': ('tsv', TABLE + 'a\t1\tb\n', {}, ' row 3: 3 f.*text.format.*'),
   'a table of commas': (
-    'csv', 'text,label\na,1\n', {},
-    r" row 1: no column 'text' in \['text,label'\]; .*delimiter.*",
+    'tsv', 'text,label\na,1\n', {},
+    r" row 1: no column 'text' in \['text,label'\]; .*text_columns.*format.*",
   ),
   'no column': (
-    'csv', 'txt\tlabel\n', {},
+    'tsv', 'txt\tlabel\n', {},
     r" row 1: no column 'text' in \['label', 'txt'\].*text_columns.*",
   ),
   'two columns': (
-    'csv', 'text\tlabel\ttext', {},
+    'tsv', 'text\tlabel\ttext', {},
     " row 1: two columns 'text' .*text_columns.*",
   ),
-  'an empty table': ('csv', '', {}, ' row 1: the file has no line; .*'),
+  'an empty table': ('tsv', '', {}, ' row 1: the file has no line; .*'),
   'a quote that is open': (
-    'csv', TABLE.replace('\t', ',') + '"b,2\n', QUOTED,
-    ' row 3 cannot be read as .csv.: unexpected end.*quoted',
+    'csv', TABLE.replace('\t', ',') + '"b,2\n', {},
+    ' row 3 cannot be read as csv: unexpected end.*format.*',
   ),
   'bytes of a table': (
-    'csv', TABLE.encode() + b'c\xe9\t3\n', {},
+    'tsv', TABLE.encode() + b'c\xe9\t3\n', {},
     r" row 3: column 'text' is not 'utf-8': 'c\\udce9'" + ENCODING,
   ),
   'utf-16 in place of utf-8': (
-    'csv', TABLE.encode('utf-16'), {}, " row 1: no column 'text'.* encoding"
+    'tsv', TABLE.encode('utf-16'), {}, " row 1: no column 'text'.* encoding"
   ),
   'no JSON': (
     'json', OBJECTS + '{"text": \n' + OBJECTS, {}, ' row 3' + UNREADABLE
@@ -254,9 +251,9 @@ BROKEN = {
   ),
   **{
     f'no archive in {ending}': (
-      'csv', b'no archive', {'train': (f'a{ending}',)},
+      'tsv', b'no archive', {'train': (f'a{ending}',)},
       ' row 1' + UNREADABLE,
-    ) for ending in readers.COMPRESSED
+    ) for ending in formats.COMPRESSED
   },
 }  # fmt: skip
 
@@ -282,9 +279,9 @@ def test_what_cannot_be_read_names_file_row_value_and_key(name, tmp_path):
 def test_quotes_that_are_read_as_text_are_said(
   content, has_hint, tmp_path, capsys
 ):
-  read(tmp_path, 'csv', content, {})
+  read(tmp_path, 'tsv', content, {})
   assert (': quotes enclose' in capsys.readouterr().err) == has_hint
-  read(tmp_path, 'csv', TABLE, {'quoted': True})
+  read(tmp_path, 'tsv(quoted=True)', TABLE, {})
   assert capsys.readouterr().err == ''
 
 
@@ -296,9 +293,9 @@ COMPRESS = {
 }
 
 
-@pytest.mark.parametrize('ending', readers.COMPRESSED)
+@pytest.mark.parametrize('ending', formats.COMPRESSED)
 @pytest.mark.parametrize(
-  ('format', 'content'), [('csv', TABLE), ('json', OBJECTS), ('lines', '1 a')]
+  ('format', 'content'), [('tsv', TABLE), ('json', OBJECTS), ('lines', '1 a')]
 )
 def test_compressed_files_are_read_and_cut_ones_refused(
   format, content, ending, tmp_path
@@ -312,7 +309,7 @@ def test_compressed_files_are_read_and_cut_ones_refused(
 
 
 ENDLESS = {
-  'csv': '{text}\t{n}\n', 'lines': '{n} {text}\n',
+  'tsv': '{text}\t{n}\n', 'lines': '{n} {text}\n',
   'json': '{{"text": "{text}", "label": {n}}}\n',
 }  # fmt: skip
 
@@ -321,10 +318,10 @@ ENDLESS = {
 def test_memory_does_not_grow_with_the_rows(format, tmp_path):
   count, size = 4_000, 2_000
   rows = [ENDLESS[format].format(text='x' * size, n=n) for n in range(count)]
-  begin = 'text\tlabel\n' * (format == 'csv')
+  begin = 'text\tlabel\n' * (format == 'tsv')
   (tmp_path / 'a').write_text(begin + ''.join(rows))
   del rows
-  source = Text(format=format, train=('a',))
+  source = Text.of(format=format, train=('a',))
   tracemalloc.start()
   try:
     read_rows = sum(1 for _ in source.read(str(tmp_path), 0)['train'])

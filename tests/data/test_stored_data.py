@@ -211,7 +211,7 @@ def test_a_hub_data_set_that_changed_is_read(config, tmp_path, monkeypatch):
   for name in ('train', 'test'):
     (tmp_path / 'data' / f'{name}.tsv').unlink()
   data = config.data
-  data.text.format, data.text.hub_name, data.dir = 'hub', data.dir, ''
+  data.text.format, data.dir = f'hub(name={str(data.dir)!r})', ''
   data.text.train, data.text.test = ('train',), ()
   data.test_fraction = 0.2
   lines = [f'text {n},{"xy"[n % 2]}' for n in range(40)]

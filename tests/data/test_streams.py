@@ -105,7 +105,7 @@ def test_another_file_is_a_whole_stream_in_windows(tmp_path):
   assert tokenizer.decode(windows.tokens.tolist()).encode() == whole
 
 
-@pytest.mark.parametrize('kind', ['lines', 'csv', 'gzip', 'class_folders'])
+@pytest.mark.parametrize('kind', ['lines', 'tsv', 'gzip', 'class_folders'])
 def test_every_format_is_the_same_stream_without_labels(tmp_path, kind):
   texts = TEXTS * 50
   config = make_config(tmp_path)
@@ -120,7 +120,7 @@ def test_every_format_is_the_same_stream_without_labels(tmp_path, kind):
     for number, text in enumerate(texts):
       (file / f'{number:03}').write_text(text)
   else:
-    file.write_text('\n'.join([*['text'] * (kind == 'csv'), *texts]) + '\n')
+    file.write_text('\n'.join([*['text'] * (kind == 'tsv'), *texts]) + '\n')
   loaded = load(config)
   whole = ''.join(text_of(loaded, split) for split in SPLITS)
   assert whole == ''.join(f'{text}\n' for text in texts)

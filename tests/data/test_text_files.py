@@ -37,7 +37,7 @@ def folder(tmp_path):
 
 
 def read(folder, **options):
-  data = Text(**options)
+  data = Text.of(**options)
   data.check(str(folder))
   rows = data.read(str(folder), 0)
   return {split: list(part) for split, part in rows.items()}
@@ -114,9 +114,9 @@ def test_what_names_no_file_of_its_format_is_refused(folder):
 @pytest.mark.parametrize(
   ('format', 'name'),
   [
-    ('csv', 'gone.tsv'),
-    ('csv', 'deep'),
-    ('csv', '*.csv'),
+    ('tsv', 'gone.tsv'),
+    ('tsv', 'deep'),
+    ('tsv', '*.csv'),
     ('class_folders', 'gone'),
     ('class_folders', 'train/neg/2.txt'),
   ],
@@ -146,15 +146,15 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
     '- config_name: one\n  data_files: one/*.csv\n'
     '- config_name: two\n  data_files: two/*.csv\n---\n'
   )
-  options = {'format': 'hub', 'hub_name': str(folder), 'train': ('train',)}
-  data = Text(**options, hub_config='two', test=('train[1:]',))
+  hub, train = f'hub(name={str(folder)!r}', {'train': ('train',)}
+  data = Text.of(format=f'{hub}, config=two)', test=('train[1:]',), **train)
   rows = data.read('', 0)
   assert pairs(rows['train']) == [('two', '1'), ('b', '0')]
   assert pairs(rows['test']) == [('b', '0')]
   with pytest.raises(
-    UserError, match=r"'train' row 1 .*'one', 'two'.*hub_config"
+    UserError, match=r"train row 1 .*'one', 'two'.*text\.format"
   ):
-    list(Text(**options).read('', 0)['train'])
+    list(Text.of(format=f'{hub})', **train).read('', 0)['train'])
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,9 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
   [
     ({'train': ()}, r'text\.train = \(\) must be at least one'),
     ({'unknown_labels': 'keep'}, r"labels = 'keep' must be one of 'error', 'd"),
-    ({'format': 'tsv'}, r"format = 'tsv' must be one of"),
-    ({'delimiter': '\t'}, r"delimiter = .* must be one of 'comma', 'tab'"),
+    ({'format': 'xml'}, "format = 'xml' is not one of"),
+    ({'format': 'hub'}, "format = hub: name = '' must be"),
+    ({'format': 'csv(delimiter=":")'}, "delimiter = ':' must be one of comma"),
     ({'text_columns': ()}, r'text_columns = \(\) must be at least one'),
     ({'label_depth': -1}, r'text\.label_depth = -1 must be at least 0'),
     ({'encoding': 'utf8x'}, r"text\.encoding = 'utf8x' must be an encoding"),
@@ -171,21 +172,20 @@ def test_a_builder_in_a_folder_is_read_as_the_hub_is(tmp_path, monkeypatch):
 )
 def test_wrong_options_are_refused(options, message):
   with pytest.raises(UserError, match=message):
-    Text().changed(options)
+    Text.of().changed(options)
 
 
 @pytest.mark.parametrize(
   ('options', 'message'),
   [
-    ({'format': 'hub', 'hub_name': 'glue'}, r"data\.dir = 'anywhere' empty"),
-    ({'format': 'hub'}, r"hub_name = '' .* must name a data set"),
-    ({'hub_name': 'glue'}, r"hub_name = 'glue' .* be empty elsewhere"),
-    ({'hub_config': 'sst2'}, r"hub_config = 'sst2' .* be empty elsewhere"),
+    ({'format': 'hub(name=glue)'}, r"data\.dir = 'anywhere' must be empty"),
+    ({'label_columns': ('a',), 'format': 'lines'}, 'label_columns .* be empty'),
+    ({'join': 'pair'}, 'text_columns = .* must be two columns'),
   ],
 )
 def test_options_that_exclude_each_other_are_refused(options, message):
   with pytest.raises(UserError, match=message):
-    Text(**options).check('anywhere')
+    Text.of(**options).check('anywhere')
 
 
 # By format: content of files without labels, and a name of train.
@@ -202,7 +202,7 @@ UNLABELLED = {
 def test_each_format_has_texts_without_labels(format, tmp_path):
   files, name = UNLABELLED[format]
   write(tmp_path, files)
-  source = Text(format=format, train=(name,), label_column='')
+  source = Text.of(format=format, train=(name,), label_column='')
   rows = source.read(str(tmp_path), 0)['train']
   assert [(row.text, row.label) for row in rows] == [('a b', ''), ('c', '')]
 

@@ -25,7 +25,7 @@ def test_every_key_of_the_default_config_has_a_meaning_and_is_described():
   ('key', 'allowed'),
   [
     ('data.dir', 'text'),
-    ('data.text.quoted', 'True or False'),
+    ('train.shuffle_by_seed', 'True or False'),
     ('data.text.labels', 'a list, as a,b or (1, 2)'),
     ('model.head', 'linear, mlp'),
     ('model.num_layers', 'an integer, at least 1'),

@@ -94,8 +94,8 @@ def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
       (('a),b', "it's"), (('x',), 'y')),
     ),
     (
-      'config.data.text.quoted=true,False',
-      'data.text.quoted',
+      'config.train.shuffle_by_seed=true,False',
+      'train.shuffle_by_seed',
       (True, False),
     ),
     (

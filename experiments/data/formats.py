@@ -1,0 +1,258 @@
+"""Formats of texts: the files that a name means, and the records in each.
+
+A format is a class here and a line in FORMATS, or a class of one's own as
+`module:Class`. A record is a dict of what a row holds, by column: strings, or
+for JSON, Parquet and the hub whatever else they hold. The record of a blank
+line is empty, so that each row keeps its number.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import csv
+import dataclasses
+import glob
+import gzip
+import io
+import itertools
+import json
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from experiments.command.errors import UserError, require
+from experiments.data import arrow_tables
+from experiments.data.contract import Files, Format, InvalidRow, paths
+
+# The column of a line, and of a file that is one text.
+TEXT = 'text'
+DELIMITERS = {'comma': ',', 'tab': '\t', 'semicolon': ';', 'bar': '|'}
+# A text may be longer than the limit of the library.
+csv.field_size_limit(2**31 - 1)
+
+# By ending of a path, a function from a file to one of its content.
+COMPRESSED = {
+  '.gz': gzip.open, '.bz2': bz2.open, '.xz': lzma.open,
+  '.zst': arrow_tables.zstd,
+}  # fmt: skip
+# What a file that is cut off or damaged raises.
+UNREADABLE = (OSError, EOFError, lzma.LZMAError, zlib.error)
+
+
+class _Text(Format):
+  """A format of text, which may be compressed; `parse` has its records."""
+
+  # Lines end with LF or CR LF.
+  newline: ClassVar[str] = '\n'
+
+  def records(self, path, columns, encoding, is_whole, file) -> Iterator[Any]:
+    del is_whole
+    with file or open(path, 'rb') as source:
+      if decompress := COMPRESSED.get(os.path.splitext(path)[1].lower()):
+        source = decompress(source)
+      is_utf_8 = codecs.lookup(encoding).name == 'utf-8'
+      with io.TextIOWrapper(
+        source,
+        # One that skips a byte order mark.
+        encoding='utf-8-sig' if is_utf_8 else encoding,
+        # Goes on after most errors, so that their row is known.
+        errors='surrogateescape',
+        newline=self.newline,
+      ) as text:
+        yield from self.parse(text, columns)
+
+  def parse(
+    self, text: io.TextIOWrapper, columns: Sequence[str]
+  ) -> Iterable[Any]:
+    """The records of a text."""
+    raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Csv(_Text):
+  """A table with comma, tab, semicolon or bar between its fields.
+
+  Attributes:
+    delimiter: what is between fields: comma, tab, semicolon or bar.
+    quoted: whether double quotes may enclose fields.
+    header: whether the first line names the columns; otherwise a name is a
+      number, from 0.
+  """
+
+  delimiter: str = 'comma'
+  quoted: bool = True
+  header: bool = True
+  # The library for tables finds the ends of lines.
+  newline: ClassVar[str] = ''
+
+  def __post_init__(self):
+    names = f'one of {", ".join(DELIMITERS)}'
+    require(self.delimiter in DELIMITERS, 'delimiter', self.delimiter, names)
+
+  def parse(self, text, columns) -> Iterator[dict]:
+    quoting = csv.QUOTE_MINIMAL if self.quoted else csv.QUOTE_NONE
+    mark = DELIMITERS[self.delimiter]
+    names: list[str] = []
+    lines = csv.reader(text, delimiter=mark, quoting=quoting, strict=True)
+    for fields in lines:
+      if len(fields) < 2 and not ''.join(fields).strip():
+        if names or not self.header:
+          yield {}
+        continue
+      if not names:
+        names = self._names(fields, columns)
+        if self.header:
+          continue
+      # Programs end lines with empty fields.
+      if any(fields[len(names) :]):
+        raise InvalidRow(
+          f'{len(fields)} fields, but {len(names)} columns; correct or remove '
+          'the row, or change config.data.text.format or encoding'
+        )
+      yield dict(zip(names, fields, strict=False))
+    if not names:
+      raise InvalidRow('the file has no line; give another one, or fill it')
+
+  def _names(self, first: list[str], columns: Sequence[str]) -> list[str]:
+    """The columns, of which one with an empty or repeated name is its number.
+
+    Raises:
+      InvalidRow: a column that is needed is missing or repeated.
+    """
+    names = first if self.header else list(map(str, range(len(first))))
+    for column in columns:
+      if names.count(column) != 1:
+        count = 'two columns' if column in names else 'no column'
+        raise InvalidRow(
+          f'{count} {column!r} in {ascii(sorted(names))[:200]}; change '
+          'config.data.text.text_columns, label_column, format or encoding'
+        )
+    unique: list[str] = []
+    for index, name in enumerate(names):
+      number = str(index) if str(index) not in names else f'column {index}'
+      unique.append(name if name and name not in unique else number)
+    return unique
+
+
+@dataclasses.dataclass(frozen=True)
+class Tsv(Csv):
+  """A table with tabs between its fields; quotes are part of them."""
+
+  delimiter: str = 'tab'
+  quoted: bool = False
+
+
+class _Number(float):
+  """A number of JSON with a point or an exponent; its str is as written."""
+
+  def __init__(self, written: str):
+    self._written = written
+
+  def __str__(self) -> str:
+    return self._written
+
+
+_DECODER = json.JSONDecoder(parse_float=_Number)
+
+
+@dataclasses.dataclass(frozen=True)
+class Json(_Text):
+  """An object on each line, or an array of objects."""
+
+  def parse(self, text, columns) -> Iterator[Any]:
+    while (char := text.read(1)).isspace():
+      if char == '\n':
+        yield {}
+    if char == '[':
+      yield from _DECODER.decode(char + text.read())
+    elif char:
+      for line in itertools.chain([char + text.readline()], text):
+        yield _DECODER.decode(line) if line.strip() else {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines(_Text):
+  """On each line a label, a space or tab, and a text; or a text alone."""
+
+  has_columns = False
+
+  def parse(self, text, columns) -> Iterator[dict]:
+    for line in text:
+      values = [line.removesuffix('\n').removesuffix('\r')]
+      if len(columns) > 1:
+        label, *rest = re.split('[ \t]', values[0], maxsplit=1)
+        values = [''.join(rest), label]
+      yield dict(zip(columns, values, strict=True)) if line.strip() else {}
+
+
+def named(entry: str) -> tuple[str, str]:
+  """(name, rest) of `name=rest`; the rest may be empty.
+
+  A name with an equals sign has it twice: `x==1=rest`.
+  """
+  name, _, rest = entry.replace('==', '\0').partition('=')
+  return name.replace('\0', '='), rest.replace('\0', '==')
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassFiles(Lines):
+  """A file for each class, with a text on each line, named as `label=file`."""
+
+  def files(self, name, directory, key, is_labelled) -> Files:
+    if not is_labelled:
+      return super().files(name, directory, key, is_labelled)
+    label, path = named(name)
+    if not path:
+      raise UserError(f"{key} = {name!r}: write label=file for 'class_files'")
+    return [(label, path) for path in paths(path, directory, key, False)]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassFolders(_Text):
+  """A folder with a folder for each class, and a file for each text."""
+
+  has_columns = False
+
+  def files(self, name, directory, key, is_labelled) -> Files:
+    """Those of the folders, or of the class folders in them; no hidden ones."""
+    place = f'{key} = {name!r}'
+    folders = paths(name, directory, key, True)
+    if is_labelled:
+      inside = [path for folder in folders for path in _visible(folder)]
+      folders = [path for path in inside if os.path.isdir(path)]
+    files = []
+    for folder in folders:
+      texts = _visible(folder)
+      inner = [path for path in texts if os.path.isdir(path)]
+      if inner:
+        raise UserError(f'{place}: {inner[0]} is a folder, not a file of text')
+      if not texts:
+        raise UserError(f'{place}: {folder} has no file')
+      label = os.path.basename(folder) if is_labelled else None
+      files += [(label, path) for path in texts]
+    if not files:
+      raise UserError(f'{place} has no class folder')
+    return files
+
+  def parse(self, text, columns) -> list[dict]:
+    return [{columns[0]: text.read()}]
+
+
+FORMATS: dict[str, type[Format]] = {
+  'tsv': Tsv,
+  'csv': Csv,
+  'json': Json,
+  'parquet': arrow_tables.Parquet,
+  'lines': Lines,
+  'class_files': ClassFiles,
+  'class_folders': ClassFolders,
+  'hub': arrow_tables.Hub,
+}
+
+
+def _visible(folder: str) -> list[str]:
+  return sorted(glob.glob(os.path.join(glob.escape(folder), '*')))
