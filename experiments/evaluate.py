@@ -23,6 +23,7 @@ from experiments.command.command_line import define, numbers, refuse
 from experiments.command.errors import UserError
 from experiments.command.log import log
 from experiments.data import input_rows
+from experiments.data.contract import SPLITS
 from experiments.training import run_flags
 
 # Functions import what imports jax: --help and wrong input do not wait.
@@ -35,11 +36,13 @@ _LABELS = (
 
 
 def _define(values) -> None:
-  run_flags.define_run(values)
-  run_flags.define_split(values, 'test')
   define(
     values,
-    run_flags.batch_size(256),
+    run_flags.WORKDIR,
+    run_flags.CHECKPOINT,
+    ('split', 'test', 'Split to read.', SPLITS),
+    run_flags.DATA_DIR,
+    ('batch_size', 256, 'Texts of a batch.', 1),
     ('file', None, 'Another file to read in place of a split, or a pattern, '
      'with the columns and the format of those of the run: as in '
      'config.data.text.test, but below the current folder.'),

@@ -26,8 +26,12 @@ from experiments.training import run_flags
 
 
 def _define(values) -> None:
-  run_flags.define_run(values, 'Folder of a trained run.')
-  define(values, ('output', None, 'Folder to write to.'))
+  define(
+    values,
+    ('workdir', None, 'Folder of a trained run.'),
+    run_flags.CHECKPOINT,
+    ('output', None, 'Folder to write to.'),
+  )
 
 
 def main(values) -> None:

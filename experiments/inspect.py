@@ -28,6 +28,7 @@ from experiments.command import app, processes
 from experiments.command.command_line import define, refuse
 from experiments.command.errors import UserError
 from experiments.data import encoding
+from experiments.data.contract import SPLITS
 from experiments.inspection import (
   head_analysis,
   position_figures,
@@ -50,14 +51,13 @@ _OF_SWEEP = ('metric', 'baseline')
 
 
 def _define(values) -> None:
-  run_flags.define_run(
-    values,
-    'Folder of a run or of a sweep, or folders of runs to compare, as '
-    f'{run_flags.SEVERAL}; none: an untrained model.',
-  )
-  run_flags.define_split(values, 'validation')
   define(
     values,
+    ('workdir', None, 'Folder of a run or of a sweep, or folders of runs to '
+     f'compare, as {run_flags.SEVERAL}; none: an untrained model.'),
+    run_flags.CHECKPOINT,
+    ('split', 'validation', 'Split to read.', SPLITS),
+    run_flags.DATA_DIR,
     run_flags.CALIBRATED,
     ('output', None, 'Folder to write to; if not given, WORKDIR/inspect.'),
     ('text', (), 'A text to show the attention of; may be repeated.'),

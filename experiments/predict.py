@@ -118,9 +118,10 @@ def _check_task(task: Call, path: str, min_probability: float) -> None:
 
 
 def _define(values) -> None:
-  run_flags.define_run(values)
   define(
     values,
+    run_flags.WORKDIR,
+    run_flags.CHECKPOINT,
     ('text', (), 'A text to classify; may be repeated.'),
     ('input', None, 'File of texts to classify; if not given, standard input.'),
   )
@@ -131,7 +132,7 @@ def _define(values) -> None:
     ('min_probability', 0.0, 'Answer no label that is less probable.', 0.0,
      1.0),
     run_flags.CALIBRATED,
-    run_flags.batch_size(64),
+    ('batch_size', 64, 'Texts of a batch.', 1),
     ('prompt', None, 'A text that a language model goes on from.'),
     ('max_new_tokens', 100, 'With --prompt: how many tokens are drawn.', 1),
     ('temperature', 1.0, 'With --prompt: divides the logits, at least 1e-6; 0: '

@@ -7,47 +7,27 @@ import glob
 import os
 from collections.abc import Iterator
 
-from absl import flags
-
-from experiments.command.command_line import define
 from experiments.command.errors import UserError
-from experiments.data.contract import SPLITS
 from experiments.workdir import buckets
 
 # How --workdir names several runs.
 SEVERAL = 'a,b or SWEEP/trials/*'
 # For command_line.define.
+WORKDIR = (
+  'workdir',
+  None,
+  f'Folder of a trained run, or folders of an ensemble of runs, as {SEVERAL}.',
+)
+CHECKPOINT = 'checkpoint', 'best', 'Checkpoint to load: best, last, or a step.'
+DATA_DIR = (
+  'data_dir', None, 'Folder of the data, if it has moved since training.',
+)  # fmt: skip
 CALIBRATED = (
   'calibrated',
   True,
   'Use the temperature of probabilities, and the thresholds of several labels, '
   'that were fitted on validation after training.',
 )
-
-
-def batch_size(default: int) -> tuple:
-  """The flag --batch_size, for command_line.define."""
-  return 'batch_size', default, 'Texts of a batch.', 1
-
-
-def define_run(
-  values: flags.FlagValues,
-  workdir: str = 'Folder of a trained run, or folders of an ensemble of runs, '
-  f'as {SEVERAL}.',
-) -> None:
-  """Adds --workdir, with this help text, and --checkpoint."""
-  checkpoint = 'Checkpoint to load: best, last, or a step.'
-  define(values, ('workdir', None, workdir), ('checkpoint', 'best', checkpoint))
-
-
-def define_split(values: flags.FlagValues, default: str) -> None:
-  """Adds --split and --data_dir."""
-  moved = 'Folder of the data, if it has moved since training.'
-  define(
-    values,
-    ('split', default, 'Split to read.', SPLITS),
-    ('data_dir', None, moved),
-  )
 
 
 @contextlib.contextmanager
