@@ -30,7 +30,6 @@ from experiments.sweeps import (
   comparison,
   engines,
   folder,
-  grids,
   plan,
   ray_cluster,
   results,
@@ -68,14 +67,14 @@ def _define(values) -> None:
 
 def _specs(values, base: dict, workdir: str) -> list[plan.Spec]:
   module, config = config_files.load_module(values.config_path)
-  sweeps = [grids.generated(module, name) for name in values.sweep]
-  sweeps += [grids.grid(text, config) for text in values.grid]
+  sweeps = [plan.generated(module, name) for name in values.sweep]
+  sweeps += [plan.grid(text, config) for text in values.grid]
   if not sweeps:
     raise UserError(
       '--sweep or --grid is required: give generators of the config, '
       'or config.KEY=VALUE,VALUE'
     )
-  points = grids.product(sweeps)
+  points = plan.product(sweeps)
   specs = plan.distinct(plan.make(base, points, workdir))
   return folder.numbered(workdir, specs)
 
