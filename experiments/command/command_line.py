@@ -71,17 +71,17 @@ def numbers(values: flags.FlagValues, name: str, least: int = 1) -> list[int]:
 
 def parse(
   argv: list[str],
-  define: Callable[[flags.FlagValues], None],
+  add_flags: Callable[[flags.FlagValues], None],
   doc: str | None,
   describe: Callable[..., str] | None,
 ) -> flags.FlagValues:
   """The flags of a command; prints --help and exits if that is asked for.
 
-  Arguments are those of app.run. A UserError says which flag or key is unknown,
-  repeated, or has a wrong value.
+  What follows `argv` is as in app.run. A UserError says which flag or key is
+  unknown, repeated, or has a wrong value.
   """
   values = flags.FlagValues()
-  define(values)
+  add_flags(values)
   path, config = None, None
   try:
     argv = values.read_flags_from_files(argv, force_gnu=False)

@@ -68,13 +68,8 @@ CASES = {
       ('train', 'workdir', ['--workdir=a', '--workdir', 'b']),
       ('train', 'config', ['--config=configs/mr.py', '-config=configs/r8.py']),
       ('train', 'config.seed', ['--config.seed=1', '--config.seed=1']),
-      (
-        'train', 'config.data.text.labels',
-        ['--config.data.text.labels=a', '--config.data.text.labels=b,c'],
-      ),
       ('sweep', 'dry_run', ['--dry_run', '--nodry_run']),
       ('sweep', 'sweep', ['--sweep=seeds', '--sweep=positions']),
-      ('benchmark', 'lengths', ['--lengths=8', '--lengths=16']),
     )
   },
 }  # fmt: skip

@@ -2,7 +2,6 @@
 
 import functools
 
-import numpy as np
 import pytest
 
 from configs import default
@@ -310,14 +309,3 @@ def test_the_digest_is_of_what_differs_from_the_defaults():
   ):
     changed = settings.from_config(with_changes(**changes)).digest()
     assert (changed == digest) == is_same, changes
-
-
-def test_numbers_of_numpy_are_those_of_python():
-  values = default.get_config().to_dict()
-  one = settings.from_config(values)
-  values['seed'] = np.int64(values['seed'])
-  rate = values['optimizer']['learning_rate']
-  values['optimizer']['learning_rate'] = np.float64(rate)
-  other = settings.from_config(values)
-  assert one == other
-  assert type(other.seed) is int
