@@ -87,7 +87,7 @@ def test_points_that_are_one_trial_are_trained_once(tmp_path, capfd):
     ('config.data.dir=f(a,(b,c)),[d,e]', 'data.dir', ('f(a,(b,c))', '[d,e]')),
     # An apostrophe inside a word is no quote.
     ("config.data.dir=it's,that's", 'data.dir', ("it's", "that's")),
-    ("config.data.dir='it''s, so',a", 'data.dir', ("it's, so", 'a')),
+    ("config.data.dir='it\\'s, so',a", 'data.dir', ("it's, so", 'a')),
     (
       "config.optimizer.weight_decay_names=('a),b', \"it's\"),(('x',),'y')",
       'optimizer.weight_decay_names',
