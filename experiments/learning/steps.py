@@ -109,12 +109,7 @@ def make_train_step(
     if freezes_tokens:
       zeros = jax.tree.map(jnp.zeros_like, grads[TOKEN_TABLE])
       grads |= {TOKEN_TABLE: zeros}
-    # The norm of the sums, so that they are not written once more.
-    norm = optax.tree.norm(grads) / _or_1(count)
-    scale = 1 / _or_1(count)
-    if clip_norm:
-      scale *= clip_norm / jnp.maximum(norm, clip_norm)
-    grads = jax.tree.map(lambda g: g * scale, grads)
+    grads, norm = _clipped_mean(grads, _or_1(count), clip_norm)
     transform = make_optimizer(hparams, state.step)
     updates, optimizer = transform.update(grads, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -128,6 +123,16 @@ def make_train_step(
     return state, _metrics(task, sums)
 
   return train_step
+
+
+def _clipped_mean(sums, count, clip_norm: float):
+  """(mean gradient, its norm before clipping) from sums over predictions."""
+  # The norm of the sums, so that they are not written once more.
+  norm = optax.tree.norm(sums) / count
+  scale = 1 / count
+  if clip_norm:
+    scale *= clip_norm / jnp.maximum(norm, clip_norm)
+  return jax.tree.map(lambda g: g * scale, sums), norm
 
 
 def _or_1(count):
