@@ -292,7 +292,7 @@ def test_a_sweep_killed_at_random_moments_has_the_same_table(
   ('name', 'said'),
   [
     ('wrong', ("'rotory' is not one of", 'trial 1 (model.embed_dim=13)',
-               'config.data.dir is empty')),
+               "config.data.dir = ''")),
     ('missing', ('trial 0', '/nowhere')),
   ],
 )  # fmt: skip
