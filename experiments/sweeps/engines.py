@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -53,31 +55,16 @@ def choose(specs: list[Spec]) -> tuple[str, str]:
 
 
 class Shared:
-  """Cache of the last data and program, for the next trial."""
+  """Cache of the last data and the last program, for the next trial."""
 
   def __init__(self):
-    self._data: tuple = (None, None)
-    self._program: tuple = (None, None)
+    self._last: dict[Callable, tuple] = {}
 
-  def data(self, settings, tokenizer, path: str) -> loading.Data:
-    """The result of loading.load."""
-    labels = settings.task.entry.labels
-    key = repr((settings.data, labels, path, tokenizer and tokenizer.to_str()))
-    if self._data[0] != key:
-      self._data = key, loading.load(settings.data, path, tokenizer, labels)
-    return self._data[1]
-
-  def program(self, settings, loaded, num_trials) -> compiled.Program:
-    """The result of compiled.make."""
-    key = (compiled.key(settings), num_trials)
-    if self._program[0] != key:
-      self._program = (
-        key,
-        compiled.make(
-          settings, loaded.vocabulary, loaded.label_facts, num_trials
-        ),
-      )
-    return self._program[1]
+  def get(self, key: Any, make: Callable, *arguments: Any) -> Any:
+    """make(*arguments), or what it returned last, if that was of this key."""
+    if make not in self._last or self._last[make][0] != key:
+      self._last[make] = key, make(*arguments)
+    return self._last[make][1]
 
 
 def together(specs: list[Spec]) -> list[list[Spec]]:
@@ -178,8 +165,13 @@ def _train(specs: list[Spec], signals: Signals, shared: Shared) -> None:
   tokenizer = sources.vocabulary(settings, specs[0].path)
   # An existing workdir has its vocabulary, and data that has not changed.
   kept = (spec.path for spec in specs if not workdir_lib.is_new(spec.path))
-  loaded = shared.data(settings, tokenizer, next(kept, ''))
+  path, labels = next(kept, ''), settings.task.entry.labels
+  key = repr((settings.data, path, labels)), tokenizer and tokenizer.to_str()
+  of_data = settings.data, path, tokenizer, labels
+  loaded = shared.get(key, loading.load, *of_data)
   count = len(specs) if len(specs) > 1 else None
-  program = shared.program(settings, loaded, count)
+  of_program = settings, loaded.vocabulary, loaded.label_facts, count
+  key = compiled.key(settings), count
+  program = shared.get(key, compiled.make, *of_program)
   runs = [(spec.config, spec.settings, spec.path) for spec in specs]
   run_lib.run_group(runs, loaded, program, signals)
