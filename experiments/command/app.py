@@ -7,6 +7,7 @@ is used.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
 import importlib
@@ -45,7 +46,7 @@ _ENDS = {
 
 def print_result(result: dict) -> None:
   """Prints a result as the last line of standard output."""
-  print_lines([json.dumps(result)])
+  print_lines([json.dumps(result, ensure_ascii=False)])
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -62,6 +63,13 @@ def drop_output() -> None:
   os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+  """Characters that the locale lacks, as JSON writes them: \\u20ac."""
+  assert isinstance(error, UnicodeEncodeError)
+  lacking = error.object[error.start : error.end]
+  return json.dumps(lacking)[1:-1], error.end
+
+
 def run(
   main: Callable[[flags.FlagValues], None],
   define: Callable[[flags.FlagValues], None],
@@ -76,8 +84,8 @@ def run(
   in it; `main` then gets `config` and `config_path`.
   """
   if isinstance(sys.stdout, io.TextIOWrapper):
-    # In a locale that is not UTF-8, other characters are printed as \u20ac.
-    sys.stdout.reconfigure(errors='backslashreplace')
+    codecs.register_error('json', _escaped)
+    sys.stdout.reconfigure(errors='json')
   with contextlib.redirect_stderr(Unbreakable(sys.stderr)):
     _run(main, define, doc, describe)
 

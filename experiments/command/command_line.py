@@ -112,7 +112,7 @@ def parse(
       sys.exit(0)
     _, *more = values(rest)
   except flags.Error as error:
-    raise UserError(_flag_error(error, config)) from error
+    raise UserError(_flag_error(error, values, config)) from error
   if more:
     raise UserError(
       f'unexpected argument {more[0]!r}; flags begin with --, and a pattern '
@@ -129,7 +129,12 @@ class _Tuples(flags.ArgumentParser):
     return parse_tuple(argument)
 
 
-def _flag_error(error: flags.Error, config: ConfigDict | None) -> str:
+def _flag_error(
+  error: flags.Error, values: flags.FlagValues, config: ConfigDict | None
+) -> str:
+  if isinstance(error, flags.UnrecognizedFlagError):
+    name, keys = error.flagname, flat_keys({'config': config or {}})
+    return f'--{name} is not a flag{nearest(name, [*values, *keys])}'
   text = str(error).replace('flag --', '--', 1)
   word, _, _ = text.partition(': ')
   key = word.removeprefix('--config.').partition('=')[0]

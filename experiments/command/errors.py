@@ -96,9 +96,16 @@ def one_of(name: Any, allowed, key: str) -> Any:
 
 
 def nearest(name: str, allowed) -> str:
-  """'; did you mean ...?', or '' without a close match; a beginning is one."""
+  """'; did you mean ...?', or '' without a close match.
+
+  A beginning is one, and so is what follows a dot, as in train.steps.
+  """
   names = [*map(str, allowed)]
-  longer = [other for other in names if name and other.startswith(name)]
+  longer = [
+    other
+    for other in names
+    if name and (other.startswith(name) or other.endswith(f'.{name}'))
+  ]
   near = longer or difflib.get_close_matches(name, names, n=1)
   return f'; did you mean {near[0]}?' if near else ''
 

@@ -18,6 +18,8 @@ _WIDTH, _HEIGHT = 420, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 10, 10, 42
 # More points of a curve stand for those between them, and are no discs.
 _MOST_POINTS, _MOST_DISCS = 200, 40
+# More characters do not fit beside an axis.
+_LONGEST_TICK = 7
 _DASHES = {'-': '', '--': '6 3', ':': '2 3', '-.': '7 3 2 3'}
 
 
@@ -47,6 +49,8 @@ def lines(
 ) -> Html:
   """Curves by name, with a legend where there are several.
 
+  Equal curves, which would hide one another, are one with all their names.
+
   Args:
     log: whether x is on a logarithmic axis, whose ticks are the points.
     styles: of plots.style, by name; None: 0, 1, ...
@@ -56,24 +60,37 @@ def lines(
   xs = sorted({point.x for point in points})
   seen = [y for p in points for y in (p.y, p.low, p.high) if y is not None]
   across = _Axis.of(xs[0], xs[-1], _LEFT, _WIDTH - _RIGHT, log)
-  up = _Axis.of(min(seen), max(seen), _HEIGHT - _BOTTOM, _TOP)
-  parts = [*_frame(across, up, xs if log else across.ticks(), xlabel, ylabel)]
+  low, high = min(seen), max(seen)
+  if low == high:
+    # From 0, and not beyond a share of 1.
+    low, high = sorted((0.0, high or 1.0))
+  up = _Axis.of(low, high, _HEIGHT - _BOTTOM, _TOP)
+  ticks = across.ticks()
+  if log or len(xs) == 1:
+    ticks = [f'{x:.4g}' for x in xs]
+  parts = [*_frame(across, up, ticks, xlabel, ylabel)]
   if over:
     parts.append(f'<polyline class="over" points="{_path(over, across, up)}"/>')
-  legend = []
-  for number, (name, curve) in enumerate(curves.items()):
-    style = plots.style(styles[name] if styles else number)
+  legend, alike = [], {}
+  for name, curve in curves.items():
+    alike.setdefault(tuple(curve), []).append(name)
+  styles = styles or {name: number for number, name in enumerate(curves)}
+  for curve, named in alike.items():
+    style, name = plots.style(styles[named[0]]), '; '.join(named)
+    name = f'equal: {name}' if len(named) > 1 else name
     colour, dash = style['color'], _DASHES[style['linestyle']]
     parts += _curve(curve, across, up, name, f'style="--c: {colour}"', dash)
+    drawn = f'd="M0 4H24" stroke-width="2" stroke-dasharray="{dash}"'
+    if len(curve) == 1:
+      drawn = 'd="M12 4h0" stroke-width="8" stroke-linecap="round"'
     legend.append(
-      f'<span><svg width="24" height="8"><path d="M0 4H24" stroke-width="2" '
-      f'stroke="{colour}" stroke-dasharray="{dash}"/></svg> {escape(name)}'
-      '</span>'
+      f'<span><svg width="24" height="8"><path {drawn} stroke="{colour}"/>'
+      f'</svg> {escape(name)}</span>'
     )
   return Html(
     f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
     f'aria-label="{escape(f"{ylabel} by {xlabel}")}">\n{"".join(parts)}\n</svg>'
-    f'<figcaption>{"".join(legend) * (len(legend) > 1)}</figcaption></figure>'
+    f'<figcaption>{"".join(legend) * (len(curves) > 1)}</figcaption></figure>'
   )
 
 
@@ -102,28 +119,34 @@ class _Axis(NamedTuple):
     share = (value - low) / (high - low)
     return round(self.start + share * (self.end - self.start), 1)
 
-  def ticks(self) -> list[float]:
-    """At most six round values."""
+  def ticks(self) -> list[str]:
+    """At most six round values, with the same number of decimals."""
     least = (self.high - self.low) / 6
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * k for k in (1, 2, 5, 10) if power * k >= least)
     first, last = math.ceil(self.low / step), math.floor(self.high / step)
-    return [number * step for number in range(first, last + 1)]
+    digits = max(0, -math.floor(math.log10(step)))
+    values = [number * step for number in range(first, last + 1)]
+    texts = [f'{value:.{digits}f}' for value in values]
+    if max(map(len, texts)) > _LONGEST_TICK:
+      texts = [f'{value:.1e}' for value in values]
+    return texts
 
 
 def _frame(across: _Axis, up: _Axis, ticks, xlabel, ylabel) -> Iterable[str]:
   bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
   middle = (_TOP + bottom) / 2
-  for x in map(float, ticks):
-    yield f'<path class="grid" d="M{across(x)} {_TOP}V{bottom}"/>'
+  for text in ticks:
+    x = across(float(text))
+    yield f'<path class="grid" d="M{x} {_TOP}V{bottom}"/>'
     yield (
-      f'<text x="{across(x)}" y="{bottom + 15}" text-anchor="middle">{x:.4g}'
-      '</text>'
+      f'<text x="{x}" y="{bottom + 15}" text-anchor="middle">{text}</text>'
     )
-  for y in up.ticks():
-    yield f'<path class="grid" d="M{_LEFT} {up(y)}H{right}"/>'
-    place = f'x="{_LEFT - 5}" y="{up(y) + 4}" text-anchor="end"'
-    yield f'<text {place}>{y:.4g}</text>'
+  for text in up.ticks():
+    y = up(float(text))
+    yield f'<path class="grid" d="M{_LEFT} {y}H{right}"/>'
+    place = f'x="{_LEFT - 5}" y="{y + 4}" text-anchor="end"'
+    yield f'<text {place}>{text}</text>'
   yield (
     f'<text x="{(_LEFT + right) / 2}" y="{_HEIGHT - 8}" text-anchor="middle">'
     f'{escape(xlabel)}</text><text transform="translate(12 {middle}) '

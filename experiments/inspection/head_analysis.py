@@ -34,7 +34,6 @@ class AttentionMaps:
     terms: what each part of the position method that depends on the text has
       done, by (part, layer): added to scores, (heads, queries, keys), or to
       vectors, (tokens, width).
-    logits: of the text, (outputs,); None: of each of its tokens, or unknown.
   """
 
   tokens: list[str]
@@ -43,7 +42,6 @@ class AttentionMaps:
   terms: Mapping[tuple[str, int | None], np.ndarray] = dataclasses.field(
     default_factory=dict
   )
-  logits: np.ndarray | None = None
 
   def rollout(self) -> np.ndarray:
     """See selfattn.analysis.rollout; (queries, keys)."""
@@ -87,17 +85,15 @@ def is_separator(name: str) -> bool:
   return name == SEPARATOR or not any(c.isalnum() or c == _PART for c in name)
 
 
-def sown(
-  classifier, params, batch: Batch
-) -> tuple[jax.Array, Mapping[str, Any]]:
-  """The logits of a batch, and what its forward pass has sown."""
-  logits, tree = classifier.apply(
+def sown(classifier, params, batch: Batch) -> Mapping[str, Any]:
+  """What the forward pass of a batch has sown."""
+  _, tree = classifier.apply(
     {'params': params},
     batch.tokens,
     padding_mask(batch),
     mutable='intermediates',
   )
-  return logits, tree['intermediates']
+  return tree['intermediates']
 
 
 def sown_weights(tree: Mapping) -> jax.Array:
@@ -135,13 +131,12 @@ def attention_maps(
 
   @jax.jit
   def run(params, batch):
-    logits, tree = sown(classifier, params, batch)
+    tree = sown(classifier, params, batch)
     pooled = analysis.sown(tree, 'pool_weights')
     return (
       sown_weights(tree),
       pooled[0][-1] if pooled else None,
       _terms_of_text(classifier, tree),
-      logits if logits.ndim == 2 else None,
     )
 
   has_cls = classifier.has_cls
@@ -150,18 +145,17 @@ def attention_maps(
     # Padded to one of few lengths, since each is a program.
     padded = min(1 << (length - 1).bit_length(), longest)
     batch = examples.batch(np.array([row]), 1, padded)
-    weights, pooled, terms, logits = jax.device_get(run(params, batch))
+    weights, pooled, terms = jax.device_get(run(params, batch))
     texts = [tokens[i] for i in batch.tokens[0, :length]]
     texts = [CLS, *texts] if has_cls else texts
     count = len(texts)
     weights = weights[:, 0, :, :count, :count].astype(np.float32)
     pooled = None if pooled is None else pooled[0, :, :count]
-    logits = None if logits is None else logits[0]
     terms = {
       key: P[0, :, :count, :count] if P.ndim == 4 else P[0, :count]
       for key, P in terms.items()
     }
-    yield AttentionMaps(texts, weights, pooled, terms, logits)
+    yield AttentionMaps(texts, weights, pooled, terms)
 
 
 def statistics(
@@ -172,7 +166,7 @@ def statistics(
 
   @jax.jit
   def run(params, batch):
-    weights = sown_weights(sown(classifier, params, batch)[1])
+    weights = sown_weights(sown(classifier, params, batch))
     tokens, is_separator = padding_mask(batch), separators[batch.tokens]
     if classifier.has_cls:
       before = ((0, 0), (1, 0))

@@ -32,10 +32,13 @@ def of_run(paths: Sequence[str], step: int, rows: Sequence[Mapping]) -> str:
     if row['step'] == step and name.startswith(prefix)
   }
   test = {k: v for k, v in result.items() if isinstance(v, float)}
+  metrics = [*(validation | test)]
+  scores = {'validation': validation, 'test': test}
   results = pages.table(
-    ['', 'validation', 'test'],
-    [[k, validation.get(k), test.get(k)] for k in validation | test],
-    caption=f'validation: step {step}, test: step {result.get("step", "-")}',
+    ['', *metrics],
+    [[split, *map(of.get, metrics)] for split, of in scores.items()],
+    caption=f'validation: in training, at step {step}, uncalibrated; test: '
+    f'checkpoint of step {result.get("step", "-")}',
   )
   note = ''
   if others:

@@ -24,6 +24,12 @@ _MOST_TEXTS, _MOST_OF_CELL = 2_000, 10
 _LONGEST = 1_000
 # Statistics of heads that are from 0 to 1.
 _SHARES = ('entropy', 'self', 'previous', 'next', 'first', 'separators')
+_OF_HEADS = (
+  'entropy: of the weights (1: uniform); distance: from query to key, in '
+  'tokens; self, previous, next, first, separators: weight on these tokens; '
+  'importance: how steeply the loss changes with the output of the head '
+  '(Michel et al. 2019); without: the score if this head is ablated.'
+)
 # Characters of headings of a matrix, above which they stand on end.
 _WIDE = 20
 
@@ -33,8 +39,8 @@ def sections(
 ) -> tuple[list[str], list[tuple[int, str, str]]]:
   """(sections on a split, the texts with the greatest loss).
 
-  The latter are (index, text, what is true). A task that predicts tokens has no
-  such texts.
+  The latter are (index, text, what is true and predicted). A task that predicts
+  tokens has no such texts.
 
   Args:
     names: of the runs of the answers.
@@ -54,11 +60,12 @@ def sections(
   ]
   if len(names) > 1:
     parts.insert(0, pages.section('Runs compared', _compared(texts, names)))
-  truths = [text_of(task.truth(label)) for label in examples.labels[worst]]
-  return parts, [
-    (index, shown(loaded.row(split, index)), f'true: {truth}')
-    for index, truth in zip(worst.tolist(), truths, strict=True)
-  ]
+  of_worst = []
+  for index in worst.tolist():
+    true, predicted, _ = texts.answer(index)
+    note = f'true: {true}, predicted: {predicted}'
+    of_worst.append((index, shown(loaded.row(split, index)), note))
+  return parts, of_worst
 
 
 def shown(row: Row) -> str:
@@ -67,9 +74,8 @@ def shown(row: Row) -> str:
   return text if len(text) <= _LONGEST else f'{text[:_LONGEST]} ...'
 
 
-def said(task: TextTask, logits: np.ndarray) -> str:
+def said(answer, probabilities: Mapping[str, float] | None) -> str:
   """The answer to a text, with its probability where it is one label."""
-  answer, probabilities = task.answer(logits, 0.0)
   if isinstance(answer, str) and probabilities:
     return f'{answer} ({probabilities[answer]:.3f})'
   return text_of(answer)
@@ -93,19 +99,25 @@ class _Texts:
     losses = self.answers.outputs[0]
     return chosen[np.argsort(-losses[chosen], kind='stable')]
 
+  def answer(self, index: int) -> tuple[str, str, bool]:
+    """(what is true, what is predicted, whether that is a wrong label)."""
+    task, (_, logits, *_) = self.task, self.answers.outputs
+    truth = task.truth(self.labels[index])
+    predicted, probabilities = task.answer(logits[index], 0.0)
+    is_wrong = task.has_probabilities and predicted != truth
+    return text_of(truth), said(predicted, probabilities), is_wrong
+
   def table(self, chosen: np.ndarray) -> str:
     """Texts as they stand in their files; HTML."""
-    task, (losses, logits, *_) = self.task, self.answers.outputs
     rows, wrong = [], []
     for number, index in enumerate(chosen.tolist()):
-      truth, row = task.truth(self.labels[index]), logits[index]
-      if task.has_probabilities and task.answer(row, 0.0)[0] != truth:
+      true, predicted, is_wrong = self.answer(index)
+      if is_wrong:
         wrong.append(number)
       source = self.loaded.row(self.split, index)
       origin = f'{source.file}, row {source.number}'
-      true, predicted = text_of(truth), said(task, row)
-      loss, text = float(losses[index]), shown(source)
-      rows.append([loss, true, predicted, text, origin])
+      loss = float(self.answers.outputs[0][index])
+      rows.append([loss, true, predicted, shown(source), origin])
     note = '<p>Misclassified texts are highlighted.</p>' if wrong else ''
     header = ['loss', 'true', 'predicted', 'text', 'file']
     return note + pages.table(header, rows, wrong)
@@ -212,7 +224,7 @@ def heads(rows: Sequence[Mapping], ablated: Mapping | None) -> str:
     [Shaded(v, v or 0) if k in _SHARES else v for k, v in row.items()]
     for row in rows
   ]
-  shown = [pages.table(list(rows[0]), shaded)]
+  shown = [pages.table(list(rows[0]), shaded, caption=_OF_HEADS)]
   if ablated:
     curves = {
       f'{order} important first': [

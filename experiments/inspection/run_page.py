@@ -30,6 +30,7 @@ from experiments.inspection.figures import Figures
 from experiments.inspection.head_analysis import AttentionMaps
 from experiments.learning.text_tasks import TextTask
 from experiments.training import ensembles, evaluation
+from experiments.training.prediction import Predictor
 from experiments.workdir import buckets
 from experiments.workdir.metrics import read_rows
 from selfattn.contract import has_heads
@@ -62,13 +63,16 @@ class _Model:
   def has_heads(self) -> bool:
     return has_heads(self.classifier.encoder)
 
-  def said(self, maps: AttentionMaps) -> str:
-    """The prediction of the text of attention maps; '' if there is none."""
-    task, fit = self.run.program.task, self.run.fit
-    if maps.logits is None or not isinstance(task, TextTask):
-      return ''
-    logits = maps.logits / fit.get('temperature', 1.0)
-    return f'predicted: {results.said(task.fitted([fit]), logits)}'
+  def said(self, texts: Any) -> list[str]:
+    """The prediction of each text or pair; '' if the task has none."""
+    if not isinstance(self.run.program.task, TextTask):
+      return [''] * len(texts)
+    batch_size = self.run.settings.train.eval_batch_size
+    predict = Predictor([self.run], self.tokenizer, batch_size)
+    return [
+      f'predicted: {results.said(one.label, one.probabilities)}'
+      for one in predict(texts)
+    ]
 
   def attention(self, examples: Examples) -> Iterator[AttentionMaps]:
     """The attention on each of the examples, none of which is empty."""
@@ -182,8 +186,8 @@ def _attended(
   )
   encoding.log_truncated(is_truncated, most, 'texts')
   head_analysis.require_tokens(texts, examples)
-  maps = model.attention(examples)
-  return [(text, model.said(m), m) for text, m in zip(texts, maps, strict=True)]
+  said, maps = model.said(pairs_or_texts), model.attention(examples)
+  return [*zip(texts, said, maps, strict=True)]
 
 
 def _draw_text(drawn: Figures, number: int, maps: AttentionMaps) -> None:
@@ -228,11 +232,11 @@ def _worst_attended(
   worst = [one for one in worst if examples.lengths[one[0]]]
   chosen = examples.take(np.array([index for index, *_ in worst], int))
   of_texts = model.attention(chosen)
-  for (_, text, truth), maps in zip(worst, of_texts, strict=True):
+  for (_, text, note), maps in zip(worst, of_texts, strict=True):
     size += _size(maps)
     if size > _MOST_BYTES:
       return
-    yield text, f'{truth}, {model.said(maps)}', maps
+    yield text, note, maps
 
 
 def _size(maps: AttentionMaps) -> int:

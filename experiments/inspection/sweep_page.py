@@ -75,9 +75,10 @@ def _settings(compared: Comparison) -> str:
   ]
   texts = [tables.caption(compared), tables.conclusion(compared) or '']
   if seen:
-    header = [*header, f'{min(seen):.4g} to {max(seen):.4g}']
+    header = [*header, f'{compared.metric}: {min(seen):.4g} to {max(seen):.4g}']
     texts.append(
-      'Blue discs are the values on validation, and orange ones on test.'
+      'A disc is a trial: blue on validation, orange on test. The heading has '
+      'the least and the greatest value.'
     )
   return pages.table(header, rows) + ''.join(map(pages.paragraph, texts))
 
@@ -194,7 +195,7 @@ def _surface(compared: Comparison, key: str, other: str) -> str:
     best.setdefault((entry[key], entry[other]), point)
   seen = [point.y for point in best.values()]
   worst = min(seen) if compared.sign > 0 else max(seen)
-  width = (max(seen) - min(seen)) or 1
+  width, digits = (max(seen) - min(seen)) or 1, pages.decimals(seen)
   columns = sorted({column for _, column in best})
   rows = []
   for row in sorted({row for row, _ in best}):
@@ -203,7 +204,8 @@ def _surface(compared: Comparison, key: str, other: str) -> str:
       if point is None:
         rows[-1].append(None)
         continue
-      cell = Html(f'<span title="{point.note}">{point.y:.4g}</span>')
+      shown = f'{point.y:.{digits}f}'
+      cell = Html(f'<span title="{point.note}">{shown}</span>')
       rows[-1].append(Shaded(cell, abs(point.y - worst) / width))
   caption = (
     f'{compared.metric} on validation by {key} (rows) and {other} (columns), '

@@ -102,19 +102,17 @@ def grid(text: str, config) -> list[dict]:
   no such key, or for a value of another type.
   """
   name, _, values = text.partition('=')
-  prefix, _, key = name.partition('.')
-  keys = flat_keys(config)
-  if not values or prefix != 'config':
+  keys = {f'config.{key}': value for key, value in flat_keys(config).items()}
+  if not values:
     raise UserError(f'--grid={text} is not config.KEY=VALUE,VALUE')
-  if key not in keys:
-    raise UserError(
-      f'--grid={text}: config has no key {key}{nearest(key, list(keys))}'
-    )
+  if name not in keys:
+    raise UserError(f'--grid={text}: {name} is not a key{nearest(name, keys)}')
   try:
     parts = split(values)
   except ValueError as error:
-    raise UserError(f'--grid=config.{key}: {error}') from error
-  return [{key: _parsed(part, keys[key], text)} for part in parts]
+    raise UserError(f'--grid={name}: {error}') from error
+  key = name.removeprefix('config.')
+  return [{key: _parsed(part, keys[name], text)} for part in parts]
 
 
 def _parsed(text: str, current: Any, flag: str) -> Any:

@@ -28,7 +28,7 @@ def conclusion(compared: Comparison) -> str | None:
   mean, half_width = difference['mean'], difference['half_width']
   seeds = _repetitions(compared.units, difference['n'])
   if difference['n'] < LEAST:
-    verdict = f'not tested with {seeds}'
+    verdict = f'no interval with {seeds} ({LEAST} are needed)'
   elif half_width is None and abs(mean) <= ROUNDING:
     verdict = f'equal in {seeds}'
   elif half_width is None:

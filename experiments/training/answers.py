@@ -104,7 +104,7 @@ def _json_line(row: dict, answer) -> str:
   # A date of a Parquet file is no JSON, nor is a number that is not finite.
   text = json.dumps(row, default=str)
   record = json.loads(text, parse_constant=lambda _: None)
-  return json.dumps(record | dict(answered))
+  return json.dumps(record | dict(answered), ensure_ascii=False)
 
 
 def _label_cells(answer) -> tuple[str, str]:

@@ -24,7 +24,8 @@ CASES = {
     ['--config.modle.pool', 'did you mean model.pool?'],
   ),
   'section': ('train', ['--config.model=3'], ['is a section']),
-  'flag': ('train', ['--workdri=x'], ['workdri', 'workdir']),
+  'flag': ('train', ['--workdri=x'], ['did you mean workdir?']),
+  'end of a key': ('train', ['--steps=9'], ['mean config.train.steps?']),
   'type': (
     'train', ['--config.train.steps=1e3'],
     ['--config.train.steps=1e3', 'int', '2000'],

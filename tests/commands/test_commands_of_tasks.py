@@ -9,6 +9,7 @@ from conftest import make_small_config
 from experiments import predict
 from experiments.command.errors import UserError
 from experiments.command.signals import Signals
+from experiments.inspection import pages
 from experiments.training import run as run_lib
 
 # Each reads the runs of `paths`, which take a minute.
@@ -99,11 +100,17 @@ def test_the_answer_of_several_runs_is_the_mean_of_theirs(paths):
     assert probability == pytest.approx(expected)
 
 
-def test_a_page_of_any_task_has_its_scores(paths, printed_json, tmp_path):
-  flags = (f'--workdir={paths["regression"][0]}', f'--output={tmp_path}')
-  printed_json('inspect', *flags, '--num_examples=5')
+def test_a_page_of_any_task_has_its_scores_and_predictions(
+  paths, printed_json, tmp_path
+):
+  path, text = paths['regression'][0], 'red red red green'
+  flags = (f'--workdir={path}', f'--output={tmp_path}')
+  printed_json('inspect', *flags, '--num_examples=5', f'--text={text}')
   result = printed_json('evaluate', flags[0], '--split=validation')
-  assert f'{result["loss"]:.4g}' in (tmp_path / 'index.html').read_text()
+  page = (tmp_path / 'index.html').read_text()
+  assert f'{result["loss"]:.{pages.decimals([result["loss"]])}f}' in page
+  (of_text,) = predict.load(path)([text])
+  assert f'"predicted: {of_text.label:.4f}"' in page
 
 
 def test_what_was_fitted_is_used_unless_told_not_to(paths, printed_json):

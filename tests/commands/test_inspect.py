@@ -165,7 +165,7 @@ def test_two_runs_are_compared(inspected, tmp_path, printed_json):
   # A copy has the same scores, and the same texts right.
   assert of_runs[0][1] == of_runs[1][1]
   assert re.findall('href="#runs-(.-.)"', text) == ['0-0', '1-1']
-  assert 'run, train: ' in text
+  assert 'equal: run, train; other, train' in text
 
 
 class Uniform(Encoder):

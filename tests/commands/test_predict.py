@@ -68,8 +68,8 @@ def test_a_pipe_has_its_results_at_once_and_a_signal_ends_the_wait(started):
 def test_a_reader_may_close_the_pipe(command, tmp_path):
   """Also in a locale that is not UTF-8."""
   path = tmp_path / 'texts'
-  path.write_text('é €\n' + 'the plot was dull\n' * 40_000)
-  words = shlex.join([*command, f'--input={path}'])
+  path.write_text('é € 😀\n' + 'the plot was dull\n' * 40_000)
+  words = shlex.join([*command, f'--input={path}', '--json'])
   script = f'{words} | head -n 1; echo "${{PIPESTATUS[0]}}"'
   done = subprocess.run(
     ['bash', '-c', script],
@@ -81,6 +81,7 @@ def test_a_reader_may_close_the_pipe(command, tmp_path):
   )
   first, code = done.stdout.decode('latin-1').splitlines()
   assert 'é \\u20ac' in first
+  assert json.loads(first)['text'] == 'é € 😀'
   assert (code, done.stderr) == ('0', b'')
 
 

@@ -94,7 +94,7 @@ def test_a_scanned_stack_is_read_like_a_plain_one(model):
   scanned = classifier.clone(encoder=classifier.encoder.clone(scan=True))
   batch = some(loaded).batch(np.arange(3), 3, 17)
   plain, found = (
-    head_analysis.sown_weights(head_analysis.sown(model, params, batch)[1])
+    head_analysis.sown_weights(head_analysis.sown(model, params, batch))
     for model in (classifier, scanned)
   )
   np.testing.assert_allclose(found, plain, atol=1e-5)

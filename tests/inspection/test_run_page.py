@@ -47,6 +47,22 @@ def test_weights_are_quantized_to_a_65535th():
   assert (entry['layers'], entry['heads']) == (2, 2)
 
 
+@pytest.mark.parametrize(
+  ('column', 'shown'),
+  [
+    ([1.0, 0.9998, 0.5], ['1.0000', '0.9998', '0.5000']),
+    ([12.5, None, 3], ['12.50', '', '3']),
+    ([0.0123, 1e-3], ['0.0123', '0.0010']),
+    ([2e-5, 0.0], ['0.0000200', '0.0000000']),
+    ([float('inf'), 2.5], ['inf', '2.500']),
+    ([Shaded(0.25, 1), 123456.7], ['0', '123457']),
+  ],
+)
+def test_numbers_of_a_column_have_the_same_decimals(column, shown):
+  table = pages.table(['x'], [[value] for value in column])
+  assert re.findall('<td.*?>(.*?)</td>', table) == shown
+
+
 def test_curves_of_train_stand_in_the_middle_of_what_they_are_means_of():
   rows = [
     {'step': 1, 'train/loss': 0.9, 'train/learning_rate': 0.1},

@@ -119,6 +119,17 @@ def test_a_chart_may_have_one_point(log):
   assert chart.count('<circle') == 1
 
 
+def test_equal_curves_are_one_and_constant_shares_end_at_one():
+  flat, point = [charts.Point(0, 1), charts.Point(9, 1)], [charts.Point(3, 1)]
+  chart = charts.lines({'a': flat, 'b': flat, 'c': point}, 'x', 'y')
+  assert chart.count('<polyline') == 2
+  ticks = re.findall('text-anchor="end">(.*?)<', chart)
+  assert (ticks[0], ticks[-1]) == ('0.0', '1.0')
+  equal, single = re.findall('<span>(.*?)</span>', chart)
+  assert equal.endswith('equal: a; b')
+  assert ['round' in entry for entry in (equal, single)] == [False, True]
+
+
 def test_a_long_curve_keeps_its_shape_in_few_points():
   curve = [charts.Point(n, n % 7) for n in range(10_000)]
   chart = charts.lines({'a': curve}, 'x', 'y')

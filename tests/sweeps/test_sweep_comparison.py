@@ -161,10 +161,13 @@ def test_differences_are_to_no_positions_or_to_the_first_setting(
       of_test(0.1, 0.7, 0.2), of_test(0.1, 0.7, 0.2), 'seed',
       '+0.0000 ± ?, equal in 3 seeds',
     ),
-    (of_test(0.5), of_test(0.9), 'seed', '+0.4000, not tested with 1 seed'),
+    (
+      of_test(0.5), of_test(0.9), 'seed',
+      '+0.4000, no interval with 1 seed (3 are needed)',
+    ),
     (
       of_test(0.5, 0.5), of_test(0.57, 0.71), 'seed',
-      '+0.1400, not tested with 2 seeds',
+      '+0.1400, no interval with 2 seeds (3 are needed)',
     ),
     # The best is the baseline: the second best is compared with it.
     (

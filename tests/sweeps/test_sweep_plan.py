@@ -118,10 +118,10 @@ def test_values_of_a_grid_have_the_type_of_the_key(text, key, values):
   [
     (
       'config.optimiser.learning_rate=1',
-      'did you mean optimizer.learning_rate',
+      'did you mean config.optimizer.learning_rate',
     ),
     ('config.seed', 'is not config.KEY=VALUE,VALUE'),
-    ('seed=0,1', 'is not config.KEY=VALUE,VALUE'),
+    ('model.pool=max', 'not a key; did you mean config.model.pool'),
     ('config.seed=', 'is not config.KEY=VALUE,VALUE'),
     ('config.seed=1,two', "'two' is not an integer, such as 0"),
     ("config.data.dir='a,b", "quotes or brackets that do not match in .'a,b"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ NAME = 'index.html'
 _HERE = pathlib.Path(__file__).parent
 # Columns of cells with longer texts keep some width on narrow screens.
 _LONG_TEXT = 40
+_MOST_DECIMALS = 8
 # Weights are quantized to 16 bits, in steps of 1 / 65,535.
 _STEPS = 2**16 - 1
 
@@ -87,31 +89,41 @@ def table(
       and `upright matrix` long headings.
   """
   cells_of = [list(row) for row in rows]
-  head, lines, marked = '', [], set(marked)
+  head, lines, marked, digits = '', [], set(marked), []
   for index, cell in enumerate(header):
-    is_number = any(_is_number(row[index]) for row in cells_of)
-    side = ' class="number"' if is_number else ''
+    numbers = [*filter(_is_number, (_value(row[index]) for row in cells_of))]
+    digits.append(decimals(numbers))
+    side = ' class="number"' if numbers else ''
     head += f'<th{side} dir="auto">{escape(cell)}</th>'
   for index, row in enumerate(cells_of):
-    cells = ''.join(map(_cell, row))
+    cells = ''.join(map(_cell, row, digits))
     lines.append(f'<tr{" class=marked" * (index in marked)}>{cells}</tr>')
   said = f'<caption>{escape(caption)}</caption>' if caption else ''
   body = '\n'.join([f'{said}<thead><tr>{head}</tr></thead>', *lines])
   return f'<div class="scroll"><table class="{kind}">\n{body}\n</table></div>'
 
 
+def decimals(values: Iterable[float]) -> int:
+  """Digits after the point: four, fewer above 1, more if all are small."""
+  largest = max(filter(math.isfinite, map(abs, values)), default=0) or 1
+  power = math.ceil(math.log10(largest))
+  return min(max(0, 3 - power, 4 - max(0, power)), _MOST_DECIMALS)
+
+
+def _value(cell) -> Any:
+  return cell.value if isinstance(cell, Shaded) else cell
+
+
 def _is_number(value) -> bool:
-  value = value.value if isinstance(value, Shaded) else value
   return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cell(value) -> str:
-  style = ''
-  if isinstance(value, Shaded):
-    value, share = value
-    style = f' style="background: rgb(0 114 178 / {0.6 * share:.3f})"'
+def _cell(cell, digits: int) -> str:
+  value, style = _value(cell), ''
+  if isinstance(cell, Shaded):
+    style = f' style="background: rgb(0 114 178 / {0.6 * cell.share:.3f})"'
   if _is_number(value):
-    shown = f'{value:,}' if isinstance(value, int) else f'{value:.4g}'
+    shown = f'{value:,}' if isinstance(value, int) else f'{value:.{digits}f}'
     return f'<td class="number"{style}>{shown}</td>'
   text = '' if value is None else escape(value)
   is_long = len(text) > _LONG_TEXT and not isinstance(value, Html)
