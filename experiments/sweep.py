@@ -21,7 +21,7 @@ import importlib.util
 import os
 
 from experiments.command import app, config_files, provenance
-from experiments.command.command_line import define
+from experiments.command.command_line import define, refuse
 from experiments.command.errors import Failed, Interrupted, UserError
 from experiments.command.log import log
 from experiments.command.signals import Signals
@@ -176,6 +176,9 @@ def _cluster(values, workdir: str) -> ray_cluster.Cluster:
     raise UserError(
       '--engine=ray: Ray is not installed: bash scripts/run.sh pip install ray'
     )
+  if values.engine != 'ray':
+    names = ('ray_address', 'ray_resources')
+    refuse(values, names, f'is for --engine=ray, which is {values.engine}')
   resources = ray_cluster.parse(values.ray_resources)
   return ray_cluster.Cluster(workdir, values.ray_address, resources)
 

@@ -60,17 +60,22 @@ def find(
   if len(missing) == 3:
     is_several = _has_several(environ) or values.distributed == 'on'
     return {} if is_several and values.distributed != 'off' else None
-  if missing or values.distributed == 'off':
+  if values.distributed == 'off':
     raise UserError(
-      'several processes need --coordinator_address, --num_processes and '
-      f'--process_id, and no --distributed=off; missing: {missing or "none"}'
+      '--distributed=off is a single process, and excludes '
+      f'{", ".join(f"--{name}" for name in names)}'
+    )
+  if missing:
+    raise UserError(
+      f'several processes also need {" and ".join(missing)}, in each of them'
     )
   address, count, index = named.values()
-  if index >= count or not re.fullmatch(r'.+:\d+', address):
+  if index >= count:
     raise UserError(
-      f'--coordinator_address={address} must be HOST:PORT, and --process_id='
-      f'{index} below --num_processes={count}'
+      f'--process_id={index} must be below --num_processes={count}'
     )
+  if not re.fullmatch(r'.+:\d+', address):
+    raise UserError(f'--coordinator_address={address} must be HOST:PORT')
   if index == 0:
     # The default of jax is every address of the host.
     named['coordinator_bind_address'] = address

@@ -57,6 +57,11 @@ CASES = {
   'not a workdir': (
     'train', ['--workdir=FILES'], ['holds files but no run'],
   ),
+  'another engine': (
+    'sweep',
+    ['--workdir=no', '--grid=config.seed=0,1', '--ray_resources=CPU=4'],
+    ['--ray_resources is for --engine=ray'],
+  ),
   'no workdir': ('evaluate', [], ['--workdir is required']),
   'split': (
     'evaluate', ['--workdir=x', '--split=dev'],
